@@ -100,7 +100,7 @@ def load(
     from dgpuhash.tables import serialization
 
     name = os.fspath(path)
-    if serialization.is_there(f"{name.rstrip('/')}/manifest.json"):
+    if serialization.file_exists(f"{name.rstrip('/')}/manifest.json"):
         from dgpuhash import distributed
 
         return distributed.load(name, device, client=client)

@@ -71,7 +71,7 @@ def public_name(app: Sphinx, env: Any, node: Any, contnode: Any) -> Any:
 
 def shown_signature(app: Sphinx, what: str, name: str, *_: Any) -> tuple[str, None] | None:
     """Return no signature for classes that are made by their class methods."""
-    made_otherwise = r"\.(DistributedIndex|FrameIndex|Searchable|Lookup|IndexAccessor|Placement)$"
+    made_otherwise = r"\.(DistributedIndex|FrameIndex|LookupMixin|Lookup|IndexAccessor|Placement)$"
     return ("", None) if what == "class" and re.search(made_otherwise, name) else None
 
 

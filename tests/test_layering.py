@@ -67,7 +67,7 @@ ROOMS_WITHIN = {
         {"keys"},
         {"row_store", "matches"},
         {"keyed_rows", "merge_result"},
-        {"lookup", "pages", "fractions", "stats", "serialization"},
+        {"lookup", "pages", "int_float_warning", "stats", "serialization"},
         {"key_input"},
         {"lookup_mixin"},
         {"index"},
@@ -87,7 +87,7 @@ ROOMS_WITHIN = {
         {"accessor", "load"},
     ],
     "bench": [
-        {"keys", "machine", "figure", "room", "memory"},
+        {"keys", "machine", "figure", "fit_memory", "memory"},
         {"distribution", "timing"},
         {"floors"},
         {"limits", "peers"},
@@ -186,10 +186,10 @@ def test_the_rule_catches_an_upward_import():
 
 
 def test_the_rule_catches_an_upward_import_within_a_folder():
-    imported = imports(ast.parse("from dgpuhash.distributed.query.plan import Merging"))
+    imported = imports(ast.parse("from dgpuhash.distributed.query.plan import MergePlans"))
     assert upward_within("dgpuhash/distributed/ingest/source.py", imported) == [
         "dgpuhash.distributed.query.plan",
-        "dgpuhash.distributed.query.plan.Merging",
+        "dgpuhash.distributed.query.plan.MergePlans",
     ]
     assert upward_within("dgpuhash/distributed/index.py", imported) == []
 

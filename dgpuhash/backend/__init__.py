@@ -6,13 +6,21 @@ import functools
 from typing import Any
 
 from dgpuhash.backend.base import Backend
-from dgpuhash.backend.batch.multisplit import Deal
+from dgpuhash.backend.batch.multisplit import Multisplit
 from dgpuhash.backend.device import device_of
 from dgpuhash.backend.kernel import Kernel
-from dgpuhash.backend.memory import ran_out
+from dgpuhash.backend.memory import is_out_of_memory
 from dgpuhash.errors import DeviceError
 
-__all__ = ["Backend", "Deal", "Kernel", "default_device", "device_of", "get", "ran_out"]
+__all__ = [
+    "Backend",
+    "Kernel",
+    "Multisplit",
+    "default_device",
+    "device_of",
+    "get",
+    "is_out_of_memory",
+]
 
 
 def get(device: str | None = None, *arrays: Any) -> Backend:

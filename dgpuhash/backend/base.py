@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from dgpuhash.backend.batch.multisplit import Deal
+from dgpuhash.backend.batch.multisplit import Multisplit
 from dgpuhash.backend.batch.partition import Partitioned, multisplit, partition, sort_by_hash, split
 from dgpuhash.backend.kernel import Kernel
 from dgpuhash.backend.launches import Launches
@@ -44,7 +44,7 @@ class Backend(Launches):
         """
         return REGION_SHIFT
 
-    def guard(self) -> Callable[[], None] | None:
+    def check_device(self) -> Callable[[], None] | None:
         """Return a check that the current device is still the same, or None.
 
         The check raises DeviceError where work could not use memory that is allocated now. None
@@ -65,7 +65,7 @@ class Backend(Launches):
         return CPU_BLOCKS
 
     @property
-    def part_rows(self) -> int:
+    def max_part_rows(self) -> int:
         """Most rows of a part that one block groups in its shared memory."""
         return PART_ROWS
 
@@ -263,10 +263,10 @@ class Backend(Launches):
         parts: int,
         seed: int,
         counted: Callable[[Any], object] | None = None,
-    ) -> Deal:
+    ) -> Multisplit:
         """Return the batch in the order of its keys' owners.
 
-        The `Deal` also brings results back to the input order.
+        The `Multisplit` also brings results back to the input order.
 
         Examples
         --------
@@ -276,11 +276,11 @@ class Backend(Launches):
         >>> dealt.keys.tolist(), dealt.starts.tolist()
         ([0, 3, 1, 2, 4, 5], [0, 2, 6])
         >>> squares = np.zeros(6, np.uint32)
-        >>> dealt.put_back([dealt.keys**2], [squares])
+        >>> dealt.restore_order([dealt.keys**2], [squares])
         >>> squares.tolist()
         [0, 1, 4, 9, 16, 25]
         """
-        return Deal(self, keys, values, parts=parts, seed=seed, counted=counted)
+        return Multisplit(self, keys, values, parts=parts, seed=seed, counted=counted)
 
     def sort_by_hash(self, keys: Any, values: Any, *, bits: int, seed: int) -> tuple[Any, Any]:
         """Return keys and values sorted by `bits` bits of the keys' hashes.

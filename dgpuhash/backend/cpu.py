@@ -22,7 +22,7 @@ from dgpuhash.backend.kernel import Kernel
 from dgpuhash.backend.launches import Step
 from dgpuhash.errors import CompileError, OutOfMemoryError
 
-__all__ = ["VARIABLE", "CpuBackend", "Shares", "native"]
+__all__ = ["VARIABLE", "CpuBackend", "ThreadQuota", "native"]
 
 ALIGNMENT = 64
 # Environment variable: threads of the process; overrides every other setting.
@@ -51,7 +51,7 @@ def native() -> ModuleType:
         ) from error
 
 
-class Shares:
+class ThreadQuota:
     """Thread-pool sizes claimed by the Dask workers of this process.
 
     The workers share one pool of as many threads as they have in total, but at most one per CPU
@@ -61,7 +61,7 @@ class Shares:
 
     Examples
     --------
-    >>> shares = Shares()
+    >>> shares = ThreadQuota()
     >>> shares.take("tcp://host:1", 1)
     >>> native().threads()
     1

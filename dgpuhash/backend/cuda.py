@@ -21,9 +21,9 @@ from dgpuhash.backend.cache import load_or_compile
 from dgpuhash.backend.compiler import architecture_for
 from dgpuhash.backend.device import device_of, reject_nulls, require_gpu
 from dgpuhash.backend.kernel import Kernel
-from dgpuhash.backend.launch_buffer import Argument, Passed
+from dgpuhash.backend.launch_buffer import LaunchArgument, LaunchBuffer
 from dgpuhash.backend.launches import Step
-from dgpuhash.backend.memory import ran_out
+from dgpuhash.backend.memory import is_out_of_memory
 from dgpuhash.backend.structs.partition import block_threads
 from dgpuhash.backend.structs.region import REGION_SHIFT, SMALL_REGION_SHIFT
 from dgpuhash.backend.structs.segments import PART_ROWS, SMALL_PART_ROWS
@@ -72,7 +72,7 @@ class CudaBackend(Backend):
         self._cupy = _import_cupy()
         self._loaded: dict[tuple[int, str, int], _Loaded] = {}
         self._processor_counts: dict[int, int] = {}
-        self._passed = Passed()
+        self._passed = LaunchBuffer()
         _require_gpu_machine(self._cupy)
         self._capability(self._device())
         os.register_at_fork(after_in_child=self._after_fork)
@@ -94,7 +94,7 @@ class CudaBackend(Backend):
     def region_shift(self) -> int:
         return REGION_SHIFT if self._roomy() else SMALL_REGION_SHIFT
 
-    def guard(self) -> Callable[[], None]:
+    def check_device(self) -> Callable[[], None]:
         home = self._device()
 
         def require_home() -> None:
@@ -116,7 +116,7 @@ class CudaBackend(Backend):
         return self._processors(self._device())
 
     @property
-    def part_rows(self) -> int:
+    def max_part_rows(self) -> int:
         return PART_ROWS if self._roomy() else SMALL_PART_ROWS
 
     def launch(self, kernel: Kernel, args: bytes, n: int) -> None:
@@ -149,7 +149,7 @@ class CudaBackend(Backend):
         loaded = self._load(kernel, device)
         if device not in self._passed.devices:
             self._enter(device)
-        argument = Argument(args)
+        argument = LaunchArgument(args)
         step: functools.partial[Any] = functools.partial(
             cuda.driver.launchKernel,
             loaded.function.ptr, loaded.blocks(kernel, n), 1, 1, kernel.threads, 1, 1,
@@ -182,7 +182,7 @@ class CudaBackend(Backend):
         try:
             return self._cupy.ndarray(shape, dtype)
         except self._memory_errors() as error:
-            if not ran_out(error):
+            if not is_out_of_memory(error):
                 raise
             raise self._out_of_memory(shape, np.dtype(dtype)) from error
 
@@ -208,7 +208,7 @@ class CudaBackend(Backend):
             array = self._cupy.asarray(data, dtype=dtype)
             return array if array.flags.c_contiguous else self._cupy.ascontiguousarray(array)
         except self._memory_errors() as error:
-            if not ran_out(error):
+            if not is_out_of_memory(error):
                 raise
             made = np.dtype(dtype) if dtype is not None else data.dtype
             raise self._out_of_memory(np.shape(data), made) from error

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ctypes
 import threading
 
-__all__ = ["Argument", "Passed"]
+__all__ = ["LaunchArgument", "LaunchBuffer"]
 
 # Most bytes of arguments on GPUs before sm_70 and with drivers before CUDA 12.1.
 _MOST_NBYTES = 4096
 
 
-class Passed(threading.local):
+class LaunchBuffer(threading.local):
     """Reusable argument buffer, one for each thread.
 
     The buffer is thread-local because a launch releases the GIL while the driver copies from it.
@@ -43,7 +43,7 @@ class Passed(threading.local):
         self._argument[: len(argument)] = argument
 
 
-class Argument:
+class LaunchArgument:
     """Argument of one launch that happens later, in memory of its own.
 
     Attributes

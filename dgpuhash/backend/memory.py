@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["ran_out"]
+__all__ = ["is_out_of_memory"]
 
 
-def ran_out(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
     """Return whether `error` reports exhausted host or device memory.
 
     CuPy's pool and RMM raise a MemoryError; without a pool, CuPy raises the CUDA runtime's error.
@@ -13,7 +13,7 @@ def ran_out(error: BaseException) -> bool:
 
     Examples
     --------
-    >>> ran_out(MemoryError()), ran_out(ValueError())
+    >>> is_out_of_memory(MemoryError()), is_out_of_memory(ValueError())
     (True, False)
     """
     if isinstance(error, RuntimeError) and str(error) == "can't start new thread":

@@ -15,8 +15,8 @@ from dgpuhash.bench.model import run as model
 from dgpuhash.bench.tables import close, cpu, group, join, multi, open_tables
 from dgpuhash.bench.workers import exchange, scaling
 from dgpuhash.errors import SpecError
-from dgpuhash.tables.memory_errors import saying_memory
-from dgpuhash.tables.serialization import taken
+from dgpuhash.tables.memory_errors import memory_errors_of
+from dgpuhash.tables.serialization import exists_error
 
 __all__ = ["BENCHES", "run"]
 
@@ -96,8 +96,8 @@ def run(
     fresh = target is not None and not target.exists()
     measured = BENCHES[name](used, **options)
     rows = []
-    with saying_memory(f"the benchmark {name!r}"):
-        for row in measured if quiet else report.watched(name, measured):
+    with memory_errors_of(f"the benchmark {name!r}"):
+        for row in measured if quiet else report.show_progress(name, measured):
             rows.append({"bench": name, **row})
             if target is not None:
                 mode = "a" if len(rows) > 1 else "x" if fresh else "w"
@@ -116,7 +116,7 @@ def _check_target(target: Path, measured: str | Path | None, overwrite: bool) ->
     if measured is not None and target.resolve() == Path(measured).resolve():
         raise SpecError(f"{target} holds what was measured; give --json another file")
     if target.is_file() and not overwrite:
-        raise taken(target)
+        raise exists_error(target)
     fresh = not target.exists()
     with _written(target, "x" if fresh else "a"):
         pass
@@ -131,7 +131,7 @@ def _written(target: Path, mode: str) -> Iterator[IO[str]]:
         with target.open(mode) as stream:
             yield stream
     except FileExistsError:
-        raise taken(target) from None
+        raise exists_error(target) from None
     except OSError as error:
         raise OSError(
             f"{target} cannot be written: {error.strerror}; give --json a file that can be"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.backend import Backend
-from dgpuhash.bench.keys import shares
+from dgpuhash.bench.keys import uniform_floats
 from dgpuhash.errors import SpecError
 
 __all__ = ["Distribution", "Sample", "draw"]
@@ -77,7 +77,7 @@ class Distribution:
         reached = backend.xp.arange(1, n + 1, dtype=np.float64)
         reached **= -self.parameter
         reached = backend.xp.cumsum(reached)
-        points = shares(backend, n, 0)
+        points = uniform_floats(backend, n, 0)
         points *= reached[-1]
         ranks = backend.xp.searchsorted(reached, points, side="right")
         del reached, points
@@ -131,7 +131,7 @@ def draw(backend: Backend, n: int, most: int, stream: int = 0) -> Sample:
     >>> sample.distinct(), int(sample.counts().sum())
     (10, 1000)
     """
-    points = shares(backend, n, stream)
+    points = uniform_floats(backend, n, stream)
     points *= most
     numbers = points.astype(np.int64)
     numbers += 1

@@ -8,7 +8,7 @@ import numpy as np
 
 from dgpuhash.backend import Backend
 
-__all__ = ["keys_of", "shares", "unique_keys", "values_of"]
+__all__ = ["keys_of", "uniform_floats", "unique_keys", "values_of"]
 
 _SHIFTS = {4: (16, 13, 16), 8: (33, 33, 33)}
 _FACTORS = {4: (0x85EBCA6B, 0xC2B2AE35), 8: (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53)}
@@ -64,13 +64,13 @@ def values_of(keys: Any, dtype: np.dtype[Any]) -> Any:
     return (keys ^ (keys >> keys.dtype.type(7))).astype(dtype)
 
 
-def shares(backend: Backend, n: int, stream: int) -> Any:
+def uniform_floats(backend: Backend, n: int, stream: int) -> Any:
     """Return `n` random float64 in [0, 1), different for each `stream`.
 
     Examples
     --------
     >>> from dgpuhash import backend
-    >>> round(float(shares(backend.get("cpu"), 10_000, 1).mean()), 1)
+    >>> round(float(uniform_floats(backend.get("cpu"), 10_000, 1).mean()), 1)
     0.5
     """
     words = unique_keys(backend, (stream + 1) << 48, n, np.dtype(np.uint64))

@@ -84,7 +84,7 @@ _HIT_RATE = _several(
 )
 
 
-def _question(
+def _benchmark(
     name: str, *options: Option, repeats: Option | None = _REPEATS
 ) -> Callable[[Command], None]:
     """Return a decorator that registers the benchmark `name` as a command.
@@ -111,7 +111,7 @@ def _question(
     return declare
 
 
-@_question(
+@_benchmark(
     "limits",
     click.option("--n", type=_COUNT, help="Random accesses in one launch."),
     _several("--footprint", "footprints", type=_COUNT, said="Bytes accessed, a power of two"),
@@ -120,7 +120,7 @@ def _limits() -> None:
     """Measure random and streaming memory access, the reference for tables."""
 
 
-@_question(
+@_benchmark(
     "tables",
     _N,
     _several("--load", "loads", type=_SHARE, said="Load factor"),
@@ -136,7 +136,7 @@ def _tables() -> None:
     """
 
 
-@_question(
+@_benchmark(
     "multi",
     _N,
     click.option("--load", type=_SHARE, help="Load factor of the key slots."),
@@ -147,7 +147,7 @@ def _multi() -> None:
     """Measure multimaps: build, reads of all values, memory, by rows per key."""
 
 
-@_question(
+@_benchmark(
     "group",
     _N,
     _several("--groups", type=_COUNT, said="Number of groups"),
@@ -161,7 +161,7 @@ def _group() -> None:
     """
 
 
-@_question(
+@_benchmark(
     "join",
     _N,
     _several("--build", "builds", type=_COUNT, said="Rows of the build side"),
@@ -173,17 +173,17 @@ def _join() -> None:
     """Measure joins of int64 columns, and joins against an existing table."""
 
 
-@_question("close", _N)
+@_benchmark("close", _N)
 def _close() -> None:
     """Compare keys in another table's order with keys in random order."""
 
 
-@_question("cpu", click.option("--n", type=_COUNT, help="Distinct keys."), _COMPARE)
+@_benchmark("cpu", click.option("--n", type=_COUNT, help="Distinct keys."), _COMPARE)
 def _cpu() -> None:
     """Measure build, probe, join and group-by on a CPU at pandas' sizes."""
 
 
-@_question(
+@_benchmark(
     "exchange",
     _several("--workers", type=_COUNT, said="Workers; default: one for each GPU, or CPU"),
     _several("--bytes", "leaving", type=_COUNT, said="Bytes that leave each worker"),
@@ -195,7 +195,7 @@ def _exchange() -> None:
     """Measure the all-to-all exchange of columns between workers."""
 
 
-@_question(
+@_benchmark(
     "scaling",
     _several("--workers", type=_COUNT, said="Workers; default: 1, 2, 4 and so on"),
     _several(
@@ -219,7 +219,7 @@ def _scaling() -> None:
     """Measure weak and strong scaling of the distributed index."""
 
 
-@_question(
+@_benchmark(
     "model",
     click.option("--measured", metavar="FILE", type=click.Path(exists=True, dir_okay=False),
                  help="File from 'bench scaling --json FILE': figures, and points to compare."),

@@ -53,6 +53,6 @@ def build(
         ) as index,
     ):
         rows = len(index)
-        with write.writing(output):
+        with write.name_write_errors(output):
             index.save(output, overwrite=overwrite)
     click.echo(f"{output}: {rows:,} rows on {', '.join(on)} in {time.perf_counter() - start:.1f} s")

@@ -70,7 +70,7 @@ def client_for(scheduler: str | None) -> Iterator[Client]:
         return
     threads = len(os.sched_getaffinity(0))
     with (
-        _failures_told_once(),
+        _quiet_worker_errors(),
         LocalCluster(
             n_workers=1,
             threads_per_worker=threads,
@@ -85,15 +85,15 @@ def client_for(scheduler: str | None) -> Iterator[Client]:
 
 
 @contextmanager
-def _failures_told_once() -> Iterator[None]:
+def _quiet_worker_errors() -> Iterator[None]:
     """Keep the in-process worker from logging errors that the command prints."""
     logger = logging.getLogger("distributed.worker")
-    logger.addFilter(_is_no_failure)
+    logger.addFilter(_is_not_compute_failure)
     try:
         yield
     finally:
-        logger.removeFilter(_is_no_failure)
+        logger.removeFilter(_is_not_compute_failure)
 
 
-def _is_no_failure(record: logging.LogRecord) -> bool:
+def _is_not_compute_failure(record: logging.LogRecord) -> bool:
     return not record.getMessage().startswith("Compute Failed")

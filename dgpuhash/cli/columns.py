@@ -9,7 +9,7 @@ import click
 
 from dgpuhash.errors import UnsupportedError
 
-__all__ = ["ColumnNames", "ColumnTypes", "HowToJoin", "columns_option", "types_option"]
+__all__ = ["ColumnNames", "ColumnTypes", "JoinKind", "columns_option", "types_option"]
 
 
 def columns_option(*names: str, **settings: Any) -> Callable[[Callable[..., Any]], Any]:
@@ -17,10 +17,10 @@ def columns_option(*names: str, **settings: Any) -> Callable[[Callable[..., Any]
 
     Names are separated by commas, or the option is given several times.
     """
-    return click.option(*names, type=ColumnNames(), multiple=True, callback=_together, **settings)
+    return click.option(*names, type=ColumnNames(), multiple=True, callback=_flattened, **settings)
 
 
-def _together(
+def _flattened(
     ctx: click.Context, param: click.Parameter, given: tuple[list[str], ...]
 ) -> list[str] | None:
     return [name for names in given for name in names] or None
@@ -81,7 +81,7 @@ types_option = click.option(
 )
 
 
-class HowToJoin(click.Choice[str]):
+class JoinKind(click.Choice[str]):
     """Option type: the kinds of join that an index supports.
 
     The error for any other kind says how to get it.

@@ -16,7 +16,7 @@ from dgpuhash import backend
 from dgpuhash.backend import cache
 from dgpuhash.cli.errors import one_line
 from dgpuhash.errors import DgpuhashError
-from dgpuhash.tables.stats import bytes_in_words
+from dgpuhash.tables.stats import format_bytes
 
 __all__ = ["info"]
 
@@ -55,7 +55,7 @@ def info(scheduler: str | None) -> None:
     console.print(_backends())
     kept = cache.info()
     console.print(
-        f"kernel cache: {kept.files} compiled kernels, {bytes_in_words(kept.nbytes)}, "
+        f"kernel cache: {kept.files} compiled kernels, {format_bytes(kept.nbytes)}, "
         f"in {kept.folder}",
         soft_wrap=True,
     )
@@ -143,7 +143,7 @@ def _backends() -> Table:
         try:
             found = backend.get(name)
             free, total = found.memory()
-            memory = f"{bytes_in_words(free)} of {bytes_in_words(total)}"
+            memory = f"{format_bytes(free)} of {format_bytes(total)}"
             table.add_row(name, found.device_name(), memory)
         except DgpuhashError as error:
             table.add_row(name, Text(f"not usable: {one_line(error)}"), "")

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from dgpuhash.cli.cluster import client_for, scheduler_option
-from dgpuhash.cli.columns import ColumnNames, HowToJoin, columns_option, types_option
+from dgpuhash.cli.columns import ColumnNames, JoinKind, columns_option, types_option
 from dgpuhash.errors import ColumnError
 
 __all__ = ["join"]
@@ -27,7 +27,7 @@ ROW = "dgpuhash row"
 @columns_option("--on", help="Key columns of SOURCE, where named otherwise.")
 @click.option(
     "--how",
-    type=HowToJoin(),
+    type=JoinKind(),
     default="inner",
     show_default=True,
     help="semi and anti keep the rows of SOURCE that have, or have no, partner.",
@@ -96,15 +96,15 @@ def _left_join(merge: Callable[..., Any], frame: Any) -> Any:
         raise ColumnError(f"a column is called {ROW!r}, as one of the join's own; rename it")
     numbered = frame.map_partitions(_numbered, meta=_numbered(frame._meta))
     found, alone = merge(numbered, how="inner"), merge(numbered, how="anti")
-    meta = _together(found._meta, alone._meta)
-    return found.map_partitions(_together, alone, meta=meta, enforce_metadata=False)
+    meta = _concat_in_order(found._meta, alone._meta)
+    return found.map_partitions(_concat_in_order, alone, meta=meta, enforce_metadata=False)
 
 
 def _numbered(part: pd.DataFrame) -> pd.DataFrame:
     return part.assign(**{ROW: range(len(part))})
 
 
-def _together(found: pd.DataFrame, alone: pd.DataFrame) -> pd.DataFrame:
+def _concat_in_order(found: pd.DataFrame, alone: pd.DataFrame) -> pd.DataFrame:
     """Return the matched and unmatched rows of a partition in row order."""
     width = alone.shape[1]
     added = found.columns[width:]

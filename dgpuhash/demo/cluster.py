@@ -9,7 +9,7 @@ from typing import Any
 
 from distributed import Client, LocalCluster
 
-from dgpuhash.bench.workers.cluster import sheltered
+from dgpuhash.bench.workers.cluster import start_blocking_sigint
 
 __all__ = ["gpu_count", "local_client"]
 
@@ -54,6 +54,6 @@ def local_client(workers: int | None = None, gpus: int = 0) -> Iterator[Client]:
     else:
         make = LocalCluster
         options |= {"threads_per_worker": 2, "processes": True}
-    with sheltered(make, **options) as cluster, Client(cluster) as client:
+    with start_blocking_sigint(make, **options) as cluster, Client(cluster) as client:
         client.wait_for_workers(count, timeout=60)
         yield client

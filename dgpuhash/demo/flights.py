@@ -21,9 +21,9 @@ from rich.text import Text
 
 from dgpuhash.demo import data
 from dgpuhash.demo.cluster import gpu_count, local_client
-from dgpuhash.demo.reference import JOINS, Difference, delays, expect_equal, joined
+from dgpuhash.demo.reference import JOINS, ResultMismatch, delays, expect_equal, joined
+from dgpuhash.demo.repeated_joins import RepeatedJoins
 from dgpuhash.demo.report import Report
-from dgpuhash.demo.standing import Standing
 from dgpuhash.distributed import DistributedIndex
 
 __all__ = ["run"]
@@ -34,7 +34,9 @@ NEW_PLANES = 5
 
 
 def run(
-    workers: int | None = None, console: Console | None = None, standing: Standing | None = None
+    workers: int | None = None,
+    console: Console | None = None,
+    standing: RepeatedJoins | None = None,
 ) -> int:
     """Run the demo; return 0 when every result is correct, else 1.
 
@@ -46,7 +48,7 @@ def run(
         Worker processes; by default one for each GPU, or two on the CPU.
     console : rich.console.Console, optional
         Console to print to; by default standard output.
-    standing : Standing, optional
+    standing : RepeatedJoins, optional
         Rows and batches that are joined by an index and by Dask's own merge.
     """
     console = console or Console()
@@ -73,9 +75,9 @@ def run(
                 # A GPU may change dtypes; pandas starts from the changed frames.
                 tables = {name: _to_pandas(frame.compute()) for name, frame in frames.items()}
             summary, shards = MainJob(client, tables, frames, report, bool(gpus)).run()
-            many = standing or Standing()
+            many = standing or RepeatedJoins()
             beside = many.run(client, report, on_gpus=bool(gpus))
-    except Difference as difference:
+    except ResultMismatch as difference:
         console.print(Text(f"FAILED {difference}", style="bold red"))
         return 1
     report.print_frame(summary, "Mean arrival delay in minutes, by manufacturer and wind")
@@ -83,7 +85,7 @@ def run(
     report.print_phases()
     report.print_notes()
     console.print("[bold green]Every result equals pandas' own.[/]")
-    _print_beside(report, many, beside)
+    _print_comparison(report, many, beside)
     return 0
 
 
@@ -162,7 +164,7 @@ class MainJob:
         self.tables = {**self.tables, "planes": known}
         wanted = int((~self.tables["flights"]["tailnum"].isin(known["tailnum"])).sum())
         if after != wanted:
-            raise Difference(
+            raise ResultMismatch(
                 f"{after:,} flights have no plane after the insert; pandas: {wanted:,}"
             )
         self.report.note(
@@ -170,7 +172,7 @@ class MainJob:
         )
 
 
-def _print_beside(report: Report, many: Standing, beside: pd.DataFrame) -> None:
+def _print_comparison(report: Report, many: RepeatedJoins, beside: pd.DataFrame) -> None:
     """Print the times of the batches with an index and with Dask's merge."""
     title = f"{many.rows:,} rows, joined {many.times} times with {many.batch_rows:,} others"
     report.print_frame(beside, title)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-__all__ = ["JOINS", "Difference", "delays", "expect_equal", "joined"]
+__all__ = ["JOINS", "ResultMismatch", "delays", "expect_equal", "joined"]
 
 # Index name → (key columns, suffixes) of the three joins, in join order.
 JOINS: dict[str, tuple[list[str], tuple[str, str]]] = {
@@ -17,7 +17,7 @@ WIND = pd.IntervalIndex.from_breaks([-1.0, 8.0, 16.0, 24.0, float("inf")], close
 WIND_NAMES = ["below 8 mph", "8-16", "16-24", "24 and more"]
 
 
-class Difference(Exception):
+class ResultMismatch(Exception):
     """Error for a result that differs from the reference."""
 
 
@@ -62,7 +62,7 @@ def expect_equal(got: pd.DataFrame, expected: pd.DataFrame, what: str) -> None:
 
     Raises
     ------
-    Difference
+    ResultMismatch
         When the frames differ; the message shows the first difference.
 
     Examples
@@ -74,4 +74,4 @@ def expect_equal(got: pd.DataFrame, expected: pd.DataFrame, what: str) -> None:
             got.reset_index(drop=True), expected.reset_index(drop=True), check_exact=True
         )
     except AssertionError as error:
-        raise Difference(f"{what}: the index and pandas differ\n{error}") from error
+        raise ResultMismatch(f"{what}: the index and pandas differ\n{error}") from error

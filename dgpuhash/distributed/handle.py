@@ -12,33 +12,38 @@ from typing import Any, Self, TypeVar
 import pandas as pd
 from distributed import Client
 
-from dgpuhash.distributed.cluster.broadcast import SILENCE
+from dgpuhash.distributed.cluster.broadcast import LIVENESS_TIMEOUT
 from dgpuhash.distributed.cluster.client import client_of
-from dgpuhash.distributed.ingest.commit import carry_out, change_to, drop_shards
-from dgpuhash.distributed.ingest.history import Act, History, Step, acts_of
+from dgpuhash.distributed.ingest.commit import change_to, commit_change, drop_shards
+from dgpuhash.distributed.ingest.history import Lineage, RowOperation, Step, operations_of
 from dgpuhash.distributed.ingest.source import check_library, collection_of, meta_of
 from dgpuhash.distributed.partition.change import Change
 from dgpuhash.distributed.partition.conflict import Conflict
-from dgpuhash.distributed.partition.descriptor import Descriptor, Placement, Saved
-from dgpuhash.distributed.partition.registry import Registry, still, taken, unknown
-from dgpuhash.distributed.partition.row_order import refuse_label
-from dgpuhash.distributed.partition.skew import Heavy
-from dgpuhash.distributed.query.plan import Merging
+from dgpuhash.distributed.partition.descriptor import Descriptor, Placement, SavedRevision
+from dgpuhash.distributed.partition.registry import (
+    Registry,
+    check_same_index,
+    name_taken_error,
+    unknown_index_error,
+)
+from dgpuhash.distributed.partition.row_order import check_arrival_column
+from dgpuhash.distributed.partition.skew import HeavyKeys
+from dgpuhash.distributed.query.plan import MergePlans
 from dgpuhash.distributed.shards.inbox import Receipt
-from dgpuhash.distributed.shards.stats import Held, row_count, shard_figures
+from dgpuhash.distributed.shards.stats import IndexSize, row_count, shard_stats
 from dgpuhash.distributed.storage import change_log
 from dgpuhash.errors import ClosedError, IndexChanged, IndexLost, IndexNotFound, KeyTypeError
 from dgpuhash.frames import join_columns, key_names
-from dgpuhash.tables.stats import bytes_in_words, html_table
+from dgpuhash.tables.stats import format_bytes, html_table
 
 __all__ = ["Handle"]
 
 Result = TypeVar("Result")
 
 # Epochs at which a read is tried, when other clients end each of them.
-READS = 16
+READ_ATTEMPTS = 16
 # Columns that the repr of a handle names.
-SHOWN = 8
+COLUMNS_SHOWN = 8
 
 
 class Handle:
@@ -47,17 +52,17 @@ class Handle:
     def __init__(self, descriptor: Descriptor, client: Client | None) -> None:
         self._descriptor = descriptor
         self._given_client = client
-        self._history = History()
+        self._history = Lineage()
         self._closed = False
-        self._held: Held | None = None
-        self._merging: Merging | None = None
+        self._held: IndexSize | None = None
+        self._merging: MergePlans | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         # Neither a client nor the futures of a source are pickled: the unpickled handle uses the
         # client of its process, and its `rebuild` needs a save.
         return self.__dict__ | {
             "_given_client": None,
-            "_history": History(),
+            "_history": Lineage(),
             "_merging": None,
         }
 
@@ -118,11 +123,11 @@ class Handle:
         """
 
         def ask(descriptor: Descriptor) -> pd.DataFrame:
-            found = shard_figures(self._client, descriptor)
+            found = shard_stats(self._client, descriptor)
             nbytes = found["row_nbytes"] + found["table_nbytes"]
             shards = list(zip(found["rows"].tolist(), nbytes.tolist(), strict=True))
             replicated = descriptor.placement is Placement.REPLICATED
-            self._learn(Held.of(descriptor.epoch, replicated, shards))
+            self._learn(IndexSize.of(descriptor.epoch, replicated, shards))
             return found
 
         return self._reading(ask)
@@ -189,29 +194,29 @@ class Handle:
     def _columns_in_words(self) -> str:
         """Return the names of the columns beside the keys."""
         names = [label for label in self._descriptor.meta if label not in self.on]
-        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-        return f"columns {names[:SHOWN]!r}{more}"
+        more = f" and {len(names) - COLUMNS_SHOWN} more" if len(names) > COLUMNS_SHOWN else ""
+        return f"columns {names[:COLUMNS_SHOWN]!r}{more}"
 
     def _held_in_words(self) -> str:
         """Return the last known rows and bytes, without a call to the cluster."""
         held = self._held
         if held is None or held.epoch != self.epoch:
             return "rows and bytes unknown before stats()"
-        nbytes = "bytes unknown" if held.nbytes is None else bytes_in_words(held.nbytes)
+        nbytes = "bytes unknown" if held.nbytes is None else format_bytes(held.nbytes)
         return f"{held.rows:,} rows, {nbytes}"
 
     def _kept_in_words(self) -> str:
         """Return where rows are read again when shards are lost."""
         if self._descriptor.log is not None:
             return f"durable at {self._descriptor.log}"
-        ways = self._history.ways_to(self._descriptor)
+        ways = self._history.ways_to_rebuild(self._descriptor)
         if not ways:
             return "cannot be rebuilt by this handle"
         start = ways[0][0].rows
-        place = start.url if isinstance(start, Saved) else "its source"
+        place = start.url if isinstance(start, SavedRevision) else "its source"
         return f"can be rebuilt from {place}"
 
-    def _learn(self, held: Held) -> None:
+    def _learn(self, held: IndexSize) -> None:
         self._held = held
 
     def _change(self, verb: str, rows: Any, names: Sequence[Hashable]) -> int:
@@ -221,7 +226,7 @@ class Handle:
             if not self._compares(verb, meta_of(collection), names, current):
                 return 0
             if verb == "insert" and current.placement is Placement.INDEPENDENT:
-                refuse_label(collection)
+                check_arrival_column(collection)
             end = replace(current, epoch=current.epoch + 1, revision=current.revision + 1)
             step = Step(verb, collection, end.revision)
             change = change_to(end, verb)
@@ -231,7 +236,7 @@ class Handle:
                     outdated = partial(self._registry.outdated, current)
                     change_log.append(self._client, change, newest, outdated)
 
-            acts = acts_of(self._client, end, [step])
+            acts = operations_of(self._client, end, [step])
             return self._carry_out(current, end, change, acts, step, write=write)
 
     def _compares(
@@ -269,7 +274,7 @@ class Handle:
         before: Descriptor | None,
         end: Descriptor,
         change: Change,
-        acts: Sequence[Act],
+        acts: Sequence[RowOperation],
         step: Step | None = None,
         moved: Callable[[], list[Receipt]] | None = None,
         write: Callable[[Descriptor], None] = lambda newest: None,
@@ -280,21 +285,21 @@ class Handle:
         None for a new index.
         """
 
-        def publish(heavy: Heavy) -> None:
+        def publish(heavy: HeavyKeys) -> None:
             newest = replace(end, heavy=heavy)
             write(newest)
             self._publish(newest, before)
             if step is not None:
                 self._history.record(step)
 
-        return carry_out(self._client, change, acts, publish, self._learn, moved)
+        return commit_change(self._client, change, acts, publish, self._learn, moved)
 
     def _publish(self, newest: Descriptor, after: Descriptor | None) -> None:
         registry = self._registry
         if not registry.publish(newest, after=after):
             if after is None:
-                raise taken(self.name)
-            raise registry.outdated(after) or unknown(self.name)
+                raise name_taken_error(self.name)
+            raise registry.outdated(after) or unknown_index_error(self.name)
         self._descriptor = newest
 
     @contextmanager
@@ -305,7 +310,7 @@ class Handle:
             yield self._go_to(self._registry.begin(self.name))
 
     def _go_to(self, newest: Descriptor | None) -> Descriptor:
-        self._descriptor = still(self._descriptor, newest)
+        self._descriptor = check_same_index(self._descriptor, newest)
         return self._descriptor
 
     def _reading(self, read: Callable[[Descriptor], Result]) -> Result:
@@ -314,7 +319,7 @@ class Handle:
         The epoch is the handle's. Where another client has changed the index since, the handle is
         brought to the newest epoch and `read` is called again.
         """
-        for _ in range(READS):
+        for _ in range(READ_ATTEMPTS):
             descriptor = self._current()
             try:
                 return self._while_empty(descriptor, read)
@@ -322,8 +327,8 @@ class Handle:
                 if not self._refreshed(descriptor, error):
                     raise
         raise IndexChanged(
-            f"index {self.name!r} was changed {READS} times while this call asked it; call it "
-            "again when its other clients have done what they do"
+            f"index {self.name!r} was changed {READ_ATTEMPTS} times while this call asked it; call "
+            "it again when its other clients have done what they do"
         )
 
     def _refreshed(self, before: Descriptor, error: IndexLost | None = None) -> bool:
@@ -333,7 +338,7 @@ class Handle:
         is the better one to raise, the wait for the scheduler is short.
         """
         try:
-            newest = self._registry.newest(before, None if error is None else SILENCE)
+            newest = self._registry.newest(before, None if error is None else LIVENESS_TIMEOUT)
         except IndexNotFound as gone:
             raise gone from error
         except IndexLost:

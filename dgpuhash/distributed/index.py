@@ -11,26 +11,31 @@ import dask.dataframe as dd
 from distributed import Client
 
 from dgpuhash.distributed.cluster.client import client_of
-from dgpuhash.distributed.cluster.preload import import_there
-from dgpuhash.distributed.ingest.commit import change_to, places
-from dgpuhash.distributed.ingest.history import Step, acts_of
-from dgpuhash.distributed.ingest.mode import Choice
-from dgpuhash.distributed.ingest.source import Kept, collection_of
-from dgpuhash.distributed.partition.descriptor import Descriptor, Saved
-from dgpuhash.distributed.partition.registry import Registry, check_name, drawn_name, taken
-from dgpuhash.distributed.reads import Reading
-from dgpuhash.distributed.rebuild import Upkeep
+from dgpuhash.distributed.cluster.preload import import_on_cluster
+from dgpuhash.distributed.ingest.commit import change_to, shard_addresses
+from dgpuhash.distributed.ingest.history import Step, operations_of
+from dgpuhash.distributed.ingest.mode import PlacementChoice
+from dgpuhash.distributed.ingest.source import IndexSchema, collection_of
+from dgpuhash.distributed.partition.descriptor import Descriptor, SavedRevision
+from dgpuhash.distributed.partition.registry import (
+    Registry,
+    check_name,
+    generated_name,
+    name_taken_error,
+)
+from dgpuhash.distributed.reads import ReadMixin
+from dgpuhash.distributed.rebuild import IndexMaintenance
 from dgpuhash.distributed.storage import checkpoint
-from dgpuhash.distributed.storage.change_log import Continued
+from dgpuhash.distributed.storage.change_log import LogState
 from dgpuhash.distributed.storage.folder import Folder
-from dgpuhash.distributed.storage.manifest import loaded_from
+from dgpuhash.distributed.storage.manifest import load_with_retry
 from dgpuhash.errors import DgpuhashError, IndexNotFound, SpecError, UnsupportedError
 from dgpuhash.frames import keys_frame
 
 __all__ = ["DistributedIndex"]
 
 
-class DistributedIndex(Reading, Upkeep):
+class DistributedIndex(ReadMixin, IndexMaintenance):
     """Hash index of rows on the workers of a Dask cluster, by key columns.
 
     Make one with `build`, `load` or `open`. The index stays on the workers until it is closed, and
@@ -152,16 +157,16 @@ class DistributedIndex(Reading, Upkeep):
         """
         client = client_of(client)
         check_name(name)
-        choice = Choice.of(mode, replicated, conflict, unique)
+        choice = PlacementChoice.of(mode, replicated, conflict, unique)
         collection = collection_of(data, on if isinstance(on, list | tuple) else [on])
-        kept = Kept.of(collection, on, columns)
+        kept = IndexSchema.of(collection, on, columns)
         choice.check(collection, kept.meta, kept.names)
-        shards = places(client, workers, known=True)
+        shards = shard_addresses(client, workers, known=True)
         placement, reason = choice.place(client, collection, list(kept.meta), len(shards))
         uid = uuid.uuid4().hex
         descriptor = Descriptor(
             uid=uid,
-            name=name or drawn_name(uid),
+            name=name or generated_name(uid),
             epoch=1,
             shards=shards,
             encoder=kept.encoder,
@@ -227,14 +232,14 @@ class DistributedIndex(Reading, Upkeep):
             manifest = checkpoint.read_manifest(folder)
             changes = checkpoint.changes_in(folder, manifest)
             last = changes[-1].transaction if changes else None
-            saved = Saved(folder.url, manifest.uid, manifest.revision + len(changes), last)
+            saved = SavedRevision(folder.url, manifest.uid, manifest.revision + len(changes), last)
             uid = uuid.uuid4().hex
             meta = manifest.meta("cudf" if device == "cuda" else "pandas")
             descriptor = Descriptor(
                 uid=uid,
-                name=name or drawn_name(uid),
+                name=name or generated_name(uid),
                 epoch=1,
-                shards=places(client, workers),
+                shards=shard_addresses(client, workers),
                 encoder=manifest.encoder.read_as(meta),
                 meta=meta,
                 unique=manifest.unique,
@@ -245,10 +250,10 @@ class DistributedIndex(Reading, Upkeep):
                 revision=saved.revision + goes_on,
                 log=log,
             )
-            continued = Continued(manifest, changes) if goes_on else None
+            continued = LogState(manifest, changes) if goes_on else None
             return cls._create(descriptor, client, saved, continued, single_writer=single_writer)
 
-        return loaded_from(folder, load)
+        return load_with_retry(folder, load)
 
     @classmethod
     def open(cls, name: str, client: Client | None = None) -> DistributedIndex:
@@ -269,7 +274,7 @@ class DistributedIndex(Reading, Upkeep):
         check_name(name)
         if name is None:
             raise SpecError("name=None; give the name of an index, as the one that made it has it")
-        import_there(client)
+        import_on_cluster(client)
         registry = Registry(client)
         descriptor = registry.find(name)
         if descriptor is None:
@@ -285,7 +290,7 @@ class DistributedIndex(Reading, Upkeep):
         descriptor: Descriptor,
         client: Client,
         rows: Any,
-        continued: Continued | None = None,
+        continued: LogState | None = None,
         *,
         single_writer: bool,
     ) -> DistributedIndex:
@@ -302,11 +307,11 @@ class DistributedIndex(Reading, Upkeep):
         registry = index._registry
         step = Step("build", rows, descriptor.revision)
         # No other client knows a generated name.
-        drawn = descriptor.name == drawn_name(descriptor.uid)
+        drawn = descriptor.name == generated_name(descriptor.uid)
         with nullcontext() if drawn else registry.changing(descriptor.name):
             if not drawn and registry.find(descriptor.name) is not None:
-                raise taken(descriptor.name)
-            acts = acts_of(client, descriptor, [step])
+                raise name_taken_error(descriptor.name)
+            acts = operations_of(client, descriptor, [step])
             try:
                 index._carry_out(
                     None,
@@ -314,14 +319,14 @@ class DistributedIndex(Reading, Upkeep):
                     change,
                     acts,
                     step,
-                    write=lambda newest: checkpoint.begin(client, newest, change, continued),
+                    write=lambda newest: checkpoint.start_log(client, newest, change, continued),
                 )
             except BaseException:
                 # Nothing is left of the index, even when a worker is lost after it was published.
                 with suppress(DgpuhashError, OSError):
                     index.close()
                     if continued is None:
-                        checkpoint.forget(descriptor)
+                        checkpoint.remove_log(descriptor)
                 raise
         return index
 

@@ -11,7 +11,7 @@ from distributed import Client
 from dgpuhash.distributed.cluster.client import client_of
 from dgpuhash.distributed.index import DistributedIndex
 from dgpuhash.distributed.storage.folder import Folder
-from dgpuhash.distributed.storage.manifest import MANIFEST, loaded_from
+from dgpuhash.distributed.storage.manifest import MANIFEST, load_with_retry
 from dgpuhash.distributed.tables import DistributedMap, DistributedMultiMap, DistributedSet
 from dgpuhash.distributed.tables.saved import WHAT as TABLE
 from dgpuhash.distributed.tables.saved import SavedTable
@@ -64,7 +64,7 @@ def load(
     folder, client = Folder(url), client_of(client)
     if not _is_table(folder):
         return DistributedIndex.load(folder.url, client, device=device)
-    kind = loaded_from(folder, lambda: SavedTable.found_in(folder)).spec.kind
+    kind = load_with_retry(folder, lambda: SavedTable.found_in(folder)).spec.kind
     return _TABLES[kind].load(folder.url, client=client, device=device)
 
 

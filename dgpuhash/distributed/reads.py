@@ -8,18 +8,18 @@ from typing import Any
 from dgpuhash.distributed.handle import Handle
 from dgpuhash.distributed.ingest.source import frame_of, meta_of
 from dgpuhash.distributed.partition.descriptor import Descriptor
-from dgpuhash.distributed.pruning.policy import Sparing, Switch
+from dgpuhash.distributed.pruning.policy import PruningOptions, Switch
 from dgpuhash.distributed.query.lookup import Lookups
-from dgpuhash.distributed.query.merge_collective import merge_together
-from dgpuhash.distributed.query.plan import Merging, persist_whole
+from dgpuhash.distributed.query.merge_collective import collective_merge
+from dgpuhash.distributed.query.plan import MergePlans, persist_unfused
 from dgpuhash.errors import SpecError
 from dgpuhash.frames import Lookup
 
-__all__ = ["Reading"]
+__all__ = ["ReadMixin"]
 
 
-class Reading(Handle):
-    """Read verbs of `DistributedIndex`: `merge`, and those of `Searchable`."""
+class ReadMixin(Handle):
+    """Read verbs of `DistributedIndex`: `merge`, and those of `LookupMixin`."""
 
     def merge(
         self,
@@ -124,13 +124,13 @@ class Reading(Handle):
         if not isinstance(persist, bool):
             raise SpecError(f"persist={persist!r}; use True or False")
         left = frame_of(left)
-        sparing = Sparing.of(bloom_filter, deduplicate)
+        sparing = PruningOptions.of(bloom_filter, deduplicate)
         asked = meta_of(left), on, left_on, how, columns, suffixes, sparing
         if persist:
 
             def together(descriptor: Descriptor) -> Any:
                 merging = self._merging_at(descriptor)
-                return merge_together(
+                return collective_merge(
                     self._client, merging.plan(self._client, *asked), left, merging.absences
                 )
 
@@ -142,12 +142,12 @@ class Reading(Handle):
         client = self._client
         plan = self._reading(lambda current: self._merging_at(current).plan(client, *asked))
         lazy = plan.lazy(left, client)
-        return persist_whole(self._client, lazy) if persist else lazy
+        return persist_unfused(self._client, lazy) if persist else lazy
 
-    def _merging_at(self, descriptor: Descriptor) -> Merging:
+    def _merging_at(self, descriptor: Descriptor) -> MergePlans:
         merging = self._merging
         if merging is None or not merging.serves(descriptor):
-            self._merging = merging = Merging(descriptor)
+            self._merging = merging = MergePlans(descriptor)
         return merging
 
     def lookup(
@@ -171,22 +171,22 @@ class Reading(Handle):
         1 was not asked about
         >>> client.close()
         """
-        sparing = Sparing.of(bloom_filter, deduplicate)
+        sparing = PruningOptions.of(bloom_filter, deduplicate)
         return self._reading(lambda descriptor: self._asking(descriptor, sparing).lookup(keys))
 
     def contains(
         self, keys: Any, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
     ) -> Any:
         """Return whether keys are stored; `FrameIndex.contains`, with switches."""
-        sparing = Sparing.of(bloom_filter, deduplicate)
+        sparing = PruningOptions.of(bloom_filter, deduplicate)
         return self._reading(lambda descriptor: self._asking(descriptor, sparing).contains(keys))
 
     def find(
         self, keys: Any, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
     ) -> Lookup:
         """Return the matches of keys; `FrameIndex.find` with pruning switches."""
-        sparing = Sparing.of(bloom_filter, deduplicate)
+        sparing = PruningOptions.of(bloom_filter, deduplicate)
         return self._reading(lambda descriptor: self._asking(descriptor, sparing).find(keys))
 
-    def _asking(self, descriptor: Descriptor, sparing: Sparing) -> Lookups:
+    def _asking(self, descriptor: Descriptor, sparing: PruningOptions) -> Lookups:
         return Lookups(self._client, descriptor, sparing)

@@ -6,28 +6,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from dgpuhash.distributed.cluster.survivors import all_answer
+from dgpuhash.distributed.cluster.survivors import all_workers_respond
 from dgpuhash.distributed.handle import Handle
-from dgpuhash.distributed.ingest.commit import change_to, drop_shards, places
-from dgpuhash.distributed.ingest.history import Act, Step, acts_of
+from dgpuhash.distributed.ingest.commit import change_to, drop_shards, shard_addresses
+from dgpuhash.distributed.ingest.history import RowOperation, Step, operations_of
 from dgpuhash.distributed.ingest.rebalance import (
-    arrivals_there,
-    kept_parts,
+    assign_owners,
+    kept_shards,
     move_shards,
-    parts_there,
-    sources,
-    spread,
+    sending_shards,
+    surviving_arrivals,
+    surviving_shards,
 )
-from dgpuhash.distributed.partition.change import Lost
+from dgpuhash.distributed.partition.change import LostShards
 from dgpuhash.distributed.partition.descriptor import Descriptor, Placement, ShardAddress
 from dgpuhash.distributed.shards.inbox import Receipt
 from dgpuhash.distributed.storage import checkpoint
 from dgpuhash.errors import DgpuhashError, FormatError, IndexLost, UnsupportedError
 
-__all__ = ["Rebuilt", "Upkeep"]
+__all__ = ["IndexMaintenance", "Rebuilt"]
 
 # The input of a build that only moves shards: no rows.
-NOTHING = Act("build", [], [])
+NO_ROWS = RowOperation("build", [], [])
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Rebuilt:
     rows: int
 
 
-class Upkeep(Handle):
+class IndexMaintenance(Handle):
     """Maintenance verbs of `DistributedIndex`: they move rows, or store them.
 
     Which rows the index has does not change.
@@ -108,7 +108,7 @@ class Upkeep(Handle):
         """
         with self._changing() as current:
             outdated = partial(self._registry.outdated, current)
-            fenced = checkpoint.fenced(current, url, outdated)
+            fenced = checkpoint.fence_for_save(current, url, outdated)
             if fenced is not current:
                 self._publish(fenced, current)
             self._descriptor = checkpoint.save(self._client, fenced, url, overwrite=overwrite)
@@ -145,16 +145,16 @@ class Upkeep(Handle):
             When the cluster does not have these workers.
         """
         with self._changing() as current:
-            shards = spread(current.shards, places(self._client, workers))
+            shards = assign_owners(current.shards, shard_addresses(self._client, workers))
             staying = [part for part, shard in enumerate(current.shards) if shard in shards]
             same_parts = len(shards) == len(current.shards)
             if same_parts and len(staying) == len(shards):
                 return 0
             # Rows of heavy keys may go to any shard.
-            kept = frozenset() if current.heavy else kept_parts(current, shards, staying)
+            kept = frozenset() if current.heavy else kept_shards(current, shards, staying)
             end = replace(_on(current, shards), epoch=current.epoch + 1)
             change = replace(change_to(end, "build"), kept=kept, heavy=current.heavy)
-            gone = sources(current, range(len(current.shards)), kept)
+            gone = sending_shards(current, range(len(current.shards)), kept)
             moved = 0
 
             def move() -> list[Receipt]:
@@ -165,7 +165,7 @@ class Upkeep(Handle):
                     moved += sum(n for shard, n in owners if shard != current.shards[part])
                 return receipts
 
-            self._carry_out(current, end, change, [NOTHING], moved=move)
+            self._carry_out(current, end, change, [NO_ROWS], moved=move)
             self._drop_all_but(shards, current)
             return moved
 
@@ -201,12 +201,12 @@ class Upkeep(Handle):
             When persisted rows of the source are gone, and there is no save.
         """
         with self._changing() as current:
-            there = frozenset() if whole else parts_there(self._client, current)
+            there = frozenset() if whole else surviving_shards(self._client, current)
             if len(there) == len(current.shards):
                 return Rebuilt((), tuple(sorted(there)), 0)
             if there and current.placement is Placement.REPLICATED:
                 return self._rebuild(current, there, [])
-            ways = self._history.ways_to(current)
+            ways = self._history.ways_to_rebuild(current)
             if not ways:
                 raise IndexLost(
                     f"index {self.name!r} cannot be rebuilt: this handle did not build it, and "
@@ -222,7 +222,7 @@ class Upkeep(Handle):
                     gone = isinstance(error, FormatError | UnsupportedError)
                     # The source may be a merge with another index, which is lost.
                     if isinstance(error, IndexLost):
-                        gone = all_answer(self._client)
+                        gone = all_workers_respond(self._client)
                     known = isinstance(error, DgpuhashError) and not (gone and not current.log)
                     if number == len(ways) - 1 or known:
                         raise
@@ -232,37 +232,37 @@ class Upkeep(Handle):
         self, current: Descriptor, there: frozenset[int], steps: Sequence[Step]
     ) -> Rebuilt:
         staying = [current.shards[part] for part in sorted(there)]
-        spare = [shard for shard in places(self._client) if shard not in staying]
+        spare = [shard for shard in shard_addresses(self._client) if shard not in staying]
         missing = len(current.shards) - len(there)
         enough = bool(there) and len(spare) >= missing
         # A worker that came back gets its shard again.
         spare.sort(key=lambda shard: shard.worker not in current.workers)
-        shards = spread(current.shards, [*staying, *(spare[:missing] if enough else spare)])
-        kept = kept_parts(current, shards, there)
+        shards = assign_owners(current.shards, [*staying, *(spare[:missing] if enough else spare)])
+        kept = kept_shards(current, shards, there)
         end = replace(_on(current, shards), epoch=current.epoch + 1)
         lost = self._what_is_lost(current, there) if there and steps else None
         change = replace(change_to(end, "build"), kept=kept, lost=lost)
         if there:
             change = replace(change, heavy=current.heavy)
-        moving = sources(current, there, kept)
+        moving = sending_shards(current, there, kept)
         rows = self._carry_out(
             current,
             end,
             change,
-            acts_of(self._client, end, steps, lost) or [NOTHING],
+            operations_of(self._client, end, steps, lost) or [NO_ROWS],
             moved=lambda: move_shards(self._client, current, change, moving),
         )
         self._drop_all_but(shards, current)
         parts = tuple(part for part in range(len(shards)) if part not in kept)
         return Rebuilt(parts, tuple(sorted(kept)), rows)
 
-    def _what_is_lost(self, current: Descriptor, there: frozenset[int]) -> Lost:
+    def _what_is_lost(self, current: Descriptor, there: frozenset[int]) -> LostShards:
         parts = len(current.shards)
         arrivals: frozenset[int] = frozenset()
         if current.placement is Placement.INDEPENDENT:
-            arrivals = arrivals_there(self._client, current, there)
+            arrivals = surviving_arrivals(self._client, current, there)
         gone = frozenset(range(parts)) - there
-        return Lost(parts, gone, current.heavy, arrivals)
+        return LostShards(parts, gone, current.heavy, arrivals)
 
     def _drop_all_but(self, shards: Sequence[ShardAddress], before: Descriptor) -> None:
         left = set(before.workers) - {shard.worker for shard in shards}

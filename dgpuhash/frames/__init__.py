@@ -10,62 +10,62 @@ from dgpuhash.frames.dataframes.pandas_checks import check_arrow_types
 from dgpuhash.frames.index import FrameIndex
 from dgpuhash.frames.key_input import Query, keys_frame
 from dgpuhash.frames.keys.encoding import EncodedKeys, KeyEncoder
-from dgpuhash.frames.labels import column_labels, kept_columns, key_names
+from dgpuhash.frames.labels import column_labels, key_names, stored_columns
 from dgpuhash.frames.lookup import Lookup, lookup_rows
-from dgpuhash.frames.lookup_mixin import Searchable
-from dgpuhash.frames.matches import Matches, in_query_order
+from dgpuhash.frames.lookup_mixin import LookupMixin
+from dgpuhash.frames.matches import Matches, sort_by_query_row
 from dgpuhash.frames.merge_result import (
     assemble,
-    assemble_plain,
+    assemble_arrays,
     check_how,
     join_columns,
     merge_meta,
-    moved_columns,
+    needed_columns,
 )
-from dgpuhash.frames.pages import POSITION_NBYTES, Page, Rest
+from dgpuhash.frames.pages import POSITION_NBYTES, Cursor, Page
 from dgpuhash.frames.row_store import (
-    Numbers,
+    NumericDtypes,
     RowStore,
-    numbers_of,
-    numbers_together,
-    refuse_mixture,
+    check_lossless_concat,
+    numeric_dtypes,
+    promote_dtypes,
 )
 from dgpuhash.frames.serialization import frame_from_bytes, frame_to_bytes
 from dgpuhash.frames.stats import FrameStats
 
 __all__ = [
     "POSITION_NBYTES",
+    "Cursor",
     "EncodedKeys",
     "FrameIndex",
     "FrameStats",
     "KeyEncoder",
     "Lookup",
+    "LookupMixin",
     "Matches",
-    "Numbers",
+    "NumericDtypes",
     "Page",
     "Query",
-    "Rest",
     "RowStore",
-    "Searchable",
     "assemble",
-    "assemble_plain",
+    "assemble_arrays",
     "check_arrow_types",
     "check_how",
+    "check_lossless_concat",
     "column_labels",
     "frame_from_bytes",
     "frame_to_bytes",
     "frames_named",
     "frames_of",
-    "in_query_order",
     "join_columns",
-    "kept_columns",
     "key_names",
     "keys_frame",
     "lookup_rows",
     "make_frame",
     "merge_meta",
-    "moved_columns",
-    "numbers_of",
-    "numbers_together",
-    "refuse_mixture",
+    "needed_columns",
+    "numeric_dtypes",
+    "promote_dtypes",
+    "sort_by_query_row",
+    "stored_columns",
 ]

@@ -8,13 +8,13 @@ from typing import Any
 
 from dgpuhash.errors import DeviceError
 from dgpuhash.frames.dataframes import check_same_library, frames_of
-from dgpuhash.frames.fractions import warn_of_fractions
+from dgpuhash.frames.int_float_warning import warn_int_float_merge
 from dgpuhash.frames.key_input import Query
-from dgpuhash.frames.keyed_rows import KeyedRows, first_double
+from dgpuhash.frames.keyed_rows import KeyedRows, first_duplicate
 from dgpuhash.frames.keys.encoding import EncodedKeys, KeyEncoder
-from dgpuhash.frames.labels import kept_columns, key_names
+from dgpuhash.frames.labels import key_names, stored_columns
 from dgpuhash.frames.lookup import Lookup, lookup_rows
-from dgpuhash.frames.lookup_mixin import Searchable
+from dgpuhash.frames.lookup_mixin import LookupMixin
 from dgpuhash.frames.matches import Matches
 from dgpuhash.frames.merge_result import (
     DEFAULT_SUFFIXES,
@@ -22,19 +22,19 @@ from dgpuhash.frames.merge_result import (
     assemble,
     check_how,
     join_columns,
-    moved_columns,
+    needed_columns,
 )
 from dgpuhash.frames.pages import Page, first_page
 from dgpuhash.frames.row_store import RowStore
 from dgpuhash.frames.serialization import read_index, write_index
 from dgpuhash.frames.stats import FrameStats
-from dgpuhash.tables.memory_errors import call_says_memory
-from dgpuhash.tables.rwlock import Turns, changes, reads
+from dgpuhash.tables.memory_errors import function_translates_memory_errors
+from dgpuhash.tables.rwlock import ReadWriteLock, read_locked, write_locked
 
 __all__ = ["FrameIndex"]
 
 
-class FrameIndex(Searchable):
+class FrameIndex(LookupMixin):
     """Index of the rows of a pandas or cuDF frame by their key columns.
 
     Build one with `build`. A distributed index has one `FrameIndex` per shard; alone it serves one
@@ -65,10 +65,10 @@ class FrameIndex(Searchable):
         self._encoder = encoder
         self._unique = unique
         self._rows = KeyedRows(meta, encoder, self._device)
-        self._turns = Turns()
+        self._turns = ReadWriteLock()
 
     @classmethod
-    @call_says_memory
+    @function_translates_memory_errors
     def build(
         cls,
         frame: Any,
@@ -115,7 +115,7 @@ class FrameIndex(Searchable):
         True
         """
         names = key_names(frame, on)
-        stored = frame[kept_columns(frame, names, columns)]
+        stored = frame[stored_columns(frame, names, columns)]
         encoder = encoder or KeyEncoder.for_frame(frame, on)
         index = cls(stored, encoder, unique=unique, device=device)
         index.insert(stored)
@@ -142,25 +142,25 @@ class FrameIndex(Searchable):
         if self._rows.table.one_row_per_code:
             return True
         keys = self._encoder.encode(self.frame(list(self._encoder.names)))
-        return first_double(keys, self._frames.xp) < 0
+        return first_duplicate(keys, self._frames.xp) < 0
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    @call_says_memory
-    @reads
+    @function_translates_memory_errors
+    @read_locked
     def codes(self) -> Any:
         """Return the key codes of all rows, in no particular order."""
         return self._rows.table.codes()
 
-    @call_says_memory
-    @reads
+    @function_translates_memory_errors
+    @read_locked
     def frame(self, columns: Sequence[Hashable] | None = None) -> Any:
         """Return the rows, numbered from 0 in insertion order, with `columns`."""
         return self._rows.store.take(self._rows.table.items()[1], columns)
 
-    @call_says_memory
-    @changes
+    @function_translates_memory_errors
+    @write_locked
     def insert(self, frame: Any) -> None:
         """Add the rows of `frame`, which has at least the stored columns.
 
@@ -193,15 +193,15 @@ class FrameIndex(Searchable):
         """Row storage of the index."""
         return self._rows.store
 
-    @call_says_memory
-    @changes
+    @function_translates_memory_errors
+    @write_locked
     def insert_arrays(self, arrays: Sequence[Any]) -> None:
         """Add rows as arrays of the stored columns and dtypes (`Frames.arrays`)."""
         self._turns.begin()
         self._rows.insert_arrays(arrays, self._unique)
 
-    @call_says_memory
-    @reads
+    @function_translates_memory_errors
+    @read_locked
     def match(
         self,
         keys: Any,
@@ -245,8 +245,8 @@ class FrameIndex(Searchable):
         query_rows, rows = self._rows.pairs(encoded)
         return Matches(query_rows, self._rows.store.take(rows, columns))
 
-    @call_says_memory
-    @reads
+    @function_translates_memory_errors
+    @read_locked
     def page(
         self,
         keys: Any,
@@ -261,8 +261,8 @@ class FrameIndex(Searchable):
         wanted = list(self.meta if columns is None else columns)
         return first_page(self._rows, self._encoded(keys), wanted, nbytes, skip, plain, named)
 
-    @call_says_memory
-    @reads
+    @function_translates_memory_errors
+    @read_locked
     def merge(
         self,
         left: Any,
@@ -307,9 +307,9 @@ class FrameIndex(Searchable):
         """
         check_how(how)
         check_same_library(left, self._frames)
-        names = join_columns(left, asked := self._rows.asked_by(left), on, left_on)
-        warn_of_fractions(left, names, self._rows)
-        moved = moved_columns(self.meta, self._encoder, names, columns)
+        names = join_columns(left, asked := self._rows.encoder_for(left), on, left_on)
+        warn_int_float_merge(left, names, self._rows)
+        moved = needed_columns(self.meta, self._encoder, names, columns)
         matches = self.match(left, how=how, on=list(names), columns=moved)
         return assemble(
             left,
@@ -319,26 +319,26 @@ class FrameIndex(Searchable):
             right_on=self._encoder.names,
             how=how,
             suffixes=suffixes,
-            alone=asked.compares_nothing,
+            alone=asked.is_untyped,
         )
 
     def _query(self, keys: Any) -> Query:
         return Query.of(keys, self._encoder, self.meta)
 
-    @call_says_memory
+    @function_translates_memory_errors
     def _look_up(self, asked: Any, columns: Sequence[Hashable] | None) -> Lookup:
         def match(keys: Any, moved: Sequence[Hashable]) -> Matches:
             return self.match(keys, columns=moved)
 
-        return lookup_rows(asked, self._rows.asked_by(asked), self.meta, match, columns)
+        return lookup_rows(asked, self._rows.encoder_for(asked), self.meta, match, columns)
 
-    @call_says_memory
-    @reads
+    @function_translates_memory_errors
+    @read_locked
     def _found(self, asked: Any) -> Any:
-        return self._rows.found(self._rows.asked_by(asked).encode(asked))
+        return self._rows.found(self._rows.encoder_for(asked).encode(asked))
 
-    @call_says_memory
-    @changes
+    @function_translates_memory_errors
+    @write_locked
     def erase(self, keys: Any, *, on: Hashable | Sequence[Hashable] | None = None) -> int:
         """Remove all rows with these keys; return how many. Raises as `match`.
 
@@ -358,7 +358,7 @@ class FrameIndex(Searchable):
         """
         check_same_library(keys, self._frames)
         self._turns.begin()
-        return self._rows.erase(self._rows.asked_by(keys).encode(keys, on))
+        return self._rows.erase(self._rows.encoder_for(keys).encode(keys, on))
 
     @property
     def one_row_per_key(self) -> bool:
@@ -389,7 +389,7 @@ class FrameIndex(Searchable):
         write_index(path, self.frame, self._encoder, self._unique, overwrite=overwrite)
 
     @classmethod
-    @call_says_memory
+    @function_translates_memory_errors
     def load(cls, path: str | os.PathLike[str], *, device: str | None = None) -> FrameIndex:
         """Return the index saved at `path`; its keys are inserted anew.
 
@@ -417,4 +417,4 @@ class FrameIndex(Searchable):
         if isinstance(keys, tuple):
             return self._encoder.encode_arrays(keys, self._frames)
         check_same_library(keys, self._frames)
-        return self._rows.asked_by(keys).encode(keys, on)
+        return self._rows.encoder_for(keys).encode(keys, on)

@@ -7,18 +7,18 @@ from typing import Any, Protocol
 
 from dgpuhash.errors import KeyTypeError
 
-__all__ = ["KeyColumn", "LogicalType", "NormalColumn", "Strings", "check_comparable"]
+__all__ = ["KeyColumn", "LogicalType", "NormalColumn", "StringColumn", "check_comparable"]
 
 NUMERIC = frozenset({"bool", "int", "uint", "float"})
-_MOMENTS = {(64, unit) for unit in ("s", "ms", "us", "ns")}
+_TIME_UNITS = {(64, unit) for unit in ("s", "ms", "us", "ns")}
 # The widths (bits) and units that key columns of each kind can have.
 WIDTHS_AND_UNITS = {
     "bool": {(1, "")},
     "int": {(bits, "") for bits in (8, 16, 32, 64)},
     "uint": {(bits, "") for bits in (8, 16, 32, 64)},
     "float": {(32, ""), (64, "")},
-    "datetime": _MOMENTS,
-    "timedelta": _MOMENTS,
+    "datetime": _TIME_UNITS,
+    "timedelta": _TIME_UNITS,
     "date": {(32, "D"), (64, "ms")},
     "string": {(0, "")},
 }
@@ -91,7 +91,7 @@ class LogicalType:
         return f"{self.kind}{width}{unit}" + (" with time zone" if self.aware else "")
 
 
-class Strings(Protocol):
+class StringColumn(Protocol):
     """Protocol of a string column that can be hashed, gathered and compared."""
 
     @property
@@ -103,7 +103,7 @@ class Strings(Protocol):
     def hash(self, seed: int) -> Any:
         """Return a 64-bit hash of each string; nulls give a constant."""
 
-    def take(self, rows: Any) -> Strings:
+    def take(self, rows: Any) -> StringColumn:
         """Return the strings at positions `rows`."""
 
     def equals(self, other: Any) -> Any:
@@ -123,7 +123,7 @@ class KeyColumn:
     type: LogicalType
     values: Any = None
     nulls: Any = None
-    strings: Strings | None = None
+    strings: StringColumn | None = None
     objects: bool = False
 
     def __len__(self) -> int:
@@ -143,7 +143,7 @@ class NormalColumn:
     bits: Any = None
     nulls: Any = None
     valid: Any = None
-    strings: Strings | None = None
+    strings: StringColumn | None = None
     one_null: bool = False
 
     def equal_at(self, rows: Any, other: NormalColumn, other_rows: Any) -> Any:

@@ -14,24 +14,24 @@ import pyarrow as pa
 
 from dgpuhash import backend
 from dgpuhash.errors import ColumnError, KeyTypeError, ShapeError, UnsupportedError
-from dgpuhash.frames.dataframes import check_same_library, frames_of, make_frame, native
+from dgpuhash.frames.dataframes import check_same_library, frames_of, make_frame, to_native
 from dgpuhash.frames.dataframes.pandas_checks import check_byte_order
 from dgpuhash.frames.key_columns import NUMERIC, LogicalType, check_comparable
 from dgpuhash.frames.keys.encoding import KeyEncoder
 from dgpuhash.frames.labels import key_names
 from dgpuhash.frames.lookup import Lookup
-from dgpuhash.tables.arguments.exact import comparable, exactly
-from dgpuhash.tables.arguments.interop import extended
-from dgpuhash.tables.arguments.objects import parts_of
+from dgpuhash.tables.arguments.exact import cast_exactly, comparable
+from dgpuhash.tables.arguments.interop import as_extension_array
+from dgpuhash.tables.arguments.objects import group_by_dtype
 
-__all__ = ["Listed", "Query", "keys_frame", "typed"]
+__all__ = ["PartialKeys", "Query", "cast_list", "keys_frame"]
 
 # float64 represents every integer up to this magnitude.
 _EXACT = 2**53
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class PartialKeys:
     """Keys given as lists, with the rows whose values fit the index's types.
 
     A key that does not fit is absent, and is left out of the query.
@@ -79,7 +79,7 @@ class Listed:
         return Lookup(frame, xp.asarray(keys[order]), xp.asarray(asked))
 
 
-def typed(values: list[Any], type_: LogicalType) -> tuple[Any, np.ndarray] | None:
+def cast_list(values: list[Any], type_: LogicalType) -> tuple[Any, np.ndarray] | None:
     """Return a list as a column of the index's type and a mask of valid keys.
 
     None when the library's own conversion of the list is right, or raises the right error.
@@ -87,12 +87,12 @@ def typed(values: list[Any], type_: LogicalType) -> tuple[Any, np.ndarray] | Non
     dtype = _dtype_of(type_)
     missing = np.array([_is_null(one) for one in values], bool)
     there = [one for one, null in zip(values, missing, strict=True) if not null]
-    if dtype is None or not _needs(there, type_):
+    if dtype is None or not _needs_cast(there, type_):
         return None
     objects = np.empty(len(there), object)
     objects[:] = there
     try:
-        parts = parts_of(objects, "keys")
+        parts = group_by_dtype(objects, "keys")
     except KeyTypeError:
         return None
     if not all(comparable(part.dtype, dtype) for _, part in parts):
@@ -100,7 +100,7 @@ def typed(values: list[Any], type_: LogicalType) -> tuple[Any, np.ndarray] | Non
     rows = np.flatnonzero(~missing)
     made, held = np.zeros(len(values), dtype), missing.copy()
     for at, part in parts:
-        made[rows[at]], valid = exactly(part, dtype, np)
+        made[rows[at]], valid = cast_exactly(part, dtype, np)
         held[rows[at]] = True if valid is None else valid
     if dtype.kind == "M":
         made[missing] = "NaT"
@@ -118,7 +118,7 @@ def _dtype_of(type_: LogicalType) -> np.dtype[Any] | None:
     return np.dtype(f"M8[{type_.unit}]") if moments else None
 
 
-def _needs(values: Sequence[Any], type_: LogicalType) -> bool:
+def _needs_cast(values: Sequence[Any], type_: LogicalType) -> bool:
     """Return whether the library would change some values, or accept none."""
     if type_.kind not in NUMERIC:
         plain = [isinstance(one, datetime.date | np.datetime64) for one in values]
@@ -152,7 +152,7 @@ class Form(Enum):
 
 
 def form_of(keys: Any) -> Form:
-    """Return the form of `keys`, whose arrays are `native`."""
+    """Return the form of `keys`, whose arrays are `to_native`."""
     if hasattr(keys, "iloc"):
         return Form.FRAME if keys.ndim == 2 else Form.SERIES
     if isinstance(keys, Mapping):
@@ -182,7 +182,7 @@ class Query:
     form: Form
     frame: Any
     stored: tuple[Hashable, ...]
-    listed: Listed | None = None
+    listed: PartialKeys | None = None
 
     @classmethod
     def of(cls, keys: Any, encoder: KeyEncoder, index_meta: Any) -> Query:
@@ -193,11 +193,11 @@ class Query:
         DeviceError
             When the keys are on the host and the rows on the GPU, or the other way round.
         """
-        asked, listed = _asked(keys, encoder, index_meta)
+        asked, listed = _key_columns(keys, encoder, index_meta)
         check_same_library(asked, frames_of(index_meta))
         names = set(encoder.names)
         stored = tuple(label for label in index_meta.columns if label not in names)
-        return cls(keys, form_of(native(keys)), asked, stored, listed)
+        return cls(keys, form_of(to_native(keys)), asked, stored, listed)
 
     @property
     def columns(self) -> list[Hashable]:
@@ -220,7 +220,9 @@ class Query:
         if self.form in {Form.FRAME, Form.VALUES}:
             return frame
         if self.form is Form.ARRAYS:
-            like = next((a for a in self.keys.values() if form_of(native(a)) is Form.ARRAY), None)
+            like = next(
+                (a for a in self.keys.values() if form_of(to_native(a)) is Form.ARRAY), None
+            )
             return {label: frames.array(frame[label], like) for label in frame.columns}
         if not self.stored:
             # An index of key columns alone answers with the keys that are stored, else null.
@@ -249,11 +251,13 @@ class Query:
         if self.form is Form.SERIES:
             # As Series.isin: nullable booleans for masked dtypes, plain ones for Arrow.
             arrow = hasattr(dtype, "pyarrow_dtype")
-            return frames.series(found if arrow else extended(found, dtype), self.keys.index)
+            return frames.series(
+                found if arrow else as_extension_array(found, dtype), self.keys.index
+            )
         if self.form is Form.VALUES:
             told = backend.get(frames.device).to_host(found)
             return told if self.listed is None else self.listed.mask(told)
-        return frames.array(frames.series(extended(found, dtype)), self.keys)
+        return frames.array(frames.series(as_extension_array(found, dtype)), self.keys)
 
     def _labels(self, found: Lookup) -> Any:
         # Each key has at least one row, so equal counts mean one row per key.
@@ -285,11 +289,11 @@ def keys_frame(keys: Any, encoder: KeyEncoder, index_meta: Any) -> Any:
     UnsupportedError
         When the keys are lazy.
     """
-    return _asked(keys, encoder, index_meta)[0]
+    return _key_columns(keys, encoder, index_meta)[0]
 
 
-def _asked(keys: Any, encoder: KeyEncoder, index_meta: Any) -> tuple[Any, Listed | None]:
-    """Return the frame of `keys_frame`, and the `Listed` keys or None.
+def _key_columns(keys: Any, encoder: KeyEncoder, index_meta: Any) -> tuple[Any, PartialKeys | None]:
+    """Return the frame of `keys_frame`, and the `PartialKeys` keys or None.
 
     None when every key is in the frame.
     """
@@ -299,7 +303,7 @@ def _asked(keys: Any, encoder: KeyEncoder, index_meta: Any) -> tuple[Any, Listed
             f"a lazy {type(keys).__name__} cannot be looked up; compute() it first, or merge a "
             "Dask DataFrame with the index"
         )
-    keys = native(keys)
+    keys = to_native(keys)
     form = form_of(keys)
     if form is Form.FRAME:
         asked = keys[list(key_names(keys, list(names)))]
@@ -326,31 +330,31 @@ def _asked(keys: Any, encoder: KeyEncoder, index_meta: Any) -> tuple[Any, Listed
         columns = _columns(list(keys), names)
     listed = None
     if form is Form.VALUES:
-        columns, listed = _listed(columns, encoder)
+        columns, listed = _cast_lists(columns, encoder)
     asked = _typed_nulls(_made(columns, index_meta), index_meta)
     if listed is not None:
         asked = frames_of(asked).take(asked, frames_of(asked).xp.asarray(listed.rows))
     if not len(asked):
         asked = _empty(asked, encoder, index_meta)
-    return (_moments(asked, index_meta) if form is Form.VALUES else asked), listed
+    return (_cast_datetimes(asked, index_meta) if form is Form.VALUES else asked), listed
 
 
-def _listed(
+def _cast_lists(
     columns: dict[Hashable, Any], encoder: KeyEncoder
-) -> tuple[dict[Hashable, Any], Listed | None]:
+) -> tuple[dict[Hashable, Any], PartialKeys | None]:
     """Return lists as columns of the index's types, where they need a cast.
 
     The second result tells which keys do not fit the types; None when all fit.
     """
     made, held = dict(columns), None
     for (name, values), type_ in zip(columns.items(), encoder.types, strict=True):
-        read = typed(values, type_) if isinstance(values, list) else None
+        read = cast_list(values, type_) if isinstance(values, list) else None
         if read is not None:
             made[name], own = read
             held = own if held is None else held & own
     if held is None or held.all():
         return made, None
-    return made, Listed(columns, np.flatnonzero(held))
+    return made, PartialKeys(columns, np.flatnonzero(held))
 
 
 def _empty(asked: Any, encoder: KeyEncoder, index_meta: Any) -> Any:
@@ -388,7 +392,7 @@ def _typed_nulls(asked: Any, index_meta: Any) -> Any:
     return asked
 
 
-def _moments(asked: Any, index_meta: Any) -> Any:
+def _cast_datetimes(asked: Any, index_meta: Any) -> Any:
     """Return the keys of lists with datetimes in the index's kind of dtype.
 
     See `Frames.moments`.

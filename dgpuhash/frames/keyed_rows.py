@@ -6,15 +6,15 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any
 
-from dgpuhash.backend import ran_out
+from dgpuhash.backend import is_out_of_memory
 from dgpuhash.errors import ColumnError, OutOfMemoryError
 from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.keys.encoding import EncodedKeys, KeyEncoder, same_keys
 from dgpuhash.frames.keys.table import KeyTable
 from dgpuhash.frames.row_store import RowStore
-from dgpuhash.tables.commit import assigning
+from dgpuhash.tables.commit import assigner
 
-__all__ = ["KeyedRows", "first_double"]
+__all__ = ["KeyedRows", "first_duplicate"]
 
 
 class KeyedRows:
@@ -43,7 +43,7 @@ class KeyedRows:
     def __len__(self) -> int:
         return len(self.table)
 
-    def asked_by(self, keys: Any) -> KeyEncoder:
+    def encoder_for(self, keys: Any) -> KeyEncoder:
         """Return the encoder for a query with these keys, a frame.
 
         As in pandas, key columns of incomparable types are accepted where only one side has rows.
@@ -90,7 +90,7 @@ class KeyedRows:
         """
         rows = self.store.conform(frame)
         encoded = self._encoder.encode_rows(rows)
-        self.store.refuse_rounding(rows)
+        self.store.check_rounding(rows)
         if unique:
             self.refuse_doubles(rows, encoded)
         return rows, encoded
@@ -104,8 +104,8 @@ class KeyedRows:
         self.table.insert(
             encoded.codes,
             self._xp.arange(first, first + len(rows)),
-            then=assigning(self, store=store, _told={}),
-            undone=assigning(self, store=self.store, _told={}),
+            then=assigner(self, store=store, _told={}),
+            undone=assigner(self, store=self.store, _told={}),
         )
 
     def insert_arrays(self, arrays: Sequence[Any], unique: bool | None) -> None:
@@ -120,7 +120,7 @@ class KeyedRows:
             [columns[name] for name in self._encoder.names], frames
         )
         rows = frames.from_arrays(arrays, meta)
-        self.store.refuse_rounding(rows)
+        self.store.check_rounding(rows)
         if unique:
             self.refuse_doubles(rows, encoded)
         self.insert(rows, encoded, arrays)
@@ -130,22 +130,22 @@ class KeyedRows:
 
         The positions ascend.
         """
-        return self.proven(encoded, *self.table.find(encoded.codes, encoded.valid))
+        return self.verified_pairs(encoded, *self.table.find(encoded.codes, encoded.valid))
 
-    def proven(self, encoded: EncodedKeys, query_rows: Any, rows: Any) -> tuple[Any, Any]:
+    def verified_pairs(self, encoded: EncodedKeys, query_rows: Any, rows: Any) -> tuple[Any, Any]:
         """Return the pairs that have equal keys, out of pairs found by code.
 
         `query_rows` may be None for the positions of all keys, in order.
         """
-        if encoded.doubts is False or len(rows) == 0 or self._proved(encoded):
+        if encoded.ambiguous is False or len(rows) == 0 or self._proved(encoded):
             return query_rows, rows
         xp = self._xp
         if query_rows is None:
             query_rows = xp.arange(len(rows))
-        if encoded.doubts is True:
+        if encoded.ambiguous is True:
             asked = xp.arange(len(rows))
         else:
-            asked = xp.flatnonzero(encoded.codes[query_rows] == encoded.doubts)
+            asked = xp.flatnonzero(encoded.codes[query_rows] == encoded.ambiguous)
             if len(asked) == 0:
                 return query_rows, rows
         keys = self.store.take(rows[asked], self._encoder.names)
@@ -167,7 +167,7 @@ class KeyedRows:
 
     def found(self, encoded: EncodedKeys) -> Any:
         """Return a mask of the query rows that match a stored row."""
-        if encoded.doubts is False:
+        if encoded.ambiguous is False:
             found = self.table.contains(encoded.codes)
             return found if encoded.valid is None else found & encoded.valid
         found = self._xp.zeros(len(encoded), dtype=bool)
@@ -180,7 +180,7 @@ class KeyedRows:
         Frees their memory when erased rows outnumber the others.
         """
         self._told = {}
-        if encoded.doubts is False:
+        if encoded.ambiguous is False:
             valid = encoded.valid
             gone = self.table.erase(encoded.codes if valid is None else encoded.codes[valid])
         else:
@@ -192,7 +192,7 @@ class KeyedRows:
 
     def refuse_doubles(self, rows: Any, encoded: EncodedKeys) -> None:
         """Raise ColumnError when a key of `rows` is repeated or already stored."""
-        double = first_double(encoded, self._xp)
+        double = first_duplicate(encoded, self._xp)
         if double < 0 and len(self):
             known = self.pairs(encoded)[0]
             double = int(known[0]) if len(known) else -1
@@ -213,13 +213,13 @@ class KeyedRows:
             store = self.store.kept(rows)
         except Exception as error:
             # Out of memory for the copy: the next erase tries again.
-            if not isinstance(error, OutOfMemoryError) and not ran_out(error):
+            if not isinstance(error, OutOfMemoryError) and not is_out_of_memory(error):
                 raise
             return
-        assigning(self, table=table, store=store)()
+        assigner(self, table=table, store=store)()
 
 
-def first_double(encoded: EncodedKeys, xp: Any) -> int:
+def first_duplicate(encoded: EncodedKeys, xp: Any) -> int:
     """Return a row whose key repeats an earlier row's key, or -1 if none does."""
     rows = xp.arange(len(encoded))
     while len(rows):

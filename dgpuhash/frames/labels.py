@@ -13,7 +13,7 @@ from dgpuhash.errors import ColumnError, KeyTypeError
 from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.dataframes.pandas_checks import check_takeable
 
-__all__ = ["column_labels", "kept_columns", "key_names", "refuse_nulls", "stored_labels"]
+__all__ = ["column_labels", "key_names", "refuse_nulls", "stored_columns", "stored_labels"]
 
 
 def key_names(frame: Any, on: Hashable | Sequence[Hashable]) -> tuple[Hashable, ...]:
@@ -84,7 +84,7 @@ def stored_labels(columns: Sequence[Hashable], meta: Any) -> list[Hashable]:
     return asked
 
 
-def kept_columns(
+def stored_columns(
     frame: Any, names: Sequence[Hashable], columns: Sequence[Hashable] | None
 ) -> list[Hashable]:
     """Return the labels of `frame` that an index on `names` stores, in order.

@@ -8,7 +8,7 @@ from typing import Any
 
 from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.keys.encoding import KeyEncoder
-from dgpuhash.frames.merge_result import assemble, join_columns, moved_columns
+from dgpuhash.frames.merge_result import assemble, join_columns, needed_columns
 
 __all__ = ["Lookup", "lookup_rows"]
 
@@ -71,7 +71,7 @@ def lookup_rows(
         The columns of the left merge to return; default: all.
     """
     names = join_columns(asked, encoder)
-    moved = moved_columns(index_meta, encoder, names)
+    moved = needed_columns(index_meta, encoder, names)
     query_rows, rows = match(asked, moved)
     frames = frames_of(asked)
     xp = frames.xp
@@ -84,7 +84,7 @@ def lookup_rows(
         left_on=names,
         right_on=names,
         how="left",
-        alone=encoder.compares_nothing,
+        alone=encoder.is_untyped,
     )
     counts = xp.bincount(query_rows, minlength=len(asked))[: len(asked)]
     positions = xp.arange(len(frame))

@@ -9,10 +9,10 @@ from typing import Any
 from dgpuhash.frames.key_input import Query
 from dgpuhash.frames.lookup import Lookup
 
-__all__ = ["Searchable"]
+__all__ = ["LookupMixin"]
 
 
-class Searchable(ABC):
+class LookupMixin(ABC):
     """Base of `FrameIndex` and `DistributedIndex`: rows that are found by key.
 
     The verbs accept keys as
@@ -50,7 +50,7 @@ class Searchable(ABC):
         Parameters
         ----------
         keys : DataFrame, Series, array, mapping of arrays, scalar, list, tuple or list of tuples
-            As `Searchable` says.
+            As `LookupMixin` says.
 
         Returns
         -------
@@ -130,7 +130,7 @@ class Searchable(ABC):
         Parameters
         ----------
         keys : DataFrame, Series, array, mapping of arrays, scalar, list, tuple or list of tuples
-            As `Searchable` says.
+            As `LookupMixin` says.
 
         Returns
         -------
@@ -169,7 +169,7 @@ class Searchable(ABC):
         Parameters
         ----------
         keys : DataFrame, Series, array, mapping of arrays, scalar, list, tuple or list of tuples
-            As `Searchable` says.
+            As `LookupMixin` says.
 
         Returns
         -------

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dgpuhash import backend
-from dgpuhash.tables.select import found_rows, taken
+from dgpuhash.tables.select import gather_rows, select_found
 
-__all__ = ["Matches", "in_query_order"]
+__all__ = ["Matches", "sort_by_query_row"]
 
 
-def in_query_order(query_rows: Any, n: int, xp: ModuleType) -> tuple[Any, Any, int]:
+def sort_by_query_row(query_rows: Any, n: int, xp: ModuleType) -> tuple[Any, Any, int]:
     """Sort the row numbers of matches; return rows, order and distinct count.
 
     `query_rows` are row numbers below `n`. Returns the sorted rows, the position from which each
@@ -24,7 +24,7 @@ def in_query_order(query_rows: Any, n: int, xp: ModuleType) -> tuple[Any, Any, i
     Examples
     --------
     >>> import numpy as np
-    >>> in_query_order(np.array([4, 1, 1, 0]), 5, np)
+    >>> sort_by_query_row(np.array([4, 1, 1, 0]), 5, np)
     (array([0, 1, 1, 4]), array([3, 1, 2, 0]), 3)
     """
     matches = len(query_rows)
@@ -32,13 +32,13 @@ def in_query_order(query_rows: Any, n: int, xp: ModuleType) -> tuple[Any, Any, i
     matched[query_rows] = 1
     place = xp.empty(n, dtype=np.uint32 if matches < 2**32 else np.uint64)
     place[query_rows] = xp.arange(matches, dtype=place.dtype)
-    rows, order = found_rows(backend.get(None, query_rows), matched, place)
+    rows, order = select_found(backend.get(None, query_rows), matched, place)
     if len(rows) == matches:
         return rows, order, matches
     heads = xp.flatnonzero(query_rows[1:] != query_rows[:-1]) + 1
     if len(heads) + 1 > len(rows):
         order = xp.argsort(query_rows, kind="stable")
-        return taken(query_rows, order), order, len(rows)
+        return gather_rows(query_rows, order), order, len(rows)
     zero = xp.zeros(1, dtype=xp.int64)
     heads = xp.concatenate([zero, heads])
     place[query_rows[heads]] = xp.arange(len(heads), dtype=place.dtype)
@@ -51,7 +51,7 @@ def in_query_order(query_rows: Any, n: int, xp: ModuleType) -> tuple[Any, Any, i
         [zero, (heads + rows_of_run - 1)[:-1]]
     )
     order = xp.cumsum(steps)
-    return taken(query_rows, order), order, len(rows)
+    return gather_rows(query_rows, order), order, len(rows)
 
 
 class Matches(NamedTuple):

@@ -11,10 +11,17 @@ from dgpuhash.frames.dataframes.pandas_checks import check_takeable
 from dgpuhash.frames.key_columns import check_comparable
 from dgpuhash.frames.keys.encoding import KeyEncoder
 from dgpuhash.frames.labels import key_names, refuse_nulls, stored_labels
-from dgpuhash.frames.matches import in_query_order
-from dgpuhash.tables.select import taken
+from dgpuhash.frames.matches import sort_by_query_row
+from dgpuhash.tables.select import gather_rows
 
-__all__ = ["assemble", "assemble_plain", "check_how", "join_columns", "merge_meta", "moved_columns"]
+__all__ = [
+    "assemble",
+    "assemble_arrays",
+    "check_how",
+    "join_columns",
+    "merge_meta",
+    "needed_columns",
+]
 
 Suffixes = tuple[str | None, str | None]
 HOWS = ("inner", "left", "semi", "anti")
@@ -102,7 +109,7 @@ def join_columns(
     return names
 
 
-def moved_columns(
+def needed_columns(
     index_meta: Any,
     encoder: KeyEncoder,
     left_on: Sequence[Hashable],
@@ -122,9 +129,9 @@ def moved_columns(
     >>> import pandas as pd
     >>> planes = pd.DataFrame({"tailnum": ["N1"], "seats": [55], "year": [1999]})
     >>> encoder = KeyEncoder.for_frame(planes, on="tailnum")
-    >>> moved_columns(planes, encoder, ["tailnum"], columns=["year"])
+    >>> needed_columns(planes, encoder, ["tailnum"], columns=["year"])
     ['year']
-    >>> moved_columns(planes, encoder, ["plane"], columns=["year"])
+    >>> needed_columns(planes, encoder, ["plane"], columns=["year"])
     ['tailnum', 'year']
     """
     there = list(index_meta)
@@ -204,7 +211,8 @@ def assemble(
         For each row of `right` the row of `left` that it matched; in any order across rows of
         `left`, in the index's order for one row of `left`. For semi and anti: the rows to keep.
     right : DataFrame or None
-        The matched rows, with the columns that `moved_columns` returns (ignored for semi and anti).
+        The matched rows, with the columns that `needed_columns` returns (ignored for semi and
+        anti).
     index_meta : DataFrame
         An empty frame like the index's rows, with the key columns and those in `right`.
     left_on, right_on, how, suffixes
@@ -236,16 +244,16 @@ def assemble(
     xp = frames.xp
     query_rows = xp.asarray(query_rows, dtype=xp.int64)
     if check_how(how) in {"semi", "anti"}:
-        return frames.keep(left, in_query_order(query_rows, len(left), xp)[0])
+        return frames.keep(left, sort_by_query_row(query_rows, len(left), xp)[0])
     right_rows = xp.arange(len(query_rows), dtype=xp.int64)
     if len(query_rows) > 1 and bool((query_rows[1:] < query_rows[:-1]).any()):
-        query_rows, right_rows, _ = in_query_order(query_rows, len(left), xp)
+        query_rows, right_rows, _ = sort_by_query_row(query_rows, len(left), xp)
     if how == "left":
         query_rows, right_rows = _with_unmatched(len(left), query_rows, right_rows, xp)
     wanted = {*right_on, *right}
     ordered = [label for label in index_meta if label in wanted]
     if meta is None:
-        of_types = _meta_of_one_side if alone else _inner_meta
+        of_types = _merge_meta_untyped if alone else _inner_meta
         meta = of_types(left, index_meta[ordered], left_on, right_on, suffixes)
     shared = {name for name, other in zip(right_on, left_on, strict=True) if name == other}
     moved = right[[label for label in ordered if label not in shared]]
@@ -254,8 +262,8 @@ def assemble(
         ours, theirs = frames.arrays(left, given), frames.arrays(moved, stored)
         full = how == "inner" or not len(right_rows) or int(right_rows.min()) >= 0
         if ours is not None and theirs is not None and full:
-            matched = [taken(array, right_rows) for array in theirs]
-            return assemble_plain(ours, query_rows, matched, meta)
+            matched = [gather_rows(array, right_rows) for array in theirs]
+            return assemble_arrays(ours, query_rows, matched, meta)
     kept = frames.take(left, query_rows)
     dtypes = dict(zip(left, frames.dtypes(meta), strict=False))
     for label in left_on:
@@ -271,7 +279,7 @@ def assemble(
     return frames.beside(kept, found, meta.columns)
 
 
-def assemble_plain(
+def assemble_arrays(
     left: Sequence[Any], query_rows: Any, right: Sequence[Any], meta: Any, *, whole: Any = None
 ) -> Any:
     """Return the merge result from null-free columns given as arrays.
@@ -294,7 +302,7 @@ def assemble_plain(
     frames = frames_of(meta)
     if whole is not None:
         return frames.widened(whole, left, right, meta)
-    return frames.from_arrays([*(taken(array, query_rows) for array in left), *right], meta)
+    return frames.from_arrays([*(gather_rows(array, query_rows) for array in left), *right], meta)
 
 
 def _inner_meta(
@@ -310,7 +318,7 @@ def _inner_meta(
     return frames.merge_meta(left.iloc[:0], right.iloc[:0], left_on, right_on, pair)
 
 
-def _meta_of_one_side(
+def _merge_meta_untyped(
     left: Any,
     right: Any,
     left_on: Sequence[Hashable],

@@ -11,17 +11,17 @@ from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.keyed_rows import KeyedRows
 from dgpuhash.frames.keys.encoding import EncodedKeys
 from dgpuhash.frames.matches import Matches
-from dgpuhash.tables.select import taken
+from dgpuhash.tables.select import gather_rows
 
-__all__ = ["POSITION_NBYTES", "Page", "Rest", "first_page"]
+__all__ = ["POSITION_NBYTES", "Cursor", "Page", "first_page"]
 
 # Bytes of the query position that is sent with every matched row.
 POSITION_NBYTES = 8
 # Planned fill of a page: matched rows may be wider than the average row.
-FILLED = 0.9
+PAGE_FILL = 0.9
 
 
-class Rest(NamedTuple):
+class Cursor(NamedTuple):
     """Cursor: where the pages after this one begin, and how to cut them.
 
     Attributes
@@ -55,7 +55,7 @@ class Page(NamedTuple):
     """
 
     matches: Matches
-    rest: Rest | None
+    rest: Cursor | None
 
 
 def first_page(
@@ -111,9 +111,9 @@ def first_page(
         found = stored.table.find(encoded.codes[keys], valid, slice(skip, stop))
     while True:
         some = (each if each is None else each[: stop - skip] for each in found)
-        query_rows, rows = stored.proven(encoded, *some)
+        query_rows, rows = stored.verified_pairs(encoded, *some)
         if arrays is not None:
-            frame = tuple(taken(array, rows) for array in arrays)
+            frame = tuple(gather_rows(array, rows) for array in arrays)
             break
         frame = stored.store.take(rows, columns)
         positions = POSITION_NBYTES * len(rows)
@@ -121,7 +121,7 @@ def first_page(
             break
         size = frames_of(frame).rows_nbytes(frame) + positions
         candidates = candidates or Candidates.of(stored, encoded)
-        room = max(1, int((stop - skip) * FILLED * nbytes / size))
+        room = max(1, int((stop - skip) * PAGE_FILL * nbytes / size))
         stop = candidates.stop(skip, room)
     rest = None if candidates is None else candidates.after(stop, room)
     return Page(Matches(query_rows, frame), rest)
@@ -159,7 +159,7 @@ class Candidates:
         """Return how many leading keys own the candidates before `stop`."""
         return self._keys(stop, "left") + 1
 
-    def after(self, stop: int, room: int) -> Rest | None:
+    def after(self, stop: int, room: int) -> Cursor | None:
         """Return the cursor for the candidates from `stop`, in pages of `room`.
 
         None when no candidate is left.
@@ -168,13 +168,13 @@ class Candidates:
         if key == len(self.ends):
             return None
         skip = stop - self._end(key)
-        step = max(1, int(room * FILLED))
+        step = max(1, int(room * PAGE_FILL))
         planned = self.xp.arange(stop + step, self._end(len(self.ends)), step)
         cuts = set(self.xp.searchsorted(self.ends, planned, side="right").tolist())
         if skip:
             # A key wider than a page gets pages of its own.
             cuts.add(key + 1)
-        return Rest(key, skip, sorted(cut for cut in cuts if key < cut < len(self.ends)))
+        return Cursor(key, skip, sorted(cut for cut in cuts if key < cut < len(self.ends)))
 
     def _end(self, keys: int) -> int:
         return int(self.ends[keys - 1]) if keys else 0

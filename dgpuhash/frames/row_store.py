@@ -14,10 +14,10 @@ from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.keys.casts import to_float
 from dgpuhash.frames.labels import stored_labels
 
-__all__ = ["Numbers", "RowStore", "numbers_of", "numbers_together", "refuse_mixture"]
+__all__ = ["NumericDtypes", "RowStore", "check_lossless_concat", "numeric_dtypes", "promote_dtypes"]
 
 # The numeric dtype of each column; None for non-numeric and Arrow columns, which never round.
-Numbers = list[np.dtype | None]
+NumericDtypes = list[np.dtype | None]
 
 
 class RowStore:
@@ -38,7 +38,7 @@ class RowStore:
         self._row_nbytes: dict[Hashable, float] = {}
         self._widest: dict[Hashable, int] = {}
         self._arrays: dict[Hashable, Any] = {}
-        self._numbers: Numbers = []
+        self._numbers: NumericDtypes = []
 
     def __len__(self) -> int:
         return self._rows
@@ -51,25 +51,25 @@ class RowStore:
         return self._frames.conform(frame, self.meta)
 
     @property
-    def numbers(self) -> Numbers:
+    def numbers(self) -> NumericDtypes:
         """Numeric dtypes of the stored columns; an empty list if there is no row."""
         return self._numbers if self._rows else []
 
-    def refuse_rounding(self, rows: Any) -> None:
+    def check_rounding(self, rows: Any) -> None:
         """Raise ColumnError when `append` of `rows` would round integers.
 
         This concerns the integers of `rows` and the stored ones. Beside floats, and as 64-bit
         integers beside those of the other sign, they are promoted to float64.
         """
-        given = numbers_of(rows) if len(rows) else []
+        given = numeric_dtypes(rows) if len(rows) else []
         self._refuse_rounded(rows, given, self.numbers)
-        self.refuse_beside(given)
+        self.check_promotion_with(given)
 
-    def refuse_beside(self, numbers: Numbers) -> None:
+    def check_promotion_with(self, numbers: NumericDtypes) -> None:
         """Raise ColumnError when rows of dtypes `numbers` would round stored ones."""
         self._refuse_rounded(None, self.numbers, numbers)
 
-    def _refuse_rounded(self, rows: Any, own: Numbers, others: Numbers) -> None:
+    def _refuse_rounded(self, rows: Any, own: NumericDtypes, others: NumericDtypes) -> None:
         """Raise ColumnError when promotion to float64 rounds integers of `rows`.
 
         None means the stored rows. `own` are the dtypes of `rows`, `others` those of the rows
@@ -78,7 +78,7 @@ class RowStore:
         if own == others or not own or not others:
             return
         for label, one, other in zip(self.meta, own, others, strict=True):
-            if one is not None and one != other and _together(one, other) == np.float64:
+            if one is not None and one != other and _promoted(one, other) == np.float64:
                 self._refuse_inexact(self.frame() if rows is None else rows, label, one)
 
     def _refuse_inexact(self, frame: Any, label: Hashable, dtype: np.dtype) -> None:
@@ -103,10 +103,10 @@ class RowStore:
         """
         if len(frame):
             self._row_nbytes, self._widest, self._arrays = {}, {}, {}
-            added = numbers_of(frame)
+            added = numeric_dtypes(frame)
             if added != self._numbers:
                 stored = self._numbers if self._rows else added
-                self._numbers = list(map(_together, stored, added))
+                self._numbers = list(map(_promoted, stored, added))
             if arrays is not None and not self._chunks:
                 self._arrays = dict(zip(frame, arrays, strict=True))
             self._chunks.append(frame)
@@ -187,26 +187,26 @@ class RowStore:
         return sum(self._frames.nbytes(chunk) for chunk in self._chunks)
 
 
-def refuse_mixture(frames: Sequence[Any], like: Any) -> None:
+def check_lossless_concat(frames: Sequence[Any], like: Any) -> None:
     """Raise ColumnError when concatenating `frames` would round integers.
 
     The result has the columns of `like`.
     """
     store = RowStore(like)
     for frame in frames:
-        store.refuse_rounding(frame)
+        store.check_rounding(frame)
         store.append(frame)
 
 
-def numbers_together(several: Sequence[Numbers]) -> Numbers:
+def promote_dtypes(several: Sequence[NumericDtypes]) -> NumericDtypes:
     """Return the column dtypes of several frames after concatenation."""
     filled = [numbers for numbers in several if numbers]
-    return [functools.reduce(_together, column) for column in zip(*filled, strict=True)]
+    return [functools.reduce(_promoted, column) for column in zip(*filled, strict=True)]
 
 
-def numbers_of(frame: Any) -> Numbers:
-    """Return the numeric dtype of each column of `frame` (see `Numbers`)."""
-    found: Numbers = []
+def numeric_dtypes(frame: Any) -> NumericDtypes:
+    """Return the numeric dtype of each column of `frame` (see `NumericDtypes`)."""
+    found: NumericDtypes = []
     for dtype in frames_of(frame).dtypes(frame):
         plain = dtype if isinstance(dtype, np.dtype) else getattr(dtype, "numpy_dtype", None)
         # Arrow does not round.
@@ -215,5 +215,5 @@ def numbers_of(frame: Any) -> Numbers:
     return found
 
 
-def _together(one: np.dtype | None, other: np.dtype | None) -> np.dtype | None:
+def _promoted(one: np.dtype | None, other: np.dtype | None) -> np.dtype | None:
     return None if one is None or other is None else np.result_type(one, other)

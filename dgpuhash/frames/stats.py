@@ -8,7 +8,7 @@ from typing import Any
 
 from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.keyed_rows import KeyedRows
-from dgpuhash.tables.stats import bytes_in_words, html_table
+from dgpuhash.tables.stats import format_bytes, html_table
 
 __all__ = ["FrameStats"]
 
@@ -61,7 +61,7 @@ class FrameStats:
         columns = [label for label in meta if label not in keys]
         return (
             f"FrameIndex on {list(keys)!r}: {self.rows:,} rows, "
-            f"{bytes_in_words(self.row_nbytes + self.table_nbytes)}, columns {columns!r}, "
+            f"{format_bytes(self.row_nbytes + self.table_nbytes)}, columns {columns!r}, "
             f"{self.frames} on {self.device}"
         )
 

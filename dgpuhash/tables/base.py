@@ -14,16 +14,16 @@ from dgpuhash.backend import Backend
 from dgpuhash.errors import FormatError, SpecError
 from dgpuhash.seeds import draw_seed
 from dgpuhash.spec import TableSpec, check_capacity
-from dgpuhash.tables.arguments.encoding import key_bits, key_memory, keys_of, word, words_of
-from dgpuhash.tables.arguments.interop import Taken, take
-from dgpuhash.tables.arguments.lookup_keys import Asked, ask
-from dgpuhash.tables.arguments.validate import adopt, same_length
-from dgpuhash.tables.commit import assigning
-from dgpuhash.tables.memory_errors import says_memory
+from dgpuhash.tables.arguments.encoding import key_memory, key_words, keys_of, word_dtype, words_of
+from dgpuhash.tables.arguments.interop import ArrayArgument, as_argument
+from dgpuhash.tables.arguments.lookup_keys import LookupKeys, as_lookup_keys
+from dgpuhash.tables.arguments.validate import as_device_array, same_length
+from dgpuhash.tables.commit import assigner
+from dgpuhash.tables.memory_errors import translates_memory_errors
 from dgpuhash.tables.open_addressing.growth import Storage
-from dgpuhash.tables.rwlock import Turns, changes, reads
+from dgpuhash.tables.rwlock import ReadWriteLock, read_locked, write_locked
 from dgpuhash.tables.serialization import Buffers, check_absent, read_file, write_file
-from dgpuhash.tables.stats import TableStats, bytes_in_words, html_table, lines
+from dgpuhash.tables.stats import TableStats, format_bytes, html_table, mean_buckets_read
 
 __all__ = ["Table"]
 
@@ -41,7 +41,7 @@ class Table:
         self._key, self._value_dtype = spec.key, spec.value
         self._backend: Backend | None = None if device is None else backends.get(device)
         self._store: Storage | None = None
-        self._turns = Turns()
+        self._turns = ReadWriteLock()
         if self._backend is not None:
             self._open(self._backend)
 
@@ -75,12 +75,12 @@ class Table:
         """Memory that the table holds, in bytes."""
         return 0 if self._store is None else self._store.slots.nbytes
 
-    @reads
+    @read_locked
     def __len__(self) -> int:
         return 0 if self._store is None else len(self._store)
 
-    @says_memory
-    @reads
+    @translates_memory_errors
+    @read_locked
     def contains(self, keys: Any) -> Any:
         """Return a mask of stored keys, in input order and of the kind of `keys`.
 
@@ -89,22 +89,22 @@ class Table:
         taken, asked, bits = self._asked(keys)
         return taken.wrap(asked.by_row(self._opened().contains(bits)), _BOOL)
 
-    @says_memory
-    @reads
+    @translates_memory_errors
+    @read_locked
     def count(self, keys: Any) -> Any:
         """Return each key's count (int64) in input order, of the kind of `keys`."""
         taken, asked, bits = self._asked(keys)
         found = asked.by_row(self._opened().contains(bits))
         return taken.wrap(found.astype(np.int64), np.dtype(np.int64))
 
-    @says_memory
-    @changes
+    @translates_memory_errors
+    @write_locked
     def erase(self, keys: Any) -> Any:
         """Remove keys; return a mask like `keys`, true once per stored key."""
         taken, asked, bits = self._asked(keys)
         return taken.wrap(asked.by_row(self._opened().erase(bits)), _BOOL)
 
-    @changes
+    @write_locked
     def clear(self) -> None:
         """Remove every key; the capacity stays."""
         self._turns.begin()
@@ -112,8 +112,8 @@ class Table:
             self._store = self._store.cleared()
             self._store.slots.fill()
 
-    @says_memory
-    @changes
+    @translates_memory_errors
+    @write_locked
     def reserve(self, keys: int) -> None:
         """Reserve room for `keys` keys in total, up to which inserts do not grow.
 
@@ -132,8 +132,8 @@ class Table:
         else:
             self._store.reserve(wanted)
 
-    @says_memory
-    @changes
+    @translates_memory_errors
+    @write_locked
     def rehash(self, seed: int | None = None) -> None:
         """Rebuild the table with another seed of the hash function.
 
@@ -164,13 +164,13 @@ class Table:
             self._store.rehash(spec.seed)
         self._spec = spec
 
-    @says_memory
-    @reads
+    @translates_memory_errors
+    @read_locked
     def copy(self) -> Self:
         """Return an independent table with the same content and device."""
         made = object.__new__(type(self))
         made.__dict__.update(self.__dict__)
-        made._turns = Turns(self._turns.guard)
+        made._turns = ReadWriteLock(self._turns.check_device)
         if self._store is not None:
             made._store = self._store.copy()
         return made
@@ -189,15 +189,15 @@ class Table:
         self.__dict__.update(state)
         if self._backend is not None:
             # The arrays are on the device on which they were just unpickled.
-            self._turns.guard = self._backend.guard()
+            self._turns.check_device = self._backend.check_device()
 
-    @says_memory
-    @reads
+    @translates_memory_errors
+    @read_locked
     def stats(self) -> TableStats:
         """Return size, load, memory and lines per lookup; read the whole table."""
         store = self._opened()
         state = store.slots.state()
-        present, absent = lines(store.backend, store.slots)
+        present, absent = mean_buckets_read(store.backend, store.slots)
         size, nbytes = len(self), self.nbytes
         value = self.value_dtype
         width = 0 if value is None else value.itemsize
@@ -216,8 +216,8 @@ class Table:
             reseeds=store.reseeds,
         )
 
-    @says_memory
-    @reads
+    @translates_memory_errors
+    @read_locked
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the table atomically to one file, at a path or an fsspec URL.
 
@@ -299,7 +299,7 @@ class Table:
         if store is not None and store.broken:
             return f"{type(self).__name__} {types}: broken by a change that failed, {where}"
         filled = self._filled()
-        memory, reseeds = bytes_in_words(self.nbytes), 0 if store is None else store.reseeds
+        memory, reseeds = format_bytes(self.nbytes), 0 if store is None else store.reseeds
         again = f" (reseeded: {reseeds})" if reseeds else ""
         return (
             f"{type(self).__name__} {types}: {filled}, {memory}, {where}, seed {self._seed}{again}"
@@ -327,7 +327,7 @@ class Table:
         try:
             store = Storage(
                 backend,
-                word(self._key),
+                word_dtype(self._key),
                 self._value_word(),
                 max_load=spec.max_load,
                 seed=spec.seed,
@@ -337,8 +337,8 @@ class Table:
             # The reserved capacity may exceed the memory.
             self._least_capacity = self._first_capacity
             raise
-        guarding = assigning(self._turns, guard=backend.guard())
-        backend.in_one_call([guarding, assigning(self, _store=store, _backend=backend)])
+        guarding = assigner(self._turns, check_device=backend.check_device())
+        backend.in_one_call([guarding, assigner(self, _store=store, _backend=backend)])
 
     def _opened(self) -> Storage:
         """Return the storage; open it on the CPU if no array chose a device."""
@@ -347,7 +347,7 @@ class Table:
         assert self._store is not None
         return self._store
 
-    def _home(self, *arguments: Taken) -> Backend:
+    def _home(self, *arguments: ArrayArgument) -> Backend:
         """Return the backend of the arguments and of the table."""
         backend = self._backend
         if backend is not None:
@@ -359,37 +359,37 @@ class Table:
         placed = [taken.data for taken in arguments if taken.location is not None]
         return backends.get(self.device, *placed)
 
-    def _keys(self, keys: Any) -> tuple[Taken, Any]:
+    def _keys(self, keys: Any) -> tuple[ArrayArgument, Any]:
         """Open the table; return the argument and its canonical words."""
         taken, bits = self._stored_as(keys)
         return taken, words_of(bits)
 
-    def _stored_as(self, keys: Any) -> tuple[Taken, Any]:
+    def _stored_as(self, keys: Any) -> tuple[ArrayArgument, Any]:
         """Return the argument and words as `_keys` does, of any dtype as wide."""
-        taken = take(keys, "keys")
+        taken = as_argument(keys, "keys")
         backend = self._home(taken)
-        bits = key_memory(backend, adopt(backend, taken, self._key, "keys"))
+        bits = key_memory(backend, as_device_array(backend, taken, self._key, "keys"))
         self._turns.begin()
         if self._store is None:
             self._open(backend)
         return taken, bits
 
-    def _asked(self, keys: Any) -> tuple[Taken, Asked, Any]:
-        """Return a lookup argument, its `Asked` keys, and their words."""
-        taken = take(keys, "keys")
+    def _asked(self, keys: Any) -> tuple[ArrayArgument, LookupKeys, Any]:
+        """Return a lookup argument, its `LookupKeys` keys, and their words."""
+        taken = as_argument(keys, "keys")
         backend = self._home(taken)
-        asked = ask(backend, taken, self._key, "keys")
+        asked = as_lookup_keys(backend, taken, self._key, "keys")
         bits = key_memory(backend, asked.keys)
         if self._store is None:
             self._open(backend)
         return taken, asked, bits
 
-    def _pairs(self, keys: Any, values: Any) -> tuple[Taken, Any, Any]:
+    def _pairs(self, keys: Any, values: Any) -> tuple[ArrayArgument, Any, Any]:
         """Return the argument, key words and rows of values, all checked."""
-        taken, given = take(keys, "keys"), take(values, "values")
+        taken, given = as_argument(keys, "keys"), as_argument(values, "values")
         backend = self._home(taken, given)
-        adopted = adopt(backend, taken, self._key, "keys")
-        rows = adopt(backend, given, self._value, "values")
+        adopted = as_device_array(backend, taken, self._key, "keys")
+        rows = as_device_array(backend, given, self._value, "values")
         same_length(adopted, rows)
         self._turns.begin()
         if self._store is None:
@@ -409,7 +409,7 @@ class Table:
     def _restored_bits(self, raw: np.ndarray) -> Any:
         """Return saved key words on the device, made canonical."""
         backend = self._home()
-        return key_bits(backend, keys_of(backend, backend.from_host(raw), self._key))
+        return key_words(backend, keys_of(backend, backend.from_host(raw), self._key))
 
 
 def _kinds(cls: type[Table]) -> dict[str, type[Table]]:

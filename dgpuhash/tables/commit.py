@@ -13,15 +13,15 @@ from typing import Any, NoReturn
 from dgpuhash.backend.launches import Step
 from dgpuhash.errors import TableBroken
 
-__all__ = ["Broken", "assigning"]
+__all__ = ["BrokenSlots", "assigner"]
 
 
-def assigning(target: Any, **attributes: Any) -> Step:
+def assigner(target: Any, **attributes: Any) -> Step:
     """Return the step that sets all these attributes of `target` at once."""
     return functools.partial(target.__dict__.update, attributes)
 
 
-class Broken:
+class BrokenSlots:
     """Stand-in for a table's slots while they are neither old nor new.
 
     Parameters

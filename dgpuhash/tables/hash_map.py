@@ -12,16 +12,21 @@ from dgpuhash.backend import Backend
 from dgpuhash.backend.launches import Step
 from dgpuhash.errors import SpecError
 from dgpuhash.spec import TableSpec
-from dgpuhash.tables.arguments.encoding import value_memory, word, words_of
-from dgpuhash.tables.arguments.interop import Taken, take
-from dgpuhash.tables.arguments.validate import adopt, adopt_host, default_row, natural_dtype
+from dgpuhash.tables.arguments.encoding import value_memory, word_dtype, words_of
+from dgpuhash.tables.arguments.interop import ArrayArgument, as_argument
+from dgpuhash.tables.arguments.validate import (
+    as_device_array,
+    default_row,
+    host_as_device_array,
+    natural_dtype,
+)
 from dgpuhash.tables.base import Table
-from dgpuhash.tables.columns.distinct import winners
-from dgpuhash.tables.memory_errors import says_memory
-from dgpuhash.tables.open_addressing.placing import Then
+from dgpuhash.tables.columns.distinct import deduplicated_rows
+from dgpuhash.tables.memory_errors import translates_memory_errors
+from dgpuhash.tables.open_addressing.batch_insert import MakeSteps
 from dgpuhash.tables.open_addressing.values import Values, values_for
-from dgpuhash.tables.rwlock import changes, reads
-from dgpuhash.tables.select import found_rows
+from dgpuhash.tables.rwlock import read_locked, write_locked
+from dgpuhash.tables.select import select_found
 from dgpuhash.tables.serialization import Buffers
 
 __all__ = ["HashMap"]
@@ -110,8 +115,8 @@ class HashMap(Table):
         >>> HashMap.from_arrays([1, 2], [0.5, 0.25]).find([2])[0]
         array([0.25])
         """
-        key = natural_dtype(take(keys, "keys"), "keys")
-        value = natural_dtype(take(values, "values"), "values")
+        key = natural_dtype(as_argument(keys, "keys"), "keys")
+        value = natural_dtype(as_argument(values, "values"), "values")
         made = cls(key, value, **settings)
         if keep == "any":
             made._add(keys, values)
@@ -124,8 +129,8 @@ class HashMap(Table):
         """Memory that the table holds, in bytes."""
         return super().nbytes + (0 if self._store is None else self._values.nbytes)
 
-    @says_memory
-    @changes
+    @translates_memory_errors
+    @write_locked
     def insert(self, keys: Any, values: Any, *, keep: str = "any") -> Any:
         """Add pairs whose keys are not stored yet; stored keys keep their value.
 
@@ -161,7 +166,7 @@ class HashMap(Table):
         store = self._opened()
         chosen = None
         if keep != "any":
-            chosen = winners(store.backend, words_of(bits), last=keep == "last")
+            chosen = deduplicated_rows(store.backend, words_of(bits), last=keep == "last")
         if chosen is None:
             fresh = self._values.insert(store, bits, rows)
         else:
@@ -169,8 +174,8 @@ class HashMap(Table):
             fresh[chosen] = self._values.insert(store, bits[chosen], rows[chosen])
         return taken.wrap(fresh, _BOOL)
 
-    @says_memory
-    @changes
+    @translates_memory_errors
+    @write_locked
     def upsert(self, keys: Any, values: Any) -> None:
         """Store pairs and overwrite stored keys; the last row of a key counts.
 
@@ -190,13 +195,13 @@ class HashMap(Table):
         """
         _, bits, rows = self._pairs(keys, values)
         store = self._opened()
-        chosen = winners(store.backend, words_of(bits), last=True)
+        chosen = deduplicated_rows(store.backend, words_of(bits), last=True)
         if chosen is not None:
             bits, rows = bits[chosen], rows[chosen]
         self._values.upsert(store, bits, rows)
 
-    @says_memory
-    @reads
+    @translates_memory_errors
+    @read_locked
     def find(self, keys: Any, default: Any = None) -> tuple[Any, Any]:
         """Return the value of each key, and whether the key is stored.
 
@@ -228,12 +233,12 @@ class HashMap(Table):
         row = default_row(default, self._value)
         values, found = self._values.find(store, bits, row)
         if asked.rows is not None:
-            absent = adopt_host(store.backend, row, self._value)
+            absent = host_as_device_array(store.backend, row, self._value)
             values, found = asked.by_row(values, absent), asked.by_row(found)
         return taken.wrap(values, self._value), taken.wrap(found, _BOOL)
 
-    @says_memory
-    @reads
+    @translates_memory_errors
+    @read_locked
     def _find_to(self, keys: Any, default: Any, values: Any, found: Any) -> bool:
         """Look keys up as `find` does, into arrays as wide on this device.
 
@@ -273,19 +278,19 @@ class HashMap(Table):
         found: tuple[Any, Any] = self._match(keys, named=True)
         return found
 
-    @says_memory
-    @reads
+    @translates_memory_errors
+    @read_locked
     def _match(self, keys: Any, *, named: bool) -> tuple[Any, Any]:
         """Match as `match` does; rows are None for all rows unless `named`."""
         _, asked, bits = self._asked(keys)
         store = self._opened()
         words, found = store.find(bits)
         named = named or asked.rows is not None
-        rows, words = found_rows(store.backend, found, words, named=named)
+        rows, words = select_found(store.backend, found, words, named=named)
         return asked.numbers(rows), self._values.decode(words)
 
-    @says_memory
-    @reads
+    @translates_memory_errors
+    @read_locked
     def items(self) -> tuple[Any, Any]:
         """Return all keys and values, unordered, as NumPy or CuPy arrays.
 
@@ -298,7 +303,7 @@ class HashMap(Table):
         bits, words = self._opened().items()
         return self._stored_keys(bits), self._values.decode(words)
 
-    @changes
+    @write_locked
     def clear(self) -> None:
         """Remove every pair; the capacity stays."""
         emptied = None if self._store is None else self._values.emptied()
@@ -307,7 +312,7 @@ class HashMap(Table):
             # Between both steps the old values exist, but no key refers to them.
             self._values = emptied
 
-    @reads
+    @read_locked
     def copy(self) -> Self:
         """Return an independent map with the same content and device."""
         made = super().copy()
@@ -315,16 +320,16 @@ class HashMap(Table):
             made._values = self._values.copy()
         return made
 
-    @says_memory
-    @changes
+    @translates_memory_errors
+    @write_locked
     def _add(self, keys: Any, values: Any) -> None:
         """Add pairs as `insert` does, but return nothing."""
         _, bits, rows = self._pairs(keys, values)
         self._values.add(self._opened(), bits, rows)
 
-    @says_memory
-    @changes
-    def _insert_then(self, keys: Any, values: Any, then: Then) -> Any:
+    @translates_memory_errors
+    @write_locked
+    def _insert_then(self, keys: Any, values: Any, then: MakeSteps) -> Any:
         """Insert values of 4 or 8 bytes; run the step that `then` makes.
 
         The insert and the step run in one call. `then` makes the step from the insert's result.
@@ -332,8 +337,8 @@ class HashMap(Table):
         _, bits, rows = self._pairs(keys, values)
         return self._opened().insert(bits, value_memory(rows, self._value), then)
 
-    @says_memory
-    @changes
+    @translates_memory_errors
+    @write_locked
     def _erase_then(self, keys: Any, *then: Step) -> None:
         """Erase keys as `erase` does, and run `then` in the same call."""
         _, bits = self._stored_as(keys)
@@ -356,8 +361,8 @@ class HashMap(Table):
 
     def _restore(self, buffers: Buffers, size: int) -> None:
         store = self._opened()
-        raw = buffers.get("keys", word(self._key), size)
+        raw = buffers.get("keys", word_dtype(self._key), size)
         values = buffers.get("values", self._value, size)
         store.reserve(size)
-        rows = adopt(store.backend, Taken(values, None), self._value, "values")
+        rows = as_device_array(store.backend, ArrayArgument(values, None), self._value, "values")
         self._values.add(store, self._restored_bits(raw), rows)

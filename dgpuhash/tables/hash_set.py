@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from dgpuhash.spec import TableSpec
-from dgpuhash.tables.arguments.encoding import word
-from dgpuhash.tables.arguments.interop import take
+from dgpuhash.tables.arguments.encoding import word_dtype
+from dgpuhash.tables.arguments.interop import as_argument
 from dgpuhash.tables.arguments.validate import natural_dtype
 from dgpuhash.tables.base import Table
-from dgpuhash.tables.memory_errors import says_memory
-from dgpuhash.tables.rwlock import changes, reads
+from dgpuhash.tables.memory_errors import translates_memory_errors
+from dgpuhash.tables.rwlock import read_locked, write_locked
 from dgpuhash.tables.serialization import Buffers
 
 __all__ = ["HashSet"]
@@ -99,12 +99,12 @@ class HashSet(Table):
         >>> len(HashSet.from_keys(np.array([2.5, 2.5, np.nan])))
         2
         """
-        made = cls(natural_dtype(take(keys, "keys"), "keys"), **settings)
+        made = cls(natural_dtype(as_argument(keys, "keys"), "keys"), **settings)
         made._add(keys)
         return made
 
-    @says_memory
-    @changes
+    @translates_memory_errors
+    @write_locked
     def insert(self, keys: Any) -> Any:
         """Add keys; return a mask of the rows that added one.
 
@@ -126,8 +126,8 @@ class HashSet(Table):
         taken, bits = self._stored_as(keys)
         return taken.wrap(self._opened().insert(bits, None), np.dtype(bool))
 
-    @says_memory
-    @reads
+    @translates_memory_errors
+    @read_locked
     def items(self) -> Any:
         """Return all keys, in no particular order, as a NumPy or CuPy array.
 
@@ -138,8 +138,8 @@ class HashSet(Table):
         """
         return self._stored_keys(self._opened().items()[0])
 
-    @says_memory
-    @changes
+    @translates_memory_errors
+    @write_locked
     def _add(self, keys: Any) -> None:
         """Add keys as `insert` does, but return nothing."""
         _, bits = self._keys(keys)
@@ -151,6 +151,6 @@ class HashSet(Table):
 
     def _restore(self, buffers: Buffers, size: int) -> None:
         store = self._opened()
-        raw = buffers.get("keys", word(self.key_dtype), size)
+        raw = buffers.get("keys", word_dtype(self.key_dtype), size)
         store.reserve(size)
         store.add(self._restored_bits(raw), None)

@@ -7,16 +7,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from dgpuhash.backend import ran_out
+from dgpuhash.backend import is_out_of_memory
 from dgpuhash.errors import DgpuhashError, OutOfMemoryError
 
-__all__ = ["call_says_memory", "saying_memory", "says_memory"]
+__all__ = [
+    "function_translates_memory_errors",
+    "memory_errors_of",
+    "translates_memory_errors",
+]
 
 Rest = ParamSpec("Rest")
 Answer = TypeVar("Answer")
 
 
-def says_memory(
+def translates_memory_errors(
     verb: Callable[Concatenate[Any, Rest], Answer],
 ) -> Callable[Concatenate[Any, Rest], Answer]:
     """Decorate a table's verb to raise OutOfMemoryError.
@@ -29,7 +33,7 @@ def says_memory(
         try:
             return verb(self, *args, **kwargs)
         except Exception as error:
-            if isinstance(error, DgpuhashError) or not ran_out(error):
+            if isinstance(error, DgpuhashError) or not is_out_of_memory(error):
                 raise
             free, _ = self._home().memory()
             name = f"{type(self).__name__}.{verb.__name__.lstrip('_')}"
@@ -41,13 +45,13 @@ def says_memory(
     return said
 
 
-def call_says_memory(call: Callable[Rest, Answer]) -> Callable[Rest, Answer]:
-    """Decorate a function as `says_memory` decorates a table's verb."""
-    return saying_memory(call.__name__.lstrip("_"))(call)
+def function_translates_memory_errors(call: Callable[Rest, Answer]) -> Callable[Rest, Answer]:
+    """Decorate a function as `translates_memory_errors` decorates a table's verb."""
+    return memory_errors_of(call.__name__.lstrip("_"))(call)
 
 
 @contextmanager
-def saying_memory(name: str) -> Iterator[None]:
+def memory_errors_of(name: str) -> Iterator[None]:
     """Translate errors of exhausted memory raised inside a block.
 
     Also decorates functions; `name` stands for the operation in the message.
@@ -55,7 +59,7 @@ def saying_memory(name: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if isinstance(error, DgpuhashError) or not ran_out(error):
+        if isinstance(error, DgpuhashError) or not is_out_of_memory(error):
             raise
         raise OutOfMemoryError(
             f"{name} ran out of memory: {error}; free some, or take fewer rows at once"

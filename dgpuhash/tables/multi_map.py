@@ -11,17 +11,17 @@ from numpy.typing import DTypeLike
 from dgpuhash.backend import Backend
 from dgpuhash.backend.launches import Step
 from dgpuhash.spec import TableSpec
-from dgpuhash.tables.arguments.encoding import value_bits, values_of, word, words_of
-from dgpuhash.tables.arguments.interop import Taken, take
-from dgpuhash.tables.arguments.validate import adopt, natural_dtype
+from dgpuhash.tables.arguments.encoding import value_words, values_of, word_dtype, words_of
+from dgpuhash.tables.arguments.interop import ArrayArgument, as_argument
+from dgpuhash.tables.arguments.validate import as_device_array, natural_dtype
 from dgpuhash.tables.base import Table
-from dgpuhash.tables.bucket_list.grouping import KeyRuns, key_runs
-from dgpuhash.tables.bucket_list.pool import Lists, owners_of
-from dgpuhash.tables.bucket_list.table import appending, contents, fill, handles, settle
-from dgpuhash.tables.commit import assigning
-from dgpuhash.tables.memory_errors import says_memory
-from dgpuhash.tables.open_addressing.wide_values import Payload
-from dgpuhash.tables.rwlock import changes, reads
+from dgpuhash.tables.bucket_list import table as bucket_list
+from dgpuhash.tables.bucket_list.grouping import GroupedBatch, group_by_key
+from dgpuhash.tables.bucket_list.pool import ValueLists, list_numbers
+from dgpuhash.tables.commit import assigner
+from dgpuhash.tables.memory_errors import translates_memory_errors
+from dgpuhash.tables.open_addressing.wide_values import ValueRows
+from dgpuhash.tables.rwlock import read_locked, write_locked
 from dgpuhash.tables.serialization import Buffers
 
 __all__ = ["MultiMap"]
@@ -93,8 +93,8 @@ class MultiMap(Table):
     kind = "multimap"
     # None: unknown since an interrupted change.
     _known_size: int | None
-    _lists: Lists
-    _payload: Payload | None
+    _lists: ValueLists
+    _payload: ValueRows | None
 
     def __init__(
         self,
@@ -121,14 +121,14 @@ class MultiMap(Table):
         >>> MultiMap.from_arrays([1, 1], [0.5, 0.25]).count([1, 2])
         array([2, 0])
         """
-        key = natural_dtype(take(keys, "keys"), "keys")
-        value = natural_dtype(take(values, "values"), "values")
+        key = natural_dtype(as_argument(keys, "keys"), "keys")
+        value = natural_dtype(as_argument(values, "values"), "values")
         made = cls(key, value, **settings)
         made.insert(keys, values)
         return made
 
     @property
-    @reads
+    @read_locked
     def n_keys(self) -> int:
         """Distinct keys stored."""
         return super().__len__()
@@ -144,12 +144,12 @@ class MultiMap(Table):
         beside = 0 if self._payload is None else self._payload.nbytes
         return super().nbytes + self._lists.nbytes + beside
 
-    @reads
+    @read_locked
     def __len__(self) -> int:
         return 0 if self._store is None else self._size
 
-    @says_memory
-    @changes
+    @translates_memory_errors
+    @write_locked
     def insert(self, keys: Any, values: Any) -> None:
         """Append each value to its key's list, in row order.
 
@@ -173,8 +173,8 @@ class MultiMap(Table):
         if len(bits):
             self._insert(words_of(bits), rows)
 
-    @says_memory
-    @reads
+    @translates_memory_errors
+    @read_locked
     def find(self, keys: Any, *, stable: bool = False) -> tuple[Any, Any]:
         """Return all values of each key.
 
@@ -204,20 +204,20 @@ class MultiMap(Table):
         (array([20, 10, 30]), array([0, 1, 3]))
         """
         taken, asked, bits = self._asked(keys)
-        found = handles(self._opened(), self._lists, words_of(bits))
+        found = bucket_list.find_handles(self._opened(), self._lists, words_of(bits))
         words, offsets = self._lists.gather(*found)
         values = taken.wrap(self._decode(words), self._value, by_row=False)
         return values, taken.wrap(asked.offsets(offsets), _INT64, by_row=False)
 
-    @says_memory
-    @reads
+    @translates_memory_errors
+    @read_locked
     def count(self, keys: Any) -> Any:
         """Return each key's number of values (int64), of the kind of `keys`."""
         taken, asked, bits = self._asked(keys)
         return taken.wrap(asked.by_row(self._counts(words_of(bits))), _INT64)
 
-    @says_memory
-    @changes
+    @translates_memory_errors
+    @write_locked
     def erase(self, keys: Any) -> Any:
         """Remove keys with all their values.
 
@@ -243,8 +243,8 @@ class MultiMap(Table):
         self._known_size = size - int((counts * erased).sum())
         return taken.wrap(asked.by_row(erased), np.dtype(bool))
 
-    @says_memory
-    @reads
+    @translates_memory_errors
+    @read_locked
     def items(self) -> tuple[Any, Any]:
         """Return all pairs as arrays: by key, each key's values in order.
 
@@ -253,12 +253,12 @@ class MultiMap(Table):
         >>> MultiMap.from_arrays([4, 4], [0.5, 0.25]).items()
         (array([4, 4]), array([0.5 , 0.25]))
         """
-        bits, offsets, words = contents(self._opened(), self._lists)
-        owners = owners_of(self._home(), offsets, len(words))
+        bits, offsets, words = bucket_list.all_lists(self._opened(), self._lists)
+        owners = list_numbers(self._home(), offsets, len(words))
         return self._stored_keys(bits[owners]), self._decode(words)
 
-    @says_memory
-    @changes
+    @translates_memory_errors
+    @write_locked
     def compact(self) -> None:
         """Store each key's values contiguously, in the least memory.
 
@@ -283,17 +283,17 @@ class MultiMap(Table):
         ):
             self._compact()
 
-    @changes
+    @write_locked
     def clear(self) -> None:
         """Remove every pair; the capacity stays."""
         self._turns.begin()
         if self._store is not None:
             store = self._store.cleared()
             lists, payload = self._lists.emptied(), self._no_payload(store.backend)
-            assigning(self, _store=store, _lists=lists, _payload=payload, _known_size=0)()
+            assigner(self, _store=store, _lists=lists, _payload=payload, _known_size=0)()
             store.slots.fill()
 
-    @reads
+    @read_locked
     def copy(self) -> Self:
         """Return an independent multimap with the same content and device."""
         made = super().copy()
@@ -303,15 +303,16 @@ class MultiMap(Table):
         return made
 
     def _value_word(self) -> np.dtype[Any]:
-        return word(self._value) if self._value.itemsize in (1, 2, 4, 8) else np.dtype(np.uint64)
+        plain = self._value.itemsize in (1, 2, 4, 8)
+        return word_dtype(self._value) if plain else np.dtype(np.uint64)
 
     def _open(self, backend: Backend) -> None:
         self._known_size = 0
         self._payload, self._lists = self._no_payload(backend), self._new_lists(backend)
         super()._open(backend)
 
-    def _no_payload(self, backend: Backend) -> Payload | None:
-        return None if self._value.itemsize in (1, 2, 4, 8) else Payload(backend, self._value)
+    def _no_payload(self, backend: Backend) -> ValueRows | None:
+        return None if self._value.itemsize in (1, 2, 4, 8) else ValueRows(backend, self._value)
 
     @property
     def _size(self) -> int:
@@ -320,12 +321,13 @@ class MultiMap(Table):
             self._known_size = int(self._lists.count(self._lists.open(entries)).sum())
         return self._known_size
 
-    def _new_lists(self, backend: Backend) -> Lists:
+    def _new_lists(self, backend: Backend) -> ValueLists:
         spec = self._spec
-        return Lists(backend, self._value_word(), first=spec.initial_bucket, growth=spec.growth)
+        word, first = self._value_word(), spec.initial_bucket
+        return ValueLists(backend, word, first=first, growth=spec.growth)
 
-    @says_memory
-    @changes
+    @translates_memory_errors
+    @write_locked
     def _insert_then(self, keys: Any, values: Any, *then: Step) -> None:
         """Insert pairs as `insert` does, and run `then` in the same call."""
         _, bits, rows = self._pairs(keys, values)
@@ -336,30 +338,30 @@ class MultiMap(Table):
         self._tidy()
         store, size = self._opened(), self._size + len(rows)
         if size == len(rows):
-            payload, words = self._put_away(self._no_payload(store.backend), rows)
+            payload, words = self._store_payload(self._no_payload(store.backend), rows)
             lists = self._new_lists(store.backend)
-            store = fill(store.lent(), lists, bits, words)
-            after = assigning(self, _store=store, _lists=lists, _payload=payload, _known_size=size)
+            store = bucket_list.build_lists(store.lent(), lists, bits, words)
+            after = assigner(self, _store=store, _lists=lists, _payload=payload, _known_size=size)
             store.backend.in_one_call([after, *then])
             return
-        payload, words = self._put_away(self._payload, rows)
-        batch = key_runs(store.backend, bits, words, store.slots.seed)
-        made = appending(store, self._lists, batch)
+        payload, words = self._store_payload(self._payload, rows)
+        batch = group_by_key(store.backend, bits, words, store.slots.seed)
+        made = bucket_list.prepare_append(store, self._lists, batch)
         if made is None:
             self._compact(len(batch.keys))
             store = self._opened()
-            made = appending(store, self._lists, batch)
+            made = bucket_list.prepare_append(store, self._lists, batch)
             assert made is not None
-        after = assigning(self, _lists=made.lists, _payload=payload, _known_size=size)
+        after = assigner(self, _lists=made.lists, _payload=payload, _known_size=size)
         self._known_size = None
         store.commit(*made.steps, store.replacing(batch.keys, made.entries), after, *then)
 
-    def _put_away(self, payload: Payload | None, rows: Any) -> tuple[Payload | None, Any]:
+    def _store_payload(self, payload: ValueRows | None, rows: Any) -> tuple[ValueRows | None, Any]:
         """Return the payload with the rows added, if any, and the rows' words."""
-        return (None, value_bits(rows, self._value)) if payload is None else payload.appended(rows)
+        return (None, value_words(rows, self._value)) if payload is None else payload.appended(rows)
 
     def _counts(self, bits: Any) -> Any:
-        return self._lists.count(handles(self._opened(), self._lists, bits)[0])
+        return self._lists.count(bucket_list.find_handles(self._opened(), self._lists, bits)[0])
 
     def _decode(self, words: Any) -> Any:
         if self._payload is None:
@@ -377,7 +379,7 @@ class MultiMap(Table):
         Reserves numbers for `room` further lists. With `room`, wide values keep their row numbers,
         because the batch to insert already has its own.
         """
-        bits, offsets, words = contents(self._opened(), self._lists)
+        bits, offsets, words = bucket_list.all_lists(self._opened(), self._lists)
         store, payload = self._opened(), self._payload
         if payload is not None and room == 0:
             payload = payload.kept(words.view(np.int64))
@@ -385,23 +387,23 @@ class MultiMap(Table):
         made = self._new_lists(store.backend)
         entries = made.settle(words, offsets, len(bits), room)
         if store.value == entries.dtype:
-            after = assigning(self, _lists=made, _payload=payload, _known_size=self._size)
+            after = assigner(self, _lists=made, _payload=payload, _known_size=self._size)
             self._known_size = None
             store.commit(store.replacing(bits, entries), after)
         else:
             store = store.emptied(entries.dtype, store.capacity)
             store.add(bits, entries)
-            assigning(self, _store=store, _lists=made, _payload=payload)()
+            assigner(self, _store=store, _lists=made, _payload=payload)()
 
     def _saved_buffers(self) -> Mapping[str, np.ndarray]:
         backend = self._home()
-        bits, offsets, words = contents(self._opened(), self._lists)
+        bits, offsets, words = bucket_list.all_lists(self._opened(), self._lists)
         saved = {"keys": bits, "offsets": offsets, "values": self._decode(words)}
         return {name: backend.to_host(column) for name, column in saved.items()}
 
     def _restore(self, buffers: Buffers, size: int) -> None:
         backend = self._home()
-        raw = buffers.get("keys", word(self._key))
+        raw = buffers.get("keys", word_dtype(self._key))
         offsets = buffers.get("offsets", _INT64, len(raw) + 1)
         values = buffers.get("values", self._value, size)
         buffers.check(
@@ -409,10 +411,10 @@ class MultiMap(Table):
             "its offsets do not fit its values",
         )
         if size:
-            rows = adopt(backend, Taken(values, None), self._value, "values")
-            self._payload, words = self._put_away(self._payload, rows)
+            rows = as_device_array(backend, ArrayArgument(values, None), self._value, "values")
+            self._payload, words = self._store_payload(self._payload, rows)
             bits = self._restored_bits(raw)
-            batch = KeyRuns(bits, backend.from_host(offsets), words.copy())
-            self._store = settle(self._opened(), self._lists, batch)
+            batch = GroupedBatch(bits, backend.from_host(offsets), words.copy())
+            self._store = bucket_list.build_grouped(self._opened(), self._lists, batch)
             self._known_size = size
         buffers.check(self.n_keys == len(raw), "its keys are not distinct")

@@ -19,7 +19,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from dgpuhash.errors import ReentranceError, TableBroken
 
-__all__ = ["Turns", "changes", "reads"]
+__all__ = ["ReadWriteLock", "read_locked", "write_locked"]
 
 Rest = ParamSpec("Rest")
 Answer = TypeVar("Answer")
@@ -30,11 +30,11 @@ _READS, _CHANGES = 1, -1
 _LOOK = 0.05
 
 # By waiting thread: the lock, the thread's ticket there, and its kind.
-_waits: dict[int, tuple[Turns, object, int]] = {}
-_all: set[weakref.ref[Turns]] = set()
+_waits: dict[int, tuple[ReadWriteLock, object, int]] = {}
+_all: set[weakref.ref[ReadWriteLock]] = set()
 
 
-class Turns:
+class ReadWriteLock:
     """Read-write lock of one table, fair in order of arrival.
 
     A reader may read again. A writer may re-enter until its change has begun.
@@ -46,7 +46,7 @@ class Turns:
     """
 
     def __init__(self, guard: Callable[[], None] | None = None) -> None:
-        self.guard = guard
+        self.check_device = guard
         # Tickets of holders and waiters in order of arrival, each with its thread's id, negative
         # for a writer. A ticket holds the lock if no conflicting ticket precedes it.
         self.entered: dict[object, int] = {}
@@ -58,11 +58,11 @@ class Turns:
         # The callback is one operation, too.
         _all.add(weakref.ref(self, _all.discard))
 
-    def __reduce__(self) -> tuple[type[Turns], tuple[()]]:
-        if self.guard is _refuse_half_changed:
-            self.guard()
+    def __reduce__(self) -> tuple[type[ReadWriteLock], tuple[()]]:
+        if self.check_device is _refuse_half_changed:
+            self.check_device()
         # A copy has no holders yet.
-        return Turns, ()
+        return ReadWriteLock, ()
 
     def begin(self) -> None:
         """Mark the running change as begun, so it may now be half done.
@@ -129,8 +129,8 @@ class Turns:
                     return
                 # A leaving thread may be interrupted before it rings, hence the timeout.
                 if not bell.acquire(timeout=_LOOK):
-                    self._forget_the_gone()
-                    last, circle = circle, self._circle(me)
+                    self._drop_leftovers()
+                    last, circle = circle, self._deadlock(me)
                     # Seen twice, so all of these waits existed at the same time.
                     if circle is not None and circle == last:
                         raise ReentranceError(
@@ -146,7 +146,7 @@ class Turns:
             else:
                 _waits[me] = outer
 
-    def ring(self) -> None:
+    def wake_waiters(self) -> None:
         """Wake the waiting threads."""
         for bell in list(self._waiting):
             # The owner re-registers a bell if it still waits; two threads may ring at once.
@@ -162,7 +162,7 @@ class Turns:
         for each in list(self.entered):
             if abs(self.entered[each]) != me:
                 if each is self._changer:
-                    self.guard = _refuse_half_changed
+                    self.check_device = _refuse_half_changed
                 del self.entered[each]
 
     def _before(self, own: object, kind: int) -> Iterator[int]:
@@ -179,7 +179,7 @@ class Turns:
             if inside < 0 or (inside > 0 and kind == _CHANGES):
                 yield abs(inside)
 
-    def _circle(self, me: int) -> list[object] | None:
+    def _deadlock(self, me: int) -> list[object] | None:
         """Return the waiting tickets that this thread waits for, if deadlocked.
 
         None if none of those threads waits for this thread.
@@ -198,7 +198,7 @@ class Turns:
                     left.append(wait)
         return list(seen) if found else None
 
-    def _forget_the_gone(self) -> None:
+    def _drop_leftovers(self) -> None:
         """Remove tickets whose threads have left the verb.
 
         An exception between two steps can leave a ticket behind.
@@ -220,7 +220,7 @@ class Turns:
         return False
 
 
-def _in_turn(
+def _locked(
     kind: int, verb: Callable[Concatenate[Any, Rest], Answer]
 ) -> Callable[Concatenate[Any, Rest], Answer]:
     @functools.wraps(verb)
@@ -235,8 +235,8 @@ def _in_turn(
                 return verb(self, *args, **kwargs)
             finally:
                 turns._begun = begun
-        if turns.guard is not None:
-            turns.guard()
+        if turns.check_device is not None:
+            turns.check_device()
         own = object()
         try:
             entered[own] = kind * get_ident()
@@ -249,27 +249,27 @@ def _in_turn(
             # One operation, which has no effect if the ticket was not entered.
             entered.pop(own, None)
             if turns._waiting:
-                turns.ring()
+                turns.wake_waiters()
 
     return waiting
 
 
 # All verbs share the code object.
-_CODE = _in_turn(_READS, len).__code__
+_CODE = _locked(_READS, len).__code__
 
 
-def reads(
+def read_locked(
     verb: Callable[Concatenate[Any, Rest], Answer],
 ) -> Callable[Concatenate[Any, Rest], Answer]:
     """Decorate a table's verb that only reads: it shares the lock."""
-    return _in_turn(_READS, verb)
+    return _locked(_READS, verb)
 
 
-def changes(
+def write_locked(
     verb: Callable[Concatenate[Any, Rest], Answer],
 ) -> Callable[Concatenate[Any, Rest], Answer]:
     """Decorate a table's verb that writes: it takes the lock exclusively."""
-    return _in_turn(_CHANGES, verb)
+    return _locked(_CHANGES, verb)
 
 
 def _refuse_half_changed() -> None:

@@ -11,12 +11,12 @@ from dgpuhash import backend as backends
 from dgpuhash.backend import Backend
 from dgpuhash.backend.structs import join as args
 
-__all__ = ["all_rows", "found_rows", "taken"]
+__all__ = ["gather_rows", "row_numbers", "select_found"]
 
 _SEGMENT_ROWS = {"cpu": 4096, "cuda": 1024}
 
 
-def all_rows(backend: Backend, rows: int) -> Any:
+def row_numbers(backend: Backend, rows: int) -> Any:
     """Return the row numbers 0, 1, … as int64.
 
     CuPy's arange takes 0.4 ms longer for 2^27 rows on an H200.
@@ -26,7 +26,9 @@ def all_rows(backend: Backend, rows: int) -> Any:
     return made
 
 
-def found_rows(backend: Backend, found: Any, words: Any, *, named: bool = True) -> tuple[Any, Any]:
+def select_found(
+    backend: Backend, found: Any, words: Any, *, named: bool = True
+) -> tuple[Any, Any]:
     """Return the rows (int64) where `found` (uint8) is 1, and their words.
 
     The rows are in order.
@@ -43,7 +45,7 @@ def found_rows(backend: Backend, found: Any, words: Any, *, named: bool = True) 
     ends = backend.xp.cumsum(counts, dtype=np.int64)
     chosen = int(ends[-1]) if rows else 0
     if chosen == rows:
-        return all_rows(backend, rows) if named else None, words
+        return row_numbers(backend, rows) if named else None, words
     rows_to, words_to = backend.empty(chosen, np.int64), backend.empty(chosen, words.dtype)
     if chosen:
         backend.run(
@@ -54,14 +56,14 @@ def found_rows(backend: Backend, found: Any, words: Any, *, named: bool = True) 
     return rows_to, words_to
 
 
-def taken(words: Any, rows: Any) -> Any:
+def gather_rows(words: Any, rows: Any) -> Any:
     """Return ``words[rows]`` for rows that are not negative.
 
     CuPy's own indexing divides every row number by the number of words.
 
     Examples
     --------
-    >>> taken(np.array([0.5, 1.5, 2.5]), np.array([2, 0, 2]))
+    >>> gather_rows(np.array([0.5, 1.5, 2.5]), np.array([2, 0, 2]))
     array([2.5, 0.5, 2.5])
     """
     if not (_plain(words) and _plain(rows) and rows.dtype.kind in "iu"):

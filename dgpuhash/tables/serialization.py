@@ -33,13 +33,13 @@ from dgpuhash.errors import ExistsError, FormatError, SpecError, UnsupportedErro
 __all__ = [
     "Buffers",
     "check_absent",
-    "check_plain",
+    "check_no_pattern",
+    "exists_error",
+    "file_exists",
     "header_of",
-    "is_there",
-    "only_reads",
-    "publish",
     "read_file",
-    "taken",
+    "read_only_error",
+    "rename_into_place",
     "write_file",
 ]
 
@@ -51,7 +51,7 @@ _LONGEST_MANIFEST = 1 << 24
 _PIECE = 1 << 24
 
 
-def check_plain(url: str, system: Any) -> None:
+def check_no_pattern(url: str, system: Any) -> None:
     """Raise SpecError if fsspec would read a part of `url` as a pattern.
 
     Local file systems do not; others match patterns when a file is renamed.
@@ -67,14 +67,14 @@ def check_plain(url: str, system: Any) -> None:
         )
 
 
-def only_reads(name: str) -> UnsupportedError:
+def read_only_error(name: str) -> UnsupportedError:
     """Return the error for a path on a read-only file system, such as HTTP."""
     return UnsupportedError(
         f"{name} cannot be written: its file system only reads; choose another place"
     )
 
 
-def taken(name: str | os.PathLike[str]) -> ExistsError:
+def exists_error(name: str | os.PathLike[str]) -> ExistsError:
     """Return the error for a path that exists and must not be replaced."""
     return ExistsError(
         f"{os.fspath(name)} is there already; choose another name, or replace it with "
@@ -107,10 +107,10 @@ def check_absent(path: str | os.PathLike[str], *, overwrite: bool = False) -> No
     if folder:
         raise ExistsError(f"{os.fspath(path)} is a directory; choose another name for the file")
     if there and not overwrite:
-        raise taken(path)
+        raise exists_error(path)
 
 
-def publish(part: Path, name: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+def rename_into_place(part: Path, name: str | os.PathLike[str], *, overwrite: bool = False) -> None:
     """Rename a complete local file to its final name.
 
     If several programs publish the same name at once without `overwrite`, one succeeds and the
@@ -127,13 +127,13 @@ def publish(part: Path, name: str | os.PathLike[str], *, overwrite: bool = False
     try:
         os.link(part, name)
     except FileExistsError:
-        raise taken(name) from None
+        raise exists_error(name) from None
     except OSError:
         # Some file systems have no links. After any other error the following calls fail as well.
         try:
             Path(name).open("xb").close()
         except FileExistsError:
-            raise taken(name) from None
+            raise exists_error(name) from None
         try:
             part.replace(name)
         except BaseException:
@@ -183,7 +183,7 @@ def write_file(
                 file.write(data[start : start + _PIECE])
 
 
-def is_there(path: str | os.PathLike[str]) -> bool:
+def file_exists(path: str | os.PathLike[str]) -> bool:
     """Return whether there is a file at a path or fsspec URL."""
     name = os.fspath(path)
     if "://" not in name:
@@ -290,7 +290,7 @@ def _complete(path: str | os.PathLike[str], overwrite: bool) -> Iterator[BinaryI
             check_absent(path, overwrite=overwrite)
             system.mv(part, name)
         except NotImplementedError as error:
-            raise only_reads(os.fspath(path)) from error
+            raise read_only_error(os.fspath(path)) from error
         except BaseException:
             if system.exists(part):
                 system.rm(part)
@@ -301,7 +301,7 @@ def _complete(path: str | os.PathLike[str], overwrite: bool) -> Iterator[BinaryI
             yield file
             file.flush()
             os.fsync(file.fileno())
-        publish(Path(part), name, overwrite=overwrite)
+        rename_into_place(Path(part), name, overwrite=overwrite)
     except BaseException:
         Path(part).unlink(missing_ok=True)
         raise
@@ -323,7 +323,7 @@ def _place(name: str) -> tuple[Any, str]:
     from fsspec.implementations.local import LocalFileSystem
 
     system, path = fsspec.core.url_to_fs(name)
-    check_plain(name, system)
+    check_no_pattern(name, system)
     return None if isinstance(system, LocalFileSystem) else system, path
 
 

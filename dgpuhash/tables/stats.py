@@ -11,7 +11,7 @@ from dgpuhash.backend import Backend
 from dgpuhash.backend.structs import core
 from dgpuhash.tables.open_addressing.slots import Slots
 
-__all__ = ["TableStats", "bytes_in_words", "html_table", "lines"]
+__all__ = ["TableStats", "format_bytes", "html_table", "mean_buckets_read"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class TableStats:
         for field in fields(self):
             figure = getattr(self, field.name)
             if field.name == "nbytes":
-                made.append(("memory", bytes_in_words(figure)))
+                made.append(("memory", format_bytes(figure)))
             elif field.name == "seed":
                 made.append((field.name, str(figure)))
             else:
@@ -91,12 +91,12 @@ def html_table(title: str, rows: list[tuple[str, str]]) -> str:
     return f"<table><caption>{escape(title)}</caption><tbody>{body}</tbody></table>"
 
 
-def bytes_in_words(nbytes: int) -> str:
+def format_bytes(nbytes: int) -> str:
     """Return a number of bytes as text with a binary unit.
 
     Examples
     --------
-    >>> bytes_in_words(3 << 20)
+    >>> format_bytes(3 << 20)
     '3.0 MiB'
     """
     size = float(nbytes)
@@ -107,7 +107,7 @@ def bytes_in_words(nbytes: int) -> str:
     return f"{size:.1f} TiB"
 
 
-def lines(backend: Backend, slots: Slots) -> tuple[float, float]:
+def mean_buckets_read(backend: Backend, slots: Slots) -> tuple[float, float]:
     """Return the mean number of buckets, 64-byte lines, read by a search.
 
     The first number is for stored keys (0 if there are none), the second one for absent keys.

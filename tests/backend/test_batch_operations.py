@@ -71,7 +71,7 @@ def test_deal_and_put_back(used: Backend, n: int, parts: int, key: str) -> None:
         random.integers(0, 256, (n, 5)).astype(np.uint8),
     ]
     made = [used.from_host(np.zeros_like(column)) for column in columns]
-    dealt.put_back([used.from_host(column[order]) for column in columns], made)
+    dealt.restore_order([used.from_host(column[order]) for column in columns], made)
     for column, back in zip(columns, made, strict=True):
         np.testing.assert_array_equal(used.to_host(back), column)
         again = dealt.moved(used.from_host(column))
@@ -86,7 +86,7 @@ def test_deal_and_put_back(used: Backend, n: int, parts: int, key: str) -> None:
         spaced.append(np.zeros((n + 3 * parts, *column.shape[1:]), column.dtype))
         spaced[-1][at] = column[order]
     made = [used.from_host(np.zeros_like(column)) for column in columns]
-    dealt.put_back([used.from_host(column) for column in spaced], made, pads)
+    dealt.restore_order([used.from_host(column) for column in spaced], made, pads)
     for column, back in zip(columns, made, strict=True):
         np.testing.assert_array_equal(used.to_host(back), column)
 
@@ -265,7 +265,7 @@ def test_shares_in_two_places(
 
 def test_rows_that_crowd_one_region_are_not_ordered(used: Backend) -> None:
     keys = used.from_host(np.full(20_000, 7, np.uint64))
-    with pytest.raises(bucket_order.CrowdedError):
+    with pytest.raises(bucket_order.SkewedBatchError):
         bucket_order.order_by_bucket(used, keys, None, buckets=2**12, seed=0, shift=5)
 
 
@@ -346,7 +346,7 @@ def test_ranges_of_regions(used: Backend, owners: int, regions: int) -> None:
     """Each region is in one range, and both passes have about as many parts."""
     most = partition.ANY_ORDER_PARTS[used.name]
     buckets = regions * 16 - 3
-    made = bucket_order.Ranges.of(used, buckets=buckets, seed=1, owners=owners, shift=4)
+    made = bucket_order.RegionRanges.of(used, buckets=buckets, seed=1, owners=owners, shift=4)
     if made is None:
         assert regions * owners > most**2 * 2
         return

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from dgpuhash.backend import cpu
-from dgpuhash.backend.cpu import Shares, native
+from dgpuhash.backend.cpu import ThreadQuota, native
 
 SAID = "from dgpuhash.backend.cpu import native; print(native().threads())"
 
@@ -42,7 +42,7 @@ def test_as_many_as_were_set(count):
 def test_workers_in_one_process_share_a_pool(monkeypatch):
     monkeypatch.delenv(cpu.VARIABLE, raising=False)
     monkeypatch.setattr(cpu.os, "sched_getaffinity", lambda pid: range(8))
-    usual, shares = native().threads(), Shares()
+    usual, shares = native().threads(), ThreadQuota()
     try:
         for worker, threads, together in (("a", 2, 2), ("b", 1, 3), ("b", 4, 6), ("c", 40, 8)):
             shares.take(worker, threads)

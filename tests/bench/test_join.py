@@ -61,7 +61,7 @@ def test_cudf_agrees(distribution: str) -> None:
 )
 def test_wrong_pairs_are_noticed(how: str, wrong: Any, said: str) -> None:
     used = backend.get("cpu")
-    sides = join.Sides(used, 200, Distribution.of("unique").sample(used, 50), 0.5)
+    sides = join.JoinInput(used, 200, Distribution.of("unique").sample(used, 50), 0.5)
     task = sides.ours()[how]
     sides.check(how, task.read(task.work()), {})
     with pytest.raises(DgpuhashError, match=said):
@@ -81,12 +81,12 @@ def test_without_peers_there_is_nothing_to_compare(monkeypatch: pytest.MonkeyPat
 
 def test_a_peer_that_is_not_installed_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "polars", None)
-    found = list(peers.taking_part(backend.get("cpu"), True))
+    found = list(peers.measured_libraries(backend.get("cpu"), True))
     assert [peer and peer.name.split()[0] for peer in found] == [None, "pandas", "DuckDB"]
 
 
 def test_every_left_row_with_a_partner_has_one_among_the_right_rows() -> None:
     used = backend.get("cpu")
-    sides = join.Sides(used, 1000, Distribution.of("uniform:4").sample(used, 100), 0.25)
+    sides = join.JoinInput(used, 1000, Distribution.of("uniform:4").sample(used, 100), 0.25)
     found = np.isin(sides.left, sides.right)
     assert 0.2 < found.mean() < 0.3

@@ -168,7 +168,7 @@ def test_processes() -> None:
     used = backend.get("cpu")
     with cluster.start(used, 2) as crew:
         assert len(crew) == 2
-        assert crew.of_each(threads_of) == [1, 1]
+        assert crew.gather_each(threads_of) == [1, 1]
         load = Workload(2, 1000, 0.3, 8)
         frames = crew.made(load.stored)
         first, second = build_and_insert(crew, frames, crew.made(load.stored, 1), pd.DataFrame(
@@ -274,10 +274,10 @@ def test_wrong_answers_are_noticed() -> None:
     several = pd.concat([load.several("cpu", 0), load.several("cpu", 1)])
     assert set(several["key"].value_counts()) == {4}
     wanted = load.all_values("cpu", 0) + load.all_values("cpu", 1)
-    lists = [load.asked_lists("cpu", rank).merge(several, on="key") for rank in (0, 1)]
-    assert load.found_lists("cpu", 0, lists[0]) + load.found_lists("cpu", 1, lists[1]) == wanted
-    assert not load.found_lists("cpu", 0, lists[0].assign(key=lists[0]["key"][0])).right
-    assert load.found_lists("cpu", 0, lists[0]) + load.found_lists("cpu", 0, lists[0]) != wanted
+    lists = [load.multi_keys("cpu", rank).merge(several, on="key") for rank in (0, 1)]
+    assert load.check_multi("cpu", 0, lists[0]) + load.check_multi("cpu", 1, lists[1]) == wanted
+    assert not load.check_multi("cpu", 0, lists[0].assign(key=lists[0]["key"][0])).right
+    assert load.check_multi("cpu", 0, lists[0]) + load.check_multi("cpu", 0, lists[0]) != wanted
 
 
 def test_a_wrong_answer_of_a_step_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

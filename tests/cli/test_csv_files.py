@@ -122,7 +122,7 @@ def test_each_byte_is_read_once(tmp_path, narrow, monkeypatch):
                 seek=stream.seek, read=lambda size: read.append(data := stream.read(size)) or data
             )
 
-    monkeypatch.setattr(csv_files, "opened", counted)
+    monkeypatch.setattr(csv_files, "open_stream", counted)
     pd.testing.assert_frame_equal(frame.compute().reset_index(drop=True), rows)
     assert sum(map(len, read)) < 1.15 * (tmp_path / "a.csv").stat().st_size
 

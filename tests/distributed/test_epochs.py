@@ -32,7 +32,7 @@ from dgpuhash.errors import (
     OutOfMemoryError,
     UnsupportedError,
 )
-from dgpuhash.tables.stats import bytes_in_words
+from dgpuhash.tables.stats import format_bytes
 
 pytestmark = pytest.mark.cluster
 
@@ -87,7 +87,7 @@ def test_a_handle_describes_its_index_without_a_call(threads, frame, tmp_path, m
     for data in (frame, lazy(frame, 3), lazy(frame, 3).persist()):
         with DistributedIndex.build(data, on="k", client=threads) as index:
             stats = index.stats()
-            nbytes = bytes_in_words(int((stats["row_nbytes"] + stats["table_nbytes"]).sum()))
+            nbytes = format_bytes(int((stats["row_nbytes"] + stats["table_nbytes"]).sum()))
             index._held, held = None, index._held
             assert "rows and bytes unknown" in said(index)
             index._held = held
@@ -181,7 +181,7 @@ def test_a_read_gives_up_where_the_index_is_changed_all_the_time(threads, frame,
             return answers(self, keys)
 
         monkeypatch.setattr(Lookups, "contains", changing)
-        monkeypatch.setattr(handle, "READS", 2)
+        monkeypatch.setattr(handle, "READ_ATTEMPTS", 2)
         with pytest.raises(IndexChanged, match="2 times"):
             index.contains([1])
         assert index.epoch == other.epoch == 3

@@ -20,7 +20,7 @@ from distributed import Client, Status, wait
 from gate import Gate, read_halfway
 
 from dgpuhash.distributed import DistributedIndex, DistributedMap
-from dgpuhash.distributed.cluster.host import host_of
+from dgpuhash.distributed.cluster.host import plugin_of
 from dgpuhash.distributed.ingest.commit import drop_shards
 from dgpuhash.errors import IndexLost
 
@@ -212,8 +212,8 @@ def silent(cluster, monkeypatch) -> Callable[[str], AbstractContextManager[None]
         os.kill(pid, signal.SIGSTOP)
         try:
             with monkeypatch.context() as impatient:
-                impatient.setattr("dgpuhash.distributed.cluster.broadcast.PATIENCE", 0.5)
-                impatient.setattr("dgpuhash.distributed.cluster.broadcast.SILENCE", 2.0)
+                impatient.setattr("dgpuhash.distributed.cluster.broadcast.HEARTBEAT_SECONDS", 0.5)
+                impatient.setattr("dgpuhash.distributed.cluster.broadcast.LIVENESS_TIMEOUT", 2.0)
                 yield
         finally:
             os.kill(pid, signal.SIGCONT)
@@ -295,7 +295,7 @@ def slow_chunk(chunk: np.ndarray) -> np.ndarray:
 
 
 def has_shards(dask_worker) -> bool:
-    return bool(host_of(dask_worker).shards._shards)
+    return bool(plugin_of(dask_worker).shards._shards)
 
 
 def test_freeing_shards_does_not_wait_for_a_worker_that_stops_answering(
@@ -306,7 +306,7 @@ def test_freeing_shards_does_not_wait_for_a_worker_that_stops_answering(
         uid = index._descriptor.uid
         os.kill(pid, signal.SIGSTOP)
         try:
-            monkeypatch.setattr("dgpuhash.distributed.cluster.broadcast.PATIENCE", 3600.0)
+            monkeypatch.setattr("dgpuhash.distributed.cluster.broadcast.HEARTBEAT_SECONDS", 3600.0)
             drop_shards(cluster, uid, index.workers)
         finally:
             os.kill(pid, signal.SIGCONT)
@@ -320,8 +320,8 @@ def test_a_worker_that_does_not_answer_when_the_first_index_is_begun(planes, mon
         pid = next(iter(client.run(os.getpid).values()))
         os.kill(pid, signal.SIGSTOP)
         try:
-            monkeypatch.setattr("dgpuhash.distributed.cluster.broadcast.PATIENCE", 0.5)
-            monkeypatch.setattr("dgpuhash.distributed.cluster.broadcast.SILENCE", 2.0)
+            monkeypatch.setattr("dgpuhash.distributed.cluster.broadcast.HEARTBEAT_SECONDS", 0.5)
+            monkeypatch.setattr("dgpuhash.distributed.cluster.broadcast.LIVENESS_TIMEOUT", 2.0)
             expect_lost(lambda: DistributedIndex.build(planes, on="k", client=client))
         finally:
             os.kill(pid, signal.SIGCONT)

@@ -13,8 +13,8 @@ from clusters import assert_same_rows, device_frame, gpu_cluster, joined, lazy
 from distributed import Client
 
 from dgpuhash.distributed import DistributedIndex
-from dgpuhash.distributed.cluster.broadcast import on_workers
-from dgpuhash.distributed.ingest.commit import drop_shards, open_change, places
+from dgpuhash.distributed.cluster.broadcast import run_on_workers
+from dgpuhash.distributed.ingest.commit import drop_shards, open_change, shard_addresses
 from dgpuhash.distributed.partition.change import Change
 from dgpuhash.errors import IndexLost
 from dgpuhash.frames import KeyEncoder
@@ -55,13 +55,13 @@ def open_boxes(client: Client) -> Change:
         transaction=uuid.uuid4().hex,
         verb="build",
         epoch=1,
-        shards=places(client),
+        shards=shard_addresses(client),
         encoder=KeyEncoder.for_frame(meta, "k"),
         meta=meta,
         unique=None,
         device=None,
     )
-    on_workers(client, [shard.worker for shard in change.shards], open_change, change)
+    run_on_workers(client, [shard.worker for shard in change.shards], open_change, change)
     return change
 
 

@@ -18,9 +18,9 @@ import pytest
 from clusters import cluster_of
 from rich.console import Console
 
-from dgpuhash.demo import data, reference, standing
+from dgpuhash.demo import data, reference, repeated_joins
+from dgpuhash.demo.repeated_joins import RepeatedJoins
 from dgpuhash.demo.report import Report
-from dgpuhash.demo.standing import Standing
 from dgpuhash.errors import UnsupportedError
 
 PROGRAM = Path(__file__).resolve().parents[2] / "examples" / "flights.py"
@@ -82,7 +82,7 @@ def test_a_result_with_one_other_value_is_a_difference():
     frame = pd.DataFrame({"a": [1, 2], "b": ["x", None]})
     reference.expect_equal(frame, frame.copy(), "the same")
     for other in (frame.assign(a=[1, 3]), frame.astype({"a": "int32"}), frame[["b", "a"]]):
-        with pytest.raises(reference.Difference, match="the join: the index and pandas differ"):
+        with pytest.raises(reference.ResultMismatch, match="the join: the index and pandas differ"):
             reference.expect_equal(other, frame, "the join")
 
 
@@ -113,7 +113,7 @@ def client():
 
 def test_batches_are_joined_by_an_index_and_by_dask(client, monkeypatch):
     """With the same rows, or the demo fails."""
-    many = Standing(rows=1000, batch_rows=301, times=3, partitions=4)
+    many = RepeatedJoins(rows=1000, batch_rows=301, times=3, partitions=4)
     rows = many.stored().compute()
     assert sorted(rows["k"]) == list(range(1000))
     batches = [many.batch(number).compute() for number in range(3)]
@@ -130,14 +130,17 @@ def test_batches_are_joined_by_an_index_and_by_dask(client, monkeypatch):
     assert [phase.rows for phase in report.phases] == [1000, 903, 903]
     expected = batches[1].merge(rows, on="k")
     assert 100 < len(expected) < 200
-    seen, whole = [], standing._summary
+    seen, whole = [], repeated_joins._summary
 
     def one_other_row(joined):
         seen.append(whole(joined))
         return seen[-1] + (len(seen) == 5)
 
-    monkeypatch.setattr(standing, "_summary", one_other_row)
-    with report, pytest.raises(reference.Difference, match="batch 1: the index and Dask's merge"):
+    monkeypatch.setattr(repeated_joins, "_summary", one_other_row)
+    with (
+        report,
+        pytest.raises(reference.ResultMismatch, match="batch 1: the index and Dask's merge"),
+    ):
         many.run(client, report)
     assert seen[1]["rows"] == len(expected)
 

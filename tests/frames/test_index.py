@@ -15,7 +15,7 @@ from pandas.testing import assert_frame_equal
 
 from dgpuhash.errors import ColumnError, DeviceError, KeyTypeError, UnsupportedError
 from dgpuhash.frames import FrameIndex, KeyEncoder
-from dgpuhash.tables.stats import bytes_in_words
+from dgpuhash.tables.stats import format_bytes
 
 PLANES = pd.DataFrame(
     {
@@ -340,7 +340,7 @@ def test_tiny_indexes(rows):
 def test_it_describes_itself():
     index = FrameIndex.build(PLANES, "tailnum")
     assert repr(index).startswith("<FrameIndex on ['tailnum']: 3 rows")
-    assert f"{bytes_in_words(index.nbytes)}, columns {list(PLANES)[1:]!r}, pandas on" in repr(index)
+    assert f"{format_bytes(index.nbytes)}, columns {list(PLANES)[1:]!r}, pandas on" in repr(index)
     assert "<td style='text-align:right'>3</td>" in index._repr_html_()
     stats: Any = index.stats()
     assert (stats.rows, stats.packing, stats.table, stats.frames) == (

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dgpuhash import backend
-from dgpuhash.frames.matches import in_query_order
+from dgpuhash.frames.matches import sort_by_query_row
 
 
 def assert_sorted(rows: np.ndarray, n: int) -> None:
-    found, order, distinct = in_query_order(rows, n, np)
+    found, order, distinct = sort_by_query_row(rows, n, np)
     assert distinct == len(set(rows.tolist()))
     np.testing.assert_array_equal(order, np.argsort(rows, kind="stable"))
     np.testing.assert_array_equal(found, rows[order])
@@ -35,7 +35,7 @@ def test_on_a_gpu(most: int) -> None:
     rows = random.permutation(100_000)
     rows = np.repeat(rows, random.integers(0, most + 1, len(rows)))
     used = backend.get("cuda")
-    found, order, distinct = in_query_order(used.from_host(rows), 100_000, used.xp)
+    found, order, distinct = sort_by_query_row(used.from_host(rows), 100_000, used.xp)
     np.testing.assert_array_equal(used.to_host(order), np.argsort(rows, kind="stable"))
     np.testing.assert_array_equal(used.to_host(found), np.sort(rows))
     assert distinct == len(np.unique(rows))

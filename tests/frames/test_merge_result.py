@@ -20,7 +20,7 @@ from dgpuhash.frames import (
     frame_to_bytes,
     frames_of,
     merge_meta,
-    moved_columns,
+    needed_columns,
 )
 
 LEFT = pd.DataFrame({"k": [5, 6, 7, 8], "v": [0.0, 0.25, 0.5, 0.75]})
@@ -158,7 +158,7 @@ def test_shards_together_answer_like_one_index(pair, how, hash_bits, data):
     left, right, left_on, right_on = pair
     parts = data.draw(st.integers(1, 5))
     encoder = KeyEncoder.for_frame(right.iloc[:0], right_on, hash_bits=hash_bits)
-    moved = moved_columns(right, encoder, left_on)
+    moved = needed_columns(right, encoder, left_on)
     owners = encoder.owners(encoder.encode(right).codes, parts)
     asked = encoder.owners(encoder.encode(left, left_on).codes, parts)
     query_rows, answers = [], []
@@ -184,7 +184,7 @@ def test_shards_together_answer_like_one_index(pair, how, hash_bits, data):
 
 def test_only_columns_that_the_result_needs_are_moved():
     encoder = FrameIndex.build(RIGHT, "k").encoder
-    assert moved_columns(RIGHT, encoder, ["k"]) == ["v", "w"]
-    assert moved_columns(RIGHT, encoder, ["other"]) == ["k", "v", "w"]
-    assert moved_columns(RIGHT, encoder, ["k"], ["w"]) == ["w"]
-    assert moved_columns(RIGHT, encoder, ["other"], []) == ["k"]
+    assert needed_columns(RIGHT, encoder, ["k"]) == ["v", "w"]
+    assert needed_columns(RIGHT, encoder, ["other"]) == ["k", "v", "w"]
+    assert needed_columns(RIGHT, encoder, ["k"], ["w"]) == ["w"]
+    assert needed_columns(RIGHT, encoder, ["other"], []) == ["k"]

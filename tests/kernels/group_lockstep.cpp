@@ -20,7 +20,7 @@ struct GroupMemory {
     words_of_all.resize(records * words + 8);
     auto* const start = reinterpret_cast<u64*>(
         (reinterpret_cast<std::uintptr_t>(words_of_all.data()) + 63) / 64 * 64);
-    storage = {start, lines, words, words < 8 ? 8 / words : 1, most_lines};
+    storage = {start, lines, words, words < 8 ? 8 / words : 1, most_lines, 0};
     group_clear({storage, ones, records * words});
   }
   GroupMemory(const GroupMemory&) = delete;

@@ -135,10 +135,10 @@ class Cluster:
         end = time.monotonic() + WHOLE
         while time.monotonic() < end:
             # Again and again: a worker that was taken for lost ends when it hears of it.
-            self.replace_the_dead()
+            self.restart_ended()
             if self._whole(3):
                 return True
-            self._end_the_absent()
+            self._end_disconnected()
         return False
 
     def close(self) -> None:
@@ -153,7 +153,7 @@ class Cluster:
         if self.hosts is None:
             self._port = _free_port()
 
-    def replace_the_dead(self) -> None:
+    def restart_ended(self) -> None:
         """Restart every process that has ended."""
         if self._scheduler is None or self._scheduler.exitcode is not None:
             self.start_scheduler()
@@ -168,7 +168,7 @@ class Cluster:
                 self._workers[number] = self._start(number + 1, command, f"worker{number}")
                 self._since[number] = time.monotonic()
 
-    def _end_the_absent(self) -> None:
+    def _end_disconnected(self) -> None:
         """End the workers that have left the cluster and do not end.
 
         A worker that had no memory is one of them.

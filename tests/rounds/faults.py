@@ -19,14 +19,14 @@ from distributed.protocol import core
 from dgpuhash.backend.cpu import CpuBackend
 from dgpuhash.distributed.cluster import broadcast, rpc
 from dgpuhash.distributed.ingest import commit
-from dgpuhash.distributed.ingest.shuffle_tasks import put_partition
+from dgpuhash.distributed.ingest.shuffle_tasks import shuffle_partition
 from dgpuhash.errors import OutOfMemoryError
 from rounds import pool
 from rounds.cluster import Cluster
 
 __all__ = ["FAULTS", "Fault"]
 
-LIBRARYS_SILENCE = broadcast.SILENCE
+LIBRARYS_SILENCE = broadcast.LIVENESS_TIMEOUT
 
 
 class Fault:
@@ -150,7 +150,7 @@ class Scheduler(Fault):
     def strike(self) -> None:
         self.cluster.kill_scheduler()
         self._soon(1.0, self.cluster.start_scheduler)
-        self._soon(4.0, self.cluster.replace_the_dead)
+        self._soon(4.0, self.cluster.restart_ended)
 
 
 class Late(Fault):
@@ -176,10 +176,10 @@ class Twice(Fault):
     harmless = True
 
     def prepare(self) -> None:
-        commit.put_partition = put_twice
+        commit.shuffle_partition = put_twice
 
     def undo(self) -> None:
-        commit.put_partition = put_partition
+        commit.shuffle_partition = shuffle_partition
 
 
 class AtOnce(Fault):
@@ -319,15 +319,15 @@ FAULTS: dict[str, type[Fault]] = {
 
 def be_patient(seconds: float) -> None:
     """Set this process's time limit for unresponsive workers and clients."""
-    broadcast.SILENCE = rpc.LIMIT = seconds
+    broadcast.LIVENESS_TIMEOUT = rpc.LIVENESS_TIMEOUT = seconds
 
 
 def put_twice(frame: Any, sealed: Any, partition: int, *others: Any) -> Any:
-    """Run `put_partition` in two attempts, of which one counts.
+    """Run `shuffle_partition` in two attempts, of which one counts.
 
     It is the first or the last one.
     """
-    receipts = [put_partition(frame, sealed, partition, *others) for _ in range(2)]
+    receipts = [shuffle_partition(frame, sealed, partition, *others) for _ in range(2)]
     return receipts[partition % 2]
 
 

@@ -298,14 +298,14 @@ class Trigger:
     def armed(self) -> Iterator[None]:
         """Run a block in which the fault is caused once at most."""
         self.struck = time.monotonic()
-        plain, number = self._phases.on_workers, itertools.count()
+        plain, number = self._phases.run_on_workers, itertools.count()
 
         def counted(*args: Any, **kwargs: Any) -> Any:
             if next(number) == self._call:
                 self._strike_after(self._delay)
             return plain(*args, **kwargs)
 
-        with mock.patch.object(self._phases, "on_workers", counted):
+        with mock.patch.object(self._phases, "run_on_workers", counted):
             if self._call is None:
                 self._strike_after(self._delay)
             try:

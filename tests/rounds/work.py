@@ -16,7 +16,7 @@ from distributed import Client
 from distributed.comm import CommClosedError
 
 from dgpuhash.distributed import DistributedIndex
-from dgpuhash.distributed.cluster.host import host_of
+from dgpuhash.distributed.cluster.host import plugin_of
 from dgpuhash.distributed.ingest import commit
 from dgpuhash.errors import DgpuhashError, FormatError, IndexLost
 from rounds.rows import batch, on_device, on_host, probes, same_rows, slowly
@@ -407,7 +407,7 @@ def fetched(client: Client, answer: Any, seconds: float | None = FETCHED) -> Any
 
 def drop(uid: str, dask_worker: Any) -> None:
     """Drop the shard of an index on this worker."""
-    host_of(dask_worker).shards.drop(uid)
+    plugin_of(dask_worker).shards.drop(uid)
 
 
 WORKS: dict[str, type[Work]] = {

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from dgpuhash import backend
-from dgpuhash.distributed.collective.base import Landing, Outgoing, Received, Transfer
+from dgpuhash.distributed.collective.base import DestinationBuffers, Outgoing, Received, Transfer
 from dgpuhash.distributed.collective.local import LocalCollective, LocalTransfer
 from dgpuhash.distributed.pipeline.plan import Chunk
-from dgpuhash.distributed.pipeline.verb import Asking
-from dgpuhash.distributed.shards.table_shard import Part, Verb
+from dgpuhash.distributed.pipeline.verb import VerbExecution
+from dgpuhash.distributed.shards.table_shard import TableShard, Verb
 from dgpuhash.frames.keys.seeds import draw_owner_seed
 from dgpuhash.spec import TableSpec
 
@@ -38,7 +38,9 @@ class Ranks:
         self.piece_rows, self.slice_rows = rows
         self.spec = TableSpec.of(*spec, **settings)
         self.owner_seed = draw_owner_seed()
-        self.parts = [Part(self.spec, capacity, device.name, self.owner_seed) for _ in range(size)]
+        self.parts = [
+            TableShard(self.spec, capacity, device.name, self.owner_seed) for _ in range(size)
+        ]
         self.ends = ends.group(size, limit=120)
 
     def __len__(self) -> int:
@@ -58,7 +60,7 @@ class Ranks:
             given[rank].append([self.device.array(column[start:stop]) for column in columns])
 
         def work(rank: int) -> list[list[Any]]:
-            with_end = Asking(self.parts[rank], verb, chunks, rank, given[rank])
+            with_end = VerbExecution(self.parts[rank], verb, chunks, rank, given[rank])
             try:
                 end = self.ends[rank]
                 offers = end.gather(with_end.offer(end, self.piece_rows) if verb.changes else None)
@@ -98,7 +100,7 @@ class LandingEnd(LocalCollective):
         self._device = backend.get(device)
         return True
 
-    def landing(self, nbytes: Sequence[int]) -> Landing | None:
+    def landing(self, nbytes: Sequence[int]) -> DestinationBuffers | None:
         asked = self.gather(list(nbytes))
         assert all(each == asked[0] for each in asked)
         mine = self._device.zeros(nbytes[self.rank], np.uint8)
@@ -133,7 +135,7 @@ class LandedTransfer(LocalTransfer):
         return Received(columns, counts)
 
 
-class LandingField(Landing):
+class LandingField(DestinationBuffers):
     """Memory of all ranks."""
 
     def __init__(self, fields: Sequence[Any]) -> None:

@@ -263,7 +263,7 @@ def test_tables_on_a_gpu_say_what_to_do(monkeypatch):
     backend = CudaBackend()
     table = HashMap.from_arrays(FEW, FEW)
     # As of a table there.
-    table._turns.guard = backend.guard()
+    table._turns.check_device = backend.check_device()
     look_up = functools.partial(table.find, FEW)
     look_up()
 

@@ -22,7 +22,7 @@ from dgpuhash.backend.cpu import CpuBackend
 from dgpuhash.errors import ReentranceError
 from dgpuhash.frames import FrameIndex
 from dgpuhash.tables import HashMap, HashSet, MultiMap
-from dgpuhash.tables.rwlock import Turns, changes, reads
+from dgpuhash.tables.rwlock import ReadWriteLock, read_locked, write_locked
 
 SECONDS = 20.0
 FEW = np.arange(100)
@@ -43,13 +43,13 @@ class Table:
     """Table whose verbs run given work under the read-write lock."""
 
     def __init__(self):
-        self._turns = Turns()
+        self._turns = ReadWriteLock()
 
-    @reads
+    @read_locked
     def read(self, work):
         return work()
 
-    @changes
+    @write_locked
     def change(self, work):
         self._turns.begin()
         return work()
@@ -124,7 +124,7 @@ def test_a_frame_index_has_the_same_rules():
     assert len(index.lookup(asked)["v"]) == 1
     assert index.contains([500]).all()
 
-    @reads
+    @read_locked
     def reading(index):
         index.insert(row)
 
@@ -175,8 +175,15 @@ def test_who_is_gone_is_taken_out():
 @pytest.mark.parametrize("act", ["read", "change", "raise"])
 def test_between_any_two_instructions(verb, beside, act):
     """A handler that uses the table, or raises, at each place of entering and leaving."""
-    table, codes = Table(), {Turns.again.__code__, Turns.wait.__code__, Turns.ring.__code__}
-    codes |= {Turns._before.__code__, Table.read.__code__}
+    table, codes = (
+        Table(),
+        {
+            ReadWriteLock.again.__code__,
+            ReadWriteLock.wait.__code__,
+            ReadWriteLock.wake_waiters.__code__,
+        },
+    )
+    codes |= {ReadWriteLock._before.__code__, Table.read.__code__}
     left, done = 0, False
 
     def look(frame, event, _):

@@ -20,7 +20,7 @@ from dgpuhash.backend.cpu import CpuBackend
 from dgpuhash.errors import DeviceError
 from dgpuhash.tables import HashMap, HashSet, MultiMap
 from dgpuhash.tables.open_addressing.slots import Slots
-from dgpuhash.tables.rwlock import Turns, changes, reads
+from dgpuhash.tables.rwlock import ReadWriteLock, read_locked, write_locked
 
 SECONDS = 20.0
 
@@ -29,13 +29,13 @@ class Table:
     """Table whose verbs run given work under the read-write lock."""
 
     def __init__(self):
-        self._turns = Turns()
+        self._turns = ReadWriteLock()
 
-    @reads
+    @read_locked
     def read(self, work):
         return work()
 
-    @changes
+    @write_locked
     def change(self, work):
         return work()
 
@@ -210,11 +210,11 @@ def test_whoever_may_not_enter_leaves_the_table_free():
         raise ZeroDivisionError
 
     table = Table()
-    table._turns.guard = refuse
+    table._turns.check_device = refuse
     for verb in (table.read, table.change):
         with pytest.raises(ZeroDivisionError):
             verb(lambda: None)
-    table._turns.guard = None
+    table._turns.check_device = None
     assert table.change(lambda: 8) == 8
 
 
@@ -223,7 +223,7 @@ def test_a_pickled_table_knows_where_it_comes_to_lie(monkeypatch):
         raise DeviceError("elsewhere")
 
     sent = pickle.dumps(HashSet.from_keys([1]))
-    monkeypatch.setattr(CpuBackend, "guard", lambda backend: elsewhere)
+    monkeypatch.setattr(CpuBackend, "check_device", lambda backend: elsewhere)
     table = pickle.loads(sent)
     with pytest.raises(DeviceError, match="elsewhere"):
         table.contains([1])

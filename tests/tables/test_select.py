@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dgpuhash.tables.select import found_rows, taken
+from dgpuhash.tables.select import gather_rows, select_found
 
 WORDS = ["uint8", "int16", "int32", "float32", "int64", "float64", "datetime64[s]", "bool"]
 ROWS = ["int64", "uint64", "uint32", "int32", "uint8"]
@@ -22,7 +22,7 @@ def test_elements_by_row(device, dtype, numbers, rows):
     rng = np.random.default_rng(rows)
     words = rng.integers(0, 2**62, 200).astype(dtype)
     chosen = rng.integers(0, 200, rows).astype(numbers)
-    found = taken(device.array(words), device.array(chosen))
+    found = gather_rows(device.array(words), device.array(chosen))
     assert found.dtype == words.dtype
     assert device.backend.to_host(found).tolist() == words[chosen].tolist()
 
@@ -36,19 +36,19 @@ def test_slices_and_what_does_not_lie_together(device, dtype):
         (slice(None, None, 3), slice(None)),
         (slice(None), slice(None, None, 2)),
     ]:
-        found = taken(there[part], chosen[picked])
+        found = gather_rows(there[part], chosen[picked])
         assert device.backend.to_host(found).tolist() == words[part][rows[picked]].tolist()
-    pairs = taken(there.reshape(450, 2), chosen)
+    pairs = gather_rows(there.reshape(450, 2), chosen)
     assert device.backend.to_host(pairs).tolist() == words.reshape(450, 2)[rows].tolist()
     some = device.array(rows % 2 == 0)
-    assert device.backend.to_host(taken(there[:300], some)).tolist() == [
+    assert device.backend.to_host(gather_rows(there[:300], some)).tolist() == [
         *words[:300][rows % 2 == 0]
     ]
 
 
 def test_objects_are_no_words():
     words = np.array(["a", None, "c"], object)
-    assert taken(words, np.array([2, 1])).tolist() == ["c", None]
+    assert gather_rows(words, np.array([2, 1])).tolist() == ["c", None]
 
 
 @given(flags=st.lists(st.booleans(), max_size=40))
@@ -57,7 +57,7 @@ def test_rows_that_were_found(device, flags):
     words = device.array(np.arange(len(flags), dtype=np.uint64) * 3)
     expected = np.flatnonzero(flags)
     for named in (True, False):
-        rows, values = found_rows(device.backend, found, words, named=named)
+        rows, values = select_found(device.backend, found, words, named=named)
         if all(flags) and not named:
             assert rows is None
         else:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dgpuhash.backend.batch.partition import Digit, Partitioned, Route, Segments, move, run_pass
+from dgpuhash.backend.batch.partition import Digit, Partitioned, PassLayout, Route, move, run_pass
 from dgpuhash.backend.structs import partition as structs
 
 if TYPE_CHECKING:
     from dgpuhash.backend.base import Backend
 
-__all__ = ["CrowdedError", "Ordered", "Ranges", "order_by_bucket"]
+__all__ = ["OrderedBatch", "RegionRanges", "SkewedBatchError", "order_by_bucket"]
 
 # A part is crowded if it has more than `_CROWDED` times (mean rows + `_CROWD_ROWS`).
 _CROWDED, _CROWD_ROWS = 2, 2**10
@@ -25,7 +25,7 @@ _MOST_PART_SHIFT = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Ordered:
+class OrderedBatch:
     """A batch in the order of the regions of its keys' first buckets."""
 
     keys: Any
@@ -37,13 +37,13 @@ class Ordered:
     spare_values: Any
 
 
-class CrowdedError(Exception):
+class SkewedBatchError(Exception):
     """One part of a pass has far more rows than the mean."""
 
 
 def order_by_bucket(
     backend: Backend, keys: Any, values: Any, *, buckets: int, seed: int, shift: int
-) -> Ordered | None:
+) -> OrderedBatch | None:
     """Return the batch ordered by ``first bucket >> shift``.
 
     None where the batch or the table is too large.
@@ -53,7 +53,7 @@ def order_by_bucket(
 
     Raises
     ------
-    CrowdedError
+    SkewedBatchError
         When one part has too many rows.
     """
     if buckets >= 2**32 or len(keys) > structs.PASS_ROWS:
@@ -61,7 +61,7 @@ def order_by_bucket(
     return _order(backend, keys, values, Digit(seed, buckets, shift, 0, -(-buckets >> shift)))
 
 
-def _order(backend: Backend, keys: Any, values: Any, region: Digit) -> Ordered:
+def _order(backend: Backend, keys: Any, values: Any, region: Digit) -> OrderedBatch:
     rows, regions, seed, buckets = len(keys), region.parts, region.seed, region.spread
     passes, width = _passes(regions, structs.ANY_ORDER_PARTS[backend.name])
     ordered = spare = starts = look = None
@@ -82,13 +82,13 @@ def _order(backend: Backend, keys: Any, values: Any, region: Digit) -> Ordered:
     if spare is None:
         spare_values = None if values is None else backend.empty(rows, values.dtype)
         spare = Partitioned(backend.empty(rows, keys.dtype), spare_values, None)
-    return Ordered(keys, values, starts, spare.keys, spare.values)
+    return OrderedBatch(keys, values, starts, spare.keys, spare.values)
 
 
 def _refuse_crowds(starts: Callable[[], np.ndarray], rows: int, _: object = None) -> None:
     counts = np.diff(starts().astype(np.int64))
     if int(counts.max()) * len(counts) > _CROWDED * (rows + len(counts) * _CROWD_ROWS):
-        raise CrowdedError
+        raise SkewedBatchError
 
 
 def _passes(regions: int, most: int) -> tuple[int, int]:
@@ -106,7 +106,7 @@ def _passes(regions: int, most: int) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Ranges:
+class RegionRanges:
     """Ranges of regions that owners exchange, each as one unit.
 
     All owners' tables have the same number of regions.
@@ -122,7 +122,7 @@ class Ranges:
     each : int
         Parts of a range; the last range may have fewer.
     number : int
-        Ranges.
+        Number of ranges.
     """
 
     buckets: int
@@ -135,7 +135,7 @@ class Ranges:
     @classmethod
     def of(
         cls, backend: Backend, *, buckets: int, seed: int, owners: int, shift: int
-    ) -> Ranges | None:
+    ) -> RegionRanges | None:
         """Return ranges for which two passes suffice.
 
         The first pass separates owners and ranges, the second one the parts of a range. None where
@@ -171,11 +171,11 @@ class Ranges:
         *,
         owners: int,
         owner_seed: int,
-        counted: Callable[[Segments], None],
+        counted: Callable[[PassLayout], None],
     ) -> Partitioned:
         """Return the batch ordered by owner and range.
 
-        Calls `counted` with the `Segments`, and so the bounds of the ranges, before rows move.
+        Calls `counted` with the `PassLayout`, and so the bounds of the ranges, before rows move.
         """
         digit = Digit(
             self.seed, self.buckets, self._shift, 2**32 - 1, owners * self.number,

@@ -17,14 +17,14 @@ from dgpuhash.backend.structs.multisplit import DEAL_PARTS
 if TYPE_CHECKING:
     from dgpuhash.backend.base import Backend
 
-__all__ = ["Deal", "Dealt"]
+__all__ = ["Multisplit", "MultisplitLayout"]
 
 # Segments per block of `partition_blocks`: on a GPU each warp works on its own segment.
 _SEGMENTS = {"cpu": 1, "cuda": 64}
 
 
 @dataclass(frozen=True, slots=True)
-class Dealt:
+class MultisplitLayout:
     """Destination of each row in a multisplit with few parts.
 
     Rows of one part stay in input order.
@@ -51,7 +51,7 @@ class Dealt:
     segment_rows: int
 
     @classmethod
-    def counted(cls, backend: Backend, keys: Any, digit: Digit) -> Dealt:
+    def counted(cls, backend: Backend, keys: Any, digit: Digit) -> MultisplitLayout:
         """Return the destinations of `keys` by a digit.
 
         The digit has at most `DEAL_PARTS` parts.
@@ -88,8 +88,10 @@ class Dealt:
         )  # fmt: skip
         return moved
 
-    def put_back(self, columns: list[Any], to: list[Any], pads: np.ndarray | None = None) -> None:
-        """Move columns from the order of parts to input order; see `Deal`."""
+    def restore_order(
+        self, columns: list[Any], to: list[Any], pads: np.ndarray | None = None
+    ) -> None:
+        """Move columns from the order of parts to input order; see `Multisplit`."""
         pairs = list(zip(columns, to, strict=True))
         words = [pair for pair in pairs if pair[0].dtype.itemsize > 1]
         flags = [pair for pair in pairs if pair[0].dtype.itemsize == 1]
@@ -106,7 +108,7 @@ class Dealt:
             )  # fmt: skip
 
 
-class Deal:
+class Multisplit:
     """A batch in the order of its keys' owners (a multisplit).
 
     Rows of one owner stay in input order.
@@ -150,7 +152,7 @@ class Deal:
         self._dealt = self._numbers = None
         if parts <= DEAL_PARTS[backend.name]:
             (digit,) = digits_of(backend, parts, seed, spread=parts)
-            self._dealt = Dealt.counted(backend, keys, digit)
+            self._dealt = MultisplitLayout.counted(backend, keys, digit)
             self.starts = self._dealt.starts
             if counted is not None:
                 counted(self.starts)
@@ -162,7 +164,9 @@ class Deal:
             counted(self.starts)
         self.keys, self.values, self._numbers = moved.keys, moved.values, moved.numbers
 
-    def put_back(self, columns: list[Any], to: list[Any], pads: np.ndarray | None = None) -> None:
+    def restore_order(
+        self, columns: list[Any], to: list[Any], pads: np.ndarray | None = None
+    ) -> None:
         """Move columns from the owners' order to the batch's input order.
 
         Parameters
@@ -187,7 +191,7 @@ class Deal:
             for column, target in wide:
                 target[...] = column[places]
         narrow = [pair for pair in pairs if pair[0].ndim == 1]
-        self._dealt.put_back([pair[0] for pair in narrow], [pair[1] for pair in narrow], pads)
+        self._dealt.restore_order([pair[0] for pair in narrow], [pair[1] for pair in narrow], pads)
 
     def _padded(self, pads: np.ndarray) -> Any:
         """Return the position of each row, in the owners' order, with `pads`."""
@@ -209,5 +213,5 @@ class Deal:
     def places(self) -> Any:
         """Return the position (int64) of each input row in the owners' order."""
         made = self._backend.empty(self._rows, np.int64)
-        self.put_back([self._backend.xp.arange(self._rows)], [made])
+        self.restore_order([self._backend.xp.arange(self._rows)], [made])
         return made

@@ -19,8 +19,8 @@ __all__ = [
     "MAX_PARTS",
     "Digit",
     "Partitioned",
+    "PassLayout",
     "Route",
-    "Segments",
     "digits_of",
     "move",
     "multisplit",
@@ -82,7 +82,7 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True)
-class Segments:
+class PassLayout:
     """Row positions after a pass, by group, part and segment."""
 
     places: Any
@@ -123,10 +123,10 @@ def move(
     bounds: Any = None,
     shares: int = 1,
     digits: tuple[int, int] = (0, 0),
-    counted: Callable[[Segments], object] | None = None,
+    counted: Callable[[PassLayout], object] | None = None,
     more: Partitioned | None = None,
     to: Partitioned | None = None,
-) -> tuple[Partitioned, Segments]:
+) -> tuple[Partitioned, PassLayout]:
     """Return the batch ordered by one digit, and the rows' positions.
 
     Parameters
@@ -165,7 +165,7 @@ def move(
 
     if rows == 0:
         nowhere = backend.zeros(groups * digit.parts + 1, np.uint64)
-        laid_out = Segments(nowhere, 1, 1)
+        laid_out = PassLayout(nowhere, 1, 1)
         if counted is not None:
             counted(laid_out)
         return made(), laid_out
@@ -194,7 +194,7 @@ def move(
     # A GPU counts while the host allocates.
     places, moved = backend.zeros(len(counters) + 1, np.uint64), made()
     backend.xp.cumsum(counters, out=places[1:])
-    laid_out = Segments(places, pieces, shares)
+    laid_out = PassLayout(places, pieces, shares)
     if counted is not None:
         counted(laid_out)
     move = structs.partition_scatter if in_order else structs.partition_strew

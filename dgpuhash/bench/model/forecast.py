@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from dgpuhash.distributed.partition.hash_partition import parcel_nbytes
+from dgpuhash.distributed.partition.hash_partition import chunk_nbytes
 
 __all__ = ["Network", "Phases", "Verb"]
 
@@ -50,7 +50,7 @@ class Network:
         near, far = min(workers, self.host) - 1, workers - (workers % self.host or self.host)
         inside = nbytes * near / workers / self.link
         between = nbytes * far / workers / self.infiniband
-        rounds = math.ceil(nbytes / workers / parcel_nbytes("cuda")) if workers > 1 else 0
+        rounds = math.ceil(nbytes / workers / chunk_nbytes("cuda")) if workers > 1 else 0
         messages = rounds * ((workers - 1) * self.message + self.latency)
         ways = {"exchange in a host": inside, "exchange between hosts": between}
         ways["messages"] = messages

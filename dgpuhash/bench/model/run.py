@@ -11,7 +11,7 @@ from dgpuhash.bench.figure import duration, rate
 from dgpuhash.bench.model.forecast import Network, Verb
 from dgpuhash.bench.model.points import CHANGES, Points, read_points
 from dgpuhash.bench.report.reading import Row
-from dgpuhash.bench.workers.exchange import WAYS
+from dgpuhash.bench.workers.exchange import TRANSPORTS
 from dgpuhash.bench.workers.index_verbs import BULK
 from dgpuhash.bench.workers.scaling import BULK_NBYTES
 from dgpuhash.errors import SpecError
@@ -102,19 +102,19 @@ def run(
         raise SpecError("how many rows has a worker? give --chunk-size, or --measured FILE")
     if "strong" in modes and rows < max(workers):
         raise SpecError(f"--chunk-size {rows}; give at least {max(workers)} rows")
-    several, bulky = (_several(points, verb) for verb in ("build", "bulk insert"))
-    waits = _waits(latency, message, limits)
+    several, bulky = (_multi_worker_rows(points, verb) for verb in ("build", "bulk insert"))
+    waits = _message_seconds(latency, message, limits)
     link_row = next(iter(several or bulky), None)
     reached = link or _link(found.exchanges)
     network = _network(reached, infiniband, gpus_per_host, *waits, link_row)
-    each, each_row = _each(several, alone)
-    bulk_each, bulk_row = _each_of_bulk(points, alone)
+    each, each_row = _overhead_per_worker(several, alone)
+    bulk_each, bulk_row = _bulk_overhead_per_worker(points, alone)
     verbs = _verbs(given, alone, each, points)
     verbs |= _bulk_verbs(given, alone, bulk_each, limits, points)
     given |= {"link": link, "infiniband": infiniband, "latency": latency, "message": message}
     told = {f"other of {name}" for name in alone}
     further = {"build": each_row, "bulk insert": bulk_row}
-    told |= {_further(name) for name, row in further.items() if row is not None}
+    told |= {_overhead_name(name) for name, row in further.items() if row is not None}
     whose = {"machine": found.machine} if found.machine else {}
     for row in _figures(network, verbs, given, told):
         yield row | whose
@@ -129,17 +129,17 @@ def run(
                 point = _at(points, mode, name, count)
                 calibrates = count == 1 or (mode, name, count) in taken
                 made = _row(mode, name, verb, there, count, network, whole) | whose
-                yield made | ({} if point is None else _checked(made, point, calibrates))
+                yield made | ({} if point is None else _comparison(made, point, calibrates))
 
 
 def _link(exchanges: list[Row]) -> float | None:
     """Return the measured GB/s of the default transport, for the most bytes."""
-    ways = [way for way in WAYS["cuda"] if way in {row["exchange"] for row in exchanges}]
+    ways = [way for way in TRANSPORTS["cuda"] if way in {row["exchange"] for row in exchanges}]
     theirs = [row for row in exchanges if row["exchange"] == ways[0]] if ways else []
     return max(theirs, key=lambda row: row["leaving"])["rate"] if theirs else None
 
 
-def _waits(
+def _message_seconds(
     latency: float | None, message: float | None, limits: list[dict[str, Any]]
 ) -> tuple[float, float]:
     """Return the seconds of a message alone, and of each of many at once.
@@ -158,7 +158,7 @@ def _waits(
     return found[0], found[1]
 
 
-def _several(points: list[Row], verb: str) -> list[Row]:
+def _multi_worker_rows(points: list[Row], verb: str) -> list[Row]:
     """Return a verb's weak-scaling rows of several workers with steps.
 
     Rows with the fewest workers come first.
@@ -202,7 +202,7 @@ def _network(
     return Network(nbytes / bare, infiniband * 1e9, host, latency, message)
 
 
-def _each(
+def _overhead_per_worker(
     several: list[dict[str, Any]], alone: dict[str, dict[str, Any]]
 ) -> tuple[float, Row | None]:
     """Return the seconds each further worker adds, and the row they are from.
@@ -280,7 +280,7 @@ def _idle(row: Row) -> float:
     return float(row["seconds"] - row["worker_seconds"])
 
 
-def _each_of_bulk(points: list[Row], alone: dict[str, Row]) -> tuple[float, Row | None]:
+def _bulk_overhead_per_worker(points: list[Row], alone: dict[str, Row]) -> tuple[float, Row | None]:
     """Return the idle seconds each further worker adds, and their row."""
     for name in BULK:
         several = [row for row in points if row["verb"] == name and row["workers"] > 1]
@@ -290,7 +290,7 @@ def _each_of_bulk(points: list[Row], alone: dict[str, Row]) -> tuple[float, Row 
     return 0.0, None
 
 
-def _further(name: str) -> str:
+def _overhead_name(name: str) -> str:
     return f"other of {name}, for each further worker"
 
 
@@ -320,7 +320,7 @@ def _figures(
     changes = [name for name in verbs if name not in _LOOKUPS]
     others = {f"other of {name}": verbs[name].fixed for name in changes}
     first = [name for name in ("build", "bulk insert") if name in verbs]
-    others |= {_further(name): verbs[name].each for name in first}
+    others |= {_overhead_name(name): verbs[name].each for name in first}
     for name, each in others.items():
         yield _figure(name, "measured" if name in told else "left out", seconds=each)
 
@@ -331,8 +331,8 @@ def _figure(
 ) -> dict[str, Any]:  # fmt: skip
     what: dict[str, Any] = {"model": True, "figure": name, "source": source}
     if per_second is None:
-        return _unchecked(duration(seconds, None, **what))
-    return _unchecked(rate(per_second, None, unit=unit, **what))
+        return _without_correct(duration(seconds, None, **what))
+    return _without_correct(rate(per_second, None, unit=unit, **what))
 
 
 def _row(
@@ -349,7 +349,7 @@ def _row(
         "model": True, "mode": mode, "verb": name, "workers": count,
         "hosts": -(-count // network.host), "n": round(rows), "rows": round(rows * count),
     }  # fmt: skip
-    row = _unchecked(rate(rows * count / phases.whole, None, **what))
+    row = _without_correct(rate(rows * count / phases.whole, None, **what))
     each = {phase: float(f"{1e3 * took:.4g}") for phase, took in phases.seconds.items()}
     efficiency = float(f"{alone * rows / phases.whole:.4g}")
     return row | {
@@ -358,7 +358,7 @@ def _row(
     }  # fmt: skip
 
 
-def _checked(row: dict[str, Any], point: dict[str, Any], calibrates: bool) -> dict[str, Any]:
+def _comparison(row: dict[str, Any], point: dict[str, Any], calibrates: bool) -> dict[str, Any]:
     """Return the fields that compare a predicted row with its measurement.
 
     There are none if the measurement had another number of rows.
@@ -371,6 +371,6 @@ def _checked(row: dict[str, Any], point: dict[str, Any], calibrates: bool) -> di
     return {"measured_seconds": seconds, "error": error, "calibrates": calibrates}
 
 
-def _unchecked(row: dict[str, Any]) -> dict[str, Any]:
+def _without_correct(row: dict[str, Any]) -> dict[str, Any]:
     """Return the row without ``correct``, as no answer was checked."""
     return {name: value for name, value in row.items() if name != "correct"}

@@ -14,7 +14,7 @@ from dgpuhash.bench.peers.pandas import Pandas
 from dgpuhash.bench.peers.polars import Polars
 from dgpuhash.errors import SpecError
 
-__all__ = ["OURS", "Peer", "Task", "taking_part"]
+__all__ = ["OURS", "Peer", "Task", "measured_libraries"]
 
 OURS = "dgpuhash"
 
@@ -25,7 +25,7 @@ _KINDS: dict[str, dict[str, type[Peer]]] = {
 }
 
 
-def taking_part(backend: Backend, compare: bool) -> Iterator[Peer | None]:
+def measured_libraries(backend: Backend, compare: bool) -> Iterator[Peer | None]:
     """Return an iterator over None, for this package, and installed peers.
 
     A peer is loaded when the iterator reaches it.
@@ -45,7 +45,7 @@ def taking_part(backend: Backend, compare: bool) -> Iterator[Peer | None]:
     Examples
     --------
     >>> from dgpuhash import backend
-    >>> ourselves, pandas, *_ = taking_part(backend.get("cpu"), True)
+    >>> ourselves, pandas, *_ = measured_libraries(backend.get("cpu"), True)
     >>> ourselves is None, pandas.name.split()[0]
     (True, 'pandas')
     """

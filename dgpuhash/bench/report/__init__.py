@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from dgpuhash.bench.report.document import write
-from dgpuhash.bench.report.terminal import summary, watched
+from dgpuhash.bench.report.terminal import show_progress, summary
 
-__all__ = ["summary", "watched", "write"]
+__all__ = ["show_progress", "summary", "write"]

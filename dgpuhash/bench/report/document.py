@@ -12,7 +12,7 @@ from dgpuhash.bench.report.plots import draw
 from dgpuhash.bench.report.reading import BENCHES, Row, by_bench, read
 from dgpuhash.bench.report.steps import draw_steps
 from dgpuhash.errors import ExistsError, FormatError
-from dgpuhash.tables.serialization import check_absent, publish
+from dgpuhash.tables.serialization import check_absent, rename_into_place
 
 __all__ = ["markdown_table", "write"]
 
@@ -83,7 +83,7 @@ def write(
             check_absent(target / name, overwrite=overwrite)
         # The document is published after its plots.
         for path in reversed(made):
-            publish(path, target / path.name, overwrite=overwrite)
+            rename_into_place(path, target / path.name, overwrite=overwrite)
     return [target / name for name in names]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-__all__ = ["Grid", "bytes_text", "figure_of", "grids"]
+__all__ = ["Grid", "bytes_text", "figure_text", "grids"]
 
 Row = dict[str, Any]
 
@@ -93,7 +93,7 @@ def grids(bench: str, rows: Sequence[Row]) -> list[Grid]:
     return made + _memory(memory)
 
 
-def figure_of(row: Row) -> str:
+def figure_text(row: Row) -> str:
     """Format the figure of a row with its ratio to the floor."""
     if "launch" in row:
         parts = (_number(row[name]) for name in ("time", "launch", "overhead") if name in row)
@@ -123,7 +123,7 @@ def _pivot(
     lines: dict[tuple[str, ...], dict[Any, str]] = {}
     for row in rows:
         key = tuple(_text(name, row.get(name, "")) for name in index)
-        lines.setdefault(key, {})[row[column]] = (shown or figure_of)(row)
+        lines.setdefault(key, {})[row[column]] = (shown or figure_text)(row)
     # Lines that differ only in the library are adjacent.
     whose = index.index("library") if "library" in index else len(index)
     asked = list(dict.fromkeys(key[:whose] + key[whose + 1 :] for key in lines))
@@ -188,7 +188,7 @@ def _share(milliseconds: float | None, whole: float) -> str:
 
 def _model(rows: Sequence[Row]) -> list[Grid]:
     figures: list[tuple[str, ...]] = [
-        (row["figure"], f"{figure_of(row)} {row['unit']}", row["source"])
+        (row["figure"], f"{figure_text(row)} {row['unit']}", row["source"])
         for row in rows
         if "figure" in row
     ]

@@ -16,7 +16,7 @@ from dgpuhash.errors import UnsupportedError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["draw", "matplotlib_classes", "one_legend", "say_origin"]
+__all__ = ["draw", "label_origin", "matplotlib_classes", "one_legend"]
 
 _MARKERS = "osD^vPX*<>"
 
@@ -166,7 +166,7 @@ def _draw(plot: Plot, panels: dict[tuple[Any, ...], list[Row]], path: Path) -> N
         axes.set_title(_title(plot, key), fontsize=10)
         drawn.append(axes)
     one_legend(figure, drawn, 2 * columns)
-    say_origin(figure, [row for theirs in panels.values() for row in theirs])
+    label_origin(figure, [row for theirs in panels.values() for row in theirs])
     figure.savefig(path)
 
 
@@ -182,7 +182,7 @@ def one_legend(figure: Any, panels: Sequence[Axes], columns: int) -> None:
     )  # fmt: skip
 
 
-def say_origin(figure: Any, rows: Sequence[Row]) -> None:
+def label_origin(figure: Any, rows: Sequence[Row]) -> None:
     """Write the rows' device and commit into the upper right corner."""
     machine: dict[str, str] = next((row["machine"] for row in rows if "machine" in row), {})
     said = [str(machine["device"])] if "device" in machine else []
@@ -234,7 +234,9 @@ def _panel(
     if across:
         axes.set_xscale("log", base=plot.base)
     axes.set_xticks(sorted({row[plot.x] for row in rows}))
-    axes.set_xticklabels([_place(plot, each) for each in sorted({row[plot.x] for row in rows})])
+    axes.set_xticklabels(
+        [_tick_label(plot, each) for each in sorted({row[plot.x] for row in rows})]
+    )
     if up:
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(locator)
@@ -267,7 +269,7 @@ def _plain(value: float, _: object) -> str:
     return f"{value:g}"
 
 
-def _place(plot: Plot, value: float) -> str:
+def _tick_label(plot: Plot, value: float) -> str:
     """Format a tick label: bytes with units, powers of two as powers."""
     if plot.x in ("footprint", "leaving"):
         return bytes_text(int(value))

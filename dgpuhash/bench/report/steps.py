@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dgpuhash.bench.report.colours import colour_of
-from dgpuhash.bench.report.plots import matplotlib_classes, one_legend, say_origin
+from dgpuhash.bench.report.plots import label_origin, matplotlib_classes, one_legend
 from dgpuhash.bench.report.reading import Row
 
 __all__ = ["draw_steps"]
@@ -68,7 +68,7 @@ def draw_steps(rows: Sequence[Row], folder: Path, ending: str = ".png") -> list[
             right.set_ylabel("efficiency of the whole")
             shown.append(right)
     one_legend(figure, shown, 8)
-    say_origin(figure, rows)
+    label_origin(figure, rows)
     path = folder / f"scaling-steps{ending}"
     figure.savefig(path)
     return [("milliseconds of the steps of a change over workers", path)]

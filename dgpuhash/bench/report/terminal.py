@@ -9,9 +9,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from dgpuhash.bench.report.grids import figure_of, grids
+from dgpuhash.bench.report.grids import figure_text, grids
 
-__all__ = ["summary", "watched"]
+__all__ = ["show_progress", "summary"]
 
 Row = dict[str, Any]
 _FILE_WIDTH = 300
@@ -21,7 +21,7 @@ _NAMES = (
 )  # fmt: skip
 
 
-def watched(bench: str, rows: Iterable[Row]) -> Iterator[Row]:
+def show_progress(bench: str, rows: Iterable[Row]) -> Iterator[Row]:
     """Yield the rows, printing each as one line on standard error."""
     console = Console(stderr=True)
     start = time.monotonic()
@@ -53,4 +53,4 @@ def _line(row: Row) -> str:
         what = f"model: {what}"
     if row.get("verb") == "memory":
         return f"{what} at_rest={row['at_rest']} while_built={row['while_built']}"
-    return f"{what}: {figure_of(row)} {'' if row['unit'] == 'TB/s' else row['unit']}"
+    return f"{what}: {figure_text(row)} {'' if row['unit'] == 'TB/s' else row['unit']}"

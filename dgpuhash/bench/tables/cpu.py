@@ -13,10 +13,10 @@ from dgpuhash.bench.distribution import Sample, draw
 from dgpuhash.bench.figure import duration, require
 from dgpuhash.bench.floors import Floors
 from dgpuhash.bench.keys import keys_of
-from dgpuhash.bench.peers import OURS, Task, taking_part
+from dgpuhash.bench.peers import OURS, Task, measured_libraries
 from dgpuhash.bench.peers.pandas import Pandas
 from dgpuhash.bench.tables.group import Expected, sum_and_count
-from dgpuhash.bench.tables.join import Sides
+from dgpuhash.bench.tables.join import JoinInput
 from dgpuhash.bench.timing import REPEATS, median_time
 from dgpuhash.errors import DeviceError
 from dgpuhash.tables import HashMap, join_indices
@@ -67,7 +67,7 @@ def run(
     repeats = repeats or REPEATS[backend.name]
     floors = Floors(backend, repeats)
     right = Sample(backend, np.arange(1, n + 1), n, every=True)
-    sides = Sides(backend, 2 * n, right, 1.0)
+    sides = JoinInput(backend, 2 * n, right, 1.0)
     batch = draw(backend, 2 * n, n)
     keys = keys_of(batch.numbers, _KEY)
     expected = Expected(backend, batch, keys)
@@ -75,7 +75,7 @@ def run(
     build = n / floors.insert(64, n, slots)
     probe = 2 * n / floors.lookup(64, 2 * n, slots)
     least = {"build": build, "probe": probe, "join": build + probe, "group sum": probe}
-    for peer in taking_part(backend, compare):
+    for peer in measured_libraries(backend, compare):
         library = OURS if peer is None else peer.name
         if peer is None:
             tasks = _ours(sides, keys, expected)
@@ -97,7 +97,7 @@ def run(
             yield duration(seconds, least[verb], **where)
 
 
-def _ours(sides: Sides, keys: Any, expected: Expected) -> dict[str, Task]:
+def _ours(sides: JoinInput, keys: Any, expected: Expected) -> dict[str, Task]:
     rows = np.arange(len(sides.right))
     table = HashMap.from_arrays(sides.right, rows)
 

@@ -11,10 +11,10 @@ import numpy as np
 from dgpuhash.backend import Backend
 from dgpuhash.bench.distribution import Distribution, Sample, draw
 from dgpuhash.bench.figure import duration, require
+from dgpuhash.bench.fit_memory import rows_that_fit
 from dgpuhash.bench.floors import Floors
-from dgpuhash.bench.keys import keys_of, shares
-from dgpuhash.bench.peers import OURS, Task, taking_part
-from dgpuhash.bench.room import fitting
+from dgpuhash.bench.keys import keys_of, uniform_floats
+from dgpuhash.bench.peers import OURS, Task, measured_libraries
 from dgpuhash.bench.timing import REPEATS, median_time
 from dgpuhash.tables import factorize, group_reduce, unique, value_counts
 
@@ -74,8 +74,8 @@ def run(
     """
     repeats = repeats or REPEATS[backend.name]
     floors = Floors(backend, repeats)
-    for peer in taking_part(backend, compare):
-        for rows in n or (fitting(backend, _ROWS[backend.name], 2 * _KEY.itemsize),):
+    for peer in measured_libraries(backend, compare):
+        for rows in n or (rows_that_fit(backend, _ROWS[backend.name], 2 * _KEY.itemsize),):
             for what, sample in _cases(backend, rows, groups, distributions):
                 keys = keys_of(sample.numbers, _KEY)
                 expected = Expected(backend, sample, keys)
@@ -127,7 +127,7 @@ class Expected:
 
     def __init__(self, backend: Backend, sample: Sample, batch: Any) -> None:
         self._backend, self._batch = backend, batch
-        self.values = (shares(backend, len(sample), 2) * _LARGEST_VALUE).astype(np.int64)
+        self.values = (uniform_floats(backend, len(sample), 2) * _LARGEST_VALUE).astype(np.int64)
         numbers = sample.present()
         totals = backend.xp.bincount(sample.numbers, weights=self.values, minlength=sample.most + 1)
         keys = keys_of(numbers, _KEY)

@@ -12,15 +12,15 @@ import numpy as np
 from dgpuhash.backend import Backend
 from dgpuhash.bench.distribution import Distribution, Sample
 from dgpuhash.bench.figure import duration, require
+from dgpuhash.bench.fit_memory import rows_that_fit
 from dgpuhash.bench.floors import Floors
-from dgpuhash.bench.keys import keys_of, shares
-from dgpuhash.bench.peers import OURS, Task, taking_part
-from dgpuhash.bench.room import fitting
+from dgpuhash.bench.keys import keys_of, uniform_floats
+from dgpuhash.bench.peers import OURS, Task, measured_libraries
 from dgpuhash.bench.timing import REPEATS, median_time
 from dgpuhash.errors import SpecError
 from dgpuhash.tables import HashMap, join_indices
 
-__all__ = ["BUILDS", "Sides", "run"]
+__all__ = ["BUILDS", "JoinInput", "run"]
 
 BUILDS = {"cuda": (2**20, 2**24, 2**27), "cpu": (2**12, 2**16, 2**20)}
 _ROWS = {"cuda": 2**27, "cpu": 2**21}
@@ -81,8 +81,8 @@ def run(
     for hit_rate in hit_rates:
         if not 0 <= hit_rate <= 1:
             raise SpecError(f"a hit rate of {hit_rate}; use shares from 0 to 1")
-    sizes = n or (fitting(backend, _ROWS[backend.name], 2 * _KEY.itemsize),)
-    for peer in taking_part(backend, compare):
+    sizes = n or (rows_that_fit(backend, _ROWS[backend.name], 2 * _KEY.itemsize),)
+    for peer in measured_libraries(backend, compare):
         library = OURS if peer is None else peer.name
         for rows, build in itertools.product(sizes, builds or BUILDS[backend.name]):
             right = spread.sample(backend, build)
@@ -92,7 +92,7 @@ def run(
             for hit_rate in hit_rates:
                 what: dict[str, Any] = {"n": rows, "build": build, "distribution": str(spread)}
                 what |= {"hit_rate": hit_rate, "library": library}
-                sides = Sides(backend, rows, right, hit_rate)
+                sides = JoinInput(backend, rows, right, hit_rate)
                 tasks = sides.ours() if peer is None else peer.joins(sides.left, sides.right)
                 for verb, task in tasks.items():
                     where = {**what, "verb": verb}
@@ -102,7 +102,7 @@ def run(
                     yield duration(seconds, probing if verb == "standing" else floor, **where)
 
 
-class Sides:
+class JoinInput:
     """Two columns of keys, and the expected pairs of their join.
 
     Attributes
@@ -114,10 +114,10 @@ class Sides:
     def __init__(self, backend: Backend, n: int, right: Sample, hit_rate: float) -> None:
         self._backend, self._sample = backend, right
         # Partners are drawn from the right rows; a number above `right.most` has none.
-        rows = (shares(backend, n, 3) * len(right)).astype(np.int64)
+        rows = (uniform_floats(backend, n, 3) * len(right)).astype(np.int64)
         self._numbers = right.numbers[rows]
         if hit_rate < 1:
-            alone = shares(backend, n, 4) >= hit_rate
+            alone = uniform_floats(backend, n, 4) >= hit_rate
             self._numbers = backend.xp.where(alone, self._numbers + right.most, self._numbers)
         self.left = keys_of(self._numbers, _KEY)
         self.right = keys_of(right.numbers, _KEY)

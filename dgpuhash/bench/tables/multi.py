@@ -9,10 +9,10 @@ from typing import Any
 from dgpuhash.backend import Backend
 from dgpuhash.bench.distribution import Distribution, Sample
 from dgpuhash.bench.figure import memory, rate, require
+from dgpuhash.bench.fit_memory import rows_that_fit
 from dgpuhash.bench.floors import Floors
 from dgpuhash.bench.keys import keys_of
 from dgpuhash.bench.memory import peak_bytes
-from dgpuhash.bench.room import fitting
 from dgpuhash.bench.tables.pairs import MAPS, Pairs
 from dgpuhash.bench.timing import REPEATS, median_time
 from dgpuhash.errors import SpecError
@@ -69,7 +69,7 @@ def run(
     for name in dtypes:
         if name not in MAPS:
             raise SpecError(f"dtypes {name!r} of a multimap; use {', '.join(MAPS)}")
-        for rows in n or (fitting(backend, _ROWS[backend.name], Pairs.of(name).row_bytes),):
+        for rows in n or (rows_that_fit(backend, _ROWS[backend.name], Pairs.of(name).row_bytes),):
             for text in distributions:
                 spread = Distribution.of(text)
                 yield from _measure(backend, Pairs.of(name), rows, spread, load, floors, repeats)

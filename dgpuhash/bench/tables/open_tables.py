@@ -9,10 +9,10 @@ from typing import Any
 from dgpuhash.backend import Backend
 from dgpuhash.bench.distribution import Distribution, Sample
 from dgpuhash.bench.figure import memory, rate, require
+from dgpuhash.bench.fit_memory import rows_that_fit
 from dgpuhash.bench.floors import Floors
-from dgpuhash.bench.keys import keys_of, shares
+from dgpuhash.bench.keys import keys_of, uniform_floats
 from dgpuhash.bench.memory import peak_bytes
-from dgpuhash.bench.room import fitting
 from dgpuhash.bench.tables import latency
 from dgpuhash.bench.tables.pairs import Pairs
 from dgpuhash.bench.timing import REPEATS, median_time
@@ -119,7 +119,7 @@ def _cases(
     usual = _CASES[backend.name]
     if n is None and dtypes is None:
         return [
-            (name, fitting(backend, rows, Pairs.of(name).row_bytes), loads or theirs)
+            (name, rows_that_fit(backend, rows, Pairs.of(name).row_bytes), loads or theirs)
             for name, rows, theirs in usual
         ]
     sizes = {name: rows for name, rows, _ in reversed(usual)}
@@ -127,7 +127,7 @@ def _cases(
     for name in dtypes or ("32/32", "64/64"):
         pairs = Pairs.of(name)
         rows = sizes["64/64" if pairs.floor_bits == 64 else "32/32"]
-        for each in n or (fitting(backend, rows, pairs.row_bytes),):
+        for each in n or (rows_that_fit(backend, rows, pairs.row_bytes),):
             made.append((name, each, loads or usual[0][2]))
     return made
 
@@ -203,7 +203,7 @@ class _Case:
             return self._keys, self._backend.full(self._n, True, bool)
         xp = self._backend.xp
         others = xp.arange(self._n + 1, 2 * self._n + 1)
-        hits = shares(self._backend, self._n, 1) < hit_rate
+        hits = uniform_floats(self._backend, self._n, 1) < hit_rate
         return keys_of(xp.where(hits, self._sample.numbers, others), self._pairs.key), hits
 
     def _erase(self, table: Any) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from dgpuhash.bench.workers.cluster import Workers
 from dgpuhash.bench.workers.workload import Workload
 from dgpuhash.distributed import DistributedMap
 
-__all__ = ["LOAD", "Bulk", "bulk"]
+__all__ = ["LOAD", "VerbSeconds", "time_bulk_verbs"]
 
 _INT = np.dtype(np.int64)
 #: Load factor of the table with all pairs.
@@ -27,7 +27,7 @@ LOAD = 0.8
 
 
 @dataclass(frozen=True, slots=True)
-class Bulk:
+class VerbSeconds:
     """Seconds of one verb.
 
     Attributes
@@ -42,7 +42,9 @@ class Bulk:
     worker_seconds: float
 
 
-def bulk(workers: Workers, load: Workload, keys: Any, values: Any) -> dict[str, Bulk]:
+def time_bulk_verbs(
+    workers: Workers, load: Workload, keys: Any, values: Any
+) -> dict[str, VerbSeconds]:
     """Insert each worker's pairs into a DistributedMap, then look up keys.
 
     The map has room for all pairs; as many keys are looked up as were inserted.
@@ -89,16 +91,16 @@ def bulk(workers: Workers, load: Workload, keys: Any, values: Any) -> dict[str, 
             strict=True,
         )
         checks = [
-            workers.client.submit(load.values_right, workers.device, rank, *answer, pure=False)
+            workers.client.submit(load.check_values, workers.device, rank, *answer, pure=False)
             for rank, answer in enumerate(answers)
         ]
         require(all(workers.client.gather(checks)), "an answer was wrong", verb="bulk find")
     return made
 
 
-def _took(table: DistributedMap, start: float) -> Bulk:
+def _took(table: DistributedMap, start: float) -> VerbSeconds:
     seconds = time.perf_counter() - start
-    return Bulk(seconds, float(table.stats()["seconds"].max()))
+    return VerbSeconds(seconds, float(table.stats()["seconds"].max()))
 
 
 def _array(workers: Workers, load: Workload, futures: Sequence[Any]) -> da.Array:

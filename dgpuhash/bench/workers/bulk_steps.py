@@ -22,14 +22,14 @@ from dgpuhash.bench.figure import require
 from dgpuhash.bench.workers.bulk import LOAD
 from dgpuhash.bench.workers.cluster import Workers
 from dgpuhash.bench.workers.workload import Workload
-from dgpuhash.distributed.cluster.locality import Given, Needed
+from dgpuhash.distributed.cluster.locality import InputSpec, LocalInputs
 from dgpuhash.distributed.collective.base import Collective, Outgoing, Received, Transfer
 from dgpuhash.distributed.collective.group import form_group
 from dgpuhash.distributed.pipeline.plan import Chunk
-from dgpuhash.distributed.pipeline.verb import Asking
+from dgpuhash.distributed.pipeline.verb import VerbExecution
 from dgpuhash.distributed.shards.plugin import ShardHost
-from dgpuhash.distributed.shards.table_shard import Part, Verb
-from dgpuhash.distributed.tables.batch import dealt
+from dgpuhash.distributed.shards.table_shard import TableShard, Verb
+from dgpuhash.distributed.tables.batch import chunks_by_worker
 from dgpuhash.frames.keys.seeds import draw_owner_seed
 from dgpuhash.seeds import draw_seed
 from dgpuhash.spec import TableSpec
@@ -54,13 +54,13 @@ def bulk_steps(workers: Workers, load: Workload, repeats: int) -> dict[str, dict
     """
     columns = [workers.made(make) for make in (load.keys, load.values, load.asked_keys)]
     labels = [future.key for futures in columns for future in futures]
-    needed = Needed(labels, partial(dealt, [load.rows] * len(workers.addresses)))
+    needed = InputSpec(labels, partial(chunks_by_worker, [load.rows] * len(workers.addresses)))
     spec = TableSpec.of("map", _INT, _INT, max_load=LOAD, seed=draw_seed())
     group = form_group(workers.client, workers.addresses)
     try:
         runs = [
             group.run(
-                workers.client, take_steps, spec, draw_owner_seed(), workers.device, load.rows,
+                workers.client, run_steps, spec, draw_owner_seed(), workers.device, load.rows,
                 needed=needed,
             )
             for _ in range(repeats + 1)
@@ -77,27 +77,27 @@ def bulk_steps(workers: Workers, load: Workload, repeats: int) -> dict[str, dict
     return made
 
 
-def take_steps(
+def run_steps(
     host: ShardHost,
     collective: Collective,
     spec: TableSpec,
     owner_seed: int,
     device: str,
     rows: int,
-    given: Given,
+    given: LocalInputs,
 ) -> dict[str, dict[str, float]]:
     """Run the steps of one rank on its columns and return their seconds.
 
     The columns are those of `given`.
     """
     ((keys, values, asked),) = given.things
-    part = Part(spec, math.ceil(rows + 6 * math.sqrt(rows)), device, owner_seed)
+    part = TableShard(spec, math.ceil(rows + 6 * math.sqrt(rows)), device, owner_seed)
     chunks = [[Chunk(each, (), each * rows, rows)] for each in range(collective.size)]
     made = {}
     for verb, work, columns in (("insert", "insert", [keys, values]), ("find", "lookup", [asked])):
-        end = Stepwise(collective, backend.get(device), work)
-        with end.undisturbed(device):
-            asking = Asking(part, Verb(verb), chunks, given.rank, [columns])
+        end = TimedCollective(collective, backend.get(device), work)
+        with end.with_quiet_loop(device):
+            asking = VerbExecution(part, Verb(verb), chunks, given.rank, [columns])
             end.begin()
             ((*_, told),) = asking.go(end, rows, rows)
             end.lap()
@@ -106,7 +106,7 @@ def take_steps(
     return made
 
 
-class Stepwise(Collective):
+class TimedCollective(Collective):
     """Collective with a barrier and a clock after each step.
 
     It wraps the collective of a rank; all ranks start their clocks together.
@@ -145,18 +145,18 @@ class Stepwise(Collective):
     def close(self) -> None:
         self._end.close()
 
-    def undisturbed(self, device: str) -> AbstractContextManager[None]:
-        return self._end.undisturbed(device)
+    def with_quiet_loop(self, device: str) -> AbstractContextManager[None]:
+        return self._end.with_quiet_loop(device)
 
     def _carry(self, outgoing: Outgoing) -> Transfer:
         self.lap()
-        return _Lapped(self, self._end._carry(outgoing))
+        return _TimedTransfer(self, self._end._carry(outgoing))
 
 
-class _Lapped(Transfer):
+class _TimedTransfer(Transfer):
     """Transfer that ends a step when all rows are received."""
 
-    def __init__(self, end: Stepwise, transfer: Transfer) -> None:
+    def __init__(self, end: TimedCollective, transfer: Transfer) -> None:
         self._end, self._transfer = end, transfer
 
     def wait(self) -> Received:

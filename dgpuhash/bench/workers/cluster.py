@@ -21,11 +21,18 @@ from distributed.utils import LoopRunner
 
 from dgpuhash import backend
 from dgpuhash.backend import Backend
-from dgpuhash.distributed.cluster.broadcast import asked
-from dgpuhash.distributed.ingest.source import persisted
+from dgpuhash.distributed.cluster.broadcast import run_on_event_loops
+from dgpuhash.distributed.ingest.source import persisted_futures
 from dgpuhash.errors import SpecError, UnsupportedError
 
-__all__ = ["Workers", "check_counts", "counts_for", "most_workers", "sheltered", "start"]
+__all__ = [
+    "Workers",
+    "check_counts",
+    "counts_for",
+    "most_workers",
+    "start",
+    "start_blocking_sigint",
+]
 
 _START_SECONDS = 120
 _POOL = 0.5
@@ -82,7 +89,7 @@ class Workers:
             for number in range(count)
         ]  # fmt: skip
 
-    def of_each(self, function: Callable[..., Any], *args: Any) -> list[Any]:
+    def gather_each(self, function: Callable[..., Any], *args: Any) -> list[Any]:
         """Run `function` on each worker and return the results by rank."""
         return list(self.client.gather(self.each(function, *args)))
 
@@ -100,7 +107,7 @@ class Workers:
 
         Merges of persisted frames are finished when their call returns.
         """
-        futures = persisted(frame) or self.client.compute(frame.to_delayed())
+        futures = persisted_futures(frame) or self.client.compute(frame.to_delayed())
         if any(future.status != "finished" for future in futures):
             self.finish(futures)
         return list(futures)
@@ -118,7 +125,7 @@ class Workers:
             if future.status == "error":
                 future.result()
         if self.device == "cuda":
-            asked(self.client, self.addresses, _wait_for_device)
+            run_on_event_loops(self.client, self.addresses, _wait_for_device)
 
 
 @contextmanager
@@ -183,7 +190,7 @@ def start(
         }
     with (
         dask.config.set(_SETTINGS),
-        sheltered(make, **options) as cluster,
+        start_blocking_sigint(make, **options) as cluster,
         Client(cluster) as client,
     ):
         client.wait_for_workers(count, timeout=_START_SECONDS)
@@ -191,14 +198,14 @@ def start(
 
 
 @contextmanager
-def sheltered(make: Callable[..., Any], **options: Any) -> Iterator[Any]:
+def start_blocking_sigint(make: Callable[..., Any], **options: Any) -> Iterator[Any]:
     """Start a cluster whose processes block SIGINT; this process ends them.
 
     The cluster is ``make(**options)``. A half-started cluster cannot be closed, so the first Ctrl-C
     waits until it has started; the second does not.
     """
-    with _sheltered_loop() as loop:
-        with _held_back() as asked_to_end:
+    with _loop_blocking_sigint() as loop:
+        with _deferred_sigint() as asked_to_end:
             cluster = make(loop=loop, **options)
         with cluster:
             if asked_to_end:
@@ -207,7 +214,7 @@ def sheltered(make: Callable[..., Any], **options: Any) -> Iterator[Any]:
 
 
 @contextmanager
-def _held_back() -> Iterator[list[int]]:
+def _deferred_sigint() -> Iterator[list[int]]:
     """Defer the first Ctrl-C in the block; the second one raises.
 
     The list that the block gets is no longer empty after the first Ctrl-C.
@@ -231,7 +238,7 @@ def _held_back() -> Iterator[list[int]]:
 
 
 @contextmanager
-def _sheltered_loop() -> Iterator[Any]:
+def _loop_blocking_sigint() -> Iterator[Any]:
     """Run an event loop in a thread whose child processes block SIGINT."""
     # Its start unblocks SIGINT in the calling thread, so it is started first.
     resource_tracker.ensure_running()

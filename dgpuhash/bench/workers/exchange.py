@@ -14,16 +14,16 @@ from dgpuhash.backend import Backend
 from dgpuhash.bench.figure import rate, require
 from dgpuhash.bench.timing import REPEATS
 from dgpuhash.bench.workers.cluster import check_counts, most_workers, start
-from dgpuhash.bench.workers.links import peer_copies, sockets
+from dgpuhash.bench.workers.links import peer_copy_rates, socket_rates
 from dgpuhash.distributed.collective.base import Collective, Received
 from dgpuhash.distributed.collective.group import form_group
 from dgpuhash.errors import SpecError
 
-__all__ = ["LEAVING", "WAYS", "run"]
+__all__ = ["BYTES_SENT", "TRANSPORTS", "run"]
 
 #: Bytes that leave each worker.
-LEAVING = {"cuda": (2**24, 2**28, 2**31), "cpu": (2**20, 2**26)}
-WAYS = {"cuda": ("peer", "nccl", "comm"), "cpu": ("comm",)}
+BYTES_SENT = {"cuda": (2**24, 2**28, 2**31), "cpu": (2**20, 2**26)}
+TRANSPORTS = {"cuda": ("peer", "nccl", "comm"), "cpu": ("comm",)}
 _PAIR_NBYTES = 16
 _STEP = 10**12
 
@@ -76,18 +76,18 @@ def run(
     if counts[0] < 2:
         raise SpecError(f"--workers {counts[0]}; an exchange takes two or more")
     check_counts(counts, gpus, backend)
-    if foreign := [way for way in ways or () if way not in WAYS[backend.name]]:
+    if foreign := [way for way in ways or () if way not in TRANSPORTS[backend.name]]:
         raise SpecError(f"--exchange {foreign[0]} is for GPUs; leave it out, or give --device cuda")
-    measure = peer_copies if backend.name == "cuda" else sockets
+    measure = peer_copy_rates if backend.name == "cuda" else socket_rates
     repeats = repeats or REPEATS[backend.name]
-    sizes = leaving or LEAVING[backend.name]
+    sizes = leaving or BYTES_SENT[backend.name]
     if min(sizes) < _PAIR_NBYTES * max(counts):
         raise SpecError(f"--bytes {min(sizes)}; give {_PAIR_NBYTES * max(counts)} or more")
     options = {"protocol": protocol, "devs": gpus, "rmm_pool_size": rmm_pool_size}
     for count in counts:
         with start(backend, count, **options) as crew:  # type: ignore[arg-type]
             client, floors = crew.client, {}
-            for way in ways or WAYS[backend.name]:
+            for way in ways or TRANSPORTS[backend.name]:
                 group = form_group(client, crew.addresses, way)  # type: ignore[arg-type]
                 for nbytes in sizes:
                     if nbytes not in floors:
@@ -126,7 +126,7 @@ def _exchange(
         came = None  # Its memory is free for the next run.
         used.synchronize()
         # As in verbs of distributed tables and frames.
-        with collective.undisturbed(device):
+        with collective.with_quiet_loop(device):
             collective.gather(None)
             start = time.perf_counter()
             came = collective.all_to_all([keys, values], [rows] * size)

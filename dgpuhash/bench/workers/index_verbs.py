@@ -16,20 +16,20 @@ import dask.dataframe as dd
 from distributed import futures_of
 
 from dgpuhash.bench.figure import require
-from dgpuhash.bench.workers.bulk import Bulk, bulk
+from dgpuhash.bench.workers.bulk import VerbSeconds, time_bulk_verbs
 from dgpuhash.bench.workers.cluster import Workers
-from dgpuhash.bench.workers.copies import VERB as COPIES
-from dgpuhash.bench.workers.copies import merge_with_copies
-from dgpuhash.bench.workers.workload import Seen, Workload
+from dgpuhash.bench.workers.replicated import VERB as COPIES
+from dgpuhash.bench.workers.replicated import merge_replicated
+from dgpuhash.bench.workers.workload import AnswerSummary, Workload
 from dgpuhash.distributed import DistributedIndex
 
-__all__ = ["BULK", "MULTI", "IndexVerbs", "in_partitions", "of_workers"]
+__all__ = ["BULK", "MULTI", "VerbTimer", "partitioned_merge_name", "worker_seconds_name"]
 
 BULK = ("bulk insert", "bulk find")
 MULTI = ("multi build", "multi find")
 
 
-class IndexVerbs:
+class VerbTimer:
     """Timer of each verb, for one number of workers and rows.
 
     Frames are made when a verb first needs them; verbs on arrays need none.
@@ -82,9 +82,9 @@ class IndexVerbs:
         if self._asked & {*BULK}:
             bulky = self._bulk()
         if COPIES in self._asked:
-            bulky[COPIES] = merge_with_copies(self._workers, self._load, 1)
+            bulky[COPIES] = merge_replicated(self._workers, self._load, 1)
         for verb, took in bulky.items():
-            seconds[verb], seconds[of_workers(verb)] = took.seconds, took.worker_seconds
+            seconds[verb], seconds[worker_seconds_name(verb)] = took.seconds, took.worker_seconds
         if self._asked & {*MULTI}:
             self._several(seconds, checked)
         return seconds
@@ -113,7 +113,7 @@ class IndexVerbs:
                 for _ in range(2):
                     seconds["merge"] = self._merge(at_once, "merge", checked, load, left)
             for count in self._partitions:
-                verb = in_partitions(count)
+                verb = partitioned_merge_name(count)
                 seconds[verb] = self._merge(index.merge, verb, checked, *self._cut(count))
             if "insert" not in self._asked:
                 return
@@ -133,12 +133,12 @@ class IndexVerbs:
             self._workers.finish([])
         with index:
             seconds["multi find"] = self._ask(
-                index, "multi find", "inner", load.asked_lists, load.found_lists, checked
+                index, "multi find", "inner", load.multi_keys, load.check_multi, checked
             )
 
-    def _bulk(self) -> dict[str, Bulk]:
+    def _bulk(self) -> dict[str, VerbSeconds]:
         arrays = [self._workers.made(make) for make in (self._load.keys, self._load.values)]
-        return bulk(self._workers, self._load, *arrays)
+        return time_bulk_verbs(self._workers, self._load, *arrays)
 
     def _cut(self, count: int) -> tuple[Workload, Any]:
         """Return the workload and the left frame of `count` partitions.
@@ -166,7 +166,7 @@ class IndexVerbs:
         verb: str,
         how: str,
         asked: Callable[..., Any],
-        found: Callable[..., Seen],
+        found: Callable[..., AnswerSummary],
         checked: bool,
         *batch: int,
     ) -> float:
@@ -179,7 +179,7 @@ class IndexVerbs:
         if checked:
             wanted = None
             if verb == "multi find":
-                wanted = _total(self._workers.of_each(self._load.all_values))
+                wanted = _total(self._workers.gather_each(self._load.all_values))
             self._check(verb, answers, found, wanted, *batch)
         return seconds
 
@@ -205,7 +205,7 @@ class IndexVerbs:
             wanted = _total(self._workers.client.gather(partners))
             self._check(verb, answers, load.merged, wanted)
 
-    def seconds_of_dask(self, checked: bool) -> dict[str, float]:
+    def dask_seconds(self, checked: bool) -> dict[str, float]:
         """Return the seconds of Dask's own merge of the same frames."""
         method = "tasks" if self._workers.device == "cuda" else None
         with dask.config.set({"dataframe.shuffle.method": method}):
@@ -219,8 +219,8 @@ class IndexVerbs:
         self,
         verb: str,
         answers: Sequence[Any],
-        found: Callable[..., Seen],
-        wanted: Seen | None,
+        found: Callable[..., AnswerSummary],
+        wanted: AnswerSummary | None,
         *batch: int,
     ) -> None:
         device, client = self._workers.device, self._workers.client
@@ -249,17 +249,17 @@ class _Clock:
         self._seconds[self._verb] = time.perf_counter() - self._start
 
 
-def of_workers(verb: str) -> str:
+def worker_seconds_name(verb: str) -> str:
     """Return the name under which a verb's seconds on the workers stand."""
     return f"{verb} on workers"
 
 
-def in_partitions(count: int) -> str:
+def partitioned_merge_name(count: int) -> str:
     """Return the name of the merge of a frame in `count` partitions."""
     return f"merge, {count} partitions"
 
 
-def _total(seen: Sequence[Seen]) -> Seen:
+def _total(seen: Sequence[AnswerSummary]) -> AnswerSummary:
     return sum(seen[1:], start=seen[0])
 
 

@@ -12,9 +12,9 @@ from distributed.utils import sync
 from dgpuhash import backend
 from dgpuhash.bench.floors import Floors, partition_rate
 from dgpuhash.bench.workers.cluster import Workers
-from dgpuhash.distributed.cluster.host import hosting_worker
-from dgpuhash.distributed.cluster.rpc import request
-from dgpuhash.distributed.ingest.commit import places
+from dgpuhash.distributed.cluster.host import current_worker
+from dgpuhash.distributed.cluster.rpc import call_handler
+from dgpuhash.distributed.ingest.commit import shard_addresses
 
 __all__ = ["LIMITS", "limits", "message_seconds"]
 
@@ -34,7 +34,7 @@ def limits(workers: Workers, rows: int, repeats: int) -> dict[str, float]:
     pairs of one partition pass; ``insert`` and ``lookup``: the floors of a table that these pairs
     fill to a load of 0.8.
     """
-    found = workers.of_each(_limits, rows, repeats)
+    found = workers.gather_each(_limits, rows, repeats)
     return {name: min(each[name] for each in found) for name in LIMITS}
 
 
@@ -62,7 +62,7 @@ def message_seconds(workers: Workers, repeats: int) -> tuple[float, float]:
         ``latency``: of one message while nothing else runs; ``message``: of each message while all
         workers send as many to the others as they can.
     """
-    places(workers.client, workers.addresses)
+    shard_addresses(workers.client, workers.addresses)
     one, many, others = [], [], workers.addresses[1:]
     for _ in range(repeats + 1):
         sole = workers.client.submit(
@@ -70,17 +70,17 @@ def message_seconds(workers: Workers, repeats: int) -> tuple[float, float]:
             workers=[workers.addresses[0]], allow_other_workers=False, pure=False,
         )  # fmt: skip
         one.append(sole.result())
-        many.append(max(workers.of_each(_send, workers.addresses, _AT_ONCE * len(others))))
+        many.append(max(workers.gather_each(_send, workers.addresses, _AT_ONCE * len(others))))
     return statistics.median(one[1:]), statistics.median(many[1:])
 
 
 def _send(device: str, rank: int, addresses: Sequence[str], at_once: int) -> float:
-    worker = hosting_worker()
+    worker = current_worker()
     others = [address for address in addresses if address != worker.address]
 
     async def some(first: int) -> None:
         for number in range(first, _MESSAGES, at_once):
-            await request(worker, others[number % len(others)], "dgpuhash_ping", {})
+            await call_handler(worker, others[number % len(others)], "dgpuhash_ping", {})
 
     async def all_of_them() -> None:
         await asyncio.gather(*(some(first) for first in range(at_once)))

@@ -12,13 +12,15 @@ import numpy as np
 from dgpuhash.distributed.collective.base import Collective
 from dgpuhash.distributed.collective.cuda_ipc_memory import PeerWindow, WindowSlots, window_nbytes
 
-__all__ = ["peer_copies", "sockets"]
+__all__ = ["peer_copy_rates", "socket_rates"]
 
 # cudaMemcpyDeviceToDevice
 _DEVICE_TO_DEVICE = 3
 
 
-def peer_copies(host: Any, collective: Collective, nbytes: int, repeats: int) -> list[list[float]]:
+def peer_copy_rates(
+    host: Any, collective: Collective, nbytes: int, repeats: int
+) -> list[list[float]]:
     """Measure the bytes a second that this GPU copies to all other GPUs.
 
     Parameters
@@ -71,11 +73,11 @@ def peer_copies(host: Any, collective: Collective, nbytes: int, repeats: int) ->
     return [runs[1:] for runs in rates]
 
 
-def sockets(host: Any, collective: Collective, nbytes: int, repeats: int) -> list[list[float]]:
+def socket_rates(host: Any, collective: Collective, nbytes: int, repeats: int) -> list[list[float]]:
     """Measure the bytes a second of TCP connections to all other ranks.
 
-    The bytes leave this process through one bare connection a rank. Returns rates as `peer_copies`
-    does, of one order: all at once.
+    The bytes leave this process through one bare connection a rank. Returns rates as
+    `peer_copy_rates` does, of one order: all at once.
     """
     rank, size = collective.rank, collective.size
     with socket.create_server(("", 0), backlog=size) as server:

@@ -18,10 +18,16 @@ from dgpuhash.bench.peers import OURS
 from dgpuhash.bench.timing import REPEATS
 from dgpuhash.bench.workers.bulk_steps import bulk_steps
 from dgpuhash.bench.workers.cluster import Workers, check_counts, counts_for, start
-from dgpuhash.bench.workers.copies import VERB as COPIES
-from dgpuhash.bench.workers.copies import copies_floor
-from dgpuhash.bench.workers.index_verbs import BULK, MULTI, IndexVerbs, in_partitions, of_workers
+from dgpuhash.bench.workers.index_verbs import (
+    BULK,
+    MULTI,
+    VerbTimer,
+    partitioned_merge_name,
+    worker_seconds_name,
+)
 from dgpuhash.bench.workers.limits import LIMITS, limits, message_seconds
+from dgpuhash.bench.workers.replicated import VERB as COPIES
+from dgpuhash.bench.workers.replicated import replicated_floor
 from dgpuhash.bench.workers.steps import Steps, build_and_insert
 from dgpuhash.bench.workers.workload import Workload
 from dgpuhash.errors import SpecError
@@ -144,12 +150,14 @@ def run(
                     load = Workload(count, rows, frac_match, multiplicity)
                     found = _Run(crew, load, repeats, verbs, partitions).rows(compare)
                 for row in found:
-                    yield _beside_one({"mode": mode, **row}, alone)
+                    yield _with_efficiency({"mode": mode, **row}, alone)
                     if found is not measured[rows]:
                         measured[rows].append(row)
 
 
-def _beside_one(row: dict[str, Any], alone: dict[tuple[str, str, str], float]) -> dict[str, Any]:
+def _with_efficiency(
+    row: dict[str, Any], alone: dict[tuple[str, str, str], float]
+) -> dict[str, Any]:
     """Add the efficiency to a row if one worker was measured before."""
     if "verb" not in row:
         return row
@@ -179,7 +187,7 @@ class _Run:
             "rows": load.workers * load.rows,
             "protocol": workers.addresses[0].partition(":")[0],
         }
-        self._verbs = IndexVerbs(workers, load, self._where, verbs, partitions)
+        self._verbs = VerbTimer(workers, load, self._where, verbs, partitions)
 
     def rows(self, compare: bool) -> Iterator[dict[str, Any]]:
         found = limits(self._workers, self._load.rows, self._repeats)
@@ -192,20 +200,20 @@ class _Run:
             apart = bulk_steps(self._workers, self._load, self._repeats)
         floors = self._floors(found)
         for verb, floor in floors.items():
-            more = {} if verb not in steps else _told(steps[verb])
+            more = {} if verb not in steps else _step_fields(steps[verb])
             if verb in ("find", "merge", *BULK):
-                more = {"exchanged_bytes": self._travelling(verb)}
-            if of_workers(verb) in seconds:
-                more["worker_seconds"] = _short(seconds[of_workers(verb)])
+                more = {"exchanged_bytes": self._exchanged_bytes(verb)}
+            if worker_seconds_name(verb) in seconds:
+                more["worker_seconds"] = _short(seconds[worker_seconds_name(verb)])
             if verb in apart:
                 more["steps"] = _milliseconds(apart[verb])
-                spared = sum(apart[verb].values()) - seconds[of_workers(verb)]
+                spared = sum(apart[verb].values()) - seconds[worker_seconds_name(verb)]
                 if self._load.workers > 1:
                     more["overlap"] = _short(1e3 * spared)
             yield self._row(verb, OURS, seconds[verb], floor, **more)
         if compare:
             name = f"Dask {dask.__version__} with {frames_of(self._verbs.meta).name}"
-            theirs = self._median(self._verbs.seconds_of_dask)
+            theirs = self._median(self._verbs.dask_seconds)
             yield self._row("merge", name, theirs["merge"], sum(self._bare(found)))
         yield from self._tasks()
         if self._load.workers > 1:
@@ -226,9 +234,9 @@ class _Run:
             "bulk insert": insert, "bulk find": lookup,
         }  # fmt: skip
         if COPIES in self._asked:
-            floors[COPIES] = rows / copies_floor(self._workers, self._load, self._repeats)
+            floors[COPIES] = rows / replicated_floor(self._workers, self._load, self._repeats)
         floors = {verb: floors[verb] for verb in VERBS if verb in self._asked}
-        return floors | dict.fromkeys(map(in_partitions, self._partitions), lookup)
+        return floors | dict.fromkeys(map(partitioned_merge_name, self._partitions), lookup)
 
     def _bare(self, found: dict[str, float]) -> tuple[float, float]:
         """Return the floors of an insert and of a lookup of all rows, in seconds.
@@ -246,7 +254,7 @@ class _Run:
             runs = []
             for _ in range(self._repeats + 1):
                 start = time.perf_counter()
-                client.gather(client.map(_nothing, range(count), pure=False))
+                client.gather(client.map(_empty_task, range(count), pure=False))
                 runs.append(time.perf_counter() - start)
             took = statistics.median(runs[1:])
             yield duration(took, None, limit=f"{count} tasks", **self._where, n=self._load.rows)
@@ -287,7 +295,7 @@ class _Run:
         # Without an insert only the build has steps.
         return dict(zip(("build", "insert"), runs[len(runs) // 2], strict=False))
 
-    def _travelling(self, verb: str) -> int:
+    def _exchanged_bytes(self, verb: str) -> int:
         """Return the expected bytes of keys and answers sent between workers."""
         rows = self._load.workers * self._load.rows
         if verb in BULK:
@@ -297,7 +305,7 @@ class _Run:
         return round(away * (rows * _KEY_NBYTES + found * _ANSWER_NBYTES))
 
 
-def _told(steps: Steps) -> dict[str, Any]:
+def _step_fields(steps: Steps) -> dict[str, Any]:
     return {"exchanged_bytes": steps.exchanged_bytes, "steps": _milliseconds(steps.seconds)}
 
 
@@ -309,5 +317,5 @@ def _short(number: float) -> float:
     return float(f"{number:.4g}")
 
 
-def _nothing(number: int) -> None:
+def _empty_task(number: int) -> None:
     """Do nothing, as a task."""

@@ -18,10 +18,10 @@ from distributed.utils import sync
 from dgpuhash import backend
 from dgpuhash.bench.figure import require
 from dgpuhash.bench.workers.cluster import Workers
-from dgpuhash.distributed.cluster.broadcast import on_workers
-from dgpuhash.distributed.cluster.host import hosting_worker
-from dgpuhash.distributed.ingest.commit import drop_shards, open_change, places
-from dgpuhash.distributed.ingest.shuffle_tasks import CommExchange, largest, parcels
+from dgpuhash.distributed.cluster.broadcast import run_on_workers
+from dgpuhash.distributed.cluster.host import current_worker
+from dgpuhash.distributed.ingest.commit import drop_shards, open_change, shard_addresses
+from dgpuhash.distributed.ingest.shuffle_tasks import CommExchange, parcel_limit, parcels
 from dgpuhash.distributed.partition.change import Change
 from dgpuhash.distributed.shards.inbox import Receipt
 from dgpuhash.distributed.shards.plugin import ShardHost
@@ -73,26 +73,26 @@ def build_and_insert(
         transaction=uuid.uuid4().hex,
         verb="build",
         epoch=1,
-        shards=places(workers.client, workers.addresses),
+        shards=shard_addresses(workers.client, workers.addresses),
         encoder=KeyEncoder.for_frame(meta, "key"),
         meta=meta,
         unique=None,
         device=None,
     )
     try:
-        taken = [_take(workers, change, built)]
+        taken = [_run_steps(workers, change, built)]
         if inserted:
             change = replace(change, verb="insert", transaction=uuid.uuid4().hex, epoch=2)
-            taken.append(_take(workers, change, inserted))
+            taken.append(_run_steps(workers, change, inserted))
         return taken
     finally:
         drop_shards(workers.client, change.uid, workers.addresses)
 
 
-def _take(workers: Workers, change: Change, frames: Sequence[Any]) -> Steps:
+def _run_steps(workers: Workers, change: Change, frames: Sequence[Any]) -> Steps:
     client, addresses = workers.client, workers.addresses
     start = time.perf_counter()
-    on_workers(client, addresses, open_change, change)
+    run_on_workers(client, addresses, open_change, change)
     puts = client.gather(
         [
             client.submit(timed_put, frame, change, number, workers=[address], pure=False)
@@ -100,8 +100,8 @@ def _take(workers: Workers, change: Change, frames: Sequence[Any]) -> Steps:
         ]
     )
     receipts = [put[0] for put in puts]
-    prepared = on_workers(client, addresses, timed_prepare, change, receipts)
-    applied = on_workers(client, addresses, timed_apply, change)
+    prepared = run_on_workers(client, addresses, timed_prepare, change, receipts)
+    applied = run_on_workers(client, addresses, timed_apply, change)
     whole = time.perf_counter() - start
     rows = sum(sum(receipt.rows) for receipt in receipts)
     require(rows == sum(rows for rows, _ in applied), "rows were lost", verb=change.verb)
@@ -113,16 +113,16 @@ def _take(workers: Workers, change: Change, frames: Sequence[Any]) -> Steps:
 
 
 def timed_put(frame: Any, change: Change, partition: int) -> tuple[Receipt, float, float, int]:
-    """Run `put_partition` in two timed steps on one partition.
+    """Run `shuffle_partition` in two timed steps on one partition.
 
     Return the receipt, the seconds to partition the rows and to send them, and the bytes sent to
     other workers.
     """
-    worker = hosting_worker()
+    worker = current_worker()
     exchange = CommExchange(worker, change.shards, change.uid, change.transaction)
     device = backend.get(frames_of(frame).device)
     start = time.perf_counter()
-    segments, receipt = parcels(frame, change, partition, largest(change, worker))
+    segments, receipt = parcels(frame, change, partition, parcel_limit(change, worker))
     device.synchronize()
     parted = time.perf_counter()
     sync(worker.loop, exchange.put_segments, segments)

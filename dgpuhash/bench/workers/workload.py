@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from dgpuhash import backend
-from dgpuhash.bench.keys import keys_of, shares, values_of
+from dgpuhash.bench.keys import keys_of, uniform_floats, values_of
 from dgpuhash.frames import make_frame
 
-__all__ = ["Seen", "Workload"]
+__all__ = ["AnswerSummary", "Workload"]
 
 _INT = np.dtype(np.int64)
 # Rows of the replicated index: with its table it fits the L2 cache.
@@ -24,7 +24,7 @@ _ABSENT = 2**40
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class AnswerSummary:
     """Summary of one partition of an answer; summaries add up.
 
     Attributes
@@ -40,9 +40,9 @@ class Seen:
     digest: int
     right: bool = True
 
-    def __add__(self, other: Seen) -> Seen:
+    def __add__(self, other: AnswerSummary) -> AnswerSummary:
         digest = (self.digest + other.digest) % 2**64
-        return Seen(self.rows + other.rows, digest, self.right and other.right)
+        return AnswerSummary(self.rows + other.rows, digest, self.right and other.right)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Workload:
         """Return the keys of `asked` as an array."""
         return keys_of(self._numbers(device, rank), _INT)
 
-    def values_right(self, device: str, rank: int, values: Any, found: Any) -> bool:
+    def check_values(self, device: str, rank: int, values: Any, found: Any) -> bool:
         """Return whether `values` and `found` answer `asked_keys`."""
         keys = self.asked_keys(device, rank)
         return bool(found.all()) and bool((values == values_of(keys, _INT)).all())
@@ -95,14 +95,14 @@ class Workload:
         """Return a frame of stored keys to look up."""
         return make_frame({"key": keys_of(self._numbers(device, rank, batch), _INT)})
 
-    def found(self, device: str, rank: int, answer: Any, batch: int = 0) -> Seen:
+    def found(self, device: str, rank: int, answer: Any, batch: int = 0) -> AnswerSummary:
         """Check the answer to `asked`: each key's value, in the order of keys."""
         keys = keys_of(self._numbers(device, rank, batch), _INT)
         right = len(answer) == self.rows and bool(
             (_column(device, answer, "key") == keys).all()
             and (_column(device, answer, "value") == values_of(keys, _INT)).all()
         )
-        return Seen(len(answer), 0, right)
+        return AnswerSummary(len(answer), 0, right)
 
     def left(self, device: str, rank: int) -> Any:
         """Return a frame of keys, of which the share `frac_match` is stored.
@@ -110,16 +110,16 @@ class Workload:
         The payload is the numbers that the keys are made of.
         """
         numbers = self._numbers(device, rank)
-        absent = shares(backend.get(device), self.rows, 16 + rank) >= self.frac_match
+        absent = uniform_floats(backend.get(device), self.rows, 16 + rank) >= self.frac_match
         numbers[absent] += _ABSENT
         return make_frame({"key": keys_of(numbers, _INT), "payload": numbers})
 
-    def partners(self, device: str, rank: int) -> Seen:
+    def partners(self, device: str, rank: int) -> AnswerSummary:
         """Return the summary of this worker's inner merge of `left` with `stored`."""
         numbers = _column(device, self.left(device, rank), "payload")
         return _seen(numbers[numbers < _ABSENT])
 
-    def merged(self, device: str, rank: int, answer: Any) -> Seen:
+    def merged(self, device: str, rank: int, answer: Any) -> AnswerSummary:
         """Check one partition of the inner merge of `left` with `stored`."""
         payload, keys = _column(device, answer, "payload"), _column(device, answer, "key")
         seen = _seen(payload)
@@ -128,7 +128,7 @@ class Workload:
             and (keys == keys_of(payload, _INT)).all()
             and (_column(device, answer, "value") == values_of(keys, _INT)).all()
         )
-        return Seen(seen.rows, seen.digest, right)
+        return AnswerSummary(seen.rows, seen.digest, right)
 
     @property
     def few_rows(self) -> int:
@@ -141,7 +141,7 @@ class Workload:
         keys = keys_of(_range(device, 1 + first, end - first), _INT)
         return make_frame({"key": keys, "value": values_of(keys, _INT)})
 
-    def asking_few(self, device: str, rank: int) -> Any:
+    def replicated_keys(self, device: str, rank: int) -> Any:
         """Return a frame of keys of `few`, in any order.
 
         The payload is the numbers that the keys are made of.
@@ -150,10 +150,10 @@ class Workload:
         numbers = (mixed % np.uint64(self.few_rows)).astype(_INT) + 1
         return make_frame({"key": keys_of(numbers, _INT), "payload": numbers})
 
-    def few_right(self, device: str, left: Any, answer: Any) -> bool:
+    def check_replicated(self, device: str, left: Any, answer: Any) -> bool:
         """Return whether `answer` is the merge of `left` with `few`, in order.
 
-        `left` is the frame of `asking_few`.
+        `left` is the frame of `replicated_keys`.
         """
         keys, payload = (_column(device, left, name) for name in ("key", "payload"))
         return len(answer) == self.rows and bool(
@@ -177,7 +177,7 @@ class Workload:
         keys = keys_of(values % (self.workers * self.lists) + 1, _INT)
         return make_frame({"key": keys, "value": values})
 
-    def asked_lists(self, device: str, rank: int) -> Any:
+    def multi_keys(self, device: str, rank: int) -> Any:
         """Return a frame of this worker's share of the keys of `several`.
 
         Each key occurs once.
@@ -185,16 +185,18 @@ class Workload:
         numbers = 1 + rank + self.workers * _range(device, 0, self.lists)
         return make_frame({"key": keys_of(numbers, _INT)})
 
-    def all_values(self, device: str, rank: int) -> Seen:
+    def all_values(self, device: str, rank: int) -> AnswerSummary:
         """Return the summary of the values of this worker's `several`."""
         return _seen(_column(device, self.several(device, rank), "value"))
 
-    def found_lists(self, device: str, rank: int, answer: Any) -> Seen:
-        """Check the answer to `asked_lists`: all values of each key."""
+    def check_multi(self, device: str, rank: int, answer: Any) -> AnswerSummary:
+        """Check the answer to `multi_keys`: all values of each key."""
         values = _column(device, answer, "value")
         seen = _seen(values)
         keys = keys_of(values % (self.workers * self.lists) + 1, _INT)
-        return Seen(seen.rows, seen.digest, bool((_column(device, answer, "key") == keys).all()))
+        return AnswerSummary(
+            seen.rows, seen.digest, bool((_column(device, answer, "key") == keys).all())
+        )
 
     def _numbers(self, device: str, rank: int, batch: int = 0) -> Any:
         first = 1 + batch * self.workers * self.rows + rank
@@ -209,6 +211,6 @@ def _column(device: str, frame: Any, name: str) -> Any:
     return backend.get(device).xp.asarray(frame[name].values)
 
 
-def _seen(numbers: Any) -> Seen:
+def _seen(numbers: Any) -> AnswerSummary:
     mixed = keys_of(numbers, np.dtype(np.uint64))
-    return Seen(len(numbers), int(mixed.sum(dtype=np.uint64)) % 2**64)
+    return AnswerSummary(len(numbers), int(mixed.sum(dtype=np.uint64)) % 2**64)

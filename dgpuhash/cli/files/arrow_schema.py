@@ -10,10 +10,10 @@ from distributed import Client
 
 from dgpuhash.errors import UnsupportedError
 
-__all__ = ["of_pandas", "schema_of", "unsaid_of"]
+__all__ = ["schema_of", "to_pandas", "untyped_columns"]
 
 
-def of_pandas(part: Any) -> pd.DataFrame:
+def to_pandas(part: Any) -> pd.DataFrame:
     """Return a partition as a pandas DataFrame."""
     return part if isinstance(part, pd.DataFrame) else part.to_pandas()
 
@@ -30,7 +30,7 @@ def schema_of(meta: pd.DataFrame, parts: list[Any], client: Client) -> pa.Schema
         When the objects of a column have no common type.
     """
     schema = pa.Schema.from_pandas(meta, preserve_index=False)
-    unsaid = unsaid_of(meta)
+    unsaid = untyped_columns(meta)
     if not unsaid:
         return schema
     try:
@@ -48,7 +48,7 @@ def schema_of(meta: pd.DataFrame, parts: list[Any], client: Client) -> pa.Schema
     return schema
 
 
-def unsaid_of(meta: pd.DataFrame) -> list[str]:
+def untyped_columns(meta: pd.DataFrame) -> list[str]:
     """Return the columns whose Arrow type an empty frame does not determine."""
 
     def says_nothing(dtype: pa.DataType) -> bool:
@@ -60,7 +60,7 @@ def unsaid_of(meta: pd.DataFrame) -> list[str]:
 
 def _types_of(part: Any, columns: list[str]) -> pa.Schema:
     """Return the schema of those `columns` of a partition that have values."""
-    held = of_pandas(part)[columns].dropna(axis=1, how="all")
+    held = to_pandas(part)[columns].dropna(axis=1, how="all")
     schema = pa.Schema.from_pandas(held, preserve_index=False).remove_metadata()
     for position, field in enumerate(schema):
         if pa.types.is_dictionary(field.type):

@@ -17,9 +17,9 @@ from dask.dataframe.dask_expr.io.io import FromGraph
 from dask.dataframe.utils import clear_known_categories
 from pandas.api.types import is_bool_dtype, is_object_dtype
 
-from dgpuhash.cli.files.csv_rows import Turn, row_end, turn_of, turned
-from dgpuhash.cli.files.paths import Form, opened
-from dgpuhash.cli.files.reading import check_columns, of_each_file, reading
+from dgpuhash.cli.files.csv_rows import QuoteEffect, quote_effect, quoted_after, row_end
+from dgpuhash.cli.files.paths import FileFormat, open_stream
+from dgpuhash.cli.files.read_errors import check_columns, map_files, name_read_errors
 from dgpuhash.errors import FormatError
 
 __all__ = ["read_csv"]
@@ -63,10 +63,10 @@ class _Read(NamedTuple):
     """Bytes of a block, with the byte before it and some bytes after it."""
 
     data: bytes
-    turn: Turn
+    turn: QuoteEffect
 
 
-def read_csv(filesystem: Any, paths: list[str], form: Form, dtypes: dict[str, str]) -> Any:
+def read_csv(filesystem: Any, paths: list[str], form: FileFormat, dtypes: dict[str, str]) -> Any:
     """Return a Dask DataFrame of CSV files with the same columns.
 
     Parameters
@@ -83,7 +83,7 @@ def read_csv(filesystem: Any, paths: list[str], form: Form, dtypes: dict[str, st
     FormatError
         When a file is not CSV, or has other columns than the first one.
     """
-    files = of_each_file(partial(_looked_at, form), filesystem, paths, "csv")
+    files = map_files(partial(_inspect, form), filesystem, paths, "csv")
     check_columns({path: file.columns for path, file in files.items()})
     like = _sample(filesystem, paths, form, dtypes)
     blocks = [
@@ -100,7 +100,7 @@ def read_csv(filesystem: Any, paths: list[str], form: Form, dtypes: dict[str, st
 
 
 def _graph_of(
-    blocks: list[_Block], form: Form, rows_of: Callable[..., pd.DataFrame], token: str
+    blocks: list[_Block], form: FileFormat, rows_of: Callable[..., pd.DataFrame], token: str
 ) -> tuple[dict[Any, Task], list[Any]]:
     """Return the tasks that read the blocks, and the keys of the frames."""
     graph, keys = {}, []
@@ -121,33 +121,35 @@ def _graph_of(
     return graph, keys
 
 
-def _looked_at(form: Form, filesystem: Any, path: str) -> _File:
-    with opened(filesystem, path, form.compression, block_size=_HEADER_NBYTES) as stream:
+def _inspect(form: FileFormat, filesystem: Any, path: str) -> _File:
+    with open_stream(filesystem, path, form.compression, block_size=_HEADER_NBYTES) as stream:
         header = pd.read_csv(stream, sep=form.separator, nrows=0)
     return _File(list(header.columns), filesystem.info(path)["size"], filesystem.ukey(path))
 
 
-def _ranges(nbytes: int | None, form: Form) -> Iterable[tuple[int, int | None]]:
+def _ranges(nbytes: int | None, form: FileFormat) -> Iterable[tuple[int, int | None]]:
     """Return the start and the length of each block of a file."""
     if form.compression or nbytes is None or nbytes <= BLOCK_NBYTES:
         return [(0, None)]
     return [(start, BLOCK_NBYTES) for start in range(0, nbytes, BLOCK_NBYTES)]
 
 
-def _sample(filesystem: Any, paths: list[str], form: Form, dtypes: dict[str, str]) -> pd.DataFrame:
+def _sample(
+    filesystem: Any, paths: list[str], form: FileFormat, dtypes: dict[str, str]
+) -> pd.DataFrame:
     """Return an empty frame with the dtypes of the first rows."""
     for path in paths:
-        with reading(path, "csv"):
-            with opened(filesystem, path, form.compression) as stream:
+        with name_read_errors(path, "csv"):
+            with open_stream(filesystem, path, form.compression) as stream:
                 lines = stream.read(SAMPLE_NBYTES).count(b"\n")
-            with opened(filesystem, path, form.compression) as stream:
+            with open_stream(filesystem, path, form.compression) as stream:
                 rows = _parsed(stream, form, dtypes, nrows=max(1, lines))
         if len(rows):
             break
     return clear_known_categories(rows.iloc[:0])
 
 
-def _parsed(source: IO[bytes], form: Form, dtypes: Any, **options: Any) -> pd.DataFrame:
+def _parsed(source: IO[bytes], form: FileFormat, dtypes: Any, **options: Any) -> pd.DataFrame:
     rows = pd.read_csv(source, sep=form.separator, dtype=dtypes, low_memory=False, **options)
     if not rows.index.equals(pd.RangeIndex(len(rows))):
         # pandas reads additional leading fields as an index.
@@ -159,38 +161,38 @@ def _where(block: _Block) -> str:
     return f"{block.path}, from byte {block.start:,} on," if block.start else block.path
 
 
-def _whole(block: _Block, form: Form, rows_of: Callable[..., pd.DataFrame]) -> pd.DataFrame:
+def _whole(block: _Block, form: FileFormat, rows_of: Callable[..., pd.DataFrame]) -> pd.DataFrame:
     with (
-        reading(block.path, "csv"),
-        opened(block.filesystem, block.path, form.compression) as stream,
+        name_read_errors(block.path, "csv"),
+        open_stream(block.filesystem, block.path, form.compression) as stream,
     ):
         lines = stream.read()
     return rows_of(block, lines)
 
 
-def _bytes_of(block: _Block, form: Form) -> _Read:
+def _bytes_of(block: _Block, form: FileFormat) -> _Read:
     assert block.nbytes is not None
     # A line break is put before the first byte of a file.
     before = 1 if block.start else 0
     with (
-        reading(_where(block), "csv"),
-        opened(block.filesystem, block.path, form.compression) as stream,
+        name_read_errors(_where(block), "csv"),
+        open_stream(block.filesystem, block.path, form.compression) as stream,
     ):
         stream.seek(block.start - before)
         data = b"\n" * (1 - before) + stream.read(before + block.nbytes + _TAIL_NBYTES)
         while data.endswith(b'"') and (more := stream.read(_TAIL_NBYTES)):
             data += more
     stop = min(1 + block.nbytes, len(data))
-    return _Read(data, turn_of(data, 1, stop, form.separator))
+    return _Read(data, quote_effect(data, 1, stop, form.separator))
 
 
 def _after(read: _Read, inside: bool) -> bool:
-    return turned(inside, read.turn)
+    return quoted_after(inside, read.turn)
 
 
 def _cut(
     block: _Block,
-    form: Form,
+    form: FileFormat,
     rows_of: Callable[..., pd.DataFrame],
     read: _Read,
     inside: bool,
@@ -215,11 +217,11 @@ def _cut(
                 f"{where} cannot be read as csv: a row goes on for more than "
                 f"{LONGEST_ROW_NBYTES:,} bytes; close the quotes in it"
             )
-        with opened(block.filesystem, block.path, form.compression) as stream:
+        with open_stream(block.filesystem, block.path, form.compression) as stream:
             stream.seek(block.start - 1 + len(data))
             return data + stream.read(min(len(data), longest - len(data)))
 
-    with reading(where, "csv"):
+    with name_read_errors(where, "csv"):
         data, start = read.data, 1
         if block.start:
             # Needs no more data: if this row ends beyond the block, no row begins in the block.
@@ -233,11 +235,11 @@ def _cut(
 
 
 def _rows_of(
-    block: _Block, lines: bytes, *, form: Form, dtypes: dict[str, str], like: pd.DataFrame
+    block: _Block, lines: bytes, *, form: FileFormat, dtypes: dict[str, str], like: pd.DataFrame
 ) -> pd.DataFrame:
     if not lines:
         return like
-    with reading(_where(block), "csv"):
+    with name_read_errors(_where(block), "csv"):
         # Text columns stay text in blocks whose values look like numbers.
         texts = {name: each for name, each in like.dtypes.items() if each == "str"}
         names = {"names": block.file.columns, "header": None} if block.start else {}
@@ -250,7 +252,9 @@ def _rows_of(
             rounded = [name for name in rounded if _are_integers(written[name])]
     if not len(rows):
         return like
-    return _fitted(rows[list(like)], like, dtypes, block.path, dict.fromkeys(rounded, "Int64"))
+    return _cast_exactly(
+        rows[list(like)], like, dtypes, block.path, dict.fromkeys(rounded, "Int64")
+    )
 
 
 def _may_be_rounded(values: pd.Series) -> bool:
@@ -262,7 +266,7 @@ def _are_integers(texts: pd.Series) -> bool:
     return bool(texts.dropna().str.fullmatch(r"\s*[+-]?\d+\s*").all())
 
 
-def _fitted(
+def _cast_exactly(
     rows: pd.DataFrame, like: pd.DataFrame, given: dict[str, str], path: str, other: dict[str, str]
 ) -> pd.DataFrame:
     """Return the rows with the dtypes of `like`, if that changes no value.
@@ -278,7 +282,7 @@ def _fitted(
         if _holds(dtype, values):
             rows = rows.astype({name: dtype})
         else:
-            other[name] = _for_both(dtype, values)
+            other[name] = _common_dtype(dtype, values)
     if other:
         types = (f"--dtype {shlex.quote(f'{name}={each}')}" for name, each in sorted(other.items()))
         raise FormatError(
@@ -297,7 +301,7 @@ def _holds(dtype: Any, values: pd.Series) -> bool:
     return bool(values.dtype == dtype)
 
 
-def _for_both(dtype: Any, values: pd.Series) -> str:
+def _common_dtype(dtype: Any, values: pd.Series) -> str:
     """Return the dtype that holds values of `dtype` and the later `values`."""
     found: Any = values.dtype
     if dtype.kind in "iuf" and found.kind in "iuf":

@@ -1,7 +1,8 @@
 """Row ends in blocks of a CSV file, ignoring line breaks within quotes.
 
 Whether a block begins within quotes depends on all bytes before it. Each block computes its effect
-on the quote state (`Turn`); `turned` applies the effects of the earlier blocks in order.
+on the quote state (`QuoteEffect`); `quoted_after` applies the effects of the earlier blocks in
+order.
 
 pandas opens quotes only at the beginning of a field, and reads other quotes as text. So in a run of
 adjacent quotes an even number changes nothing; an odd number at the beginning of a field opens
@@ -15,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Turn", "row_end", "turn_of", "turned"]
+__all__ = ["QuoteEffect", "quote_effect", "quoted_after", "row_end"]
 
 _QUOTE, _LINE_BREAK, _CARRIAGE_RETURN = b'"\n\r'
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -23,7 +24,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _NEAR_NBYTES = 1 << 14
 
 
-class Turn(NamedTuple):
+class QuoteEffect(NamedTuple):
     """Effect of some bytes on the quote state (within quotes or not).
 
     Attributes
@@ -38,20 +39,20 @@ class Turn(NamedTuple):
     odd: bool
 
 
-def turned(inside: bool, turn: Turn) -> bool:
+def quoted_after(inside: bool, turn: QuoteEffect) -> bool:
     """Return the quote state after the bytes of `turn`.
 
     `inside` is the state before them: whether they begin within quotes.
 
     Examples
     --------
-    >>> [turned(inside, turn_of(b',"a', 1, 3, ",")) for inside in (False, True)]
+    >>> [quoted_after(inside, quote_effect(b',"a', 1, 3, ",")) for inside in (False, True)]
     [True, False]
     """
     return turn.odd if turn.known else inside != turn.odd
 
 
-def turn_of(data: bytes, start: int, stop: int, separator: str) -> Turn:
+def quote_effect(data: bytes, start: int, stop: int, separator: str) -> QuoteEffect:
     """Return the effect of the quotes that begin at `start` to ``stop - 1``.
 
     Parameters
@@ -65,8 +66,8 @@ def turn_of(data: bytes, start: int, stop: int, separator: str) -> Turn:
     """
     _, closes = _odd_quotes(data, start, stop, len(data), separator)
     if not closes.any():
-        return Turn(False, len(closes) % 2 == 1)
-    return Turn(True, int(closes[::-1].argmax()) % 2 == 1)
+        return QuoteEffect(False, len(closes) % 2 == 1)
+    return QuoteEffect(True, int(closes[::-1].argmax()) % 2 == 1)
 
 
 def row_end(
@@ -80,7 +81,7 @@ def row_end(
     Parameters
     ----------
     data : bytes
-        As for `turn_of`.
+        As for `quote_effect`.
     start : int
     inside : bool
         Whether `start` is within quotes.

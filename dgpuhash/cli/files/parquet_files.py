@@ -11,7 +11,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from dask.dataframe.io.parquet.arrow import ArrowDatasetEngine
 
-from dgpuhash.cli.files.reading import check_columns, of_each_file, reading
+from dgpuhash.cli.files.read_errors import check_columns, map_files, name_read_errors
 from dgpuhash.errors import FormatError
 
 __all__ = ["read_parquet"]
@@ -42,7 +42,7 @@ class _NamingEngine(ArrowDatasetEngine):
 
     @classmethod
     def _read_table(cls, path_or_frag: Any, *args: Any, **options: Any) -> pa.Table:
-        with reading(getattr(path_or_frag, "path", path_or_frag), "parquet"):
+        with name_read_errors(getattr(path_or_frag, "path", path_or_frag), "parquet"):
             return super()._read_table(path_or_frag, *args, **options)
 
 
@@ -62,7 +62,7 @@ def read_parquet(filesystem: Any, paths: list[str]) -> Any:
         When a file is not Parquet, has other columns than the first file, or has a column whose
         type has no common type with the first file's.
     """
-    footers = of_each_file(_footer_of, filesystem, paths, "parquet")
+    footers = map_files(_footer_of, filesystem, paths, "parquet")
     schemas = {path: footer.schema for path, footer in footers.items()}
     check_columns({path: schema.names for path, schema in schemas.items()})
     common = _common(schemas)

@@ -14,13 +14,21 @@ from fsspec.utils import infer_compression
 
 from dgpuhash.errors import UnsupportedError
 
-__all__ = ["Form", "files_of", "form_of", "is_directory", "opened", "place_of", "system_of"]
+__all__ = [
+    "FileFormat",
+    "canonical_path",
+    "files_of",
+    "filesystem_of",
+    "format_of",
+    "is_directory",
+    "open_stream",
+]
 
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 _KINDS = {".parquet": "parquet", ".pq": "parquet", ".parq": "parquet", ".csv": "csv", ".tsv": "csv"}
 
 
-class Form(NamedTuple):
+class FileFormat(NamedTuple):
     """File format, given by the ending of a name.
 
     Attributes
@@ -40,7 +48,7 @@ class Form(NamedTuple):
     compression: str | None
 
 
-def form_of(path: str) -> Form:
+def format_of(path: str) -> FileFormat:
     """Return the file format that the ending of `path` names.
 
     Raises
@@ -51,9 +59,9 @@ def form_of(path: str) -> Form:
 
     Examples
     --------
-    >>> form_of("s3://bucket/planes-*.csv.gz").kind, form_of("out.parquet/").kind
+    >>> format_of("s3://bucket/planes-*.csv.gz").kind, format_of("out.parquet/").kind
     ('csv', 'parquet')
-    >>> form_of("planes.tsv.gz").separator, form_of("planes.tsv.gz").compression
+    >>> format_of("planes.tsv.gz").separator, format_of("planes.tsv.gz").compression
     ('\\t', 'gzip')
     """
     ending, compressed = _endings(path)
@@ -69,7 +77,7 @@ def form_of(path: str) -> Form:
     if compressed and compression is None:
         raise UnsupportedError(f"{path} takes zstandard; install it with 'pip install zstandard'")
     separator = "\t" if ending == ".tsv" else ","
-    return Form(_KINDS[ending], ending + compressed, separator, compression)
+    return FileFormat(_KINDS[ending], ending + compressed, separator, compression)
 
 
 def _endings(path: str) -> tuple[str, str]:
@@ -79,7 +87,7 @@ def _endings(path: str) -> tuple[str, str]:
     return PurePosixPath(name.removesuffix(compressed)).suffix, compressed
 
 
-def system_of(url: str) -> tuple[Any, str]:
+def filesystem_of(url: str) -> tuple[Any, str]:
     """Return the file system of a path or URL, and the path in it.
 
     Raises
@@ -107,7 +115,7 @@ def files_of(pattern: str) -> tuple[Any, list[str]]:
     UnsupportedError
         When no such file system is known.
     """
-    filesystem, path = system_of(pattern)
+    filesystem, path = filesystem_of(pattern)
     is_glob = any(mark in path for mark in "*?[") and not filesystem.exists(path)
     paths = sorted(filesystem.glob(path)) if is_glob else [path]
     if not paths or not all(filesystem.exists(path) for path in paths):
@@ -148,13 +156,13 @@ def is_directory(filesystem: Any, path: str) -> bool:
     return bool(filesystem.exists(path) and filesystem.info(path)["type"] == "directory")
 
 
-def place_of(filesystem: Any, path: str) -> str:
+def canonical_path(filesystem: Any, path: str) -> str:
     """Return the canonical path of a file, with links resolved."""
     return os.path.realpath(path) if "file" in filesystem.protocol else path
 
 
 @contextmanager
-def opened(
+def open_stream(
     filesystem: Any, path: str, compression: str | None, mode: str = "rb", **options: Any
 ) -> Iterator[IO[bytes]]:
     """Yield a stream of the uncompressed content of a file."""

@@ -9,8 +9,8 @@ import pandas as pd
 
 from dgpuhash.cli.files.csv_files import read_csv
 from dgpuhash.cli.files.parquet_files import read_parquet
-from dgpuhash.cli.files.paths import files_of, form_of
-from dgpuhash.cli.files.reading import reading
+from dgpuhash.cli.files.paths import files_of, format_of
+from dgpuhash.cli.files.read_errors import name_read_errors
 from dgpuhash.errors import FormatError, UnsupportedError
 
 __all__ = ["read"]
@@ -39,7 +39,7 @@ def read(pattern: str, dtypes: dict[str, str] | None = None) -> Any:
     """
     given = dtypes or {}
     filesystem, paths = files_of(pattern)
-    forms = {form_of(path)._replace(ending=""): path for path in paths}
+    forms = {format_of(path)._replace(ending=""): path for path in paths}
     kind, *others = {form.kind for form in forms}
     if others:
         raise UnsupportedError(f"{pattern} names Parquet and CSV files; read one kind at a time")
@@ -49,7 +49,7 @@ def read(pattern: str, dtypes: dict[str, str] | None = None) -> Any:
             "those of one separator and compression at a time"
         )
     # Text keeps pandas' own dtype; Dask would convert it.
-    with reading(pattern, kind), dask.config.set({"dataframe.convert-string": False}):
+    with name_read_errors(pattern, kind), dask.config.set({"dataframe.convert-string": False}):
         if kind == "csv":
             frame = read_csv(filesystem, paths, next(iter(forms)), given)
         else:

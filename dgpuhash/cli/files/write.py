@@ -14,21 +14,26 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from distributed import Client, futures_of
 
-from dgpuhash.cli.files.arrow_schema import of_pandas, schema_of, unsaid_of
+from dgpuhash.cli.files.arrow_schema import schema_of, to_pandas, untyped_columns
 from dgpuhash.cli.files.paths import (
-    Form,
+    FileFormat,
+    canonical_path,
     files_of,
-    form_of,
+    filesystem_of,
+    format_of,
     is_directory,
-    opened,
-    place_of,
-    system_of,
+    open_stream,
 )
-from dgpuhash.distributed.query.plan import persist_whole
+from dgpuhash.distributed.query.plan import persist_unfused
 from dgpuhash.errors import UnsupportedError
-from dgpuhash.tables.serialization import check_absent, check_plain, only_reads, publish
+from dgpuhash.tables.serialization import (
+    check_absent,
+    check_no_pattern,
+    read_only_error,
+    rename_into_place,
+)
 
-__all__ = ["check_target", "write", "writing"]
+__all__ = ["check_target", "name_write_errors", "write"]
 
 # Attempts to remove a directory: other tasks may still write to it after one has failed.
 _REMOVALS = 3
@@ -59,9 +64,9 @@ def check_target(target: str, source: str | None = None, *, overwrite: bool = Fa
     FileNotFoundError
         When the folder of the file, or the source, does not exist.
     """
-    form_of(target)
-    filesystem, path = system_of(target)
-    check_plain(target, filesystem)
+    format_of(target)
+    filesystem, path = filesystem_of(target)
+    check_no_pattern(target, filesystem)
     if target.endswith("/"):
         if filesystem.exists(path) and filesystem.ls(path):
             raise _not_empty(target)
@@ -76,8 +81,8 @@ def check_target(target: str, source: str | None = None, *, overwrite: bool = Fa
         raise FileNotFoundError(f"{target}: there is no folder {parent}; make it first")
     if source is not None:
         system, files = files_of(source)
-        places = {place_of(system, file) for file in files}
-        if system == filesystem and place_of(filesystem, path) in places:
+        places = {canonical_path(system, file) for file in files}
+        if system == filesystem and canonical_path(filesystem, path) in places:
             raise UnsupportedError(f"{target} is one of the sources; name another file")
     check_absent(target, overwrite=overwrite)
 
@@ -99,8 +104,8 @@ def write(frame: Any, target: str, client: Client, *, overwrite: bool = False) -
     OSError
         When the target cannot be written; raised before any computation where this is known.
     """
-    form = form_of(target)
-    with writing(target):
+    form = format_of(target)
+    with name_write_errors(target):
         if target.endswith("/"):
             with _whole_directory(target) as url:
                 _fill(frame, url, form, client)
@@ -114,7 +119,7 @@ def write(frame: Any, target: str, client: Client, *, overwrite: bool = False) -
 
 
 @contextmanager
-def writing(target: str) -> Iterator[None]:
+def name_write_errors(target: str) -> Iterator[None]:
     """Turn file-system errors in the block into errors that name `target`.
 
     Raises
@@ -130,7 +135,7 @@ def writing(target: str) -> Iterator[None]:
         if error.args:
             # fsspec's own NotImplementedErrors have no message.
             raise
-        raise only_reads(target) from error
+        raise read_only_error(target) from error
     except OSError as error:
         if error.strerror is None:
             # The error of a connection, not of a file.
@@ -146,18 +151,18 @@ def _is_local(filesystem: Any) -> bool:
 
 
 @contextmanager
-def _whole_file(target: str, form: Form, overwrite: bool) -> Iterator[IO[bytes]]:
+def _whole_file(target: str, form: FileFormat, overwrite: bool) -> Iterator[IO[bytes]]:
     """Yield a stream to a file that gets the name `target` after the block.
 
     When the block fails, no file is left.
     """
-    filesystem, path = system_of(target)
+    filesystem, path = filesystem_of(target)
     partial = _partial(path)
     try:
-        with opened(filesystem, partial, form.compression, "wb") as stream:
+        with open_stream(filesystem, partial, form.compression, "wb") as stream:
             yield stream
         if _is_local(filesystem):
-            publish(Path(partial), path, overwrite=overwrite)
+            rename_into_place(Path(partial), path, overwrite=overwrite)
         else:
             check_absent(target, overwrite=overwrite)
             filesystem.mv(partial, path)
@@ -173,9 +178,9 @@ def _whole_directory(target: str) -> Iterator[str]:
 
     When the block fails, the directory is removed.
     """
-    filesystem, path = system_of(target)
+    filesystem, path = filesystem_of(target)
     # Resolve links: the directory behind a link is replaced.
-    path = place_of(filesystem, path)
+    path = canonical_path(filesystem, path)
     filled = _partial(path) if _is_local(filesystem) else path
     try:
         filesystem.makedirs(filled, exist_ok=filled == path)
@@ -214,7 +219,7 @@ def _remove(filesystem: Any, path: str) -> None:
             return
 
 
-def _fill(frame: Any, url: str, form: Form, client: Client) -> None:
+def _fill(frame: Any, url: str, form: FileFormat, client: Client) -> None:
     """Write one file for each partition in the directory `url`, on workers."""
     if form.kind == "csv":
         frame.to_csv(
@@ -222,8 +227,8 @@ def _fill(frame: Any, url: str, form: Form, client: Client) -> None:
             compression=form.compression,
         )  # fmt: skip
         return
-    if unsaid_of(frame._meta):
-        frame = persist_whole(client, frame)
+    if untyped_columns(frame._meta):
+        frame = persist_unfused(client, frame)
     schema = schema_of(frame._meta, futures_of(frame), client)
     frame.to_parquet(url, write_index=False, schema=schema)
 
@@ -234,7 +239,7 @@ def _results(futures: list[Any]) -> Iterator[pd.DataFrame]:
     Drops each future at once, which frees the partition's memory on the workers.
     """
     while futures:
-        yield of_pandas(futures.pop(0).result())
+        yield to_pandas(futures.pop(0).result())
 
 
 def _save_parquet(parts: Iterable[pd.DataFrame], schema: pa.Schema, stream: IO[bytes]) -> int:

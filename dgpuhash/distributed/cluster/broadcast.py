@@ -14,48 +14,44 @@ from distributed import Client, WorkerPlugin
 from distributed.client import FutureCancelledError, FuturesCancelledError
 from distributed.comm import CommClosedError
 
-from dgpuhash.distributed.cluster.client import asking_the_scheduler, workers_of
-from dgpuhash.distributed.cluster.host import arriving_host_of, new_plugin
-from dgpuhash.distributed.cluster.liveness import Attendance, unattended
-from dgpuhash.distributed.cluster.locality import Given, Needed
-from dgpuhash.distributed.cluster.rpc import REMEDY, begun, on_scheduler
-from dgpuhash.distributed.cluster.scheduler import Failed, relayed
+from dgpuhash.distributed.cluster.client import translate_scheduler_errors, workers_of
+from dgpuhash.distributed.cluster.host import new_plugin, wait_for_plugin
+from dgpuhash.distributed.cluster.liveness import Watchdog, stuck_work
+from dgpuhash.distributed.cluster.locality import InputSpec, LocalInputs
+from dgpuhash.distributed.cluster.rpc import REMEDY, call_scheduler_async, fire_and_forget
+from dgpuhash.distributed.cluster.scheduler import RemoteError, broadcast_call
 from dgpuhash.errors import IndexLost
-from dgpuhash.tables.memory_errors import saying_memory
+from dgpuhash.tables.memory_errors import memory_errors_of
 
 __all__ = [
-    "GRACE",
-    "SILENCE",
-    "asked",
-    "attended",
+    "GRACE_SECONDS",
+    "LIVENESS_TIMEOUT",
     "ensure_plugin",
-    "installed",
-    "on_workers",
-    "watched",
+    "gather_watched",
+    "register_plugin",
+    "run_on_event_loops",
+    "run_on_workers",
+    "run_watched",
 ]
 
 Result = TypeVar("Result")
 
 # Seconds between two reads of the list of workers, and before the first; between two heartbeats.
-# A shard may be busy for any time; a worker whose event loop is silent for SILENCE counts as lost.
-WATCH = 0.25
-PATIENCE = 2.0
-SILENCE = 20.0
-GRACE = 1.0  # For cleanups that no answer depends on; a busy worker does them later.
-# Seconds in which the messages of a broadcast are sent, and quick work is done.
-SOON = 2e-3
-# Seconds between two checks that the client's event loop still runs.
-LOOK = 1.0
+# A shard may be busy for any time; a worker whose event loop is silent for longer counts as lost.
+MEMBERSHIP_SECONDS, HEARTBEAT_SECONDS, LIVENESS_TIMEOUT = 0.25, 2.0, 20.0
+GRACE_SECONDS = 1.0  # For cleanups that no answer depends on; a busy worker does them later.
+QUICK_SECONDS = 2e-3  # In which the messages of a broadcast are sent, and quick work is done.
+POLL_SECONDS = 1.0  # Between two checks that the client's event loop still runs.
 
 
-def on_workers(
+def run_on_workers(
     client: Client,
     workers: Sequence[str],
-    function: Callable[..., Result | Failed],
+    function: Callable[..., Result | RemoteError],
     *args: Any,
     limit: float | None = None,
     turn: str | None = None,
-    needed: Needed | None = None,
+    needed: InputSpec | None = None,
     meanwhile: Callable[[], None] | None = None,
 ) -> list[Result]:
     """Run ``function(host, *args)`` on the shard threads of all `workers`.
@@ -66,11 +62,11 @@ def on_workers(
     workers : sequence of str
         Addresses; `host` is the `ShardHost` of each.
     function : callable
-        Defined in a module: it is pickled by name. It may raise its error, or return `Failed`.
+        Defined in a module: it is pickled by name. It may raise its error, or return `RemoteError`.
     limit : float, optional
         Seconds to wait for the results; default: until a worker is lost.
     turn, needed : optional
-        As for `relayed`; `function` gets the `Given` of its worker after its other arguments.
+        As for `broadcast_call`; `function` gets its worker's `LocalInputs` as its last argument.
     meanwhile : callable, optional
         Called in this thread while the workers work, unless they answer within 2 ms.
 
@@ -81,7 +77,7 @@ def on_workers(
 
     Raises
     ------
-    Elsewhere
+    DataNotLocal
         When the needed data is not on the workers that need it; no worker was called then.
     IndexLost
         When a worker leaves the cluster before all have answered, or at the limit.
@@ -90,32 +86,32 @@ def on_workers(
     """
 
     def begin() -> Awaitable[dict[str, Any]]:
-        return relayed(client, workers, run_phase, (function, args), turn, needed)
+        return broadcast_call(client, workers, run_on_shard_thread, (function, args), turn, needed)
 
-    with asking_the_scheduler():
-        found = _Awaited(client, workers, begin, limit).outcome(meanwhile)
+    with translate_scheduler_errors():
+        found = _WatchedCall(client, workers, begin, limit).outcome(meanwhile)
     return _results(found, workers)
 
 
-async def run_phase(
+async def run_on_shard_thread(
     function: Callable[..., Result],
     args: tuple[Any, ...],
     dask_worker: Any,
-    given: Given | None = None,
-) -> Result | Failed:
-    """Run `function` on this worker's shard thread; return errors as `Failed`."""
+    given: LocalInputs | None = None,
+) -> Result | RemoteError:
+    """Run `function` on this worker's shard thread; return errors as `RemoteError`."""
     try:
-        with saying_memory(function.__name__.lstrip("_")):
-            host = await arriving_host_of(dask_worker)
+        with memory_errors_of(function.__name__.lstrip("_")):
+            host = await wait_for_plugin(dask_worker)
             if given is not None:
                 args = (*args, given)
             return await host.thread.run(function, host, *args)
     except Exception as error:
-        let_go(error)
-        return Failed(error)  # Dask would log a raised error twice.
+        clear_tracebacks(error)
+        return RemoteError(error)  # Dask would log a raised error twice.
 
 
-def let_go(error: BaseException) -> None:
+def clear_tracebacks(error: BaseException) -> None:
     """Clear traceback frames, so arrays are freed before their CUDA streams.
 
     Frames and errors refer to each other, and Python's cycle collector frees streams first: RMM,
@@ -131,7 +127,9 @@ def let_go(error: BaseException) -> None:
             ahead += [each.__cause__, each.__context__]
 
 
-def asked(client: Client, workers: Sequence[str], function: Callable[..., Result]) -> list[Result]:
+def run_on_event_loops(
+    client: Client, workers: Sequence[str], function: Callable[..., Result]
+) -> list[Result]:
     """Run ``function(dask_worker=…)`` on event loops; no plugin is required.
 
     Raises
@@ -140,12 +138,14 @@ def asked(client: Client, workers: Sequence[str], function: Callable[..., Result
         When a worker is lost before it answers.
     """
 
-    with asking_the_scheduler():
-        found = _Awaited(client, workers, lambda: relayed(client, workers, function)).outcome()
+    with translate_scheduler_errors():
+        found = _WatchedCall(
+            client, workers, lambda: broadcast_call(client, workers, function)
+        ).outcome()
     return _results(found, workers)
 
 
-def installed(client: Client, plugin: WorkerPlugin) -> None:
+def register_plugin(client: Client, plugin: WorkerPlugin) -> None:
     """Register `plugin` on all workers of the cluster and on later ones.
 
     Raises
@@ -155,7 +155,7 @@ def installed(client: Client, plugin: WorkerPlugin) -> None:
     """
     workers = workers_of(client)
     try:
-        _Awaited(client, workers, lambda: client.register_plugin(plugin)).outcome()
+        _WatchedCall(client, workers, lambda: client.register_plugin(plugin)).outcome()
     except OSError as error:
         raise IndexLost(
             f"a worker of the cluster was lost before the index was begun ({error}); call it again"
@@ -164,10 +164,10 @@ def installed(client: Client, plugin: WorkerPlugin) -> None:
 
 def ensure_plugin(client: Client) -> None:
     """Install this library's plugin on all workers and on later ones."""
-    installed(client, new_plugin())
+    register_plugin(client, new_plugin())
 
 
-def watched(client: Client, workers: Sequence[str], futures: list[Any]) -> list[Any]:
+def gather_watched(client: Client, workers: Sequence[str], futures: list[Any]) -> list[Any]:
     """Return the results of `futures`, unless one of `workers` is lost first.
 
     Other workers that run these tasks, or their dependencies, may leave but not be silent.
@@ -181,10 +181,10 @@ def watched(client: Client, workers: Sequence[str], futures: list[Any]) -> list[
     """
     keys = [future.key for future in futures]
     gather = partial(client.gather, futures, asynchronous=True)
-    return attended(client, workers, gather, keys=keys)
+    return run_watched(client, workers, gather, keys=keys)
 
 
-def attended(
+def run_watched(
     client: Client,
     workers: Sequence[str],
     begin: Callable[[], Awaitable[Result]],
@@ -193,7 +193,7 @@ def attended(
 ) -> Result:
     """Await `begin` on the client's event loop, unless a worker is lost first.
 
-    Every 2 s, `look` (default: `unattended`) runs as a heartbeat on `workers`, and on the workers
+    Every 2 s, `look` (default: `stuck_work`) runs as a heartbeat on `workers`, and on the workers
     that then have the tasks with these `keys`; it returns descriptions of work that is stuck.
 
     Raises
@@ -204,8 +204,8 @@ def attended(
         When a task (of the user's, too) or this process ran out of memory.
     """
     try:
-        with saying_memory("a task, or who takes its result,"):
-            return _Awaited(client, workers, begin, look=look, keys=keys).outcome()
+        with memory_errors_of("a task, or who takes its result,"):
+            return _WatchedCall(client, workers, begin, look=look, keys=keys).outcome()
     except (FutureCancelledError, FuturesCancelledError, CommClosedError) as error:
         why = getattr(error, "reason", error)
         raise IndexLost(
@@ -213,7 +213,7 @@ def attended(
         ) from error
 
 
-class _Awaited(Generic[Result]):
+class _WatchedCall(Generic[Result]):
     """Call on the client's event loop, with a watchdog over the workers.
 
     The result goes straight to the waiting thread: each task between them would cost a turn of the
@@ -228,7 +228,7 @@ class _Awaited(Generic[Result]):
     limit : float, optional
         Seconds to wait for the result.
     look, keys : optional
-        As for `attended`.
+        As for `run_watched`.
     """
 
     def __init__(
@@ -241,7 +241,7 @@ class _Awaited(Generic[Result]):
         keys: Sequence[Hashable] = (),
     ) -> None:
         self._client, self._workers, self._begin = client, workers, begin
-        self._limit, self._look, self._keys = limit, look or unattended, keys
+        self._limit, self._look, self._keys = limit, look or stuck_work, keys
         self._told = concurrent.futures.Future[Result]()
         self._timer: asyncio.TimerHandle | None = None
         self._alarms: list[asyncio.Future[None]] = []
@@ -250,11 +250,11 @@ class _Awaited(Generic[Result]):
         self._loop.call_soon_threadsafe(self._start)
 
     def outcome(self, meanwhile: Callable[[], None] | None = None) -> Result:
-        """Return the result or raise; call `meanwhile` if it takes over `SOON`."""
+        """Return the result or raise; call `meanwhile` if it takes over `QUICK_SECONDS`."""
         told = self._told
         try:
             # Before that, this thread would delay the messages to the workers.
-            if meanwhile is not None and not concurrent.futures.wait([told], SOON).done:
+            if meanwhile is not None and not concurrent.futures.wait([told], QUICK_SECONDS).done:
                 meanwhile()
             return self._result(told)
         except BaseException:
@@ -270,7 +270,7 @@ class _Awaited(Generic[Result]):
 
     def _result(self, told: concurrent.futures.Future[Result]) -> Result:
         try:
-            while not concurrent.futures.wait([told], LOOK).done:
+            while not concurrent.futures.wait([told], POLL_SECONDS).done:
                 if not self._loop.is_running():
                     # It never answers calls made since.
                     raise CommClosedError("the client's event loop has ended")
@@ -280,8 +280,8 @@ class _Awaited(Generic[Result]):
 
     def _start(self) -> None:
         if not self._told.cancelled():
-            self._timer = self._loop.call_later(WATCH, self._watch)
-            self._work = begun(self._carry_out())
+            self._timer = self._loop.call_later(MEMBERSHIP_SECONDS, self._watch)
+            self._work = fire_and_forget(self._carry_out())
 
     async def _carry_out(self) -> None:
         try:
@@ -328,21 +328,21 @@ class _Awaited(Generic[Result]):
 
 
 async def _until_late(workers: Sequence[str], limit: float) -> IndexLost:
-    await asyncio.sleep(limit - WATCH)
+    await asyncio.sleep(limit - MEMBERSHIP_SECONDS)
     return IndexLost(f"workers among {list(workers)} have not answered for {limit:.0f} s")
 
 
 async def _until_one_leaves(client: Client, workers: Sequence[str]) -> IndexLost:
     while True:
         try:
-            with asking_the_scheduler():
-                there = await asyncio.shield(begun(client.scheduler.ncores()))
+            with translate_scheduler_errors():
+                there = await asyncio.shield(fire_and_forget(client.scheduler.ncores()))
         except IndexLost as lost:
             return lost
         gone = sorted(set(workers) - set(there))
         if gone:
             return IndexLost(f"workers {gone} with shards of the index are gone; {REMEDY}")
-        await asyncio.sleep(WATCH)
+        await asyncio.sleep(MEMBERSHIP_SECONDS)
 
 
 async def _until_one_is_silent(
@@ -351,20 +351,20 @@ async def _until_one_is_silent(
     look: Callable[..., list[str]],
     keys: Sequence[Hashable],
 ) -> IndexLost:
-    attendance = Attendance()
+    attendance = Watchdog()
     while True:
-        await asyncio.sleep(PATIENCE)
+        await asyncio.sleep(HEARTBEAT_SECONDS)
         asked = list(workers)
         try:
             if keys:
-                busy = await _in_time(on_scheduler(client, at_work, keys))
+                busy = await _in_time(call_scheduler_async(client, workers_of_tasks, keys))
                 asked = sorted({*asked, *busy})
             call = client.run(look, workers=asked, on_error="ignore", asynchronous=True)
             answers = await _in_time(call)
         except TimeoutError:
             return IndexLost(
                 f"a worker among {asked} with shards of the index, or tasks of this call, has not "
-                f"answered for {SILENCE:.0f} s; end it, and {REMEDY}"
+                f"answered for {LIVENESS_TIMEOUT:.0f} s; end it, and {REMEDY}"
             )
         except (OSError, RuntimeError):
             # The scheduler cannot be asked; `_until_one_leaves` says so.
@@ -379,10 +379,10 @@ async def _until_one_is_silent(
 
 
 async def _in_time(call: Awaitable[Result]) -> Result:
-    return await asyncio.wait_for(asyncio.shield(begun(call)), SILENCE)
+    return await asyncio.wait_for(asyncio.shield(fire_and_forget(call)), LIVENESS_TIMEOUT)
 
 
-def at_work(keys: Sequence[Hashable], dask_scheduler: Any) -> set[str]:
+def workers_of_tasks(keys: Sequence[Hashable], dask_scheduler: Any) -> set[str]:
     """Return workers with these tasks or dependencies; runs on the scheduler."""
     tasks = dask_scheduler.tasks
     ahead = [tasks[key] for key in keys if key in tasks]
@@ -401,7 +401,7 @@ def at_work(keys: Sequence[Hashable], dask_scheduler: Any) -> set[str]:
 def _results(found: dict[str, Any], workers: Sequence[str]) -> list[Any]:
     """Return the results, taken out of `found`, or raise the root error."""
     outcomes = [found.pop(worker) for worker in workers]  # Error frames refer to `found`.
-    raised = [outcome.error for outcome in outcomes if isinstance(outcome, Failed)]
+    raised = [outcome.error for outcome in outcomes if isinstance(outcome, RemoteError)]
     # An error that the user can mend, or a failed transport, says more than the loss it led to.
     raised.sort(key=lambda error: isinstance(error, IndexLost) + (type(error) is IndexLost))
     unreachable = [outcome for outcome in outcomes if isinstance(outcome, Exception)]

@@ -13,15 +13,15 @@ from distributed import Client, Future, get_client, get_worker, rejoin, secede
 from dgpuhash.errors import ClosedError, DgpuhashError, IndexLost, UnsupportedError
 
 __all__ = [
-    "asking_the_scheduler",
-    "check_home",
+    "check_same_cluster",
     "client_of",
-    "connected",
-    "giving_way",
     "in_task_of",
-    "inherited",
-    "processes_of",
-    "taking_tasks",
+    "is_client_connected",
+    "is_from_parent_process",
+    "seceding",
+    "translate_scheduler_errors",
+    "unpaused_workers",
+    "worker_ids",
     "workers_of",
 ]
 
@@ -61,7 +61,7 @@ _parents: WeakSet[Client] = WeakSet()
 os.register_at_fork(after_in_child=lambda: _parents.update(Client._instances))
 
 
-def inherited(client: Client) -> bool:
+def is_from_parent_process(client: Client) -> bool:
     """Return whether the client belongs to the process this was forked from.
 
     Its event loop does not run in this process then.
@@ -71,7 +71,7 @@ def inherited(client: Client) -> bool:
 
 def _check_thread(client: Client) -> None:
     """Raise UnsupportedError where waiting for the event loop would not end."""
-    if inherited(client):
+    if is_from_parent_process(client):
         raise UnsupportedError(
             "this process was forked from the one that made the Dask client, whose event loop is "
             "not here; make one here with distributed.Client(address), and open the index with "
@@ -85,7 +85,7 @@ def _check_thread(client: Client) -> None:
 
 
 @contextmanager
-def asking_the_scheduler() -> Iterator[None]:
+def translate_scheduler_errors() -> Iterator[None]:
     """Turn comm errors in a block into IndexLost: the scheduler is gone.
 
     Raises
@@ -115,11 +115,11 @@ def workers_of(client: Client) -> list[str]:
     IndexLost
         When the scheduler is gone.
     """
-    with asking_the_scheduler():
+    with translate_scheduler_errors():
         return sorted(client.nthreads())
 
 
-def processes_of(client: Client) -> dict[str, str]:
+def worker_ids(client: Client) -> dict[str, str]:
     """Return a name for each worker process, by the worker's address.
 
     A worker that is restarted under the same address has a new name.
@@ -129,7 +129,7 @@ def processes_of(client: Client) -> dict[str, str]:
     IndexLost
         When the scheduler is gone.
     """
-    with asking_the_scheduler():
+    with translate_scheduler_errors():
         found: dict[str, str] = client.run_on_scheduler(_processes)
     return found
 
@@ -138,7 +138,7 @@ def _processes(dask_scheduler: Any) -> dict[str, str]:
     return {worker.address: worker.server_id for worker in dask_scheduler.workers.values()}
 
 
-def taking_tasks(client: Client, workers: Sequence[str]) -> list[str]:
+def unpaused_workers(client: Client, workers: Sequence[str]) -> list[str]:
     """Return the `workers` that Dask has not paused; all if it paused all.
 
     Raises
@@ -146,7 +146,7 @@ def taking_tasks(client: Client, workers: Sequence[str]) -> list[str]:
     IndexLost
         When the scheduler is gone.
     """
-    with asking_the_scheduler():
+    with translate_scheduler_errors():
         running = client.run_on_scheduler(_running)
     return [worker for worker in workers if worker in running] or list(workers)
 
@@ -155,7 +155,7 @@ def _running(dask_scheduler: Any) -> set[str]:
     return {worker.address for worker in dask_scheduler.running}
 
 
-def connected(scheduler: Any, client: str) -> bool:
+def is_client_connected(scheduler: Any, client: str) -> bool:
     """Return whether the scheduler is connected to the client with this id.
 
     Runs on the scheduler. The last call of a lost client may end after the loss: Dask then has the
@@ -174,7 +174,7 @@ def in_task_of(client: Client) -> bool:
     return bool(worker.scheduler.address == client.scheduler.address)
 
 
-def check_home(client: Client, futures: Iterable[Future], name: str) -> None:
+def check_same_cluster(client: Client, futures: Iterable[Future], name: str) -> None:
     """Raise UnsupportedError when another cluster holds the `futures`.
 
     `name` is the noun that the message uses for the data of the futures.
@@ -198,7 +198,7 @@ def _cluster_of(client: Client) -> str:
 
 
 @contextmanager
-def giving_way(client: Client) -> Iterator[None]:
+def seceding(client: Client) -> Iterator[None]:
     """Secede from the worker's thread pool in a block that waits for tasks.
 
     Outside a task, the block runs as it is.

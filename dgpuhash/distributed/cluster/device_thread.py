@@ -13,16 +13,16 @@ from typing import Any, ParamSpec, TypeVar
 from dgpuhash.distributed.cluster.rpc import REMEDY
 from dgpuhash.errors import IndexLost
 
-__all__ = ["ShardThread"]
+__all__ = ["DeviceThread"]
 
 Args = ParamSpec("Args")
 Result = TypeVar("Result")
 
 # Seconds between two checks for finished work whose waiter could not be woken.
-LOOK = 1.0
+POLL_SECONDS = 1.0
 
 
-class ShardThread:
+class DeviceThread:
     """Thread that alone touches a worker's shards, one job after the other.
 
     Jobs run off the event loop, in the order of submission. As no other thread touches the shards,
@@ -32,7 +32,7 @@ class ShardThread:
     """
 
     def __init__(self) -> None:
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._jobs: SimpleQueue[DeviceJob | None] = SimpleQueue()
         self._closed = False
         # A finaliser that runs on this very thread may submit work, or close it.
         self._closing = threading.RLock()
@@ -48,14 +48,14 @@ class ShardThread:
         IndexLost
             When the worker is ending.
         """
-        job = Awaited(functools.partial(work, *args, **kwargs))
+        job = AsyncJob(functools.partial(work, *args, **kwargs))
         job.look()
         self._put(job)
         return await job.outcome()
 
     def submit(
         self, work: Callable[Args, Result], *args: Args.args, **kwargs: Args.kwargs
-    ) -> Submitted:
+    ) -> BlockingJob:
         """Submit work from another thread; its `outcome` waits for the result.
 
         As `run`, without an event loop.
@@ -65,7 +65,7 @@ class ShardThread:
         IndexLost
             When the worker is ending.
         """
-        job = Submitted(functools.partial(work, *args, **kwargs))
+        job = BlockingJob(functools.partial(work, *args, **kwargs))
         self._put(job)
         return job
 
@@ -75,14 +75,14 @@ class ShardThread:
             self._closed = True
             self._jobs.put(None)
 
-    def _put(self, job: Job) -> None:
+    def _put(self, job: DeviceJob) -> None:
         # The thread reads nothing behind the closing None.
         with self._closing:
             if not self._closed:
                 self._jobs.put(job)
             # A finaliser on this thread may have closed it in between.
             if self._closed:
-                raise ending()
+                raise worker_ending_error()
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -97,7 +97,7 @@ class ShardThread:
             del job
 
 
-class Job(ABC):
+class DeviceJob(ABC):
     """Job of the shard thread: `done`, its result, and its `error` if any."""
 
     def __init__(self, work: Callable[[], Any]) -> None:
@@ -137,7 +137,7 @@ class Job(ABC):
             del error
 
 
-class Awaited(Job):
+class AsyncJob(DeviceJob):
     """Job whose waiter is a coroutine."""
 
     def __init__(self, work: Callable[[], Any]) -> None:
@@ -159,7 +159,7 @@ class Awaited(Job):
         """Poll for the end of the job, in case the thread could not signal it."""
         self._find()
         if not self._end.done():
-            self._timer = self._loop.call_later(LOOK, self.look)
+            self._timer = self._loop.call_later(POLL_SECONDS, self.look)
 
     def _wanted(self) -> bool:
         return not self._end.cancelled()
@@ -172,7 +172,7 @@ class Awaited(Job):
             self._end.set_result(None)
 
 
-class Submitted(Job):
+class BlockingJob(DeviceJob):
     """Job whose waiter is a thread."""
 
     def __init__(self, work: Callable[[], Any]) -> None:
@@ -182,17 +182,17 @@ class Submitted(Job):
     def outcome(self) -> Any:
         """Return the result, or raise its error."""
         while not self.done:
-            self._end.wait(LOOK)
+            self._end.wait(POLL_SECONDS)
         return self._told()
 
     def _tell(self) -> None:
         self._end.set()
 
 
-def ending() -> IndexLost:
+def worker_ending_error() -> IndexLost:
     """Return the error of work submitted to a worker that is ending."""
     return IndexLost(f"a worker with a shard of the index is ending; {REMEDY}")
 
 
 def _refused() -> None:
-    raise ending()
+    raise worker_ending_error()

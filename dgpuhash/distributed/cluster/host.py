@@ -10,19 +10,19 @@ from distributed import WorkerPlugin, get_worker
 
 from dgpuhash.errors import IndexLost, UnsupportedError
 
-__all__ = ["NAME", "arriving_host_of", "host_of", "hosting_worker", "new_plugin", "the_plugin"]
+__all__ = ["NAME", "current_worker", "new_plugin", "plugin_class", "plugin_of", "wait_for_plugin"]
 
 NAME = "dgpuhash"
 
 # Seconds between two checks for a plugin, and how many checks.
-MOMENT = 0.05
-MOMENTS = 100
+POLL_SECONDS = 0.05
+POLLS = 100
 
 _Plugin = TypeVar("_Plugin", bound=type[WorkerPlugin])
 _classes: list[Callable[[], WorkerPlugin]] = []
 
 
-def the_plugin(cls: _Plugin) -> _Plugin:
+def plugin_class(cls: _Plugin) -> _Plugin:
     """Register `cls` as the plugin class that `new_plugin` instantiates."""
     _classes[:] = [cls]
     return cls
@@ -33,7 +33,7 @@ def new_plugin() -> WorkerPlugin:
     return _classes[0]()
 
 
-def host_of(worker: Any) -> Any:
+def plugin_of(worker: Any) -> Any:
     """Return the plugin of `worker`.
 
     Raises
@@ -47,19 +47,19 @@ def host_of(worker: Any) -> Any:
     return host
 
 
-async def arriving_host_of(worker: Any) -> Any:
+async def wait_for_plugin(worker: Any) -> Any:
     """Return the plugin of `worker`, which may still be installing it.
 
-    Waits up to 5 s for a worker that has just joined; raises as `host_of` then.
+    Waits up to 5 s for a worker that has just joined; raises as `plugin_of` then.
     """
-    for _ in range(MOMENTS):
+    for _ in range(POLLS):
         if NAME in worker.plugins:
             break
-        await asyncio.sleep(MOMENT)
-    return host_of(worker)
+        await asyncio.sleep(POLL_SECONDS)
+    return plugin_of(worker)
 
 
-def hosting_worker() -> Any:
+def current_worker() -> Any:
     """Return the worker that runs this task.
 
     Raises
@@ -76,5 +76,5 @@ def hosting_worker() -> Any:
             "an index answers tasks on the workers of its cluster only; compute the merge with its "
             "client, not with scheduler='threads' or 'sync'"
         ) from error
-    host_of(worker)
+    plugin_of(worker)
     return worker

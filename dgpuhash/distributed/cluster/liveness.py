@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-__all__ = ["Attendance", "unattended"]
+__all__ = ["Watchdog", "stuck_work"]
 
 # Seconds, and heartbeats, after which stuck work counts as lost: a machine may pause for a while.
-LOST, LOOKS = 10.0, 4
+STUCK_SECONDS, STUCK_HEARTBEATS = 10.0, 4
 # Characters of an error's text that a report repeats.
-TOLD = 200
+ERROR_CHARACTERS = 200
 
 
-def unattended(dask_worker: Any) -> list[str]:
+def stuck_work(dask_worker: Any) -> list[str]:
     """Return descriptions of this worker's work that seems to be stuck.
 
     Runs on the worker's event loop. A thread of Dask's pool ends silently when memory runs out
@@ -57,7 +57,7 @@ def _not_loaded(waiting: Iterable[Any]) -> Iterator[str]:
     wanted = {each.key: each for task in waiting for each in task.waiting_for_data}
     for key, each in wanted.items():
         if each.state == "error":
-            said = each.exception_text[:TOLD]
+            said = each.exception_text[:ERROR_CHARACTERS]
             yield f"tasks wait for {key!r}, which came and could not be loaded ({said})"
 
 
@@ -67,12 +67,12 @@ def _for_threads(task: Any) -> bool:
     return executor == "default" and not task.run_spec.is_coro
 
 
-class Attendance:
+class Watchdog:
     """Watchdog record: which work each worker has reported as stuck.
 
     Examples
     --------
-    >>> seen = Attendance()
+    >>> seen = Watchdog()
     >>> [seen.missed({"worker": ["a task"]}, now) for now in (1.0, 4.0, 8.0, 12.0)]
     [[], [], [], [('worker', 'a task')]]
     """
@@ -83,8 +83,8 @@ class Attendance:
     def missed(self, answers: Mapping[str, Sequence[str]], now: float) -> list[tuple[str, str]]:
         """Return the (worker, work) pairs that have been stuck for too long.
 
-        Such a pair is in `answers` and in all heartbeats of at least `LOST` seconds before, and in
-        `LOOKS` heartbeats or more. `now` is in seconds.
+        Such a pair is in `answers` and in all heartbeats of at least `STUCK_SECONDS` seconds
+        before, and in `STUCK_HEARTBEATS` heartbeats or more. `now` is in seconds.
         """
         self._seen = {
             each: [*self._seen.get(each, []), now]
@@ -93,5 +93,5 @@ class Attendance:
         return [
             each
             for each, (first, *others) in self._seen.items()
-            if now - first >= LOST and len(others) + 1 >= LOOKS
+            if now - first >= STUCK_SECONDS and len(others) + 1 >= STUCK_HEARTBEATS
         ]

@@ -14,25 +14,25 @@ from distributed import Client, Future, SchedulerPlugin
 from dgpuhash.frames import frames_of
 
 __all__ = [
-    "OURS",
-    "Elsewhere",
-    "Given",
+    "KEY_PREFIX",
+    "DataNotLocal",
+    "InputSpec",
     "Item",
-    "Lying",
-    "Made",
-    "Needed",
-    "claim",
-    "claimed",
-    "free",
-    "needed",
-    "report",
+    "LocalInputs",
+    "PartitionLocation",
+    "TaskOutput",
+    "drop_data",
+    "futures_of_held",
+    "hold_data",
+    "log_execution",
+    "partitions_spec",
     "watch_departures",
 ]
 
 Result = TypeVar("Result")
 
 # Prefix of the keys of all data that this library leaves on workers.
-OURS = "dgpuhash-"
+KEY_PREFIX = "dgpuhash-"
 
 # Share of a worker's memory to stay below where Dask's ``memory.target`` is off.
 SPILLING = 0.6
@@ -47,7 +47,7 @@ class Item(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Needed:
+class InputSpec:
     """Input of a broadcast: data, processed on the workers that hold it.
 
     Attributes
@@ -100,12 +100,12 @@ def _has_room(worker: Any, nbytes: float) -> bool:
     return not limit or (memory.spilled == 0 and memory.process + nbytes <= share * limit)
 
 
-class Elsewhere(Exception):
+class DataNotLocal(Exception):
     """Data that a broadcast needs is not on its workers; none was called."""
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class LocalInputs:
     """Local inputs: the data of a broadcast that this worker holds.
 
     Attributes
@@ -146,7 +146,7 @@ class Given:
     @classmethod
     def to(
         cls, worker: Any, workers: Sequence[str], dealt: Sequence[Sequence[Any]], token: str
-    ) -> Given:
+    ) -> LocalInputs:
         """Make the local inputs of `worker` from its data.
 
         Runs on the worker's event loop, which alone touches its data.
@@ -161,7 +161,7 @@ class Given:
 
 
 @dataclass(frozen=True, slots=True)
-class Made(Generic[Result]):
+class TaskOutput(Generic[Result]):
     """Result of a worker, and data that stays on it under Dask keys.
 
     The client gets futures for the data, which keep it there.
@@ -171,7 +171,7 @@ class Made(Generic[Result]):
     data: Mapping[Any, Any]
 
 
-def claim(scheduler: Any, client: str, left: Mapping[str, Mapping[Hashable, int]]) -> None:
+def hold_data(scheduler: Any, client: str, left: Mapping[str, Mapping[Hashable, int]]) -> None:
     """Register data that workers hold as wanted by `client`.
 
     Runs on the scheduler. `left`: the bytes of each label, by worker.
@@ -189,8 +189,8 @@ def claim(scheduler: Any, client: str, left: Mapping[str, Mapping[Hashable, int]
             wanting.wants_what.add(task)
 
 
-def claimed(client: Client, labels: Collection[Any]) -> dict[Hashable, Future]:
-    """Return futures for data that `claim` registered for `client`.
+def futures_of_held(client: Client, labels: Collection[Any]) -> dict[Hashable, Future]:
+    """Return futures for data that `hold_data` registered for `client`.
 
     The workers drop the data when its futures are released.
     """
@@ -200,7 +200,7 @@ def claimed(client: Client, labels: Collection[Any]) -> dict[Hashable, Future]:
     return futures
 
 
-def free(scheduler: Any, worker: str, labels: Collection[Hashable]) -> None:
+def drop_data(scheduler: Any, worker: str, labels: Collection[Hashable]) -> None:
     """Let a worker drop data that no client is going to claim.
 
     Runs on the scheduler.
@@ -210,7 +210,7 @@ def free(scheduler: Any, worker: str, labels: Collection[Hashable]) -> None:
         scheduler.worker_send(worker, message)
 
 
-class Departures(SchedulerPlugin):
+class DepartureHandler(SchedulerPlugin):
     """Scheduler plugin that forgets our data on a worker that is closing.
 
     Otherwise Dask reports the loss of that data as an error, also when a cluster closes before its
@@ -237,18 +237,18 @@ class Departures(SchedulerPlugin):
 
 
 def watch_departures(dask_scheduler: Any) -> None:
-    """Install the `Departures` plugin on the scheduler, once.
+    """Install the `DepartureHandler` plugin on the scheduler, once.
 
     Runs on the scheduler.
     """
-    if Departures.name not in dask_scheduler.plugins:
-        dask_scheduler.add_plugin(Departures(dask_scheduler))
+    if DepartureHandler.name not in dask_scheduler.plugins:
+        dask_scheduler.add_plugin(DepartureHandler(dask_scheduler))
 
 
 def _only_there(task: Any) -> bool:
     """Return whether a key of ours has one holder and cannot be recomputed."""
     name = task.key[0] if isinstance(task.key, tuple) else task.key
-    ours = isinstance(name, str) and name.startswith(OURS)
+    ours = isinstance(name, str) and name.startswith(KEY_PREFIX)
     return ours and not task.run_spec and len(task.who_has) == 1
 
 
@@ -259,7 +259,7 @@ _log = logging.getLogger("dgpuhash.bulk")
 
 
 @dataclass(frozen=True, slots=True)
-class Lying:
+class PartitionLocation:
     """Location of a partition: a Dask key that its worker holds.
 
     Attributes
@@ -274,45 +274,47 @@ class Lying:
     labels: tuple[Hashable]
 
 
-def needed(partitions: Sequence[Any], meta: Any) -> Needed:
+def partitions_spec(partitions: Sequence[Any], meta: Any) -> InputSpec:
     """Return the partitions as the input of a broadcast to their holders.
 
     `meta` is an empty frame like the partitions.
 
     Raises
     ------
-    Elsewhere
+    DataNotLocal
         When the partitions are not all computed and on workers.
     """
     if not partitions or not all(isinstance(each, Future) for each in partitions):
-        raise Elsewhere("the frame is not persisted")
+        raise DataNotLocal("the frame is not persisted")
     if any(each.status != "finished" for each in partitions):
-        raise Elsewhere("not all of its partitions are computed")
+        raise DataNotLocal("not all of its partitions are computed")
     # Dask limits host memory only.
     growth = GROWTH if frames_of(meta).device == "cpu" else 0.0
-    return Needed([each.key for each in partitions], by_rank, growth=growth)
+    return InputSpec([each.key for each in partitions], partitions_by_rank, growth=growth)
 
 
-def by_rank(
+def partitions_by_rank(
     workers: Sequence[str],
     labels: Sequence[Hashable],
     holders: Mapping[Hashable, Collection[str]],
-) -> list[list[Lying]] | str:
+) -> list[list[PartitionLocation]] | str:
     """Assign each partition to one worker that holds it.
 
     Returns the partitions of each of `workers`, or a text that says why one has no holder. Among
     several holders, the one with the fewest partitions gets it.
     """
     ranks = {worker: rank for rank, worker in enumerate(workers)}
-    found: list[list[Lying]] = [[] for _ in workers]
+    found: list[list[PartitionLocation]] = [[] for _ in workers]
     for number, label in enumerate(labels):
         there = [ranks[holder] for holder in holders[label] if holder in ranks]
         if not there:
             return f"partition {number} is on no worker with a shard"
-        found[min(there, key=lambda rank: len(found[rank]))].append(Lying(number, (label,)))
+        found[min(there, key=lambda rank: len(found[rank]))].append(
+            PartitionLocation(number, (label,))
+        )
     return found
 
 
-def report(what: str, refused: str = "") -> None:
+def log_execution(what: str, refused: str = "") -> None:
     """Log whether one broadcast did the work, or why tasks do."""
     _log.info("%s %s", what, f"by tasks: {refused}" if refused else "in one phase")

@@ -10,20 +10,24 @@ from typing import Any
 
 from distributed import Client, Lock
 
-from dgpuhash.distributed.cluster.client import asking_the_scheduler, connected, giving_way
-from dgpuhash.distributed.cluster.rpc import ask_scheduler, handlers_of
+from dgpuhash.distributed.cluster.client import (
+    is_client_connected,
+    seceding,
+    translate_scheduler_errors,
+)
+from dgpuhash.distributed.cluster.rpc import call_scheduler, rpc_of_scheduler
 from dgpuhash.errors import IndexLost, ReentranceError
 
-__all__ = ["Alone", "forget_lock", "locked"]
+__all__ = ["ReentranceGuard", "forget_lock", "hold_lock"]
 
 # Seconds between two checks that the client which holds the lock is alive.
-PATIENCE = 2.0
+RETRY_SECONDS = 2.0
 
 # (thread, client, lock name) of each holder or waiter in this process.
 _inside: set[tuple[int, str, str]] = set()
 
 
-class Alone:
+class ReentranceGuard:
     """Guard that raises when a thread re-enters its block.
 
     A re-entering thread would be in the middle of a broadcast. A lock around the guard keeps other
@@ -51,7 +55,7 @@ class Alone:
 
 
 @contextmanager
-def locked(client: Client, name: str) -> Iterator[None]:
+def hold_lock(client: Client, name: str) -> Iterator[None]:
     """Hold the cluster-wide lock of this name in a block.
 
     A task that holds the lock, or waits for it, occupies no thread of its worker. The lease of a
@@ -72,7 +76,7 @@ def locked(client: Client, name: str) -> Iterator[None]:
         )
     try:
         _inside.add(place)
-        with giving_way(client), _lock(client, name):
+        with seceding(client), _lock(client, name):
             yield
     finally:
         _inside.discard(place)
@@ -85,7 +89,7 @@ class ClientLock(Lock):
     """
 
     def __init__(self, name: str, client: Client) -> None:
-        super().__init__(name, scheduler_rpc=handlers_of(client), loop=client.loop)
+        super().__init__(name, scheduler_rpc=rpc_of_scheduler(client), loop=client.loop)
         self._holder = client.id
 
     async def _acquire(self, timeout: float | None = None) -> bool:
@@ -101,15 +105,15 @@ class ClientLock(Lock):
 
 @contextmanager
 def _lock(client: Client, name: str) -> Iterator[None]:
-    with asking_the_scheduler():
+    with translate_scheduler_errors():
         lock = ClientLock(_known_as(name), client)
-        while not lock.acquire(timeout=PATIENCE):
-            ask_scheduler(client, free_of_the_dead, lock.name)
+        while not lock.acquire(timeout=RETRY_SECONDS):
+            call_scheduler(client, release_dead_leases, lock.name)
     try:
         yield
     finally:
         # A lost scheduler holds no lock, and the block reports the loss by itself.
-        with suppress(IndexLost), asking_the_scheduler():
+        with suppress(IndexLost), translate_scheduler_errors():
             lock.release()
         # Otherwise it runs until the client closes; absent where locks never time out.
         refresh = getattr(lock, "refresh_callback", None)
@@ -131,12 +135,12 @@ def _known_as(name: str) -> str:
     return f"dgpuhash-{name}"
 
 
-def free_of_the_dead(name: str, dask_scheduler: Any) -> None:
+def release_dead_leases(name: str, dask_scheduler: Any) -> None:
     """Release the leases of clients that the scheduler has lost.
 
     Runs on the scheduler.
     """
     semaphores = dask_scheduler.extensions["semaphores"]
     for lease in list(semaphores.leases.get(name, ())):
-        if not connected(dask_scheduler, lease.partition("/")[0]):
+        if not is_client_connected(dask_scheduler, lease.partition("/")[0]):
             semaphores.release(name=name, lease_id=lease)

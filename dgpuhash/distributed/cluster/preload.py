@@ -11,13 +11,13 @@ from weakref import WeakSet
 
 from distributed import Client
 
-from dgpuhash.distributed.cluster.broadcast import attended
+from dgpuhash.distributed.cluster.broadcast import run_watched
 from dgpuhash.distributed.cluster.client import workers_of
 from dgpuhash.distributed.cluster.locality import watch_departures
-from dgpuhash.distributed.cluster.rpc import ask_scheduler
+from dgpuhash.distributed.cluster.rpc import call_scheduler
 from dgpuhash.errors import UnsupportedError
 
-__all__ = ["import_there"]
+__all__ = ["import_on_cluster"]
 
 # This module imports all that a process of a cluster ever needs.
 _THERE = "dgpuhash.distributed.shards.plugin:NAME"
@@ -25,7 +25,7 @@ _THERE = "dgpuhash.distributed.shards.plugin:NAME"
 _done: WeakSet[Client] = WeakSet()
 
 
-def import_there(client: Client) -> None:
+def import_on_cluster(client: Client) -> None:
     """Import this library on the scheduler and all workers, once per client.
 
     Each imports it in a thread: otherwise the first message that names a function of ours makes the
@@ -51,11 +51,11 @@ def import_there(client: Client) -> None:
 
     try:
         # A heartbeat that names a function of ours would import it on the event loop.
-        attended(client, workers_of(client), begin, look=list)
+        run_watched(client, workers_of(client), begin, look=list)
     except ImportError as error:
         raise UnsupportedError(
             f"a process of the cluster cannot import dgpuhash ({error}); install the same version "
             "for its scheduler and workers, and start them again"
         ) from error
-    ask_scheduler(client, watch_departures)
+    call_scheduler(client, watch_departures)
     _done.add(client)

@@ -14,19 +14,19 @@ from distributed.comm import CommClosedError
 from distributed.core import Status, clean_exception, send_recv
 from distributed.protocol import pickle
 
-from dgpuhash.distributed.cluster.client import asking_the_scheduler
-from dgpuhash.distributed.cluster.serialization import loaded, unloaded
+from dgpuhash.distributed.cluster.client import translate_scheduler_errors
+from dgpuhash.distributed.cluster.serialization import from_message, to_message
 from dgpuhash.errors import IndexLost
 
 __all__ = [
     "REMEDY",
-    "ask_scheduler",
-    "begun",
+    "call_handler",
+    "call_scheduler",
+    "call_scheduler_async",
     "call_worker",
-    "handlers_of",
-    "on_scheduler",
-    "posted",
-    "request",
+    "encode_call",
+    "fire_and_forget",
+    "rpc_of_scheduler",
 ]
 
 # Not a handler of the plugin's, which is removed with it.
@@ -38,7 +38,7 @@ _clients: WeakSet[Client] = WeakSet()
 _workers: WeakKeyDictionary[Any, dict[str, str]] = WeakKeyDictionary()
 
 
-async def on_scheduler(client: Client, function: Callable[..., Any], *args: Any) -> Any:
+async def call_scheduler_async(client: Client, function: Callable[..., Any], *args: Any) -> Any:
     """Run ``function(*args, dask_scheduler=…)`` on the scheduler's event loop.
 
     Where that is the client's own loop, as with a `LocalCluster`, nothing is serialized.
@@ -60,45 +60,45 @@ async def on_scheduler(client: Client, function: Callable[..., Any], *args: Any)
     if here is not None:
         found = function(*args, dask_scheduler=here)
         return await found if asyncio.iscoroutine(found) else found
-    message = {"post": posted(function, *args)}
+    message = {"post": encode_call(function, *args)}
     answer = None
     if client in _clients:
         answer = await getattr(client.scheduler, OPERATION)(**message)
     if answer is None:
         # The scheduler has no handler yet, or was restarted.
-        await client.run_on_scheduler(take_calls, "dask_scheduler", asynchronous=True)
+        await client.run_on_scheduler(install_call_handler, "dask_scheduler", asynchronous=True)
         _clients.add(client)
         answer = await getattr(client.scheduler, OPERATION)(**message)
     return pickle.loads(answer["post"])
 
 
-def ask_scheduler(
+def call_scheduler(
     client: Client, function: Callable[..., Any], *args: Any, limit: float | None = None
 ) -> Any:
     """Run `function` on the scheduler and wait for its result.
 
-    As `on_scheduler`, for threads; without `limit` (seconds), the wait has no end.
+    As `call_scheduler_async`, for threads; without `limit` (seconds), the wait has no end.
 
     Raises
     ------
     IndexLost
         When the scheduler is gone, or has not answered for `limit` seconds.
     """
-    with asking_the_scheduler():
-        return client.sync(on_scheduler, client, function, *args, callback_timeout=limit)
+    with translate_scheduler_errors():
+        return client.sync(call_scheduler_async, client, function, *args, callback_timeout=limit)
 
 
-def handlers_of(client: Client) -> Any:
+def rpc_of_scheduler(client: Client) -> Any:
     """Return an RPC object for the scheduler's handlers.
 
     As ``client.scheduler``, it has an asynchronous method for each handler; a scheduler on the
     client's event loop is called without messages.
     """
     here = _scheduler_here(client)
-    return client.scheduler if here is None else Handlers(here)
+    return client.scheduler if here is None else LocalSchedulerRPC(here)
 
 
-class Handlers:
+class LocalSchedulerRPC:
     """Handlers of a scheduler on this event loop, called without messages."""
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -113,14 +113,14 @@ class Handlers:
 
 
 async def call_worker(scheduler: Any, address: str, post: bytes, more: bytes | None) -> Any:
-    """Carry out a `posted` call on a worker's event loop; return its result.
+    """Carry out a `encode_call` call on a worker's event loop; return its result.
 
     Runs on the scheduler, over its pooled comms; Dask's own broadcast opens new ones.
 
     Parameters
     ----------
     post : bytes
-        As `posted` returns it.
+        As `encode_call` returns it.
     more : bytes or None
         Further arguments, pickled.
 
@@ -138,7 +138,10 @@ async def call_worker(scheduler: Any, address: str, post: bytes, more: bytes | N
     try:
         taking = _workers.setdefault(scheduler, {})
         if taking.get(address) != worker.server_id:
-            begin = {"function": pickle.dumps(take_calls), "args": pickle.dumps(("dask_worker",))}
+            begin = {
+                "function": pickle.dumps(install_call_handler),
+                "args": pickle.dumps(("dask_worker",)),
+            }
             ready = await send_recv(comm, op="run", **begin)
             if ready["status"] != "OK":
                 raise RuntimeError(f"worker {address}: {ready.get('exception_text')}")
@@ -158,13 +161,13 @@ def _scheduler_here(client: Client) -> Scheduler | None:
     return found if same else None
 
 
-def posted(function: Callable[..., Any], *args: Any) -> bytes:
+def encode_call(function: Callable[..., Any], *args: Any) -> bytes:
     """Return a call as bytes: its pickled function and arguments."""
     return bytes(pickle.dumps((function, args)))
 
 
-def take_calls(named: str, dask_worker: Any) -> None:
-    """Install the handler for `posted` calls in this process.
+def install_call_handler(named: str, dask_worker: Any) -> None:
+    """Install the handler for `encode_call` calls in this process.
 
     Functions get the process as the keyword argument `named`. Dask passes the scheduler, too, as
     ``dask_worker``.
@@ -188,12 +191,12 @@ Result = TypeVar("Result")
 
 # Seconds. A shard may be busy for any time while its worker's event loop answers heartbeats; only a
 # worker that answers none for LIMIT counts as lost. A comm to a dead process breaks at once.
-CONNECT = 2.0
-PATIENCE = 2.0
-LIMIT = 20.0
+CONNECT_SECONDS = 2.0
+HEARTBEAT_SECONDS = 2.0
+LIVENESS_TIMEOUT = 20.0
 
 
-async def request(
+async def call_handler(
     worker: Any, address: str, operation: str, objects: Mapping[str, Any], **message: Any
 ) -> list[Any]:
     """Call the handler `operation` of the worker at `address`.
@@ -225,13 +228,13 @@ async def request(
         # The unwrapped handler: its objects and errors are not serialized.
         handler = worker.handlers[operation].__wrapped__
         answer = await handler(**objects, **message)
-        return [unloaded(thing) for thing in answer]
-    message |= {name: loaded(thing) for name, thing in objects.items()}
-    task = begun(_round_trip(worker, address, operation, message))
+        return [from_message(thing) for thing in answer]
+    message |= {name: to_message(thing) for name, thing in objects.items()}
+    task = fire_and_forget(_round_trip(worker, address, operation, message))
     try:
-        while not (await asyncio.wait({task}, timeout=PATIENCE))[0]:
-            ping = begun(_round_trip(worker, address, "dgpuhash_ping", {}))
-            await asyncio.wait_for(asyncio.shield(ping), LIMIT)
+        while not (await asyncio.wait({task}, timeout=HEARTBEAT_SECONDS))[0]:
+            ping = fire_and_forget(_round_trip(worker, address, "dgpuhash_ping", {}))
+            await asyncio.wait_for(asyncio.shield(ping), LIVENESS_TIMEOUT)
         response = task.result()
     except (TimeoutError, OSError) as error:
         raise IndexLost(
@@ -250,7 +253,7 @@ async def request(
     return response["answer"]
 
 
-def begun(work: Awaitable[Result]) -> asyncio.Future[Result]:
+def fire_and_forget(work: Awaitable[Result]) -> asyncio.Future[Result]:
     """Start `work` and return a future that need not be awaited.
 
     An error that is not read is not logged. So messages are sent to their end when their sender is
@@ -275,13 +278,13 @@ async def _round_trip(worker: Any, address: str, operation: str, message: dict[s
         try:
             return await send_recv(comm, op=operation, **message)
         except Exception as error:
-            if not _taken_for_an_end(error, operation):
+            if not _is_stale_comm(error, operation):
                 raise
         finally:
             worker.rpc.reuse(address, comm)
 
 
-def _taken_for_an_end(error: Exception, operation: str) -> bool:
+def _is_stale_comm(error: Exception, operation: str) -> bool:
     """Return whether `error` means a stale comm, on which no handler ran.
 
     The caller then retries over it. Dask also returns a comm to the pool when it could not load the
@@ -296,14 +299,17 @@ async def _connect(worker: Any, address: str) -> Any:
     """Return a comm to `address`; give up when the scheduler lost that worker.
 
     Dask cancels its first attempt after a fifth of the timeout, and UCXX 0.52 then writes to memory
-    that is no longer its own. So the timeout is such that this attempt may last for `LIMIT`.
+    that is no longer its own. So the timeout is such that this attempt may last for
+    `LIVENESS_TIMEOUT`.
     """
     loop = asyncio.get_running_loop()
-    end = loop.time() + LIMIT
-    trying = begun(worker.rpc.connect(address, timeout=5 * LIMIT))
+    end = loop.time() + LIVENESS_TIMEOUT
+    trying = fire_and_forget(worker.rpc.connect(address, timeout=5 * LIVENESS_TIMEOUT))
     try:
-        while not (await asyncio.wait({trying}, timeout=CONNECT))[0]:
-            there = await asyncio.wait_for(asyncio.shield(begun(worker.scheduler.ncores())), LIMIT)
+        while not (await asyncio.wait({trying}, timeout=CONNECT_SECONDS))[0]:
+            there = await asyncio.wait_for(
+                asyncio.shield(fire_and_forget(worker.scheduler.ncores())), LIVENESS_TIMEOUT
+            )
             if address not in there or loop.time() > end:
                 raise TimeoutError("no connection to it")
         return trying.result()

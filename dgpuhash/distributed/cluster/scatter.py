@@ -8,14 +8,16 @@ from typing import Any
 
 from distributed import Client, Future
 
-from dgpuhash.distributed.cluster.broadcast import attended
-from dgpuhash.distributed.cluster.locality import OURS
+from dgpuhash.distributed.cluster.broadcast import run_watched
+from dgpuhash.distributed.cluster.locality import KEY_PREFIX
 from dgpuhash.errors import OutOfMemoryError
 
-__all__ = ["scattered"]
+__all__ = ["scatter_to_workers"]
 
 
-def scattered(client: Client, workers: Sequence[str], pieces: Sequence[Any]) -> list[Future]:
+def scatter_to_workers(
+    client: Client, workers: Sequence[str], pieces: Sequence[Any]
+) -> list[Future]:
     """Scatter the pieces to `workers`; return their futures, in order.
 
     Raises
@@ -26,14 +28,14 @@ def scattered(client: Client, workers: Sequence[str], pieces: Sequence[Any]) -> 
         When one of these workers is lost.
     """
 
-    name = f"{OURS}scattered-{uuid.uuid4().hex}"
+    name = f"{KEY_PREFIX}scattered-{uuid.uuid4().hex}"
     named = {f"{name}-{number}": piece for number, piece in enumerate(pieces)}
 
     def begin() -> Awaitable[dict[str, Future]]:
         return client.scatter(named, workers=list(workers), asynchronous=True)
 
     try:
-        return list(attended(client, workers, begin).values())
+        return list(run_watched(client, workers, begin).values())
     except TimeoutError as error:
         raise OutOfMemoryError(
             f"no worker of {list(workers)} takes rows ({error}): Dask pauses workers whose memory "

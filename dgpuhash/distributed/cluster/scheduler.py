@@ -18,27 +18,32 @@ from distributed import Client
 from distributed.comm import CommClosedError
 from distributed.protocol import pickle
 
-from dgpuhash.distributed.cluster.client import connected
+from dgpuhash.distributed.cluster.client import is_client_connected
 from dgpuhash.distributed.cluster.locality import (
-    Elsewhere,
-    Given,
-    Made,
-    Needed,
-    claim,
-    claimed,
-    free,
+    DataNotLocal,
+    InputSpec,
+    LocalInputs,
+    TaskOutput,
+    drop_data,
+    futures_of_held,
+    hold_data,
 )
-from dgpuhash.distributed.cluster.rpc import begun, call_worker, on_scheduler, posted
+from dgpuhash.distributed.cluster.rpc import (
+    call_scheduler_async,
+    call_worker,
+    encode_call,
+    fire_and_forget,
+)
 
-__all__ = ["Failed", "end_turn", "relayed"]
+__all__ = ["RemoteError", "broadcast_call", "leave_queue"]
 
 # Seconds between two checks that the client of the collective that runs is alive.
-PATIENCE = 2.0
+CLIENT_CHECK_SECONDS = 2.0
 # Seconds that the other workers of a collective have to answer when one has failed.
-FAREWELL = 2.0
+ABORT_SECONDS = 2.0
 
 
-class Failed:
+class RemoteError:
     """Error of a worker, as a result that is sent to the client.
 
     Attributes
@@ -54,11 +59,11 @@ class Failed:
 
 
 @dataclass(eq=False)
-class Turn:
+class QueuedCollective:
     """Collective in the scheduler's queue, where one runs at a time.
 
-    `begun`: it reached the head of the queue, and workers may have been called. `over`: it ended,
-    or its client no longer waits for it.
+    `begun`: it reached the head of the queue, and workers may have been called. `over`:
+    it ended, or its client no longer waits for it.
     """
 
     name: str
@@ -68,22 +73,22 @@ class Turn:
 
 
 # The queue of each scheduler in this process; its head runs.
-_turns: WeakKeyDictionary[Any, deque[Turn]] = WeakKeyDictionary()
+_queues: WeakKeyDictionary[Any, deque[QueuedCollective]] = WeakKeyDictionary()
 
 
-async def relayed(
+async def broadcast_call(
     client: Client,
     workers: Sequence[str],
     function: Callable[..., Any],
     args: tuple[Any, ...] = (),
     turn: str | None = None,
-    needed: Needed | None = None,
+    needed: InputSpec | None = None,
 ) -> dict[str, Any]:
     """Run ``function(*args, dask_worker=…)`` on all workers' event loops.
 
     All start at the same time. Returns the result of each worker, or the exception of its call, by
-    address. Data of a `Made` stays on its worker, and the result here has futures for it; the data
-    is freed when another worker fails, or no client waits.
+    address. Data of a `TaskOutput` stays on its worker, and the result here has futures for it; the
+    data is freed when another worker fails, or no client waits.
 
     Parameters
     ----------
@@ -94,51 +99,55 @@ async def relayed(
         Defined in a module: it is pickled by name. May be a coroutine function.
     args : tuple
     turn : str, optional
-        The name of a collective, which begins when no other one runs; `end_turn` lets the next one
-        begin. Its workers wait for each other: when one fails, the others are waited for no longer
-        than `FAREWELL` seconds.
-    needed : Needed, optional
-        Input data; each function then gets its `Given` as the keyword argument ``given``.
+        The name of a collective, which begins when no other one runs; `leave_queue` lets the next
+        one begin. Its workers wait for each other: when one fails, the others are waited for no
+        longer than `ABORT_SECONDS` seconds.
+    needed : InputSpec, optional
+        Input data; each function then gets its `LocalInputs` as the keyword argument ``given``.
 
     Raises
     ------
-    Elsewhere
+    DataNotLocal
         When the needed data is not on the workers that need it.
     """
-    post = posted(packed, function, args)
-    answers = await on_scheduler(client, relay, list(workers), post, turn, client.id, needed)
+    post = encode_call(run_and_encode, function, args)
+    answers = await call_scheduler_async(
+        client, dispatch, list(workers), post, turn, client.id, needed
+    )
     if isinstance(answers, str):
-        raise Elsewhere(answers)
+        raise DataNotLocal(answers)
     return {worker: _opened(answer, client) for worker, answer in answers.items()}
 
 
-def _opened(answer: Packed | Exception, client: Client) -> Any:
+def _opened(answer: EncodedResult | Exception, client: Client) -> Any:
     if isinstance(answer, Exception):
         return answer
     result = pickle.loads(answer.post)
-    return result if answer.left is None else Made(result, claimed(client, answer.left))
+    return (
+        result if answer.left is None else TaskOutput(result, futures_of_held(client, answer.left))
+    )
 
 
-async def end_turn(client: Client, turn: str) -> bool:
+async def leave_queue(client: Client, turn: str) -> bool:
     """Remove a collective from the queue, so that the next one can begin.
 
     Returns whether it was still waiting, so that it never begins.
     """
-    found: bool = await on_scheduler(client, free_turn, turn)
+    found: bool = await call_scheduler_async(client, leave_queue_here, turn)
     return found
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class EncodedResult:
     """Pickled result or error of a worker, which the scheduler does not read.
 
     Attributes
     ----------
     post : bytes
     failed, told : bool
-        Whether it is an error, and a secondary one (`Failed.told`).
+        Whether it is an error, and a secondary one (`RemoteError.told`).
     left : mapping of label to int, or None
-        The bytes of each output that stays on the worker; None where the result is no `Made`.
+        The bytes of each output that stays on the worker; None where the result is no `TaskOutput`.
     """
 
     post: bytes
@@ -147,49 +156,51 @@ class Packed:
     told: bool = False
 
 
-async def packed(
+async def run_and_encode(
     function: Callable[..., Any],
     args: tuple[Any, ...],
     *dealt: Any,
     dask_worker: Any,
-) -> Packed:
+) -> EncodedResult:
     """Run `function` on this worker and return its pickled outcome.
 
-    `dealt`: further arguments of `Given.to`, where the broadcast has input data.
+    `dealt`: further arguments of `LocalInputs.to`, where the broadcast has input data.
     """
     left = None
     try:
-        given = {"given": Given.to(dask_worker, *dealt)} if dealt else {}
+        given = {"given": LocalInputs.to(dask_worker, *dealt)} if dealt else {}
         result = function(*args, **given, dask_worker=dask_worker)
         if asyncio.iscoroutine(result):
             result = await result
-        if isinstance(result, Made):
+        if isinstance(result, TaskOutput):
             left = dask_worker.update_data(dict(result.data))["nbytes"]
             result = result.result
     except Exception as error:
         result = error
-    told = isinstance(result, Failed) and result.told
-    return Packed(pickle.dumps(result), isinstance(result, Exception | Failed), left, told)
+    told = isinstance(result, RemoteError) and result.told
+    return EncodedResult(
+        pickle.dumps(result), isinstance(result, Exception | RemoteError), left, told
+    )
 
 
-async def relay(
+async def dispatch(
     workers: list[str],
     post: bytes,
     turn: str | None,
     client: str,
-    needed: Needed | None,
+    needed: InputSpec | None,
     dask_scheduler: Any,
-) -> dict[str, Packed | Exception] | str:
+) -> dict[str, EncodedResult | Exception] | str:
     """Dispatch a call to `workers` when its turn comes; return the answers.
 
     Runs on the scheduler. Returns a text instead when the input data is not local: the reason.
     """
-    mine, more = Turn(turn or "", client), None
+    mine, more = QueuedCollective(turn or "", client), None
     try:
         if turn is not None:
-            waiting = _turns.setdefault(dask_scheduler, deque())
+            waiting = _queues.setdefault(dask_scheduler, deque())
             waiting.append(mine)
-            await _head(waiting, mine, dask_scheduler)
+            await _wait_for_head(waiting, mine, dask_scheduler)
             mine.begun = True
         if needed is not None:
             dealt = needed.dealt(workers, dask_scheduler)
@@ -197,31 +208,33 @@ async def relay(
                 return dealt
             more = pickle.dumps((workers, dealt, needed.token or uuid.uuid4().hex))
         ask = partial(_answer, post, more, dask_scheduler)
-        answers = await _asked(workers, ask, together=turn is not None)
-        return _settled(answers, mine, dask_scheduler)
+        answers = await _call_workers(workers, ask, together=turn is not None)
+        return _hold_or_drop_outputs(answers, mine, dask_scheduler)
     finally:
         mine.over.set()
 
 
-def free_turn(turn: str, dask_scheduler: Any) -> bool:
-    """Mark the collective of this name as over; see `end_turn`.
+def leave_queue_here(turn: str, dask_scheduler: Any) -> bool:
+    """Mark the collective of this name as over; see `leave_queue`.
 
     Runs on the scheduler.
     """
-    found = [each for each in _turns.get(dask_scheduler, ()) if each.name == turn]
+    found = [each for each in _queues.get(dask_scheduler, ()) if each.name == turn]
     for each in found:
         each.over.set()
     return bool(found) and not any(each.begun for each in found)
 
 
-async def _head(waiting: deque[Turn], mine: Turn, scheduler: Any) -> None:
+async def _wait_for_head(
+    waiting: deque[QueuedCollective], mine: QueuedCollective, scheduler: Any
+) -> None:
     """Wait until `mine` is at the head of the queue."""
     while waiting[0] is not mine:
         first = waiting[0]
         try:
-            await asyncio.wait_for(first.over.wait(), PATIENCE)
+            await asyncio.wait_for(first.over.wait(), CLIENT_CHECK_SECONDS)
         except TimeoutError:
-            if not connected(scheduler, first.client):
+            if not is_client_connected(scheduler, first.client):
                 first.over.set()
         if first.over.is_set() and waiting[0] is first:
             waiting.popleft()
@@ -229,18 +242,20 @@ async def _head(waiting: deque[Turn], mine: Turn, scheduler: Any) -> None:
         raise TimeoutError(f"phase {mine.name} was given up before it began")
 
 
-async def _asked(
-    workers: Sequence[str], ask: Callable[[str], Awaitable[Packed | Exception]], together: bool
-) -> dict[str, asyncio.Future[Packed | Exception]]:
+async def _call_workers(
+    workers: Sequence[str],
+    ask: Callable[[str], Awaitable[EncodedResult | Exception]],
+    together: bool,
+) -> dict[str, asyncio.Future[EncodedResult | Exception]]:
     """Call all `workers` at once by `ask` and return their answers' futures.
 
     Ranks of a collective (`together`) may wait for one that has failed, so after a primary failure
-    they have `FAREWELL` seconds to answer. A secondary failure does not start that timeout: the
-    error it stems from says more.
+    they have `ABORT_SECONDS` seconds to answer. A secondary failure does not start that timeout:
+    the error it stems from says more.
     """
     left, enough = len(workers), asyncio.get_running_loop().create_future()
 
-    async def noted(worker: str) -> Packed | Exception:
+    async def noted(worker: str) -> EncodedResult | Exception:
         # Setting `enough` here wakes the waiter one turn of the event loop earlier.
         nonlocal left
         over = True
@@ -253,67 +268,73 @@ async def _asked(
             if (over or left == 0) and not enough.done():
                 enough.set_result(None)
 
-    answers = {worker: begun(noted(worker)) for worker in workers}
+    answers = {worker: fire_and_forget(noted(worker)) for worker in workers}
     if workers:
         await enough
     waiting = [answer for answer in answers.values() if not answer.done()]
     if waiting:
-        await asyncio.wait(waiting, timeout=FAREWELL)
+        await asyncio.wait(waiting, timeout=ABORT_SECONDS)
     return answers
 
 
-def _settled(
-    answers: Mapping[str, asyncio.Future[Packed | Exception]], phase: Turn, scheduler: Any
-) -> dict[str, Packed | Exception]:
+def _hold_or_drop_outputs(
+    answers: Mapping[str, asyncio.Future[EncodedResult | Exception]],
+    phase: QueuedCollective,
+    scheduler: Any,
+) -> dict[str, EncodedResult | Exception]:
     """Return the answers; claim their outputs for the client, or free them.
 
     Outputs are claimed when all workers succeeded and the client still waits.
     """
     found = {worker: _found(worker, answer, scheduler) for worker, answer in answers.items()}
-    awaited = connected(scheduler, phase.client) and not phase.over.is_set()
+    awaited = is_client_connected(scheduler, phase.client) and not phase.over.is_set()
     if awaited and not any(map(_failed, found.values())):
-        packets = {worker: each for worker, each in found.items() if isinstance(each, Packed)}
+        packets = {
+            worker: each for worker, each in found.items() if isinstance(each, EncodedResult)
+        }
         left = {worker: each.left for worker, each in packets.items() if each.left}
-        claim(scheduler, phase.client, left)
+        hold_data(scheduler, phase.client, left)
         return found
     for worker, answer in answers.items():
         answer.add_done_callback(partial(_let_drop, scheduler, worker))
     return {
-        worker: replace(each, left=each.left and {}) if isinstance(each, Packed) else each
+        worker: replace(each, left=each.left and {}) if isinstance(each, EncodedResult) else each
         for worker, each in found.items()
     }
 
 
 def _found(
-    worker: str, answer: asyncio.Future[Packed | Exception], scheduler: Any
-) -> Packed | Exception:
+    worker: str, answer: asyncio.Future[EncodedResult | Exception], scheduler: Any
+) -> EncodedResult | Exception:
     if not answer.done():
         return TimeoutError(f"{worker} waits for another")
     found = answer.result()
-    if isinstance(found, Packed) and found.left and worker not in scheduler.workers:
+    if isinstance(found, EncodedResult) and found.left and worker not in scheduler.workers:
         return CommClosedError(f"{worker} left the cluster with what it made")
     return found
 
 
-def _let_drop(scheduler: Any, worker: str, answer: asyncio.Future[Packed | Exception]) -> None:
+def _let_drop(
+    scheduler: Any, worker: str, answer: asyncio.Future[EncodedResult | Exception]
+) -> None:
     found = None if answer.cancelled() else answer.result()
-    if isinstance(found, Packed) and found.left:
-        free(scheduler, worker, found.left)
+    if isinstance(found, EncodedResult) and found.left:
+        drop_data(scheduler, worker, found.left)
 
 
-def _failed(answer: Packed | Exception) -> bool:
+def _failed(answer: EncodedResult | Exception) -> bool:
     return isinstance(answer, Exception) or answer.failed
 
 
-def _failed_first(answer: Packed | Exception) -> bool:
+def _failed_first(answer: EncodedResult | Exception) -> bool:
     return isinstance(answer, Exception) or (answer.failed and not answer.told)
 
 
 async def _answer(
     post: bytes, more: bytes | None, scheduler: Any, worker: str
-) -> Packed | Exception:
+) -> EncodedResult | Exception:
     try:
-        found: Packed = await call_worker(scheduler, worker, post, more)
+        found: EncodedResult = await call_worker(scheduler, worker, post, more)
     except Exception as error:
         return error
     return found

@@ -13,31 +13,31 @@ from distributed.protocol import Serialize, pickle, to_serialize
 from dgpuhash.frames import frames_of
 
 __all__ = [
+    "CachedPickle",
+    "EmptyFramePickle",
     "Payload",
-    "Sealed",
-    "WithMetas",
     "are_plain",
+    "concat_payloads",
     "frame_of_payload",
+    "from_message",
     "is_plain",
-    "joined",
-    "kind_of_meta",
-    "loaded",
     "plain_arrays",
-    "remember",
-    "unloaded",
+    "put_in_cache",
+    "schema_key",
+    "to_message",
 ]
 
 Name = TypeVar("Name", bound=Hashable)
 Thing = TypeVar("Thing")
 
 # Size limit of each cache: empty frames with their kinds, kinds with their pickles.
-KINDS = 32
+CACHE_ENTRIES = 32
 _kinds: dict[int, tuple[Any, Hashable]] = {}
 _metas: dict[str, _Meta] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Sealed(Generic[Thing]):
+class CachedPickle(Generic[Thing]):
     """Pickled value that each process unpickles once.
 
     Dask pickles the arguments of every task anew, and a frame in GPU memory, even without rows,
@@ -45,15 +45,15 @@ class Sealed(Generic[Thing]):
 
     Examples
     --------
-    >>> seal = Sealed.of({"k": 1})
-    >>> seal.opened() is Sealed.of({"k": 1}).opened()
+    >>> seal = CachedPickle.of({"k": 1})
+    >>> seal.opened() is CachedPickle.of({"k": 1}).opened()
     True
     """
 
     packed: bytes
 
     @classmethod
-    def of(cls, thing: Thing) -> Sealed[Thing]:
+    def of(cls, thing: Thing) -> CachedPickle[Thing]:
         """Pickle `thing`, which must not change from now on."""
         return cls(pickle.dumps(thing))
 
@@ -67,7 +67,7 @@ def _opened(packed: bytes) -> Any:
     return pickle.loads(packed)
 
 
-class WithMetas:
+class EmptyFramePickle:
     """Base of dataclasses that pickle their empty frames through a cache.
 
     Frames in GPU memory, even without rows, take milliseconds to pickle and to unpickle: each
@@ -85,7 +85,7 @@ class WithMetas:
 class _Meta:
     """Empty frame as a cached pickle."""
 
-    seal: Sealed[Any]
+    seal: CachedPickle[Any]
 
 
 def _remade(kind: type[Thing], values: tuple[Any, ...]) -> Thing:
@@ -93,17 +93,17 @@ def _remade(kind: type[Thing], values: tuple[Any, ...]) -> Thing:
 
 
 def _packed(value: Any) -> Any:
-    if not hasattr(value, "iloc") or len(value) or (kind := kind_of_meta(value)) is None:
+    if not hasattr(value, "iloc") or len(value) or (kind := schema_key(value)) is None:
         return value
     asked = repr(kind)
     found = _metas.get(asked)
     if found is None:
-        found = _Meta(Sealed.of(value))
-        remember(_metas, asked, found, KINDS)
+        found = _Meta(CachedPickle.of(value))
+        put_in_cache(_metas, asked, found, CACHE_ENTRIES)
     return found
 
 
-def kind_of_meta(meta: Any) -> Hashable:
+def schema_key(meta: Any) -> Hashable:
     """Return a value that is equal for empty frames of one schema.
 
     None where that cannot be told, as with categories. `meta` must not change from now on.
@@ -111,11 +111,11 @@ def kind_of_meta(meta: Any) -> Hashable:
     found = _kinds.get(id(meta))
     if found is None or found[0] is not meta:
         found = meta, _kind(meta)
-        remember(_kinds, id(meta), found, KINDS)
+        put_in_cache(_kinds, id(meta), found, CACHE_ENTRIES)
     return found[1]
 
 
-def remember(known: dict[Name, Thing], name: Name, thing: Thing, most: int) -> None:
+def put_in_cache(known: dict[Name, Thing], name: Name, thing: Thing, most: int) -> None:
     """Cache `thing` under `name`, evicting the oldest of `most` entries.
 
     Threads may share the cache.
@@ -158,12 +158,12 @@ def plain_arrays(frame: Any, like: Any) -> tuple[Any, ...] | None:
 
 def are_plain(meta: Any) -> bool:
     """Return whether null-free frames like the empty `meta` are plain arrays."""
-    asked = repr(kind_of_meta(meta))
+    asked = repr(schema_key(meta))
     found = _plain.get(asked)
     if found is None:
         found = plain_arrays(meta, meta) is not None
-        if kind_of_meta(meta) is not None:
-            remember(_plain, asked, found, KINDS)
+        if schema_key(meta) is not None:
+            put_in_cache(_plain, asked, found, CACHE_ENTRIES)
     return found
 
 
@@ -172,7 +172,7 @@ def frame_of_payload(payload: Payload, like: Any) -> Any:
     return frames_of(like).from_arrays(payload, like) if is_plain(payload) else payload
 
 
-def joined(payloads: Sequence[Payload], like: Any) -> Any:
+def concat_payloads(payloads: Sequence[Payload], like: Any) -> Any:
     """Concatenate payloads to one frame with the columns of `like`.
 
     Its rows are numbered from 0.
@@ -191,7 +191,7 @@ def is_plain(payload: Payload) -> bool:
     return isinstance(payload, tuple | list)
 
 
-def loaded(thing: Any) -> Any:
+def to_message(thing: Any) -> Any:
     """Wrap `thing` for a message, so that Dask serializes it.
 
     Each array of a tuple is serialized by itself.
@@ -201,11 +201,11 @@ def loaded(thing: Any) -> Any:
     return to_serialize(thing)
 
 
-def unloaded(part: Any) -> Any:
+def from_message(part: Any) -> Any:
     """Unwrap an object of a message that never left its process.
 
-    Undoes `loaded`.
+    Undoes `to_message`.
     """
     if isinstance(part, list):
-        return tuple(unloaded(each) for each in part)
+        return tuple(from_message(each) for each in part)
     return part.data if isinstance(part, Serialize) else part

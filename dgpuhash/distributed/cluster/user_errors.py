@@ -11,7 +11,7 @@ from distributed import get_worker
 
 from dgpuhash.errors import DgpuhashError
 
-__all__ = ["leave_out_refusals", "refusing"]
+__all__ = ["install_log_filter", "raise_without_traceback"]
 
 # Tasks remembered at most: Dask never reports one that was cancelled since.
 REMEMBERED = 1024
@@ -20,7 +20,7 @@ _refused: deque[Hashable] = deque(maxlen=REMEMBERED)
 
 
 @contextmanager
-def refusing() -> Iterator[None]:
+def raise_without_traceback() -> Iterator[None]:
     """Raise this library's errors in a block without traceback and report.
 
     Dask's log entry for the failed task is left out as well. Errors of memory, and all errors of
@@ -40,8 +40,8 @@ def refusing() -> Iterator[None]:
         raise type(error)(*error.args) from None
 
 
-def leave_out_refusals() -> None:
-    """Install the log filter of `refusing` on this process's workers.
+def install_log_filter() -> None:
+    """Install the log filter of `raise_without_traceback` on this process's workers.
 
     A second call changes nothing.
     """

@@ -19,16 +19,16 @@ from dgpuhash.errors import ClosedError, IndexLost, ShapeError, UnsupportedError
 from dgpuhash.tables.cached import cached
 
 __all__ = [
-    "CarrierLost",
     "Collective",
-    "Landing",
+    "Destination",
+    "DestinationBuffers",
     "Outgoing",
-    "Places",
     "Received",
     "Transfer",
-    "closed",
-    "given_up",
-    "strange",
+    "TransportError",
+    "aborted_error",
+    "closed_error",
+    "columns_differ_error",
 ]
 
 # Seconds without progress after which a rank aborts the group, though all workers answer and a rank
@@ -36,7 +36,7 @@ __all__ = [
 STALL = 600.0
 
 
-class CarrierLost(IndexLost):
+class TransportError(IndexLost):
     """Failure of the transport between ranks that are all alive.
 
     Another transport may still connect them.
@@ -60,7 +60,7 @@ class Received:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class Destination:
     """Destination columns for the received rows.
 
     Attributes
@@ -87,7 +87,7 @@ class Places:
     put: bool = False
 
 
-class Landing(ABC):
+class DestinationBuffers(ABC):
     """Destination buffers of all ranks, which the other ranks write into."""
 
     @abstractmethod
@@ -144,7 +144,7 @@ class Collective(ABC):
         counts: Sequence[int] | np.ndarray,
         *,
         starts: Sequence[int] | np.ndarray | None = None,
-        to: Places | None = None,
+        to: Destination | None = None,
     ) -> Transfer:
         """Start an exchange; several may be in flight.
 
@@ -189,7 +189,7 @@ class Collective(ABC):
         """Return whether columns of `device` may use destination buffers."""
         return False
 
-    def landing(self, nbytes: Sequence[int]) -> Landing | None:
+    def landing(self, nbytes: Sequence[int]) -> DestinationBuffers | None:
         """Return destination buffers on all ranks, or None where there are none.
 
         Senders write rows at their final places in these buffers. All ranks make the same call, for
@@ -203,7 +203,7 @@ class Collective(ABC):
         """
         return None
 
-    def undisturbed(self, device: str) -> AbstractContextManager[None]:
+    def with_quiet_loop(self, device: str) -> AbstractContextManager[None]:
         """Return a context in which the event loop sleeps most of the time.
 
         For blocks in which the process works mainly on columns of `device`. The event loop does not
@@ -253,7 +253,7 @@ class Outgoing:
         counts: Sequence[int] | np.ndarray,
         size: int,
         starts: Sequence[int] | np.ndarray | None = None,
-        to: Places | None = None,
+        to: Destination | None = None,
     ) -> None:
         self.counts = np.asarray(counts, np.int64)
         numbers = self.counts.tolist()
@@ -285,27 +285,27 @@ class Outgoing:
         self._to = to
 
     @property
-    def has_places(self) -> bool:
+    def has_destination(self) -> bool:
         """Whether the caller gave destination columns."""
         return self._to is not None
 
     @property
     def theirs(self) -> Sequence[Sequence[int]] | None:
-        """Byte offsets in the other ranks' buffers; see `Places.theirs`."""
+        """Byte offsets in the other ranks' buffers; see `Destination.theirs`."""
         return None if self._to is None else self._to.theirs
 
     @property
     def put(self) -> bool:
-        """Whether this rank's rows are written by kernels; see `Places.put`."""
+        """Whether this rank's rows are written by kernels; see `Destination.put`."""
         return self._to is not None and self._to.put
 
     @cached
-    def kind(self) -> Kind:
+    def kind(self) -> ColumnSignature:
         """Return the signature that the columns of all ranks must share."""
         rows = [(column.dtype, column.shape[1:]) for column in self.columns]
-        return Kind.of(self.device.name, *rows)
+        return ColumnSignature.of(self.device.name, *rows)
 
-    def room(self, counts: np.ndarray) -> Places:
+    def room(self, counts: np.ndarray) -> Destination:
         """Return destination columns for rows from each rank.
 
         They are the caller's where it gave some, and new columns like those of this call otherwise.
@@ -321,7 +321,7 @@ class Outgoing:
                 self.device.empty((rows, *column.shape[1:]), column.dtype)
                 for column in self.columns
             ]
-            return Places(made, np.cumsum(counts) - counts)
+            return Destination(made, np.cumsum(counts) - counts)
         places = self._to
         needed = _needed(places.starts, counts)
         fits = len(places.columns) == len(self.columns) and all(
@@ -343,7 +343,7 @@ class Outgoing:
         return [column[start : start + self.counts[rank]] for column in self.columns]
 
 
-class Kind(NamedTuple):
+class ColumnSignature(NamedTuple):
     """Signature of the columns of an exchange, cached for repeated calls."""
 
     widths: list[int]
@@ -355,7 +355,7 @@ class Kind(NamedTuple):
 
     @classmethod
     @lru_cache
-    def of(cls, device: str, *rows: tuple[np.dtype[Any], tuple[int, ...]]) -> Kind:
+    def of(cls, device: str, *rows: tuple[np.dtype[Any], tuple[int, ...]]) -> ColumnSignature:
         """Return the signature of columns of these dtypes and row shapes."""
         widths = [dtype.itemsize * math.prod(shape) for dtype, shape in rows]
         said = [(device, dtype.str, shape) for dtype, shape in rows]
@@ -375,7 +375,7 @@ def _needed(starts: np.ndarray, counts: np.ndarray) -> float:
     return max(map(operator.add, firsts, counts.tolist()))
 
 
-def strange(theirs: int, mine: int) -> ShapeError:
+def columns_differ_error(theirs: int, mine: int) -> ShapeError:
     """Return the error when rank `theirs` sends other columns than `mine`."""
     return ShapeError(
         f"rank {theirs} exchanges other columns than rank {mine}; give arrays of the same device "
@@ -383,18 +383,18 @@ def strange(theirs: int, mine: int) -> ShapeError:
     )
 
 
-def given_up(reason: str, *, carrier: bool = False) -> IndexLost:
+def aborted_error(reason: str, *, carrier: bool = False) -> IndexLost:
     """Return the error that all ranks of an aborted group raise.
 
-    With `carrier` it is CarrierLost, as the transport failed.
+    With `carrier` it is TransportError, as the transport failed.
     """
-    kind = CarrierLost if carrier else IndexLost
+    kind = TransportError if carrier else IndexLost
     return kind(
         f"the exchange between the workers was given up: {reason}; nothing that was exchanged is "
         "whole, make it again from its source on the workers that are there"
     )
 
 
-def closed() -> ClosedError:
+def closed_error() -> ClosedError:
     """Return the error of calls on a closed endpoint."""
     return ClosedError("this end of the exchange was closed; form a group anew")

@@ -18,16 +18,22 @@ import numpy as np
 
 from dgpuhash.distributed.collective.base import (
     STALL,
-    Landing,
+    DestinationBuffers,
     Outgoing,
     Received,
     Transfer,
-    strange,
+    columns_differ_error,
 )
 from dgpuhash.distributed.collective.cuda_driver import Driver
-from dgpuhash.distributed.collective.cuda_ipc_channel import Door, Letter, Stay, Way, letters
+from dgpuhash.distributed.collective.cuda_ipc_channel import (
+    Message,
+    MessageReceiver,
+    MessageSender,
+    SelfCopy,
+    split_messages,
+)
 from dgpuhash.distributed.collective.cuda_ipc_memory import (
-    PeerLanding,
+    PeerBuffers,
     PeerWindow,
     WindowSlots,
     landing_nbytes,
@@ -35,7 +41,7 @@ from dgpuhash.distributed.collective.cuda_ipc_memory import (
 )
 from dgpuhash.distributed.collective.dask_comm import CommCollective
 from dgpuhash.distributed.collective.membership import Membership
-from dgpuhash.distributed.collective.shared_memory import CALLS, Board
+from dgpuhash.distributed.collective.shared_memory import CALLS, SharedCounters
 from dgpuhash.errors import OutOfMemoryError, ShapeError, UnsupportedError
 
 __all__ = ["PeerCollective"]
@@ -43,37 +49,35 @@ __all__ = ["PeerCollective"]
 # Seconds of busy polling without progress, and of each sleep between polls after that.
 RESTLESS, NAP = 2e-3, 50e-6
 # Seconds between the first two polls whether the others have left, which double; the longest; and
-# the number of polls. A rank that is stopped for longer costs its peers the memory of their
-# windows. GPU work waits while memory is freed, so that is done early, before the next table's
-# verbs.
+# the number of polls. A rank stopped for longer costs its peers the memory of their windows.
+# GPU work waits while memory is freed, so that is done early, before the next table's verbs.
 SOON, LEAVE, LEAVES = 1e-3, 0.1, 600
-# Stream priority; CUDA clamps it to its own highest one.
-HIGHEST = -100
+HIGHEST = -100  # Stream priority; CUDA clamps it to its own highest one.
 
 
 class PeerCollective(CommCollective):
     """Endpoint whose copy engines write into windows of the other GPUs.
 
     Receivers copy messages from their window to their destination. The host of the sender announces
-    on the `Board` that a message has arrived once its copy is done, and the host of the receiver
-    that it was taken out once that copy is done: so no GPU ever waits for another process, which
-    may be dead. The messages of a call that fits the windows are in flight when `start` returns.
-    Rows with offsets in destination buffers are written there directly, by copies or by kernels,
-    and not copied again. Host arrays go over the Dask comm.
+    on the `SharedCounters` that a message has arrived once its copy is done, and the host of the
+    receiver that it was taken out once that copy is done: so no GPU ever waits for another process,
+    which may be dead. The messages of a call that fits the windows are in flight when `start`
+    returns. Rows with offsets in destination buffers are written there directly, by copies or by
+    kernels, and not copied again. Host arrays go over the Dask comm.
     """
 
     def __init__(self, membership: Membership, limit: float = STALL) -> None:
         super().__init__(membership, limit)
         self._window: Any = None
-        self._landing: PeerLanding | None = None
+        self._landing: PeerBuffers | None = None
         self._board: Any = None
         self.leaving: Any = None
         self.taking: Any = None
         self._numbers = 0
         self._under_way: deque[PeerTransfer] = deque()
-        self._lines: list[Way | Door | Stay] = []
-        self.ways: dict[int, Way] = {}
-        self.doors: dict[int, Door] = {}
+        self._lines: list[MessageSender | MessageReceiver | SelfCopy] = []
+        self.ways: dict[int, MessageSender] = {}
+        self.doors: dict[int, MessageReceiver] = {}
 
     @property
     def needs_loop(self) -> bool:
@@ -96,20 +100,20 @@ class PeerCollective(CommCollective):
             trouble = str(error)
         windows, landings = zip(*self.agreed(nbytes, trouble), strict=True)
         slots = WindowSlots.of(self.size, min(windows))
-        self._landing = PeerLanding(self, min(landings))
+        self._landing = PeerBuffers(self, min(landings))
         try:
             self._window = PeerWindow(self.rank, self.size, slots)
             handle = self._window.handle
             if self.rank == 0:
-                path = str(Board.create(self.membership.name, self.size))
+                path = str(SharedCounters.create(self.membership.name, self.size))
         except Exception as error:
             trouble = str(error)
         try:
             offers = self.agreed((handle, path), trouble)
             try:
-                self._board = Board(Path(offers[0][1]), self.rank, self.size)
+                self._board = SharedCounters(Path(offers[0][1]), self.rank, self.size)
                 self._window.open([handle for handle, _ in offers])
-                self._draw_lines()
+                self._open_channels()
             except Exception as error:
                 trouble = str(error)
             self.agreed(None, trouble)
@@ -117,7 +121,7 @@ class PeerCollective(CommCollective):
             if path:
                 Path(path).unlink()
 
-    def _draw_lines(self) -> None:
+    def _open_channels(self) -> None:
         import cupy
 
         self.driver = Driver()
@@ -131,9 +135,9 @@ class PeerCollective(CommCollective):
         ]
         between = (self.driver, self._board, self._window, self.rank)
         for rank in self.membership.others():
-            self.ways[rank] = Way(*between, rank)
-            self.doors[rank] = Door(*between, rank, self.taking.ptr)
-        self.stay = Stay(self.driver, self.taking.ptr)
+            self.ways[rank] = MessageSender(*between, rank)
+            self.doors[rank] = MessageReceiver(*between, rank, self.taking.ptr)
+        self.stay = SelfCopy(self.driver, self.taking.ptr)
         self._lines = [*self.ways.values(), *self.doors.values(), self.stay]
 
     def _carry(self, outgoing: Outgoing) -> Transfer:
@@ -167,7 +171,7 @@ class PeerCollective(CommCollective):
         self._until(lambda: self._board.has_counts(transfer.number))
         if transfer.counts is None:
             if strangers := self._strangers(transfer):
-                error = strange(strangers[0], self.rank)
+                error = columns_differ_error(strangers[0], self.rank)
                 self.abort(str(error))
                 raise error
             self._take(transfer)
@@ -204,7 +208,7 @@ class PeerCollective(CommCollective):
     def lands(self, device: str) -> bool:
         return device == "cuda"
 
-    def landing(self, nbytes: Sequence[int]) -> Landing | None:
+    def landing(self, nbytes: Sequence[int]) -> DestinationBuffers | None:
         if self.membership.broken is not None:
             raise self.membership.broken
         found = self._landing
@@ -232,7 +236,7 @@ class PeerCollective(CommCollective):
             self._board.leave()
         asyncio.run_coroutine_threadsafe(self._free(memories), self.membership.loop)
 
-    async def _free(self, memories: Sequence[PeerWindow | PeerLanding]) -> None:
+    async def _free(self, memories: Sequence[PeerWindow | PeerBuffers]) -> None:
         """Free memory once no other rank can write to it."""
         for look in range(LEAVES):
             if self._board is None or self._board.all_left():
@@ -312,13 +316,13 @@ class PeerTransfer(Transfer):
         for rank, way in end.ways.items():
             if rows[rank] and outgoing.put:
                 # Announced once the current stream has written them; no copy waits for that.
-                way.send([self._letter()], self._stream)
+                way.send([self._direct_message()], self._stream)
             elif rows[rank]:
                 stream = way.stream.ptr if apart else end.leaving.ptr
                 if apart:
                     end.driver.wait(stream, self._ready)
                 strips = _strips(columns, firsts[rank], rows[rank])
-                way.send(self._letters(strips, rank), stream)
+                way.send(self._messages(strips, rank), stream)
 
     def take(self, counts: np.ndarray) -> None:
         """Allocate the destination, and expect the messages of all ranks."""
@@ -329,7 +333,7 @@ class PeerTransfer(Transfer):
         with self._begun:
             room = outgoing.room(counts)
             free = room.free
-            if not outgoing.has_places:
+            if not outgoing.has_destination:
                 free = self._room
                 end.driver.record(free, self._stream)
         self._columns, self.counts = room.columns, counts
@@ -340,7 +344,7 @@ class PeerTransfer(Transfer):
         for rank, door in end.doors.items():
             if rows[rank]:
                 strips = _strips(columns, firsts[rank], rows[rank])
-                door.expect(self._letters(strips, None))
+                door.expect(self._messages(strips, None))
         own = rows[end.rank]
         if not own or outgoing.put:
             return
@@ -371,7 +375,7 @@ class PeerTransfer(Transfer):
 
     @property
     def nbytes(self) -> int:
-        if self.received is not None or self.outgoing.has_places:
+        if self.received is not None or self.outgoing.has_destination:
             return 0
         return sum(column.nbytes for column in self._columns)
 
@@ -384,26 +388,26 @@ class PeerTransfer(Transfer):
         widths = self.outgoing.kind.widths
         return [(column.data.ptr, width) for column, width in zip(columns, widths, strict=True)]
 
-    def _letters(self, strips: list[tuple[int, int]], to: int | None) -> list[Letter]:
+    def _messages(self, strips: list[tuple[int, int]], to: int | None) -> list[Message]:
         """Return messages for rank `to`, or those expected here for None."""
         theirs = self.outgoing.theirs
         if theirs is None:
-            found = letters(self, strips, self._end.message_nbytes)
+            found = split_messages(self, strips, self._end.message_nbytes)
             self.pending += len(found)
             return found
         if to is None:
-            return [self._letter()]
+            return [self._direct_message()]
         places = [self._end.address(to, offset) for offset in theirs[to]]
         sent = zip(strips, places, strict=True)
-        return [self._letter([(lying, place, size) for (lying, size), place in sent])]
+        return [self._direct_message([(lying, place, size) for (lying, size), place in sent])]
 
-    def _letter(self, strips: Sequence[tuple[int, int, int]] = ()) -> Letter:
+    def _direct_message(self, strips: Sequence[tuple[int, int, int]] = ()) -> Message:
         """Return a message whose rows go directly to their destination.
 
         Without strips, kernels write the rows, and the message only notifies.
         """
         self.pending += 1
-        return Letter(self, list(strips), direct=True)
+        return Message(self, list(strips), direct=True)
 
 
 def _strips(columns: list[tuple[int, int]], first: int, rows: int) -> list[tuple[int, int]]:

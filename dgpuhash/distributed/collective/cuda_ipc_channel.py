@@ -9,9 +9,9 @@ from typing import Protocol
 
 from dgpuhash.distributed.collective.cuda_driver import Driver
 from dgpuhash.distributed.collective.cuda_ipc_memory import PeerWindow
-from dgpuhash.distributed.collective.shared_memory import Board
+from dgpuhash.distributed.collective.shared_memory import SharedCounters
 
-__all__ = ["Door", "Letter", "Stay", "Way", "letters"]
+__all__ = ["Message", "MessageReceiver", "MessageSender", "SelfCopy", "split_messages"]
 
 # Strips of a message begin at multiples of this.
 ALIGNMENT = 256
@@ -19,7 +19,7 @@ ALIGNMENT = 256
 PIECE_NBYTES = 64 << 20
 
 
-class Owner(Protocol):
+class MessageOwner(Protocol):
     """Transfer that a message belongs to."""
 
     pending: int
@@ -27,7 +27,7 @@ class Owner(Protocol):
 
 
 @dataclass(slots=True)
-class Letter:
+class Message:
     """Message with rows of one column or more.
 
     Attributes
@@ -40,12 +40,14 @@ class Letter:
         and the receiver copies nothing. A direct message is counted like all others.
     """
 
-    owner: Owner
+    owner: MessageOwner
     strips: list[tuple[int, int, int]]
     direct: bool = False
 
 
-def letters(owner: Owner, columns: Sequence[tuple[int, int]], room: int) -> list[Letter]:
+def split_messages(
+    owner: MessageOwner, columns: Sequence[tuple[int, int]], room: int
+) -> list[Message]:
     """Cut the rows of all columns into messages of at most `room` bytes.
 
     The columns follow one after the other. The messages are as few as possible, and about equal in
@@ -61,30 +63,30 @@ def letters(owner: Owner, columns: Sequence[tuple[int, int]], room: int) -> list
 
     Examples
     --------
-    >>> [letter.strips for letter in letters(None, [(1000, 300), (5000, 600)], 1024)]
+    >>> [letter.strips for letter in split_messages(None, [(1000, 300), (5000, 600)], 1024)]
     [[(1000, 0, 300), (5000, 512, 256)], [(5256, 0, 344)]]
     """
     blocks = sum(-(-nbytes // ALIGNMENT) for _, nbytes in columns)
     number = max(1, -(-blocks * ALIGNMENT // room))
     room = -(-blocks // number) * ALIGNMENT
-    found: list[Letter] = []
+    found: list[Message] = []
     strips: list[tuple[int, int, int]] = []
     offset = 0
     for address, nbytes in columns:
         while nbytes:
             if offset >= room:
-                found.append(Letter(owner, strips))
+                found.append(Message(owner, strips))
                 strips, offset = [], 0
             some = min(nbytes, room - offset)
             strips.append((address, offset, some))
             address, nbytes = address + some, nbytes - some
             offset += -(-some // ALIGNMENT) * ALIGNMENT
     if strips:
-        found.append(Letter(owner, strips))
+        found.append(Message(owner, strips))
     return found
 
 
-class Way:
+class MessageSender:
     """Sender of messages to one rank.
 
     Attributes
@@ -94,7 +96,7 @@ class Way:
     """
 
     def __init__(
-        self, driver: Driver, board: Board, window: PeerWindow, mine: int, target: int
+        self, driver: Driver, board: SharedCounters, window: PeerWindow, mine: int, target: int
     ) -> None:
         import cupy
 
@@ -103,11 +105,11 @@ class Way:
         self.stream = cupy.cuda.Stream(non_blocking=True)
         self._room = window.slots.number
         self._events = [cupy.cuda.Event(disable_timing=True) for _ in range(self._room)]
-        self._waiting: deque[tuple[Letter, int]] = deque()
-        self._flying: deque[Letter] = deque()
+        self._waiting: deque[tuple[Message, int]] = deque()
+        self._flying: deque[Message] = deque()
         self._put = self._told = 0
 
-    def send(self, found: Sequence[Letter], stream: int) -> None:
+    def send(self, found: Sequence[Message], stream: int) -> None:
         """Queue messages, to be copied to the window as soon as it has room.
 
         Their copies are in the order of `stream`.
@@ -129,7 +131,7 @@ class Way:
                 self._put_letter(*self._waiting.popleft())
         return before != (self._told, self._put)
 
-    def _put_letter(self, letter: Letter, stream: int) -> None:
+    def _put_letter(self, letter: Message, stream: int) -> None:
         direct = letter.direct
         place = 0 if direct else self._window.place(self._mine, self._target, self._put)
         for address, offset, nbytes in letter.strips:
@@ -139,11 +141,17 @@ class Way:
         self._flying.append(letter)
 
 
-class Door:
+class MessageReceiver:
     """Receiver of messages from one rank; its copies go in `stream` order."""
 
     def __init__(
-        self, driver: Driver, board: Board, window: PeerWindow, mine: int, source: int, stream: int
+        self,
+        driver: Driver,
+        board: SharedCounters,
+        window: PeerWindow,
+        mine: int,
+        source: int,
+        stream: int,
     ) -> None:
         import cupy
 
@@ -152,10 +160,10 @@ class Door:
         self._stream = stream
         self._room = window.slots.number
         self._events = [cupy.cuda.Event(disable_timing=True) for _ in range(self._room)]
-        self._expected: deque[Letter] = deque()
+        self._expected: deque[Message] = deque()
         self._taken = self._told = 0
 
-    def expect(self, found: Sequence[Letter]) -> None:
+    def expect(self, found: Sequence[Message]) -> None:
         """Queue messages, to be copied out of the window when they arrive."""
         self._expected.extend(found)
 
@@ -173,7 +181,7 @@ class Door:
                 self._take_letter(self._expected.popleft())
         return before != (self._told, self._taken)
 
-    def _take_letter(self, letter: Letter) -> None:
+    def _take_letter(self, letter: Message) -> None:
         place = self._window.place(self._source, self._mine, self._taken)
         for address, offset, nbytes in letter.strips:
             self._driver.copy(address, place + offset, nbytes, self._stream)
@@ -182,7 +190,7 @@ class Door:
         letter.owner.pending -= 1
 
 
-class Stay:
+class SelfCopy:
     """Copies from a rank to itself, in the order of `stream`.
 
     Pieces are copied one by one, so that messages on the same stream wait behind one piece only,
@@ -195,9 +203,9 @@ class Stay:
 
         self._driver, self._stream = driver, stream
         self._event = cupy.cuda.Event(disable_timing=True)
-        self._pieces: deque[tuple[Owner, int, int, int]] = deque()
+        self._pieces: deque[tuple[MessageOwner, int, int, int]] = deque()
 
-    def expect(self, owner: Owner, place: int, source: int, nbytes: int) -> None:
+    def expect(self, owner: MessageOwner, place: int, source: int, nbytes: int) -> None:
         """Queue a copy of `nbytes` bytes from `source` to `place`."""
         for start in range(0, nbytes, PIECE_NBYTES):
             some = min(PIECE_NBYTES, nbytes - start)

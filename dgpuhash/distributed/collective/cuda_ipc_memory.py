@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dgpuhash.distributed.collective.base import Collective, Landing
+from dgpuhash.distributed.collective.base import Collective, DestinationBuffers
 
 __all__ = [
-    "PeerLanding",
+    "PeerBuffers",
     "PeerMemory",
     "PeerWindow",
     "WindowSlots",
@@ -153,7 +153,7 @@ LANDING_SHARE = 16
 SPARE = 8
 
 
-class PeerLanding(Landing):
+class PeerBuffers(DestinationBuffers):
     """Destination buffers of all ranks, which grow with the demand.
 
     Parameters
@@ -214,7 +214,7 @@ class PeerLanding(Landing):
         self.free()
 
     def array(self, rank: int, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-        """Return an array in the buffer of `rank`; see `Landing`."""
+        """Return an array in the buffer of `rank`; see `DestinationBuffers`."""
         import cupy
 
         if rank not in self._lying:

@@ -10,12 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from dgpuhash.distributed.collective.base import STALL, Outgoing, Received, Transfer, strange
-from dgpuhash.distributed.collective.endpoint import Pending, WorkerEnd
+from dgpuhash.distributed.collective.base import (
+    STALL,
+    Outgoing,
+    Received,
+    Transfer,
+    columns_differ_error,
+)
+from dgpuhash.distributed.collective.endpoint import Endpoint, LoopTransfer
 from dgpuhash.distributed.collective.membership import Membership, all_of
-from dgpuhash.distributed.partition.hash_partition import parcel_nbytes
+from dgpuhash.distributed.partition.hash_partition import chunk_nbytes
 
-__all__ = ["CommCollective", "Staging", "by_host"]
+__all__ = ["CommCollective", "Staging", "needs_host_memory"]
 
 # Bytes of one copy to the host; the next ones are copied while these travel.
 STEP_NBYTES = 64 << 20
@@ -25,12 +31,12 @@ _HOSTS_ALONE = {"tcp", "tls", "ws", "wss"}
 _LINE = 64
 
 
-def by_host(address: str) -> bool:
+def needs_host_memory(address: str) -> bool:
     """Return whether messages to `address` must lie in host memory.
 
     Examples
     --------
-    >>> by_host("tcp://10.0.0.1:8786"), by_host("ucxx://10.0.0.1:8786")
+    >>> needs_host_memory("tcp://10.0.0.1:8786"), needs_host_memory("ucxx://10.0.0.1:8786")
     (True, False)
     """
     return address.partition("://")[0] in _HOSTS_ALONE
@@ -107,7 +113,7 @@ SMALL_NBYTES = 1 << 20
 CHUNKS = 4
 
 
-class CommCollective(WorkerEnd):
+class CommCollective(Endpoint):
     """Endpoint that sends rows in chunks over the Dask comm.
 
     The counts travel first, together with the rows where these are few. A receiver that has all
@@ -119,7 +125,7 @@ class CommCollective(WorkerEnd):
         super().__init__(membership, limit)
         membership.receiver = self
         self._calls = 0
-        self._arrivals: dict[int, Arrival] = {}
+        self._arrivals: dict[int, IncomingRows] = {}
         self._chunks = asyncio.Semaphore(CHUNKS)
         self._staging: Staging | None = None
 
@@ -130,7 +136,7 @@ class CommCollective(WorkerEnd):
             stream = outgoing.device.xp.cuda.get_current_stream()
             self._staging = self._staging or Staging(outgoing.device.xp)
         number, self._calls = self._calls, self._calls + 1
-        return Pending(self, self._begin(self._exchange(number, outgoing, stream)))
+        return LoopTransfer(self, self._begin(self._exchange(number, outgoing, stream)))
 
     async def _exchange(self, number: int, outgoing: Outgoing, stream: Any) -> Received:
         if outgoing.device.name == "cuda":
@@ -143,9 +149,9 @@ class CommCollective(WorkerEnd):
         del self._arrivals[number]
         return Received(arrival.columns, arrival.counts)
 
-    async def _keep(self, arrival: Arrival, outgoing: Outgoing) -> None:
+    async def _keep(self, arrival: IncomingRows, outgoing: Outgoing) -> None:
         """Copy this rank's own rows to their destination."""
-        for start, chunk in _chunks(outgoing, self.rank, parcel_nbytes(outgoing.device.name)):
+        for start, chunk in _chunks(outgoing, self.rank, chunk_nbytes(outgoing.device.name)):
             await arrival.place(self.rank, start, chunk)
             self.membership.pace.progress += 1
 
@@ -154,13 +160,15 @@ class CommCollective(WorkerEnd):
         rows = len(part[0])
         small = rows * outgoing.kind.row_nbytes <= SMALL_NBYTES
         message = {"number": number, "rows": rows, "digest": outgoing.kind.digest}
-        staged = outgoing.device.name == "cuda" and by_host(self.membership.addresses[rank])
+        staged = outgoing.device.name == "cuda" and needs_host_memory(
+            self.membership.addresses[rank]
+        )
         staging = self._staging if staged else None
         payload = await _carried(part, staging) if small and rows else None
         await self.membership.send(rank, "begin", payload, **message)
         self.membership.pace.progress += 1
         if not small:
-            nbytes = parcel_nbytes(outgoing.device.name)
+            nbytes = chunk_nbytes(outgoing.device.name)
             if staging is not None:
                 nbytes = staging.step_nbytes(len(part))
             chunks = _chunks(outgoing, rank, nbytes)
@@ -191,9 +199,9 @@ class CommCollective(WorkerEnd):
             self._staging.coming.synchronize()
         self._arrivals.clear()
 
-    def _arrival(self, number: int) -> Arrival:
+    def _arrival(self, number: int) -> IncomingRows:
         if number not in self._arrivals:
-            self._arrivals[number] = Arrival(self.rank, self.size)
+            self._arrivals[number] = IncomingRows(self.rank, self.size)
         return self._arrivals[number]
 
 
@@ -213,7 +221,7 @@ def _chunks(outgoing: Outgoing, rank: int, nbytes: int) -> Iterator[tuple[int, l
         yield start, [column[start : start + step] for column in part]
 
 
-class Arrival:
+class IncomingRows:
     """Rows that this rank receives in one exchange.
 
     Attributes
@@ -258,7 +266,7 @@ class Arrival:
             return
         for rank, theirs in self._digests.items():
             if theirs != self._outgoing.kind.digest:
-                raise strange(rank, self._rank)
+                raise columns_differ_error(rank, self._rank)
         total = int(self.counts.sum())
         with self._stream:
             room = self._outgoing.room(self.counts)

@@ -11,19 +11,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dgpuhash.distributed.collective.base import STALL, Collective, Transfer, given_up
-from dgpuhash.distributed.collective.membership import Membership, Work
-from dgpuhash.distributed.collective.shared_memory import Mailbox
+from dgpuhash.distributed.collective.base import STALL, Collective, Transfer, aborted_error
+from dgpuhash.distributed.collective.membership import LoopFuture, Membership
+from dgpuhash.distributed.collective.shared_memory import SharedAllgather
 from dgpuhash.errors import ClosedError, DgpuhashError, IndexLost, UnsupportedError
 
-__all__ = ["WorkerEnd", "resting"]
+__all__ = ["Endpoint", "throttle_loop"]
 
 # Seconds that the event loop sleeps between two rounds of its work.
 SLEEP = 3e-4
 
 
 @contextmanager
-def resting(loop: asyncio.AbstractEventLoop, device: str) -> Iterator[None]:
+def throttle_loop(loop: asyncio.AbstractEventLoop, device: str) -> Iterator[None]:
     """Make `loop` sleep between its rounds while this block works on a GPU.
 
     The block is of another thread. The event loop of a worker on UCXX never sleeps, and each call
@@ -33,7 +33,7 @@ def resting(loop: asyncio.AbstractEventLoop, device: str) -> Iterator[None]:
     if device == "cpu":
         yield
         return
-    rest = Rest(loop)
+    rest = LoopThrottle(loop)
     loop.call_soon_threadsafe(rest.go_on)
     try:
         yield
@@ -41,7 +41,7 @@ def resting(loop: asyncio.AbstractEventLoop, device: str) -> Iterator[None]:
         rest.over.set()
 
 
-class Rest:
+class LoopThrottle:
     """Sleeps of an event loop, one after each round of its other work.
 
     Attributes
@@ -64,7 +64,7 @@ class Rest:
 RESTLESS, NAP = 5e-4, 50e-6
 
 
-class WorkerEnd(Collective):
+class Endpoint(Collective):
     """Endpoint of a group of workers.
 
     Parameters
@@ -79,7 +79,7 @@ class WorkerEnd(Collective):
         self.membership = membership
         self._limit = limit
         self._gathered = 0
-        self._mailbox: Mailbox | None = None
+        self._mailbox: SharedAllgather | None = None
 
     @property
     def needs_loop(self) -> bool:
@@ -118,11 +118,11 @@ class WorkerEnd(Collective):
         try:
             if self.rank == 0:
                 with suppress(OSError, UnsupportedError):
-                    path = Mailbox.create(self.membership.name, self.size)
+                    path = SharedAllgather.create(self.membership.name, self.size)
             mailbox, found = None, self.gather(path)[0]
             if found is not None:
                 with suppress(OSError):
-                    mailbox = Mailbox(found, self.rank, self.size)
+                    mailbox = SharedAllgather(found, self.rank, self.size)
             if all(self.gather(mailbox is not None)):
                 self._mailbox = mailbox
         finally:
@@ -145,7 +145,7 @@ class WorkerEnd(Collective):
                 return found
         return self._result(self._begin(self.membership.gather("value", number, value)))
 
-    def _wait_for(self, mailbox: Mailbox, number: int) -> None:
+    def _wait_for(self, mailbox: SharedAllgather, number: int) -> None:
         began = time.monotonic()
         while not mailbox.there(number):
             if self.membership.broken is not None:
@@ -157,8 +157,8 @@ class WorkerEnd(Collective):
                 self.abort(self._stalled())
                 time.sleep(NAP)
 
-    def undisturbed(self, device: str) -> AbstractContextManager[None]:
-        return nullcontext() if self.needs_loop else resting(self.membership.loop, device)
+    def with_quiet_loop(self, device: str) -> AbstractContextManager[None]:
+        return nullcontext() if self.needs_loop else throttle_loop(self.membership.loop, device)
 
     def agreed(self, value: Any, trouble: str) -> list[Any]:
         """Return the values of all ranks, unless one of them reports trouble.
@@ -185,7 +185,7 @@ class WorkerEnd(Collective):
         """
         tell = partial(self.membership.abort, trouble, carrier=True)
         self.membership.loop.call_soon_threadsafe(tell)
-        return self.membership.broken or given_up(trouble, carrier=True)
+        return self.membership.broken or aborted_error(trouble, carrier=True)
 
     @contextmanager
     def carrying(self) -> Iterator[None]:
@@ -200,10 +200,10 @@ class WorkerEnd(Collective):
     def close(self) -> None:
         self.membership.loop.call_soon_threadsafe(self.membership.leave)
 
-    def _begin(self, work: Coroutine[Any, Any, Any]) -> Work:
+    def _begin(self, work: Coroutine[Any, Any, Any]) -> LoopFuture:
         return self.membership.run(work)
 
-    def _result(self, work: Work) -> Any:
+    def _result(self, work: LoopFuture) -> Any:
         """Return the result of `work`, and abort the group if it stalls."""
         membership = self.membership
         seen, moved = membership.pace.progress, time.monotonic()
@@ -213,7 +213,7 @@ class WorkerEnd(Collective):
                     seen, moved = membership.pace.progress, time.monotonic()
                 elif time.monotonic() - moved > self._limit:
                     self.abort(self._stalled())
-        return work.outcome(membership.broken or given_up("the worker ended"))
+        return work.outcome(membership.broken or aborted_error("the worker ended"))
 
     def _stalled(self) -> str:
         return (
@@ -222,10 +222,10 @@ class WorkerEnd(Collective):
         )
 
 
-class Pending(Transfer):
+class LoopTransfer(Transfer):
     """Transfer that a coroutine on the event loop carries out."""
 
-    def __init__(self, end: WorkerEnd, work: Work) -> None:
+    def __init__(self, end: Endpoint, work: LoopFuture) -> None:
         self._end, self._work = end, work
 
     def wait(self) -> Any:

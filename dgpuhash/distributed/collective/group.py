@@ -16,21 +16,21 @@ from distributed import Client
 
 from dgpuhash import backend
 from dgpuhash.distributed.cluster.broadcast import (
-    GRACE,
+    GRACE_SECONDS,
+    clear_tracebacks,
     ensure_plugin,
-    let_go,
-    on_workers,
+    run_on_workers,
 )
-from dgpuhash.distributed.cluster.client import giving_way, workers_of
+from dgpuhash.distributed.cluster.client import seceding, workers_of
 from dgpuhash.distributed.cluster.host import NAME
-from dgpuhash.distributed.cluster.locality import Elsewhere, Given, Needed
-from dgpuhash.distributed.cluster.preload import import_there
-from dgpuhash.distributed.cluster.rpc import REMEDY, begun
-from dgpuhash.distributed.cluster.scheduler import Failed, end_turn
-from dgpuhash.distributed.collective.base import CarrierLost
+from dgpuhash.distributed.cluster.locality import DataNotLocal, InputSpec, LocalInputs
+from dgpuhash.distributed.cluster.preload import import_on_cluster
+from dgpuhash.distributed.cluster.rpc import REMEDY, fire_and_forget
+from dgpuhash.distributed.cluster.scheduler import RemoteError, leave_queue
+from dgpuhash.distributed.collective.base import TransportError
 from dgpuhash.distributed.collective.cuda_ipc import PeerCollective
 from dgpuhash.distributed.collective.dask_comm import CommCollective
-from dgpuhash.distributed.collective.endpoint import WorkerEnd
+from dgpuhash.distributed.collective.endpoint import Endpoint
 from dgpuhash.distributed.collective.membership import Membership
 from dgpuhash.distributed.collective.nccl import NcclCollective
 from dgpuhash.errors import ClosedError, IndexLost, SpecError, UnsupportedError
@@ -44,7 +44,7 @@ Result = TypeVar("Result")
 
 Transport = Literal["auto", "comm", "nccl", "peer"]
 
-ENDS: dict[str, type[WorkerEnd]] = {
+ENDS: dict[str, type[Endpoint]] = {
     "comm": CommCollective,
     "nccl": NcclCollective,
     "peer": PeerCollective,
@@ -61,7 +61,8 @@ _log = logging.getLogger("dgpuhash.exchange")
 class Attempt:
     """State of one call of `Group.run`.
 
-    `begun`: some workers may have received the call; if it fails, the group cannot be used again.
+    `begun`: some workers may have received the call; if it fails, the group cannot be
+    used again.
     """
 
     begun: bool = True
@@ -86,7 +87,7 @@ class Group:
         function: Callable[..., Result],
         *args: Any,
         limit: float | None = None,
-        needed: Needed | None = None,
+        needed: InputSpec | None = None,
         meanwhile: Callable[[], None] | None = None,
         attempt: Attempt | None = None,
     ) -> list[Result]:
@@ -101,12 +102,13 @@ class Group:
             A function of a module. An error that it raises on one worker aborts the others.
         limit : float, optional
             Seconds to wait for the results.
-        needed : Needed, optional
-            Inputs; each worker's `Given` is the last argument of its `function`.
+        needed : InputSpec, optional
+            Inputs; each worker's `LocalInputs` is the last argument of its `function`.
         meanwhile : callable, optional
             Called on the client while the workers run, unless they finish almost at once.
         attempt : Attempt, optional
-            Its `begun` is cleared when the call was interrupted while it was queued behind others.
+            Its `begun` is cleared when the call was interrupted while it was queued
+            behind others.
 
         Returns
         -------
@@ -115,7 +117,7 @@ class Group:
 
         Raises
         ------
-        Elsewhere
+        DataNotLocal
             When an input is not on the worker that needs it; nothing was run then.
         IndexLost
             When a worker is lost, or the group failed before.
@@ -125,12 +127,12 @@ class Group:
         # Two phases at once could each hold some workers and wait for the others: a deadlock.
         turn = uuid.uuid4().hex
         try:
-            with giving_way(client):
-                return on_workers(
-                    client, self.workers, take_part, self.name, function, args,
+            with seceding(client):
+                return run_on_workers(
+                    client, self.workers, run_on_rank, self.name, function, args,
                     limit=limit, turn=turn, needed=needed, meanwhile=meanwhile,
                 )  # fmt: skip
-        except Elsewhere:
+        except DataNotLocal:
             raise
         except BaseException as error:
             attempt = attempt or Attempt()
@@ -147,21 +149,21 @@ class Group:
 
         async def withdraw() -> None:
             nonlocal withdrawn
-            withdrawn = await end_turn(client, turn)
+            withdrawn = await leave_queue(client, turn)
 
         async def withdraw_in_a_moment() -> None:
-            await asyncio.wait([begun(withdraw())], timeout=GRACE)
+            await asyncio.wait([fire_and_forget(withdraw())], timeout=GRACE_SECONDS)
 
         client.sync(withdraw_in_a_moment)
         return withdrawn
 
-    def exchange_after(self, client: Client, error: BaseException, wanted: Transport) -> Transport:
+    def transport_after(self, client: Client, error: BaseException, wanted: Transport) -> Transport:
         """Return the transport for the group that replaces this failed one.
 
         It is `wanted`, or, with a warning, ``"comm"`` where `error` says that the transport failed
         while all workers are alive.
         """
-        if isinstance(error, CarrierLost):
+        if isinstance(error, TransportError):
             # The transport also fails when a worker is lost.
             with suppress(IndexLost):
                 if set(self.workers) <= set(workers_of(client)):
@@ -185,7 +187,7 @@ class Group:
 
         async def tell() -> None:
             if turn is not None:
-                await end_turn(client, turn)
+                await leave_queue(client, turn)
             there = set(await client.scheduler.ncores()) & set(self.workers)
             await client.run(
                 function,
@@ -197,7 +199,7 @@ class Group:
             )
 
         async def tell_for_a_moment() -> None:
-            await asyncio.wait([begun(tell())], timeout=GRACE)
+            await asyncio.wait([fire_and_forget(tell())], timeout=GRACE_SECONDS)
 
         client.sync(tell_for_a_moment)
 
@@ -229,20 +231,20 @@ def form_group(client: Client, workers: Sequence[str], exchange: Transport = "au
         raise SpecError(f"exchange={exchange!r}; give {', '.join(others)} or {last}")
     name = f"group-{uuid.uuid4().hex[:8]}"
     group = Group(name, tuple(workers), exchange)
-    import_there(client)
+    import_on_cluster(client)
     ensure_plugin(client)
     try:
-        places = on_workers(client, group.workers, join_group, name, group.workers)
-        for way in ways_between(places) if exchange == "auto" else [exchange]:
-            refusals = on_workers(
-                client, group.workers, connect_group, name, way, share_memory(places), turn=name
+        places = run_on_workers(client, group.workers, join_group, name, group.workers)
+        for way in transports_between(places) if exchange == "auto" else [exchange]:
+            refusals = run_on_workers(
+                client, group.workers, connect_group, name, way, can_share_memory(places), turn=name
             )
             if not any(refusals):
                 break
             if exchange != "auto":
                 raise UnsupportedError(f"exchange={exchange!r} cannot be: {refusals[0]}")
             _log.warning("exchange=%r cannot be, trying the next: %s", way, refusals[0])
-        on_workers(client, group.workers, watch_group, name)
+        run_on_workers(client, group.workers, watch_group, name)
     except BaseException:
         group.close(client)
         raise
@@ -250,7 +252,7 @@ def form_group(client: Client, workers: Sequence[str], exchange: Transport = "au
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class WorkerInfo:
     """Host, process and device of a worker, which decide its transports."""
 
     host: str
@@ -258,29 +260,29 @@ class Place:
     device: str
 
 
-def apart(places: Sequence[Place]) -> bool:
+def in_separate_processes(places: Sequence[WorkerInfo]) -> bool:
     """Return whether all workers are in separate processes."""
     return len({(place.host, place.process) for place in places}) == len(places)
 
 
-def together(places: Sequence[Place]) -> bool:
+def on_one_host(places: Sequence[WorkerInfo]) -> bool:
     """Return whether all workers are on one host."""
     return len({place.host for place in places}) == 1
 
 
-def share_memory(places: Sequence[Place]) -> bool:
+def can_share_memory(places: Sequence[WorkerInfo]) -> bool:
     """Return whether the workers can share host memory for small messages."""
-    return len(places) > 1 and apart(places) and together(places)
+    return len(places) > 1 and in_separate_processes(places) and on_one_host(places)
 
 
-def ways_between(places: Sequence[Place]) -> list[str]:
+def transports_between(places: Sequence[WorkerInfo]) -> list[str]:
     """Return the transports that may connect workers, the fastest first."""
-    if not apart(places) or any(place.device != "cuda" for place in places):
+    if not in_separate_processes(places) or any(place.device != "cuda" for place in places):
         return ["comm"]
-    return ["peer", "nccl", "comm"] if together(places) else ["nccl", "comm"]
+    return ["peer", "nccl", "comm"] if on_one_host(places) else ["nccl", "comm"]
 
 
-def collective_of(host: ShardHost, name: str) -> WorkerEnd:
+def collective_of(host: ShardHost, name: str) -> Endpoint:
     """Return this worker's endpoint of a group.
 
     Raises
@@ -296,11 +298,11 @@ def collective_of(host: ShardHost, name: str) -> WorkerEnd:
     return host.ends[name]
 
 
-def join_group(host: ShardHost, name: str, workers: Sequence[str]) -> Place:
+def join_group(host: ShardHost, name: str, workers: Sequence[str]) -> WorkerInfo:
     if name in host.left:
         raise IndexLost(f"the exchange {name} was given up before it was formed; form it anew")
     host.ends[name] = CommCollective(Membership(host.worker, name, workers))
-    return Place(BOOT.read_text(), os.getpid(), backend.default_device())
+    return WorkerInfo(BOOT.read_text(), os.getpid(), backend.default_device())
 
 
 def connect_group(host: ShardHost, name: str, exchange: str, sharing: bool) -> str:
@@ -321,13 +323,13 @@ def watch_group(host: ShardHost, name: str) -> None:
     host.ends[name].watch()
 
 
-def take_part(
+def run_on_rank(
     host: ShardHost,
     name: str,
     function: Callable[..., Result],
     args: tuple[Any, ...],
-    *given: Given,
-) -> Result | Failed:
+    *given: LocalInputs,
+) -> Result | RemoteError:
     collective = collective_of(host, name)
     try:
         with collective.membership.phase():
@@ -335,8 +337,8 @@ def take_part(
     except BaseException as error:
         collective.abort(f"rank {collective.rank} failed with {type(error).__name__}: {error}")
         if collective.membership.told and isinstance(error, IndexLost):
-            let_go(error)
-            return Failed(error, told=True)
+            clear_tracebacks(error)
+            return RemoteError(error, told=True)
         if isinstance(error, ClosedError):
             raise IndexLost(
                 f"worker {host.worker.address} has left its exchange; call it again, and where "
@@ -345,7 +347,7 @@ def take_part(
         raise
 
 
-def ends_of(worker: Any) -> dict[str, WorkerEnd]:
+def ends_of(worker: Any) -> dict[str, Endpoint]:
     host = worker.plugins.get(NAME)
     return {} if host is None else host.ends
 

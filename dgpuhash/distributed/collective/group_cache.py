@@ -13,10 +13,10 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from distributed import Client
 
-from dgpuhash.distributed.cluster.broadcast import GRACE, on_workers
-from dgpuhash.distributed.cluster.locality import Elsewhere, Needed
-from dgpuhash.distributed.cluster.lock import locked
-from dgpuhash.distributed.cluster.rpc import ask_scheduler
+from dgpuhash.distributed.cluster.broadcast import GRACE_SECONDS, run_on_workers
+from dgpuhash.distributed.cluster.locality import DataNotLocal, InputSpec
+from dgpuhash.distributed.cluster.lock import hold_lock
+from dgpuhash.distributed.cluster.rpc import call_scheduler
 from dgpuhash.distributed.collective.group import Attempt, Group, Transport, form_group
 from dgpuhash.distributed.partition.descriptor import ShardAddress
 from dgpuhash.errors import DgpuhashError, IndexChanged, IndexLost
@@ -24,7 +24,7 @@ from dgpuhash.errors import DgpuhashError, IndexChanged, IndexLost
 if TYPE_CHECKING:
     from dgpuhash.distributed.shards.plugin import ShardHost
 
-__all__ = ["Use", "joined", "run_together"]
+__all__ = ["GroupUse", "run_collective", "use_shared_group"]
 
 Result = TypeVar("Result")
 Shards = tuple[ShardAddress, ...]
@@ -35,12 +35,12 @@ _known: WeakKeyDictionary[Client, dict[Shards, Group]] = WeakKeyDictionary()
 _groups: WeakKeyDictionary[Any, dict[Shards, Group]] = WeakKeyDictionary()
 
 
-def run_together(
+def run_collective(
     client: Client,
     shards: Shards,
     function: Callable[..., Result],
     *args: Any,
-    needed: Needed | None = None,
+    needed: InputSpec | None = None,
 ) -> list[Result]:
     """Run `function` on the group of the workers of `shards`.
 
@@ -50,14 +50,14 @@ def run_together(
 
     Raises
     ------
-    Elsewhere
+    DataNotLocal
         When an input is not on the worker that needs it; nothing was run then.
     IndexLost
         When a worker is lost.
     UnsupportedError, DgpuhashError
         What `function` raised on a worker.
     """
-    group = _standing(client, shards)
+    group = _cached_group(client, shards)
     try:
         return _run(client, shards, group, function, args, needed)
     except IndexChanged:
@@ -66,9 +66,9 @@ def run_together(
     except IndexLost as error:
         if not _all_answer(client, shards):
             raise
-        exchange = group.exchange_after(client, error, "auto")
+        exchange = group.transport_after(client, error, "auto")
     # Another thread or client may not have removed the failed group from the cache yet.
-    group = _standing(client, shards, instead_of=group, exchange=exchange)
+    group = _cached_group(client, shards, instead_of=group, exchange=exchange)
     return _run(client, shards, group, function, args, needed)
 
 
@@ -78,12 +78,12 @@ def _run(
     group: Group,
     function: Callable[..., Result],
     args: Sequence[Any],
-    needed: Needed | None,
+    needed: InputSpec | None,
 ) -> list[Result]:
     attempt = Attempt()
     try:
         return group.run(client, function, *args, needed=needed, attempt=attempt)
-    except Elsewhere:
+    except DataNotLocal:
         raise
     except BaseException:
         if not attempt.begun:
@@ -91,12 +91,12 @@ def _run(
         if _known[client].get(shards) == group:
             _known[client].pop(shards, None)
         with suppress(DgpuhashError, OSError, RuntimeError):
-            ask_scheduler(client, forget_group, shards, group)
+            call_scheduler(client, forget_group, shards, group)
             group.close(client)
         raise
 
 
-def _standing(
+def _cached_group(
     client: Client, shards: Shards, instead_of: Group | None = None, exchange: Transport = "auto"
 ) -> Group:
     """Return the cached group of these workers, or form one.
@@ -107,11 +107,11 @@ def _standing(
     group = known.get(shards)
     if group in (None, instead_of):
         workers = [shard.worker for shard in shards]
-        with locked(client, "group"):
-            group = ask_scheduler(client, find_group, shards)
+        with hold_lock(client, "group"):
+            group = call_scheduler(client, find_group, shards)
             if group in (None, instead_of):
                 group = form_group(client, workers, exchange)
-                ask_scheduler(client, keep_group, shards, group)
+                call_scheduler(client, keep_group, shards, group)
             known[shards] = group
     assert group is not None
     return group
@@ -147,7 +147,7 @@ def _all_answer(client: Client, shards: Shards) -> bool:
     """Return whether no worker was restarted, so that only the group failed."""
     workers = [shard.worker for shard in shards]
     try:
-        found = on_workers(client, workers, _incarnation, limit=2 * GRACE)
+        found = run_on_workers(client, workers, _incarnation, limit=2 * GRACE_SECONDS)
     except IndexLost:
         return False
     return found == [shard.incarnation for shard in shards]
@@ -160,7 +160,7 @@ def _incarnation(host: ShardHost) -> str:
 Key = tuple[tuple[str, ...], Transport]
 
 
-class Use:
+class GroupUse:
     """One table's use of a shared group.
 
     Parameters
@@ -170,7 +170,7 @@ class Use:
         All uses of the group; a table that was interrupted during its creation has none.
     """
 
-    def __init__(self, group: Group, users: WeakSet[Use]) -> None:
+    def __init__(self, group: Group, users: WeakSet[GroupUse]) -> None:
         self.group, self._users = group, users
         with _lock:
             users.add(self)
@@ -199,10 +199,10 @@ class Use:
 
 # Tables are also freed on their client's event loop.
 _lock = threading.RLock()
-_shared: WeakKeyDictionary[Client, dict[Key, tuple[Group, WeakSet[Use]]]] = WeakKeyDictionary()
+_shared: WeakKeyDictionary[Client, dict[Key, tuple[Group, WeakSet[GroupUse]]]] = WeakKeyDictionary()
 
 
-def joined(client: Client, workers: Sequence[str], exchange: Transport) -> Use:
+def use_shared_group(client: Client, workers: Sequence[str], exchange: Transport) -> GroupUse:
     """Return a use of the client's shared group of `workers`, or a new one.
 
     Forming a group takes 40 ms between GPUs of one host, each of which reserves up to 1 GiB for it.
@@ -216,9 +216,9 @@ def joined(client: Client, workers: Sequence[str], exchange: Transport) -> Use:
     with _lock:
         found = _shared.setdefault(client, {}).get(key)
         if found is not None:
-            return Use(*found)
+            return GroupUse(*found)
     # If two threads form one at the same time, later tables use the second.
-    made = form_group(client, workers, exchange), WeakSet[Use]()
+    made = form_group(client, workers, exchange), WeakSet[GroupUse]()
     with _lock:
         _shared.setdefault(client, {})[key] = made
-        return Use(*made)
+        return GroupUse(*made)

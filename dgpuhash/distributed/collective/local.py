@@ -15,9 +15,9 @@ from dgpuhash.distributed.collective.base import (
     Outgoing,
     Received,
     Transfer,
-    closed,
-    given_up,
-    strange,
+    aborted_error,
+    closed_error,
+    columns_differ_error,
 )
 
 __all__ = ["LocalCollective"]
@@ -39,7 +39,7 @@ class LocalCollective(Collective):
     [11 12 21 22] [2 2]
     """
 
-    def __init__(self, rank: int, room: Room) -> None:
+    def __init__(self, rank: int, room: Rendezvous) -> None:
         self.rank, self.size = rank, room.size
         self._room = room
         self._calls = 0
@@ -52,7 +52,7 @@ class LocalCollective(Collective):
 
         A rank that waits longer than `limit` seconds aborts the group.
         """
-        room = Room(size, limit)
+        room = Rendezvous(size, limit)
         return [cls(rank, room) for rank in range(size)]
 
     def _carry(self, outgoing: Outgoing) -> Transfer:
@@ -100,7 +100,7 @@ class LocalTransfer(Transfer):
         mine, rank = self._outgoing, self._end.rank
         for source, theirs in enumerate(sent):
             if theirs.kind.digest != mine.kind.digest:
-                raise strange(source, rank)
+                raise columns_differ_error(source, rank)
         parts = [theirs.part(rank) for theirs in sent]
         counts = np.array([theirs.counts[rank] for theirs in sent], np.int64)
         room = mine.room(counts)
@@ -111,7 +111,7 @@ class LocalTransfer(Transfer):
         return Received(room.columns, counts)
 
 
-class Room:
+class Rendezvous:
     """Rendezvous of the threads: their values, and how many have read them."""
 
     def __init__(self, size: int, limit: float) -> None:
@@ -124,7 +124,7 @@ class Room:
     def put(self, number: int, rank: int, thing: Any) -> None:
         with self._changed:
             if self._broken is not None:
-                raise given_up(self._broken)
+                raise aborted_error(self._broken)
             self._things[number][rank] = thing
             self._changed.notify_all()
 
@@ -164,4 +164,4 @@ class Room:
             if not came:
                 self._broken = f"a rank did not come within {self._limit:.0f} s"
                 self._changed.notify_all()
-        raise closed() if ended() else given_up(str(self._broken))
+        raise closed_error() if ended() else aborted_error(str(self._broken))

@@ -10,16 +10,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass, replace
 from typing import Any, Protocol
 
-from dgpuhash.distributed.cluster.liveness import Attendance
-from dgpuhash.distributed.cluster.rpc import begun, request
-from dgpuhash.distributed.collective.base import closed, given_up
+from dgpuhash.distributed.cluster.liveness import Watchdog
+from dgpuhash.distributed.cluster.rpc import call_handler, fire_and_forget
+from dgpuhash.distributed.collective.base import aborted_error, closed_error
 from dgpuhash.errors import ClosedError, DgpuhashError
 
-__all__ = ["Membership", "Pace", "Receiver", "Work", "all_of"]
+__all__ = ["LoopFuture", "Membership", "MessageHandler", "Progress", "all_of"]
 
 
 @dataclass(slots=True)
-class Pace:
+class Progress:
     """Progress of a rank; all ranks of a group make the same phases and calls.
 
     Attributes
@@ -49,9 +49,9 @@ class Pace:
 
         Examples
         --------
-        >>> Pace(begun=2, ended=1).stands(2), Pace(begun=2, ended=1, waiting=True).stands(2)
+        >>> Progress(begun=2, ended=1).stands(2), Progress(begun=2, ended=1, waiting=True).stands(2)
         (False, True)
-        >>> Pace(begun=2, ended=2).stands(2), Pace(begun=1, ended=1).stands(2)
+        >>> Progress(begun=2, ended=2).stands(2), Progress(begun=1, ended=1).stands(2)
         (True, False)
         """
         return self.ended >= phase or (self.begun >= phase and self.waiting)
@@ -61,7 +61,7 @@ class Pace:
 LOOK = 1.0
 
 
-class Work:
+class LoopFuture:
     """Coroutine on an event loop, for another thread that waits for its end.
 
     The end is also found by polling: a process that ran out of memory may be unable to wake the
@@ -104,15 +104,15 @@ class Work:
 
 OPERATION = "dgpuhash_collective"
 # Seconds to wait for the other ranks to acknowledge an abort.
-FAREWELL = 2.0
+ABORT_SECONDS = 2.0
 # Seconds between two checks of the next rank, and of all ranks while this one waits.
 WATCH = 0.5
-PATIENCE = 2.0
-# Kinds of message that `Pace` does not count.
+ALL_RANKS_SECONDS = 2.0
+# Kinds of message that `Progress` does not count.
 QUIET = {"abort", "watch"}
 
 
-class Receiver(Protocol):
+class MessageHandler(Protocol):
     """Handler of the messages that belong to a transport."""
 
     async def take(self, kind: str, source: int, payload: Any, **message: Any) -> list[Any]:
@@ -146,20 +146,20 @@ class Membership:
         self.loop: asyncio.AbstractEventLoop = worker.loop.asyncio_loop
         self.broken: DgpuhashError | None = None
         self.told = False
-        self.pace = Pace()
+        self.pace = Progress()
         self._cause: Exception | None = None
-        self.receiver: Receiver | None = None
+        self.receiver: MessageHandler | None = None
         self._worker = worker
         self._tasks: set[asyncio.Task[Any]] = set()
         self._farewell: asyncio.Task[None] | None = None
         self._values: dict[tuple[str, int], list[asyncio.Future[Any]]] = {}
 
-    def run(self, work: Coroutine[Any, Any, Any]) -> Work:
+    def run(self, work: Coroutine[Any, Any, Any]) -> LoopFuture:
         """Start `work` on the event loop, from another thread.
 
         It is cancelled when the group ends.
         """
-        begun_work = Work()
+        begun_work = LoopFuture()
         begun_work.told = asyncio.run_coroutine_threadsafe(
             self._until_broken(work, begun_work), self.loop
         )
@@ -185,7 +185,7 @@ class Membership:
             self.pace.waiting = False
 
     async def _until_broken(
-        self, work: Coroutine[Any, Any, Any], waited_for: Work | None = None
+        self, work: Coroutine[Any, Any, Any], waited_for: LoopFuture | None = None
     ) -> Any:
         if self.broken is not None:
             work.close()
@@ -197,7 +197,7 @@ class Membership:
         try:
             return await task
         except asyncio.CancelledError:
-            raise self._cause or given_up("the worker ended") from None
+            raise self._cause or aborted_error("the worker ended") from None
         except Exception as error:
             self.abort(f"rank {self.rank}: {error}", error)
             raise
@@ -211,7 +211,7 @@ class Membership:
         moves = kind not in QUIET
         self.pace.asked += moves
         try:
-            return await request(
+            return await call_handler(
                 self._worker,
                 self.addresses[rank],
                 OPERATION,
@@ -247,11 +247,11 @@ class Membership:
         """Answer a message of rank `source`."""
         if kind == "abort":
             self.told = self.told or (self.broken is None and message["failed"])
-            self._end(given_up(message["reason"], carrier=message["carrier"]))
+            self._end(aborted_error(message["reason"], carrier=message["carrier"]))
             return []
         if self.broken is not None:
             left = isinstance(self.broken, ClosedError)
-            raise given_up(f"rank {self.rank} closed its end") if left else self.broken
+            raise aborted_error(f"rank {self.rank} closed its end") if left else self.broken
         if kind == "watch":
             return [astuple(self.pace)]
         self.pace.progress += 1
@@ -290,28 +290,28 @@ class Membership:
         `failed`, this rank's own phase has not failed, and may continue.
         """
         if self.broken is None:
-            self._end(given_up(reason, carrier=carrier), error)
+            self._end(aborted_error(reason, carrier=carrier), error)
             if self.size > 1:
                 told = self._tell(reason=reason, carrier=carrier, failed=failed)
                 self._farewell = asyncio.ensure_future(told)
 
     def leave(self) -> None:
         """End this rank's membership; ranks that wait for it get an error."""
-        self._end(closed())
+        self._end(closed_error())
 
     async def _watch_next(self) -> None:
         rank = (self.rank + 1) % self.size
         while self.broken is None:
             try:
-                await asyncio.shield(begun(self.send(rank, "watch")))
+                await asyncio.shield(fire_and_forget(self.send(rank, "watch")))
             except DgpuhashError as error:
                 self.abort(f"rank {rank} is lost ({error})", failed=False)
             await asyncio.sleep(WATCH)
 
     async def _watch_all(self) -> None:
-        attendance = Attendance()
+        attendance = Watchdog()
         while self.broken is None:
-            await asyncio.sleep(PATIENCE)
+            await asyncio.sleep(ALL_RANKS_SECONDS)
             stuck = await self._stuck()
             if attendance.missed({self.name: stuck}, self.loop.time()):
                 reason = "all ranks wait, and nothing is on its way; did memory run out?"
@@ -326,10 +326,10 @@ class Membership:
         if self.pace.waiting and self.pace.stands(phase):
             for rank in self.others():
                 try:
-                    (theirs,) = await asyncio.shield(begun(self.send(rank, "watch")))
+                    (theirs,) = await asyncio.shield(fire_and_forget(self.send(rank, "watch")))
                 except DgpuhashError:
                     break
-                paces.append(Pace(*theirs))
+                paces.append(Progress(*theirs))
                 if not paces[-1].stands(phase):
                     break
         all_stand = len(paces) == self.size and paces[-1].stands(phase)
@@ -338,7 +338,7 @@ class Membership:
 
     async def _tell(self, **message: Any) -> None:
         messages = [self.send(rank, "abort", **message) for rank in self.others()]
-        await asyncio.wait([begun(each) for each in messages], timeout=FAREWELL)
+        await asyncio.wait([fire_and_forget(each) for each in messages], timeout=ABORT_SECONDS)
 
     def _places(self, topic: str, number: int) -> list[asyncio.Future[Any]]:
         found = self._values.get((topic, number))
@@ -359,4 +359,4 @@ async def all_of(messages: Sequence[Coroutine[Any, Any, Any]], *others: Awaitabl
 
     Messages in flight are not cancelled by an error.
     """
-    await asyncio.gather(*(asyncio.shield(begun(each)) for each in messages), *others)
+    await asyncio.gather(*(asyncio.shield(fire_and_forget(each)) for each in messages), *others)

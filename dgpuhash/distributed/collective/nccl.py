@@ -8,7 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from dgpuhash.distributed.collective.base import STALL, Outgoing, Received, Transfer, strange
+from dgpuhash.distributed.collective.base import (
+    STALL,
+    Outgoing,
+    Received,
+    Transfer,
+    columns_differ_error,
+)
 from dgpuhash.distributed.collective.dask_comm import CommCollective
 from dgpuhash.distributed.collective.membership import Membership
 from dgpuhash.errors import DgpuhashError, UnsupportedError
@@ -78,7 +84,9 @@ class NcclCollective(CommCollective):
         words = cupy.zeros((2, self.size, 1), np.int64)
         ready = cupy.cuda.get_current_stream().record()
         try:
-            trouble = self._hindered(self.swap(_rows(words[0]), _rows(words[1]), ready), CONNECT)
+            trouble = self._wait_for_event(
+                self.swap(_rows(words[0]), _rows(words[1]), ready), CONNECT
+            )
         except RuntimeError as error:
             trouble = str(error)
         self.agreed(None, trouble)
@@ -117,7 +125,7 @@ class NcclCollective(CommCollective):
 
     def until(self, event: Any) -> None:
         """Wait on the host for the end of an exchange."""
-        if trouble := self._hindered(event, self._limit):
+        if trouble := self._wait_for_event(event, self._limit):
             raise self.fail(trouble)
 
     def fail(self, trouble: str) -> DgpuhashError:
@@ -125,7 +133,7 @@ class NcclCollective(CommCollective):
         self._nccl.abort()
         return super().fail(trouble)
 
-    def _hindered(self, event: Any, limit: float) -> str:
+    def _wait_for_event(self, event: Any, limit: float) -> str:
         """Wait on the host for an event, and return an error text or none.
 
         The text says what prevents the event; it is empty when the event has come.
@@ -211,7 +219,7 @@ class NcclTransfer(Transfer):
         theirs = self._end.xp.asnumpy(self._theirs)
         strangers = np.flatnonzero(theirs[:, 1] != self._outgoing.kind.digest)
         if len(strangers):
-            error = strange(int(strangers[0]), self._end.rank)
+            error = columns_differ_error(int(strangers[0]), self._end.rank)
             self._end.abort(str(error))
             raise error
         return theirs[:, 0].copy()

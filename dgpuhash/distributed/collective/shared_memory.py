@@ -15,7 +15,7 @@ import numpy as np
 
 from dgpuhash.errors import UnsupportedError
 
-__all__ = ["Board", "Mailbox"]
+__all__ = ["SharedAllgather", "SharedCounters"]
 
 # Most bytes of a pickled value; larger ones go over the Dask comm.
 ROOM = 1 << 16
@@ -29,7 +29,7 @@ _NBYTES = _WORDS * 8 + ROOM
 TOO_LARGE = -1
 
 
-class Mailbox:
+class SharedAllgather:
     """Allgather of small values through shared memory.
 
     Each rank writes its own values and reads all; the number of a value is written last. It relies
@@ -102,7 +102,7 @@ class Mailbox:
 CALLS = 16
 
 
-class Board:
+class SharedCounters:
     """Counters in shared memory by which ranks announce messages and counts.
 
     A rank writes its own words and reads all; each word only grows, or is guarded by one that does.

@@ -14,38 +14,38 @@ import dask
 from distributed import Client, Future
 
 from dgpuhash.distributed.cluster.broadcast import (
-    asked,
     ensure_plugin,
-    on_workers,
-    watched,
+    gather_watched,
+    run_on_event_loops,
+    run_on_workers,
 )
-from dgpuhash.distributed.cluster.client import processes_of
+from dgpuhash.distributed.cluster.client import worker_ids
 from dgpuhash.distributed.cluster.host import NAME
-from dgpuhash.distributed.cluster.preload import import_there
-from dgpuhash.distributed.cluster.serialization import Sealed
-from dgpuhash.distributed.cluster.survivors import on_those_there
-from dgpuhash.distributed.ingest.history import Act
-from dgpuhash.distributed.ingest.shuffle_collective import put_together
-from dgpuhash.distributed.ingest.shuffle_tasks import put_partition
-from dgpuhash.distributed.ingest.skew_repair import moved_on, settled
-from dgpuhash.distributed.ingest.uniqueness import refuse_doubles
+from dgpuhash.distributed.cluster.preload import import_on_cluster
+from dgpuhash.distributed.cluster.serialization import CachedPickle
+from dgpuhash.distributed.cluster.survivors import run_best_effort
+from dgpuhash.distributed.ingest.history import RowOperation
+from dgpuhash.distributed.ingest.shuffle_collective import shuffle_together
+from dgpuhash.distributed.ingest.shuffle_tasks import shuffle_partition
+from dgpuhash.distributed.ingest.skew_repair import receipts_after, repair_heavy_keys
+from dgpuhash.distributed.ingest.uniqueness import refuse_duplicates
 from dgpuhash.distributed.partition.change import Change
 from dgpuhash.distributed.partition.conflict import Conflict
 from dgpuhash.distributed.partition.descriptor import Descriptor, Placement, ShardAddress
-from dgpuhash.distributed.partition.skew import Heavy
+from dgpuhash.distributed.partition.skew import HeavyKeys
 from dgpuhash.distributed.shards.inbox import Receipt
 from dgpuhash.distributed.shards.plugin import ShardHost
-from dgpuhash.distributed.shards.stats import Held, Measure, measured
+from dgpuhash.distributed.shards.stats import IndexSize, ShardSize, shard_size
 from dgpuhash.errors import IndexLost, UnsupportedError
-from dgpuhash.frames import Numbers, numbers_of, numbers_together
+from dgpuhash.frames import NumericDtypes, numeric_dtypes, promote_dtypes
 
-__all__ = ["carry_out", "change_to", "drop_shards", "places"]
+__all__ = ["change_to", "commit_change", "drop_shards", "shard_addresses"]
 
 # For each client, incarnations of the worker processes it has asked, until something fails.
 _incarnations: WeakKeyDictionary[Client, dict[str, str]] = WeakKeyDictionary()
 
 
-def places(
+def shard_addresses(
     client: Client, workers: Sequence[str] | None = None, *, known: bool = False
 ) -> tuple[ShardAddress, ...]:
     """Start the plugin on workers; return their addresses for shards.
@@ -62,8 +62,8 @@ def places(
     IndexLost
         When a worker is lost meanwhile.
     """
-    import_there(client)
-    there = processes_of(client)
+    import_on_cluster(client)
+    there = worker_ids(client)
     if not there:
         raise UnsupportedError(
             "the cluster has no workers; start some, and wait for them with "
@@ -84,10 +84,10 @@ def places(
         )
     said = _incarnations.get(client, {}) if known else {}
     if not said.keys() >= {there[worker] for worker in chosen}:
-        found = asked(client, chosen, incarnation)
+        found = run_on_event_loops(client, chosen, incarnation)
         if None in found:
             ensure_plugin(client)
-            found = on_workers(client, chosen, greet)
+            found = run_on_workers(client, chosen, greet)
         said = {there[worker]: str(each) for worker, each in zip(chosen, found, strict=True)}
         _incarnations[client] = said
     return tuple(ShardAddress(worker, said[there[worker]]) for worker in chosen)
@@ -113,12 +113,12 @@ def change_to(descriptor: Descriptor, verb: str) -> Change:
     )
 
 
-def carry_out(
+def commit_change(
     client: Client,
     change: Change,
-    acts: Sequence[Act],
-    publish: Callable[[Heavy], None],
-    told: Callable[[Held], None],
+    acts: Sequence[RowOperation],
+    publish: Callable[[HeavyKeys], None],
+    told: Callable[[IndexSize], None],
     moved: Callable[[], list[Receipt]] | None = None,
 ) -> int:
     """Put the rows of `acts` into the shards, and make them visible.
@@ -127,7 +127,7 @@ def carry_out(
     ----------
     client : distributed.Client
     change : Change
-    acts : sequence of Act
+    acts : sequence of RowOperation
         The first has the change's verb; inserts and erases may follow a build.
     publish : callable
         Called once when every shard is ready, with the heavy keys: at that moment the change has
@@ -151,29 +151,29 @@ def carry_out(
     """
     workers = change.workers
     try:
-        put = None if moved else put_together(client, change, acts)
+        put = None if moved else shuffle_together(client, change, acts)
         applied_when_asked = put is not None and change.epoch == 1
         heavy = _prepare(client, change, acts, moved or list) if put is None else put[0]
         new = any(act.verb != "erase" and act.partitions for act in acts)
         if change.placement is Placement.INDEPENDENT and change.unique and new:
-            refuse_doubles(client, change)
+            refuse_duplicates(client, change)
         publish(heavy)
     except BaseException:
         _incarnations.pop(client, None)
-        on_those_there(client, workers, abandon_change, change.uid, change.transaction)
+        run_best_effort(client, workers, abandon_change, change.uid, change.transaction)
         raise
     replicated = change.placement is Placement.REPLICATED
     if put is not None and applied_when_asked:
-        told(Held.of(change.epoch, replicated, put[1]))
+        told(IndexSize.of(change.epoch, replicated, put[1]))
         return 0
     try:
         # Its name, not the change: to pickle its empty frame on a GPU takes a millisecond.
-        found = on_workers(client, workers, apply_change, change.uid, change.transaction)
+        found = run_on_workers(client, workers, apply_change, change.uid, change.transaction)
     except IndexLost as lost:
         if change.verb == "build":
             raise
         raise IndexLost(f"the {change.verb} was made, do not repeat it, but then {lost}") from lost
-    told(Held.of(change.epoch, replicated, [measure for _, measure in found]))
+    told(IndexSize.of(change.epoch, replicated, [measure for _, measure in found]))
     counts = [count for count, _ in found]
     return max(counts) if replicated else sum(counts)
 
@@ -183,15 +183,15 @@ def drop_shards(client: Client, uid: str, workers: Sequence[str], epoch: int | N
 
     Only shards up to `epoch`, if given.
     """
-    on_those_there(client, workers, drop_shard, uid, epoch)
+    run_best_effort(client, workers, drop_shard, uid, epoch)
 
 
 def _prepare(
-    client: Client, change: Change, acts: Sequence[Act], moved: Callable[[], list[Receipt]]
-) -> Heavy:
+    client: Client, change: Change, acts: Sequence[RowOperation], moved: Callable[[], list[Receipt]]
+) -> HeavyKeys:
     """Prepare the change by Dask tasks; return the heavy keys."""
     workers = change.workers
-    on_workers(client, workers, open_change, change)
+    run_on_workers(client, workers, open_change, change)
     stored = moved()
     first, *others = _put(client, change, acts)
     later = [(act.verb, put) for act, put in zip(acts[1:], others, strict=True)]
@@ -203,24 +203,26 @@ def _prepare(
     heavy = change.heavy
     if heavy is None:
         added = [one for verb, put in later if verb != "erase" for one in put]
-        heavy, moves = settled(client, change, [*first, *added])
-        first = moved_on(first, moves)
-        later = [(verb, moved_on(put, moves)) for verb, put in later]
-    found = on_workers(client, workers, prepare_change, change, first, later)
-    planned = numbers_of(change.meta)
+        heavy, moves = repair_heavy_keys(client, change, [*first, *added])
+        first = receipts_after(first, moves)
+        later = [(verb, receipts_after(put, moves)) for verb, put in later]
+    found = run_on_workers(client, workers, prepare_change, change, first, later)
+    planned = numeric_dtypes(change.meta)
     if any(numbers not in ([], planned) for numbers in found):
-        numbers = numbers_together(found)
-        on_workers(client, workers, read_beside, change.uid, change.transaction, numbers)
+        numbers = promote_dtypes(found)
+        run_on_workers(client, workers, accept_numbers, change.uid, change.transaction, numbers)
     return heavy
 
 
-def _put(client: Client, change: Change, acts: Sequence[Act]) -> list[list[Receipt]]:
-    put = dask.delayed(put_partition, pure=False)
+def _put(client: Client, change: Change, acts: Sequence[RowOperation]) -> list[list[Receipt]]:
+    put = dask.delayed(shuffle_partition, pure=False)
     name = f"dgpuhash-{change.verb}-{change.transaction}"
     parts = [
         (seal, one, arrival)
         for act in acts
-        for seal in [Sealed.of(replace(change, verb=act.verb, partitions=len(act.partitions)))]
+        for seal in [
+            CachedPickle.of(replace(change, verb=act.verb, partitions=len(act.partitions)))
+        ]
         for one, arrival in zip(act.partitions, act.arrivals, strict=True)
     ]
     homes = _homes(client, change, [partition for _, partition, _ in parts])
@@ -231,7 +233,7 @@ def _put(client: Client, change: Change, acts: Sequence[Act]) -> list[list[Recei
             tasks.append(put(partition, part, number, arrival, dask_key_name=key))
     futures = client.compute(tasks)
     try:
-        receipts = iter(watched(client, change.workers, futures))
+        receipts = iter(gather_watched(client, change.workers, futures))
         return [list(islice(receipts, len(act.partitions))) for act in acts]
     except BaseException:
         client.cancel(futures)
@@ -280,19 +282,19 @@ def prepare_change(
     change: Change,
     receipts: Sequence[Receipt],
     later: Sequence[tuple[str, Sequence[Receipt]]],
-) -> Numbers:
+) -> NumericDtypes:
     host.shards.prepare(change.uid, change.transaction, receipts, later)
     return host.shards.numbers(change.uid, change.transaction)
 
 
-def read_beside(host: ShardHost, uid: str, transaction: str, numbers: Numbers) -> None:
-    host.shards.read_beside(uid, transaction, numbers)
+def accept_numbers(host: ShardHost, uid: str, transaction: str, numbers: NumericDtypes) -> None:
+    host.shards.accept_numbers(uid, transaction, numbers)
 
 
-def apply_change(host: ShardHost, uid: str, transaction: str) -> tuple[int, Measure]:
+def apply_change(host: ShardHost, uid: str, transaction: str) -> tuple[int, ShardSize]:
     count, shard = host.shards.apply(uid, transaction), host.shards.standing(uid)
     assert shard is not None
-    return count, measured(shard.index)
+    return count, shard_size(shard.index)
 
 
 def abandon_change(host: ShardHost, uid: str, transaction: str) -> None:

@@ -10,39 +10,39 @@ from typing import Any
 from distributed import Client
 
 from dgpuhash.distributed.ingest.source import partitions_of
-from dgpuhash.distributed.partition.change import Lost
-from dgpuhash.distributed.partition.descriptor import Descriptor, Saved
-from dgpuhash.distributed.partition.row_order import arrival_of
-from dgpuhash.distributed.storage.arrow_files import partitions_in
+from dgpuhash.distributed.partition.change import LostShards
+from dgpuhash.distributed.partition.descriptor import Descriptor, SavedRevision
+from dgpuhash.distributed.partition.row_order import arrival_number
+from dgpuhash.distributed.storage.arrow_files import delayed_frames
 from dgpuhash.distributed.storage.checkpoint import batches_of
 from dgpuhash.frames import frames_of
 
-__all__ = ["Act", "History", "Step", "acts_of"]
+__all__ = ["Lineage", "RowOperation", "Step", "operations_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Act:
+class RowOperation:
     """Verb, and its rows as Delayed or Future frames, in order.
 
-    `arrivals`: the arrival number of each partition, from `row_order.arrival_of`.
+    `arrivals`: the arrival number of each partition, from `row_order.arrival_number`.
     """
 
     verb: str
     partitions: Sequence[Any]
     arrivals: Sequence[int]
 
-    def without(self, arrivals: Collection[int]) -> Act:
+    def without(self, arrivals: Collection[int]) -> RowOperation:
         """Return this act without the partitions that have these arrivals."""
         left = [
             (one, arrival)
             for one, arrival in zip(self.partitions, self.arrivals, strict=True)
             if arrival not in arrivals
         ]
-        return Act(self.verb, [one for one, _ in left], [arrival for _, arrival in left])
+        return RowOperation(self.verb, [one for one, _ in left], [arrival for _, arrival in left])
 
-    def and_then(self, act: Act) -> Act:
+    def and_then(self, act: RowOperation) -> RowOperation:
         """Return this act with the partitions of `act` appended."""
-        return Act(
+        return RowOperation(
             self.verb,
             [*self.partitions, *act.partitions],
             [*self.arrivals, *act.arrivals],
@@ -57,15 +57,17 @@ class Step:
     """
 
     verb: str
-    rows: Any | Saved
+    rows: Any | SavedRevision
     revision: int
 
-    def acts(self, client: Client, descriptor: Descriptor, lost: Lost | None) -> Iterator[Act]:
+    def acts(
+        self, client: Client, descriptor: Descriptor, lost: LostShards | None
+    ) -> Iterator[RowOperation]:
         """Yield the acts that read the rows again.
 
         Only rows of lost shards, as far as these are known before the rows are read.
         """
-        if isinstance(self.rows, Saved):
+        if isinstance(self.rows, SavedRevision):
             library = frames_of(descriptor.meta).name
             for batch in batches_of(self.rows):
                 files = batch.files
@@ -73,7 +75,7 @@ class Step:
                 owned = batch.owned and lost is not None and not lost.heavy
                 if lost is not None and owned and len(files) == lost.parts:
                     files = tuple(files[part] for part in sorted(lost.gone))
-                rows = partitions_in(self.rows.url, filter(None, files), library)
+                rows = delayed_frames(self.rows.url, filter(None, files), library)
                 yield self._act(batch.verb, rows)
         else:
             names = descriptor.encoder.names if self.verb == "erase" else descriptor.meta.columns
@@ -83,13 +85,13 @@ class Step:
             there = lost.arrivals if lost is not None and self.verb != "erase" else ()
             yield act.without(there) if there else act
 
-    def _act(self, verb: str, partitions: Sequence[Any]) -> Act:
-        arrivals = [arrival_of(self.revision, number) for number in range(len(partitions))]
-        return Act(verb, partitions, arrivals)
+    def _act(self, verb: str, partitions: Sequence[Any]) -> RowOperation:
+        arrivals = [arrival_number(self.revision, number) for number in range(len(partitions))]
+        return RowOperation(verb, partitions, arrivals)
 
 
 @dataclass
-class History:
+class Lineage:
     """Steps that this client has made, by the revision they led to."""
 
     _steps: dict[int, Step] = field(default_factory=dict)
@@ -98,7 +100,7 @@ class History:
         """Remember a change."""
         self._steps[step.revision] = step
 
-    def ways_to(self, descriptor: Descriptor) -> list[list[Step]]:
+    def ways_to_rebuild(self, descriptor: Descriptor) -> list[list[Step]]:
         """Return lists of steps that lead to the rows of `descriptor`, best first.
 
         First from its log where it has one; then from the source, where this client has built the
@@ -106,7 +108,7 @@ class History:
         """
         ways = []
         if descriptor.log is not None:
-            logged = Saved(descriptor.log, descriptor.uid, descriptor.revision)
+            logged = SavedRevision(descriptor.log, descriptor.uid, descriptor.revision)
             ways.append([Step("build", logged, logged.revision)])
         starts = [(number, step) for number, step in self._steps.items() if step.verb == "build"]
         starts.sort(key=lambda start: start[0], reverse=True)
@@ -120,14 +122,14 @@ class History:
         return ways
 
 
-def acts_of(
-    client: Client, descriptor: Descriptor, steps: Sequence[Step], lost: Lost | None = None
-) -> list[Act]:
+def operations_of(
+    client: Client, descriptor: Descriptor, steps: Sequence[Step], lost: LostShards | None = None
+) -> list[RowOperation]:
     """Return the acts that carry out `steps` in one change.
 
     An insert is merged into the build or the insert before it.
     """
-    acts: list[Act] = []
+    acts: list[RowOperation] = []
     for act in chain.from_iterable(step.acts(client, descriptor, lost) for step in steps):
         if acts and act.verb == "insert" and acts[-1].verb != "erase":
             acts[-1] = acts[-1].and_then(act)

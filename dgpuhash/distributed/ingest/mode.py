@@ -10,14 +10,14 @@ from typing import Any
 import dask.dataframe as dd
 from distributed import Client
 
-from dgpuhash.distributed.ingest.source import persisted
-from dgpuhash.distributed.partition.conflict import Conflict, conflict_named
+from dgpuhash.distributed.ingest.source import persisted_futures
+from dgpuhash.distributed.partition.conflict import Conflict, parse_conflict
 from dgpuhash.distributed.partition.descriptor import Placement
-from dgpuhash.distributed.partition.row_order import refuse_label
+from dgpuhash.distributed.partition.row_order import check_arrival_column
 from dgpuhash.errors import SpecError
 from dgpuhash.frames import frames_of
 
-__all__ = ["REPLICATED_NBYTES", "Choice"]
+__all__ = ["REPLICATED_NBYTES", "PlacementChoice"]
 
 # What `mode="auto"` copies to every worker: 2**20 pairs of 8 + 8 bytes, whose table stays in the L2
 # cache of a GPU and takes little of any worker's memory. Two processes over TCP build copies of 16
@@ -28,7 +28,7 @@ AUTO = "auto"
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class PlacementChoice:
     """Placement of a new index as the user has said it.
 
     Attributes
@@ -44,7 +44,7 @@ class Choice:
     unique: bool | None
 
     @classmethod
-    def of(cls, mode: str, replicated: bool, conflict: str, unique: bool | None) -> Choice:
+    def of(cls, mode: str, replicated: bool, conflict: str, unique: bool | None) -> PlacementChoice:
         """Return the choice that options of `DistributedIndex.build` mean.
 
         Raises
@@ -64,7 +64,7 @@ class Choice:
             if mode not in (Placement.DISTRIBUTED.value, Placement.REPLICATED.value):
                 raise SpecError(f"mode={mode!r} with replicated=True; give one of them")
             mode = Placement.REPLICATED.value
-        rule = conflict_named(conflict)
+        rule = parse_conflict(conflict)
         if rule is not Conflict.ERROR:
             if mode != Placement.INDEPENDENT.value:
                 raise SpecError(
@@ -85,7 +85,7 @@ class Choice:
         `meta` is an empty frame like them.
         """
         if self.placement is Placement.INDEPENDENT:
-            refuse_label(source)
+            check_arrival_column(source)
         self.conflict.check(meta, names)
 
     def place(
@@ -116,7 +116,7 @@ def known_nbytes(client: Client, rows: Any, columns: Sequence[Hashable]) -> int 
     """
     if not isinstance(rows, dd.DataFrame):
         return frames_of(rows).nbytes(rows[list(columns)])
-    futures = persisted(rows)
+    futures = persisted_futures(rows)
     if futures is None or any(future.status != "finished" for future in futures):
         return None
     return sum(client.nbytes([future.key for future in futures], summary=False).values())

@@ -10,20 +10,27 @@ from distributed import Client
 from distributed.utils import sync
 
 from dgpuhash import backend
-from dgpuhash.distributed.cluster.broadcast import on_workers
+from dgpuhash.distributed.cluster.broadcast import run_on_workers
 from dgpuhash.distributed.cluster.client import workers_of
 from dgpuhash.distributed.ingest.shuffle_tasks import CommExchange, parcels
 from dgpuhash.distributed.partition.change import Change
 from dgpuhash.distributed.partition.descriptor import Descriptor, Placement, ShardAddress
-from dgpuhash.distributed.partition.row_order import ARRIVAL
+from dgpuhash.distributed.partition.row_order import ARRIVAL_COLUMN
 from dgpuhash.distributed.shards.inbox import Receipt
 from dgpuhash.distributed.shards.plugin import ShardHost
 from dgpuhash.frames import frames_of
 
-__all__ = ["arrivals_there", "kept_parts", "move_shards", "parts_there", "sources", "spread"]
+__all__ = [
+    "assign_owners",
+    "kept_shards",
+    "move_shards",
+    "sending_shards",
+    "surviving_arrivals",
+    "surviving_shards",
+]
 
 
-def spread(
+def assign_owners(
     current: Sequence[ShardAddress], there: Sequence[ShardAddress]
 ) -> tuple[ShardAddress, ...]:
     """Return an owner for each shard.
@@ -33,7 +40,7 @@ def spread(
     Examples
     --------
     >>> a, b, c = (ShardAddress(name, "") for name in "abc")
-    >>> [shard.worker for shard in spread([a, b], [b, c])]
+    >>> [shard.worker for shard in assign_owners([a, b], [b, c])]
     ['c', 'b']
     """
     if len(current) != len(there):
@@ -42,7 +49,7 @@ def spread(
     return tuple(shard if shard in there else next(new) for shard in current)
 
 
-def kept_parts(
+def kept_shards(
     descriptor: Descriptor, shards: Sequence[ShardAddress], there: Collection[int]
 ) -> frozenset[int]:
     """Return which of the new `shards` have all rows of their own keys.
@@ -58,28 +65,30 @@ def kept_parts(
     return frozenset(there if unmoved else ())
 
 
-def sources(descriptor: Descriptor, there: Collection[int], kept: Collection[int]) -> list[int]:
+def sending_shards(
+    descriptor: Descriptor, there: Collection[int], kept: Collection[int]
+) -> list[int]:
     """Return the surviving shards whose rows go to the others."""
     if descriptor.placement is Placement.REPLICATED:
         return sorted(there)[:1]
     return [part for part in sorted(there) if part not in kept]
 
 
-def parts_there(client: Client, descriptor: Descriptor) -> frozenset[int]:
+def surviving_shards(client: Client, descriptor: Descriptor) -> frozenset[int]:
     """Return the shards that still answer for the epoch of `descriptor`."""
     reachable = workers_of(client)
     workers = [worker for worker in descriptor.workers if worker in reachable]
-    found = on_workers(client, workers, holds, descriptor)
+    found = run_on_workers(client, workers, holds, descriptor)
     there = {worker for worker, held in zip(workers, found, strict=True) if held}
     return frozenset(part for part, worker in enumerate(descriptor.workers) if worker in there)
 
 
-def arrivals_there(
+def surviving_arrivals(
     client: Client, descriptor: Descriptor, there: Collection[int]
 ) -> frozenset[int]:
     """Return the arrivals of rows that shards of an independent index hold."""
     workers = [descriptor.workers[part] for part in sorted(there)]
-    found = on_workers(client, workers, arrivals_in, descriptor)
+    found = run_on_workers(client, workers, arrivals_in, descriptor)
     return frozenset(chain.from_iterable(found))
 
 
@@ -88,7 +97,7 @@ def move_shards(
 ) -> list[Receipt]:
     """Send rows of these shards of `descriptor` to their owners in `change`."""
     workers = [descriptor.workers[part] for part in sorted(parts)]
-    return on_workers(client, workers, send_shard, descriptor, change)
+    return run_on_workers(client, workers, send_shard, descriptor, change)
 
 
 def holds(host: ShardHost, descriptor: Descriptor) -> bool:
@@ -99,7 +108,7 @@ def holds(host: ShardHost, descriptor: Descriptor) -> bool:
 def arrivals_in(host: ShardHost, descriptor: Descriptor) -> list[int]:
     shard = descriptor.shards[descriptor.workers.index(host.worker.address)]
     index = host.shards.at(descriptor.uid, descriptor.epoch, shard.incarnation)
-    arrivals = index.frame([ARRIVAL])[ARRIVAL].values
+    arrivals = index.frame([ARRIVAL_COLUMN])[ARRIVAL_COLUMN].values
     device = backend.get(None, arrivals)
     found: list[int] = device.to_host(device.xp.unique(arrivals)).tolist()
     return found

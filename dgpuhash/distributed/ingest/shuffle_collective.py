@@ -11,31 +11,49 @@ import numpy as np
 from distributed import Client
 
 from dgpuhash import backend
-from dgpuhash.distributed.cluster.locality import Elsewhere, Given, Lying, Needed, needed, report
-from dgpuhash.distributed.cluster.serialization import Sealed, are_plain, plain_arrays
-from dgpuhash.distributed.collective.base import Collective, Places, Received
-from dgpuhash.distributed.collective.group_cache import run_together
+from dgpuhash.distributed.cluster.locality import (
+    DataNotLocal,
+    InputSpec,
+    LocalInputs,
+    PartitionLocation,
+    log_execution,
+    partitions_spec,
+)
+from dgpuhash.distributed.cluster.serialization import CachedPickle, are_plain, plain_arrays
+from dgpuhash.distributed.collective.base import Collective, Destination, Received
+from dgpuhash.distributed.collective.group_cache import run_collective
 from dgpuhash.distributed.partition.change import Change
 from dgpuhash.distributed.partition.descriptor import Placement
-from dgpuhash.distributed.partition.hash_partition import Parted, parted, split
-from dgpuhash.distributed.partition.skew import NO_HEAVY, NO_TALLY, Heavy, Tally, agreed, candidates
+from dgpuhash.distributed.partition.hash_partition import (
+    PartitionedColumns,
+    partition_columns,
+    partition_rows,
+)
+from dgpuhash.distributed.partition.skew import (
+    NO_COUNTS,
+    NO_HEAVY,
+    HeavyKeys,
+    KeyCounts,
+    consensus,
+    heavy_candidates,
+)
 from dgpuhash.distributed.shards.plugin import ShardHost
-from dgpuhash.distributed.shards.stats import Measure, measured
+from dgpuhash.distributed.shards.stats import ShardSize, shard_size
 from dgpuhash.errors import DgpuhashError
 from dgpuhash.frames import frames_of
 from dgpuhash.tables.cached import cached
 
 if TYPE_CHECKING:
-    from dgpuhash.distributed.ingest.history import Act
+    from dgpuhash.distributed.ingest.history import RowOperation
 
-__all__ = ["put_together"]
+__all__ = ["shuffle_together"]
 
 REFUSED = "another worker cannot take part"
 
 
-def put_together(
-    client: Client, change: Change, acts: Sequence[Act]
-) -> tuple[Heavy, list[Measure]] | None:
+def shuffle_together(
+    client: Client, change: Change, acts: Sequence[RowOperation]
+) -> tuple[HeavyKeys, list[ShardSize]] | None:
     """Open a change, and prepare it with the rows of `acts` on all shards.
 
     Returns the heavy keys, and for a build the size that each shard is going to have; None, with no
@@ -51,14 +69,14 @@ def put_together(
     what = f"{change.verb} of index {change.uid}"
     try:
         partitions = _reachable(change, acts)
-        shares = run_together(
-            client, change.shards, put_share, Sealed.of(change), needed=partitions
+        shares = run_collective(
+            client, change.shards, shuffle_on_rank, CachedPickle.of(change), needed=partitions
         )
-    except Elsewhere as elsewhere:
-        report(what, str(elsewhere))
+    except DataNotLocal as elsewhere:
+        log_execution(what, str(elsewhere))
         return None
     refused = sorted((share.refused for share in shares if share.refused), key=REFUSED.__eq__)
-    report(what, *refused[:1])
+    log_execution(what, *refused[:1])
     if refused:
         return None
     for share in shares:
@@ -67,19 +85,19 @@ def put_together(
     return shares[0].heavy, [share.measure for share in shares]
 
 
-def _reachable(change: Change, acts: Sequence[Act]) -> Needed:
-    """Return the partitions; raise Elsewhere where tasks are needed."""
+def _reachable(change: Change, acts: Sequence[RowOperation]) -> InputSpec:
+    """Return the partitions; raise DataNotLocal where tasks are needed."""
     if change.placement is not Placement.DISTRIBUTED:
-        raise Elsewhere("rows go to no owners of keys")
+        raise DataNotLocal("rows go to no owners of keys")
     if len(acts) != 1 or change.verb == "erase" or change.kept or change.lost is not None:
-        raise Elsewhere("it is more than new rows")
+        raise DataNotLocal("it is more than new rows")
     if not are_plain(change.meta):
-        raise Elsewhere("columns are no plain arrays")
-    return needed(acts[0].partitions, change.meta)
+        raise DataNotLocal("columns are no plain arrays")
+    return partitions_spec(acts[0].partitions, change.meta)
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class RankResult:
     """Result of a rank.
 
     Attributes
@@ -95,8 +113,8 @@ class Share:
 
     refused: str = ""
     error: DgpuhashError | None = None
-    heavy: Heavy = NO_HEAVY
-    measure: Measure = (0, None)
+    heavy: HeavyKeys = NO_HEAVY
+    measure: ShardSize = (0, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,25 +123,27 @@ class Vote:
 
     refused: bool
     rows: int
-    tally: Tally
+    tally: KeyCounts
     segments: list[list[int]]
     """Rows from each partition, by receiving rank, where the order of rows depends on them."""
 
 
-def put_share(host: ShardHost, collective: Collective, seal: Sealed[Change], given: Given) -> Share:
+def shuffle_on_rank(
+    host: ShardHost, collective: Collective, seal: CachedPickle[Change], given: LocalInputs
+) -> RankResult:
     """Run one rank's share of the shuffle.
 
     The rank is the number of its shard.
     """
     change = seal.opened()
     host.shards.open(change, given.rank)
-    with collective.undisturbed(frames_of(change.meta).device):
+    with collective.with_quiet_loop(frames_of(change.meta).device):
         return _put(host, collective, change, given)
 
 
-def _put(host: ShardHost, collective: Collective, change: Change, given: Given) -> Share:
+def _put(host: ShardHost, collective: Collective, change: Change, given: LocalInputs) -> RankResult:
     """Send this rank's rows, and prepare its shard with the rows received."""
-    lying, leaving = given.dealt, Leaving(change, given)
+    lying, leaving = given.dealt, OutgoingRows(change, given)
     if host.shards.mixed(change.uid):
         # Each shard would have to check the numbers that come.
         leaving.refused = "other numbers are stored than were planned with"
@@ -133,11 +153,11 @@ def _put(host: ShardHost, collective: Collective, change: Change, given: Given) 
         leaving.part(change.heavy or NO_HEAVY, told)
     votes = _voted(collective, leaving, told)
     if any(vote.refused for vote in votes):
-        return Share(leaving.refused or REFUSED)
+        return RankResult(leaving.refused or REFUSED)
     heavy = change.heavy
     if heavy is None:
         rows = sum(vote.rows for vote in votes)
-        heavy = agreed([vote.tally for vote in votes], rows, len(votes))
+        heavy = consensus([vote.tally for vote in votes], rows, len(votes))
         if heavy:
             leaving.part(heavy, told)
             votes = _voted(collective, leaving, told)
@@ -154,12 +174,12 @@ def _put(host: ShardHost, collective: Collective, change: Change, given: Given) 
     try:
         host.shards.prepare_arrays(change.uid, change.transaction, columns)
     except DgpuhashError as error:
-        return Share(error=error)
+        return RankResult(error=error)
     made = host.shards.made(change.uid, change.transaction)
-    return Share(heavy=heavy, measure=(0, None) if made is None else measured(made))
+    return RankResult(heavy=heavy, measure=(0, None) if made is None else shard_size(made))
 
 
-def _voted(collective: Collective, leaving: Leaving, told: bool) -> list[Vote]:
+def _voted(collective: Collective, leaving: OutgoingRows, told: bool) -> list[Vote]:
     """Return the votes of all ranks."""
     segments = leaving.segments if told else []
     vote = Vote(bool(leaving.refused), leaving.rows, leaving.tally, segments)
@@ -167,16 +187,16 @@ def _voted(collective: Collective, leaving: Leaving, told: bool) -> list[Vote]:
     return found
 
 
-class Leaving:
+class OutgoingRows:
     """Rows of one rank on their way to their owners."""
 
-    def __init__(self, change: Change, given: Given) -> None:
+    def __init__(self, change: Change, given: LocalInputs) -> None:
         self._change = change
         self._frames = frames_of(change.meta)
         self.device = backend.get(self._frames.device)
         self.refused = ""
         self.segments: list[list[int]] = []
-        self.parted: Parted
+        self.parted: PartitionedColumns
         try:
             partitions = [self._arrays(frame) for (frame,) in given.things]
         except KeyError as error:
@@ -206,20 +226,20 @@ class Leaving:
         return 0 if self.refused else len(self._columns[0])
 
     @cached
-    def tally(self) -> Tally:
+    def tally(self) -> KeyCounts:
         """Tally of keys that may be heavy, where the change is to find them."""
         if self._change.heavy is not None or self.refused:
-            return NO_TALLY
+            return NO_COUNTS
         parts, seeds = len(self._change.shards), self._change.encoder.seeds
-        return candidates(self._encoded.codes, parts, parts, seeds.owners)
+        return heavy_candidates(self._encoded.codes, parts, parts, seeds.owners)
 
-    def part(self, heavy: Heavy, told: bool) -> None:
+    def part(self, heavy: HeavyKeys, told: bool) -> None:
         """Partition the rows by owner; spread heavy keys' rows over all shards."""
         encoder, parts = self._change.encoder, len(self._change.shards)
-        owned: Any = split(self._encoded, encoder, parts, heavy) if heavy else parts
+        owned: Any = partition_rows(self._encoded, encoder, parts, heavy) if heavy else parts
         key = self._keys[0] if encoder.codes_are_keys else None
         several = told and len(self._ends) > 1
-        self.parted = parted(
+        self.parted = partition_columns(
             self._columns, key, self._encoded, owned,
             owner_seed=encoder.seeds.owners, numbered=several,
         )  # fmt: skip
@@ -245,8 +265,10 @@ class Leaving:
 
 
 def _places(
-    columns: Sequence[Any], lying: Sequence[Sequence[Lying]], segments: Sequence[Sequence[int]]
-) -> Places:
+    columns: Sequence[Any],
+    lying: Sequence[Sequence[PartitionLocation]],
+    segments: Sequence[Sequence[int]],
+) -> Destination:
     """Return where received rows go, to be in the order of partitions.
 
     Each rank sends the rows of one partition at most.
@@ -257,18 +279,18 @@ def _places(
         starts[rank] = place
         place += segments[rank][0]
     device = backend.get(None, *columns)
-    return Places([device.empty(place, column.dtype) for column in columns], starts)
+    return Destination([device.empty(place, column.dtype) for column in columns], starts)
 
 
 def _in_order(
-    came: Received, lying: Sequence[Sequence[Lying]], segments: Sequence[Sequence[int]]
+    came: Received, lying: Sequence[Sequence[PartitionLocation]], segments: Sequence[Sequence[int]]
 ) -> list[Any]:
     """Return the received rows, in the order of their partitions.
 
     Parameters
     ----------
     came : Received
-    lying : sequence of sequence of Lying
+    lying : sequence of sequence of PartitionLocation
         Partitions of each rank.
     segments : sequence of sequence of int
         Rows received of each partition.

@@ -8,22 +8,26 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
-from dgpuhash.distributed.cluster.host import host_of, hosting_worker
-from dgpuhash.distributed.cluster.rpc import request
-from dgpuhash.distributed.cluster.serialization import Sealed
-from dgpuhash.distributed.cluster.user_errors import refusing
+from dgpuhash.distributed.cluster.host import current_worker, plugin_of
+from dgpuhash.distributed.cluster.rpc import call_handler
+from dgpuhash.distributed.cluster.serialization import CachedPickle
+from dgpuhash.distributed.cluster.user_errors import raise_without_traceback
 from dgpuhash.distributed.partition.change import Change
 from dgpuhash.distributed.partition.descriptor import Placement, ShardAddress
-from dgpuhash.distributed.partition.hash_partition import pieces
-from dgpuhash.distributed.partition.routing import lost_rows, part_near, stored_layers
-from dgpuhash.distributed.partition.row_order import ARRIVAL, arrival_of, with_arrival
-from dgpuhash.distributed.partition.skew import NO_TALLY, candidates
+from dgpuhash.distributed.partition.hash_partition import cut_into_chunks
+from dgpuhash.distributed.partition.routing import lost_rows, nearest_shard, rows_to_store
+from dgpuhash.distributed.partition.row_order import (
+    ARRIVAL_COLUMN,
+    add_arrival_column,
+    arrival_number,
+)
+from dgpuhash.distributed.partition.skew import NO_COUNTS, heavy_candidates
 from dgpuhash.distributed.shards.inbox import Exchange, Parcel, Receipt
-from dgpuhash.distributed.shards.secession import Ahead
+from dgpuhash.distributed.shards.secession import SecessionBudget
 from dgpuhash.frames import frames_of, key_names
-from dgpuhash.tables.memory_errors import call_says_memory
+from dgpuhash.tables.memory_errors import function_translates_memory_errors
 
-__all__ = ["CommExchange", "largest", "parcels", "put_partition"]
+__all__ = ["CommExchange", "parcel_limit", "parcels", "shuffle_partition"]
 
 
 class CommExchange(Exchange):
@@ -51,7 +55,7 @@ class CommExchange(Exchange):
         return len(self._shards)
 
     async def put(self, part: int, parcel: Parcel) -> None:
-        await request(
+        await call_handler(
             self._worker,
             self._shards[part].worker,
             "dgpuhash_put",
@@ -64,22 +68,24 @@ class CommExchange(Exchange):
         )
 
 
-@refusing()
-@call_says_memory
-def put_partition(frame: Any, sealed: Sealed[Change], partition: int, arrival: int) -> Receipt:
+@raise_without_traceback()
+@function_translates_memory_errors
+def shuffle_partition(
+    frame: Any, sealed: CachedPickle[Change], partition: int, arrival: int
+) -> Receipt:
     """Send the rows of a partition to their owners; return the receipt.
 
     Runs as a Dask task, perhaps more than once: each run is an attempt of its own.
     """
-    worker, change = hosting_worker(), sealed.opened()
+    worker, change = current_worker(), sealed.opened()
     exchange = CommExchange(worker, change.shards, change.uid, change.transaction)
-    size = largest(change, worker)
+    size = parcel_limit(change, worker)
     segments, receipt = parcels(
         frame, change, partition, size, address=worker.address, arrival=arrival
     )
     putting = exchange.put_segments(segments)
     going = asyncio.run_coroutine_threadsafe(putting, worker.loop.asyncio_loop)
-    host_of(worker).service(Ahead).result(going, frame, worker)
+    plugin_of(worker).service(SecessionBudget).result(going, frame, worker)
     return receipt
 
 
@@ -99,17 +105,17 @@ def parcels(
     """
     columns = list(change.encoder.names if change.verb == "erase" else change.meta.columns)
     frames = frames_of(frame)
-    key_names(frame, [label for label in columns if label != ARRIVAL])
+    key_names(frame, [label for label in columns if label != ARRIVAL_COLUMN])
     encode = change.encoder.encode if change.verb == "erase" else change.encoder.encode_rows
-    near: int | None = part_near(change.shards, address, partition)
+    near: int | None = nearest_shard(change.shards, address, partition)
     if change.placement is Placement.INDEPENDENT and change.verb != "erase":
         # Any worker reads batches of a save, so the arrival of each row tells its shard. A shard
         # that moves goes to one shard as a whole.
-        if near in change.kept or (ARRIVAL in frame.columns and partition >= 0):
+        if near in change.kept or (ARRIVAL_COLUMN in frame.columns and partition >= 0):
             near = None
         if arrival is None:
-            arrival = arrival_of(change.revision, partition)
-        frame = with_arrival(frame, arrival)
+            arrival = arrival_number(change.revision, partition)
+        frame = add_arrival_column(frame, arrival)
     if change.verb == "erase" and len(frame):
         rows = frame[columns]
     else:
@@ -118,15 +124,15 @@ def parcels(
     if change.lost is not None:
         rows = frames.take(rows, frames.xp.flatnonzero(lost_rows(rows, encoded, change)))
         encoded = encode(rows)
-    tally = NO_TALLY
+    tally = NO_COUNTS
     if change.heavy is None and change.verb != "erase":
         parts, seed = len(change.shards), change.encoder.seeds.owners
-        tally = candidates(encoded.codes, parts, change.partitions, seed)
+        tally = heavy_candidates(encoded.codes, parts, change.partitions, seed)
     attempt = uuid.uuid4().hex
     segments: list[list[Parcel]] = [[] for _ in change.shards]
     counts = [0] * len(segments)
-    for first, owned in stored_layers(rows, encoded, change, near, tally):
-        for part, found in enumerate(pieces(rows, owned, change.meta[columns], nbytes)):
+    for first, owned in rows_to_store(rows, encoded, change, near, tally):
+        for part, found in enumerate(cut_into_chunks(rows, owned, change.meta[columns], nbytes)):
             counts[part] += len(owned[part])
             segments[part] += [
                 Parcel(partition, attempt, number, len(piece), payload)
@@ -135,7 +141,7 @@ def parcels(
     return segments, Receipt(partition, attempt, tuple(counts), tally)
 
 
-def largest(change: Change, worker: Any) -> int | None:
+def parcel_limit(change: Change, worker: Any) -> int | None:
     """Return the limit of a parcel in bytes; None for the default.
 
     Rows that stay on this worker are not sent, and have no limit.

@@ -10,17 +10,17 @@ from distributed import Client
 from distributed.utils import sync
 
 from dgpuhash import backend
-from dgpuhash.distributed.cluster.broadcast import on_workers
+from dgpuhash.distributed.cluster.broadcast import run_on_workers
 from dgpuhash.distributed.cluster.serialization import frame_of_payload
 from dgpuhash.distributed.ingest.shuffle_tasks import CommExchange
-from dgpuhash.distributed.partition.change import LOOSE, Change
-from dgpuhash.distributed.partition.hash_partition import pieces
-from dgpuhash.distributed.partition.skew import Heavy, agreed
+from dgpuhash.distributed.partition.change import CANDIDATE_CHUNKS, Change
+from dgpuhash.distributed.partition.hash_partition import cut_into_chunks
+from dgpuhash.distributed.partition.skew import HeavyKeys, consensus
 from dgpuhash.distributed.shards.inbox import Inbox, Parcel, Receipt
 from dgpuhash.distributed.shards.plugin import ShardHost
 from dgpuhash.frames import frames_of
 
-__all__ = ["let_go", "moved_on", "settled"]
+__all__ = ["receipts_after", "repair_heavy_keys", "rows_to_forward"]
 
 # Parcels that one forwarded parcel may be cut into.
 _PIECES = 1 << 10
@@ -29,29 +29,29 @@ _PIECES = 1 << 10
 Moves = dict[int, list[int]]
 
 
-def settled(
+def repair_heavy_keys(
     client: Client, change: Change, receipts: Sequence[Receipt]
-) -> tuple[Heavy, list[Moves]]:
+) -> tuple[HeavyKeys, list[Moves]]:
     """Decide on the heavy keys, and forward rows of other candidates.
 
     Returns the heavy keys, and the rows that each shard has forwarded.
     """
     parts = len(change.shards)
     rows = sum(sum(receipt.rows) for receipt in receipts)
-    heavy = agreed([receipt.tally for receipt in receipts], rows, parts)
+    heavy = consensus([receipt.tally for receipt in receipts], rows, parts)
     if {code for receipt in receipts for code in receipt.tally.codes} <= set(heavy.codes):
         return heavy, []
-    return heavy, on_workers(client, change.workers, send_on, change, receipts, heavy)
+    return heavy, run_on_workers(client, change.workers, forward_rows, change, receipts, heavy)
 
 
-def moved_on(receipts: Sequence[Receipt], moves: Sequence[Moves]) -> list[Receipt]:
+def receipts_after(receipts: Sequence[Receipt], moves: Sequence[Moves]) -> list[Receipt]:
     """Return the receipts after rows were forwarded.
 
     ``moves[part]`` has the rows that shard `part` has forwarded.
 
     Examples
     --------
-    >>> moved_on([Receipt(7, "a", (5, 3))], [{7: [0, 2]}, {}])[0].rows
+    >>> receipts_after([Receipt(7, "a", (5, 3))], [{7: [0, 2]}, {}])[0].rows
     (3, 5)
     """
     found = []
@@ -65,17 +65,19 @@ def moved_on(receipts: Sequence[Receipt], moves: Sequence[Moves]) -> list[Receip
     return found
 
 
-def send_on(host: ShardHost, change: Change, receipts: Sequence[Receipt], heavy: Heavy) -> Moves:
+def forward_rows(
+    host: ShardHost, change: Change, receipts: Sequence[Receipt], heavy: HeavyKeys
+) -> Moves:
     """Forward this shard's rows of keys that are not heavy; return the counts."""
     inbox = host.shards.inbox(change.uid, change.transaction)
-    segments, moves = let_go(inbox, change, receipts, heavy)
+    segments, moves = rows_to_forward(inbox, change, receipts, heavy)
     exchange = CommExchange(host.worker, change.shards, change.uid, change.transaction)
     sync(host.worker.loop, exchange.put_segments, segments)
     return moves
 
 
-def let_go(
-    inbox: Inbox, change: Change, receipts: Sequence[Receipt], heavy: Heavy
+def rows_to_forward(
+    inbox: Inbox, change: Change, receipts: Sequence[Receipt], heavy: HeavyKeys
 ) -> tuple[list[list[Parcel]], Moves]:
     """Take the rows out of an inbox that its shard has to forward.
 
@@ -96,10 +98,10 @@ def let_go(
         stays = frames_of(rows).take(rows, owned[part])
         inbox.replace(replace(parcel, rows=len(stays), payload=stays))
         owned[part] = owned[part][:0]
-        for owner, found in enumerate(pieces(rows, owned, change.meta)):
+        for owner, found in enumerate(cut_into_chunks(rows, owned, change.meta)):
             # Parcel numbers: the first block is the owner's, the next ones are the next shards'.
             block = 1 + (part - owner) % parts
-            first = block * LOOSE + (parcel.number - LOOSE) * _PIECES
+            first = block * CANDIDATE_CHUNKS + (parcel.number - CANDIDATE_CHUNKS) * _PIECES
             moved[owner] += len(owned[owner])
             segments[owner] += [
                 Parcel(parcel.partition, parcel.attempt, number, len(piece), payload)

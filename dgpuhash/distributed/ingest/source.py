@@ -12,30 +12,30 @@ from dask.dataframe.dask_expr.io.io import FromGraph
 from dask.delayed import Delayed
 from distributed import Client, Future, futures_of
 
-from dgpuhash.distributed.cluster.client import check_home
+from dgpuhash.distributed.cluster.client import check_same_cluster
 from dgpuhash.distributed.cluster.rpc import REMEDY
-from dgpuhash.distributed.cluster.scatter import scattered
-from dgpuhash.distributed.cluster.serialization import kind_of_meta, remember
+from dgpuhash.distributed.cluster.scatter import scatter_to_workers
+from dgpuhash.distributed.cluster.serialization import put_in_cache, schema_key
 from dgpuhash.errors import DeviceError, IndexLost, ShapeError, UnsupportedError
 from dgpuhash.frames import (
     KeyEncoder,
     check_arrow_types,
     frames_of,
-    kept_columns,
     key_names,
     make_frame,
+    stored_columns,
 )
 from dgpuhash.frames.labels import column_labels
 
 __all__ = [
-    "Kept",
+    "IndexSchema",
+    "check_all_partitions",
     "check_library",
-    "check_whole",
     "collection_of",
     "frame_of",
     "meta_of",
     "partitions_of",
-    "persisted",
+    "persisted_futures",
 ]
 
 # Frames of the client's own are sent in pieces of this size.
@@ -54,11 +54,11 @@ def collection_of(data: Any, names: Sequence[Hashable]) -> Any:
     Raises
     ------
     UnsupportedError
-        When an array is given for several `names`, and as for `check_whole`.
+        When an array is given for several `names`, and as for `check_all_partitions`.
     ShapeError
         When a column is not one-dimensional.
     """
-    check_whole(data)
+    check_all_partitions(data)
     if isinstance(data, dd.DataFrame):
         return data
     if _is_frame(data):
@@ -100,9 +100,9 @@ def frame_of(data: Any) -> Any:
     Raises
     ------
     UnsupportedError
-        When `data` is something else, and as for `check_whole`.
+        When `data` is something else, and as for `check_all_partitions`.
     """
-    check_whole(data)
+    check_all_partitions(data)
     if not _is_frame(data):
         raise UnsupportedError(
             f"a {type(data).__name__} cannot be merged; give a Dask, pandas or cuDF DataFrame "
@@ -111,7 +111,7 @@ def frame_of(data: Any) -> Any:
     return data
 
 
-def check_whole(data: Any) -> None:
+def check_all_partitions(data: Any) -> None:
     """Raise UnsupportedError for a persisted Dask frame that lacks partitions.
 
     Dask may fuse several partitions of a source. Where only fused ones were persisted, the frame
@@ -173,9 +173,9 @@ def partitions_of(
     meta = meta_of(collection)
     check_arrow_types(meta[list(key_names(meta, list(columns)))])
     if isinstance(collection, dd.DataFrame):
-        held = persisted(collection)
+        held = persisted_futures(collection)
         futures = futures_of(collection) if held is None else held
-        check_home(client, futures, "rows")
+        check_same_cluster(client, futures, "rows")
         # Dask computes partitions of a lost worker again, and cancels those that it cannot.
         if any(future.status == "cancelled" for future in futures):
             raise UnsupportedError(
@@ -193,13 +193,13 @@ def partitions_of(
     if not pieces:
         return []
     try:
-        return list(scattered(client, workers, pieces))
+        return list(scatter_to_workers(client, workers, pieces))
     except KeyError as error:
         # Dask's scheduler raises it for a worker that is gone.
         raise IndexLost(f"worker {error} with a shard of the index is gone; {REMEDY}") from error
 
 
-def persisted(collection: Any) -> list[Future] | None:
+def persisted_futures(collection: Any) -> list[Future] | None:
     """Return the partitions of a persisted Dask DataFrame, in order.
 
     None unless workers hold each partition, or compute it now.
@@ -230,11 +230,11 @@ def _is_frame(data: Any) -> bool:
 
 # Schemas that are cached, by kind of frame and wanted columns.
 KINDS = 8
-_known: dict[str, Kept] = {}
+_known: dict[str, IndexSchema] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class IndexSchema:
     """Schema of an index: its key columns, stored columns, and key encoder.
 
     Attributes
@@ -257,7 +257,7 @@ class Kept:
         collection: Any,
         on: Hashable | Sequence[Hashable],
         columns: Sequence[Hashable] | None,
-    ) -> Kept:
+    ) -> IndexSchema:
         """Return the schema of an index of `collection`.
 
         See `DistributedIndex.build`.
@@ -269,15 +269,15 @@ class Kept:
         """
         meta = meta_of(collection)
         # Not for the client's own frames: the empty frame of one would keep all its rows alive.
-        kind = kind_of_meta(meta) if isinstance(collection, dd.DataFrame) else None
+        kind = schema_key(meta) if isinstance(collection, dd.DataFrame) else None
         # A tuple: the repr of long indexes and arrays of labels is shortened.
         wanted = None if columns is None else tuple(column_labels(columns))
         asked = repr((kind, on, wanted))
         found = None if kind is None else _known.get(asked)
         if found is None:
             names = key_names(meta, on)
-            stored = meta[kept_columns(meta, names, wanted)].iloc[:0]
+            stored = meta[stored_columns(meta, names, wanted)].iloc[:0]
             found = cls(names, stored, KeyEncoder.for_frame(stored, list(names)))
             if kind is not None:
-                remember(_known, asked, found, KINDS)
+                put_in_cache(_known, asked, found, KINDS)
         return replace(found, encoder=found.encoder.reseeded())

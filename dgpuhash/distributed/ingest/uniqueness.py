@@ -7,20 +7,20 @@ from typing import Any
 from distributed import Client
 from distributed.utils import sync
 
-from dgpuhash.distributed.cluster.broadcast import watched
-from dgpuhash.distributed.cluster.host import host_of, hosting_worker
-from dgpuhash.distributed.cluster.rpc import request
+from dgpuhash.distributed.cluster.broadcast import gather_watched
+from dgpuhash.distributed.cluster.host import current_worker, plugin_of
+from dgpuhash.distributed.cluster.rpc import call_handler
 from dgpuhash.distributed.cluster.serialization import frame_of_payload
 from dgpuhash.distributed.partition.change import Change
-from dgpuhash.distributed.partition.hash_partition import pieces
-from dgpuhash.distributed.partition.routing import part_near
+from dgpuhash.distributed.partition.hash_partition import cut_into_chunks
+from dgpuhash.distributed.partition.routing import nearest_shard
 from dgpuhash.errors import ColumnError
 from dgpuhash.frames import frames_of
 
-__all__ = ["refuse_doubles"]
+__all__ = ["refuse_duplicates"]
 
 
-def refuse_doubles(client: Client, change: Change) -> None:
+def refuse_duplicates(client: Client, change: Change) -> None:
     """Raise ColumnError when two shards would store one unique key.
 
     The keys that a prepared change adds to each shard are compared with the keys of all others.
@@ -46,7 +46,7 @@ def refuse_doubles(client: Client, change: Change) -> None:
         if len(workers) > 1
     ]
     try:
-        watched(client, workers, futures)
+        gather_watched(client, workers, futures)
     finally:
         for future in futures:
             future.release()
@@ -57,25 +57,25 @@ def compare_keys(change: Change) -> None:
 
     Runs as a Dask task on the shard's worker; no shard thread waits while its RPCs run.
     """
-    worker = hosting_worker()
-    shards = host_of(worker).shards
-    here = part_near(change.shards, worker.address)
+    worker = current_worker()
+    shards = plugin_of(worker).shards
+    here = nearest_shard(change.shards, worker.address)
     phase = {"uid": change.uid, "transaction": change.transaction}
 
     async def own() -> Any:
-        return await host_of(worker).thread.run(shards.new_keys, **phase)
+        return await plugin_of(worker).thread.run(shards.new_keys, **phase)
 
     keys = sync(worker.loop, own)
     names = list(change.encoder.names)
     like = change.meta[names]
     everything = frames_of(keys).xp.arange(len(keys))
-    for _, piece in pieces(keys, [everything], like)[0]:
+    for _, piece in cut_into_chunks(keys, [everything], like)[0]:
         for part, shard in enumerate(change.shards):
             if part == here:
                 continue
             (row,) = sync(
                 worker.loop,
-                request,
+                call_handler,
                 worker,
                 shard.worker,
                 "dgpuhash_known",

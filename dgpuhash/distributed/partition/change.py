@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from dgpuhash.distributed.cluster.serialization import WithMetas
+from dgpuhash.distributed.cluster.serialization import EmptyFramePickle
 from dgpuhash.distributed.partition.descriptor import Placement, ShardAddress
-from dgpuhash.distributed.partition.skew import NO_HEAVY, Heavy
+from dgpuhash.distributed.partition.skew import NO_HEAVY, HeavyKeys
 from dgpuhash.frames import KeyEncoder
 
-__all__ = ["LOOSE", "Change", "Lost"]
+__all__ = ["CANDIDATE_CHUNKS", "Change", "LostShards"]
 
 # Numbers of message chunks: from here on, chunks with rows of candidates for heavy keys; from twice
 # this number on, chunks with rows that were redistributed to their owners.
-LOOSE = 1 << 30
+CANDIDATE_CHUNKS = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class LostShards:
     """Lost shards of an index, and the rows to read again for them.
 
     Attributes
@@ -35,12 +35,12 @@ class Lost:
 
     parts: int
     gone: frozenset[int]
-    heavy: Heavy = NO_HEAVY
+    heavy: HeavyKeys = NO_HEAVY
     arrivals: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
-class Change(WithMetas):
+class Change(EmptyFramePickle):
     """Change of all shards of an index from one epoch to the next.
 
     Attributes
@@ -77,8 +77,8 @@ class Change(WithMetas):
     placement: Placement = Placement.DISTRIBUTED
     revision: int = 1
     kept: frozenset[int] = frozenset()
-    lost: Lost | None = None
-    heavy: Heavy | None = NO_HEAVY
+    lost: LostShards | None = None
+    heavy: HeavyKeys | None = NO_HEAVY
     partitions: int = 1
 
     @property

@@ -93,7 +93,7 @@ class Conflict(Enum):
         return query_rows[heads], kept
 
 
-def conflict_named(name: str) -> Conflict:
+def parse_conflict(name: str) -> Conflict:
     """Return the rule of this name, or raise SpecError."""
     try:
         return Conflict(name)

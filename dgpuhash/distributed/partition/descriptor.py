@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from dgpuhash.distributed.cluster.serialization import WithMetas
+from dgpuhash.distributed.cluster.serialization import EmptyFramePickle
 from dgpuhash.distributed.partition.conflict import Conflict
-from dgpuhash.distributed.partition.row_order import with_arrival
-from dgpuhash.distributed.partition.skew import NO_HEAVY, Heavy
+from dgpuhash.distributed.partition.row_order import add_arrival_column
+from dgpuhash.distributed.partition.skew import NO_HEAVY, HeavyKeys
 from dgpuhash.frames import KeyEncoder
 
-__all__ = ["Descriptor", "Placement", "Saved", "ShardAddress"]
+__all__ = ["Descriptor", "Placement", "SavedRevision", "ShardAddress"]
 
 
 class Placement(Enum):
@@ -64,7 +64,7 @@ class ShardAddress:
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class SavedRevision:
     """Saved rows of an index: the folder, the index and the revision.
 
     `transaction`: the last change that was read from a change log; None where there was none, or
@@ -78,7 +78,7 @@ class Saved:
 
 
 @dataclass(frozen=True, slots=True)
-class Descriptor(WithMetas):
+class Descriptor(EmptyFramePickle):
     """One epoch of an index: its shards, schema, placement and saves.
 
     Lazy merges carry it; its Dask token is that of the epoch.
@@ -129,9 +129,9 @@ class Descriptor(WithMetas):
     placement: Placement = Placement.DISTRIBUTED
     reason: str = ""
     conflict: Conflict = Conflict.ERROR
-    saved: Saved | None = None
+    saved: SavedRevision | None = None
     revision: int = 1
-    heavy: Heavy = NO_HEAVY
+    heavy: HeavyKeys = NO_HEAVY
     log: str | None = None
     turn: str = ""
 
@@ -148,7 +148,7 @@ class Descriptor(WithMetas):
         return [shard.worker for shard in self.shards]
 
     @property
-    def state(self) -> tuple[str, int, int, Saved | None, str]:
+    def state(self) -> tuple[str, int, int, SavedRevision | None, str]:
         """Value that differs between any two published states of this name.
 
         A change that another client has begun makes a new state, too.
@@ -159,7 +159,7 @@ class Descriptor(WithMetas):
     def stored(self) -> Any:
         """Empty frame like a shard's rows, with the arrival column if any."""
         if self.placement is Placement.INDEPENDENT:
-            return with_arrival(self.meta, 0)
+            return add_arrival_column(self.meta, 0)
         return self.meta
 
     @property
@@ -173,7 +173,7 @@ class Descriptor(WithMetas):
         return self.placement is Placement.DISTRIBUTED and len(self.shards) > 1
 
     @property
-    def told_by_owners(self) -> bool:
+    def owners_decide(self) -> bool:
         """Whether a key without rows at its owner is stored nowhere."""
         # The owner of a heavy code has rows of that code, but maybe of one of its keys only.
         spread = self.heavy and not self.encoder.exact

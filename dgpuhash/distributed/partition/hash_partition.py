@@ -11,24 +11,24 @@ import numpy as np
 
 from dgpuhash import backend
 from dgpuhash.distributed.cluster.serialization import Payload, is_plain, plain_arrays
-from dgpuhash.distributed.partition.skew import NO_HEAVY, Heavy
+from dgpuhash.distributed.partition.skew import NO_HEAVY, HeavyKeys
 from dgpuhash.frames import EncodedKeys, KeyEncoder, frames_of
-from dgpuhash.tables.select import all_rows
+from dgpuhash.tables.select import row_numbers
 
 __all__ = [
-    "PARCEL_NBYTES",
-    "Parted",
-    "parcel_nbytes",
-    "parted",
-    "pieces",
-    "pieces_of_arrays",
-    "split",
-    "split_to_all",
+    "CHUNK_NBYTES",
+    "PartitionedColumns",
+    "chunk_nbytes",
+    "cut_arrays_into_chunks",
+    "cut_into_chunks",
+    "partition_columns",
+    "partition_rows",
+    "partition_rows_with_heavy",
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class Parted:
+class PartitionedColumns:
     """Partitioned columns: rows ordered by the shard that they go to.
 
     Attributes
@@ -45,7 +45,7 @@ class Parted:
     counts: np.ndarray
 
 
-def parted(
+def partition_columns(
     columns: Sequence[Any],
     key: int | None,
     encoded: EncodedKeys,
@@ -53,7 +53,7 @@ def parted(
     *,
     owner_seed: int,
     numbered: bool,
-) -> Parted:
+) -> PartitionedColumns:
     """Partition null-free columns by shard, in one pass where possible.
 
     Parameters
@@ -74,10 +74,10 @@ def parted(
     if not isinstance(owned, int):
         rows = device.xp.concatenate(list(owned))
         counts = np.array([len(each) for each in owned], np.int64)
-        return Parted([column[rows] for column in columns], rows, counts)
+        return PartitionedColumns([column[rows] for column in columns], rows, counts)
     if owned == 1:
-        rows = all_rows(device, len(encoded)) if numbered else None
-        return Parted(list(columns), rows, np.array([len(encoded)]))
+        rows = row_numbers(device, len(encoded)) if numbered else None
+        return PartitionedColumns(list(columns), rows, np.array([len(encoded)]))
     others = [number for number in range(len(columns)) if number != key]
     # One column moves with the codes; others are gathered by row number.
     beside = others[0] if key is not None and len(others) == 1 else None
@@ -95,7 +95,9 @@ def parted(
     if beside is not None:
         found[beside] = moved.values.view(columns[beside].dtype)
     ends = device.to_host(starts).astype(np.int64)
-    return Parted([found[number] for number in range(len(columns))], moved.numbers, np.diff(ends))
+    return PartitionedColumns(
+        [found[number] for number in range(len(columns))], moved.numbers, np.diff(ends)
+    )
 
 
 def _words(column: Any) -> Any:
@@ -104,17 +106,17 @@ def _words(column: Any) -> Any:
 
 # A message of this size takes 50 ms over TCP. Between GPUs a message costs the event loops of both
 # ends some 0.6 ms, the time to send 200 MB.
-PARCEL_NBYTES = 64 << 20
+CHUNK_NBYTES = 64 << 20
 _GPU_PARCELS = 4
 
 
-def parcel_nbytes(device: str) -> int:
+def chunk_nbytes(device: str) -> int:
     """Return the size limit of a message of rows on `device`, in bytes."""
-    return PARCEL_NBYTES * (_GPU_PARCELS if device == "cuda" else 1)
+    return CHUNK_NBYTES * (_GPU_PARCELS if device == "cuda" else 1)
 
 
-def split(
-    encoded: EncodedKeys, encoder: KeyEncoder, parts: int, heavy: Heavy = NO_HEAVY
+def partition_rows(
+    encoded: EncodedKeys, encoder: KeyEncoder, parts: int, heavy: HeavyKeys = NO_HEAVY
 ) -> list[Any]:
     """Hash partition rows: return the positions that each shard owns.
 
@@ -137,12 +139,14 @@ def split(
     return [order[end - count : end] for end, count in zip(ends, counts, strict=True)]
 
 
-def split_to_all(encoded: EncodedKeys, encoder: KeyEncoder, parts: int, heavy: Heavy) -> list[Any]:
+def partition_rows_with_heavy(
+    encoded: EncodedKeys, encoder: KeyEncoder, parts: int, heavy: HeavyKeys
+) -> list[Any]:
     """Hash partition rows, with rows of `heavy` keys for every shard.
 
-    As `split`; rows of heavy keys follow the other rows of a shard.
+    As `partition_rows`; rows of heavy keys follow the other rows of a shard.
     """
-    owned = split(encoded, encoder, parts)
+    owned = partition_rows(encoded, encoder, parts)
     if parts == 1 or not heavy:
         return owned
     xp = backend.get(None, encoded.codes).xp
@@ -153,7 +157,7 @@ def split_to_all(encoded: EncodedKeys, encoder: KeyEncoder, parts: int, heavy: H
     return [xp.concatenate([rows[~among[rows]], shared]) for rows in owned]
 
 
-def pieces(
+def cut_into_chunks(
     frame: Any,
     owned: Sequence[Any],
     like: Any,
@@ -171,7 +175,7 @@ def pieces(
     like : DataFrame
         An empty frame with the requested columns; the receiver has it, too.
     nbytes : int, optional
-        Size limit of a chunk, default `parcel_nbytes`; a single row may be larger.
+        Size limit of a chunk, default `chunk_nbytes`; a single row may be larger.
     least_nbytes : int
         Size that a row counts at least, in bytes.
 
@@ -181,22 +185,22 @@ def pieces(
         By shard. Payloads are copies of these rows: a slice of Arrow strings is serialized whole.
     """
     moved = frame[list(like)]
-    nbytes = nbytes or parcel_nbytes(frames_of(frame).device)
+    nbytes = nbytes or chunk_nbytes(frames_of(frame).device)
     # A single shard gets its rows uncopied: a frame, unlike arrays, tracks shared memory.
     arrays = None if len(owned) == 1 else plain_arrays(moved, like)
     if arrays is not None:
-        return pieces_of_arrays(arrays, owned, nbytes, least_nbytes=least_nbytes)
+        return cut_arrays_into_chunks(arrays, owned, nbytes, least_nbytes=least_nbytes)
     return _shared(owned, lambda rows: _pieces(moved, rows, nbytes, least_nbytes))
 
 
-def pieces_of_arrays(
+def cut_arrays_into_chunks(
     arrays: Sequence[Any],
     owned: Sequence[Any],
     nbytes: int,
     *,
     least_nbytes: int = 1,
 ) -> list[list[tuple[Any, Payload]]]:
-    """Cut each shard's rows into chunks; as `pieces`, for null-free columns."""
+    """Cut each shard's rows into chunks; as `cut_into_chunks`, for null-free columns."""
     row_nbytes = max(least_nbytes, sum(array.dtype.itemsize for array in arrays))
     step = max(1, nbytes // row_nbytes)
 
@@ -220,14 +224,14 @@ def _shared(
     dealt = []
     for rows in owned:
         if id(rows) in found:
-            own = [(some, _apart(piece)) for some, piece in found[id(rows)]]
+            own = [(some, _shallow_copy(piece)) for some, piece in found[id(rows)]]
         else:
             own = found[id(rows)] = cut(rows)
         dealt.append(own)
     return dealt
 
 
-def _apart(piece: Payload) -> Payload:
+def _shallow_copy(piece: Payload) -> Payload:
     return piece if is_plain(piece) else piece.copy(deep=False)
 
 

@@ -11,13 +11,20 @@ from typing import Any
 from distributed import Client
 from distributed.protocol import Serialized, deserialize, pickle, serialize
 
-from dgpuhash.distributed.cluster.client import asking_the_scheduler
-from dgpuhash.distributed.cluster.lock import forget_lock, locked
-from dgpuhash.distributed.cluster.rpc import ask_scheduler
+from dgpuhash.distributed.cluster.client import translate_scheduler_errors
+from dgpuhash.distributed.cluster.lock import forget_lock, hold_lock
+from dgpuhash.distributed.cluster.rpc import call_scheduler
 from dgpuhash.distributed.partition.descriptor import Descriptor
 from dgpuhash.errors import IndexChanged, IndexLost, IndexNotFound, SpecError
 
-__all__ = ["Registry", "check_name", "drawn_name", "still", "taken", "unknown"]
+__all__ = [
+    "Registry",
+    "check_name",
+    "check_same_index",
+    "generated_name",
+    "name_taken_error",
+    "unknown_index_error",
+]
 
 PREFIX = "dgpuhash/"
 
@@ -50,8 +57,8 @@ class Registry:
             When the scheduler is gone, or has not answered for `limit` seconds.
         """
         asked = PREFIX + descriptor.name, descriptor.uid, descriptor.epoch
-        found = ask_scheduler(self._client, packed_newer, *asked, limit=limit)
-        return descriptor if found is True else still(descriptor, _unpacked(found))
+        found = call_scheduler(self._client, read_newer_dataset, *asked, limit=limit)
+        return descriptor if found is True else check_same_index(descriptor, _unpacked(found))
 
     def begin(self, name: str) -> Descriptor | None:
         """Begin a change: return the newest descriptor under a new turn, or None.
@@ -62,7 +69,7 @@ class Registry:
 
     def names(self) -> list[str]:
         """Return the names of all indexes, sorted."""
-        with asking_the_scheduler():
+        with translate_scheduler_errors():
             published = filter(_is_ours, self._client.list_datasets())
         return sorted(name.removeprefix(PREFIX) for name in published)
 
@@ -76,7 +83,7 @@ class Registry:
         # publish_dataset() waits up to 10 ms until the client's other messages are sent.
         packed, name = pickle.dumps(descriptor), PREFIX + descriptor.name
         states = descriptor.state, None if after is None else after.state
-        return ask_scheduler(self._client, put_dataset, name, packed, *states)
+        return call_scheduler(self._client, put_dataset, name, packed, *states)
 
     def outdated(self, descriptor: Descriptor) -> IndexLost | None:
         """Return the error of a change of an outdated `descriptor`, or None.
@@ -84,7 +91,7 @@ class Registry:
         None when `descriptor` is the newest under its name.
         """
         try:
-            newest = still(descriptor, self.find(descriptor.name))
+            newest = check_same_index(descriptor, self.find(descriptor.name))
         except IndexNotFound as gone:
             return gone
         if newest.state == descriptor.state:
@@ -101,8 +108,8 @@ class Registry:
         """
         name = descriptor.name
         # A generated name is never used again: its lock can go with it.
-        lock = _lock_of(name) if name == drawn_name(descriptor.uid) else None
-        packed = ask_scheduler(self._client, drop_dataset, PREFIX + name, descriptor.uid, lock)
+        lock = _lock_of(name) if name == generated_name(descriptor.uid) else None
+        packed = call_scheduler(self._client, drop_dataset, PREFIX + name, descriptor.uid, lock)
         return None if packed is None else pickle.loads(packed)
 
     @contextmanager
@@ -111,18 +118,18 @@ class Registry:
 
         Should two clients hold it nevertheless, the shards refuse the change that began first.
         """
-        with locked(self._client, _lock_of(name)):
+        with hold_lock(self._client, _lock_of(name)):
             yield
 
     def _found(self, name: str, turn: str | None) -> Descriptor | None:
-        return _unpacked(ask_scheduler(self._client, packed_dataset, PREFIX + name, turn))
+        return _unpacked(call_scheduler(self._client, read_dataset, PREFIX + name, turn))
 
 
 def _unpacked(found: tuple[bytes, str] | None) -> Descriptor | None:
     return None if found is None else replace(pickle.loads(found[0]), turn=found[1])
 
 
-def packed_dataset(name: str, turn: str | None, dask_scheduler: Any) -> tuple[bytes, str] | None:
+def read_dataset(name: str, turn: str | None, dask_scheduler: Any) -> tuple[bytes, str] | None:
     """Return the pickled descriptor under `name` and its turn, or None.
 
     Runs on the scheduler. `turn`, unless None, replaces the turn first.
@@ -135,14 +142,14 @@ def packed_dataset(name: str, turn: str | None, dask_scheduler: Any) -> tuple[by
     return _packed(found), found["state"][-1]
 
 
-def packed_newer(
+def read_newer_dataset(
     name: str, uid: str, epoch: int, dask_scheduler: Any
 ) -> tuple[bytes, str] | bool | None:
-    """Return True for this epoch of this index, else as `packed_dataset`."""
+    """Return True for this epoch of this index, else as `read_dataset`."""
     found = dask_scheduler.extensions["publish"].datasets.get(name)
     if found is not None and found["state"][:2] == (uid, epoch):
         return True
-    return packed_dataset(name, None, dask_scheduler)
+    return read_dataset(name, None, dask_scheduler)
 
 
 def put_dataset(
@@ -181,7 +188,7 @@ def _packed(found: dict[str, Any]) -> bytes:
     return packed
 
 
-def unknown(name: str) -> IndexNotFound:
+def unknown_index_error(name: str) -> IndexNotFound:
     """Return the error of a handle whose index the scheduler does not know."""
     return IndexNotFound(
         f"index {name!r} is not known to the cluster: another client closed it, or the scheduler "
@@ -189,7 +196,7 @@ def unknown(name: str) -> IndexNotFound:
     )
 
 
-def still(descriptor: Descriptor, newest: Descriptor | None) -> Descriptor:
+def check_same_index(descriptor: Descriptor, newest: Descriptor | None) -> Descriptor:
     """Return `newest` if it is the same index as `descriptor`.
 
     `newest` was found under the name of `descriptor`.
@@ -201,7 +208,7 @@ def still(descriptor: Descriptor, newest: Descriptor | None) -> Descriptor:
     """
     name = descriptor.name
     if newest is None:
-        raise unknown(name)
+        raise unknown_index_error(name)
     if newest.uid != descriptor.uid:
         raise IndexNotFound(
             f"index {name!r} is not known to the cluster: another client closed it, and another "
@@ -211,7 +218,7 @@ def still(descriptor: Descriptor, newest: Descriptor | None) -> Descriptor:
     return newest
 
 
-def taken(name: str) -> SpecError:
+def name_taken_error(name: str) -> SpecError:
     """Return the error of a new index whose name is in use."""
     return SpecError(
         f"there is an index {name!r} on this cluster; choose another name, or end it with "
@@ -219,7 +226,7 @@ def taken(name: str) -> SpecError:
     )
 
 
-def drawn_name(uid: str) -> str:
+def generated_name(uid: str) -> str:
     """Return the generated name of an index that its user has not named."""
     return f"index-{uid}"
 

@@ -6,18 +6,18 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dgpuhash.distributed.partition.change import LOOSE, Change
+from dgpuhash.distributed.partition.change import CANDIDATE_CHUNKS, Change
 from dgpuhash.distributed.partition.descriptor import Descriptor, Placement, ShardAddress
-from dgpuhash.distributed.partition.hash_partition import split, split_to_all
-from dgpuhash.distributed.partition.row_order import ARRIVAL
-from dgpuhash.distributed.partition.skew import NO_HEAVY, Heavy, Tally
+from dgpuhash.distributed.partition.hash_partition import partition_rows, partition_rows_with_heavy
+from dgpuhash.distributed.partition.row_order import ARRIVAL_COLUMN
+from dgpuhash.distributed.partition.skew import NO_HEAVY, HeavyKeys, KeyCounts
 from dgpuhash.frames import EncodedKeys, frames_of
 
-__all__ = ["asked_rows", "lost_rows", "part_near", "stored_layers"]
+__all__ = ["lost_rows", "nearest_shard", "rows_to_query", "rows_to_store"]
 
 
-def stored_layers(
-    rows: Any, encoded: EncodedKeys, change: Change, near: int | None, tally: Tally
+def rows_to_store(
+    rows: Any, encoded: EncodedKeys, change: Change, near: int | None, tally: KeyCounts
 ) -> list[tuple[int, list[Any]]]:
     """Return the positions of the rows that each shard stores, or erases.
 
@@ -41,16 +41,16 @@ def stored_layers(
     encoder, parts = change.encoder, len(change.shards)
     if change.placement is Placement.DISTRIBUTED and change.verb == "erase":
         # Until the heavy keys are known, rows of any key may be in any shard.
-        heavy = Heavy.of_all(encoded.codes) if change.heavy is None else change.heavy
-        return [(0, split_to_all(encoded, encoder, parts, heavy))]
+        heavy = HeavyKeys.of_all(encoded.codes) if change.heavy is None else change.heavy
+        return [(0, partition_rows_with_heavy(encoded, encoder, parts, heavy))]
     if change.placement is Placement.DISTRIBUTED and tally:
-        perhaps = Heavy(tally.codes)
-        owned = split(encoded, encoder, parts, perhaps)
+        perhaps = HeavyKeys(tally.codes)
+        owned = partition_rows(encoded, encoder, parts, perhaps)
         among = perhaps.among(encoded.codes)
         settled = [each[~among[each]] for each in owned]
-        return [(0, settled), (LOOSE, [each[among[each]] for each in owned])]
+        return [(0, settled), (CANDIDATE_CHUNKS, [each[among[each]] for each in owned])]
     if change.placement is Placement.DISTRIBUTED:
-        return [(0, split(encoded, encoder, parts, change.heavy or NO_HEAVY))]
+        return [(0, partition_rows(encoded, encoder, parts, change.heavy or NO_HEAVY))]
     everything = frames_of(rows).xp.arange(len(rows))
     wanting = [part for part in range(parts) if part not in change.kept]
     if change.placement is Placement.REPLICATED or change.verb == "erase":
@@ -58,7 +58,7 @@ def stored_layers(
     if near is not None:
         return [(0, _everything(everything, [near], parts))]
     xp = frames_of(rows).xp
-    owners = xp.asarray(wanting)[rows[ARRIVAL].values % len(wanting)]
+    owners = xp.asarray(wanting)[rows[ARRIVAL_COLUMN].values % len(wanting)]
     return [(0, [xp.flatnonzero(owners == part) for part in range(parts)])]
 
 
@@ -69,13 +69,13 @@ def lost_rows(rows: Any, encoded: EncodedKeys, change: Change) -> Any:
     if change.placement is Placement.INDEPENDENT:
         if change.verb == "erase":
             return xp.ones(len(rows), bool)
-        return ~xp.isin(rows[ARRIVAL].values, xp.asarray(sorted(lost.arrivals), xp.int64))
+        return ~xp.isin(rows[ARRIVAL_COLUMN].values, xp.asarray(sorted(lost.arrivals), xp.int64))
     owners = change.encoder.owners(encoded.codes, lost.parts)
     gone = xp.isin(owners, xp.asarray(sorted(lost.gone), owners.dtype))
     return gone | lost.heavy.among(encoded.codes)
 
 
-def asked_rows(
+def rows_to_query(
     count: int, encode: Callable[[], EncodedKeys], descriptor: Descriptor, how: str, address: str
 ) -> list[Any]:
     """Return, for each shard, the rows that a task sends to it as queries.
@@ -98,14 +98,14 @@ def asked_rows(
         if encoder.exact and how in {"semi", "anti"}:
             # The owner of a heavy key has some of its rows: it alone can tell.
             heavy = NO_HEAVY
-        return split_to_all(encode(), encoder, parts, heavy)
+        return partition_rows_with_heavy(encode(), encoder, parts, heavy)
     xp = frames_of(descriptor.meta).xp
     if descriptor.placement is Placement.INDEPENDENT:
         return _everything(xp.arange(count), range(parts), parts)
-    return _everything(xp.arange(count), [part_near(descriptor.shards, address)], parts)
+    return _everything(xp.arange(count), [nearest_shard(descriptor.shards, address)], parts)
 
 
-def part_near(shards: Sequence[ShardAddress], address: str, number: int | None = None) -> int:
+def nearest_shard(shards: Sequence[ShardAddress], address: str, number: int | None = None) -> int:
     """Return the shard on the worker at `address`, or one chosen by `number`.
 
     Parameters
@@ -118,7 +118,7 @@ def part_near(shards: Sequence[ShardAddress], address: str, number: int | None =
     Examples
     --------
     >>> shards = [ShardAddress("tcp://a", "x"), ShardAddress("tcp://b", "y")]
-    >>> part_near(shards, "tcp://b"), part_near(shards, "tcp://c", number=5)
+    >>> nearest_shard(shards, "tcp://b"), nearest_shard(shards, "tcp://c", number=5)
     (1, 1)
     """
     for part, shard in enumerate(shards):

@@ -15,46 +15,46 @@ from dgpuhash.errors import ColumnError
 from dgpuhash.frames import frames_of
 
 __all__ = [
-    "ARRIVAL",
-    "arrival_of",
-    "asked_of_several",
-    "in_order",
-    "of_any",
-    "refuse_label",
-    "with_arrival",
+    "ARRIVAL_COLUMN",
+    "add_arrival_column",
+    "arrival_number",
+    "check_arrival_column",
+    "combine_semi_joins",
+    "join_per_shard",
+    "sort_matches",
 ]
 
-ARRIVAL = "dgpuhash arrival"
+ARRIVAL_COLUMN = "dgpuhash arrival"
 
 # Upper limit of the partitions of one change.
 _PARTITIONS = 1 << 32
 
 
-def arrival_of(revision: int, partition: int) -> int:
+def arrival_number(revision: int, partition: int) -> int:
     """Return the arrival of a partition's rows in a change to `revision`."""
     return revision * _PARTITIONS + partition
 
 
-def with_arrival(frame: Any, arrival: int) -> Any:
-    """Return `frame` with the column `ARRIVAL`, unless it has one already.
+def add_arrival_column(frame: Any, arrival: int) -> Any:
+    """Return `frame` with the column `ARRIVAL_COLUMN`, unless it has one already.
 
     Examples
     --------
     >>> import pandas as pd
-    >>> with_arrival(pd.DataFrame({"k": [3, 5]}), arrival_of(revision=0, partition=7))
+    >>> add_arrival_column(pd.DataFrame({"k": [3, 5]}), arrival_number(revision=0, partition=7))
        k  dgpuhash arrival
     0  3                 7
     1  5                 7
     """
-    if ARRIVAL in frame.columns:
+    if ARRIVAL_COLUMN in frame.columns:
         return frame
     xp = frames_of(frame).xp
     numbered = frame.copy(deep=False)
-    numbered[ARRIVAL] = xp.full(len(frame), arrival, dtype=xp.int64)
+    numbered[ARRIVAL_COLUMN] = xp.full(len(frame), arrival, dtype=xp.int64)
     return numbered
 
 
-def asked_of_several(
+def join_per_shard(
     how: str, columns: Sequence[Hashable], ordered: bool
 ) -> tuple[str, list[Hashable]]:
     """Return the kind of join and the columns to request from each shard.
@@ -63,10 +63,10 @@ def asked_of_several(
     """
     if how in {"semi", "anti"}:
         return "semi", list(columns)
-    return how, [*columns, *([ARRIVAL] if ordered else [])]
+    return how, [*columns, *([ARRIVAL_COLUMN] if ordered else [])]
 
 
-def of_any(query_rows: Any, rows: int, how: str, xp: Any) -> Any:
+def combine_semi_joins(query_rows: Any, rows: int, how: str, xp: Any) -> Any:
     """Combine semi-joins: rows with a match in any shard.
 
     For an anti-join, the rows without a match in all shards.
@@ -74,15 +74,16 @@ def of_any(query_rows: Any, rows: int, how: str, xp: Any) -> Any:
     Examples
     --------
     >>> import numpy as np
-    >>> of_any(np.array([2, 0, 2]), 4, "semi", np), of_any(np.array([2, 0, 2]), 4, "anti", np)
-    (array([0, 2]), array([1, 3]))
+    >>> rows = np.array([2, 0, 2])
+    >>> [combine_semi_joins(rows, 4, how, np) for how in ("semi", "anti")]
+    [array([0, 2]), array([1, 3])]
     """
     found = xp.zeros(rows, dtype=bool)
     found[query_rows] = True
     return xp.flatnonzero(found if how == "semi" else ~found)
 
 
-def in_order(query_rows: Any, frame: Any) -> tuple[Any, Any]:
+def sort_matches(query_rows: Any, frame: Any) -> tuple[Any, Any]:
     """Sort several shards' matches by query, then by arrival.
 
     Returns the sorted query rows and the frame, without its arrival column.
@@ -95,17 +96,19 @@ def in_order(query_rows: Any, frame: Any) -> tuple[Any, Any]:
     """
     frames = frames_of(frame)
     xp = frames.xp
-    arrived = frames.array(frame[ARRIVAL])
-    frame = frame.drop(columns=[ARRIVAL])
+    arrived = frames.array(frame[ARRIVAL_COLUMN])
+    frame = frame.drop(columns=[ARRIVAL_COLUMN])
     order = xp.argsort(arrived, kind="stable")
     order = order[xp.argsort(query_rows[order], kind="stable")]
     return query_rows[order], frames.take(frame, order)
 
 
-def refuse_label(meta: Any) -> None:
+def check_arrival_column(meta: Any) -> None:
     """Raise ColumnError when `meta` cannot take the arrival column."""
-    if ARRIVAL in meta.columns:
-        raise ColumnError(f"a column is called {ARRIVAL!r}, as one of the index's own; rename it")
+    if ARRIVAL_COLUMN in meta.columns:
+        raise ColumnError(
+            f"a column is called {ARRIVAL_COLUMN!r}, as one of the index's own; rename it"
+        )
     if meta.columns.nlevels > 1:
         raise ColumnError(
             "independent shards keep a column of their own beside the rows, and these have columns "

@@ -17,23 +17,23 @@ import numpy as np
 
 from dgpuhash import backend
 
-__all__ = ["NO_HEAVY", "NO_TALLY", "Heavy", "Tally", "agreed", "candidates"]
+__all__ = ["NO_COUNTS", "NO_HEAVY", "HeavyKeys", "KeyCounts", "consensus", "heavy_candidates"]
 
 # A key is heavy if it has more than this share of a shard's average rows. Shards of Zipf 1.2, whose
 # other keys are hashed to owners, then stay within 1.25 of the average; there are at most 16 heavy
 # keys a shard.
-SHARE = 1 / 16
+HEAVY_SHARE = 1 / 16
 # A heavy key has at least this many rows, a sixteenth of a shard of 65,536: fewer are no load, and
 # stay in pandas' row order if they are not spread.
 LEAST_ROWS = 4096
 # A candidate has half that share of a partition's rows, and at least this many rows in it.
-LEAST_SEEN = 64
+LEAST_CANDIDATE_ROWS = 64
 # Sample rows for each shard: a heavy key is expected 64 times among them.
-SAMPLED = 1024
+SAMPLE_ROWS = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class KeyCounts:
     """Row counts of some keys in one partition, by the keys' codes."""
 
     codes: tuple[int, ...] = ()
@@ -44,12 +44,12 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class Heavy:
+class HeavyKeys:
     """Heavy keys of an index: their codes, ascending.
 
     Examples
     --------
-    >>> heavy = Heavy((3, 7))
+    >>> heavy = HeavyKeys((3, 7))
     >>> heavy.among(np.array([7, 1, 3], dtype="uint64"))
     array([ True, False,  True])
     """
@@ -57,7 +57,7 @@ class Heavy:
     codes: tuple[int, ...] = ()
 
     @classmethod
-    def of_all(cls, codes: Any) -> Heavy:
+    def of_all(cls, codes: Any) -> HeavyKeys:
         """Return all of these keys as heavy."""
         return cls(tuple(np.unique(backend.get(None, codes).to_host(codes)).tolist()))
 
@@ -92,7 +92,7 @@ class Heavy:
         Examples
         --------
         >>> owners, codes = np.full(6, 1, "uint32"), np.array([5, 5, 8, 5, 5, 5], "uint64")
-        >>> Heavy((5,)).spread(owners, codes, 3)
+        >>> HeavyKeys((5,)).spread(owners, codes, 3)
         array([1, 1, 1, 2, 2, 0], dtype=uint32)
         """
         device = backend.get(None, codes)
@@ -108,40 +108,40 @@ class Heavy:
         return spread
 
 
-NO_HEAVY = Heavy()
-NO_TALLY = Tally()
+NO_HEAVY = HeavyKeys()
+NO_COUNTS = KeyCounts()
 
 
-def candidates(codes: Any, parts: int, partitions: int, seed: int) -> Tally:
+def heavy_candidates(codes: Any, parts: int, partitions: int, seed: int) -> KeyCounts:
     """Return row counts of a partition's candidates for heavy keys.
 
     `partitions` is the number of partitions; `seed` is for the sample of the rows.
     """
-    fewest = max(LEAST_SEEN, 4 * parts, LEAST_ROWS // (2 * partitions))
+    fewest = max(LEAST_CANDIDATE_ROWS, 4 * parts, LEAST_ROWS // (2 * partitions))
     if parts == 1 or len(codes) < fewest:
-        return NO_TALLY
+        return NO_COUNTS
     device = backend.get(None, codes)
-    fewest = max(fewest, int(len(codes) * SHARE / (2 * parts)))
+    fewest = max(fewest, int(len(codes) * HEAVY_SHARE / (2 * parts)))
     sample, share = codes, 1.0
-    if len(codes) > SAMPLED * parts:
-        share = SAMPLED * parts / len(codes)
+    if len(codes) > SAMPLE_ROWS * parts:
+        share = SAMPLE_ROWS * parts / len(codes)
         # Random, as rows may have a pattern; seeded, so that each attempt finds the same keys.
-        rows = np.random.default_rng(seed).integers(0, len(codes), SAMPLED * parts)
+        rows = np.random.default_rng(seed).integers(0, len(codes), SAMPLE_ROWS * parts)
         sample = codes[device.xp.asarray(rows)]
     seen, times = np.unique(device.to_host(sample), return_counts=True)
-    likely = Heavy(tuple(seen[times > max(2, fewest * share / 2)].tolist()))
+    likely = HeavyKeys(tuple(seen[times > max(2, fewest * share / 2)].tolist()))
     if not likely:
-        return NO_TALLY
+        return NO_COUNTS
     counts = device.to_host(device.xp.bincount(likely._numbers(codes), minlength=len(likely) + 1))
     found = [pair for pair in zip(likely.codes, counts.tolist(), strict=False) if pair[1] >= fewest]
-    return Tally(tuple(code for code, _ in found), tuple(count for _, count in found))
+    return KeyCounts(tuple(code for code, _ in found), tuple(count for _, count in found))
 
 
-def agreed(tallies: Iterable[Tally], rows: int, parts: int) -> Heavy:
+def consensus(tallies: Iterable[KeyCounts], rows: int, parts: int) -> HeavyKeys:
     """Return the keys that are heavy among all `rows`, by their total counts."""
     totals: dict[int, int] = {}
     for tally in tallies:
         for code, count in zip(tally.codes, tally.rows, strict=True):
             totals[code] = totals.get(code, 0) + count
-    fewest = max(LEAST_ROWS, rows * SHARE / parts)
-    return Heavy(tuple(sorted(code for code, count in totals.items() if count >= fewest)))
+    fewest = max(LEAST_ROWS, rows * HEAVY_SHARE / parts)
+    return HeavyKeys(tuple(sorted(code for code, count in totals.items() if count >= fewest)))

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.backend import Backend
-from dgpuhash.backend.batch.bucket_order import Ranges
-from dgpuhash.backend.batch.partition import Partitioned, Segments
-from dgpuhash.distributed.collective.base import Collective, Places, Transfer
-from dgpuhash.distributed.pipeline.slices import Field, Rows
-from dgpuhash.distributed.shards.table_shard import Part
-from dgpuhash.tables.open_addressing.bulk_stream import RegionIntake
+from dgpuhash.backend.batch.bucket_order import RegionRanges
+from dgpuhash.backend.batch.partition import Partitioned, PassLayout
+from dgpuhash.distributed.collective.base import Collective, Destination, Transfer
+from dgpuhash.distributed.pipeline.slices import LandingColumns, RoundLayout
+from dgpuhash.distributed.shards.table_shard import TableShard
+from dgpuhash.tables.open_addressing.bulk_stream import StreamedBuild
 
-__all__ = ["Offer", "Placing"]
+__all__ = ["BulkInsert", "Offer"]
 
 # The first round has 1/`SHORT` of another round's ranges.
 SHORT = 4
@@ -30,7 +30,7 @@ class Offer:
 
     Attributes
     ----------
-    ranges : Ranges
+    ranges : RegionRanges
         How its table is cut into ranges.
     room : int
         Keys that its shard has room for.
@@ -38,7 +38,7 @@ class Offer:
         Its rows by owner and range.
     """
 
-    ranges: Ranges
+    ranges: RegionRanges
     room: int
     counts: np.ndarray
 
@@ -53,7 +53,7 @@ class _Round:
     transfer: Transfer
 
 
-class Placing:
+class BulkInsert:
     """One rank's bulk insert into empty tables that are alike on all ranks.
 
     One pass partitions the batch by owner and range of the owner's table. Ranges travel one after
@@ -67,7 +67,7 @@ class Placing:
     backend : Backend
     collective : Collective
     part : Part
-    ranges : Ranges
+    ranges : RegionRanges
     columns : list of array
         All rows of this rank, key words first.
 
@@ -81,8 +81,8 @@ class Placing:
         self,
         backend: Backend,
         collective: Collective,
-        part: Part,
-        ranges: Ranges,
+        part: TableShard,
+        ranges: RegionRanges,
         columns: list[Any],
     ) -> None:
         self._backend, self._collective, self._part = backend, collective, part
@@ -92,12 +92,12 @@ class Placing:
         keys, *values = columns
         self._new: Callable[[], np.ndarray] = lambda: np.ones(0, bool)
 
-        def counted(segments: Segments) -> None:
+        def counted(segments: PassLayout) -> None:
             self._starts = part.side.fetch(segments.starts)
             # Prepared while a GPU counts; once rows move, the GPU has no room for other kernels.
             if len(keys):
                 self._new = part.side.fetch(
-                    part.store.witnesses.newness(backend, part.store.slots, keys)
+                    part.store.witnesses.new_key_flags(backend, part.store.slots, keys)
                 )
 
         part.side.follow()
@@ -109,7 +109,7 @@ class Placing:
         self._edges = self._mine = np.zeros((0, 0), np.int64)
         self._counts = np.zeros((0, 0, 0), np.int64)
         self._columns = [moved.keys, *([moved.values] if values else [])]
-        self._intake: RegionIntake | None = None
+        self._intake: StreamedBuild | None = None
         self._going: list[_Round] = []
         self.peak_nbytes = 0
 
@@ -143,7 +143,7 @@ class Placing:
         coming = self._counts.sum(axis=(0, 2)).tolist()
         return all(rows <= offer.room for rows, offer in zip(coming, offered, strict=True))
 
-    def set_out(self, slice_rows: int) -> None:
+    def send_all(self, slice_rows: int) -> None:
         """Send all rows; `place` follows.
 
         The host has time until the rows have moved: its next work delays none of them.
@@ -167,7 +167,7 @@ class Placing:
         # One round's rows exist once more, ordered by region.
         self.peak_nbytes = sent + sum(came_nbytes) + max(came_nbytes)
 
-    def place(self) -> RegionIntake:
+    def place(self) -> StreamedBuild:
         """Store all rows as they arrive; the returned intake's `finish` follows."""
         intake, going = self._intake, self._going
         assert intake is not None
@@ -184,7 +184,7 @@ class Placing:
             )  # fmt: skip
         return intake
 
-    def _rooms(self, firsts: Sequence[int]) -> list[Places]:
+    def _rooms(self, firsts: Sequence[int]) -> list[Destination]:
         """Return each round's destination of rows from the other ranks.
 
         Memory for all rounds is allocated at the start, so that no row waits until earlier rows are
@@ -192,10 +192,10 @@ class Placing:
         """
         rank, collective = self._collective.rank, self._collective
         counts = np.moveaxis(np.add.reduceat(self._counts, firsts, axis=2), 2, 0)
-        rows = Rows.of(counts, turned=True)
+        rows = RoundLayout.of(counts, turned=True)
         landing = None
         if collective.lands(self._backend.name):
-            field = Field(self._columns, rows.ends.tolist(), [0] * collective.size)
+            field = LandingColumns(self._columns, rows.ends.tolist(), [0] * collective.size)
             landing = collective.landing(field.ends)
         if landing is None:
             room = int(rows.ends[rank])
@@ -204,7 +204,7 @@ class Placing:
             columns = field.columns(landing, rank)
         begins, numbers = rows.begins[:, rank].tolist(), counts[:, :, rank].sum(axis=1).tolist()
         return [
-            Places(
+            Destination(
                 [column[begin : begin + number] for column in columns],
                 of_round[:, rank] - begin,
                 theirs=None if landing is None else field.places(of_round[rank].tolist()),
@@ -222,7 +222,7 @@ class Placing:
         on_device = self._backend.from_host(np.concatenate(edges))
         return [on_device[end - len(each) : end] for each, end in zip(edges, ends, strict=True)]
 
-    def _send(self, first: int, number: int, to: Places) -> Transfer:
+    def _send(self, first: int, number: int, to: Destination) -> Transfer:
         starts, counts = self._cut(first, number)
         counts[self._collective.rank] = 0
         with self._part.side.use():

@@ -9,7 +9,7 @@ import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Chunk", "Piece", "Plan"]
+__all__ = ["Chunk", "Piece", "RoundPlan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Piece:
         return sum(stop - start for _, start, stop in self.slices)
 
 
-class Plan:
+class RoundPlan:
     """Pieces of all ranks, each sent in the round of its number.
 
     Parameters
@@ -72,7 +72,7 @@ class Plan:
     Examples
     --------
     >>> one, two = Chunk(0, ("a",), 0, 5), Chunk(1, ("b",), 5, 2)
-    >>> plan = Plan([[one], [two]], most_rows=3, in_order=True)
+    >>> plan = RoundPlan([[one], [two]], most_rows=3, in_order=True)
     >>> plan.rounds, [piece.rows for piece in plan.pieces[0]]
     (2, [3, 2])
     """

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from dgpuhash.backend import Backend, Deal
+from dgpuhash.backend import Backend, Multisplit
 from dgpuhash.distributed.collective.base import Collective, Received, Transfer
 from dgpuhash.distributed.collective.streams import SideStream
-from dgpuhash.distributed.pipeline.plan import Piece, Plan
-from dgpuhash.distributed.pipeline.slices import Sent, Sliced
+from dgpuhash.distributed.pipeline.plan import Piece, RoundPlan
+from dgpuhash.distributed.pipeline.slices import SentPiece, SlicedPiece
 from dgpuhash.distributed.shards.table_shard import Answer
 
-__all__ = ["Rounds"]
+__all__ = ["PipelinedRounds"]
 
 # Slices whose rows are under way while one is served, and slices whose answers are under way.
 AHEAD, LAG = 2, 2
@@ -26,7 +26,7 @@ TOGETHER = 4
 
 
 @dataclass(frozen=True, slots=True)
-class _Dealing:
+class _PartitionedPiece:
     """Piece that is being partitioned by owner.
 
     `starts` waits until it is known where the rows of each owner begin.
@@ -34,7 +34,7 @@ class _Dealing:
 
     piece: Piece | None
     columns: list[Any]
-    deal: Deal | None
+    deal: Multisplit | None
     starts: Callable[[], np.ndarray]
 
 
@@ -46,7 +46,7 @@ class _Answered:
     back.
     """
 
-    of: Sliced
+    of: SlicedPiece
     came: Received
     answers: list[Answer]
     transfers: list[Transfer]
@@ -54,7 +54,7 @@ class _Answered:
     """Bytes of received rows and of answers, unless they are the piece's own memory."""
 
 
-class Rounds:
+class PipelinedRounds:
     """All rounds of one verb on one rank.
 
     Parameters
@@ -88,12 +88,12 @@ class Rounds:
         self,
         backend: Backend,
         collective: Collective,
-        plan: Plan,
+        plan: RoundPlan,
         side: SideStream,
         *,
         take: Callable[[Piece | None], list[Any]],
         serve: Callable[[list[Any], np.ndarray, list[list[Any]]], list[Answer]],
-        deliver: Callable[[Sent, list[Answer]], None],
+        deliver: Callable[[SentPiece, list[Answer]], None],
         like: Callable[[], list[Any]],
         slice_rows: int,
         owner_seed: int,
@@ -112,7 +112,7 @@ class Rounds:
         While one slice is served, the rows of the next ones are under way, and so are the answers
         of the ones before; the next piece is partitioned meanwhile.
         """
-        going: deque[tuple[Sliced, int, Transfer]] = deque()
+        going: deque[tuple[SlicedPiece, int, Transfer]] = deque()
         coming: deque[_Answered] = deque()
         for asked, number in self._slices():
             with self._side.use():
@@ -132,7 +132,7 @@ class Rounds:
         while coming:
             self._take_back(coming.popleft())
 
-    def _slices(self) -> Iterator[tuple[Sliced, int]]:
+    def _slices(self) -> Iterator[tuple[SlicedPiece, int]]:
         """Yield the slices of all pieces.
 
         While the slices of one piece are taken, the next piece is partitioned.
@@ -155,7 +155,9 @@ class Rounds:
         travelling = self._plan.most_rows(number) * (ranks - 1) / ranks
         return max(1, round(travelling / self._slice_rows))
 
-    def _answer(self, going: deque[tuple[Sliced, int, Transfer]], coming: deque[_Answered]) -> None:
+    def _answer(
+        self, going: deque[tuple[SlicedPiece, int, Transfer]], coming: deque[_Answered]
+    ) -> None:
         """Serve the slice that was sent first, and send its answers."""
         asked, number, transfer = going.popleft()
         came = transfer.wait()
@@ -191,7 +193,7 @@ class Rounds:
                     there[...] = column
         return Answer([column[:0] for column in to[0]], came.counts)
 
-    def _serve_own(self, asked: Sliced, some: list[slice]) -> None:
+    def _serve_own(self, asked: SlicedPiece, some: list[slice]) -> None:
         """Serve this rank's own rows, which need not travel."""
         for own in some:
             counts = np.zeros(self._collective.size, np.int64)
@@ -204,7 +206,7 @@ class Rounds:
         """Serve all rounds at once, in the order of the rows of all ranks."""
         if self._plan.rounds == 0:
             return
-        going: list[tuple[Sliced, Transfer]] = []
+        going: list[tuple[SlicedPiece, Transfer]] = []
         arrived: list[Received] = []
         for number in range(self._plan.rounds):
             asked = self._sliced(self._deal(number), 1)
@@ -257,13 +259,13 @@ class Rounds:
         while coming:
             self._take_back(coming.popleft())
 
-    def _deal(self, number: int) -> _Dealing:
+    def _deal(self, number: int) -> _PartitionedPiece:
         """Begin to partition the rows of a piece by owner."""
         piece = self._plan.piece(self._collective.rank, number)
         parts = self._collective.size
         if parts == 1:
             columns = self._take(piece)
-            return _Dealing(piece, columns, None, lambda: np.array([0, len(columns[0])]))
+            return _PartitionedPiece(piece, columns, None, lambda: np.array([0, len(columns[0])]))
         with self._side.use():
             keys, *values = self._take(piece)
             narrow = len(values) == 1 and values[0].ndim == 1
@@ -273,15 +275,15 @@ class Rounds:
                 counted=lambda starts: fetched.append(self._side.fetch(starts)),
             )  # fmt: skip
             beside = [deal.values] if narrow else [deal.moved(column) for column in values]
-        return _Dealing(piece, [deal.keys, *beside], deal, fetched[0])
+        return _PartitionedPiece(piece, [deal.keys, *beside], deal, fetched[0])
 
-    def _sliced(self, dealing: _Dealing, slices: int) -> Sliced:
+    def _sliced(self, dealing: _PartitionedPiece, slices: int) -> SlicedPiece:
         """Return a partitioned piece, cut into slices."""
         starts = dealing.starts().astype(np.int64)
         # Rows are counted, but may still be moving.
         self._side.rejoin()
-        sent = Sent(dealing.piece, dealing.columns, dealing.deal, starts)
-        return Sliced(self._backend, sent, slices, self._collective.rank)
+        sent = SentPiece(dealing.piece, dealing.columns, dealing.deal, starts)
+        return SlicedPiece(self._backend, sent, slices, self._collective.rank)
 
     def _start(self, columns: list[Any], counts: np.ndarray, **places: Any) -> Transfer:
         if self._collective.size == 1:
@@ -316,14 +318,14 @@ class Rounds:
         return segments
 
     def _answered(
-        self, asked: Sliced, came: Received, answers: list[Answer], transfers: list[Transfer]
+        self, asked: SlicedPiece, came: Received, answers: list[Answer], transfers: list[Transfer]
     ) -> _Answered:
         nbytes = sum(_nbytes(each.columns) for each in answers)
         if self._collective.size > 1:
             nbytes += _nbytes(came.columns)
         return _Answered(asked, came, answers, transfers, nbytes)
 
-    def _note(self, *held: Sliced | _Answered, more: int = 0) -> None:
+    def _note(self, *held: SlicedPiece | _Answered, more: int = 0) -> None:
         """Record the bytes held besides arguments, table and the verb's answers."""
         self.peak_nbytes = max(self.peak_nbytes, more + sum(each.nbytes for each in held))
 

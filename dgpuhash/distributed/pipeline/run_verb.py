@@ -7,30 +7,32 @@ from collections.abc import Sequence
 from typing import Any
 
 from dgpuhash import backend as backends
-from dgpuhash.distributed.cluster.locality import Given, Made
+from dgpuhash.distributed.cluster.locality import LocalInputs, TaskOutput
 from dgpuhash.distributed.collective.base import Collective
 from dgpuhash.distributed.pipeline.bulk_insert import Offer
 from dgpuhash.distributed.pipeline.plan import Chunk
-from dgpuhash.distributed.pipeline.verb import Asking, matches
+from dgpuhash.distributed.pipeline.verb import VerbExecution, matched_rows
 from dgpuhash.distributed.shards import table_store
 from dgpuhash.distributed.shards.plugin import ShardHost
-from dgpuhash.distributed.shards.table_shard import Part, Verb
-from dgpuhash.distributed.shards.table_stats import Held
+from dgpuhash.distributed.shards.table_shard import TableShard, Verb
+from dgpuhash.distributed.shards.table_stats import TableShardSize
 from dgpuhash.distributed.shards.table_store import (
-    Order,
-    Outcome,
+    VerbRequest,
+    VerbResult,
     answer_name,
     answer_of,
     at,
     stored,
 )
 from dgpuhash.errors import IndexLost
-from dgpuhash.tables.memory_errors import call_says_memory
+from dgpuhash.tables.memory_errors import function_translates_memory_errors
 
 __all__ = ["run_verb"]
 
 
-def run_verb(host: ShardHost, collective: Collective, order: Order, given: Given) -> Made[Outcome]:
+def run_verb(
+    host: ShardHost, collective: Collective, order: VerbRequest, given: LocalInputs
+) -> TaskOutput[VerbResult]:
     """Run this rank's share of `order`, and return its outcome.
 
     Before a change all ranks tell each other whether they can carry it out; a failure after a shard
@@ -45,7 +47,7 @@ def run_verb(host: ShardHost, collective: Collective, order: Order, given: Given
         asking = _asking(host, part, order.verb, given)
     except Exception as error:
         refused = error
-    with collective.undisturbed(part.table.device), part.side.ended():
+    with collective.with_quiet_loop(part.table.device), part.side.ended():
         piece_rows, slice_rows = order.piece_rows or table_store.PIECE_ROWS, table_store.SLICE_ROWS
         offers: list[Offer | None] = [None]
         if order.verb.changes:
@@ -54,7 +56,7 @@ def run_verb(host: ShardHost, collective: Collective, order: Order, given: Given
                 (refused is None, _has_room(part, order.verb, given), offer)
             )
             if not all(ready for ready, *_ in taking_part):
-                return Made(Outcome([], refused=refused), {})
+                return TaskOutput(VerbResult([], refused=refused), {})
             offers = [offer for *_, offer in taking_part]
             if not all(enough for _, enough, _ in taking_part):
                 # A shard copies its content each time it grows: on four H200s new shards took
@@ -68,8 +70,8 @@ def run_verb(host: ShardHost, collective: Collective, order: Order, given: Given
             absent_rows = 0 if order.verb.changes else asking.absent_rows
             backend = backends.get(part.table.device)
             if order.verb.matching:
-                lists = part.gives_lists(order.verb)
-                answers = matches(backend, given.own, answers, lists=lists)
+                lists = part.has_list_answers(order.verb)
+                answers = matched_rows(backend, given.own, answers, lists=lists)
             backend.synchronize()
             part.seconds = time.perf_counter() - start
         except BaseException as error:
@@ -79,12 +81,12 @@ def run_verb(host: ShardHost, collective: Collective, order: Order, given: Given
     hosted.epoch += order.verb.changes
     answer = answer_of(order.verb.name, given.token)
     data = _kept(order, answer, given.own, answers)
-    held = Held.by(part) if order.verb.changes else None
-    return Made(Outcome(stored(data), answer, absent_rows=absent_rows, held=held), data)
+    held = TableShardSize.by(part) if order.verb.changes else None
+    return TaskOutput(VerbResult(stored(data), answer, absent_rows=absent_rows, held=held), data)
 
 
-@call_says_memory
-def _asking(host: ShardHost, part: Part, verb: Verb, given: Given) -> Asking:
+@function_translates_memory_errors
+def _asking(host: ShardHost, part: TableShard, verb: Verb, given: LocalInputs) -> VerbExecution:
     """Read this rank's arrays, and return the execution of the verb."""
     try:
         columns = given.things
@@ -92,10 +94,10 @@ def _asking(host: ShardHost, part: Part, verb: Verb, given: Given) -> Asking:
         raise IndexLost(
             f"chunk {error} has left worker {host.worker.address}; call it again"
         ) from error
-    return Asking(part, verb, given.dealt, given.rank, columns)
+    return VerbExecution(part, verb, given.dealt, given.rank, columns)
 
 
-def _has_room(part: Part, verb: Verb, given: Given) -> bool:
+def _has_room(part: TableShard, verb: Verb, given: LocalInputs) -> bool:
     """Return whether a shard can store its share of rows without growing.
 
     All keys count as new.
@@ -107,7 +109,7 @@ def _has_room(part: Part, verb: Verb, given: Given) -> bool:
 
 
 def _kept(
-    order: Order, answer: str, chunks: Sequence[Chunk], answers: list[list[Any]]
+    order: VerbRequest, answer: str, chunks: Sequence[Chunk], answers: list[list[Any]]
 ) -> dict[tuple[str, int], Any]:
     """Return the answers under the labels that the worker keeps them by."""
     return {

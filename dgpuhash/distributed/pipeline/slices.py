@@ -10,18 +10,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dgpuhash.backend import Backend, Deal
-from dgpuhash.distributed.collective.base import Collective, Landing, Places
+from dgpuhash.backend import Backend, Multisplit
+from dgpuhash.distributed.collective.base import Collective, Destination, DestinationBuffers
 from dgpuhash.distributed.pipeline.plan import Piece
 from dgpuhash.distributed.shards.table_shard import Answer
 
-__all__ = ["ALIGNED", "Field", "Rows", "Sent", "Sliced"]
+__all__ = ["ALIGNED", "LandingColumns", "RoundLayout", "SentPiece", "SlicedPiece"]
 
 # Rows of a round, and own rows among answers, begin at multiples of this, as arrays do.
 ALIGNED = 64
 
 
-class Rows(NamedTuple):
+class RoundLayout(NamedTuple):
     """Memory of all ranks for rows that come in rounds, round after round."""
 
     firsts: np.ndarray
@@ -32,7 +32,7 @@ class Rows(NamedTuple):
     """Rows of the memory for all rounds, by receiver."""
 
     @classmethod
-    def of(cls, counts: np.ndarray, *, turned: bool) -> Rows:
+    def of(cls, counts: np.ndarray, *, turned: bool) -> RoundLayout:
         """Return the memory layout for row counts by round, sender and receiver.
 
         In each round rank 0's rows come first or, where `turned`, those of the rank after the
@@ -41,9 +41,9 @@ class Rows(NamedTuple):
         Examples
         --------
         >>> counts = np.array([[[1, 2], [3, 4]]])
-        >>> Rows.of(counts, turned=False).firsts.tolist()
+        >>> RoundLayout.of(counts, turned=False).firsts.tolist()
         [[[0, 0], [1, 2]]]
-        >>> Rows.of(counts, turned=True).firsts.tolist()
+        >>> RoundLayout.of(counts, turned=True).firsts.tolist()
         [[[3, 0], [0, 2]]]
         """
         ranks = counts.shape[1]
@@ -61,7 +61,7 @@ class Rows(NamedTuple):
         return cls(firsts, begins, room.sum(axis=0))
 
 
-class Field:
+class LandingColumns:
     """Columns of all ranks in landing memory, one after the other.
 
     Parameters
@@ -96,7 +96,7 @@ class Field:
             for offsets, row in zip(self._offsets, rows, strict=True)
         ]
 
-    def columns(self, landing: Landing, rank: int) -> list[Any]:
+    def columns(self, landing: DestinationBuffers, rank: int) -> list[Any]:
         """Return the columns of `rank`."""
         return [
             landing.array(rank, offset, (self._rows[rank], *each.shape[1:]), each.dtype)
@@ -105,7 +105,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class SentPiece:
     """Piece that is under way.
 
     Attributes
@@ -114,7 +114,7 @@ class Sent:
         None when this rank has no more rows and only serves the others.
     columns : list of array
         Its rows, ordered by owner.
-    deal : Deal or None
+    deal : Multisplit or None
         Puts rows back into the order of the piece; None where nothing was moved.
     starts : int64 array
         Where the rows of each owner begin, and those of the last one end.
@@ -122,11 +122,11 @@ class Sent:
 
     piece: Piece | None
     columns: list[Any]
-    deal: Deal | None
+    deal: Multisplit | None
     starts: np.ndarray
 
 
-class Sliced:
+class SlicedPiece:
     """Piece that travels in slices, with the answers that have come back.
 
     Where there are several slices, the rank's own rows are in none of them: its shard serves one
@@ -159,14 +159,14 @@ class Sliced:
         Bytes of the rows that were sent, and of `places`.
     """
 
-    def __init__(self, backend: Backend, sent: Sent, slices: int, rank: int) -> None:
+    def __init__(self, backend: Backend, sent: SentPiece, slices: int, rank: int) -> None:
         self._backend, self._rank = backend, rank
         self.sent, self.slices = sent, slices
         first, counts = sent.starts[:-1], np.diff(sent.starts)
         self.own: list[slice] = []
         # Padding before all answers: lookups want answers to own rows to begin at a multiple.
         self._shift = 0
-        self._lands: _Lands | None = None
+        self._lands: _LandingPlaces | None = None
         if slices > 1:
             own = slice(*sent.starts[rank : rank + 2].tolist())
             self.own = _cut(own, 2 * _half(slices, len(counts)))
@@ -196,22 +196,22 @@ class Sliced:
             Columns without rows, like the first answers with one row a key.
         """
         starts = np.stack(collective.gather(self.sent.starts))
-        lands = _Lands(starts, self.slices, collective.rank, self.sent.columns, answers)
+        lands = _LandingPlaces(starts, self.slices, collective.rank, self.sent.columns, answers)
         lands.landing = collective.landing(lands.nbytes)
         if lands.landing is not None:
             self._lands, self.pads = lands, lands.pads
 
-    def asked(self, number: int) -> Places | None:
+    def asked(self, number: int) -> Destination | None:
         """Return the destination of slice `number`, if that is known."""
         return None if self._lands is None else self._lands.asked(number)
 
-    def answered(self, place: int, answer: Answer, number: int) -> Places:
+    def answered(self, place: int, answer: Answer, number: int) -> Destination:
         """Return the destination of the answers to slice `number`."""
         room, theirs = self.room(place, answer), None
         if put := self._lands is not None and place < self._lands.answers:
             assert self._lands is not None
             theirs = self._lands.answered(number)
-        return Places(room, self.starts[number] + self.pads, self.free[place], theirs, put)
+        return Destination(room, self.starts[number] + self.pads, self.free[place], theirs, put)
 
     def written(self, number: int) -> list[list[Any]] | None:
         """Return each rank's columns for the answers to its slice `number`.
@@ -294,13 +294,13 @@ class Sliced:
         ]
 
 
-class _Lands:
+class _LandingPlaces:
     """Places of slices, and of answers, in the landing memory of all ranks.
 
     Parameters
     ----------
     starts : int64 array
-        For each rank's piece, as in `Sent`.
+        For each rank's piece, as in `SentPiece`.
     slices, rank : int
     questions, answers : list of array
         Columns without rows, like those that travel.
@@ -312,10 +312,11 @@ class _Lands:
     answers : int
         Number of the answers that have places; they are the first ones.
     pads : int64 array
-        As in `Sliced`: an owner's answers begin at a multiple, as lookups that write them want.
+        As in `SlicedPiece`: an owner's answers begin at a multiple, as lookups that write them
+        want.
     """
 
-    landing: Landing | None = None
+    landing: DestinationBuffers | None = None
 
     def __init__(
         self, starts: np.ndarray, slices: int, rank: int, questions: list[Any], answers: list[Any]
@@ -328,16 +329,16 @@ class _Lands:
         np.fill_diagonal(counts, 0)
         edges = _edges(counts, slices)
         self._counts = np.diff(edges, axis=0)
-        self._rows = Rows.of(self._counts, turned=False)
+        self._rows = RoundLayout.of(self._counts, turned=False)
         self._back = (homes + edges[:-1])[:, :, rank]
         ranks = len(starts)
-        self._questions = Field(questions, self._rows.ends.tolist(), [0] * ranks)
-        self._answers = Field(answers, room.sum(axis=1).tolist(), self._questions.ends)
+        self._questions = LandingColumns(questions, self._rows.ends.tolist(), [0] * ranks)
+        self._answers = LandingColumns(answers, room.sum(axis=1).tolist(), self._questions.ends)
         self.nbytes = self._answers.ends
         self._room: list[Any] = []
         self._homes: list[list[Any]] = []
 
-    def asked(self, number: int) -> Places:
+    def asked(self, number: int) -> Destination:
         assert self.landing is not None
         if not self._room:
             self._room = self._questions.columns(self.landing, self._rank)
@@ -346,7 +347,7 @@ class _Lands:
         firsts = self._rows.firsts[number]
         theirs = self._questions.places(firsts[self._rank].tolist())
         columns = [column[begin:end] for column in self._room]
-        return Places(columns, firsts[:, self._rank] - begin, theirs=theirs)
+        return Destination(columns, firsts[:, self._rank] - begin, theirs=theirs)
 
     def room(self) -> list[Any]:
         assert self.landing is not None

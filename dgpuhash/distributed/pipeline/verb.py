@@ -8,25 +8,25 @@ from typing import Any
 import numpy as np
 
 from dgpuhash import backend as backends
-from dgpuhash.backend import Backend, Deal
+from dgpuhash.backend import Backend, Multisplit
 from dgpuhash.distributed.collective.base import Collective
-from dgpuhash.distributed.pipeline.bulk_insert import Offer, Placing
-from dgpuhash.distributed.pipeline.plan import Chunk, Piece, Plan
-from dgpuhash.distributed.pipeline.rounds import Rounds
-from dgpuhash.distributed.pipeline.slices import Sent
-from dgpuhash.distributed.pruning.policy import gathered
-from dgpuhash.distributed.pruning.probe_keys import Thinned, thinned
-from dgpuhash.distributed.shards.table_shard import Answer, Part, Verb
+from dgpuhash.distributed.pipeline.bulk_insert import BulkInsert, Offer
+from dgpuhash.distributed.pipeline.plan import Chunk, Piece, RoundPlan
+from dgpuhash.distributed.pipeline.rounds import PipelinedRounds
+from dgpuhash.distributed.pipeline.slices import SentPiece
+from dgpuhash.distributed.pruning.policy import gather_lists
+from dgpuhash.distributed.pruning.probe_keys import PrunedKeys, prune_keys
+from dgpuhash.distributed.shards.table_shard import Answer, TableShard, Verb
 from dgpuhash.errors import OutOfMemoryError, ShapeError
-from dgpuhash.tables.arguments.lookup_keys import Asked, joined_rows
-from dgpuhash.tables.bucket_list.pool import owners_of
+from dgpuhash.tables.arguments.lookup_keys import LookupKeys, joined_rows
+from dgpuhash.tables.bucket_list.pool import list_numbers
 from dgpuhash.tables.open_addressing.bulk_build import fill_ones
-from dgpuhash.tables.open_addressing.bulk_stream import RegionIntake
+from dgpuhash.tables.open_addressing.bulk_stream import StreamedBuild
 
-__all__ = ["Asking", "matches"]
+__all__ = ["VerbExecution", "matched_rows"]
 
 
-def matches(
+def matched_rows(
     backend: Backend, chunks: Sequence[Chunk], answers: Sequence[list[Any]], *, lists: bool
 ) -> list[list[Any]]:
     """Return each chunk's matched rows, numbered among all rows, and values.
@@ -49,14 +49,14 @@ def _owners(backend: Backend, offsets: Any, total: int) -> Any:
     xp = backend.xp
     filled = xp.flatnonzero(offsets[1:] > offsets[:-1])
     ends = xp.concatenate([xp.zeros(1, np.int64), offsets[1:][filled]])
-    return filled[owners_of(backend, ends, total)]
+    return filled[list_numbers(backend, ends, total)]
 
 
 # Answers from which the number of absent keys is estimated; fewer give no estimate.
 _TOLD_ROWS = 2**16
 
 
-class Asking:
+class VerbExecution:
     """Execution of one verb on one rank.
 
     Parameters
@@ -73,7 +73,7 @@ class Asking:
 
     def __init__(
         self,
-        part: Part,
+        part: TableShard,
         verb: Verb,
         chunks: Sequence[Sequence[Chunk]],
         rank: int,
@@ -82,7 +82,7 @@ class Asking:
         self._part, self._verb = part, verb
         self._chunks, self._mine = chunks, chunks[rank]
         self._backend = backends.get(part.table.device)
-        self._asked: list[Asked] = []
+        self._asked: list[LookupKeys] = []
         if verb.mixed:
             self._asked = [part.layout.asked(self._backend, keys) for (keys,) in columns]
             columns = [[asked.keys] for asked in self._asked]
@@ -94,7 +94,7 @@ class Asking:
         self._rows = sum(chunk.rows for chunk in self._mine)
         self._answers: list[Any] = []
         self._lists: list[tuple[Any, Any]] = []
-        self._placing: Placing | None = None
+        self._placing: BulkInsert | None = None
 
     def offer(self, collective: Collective, piece_rows: int) -> Offer | None:
         """Return this rank's offer of a bulk insert by ranges; None for no offer.
@@ -108,17 +108,17 @@ class Asking:
         ranges = self._part.ranges(self._verb, self._nothing, coming, collective.size)
         if ranges is None:
             return None
-        plan = Plan([self._mine], most_rows=max(1, self._rows), in_order=False)
+        plan = RoundPlan([self._mine], most_rows=max(1, self._rows), in_order=False)
         columns = self._take(plan.piece(0, 0))
         placing = None
         try:
-            placing = Placing(self._backend, collective, self._part, ranges, columns)
+            placing = BulkInsert(self._backend, collective, self._part, ranges, columns)
             offer = placing.offer()
             if offer is not None:
                 self._placing, placing = placing, None
             return offer
         except Exception as error:
-            if not isinstance(error, OutOfMemoryError) and not backends.ran_out(error):
+            if not isinstance(error, OutOfMemoryError) and not backends.is_out_of_memory(error):
                 raise
         finally:
             if placing is not None:
@@ -147,7 +147,7 @@ class Asking:
             # Nearly all keys are new: the answers need no wait then, and their memory is allocated
             # before the table changes.
             self._answers = [self._backend.empty(self._rows, np.uint8)]
-        placing.set_out(slice_rows)
+        placing.send_all(slice_rows)
         if answered:
             fill_ones(self._answers[0])
         intake = placing.place()
@@ -165,7 +165,7 @@ class Asking:
         collective: Collective,
         piece_rows: int,
         slice_rows: int,
-        claiming: RegionIntake | None = None,
+        claiming: StreamedBuild | None = None,
     ) -> None:
         """Send all rows to their owners, and collect the answers.
 
@@ -173,7 +173,7 @@ class Asking:
         """
         part, verb = self._part, self._verb
         in_order = part.in_order(verb)
-        spared, chunks = self._spare(collective)
+        spared, chunks = self._prune(collective)
 
         def serve(columns: list[Any], counts: np.ndarray, to: list[list[Any]]) -> list[Answer]:
             if claiming is None:
@@ -185,10 +185,10 @@ class Asking:
         if collective.size == 1:
             # Nothing travels, and nothing but answers takes memory.
             piece_rows = max(1, self._rows)
-        rounds = Rounds(
+        rounds = PipelinedRounds(
             self._backend,
             collective,
-            Plan(chunks, most_rows=piece_rows, in_order=in_order),
+            RoundPlan(chunks, most_rows=piece_rows, in_order=in_order),
             part.side,
             take=self._take,
             serve=serve,
@@ -203,18 +203,18 @@ class Asking:
             rounds.run()
         part.peak_nbytes = rounds.peak_nbytes + (0 if spared is None else spared.nbytes)
         if spared is not None:
-            self._spread(spared)
+            self._expand(spared)
 
     def _like(self, claiming: bool) -> list[Any]:
         """Return columns without rows, like answers with one row a key."""
         part, verb = self._part, self._verb
         if claiming:
             return [self._backend.empty(0, np.uint8)]
-        if not part.answers(verb) or part.gives_lists(verb):
+        if not part.answers(verb) or part.has_list_answers(verb):
             return []
         return part.absent(verb, 0)
 
-    def _spare(self, collective: Collective) -> tuple[Thinned | None, Sequence[Sequence[Chunk]]]:
+    def _prune(self, collective: Collective) -> tuple[PrunedKeys | None, Sequence[Sequence[Chunk]]]:
         """Prune rows that need not travel, where the verb allows it.
 
         Returns the pruned keys, or None, and the chunks that are left.
@@ -229,9 +229,9 @@ class Asking:
         rows = joined_rows(self._backend, self._asked) if mixed else None
         found = None
         if not self._verb.changes:
-            found = thinned(part, collective, self._verb.sparing, keys, most, rows)
+            found = prune_keys(part, collective, self._verb.sparing, keys, most, rows)
         if found is None and mixed:
-            fitting = Thinned(self._backend, keys, None, deduplicate=False, rows=rows)
+            fitting = PrunedKeys(self._backend, keys, None, deduplicate=False, rows=rows)
             found = fitting, collective.gather(len(fitting.keys))
         if found is None:
             return None, self._chunks
@@ -240,10 +240,10 @@ class Asking:
         self._columns, self._rows = [[spared.keys]], len(spared.keys)
         return spared, [[Chunk(0, (), 0, count)] for count in counts]
 
-    def _spread(self, spared: Thinned) -> None:
+    def _expand(self, spared: PrunedKeys) -> None:
         """Expand the answers to the remaining rows to all rows."""
         self._rows = sum(chunk.rows for chunk in self._mine)
-        if self._part.gives_lists(self._verb):
+        if self._part.has_list_answers(self._verb):
             counts, values = self._joined_lists()
             blank = self._backend.zeros(self._rows, np.int64)
             self._lists = [spared.spread_lists(counts, values, blank)]
@@ -256,7 +256,7 @@ class Asking:
         """Estimated number of rows whose keys are absent, from a sample."""
         if self._rows < _TOLD_ROWS:
             return 0
-        if self._part.gives_lists(self._verb):
+        if self._part.has_list_answers(self._verb):
             answers = self._backend.xp.concatenate([counts for counts, _ in self._lists])
         else:
             answers = self._answers[-1]
@@ -293,11 +293,11 @@ class Asking:
             found.append(parts[0] if len(parts) == 1 else self._backend.xp.concatenate(parts))
         return found
 
-    def _deliver(self, sent: Sent, came: list[Answer]) -> None:
+    def _deliver(self, sent: SentPiece, came: list[Answer]) -> None:
         if sent.piece is None or not came:
             return
         first, rows = sent.piece.place, sent.piece.rows
-        if self._part.gives_lists(self._verb):
+        if self._part.has_list_answers(self._verb):
             counts, values = came[0].columns[0], came[1].columns[0]
             self._lists.append(self._unmixed(sent.deal, counts, values))
             return
@@ -312,12 +312,12 @@ class Asking:
             ]
         places = [answer[first : first + rows] for answer in self._answers]
         if sent.deal is not None:
-            sent.deal.put_back(columns, places, came[0].pads)
+            sent.deal.restore_order(columns, places, came[0].pads)
             return
         for place, column in zip(places, columns, strict=True):
             place[...] = column
 
-    def _unmixed(self, deal: Deal | None, counts: Any, values: Any) -> tuple[Any, Any]:
+    def _unmixed(self, deal: Multisplit | None, counts: Any, values: Any) -> tuple[Any, Any]:
         """Return counts and values of lists in the order of the piece's rows."""
         xp = self._backend.xp
         if deal is None:
@@ -325,14 +325,14 @@ class Asking:
         starts = xp.cumsum(counts) - counts
         counts_of = self._backend.empty(len(counts), np.int64)
         starts_of = self._backend.empty(len(counts), np.int64)
-        deal.put_back([counts, starts], [counts_of, starts_of])
-        return counts_of, gathered(self._backend, counts_of, starts_of, values)
+        deal.restore_order([counts, starts], [counts_of, starts_of])
+        return counts_of, gather_lists(self._backend, counts_of, starts_of, values)
 
     def _result(self) -> list[list[Any]]:
         """Return the answers to each chunk, as users see them."""
         if not self._part.answers(self._verb):
             return [[] for _ in self._mine]
-        if self._part.gives_lists(self._verb):
+        if self._part.has_list_answers(self._verb):
             return self._result_of_lists()
         answers = self._answers or [self._backend.empty(0, np.uint8)]
         shown = self._shown(answers)

@@ -10,18 +10,18 @@ from typing import Any, Self
 import numpy as np
 
 from dgpuhash.backend import Backend
-from dgpuhash.distributed.collective.base import Collective, Places
-from dgpuhash.distributed.pruning.policy import Sparing
+from dgpuhash.distributed.collective.base import Collective, Destination
+from dgpuhash.distributed.pruning.policy import PruningOptions
 from dgpuhash.tables.bloom import BloomFilter
 
-__all__ = ["MEMORY_SHARE", "Replica", "Standing"]
+__all__ = ["MEMORY_SHARE", "BloomReplica", "FilterVote"]
 
 # Share of the free memory that a filter may take when the user did not ask for one.
 MEMORY_SHARE = 1 / 8
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class FilterVote:
     """Vote of one rank on the filter, before all ranks decide together.
 
     Attributes
@@ -42,7 +42,7 @@ class Standing:
     free_nbytes: int
 
     @classmethod
-    def of(cls, replica: Replica | None, keys: int, backend: Backend) -> Self:
+    def of(cls, replica: BloomReplica | None, keys: int, backend: Backend) -> Self:
         """Return the vote of a rank with this replica, or with none."""
         new_name = uuid.uuid4().hex
         if replica is not None:
@@ -51,7 +51,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Replica:
+class BloomReplica:
     """Copy of the Bloom filter on one rank.
 
     Attributes
@@ -67,23 +67,23 @@ class Replica:
     @classmethod
     def agreed(
         cls,
-        mine: Replica | None,
-        told: Sequence[Standing],
-        sparing: Sparing,
+        mine: BloomReplica | None,
+        told: Sequence[FilterVote],
+        sparing: PruningOptions,
         collective: Collective,
         backend: Backend,
         words: Callable[[], Any],
         owner_seed: int,
-    ) -> Replica | None:
+    ) -> BloomReplica | None:
         """Return the replica that all ranks have or build, or None.
 
         All ranks call it with the same votes, and decide alike.
 
         Parameters
         ----------
-        mine : Replica or None
+        mine : BloomReplica or None
             This rank's replica.
-        told : sequence of Standing
+        told : sequence of FilterVote
             Votes of all ranks.
         sparing : Sparing
             With ``bloom_filter="auto"``, a filter is built once earlier queries had as many rows
@@ -113,6 +113,7 @@ class Replica:
         counts[rank] = 0
         collective.start(
             [made.words], counts,
-            starts=np.full(ranks, rank * size), to=Places([made.words], np.arange(ranks) * size),
+            starts=np.full(ranks, rank * size), to=Destination([made.words], np.arange(ranks) *
+            size),
         ).wait()  # fmt: skip
         return cls(told[0].new_name, made)

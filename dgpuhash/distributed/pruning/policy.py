@@ -10,20 +10,20 @@ import numpy as np
 
 from dgpuhash.backend import Backend
 from dgpuhash.errors import SpecError
-from dgpuhash.tables.bucket_list.pool import owners_of
-from dgpuhash.tables.columns.distinct import population
+from dgpuhash.tables.bucket_list.pool import list_numbers
+from dgpuhash.tables.columns.distinct import estimate_distinct
 from dgpuhash.tables.open_addressing.cardinality import Sample
 
 __all__ = [
-    "SPARE_NOTHING",
-    "Absences",
-    "Recent",
-    "Sparing",
+    "NO_PRUNING",
+    "AbsentKeyStats",
+    "PruningOptions",
+    "RecentAbsentKeyStats",
     "Switch",
-    "gathered",
+    "gather_lists",
     "keys_may_repeat",
     "keys_repeat",
-    "places",
+    "list_positions",
 ]
 
 # Batches with fewer rows on a worker are not sampled.
@@ -33,12 +33,12 @@ _LEAST_ROWS = 2**16
 _LEAST_REPEATS = {"cpu": 16}
 
 
-def gathered(backend: Backend, counts: Any, starts: Any, values: Any) -> Any:
+def gather_lists(backend: Backend, counts: Any, starts: Any, values: Any) -> Any:
     """Return the values of lists that begin at `starts`, concatenated."""
-    return values[places(backend, counts, starts)[1]]
+    return values[list_positions(backend, counts, starts)[1]]
 
 
-def places(backend: Backend, counts: Any, starts: Any) -> tuple[Any, Any]:
+def list_positions(backend: Backend, counts: Any, starts: Any) -> tuple[Any, Any]:
     """Return the owning list and the position of each value of some lists.
 
     List i has ``counts[i]`` values from position ``starts[i]`` on.
@@ -46,7 +46,7 @@ def places(backend: Backend, counts: Any, starts: Any) -> tuple[Any, Any]:
     Examples
     --------
     >>> from dgpuhash import backend
-    >>> places(backend.get("cpu"), np.array([2, 0, 1]), np.array([5, 9, 5]))
+    >>> list_positions(backend.get("cpu"), np.array([2, 0, 1]), np.array([5, 9, 5]))
     (array([0, 0, 2]), array([5, 6, 5]))
     """
     xp = backend.xp
@@ -55,7 +55,7 @@ def places(backend: Backend, counts: Any, starts: Any) -> tuple[Any, Any]:
     total = int(offsets[-1])
     if total == len(filled):
         return filled, starts[filled]
-    owners = owners_of(backend, offsets, total)
+    owners = list_numbers(backend, offsets, total)
     shifts = starts[filled] - offsets[:-1]
     return filled[owners], xp.arange(total) + shifts[owners]
 
@@ -76,7 +76,7 @@ def keys_repeat(backend: Backend, chunks: Sequence[Any]) -> bool:
     # An odd step, since keys often repeat after a power of two.
     step = rows // _LEAST_ROWS | 1
     sample = Sample.of(backend, backend.xp.concatenate([chunk[::step] for chunk in chunks]))
-    keys = population(sample.rows - sample.repeated, sample.rows)
+    keys = estimate_distinct(sample.rows - sample.repeated, sample.rows)
     return keys * _LEAST_REPEATS[backend.name] <= rows
 
 
@@ -89,7 +89,7 @@ _LEAST = {"cpu": (2**18, 0.25), "cuda": (2**28, 0.75)}
 
 
 @dataclass(frozen=True, slots=True)
-class Sparing:
+class PruningOptions:
     """Options for the pruning of query keys before they are sent.
 
     Attributes
@@ -136,20 +136,20 @@ class Sparing:
         return self.deduplicate
 
 
-SPARE_NOTHING = Sparing()
+NO_PRUNING = PruningOptions()
 
 
-class Absences:
+class AbsentKeyStats:
     """Statistics of absent keys in the queries since a table's last change.
 
     Examples
     --------
-    >>> seen, wanted = Absences(), Sparing("auto", False)
-    >>> seen.informed(wanted, "cpu", rows=2**20).bloom_filter
+    >>> seen, wanted = AbsentKeyStats(), PruningOptions("auto", False)
+    >>> seen.with_stats(wanted, "cpu", rows=2**20).bloom_filter
     False
     >>> seen.note(rows=2**20, absent_rows=2**19)
-    >>> seen.informed(wanted, "cpu", rows=2**20)
-    Sparing(bloom_filter='auto', deduplicate=False, absent_rows=524288)
+    >>> seen.with_stats(wanted, "cpu", rows=2**20)
+    PruningOptions(bloom_filter='auto', deduplicate=False, absent_rows=524288)
     """
 
     def __init__(self) -> None:
@@ -167,7 +167,9 @@ class Absences:
         """Reset the count of absent rows, after keys were added."""
         self._absent_rows = 0
 
-    def informed(self, sparing: Sparing, device: str | None, *, rows: int | None = None) -> Sparing:
+    def with_stats(
+        self, sparing: PruningOptions, device: str | None, *, rows: int | None = None
+    ) -> PruningOptions:
         """Return `sparing` with these statistics, for the workers of one query.
 
         Without `rows`, the query is taken to be as large as the last one.
@@ -181,10 +183,10 @@ class Absences:
         return replace(sparing, absent_rows=self._absent_rows)
 
 
-class Recent:
+class RecentAbsentKeyStats:
     """Statistics of absent keys in recent queries of one worker's tasks.
 
-    As `Absences`, with a moving average of the share of absent keys.
+    As `AbsentKeyStats`, with a moving average of the share of absent keys.
 
     Attributes
     ----------
@@ -193,7 +195,7 @@ class Recent:
 
     Examples
     --------
-    >>> seen = Recent()
+    >>> seen = RecentAbsentKeyStats()
     >>> for _ in range(4):
     ...     seen.note("cpu", rows=2**16, absent_rows=2**15)
     >>> seen.pays("cpu"), seen.absent_rows

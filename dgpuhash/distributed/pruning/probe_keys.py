@@ -10,21 +10,21 @@ import numpy as np
 from dgpuhash import backend
 from dgpuhash.backend import Backend
 from dgpuhash.distributed.collective.base import Collective
-from dgpuhash.distributed.pruning.bloom_replica import Replica, Standing
-from dgpuhash.distributed.pruning.policy import Sparing, gathered, places
+from dgpuhash.distributed.pruning.bloom_replica import BloomReplica, FilterVote
+from dgpuhash.distributed.pruning.policy import PruningOptions, gather_lists, list_positions
 from dgpuhash.frames import EncodedKeys
 from dgpuhash.frames.keys.encoding import same_keys
 from dgpuhash.tables.bloom import BloomFilter
-from dgpuhash.tables.columns.distinct import Groups
-from dgpuhash.tables.select import found_rows
+from dgpuhash.tables.columns.distinct import Factorization
+from dgpuhash.tables.select import select_found
 
 if TYPE_CHECKING:
-    from dgpuhash.distributed.shards.table_shard import Part
+    from dgpuhash.distributed.shards.table_shard import TableShard
 
-__all__ = ["Asked", "Thinned", "thinned"]
+__all__ = ["PrunedKeys", "PrunedRows", "prune_keys"]
 
 
-class Asked:
+class PrunedRows:
     """Query rows left after absent and duplicate keys are pruned.
 
     Parameters
@@ -46,7 +46,9 @@ class Asked:
         Rows that were dropped: by the filter or as null, and as duplicates of another row.
     """
 
-    def __init__(self, encoded: EncodedKeys, bloom: BloomFilter | None, sparing: Sparing) -> None:
+    def __init__(
+        self, encoded: EncodedKeys, bloom: BloomFilter | None, sparing: PruningOptions
+    ) -> None:
         self._backend = backend.get(None, encoded.codes)
         self.rows: Any = None
         self.codes = encoded.codes
@@ -68,15 +70,15 @@ class Asked:
             valid = encoded.valid.view(np.uint8)
             passed = valid if passed is None else passed & valid
         if passed is not None:
-            self.rows, self.codes = found_rows(self._backend, passed, encoded.codes)
+            self.rows, self.codes = select_found(self._backend, passed, encoded.codes)
             self.absent = len(encoded) - len(self.rows)
 
     def _deduplicate(self, encoded: EncodedKeys) -> None:
-        groups = Groups(self._backend, self.codes)
+        groups = Factorization(self._backend, self.codes)
         passed, firsts = self.rows, groups.first_rows
         if passed is not None:
             firsts = passed[firsts]
-        if encoded.doubts is not False:
+        if encoded.ambiguous is not False:
             like = firsts[groups.codes]
             if not bool(same_keys(encoded.columns, passed, encoded.columns, like).all()):
                 return
@@ -84,7 +86,7 @@ class Asked:
         self._passed, self._group = passed, groups.codes
         self.rows, self.codes = firsts, self.codes[groups.first_rows]
 
-    def for_all(self, query_rows: Any, count: int) -> tuple[Any, Any]:
+    def expand_matches(self, query_rows: Any, count: int) -> tuple[Any, Any]:
         """Expand the matches of `rows` to all `count` rows of the query.
 
         Returns the row of each match, and its position among the given matches, which stand
@@ -98,18 +100,18 @@ class Asked:
         number[self.rows] = xp.arange(groups)
         counts = xp.bincount(number[query_rows], minlength=groups)
         starts = xp.cumsum(counts) - counts
-        rows, matches = places(self._backend, counts[self._group], starts[self._group])
+        rows, matches = list_positions(self._backend, counts[self._group], starts[self._group])
         return rows if self._passed is None else self._passed[rows], matches
 
 
-def thinned(
-    part: Part,
+def prune_keys(
+    part: TableShard,
     collective: Collective,
-    sparing: Sparing,
+    sparing: PruningOptions,
     keys: Sequence[Any],
     most_rows: int,
     rows: Any = None,
-) -> tuple[Thinned, Sequence[int]] | None:
+) -> tuple[PrunedKeys, Sequence[int]] | None:
     """Prune a rank's keys, and return them with all ranks' numbers of keys.
 
     None where all ranks shall send all of their keys.
@@ -134,18 +136,18 @@ def thinned(
         return None
     repeats = may_repeat and sparing.deduplicates(backend, keys)
 
-    def made() -> Thinned:
+    def made() -> PrunedKeys:
         replica = part.replica if sparing.bloom_filter else None
         bloom = None if replica is None else replica.filter
-        return Thinned(backend, keys, bloom, deduplicate=repeats, rows=rows)
+        return PrunedKeys(backend, keys, bloom, deduplicate=repeats, rows=rows)
 
     # Usually all ranks still have the same filter: then keys can be pruned before the only gather.
     early = made() if repeats or (sparing.bloom_filter and part.replica is not None) else None
     asking = sum(map(len, keys)) if early is None else len(early.keys)
-    standing = Standing.of(part.replica, len(part.store), backend)
+    standing = FilterVote.of(part.replica, len(part.store), backend)
     told, repeating, counts = zip(*collective.gather((standing, repeats, asking)), strict=True)
     if sparing.bloom_filter:
-        part.replica = Replica.agreed(
+        part.replica = BloomReplica.agreed(
             part.replica, told, sparing, collective, backend, lambda: part.store.items()[0],
             part.owner_seed,
         )  # fmt: skip
@@ -158,7 +160,7 @@ def thinned(
     return (early or made(), counts) if any(repeating) else None
 
 
-class Thinned:
+class PrunedKeys:
     """Pruned keys of a table's query, and the way back to all rows.
 
     Parameters
@@ -200,7 +202,7 @@ class Thinned:
             passed = _joined(backend, keys)
         self.keys = passed
         if deduplicate:
-            groups = Groups(backend, passed)
+            groups = Factorization(backend, passed)
             self._codes, self.keys = groups.codes, passed[groups.first_rows]
         self.absent, self.repeated = asked - len(passed), len(passed) - len(self.keys)
 
@@ -232,7 +234,7 @@ class Thinned:
         if self._codes is not None:
             starts = self._backend.xp.cumsum(counts) - counts
             counts, starts = counts[self._codes], starts[self._codes]
-            values = gathered(self._backend, counts, starts, values)
+            values = gather_lists(self._backend, counts, starts, values)
         if self._rows is None:
             return counts, values
         blank[self._rows] = counts
@@ -243,7 +245,7 @@ def _passed(backend: Backend, keys: Sequence[Any], bloom: BloomFilter) -> tuple[
     """Return the numbers and the keys of the rows that pass the filter."""
     rows, passed, first = [], [], 0
     for chunk in keys:
-        chosen, words = found_rows(backend, bloom.test(chunk), chunk)
+        chosen, words = select_found(backend, bloom.test(chunk), chunk)
         rows.append(chosen + first if first else chosen)
         passed.append(words)
         first += len(chunk)

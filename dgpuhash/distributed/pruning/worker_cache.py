@@ -10,21 +10,21 @@ from typing import Any
 from distributed.utils import sync
 
 from dgpuhash import backend
-from dgpuhash.distributed.cluster.rpc import request
+from dgpuhash.distributed.cluster.rpc import call_handler
 from dgpuhash.distributed.partition.descriptor import Descriptor
-from dgpuhash.distributed.partition.hash_partition import parcel_nbytes
-from dgpuhash.distributed.pruning.bloom_replica import MEMORY_SHARE, Replica
-from dgpuhash.distributed.pruning.policy import Recent, Sparing
-from dgpuhash.distributed.pruning.probe_keys import Asked
+from dgpuhash.distributed.partition.hash_partition import chunk_nbytes
+from dgpuhash.distributed.pruning.bloom_replica import MEMORY_SHARE, BloomReplica
+from dgpuhash.distributed.pruning.policy import PruningOptions, RecentAbsentKeyStats
+from dgpuhash.distributed.pruning.probe_keys import PrunedRows
 from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.frames import FrameIndex, frames_of
 from dgpuhash.tables.bloom import BloomFilter
-from dgpuhash.tables.memory_errors import call_says_memory
+from dgpuhash.tables.memory_errors import function_translates_memory_errors
 
-__all__ = ["Sieve"]
+__all__ = ["BloomCache"]
 
 
-class Sieve:
+class BloomCache:
     """Bloom filter and pruning statistics of a worker's shard at one epoch.
 
     The threads of the worker's tasks share it. No task waits until other workers run a collective:
@@ -32,16 +32,16 @@ class Sieve:
 
     Attributes
     ----------
-    replica : Replica or None
+    replica : BloomReplica or None
         The filter, once it was fetched.
     absent_rows, repeated_rows : int
         Rows that were pruned, by the filter and as duplicates of other rows.
     """
 
     def __init__(self) -> None:
-        self.replica: Replica | None = None
+        self.replica: BloomReplica | None = None
         self.absent_rows = self.repeated_rows = 0
-        self._recent = Recent()
+        self._recent = RecentAbsentKeyStats()
         # Reentrant, as finalizers that the garbage collector runs may use it on the same thread.
         self._lock, self._fetching = threading.RLock(), threading.RLock()
         self._refused = False
@@ -52,7 +52,7 @@ class Sieve:
         """Bytes of the filter."""
         return 0 if self.replica is None else self.replica.filter.nbytes
 
-    def note(self, device: str, rows: int, absent_rows: int, asked: Asked | None) -> None:
+    def note(self, device: str, rows: int, absent_rows: int, asked: PrunedRows | None) -> None:
         """Record the outcome of a task's query."""
         with self._lock:
             self._recent.note(device, rows, absent_rows)
@@ -66,7 +66,7 @@ class Sieve:
             self.absent_rows += absent_rows
 
     def filter(
-        self, worker: Any, descriptor: Descriptor, sparing: Sparing, keys: int
+        self, worker: Any, descriptor: Descriptor, sparing: PruningOptions, keys: int
     ) -> BloomFilter | None:
         """Return the filter for a task's query, or None to send all keys.
 
@@ -81,7 +81,7 @@ class Sieve:
             Number of keys of the worker's shard. With ``bloom_filter="auto"`` the filter is fetched
             once it could have pruned this many rows on this worker.
         """
-        if not descriptor.told_by_owners:
+        if not descriptor.owners_decide:
             return None
         must = sparing.bloom_filter is True
         device = frames_of(descriptor.meta).device
@@ -123,24 +123,26 @@ class Sieve:
             own.add(index.codes())
             # A copy, to free the memory of the whole filter.
             words = self._own = own.words.copy()
-        return words[first : first + parcel_nbytes(device) // words.dtype.itemsize]
+        return words[first : first + chunk_nbytes(device) // words.dtype.itemsize]
 
 
-def _fetched(worker: Any, descriptor: Descriptor, most_nbytes: float) -> Replica | None:
+def _fetched(worker: Any, descriptor: Descriptor, most_nbytes: float) -> BloomReplica | None:
     """Return a replica with the bits that the owners send, or None.
 
     None where it takes more than `most_nbytes`, or, if that is finite, more memory than there is.
     """
     try:
-        return _put_together(worker, descriptor, most_nbytes)
+        return _assemble_replica(worker, descriptor, most_nbytes)
     except OutOfMemoryError:
         if most_nbytes == math.inf:
             raise
         return None
 
 
-@call_says_memory
-def _put_together(worker: Any, descriptor: Descriptor, most_nbytes: float) -> Replica | None:
+@function_translates_memory_errors
+def _assemble_replica(
+    worker: Any, descriptor: Descriptor, most_nbytes: float
+) -> BloomReplica | None:
     parts = len(descriptor.shards)
     blocks = BloomFilter.blocks_for(max(sync(worker.loop, _bits, worker, descriptor, 0)))
     if parts * blocks * BloomFilter.BLOCK_NBYTES > most_nbytes:
@@ -151,11 +153,11 @@ def _put_together(worker: Any, descriptor: Descriptor, most_nbytes: float) -> Re
     for part, words in enumerate(sync(worker.loop, _bits, worker, descriptor, blocks)):
         made.range(part, parts).words[:] = frames.xp.concatenate(words)
     # Named by the epoch, since its rows decide what the filter lets pass, whoever built it.
-    return Replica(f"{descriptor.uid} {descriptor.epoch}", made)
+    return BloomReplica(f"{descriptor.uid} {descriptor.epoch}", made)
 
 
 async def _bits(worker: Any, descriptor: Descriptor, blocks: int) -> list[Any]:
-    """Request `Sieve.bits` from each owner, and return all answers.
+    """Request `BloomCache.bits` from each owner, and return all answers.
 
     For each shard, the number of its keys, or all words of its range.
     """
@@ -164,7 +166,7 @@ async def _bits(worker: Any, descriptor: Descriptor, blocks: int) -> list[Any]:
     async def ask(part: int) -> Any:
         shard, found, words = descriptor.shards[part], [], 0
         while True:
-            (answer,) = await request(
+            (answer,) = await call_handler(
                 worker, shard.worker, "dgpuhash_bits", {},
                 uid=descriptor.uid, epoch=descriptor.epoch, incarnation=shard.incarnation,
                 part=part, parts=parts, blocks=blocks, first=words,

@@ -10,23 +10,36 @@ from typing import Any
 
 from distributed.utils import sync
 
-from dgpuhash.distributed.cluster.device_thread import Submitted
-from dgpuhash.distributed.cluster.host import host_of
-from dgpuhash.distributed.cluster.rpc import request
-from dgpuhash.distributed.cluster.serialization import Payload, is_plain, joined, plain_arrays
+from dgpuhash.distributed.cluster.device_thread import BlockingJob
+from dgpuhash.distributed.cluster.host import plugin_of
+from dgpuhash.distributed.cluster.rpc import call_handler
+from dgpuhash.distributed.cluster.serialization import (
+    Payload,
+    concat_payloads,
+    is_plain,
+    plain_arrays,
+)
 from dgpuhash.distributed.partition import hash_partition
 from dgpuhash.distributed.partition.descriptor import Descriptor, Placement, ShardAddress
-from dgpuhash.distributed.partition.hash_partition import parcel_nbytes, pieces, pieces_of_arrays
-from dgpuhash.distributed.partition.routing import asked_rows, part_near
-from dgpuhash.distributed.partition.row_order import asked_of_several, in_order, of_any
-from dgpuhash.distributed.pruning.policy import Sparing
-from dgpuhash.distributed.pruning.probe_keys import Asked
+from dgpuhash.distributed.partition.hash_partition import (
+    chunk_nbytes,
+    cut_arrays_into_chunks,
+    cut_into_chunks,
+)
+from dgpuhash.distributed.partition.routing import nearest_shard, rows_to_query
+from dgpuhash.distributed.partition.row_order import (
+    combine_semi_joins,
+    join_per_shard,
+    sort_matches,
+)
+from dgpuhash.distributed.pruning.policy import PruningOptions
+from dgpuhash.distributed.pruning.probe_keys import PrunedRows
 from dgpuhash.distributed.shards.shard_store import Shard
-from dgpuhash.frames import POSITION_NBYTES, EncodedKeys, frames_of, in_query_order
-from dgpuhash.tables.memory_errors import call_says_memory
-from dgpuhash.tables.select import taken
+from dgpuhash.frames import POSITION_NBYTES, EncodedKeys, frames_of, sort_by_query_row
+from dgpuhash.tables.memory_errors import function_translates_memory_errors
+from dgpuhash.tables.select import gather_rows
 
-__all__ = ["Answer", "Asker", "keys_of", "match"]
+__all__ = ["Answer", "ShardReader", "probe_shards", "query_keys"]
 
 # Requests to one shard under way at once: the next keys travel while earlier ones are probed.
 AT_ONCE = 2
@@ -37,7 +50,7 @@ Answer = tuple[Any, Payload]
 Pages = list[tuple[int, Any, Payload]]
 
 
-class Asker:
+class ShardReader:
     """Client of an index's shards that fetches their answers page by page.
 
     A page says where the next one begins, and the answering worker keeps no state in between: an
@@ -65,11 +78,11 @@ class Asker:
         self._how = how
         self.columns = list(columns)
 
-    def ask_all(self, questions: Sequence[Sequence[tuple[Any, Payload]]]) -> list[Answer]:
+    def probe_all(self, questions: Sequence[Sequence[tuple[Any, Payload]]]) -> list[Answer]:
         """Return the answers of all shards to their `questions`, in shard order.
 
-        The questions come from `hash_partition.pieces`. A shard on this worker is probed without a
-        message, while others answer.
+        The questions come from `hash_partition.cut_into_chunks`. A shard on this worker is probed
+        without a message, while others answer.
 
         Raises
         ------
@@ -78,7 +91,7 @@ class Asker:
         """
         workers, here = self._descriptor.workers, self._worker.address
         own = {
-            part: [self.ask_here(part, keys) for _, keys in questions[part]]
+            part: [self.probe_here(part, keys) for _, keys in questions[part]]
             for part, worker in enumerate(workers)
             if worker == here
         }
@@ -97,12 +110,12 @@ class Asker:
             if len(positions)
         ]
 
-    def ask_here(self, part: int, keys: Payload) -> Submitted:
+    def probe_here(self, part: int, keys: Payload) -> BlockingJob:
         """Probe a shard on this worker, whole and in one page.
 
         Nothing is copied or sent.
         """
-        shard, host = self._descriptor.shards[part], host_of(self._worker)
+        shard, host = self._descriptor.shards[part], plugin_of(self._worker)
         return host.thread.submit(
             host.shards.match,
             self._descriptor.uid,
@@ -162,7 +175,7 @@ class Asker:
 
     async def _page(self, part: int, keys: Payload, skip: int) -> list[Any]:
         shard, device = self._descriptor.shards[part], frames_of(self._descriptor.meta).device
-        return await request(
+        return await call_handler(
             self._worker,
             shard.worker,
             "dgpuhash_match",
@@ -172,11 +185,11 @@ class Asker:
             incarnation=shard.incarnation,
             how=self._how,
             skip=skip,
-            nbytes=hash_partition.parcel_nbytes(device),
+            nbytes=hash_partition.chunk_nbytes(device),
         )
 
 
-def keys_of(left: Any, descriptor: Descriptor, left_on: Sequence[Hashable]) -> Payload:
+def query_keys(left: Any, descriptor: Descriptor, left_on: Sequence[Hashable]) -> Payload:
     """Return the columns of `left` to compare with the index's key columns.
 
     They are a tuple of arrays where possible.
@@ -188,15 +201,15 @@ def keys_of(left: Any, descriptor: Descriptor, left_on: Sequence[Hashable]) -> P
     return frames.make(dict(zip(names, (left[one] for one in left_on), strict=True)))
 
 
-@call_says_memory
-def match(
+@function_translates_memory_errors
+def probe_shards(
     worker: Any,
     keys: Payload,
     count: int,
     descriptor: Descriptor,
     how: str,
     columns: Sequence[Hashable],
-    sparing: Sparing,
+    sparing: PruningOptions,
 ) -> tuple[Any, Payload | None]:
     """Return the matches of `keys`, by RPCs to the owners of the keys.
 
@@ -207,7 +220,7 @@ def match(
     worker : distributed.Worker
         The worker that asks.
     keys : tuple of arrays, or DataFrame
-        From `keys_of`; or several results of it, concatenated.
+        From `query_keys`; or several results of it, concatenated.
     count : int
         Number of keys.
     descriptor : Descriptor
@@ -217,19 +230,21 @@ def match(
     sparing : Sparing
     """
     if descriptor.placement is Placement.REPLICATED and worker.address in descriptor.workers:
-        part = part_near(descriptor.shards, worker.address)
-        rows, found, _ = Asker(worker, descriptor, how, columns).ask_here(part, keys).outcome()
+        part = nearest_shard(descriptor.shards, worker.address)
+        rows, found, _ = (
+            ShardReader(worker, descriptor, how, columns).probe_here(part, keys).outcome()
+        )
         return rows, found
     shard = asked = None
     if descriptor.several_owners:
-        shard, bloom = _shard_beside(worker, descriptor), None
+        shard, bloom = _local_shard(worker, descriptor), None
         if shard is not None:
             bloom = shard.sieve.filter(worker, descriptor, sparing, len(shard.index))
-        asked = Asked(encoded(keys, descriptor), bloom, sparing)
-    questions = questions_to(keys, count, descriptor, how, worker.address, asked)
+        asked = PrunedRows(encoded(keys, descriptor), bloom, sparing)
+    questions = requests_by_shard(keys, count, descriptor, how, worker.address, asked)
     apart = descriptor.placement is Placement.INDEPENDENT
-    asker = Asker(worker, descriptor, *asked_of_several(how, columns, apart))
-    answers = asker.ask_all(questions)
+    asker = ShardReader(worker, descriptor, *join_per_shard(how, columns, apart))
+    answers = asker.probe_all(questions)
     frames = frames_of(descriptor.meta)
     xp = frames.xp
     query_rows = xp.concatenate([rows for rows, _ in answers] or [xp.zeros(0, dtype="int64")])
@@ -237,15 +252,15 @@ def match(
     found = None
     if how in {"semi", "anti"}:
         if asked is not None:
-            query_rows, _ = asked.for_all(query_rows, count)
-        query_rows = of_any(query_rows, count, how, xp)
+            query_rows, _ = asked.expand_matches(query_rows, count)
+        query_rows = combine_semi_joins(query_rows, count, how, xp)
         matched = len(query_rows) if how == "semi" else count - len(query_rows)
     elif not answers:
         found, matched = descriptor.meta[list(columns)], 0
     elif apart:
-        found = joined(payloads, descriptor.stored[asker.columns])
+        found = concat_payloads(payloads, descriptor.stored[asker.columns])
         names = descriptor.encoder.names
-        return descriptor.conflict.settle(*in_order(query_rows, found), names)
+        return descriptor.conflict.settle(*sort_matches(query_rows, found), names)
     else:
         query_rows, found, matched = _in_query_order(
             query_rows, count, payloads, asker.columns, descriptor, asked
@@ -255,9 +270,9 @@ def match(
     return query_rows, found
 
 
-def _shard_beside(worker: Any, descriptor: Descriptor) -> Shard | None:
+def _local_shard(worker: Any, descriptor: Descriptor) -> Shard | None:
     """Return the shard on this worker, if it has one at this epoch."""
-    host = host_of(worker)
+    host = plugin_of(worker)
     shard = host.shards.standing(descriptor.uid)
     here = ShardAddress(worker.address, host.shards.incarnation)
     at = shard is not None and shard.epoch == descriptor.epoch and here in descriptor.shards
@@ -271,31 +286,31 @@ def encoded(keys: Payload, descriptor: Descriptor) -> EncodedKeys:
     return descriptor.encoder.encode(keys)
 
 
-def questions_to(
+def requests_by_shard(
     keys: Payload,
     count: int,
     descriptor: Descriptor,
     how: str,
     address: str,
-    asked: Asked | None,
+    asked: PrunedRows | None,
 ) -> list[list[tuple[Any, Payload]]]:
     """Return the requests to each shard, in pieces.
 
     A piece has the positions of the keys, and the keys.
     """
     if asked is None:
-        owned = asked_rows(count, lambda: encoded(keys, descriptor), descriptor, how, address)
+        owned = rows_to_query(count, lambda: encoded(keys, descriptor), descriptor, how, address)
     else:
         some = EncodedKeys(asked.codes, None, True, ())
-        owned = asked_rows(len(some), lambda: some, descriptor, how, address)
+        owned = rows_to_query(len(some), lambda: some, descriptor, how, address)
         if asked.rows is not None:
             owned = [asked.rows[each] for each in owned]
     # An answer may have a position for each key.
-    nbytes = parcel_nbytes(frames_of(descriptor.meta).device)
+    nbytes = chunk_nbytes(frames_of(descriptor.meta).device)
     if is_plain(keys):
-        return pieces_of_arrays(keys, owned, nbytes, least_nbytes=POSITION_NBYTES)
+        return cut_arrays_into_chunks(keys, owned, nbytes, least_nbytes=POSITION_NBYTES)
     like = descriptor.meta[list(descriptor.encoder.names)]
-    return pieces(keys, owned, like, nbytes, least_nbytes=POSITION_NBYTES)
+    return cut_into_chunks(keys, owned, like, nbytes, least_nbytes=POSITION_NBYTES)
 
 
 def _in_query_order(
@@ -304,7 +319,7 @@ def _in_query_order(
     payloads: list[Payload],
     columns: list[Hashable],
     descriptor: Descriptor,
-    asked: Asked | None,
+    asked: PrunedRows | None,
 ) -> tuple[Any, Payload, int]:
     """Return query rows and matches in query order, and the matched count.
 
@@ -313,21 +328,21 @@ def _in_query_order(
     frames = frames_of(descriptor.meta)
     order = None
     if len(payloads) > 1 or bool((query_rows[1:] < query_rows[:-1]).any()):
-        query_rows, order, matched = in_query_order(query_rows, count, frames.xp)
+        query_rows, order, matched = sort_by_query_row(query_rows, count, frames.xp)
     else:
         matched = _distinct(query_rows)
     if asked is not None and asked.repeated:
-        query_rows, matches = asked.for_all(query_rows, count)
+        query_rows, matches = asked.expand_matches(query_rows, count)
         order, matched = matches if order is None else order[matches], _distinct(query_rows)
     if not all(map(is_plain, payloads)):
-        found = joined(payloads, descriptor.meta[columns])
+        found = concat_payloads(payloads, descriptor.meta[columns])
         return query_rows, found if order is None else frames.take(found, order), matched
     arrays = [
         column[0] if len(column) == 1 else frames.xp.concatenate(column)
         for column in zip(*payloads, strict=True)
     ]
     if order is not None:
-        arrays = [taken(each, order) for each in arrays]
+        arrays = [gather_rows(each, order) for each in arrays]
     return query_rows, tuple(arrays), matched
 
 

@@ -8,25 +8,25 @@ from typing import Any
 
 from distributed import Client
 
-from dgpuhash.distributed.cluster.broadcast import watched
+from dgpuhash.distributed.cluster.broadcast import gather_watched
 from dgpuhash.distributed.cluster.client import in_task_of
-from dgpuhash.distributed.cluster.host import hosting_worker
+from dgpuhash.distributed.cluster.host import current_worker
 from dgpuhash.distributed.cluster.serialization import frame_of_payload
-from dgpuhash.distributed.cluster.user_errors import refusing
-from dgpuhash.distributed.ingest.source import check_whole, partitions_of
+from dgpuhash.distributed.cluster.user_errors import raise_without_traceback
+from dgpuhash.distributed.ingest.source import check_all_partitions, partitions_of
 from dgpuhash.distributed.partition.descriptor import Descriptor
-from dgpuhash.distributed.pruning.policy import Sparing
-from dgpuhash.distributed.query.fetch import keys_of, match
+from dgpuhash.distributed.pruning.policy import PruningOptions
+from dgpuhash.distributed.query.fetch import probe_shards, query_keys
 from dgpuhash.frames import (
     Lookup,
+    LookupMixin,
     Matches,
     Query,
-    Searchable,
     frames_of,
     join_columns,
     lookup_rows,
 )
-from dgpuhash.tables.memory_errors import call_says_memory
+from dgpuhash.tables.memory_errors import function_translates_memory_errors
 
 __all__ = ["Lookups"]
 
@@ -34,7 +34,7 @@ __all__ = ["Lookups"]
 SMALL_NBYTES = 1 << 20
 
 
-class Lookups(Searchable):
+class Lookups(LookupMixin):
     """Lookup methods of one epoch of a distributed index, run by tasks.
 
     Parameters
@@ -44,14 +44,14 @@ class Lookups(Searchable):
     sparing : Sparing
     """
 
-    def __init__(self, client: Client, descriptor: Descriptor, sparing: Sparing) -> None:
+    def __init__(self, client: Client, descriptor: Descriptor, sparing: PruningOptions) -> None:
         self._client, self._descriptor, self._sparing = client, descriptor, sparing
 
     def _query(self, keys: Any) -> Query:
-        check_whole(keys)
+        check_all_partitions(keys)
         return Query.of(keys, self._descriptor.encoder, self._descriptor.meta)
 
-    @call_says_memory
+    @function_translates_memory_errors
     def _look_up(self, asked: Any, columns: Sequence[Hashable] | None) -> Lookup:
         answers = self._answers(asked, _look_up, columns)
         if len(answers) == 1:
@@ -67,7 +67,7 @@ class Lookups(Searchable):
             frames.xp.concatenate([answer.found for answer in answers]),
         )
 
-    @call_says_memory
+    @function_translates_memory_errors
     def _found(self, asked: Any) -> Any:
         answers = self._answers(asked, _are_stored)
         return answers[0] if len(answers) == 1 else frames_of(asked).xp.concatenate(answers)
@@ -88,12 +88,12 @@ class Lookups(Searchable):
             client.submit(task, piece, *options, key=f"{name}-{number}", pure=False, priority=10)
             for number, piece in enumerate(pieces)
         ]
-        return watched(client, descriptor.workers, futures)
+        return gather_watched(client, descriptor.workers, futures)
 
 
-@refusing()
+@raise_without_traceback()
 def _look_up(
-    asked: Any, descriptor: Descriptor, sparing: Sparing, columns: Sequence[Hashable] | None
+    asked: Any, descriptor: Descriptor, sparing: PruningOptions, columns: Sequence[Hashable] | None
 ) -> Lookup:
     def matches(keys: Any, moved: Sequence[Hashable]) -> Matches:
         query_rows, found = _match(keys, descriptor, "inner", moved, sparing)
@@ -102,8 +102,8 @@ def _look_up(
     return lookup_rows(asked, descriptor.encoder, descriptor.meta, matches, columns)
 
 
-@refusing()
-def _are_stored(asked: Any, descriptor: Descriptor, sparing: Sparing) -> Any:
+@raise_without_traceback()
+def _are_stored(asked: Any, descriptor: Descriptor, sparing: PruningOptions) -> Any:
     rows, _ = _match(asked, descriptor, "semi", [], sparing)
     found = frames_of(asked).xp.zeros(len(asked), dtype=bool)
     found[rows] = True
@@ -111,7 +111,11 @@ def _are_stored(asked: Any, descriptor: Descriptor, sparing: Sparing) -> Any:
 
 
 def _match(
-    asked: Any, descriptor: Descriptor, how: str, columns: Sequence[Hashable], sparing: Sparing
+    asked: Any,
+    descriptor: Descriptor,
+    how: str,
+    columns: Sequence[Hashable],
+    sparing: PruningOptions,
 ) -> tuple[Any, Any]:
-    keys = keys_of(asked, descriptor, descriptor.encoder.names)
-    return match(hosting_worker(), keys, len(asked), descriptor, how, columns, sparing)
+    keys = query_keys(asked, descriptor, descriptor.encoder.names)
+    return probe_shards(current_worker(), keys, len(asked), descriptor, how, columns, sparing)

@@ -15,39 +15,52 @@ from dask.dataframe.dask_expr.io.io import FromGraph
 from distributed import Client
 
 from dgpuhash import backend
-from dgpuhash.distributed.cluster.broadcast import on_workers
-from dgpuhash.distributed.cluster.client import check_home
+from dgpuhash.distributed.cluster.broadcast import run_on_workers
+from dgpuhash.distributed.cluster.client import check_same_cluster
 from dgpuhash.distributed.cluster.locality import (
-    Elsewhere,
-    Given,
-    Lying,
-    Made,
-    Needed,
-    needed,
-    report,
+    DataNotLocal,
+    InputSpec,
+    LocalInputs,
+    PartitionLocation,
+    TaskOutput,
+    log_execution,
+    partitions_spec,
 )
-from dgpuhash.distributed.cluster.serialization import Sealed, is_plain, plain_arrays
+from dgpuhash.distributed.cluster.serialization import CachedPickle, is_plain, plain_arrays
 from dgpuhash.distributed.collective.base import Collective, Received
-from dgpuhash.distributed.collective.endpoint import resting
-from dgpuhash.distributed.collective.group_cache import run_together
-from dgpuhash.distributed.ingest.source import persisted
+from dgpuhash.distributed.collective.endpoint import throttle_loop
+from dgpuhash.distributed.collective.group_cache import run_collective
+from dgpuhash.distributed.ingest.source import persisted_futures
 from dgpuhash.distributed.partition.descriptor import Descriptor, Placement
-from dgpuhash.distributed.partition.hash_partition import Parted, parted, split_to_all
-from dgpuhash.distributed.partition.row_order import of_any
+from dgpuhash.distributed.partition.hash_partition import (
+    PartitionedColumns,
+    partition_columns,
+    partition_rows_with_heavy,
+)
+from dgpuhash.distributed.partition.row_order import combine_semi_joins
 from dgpuhash.distributed.partition.skew import NO_HEAVY
-from dgpuhash.distributed.pruning.bloom_replica import Replica, Standing
-from dgpuhash.distributed.pruning.policy import Absences, Sparing
-from dgpuhash.distributed.pruning.worker_cache import Sieve
+from dgpuhash.distributed.pruning.bloom_replica import BloomReplica, FilterVote
+from dgpuhash.distributed.pruning.policy import AbsentKeyStats, PruningOptions
+from dgpuhash.distributed.pruning.worker_cache import BloomCache
 from dgpuhash.distributed.query.merge_tasks import Probe
-from dgpuhash.distributed.query.plan import Plan
+from dgpuhash.distributed.query.plan import MergePlan
 from dgpuhash.distributed.shards.plugin import ShardHost
-from dgpuhash.frames import FrameIndex, Matches, frames_of, in_query_order
-from dgpuhash.tables.select import found_rows, taken
+from dgpuhash.frames import FrameIndex, Matches, frames_of, sort_by_query_row
+from dgpuhash.tables.select import gather_rows, select_found
 
-__all__ = ["Share", "matches_of", "merge_here", "merge_together", "merge_with", "merged"]
+__all__ = [
+    "RankResult",
+    "all_matches",
+    "collective_merge",
+    "merge_partition",
+    "merge_replicated",
+    "result_label",
+]
 
 
-def merge_here(host: ShardHost, seal: Sealed[Probe], given: Given) -> Made[Share]:
+def merge_replicated(
+    host: ShardHost, seal: CachedPickle[Probe], given: LocalInputs
+) -> TaskOutput[RankResult]:
     """Merge the partitions on this worker with its copy of the whole index.
 
     Runs on each worker.
@@ -57,27 +70,27 @@ def merge_here(host: ShardHost, seal: Sealed[Probe], given: Given) -> Made[Share
     try:
         lefts = given.things
     except KeyError as error:
-        return Made(Share(f"partition {error} has left its worker"), {})
+        return TaskOutput(RankResult(f"partition {error} has left its worker"), {})
     shard = descriptor.shards[given.rank]
     index = host.shards.at(descriptor.uid, descriptor.epoch, shard.incarnation)
     made = {}
-    with resting(host.worker.loop.asyncio_loop, frames_of(descriptor.meta).device):
+    with throttle_loop(host.worker.loop.asyncio_loop, frames_of(descriptor.meta).device):
         for one, (left,) in zip(given.own, lefts, strict=True):
-            made[merged(given, one)] = merge_with(index, probe, left)
+            made[result_label(given, one)] = merge_partition(index, probe, left)
         backend.get(frames_of(descriptor.meta).device).synchronize()
-    return Made(Share(), made)
+    return TaskOutput(RankResult(), made)
 
 
-def merge_with(index: FrameIndex, probe: Probe, left: Any) -> Any:
+def merge_partition(index: FrameIndex, probe: Probe, left: Any) -> Any:
     """Return the merge of a partition with an index that has all rows."""
     asking = probe.asking(left)
-    rows, found = matches_of(index, asking.keys, probe.how, probe.moved, named=False)
+    rows, found = all_matches(index, asking.keys, probe.how, probe.moved, named=False)
     whole = rows is None or (index.one_row_per_key and len(rows) == len(left))
     return probe.put_together(asking, rows, found, whole=whole)
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class RankResult:
     """Result of a rank, or why tasks must do the merge.
 
     Of its `rows`, `spared_rows` were pruned: no shard was sent their keys.
@@ -90,12 +103,12 @@ class Share:
     absent_rows: int = 0
 
 
-def merged(given: Given, partition: Lying) -> tuple[str, int]:
+def result_label(given: LocalInputs, partition: PartitionLocation) -> tuple[str, int]:
     """Return the label that the result of a partition is kept under."""
     return f"dgpuhash-merged-{given.token}", partition.number
 
 
-def matches_of(
+def all_matches(
     index: FrameIndex, keys: Any, how: str, columns: Sequence[Hashable], *, named: bool = True
 ) -> Matches:
     """Return all matches of `keys`, a frame or a tuple of arrays, in an index.
@@ -113,7 +126,7 @@ def matches_of(
 _MOST_ROWS = 2**32
 
 
-def merge_together(client: Client, plan: Plan, left: Any, absences: Absences) -> Any:
+def collective_merge(client: Client, plan: MergePlan, left: Any, absences: AbsentKeyStats) -> Any:
     """Merge a persisted Dask DataFrame; None where it takes tasks.
 
     The result is persisted as well. `absences` says how often keys were absent in earlier
@@ -127,18 +140,20 @@ def merge_together(client: Client, plan: Plan, left: Any, absences: Absences) ->
     probe = plan.probe
     descriptor = probe.descriptor
     what = f"merge with index {descriptor.uid}"
-    sparing = absences.informed(probe.sparing, frames_of(descriptor.meta).device)
+    sparing = absences.with_stats(probe.sparing, frames_of(descriptor.meta).device)
     seal = plan.sealed.seal
     try:
         partitions = _reachable(client, plan, left)
         if _everywhere(descriptor):
-            made = on_workers(client, descriptor.workers, merge_here, seal, needed=partitions)
-        else:
-            made = run_together(
-                client, descriptor.shards, merge_share, seal, sparing, needed=partitions
+            made = run_on_workers(
+                client, descriptor.workers, merge_replicated, seal, needed=partitions
             )
-    except Elsewhere as elsewhere:
-        report(what, str(elsewhere))
+        else:
+            made = run_collective(
+                client, descriptor.shards, merge_on_rank, seal, sparing, needed=partitions
+            )
+    except DataNotLocal as elsewhere:
+        log_execution(what, str(elsewhere))
         return None
     shares = [each.result for each in made]
     rows = sum(share.rows for share in shares)
@@ -146,7 +161,7 @@ def merge_together(client: Client, plan: Plan, left: Any, absences: Absences) ->
     if sparing.bloom_filter and rows:
         what += f" (without {sum(share.spared_rows for share in shares):,} of {rows:,} rows)"
     refused = [share.refused for share in shares if share.refused]
-    report(what, *refused[:1])
+    log_execution(what, *refused[:1])
     if refused:
         return None
     layer = {key: future for each in made for key, future in each.data.items()}
@@ -158,17 +173,17 @@ def merge_together(client: Client, plan: Plan, left: Any, absences: Absences) ->
     )
 
 
-def _reachable(client: Client, plan: Plan, left: Any) -> Needed:
-    """Return the partitions; raise Elsewhere where tasks are needed."""
+def _reachable(client: Client, plan: MergePlan, left: Any) -> InputSpec:
+    """Return the partitions; raise DataNotLocal where tasks are needed."""
     descriptor = plan.probe.descriptor
-    partitions = (persisted(left) if isinstance(left, dd.DataFrame) else None) or []
-    check_home(client, partitions, "rows")
+    partitions = (persisted_futures(left) if isinstance(left, dd.DataFrame) else None) or []
+    check_same_cluster(client, partitions, "rows")
     if not _everywhere(descriptor):
         if descriptor.placement is Placement.INDEPENDENT:
-            raise Elsewhere("keys have no owners")
+            raise DataNotLocal("keys have no owners")
         if not plan.plain:
-            raise Elsewhere("columns are no plain arrays")
-    return needed(partitions, descriptor.meta)
+            raise DataNotLocal("columns are no plain arrays")
+    return partitions_spec(partitions, descriptor.meta)
 
 
 def _everywhere(descriptor: Descriptor) -> bool:
@@ -177,13 +192,13 @@ def _everywhere(descriptor: Descriptor) -> bool:
     return only or descriptor.placement is Placement.REPLICATED
 
 
-def merge_share(
+def merge_on_rank(
     host: ShardHost,
     collective: Collective,
-    seal: Sealed[Probe],
-    sparing: Sparing,
-    given: Given,
-) -> Made[Share]:
+    seal: CachedPickle[Probe],
+    sparing: PruningOptions,
+    given: LocalInputs,
+) -> TaskOutput[RankResult]:
     """Run one rank's share of a collective merge.
 
     A rank that cannot merge its partitions sends no rows, and still answers the others.
@@ -192,12 +207,12 @@ def merge_share(
     descriptor = probe.descriptor
     uid, shard = descriptor.uid, descriptor.shards[rank]
     index = host.shards.at(uid, descriptor.epoch, shard.incarnation)
-    with collective.undisturbed(frames_of(descriptor.meta).device):
-        asking = Asking(probe, given)
+    with collective.with_quiet_loop(frames_of(descriptor.meta).device):
+        asking = RankProbe(probe, given)
         standing = host.shards.standing(uid)
         assert standing is not None
         sieve, replica = standing.sieve, None
-        if sparing.bloom_filter and descriptor.told_by_owners:
+        if sparing.bloom_filter and descriptor.owners_decide:
             replica = _replica(index, sieve, sparing, collective)
         made = _merged(collective, index, asking, replica, given)
         sieve.spared(made.result.spared_rows)
@@ -206,8 +221,12 @@ def merge_share(
 
 
 def _merged(
-    collective: Collective, index: FrameIndex, asking: Asking, replica: Replica | None, given: Given
-) -> Made[Share]:
+    collective: Collective,
+    index: FrameIndex,
+    asking: RankProbe,
+    replica: BloomReplica | None,
+    given: LocalInputs,
+) -> TaskOutput[RankResult]:
     """Return the frame of each partition; none where tasks must make them."""
     asked, spared = asking.asked(replica)
     came = collective.all_to_all(asked.columns, asked.counts)
@@ -217,19 +236,19 @@ def _merged(
     del answers
     refused = asking.refused or refused
     if refused:
-        return Made(Share(refused), {})
+        return TaskOutput(RankResult(refused), {})
     frames = asking.results(asked, back)
-    made = {merged(given, one): frame for one, frame in zip(given.own, frames, strict=True)}
-    return Made(Share("", asking.rows, spared, asking.rows - asking.matched), made)
+    made = {result_label(given, one): frame for one, frame in zip(given.own, frames, strict=True)}
+    return TaskOutput(RankResult("", asking.rows, spared, asking.rows - asking.matched), made)
 
 
 def _replica(
-    index: FrameIndex, sieve: Sieve, sparing: Sparing, collective: Collective
-) -> Replica | None:
+    index: FrameIndex, sieve: BloomCache, sparing: PruningOptions, collective: Collective
+) -> BloomReplica | None:
     """Return a Bloom filter of the keys of all shards, where one pays."""
     device = backend.get(frames_of(index.meta).device)
-    told = collective.gather(Standing.of(sieve.replica, len(index), device))
-    replica = Replica.agreed(
+    told = collective.gather(FilterVote.of(sieve.replica, len(index), device))
+    replica = BloomReplica.agreed(
         sieve.replica, told, sparing, collective, device, index.codes, index.encoder.seeds.owners
     )
     # Else keep the filter that tasks may have fetched here, though other ranks have none.
@@ -237,7 +256,7 @@ def _replica(
     return replica
 
 
-class Asking:
+class RankProbe:
     """Partitions of one rank, and the keys that it sends to the shards.
 
     Attributes
@@ -249,7 +268,7 @@ class Asking:
         Rows that have a match, known after `results`.
     """
 
-    def __init__(self, probe: Probe, given: Given) -> None:
+    def __init__(self, probe: Probe, given: LocalInputs) -> None:
         self.probe = probe
         self._frames = frames_of(probe.descriptor.meta)
         lefts: list[Any] = []
@@ -275,7 +294,7 @@ class Asking:
         """Rows of all partitions."""
         return sum(self._lengths)
 
-    def asked(self, replica: Replica | None) -> tuple[Parted, int]:
+    def asked(self, replica: BloomReplica | None) -> tuple[PartitionedColumns, int]:
         """Return the keys by shard, and the number of keys that were pruned.
 
         Pruned keys are absent, as the Bloom filter says.
@@ -291,31 +310,33 @@ class Asking:
         asked_rows: Any = None
         if replica is not None:
             passed = replica.filter.test(encoded.codes)
-            asked_rows, _ = found_rows(backend.get(self._frames.device), passed, encoded.codes)
-            columns = [taken(column, asked_rows) for column in columns]
+            asked_rows, _ = select_found(backend.get(self._frames.device), passed, encoded.codes)
+            columns = [gather_rows(column, asked_rows) for column in columns]
             encoded = encoder.encode_arrays(columns, self._frames)
         only_owners = encoder.exact and probe.how in {"semi", "anti"}
         heavy = NO_HEAVY if only_owners else descriptor.heavy
-        owned: Any = split_to_all(encoded, encoder, parts, heavy) if heavy else parts
+        owned: Any = partition_rows_with_heavy(encoded, encoder, parts, heavy) if heavy else parts
         key = 0 if encoder.codes_are_keys else None
-        made = parted(columns, key, encoded, owned, owner_seed=encoder.seeds.owners, numbered=True)
+        made = partition_columns(
+            columns, key, encoded, owned, owner_seed=encoder.seeds.owners, numbered=True
+        )
         if asked_rows is None:
             return made, 0
-        numbers = taken(asked_rows, made.numbers)
+        numbers = gather_rows(asked_rows, made.numbers)
         return replace(made, numbers=numbers), len(passed) - len(asked_rows)
 
-    def results(self, asked: Parted, back: Received) -> list[Any]:
+    def results(self, asked: PartitionedColumns, back: Received) -> list[Any]:
         """Return the merged frame of each partition."""
         probe, frames = self.probe, self._frames
         xp = frames.xp
         rows, *payload = back.columns
-        rows = taken(asked.numbers, _shifted(rows, back.counts, _firsts(asked.counts), xp))
+        rows = gather_rows(asked.numbers, _shifted(rows, back.counts, _firsts(asked.counts), xp))
         if probe.how in {"semi", "anti"}:
-            rows = of_any(rows, self.rows, probe.how, xp)
+            rows = combine_semi_joins(rows, self.rows, probe.how, xp)
             self.matched = len(rows) if probe.how == "semi" else self.rows - len(rows)
         else:
-            rows, order, self.matched = in_query_order(rows, self.rows, xp)
-            payload = [taken(column, order) for column in payload]
+            rows, order, self.matched = sort_by_query_row(rows, self.rows, xp)
+            payload = [gather_rows(column, order) for column in payload]
         whole = len(rows) == self.matched == self.rows
         if len(self._partitions) == 1:
             return [self._result(self._partitions[0], rows, payload, whole)]
@@ -335,7 +356,7 @@ class Asking:
         return self.probe.put_together(partition, rows, found, whole=whole)
 
 
-def _answers(index: FrameIndex, came: Received, probe: Probe) -> tuple[Parted, str]:
+def _answers(index: FrameIndex, came: Received, probe: Probe) -> tuple[PartitionedColumns, str]:
     """Return the matches for each rank, and why tasks must do the merge.
 
     The matches are positions of the rank's keys, and the index rows that match.
@@ -343,7 +364,7 @@ def _answers(index: FrameIndex, came: Received, probe: Probe) -> tuple[Parted, s
     frames, refused = frames_of(index.meta), ""
     xp, moved = frames.xp, list(probe.moved)
     how = "semi" if probe.how in {"semi", "anti"} else probe.how
-    rows, found = matches_of(index, tuple(came.columns), how, moved)
+    rows, found = all_matches(index, tuple(came.columns), how, moved)
     if found is None:
         found = ()
     elif not is_plain(found):
@@ -354,7 +375,7 @@ def _answers(index: FrameIndex, came: Received, probe: Probe) -> tuple[Parted, s
     ends = backend.get(frames.device).to_host(xp.searchsorted(rows, ends))
     counts = np.diff(ends, prepend=0).astype(np.int64)
     positions = _shifted(rows, counts, -_firsts(came.counts), xp).astype(np.uint32)
-    return Parted([positions, *found], None, counts), refused
+    return PartitionedColumns([positions, *found], None, counts), refused
 
 
 def _firsts(counts: np.ndarray) -> np.ndarray:

@@ -10,33 +10,33 @@ from typing import Any, ClassVar
 
 from dask.sizeof import sizeof
 
-from dgpuhash.distributed.cluster.host import host_of, hosting_worker
+from dgpuhash.distributed.cluster.host import current_worker, plugin_of
 from dgpuhash.distributed.cluster.serialization import (
+    CachedPickle,
+    EmptyFramePickle,
     Payload,
-    Sealed,
-    WithMetas,
+    concat_payloads,
     frame_of_payload,
     is_plain,
-    joined,
 )
-from dgpuhash.distributed.cluster.user_errors import refusing
+from dgpuhash.distributed.cluster.user_errors import raise_without_traceback
 from dgpuhash.distributed.partition.descriptor import Descriptor
-from dgpuhash.distributed.partition.hash_partition import parcel_nbytes
-from dgpuhash.distributed.pruning.policy import SPARE_NOTHING, Sparing
-from dgpuhash.distributed.query.fetch import keys_of, match
-from dgpuhash.distributed.query.task_batching import Sibling, Siblings, Together
-from dgpuhash.distributed.shards.secession import Ahead, most_ahead
+from dgpuhash.distributed.partition.hash_partition import chunk_nbytes
+from dgpuhash.distributed.pruning.policy import NO_PRUNING, PruningOptions
+from dgpuhash.distributed.query.fetch import probe_shards, query_keys
+from dgpuhash.distributed.query.task_batching import Coalescer, WaitingTask, WaitingTasks
+from dgpuhash.distributed.shards.secession import SecessionBudget, most_seceded_nbytes
 from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.frames import (
     assemble,
-    assemble_plain,
+    assemble_arrays,
     frames_of,
     key_names,
     merge_meta,
-    moved_columns,
+    needed_columns,
 )
-from dgpuhash.frames.fractions import Mixed, mixed_columns, warn_of_mixed
-from dgpuhash.tables.memory_errors import saying_memory
+from dgpuhash.frames.int_float_warning import IntFloatKey, int_float_keys, warn_int_float_keys
+from dgpuhash.tables.memory_errors import memory_errors_of
 
 __all__ = ["Probe", "SealedProbe"]
 
@@ -47,7 +47,7 @@ Function = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class ProbePartition:
     """Partition that is to be merged, with its keys.
 
     Attributes
@@ -74,11 +74,11 @@ class Asking:
 
 
 # The matches of a partition, whose frame may be a payload.
-Found = tuple[Asking, Any, Payload | None]
+Found = tuple[ProbePartition, Any, Payload | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Probe(WithMetas):
+class Probe(EmptyFramePickle):
     """Merge of partitions with the index.
 
     Attributes
@@ -120,8 +120,8 @@ class Probe(WithMetas):
     left_dtypes: list[Any]
     plain_keys: tuple[int, ...] | None
     plain: bool
-    sparing: Sparing = SPARE_NOTHING
-    mixed: tuple[Mixed, ...] = ()
+    sparing: PruningOptions = NO_PRUNING
+    mixed: tuple[IntFloatKey, ...] = ()
 
     @classmethod
     def of(
@@ -135,7 +135,7 @@ class Probe(WithMetas):
     ) -> Probe:
         """Return the probe for partitions like `left_meta`."""
         names = descriptor.encoder.names
-        moved = moved_columns(descriptor.meta, descriptor.encoder, left_on, columns)
+        moved = needed_columns(descriptor.meta, descriptor.encoder, left_on, columns)
         wanted = {*moved, *names}
         index_meta = descriptor.meta[[label for label in descriptor.meta if label in wanted]]
         meta = merge_meta(
@@ -160,30 +160,34 @@ class Probe(WithMetas):
             left_dtypes=given,
             plain_keys=tuple(map(labels.index, left_on)) if alike else None,
             plain=how == "inner" and frames.dtypes(meta) == [*given, *found],
-            mixed=tuple(mixed_columns(left_meta, left_on, descriptor.meta, names)),
+            mixed=tuple(int_float_keys(left_meta, left_on, descriptor.meta, names)),
         )
 
     def merged(self, left: Any, function: Function) -> Any:
         """Return the merge of a partition, in a task that calls `function`."""
-        worker, device = hosting_worker(), frames_of(left).device
-        host, most_nbytes = host_of(worker), most_ahead(worker, device)
-        with host.service(Ahead).staying():
-            found = host.service(Siblings).answer(worker, left)
+        worker, device = current_worker(), frames_of(left).device
+        host, most_nbytes = plugin_of(worker), most_seceded_nbytes(worker, device)
+        with host.service(SecessionBudget).staying():
+            found = host.service(WaitingTasks).answer(worker, left)
         if found is not None:
             return self.put_together(*found)
         own = self.asking(left)
         if not own.meets:
-            with host.service(Ahead).task(own.nbytes, most_nbytes):
+            with host.service(SecessionBudget).task(own.nbytes, most_nbytes):
                 return next(self._merged(worker, [[own]]))[0]
-        with host.service(Siblings).ready(worker, function, most_nbytes - own.nbytes) as siblings:
+        with host.service(WaitingTasks).ready(
+            worker, function, most_nbytes - own.nbytes
+        ) as siblings:
             askings = dict(self._askings(siblings, self._most_keys_nbytes - own.keys_nbytes))
             if not askings:
-                with host.service(Ahead).task(own.nbytes, most_nbytes):
+                with host.service(SecessionBudget).task(own.nbytes, most_nbytes):
                     return self._ask(worker, [own])[0]
-            with host.service(Ahead).staying():
+            with host.service(SecessionBudget).staying():
                 return self._merged_before(worker, own, askings)
 
-    def _merged_before(self, worker: Any, own: Asking, others: Mapping[Sibling, Asking]) -> Any:
+    def _merged_before(
+        self, worker: Any, own: ProbePartition, others: Mapping[WaitingTask, ProbePartition]
+    ) -> Any:
         """Return the merge of a partition; tell its siblings their matches."""
         try:
             merged, founds = self._ask(worker, [own, *others.values()])
@@ -198,8 +202,8 @@ class Probe(WithMetas):
         return merged
 
     def _askings(
-        self, siblings: Sequence[Sibling], most_keys_nbytes: int
-    ) -> Iterator[tuple[Sibling, Asking]]:
+        self, siblings: Sequence[WaitingTask], most_keys_nbytes: int
+    ) -> Iterator[tuple[WaitingTask, ProbePartition]]:
         """Yield the siblings whose keys fit one batch, with their partitions."""
         for sibling in siblings:
             try:
@@ -212,26 +216,26 @@ class Probe(WithMetas):
             most_keys_nbytes -= asking.keys_nbytes
             yield sibling, asking
 
-    def _ask(self, worker: Any, several: Sequence[Asking]) -> tuple[Any, list[Found]]:
+    def _ask(self, worker: Any, several: Sequence[ProbePartition]) -> tuple[Any, list[Found]]:
         """Return the merge of the first partition, and matches of the others."""
-        host = host_of(worker)
-        with saying_memory("merge"):
-            return host.service(Together).call(
+        host = plugin_of(worker)
+        with memory_errors_of("merge"):
+            return host.service(Coalescer).call(
                 partial(self._merged, worker),
                 several,
                 kind=id(self),
                 nbytes=sum(asking.keys_nbytes for asking in several),
                 most_nbytes=self._most_keys_nbytes,
                 at_once=AT_ONCE[frames_of(self.meta).device],
-                more=lambda: host.service(Ahead).others_begin(worker),
+                more=lambda: host.service(SecessionBudget).others_begin(worker),
             )
 
     @property
     def _most_keys_nbytes(self) -> int:
         """Bytes of the keys of a batch: about one parcel for each shard."""
-        return len(self.descriptor.shards) * parcel_nbytes(frames_of(self.meta).device)
+        return len(self.descriptor.shards) * chunk_nbytes(frames_of(self.meta).device)
 
-    def asking(self, left: Any) -> Asking:
+    def asking(self, left: Any) -> ProbePartition:
         """Return a partition with the keys to probe for."""
         frames, labelled = frames_of(left), list(left) == self.left_labels
         if not labelled:
@@ -243,28 +247,30 @@ class Probe(WithMetas):
             return self.asking(self.left_meta)
         arrays = frames.arrays(left, dtypes) if alike else None
         if arrays is None or self.plain_keys is None:
-            keys = keys_of(left, self.descriptor, self.left_on)
+            keys = query_keys(left, self.descriptor, self.left_on)
         else:
             keys = tuple(arrays[position] for position in self.plain_keys)
         nbytes = sizeof(left) if arrays is None else sum(array.nbytes for array in arrays)
         if is_plain(keys):
-            return Asking(left, alike, arrays, keys, True, nbytes, sum(key.nbytes for key in keys))
+            return ProbePartition(
+                left, alike, arrays, keys, True, nbytes, sum(key.nbytes for key in keys)
+            )
         # Object columns of several partitions may not fit together.
         meets = alike and all(frames.is_typed(keys[label]) for label in keys)
-        return Asking(left, alike, arrays, keys, meets, nbytes, sizeof(keys))
+        return ProbePartition(left, alike, arrays, keys, meets, nbytes, sizeof(keys))
 
     def put_together(
-        self, asking: Asking, query_rows: Any, found: Payload | None, *, whole: bool = False
+        self, asking: ProbePartition, query_rows: Any, found: Payload | None, *, whole: bool = False
     ) -> Any:
         """Return the merge of a partition, assembled from its matches.
 
         The matched rows `found` may be a payload. The matches are `whole` where each row has one;
         `query_rows` may be None then.
         """
-        warn_of_mixed(asking.left, self.mixed)
+        warn_int_float_keys(asking.left, self.mixed)
         if self.plain and asking.arrays is not None and found is not None and is_plain(found):
             left = asking.left if whole else None
-            return assemble_plain(asking.arrays, query_rows, found, self.meta, whole=left)
+            return assemble_arrays(asking.arrays, query_rows, found, self.meta, whole=left)
         if found is not None:
             found = frame_of_payload(found, self.index_meta[list(self.moved)])
         if query_rows is None:
@@ -282,7 +288,7 @@ class Probe(WithMetas):
         )
 
     def _merged(
-        self, worker: Any, groups: Sequence[Sequence[Asking]]
+        self, worker: Any, groups: Sequence[Sequence[ProbePartition]]
     ) -> Iterator[tuple[Any, list[Found]]]:
         """Yield the merge of each group's first partition, and others' matches.
 
@@ -294,7 +300,7 @@ class Probe(WithMetas):
         if len(several) > 1:
             keys = self._keys_of([asking.keys for asking in several])
         ends = list(accumulate((len(asking.left) for asking in several), initial=0))
-        query_rows, payload = match(
+        query_rows, payload = probe_shards(
             worker, keys, ends[-1], self.descriptor, self.how, self.moved, self.sparing
         )
         cuts = [0, len(query_rows)]
@@ -315,7 +321,7 @@ class Probe(WithMetas):
         if all(map(is_plain, payloads)):
             xp = frames_of(self.meta).xp
             return tuple(map(xp.concatenate, zip(*payloads, strict=True)))
-        return joined(payloads, self.descriptor.meta[list(self.descriptor.encoder.names)])
+        return concat_payloads(payloads, self.descriptor.meta[list(self.descriptor.encoder.names)])
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         return (
@@ -334,16 +340,16 @@ class SealedProbe:
 
     __name__: ClassVar[str] = "dgpuhash-merge"
 
-    seal: Sealed[Probe]
+    seal: CachedPickle[Probe]
     token: tuple[Any, ...]
 
     @classmethod
     def of(cls, probe: Probe) -> SealedProbe:
         """Return `probe` in this form, with its token."""
-        return cls(Sealed.of(probe), probe.__dask_tokenize__())
+        return cls(CachedPickle.of(probe), probe.__dask_tokenize__())
 
     def __call__(self, left: Any) -> Any:
-        with refusing(), saying_memory("merge"):
+        with raise_without_traceback(), memory_errors_of("merge"):
             return self.seal.opened().merged(left, self)
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:

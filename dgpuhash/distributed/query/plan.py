@@ -16,37 +16,37 @@ from dask.dataframe.dask_expr.io._delayed import FromDelayed
 from dask.dataframe.dask_expr.io.io import BlockwiseIO, FromGraph
 from distributed import Client, Future
 
-from dgpuhash.distributed.cluster.client import check_home
-from dgpuhash.distributed.cluster.serialization import kind_of_meta, plain_arrays, remember
-from dgpuhash.distributed.ingest.source import check_library, meta_of, persisted
+from dgpuhash.distributed.cluster.client import check_same_cluster
+from dgpuhash.distributed.cluster.serialization import plain_arrays, put_in_cache, schema_key
+from dgpuhash.distributed.ingest.source import check_library, meta_of, persisted_futures
 from dgpuhash.distributed.partition.descriptor import Descriptor
-from dgpuhash.distributed.pruning.policy import Absences, Sparing
+from dgpuhash.distributed.pruning.policy import AbsentKeyStats, PruningOptions
 from dgpuhash.distributed.query.merge_tasks import Probe, SealedProbe
-from dgpuhash.distributed.shards.stats import told_of_fractions
+from dgpuhash.distributed.shards.stats import columns_to_warn_about
 from dgpuhash.frames import check_how, column_labels, join_columns
-from dgpuhash.frames.fractions import Mixed
+from dgpuhash.frames.int_float_warning import IntFloatKey
 
-__all__ = ["Merging", "held_partitions", "map_held", "persist_whole"]
+__all__ = ["MergePlans", "map_persisted", "persist_unfused", "persisted_partitions"]
 
 
-def held_partitions(frame: dd.DataFrame) -> list[Future] | None:
-    """Return the partitions of a persisted frame, as `persisted`.
+def persisted_partitions(frame: dd.DataFrame) -> list[Future] | None:
+    """Return the partitions of a persisted frame, as `persisted_futures`.
 
     That materializes the graph of `frame`, and is called only where it may find some.
     """
-    return persisted(frame) if isinstance(frame.expr, FromGraph | FromDelayed) else None
+    return persisted_futures(frame) if isinstance(frame.expr, FromGraph | FromDelayed) else None
 
 
-def persist_whole(client: Client, frame: dd.DataFrame) -> dd.DataFrame:
+def persist_unfused(client: Client, frame: dd.DataFrame) -> dd.DataFrame:
     """Persist `frame`, also where Dask would fuse some of its partitions.
 
     Dask's `persist` fuses partitions of a source that it reads several of together, and still names
     them one by one, unless the frame was optimized before.
     """
-    return client.persist(frame if isinstance(frame.expr, MapHeld) else frame.optimize())
+    return client.persist(frame if isinstance(frame.expr, MapPersisted) else frame.optimize())
 
 
-def map_held(
+def map_persisted(
     function: Callable[[Any], Any], partitions: Sequence[Future], meta: Any, name: str
 ) -> dd.DataFrame:
     """Return a lazy frame of `function` of each partition.
@@ -64,10 +64,10 @@ def map_held(
     # To tokenize an empty frame on a GPU takes 4 ms.
     token = tokenize(function, [each.key for each in partitions])
     held = DelayedsExpr(*partitions)
-    return new_collection(MapHeld(function, held, meta, name, _determ_token=token))
+    return new_collection(MapPersisted(function, held, meta, name, _determ_token=token))
 
 
-class MapHeld(PartitionsFiltered, BlockwiseIO):
+class MapPersisted(PartitionsFiltered, BlockwiseIO):
     """Expression like Dask's ``map_partitions``, with one task a partition.
 
     ``map_partitions`` takes the partitions of a persisted frame, or of one made of futures, from
@@ -98,11 +98,11 @@ KINDS = 8
 
 Columns = Hashable | Sequence[Hashable] | None
 
-_plans: dict[str, Plan] = {}
+_plans: dict[str, MergePlan] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MergePlan:
     """Probe for all partitions of a merge, ready to send.
 
     Attributes
@@ -119,7 +119,7 @@ class Plan:
     plain: bool
 
     @classmethod
-    def of(cls, probe: Probe) -> Plan:
+    def of(cls, probe: Probe) -> MergePlan:
         """Return the plan with `probe`."""
         meta = probe.descriptor.meta
         needed = [meta[list(probe.descriptor.encoder.names)]]
@@ -128,16 +128,16 @@ class Plan:
         plain = all(plain_arrays(each, each) is not None for each in needed)
         return cls(probe, SealedProbe.of(probe), plain)
 
-    def by(self, descriptor: Descriptor, sparing: Sparing) -> Plan:
+    def by(self, descriptor: Descriptor, sparing: PruningOptions) -> MergePlan:
         """Return this plan for another index, or epoch, with the same schema."""
         probe = replace(self.probe, descriptor=descriptor, sparing=sparing)
         return replace(self, probe=probe, sealed=SealedProbe.of(probe))
 
-    def warning(self, mixed: tuple[Mixed, ...]) -> Plan:
+    def warning(self, mixed: tuple[IntFloatKey, ...]) -> MergePlan:
         """Return this plan, with tasks that warn about these key columns."""
         if mixed == self.probe.mixed:
             return self
-        return Plan.of(replace(self.probe, mixed=mixed))
+        return MergePlan.of(replace(self.probe, mixed=mixed))
 
     def lazy(self, left: Any, client: Client) -> dd.DataFrame:
         """Return the lazy merge, with one task for each partition.
@@ -146,10 +146,10 @@ class Plan:
         """
         if not isinstance(left, dd.DataFrame):
             left = _one_partition(left)
-        held = held_partitions(left)
+        held = persisted_partitions(left)
         if held is not None:
-            check_home(client, held, "rows")
-            return map_held(self.sealed, held, self.probe.meta, self.sealed.__name__)
+            check_same_cluster(client, held, "rows")
+            return map_persisted(self.sealed, held, self.probe.meta, self.sealed.__name__)
         return left.map_partitions(
             self.sealed,
             meta=self.probe.meta,
@@ -159,7 +159,7 @@ class Plan:
         )
 
 
-class Merging:
+class MergePlans:
     """Plans of merges with one epoch of an index, by options and left columns.
 
     Planning makes empty frames, which takes milliseconds where they are in GPU memory, and is done
@@ -167,14 +167,14 @@ class Merging:
 
     Attributes
     ----------
-    absences : Absences
+    absences : AbsentKeyStats
         How often keys were absent in merges with this epoch.
     """
 
     def __init__(self, descriptor: Descriptor) -> None:
         self._descriptor = descriptor
-        self._plans: dict[tuple[str, Sparing], Plan] = {}
-        self.absences = Absences()
+        self._plans: dict[tuple[str, PruningOptions], MergePlan] = {}
+        self.absences = AbsentKeyStats()
 
     def serves(self, descriptor: Descriptor) -> bool:
         """Return whether these plans are for the epoch of `descriptor`."""
@@ -190,19 +190,19 @@ class Merging:
         how: str,
         columns: Sequence[Hashable] | None,
         suffixes: tuple[str | None, str | None],
-        sparing: Sparing,
-    ) -> Plan:
+        sparing: PruningOptions,
+    ) -> MergePlan:
         """Return the plan for partitions like `left_meta`.
 
         See `DistributedIndex.merge`.
         """
         wanted = None if columns is None else tuple(column_labels(columns))
-        kind = kind_of_meta(left_meta)
+        kind = schema_key(left_meta)
         asked = repr((kind, on, left_on, how, wanted, suffixes))
         if kind is not None and (asked, sparing) in self._plans:
             return self._plans[asked, sparing]
         descriptor = self._descriptor
-        stored, keys = kind_of_meta(descriptor.meta), descriptor.encoder
+        stored, keys = schema_key(descriptor.meta), descriptor.encoder
         alike = repr((asked, stored, keys.names, keys.types, keys.hash_bits))
         # Read once: another thread may evict the plan meanwhile.
         known = None if None in (kind, stored) else _plans.get(alike)
@@ -213,12 +213,12 @@ class Merging:
             check_library(left_meta, descriptor.meta)
             names = join_columns(left_meta, descriptor.encoder, on, left_on)
             probe = Probe.of(left_meta, descriptor, tuple(names), how, wanted, suffixes)
-            plan = Plan.of(replace(probe, sparing=sparing))
+            plan = MergePlan.of(replace(probe, sparing=sparing))
             if None not in (kind, stored):
-                remember(_plans, alike, plan, KINDS)
-        plan = plan.warning(told_of_fractions(client, descriptor, plan.probe.mixed))
+                put_in_cache(_plans, alike, plan, KINDS)
+        plan = plan.warning(columns_to_warn_about(client, descriptor, plan.probe.mixed))
         if kind is not None:
-            remember(self._plans, (asked, sparing), plan, KINDS)
+            put_in_cache(self._plans, (asked, sparing), plan, KINDS)
         return plan
 
 

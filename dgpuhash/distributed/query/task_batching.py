@@ -14,9 +14,9 @@ from dask._task_spec import Task, TaskRef
 from distributed import Worker
 from distributed.utils import sync
 
-from dgpuhash.backend import ran_out
+from dgpuhash.backend import is_out_of_memory
 
-__all__ = ["Sibling", "Siblings", "Together"]
+__all__ = ["Coalescer", "WaitingTask", "WaitingTasks"]
 
 # Seconds after the last call during which a batch waits for more, and between two checks.
 PAUSE = 0.05
@@ -37,7 +37,7 @@ class Call:
     error: BaseException | None = None
 
 
-class Together:
+class Coalescer:
     """Coalescer of waiting calls into batches, each run by a calling thread.
 
     A batch begins when it is full, when no call has come for a moment, or when none is about to
@@ -152,7 +152,7 @@ class Together:
                 self._tell(call)
         except BaseException as error:
             left = [call for call in batch if not call.answered]
-            again = len(batch) > 1 and ran_out(error)
+            again = len(batch) > 1 and is_out_of_memory(error)
             with self._changed:
                 for call in left:
                     call.alone, call.taken = again, not again
@@ -180,7 +180,7 @@ BEFORE_END = {"ready", "executing"}
 Function = Callable[[Any], Any]
 
 
-class Sibling:
+class WaitingTask:
     """Task that has not begun, and the answer another task got for it.
 
     Attributes
@@ -220,14 +220,14 @@ class Sibling:
         return self._answer
 
 
-class Siblings:
+class WaitingTasks:
     """Tasks of one worker that other tasks probe for.
 
     A task that is gone without having run takes its answer along.
     """
 
     def __init__(self) -> None:
-        self._chosen: WeakKeyDictionary[Any, Sibling] = WeakKeyDictionary()
+        self._chosen: WeakKeyDictionary[Any, WaitingTask] = WeakKeyDictionary()
 
     def answer(self, worker: Worker, argument: Any) -> Any:
         """Return the answer that another task got for the current one.
@@ -242,7 +242,7 @@ class Siblings:
     @contextmanager
     def ready(
         self, worker: Worker, function: Function, most_nbytes: int
-    ) -> Iterator[list[Sibling]]:
+    ) -> Iterator[list[WaitingTask]]:
         """Choose tasks about to call `function`, for which the block probes.
 
         Tasks that the block has told nothing probe by themselves.
@@ -255,7 +255,7 @@ class Siblings:
         most_nbytes : int
             Limit of the bytes of all arguments.
         """
-        found: dict[Any, Sibling] = {}
+        found: dict[Any, WaitingTask] = {}
         try:
             if worker.state.ready:
                 choose = self._choose, worker, function, most_nbytes, threading.current_thread()
@@ -274,7 +274,7 @@ class Siblings:
         function: Function,
         most_nbytes: int,
         asker: threading.Thread,
-        found: dict[Any, Sibling],
+        found: dict[Any, WaitingTask],
     ) -> None:
         """Put the tasks whose turn comes next into `found`.
 
@@ -289,7 +289,7 @@ class Siblings:
             most_nbytes -= worker.state.tasks[key].get_nbytes()
             if most_nbytes < 0:
                 return
-            found[task] = self._chosen[task] = Sibling(worker.data[key], asker)
+            found[task] = self._chosen[task] = WaitingTask(worker.data[key], asker)
 
 
 def _argument(spec: Any, function: Function) -> Any:

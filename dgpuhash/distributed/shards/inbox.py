@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dgpuhash.distributed.partition.change import LOOSE
-from dgpuhash.distributed.partition.skew import NO_TALLY, Tally
+from dgpuhash.distributed.partition.change import CANDIDATE_CHUNKS
+from dgpuhash.distributed.partition.skew import NO_COUNTS, KeyCounts
 from dgpuhash.errors import IndexLost
 
 __all__ = ["Exchange", "Inbox", "Parcel", "Receipt"]
@@ -33,7 +33,8 @@ class Parcel:
     attempt : str
         Unique name of one run of the partition's task.
     number : int
-        Number of the parcel within its segment; from `LOOSE` on for keys that may be heavy.
+        Number of the parcel within its segment; from `CANDIDATE_CHUNKS` on for keys that may be
+        heavy.
     rows : int
     payload : Any
         A frame, or device arrays.
@@ -56,7 +57,7 @@ class Receipt:
     partition: int
     attempt: str
     rows: tuple[int, ...]
-    tally: Tally = NO_TALLY
+    tally: KeyCounts = NO_COUNTS
 
 
 @dataclass
@@ -79,7 +80,7 @@ class Inbox:
             for number, parcel in self._parcels.get(
                 (receipt.partition, receipt.attempt), {}
             ).items()
-            if LOOSE <= number < 2 * LOOSE
+            if CANDIDATE_CHUNKS <= number < 2 * CANDIDATE_CHUNKS
         ]
 
     def replace(self, parcel: Parcel) -> None:

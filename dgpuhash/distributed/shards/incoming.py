@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dgpuhash.distributed.cluster.serialization import Payload, frame_of_payload, is_plain, joined
+from dgpuhash.distributed.cluster.serialization import (
+    Payload,
+    concat_payloads,
+    frame_of_payload,
+    is_plain,
+)
 from dgpuhash.errors import ColumnError
-from dgpuhash.frames import FrameIndex, refuse_mixture
+from dgpuhash.frames import FrameIndex, check_lossless_concat
 
 if TYPE_CHECKING:
     from dgpuhash.distributed.partition.change import Change
 
-__all__ = ["distinct", "rows_of", "without_rows"]
+__all__ = ["index_of_new_keys", "rows_of", "without_rows"]
 
 
 def without_rows(change: Change) -> FrameIndex:
@@ -31,11 +36,11 @@ def rows_of(payloads: Sequence[Payload], change: Change) -> Any:
     names = change.encoder.names if change.verb == "erase" else change.meta.columns
     like = change.meta[list(names)]
     if not all(map(is_plain, payloads)):
-        refuse_mixture([frame_of_payload(each, like) for each in payloads], like)
-    return joined(payloads, like)
+        check_lossless_concat([frame_of_payload(each, like) for each in payloads], like)
+    return concat_payloads(payloads, like)
 
 
-def distinct(index: FrameIndex, rows: Any, change: Change) -> FrameIndex:
+def index_of_new_keys(index: FrameIndex, rows: Any, change: Change) -> FrameIndex:
     """Return an index of the keys of `rows`, none of which is stored yet.
 
     Raises

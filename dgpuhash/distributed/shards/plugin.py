@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from distributed import WorkerPlugin
 from distributed.core import error_message
 
-from dgpuhash.backend.cpu import Shares, native
-from dgpuhash.distributed.cluster.device_thread import ShardThread
-from dgpuhash.distributed.cluster.serialization import loaded
-from dgpuhash.distributed.cluster.user_errors import leave_out_refusals
-from dgpuhash.distributed.collective.endpoint import WorkerEnd
+from dgpuhash.backend.cpu import ThreadQuota, native
+from dgpuhash.distributed.cluster.device_thread import DeviceThread
+from dgpuhash.distributed.cluster.serialization import to_message
+from dgpuhash.distributed.cluster.user_errors import install_log_filter
+from dgpuhash.distributed.collective.endpoint import Endpoint
 from dgpuhash.distributed.shards.inbox import Parcel
-from dgpuhash.distributed.shards.shard_store import Shards
+from dgpuhash.distributed.shards.shard_store import ShardStore
 from dgpuhash.errors import CompileError, IndexLost
 
 if TYPE_CHECKING:
-    from dgpuhash.distributed.shards.table_store import Hosted
+    from dgpuhash.distributed.shards.table_store import HostedShard
 
-from dgpuhash.distributed.cluster.host import NAME, the_plugin
+from dgpuhash.distributed.cluster.host import NAME, plugin_class
 
 __all__ = ["ShardHost"]
 
@@ -32,7 +32,7 @@ with suppress(CompileError):
     native()
 
 # CPU threads of all workers in this process, which share one pool.
-SHARES = Shares()
+SHARES = ThreadQuota()
 
 # Closed groups to remember: a call to join a group may arrive after the call to close it.
 LEFT = 64
@@ -42,7 +42,7 @@ Service = TypeVar("Service")
 Handler = Callable[..., Awaitable[dict[str, Any]]]
 
 
-def answering(handler: Callable[..., Awaitable[list[Any]]]) -> Handler:
+def replying(handler: Callable[..., Awaitable[list[Any]]]) -> Handler:
     """Wrap `handler`: its results or its error become a message."""
 
     @functools.wraps(handler)
@@ -55,7 +55,7 @@ def answering(handler: Callable[..., Awaitable[list[Any]]]) -> Handler:
     return answer
 
 
-@the_plugin
+@plugin_class
 class ShardHost(WorkerPlugin):
     """Worker plugin with the shards, their device thread, and RPC handlers.
 
@@ -67,14 +67,14 @@ class ShardHost(WorkerPlugin):
     idempotent = True
 
     worker: Any
-    shards: Shards
-    thread: ShardThread
-    ends: dict[str, WorkerEnd]
+    shards: ShardStore
+    thread: DeviceThread
+    ends: dict[str, Endpoint]
     """Exchange endpoints of the groups that this worker is in, by group name."""
     left: deque[str]
     """Names of the groups that were closed last."""
     _services: dict[type, Any]
-    tables: dict[str, Hosted]
+    tables: dict[str, HostedShard]
     """Shards of distributed tables, by the uid of their table."""
 
     def setup(self, worker: Any) -> None:
@@ -82,22 +82,22 @@ class ShardHost(WorkerPlugin):
 
         State is kept for each worker, since a process may have several.
         """
-        leave_out_refusals()
+        install_log_filter()
         self.worker = worker
-        self.shards = Shards()
-        self.thread = ShardThread()
+        self.shards = ShardStore()
+        self.thread = DeviceThread()
         self._services = {}
         self.ends = {}
         self.left = deque(maxlen=LEFT)
         self.tables = {}
         with suppress(CompileError):
             SHARES.take(worker.id, worker.state.nthreads)
-        worker.handlers["dgpuhash_match"] = answering(self.match)
-        worker.handlers["dgpuhash_bits"] = answering(self.bits)
-        worker.handlers["dgpuhash_known"] = answering(self.known)
-        worker.handlers["dgpuhash_put"] = answering(self.put)
-        worker.handlers["dgpuhash_ping"] = answering(self.ping)
-        worker.handlers["dgpuhash_collective"] = answering(self.collective)
+        worker.handlers["dgpuhash_match"] = replying(self.match)
+        worker.handlers["dgpuhash_bits"] = replying(self.bits)
+        worker.handlers["dgpuhash_known"] = replying(self.known)
+        worker.handlers["dgpuhash_put"] = replying(self.put)
+        worker.handlers["dgpuhash_ping"] = replying(self.ping)
+        worker.handlers["dgpuhash_collective"] = replying(self.collective)
 
     def service(self, kind: type[Service]) -> Service:
         """Return this worker's one object of class `kind`; make it on first use."""
@@ -113,7 +113,7 @@ class ShardHost(WorkerPlugin):
         for end in self.ends.values():
             end.close()
         self.thread.close()
-        self.shards = Shards()
+        self.shards = ShardStore()
         self.tables = {}
 
     async def match(
@@ -135,10 +135,10 @@ class ShardHost(WorkerPlugin):
         query_rows, payload, rest = await self.thread.run(
             self.shards.match, uid, epoch, incarnation, keys, how, columns, skip, nbytes
         )
-        return [loaded(query_rows), loaded(payload), rest]
+        return [to_message(query_rows), to_message(payload), rest]
 
     async def bits(self, *, uid: str, epoch: int, incarnation: str, **asked: int) -> list[Any]:
-        """Return words of the shard's Bloom filter, as `Sieve.bits` gives them."""
+        """Return words of the shard's Bloom filter, as `BloomCache.bits` gives them."""
 
         def told() -> Any:
             index = self.shards.at(uid, epoch, incarnation)
@@ -146,7 +146,7 @@ class ShardHost(WorkerPlugin):
             assert shard is not None
             return shard.sieve.bits(index, **asked)
 
-        return [loaded(await self.thread.run(told))]
+        return [to_message(await self.thread.run(told))]
 
     async def known(self, *, keys: Any, uid: str, transaction: str) -> list[Any]:
         """Return the position of a key that the shard will hold; -1 if none.

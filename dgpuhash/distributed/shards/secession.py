@@ -12,10 +12,10 @@ from dask.sizeof import sizeof
 from dask.utils import key_split
 from distributed import Worker, secede
 
-from dgpuhash.distributed.partition.hash_partition import parcel_nbytes
+from dgpuhash.distributed.partition.hash_partition import chunk_nbytes
 from dgpuhash.frames import frames_of
 
-__all__ = ["Ahead", "most_ahead"]
+__all__ = ["SecessionBudget", "most_seceded_nbytes"]
 
 Result = TypeVar("Result")
 
@@ -28,13 +28,13 @@ SHARE = 16
 MOMENT = 0.5
 
 
-def most_ahead(worker: Worker, device: str) -> int:
+def most_seceded_nbytes(worker: Worker, device: str) -> int:
     """Return the bytes that partitions of seceded tasks may have together."""
-    most, limit = AHEAD[device] * parcel_nbytes(device), worker.memory_manager.memory_limit
+    most, limit = AHEAD[device] * chunk_nbytes(device), worker.memory_manager.memory_limit
     return min(most, limit // SHARE) if limit and device == "cpu" else most
 
 
-class Ahead:
+class SecessionBudget:
     """Memory budget under which tasks of one worker secede.
 
     A task leaves its thread to others only while the partitions of all seceded tasks are small
@@ -90,7 +90,7 @@ class Ahead:
         `work` runs on the event loop, for the task whose partition is `rows`.
         """
         if not wait([work], MOMENT).done:
-            with self.task(sizeof(rows), most_ahead(worker, frames_of(rows).device)):
+            with self.task(sizeof(rows), most_seceded_nbytes(worker, frames_of(rows).device)):
                 wait([work])
         return work.result()
 

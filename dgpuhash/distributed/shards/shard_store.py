@@ -17,33 +17,35 @@ from dgpuhash.distributed.cluster.serialization import (
     is_plain,
 )
 from dgpuhash.distributed.partition.change import Change
-from dgpuhash.distributed.partition.skew import NO_HEAVY, Heavy
-from dgpuhash.distributed.pruning.worker_cache import Sieve
+from dgpuhash.distributed.partition.skew import NO_HEAVY, HeavyKeys
+from dgpuhash.distributed.pruning.worker_cache import BloomCache
 from dgpuhash.distributed.shards.inbox import Inbox, Parcel, Receipt
-from dgpuhash.distributed.shards.incoming import distinct, rows_of, without_rows
+from dgpuhash.distributed.shards.incoming import index_of_new_keys, rows_of, without_rows
 from dgpuhash.errors import IndexChanged, IndexLost
 from dgpuhash.frames import (
+    Cursor,
     FrameIndex,
     KeyEncoder,
-    Numbers,
-    Rest,
+    NumericDtypes,
     RowStore,
     frames_of,
-    numbers_together,
+    promote_dtypes,
 )
 
-__all__ = ["Shards"]
+__all__ = ["ShardStore"]
 
 
 @dataclass(frozen=True, slots=True)
-class Mending:
+class HeavyKeyRepair:
     """Repair of a shard: keys to erase, and rows to insert in their place."""
 
     gone: Any
     rows: Any
 
     @classmethod
-    def of(cls, index: FrameIndex, rows: Any, heavy: Heavy, encoder: KeyEncoder) -> Mending:
+    def of(
+        cls, index: FrameIndex, rows: Any, heavy: HeavyKeys, encoder: KeyEncoder
+    ) -> HeavyKeyRepair:
         """Return the repair that replaces the `heavy` keys' rows in `index`.
 
         Afterwards the index has `rows` of these keys, and no others.
@@ -60,7 +62,7 @@ class Mending:
 
 
 @dataclass
-class Staged:
+class StagedChange:
     """Change that is open on this worker.
 
     First its `inbox` fills; once the change is prepared it is `ready`.
@@ -72,7 +74,7 @@ class Staged:
     index: FrameIndex | None = None
     rows: Any = None
     added: FrameIndex | None = None
-    mending: Mending | None = None
+    mending: HeavyKeyRepair | None = None
     mixed: bool = False
 
     @property
@@ -91,12 +93,12 @@ class Shard:
     changed_rows: int
     mixed: bool = False
     """Whether some shards hold other numeric dtypes than the index was planned with."""
-    sieve: Sieve = field(default_factory=Sieve)
+    sieve: BloomCache = field(default_factory=BloomCache)
     """Bloom filter of the keys of all shards at this epoch, and statistics of lookups."""
 
 
 @dataclass
-class Shards:
+class ShardStore:
     """Index shards of one worker, by the uid of their index.
 
     A change is opened, filled with parcels, prepared (all that can fail is done, nothing is
@@ -107,7 +109,7 @@ class Shards:
 
     incarnation: str = field(default_factory=lambda: uuid.uuid4().hex)
     _shards: dict[str, Shard] = field(default_factory=dict)
-    _staged: dict[str, Staged] = field(default_factory=dict)
+    _staged: dict[str, StagedChange] = field(default_factory=dict)
     _broken: dict[str, str] = field(default_factory=dict)
 
     def open(self, change: Change, part: int) -> None:
@@ -120,7 +122,7 @@ class Shards:
             raise IndexLost("a worker was restarted before an index was built; call it again")
         else:
             self._catch_up(change.uid, change.epoch - 1)
-        self._staged[change.uid] = Staged(change, Inbox(part), index=index if kept else None)
+        self._staged[change.uid] = StagedChange(change, Inbox(part), index=index if kept else None)
 
     def accept(self, uid: str, transaction: str, parcel: Parcel) -> None:
         """Put a parcel into the inbox of an open change."""
@@ -163,7 +165,7 @@ class Shards:
         if stays is not None:
             assert staged.index is not None
             fresh = staged.index.frame()
-            staged.mending = Mending.of(stays, fresh, heavy, change.encoder)
+            staged.mending = HeavyKeyRepair.of(stays, fresh, heavy, change.encoder)
             staged.index = stays
         staged.ready = True
         return len(rows)
@@ -182,11 +184,11 @@ class Shards:
             self._take(staged, frames_of(change.meta).from_arrays(arrays, change.meta))
         staged.ready = True
 
-    def numbers(self, uid: str, transaction: str) -> Numbers:
+    def numbers(self, uid: str, transaction: str) -> NumericDtypes:
         """Return the columns' numeric dtypes here after a prepared change."""
-        return numbers_together([store.numbers for store in self._stores(uid, transaction)])
+        return promote_dtypes([store.numbers for store in self._stores(uid, transaction)])
 
-    def read_beside(self, uid: str, transaction: str, numbers: Numbers) -> None:
+    def accept_numbers(self, uid: str, transaction: str, numbers: NumericDtypes) -> None:
         """Prepare for other numeric dtypes of the columns in other shards.
 
         Raises
@@ -196,7 +198,7 @@ class Shards:
             together.
         """
         for store in self._stores(uid, transaction):
-            store.refuse_beside(numbers)
+            store.check_promotion_with(numbers)
         self._open(uid, transaction).mixed = True
 
     def mixed(self, uid: str) -> bool:
@@ -351,7 +353,7 @@ class Shards:
         columns: Sequence[Hashable],
         skip: int,
         nbytes: int,
-    ) -> tuple[Any, Payload | None, Rest | None]:
+    ) -> tuple[Any, Payload | None, Cursor | None]:
         """Return a page of matches of `keys`: positions, payload, and the rest.
 
         A page has at most `nbytes`. For a semi or anti join it is positions alone, all in one page.
@@ -365,7 +367,7 @@ class Shards:
         )
         return _narrow(rows, count), found, rest
 
-    def _take(self, staged: Staged, rows: Any) -> None:
+    def _take(self, staged: StagedChange, rows: Any) -> None:
         change = staged.change
         if change.verb == "build":
             # Rows may have kept a wider dtype than all shards agree on.
@@ -374,9 +376,9 @@ class Shards:
             return
         staged.rows = rows
         if change.verb == "insert":
-            self._shards[change.uid].index.store.refuse_rounding(rows)
+            self._shards[change.uid].index.store.check_rounding(rows)
         if change.verb == "insert" and change.unique:
-            staged.added = distinct(self._shards[change.uid].index, rows, change)
+            staged.added = index_of_new_keys(self._shards[change.uid].index, rows, change)
 
     @contextmanager
     def _breaking(self, uid: str, what: str) -> Iterator[None]:
@@ -394,7 +396,7 @@ class Shards:
         if staged is not None and staged.ready and staged.change.epoch == epoch:
             self.apply(uid, staged.change.transaction)
 
-    def _open(self, uid: str, transaction: str) -> Staged:
+    def _open(self, uid: str, transaction: str) -> StagedChange:
         staged = self._staged.get(uid)
         if staged is None or staged.change.transaction != transaction:
             raise IndexLost(

@@ -9,20 +9,27 @@ from typing import Any
 import pandas as pd
 from distributed import Client
 
-from dgpuhash.distributed.cluster.broadcast import on_workers
+from dgpuhash.distributed.cluster.broadcast import run_on_workers
 from dgpuhash.distributed.partition.descriptor import Descriptor
 from dgpuhash.distributed.shards.plugin import ShardHost
 from dgpuhash.frames import FrameIndex, frames_of
-from dgpuhash.frames.fractions import Mixed, are_no
+from dgpuhash.frames.int_float_warning import IntFloatKey, has_non_integers
 
-__all__ = ["Held", "Measure", "measured", "row_count", "shard_figures", "told_of_fractions"]
+__all__ = [
+    "IndexSize",
+    "ShardSize",
+    "columns_to_warn_about",
+    "row_count",
+    "shard_size",
+    "shard_stats",
+]
 
 # Rows of a shard, and its bytes where they are known without a look at each row.
-Measure = tuple[int, int | None]
+ShardSize = tuple[int, int | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class IndexSize:
     """Size of an index at one epoch.
 
     `rows` counts each row once; `nbytes` is the sum of all shards, None where that is unknown.
@@ -33,15 +40,15 @@ class Held:
     nbytes: int | None
 
     @classmethod
-    def of(cls, epoch: int, replicated: bool, shards: Sequence[Measure]) -> Held:
-        """Return the size of an index whose `shards` were `measured`."""
+    def of(cls, epoch: int, replicated: bool, shards: Sequence[ShardSize]) -> IndexSize:
+        """Return the size of an index whose `shards` were `shard_size`."""
         rows, nbytes = [each for each, _ in shards], [each for _, each in shards]
         known = [each for each in nbytes if each is not None]
         whole = sum(known) if len(known) == len(nbytes) else None
         return cls(epoch, max(rows) if replicated else sum(rows), whole)
 
 
-def measured(index: FrameIndex) -> Measure:
+def shard_size(index: FrameIndex) -> ShardSize:
     """Return the rows of a shard, and its bytes or None."""
     frames = frames_of(index.meta)
     # The size of an object column is known only from each object.
@@ -49,23 +56,25 @@ def measured(index: FrameIndex) -> Measure:
     return len(index), index.nbytes if known else None
 
 
-def shard_figures(client: Client, descriptor: Descriptor) -> pd.DataFrame:
+def shard_stats(client: Client, descriptor: Descriptor) -> pd.DataFrame:
     """Return a frame of statistics, with one row for each shard.
 
     Columns: ``part``, ``worker``, the fields of `FrameStats`, the bytes of the Bloom filter, and
     the rows that pruning left out.
     """
-    return pd.DataFrame(on_workers(client, descriptor.workers, figures, *_identity(descriptor)))
+    return pd.DataFrame(
+        run_on_workers(client, descriptor.workers, stats_on_worker, *_identity(descriptor))
+    )
 
 
 def row_count(client: Client, descriptor: Descriptor) -> int:
     """Return the rows of the index, each counted once."""
-    return sum(on_workers(client, descriptor.whole, rows, *_identity(descriptor)))
+    return sum(run_on_workers(client, descriptor.whole, rows, *_identity(descriptor)))
 
 
-def told_of_fractions(
-    client: Client, descriptor: Descriptor, mixed: Sequence[Mixed]
-) -> tuple[Mixed, ...]:
+def columns_to_warn_about(
+    client: Client, descriptor: Descriptor, mixed: Sequence[IntFloatKey]
+) -> tuple[IntFloatKey, ...]:
     """Return the key columns that a merge's partitions check or warn about.
 
     They compare integers with floats. Only the workers know whether the index's floats are all
@@ -73,7 +82,9 @@ def told_of_fractions(
     """
     if not mixed:
         return ()
-    found = on_workers(client, descriptor.whole, fractions, *_identity(descriptor), tuple(mixed))
+    found = run_on_workers(
+        client, descriptor.whole, fractions, *_identity(descriptor), tuple(mixed)
+    )
     if not any(count for count, _ in found):
         return ()
     lossy = zip(*(told for _, told in found), strict=True)
@@ -87,7 +98,7 @@ def _identity(descriptor: Descriptor) -> tuple[str, int, dict[str, tuple[int, st
     return descriptor.uid, descriptor.epoch, parts
 
 
-def figures(
+def stats_on_worker(
     host: ShardHost, uid: str, epoch: int, parts: dict[str, tuple[int, str]]
 ) -> dict[str, Any]:
     part, incarnation = parts[host.worker.address]
@@ -109,13 +120,13 @@ def fractions(
     uid: str,
     epoch: int,
     parts: dict[str, tuple[int, str]],
-    mixed: Sequence[Mixed],
+    mixed: Sequence[IntFloatKey],
 ) -> tuple[int, list[bool]]:
     """Return a shard's rows, and which columns may need a warning."""
     _, incarnation = parts[host.worker.address]
     index = host.shards.at(uid, epoch, incarnation)
     told = [
-        each.floats_left or are_no(index.frame([each.key])[each.key], each.integers)
+        each.floats_left or has_non_integers(index.frame([each.key])[each.key], each.integers)
         for each in mixed
     ]
     return len(index), told

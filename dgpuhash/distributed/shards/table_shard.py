@@ -11,28 +11,28 @@ import numpy as np
 
 from dgpuhash import backend as backends
 from dgpuhash.backend import Backend
-from dgpuhash.backend.batch.bucket_order import Ranges
+from dgpuhash.backend.batch.bucket_order import RegionRanges
 from dgpuhash.distributed.collective.streams import SideStream
-from dgpuhash.distributed.pruning.bloom_replica import Replica
-from dgpuhash.distributed.pruning.policy import Sparing
+from dgpuhash.distributed.pruning.bloom_replica import BloomReplica
+from dgpuhash.distributed.pruning.policy import PruningOptions
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables import HashMap, HashSet, MultiMap
 from dgpuhash.tables.arguments.encoding import (
-    carrier,
-    key_bits,
+    carrier_dtype,
+    key_words,
     keys_of,
-    value_bits,
+    value_words,
     values_of,
-    word,
+    word_dtype,
 )
-from dgpuhash.tables.arguments.interop import Taken, take
-from dgpuhash.tables.arguments.lookup_keys import Asked, ask
-from dgpuhash.tables.arguments.validate import adopt, adopt_host, default_row
+from dgpuhash.tables.arguments.interop import ArrayArgument, as_argument
+from dgpuhash.tables.arguments.lookup_keys import LookupKeys, as_lookup_keys
+from dgpuhash.tables.arguments.validate import as_device_array, default_row, host_as_device_array
 from dgpuhash.tables.cached import cached
-from dgpuhash.tables.open_addressing.bulk_stream import RegionIntake
+from dgpuhash.tables.open_addressing.bulk_stream import StreamedBuild
 from dgpuhash.tables.open_addressing.growth import Storage
 
-__all__ = ["CHANGING", "Answer", "Layout", "Part", "Verb"]
+__all__ = ["CHANGING", "Answer", "Layout", "TableShard", "Verb"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,35 +71,35 @@ class Layout:
     @property
     def stored_key(self) -> np.dtype[Any]:
         """Dtype of the keys in the owners' tables."""
-        return word(self.key)
+        return word_dtype(self.key)
 
     @property
     def stored_value(self) -> np.dtype[Any]:
         """Dtype of the values in the owners' tables."""
         assert self.value is not None
-        return np.dtype(f"V{self.value.itemsize}") if self._wide else word(self.value)
+        return np.dtype(f"V{self.value.itemsize}") if self._wide else word_dtype(self.value)
 
     def keys(self, backend: Backend, chunk: Any) -> Any:
         """Return the words of a chunk of keys, which may be on the host."""
-        return key_bits(backend, _taken(backend, chunk, self.key, "keys"))
+        return key_words(backend, _taken(backend, chunk, self.key, "keys"))
 
-    def asked(self, backend: Backend, chunk: Any) -> Asked:
+    def asked(self, backend: Backend, chunk: Any) -> LookupKeys:
         """Return the words of lookup keys that fit the dtype, and their rows."""
-        taken = take(chunk, "keys")
+        taken = as_argument(chunk, "keys")
         home = backends.get(taken.location)
-        asked = ask(home, taken, self.key, "keys")
+        asked = as_lookup_keys(home, taken, self.key, "keys")
         keys, rows = asked.keys, asked.rows
         if home is not backend:
-            keys = adopt_host(backend, keys, self.key)
+            keys = host_as_device_array(backend, keys, self.key)
             rows = None if rows is None else backend.from_host(rows)
-        return Asked(key_bits(backend, keys), asked.count, rows)
+        return LookupKeys(key_words(backend, keys), asked.count, rows)
 
     def values(self, backend: Backend, chunk: Any) -> Any:
         """Return the column of a chunk of values, which may be on the host."""
         assert self.value is not None
         rows = _taken(backend, chunk, self.value, "values")
         if not self._wide:
-            return value_bits(rows, self.value)
+            return value_words(rows, self.value)
         return rows if rows.ndim == 2 else _bytes_of(rows)
 
     def to_store(self, column: Any) -> Any:
@@ -117,7 +117,7 @@ class Layout:
         assert self.value is not None
         if not self._wide:
             return values_of(backend, column, self.value)
-        carried = carrier(backend, self.value)
+        carried = carrier_dtype(backend, self.value)
         if carried.itemsize != self.value.itemsize:
             return column
         return column.view(carried).reshape(len(column))
@@ -157,10 +157,10 @@ class Layout:
 
 def _taken(backend: Backend, chunk: Any, dtype: np.dtype[Any], what: str) -> Any:
     """Return the chunk as an array of `dtype` on `backend`, copied if needed."""
-    taken = take(chunk, what)
+    taken = as_argument(chunk, what)
     if taken.location != backend.name:
-        taken = Taken(taken.data, None)
-    return adopt(backend, taken, dtype, what)
+        taken = ArrayArgument(taken.data, None)
+    return as_device_array(backend, taken, dtype, what)
 
 
 def _bytes_of(rows: Any) -> Any:
@@ -199,7 +199,7 @@ class Verb:
     name: str
     keep: str = "any"
     default: Any = None
-    sparing: Sparing = field(default_factory=Sparing)
+    sparing: PruningOptions = field(default_factory=PruningOptions)
     matching: bool = False
     mixed: bool = False
 
@@ -214,7 +214,7 @@ class Verb:
         return self.changes and self.name != "erase"
 
 
-class Part:
+class TableShard:
     """One rank's shard of a table: its keys, and their values.
 
     Parameters
@@ -238,14 +238,14 @@ class Part:
         """Peak bytes of the last verb, besides table, arguments and answers."""
         self.seconds = 0.0
         """Time of the last verb on this worker, waits for the others included."""
-        self.replica: Replica | None = None
+        self.replica: BloomReplica | None = None
         """Bloom filter of the keys of all shards; erased keys may pass."""
         self.written = False
         """Whether the last change may have written to the table."""
         self.absent_rows = self.repeated_rows = 0
         """Rows that this worker pruned: keys absent by the filter; keys of other rows."""
 
-    def copy(self) -> Part:
+    def copy(self) -> TableShard:
         """Return an independent shard with the same content."""
         made = copy.copy(self)
         made.table = self.table.copy()
@@ -268,7 +268,7 @@ class Part:
         settings |= {"initial_bucket": spec.initial_bucket, "growth": spec.growth}
         return MultiMap(key, value, capacity, **settings)
 
-    def gives_lists(self, verb: Verb) -> bool:
+    def has_list_answers(self, verb: Verb) -> bool:
         """Return whether a row may have any number of answers."""
         return verb.name == "find" and self._spec.kind == "multimap"
 
@@ -283,7 +283,7 @@ class Part:
             return True
         return verb.name == "insert" and verb.keep != "any"
 
-    def ranges(self, verb: Verb, like: list[Any], rows: int, owners: int) -> Ranges | None:
+    def ranges(self, verb: Verb, like: list[Any], rows: int, owners: int) -> RegionRanges | None:
         """Return how to insert rows by ranges of the owners' tables, or None.
 
         `rows` rows of columns like `like` are stored by `owners`; None: not range by range.
@@ -293,7 +293,7 @@ class Part:
             return None
         return self.store.ranges(rows, owners)
 
-    def intake(self, ranges: Ranges, rows: int) -> RegionIntake:
+    def intake(self, ranges: RegionRanges, rows: int) -> StreamedBuild:
         """Begin a bulk insert of at most `rows`."""
         self.replica = None
         return self.store.intake(ranges, rows)

@@ -8,14 +8,14 @@ from html import escape
 
 import pandas as pd
 
-from dgpuhash.distributed.shards.table_shard import Part
+from dgpuhash.distributed.shards.table_shard import TableShard
 from dgpuhash.tables import MultiMap
 
-__all__ = ["Figures", "Held", "entries_in_words"]
+__all__ = ["StatsDisplay", "TableShardSize", "format_entries"]
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class TableShardSize:
     """Size of a shard: its entries, their distinct keys, and their bytes."""
 
     size: int
@@ -23,20 +23,20 @@ class Held:
     nbytes: int
 
     @classmethod
-    def by(cls, part: Part) -> Held:
+    def by(cls, part: TableShard) -> TableShardSize:
         """Return the current size of `part`."""
         table = part.table
         size = len(table)
         return cls(size, table.n_keys if isinstance(table, MultiMap) else size, table.nbytes)
 
 
-def entries_in_words(kind: str, held: Sequence[Held]) -> str:
+def format_entries(kind: str, held: Sequence[TableShardSize]) -> str:
     """Return the size of a table of this kind in words.
 
     Examples
     --------
-    >>> parts = [Held(size=1500, n_keys=7, nbytes=0), Held(size=0, n_keys=0, nbytes=0)]
-    >>> entries_in_words("multimap", parts), entries_in_words("map", parts)
+    >>> parts = [TableShardSize(1500, n_keys=7, nbytes=0), TableShardSize(0, n_keys=0, nbytes=0)]
+    >>> format_entries("multimap", parts), format_entries("map", parts)
     ('1,500 pairs of 7 keys', '1,500 pairs')
     """
     size, n_keys = sum(each.size for each in held), sum(each.n_keys for each in held)
@@ -45,17 +45,17 @@ def entries_in_words(kind: str, held: Sequence[Held]) -> str:
     return f"{size:,} pairs of {n_keys:,} keys" if kind == "multimap" else f"{size:,} pairs"
 
 
-class Figures:
+class StatsDisplay:
     """Statistics of the shards that a handle shows without an RPC."""
 
     def __init__(self) -> None:
-        self._told: tuple[Sequence[Held], pd.DataFrame] | None = None
+        self._told: tuple[Sequence[TableShardSize], pd.DataFrame] | None = None
 
-    def learn(self, held: Sequence[Held], frame: pd.DataFrame) -> None:
+    def learn(self, held: Sequence[TableShardSize], frame: pd.DataFrame) -> None:
         """Show all of `frame`, until the sizes `held` are replaced by others."""
         self._told = held, frame.copy()
 
-    def html(self, title: str, workers: Sequence[str], held: Sequence[Held]) -> str:
+    def html(self, title: str, workers: Sequence[str], held: Sequence[TableShardSize]) -> str:
         """Return HTML: the title, and a table with a row for each shard, if any."""
         shown = f"<p>{escape(title)}</p>"
         if not held:

@@ -8,27 +8,27 @@ from typing import Any
 
 from dgpuhash.distributed.collective.base import Collective
 from dgpuhash.distributed.shards.plugin import ShardHost
-from dgpuhash.distributed.shards.table_shard import Part, Verb
-from dgpuhash.distributed.shards.table_stats import Held
+from dgpuhash.distributed.shards.table_shard import TableShard, Verb
+from dgpuhash.distributed.shards.table_stats import TableShardSize
 from dgpuhash.errors import IndexLost
 from dgpuhash.spec import TableSpec
 
 __all__ = [
     "LANDING",
     "REMEDY",
-    "Hosted",
-    "Order",
-    "Outcome",
-    "Stored",
+    "HostedShard",
+    "StoredArray",
+    "VerbRequest",
+    "VerbResult",
     "answer_name",
     "answer_of",
     "at",
-    "clear_part",
-    "drop_part",
-    "figures",
-    "make_ready",
-    "open_part",
+    "clear_table_shard",
+    "drop_table_shard",
+    "open_table_shard",
+    "prepare_for_batch",
     "size_of",
+    "stats_on_worker",
     "stored",
 ]
 
@@ -46,7 +46,7 @@ REMEDY = (
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class VerbRequest:
     """Request to carry out a verb on a table, the same for all ranks.
 
     Attributes
@@ -70,7 +70,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredArray:
     """Name and shape of an answer array among a worker's data.
 
     Attributes
@@ -85,7 +85,7 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class VerbResult:
     """Result of a rank: its answers, or why it refused to change anything.
 
     `answer`: prefix of the labels of the answers that the rank keeps.
@@ -93,18 +93,18 @@ class Outcome:
     `held`: size of its shard after a change.
     """
 
-    stored: list[Stored]
+    stored: list[StoredArray]
     answer: str = ""
     refused: Exception | None = None
     absent_rows: int = 0
-    held: Held | None = None
+    held: TableShardSize | None = None
 
 
 @dataclass
-class Hosted:
+class HostedShard:
     """Shard of a table, at one epoch."""
 
-    part: Part
+    part: TableShard
     epoch: int
     broken: str | None = None
 
@@ -119,7 +119,7 @@ def answer_name(answer: str, column: int) -> str:
     return f"{answer}-{column}"
 
 
-def open_part(
+def open_table_shard(
     host: ShardHost,
     uid: str,
     epoch: int,
@@ -127,13 +127,15 @@ def open_part(
     owner_seed: int,
     capacity: int,
     device: str,
-) -> Held:
-    part = Part(spec, capacity, device, owner_seed)
-    host.tables[uid] = Hosted(part, epoch)
-    return Held.by(part)
+) -> TableShardSize:
+    part = TableShard(spec, capacity, device, owner_seed)
+    host.tables[uid] = HostedShard(part, epoch)
+    return TableShardSize.by(part)
 
 
-def make_ready(host: ShardHost, collective: Collective, uid: str, epoch: int, rows: int) -> None:
+def prepare_for_batch(
+    host: ShardHost, collective: Collective, uid: str, epoch: int, rows: int
+) -> None:
     """Allocate what a rank's `rows` rows need before they can travel."""
     part = at(host, uid, epoch).part
     if collective.lands(part.table.device):
@@ -143,18 +145,18 @@ def make_ready(host: ShardHost, collective: Collective, uid: str, epoch: int, ro
             collective.landing([nbytes] * collective.size)
 
 
-def drop_part(host: ShardHost, uid: str) -> None:
+def drop_table_shard(host: ShardHost, uid: str) -> None:
     host.tables.pop(uid, None)
 
 
-def clear_part(host: ShardHost, uid: str, epoch: int) -> Held:
+def clear_table_shard(host: ShardHost, uid: str, epoch: int) -> TableShardSize:
     hosted = at(host, uid, epoch)
     hosted.part.table.clear()
     hosted.epoch += 1
-    return Held.by(hosted.part)
+    return TableShardSize.by(hosted.part)
 
 
-def figures(host: ShardHost, uid: str, epoch: int) -> dict[str, Any]:
+def stats_on_worker(host: ShardHost, uid: str, epoch: int) -> dict[str, Any]:
     return {"worker": host.worker.address, **at(host, uid, epoch).part.stats()}
 
 
@@ -162,7 +164,7 @@ def size_of(host: ShardHost, uid: str, epoch: int) -> int:
     return len(at(host, uid, epoch).part.table)
 
 
-def at(host: ShardHost, uid: str, epoch: int) -> Hosted:
+def at(host: ShardHost, uid: str, epoch: int) -> HostedShard:
     """Return the shard of table `uid`, for a handle at `epoch`.
 
     Raises
@@ -186,6 +188,6 @@ def at(host: ShardHost, uid: str, epoch: int) -> Hosted:
     return hosted
 
 
-def stored(data: Mapping[tuple[str, int], Any]) -> list[Stored]:
+def stored(data: Mapping[tuple[str, int], Any]) -> list[StoredArray]:
     """Return names and shapes of arrays among the worker's data."""
-    return [Stored(key, array.shape) for key, array in data.items()]
+    return [StoredArray(key, array.shape) for key, array in data.items()]

@@ -18,11 +18,11 @@ from dgpuhash.tables.arguments.interop import has_common_unit
 
 __all__ = [
     "RowsFile",
-    "batches_in",
     "check_shared",
     "check_sizes",
+    "delayed_batches",
+    "delayed_frames",
     "digest_of",
-    "partitions_in",
     "to_arrow",
     "to_numpy",
     "write_rows",
@@ -178,15 +178,15 @@ def check_shared(folder: Folder, files: Iterable[RowsFile]) -> None:
             )
 
 
-def partitions_in(url: str, files: Iterable[RowsFile], library: str) -> list[Any]:
+def delayed_frames(url: str, files: Iterable[RowsFile], library: str) -> list[Any]:
     """Return the rows of files as Delayed frames, one for each batch.
 
     A file is read after its checksum was verified.
     """
-    return batches_in(url, files, read_frame, library)
+    return delayed_batches(url, files, read_frame, library)
 
 
-def batches_in(
+def delayed_batches(
     url: str, files: Iterable[RowsFile], form: Callable[..., Any], *args: Any
 ) -> list[Any]:
     """Return ``form(table, *args)`` of each batch of files, as Delayed.

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from distributed import Client
 
-from dgpuhash.distributed.cluster.survivors import seen_through
+from dgpuhash.distributed.cluster.survivors import run_to_end
 from dgpuhash.distributed.partition.change import Change
 from dgpuhash.distributed.partition.descriptor import Descriptor
 from dgpuhash.distributed.storage.arrow_files import RowsFile, digest_of, write_rows
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     from dgpuhash.distributed.shards.plugin import ShardHost
 
 __all__ = [
-    "Continued",
+    "LogState",
     "Outdated",
     "Record",
     "append",
     "fence",
-    "gone_on",
     "last_revision",
     "records",
     "replaced_by",
     "take_over",
+    "taken_over_error",
 ]
 
 MAGIC = b"dgpuhash log 1"
@@ -130,7 +130,7 @@ REMEDY = "restore the folder from a backup"
 
 
 @dataclass(frozen=True, slots=True)
-class Continued:
+class LogState:
     """Manifest and later changes of an index whose log another continues."""
 
     manifest: Manifest
@@ -157,7 +157,7 @@ def append(client: Client, change: Change, end: Descriptor, outdated: Outdated) 
     parts = range(len(change.writers))
     names = [f"log-{revision:012}-{token}-{part:05}.arrow" for part in parts]
     try:
-        files = seen_through(client, change.writers, write_batch, change, folder.url, names)
+        files = run_to_end(client, change.writers, write_batch, change, folder.url, names)
         record = Record(
             revision, change.verb, change.uid, change.transaction, tuple(files), end.owned
         )
@@ -183,7 +183,7 @@ def fence(folder: Folder, end: Descriptor, outdated: Outdated) -> None:
     _commit(folder, Record(end.revision, "save", end.uid, uuid.uuid4().hex, ()), outdated)
 
 
-def take_over(folder: Folder, continued: Continued, uid: str, revision: int) -> None:
+def take_over(folder: Folder, continued: LogState, uid: str, revision: int) -> None:
     """Let the index `uid` continue a log at `revision`, fencing its writer.
 
     The index that wrote the log before cannot append to it any more.
@@ -263,7 +263,7 @@ def replaced_by(names: Iterable[str], revision: int) -> set[str]:
     return {name for name in names if name.startswith("log-") and name < end}
 
 
-def gone_on(folder: Folder) -> IndexLost:
+def taken_over_error(folder: Folder) -> IndexLost:
     """Return the error of an index whose log another index continues."""
     return IndexLost(
         f"another index goes on with the log in {folder.url}; nothing was changed; close this "
@@ -281,11 +281,11 @@ def write_batch(host: ShardHost, change: Change, url: str, names: Sequence[str])
 def _commit(folder: Folder, record: Record, outdated: Outdated) -> None:
     manifest = _manifest_of(folder)
     if manifest.uid != record.uid:
-        raise gone_on(folder)
+        raise taken_over_error(folder)
     # A record up to the saved revision would never be read; another client has saved this index.
     saved = manifest.revision >= record.revision
     if saved or not _created(folder, record, outdated):
-        raise outdated() or gone_on(folder)
+        raise outdated() or taken_over_error(folder)
 
 
 def _created(folder: Folder, record: Record, outdated: Outdated) -> bool:
@@ -310,7 +310,7 @@ def _created(folder: Folder, record: Record, outdated: Outdated) -> bool:
     return True
 
 
-def _check_unchanged(folder: Folder, continued: Continued, last: Record) -> None:
+def _check_unchanged(folder: Folder, continued: LogState, last: Record) -> None:
     """Raise when the log was changed after `continued` was read.
 
     Nothing before the record `last` changes any more once that is written.

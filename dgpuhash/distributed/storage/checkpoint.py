@@ -12,28 +12,28 @@ from typing import TYPE_CHECKING
 
 from distributed import Client
 
-from dgpuhash.distributed.cluster.survivors import seen_through
+from dgpuhash.distributed.cluster.survivors import run_to_end
 from dgpuhash.distributed.partition.change import Change
-from dgpuhash.distributed.partition.descriptor import Descriptor, Saved
+from dgpuhash.distributed.partition.descriptor import Descriptor, SavedRevision
 from dgpuhash.distributed.storage.arrow_files import RowsFile, check_shared, check_sizes, write_rows
 from dgpuhash.distributed.storage.change_log import (
-    Continued,
+    LogState,
     Outdated,
     Record,
     fence,
-    gone_on,
     last_revision,
     records,
     replaced_by,
     take_over,
+    taken_over_error,
 )
 from dgpuhash.distributed.storage.folder import Folder
 from dgpuhash.distributed.storage.manifest import (
     MANIFEST,
     WHAT,
     Manifest,
-    holds_another,
     manifest_in,
+    other_save_error,
     required_manifest,
 )
 from dgpuhash.errors import ExistsError, FormatError
@@ -43,21 +43,21 @@ if TYPE_CHECKING:
     from dgpuhash.distributed.shards.plugin import ShardHost
 
 __all__ = [
-    "Batch",
+    "SavedRows",
     "batches_of",
-    "begin",
     "changes_in",
     "check_free",
     "check_target",
-    "fenced",
-    "forget",
+    "fence_for_save",
     "read_manifest",
+    "remove_log",
     "save",
+    "start_log",
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class SavedRows:
     """Saved rows of one verb, with one file for each shard, or None.
 
     None for a shard without rows. `owned`: whether each shard had the rows of the keys that it
@@ -69,7 +69,7 @@ class Batch:
     owned: bool
 
 
-def fenced(descriptor: Descriptor, url: str, outdated: Outdated) -> Descriptor:
+def fence_for_save(descriptor: Descriptor, url: str, outdated: Outdated) -> Descriptor:
     """Return the descriptor for `save`, and fence the log if `url` has it.
 
     A save to the index's log folder truncates the log: the descriptor is then of the next revision,
@@ -119,7 +119,7 @@ def save(client: Client, descriptor: Descriptor, url: str, *, overwrite: bool) -
     names = folder.names()
     if logged and last_revision(names) > revision:
         # The index that continues the log may still replace this manifest by the one it has read.
-        raise gone_on(folder)
+        raise taken_over_error(folder)
     # Files that killed clients left are removed, too, but not files of other indexes, which may be
     # saved here at the same time.
     mark = "" if logged else _mark(descriptor)
@@ -130,11 +130,11 @@ def save(client: Client, descriptor: Descriptor, url: str, *, overwrite: bool) -
         stale |= replaced_by(names, revision)
     folder.remove(stale - {rows.file for rows in written})
     folder.clear_parts(_mark(descriptor))
-    return replace(descriptor, saved=Saved(folder.url, descriptor.uid, revision))
+    return replace(descriptor, saved=SavedRevision(folder.url, descriptor.uid, revision))
 
 
-def begin(
-    client: Client, descriptor: Descriptor, change: Change, continued: Continued | None
+def start_log(
+    client: Client, descriptor: Descriptor, change: Change, continued: LogState | None
 ) -> None:
     """Start the index's log from the prepared shards, or continue one.
 
@@ -175,8 +175,8 @@ def check_target(url: str, *, overwrite: bool) -> None:
         _check_replaceable(folder, there, frozenset(), overwrite)
 
 
-def forget(descriptor: Descriptor) -> None:
-    """Remove what `begin` wrote for a new index."""
+def remove_log(descriptor: Descriptor) -> None:
+    """Remove what `start_log` wrote for a new index."""
     if descriptor.log is None:
         return
     folder = Folder(descriptor.log)
@@ -203,7 +203,7 @@ def changes_in(folder: Folder, manifest: Manifest) -> list[Record]:
     return records(folder, manifest.revision) if manifest.logged else []
 
 
-def batches_of(saved: Saved) -> list[Batch]:
+def batches_of(saved: SavedRevision) -> list[SavedRows]:
     """Return what to build, insert and erase to get the saved rows.
 
     Raises
@@ -213,11 +213,11 @@ def batches_of(saved: Saved) -> list[Batch]:
     """
     folder = Folder(saved.url)
     manifest = read_manifest(folder)
-    batches = [Batch("build", manifest.shards, manifest.owned)]
+    batches = [SavedRows("build", manifest.shards, manifest.owned)]
     revision, transaction = manifest.revision, None
     for record in records(folder, revision) if revision < saved.revision else ():
         if record.revision <= saved.revision:
-            batches.append(Batch(record.verb, record.files, record.owned))
+            batches.append(SavedRows(record.verb, record.files, record.owned))
             check_sizes(folder, filter(None, record.files))
             revision, transaction = record.revision, record.transaction
     replaced = saved.transaction not in (None, transaction)
@@ -259,7 +259,7 @@ def _write(
 
     def write(folder: Folder) -> bytes:
         nonlocal files, there
-        files = seen_through(
+        files = run_to_end(
             client, descriptor.whole, write_shard, descriptor, change, folder.url, names
         )
         check_shared(folder, files)
@@ -288,7 +288,7 @@ def _replaced_in(folder: Folder, descriptor: Descriptor, overwrite: bool) -> Man
     if folder.url == descriptor.log:
         last = max(there.revision + 1, last_revision(folder.names()))
         if there.uid != descriptor.uid or last > descriptor.revision:
-            raise gone_on(folder)
+            raise taken_over_error(folder)
         return there
     own = {descriptor.uid}
     if descriptor.saved is not None and descriptor.saved.url == folder.url:
@@ -306,7 +306,7 @@ def _check_replaceable(
             f"{folder.url} is the log of a durable index; choose another place, or remove it"
         )
     if there.uid not in own and not overwrite:
-        raise holds_another(folder, WHAT)
+        raise other_save_error(folder, WHAT)
 
 
 def _manifest_in(folder: Folder) -> Manifest | None:

@@ -20,7 +20,7 @@ from dgpuhash.errors import (
     SpecError,
     UnsupportedError,
 )
-from dgpuhash.tables.serialization import check_plain, only_reads
+from dgpuhash.tables.serialization import check_no_pattern, read_only_error
 
 __all__ = ["Folder"]
 
@@ -75,7 +75,7 @@ class Folder:
         SpecError
             When the folder's name is a pattern.
         """
-        check_plain(self.url, self.system)
+        check_no_pattern(self.url, self.system)
         path = Path(self.path)
         new = [each for each in (path, *path.parents) if self.local and not each.exists()]
         self.system.makedirs(self.path, exist_ok=True)
@@ -207,7 +207,7 @@ class Folder:
         """
         if self.local:
             return
-        check_plain(self.url, self.system)
+        check_no_pattern(self.url, self.system)
         name, new, above = f"{uuid.uuid4().hex}.part", [], self.path
         while above and not self.system.exists(above):
             new.append(above)
@@ -332,7 +332,7 @@ class Folder:
         try:
             return self.system.open(self._at(name), "wb")
         except NotImplementedError as error:
-            raise only_reads(self.url) from error
+            raise read_only_error(self.url) from error
 
     def _flush(self, file: Any) -> None:
         file.flush()

@@ -22,12 +22,12 @@ __all__ = [
     "WHAT",
     "Manifest",
     "body_digest",
-    "holds_another",
-    "loaded_from",
+    "from_checked_json",
+    "load_with_retry",
     "manifest_in",
-    "opened",
+    "other_save_error",
     "required_manifest",
-    "sealed",
+    "to_checked_json",
 ]
 
 Made = TypeVar("Made")
@@ -38,7 +38,7 @@ LONGEST = 1 << 26
 TRIES = 20
 
 
-def sealed(what: str, version: int, body: Any) -> bytes:
+def to_checked_json(what: str, version: int, body: Any) -> bytes:
     """Return JSON of `body`, with format, version and checksum.
 
     `body` has plain values only, and `what` says what was saved.
@@ -52,7 +52,7 @@ def sealed(what: str, version: int, body: Any) -> bytes:
     return json.dumps(whole, indent=1).encode()
 
 
-def opened(
+def from_checked_json(
     what: str,
     version: int,
     data: bytes,
@@ -61,7 +61,7 @@ def opened(
     *,
     oldest: int | None = None,
 ) -> Made:
-    """Return ``made_of(body)`` of the JSON that `sealed` wrote.
+    """Return ``made_of(body)`` of the JSON that `to_checked_json` wrote.
 
     Its version is `version`, or any from `oldest` on.
 
@@ -139,7 +139,7 @@ def manifest_in(folder: Folder, what: str, made_of: Callable[[bytes, str], Made]
     return None
 
 
-def holds_another(folder: Folder, what: str) -> ExistsError:
+def other_save_error(folder: Folder, what: str) -> ExistsError:
     """Return the error of a save that would replace another saved `what`."""
     return ExistsError(
         f"{folder.url} holds another saved {what}; choose another place, or replace it with "
@@ -147,7 +147,7 @@ def holds_another(folder: Folder, what: str) -> ExistsError:
     )
 
 
-def loaded_from(folder: Folder, load: Callable[[], Made]) -> Made:
+def load_with_retry(folder: Folder, load: Callable[[], Made]) -> Made:
     """Return ``load()``, repeated when the folder is saved to meanwhile.
 
     `load` reads a save in the folder, and a save removes the files that it replaces.
@@ -267,7 +267,7 @@ class Manifest:
             "revision": self.revision,
             "logged": self.logged,
         }
-        return sealed(WHAT, VERSION, body)
+        return to_checked_json(WHAT, VERSION, body)
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str) -> Manifest:
@@ -278,7 +278,7 @@ class Manifest:
         FormatError
             When the manifest is foreign, newer than this program, or damaged.
         """
-        return opened(WHAT, VERSION, data, where, cls._from_body, oldest=OLDEST)
+        return from_checked_json(WHAT, VERSION, data, where, cls._from_body, oldest=OLDEST)
 
     @classmethod
     def _from_body(cls, body: dict[str, Any]) -> Manifest:

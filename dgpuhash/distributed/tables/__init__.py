@@ -9,9 +9,9 @@
   by their `shards.table_shard.Part` of the table, and answered, several slices at a time.
 * `pruning` leaves out keys that need no lookup, where that is wanted and pays.
 * `shards.table_shard.Layout` is the encoding of keys and values while they travel.
-* `maintenance.Upkeep` has the verbs of a table as a whole; its worker side is `contents`, and
-  `saved` reads and writes its manifests. `leases.Holding` frees what workers hold for a handle that
-  is gone; tables of a client share groups of ranks (`collective.group_cache`).
+* `maintenance.TableMaintenance` has the verbs of a table as a whole; its worker side is `contents`,
+  and `saved` reads and writes its manifests. `leases.TableLease` frees what workers hold for a
+  handle that is gone; tables of a client share groups of ranks (`collective.group_cache`).
 """
 
 from __future__ import annotations

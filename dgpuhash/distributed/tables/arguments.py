@@ -11,15 +11,15 @@ from dask.array.core import Array
 from distributed import Client, Future, futures_of
 
 from dgpuhash import backend as backends
-from dgpuhash.distributed.cluster.client import check_home
+from dgpuhash.distributed.cluster.client import check_same_cluster
 from dgpuhash.distributed.tables.batch import Batch, DaskBatch, HostBatch
 from dgpuhash.errors import KeyTypeError, ShapeError, UnsupportedError
 from dgpuhash.spec import native_dtype
 from dgpuhash.tables.arguments.casts import cast, keeps_values
 from dgpuhash.tables.arguments.exact import comparable
-from dgpuhash.tables.arguments.interop import take
-from dgpuhash.tables.arguments.lookup_keys import ask
-from dgpuhash.tables.arguments.validate import adopt, natural_dtype, same_length
+from dgpuhash.tables.arguments.interop import as_argument
+from dgpuhash.tables.arguments.lookup_keys import as_lookup_keys
+from dgpuhash.tables.arguments.validate import as_device_array, natural_dtype, same_length
 
 __all__ = ["batch_of", "check_arrays", "dtype_of"]
 
@@ -79,13 +79,14 @@ def batch_of(
             "keys and values must both be Dask arrays, or both arrays of the client's; make one "
             "of the other with dask.array.from_array(values, chunks=keys.chunks)"
         )
-    taken = [take(array, name) for array, _, name in arrays]
+    taken = [as_argument(array, name) for array, _, name in arrays]
     home = backends.get(None, *(each.data for each in taken if each.location == "cuda"))
     if not stores:
-        asked = ask(home, taken[0], *arrays[0][1:])
+        asked = as_lookup_keys(home, taken[0], *arrays[0][1:])
         return HostBatch(client, workers, taken[0], [asked.keys], asked)
     keys, *values = [
-        adopt(home, each, dtype, name) for each, (_, dtype, name) in zip(taken, arrays, strict=True)
+        as_device_array(home, each, dtype, name)
+        for each, (_, dtype, name) in zip(taken, arrays, strict=True)
     ]
     for column in values:
         same_length(keys, column)
@@ -96,7 +97,7 @@ def dtype_of(array: Any, name: str) -> np.dtype[Any]:
     """Return the dtype of an argument, for a new table."""
     if _is_dask(array, name):
         return np.dtype(array.dtype)
-    return natural_dtype(take(array, name), name)
+    return natural_dtype(as_argument(array, name), name)
 
 
 def _is_dask(array: Any, name: str) -> bool:
@@ -118,7 +119,7 @@ def _check_dask(
 
     Values to look up only need to be comparable with `dtype`.
     """
-    check_home(client, futures_of(array), name)
+    check_same_cluster(client, futures_of(array), name)
     on_gpu = backends.device_of(array._meta) == "cuda"
     if on_gpu and array.ndim == 2 and array.dtype == np.uint8 and array.shape[1] == dtype.itemsize:
         return False

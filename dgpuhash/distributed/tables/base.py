@@ -16,24 +16,24 @@ import numpy as np
 import pandas as pd
 from distributed import Client
 
-from dgpuhash.distributed.cluster.broadcast import GRACE, on_workers
-from dgpuhash.distributed.cluster.client import client_of, giving_way
-from dgpuhash.distributed.cluster.locality import Elsewhere, Made
-from dgpuhash.distributed.cluster.lock import Alone
+from dgpuhash.distributed.cluster.broadcast import GRACE_SECONDS, run_on_workers
+from dgpuhash.distributed.cluster.client import client_of, seceding
+from dgpuhash.distributed.cluster.locality import DataNotLocal, TaskOutput
+from dgpuhash.distributed.cluster.lock import ReentranceGuard
 from dgpuhash.distributed.collective.group import Attempt, Transport
-from dgpuhash.distributed.collective.group_cache import Use, joined
-from dgpuhash.distributed.ingest.commit import places
+from dgpuhash.distributed.collective.group_cache import GroupUse, use_shared_group
+from dgpuhash.distributed.ingest.commit import shard_addresses
 from dgpuhash.distributed.pipeline.run_verb import run_verb
-from dgpuhash.distributed.pruning.policy import Absences, Sparing, Switch
+from dgpuhash.distributed.pruning.policy import AbsentKeyStats, PruningOptions, Switch
 from dgpuhash.distributed.shards import table_store
 from dgpuhash.distributed.shards.table_shard import Verb
-from dgpuhash.distributed.shards.table_stats import Figures, Held, entries_in_words
-from dgpuhash.distributed.shards.table_store import Order, Outcome
+from dgpuhash.distributed.shards.table_stats import StatsDisplay, TableShardSize, format_entries
+from dgpuhash.distributed.shards.table_store import VerbRequest, VerbResult
 from dgpuhash.distributed.tables.arguments import batch_of
-from dgpuhash.distributed.tables.batch import Batch, Shown, columns_of
-from dgpuhash.distributed.tables.early_answer import Foreseen
-from dgpuhash.distributed.tables.leases import LIMIT, Holding
-from dgpuhash.distributed.tables.loss import losing
+from dgpuhash.distributed.tables.batch import AnswerColumn, Batch, answer_columns
+from dgpuhash.distributed.tables.early_answer import EarlyAnswer
+from dgpuhash.distributed.tables.leases import LIMIT, TableLease
+from dgpuhash.distributed.tables.loss import translated_losses
 from dgpuhash.errors import (
     ClosedError,
     DeviceError,
@@ -44,14 +44,14 @@ from dgpuhash.errors import (
 )
 from dgpuhash.frames.keys.seeds import draw_owner_seed
 from dgpuhash.spec import TableSpec, check_capacity
-from dgpuhash.tables.memory_errors import saying_memory
-from dgpuhash.tables.stats import bytes_in_words
+from dgpuhash.tables.memory_errors import memory_errors_of
+from dgpuhash.tables.stats import format_bytes
 
 __all__ = ["MASK", "DistributedTable"]
 
 Result = TypeVar("Result")
 
-MASK = Shown(np.dtype(bool))
+MASK = AnswerColumn(np.dtype(bool))
 # Keys of a shard: batches that fill smaller ones end before memory for them could be made.
 SMALL_SHARE = 2**22
 
@@ -84,22 +84,22 @@ class DistributedTable:
         self._piece_rows = None if piece_rows is None else int(piece_rows)
         self._uid = uuid.uuid4().hex
         self._workers: list[str] = []
-        with losing(self._client, lambda: self._workers):
-            self._workers = [place.worker for place in places(self._client, workers)]
-            self._hold(joined(self._client, self._workers, exchange))
+        with translated_losses(self._client, lambda: self._workers):
+            self._workers = [place.worker for place in shard_addresses(self._client, workers)]
+            self._hold(use_shared_group(self._client, self._workers, exchange))
         self._open = False
         self._epoch = 0
-        self._absences = Absences()
-        self._held: list[Held] = []
-        self._figures = Figures()
+        self._absences = AbsentKeyStats()
+        self._held: list[TableShardSize] = []
+        self._figures = StatsDisplay()
         self._lost: str | None = None
         self._closed = False
-        self._turn, self._alone = threading.RLock(), Alone(type(self).__name__)
+        self._turn, self._alone = threading.RLock(), ReentranceGuard(type(self).__name__)
 
-    def _hold(self, use: Use) -> None:
+    def _hold(self, use: GroupUse) -> None:
         """Have the workers free the handle's shards when the handle is gone."""
         self._transport = use.group.exchange
-        self._holding = Holding(self._client, self._uid, self._workers, use)
+        self._holding = TableLease(self._client, self._uid, self._workers, use)
         self._finalizer = weakref.finalize(self, self._holding.abandon)
         self._finalizer.atexit = False
 
@@ -139,7 +139,7 @@ class DistributedTable:
         return sum(held.nbytes for held in self._held)
 
     def __len__(self) -> int:
-        return sum(self._phase_of_what_is_stored(table_store.size_of))
+        return sum(self._run_if_opened(table_store.size_of))
 
     def contains(
         self, keys: Any, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
@@ -159,21 +159,18 @@ class DistributedTable:
             Whether each worker looks each of its distinct keys up once. ``"auto"``: where a sample
             says that keys repeat often enough for that to pay.
         """
-        verb = Verb("contains", sparing=Sparing.of(bloom_filter, deduplicate))
+        verb = Verb("contains", sparing=PruningOptions.of(bloom_filter, deduplicate))
         return self._ask(verb, keys, shown=[MASK])[0]
 
     def count(
         self, keys: Any, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
     ) -> Any:
         """Return how often each key is stored, as int64; else as `contains`."""
-        verb = Verb("count", sparing=Sparing.of(bloom_filter, deduplicate))
-        return self._ask(verb, keys, shown=[Shown(np.dtype(np.int64))])[0]
+        verb = Verb("count", sparing=PruningOptions.of(bloom_filter, deduplicate))
+        return self._ask(verb, keys, shown=[AnswerColumn(np.dtype(np.int64))])[0]
 
     def erase(self, keys: Any) -> Any:
-        """Remove keys, and return a mask in the form of `keys`.
-
-        It is true in one row of each key that was stored.
-        """
+        """Remove keys; return a mask, true in one row of each stored key."""
         return self._ask(Verb("erase"), keys, shown=[MASK])[0]
 
     def stats(self) -> pd.DataFrame:
@@ -187,7 +184,7 @@ class DistributedTable:
         key, and as other rows had the same.
         """
         with self._at_work():
-            rows = self._phase_of_what_is_stored(table_store.figures)
+            rows = self._run_if_opened(table_store.stats_on_worker)
             frame = pd.DataFrame(rows)
             frame.insert(0, "part", range(len(rows)))
             self._figures.learn(self._held, frame)
@@ -203,7 +200,7 @@ class DistributedTable:
             return
         self._closed = True
         # A silent worker has been waited for already. The collector frees what an interrupt leaves.
-        self._holding.free(GRACE if isinstance(error, IndexLost) else LIMIT)
+        self._holding.free(GRACE_SECONDS if isinstance(error, IndexLost) else LIMIT)
         self._finalizer.detach()
 
     def __enter__(self) -> Self:
@@ -223,8 +220,8 @@ class DistributedTable:
         types = str(self.key_dtype) if value is None else f"{self.key_dtype} -> {value}"
         state = "closed" if self._closed else "lost" if self._lost else f"epoch {self._epoch}"
         return (
-            f"<{type(self).__name__} {types}: {entries_in_words(self._spec.kind, self._held)}, "
-            f"{bytes_in_words(self.nbytes)}, distributed over {len(self._workers)} workers, "
+            f"<{type(self).__name__} {types}: {format_entries(self._spec.kind, self._held)}, "
+            f"{format_bytes(self.nbytes)}, distributed over {len(self._workers)} workers, "
             f"{self._device or 'no device yet'}, exchange {self._transport}, {state}>"
         )
 
@@ -233,7 +230,7 @@ class DistributedTable:
         return self._figures.html(repr(self), self._workers, self._held if there else [])
 
     def _ask(
-        self, verb: Verb, keys: Any, *values: Any, shown: Sequence[Shown] = ()
+        self, verb: Verb, keys: Any, *values: Any, shown: Sequence[AnswerColumn] = ()
     ) -> tuple[Any, ...]:
         """Carry out `verb`; return its answer columns in the form of `keys`."""
         arguments: list[Any] = [(keys, self.key_dtype, "keys")]
@@ -244,19 +241,22 @@ class DistributedTable:
             with self._alone:
                 return self._order(replace(verb, mixed=batch.mixed), batch, shown)
 
-    def _order(self, verb: Verb, batch: Batch, shown: Sequence[Shown] = ()) -> tuple[Any, ...]:
+    def _order(
+        self, verb: Verb, batch: Batch, shown: Sequence[AnswerColumn] = ()
+    ) -> tuple[Any, ...]:
         """Carry out `verb` on all ranks; return its answer columns."""
         client, workers, rows = self._client, self._workers, sum(batch.rows)
-        verb = replace(verb, sparing=self._absences.informed(verb.sparing, self._device, rows=rows))
-        order = Order(self._uid, self._epoch, verb, batch.hosted, self._piece_rows)
-        foreseen = Foreseen(client, batch, verb.name, shown)
+        pruning = self._absences.with_stats(verb.sparing, self._device, rows=rows)
+        verb = replace(verb, sparing=pruning)
+        order = VerbRequest(self._uid, self._epoch, verb, batch.hosted, self._piece_rows)
+        foreseen = EarlyAnswer(client, batch, verb.name, shown)
         try:
             made = self._made(order, foreseen)
-        except Elsewhere:
+        except DataNotLocal:
             batch.place(client, workers)
             try:
                 made = self._made(order, foreseen)
-            except Elsewhere as elsewhere:
+            except DataNotLocal as elsewhere:
                 raise IndexLost(f"{elsewhere}, though it was moved; call it again") from None
         outcomes = [each.result for each in made]
         for outcome in outcomes:
@@ -268,20 +268,19 @@ class DistributedTable:
         elif not verb.changes:
             absent_rows = sum(outcome.absent_rows for outcome in outcomes)
             self._absences.note(rows=rows, absent_rows=absent_rows)
-        self._held = [
-            outcome.held or held for outcome, held in zip(outcomes, self._held, strict=True)
-        ]
-        return foreseen.answers(columns_of(made, len(shown)))
+        pairs = zip(outcomes, self._held, strict=True)
+        self._held = [outcome.held or held for outcome, held in pairs]
+        return foreseen.answers(answer_columns(made, len(shown)))
 
-    def _made(self, order: Order, foreseen: Foreseen) -> list[Made[Outcome]]:
+    def _made(self, order: VerbRequest, foreseen: EarlyAnswer) -> list[TaskOutput[VerbResult]]:
         """Return the ranks' results; form a new group if an old one has failed.
 
-        A worker that was silent for a while fails the group, even while no verb runs. Elsewhere is
-        raised where chunks lie with no rank.
+        A worker that was silent for a while fails the group, even while no verb runs. Raises
+        `DataNotLocal` where chunks lie with no rank.
         """
         use, stood = self._holding.use, self._holding.use is not None
         if use is None:
-            use = joined(self._client, self._workers, self._exchange)
+            use = use_shared_group(self._client, self._workers, self._exchange)
             self._holding.renew(use)
             self._transport = use.group.exchange
         group, attempt = use.group, Attempt()
@@ -292,7 +291,7 @@ class DistributedTable:
             )  # fmt: skip
         except BaseException as error:
             foreseen.forget()
-            if isinstance(error, Elsewhere) or not attempt.begun:
+            if isinstance(error, DataNotLocal) or not attempt.begun:
                 raise
             # A group that has failed is not used again.
             self._holding.use = None
@@ -301,7 +300,7 @@ class DistributedTable:
                 group.close(self._client)
             unchanged = isinstance(error, IndexLost) and self._as_before()
             failed = self._exchange
-            self._exchange = group.exchange_after(self._client, error, failed)
+            self._exchange = group.transport_after(self._client, error, failed)
             if unchanged and (stood or self._exchange != failed):
                 return self._made(order, foreseen)
             if order.verb.changes and not unchanged:
@@ -311,9 +310,9 @@ class DistributedTable:
     def _as_before(self) -> bool:
         """Return whether all shards survive, untouched by a failed change."""
         try:
-            on_workers(
+            run_on_workers(
                 self._client, self._workers, table_store.size_of,
-                self._uid, self._epoch, limit=2 * GRACE,
+                self._uid, self._epoch, limit=2 * GRACE_SECONDS,
             )  # fmt: skip
         except DgpuhashError:
             return False
@@ -339,8 +338,8 @@ class DistributedTable:
             )
         if not self._open:
             try:
-                self._held = on_workers(
-                    self._client, self._workers, table_store.open_part,
+                self._held = run_on_workers(
+                    self._client, self._workers, table_store.open_table_shard,
                     self._uid, self._epoch, self._spec, self._owner_seed, self._share, device,
                 )  # fmt: skip
             except MemoryError:
@@ -357,7 +356,8 @@ class DistributedTable:
             return
         # A group that is lost is formed anew by the verb that follows.
         with suppress(IndexLost):
-            use.group.run(self._client, table_store.make_ready, self._uid, self._epoch, self._share)
+            arguments = self._uid, self._epoch, self._share
+            use.group.run(self._client, table_store.prepare_for_batch, *arguments)
 
     @property
     def _share(self) -> int:
@@ -366,7 +366,7 @@ class DistributedTable:
         # Keys are partitioned by hash, so that some shards have more than their share.
         return math.ceil(share + 6 * math.sqrt(share)) if share else 0
 
-    def _phase_of_what_is_stored(self, function: Callable[..., Result]) -> list[Result]:
+    def _run_if_opened(self, function: Callable[..., Result]) -> list[Result]:
         """Return `_phase`, or nothing before arrays have decided on a device."""
         with self._at_work():
             return [] if self._device is None else self._phase(function)
@@ -375,7 +375,8 @@ class DistributedTable:
         """Return ``function(host, uid, epoch, *args)`` of all workers."""
         with self._at_work():
             self._settle(None)
-            return on_workers(self._client, self._workers, function, self._uid, self._epoch, *args)
+            args = (self._uid, self._epoch, *args)
+            return run_on_workers(self._client, self._workers, function, *args)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -389,8 +390,8 @@ class DistributedTable:
     @contextmanager
     def _at_work(self) -> Iterator[None]:
         """Hold the table for one thread in a block, if the table is usable."""
-        lost = losing(self._client, lambda: self._workers)
-        with giving_way(self._client), self._turn, saying_memory(type(self).__name__), lost:
+        lost = translated_losses(self._client, lambda: self._workers)
+        with seceding(self._client), self._turn, memory_errors_of(type(self).__name__), lost:
             self._check()
             with self._freed_if_closed():
                 yield
@@ -405,7 +406,7 @@ class DistributedTable:
             raise
         finally:
             if self._closed:
-                self._holding.free(GRACE)
+                self._holding.free(GRACE_SECONDS)
                 self._finalizer.detach()
 
     def _check(self) -> None:

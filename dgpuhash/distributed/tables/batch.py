@@ -16,29 +16,37 @@ from dask.core import flatten
 from distributed import Client, Future, futures_of, wait
 
 from dgpuhash import backend as backends
-from dgpuhash.distributed.cluster.broadcast import attended, watched
-from dgpuhash.distributed.cluster.client import taking_tasks, workers_of
-from dgpuhash.distributed.cluster.locality import Made, Needed
-from dgpuhash.distributed.cluster.scatter import scattered
+from dgpuhash.distributed.cluster.broadcast import gather_watched, run_watched
+from dgpuhash.distributed.cluster.client import unpaused_workers, workers_of
+from dgpuhash.distributed.cluster.locality import InputSpec, TaskOutput
+from dgpuhash.distributed.cluster.scatter import scatter_to_workers
 from dgpuhash.distributed.pipeline.plan import Chunk
-from dgpuhash.distributed.shards.table_store import Outcome, answer_name
+from dgpuhash.distributed.shards.table_store import VerbResult, answer_name
 from dgpuhash.errors import (
     IndexLost,
     UnsupportedError,
 )
-from dgpuhash.tables.arguments.encoding import carrier
-from dgpuhash.tables.arguments.interop import Taken
-from dgpuhash.tables.arguments.lookup_keys import Asked
-from dgpuhash.tables.arguments.validate import adopt_host, default_row, same_length
+from dgpuhash.tables.arguments.encoding import carrier_dtype
+from dgpuhash.tables.arguments.interop import ArrayArgument
+from dgpuhash.tables.arguments.lookup_keys import LookupKeys
+from dgpuhash.tables.arguments.validate import default_row, host_as_device_array, same_length
 
-__all__ = ["Batch", "Kept", "Shown", "array_of", "columns_of", "dealt", "until_done"]
+__all__ = [
+    "AnswerColumn",
+    "Batch",
+    "StoredColumn",
+    "answer_columns",
+    "array_of",
+    "chunks_by_worker",
+    "wait_for_chunks",
+]
 
 # Host arrays are spread over the workers in chunks of at least this many rows.
 SMALL_ROWS = 1 << 12
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class AnswerColumn:
     """Column of an answer, as users see it.
 
     Attributes
@@ -62,7 +70,7 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredColumn:
     """Column of an answer on the workers: one array a chunk, under one name."""
 
     name: str
@@ -96,14 +104,14 @@ class Batch(ABC):
         """Device that the argument wants for the table; None: any."""
 
     @abstractmethod
-    def answer(self, client: Client, shown: Shown, kept: Kept) -> Any:
+    def answer(self, client: Client, shown: AnswerColumn, kept: StoredColumn) -> Any:
         """Return the answers to all chunks, in the form of the argument."""
 
     @property
-    def needed(self) -> Needed:
+    def needed(self) -> InputSpec:
         """Chunks that a verb needs; one worker has each chunk's keys and values."""
         labels = [future.key for column in self.columns for future in column]
-        return Needed(labels, partial(dealt, self.rows))
+        return InputSpec(labels, partial(chunks_by_worker, self.rows))
 
     def place(self, client: Client, workers: Sequence[str]) -> None:
         """Move chunks, so that one of `workers` has each; values go to their keys.
@@ -118,7 +126,7 @@ class Batch(ABC):
             having = set().union(*holders)
             if len(having) != 1 or not having <= set(workers):
                 moving.append((number, holders))
-        homes = taking_tasks(client, workers) if moving else []
+        homes = unpaused_workers(client, workers) if moving else []
         for number, holders in moving:
             there = _having(homes, holders) or _having(homes, holders[:1])
             # Chunks that none of `workers` has are spread.
@@ -128,10 +136,10 @@ class Batch(ABC):
                     column[number] = client.submit(
                         _itself, column[number], workers=[home], pure=False
                     )
-        until_done(client, workers, [future for column in self.columns for future in column])
+        wait_for_chunks(client, workers, [future for column in self.columns for future in column])
 
 
-def dealt(
+def chunks_by_worker(
     rows: Sequence[int],
     workers: Sequence[str],
     labels: Sequence[Hashable],
@@ -166,7 +174,7 @@ class DaskBatch(Batch):
         self.rows = [int(rows) for rows in keys.chunks[0]]
         self.columns = [_futures(client, array) for array in arrays]
         self.hosted = False
-        until_done(client, workers, [future for column in self.columns for future in column])
+        wait_for_chunks(client, workers, [future for column in self.columns for future in column])
 
     @staticmethod
     def _beside(values: Any, keys: Any) -> Any:
@@ -183,7 +191,7 @@ class DaskBatch(Batch):
     def device(self) -> str | None:
         return backends.device_of(self._keys._meta)
 
-    def answer(self, client: Client, shown: Shown, kept: Kept) -> Any:
+    def answer(self, client: Client, shown: AnswerColumn, kept: StoredColumn) -> Any:
         return array_of(kept, shown.dtype, self.device)
 
 
@@ -194,12 +202,12 @@ class HostBatch(Batch):
         self,
         client: Client,
         workers: Sequence[str],
-        taken: Taken,
+        taken: ArrayArgument,
         arrays: Sequence[Any],
-        asked: Asked | None = None,
+        asked: LookupKeys | None = None,
     ) -> None:
         self._taken, self._workers = taken, list(workers)
-        self._asked = asked or Asked(arrays[0], len(arrays[0]))
+        self._asked = asked or LookupKeys(arrays[0], len(arrays[0]))
         # Dask copies the arrays on another thread, whose stream does not wait for this one's.
         backends.get(None, *arrays).synchronize()
         rows = len(arrays[0])
@@ -208,7 +216,7 @@ class HostBatch(Batch):
         cuts = list(itertools.pairwise(edges))
         self.rows = [stop - start for start, stop in cuts]
         self.columns = [
-            scattered(client, workers, [array[start:stop] for start, stop in cuts])
+            scatter_to_workers(client, workers, [array[start:stop] for start, stop in cuts])
             for array in arrays
         ]
         self.hosted = taken.location != "cuda"
@@ -217,8 +225,8 @@ class HostBatch(Batch):
     def device(self) -> str | None:
         return "cuda" if self._taken.location == "cuda" else None
 
-    def answer(self, client: Client, shown: Shown, kept: Kept) -> Any:
-        parts = watched(client, self._workers, kept.futures)
+    def answer(self, client: Client, shown: AnswerColumn, kept: StoredColumn) -> Any:
+        parts = gather_watched(client, self._workers, kept.futures)
         xp = backends.get(None, *parts).xp
         if shown.offsets:
             ends = np.cumsum([int(part[-1]) for part in parts])
@@ -228,24 +236,24 @@ class HostBatch(Batch):
             joined = np.ascontiguousarray(joined).view(shown.dtype).reshape(len(joined))
         return self._taken.wrap(self._of_all(joined, shown), shown.dtype, by_row=shown.by_row)
 
-    def _of_all(self, joined: Any, shown: Shown) -> Any:
+    def _of_all(self, joined: Any, shown: AnswerColumn) -> Any:
         """Return the answer to all keys, from the keys that the dtype holds."""
         if self._asked.rows is None:
             return joined
         if shown.by_row:
             absent = default_row(shown.default, shown.dtype)
             return self._asked.by_row(
-                joined, adopt_host(backends.get(None, joined), absent, shown.dtype)
+                joined, host_as_device_array(backends.get(None, joined), absent, shown.dtype)
             )
         if shown.offsets:
             return self._asked.offsets(joined)
         return self._asked.numbers(joined) if shown.numbers else joined
 
 
-def array_of(kept: Kept, dtype: np.dtype[Any], device: str | None) -> Any:
+def array_of(kept: StoredColumn, dtype: np.dtype[Any], device: str | None) -> Any:
     """Return a Dask array of the computed chunks that workers keep."""
     used = backends.get(device)
-    carried = carrier(used, dtype)
+    carried = carrier_dtype(used, dtype)
     _, *inner = kept.shapes[0]
     meta = used.xp.zeros((0,) * (1 + len(inner)), carried)
     graph = {
@@ -262,9 +270,9 @@ def _measured(client: Client, workers: Sequence[str], array: Any) -> Any:
         return array
     array = client.persist(array)
     chunks = _futures(client, array)
-    until_done(client, workers, chunks)
+    wait_for_chunks(client, workers, chunks)
     counts = [client.submit(_rows_of, chunk, pure=False) for chunk in chunks]
-    rows = watched(client, workers, counts)
+    rows = gather_watched(client, workers, counts)
     return da.Array(array.dask, array.name, (tuple(rows), *array.chunks[1:]), meta=array._meta)
 
 
@@ -280,7 +288,7 @@ def _futures(client: Client, array: Any) -> list[Future]:
     return [held[key] for key in keys]
 
 
-def until_done(client: Client, workers: Sequence[str], futures: Sequence[Future]) -> None:
+def wait_for_chunks(client: Client, workers: Sequence[str], futures: Sequence[Future]) -> None:
     """Wait until all futures are finished; raise what a task raised.
 
     Raises
@@ -299,10 +307,10 @@ def until_done(client: Client, workers: Sequence[str], futures: Sequence[Future]
     try:
         # Chunks are lost with a worker; Dask computes again those that it can.
         while ahead := [each.key for each in futures if each.status in ("pending", "lost")]:
-            attended(client, workers, begin, keys=ahead)
+            run_watched(client, workers, begin, keys=ahead)
         failed = [future for future in futures if future.status != "finished"]
         if failed:
-            watched(failed[0].client, workers, failed[:1])
+            gather_watched(failed[0].client, workers, failed[:1])
     except IndexLost as lost:
         forgotten = any(future.status == "cancelled" for future in futures)
         # A restart cancels the futures before the workers leave.
@@ -327,7 +335,7 @@ def _rows_of(chunk: Any) -> int:
         return 0
 
 
-def columns_of(made: Sequence[Made[Outcome]], columns: int) -> list[Kept]:
+def answer_columns(made: Sequence[TaskOutput[VerbResult]], columns: int) -> list[StoredColumn]:
     """Return the columns of an answer, whose chunks stay on the workers."""
     shapes = {stored.key: stored.shape for each in made for stored in each.result.stored}
     futures = {key: future for each in made for key, future in each.data.items()}
@@ -335,5 +343,7 @@ def columns_of(made: Sequence[Made[Outcome]], columns: int) -> list[Kept]:
     for column in range(columns):
         name = answer_name(made[0].result.answer, column)
         keys = sorted(key for key in shapes if key[0] == name)
-        kept.append(Kept(name, [futures[key] for key in keys], [shapes[key] for key in keys]))
+        kept.append(
+            StoredColumn(name, [futures[key] for key in keys], [shapes[key] for key in keys])
+        )
     return kept

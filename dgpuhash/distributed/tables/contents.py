@@ -6,27 +6,27 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from dgpuhash.distributed.cluster.locality import Made
+from dgpuhash.distributed.cluster.locality import TaskOutput
 from dgpuhash.distributed.shards.plugin import ShardHost
-from dgpuhash.distributed.shards.table_stats import Held
-from dgpuhash.distributed.shards.table_store import Hosted, Outcome, answer_name, at, stored
+from dgpuhash.distributed.shards.table_stats import TableShardSize
+from dgpuhash.distributed.shards.table_store import HostedShard, VerbResult, answer_name, at, stored
 from dgpuhash.distributed.storage.arrow_files import RowsFile, to_arrow, write_table
 from dgpuhash.distributed.storage.folder import Folder
 
 __all__ = [
-    "compact_part",
-    "copy_part",
-    "holds_part",
+    "compact_table_shard",
+    "copy_table_shard",
+    "holds_table_shard",
     "keep_contents",
     "key_count",
-    "reserve_part",
-    "write_part",
+    "reserve_table_shard",
+    "write_table_shard",
 ]
 
 
 def keep_contents(
     host: ShardHost, uid: str, epoch: int, ranks: Mapping[str, int], what: str, answer: str
-) -> Made[Outcome]:
+) -> TaskOutput[VerbResult]:
     """Keep columns of the shard's content among the worker's data.
 
     `what`: ``"items"`` for all columns, ``"keys"`` or ``"values"`` for one.
@@ -37,37 +37,37 @@ def keep_contents(
         columns = columns[1:]
     rank = ranks[host.worker.address]
     data = {(answer_name(answer, n), rank): column for n, column in enumerate(columns)}
-    return Made(Outcome(stored(data), answer), data)
+    return TaskOutput(VerbResult(stored(data), answer), data)
 
 
 def key_count(host: ShardHost, uid: str, epoch: int) -> int:
     return int(at(host, uid, epoch).part.table.n_keys)
 
 
-def reserve_part(host: ShardHost, uid: str, epoch: int, keys: int) -> Held:
+def reserve_table_shard(host: ShardHost, uid: str, epoch: int, keys: int) -> TableShardSize:
     part = at(host, uid, epoch).part
     part.table.reserve(keys)
-    return Held.by(part)
+    return TableShardSize.by(part)
 
 
-def compact_part(host: ShardHost, uid: str, epoch: int) -> Held:
+def compact_table_shard(host: ShardHost, uid: str, epoch: int) -> TableShardSize:
     part = at(host, uid, epoch).part
     part.table.compact()
-    return Held.by(part)
+    return TableShardSize.by(part)
 
 
-def copy_part(host: ShardHost, uid: str, epoch: int, copied: str) -> Held:
+def copy_table_shard(host: ShardHost, uid: str, epoch: int, copied: str) -> TableShardSize:
     part = at(host, uid, epoch).part.copy()
-    host.tables[copied] = Hosted(part, 0)
-    return Held.by(part)
+    host.tables[copied] = HostedShard(part, 0)
+    return TableShardSize.by(part)
 
 
-def holds_part(host: ShardHost, uid: str, epoch: int) -> bool:
+def holds_table_shard(host: ShardHost, uid: str, epoch: int) -> bool:
     hosted = host.tables.get(uid)
     return hosted is not None and hosted.broken is None and hosted.epoch == epoch
 
 
-def write_part(
+def write_table_shard(
     host: ShardHost, uid: str, epoch: int, names: Mapping[str, str], url: str
 ) -> RowsFile:
     """Write the shard's items to the file that is named for this worker."""

@@ -10,14 +10,14 @@ from typing import Any
 
 from distributed import Client, Future
 
-from dgpuhash.distributed.cluster.locality import Needed
+from dgpuhash.distributed.cluster.locality import InputSpec
 from dgpuhash.distributed.shards.table_store import answer_name, answer_of
-from dgpuhash.distributed.tables.batch import Batch, DaskBatch, Kept, Shown
+from dgpuhash.distributed.tables.batch import AnswerColumn, Batch, DaskBatch, StoredColumn
 
-__all__ = ["Foreseen"]
+__all__ = ["EarlyAnswer"]
 
 
-class Foreseen:
+class EarlyAnswer:
     """Answers to a batch, made before they are computed if shapes are known.
 
     Each attempt to compute them has names of its own.
@@ -31,12 +31,14 @@ class Foreseen:
         Columns of the answer.
     """
 
-    def __init__(self, client: Client, batch: Batch, verb: str, shown: Sequence[Shown]) -> None:
+    def __init__(
+        self, client: Client, batch: Batch, verb: str, shown: Sequence[AnswerColumn]
+    ) -> None:
         self._client, self._batch, self._verb, self._shown = client, batch, verb, shown
         self._token = ""
-        self._made: list[tuple[Kept, Any]] = []
+        self._made: list[tuple[StoredColumn, Any]] = []
 
-    def needed(self) -> Needed:
+    def needed(self) -> InputSpec:
         """Return the data that the next attempt needs."""
         self._token = uuid.uuid4().hex
         return replace(self._batch.needed, token=self._token)
@@ -55,7 +57,7 @@ class Foreseen:
                 futures: list[Future] = [
                     Future((name, chunk), self._client) for chunk in range(len(rows))
                 ]
-                kept = Kept(name, futures, [(each,) for each in rows])
+                kept = StoredColumn(name, futures, [(each,) for each in rows])
                 self._made.append((kept, self._batch.answer(self._client, column, kept)))
 
     def forget(self) -> None:
@@ -65,7 +67,7 @@ class Foreseen:
         """
         self._made.clear()
 
-    def answers(self, kept: Sequence[Kept]) -> tuple[Any, ...]:
+    def answers(self, kept: Sequence[StoredColumn]) -> tuple[Any, ...]:
         """Return the answers, whose columns `kept` workers have by now."""
         made = [(foreseen.name, foreseen.shapes) for foreseen, _ in self._made]
         # Two threads may have made the first future of a chunk at once: the client tracks one.

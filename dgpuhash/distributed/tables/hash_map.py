@@ -10,11 +10,11 @@ from distributed import Client
 from numpy.typing import DTypeLike
 
 from dgpuhash.distributed.collective.group import Transport
-from dgpuhash.distributed.pruning.policy import Sparing, Switch
+from dgpuhash.distributed.pruning.policy import PruningOptions, Switch
 from dgpuhash.distributed.shards.table_shard import Verb
 from dgpuhash.distributed.tables.arguments import dtype_of
 from dgpuhash.distributed.tables.base import MASK
-from dgpuhash.distributed.tables.batch import Shown
+from dgpuhash.distributed.tables.batch import AnswerColumn
 from dgpuhash.distributed.tables.pair_table import PairTable
 from dgpuhash.errors import SpecError
 from dgpuhash.seeds import draw_seed
@@ -182,7 +182,7 @@ class DistributedMap(PairTable):
         """
         assert self.value_dtype is not None
         default_row(default, self.value_dtype)
-        shown = [Shown(self.value_dtype, default=default), Shown(np.dtype(bool))]
-        verb = Verb("find", default=default, sparing=Sparing.of(bloom_filter, deduplicate))
+        shown = [AnswerColumn(self.value_dtype, default=default), AnswerColumn(np.dtype(bool))]
+        verb = Verb("find", default=default, sparing=PruningOptions.of(bloom_filter, deduplicate))
         values, found = self._ask(verb, keys, shown=shown)
         return values, found

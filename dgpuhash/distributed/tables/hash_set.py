@@ -12,14 +12,14 @@ from dgpuhash.distributed.collective.group import Transport
 from dgpuhash.distributed.shards.table_shard import Verb
 from dgpuhash.distributed.tables.arguments import dtype_of
 from dgpuhash.distributed.tables.base import MASK
-from dgpuhash.distributed.tables.maintenance import Upkeep
+from dgpuhash.distributed.tables.maintenance import TableMaintenance
 from dgpuhash.seeds import draw_seed
 from dgpuhash.spec import TableSpec
 
 __all__ = ["DistributedSet"]
 
 
-class DistributedSet(Upkeep):
+class DistributedSet(TableMaintenance):
     """Set of distinct keys, sharded over the workers of a Dask cluster.
 
     Each worker has a `HashSet` of its keys, which their hash gives to it. A verb runs on all

@@ -13,14 +13,14 @@ from typing import Any
 from distributed import Client, SchedulerPlugin
 from distributed.protocol import pickle
 
-from dgpuhash.distributed.cluster.client import connected, inherited
+from dgpuhash.distributed.cluster.client import is_client_connected, is_from_parent_process
 from dgpuhash.distributed.cluster.host import NAME
-from dgpuhash.distributed.cluster.rpc import ask_scheduler, begun, on_scheduler
+from dgpuhash.distributed.cluster.rpc import call_scheduler, call_scheduler_async, fire_and_forget
 from dgpuhash.distributed.collective.group import close_end
-from dgpuhash.distributed.collective.group_cache import Use
-from dgpuhash.distributed.shards.table_store import drop_part
+from dgpuhash.distributed.collective.group_cache import GroupUse
+from dgpuhash.distributed.shards.table_store import drop_table_shard
 
-__all__ = ["LIMIT", "Holding", "Lease", "forget", "give_back", "take"]
+__all__ = ["LIMIT", "Lease", "TableLease", "free_on_worker", "give_back", "take"]
 
 # Seconds that a client has to reconnect after its connection broke.
 PATIENCE = 10.0
@@ -66,22 +66,22 @@ class Leases(SchedulerPlugin):
     def remove_client(self, scheduler: Any, client: str) -> None:
         """Free the leases of a client, unless it reconnects."""
         if self._held[client]:
-            begun(self._end(scheduler, client))
+            fire_and_forget(self._end(scheduler, client))
 
     async def _end(self, scheduler: Any, client: str) -> None:
         await asyncio.sleep(PATIENCE)
-        if connected(scheduler, client):
+        if is_client_connected(scheduler, client):
             return
         for lease in self._held.pop(client, {}).values():
             message = {
                 "op": "run",
-                "function": pickle.dumps(forget),
+                "function": pickle.dumps(free_on_worker),
                 "args": pickle.dumps((lease.uid, lease.group)),
                 "kwargs": pickle.dumps({}),
                 "wait": True,
             }
             there = sorted(set(lease.workers) & set(scheduler.workers))
-            begun(scheduler.broadcast(msg=message, workers=there, on_error="ignore"))
+            fire_and_forget(scheduler.broadcast(msg=message, workers=there, on_error="ignore"))
 
 
 def take(client: Client, lease: Lease) -> None:
@@ -92,12 +92,12 @@ def take(client: Client, lease: Lease) -> None:
     IndexLost
         When the scheduler is gone.
     """
-    ask_scheduler(client, _take, client.id, lease)
+    call_scheduler(client, _take, client.id, lease)
 
 
 async def give_back(client: Client, uid: str) -> None:
     """Have the scheduler forget the lease of a table that `client` frees."""
-    await on_scheduler(client, _give_back, client.id, uid)
+    await call_scheduler_async(client, _give_back, client.id, uid)
 
 
 def _take(client: str, lease: Lease, dask_scheduler: Any) -> None:
@@ -115,7 +115,7 @@ def _leases(scheduler: Any) -> Leases:
     return found
 
 
-async def forget(uid: str | None, group: str | None, dask_worker: Any) -> None:
+async def free_on_worker(uid: str | None, group: str | None, dask_worker: Any) -> None:
     """Free a worker's shard of a table, and its endpoint of an exchange.
 
     Runs on the worker.
@@ -124,14 +124,14 @@ async def forget(uid: str | None, group: str | None, dask_worker: Any) -> None:
         await close_end(group, dask_worker)
     host = dask_worker.plugins.get(NAME)
     if host is not None and uid is not None:
-        await host.thread.run(drop_part, host, uid)
+        await host.thread.run(drop_table_shard, host, uid)
 
 
 # Seconds to wait for workers, which may be busy.
 LIMIT = 10.0
 
 
-class Holding:
+class TableLease:
     """Handle's lease of a table's shards, and its use of a group.
 
     Parameters
@@ -149,14 +149,14 @@ class Holding:
         None after the last group has failed.
     """
 
-    def __init__(self, client: Client, uid: str, workers: Sequence[str], use: Use) -> None:
+    def __init__(self, client: Client, uid: str, workers: Sequence[str], use: GroupUse) -> None:
         self._client, self._uid, self._workers = client, uid, list(workers)
-        self.use: Use | None = None
+        self.use: GroupUse | None = None
         self.renew(use)
         # Runs before Dask closes open clients: Dask, imported earlier, has registered that earlier.
         atexit.register(self.free)
 
-    def renew(self, use: Use) -> None:
+    def renew(self, use: GroupUse) -> None:
         """Use another group in place of one that failed.
 
         The scheduler has shards and group freed when the client is gone without notice.
@@ -172,9 +172,9 @@ class Holding:
         """
 
         async def wait() -> None:
-            await asyncio.wait([begun(self._tell(parts))], timeout=seconds)
+            await asyncio.wait([fire_and_forget(self._tell(parts))], timeout=seconds)
 
-        if inherited(self._client):
+        if is_from_parent_process(self._client):
             # A forked child gives up nothing that its parent has.
             return
         if self._client.asynchronous:
@@ -195,9 +195,9 @@ class Holding:
         """
 
         def begin() -> None:
-            begun(self._tell(parts=True))
+            fire_and_forget(self._tell(parts=True))
 
-        if inherited(self._client):
+        if is_from_parent_process(self._client):
             return
         atexit.unregister(self.free)
         loop = self._client.loop
@@ -208,7 +208,7 @@ class Holding:
         last = self.use is not None and self.use.leave()
         there = set(await self._client.scheduler.ncores()) & set(self._workers)
         await self._client.run(
-            forget,
+            free_on_worker,
             self._uid if parts else None,
             self.use.group.name if self.use is not None and last else None,
             workers=sorted(there),

@@ -9,16 +9,16 @@ from contextlib import contextmanager
 from distributed import Client
 from distributed.comm.core import CommClosedError
 
-from dgpuhash.distributed.cluster.client import asking_the_scheduler
+from dgpuhash.distributed.cluster.client import translate_scheduler_errors
 from dgpuhash.distributed.cluster.rpc import REMEDY
 from dgpuhash.distributed.shards import table_store
 from dgpuhash.errors import ClosedError, DgpuhashError, IndexLost
 
-__all__ = ["losing"]
+__all__ = ["translated_losses"]
 
 
 @contextmanager
-def losing(client: Client, workers: Callable[[], Sequence[str]]) -> Iterator[None]:
+def translated_losses(client: Client, workers: Callable[[], Sequence[str]]) -> Iterator[None]:
     """Turn errors of a block into IndexLost, if a worker is lost.
 
     Dask raises errors of many kinds then.
@@ -35,7 +35,7 @@ def losing(client: Client, workers: Callable[[], Sequence[str]]) -> Iterator[Non
         raise IndexLost(said) from error
     except Exception as error:
         _check_client(client, error)
-        with asking_the_scheduler():
+        with translate_scheduler_errors():
             there = client.nthreads()
         # A restart of the cluster cancels futures before the workers leave.
         staying = set(there) if client.generation == generation else set()

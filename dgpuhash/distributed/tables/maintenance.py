@@ -9,35 +9,35 @@ from typing import Any, Self
 
 from distributed import Client
 
-from dgpuhash.distributed.cluster.broadcast import on_workers
-from dgpuhash.distributed.cluster.client import client_of, giving_way, workers_of
-from dgpuhash.distributed.cluster.survivors import seen_through
+from dgpuhash.distributed.cluster.broadcast import run_on_workers
+from dgpuhash.distributed.cluster.client import client_of, seceding, workers_of
+from dgpuhash.distributed.cluster.survivors import run_to_end
 from dgpuhash.distributed.collective.group import Transport
-from dgpuhash.distributed.collective.group_cache import joined
-from dgpuhash.distributed.ingest.commit import places
-from dgpuhash.distributed.partition.descriptor import Saved
+from dgpuhash.distributed.collective.group_cache import use_shared_group
+from dgpuhash.distributed.ingest.commit import shard_addresses
+from dgpuhash.distributed.partition.descriptor import SavedRevision
 from dgpuhash.distributed.shards import table_store
 from dgpuhash.distributed.shards.table_shard import Verb
 from dgpuhash.distributed.storage.arrow_files import RowsFile, check_shared
 from dgpuhash.distributed.storage.folder import Folder
-from dgpuhash.distributed.storage.manifest import MANIFEST, holds_another, loaded_from
+from dgpuhash.distributed.storage.manifest import MANIFEST, load_with_retry, other_save_error
 from dgpuhash.distributed.tables import contents
 from dgpuhash.distributed.tables.arguments import check_arrays
 from dgpuhash.distributed.tables.base import DistributedTable
-from dgpuhash.distributed.tables.batch import array_of, columns_of
-from dgpuhash.distributed.tables.loss import losing
+from dgpuhash.distributed.tables.batch import answer_columns, array_of
+from dgpuhash.distributed.tables.loss import translated_losses
 from dgpuhash.distributed.tables.saved import WHAT, SavedBatch, SavedTable
 from dgpuhash.errors import FormatError, IndexLost, UnsupportedError
 from dgpuhash.spec import check_capacity
 
-__all__ = ["Upkeep"]
+__all__ = ["TableMaintenance"]
 
 
-class Upkeep(DistributedTable):
+class TableMaintenance(DistributedTable):
     """Methods of sets, maps and multimaps besides lookups and changes of keys."""
 
     kind = ""
-    _saved: tuple[Saved, int] | None = None
+    _saved: tuple[SavedRevision, int] | None = None
     """The last save, and the epoch whose content it has."""
     _unfilled: tuple[int, ...] = ()
     """Shards that a rebuild has begun, and not finished."""
@@ -52,10 +52,10 @@ class Upkeep(DistributedTable):
 
     def clear(self) -> None:
         """Remove every key; the capacity stays."""
-        with giving_way(self._client), self._turn, self._alone:
+        with seceding(self._client), self._turn, self._alone:
             self._check()
             try:
-                self._held = self._phase_of_what_is_stored(table_store.clear_part)
+                self._held = self._run_if_opened(table_store.clear_table_shard)
             except BaseException as error:
                 self._lost = self._lost or f"its clear failed ({type(error).__name__}: {error})"
                 raise
@@ -81,7 +81,7 @@ class Upkeep(DistributedTable):
             before, self._capacity = self._capacity, max(self._capacity, wanted)
             try:
                 if self._open:
-                    self._held = self._phase(contents.reserve_part, self._share)
+                    self._held = self._phase(contents.reserve_table_shard, self._share)
             except BaseException:
                 # Shards that are made anew later would be as large.
                 self._capacity = before
@@ -109,7 +109,7 @@ class Upkeep(DistributedTable):
                 raise IndexLost(said) from error
             with made._closed_on_error():
                 if self._open:
-                    made._held = self._phase(contents.copy_part, made._uid)
+                    made._held = self._phase(contents.copy_table_shard, made._uid)
                     made._open = True
         return made
 
@@ -159,8 +159,8 @@ class Upkeep(DistributedTable):
 
         def write(place: Folder) -> bytes:
             self._settle(None)
-            files = seen_through(
-                self._client, self._workers, contents.write_part,
+            files = run_to_end(
+                self._client, self._workers, contents.write_table_shard,
                 self._uid, self._epoch, names, place.url,
             )  # fmt: skip
             check_shared(place, files)
@@ -174,7 +174,7 @@ class Upkeep(DistributedTable):
 
         with self._at_work():
             folder.fill(list(names.values()), MANIFEST, write, fresh=replaced is None)
-            self._saved = Saved(folder.url, self._uid, self._epoch), self._epoch
+            self._saved = SavedRevision(folder.url, self._uid, self._epoch), self._epoch
             if replaced is not None:
                 # Also files of workers that an earlier save did not wait for: only this handle's
                 # files have its mark.
@@ -189,7 +189,7 @@ class Upkeep(DistributedTable):
         if self._saved is not None and self._saved[0].url == folder.url:
             own.add(self._saved[0].uid)
         if there is not None and there.uid not in own and not overwrite:
-            raise holds_another(folder, WHAT)
+            raise other_save_error(folder, WHAT)
         return there
 
     @classmethod
@@ -231,7 +231,7 @@ class Upkeep(DistributedTable):
             "device": device or "cpu",
             "piece_rows": piece_rows,
         }
-        return loaded_from(folder, lambda: cls._loaded(folder, options))
+        return load_with_retry(folder, lambda: cls._loaded(folder, options))
 
     @classmethod
     def _loaded(cls, folder: Folder, options: dict[str, Any]) -> Self:
@@ -267,8 +267,8 @@ class Upkeep(DistributedTable):
         FormatError
             When the save is damaged, or was replaced by another.
         """
-        saying_lost = losing(self._client, lambda: self._workers)
-        with giving_way(self._client), self._turn, saying_lost, self._freed_if_closed():
+        saying_lost = translated_losses(self._client, lambda: self._workers)
+        with seceding(self._client), self._turn, saying_lost, self._freed_if_closed():
             self._check_open()
             if self._saved is None or self._saved[1] != self._epoch:
                 raise IndexLost(
@@ -296,7 +296,9 @@ class Upkeep(DistributedTable):
         """Return the shards that no worker has in the state of the last change."""
         there = workers_of(self._client)
         reachable = [worker for worker in self._workers if worker in there]
-        found = on_workers(self._client, reachable, contents.holds_part, self._uid, self._epoch)
+        found = run_on_workers(
+            self._client, reachable, contents.holds_table_shard, self._uid, self._epoch
+        )
         whole = {worker for worker, holds in zip(reachable, found, strict=True) if holds}
         return [
             part
@@ -310,7 +312,9 @@ class Upkeep(DistributedTable):
         All shards begin anew where workers are too few, or `files` has another number of shards.
         """
         staying = [worker for part, worker in enumerate(self._workers) if part not in lost]
-        spare = [place.worker for place in places(self._client) if place.worker not in staying]
+        spare = [
+            place.worker for place in shard_addresses(self._client) if place.worker not in staying
+        ]
         # A worker that came back gets its shard again.
         spare.sort(key=lambda worker: worker not in self._workers)
         apart = bool(staying) and len(spare) >= len(lost) and len(files) == len(self._workers)
@@ -318,7 +322,7 @@ class Upkeep(DistributedTable):
         if apart:
             new = iter(spare)
             workers = [next(new) if part in lost else one for part, one in enumerate(self._workers)]
-        use = joined(self._client, workers, self._exchange)
+        use = use_shared_group(self._client, workers, self._exchange)
         self._finalizer.detach()
         self._holding.free(parts=not apart)
         self._workers = workers
@@ -329,8 +333,8 @@ class Upkeep(DistributedTable):
             self._hold(use)
             return files
         self._hold(use)
-        on_workers(
-            self._client, [workers[part] for part in lost], table_store.open_part,
+        run_on_workers(
+            self._client, [workers[part] for part in lost], table_store.open_table_shard,
             self._uid, self._epoch, self._spec, self._owner_seed, self._share, self._device,
         )  # fmt: skip
         return [files[part] for part in lost]
@@ -350,7 +354,7 @@ class Upkeep(DistributedTable):
                 f"{folder.url} is damaged: it holds {size:,} distinct entries and claims "
                 f"{saved.size:,}; save the table again"
             )
-        self._saved = Saved(folder.url, saved.uid, saved.epoch), self._epoch
+        self._saved = SavedRevision(folder.url, saved.uid, saved.epoch), self._epoch
 
     def _contents(self, what: str, dtypes: Sequence[Any]) -> tuple[Any, ...]:
         """Return columns of all shards, as Dask arrays that lie on the workers."""
@@ -359,7 +363,7 @@ class Upkeep(DistributedTable):
         ranks = {worker: rank for rank, worker in enumerate(self._workers)}
         with self._at_work():
             made = self._phase(contents.keep_contents, ranks, what, name)
-            kept = columns_of(made, len(dtypes))
+            kept = answer_columns(made, len(dtypes))
             return tuple(
                 array_of(column, dtype, self._device)
                 for column, dtype in zip(kept, dtypes, strict=True)

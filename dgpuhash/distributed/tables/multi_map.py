@@ -10,11 +10,11 @@ from distributed import Client
 from numpy.typing import DTypeLike
 
 from dgpuhash.distributed.collective.group import Transport
-from dgpuhash.distributed.pruning.policy import Sparing, Switch
+from dgpuhash.distributed.pruning.policy import PruningOptions, Switch
 from dgpuhash.distributed.shards.table_shard import Verb
 from dgpuhash.distributed.tables import contents
 from dgpuhash.distributed.tables.arguments import dtype_of
-from dgpuhash.distributed.tables.batch import Shown
+from dgpuhash.distributed.tables.batch import AnswerColumn
 from dgpuhash.distributed.tables.pair_table import PairTable
 from dgpuhash.seeds import draw_seed
 from dgpuhash.spec import TableSpec
@@ -114,7 +114,7 @@ class DistributedMultiMap(PairTable):
     @property
     def n_keys(self) -> int:
         """Number of distinct keys that are stored."""
-        return sum(self._phase_of_what_is_stored(contents.key_count))
+        return sum(self._run_if_opened(contents.key_count))
 
     def insert(self, keys: Any, values: Any) -> None:
         """Append each value to its key's list, in row order.
@@ -156,10 +156,10 @@ class DistributedMultiMap(PairTable):
         """
         assert self.value_dtype is not None
         shown = [
-            Shown(self.value_dtype, by_row=False),
-            Shown(np.dtype(np.int64), by_row=False, offsets=True),
+            AnswerColumn(self.value_dtype, by_row=False),
+            AnswerColumn(np.dtype(np.int64), by_row=False, offsets=True),
         ]
-        verb = Verb("find", sparing=Sparing.of(bloom_filter, deduplicate))
+        verb = Verb("find", sparing=PruningOptions.of(bloom_filter, deduplicate))
         values, offsets = self._ask(verb, keys, shown=shown)
         return values, offsets
 
@@ -176,4 +176,4 @@ class DistributedMultiMap(PairTable):
             When a worker was lost, or the table has been.
         """
         with self._at_work():
-            self._held = self._phase(contents.compact_part)
+            self._held = self._phase(contents.compact_table_shard)

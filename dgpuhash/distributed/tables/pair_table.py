@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from dgpuhash.distributed.pruning.policy import Sparing, Switch
+from dgpuhash.distributed.pruning.policy import PruningOptions, Switch
 from dgpuhash.distributed.shards.table_shard import Verb
-from dgpuhash.distributed.tables.batch import Shown
-from dgpuhash.distributed.tables.maintenance import Upkeep
+from dgpuhash.distributed.tables.batch import AnswerColumn
+from dgpuhash.distributed.tables.maintenance import TableMaintenance
 
 __all__ = ["PairTable"]
 
 
-class PairTable(Upkeep):
+class PairTable(TableMaintenance):
     """Distributed table whose keys have values."""
 
     def match(
@@ -44,10 +44,10 @@ class PairTable(Upkeep):
         """
         assert self.value_dtype is not None
         shown = [
-            Shown(np.dtype(np.int64), by_row=False, numbers=True),
-            Shown(self.value_dtype, by_row=False),
+            AnswerColumn(np.dtype(np.int64), by_row=False, numbers=True),
+            AnswerColumn(self.value_dtype, by_row=False),
         ]
-        verb = Verb("find", sparing=Sparing.of(bloom_filter, deduplicate), matching=True)
+        verb = Verb("find", sparing=PruningOptions.of(bloom_filter, deduplicate), matching=True)
         rows, values = self._ask(verb, keys, shown=shown)
         return rows, values
 

@@ -13,10 +13,20 @@ from typing import Any
 import dask
 from distributed import Client
 
-from dgpuhash.distributed.storage.arrow_files import RowsFile, batches_in, check_sizes, to_numpy
+from dgpuhash.distributed.storage.arrow_files import (
+    RowsFile,
+    check_sizes,
+    delayed_batches,
+    to_numpy,
+)
 from dgpuhash.distributed.storage.folder import Folder
-from dgpuhash.distributed.storage.manifest import manifest_in, opened, required_manifest, sealed
-from dgpuhash.distributed.tables.batch import Batch, Kept, Shown, until_done
+from dgpuhash.distributed.storage.manifest import (
+    from_checked_json,
+    manifest_in,
+    required_manifest,
+    to_checked_json,
+)
+from dgpuhash.distributed.tables.batch import AnswerColumn, Batch, StoredColumn, wait_for_chunks
 from dgpuhash.errors import DgpuhashError
 from dgpuhash.frames.keys.seeds import LEGACY, is_seed
 from dgpuhash.spec import TableSpec
@@ -91,11 +101,11 @@ class SavedTable:
             "epoch": self.epoch,
             "parts": [asdict(rows) for rows in self.files],
         }
-        return sealed(WHAT, VERSION, body)
+        return to_checked_json(WHAT, VERSION, body)
 
     @classmethod
     def _from_bytes(cls, data: bytes, where: str) -> SavedTable:
-        return opened(WHAT, VERSION, data, where, cls._from_body)
+        return from_checked_json(WHAT, VERSION, data, where, cls._from_body)
 
     @classmethod
     def _from_body(cls, body: dict[str, Any]) -> SavedTable:
@@ -140,12 +150,12 @@ class SavedBatch(Batch):
         files: Sequence[RowsFile],
     ) -> None:
         dtypes = [spec.key] if spec.value is None else [spec.key, spec.value]
-        batches = batches_in(folder.url, files, to_numpy, dtypes)
+        batches = delayed_batches(folder.url, files, to_numpy, dtypes)
         column = dask.delayed(operator.getitem, pure=False)
         tasks = [[column(batch, number) for batch in batches] for number in range(len(dtypes))]
         self.rows = [rows for file in files for rows in file.batches]
         self.columns = [client.compute(each, workers=list(workers)) for each in tasks]
-        until_done(client, workers, [future for each in self.columns for future in each])
+        wait_for_chunks(client, workers, [future for each in self.columns for future in each])
 
-    def answer(self, client: Client, shown: Shown, kept: Kept) -> Any:
+    def answer(self, client: Client, shown: AnswerColumn, kept: StoredColumn) -> Any:
         raise AssertionError("nobody asks for an answer to what is saved")

@@ -12,6 +12,6 @@ from dgpuhash.frames.dataframes.dispatch import (
     frames_of,
     make_frame,
 )
-from dgpuhash.frames.dataframes.interop import native
+from dgpuhash.frames.dataframes.interop import to_native
 
-__all__ = ["Frames", "check_same_library", "frames_named", "frames_of", "make_frame", "native"]
+__all__ = ["Frames", "check_same_library", "frames_named", "frames_of", "make_frame", "to_native"]

@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from dgpuhash.errors import UnsupportedError
 
-__all__ = ["check_given_back", "objects_of"]
+__all__ = ["check_round_trip", "python_objects"]
 
 
-def check_given_back(frame: Any, table: Any, read: Callable[[Any], Any]) -> None:
+def check_round_trip(frame: Any, table: Any, read: Callable[[Any], Any]) -> None:
     """Raise UnsupportedError when Arrow does not return an equal frame.
 
     Objects may come back as equal values of another type, such as integers as floats.
@@ -36,7 +36,7 @@ def check_given_back(frame: Any, table: Any, read: Callable[[Any], Any]) -> None
     Examples
     --------
     >>> frame = pd.DataFrame({"n": pd.Series([2**60 + 1, None], dtype=object)})
-    >>> check_given_back(frame, pa.Table.from_pandas(frame), pa.Table.to_pandas)
+    >>> check_round_trip(frame, pa.Table.from_pandas(frame), pa.Table.to_pandas)
     """
     for position, dtype in enumerate(frame.dtypes):
         if dtype == np.dtype(object):
@@ -60,7 +60,7 @@ def check_given_back(frame: Any, table: Any, read: Callable[[Any], Any]) -> None
                 )
 
 
-def objects_of(column: Any) -> np.ndarray | None:
+def python_objects(column: Any) -> np.ndarray | None:
     """Return the values of an Arrow column as Python objects, or None.
 
     None for text and temporal columns, which pandas itself converts to objects. It would convert

@@ -17,7 +17,7 @@ from dgpuhash.frames.dataframes.pandas import PandasFrames
 from dgpuhash.frames.dataframes.pandas_arrow import METADATA, arrow_names
 from dgpuhash.frames.key_columns import KeyColumn
 from dgpuhash.tables.arguments.exact import float_bound
-from dgpuhash.tables.select import taken
+from dgpuhash.tables.select import gather_rows
 
 __all__ = ["CudfFrames"]
 
@@ -119,7 +119,9 @@ class CudfFrames(Frames):
         plain = [label for label, array in arrays.items() if array is not None]
         if not plain or not len(frame):
             return frame.take(rows).reset_index(drop=True)
-        found = self.from_arrays([taken(arrays[label], rows) for label in plain], frame[plain])
+        found = self.from_arrays(
+            [gather_rows(arrays[label], rows) for label in plain], frame[plain]
+        )
         if len(plain) == len(arrays):
             return found
         others = frame[[label for label in arrays if label not in set(plain)]].take(rows)

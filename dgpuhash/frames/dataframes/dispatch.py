@@ -9,7 +9,7 @@ from typing import Any
 from dgpuhash.backend import device_of
 from dgpuhash.errors import DeviceError, KeyTypeError, ShapeError, UnsupportedError
 from dgpuhash.frames.dataframes.base import Frames
-from dgpuhash.frames.dataframes.interop import native
+from dgpuhash.frames.dataframes.interop import to_native
 
 __all__ = ["check_same_library", "frames_named", "frames_of", "make_frame"]
 
@@ -90,7 +90,7 @@ def make_frame(columns: Mapping[Hashable, Any], like: Any = None) -> Any:
             "host columns and GPU columns were mixed in one frame; bring them together with "
             "cupy.asarray(x) (to the GPU) or cupy.asnumpy(x) (to the host)"
         )
-    columns = {label: native(column) for label, column in columns.items()}
+    columns = {label: to_native(column) for label, column in columns.items()}
     for label, column in columns.items():
         flat = isinstance(column, Sequence) and not isinstance(column, str | bytes)
         if not flat and not hasattr(column, "dtype"):

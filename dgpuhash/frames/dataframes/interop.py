@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from dgpuhash import backend
 from dgpuhash.errors import ShapeError
 
-__all__ = ["is_arrow", "native"]
+__all__ = ["is_arrow", "to_native"]
 
 _NATIVE = {"cudf", "cupy", "numpy", "pandas"}
 
@@ -27,7 +27,7 @@ def is_arrow(thing: Any) -> bool:
     )
 
 
-def native(thing: Any) -> Any:
+def to_native(thing: Any) -> Any:
     """Return an array as a NumPy, CuPy, pandas or cuDF one.
 
     Anything else is returned as it is.
@@ -40,7 +40,7 @@ def native(thing: Any) -> Any:
     Examples
     --------
     >>> import pyarrow as pa
-    >>> native(pa.array([2**60 + 1, None]))
+    >>> to_native(pa.array([2**60 + 1, None]))
     <ArrowExtensionArray>
     [1152921504606846977, <NA>]
     Length: 2, dtype: int64[pyarrow]

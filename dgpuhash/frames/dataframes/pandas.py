@@ -16,9 +16,9 @@ from pandas.api.types import union_categoricals
 from dgpuhash.errors import ColumnError, KeyTypeError
 from dgpuhash.frames.dataframes.base import Frames
 from dgpuhash.frames.dataframes.interop import is_arrow
-from dgpuhash.frames.dataframes.pandas_arrow import from_arrow, storage_of, to_arrow
+from dgpuhash.frames.dataframes.pandas_arrow import from_arrow, storage_name, to_arrow
 from dgpuhash.frames.dataframes.pandas_casts import cast
-from dgpuhash.frames.dataframes.pandas_keys import key_column, not_utf8
+from dgpuhash.frames.dataframes.pandas_keys import key_column, utf8_error
 from dgpuhash.frames.key_columns import KeyColumn
 
 __all__ = ["PandasFrames"]
@@ -40,16 +40,18 @@ class PandasFrames(Frames):
 
     def make(self, columns: Mapping[Hashable, Any]) -> pd.DataFrame:
         plain = {
-            label: _native(column.array if isinstance(column, pd.Series) else _unrounded(column))
+            label: _native(
+                column.array if isinstance(column, pd.Series) else _nullable_integers(column)
+            )
             for label, column in columns.items()
         }
         try:
             return pd.DataFrame(plain, columns=list(plain))
         except UnicodeEncodeError as error:
-            raise not_utf8(list(plain), error) from error
+            raise utf8_error(list(plain), error) from error
 
     def moments(self, series: Any, like: Any) -> Any:
-        if not _is_arrow_moment(like.dtype):
+        if not _is_arrow_temporal(like.dtype):
             return series
         try:
             array = pa.array(series, from_pandas=True)
@@ -100,7 +102,7 @@ class PandasFrames(Frames):
         if len(rows) == len(frame) and _is_range(rows):
             taken = frame.copy(deep=False)
         else:
-            taken = _free(frame).take(rows)
+            taken = _allow_duplicate_labels(frame).take(rows)
         return _numbered(taken)
 
     def take_or_null(self, frame: Any, rows: Any) -> Any:
@@ -108,10 +110,10 @@ class PandasFrames(Frames):
             return self.take(frame, rows)
         numbered = frame.set_axis(pd.RangeIndex(len(frame)), axis=0)
         # The label -1 is in no RangeIndex, so reindex fills those rows as a left merge does.
-        return _numbered(_free(numbered).reindex(rows))
+        return _numbered(_allow_duplicate_labels(numbered).reindex(rows))
 
     def keep(self, frame: Any, rows: Any) -> Any:
-        return _free(frame).take(rows)
+        return _allow_duplicate_labels(frame).take(rows)
 
     def concat(self, frames: Sequence[Any]) -> Any:
         frames = list(frames)
@@ -152,10 +154,10 @@ class PandasFrames(Frames):
                 # pandas does not merge on float16; lookups cast it to float32.
                 left, right = _widened(left, label), _widened(right, other)
         given = left, right
-        left, right = _typed_alike(left, right, left_on, right_on)
+        left, right = _cast_object_keys(left, right, left_on, right_on)
         try:
-            merged = _specimen(left, 1).merge(
-                _specimen(right, 2),
+            merged = _sample_rows(left, 1).merge(
+                _sample_rows(right, 2),
                 how="inner",
                 left_on=list(left_on),
                 right_on=list(right_on),
@@ -187,8 +189,8 @@ class PandasFrames(Frames):
                 isinstance(dtype, pd.CategoricalDtype) for dtype in dtypes
             )
             if label == other and moments and not told:
-                merged[label] = merged[label].astype(_moments_merged(left, right, label))
-        merged = _of_class(_as_given(merged, *given, left_on, right_on), given[0])
+                merged[label] = merged[label].astype(_merged_datetime_dtype(left, right, label))
+        merged = _of_class(_restore_object_keys(merged, *given, left_on, right_on), given[0])
         merged.attrs = given[0].attrs if given[0].attrs == given[1].attrs else {}
         return merged
 
@@ -202,7 +204,7 @@ class PandasFrames(Frames):
         objects = [
             label
             for label in frame.columns
-            if (storage_of(frame[label].dtype) or "").startswith(("object", "python"))
+            if (storage_name(frame[label].dtype) or "").startswith(("object", "python"))
         ]
         return {
             label: POINTER_NBYTES
@@ -217,7 +219,7 @@ class PandasFrames(Frames):
         return from_arrow(table)
 
 
-def _unrounded(column: Any) -> Any:
+def _nullable_integers(column: Any) -> Any:
     """Return `column` with integers beside nulls in a nullable integer dtype.
 
     Converts masked arrays, and lists with an integer beyond 2**53; pandas would make floats of
@@ -262,7 +264,7 @@ def _numbered(frame: Any) -> Any:
     return frame
 
 
-def _free(frame: Any) -> Any:
+def _allow_duplicate_labels(frame: Any) -> Any:
     """Return the frame with duplicate labels allowed, which a flag may forbid."""
     allowed = frame.flags.allows_duplicate_labels
     return frame if allowed else frame.set_flags(allows_duplicate_labels=True)
@@ -309,7 +311,7 @@ def _widened(frame: Any, label: Hashable) -> Any:
     return frame.astype({label: np.float32}) if frame[label].dtype == np.float16 else frame
 
 
-def _typed_alike(
+def _cast_object_keys(
     left: Any, right: Any, left_on: Sequence[Hashable], right_on: Sequence[Hashable]
 ) -> tuple[Any, Any]:
     """Return both frames with object keys in the other side's key dtype.
@@ -322,7 +324,7 @@ def _typed_alike(
         objects = [dtype == np.dtype(object) for dtype in dtypes]
         if all(objects) or not any(objects):
             continue
-        alone = [_specimen(meta, 1) for meta in (left[[label]], right[[other]])]
+        alone = [_sample_rows(meta, 1) for meta in (left[[label]], right[[other]])]
         try:
             alone[0].merge(alone[1], left_on=[label], right_on=[other])
         except ValueError:
@@ -333,7 +335,7 @@ def _typed_alike(
     return left, right
 
 
-def _as_given(
+def _restore_object_keys(
     merged: Any, left: Any, right: Any, left_on: Sequence[Hashable], right_on: Sequence[Hashable]
 ) -> Any:
     """Return the merge meta with object key columns where a frame has objects."""
@@ -354,7 +356,7 @@ def _kinds(frame: Any, labels: Sequence[Hashable]) -> str:
     return ", ".join(str(frame[label].dtype) for label in labels)
 
 
-def _specimen(meta: Any, rows: int) -> Any:
+def _sample_rows(meta: Any, rows: int) -> Any:
     """Return `rows` equal sample rows with the columns of `meta`.
 
     pandas derives the dtypes of a merge from rows, not only from dtypes.
@@ -366,10 +368,10 @@ def _specimen(meta: Any, rows: int) -> Any:
     return frame
 
 
-def _moments_merged(left: Any, right: Any, label: Hashable) -> Any:
+def _merged_datetime_dtype(left: Any, right: Any, label: Hashable) -> Any:
     """Return the dtype that pandas gives to datetime keys when rows match."""
     alone = [_at_epoch(frame[[label]]) for frame in (left, right)]
-    return _specimen(alone[0], 1).merge(_specimen(alone[1], 2), on=[label]).dtypes.iloc[0]
+    return _sample_rows(alone[0], 1).merge(_sample_rows(alone[1], 2), on=[label]).dtypes.iloc[0]
 
 
 def _at_epoch(meta: Any) -> Any:
@@ -381,7 +383,7 @@ def _at_epoch(meta: Any) -> Any:
     return meta.astype(pd.CategoricalDtype(epoch, dtype.ordered))
 
 
-def _is_arrow_moment(dtype: Any) -> bool:
+def _is_arrow_temporal(dtype: Any) -> bool:
     return isinstance(dtype, pd.ArrowDtype) and pa.types.is_temporal(dtype.pyarrow_dtype)
 
 
@@ -406,7 +408,7 @@ def _sample(empty: Any) -> Any:
         return pd.arrays.IntervalArray.from_arrays(ends, ends, closed=dtype.closed or "right")
     if isinstance(dtype, pd.SparseDtype):
         return pd.array([dtype.fill_value], dtype=dtype)
-    if _is_arrow_moment(dtype):
+    if _is_arrow_temporal(dtype):
         return pd.array(pa.array([0], dtype.pyarrow_dtype), dtype)
     if isinstance(dtype, pd.ArrowDtype) and pa.types.is_boolean(dtype.pyarrow_dtype):
         return pd.array(pa.array([True]), dtype)

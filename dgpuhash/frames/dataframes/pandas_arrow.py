@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dgpuhash.errors import UnsupportedError
-from dgpuhash.frames.dataframes.arrow_objects import check_given_back, objects_of
-from dgpuhash.frames.dataframes.pandas_keys import not_utf8
+from dgpuhash.frames.dataframes.arrow_objects import check_round_trip, python_objects
+from dgpuhash.frames.dataframes.pandas_keys import utf8_error
 
-__all__ = ["METADATA", "arrow_names", "from_arrow", "storage_of", "to_arrow"]
+__all__ = ["METADATA", "arrow_names", "from_arrow", "storage_name", "to_arrow"]
 
 METADATA = b"dgpuhash"
 
@@ -41,7 +41,7 @@ def to_arrow(frame: Any) -> Any:
     try:
         table = pa.Table.from_pandas(named, preserve_index=False)
     except UnicodeEncodeError as error:
-        raise not_utf8(labels, error) from error
+        raise utf8_error(labels, error) from error
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError, OverflowError) as error:
         raise UnsupportedError(
             f"a column cannot be written to Arrow ({error}); convert mixed object and sparse "
@@ -50,13 +50,13 @@ def to_arrow(frame: Any) -> Any:
     about = {
         "labels": labels,
         "name": frame.columns.name if isinstance(frame.columns.name, str) else None,
-        "strings": [storage_of(dtype) for dtype in frame.dtypes],
+        "strings": [storage_name(dtype) for dtype in frame.dtypes],
         "categories": [_storage_of_categories(dtype) for dtype in frame.dtypes],
     }
     made = table.replace_schema_metadata(
         {**(table.schema.metadata or {}), METADATA: json.dumps(about).encode()}
     )
-    check_given_back(frame, made, from_arrow)
+    check_round_trip(frame, made, from_arrow)
     return made
 
 
@@ -74,7 +74,7 @@ def from_arrow(table: Any) -> Any:
     ):
         dtype = _stored_dtype(storage)
         label = frame.columns[position]
-        objects = objects_of(table.column(position)) if dtype == np.dtype(object) else None
+        objects = python_objects(table.column(position)) if dtype == np.dtype(object) else None
         if objects is not None:
             frame[label] = pd.Series(objects, frame.index, object)
         elif dtype is not None and frame[label].dtype != dtype:
@@ -89,7 +89,7 @@ def from_arrow(table: Any) -> Any:
     return frame.set_axis(pd.Index(about["labels"], name=name), axis=1)
 
 
-def storage_of(dtype: Any) -> str | None:
+def storage_name(dtype: Any) -> str | None:
     """Return the name of a dtype that Arrow does not restore by itself.
 
     None for all other dtypes.
@@ -106,7 +106,7 @@ def _storage_of_categories(dtype: Any) -> str | None:
         return None
     own = dtype.categories.dtype
     masked = isinstance(own, pd.api.extensions.ExtensionDtype) and hasattr(own, "numpy_dtype")
-    return storage_of(own) or (str(own) if masked else None)
+    return storage_name(own) or (str(own) if masked else None)
 
 
 def arrow_names(labels: Sequence[Hashable]) -> list[str]:

@@ -44,7 +44,7 @@ def cast(series: Any, like: Any) -> Any:
         odd = categorical or isinstance(own, pd.CategoricalDtype)
         bools = any(map(pd.api.types.is_bool_dtype, (own, wanted)))
         if _family(own) == "number" and not bools and not odd:
-            if _go_together(wanted, own):
+            if _can_concat(wanted, own):
                 return series
             remedy = (
                 "Arrow does not round numbers: build the index from, and insert, columns of "
@@ -89,7 +89,7 @@ def _categorical(series: Any, wanted: Any) -> Any:
     return None if found is None else series.cat.rename_categories(pd.Index(found))
 
 
-def _go_together(stored: Any, added: Any) -> bool:
+def _can_concat(stored: Any, added: Any) -> bool:
     """Return whether pandas concatenates the two numeric dtypes into one.
 
     This must hold for all values, those of rows inserted later included.
@@ -104,7 +104,7 @@ def _exact_cast(series: Any, dtype: Any) -> Any:
 
     NaN is the null of NumPy's floats.
     """
-    nans = _nans_apart(series)
+    nans = _nan_mask(series)
     if nans is not None and nans.any() and pd.api.types.is_float_dtype(dtype):
         cast = _exact_cast(series.mask(nans), dtype)
         return cast if cast is None or isinstance(dtype, np.dtype) else _with_nans(cast, nans)
@@ -124,7 +124,7 @@ def _exact_cast(series: Any, dtype: Any) -> Any:
     return cast if same.all() else None
 
 
-def _nans_apart(series: Any) -> np.ndarray | None:
+def _nan_mask(series: Any) -> np.ndarray | None:
     """Return a mask of NaN values that are not null.
 
     None for dtypes that do not distinguish them.

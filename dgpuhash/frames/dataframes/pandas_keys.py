@@ -13,7 +13,7 @@ from dgpuhash.errors import KeyTypeError
 from dgpuhash.frames.dataframes.strings import ArrowStrings
 from dgpuhash.frames.key_columns import ARROW, MASKED, PLAIN, KeyColumn, LogicalType
 
-__all__ = ["key_column", "not_utf8"]
+__all__ = ["key_column", "utf8_error"]
 
 REMEDIES = {
     "complex": "split it into two float columns",
@@ -63,7 +63,7 @@ def _refusal(name: object, dtype: object, what: str) -> KeyTypeError:
     return KeyTypeError(f"key column {name!r} is {described}, which cannot be a key; {remedy}")
 
 
-def not_utf8(name: object, error: Exception) -> KeyTypeError:
+def utf8_error(name: object, error: Exception) -> KeyTypeError:
     """Return the error for strings of a column that are not UTF-8.
 
     `name` may be a list of labels when any one of the columns may hold them.
@@ -119,7 +119,7 @@ def _from_texts(series: Any, name: object) -> KeyColumn:
     try:
         return _from_strings(series)
     except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError) as error:
-        raise not_utf8(name, error) from error
+        raise utf8_error(name, error) from error
 
 
 def _from_strings(series: Any) -> KeyColumn:

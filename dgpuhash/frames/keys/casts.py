@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.frames.key_columns import PLAIN, KeyColumn, LogicalType, NormalColumn
-from dgpuhash.tables.arguments.exact import exactly, same_instants, unit_of
+from dgpuhash.tables.arguments.exact import cast_exactly, convert_times, unit_of
 
 __all__ = ["normalise", "to_float"]
 
@@ -29,7 +29,7 @@ def normalise(column: KeyColumn, target: LogicalType, xp: ModuleType) -> NormalC
     if column.type.kind == "null":
         return _all_null(column, target, xp)
     values, nulls, valid, nans = column.values, column.nulls, None, None
-    one_null = _one_null(column, target)
+    one_null = _compares_as_objects(column, target)
     if column.type.nan_is_value and (one_null or not target.nullable):
         nans = xp.isnan(values)
         if one_null:
@@ -61,7 +61,7 @@ def normalise(column: KeyColumn, target: LogicalType, xp: ModuleType) -> NormalC
     return NormalColumn(target, bits=bits, nulls=nulls, valid=valid, one_null=one_null)
 
 
-def _one_null(column: KeyColumn, target: LogicalType) -> bool:
+def _compares_as_objects(column: KeyColumn, target: LogicalType) -> bool:
     """Return whether pandas compares the columns as objects.
 
     NaN and all nulls are the same key then.
@@ -104,7 +104,7 @@ def to_float(values: Any, bits: int, xp: ModuleType) -> tuple[Any, Any]:
     None when all values are exact.
     """
     dtype = xp.dtype(f"f{bits // 8}")
-    rounded, valid = exactly(values, dtype, xp)
+    rounded, valid = cast_exactly(values, dtype, xp)
     # Adding zero turns -0.0 into 0.0; every NaN becomes the one NaN.
     rounded = rounded + dtype.type(0)
     return xp.where(xp.isnan(rounded), dtype.type(float("nan")), rounded), valid
@@ -112,16 +112,16 @@ def to_float(values: Any, bits: int, xp: ModuleType) -> tuple[Any, Any]:
 
 def _to_integer(values: Any, target: LogicalType, xp: ModuleType) -> tuple[Any, Any]:
     if target.kind == "bool":
-        made, valid = exactly(values, xp.dtype(bool), xp)
+        made, valid = cast_exactly(values, xp.dtype(bool), xp)
         return made.view(xp.dtype("u1")), valid
-    return exactly(values, xp.dtype(f"{target.kind[0]}{target.bits // 8}"), xp)
+    return cast_exactly(values, xp.dtype(f"{target.kind[0]}{target.bits // 8}"), xp)
 
 
 def _to_unit(values: Any, unit: str, target: LogicalType, xp: ModuleType) -> tuple[Any, Any]:
     wide = values.astype(xp.int64, copy=False)
     own, wanted = (unit_of(np.dtype(f"M8[{each}]")) for each in (unit, target.unit))
-    wide, valid = same_instants(wide, own, wanted, xp)
-    narrow, fits = exactly(wide, xp.dtype(f"i{target.bits // 8}"), xp)
+    wide, valid = convert_times(wide, own, wanted, xp)
+    narrow, fits = cast_exactly(wide, xp.dtype(f"i{target.bits // 8}"), xp)
     if fits is not None:
         valid = fits if valid is None else valid & fits
     return narrow, valid

@@ -51,7 +51,7 @@ class EncodedKeys:
 
     codes: Any
     valid: Any
-    doubts: Any
+    ambiguous: Any
     columns: tuple[NormalColumn, ...]
 
     def __len__(self) -> int:
@@ -298,7 +298,7 @@ class KeyEncoder:
         return replace(self, types=(LogicalType("null"),) * len(self.types))
 
     @property
-    def compares_nothing(self) -> bool:
+    def is_untyped(self) -> bool:
         """Whether this encoder is `untyped`."""
         return all(type_.kind == "null" for type_ in self.types)
 

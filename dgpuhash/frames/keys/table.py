@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 
 from dgpuhash import backend as backends
-from dgpuhash.backend import ran_out
+from dgpuhash.backend import is_out_of_memory
 from dgpuhash.backend.launches import Step
 from dgpuhash.tables import HashMap, MultiMap
-from dgpuhash.tables.commit import assigning
+from dgpuhash.tables.commit import assigner
 
 __all__ = ["KeyTable"]
 
 ALL = slice(None)
-_nothing: Step = functools.partial(bool)
+_no_op: Step = functools.partial(bool)
 
 
 class KeyTable:
@@ -39,7 +39,7 @@ class KeyTable:
         # Row numbers as wide as codes, so that a slot is one packed pair.
         self._held: HashMap | MultiMap = self._map()
         # Last batch, if it may repeat codes: codes, rows and the mask of those that the map took.
-        self._late: tuple[Any, Any, Any] | None = None
+        self._unsettled: tuple[Any, Any, Any] | None = None
         # None: unknown, as an erase was interrupted.
         self._known_pairs: int | None = 0
 
@@ -65,7 +65,7 @@ class KeyTable:
 
     @property
     def _table(self) -> HashMap | MultiMap:
-        if self._late is not None:
+        if self._unsettled is not None:
             self._settle()
         return self._held
 
@@ -75,7 +75,7 @@ class KeyTable:
             self._known_pairs = len(self._table)
         return self._known_pairs
 
-    def insert(self, codes: Any, rows: Any, then: Step = _nothing, undone: Step = _nothing) -> None:
+    def insert(self, codes: Any, rows: Any, then: Step = _no_op, undone: Step = _no_op) -> None:
         """Add one row number for each code, all of them or none.
 
         `rows` ascend, and so do the rows of one code. The step `then` runs together with the
@@ -91,9 +91,9 @@ class KeyTable:
         pairs = self._pairs + len(codes)
         if pairs == len(codes):
             made = self._filled(codes, rows)
-            self._backend.in_one_call([assigning(self, _held=made, _known_pairs=pairs), then])
+            self._backend.in_one_call([assigner(self, _held=made, _known_pairs=pairs), then])
         elif isinstance(table, MultiMap):
-            table._insert_then(codes, rows, assigning(self, _known_pairs=pairs), then)
+            table._insert_then(codes, rows, assigner(self, _known_pairs=pairs), then)
         else:
             self._insert_in_map(table, codes, rows, then, undone)
 
@@ -170,7 +170,7 @@ class KeyTable:
             distinct[positions[left]][order], _unsigned(stored[left][order], made.value_dtype)
         )
         gone = int(going.sum())
-        assigning(self, _held=made, _known_pairs=pairs - gone)()
+        assigner(self, _held=made, _known_pairs=pairs - gone)()
         return gone
 
     def items(self) -> tuple[Any, Any]:
@@ -211,14 +211,14 @@ class KeyTable:
 
         def after(fresh: Any) -> list[Step]:
             late = codes, rows, fresh
-            return [assigning(self, _late=late, _known_pairs=pairs + len(codes)), then]
+            return [assigner(self, _unsettled=late, _known_pairs=pairs + len(codes)), then]
 
         fresh = table._insert_then(codes, rows, after)
         try:
             self._settle()
         except Exception as error:
-            if ran_out(error):
-                before = assigning(self, _late=None, _known_pairs=pairs)
+            if is_out_of_memory(error):
+                before = assigner(self, _unsettled=None, _known_pairs=pairs)
                 table._erase_then(codes[fresh], before, undone)
             raise
 
@@ -227,7 +227,7 @@ class KeyTable:
 
         Several threads may do this at the same time.
         """
-        late, table = self._late, self._held
+        late, table = self._unsettled, self._held
         if late is None:
             return
         codes, rows, fresh = late
@@ -235,9 +235,9 @@ class KeyTable:
         if bool(refused.any()):
             assert isinstance(table, HashMap)
             made = self._as_multimap(table, codes[refused], rows[refused])
-            assigning(self, _held=made, _late=None)()
+            assigner(self, _held=made, _unsettled=None)()
         else:
-            self._late = None
+            self._unsettled = None
 
     def _map(self) -> HashMap:
         return HashMap(self._code_dtype, self._code_dtype, device=self._backend.name)

@@ -11,16 +11,16 @@ from dgpuhash.backend import Backend
 from dgpuhash.errors import KeyTypeError
 from dgpuhash.spec import key_dtype_of
 from dgpuhash.tables.arguments.casts import keeps_values
-from dgpuhash.tables.arguments.encoding import key_bits
+from dgpuhash.tables.arguments.encoding import key_words
 from dgpuhash.tables.arguments.exact import comparable
-from dgpuhash.tables.arguments.interop import Taken, take
-from dgpuhash.tables.arguments.lookup_keys import Asked, ask
-from dgpuhash.tables.arguments.validate import natural_dtype, on_host
+from dgpuhash.tables.arguments.interop import ArrayArgument, as_argument
+from dgpuhash.tables.arguments.lookup_keys import LookupKeys, as_lookup_keys
+from dgpuhash.tables.arguments.validate import has_python_values, natural_dtype
 
-__all__ = ["Met", "meet"]
+__all__ = ["CommonKeys", "to_common_dtype"]
 
 
-class Met(NamedTuple):
+class CommonKeys(NamedTuple):
     """Two columns of keys in one dtype.
 
     Rows that the dtype does not hold are left out.
@@ -29,15 +29,15 @@ class Met(NamedTuple):
     """
 
     backend: Backend
-    taken: Taken
+    taken: ArrayArgument
     """The first column's argument."""
     words: tuple[Any, Any]
     """The key words of both columns."""
-    asked: tuple[Asked, Asked]
+    asked: tuple[LookupKeys, LookupKeys]
     """The rows of these keys, for each column."""
 
 
-def meet(first: Any, second: Any, names: tuple[str, str]) -> Met:
+def to_common_dtype(first: Any, second: Any, names: tuple[str, str]) -> CommonKeys:
     """Return two columns as key words of one dtype on one device.
 
     Raises
@@ -45,15 +45,17 @@ def meet(first: Any, second: Any, names: tuple[str, str]) -> Met:
     KeyTypeError
         When values of the two columns are never equal, such as dates and numbers.
     """
-    taken = [take(each, name) for each, name in zip((first, second), names, strict=True)]
+    taken = [as_argument(each, name) for each, name in zip((first, second), names, strict=True)]
     backend = backends.get(None, *(each.data for each in taken if each.location is not None))
     dtype = _dtype_for_both(taken, names)
-    left, right = (ask(backend, each, dtype, name) for each, name in zip(taken, names, strict=True))
-    words = key_bits(backend, left.keys), key_bits(backend, right.keys)
-    return Met(backend, taken[0], words, (left, right))
+    left, right = (
+        as_lookup_keys(backend, each, dtype, name) for each, name in zip(taken, names, strict=True)
+    )
+    words = key_words(backend, left.keys), key_words(backend, right.keys)
+    return CommonKeys(backend, taken[0], words, (left, right))
 
 
-def _dtype_for_both(taken: list[Taken], names: tuple[str, str]) -> np.dtype[Any]:
+def _dtype_for_both(taken: list[ArrayArgument], names: tuple[str, str]) -> np.dtype[Any]:
     # An empty column takes the dtype of the other one.
     empty = [not len(each.data) for each in taken]
     if all(empty):
@@ -62,7 +64,7 @@ def _dtype_for_both(taken: list[Taken], names: tuple[str, str]) -> np.dtype[Any]
         chosen = int(empty[0])
         return key_dtype_of(natural_dtype(taken[chosen], names[chosen]))
     # Python numbers take the dtype of the array in the other column.
-    by_value = [on_host(each) for each in taken]
+    by_value = [has_python_values(each) for each in taken]
     if by_value[0] != by_value[1]:
         return key_dtype_of(natural_dtype(taken[int(by_value[0])]))
     if by_value[0]:
@@ -80,7 +82,7 @@ def _dtype_for_both(taken: list[Taken], names: tuple[str, str]) -> np.dtype[Any]
     return both if keeps_values(left, both) and keeps_values(right, both) else right
 
 
-def _dtype_of_values(taken: list[Taken], names: tuple[str, str]) -> np.dtype[Any]:
+def _dtype_of_values(taken: list[ArrayArgument], names: tuple[str, str]) -> np.dtype[Any]:
     """Return the dtype for two columns of Python values.
 
     It is the dtype of one of the columns, and holds all values of that column.

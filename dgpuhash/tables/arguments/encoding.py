@@ -15,15 +15,15 @@ from dgpuhash.backend import Backend
 from dgpuhash.backend.structs import core
 
 __all__ = [
-    "carrier",
-    "key_bits",
+    "carrier_dtype",
     "key_memory",
+    "key_words",
     "keys_of",
-    "value_bits",
     "value_memory",
     "value_width",
+    "value_words",
     "values_of",
-    "word",
+    "word_dtype",
     "words_of",
 ]
 
@@ -31,7 +31,7 @@ __all__ = [
 _UNSIGNED = {nbytes: np.dtype(f"u{nbytes}") for nbytes in (1, 2, 4, 8)}
 
 
-def word(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def word_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the unsigned dtype that stores a key or a narrow value.
 
     A narrow value has 1, 2, 4 or 8 bytes.
@@ -46,10 +46,10 @@ def value_width(dtype: np.dtype[Any] | None) -> int:
     """
     if dtype is None:
         return 0
-    return word(dtype).itemsize if dtype.itemsize in (1, 2, 4, 8) else 8
+    return word_dtype(dtype).itemsize if dtype.itemsize in (1, 2, 4, 8) else 8
 
 
-def carrier(backend: Backend, dtype: np.dtype[Any]) -> np.dtype[Any]:
+def carrier_dtype(backend: Backend, dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the dtype of the backend's arrays that hold values of `dtype`.
 
     CuPy has neither dates nor text: on a GPU dates are int64, and every other dtype that is not a
@@ -60,7 +60,7 @@ def carrier(backend: Backend, dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.int64 if dtype.kind in "mM" else np.uint8)
 
 
-def key_bits(backend: Backend, keys: Any) -> Any:
+def key_words(backend: Backend, keys: Any) -> Any:
     """Return the canonical words of `keys`.
 
     `keys` is a contiguous array of a key dtype or of its carrier.
@@ -69,7 +69,7 @@ def key_bits(backend: Backend, keys: Any) -> Any:
 
 
 def key_memory(backend: Backend, keys: Any) -> Any:
-    """Return canonical words as `key_bits` does, of any dtype of their width.
+    """Return canonical words as `key_words` does, of any dtype of their width.
 
     Saves a view, which takes CuPy a microsecond.
     """
@@ -94,25 +94,25 @@ def _patterns(dtype: np.dtype[Any]) -> tuple[int, int, int]:
 
 
 def keys_of(backend: Backend, bits: Any, dtype: np.dtype[Any]) -> Any:
-    """Return the keys that `key_bits` encoded as `bits`."""
-    return _from_words(bits, carrier(backend, dtype))
+    """Return the keys that `key_words` encoded as `bits`."""
+    return _from_words(bits, carrier_dtype(backend, dtype))
 
 
-def value_bits(values: Any, dtype: np.dtype[Any]) -> Any:
+def value_words(values: Any, dtype: np.dtype[Any]) -> Any:
     """Return the words of `values`, whose dtype has 1, 2, 4 or 8 bytes."""
     return words_of(value_memory(values, dtype))
 
 
 def value_memory(values: Any, dtype: np.dtype[Any]) -> Any:
-    """Return words as `value_bits` does, of any dtype of their width."""
+    """Return words as `value_words` does, of any dtype of their width."""
     if values.ndim == 2:
         values = values.view(f"u{dtype.itemsize}").reshape(len(values))
     return values if values.dtype.itemsize >= 4 else words_of(values)
 
 
 def values_of(backend: Backend, bits: Any, dtype: np.dtype[Any]) -> Any:
-    """Return the values that `value_bits` encoded as `bits`."""
-    carried = carrier(backend, dtype)
+    """Return the values that `value_words` encoded as `bits`."""
+    carried = carrier_dtype(backend, dtype)
     if carried.itemsize == dtype.itemsize:
         return _from_words(bits, carried)
     return (

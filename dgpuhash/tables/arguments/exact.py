@@ -14,7 +14,7 @@ import numpy as np
 
 from dgpuhash.tables.arguments.casts import as_float
 
-__all__ = ["comparable", "exactly", "float_bound", "same_instants", "unit_of"]
+__all__ = ["cast_exactly", "comparable", "convert_times", "float_bound", "unit_of"]
 
 _MOST = 2**63 - 1
 _NAT = -(2**63)
@@ -56,7 +56,7 @@ def comparable(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
     return source.kind == "M" or ours is None or theirs is None or ours[1] == theirs[1]
 
 
-def exactly(values: Any, target: np.dtype[Any], xp: ModuleType) -> tuple[Any, Any]:
+def cast_exactly(values: Any, target: np.dtype[Any], xp: ModuleType) -> tuple[Any, Any]:
     """Return native numbers or dates as `target`, and a mask of exact ones.
 
     The mask is true where `target` holds the value; None if it holds all of them.
@@ -66,16 +66,16 @@ def exactly(values: Any, target: np.dtype[Any], xp: ModuleType) -> tuple[Any, An
 
     Examples
     --------
-    >>> exactly(np.array([2.0, 2.5, 300.0]), np.dtype("int8"), np)
+    >>> cast_exactly(np.array([2.0, 2.5, 300.0]), np.dtype("int8"), np)
     (array([2, 0, 0], dtype=int8), array([ True, False, False]))
-    >>> exactly(np.array([1], "M8[s]"), np.dtype("M8[ns]"), np)[0].astype(int)
+    >>> cast_exactly(np.array([1], "M8[s]"), np.dtype("M8[ns]"), np)[0].astype(int)
     array([1000000000])
     """
     source = values.dtype
     if source == target:
         return values, None
     if target.kind in "mM":
-        ints, valid = same_instants(values.view(np.int64), unit_of(source), unit_of(target), xp)
+        ints, valid = convert_times(values.view(np.int64), unit_of(source), unit_of(target), xp)
         return ints.view(target), valid
     if target.kind == "f":
         return _as_float(values, target, xp)
@@ -143,7 +143,7 @@ def unit_of(dtype: np.dtype[Any]) -> Unit | None:
     return (multiple * _ATTOSECONDS[name], False) if name in _ATTOSECONDS else None
 
 
-def same_instants(
+def convert_times(
     ints: Any, source: Unit | None, target: Unit | None, xp: ModuleType
 ) -> tuple[Any, Any]:
     """Return times (int64) in another unit, and a mask of exact ones.

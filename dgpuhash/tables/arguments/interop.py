@@ -20,14 +20,14 @@ import numpy as np
 from dgpuhash.errors import KeyTypeError, ShapeError
 from dgpuhash.tables.arguments.objects import array_of
 
-__all__ = ["Taken", "extended", "has_common_unit", "take"]
+__all__ = ["ArrayArgument", "as_argument", "as_extension_array", "has_common_unit"]
 
 _DLPACK_HOST = 1
 _COMMON_UNITS = {"s", "ms", "us", "ns"}
 _DAYS = np.dtype("M8[D]")
 
 
-class Wrap(Protocol):
+class ResultWrapper(Protocol):
     """Function that turns a result array into the kind of the argument."""
 
     def __call__(
@@ -45,7 +45,7 @@ def _as_is(result: Any, dtype: np.dtype[Any], *, by_row: bool = True, own: bool 
     return result
 
 
-class Taken(NamedTuple):
+class ArrayArgument(NamedTuple):
     """An array argument: data, location, dtype, and how to wrap results."""
 
     data: Any
@@ -54,11 +54,11 @@ class Taken(NamedTuple):
     """'cpu', 'cuda', or None for Python sequences, which fit a table on any device."""
     dtype: np.dtype[Any] | None = None
     """The dtype that the user sees, if `data` holds it as plain integers."""
-    wrap: Wrap = _as_is
+    wrap: ResultWrapper = _as_is
     """Turns results into the kind of the argument."""
 
 
-def take(thing: Any, what: str) -> Taken:
+def as_argument(thing: Any, what: str) -> ArrayArgument:
     """Return `thing` as an array argument; `what` names it in errors.
 
     Raises
@@ -70,21 +70,21 @@ def take(thing: Any, what: str) -> Taken:
     """
     if isinstance(thing, np.ma.MaskedArray):
         _refuse_nulls(int(np.ma.count_masked(thing)), what, f"{what}.compressed()")
-        return Taken(np.asarray(thing.data), "cpu")
+        return ArrayArgument(np.asarray(thing.data), "cpu")
     if isinstance(thing, np.ndarray):
-        return Taken(thing, "cpu")
+        return ArrayArgument(thing, "cpu")
     for library, adopt in _LIBRARIES:
         module = sys.modules.get(library)
         taken = adopt(module, thing, what) if module is not None else None
         if taken is not None:
             return taken
     if hasattr(thing, "__cuda_array_interface__"):
-        return Taken(thing, "cuda")
+        return ArrayArgument(thing, "cuda")
     if hasattr(thing, "__dlpack__") and hasattr(thing, "__dlpack_device__"):
         if int(thing.__dlpack_device__()[0]) != _DLPACK_HOST:
-            return Taken(thing, "cuda")
+            return ArrayArgument(thing, "cuda")
         try:
-            return Taken(np.from_dlpack(thing), "cpu")
+            return ArrayArgument(np.from_dlpack(thing), "cpu")
         except (BufferError, RuntimeError, TypeError) as error:
             raise KeyTypeError(
                 f"{what} could not be read through DLPack ({error}); "
@@ -100,11 +100,11 @@ def take(thing: Any, what: str) -> Taken:
             raise KeyTypeError(
                 f"{what} could not be read through Arrow ({error}); pass an array of a NumPy dtype"
             ) from error
-        return take(adopted, what)
+        return as_argument(adopted, what)
     return _sequence(thing, what)
 
 
-def _sequence(thing: Any, what: str) -> Taken:
+def _sequence(thing: Any, what: str) -> ArrayArgument:
     if isinstance(thing, str | bytes) or not (
         isinstance(thing, Sequence | memoryview) or hasattr(thing, "__array__")
     ):
@@ -115,14 +115,14 @@ def _sequence(thing: Any, what: str) -> Taken:
         data = array_of(thing, what) if isinstance(thing, Sequence) else np.asarray(thing)
     except ValueError as error:
         raise ShapeError(f"{what} is a ragged list ({error}); pass one number a row") from error
-    return Taken(data, None if isinstance(thing, Sequence) else "cpu")
+    return ArrayArgument(data, None if isinstance(thing, Sequence) else "cpu")
 
 
-def _cupy(cupy: ModuleType, thing: Any, what: str) -> Taken | None:
-    return Taken(thing, "cuda") if isinstance(thing, cupy.ndarray) else None
+def _cupy(cupy: ModuleType, thing: Any, what: str) -> ArrayArgument | None:
+    return ArrayArgument(thing, "cuda") if isinstance(thing, cupy.ndarray) else None
 
 
-def _pandas(pd: ModuleType, thing: Any, what: str) -> Taken | None:
+def _pandas(pd: ModuleType, thing: Any, what: str) -> ArrayArgument | None:
     if isinstance(thing, pd.DataFrame):
         raise ShapeError(
             f"{what} is a DataFrame; pass one column, or index several with dgpuhash.FrameIndex"
@@ -144,17 +144,17 @@ def _pandas(pd: ModuleType, thing: Any, what: str) -> Taken | None:
     def wrap(result: Any, dtype: np.dtype[Any], *, by_row: bool = True, own: bool = False) -> Any:
         if dtype.kind == "V" or not has_common_unit(dtype):
             return result
-        made = extended(result, thing.dtype, own=own)
+        made = as_extension_array(result, thing.dtype, own=own)
         if isinstance(thing, pd.Series):
             return pd.Series(made, index=thing.index if by_row else None)
         if isinstance(thing, pd.Index):
             return result if made is result and dtype == np.float16 else pd.Index(made)
         return pd.array(result, dtype=dtype) if made is result else made
 
-    return Taken(data, "cpu", None, wrap)
+    return ArrayArgument(data, "cpu", None, wrap)
 
 
-def extended(result: np.ndarray, dtype: Any, *, own: bool = False) -> Any:
+def as_extension_array(result: np.ndarray, dtype: Any, *, own: bool = False) -> Any:
     """Return a result as a nullable or Arrow array of pandas, as `dtype` is.
 
     The result is returned unchanged if `dtype` is a plain NumPy dtype or pandas has no such array.
@@ -164,9 +164,9 @@ def extended(result: np.ndarray, dtype: Any, *, own: bool = False) -> Any:
     Examples
     --------
     >>> import pandas as pd, pyarrow as pa
-    >>> str(extended(np.array([True, False]), pd.Int64Dtype()).dtype)
+    >>> str(as_extension_array(np.array([True, False]), pd.Int64Dtype()).dtype)
     'boolean'
-    >>> str(extended(np.array([1.5]), pd.ArrowDtype(pa.int8())).dtype)
+    >>> str(as_extension_array(np.array([1.5]), pd.ArrowDtype(pa.int8())).dtype)
     'double[pyarrow]'
     """
     pd = sys.modules.get("pandas")
@@ -200,7 +200,7 @@ def extended(result: np.ndarray, dtype: Any, *, own: bool = False) -> Any:
     return masked(result, np.zeros(len(result), bool))
 
 
-def _cudf(cudf: ModuleType, thing: Any, what: str) -> Taken | None:
+def _cudf(cudf: ModuleType, thing: Any, what: str) -> ArrayArgument | None:
     if isinstance(thing, cudf.DataFrame):
         raise ShapeError(
             f"{what} is a DataFrame; pass one column, or index several with dgpuhash.FrameIndex"
@@ -225,10 +225,10 @@ def _cudf(cudf: ModuleType, thing: Any, what: str) -> Taken | None:
             made = cudf.Index(result)
         return made.astype(dtype) if dtype.kind in "mM" else made
 
-    return Taken(data, "cuda", dtype if dtype.kind in "mM" else None, wrap)
+    return ArrayArgument(data, "cuda", dtype if dtype.kind in "mM" else None, wrap)
 
 
-def _arrow(pa: ModuleType, thing: Any, what: str) -> Taken | None:
+def _arrow(pa: ModuleType, thing: Any, what: str) -> ArrayArgument | None:
     if isinstance(thing, pa.Table | pa.RecordBatch):
         raise ShapeError(
             f"{what} is an Arrow table; pass one column, or index several with dgpuhash.FrameIndex"
@@ -254,7 +254,7 @@ def _arrow(pa: ModuleType, thing: Any, what: str) -> Taken | None:
         return made.cast(kind) if own else made
 
     data = flat.to_numpy(zero_copy_only=False)
-    return Taken(data, "cpu", None, wrap)
+    return ArrayArgument(data, "cpu", None, wrap)
 
 
 _LIBRARIES = (("cupy", _cupy), ("pandas", _pandas), ("cudf", _cudf), ("pyarrow", _arrow))

@@ -12,19 +12,24 @@ from dgpuhash import backend as backends
 from dgpuhash.backend import Backend
 from dgpuhash.spec import native_dtype
 from dgpuhash.tables.arguments.casts import keeps_values
-from dgpuhash.tables.arguments.encoding import carrier
-from dgpuhash.tables.arguments.exact import comparable, exactly, same_instants, unit_of
-from dgpuhash.tables.arguments.interop import Taken
-from dgpuhash.tables.arguments.objects import parts_of, rounded
-from dgpuhash.tables.arguments.validate import adopt, adopt_host, on_host, one_dimension
-from dgpuhash.tables.select import taken as rows_of
+from dgpuhash.tables.arguments.encoding import carrier_dtype
+from dgpuhash.tables.arguments.exact import cast_exactly, comparable, convert_times, unit_of
+from dgpuhash.tables.arguments.interop import ArrayArgument
+from dgpuhash.tables.arguments.objects import cast_rounding_floats, group_by_dtype
+from dgpuhash.tables.arguments.validate import (
+    as_device_array,
+    has_python_values,
+    host_as_device_array,
+    one_dimension,
+)
+from dgpuhash.tables.select import gather_rows as rows_of
 
-__all__ = ["Asked", "ask", "joined_rows"]
+__all__ = ["LookupKeys", "as_lookup_keys", "joined_rows"]
 
 
 # Not frozen: that would cost each lookup half a microsecond.
 @dataclass(slots=True)
-class Asked:
+class LookupKeys:
     """Lookup keys that the table's dtype holds, and their row numbers.
 
     Attributes
@@ -89,7 +94,9 @@ class Asked:
         return backend.xp.flatnonzero(left_out)
 
 
-def ask(backend: Backend, taken: Taken, dtype: np.dtype[Any], what: str) -> Asked:
+def as_lookup_keys(
+    backend: Backend, taken: ArrayArgument, dtype: np.dtype[Any], what: str
+) -> LookupKeys:
     """Return the lookup keys that are values of `dtype`, and their rows.
 
     The other rows equal no stored key.
@@ -101,20 +108,20 @@ def ask(backend: Backend, taken: Taken, dtype: np.dtype[Any], what: str) -> Aske
     KeyTypeError
         When values of the two dtypes are never equal, such as text and numbers.
     """
-    if not on_host(taken):
+    if not has_python_values(taken):
         array = backend.asarray(taken.data)
         if array.dtype == dtype and array.ndim == 1:
-            return Asked(array, len(array))
+            return LookupKeys(array, len(array))
         return _of_array(backend, taken, one_dimension(array, what), dtype, what)
     host = one_dimension(taken.data, what)
     if not len(host):
-        return Asked(backend.empty(0, carrier(backend, dtype)), 0)
+        return LookupKeys(backend.empty(0, carrier_dtype(backend, dtype)), 0)
     asked = _held(np, *_of_values(host, dtype, what))
     rows = None if asked.rows is None else backend.from_host(asked.rows)
-    return Asked(adopt_host(backend, asked.keys, dtype), asked.count, rows)
+    return LookupKeys(host_as_device_array(backend, asked.keys, dtype), asked.count, rows)
 
 
-def joined_rows(backend: Backend, asked: Sequence[Asked]) -> Any:
+def joined_rows(backend: Backend, asked: Sequence[LookupKeys]) -> Any:
     """Return the rows of the keys of several arguments, concatenated.
 
     None if all rows of all arguments have keys.
@@ -129,23 +136,25 @@ def joined_rows(backend: Backend, asked: Sequence[Asked]) -> Any:
     return backend.xp.concatenate(rows)
 
 
-def _of_array(backend: Backend, taken: Taken, array: Any, dtype: np.dtype[Any], what: str) -> Asked:
-    """Return the lookup keys as `ask` does, from an array on this device."""
-    carried = carrier(backend, dtype)
+def _of_array(
+    backend: Backend, taken: ArrayArgument, array: Any, dtype: np.dtype[Any], what: str
+) -> LookupKeys:
+    """Return the lookup keys as `as_lookup_keys` does, from an array on this device."""
+    carried = carrier_dtype(backend, dtype)
     if not len(array):
-        return Asked(backend.empty(0, carried), 0)
+        return LookupKeys(backend.empty(0, carried), 0)
     # On a GPU plain integers stand for dates.
     target = dtype if taken.dtype is not None else carried
     source = native_dtype(taken.dtype or array.dtype)
     kept = source.kind not in "mM" and keeps_values(source, target)
     if source == target or kept or not comparable(source, target):
-        return Asked(adopt(backend, taken, dtype, what), len(array))
+        return LookupKeys(as_device_array(backend, taken, dtype, what), len(array))
     array = array.astype(native_dtype(array.dtype), copy=False)
     if source.kind in "mM":
         units = unit_of(source), unit_of(dtype)
-        ints, valid = same_instants(array.view(np.int64), *units, backend.xp)
+        ints, valid = convert_times(array.view(np.int64), *units, backend.xp)
         return _held(backend.xp, ints.view(carried), valid)
-    return _held(backend.xp, *exactly(array, target, backend.xp))
+    return _held(backend.xp, *cast_exactly(array, target, backend.xp))
 
 
 def _of_values(host: np.ndarray, dtype: np.dtype[Any], what: str) -> tuple[np.ndarray, Any]:
@@ -154,16 +163,16 @@ def _of_values(host: np.ndarray, dtype: np.dtype[Any], what: str) -> tuple[np.nd
     The mask is None if `dtype` holds all values.
     """
     if host.dtype != object:
-        return rounded(host, dtype, what)
+        return cast_rounding_floats(host, dtype, what)
     made, held = np.zeros(len(host), dtype), np.zeros(len(host), bool)
-    for rows, part in parts_of(host, what):
-        made[rows], valid = rounded(part, dtype, what)
+    for rows, part in group_by_dtype(host, what):
+        made[rows], valid = cast_rounding_floats(part, dtype, what)
         held[rows] = True if valid is None else valid
     return made, held
 
 
-def _held(xp: Any, keys: Any, valid: Any) -> Asked:
+def _held(xp: Any, keys: Any, valid: Any) -> LookupKeys:
     rows = None if valid is None else xp.flatnonzero(valid)
     if rows is None or len(rows) == len(keys):
-        return Asked(keys, len(keys))
-    return Asked(keys[rows], len(keys), rows)
+        return LookupKeys(keys, len(keys))
+    return LookupKeys(keys[rows], len(keys), rows)

@@ -10,9 +10,9 @@ import numpy as np
 
 from dgpuhash.errors import KeyTypeError
 from dgpuhash.tables.arguments.casts import cast
-from dgpuhash.tables.arguments.exact import comparable, exactly, unit_of
+from dgpuhash.tables.arguments.exact import cast_exactly, comparable, unit_of
 
-__all__ = ["array_of", "dtype_for", "made_of", "parts_of", "rounded"]
+__all__ = ["array_of", "cast_rounding_floats", "dtype_for", "group_by_dtype", "objects_as_dtype"]
 
 _INT64, _UINT64, _FLOAT64 = (np.dtype(name) for name in ("int64", "uint64", "float64"))
 # Of pandas' NaT, which can be a date or a duration.
@@ -56,7 +56,7 @@ def array_of(sequence: Sequence[Any], what: str) -> np.ndarray:
     return data
 
 
-def parts_of(objects: np.ndarray, what: str) -> list[Part]:
+def group_by_dtype(objects: np.ndarray, what: str) -> list[Part]:
     """Return the row numbers and the values of the objects of each dtype.
 
     A part has the objects of one NumPy dtype.
@@ -87,7 +87,7 @@ def dtype_for(objects: np.ndarray, what: str) -> np.dtype[Any]:
     KeyTypeError
         When there is no such dtype.
     """
-    parts = [part for _, part in parts_of(objects, what)]
+    parts = [part for _, part in group_by_dtype(objects, what)]
     dtypes = {part.dtype for part in parts if part.dtype != _NO_TIME} or {_NO_TIME}
     candidates = [_FLOAT64, _UINT64]
     if all(dtype.kind in "mM" for dtype in dtypes):
@@ -107,7 +107,7 @@ def dtype_for(objects: np.ndarray, what: str) -> np.dtype[Any]:
     )
 
 
-def made_of(objects: np.ndarray, dtype: np.dtype[Any], what: str) -> np.ndarray:
+def objects_as_dtype(objects: np.ndarray, dtype: np.dtype[Any], what: str) -> np.ndarray:
     """Return the objects as an array of `dtype`; only floats are rounded.
 
     Raises
@@ -117,8 +117,8 @@ def made_of(objects: np.ndarray, dtype: np.dtype[Any], what: str) -> np.ndarray:
     """
     made = np.zeros(len(objects), dtype)
     missing = np.ones(len(objects), bool)
-    for rows, part in parts_of(objects, what):
-        fitted, valid = rounded(part, dtype, what)
+    for rows, part in group_by_dtype(objects, what):
+        fitted, valid = cast_rounding_floats(part, dtype, what)
         made[rows] = fitted
         missing[rows] = False if valid is None else ~valid
     if missing.any():
@@ -133,8 +133,10 @@ def made_of(objects: np.ndarray, dtype: np.dtype[Any], what: str) -> np.ndarray:
     return made
 
 
-def rounded(values: np.ndarray, dtype: np.dtype[Any], what: str) -> tuple[np.ndarray, Any]:
-    """Return Python values as `dtype`, as `exactly` does, but round floats.
+def cast_rounding_floats(
+    values: np.ndarray, dtype: np.dtype[Any], what: str
+) -> tuple[np.ndarray, Any]:
+    """Return Python values as `dtype`, as `cast_exactly` does, but round floats.
 
     A float becomes the nearest one of `dtype`.
 
@@ -154,7 +156,7 @@ def rounded(values: np.ndarray, dtype: np.dtype[Any], what: str) -> tuple[np.nda
         with np.errstate(over="ignore"):
             made = values.astype(dtype)
         return made, np.isfinite(made) | ~np.isfinite(values)
-    return exactly(values, dtype, np)
+    return cast_exactly(values, dtype, np)
 
 
 def _objects(sequence: Sequence[Any]) -> np.ndarray:
@@ -168,7 +170,7 @@ def _all_fit(values: np.ndarray, dtype: np.dtype[Any]) -> bool:
         return True
     if not comparable(values.dtype, dtype):
         return False
-    valid = exactly(values, dtype, np)[1]
+    valid = cast_exactly(values, dtype, np)[1]
     return valid is None or bool(valid.all())
 
 

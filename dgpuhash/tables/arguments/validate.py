@@ -10,25 +10,25 @@ from dgpuhash import backend as backends
 from dgpuhash.backend import Backend
 from dgpuhash.errors import KeyTypeError, ShapeError
 from dgpuhash.tables.arguments.casts import cast
-from dgpuhash.tables.arguments.encoding import carrier
-from dgpuhash.tables.arguments.interop import Taken
-from dgpuhash.tables.arguments.objects import dtype_for, made_of
+from dgpuhash.tables.arguments.encoding import carrier_dtype
+from dgpuhash.tables.arguments.interop import ArrayArgument
+from dgpuhash.tables.arguments.objects import dtype_for, objects_as_dtype
 
 __all__ = [
-    "adopt",
-    "adopt_host",
+    "as_device_array",
     "default_row",
+    "has_python_values",
+    "host_as_device_array",
     "natural_dtype",
-    "on_host",
     "one_dimension",
     "same_length",
 ]
 
 
-def adopt(backend: Backend, taken: Taken, dtype: np.dtype[Any], what: str) -> Any:
+def as_device_array(backend: Backend, taken: ArrayArgument, dtype: np.dtype[Any], what: str) -> Any:
     """Return the argument as a contiguous array of `dtype` on the backend.
 
-    The array has the dtype that carries `dtype` on this backend (see `carrier`).
+    The array has the dtype that carries `dtype` on this backend (see `carrier_dtype`).
 
     Raises
     ------
@@ -37,17 +37,17 @@ def adopt(backend: Backend, taken: Taken, dtype: np.dtype[Any], what: str) -> An
     KeyTypeError
         When the cast would change values.
     """
-    if on_host(taken):
+    if has_python_values(taken):
         host = one_dimension(taken.data, what)
         if host.dtype == object and dtype.kind in "biufmM" and len(host):
-            return adopt_host(backend, made_of(host, dtype, what), dtype)
-        return adopt_host(backend, cast(host, dtype, what, by_value=True), dtype)
+            return host_as_device_array(backend, objects_as_dtype(host, dtype, what), dtype)
+        return host_as_device_array(backend, cast(host, dtype, what, by_value=True), dtype)
     array = backend.asarray(taken.data)
     if array.ndim == 1 and len(array) == 0:
-        return adopt_host(backend, np.zeros(0, dtype), dtype)
+        return host_as_device_array(backend, np.zeros(0, dtype), dtype)
     if array.dtype == dtype and array.ndim == 1:
         return array
-    carried = carrier(backend, dtype)
+    carried = carrier_dtype(backend, dtype)
     if carried == dtype:
         return backend.asarray(cast(one_dimension(array, what), dtype, what))
     if taken.dtype is not None and taken.dtype != dtype:
@@ -65,12 +65,12 @@ def adopt(backend: Backend, taken: Taken, dtype: np.dtype[Any], what: str) -> An
     return array
 
 
-def adopt_host(backend: Backend, host: np.ndarray, dtype: np.dtype[Any]) -> Any:
+def host_as_device_array(backend: Backend, host: np.ndarray, dtype: np.dtype[Any]) -> Any:
     """Return a host array of `dtype` as a contiguous array on the backend.
 
-    The array has the dtype that carries `dtype` there (see `carrier`).
+    The array has the dtype that carries `dtype` there (see `carrier_dtype`).
     """
-    carried = carrier(backend, dtype)
+    carried = carrier_dtype(backend, dtype)
     if carried != dtype:
         wide = carried.itemsize != dtype.itemsize
         host = np.ascontiguousarray(host).view(carried)
@@ -78,7 +78,7 @@ def adopt_host(backend: Backend, host: np.ndarray, dtype: np.dtype[Any]) -> Any:
     return backend.from_host(np.ascontiguousarray(host))
 
 
-def on_host(taken: Taken) -> bool:
+def has_python_values(taken: ArrayArgument) -> bool:
     """Return whether the argument consists of Python values.
 
     Python values are converted by value, whatever dtype NumPy gives them.
@@ -123,7 +123,7 @@ def _element(given: Any, dtype: np.dtype[Any]) -> np.ndarray:
     return cast(array.reshape(-1), base, "a default", by_value=True).reshape(shape)
 
 
-def natural_dtype(taken: Taken, what: str | None = None) -> np.dtype[Any]:
+def natural_dtype(taken: ArrayArgument, what: str | None = None) -> np.dtype[Any]:
     """Return the dtype that the user sees in an argument.
 
     If `what` names the argument, Python objects are inspected for the dtype that holds all of them.
@@ -142,7 +142,7 @@ def natural_dtype(taken: Taken, what: str | None = None) -> np.dtype[Any]:
     return np.dtype(taken.data.dtype)
 
 
-def _of_objects(taken: Taken) -> bool:
+def _of_objects(taken: ArrayArgument) -> bool:
     return type(taken.data) is np.ndarray and taken.data.dtype.kind == "O"
 
 

@@ -13,7 +13,7 @@ from dgpuhash.backend.batch.partition import Digit, Partitioned, run_pass
 from dgpuhash.backend.structs import core, partition, segments
 from dgpuhash.tables.open_addressing.cardinality import Sample
 
-__all__ = ["KeyRuns", "key_runs", "part_runs"]
+__all__ = ["GroupedBatch", "group_by_key", "group_parts_by_key"]
 
 # Bits of the hash for partitioning a batch and for ordering its parts, in total.
 _HASH_BITS = 32
@@ -23,7 +23,7 @@ _MOST_EACH = 24
 _DEVIATIONS = 5
 
 
-def part_runs(
+def group_parts_by_key(
     backend: Backend, bits: Any, values: Any, seed: int, sample: Sample
 ) -> tuple[Any, Any, Any] | None:
     """Group a batch by key, part by part in a block's shared memory.
@@ -33,7 +33,7 @@ def part_runs(
 
     The last of the starts is the end. None if a part would not fit into a block's shared memory.
     """
-    rows, most = len(bits), backend.part_rows
+    rows, most = len(bits), backend.max_part_rows
     # Parts are one third to two thirds full.
     parts_bits = max(1, (3 * rows // (2 * most) - 1).bit_length())
     small = parts_bits + segments.WITHIN_BITS <= _HASH_BITS
@@ -109,7 +109,7 @@ _MIXED_PART = 32
 
 
 @dataclass(frozen=True, slots=True)
-class KeyRuns:
+class GroupedBatch:
     """Runs of values, one for each distinct key, in input order in a run."""
 
     keys: Any
@@ -121,9 +121,9 @@ class KeyRuns:
     """Whether the keys are in the order of ascending hash."""
 
 
-def key_runs(
+def group_by_key(
     backend: Backend, bits: Any, values: Any, seed: int, sample: Sample | None = None
-) -> KeyRuns:
+) -> GroupedBatch:
     """Return the pairs of key words and value words grouped by key.
 
     Changes neither array.
@@ -137,13 +137,15 @@ def key_runs(
         bits, values = bits[order], values[order]
         return _write(backend, bits, values, _sums(backend, _count(backend, bits)), by_hash=False)
     sample = sample or Sample.of(backend, bits)
-    grouped = part_runs(backend, bits, values, seed, sample)
+    grouped = group_parts_by_key(backend, bits, values, seed, sample)
     if grouped is not None:
-        return KeyRuns(*grouped, by_hash=True)
+        return GroupedBatch(*grouped, by_hash=True)
     width = _width(backend, rows, sample)
     bits, values = backend.sort_by_hash(bits, values, bits=width, seed=seed)
     order = seed, 2**width - 1
-    return _write(backend, bits, values, _parted(backend, bits, values, order), by_hash=True)
+    return _write(
+        backend, bits, values, _separate_collisions(backend, bits, values, order), by_hash=True
+    )
 
 
 def _width(backend: Backend, rows: int, sample: Sample) -> int:
@@ -158,12 +160,12 @@ def _width(backend: Backend, rows: int, sample: Sample) -> int:
     return next((bits for bits in fewer if sample.keys <= _TOGETHER * 2**bits), _HASH_BITS)
 
 
-def _parted(backend: Backend, bits: Any, values: Any, order: tuple[int, int]) -> Any:
+def _separate_collisions(backend: Backend, bits: Any, values: Any, order: tuple[int, int]) -> Any:
     """Separate keys that share the sorted bits of the hash.
 
     Returns the number of runs before each segment, and the total last.
     """
-    mixed = _Mixed(backend, len(bits), order)
+    mixed = _HashCollisions(backend, len(bits), order)
     counts = _count(backend, bits, mixed)
     mixed.mend(bits, values, counts)
     places = _sums(backend, counts)
@@ -172,7 +174,7 @@ def _parted(backend: Backend, bits: Any, values: Any, order: tuple[int, int]) ->
     return places
 
 
-class _Mixed:
+class _HashCollisions:
     """Rows whose key differs from the previous row's, at equal hash bits.
 
     The hash bits are those that the batch is sorted by.
@@ -238,7 +240,7 @@ def _segments(backend: Backend, rows: int) -> tuple[int, int]:
     return math.ceil(rows / segment), segment
 
 
-def _count(backend: Backend, bits: Any, mixed: _Mixed | None = None) -> Any:
+def _count(backend: Backend, bits: Any, mixed: _HashCollisions | None = None) -> Any:
     """Return the number of runs that begin in each segment.
 
     Records mixed rows in `mixed`.
@@ -266,10 +268,10 @@ def _sums(backend: Backend, counts: Any) -> Any:
     return sums
 
 
-def _write(backend: Backend, bits: Any, values: Any, places: Any, *, by_hash: bool) -> KeyRuns:
+def _write(backend: Backend, bits: Any, values: Any, places: Any, *, by_hash: bool) -> GroupedBatch:
     rows, runs = len(bits), int(places[-1])
     if runs == rows:
-        return KeyRuns(bits, None, values, by_hash)
+        return GroupedBatch(bits, None, values, by_hash)
     keys, starts = backend.empty(runs, bits.dtype), backend.empty(runs + 1, np.int64)
     starts[runs:] = rows
     segments, segment = _segments(backend, rows)
@@ -277,4 +279,4 @@ def _write(backend: Backend, bits: Any, values: Any, places: Any, *, by_hash: bo
         core.run_write(bits.dtype), core.RUN_WRITE, segments,
         keys=bits, places=places, starts=starts, run_keys=keys, rows=rows, segment_rows=segment,
     )  # fmt: skip
-    return KeyRuns(keys, starts, values, by_hash)
+    return GroupedBatch(keys, starts, values, by_hash)

@@ -13,11 +13,11 @@ from dgpuhash.backend import Backend, Kernel
 from dgpuhash.backend.launches import Step
 from dgpuhash.backend.structs import core
 from dgpuhash.errors import CapacityError
-from dgpuhash.tables.bucket_list.tags import Numbering
+from dgpuhash.tables.bucket_list.tags import ListNumberRange
 
-__all__ = ["NONE", "Appending", "Lists", "Plan", "owners_of"]
+__all__ = ["NO_VALUES", "AppendPlan", "PreparedAppend", "ValueLists", "list_numbers"]
 
-NONE = 2**64 - 1
+NO_VALUES = 2**64 - 1
 """The handle of a key that has no values."""
 # A handle has 36 bits for the start of a run, and 26 bits for its number of values.
 MOST_SLOTS = 2**36
@@ -30,7 +30,7 @@ _HOLES = 1 / 32
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class AppendPlan:
     """Offsets of the slots, records and handles that an append needs."""
 
     handles: Any
@@ -65,10 +65,10 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Appending:
+class PreparedAppend:
     """An append of a batch of runs, prepared but not yet executed."""
 
-    lists: Lists
+    lists: ValueLists
     """The lists after the append; in the same memory if it has room."""
     entries: Any
     """New entries of the runs' keys, written by `steps`; the caller stores them."""
@@ -76,7 +76,7 @@ class Appending:
     """Steps that append. The old lists are invalid afterwards; the caller replaces them."""
 
 
-class Lists:
+class ValueLists:
     """Value lists of all keys: the pool, and the kernels that use it.
 
     Beside each key, the table's slot has an entry: the key's only value, or the number of its list.
@@ -116,20 +116,20 @@ class Lists:
         self._starts = self._backend.empty(0, np.uint32)
         self._handles = self._backend.empty(0, np.uint64)
         self._records = self._backend.empty((0, 4), np.uint64)
-        self._numbering = Numbering(self._value, 0, 0)
+        self._numbering = ListNumberRange(self._value, 0, 0)
         self._used = self._recorded = self._settled = self._numbered = 0
         self.compact = True
         """Whether every key has one run, and the pool has only runs, also of erased keys."""
         self.appended = 0
         """Values appended, including values of erased keys."""
 
-    def emptied(self) -> Lists:
+    def emptied(self) -> ValueLists:
         """Return lists without any value."""
         made = copy.copy(self)
         made.clear()
         return made
 
-    def copy(self) -> Lists:
+    def copy(self) -> ValueLists:
         """Return independent lists with the same content."""
         made = copy.copy(self)
         for name, used in (
@@ -160,8 +160,8 @@ class Lists:
         longest = rows // _LONGEST_RUN
         wanted = min(runs, rows - runs) + int(rows * _HOLES) + longest + room
         while True:
-            self._numbering = Numbering.beside(backend, values, wanted)
-            lists, places = self._weigh(values, starts, runs)
+            self._numbering = ListNumberRange.beside(backend, values, wanted)
+            lists, places = self._count_lists(values, starts, runs)
             listed, listed_values = int(lists[-1]), int(places[-1])
             packed = starts is None or runs - listed > rows * _HOLES
             wanted = (listed if packed else runs) + longest + room
@@ -201,7 +201,7 @@ class Lists:
         self._starts = begins.astype(np.uint32) if narrow else begins.view(np.uint64)
         return entries
 
-    def _weigh(self, values: Any, starts: Any, runs: int) -> tuple[Any, Any]:
+    def _count_lists(self, values: Any, starts: Any, runs: int) -> tuple[Any, Any]:
         """Return the first list number and pool offset of each segment of runs.
 
         The last elements are the totals.
@@ -227,7 +227,7 @@ class Lists:
         )  # fmt: skip
         return handles
 
-    def plan(self, handles: Any, entries: Any, starts: Any, values: Any) -> Plan:
+    def plan(self, handles: Any, entries: Any, starts: Any, values: Any) -> AppendPlan:
         """Return the plan of appending runs of `values` to the keys of `handles`.
 
         The runs begin at `starts`.
@@ -250,18 +250,18 @@ class Lists:
         for needed, first in zip((slots, records, pieces, numbers), used, strict=True):
             needed[0] = first
             self._backend.xp.cumsum(needed, out=needed)
-        plan = Plan(handles, entries, starts, slots, records, pieces, numbers)
+        plan = AppendPlan(handles, entries, starts, slots, records, pieces, numbers)
         _check_slots(plan.end)
         return plan
 
-    def can_number(self, plan: Plan) -> bool:
+    def can_number(self, plan: AppendPlan) -> bool:
         """Return whether there are list numbers enough for `plan`.
 
         If not, all lists have to be settled anew.
         """
         return self._settled + plan.numbered <= self._numbering.span
 
-    def appending(self, plan: Plan, values: Any) -> Appending:
+    def appending(self, plan: AppendPlan, values: Any) -> PreparedAppend:
         """Prepare the append of the runs of `values`.
 
         These lists keep their content until the steps run.
@@ -295,7 +295,7 @@ class Lists:
             core.list_scatter(self._value), core.LIST_MOVE, self._segments(len(values))[0],
             table=made._table(), **self._moving(begins, stretches, values),
         )  # fmt: skip
-        return Appending(made, entries, [append, scatter])
+        return PreparedAppend(made, entries, [append, scatter])
 
     def count(self, handles: Any) -> Any:
         """Return the number of values (int64) of each handle."""
@@ -384,7 +384,7 @@ class Lists:
         )  # fmt: skip
 
 
-def owners_of(backend: Backend, offsets: Any, total: int) -> Any:
+def list_numbers(backend: Backend, offsets: Any, total: int) -> Any:
     """Return the number of its list for each of `total` values.
 
     No list is empty.

@@ -6,31 +6,31 @@ from typing import Any
 
 import numpy as np
 
-from dgpuhash.tables.bucket_list.grouping import KeyRuns, key_runs
-from dgpuhash.tables.bucket_list.pool import NONE, Appending, Lists
+from dgpuhash.tables.bucket_list.grouping import GroupedBatch, group_by_key
+from dgpuhash.tables.bucket_list.pool import NO_VALUES, PreparedAppend, ValueLists
 from dgpuhash.tables.open_addressing.cardinality import Sample
 from dgpuhash.tables.open_addressing.growth import Storage
 
-__all__ = ["appending", "contents", "fill", "handles", "settle"]
+__all__ = ["all_lists", "build_grouped", "build_lists", "find_handles", "prepare_append"]
 
 # Batches of at least this size are sampled first.
 _SAMPLED_ROWS = 2**18
 
 
-def handles(store: Storage, lists: Lists, bits: Any) -> tuple[Any, Any]:
+def find_handles(store: Storage, lists: ValueLists, bits: Any) -> tuple[Any, Any]:
     """Return the handles of keys, and the entries they were opened from."""
     entries, found = store.find(bits)
     return lists.open(entries, found), entries
 
 
-def contents(store: Storage, lists: Lists) -> tuple[Any, Any, Any]:
+def all_lists(store: Storage, lists: ValueLists) -> tuple[Any, Any, Any]:
     """Return distinct key words, offsets, and value words."""
     bits, entries = store.items()
     words, offsets = lists.gather(lists.open(entries), entries)
     return bits, offsets, words
 
 
-def fill(store: Storage, lists: Lists, bits: Any, words: Any) -> Storage:
+def build_lists(store: Storage, lists: ValueLists, bits: Any, words: Any) -> Storage:
     """Replace the content of the lists by pairs; return a table of entries.
 
     `bits` and `words` are the pairs' keys and values.
@@ -44,11 +44,13 @@ def fill(store: Storage, lists: Lists, bits: Any, words: Any) -> Storage:
             made = _settle_unique(store, lists, bits, words)
             if made is not None:
                 return made
-    return settle(store, lists, key_runs(store.backend, bits, words, store.slots.seed, sample))
+    return build_grouped(
+        store, lists, group_by_key(store.backend, bits, words, store.slots.seed, sample)
+    )
 
 
-def settle(store: Storage, lists: Lists, batch: KeyRuns) -> Storage:
-    """Fill the lists as `fill` does, with a batch that is grouped by key."""
+def build_grouped(store: Storage, lists: ValueLists, batch: GroupedBatch) -> Storage:
+    """Fill the lists as `build_lists` does, with a batch that is grouped by key."""
     if batch.by_hash:
         # Usually the right size: the GPU clears the slots while `lists.settle` waits for counts.
         store = store.emptied(batch.values.dtype, len(batch.keys))
@@ -62,8 +64,8 @@ def settle(store: Storage, lists: Lists, batch: KeyRuns) -> Storage:
     return store
 
 
-def _settle_unique(store: Storage, lists: Lists, bits: Any, words: Any) -> Storage | None:
-    """Fill the lists as `fill` does, with pairs whose keys seem distinct.
+def _settle_unique(store: Storage, lists: ValueLists, bits: Any, words: Any) -> Storage | None:
+    """Fill the lists as `build_lists` does, with pairs whose keys seem distinct.
 
     None if a key occurs twice.
 
@@ -80,7 +82,7 @@ def _settle_unique(store: Storage, lists: Lists, bits: Any, words: Any) -> Stora
     return None
 
 
-def appending(store: Storage, lists: Lists, batch: KeyRuns) -> Appending | None:
+def prepare_append(store: Storage, lists: ValueLists, batch: GroupedBatch) -> PreparedAppend | None:
     """Prepare the append of a grouped batch to the lists.
 
     New keys get entries, or runs at the end of the pool; the lists of stored keys grow.
@@ -90,9 +92,9 @@ def appending(store: Storage, lists: Lists, batch: KeyRuns) -> Appending | None:
     starts = batch.starts
     if starts is None:
         starts = store.backend.xp.arange(len(batch.keys) + 1, dtype=np.int64)
-    plan = lists.plan(*handles(store, lists, batch.keys), starts, batch.values)
+    plan = lists.plan(*find_handles(store, lists, batch.keys), starts, batch.values)
     if not lists.can_number(plan):
         return None
     appended = lists.appending(plan, batch.values)
-    store.make_room(int((plan.handles == np.uint64(NONE)).sum()))
+    store.make_room(int((plan.handles == np.uint64(NO_VALUES)).sum()))
     return appended

@@ -9,7 +9,7 @@ import numpy as np
 
 from dgpuhash.backend import Backend
 
-__all__ = ["Numbering"]
+__all__ = ["ListNumberRange"]
 
 # Most list numbers beside values of four bytes; with more, entries have eight bytes.
 _MOST_NARROW = 2**31
@@ -20,7 +20,7 @@ _SAMPLE = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Numbering:
+class ListNumberRange:
     """Range of entry words that are list numbers instead of values.
 
     Entries are the words beside keys in the table.
@@ -44,7 +44,7 @@ class Numbering:
         Examples
         --------
         >>> from dgpuhash import backend
-        >>> made = Numbering.beside(backend.get("cpu"), np.arange(9, dtype=np.uint32), 5000)
+        >>> made = ListNumberRange.beside(backend.get("cpu"), np.arange(9, dtype=np.uint32), 5000)
         >>> made.entry, made.span, made.base > 9
         (dtype('uint32'), 16384, True)
         """

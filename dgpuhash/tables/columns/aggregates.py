@@ -12,10 +12,10 @@ import numpy as np
 from dgpuhash.backend import Backend
 from dgpuhash.backend.structs import groups as args
 from dgpuhash.seeds import draw_seed
-from dgpuhash.tables.columns.distinct import Estimate, fill
+from dgpuhash.tables.columns.distinct import DistinctEstimate, build_group_table
 from dgpuhash.tables.columns.group_table import GroupTable
 
-__all__ = ["Reduced", "adds_at_once", "group_counts", "reduce_groups", "reduce_keys"]
+__all__ = ["ColumnReduction", "group_counts", "one_pass_pays", "reduce_groups", "reduce_keys"]
 
 # Columns whose aggregates fit in 64 bytes with a key and its first row.
 _MOST_AT_ONCE = 6
@@ -38,7 +38,7 @@ _GPU_TILES, _GPU_ROWS, _GPU_OWN_GROUPS = 2**12, 256, 2**11
 
 
 @dataclass(frozen=True, slots=True)
-class Reduced:
+class ColumnReduction:
     """Reduction of one column: how to read, map and fold its values.
 
     `reading`, `term` and `fold` are words of `args.READINGS`, `args.TERMS` and `args.FOLDS`.
@@ -52,7 +52,7 @@ class Reduced:
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class _SegmentPlan:
     """Split of rows into segments, each processed by one tile."""
 
     segment_rows: int
@@ -66,7 +66,7 @@ class _Plan:
 
 
 def reduce_groups(
-    backend: Backend, codes: Any, groups: int, columns: Sequence[Reduced]
+    backend: Backend, codes: Any, groups: int, columns: Sequence[ColumnReduction]
 ) -> list[Any]:
     """Return, for each column, the aggregate (uint64 words) of each group.
 
@@ -89,11 +89,13 @@ def reduce_groups(
 
 def group_counts(backend: Backend, codes: Any, groups: int) -> Any:
     """Return the number of rows in each group (int64)."""
-    counted = Reduced(None, "u1", "one", "sum")
+    counted = ColumnReduction(None, "u1", "one", "sum")
     return reduce_groups(backend, codes, groups, [counted])[0].view(np.int64)
 
 
-def adds_at_once(backend: Backend, estimate: Estimate, columns: Sequence[Reduced]) -> bool:
+def one_pass_pays(
+    backend: Backend, estimate: DistinctEstimate, columns: Sequence[ColumnReduction]
+) -> bool:
     """Return whether `reduce_keys` is fast and as reproducible as promised.
 
     Where floats are added up in few groups, the result has the same bits in every run.
@@ -107,7 +109,7 @@ def adds_at_once(backend: Backend, estimate: Estimate, columns: Sequence[Reduced
 
 
 def reduce_keys(
-    backend: Backend, bits: Any, estimate: Estimate, columns: Sequence[Reduced]
+    backend: Backend, bits: Any, estimate: DistinctEstimate, columns: Sequence[ColumnReduction]
 ) -> tuple[Any, Any, list[Any]]:
     """Return first rows, distinct keys and aggregates in one pass.
 
@@ -120,12 +122,12 @@ def reduce_keys(
 
 
 def _added(
-    backend: Backend, bits: Any, estimate: Estimate, columns: Sequence[Reduced]
+    backend: Backend, bits: Any, estimate: DistinctEstimate, columns: Sequence[ColumnReduction]
 ) -> GroupTable:
     """Return a table of the keys in which the columns are aggregated."""
     seed = draw_seed()
     ordered = _by_region(backend, bits, estimate, columns, seed)
-    described = _described(backend, ordered.columns, [None] * len(columns))
+    described = _column_structs(backend, ordered.columns, [None] * len(columns))
     few = ordered.rows is None and estimate.least <= _FEW_GROUPS
 
     def add(table: GroupTable, repeats: bool) -> bool | None:
@@ -139,7 +141,9 @@ def _added(
         )
         return added or None
 
-    return fill(backend, bits, estimate, add, [each.fold for each in columns], seed=seed)[0]
+    return build_group_table(
+        backend, bits, estimate, add, [each.fold for each in columns], seed=seed
+    )[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +151,17 @@ class _Ordered:
     """Batch in the order in which its rows are aggregated."""
 
     bits: Any
-    columns: Sequence[Reduced]
+    columns: Sequence[ColumnReduction]
     rows: Any = None
     """Row numbers in the original batch; None when the order is the original one."""
 
 
 def _by_region(
-    backend: Backend, bits: Any, estimate: Estimate, columns: Sequence[Reduced], seed: int
+    backend: Backend,
+    bits: Any,
+    estimate: DistinctEstimate,
+    columns: Sequence[ColumnReduction],
+    seed: int,
 ) -> _Ordered:
     """Return the batch partitioned by table regions that fit the L2 cache.
 
@@ -176,7 +184,9 @@ def _by_region(
     return _Ordered(moved.keys, kept, moved.numbers)
 
 
-def _described(backend: Backend, columns: Sequence[Reduced], totals: Sequence[Any]) -> Any:
+def _column_structs(
+    backend: Backend, columns: Sequence[ColumnReduction], totals: Sequence[Any]
+) -> Any:
     """Return the array of column structs for kernels, on the device."""
     described = np.zeros(len(columns), args.REDUCE_COLUMN)
     for row, column, total in zip(described, columns, totals, strict=True):
@@ -188,32 +198,34 @@ def _described(backend: Backend, columns: Sequence[Reduced], totals: Sequence[An
     return backend.from_host(described.view(np.uint64))
 
 
-def _plan(device: str, rows: int, groups: int) -> _Plan:
+def _plan(device: str, rows: int, groups: int) -> _SegmentPlan:
     if device == "cpu":
         return _cpu_plan(rows, groups)
     if groups > _GPU_OWN_GROUPS:
-        return _Plan(_GPU_ROWS, math.ceil(rows / _GPU_ROWS), copies=1, alone=False)
+        return _SegmentPlan(_GPU_ROWS, math.ceil(rows / _GPU_ROWS), copies=1, alone=False)
     segment_rows = max(_GPU_ROWS, math.ceil(rows / _GPU_TILES))
     segments = max(1, math.ceil(rows / segment_rows))
-    return _Plan(segment_rows, segments, copies=segments, alone=True)
+    return _SegmentPlan(segment_rows, segments, copies=segments, alone=True)
 
 
-def _cpu_plan(rows: int, groups: int) -> _Plan:
+def _cpu_plan(rows: int, groups: int) -> _SegmentPlan:
     few_rows = rows <= 2**_REGION_BITS
     if few_rows or _CPU_SEGMENTS * groups <= rows // 4:
         segments = 1 if few_rows else _CPU_SEGMENTS
-        return _Plan(max(1, math.ceil(rows / segments)), segments, copies=segments, alone=True)
+        return _SegmentPlan(
+            max(1, math.ceil(rows / segments)), segments, copies=segments, alone=True
+        )
     bits = max(_REGION_BITS, math.ceil(groups / _REGIONS - 1).bit_length())
     regions = (groups - 1 >> bits) + 1
-    return _Plan(math.ceil(rows / regions), regions, copies=1, alone=True, region_bits=bits)
+    return _SegmentPlan(math.ceil(rows / regions), regions, copies=1, alone=True, region_bits=bits)
 
 
 def _launch(
     backend: Backend,
-    plan: _Plan,
+    plan: _SegmentPlan,
     codes: Any,
     groups: int,
-    columns: Sequence[Reduced],
+    columns: Sequence[ColumnReduction],
     totals: list[Any],
 ) -> None:
     order = edges = None
@@ -221,7 +233,7 @@ def _launch(
         regions = (codes >> plan.region_bits).astype(np.uint32)
         order, counts = backend.multisplit(regions, plan.segments)
         edges = backend.from_host(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
-    on_device = _described(backend, columns, totals)
+    on_device = _column_structs(backend, columns, totals)
     # The greatest 32-bit word marks lanes without a row.
     wide = groups >= 2**32
     backend.run(

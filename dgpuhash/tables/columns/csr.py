@@ -9,15 +9,15 @@ import numpy as np
 
 from dgpuhash.backend import Backend
 from dgpuhash.tables.columns.aggregates import group_counts
-from dgpuhash.tables.columns.distinct import Groups
+from dgpuhash.tables.columns.distinct import Factorization
 
-__all__ = ["Runs"]
+__all__ = ["RowsByGroup"]
 
 # Bits of a radix digit: a batch is split fast into this many parts (2^10).
 _DIGIT_BITS = 10
 
 
-class Runs:
+class RowsByGroup:
     """Row numbers sorted by group, in row order within each group.
 
     Attributes
@@ -30,7 +30,7 @@ class Runs:
         Number of rows of each group.
     """
 
-    def __init__(self, backend: Backend, groups: Groups) -> None:
+    def __init__(self, backend: Backend, groups: Factorization) -> None:
         xp, number = backend.xp, len(groups)
         if number == len(groups.codes):
             self.rows = self.starts = xp.arange(number, dtype=np.int64)

@@ -16,7 +16,14 @@ from dgpuhash.backend import Backend
 from dgpuhash.seeds import draw_seed, seed_of_generation
 from dgpuhash.tables.columns.group_table import GroupTable
 
-__all__ = ["Estimate", "Groups", "Placed", "fill", "population", "winners"]
+__all__ = [
+    "DistinctEstimate",
+    "DistinctKeys",
+    "Factorization",
+    "build_group_table",
+    "deduplicated_rows",
+    "estimate_distinct",
+]
 
 # Load factor of a table in which each row may have a key of its own.
 _MAX_LOAD = 0.6
@@ -28,7 +35,7 @@ _GUESSED_LINES, _CLOSE_LINES = 2**6, 2**8
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class DistinctEstimate:
     """Estimated number of distinct keys in a batch."""
 
     least: int
@@ -36,11 +43,11 @@ class Estimate:
     expected: int
 
     @staticmethod
-    def of(backend: Backend, bits: Any) -> Estimate:
+    def of(backend: Backend, bits: Any) -> DistinctEstimate:
         """Return an estimate from sampled rows at equal distances."""
         rows, most = len(bits), _SAMPLE_ROWS[backend.name]
         if rows <= most:
-            return Estimate(min(rows, 1), rows)
+            return DistinctEstimate(min(rows, 1), rows)
         sample = backend.asarray(bits[:: rows // most])
         slots = backend.empty(len(sample), np.int64)
         for seed, most_lines in _tries(draw_seed()):
@@ -51,7 +58,7 @@ class Estimate:
             if seen is not None:
                 break
         assert seen is not None, "every row of the sample has room"
-        return Estimate(seen, min(rows, population(seen, len(sample))))
+        return DistinctEstimate(seen, min(rows, estimate_distinct(seen, len(sample))))
 
 
 def _tries(seed: int) -> Iterator[tuple[int, int | None]]:
@@ -63,10 +70,10 @@ def _tries(seed: int) -> Iterator[tuple[int, int | None]]:
         yield seed_of_generation(seed, generation), most_lines
 
 
-def fill(
+def build_group_table(
     backend: Backend,
     bits: Any,
-    estimate: Estimate,
+    estimate: DistinctEstimate,
     work: Callable[[GroupTable, bool], Any],
     folds: Sequence[str] = (),
     *,
@@ -103,7 +110,7 @@ def fill(
     raise AssertionError("the last try has no bound")
 
 
-class Placed:
+class DistinctKeys:
     """Distinct keys of a batch, each with its first row.
 
     Parameters
@@ -114,13 +121,15 @@ class Placed:
         Canonical key words.
     """
 
-    def __init__(self, backend: Backend, bits: Any, estimate: Estimate | None = None) -> None:
+    def __init__(
+        self, backend: Backend, bits: Any, estimate: DistinctEstimate | None = None
+    ) -> None:
         self._backend = backend
         self._slots = backend.empty(len(bits), np.int64)
-        self._table, self._count = fill(
+        self._table, self._count = build_group_table(
             backend,
             bits,
-            estimate or Estimate.of(backend, bits),
+            estimate or DistinctEstimate.of(backend, bits),
             lambda table, repeats: table.place(bits, self._slots, repeats=repeats),
         )
 
@@ -151,7 +160,7 @@ class Placed:
         return self._table, numbers, self._slots
 
 
-class Groups:
+class Factorization:
     """Distinct keys of a batch, numbered in order of first appearance.
 
     Numbers begin with 0.
@@ -179,11 +188,11 @@ class Groups:
         self,
         backend: Backend,
         bits: Any,
-        estimate: Estimate | None = None,
+        estimate: DistinctEstimate | None = None,
         *,
-        placed: Placed | None = None,
+        placed: DistinctKeys | None = None,
     ) -> None:
-        placed = placed or Placed(backend, bits, estimate)
+        placed = placed or DistinctKeys(backend, bits, estimate)
         self._table, self.first_rows, self.codes = placed.numbered()
 
     def __len__(self) -> int:
@@ -194,14 +203,14 @@ class Groups:
         return self._table.find(bits)[0]
 
 
-def population(distinct: int, drawn: int) -> int:
+def estimate_distinct(distinct: int, drawn: int) -> int:
     """Return the number of equally frequent keys behind a sample.
 
     The sample has `distinct` different keys in `drawn` draws.
 
     Examples
     --------
-    >>> population(100, 100_000), 900 < population(632, 1000) < 1100
+    >>> estimate_distinct(100, 100_000), 900 < estimate_distinct(632, 1000) < 1100
     (100, True)
     """
     if distinct >= drawn:
@@ -218,17 +227,17 @@ def population(distinct: int, drawn: int) -> int:
     return math.ceil(low)
 
 
-def winners(backend: Backend, bits: Any, *, last: bool) -> Any | None:
+def deduplicated_rows(backend: Backend, bits: Any, *, last: bool) -> Any | None:
     """Return the first or last row (int64) of each key, None if all differ.
 
     Examples
     --------
     >>> from dgpuhash import backend
     >>> import numpy as np
-    >>> winners(backend.get("cpu"), np.array([5, 7, 5], np.uint32), last=True).tolist()
+    >>> deduplicated_rows(backend.get("cpu"), np.array([5, 7, 5], np.uint32), last=True).tolist()
     [1, 2]
     """
-    placed = Placed(backend, backend.asarray(bits[::-1]) if last else bits)
+    placed = DistinctKeys(backend, backend.asarray(bits[::-1]) if last else bits)
     if len(placed) == len(bits):
         return None
     rows = placed.first_rows()

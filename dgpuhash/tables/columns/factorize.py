@@ -10,13 +10,18 @@ import numpy as np
 from dgpuhash import backend as backends
 from dgpuhash.backend import Backend
 from dgpuhash.spec import key_dtype_of
-from dgpuhash.tables.arguments.encoding import key_bits, keys_of
-from dgpuhash.tables.arguments.interop import take
-from dgpuhash.tables.arguments.validate import adopt, natural_dtype
+from dgpuhash.tables.arguments.encoding import key_words, keys_of
+from dgpuhash.tables.arguments.interop import as_argument
+from dgpuhash.tables.arguments.validate import as_device_array, natural_dtype
 from dgpuhash.tables.cached import cached
-from dgpuhash.tables.columns.aggregates import Reduced, adds_at_once, reduce_groups, reduce_keys
-from dgpuhash.tables.columns.distinct import Estimate, Groups
-from dgpuhash.tables.memory_errors import call_says_memory
+from dgpuhash.tables.columns.aggregates import (
+    ColumnReduction,
+    one_pass_pays,
+    reduce_groups,
+    reduce_keys,
+)
+from dgpuhash.tables.columns.distinct import DistinctEstimate, Factorization
+from dgpuhash.tables.memory_errors import function_translates_memory_errors
 
 __all__ = ["GroupedKeys", "factorize", "unique", "value_counts"]
 
@@ -30,17 +35,19 @@ class GroupedKeys:
     """
 
     def __init__(self, keys: Any, *others: Any) -> None:
-        self._taken = take(keys, "keys")
+        self._taken = as_argument(keys, "keys")
         self._dtype = key_dtype_of(natural_dtype(self._taken, "keys"))
         placed = [] if self._taken.location is None else [self._taken.data]
         self.backend: Backend = backends.get(None, *placed, *others)
-        self.bits = key_bits(self.backend, adopt(self.backend, self._taken, self._dtype, "keys"))
-        self._estimate = Estimate.of(self.backend, self.bits)
+        self.bits = key_words(
+            self.backend, as_device_array(self.backend, self._taken, self._dtype, "keys")
+        )
+        self._estimate = DistinctEstimate.of(self.backend, self.bits)
 
     @cached
-    def groups(self) -> Groups:
+    def groups(self) -> Factorization:
         """Return the numbered distinct keys."""
-        return Groups(self.backend, self.bits, self._estimate)
+        return Factorization(self.backend, self.bits, self._estimate)
 
     @cached
     def first_rows(self) -> Any:
@@ -61,12 +68,12 @@ class GroupedKeys:
         keys = keys_of(self.backend, bits, self._dtype)
         return self._taken.wrap(keys, self._dtype, by_row=False, own=True)
 
-    def totals(self, columns: Sequence[Reduced]) -> list[Any]:
+    def totals(self, columns: Sequence[ColumnReduction]) -> list[Any]:
         """Return each column's aggregates by distinct key (uint64 words).
 
         Aggregates are ordered by key number.
         """
-        if "groups" not in vars(self) and adds_at_once(self.backend, self._estimate, columns):
+        if "groups" not in vars(self) and one_pass_pays(self.backend, self._estimate, columns):
             self.first_rows, self._distinct, totals = reduce_keys(
                 self.backend, self.bits, self._estimate, columns
             )
@@ -75,7 +82,7 @@ class GroupedKeys:
 
     def counts(self) -> Any:
         """Return the number of rows of each distinct key, by key number."""
-        return self.totals([Reduced(None, "u1", "one", "sum")])[0].view(np.int64)
+        return self.totals([ColumnReduction(None, "u1", "one", "sum")])[0].view(np.int64)
 
     def by_row(self, result: Any, dtype: np.dtype[Any] = _INT64) -> Any:
         """Return a result by row as an array of the same kind as the keys."""
@@ -86,7 +93,7 @@ class GroupedKeys:
         return self._taken.wrap(result, dtype, by_row=False)
 
 
-@call_says_memory
+@function_translates_memory_errors
 def factorize(keys: Any) -> tuple[Any, Any]:
     """Return dense numbers (codes) for keys, and the distinct keys.
 
@@ -124,7 +131,7 @@ def factorize(keys: Any) -> tuple[Any, Any]:
     return grouped.by_row(grouped.groups.codes), grouped.uniques()
 
 
-@call_says_memory
+@function_translates_memory_errors
 def unique(
     keys: Any,
     *,
@@ -176,7 +183,7 @@ def unique(
     return results[0] if len(results) == 1 else tuple(results)
 
 
-@call_says_memory
+@function_translates_memory_errors
 def value_counts(keys: Any) -> tuple[Any, Any]:
     """Return the distinct keys and their row counts, most frequent first.
 

@@ -11,12 +11,12 @@ from dgpuhash.backend import Backend
 from dgpuhash.errors import ColumnError, KeyTypeError, SpecError
 from dgpuhash.spec import native_dtype
 from dgpuhash.tables.arguments.casts import as_float
-from dgpuhash.tables.arguments.encoding import carrier
-from dgpuhash.tables.arguments.interop import Taken, take
-from dgpuhash.tables.arguments.validate import adopt, natural_dtype, same_length
-from dgpuhash.tables.columns.aggregates import Reduced
+from dgpuhash.tables.arguments.encoding import carrier_dtype
+from dgpuhash.tables.arguments.interop import ArrayArgument, as_argument
+from dgpuhash.tables.arguments.validate import as_device_array, natural_dtype, same_length
+from dgpuhash.tables.columns.aggregates import ColumnReduction
 from dgpuhash.tables.columns.factorize import GroupedKeys
-from dgpuhash.tables.memory_errors import call_says_memory
+from dgpuhash.tables.memory_errors import function_translates_memory_errors
 
 __all__ = ["group_reduce"]
 
@@ -27,7 +27,7 @@ _FOLD = {"min": "least", "max": "greatest", "all": "least", "any": "greatest"}
 _SIGN = np.uint64(1 << 63)
 
 
-@call_says_memory
+@function_translates_memory_errors
 def group_reduce(
     keys: Any, values: Any | Mapping[Any, Any], how: str | Sequence[str] | Mapping[Any, Any]
 ) -> tuple[Any, Any]:
@@ -97,11 +97,11 @@ def group_reduce(
     """
     named = values if isinstance(values, Mapping) else {None: values}
     wanted = _wanted(named, how, isinstance(values, Mapping))
-    taken = {name: take(named[name], _title(name)) for name in wanted}
+    taken = {name: as_argument(named[name], _title(name)) for name in wanted}
     others = [each.data for each in taken.values() if each.location is not None]
     grouped = GroupedKeys(keys, *others)
     columns = {name: _Column(grouped, each, _title(name)) for name, each in taken.items()}
-    reduced: dict[tuple[Any, str, str], Reduced] = {}
+    reduced: dict[tuple[Any, str, str], ColumnReduction] = {}
     for name, hows in wanted.items():
         for each in _several(hows):
             for term, fold in columns[name].needs(each):
@@ -167,11 +167,11 @@ def _wanted(
 class _Column:
     """Column of values, with the reductions that it needs and their results."""
 
-    def __init__(self, grouped: GroupedKeys, taken: Taken, title: str) -> None:
+    def __init__(self, grouped: GroupedKeys, taken: ArrayArgument, title: str) -> None:
         self._backend: Backend = grouped.backend
         self._taken, self._title = taken, title
         self._dtype = native_dtype(natural_dtype(taken, title if taken.location is None else None))
-        self._values = adopt(self._backend, taken, self._dtype, title)
+        self._values = as_device_array(self._backend, taken, self._dtype, title)
         same_length(grouped.bits, self._values)
 
     def needs(self, how: str) -> list[tuple[str, str]]:
@@ -204,15 +204,17 @@ class _Column:
             return [("row", "least" if how == "first" else "greatest")]
         return [("rank" if how in ("min", "max") else "truth", _FOLD[how])]
 
-    def reduced(self, term: str, fold: str) -> Reduced:
+    def reduced(self, term: str, fold: str) -> ColumnReduction:
         """Return the column as a reduction that kernels read."""
         kind = self._dtype.kind
         if kind in "mM":
-            return Reduced(self._values.view(np.int64), "date", term, fold)
+            return ColumnReduction(self._values.view(np.int64), "date", term, fold)
         if kind not in "biuf" or (kind != "f" and term in ("one", "row")):
-            return Reduced(None, "u1", term, fold)
+            return ColumnReduction(None, "u1", term, fold)
         values = self._values.astype(np.float32) if self._dtype == np.float16 else self._values
-        return Reduced(values, f"{'u' if kind == 'b' else kind}{values.dtype.itemsize}", term, fold)
+        return ColumnReduction(
+            values, f"{'u' if kind == 'b' else kind}{values.dtype.itemsize}", term, fold
+        )
 
     def result(self, how: str, totals: Any, counts: Any = None) -> Any:
         """Return the result computed from `totals`, and for a mean from `counts`."""
@@ -263,7 +265,7 @@ class _Column:
             return as_float(words.view(np.float64), dtype)
         if dtype.kind in "mM":
             words = (ranks + np.uint64(how == "min")) ^ _SIGN
-            return words.view(np.int64).view(carrier(self._backend, dtype))
+            return words.view(np.int64).view(carrier_dtype(self._backend, dtype))
         if dtype.kind == "i":
             return (ranks ^ _SIGN).view(np.int64).astype(dtype)
         return ranks.astype(dtype)

@@ -112,7 +112,7 @@ class GroupTable:
             keys=bits, rows=rows, refused=refused,
         )  # fmt: skip
         if few is not None:
-            slots, copies = _front(few, count)
+            slots, copies = _block_table_size(few, count)
             self._backend.run(
                 args.group_add_by_block(self._key), args.GROUP_ADD_BY_BLOCK,
                 math.ceil(len(bits) / _BLOCK_ROWS), batch=batch, rows=len(bits),
@@ -201,14 +201,14 @@ def _launches(rows: int, repeats: bool) -> list[tuple[int, int]]:
     return list(itertools.pairwise(edges))
 
 
-def _front(keys: int, columns: int) -> tuple[int, int]:
+def _block_table_size(keys: int, columns: int) -> tuple[int, int]:
     """Return the slots of a block-local table, and the copies of each slot.
 
     There are twice as many slots as keys where they fit, and copies in the remaining words.
 
     Examples
     --------
-    >>> _front(100, 2), _front(4000, 2), _front(100, 6)
+    >>> _block_table_size(100, 2), _block_table_size(4000, 2), _block_table_size(100, 6)
     ((256, 4), (1024, 1), (256, 2))
     """
     slots = min(_below(args.FRONT_WORDS // (2 + columns)), 2 * _below(max(2 * keys - 1, 1)))

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.seeds import draw_seed
-from dgpuhash.tables.arguments.common_dtype import meet
-from dgpuhash.tables.memory_errors import call_says_memory
+from dgpuhash.tables.arguments.common_dtype import to_common_dtype
+from dgpuhash.tables.memory_errors import function_translates_memory_errors
 from dgpuhash.tables.open_addressing.growth import Storage
 
 __all__ = ["isin"]
 
 
-@call_says_memory
+@function_translates_memory_errors
 def isin(values: Any, keys: Any) -> Any:
     """Return a mask of the values that are among the keys.
 
@@ -49,7 +49,7 @@ def isin(values: Any, keys: Any) -> Any:
     >>> isin(np.array([2**63 - 1, 5]), np.array([2**63, 5], "uint64"))
     array([False,  True])
     """
-    met = meet(values, keys, ("values", "keys"))
+    met = to_common_dtype(values, keys, ("values", "keys"))
     asked, stored = met.words
     table = Storage(met.backend, stored.dtype, None, seed=draw_seed(), capacity=len(stored))
     table.add(stored, None)

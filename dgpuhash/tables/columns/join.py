@@ -11,12 +11,12 @@ import numpy as np
 from dgpuhash.backend import Backend
 from dgpuhash.backend.structs import join as args
 from dgpuhash.errors import SpecError
-from dgpuhash.tables.arguments.common_dtype import Met, meet
-from dgpuhash.tables.arguments.lookup_keys import Asked
-from dgpuhash.tables.columns.csr import Runs
-from dgpuhash.tables.columns.distinct import Groups, Placed
-from dgpuhash.tables.memory_errors import call_says_memory
-from dgpuhash.tables.select import all_rows
+from dgpuhash.tables.arguments.common_dtype import CommonKeys, to_common_dtype
+from dgpuhash.tables.arguments.lookup_keys import LookupKeys
+from dgpuhash.tables.columns.csr import RowsByGroup
+from dgpuhash.tables.columns.distinct import DistinctKeys, Factorization
+from dgpuhash.tables.memory_errors import function_translates_memory_errors
+from dgpuhash.tables.select import row_numbers
 
 __all__ = ["join_indices"]
 
@@ -24,7 +24,7 @@ _HOWS = ("inner", "left", "semi", "anti", "outer")
 _SEGMENT_PAIRS = {"cpu": 4096, "cuda": 256}
 
 
-@call_says_memory
+@function_translates_memory_errors
 def join_indices(left: Any, right: Any, how: str = "inner") -> tuple[Any, Any]:
     """Return the pairs of rows of two columns whose keys are equal.
 
@@ -70,28 +70,28 @@ def join_indices(left: Any, right: Any, how: str = "inner") -> tuple[Any, Any]:
     """
     if how not in _HOWS:
         raise SpecError(f"how={how!r}; use {', '.join(_HOWS)}")
-    met = meet(left, right, ("left", "right"))
+    met = to_common_dtype(left, right, ("left", "right"))
     pairs = _joined(met.backend, *met.words, how)
-    return pairs if _whole(met.asked) else _of_all_rows(met, pairs, how)
+    return pairs if _all_representable(met.asked) else _renumbered_pairs(met, pairs, how)
 
 
 def _joined(backend: Backend, asked: Any, stored: Any, how: str) -> tuple[Any, Any]:
     """Return the row pairs of two columns of key words."""
     xp = backend.xp
-    placed = Placed(backend, stored)
+    placed = DistinctKeys(backend, stored)
     one_row_each = len(placed) == len(stored)
     if one_row_each or how in ("semi", "anti"):
         partners, counts, segment_rows = placed.find(asked)
         if how in ("inner", "semi", "anti"):
             return _selected(backend, partners, counts, segment_rows, alone=how == "anti")
-        pairs = all_rows(backend, len(asked)), partners
+        pairs = row_numbers(backend, len(asked)), partners
         if how == "outer":
             matched = backend.zeros(len(stored), bool)
             matched[partners[partners >= 0]] = True
     else:
-        groups = Groups(backend, stored, placed=placed)
+        groups = Factorization(backend, stored, placed=placed)
         numbers = groups.find(asked)
-        pairs = _pairs(backend, numbers, Runs(backend, groups), keep_left=how != "inner")
+        pairs = _pairs(backend, numbers, RowsByGroup(backend, groups), keep_left=how != "inner")
         if how == "outer":
             matched = backend.zeros(len(groups), bool)
             matched[numbers[numbers >= 0]] = True
@@ -103,11 +103,11 @@ def _joined(backend: Backend, asked: Any, stored: Any, how: str) -> tuple[Any, A
     return xp.concatenate([pairs[0], nobody]), xp.concatenate([pairs[1], alone])
 
 
-def _whole(sides: Sequence[Asked]) -> bool:
+def _all_representable(sides: Sequence[LookupKeys]) -> bool:
     return all(side.rows is None for side in sides)
 
 
-def _of_all_rows(met: Met, pairs: tuple[Any, Any], how: str) -> tuple[Any, Any]:
+def _renumbered_pairs(met: CommonKeys, pairs: tuple[Any, Any], how: str) -> tuple[Any, Any]:
     """Return row pairs numbered as in the whole columns.
 
     `pairs` number only the rows whose keys the common dtype can represent; other rows have no
@@ -148,7 +148,7 @@ def _selected(
         ends = last.clip(None, rows) - ends
     chosen = int(ends[-1]) if rows else 0
     if chosen == rows and not alone:
-        return all_rows(backend, rows), partners
+        return row_numbers(backend, rows), partners
     left = backend.empty(chosen, np.int64)
     right = backend.full(chosen, -1, np.int64) if alone else backend.empty(chosen, np.int64)
     if chosen:
@@ -160,7 +160,9 @@ def _selected(
     return left, right
 
 
-def _pairs(backend: Backend, numbers: Any, runs: Runs, *, keep_left: bool) -> tuple[Any, Any]:
+def _pairs(
+    backend: Backend, numbers: Any, runs: RowsByGroup, *, keep_left: bool
+) -> tuple[Any, Any]:
     """Return the pairs of left rows and right rows of the same key number.
 
     `numbers` are the key numbers of the left rows.

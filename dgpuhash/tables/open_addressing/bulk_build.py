@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from dgpuhash.backend import Backend, ran_out
-from dgpuhash.backend.batch.bucket_order import Ordered, order_by_bucket
+from dgpuhash.backend import Backend, is_out_of_memory
+from dgpuhash.backend.batch.bucket_order import OrderedBatch, order_by_bucket
 from dgpuhash.backend.structs import region
 from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.tables.open_addressing.extent import Extent
-from dgpuhash.tables.open_addressing.growing import Growing
+from dgpuhash.tables.open_addressing.rehash import GrowableSlots
 from dgpuhash.tables.open_addressing.slots import Slots
 
-__all__ = ["RegionBatch", "claim", "fill_ones", "pays", "slot_bits"]
+__all__ = ["RegionBatch", "claim", "fill_ones", "pays", "slot_bitmap"]
 
 # A bulk build by region costs 0.75 ms for each GB of the table, read and written, and some 0.4 ms,
 # and saves about 40 ps a row: as much as 48 bytes of the table. On an H200 2**24, 2**25 and 2**27
@@ -40,7 +40,7 @@ class RegionBatch:
     backend: Backend
     keys: Any
     values: Any
-    ordered: Ordered
+    ordered: OrderedBatch
     created: Any
     fresh: Any
     """True in one row of each created key, for the keys claimed so far."""
@@ -58,7 +58,7 @@ class RegionBatch:
 
         Raises
         ------
-        CrowdedError
+        SkewedBatchError
             When many rows belong to one region.
         """
         try:
@@ -68,15 +68,15 @@ class RegionBatch:
             )  # fmt: skip
             if ordered is None:
                 return None
-            created = slot_bits(backend, extent)
+            created = slot_bitmap(backend, extent)
             fresh = backend.empty(len(keys), np.dtype(bool))
         except Exception as error:
-            if isinstance(error, OutOfMemoryError) or ran_out(error):
+            if isinstance(error, OutOfMemoryError) or is_out_of_memory(error):
                 return None
             raise
         return cls(backend, keys, values, ordered, created, fresh)
 
-    def place(self, to: Growing, stored: int, *, told: bool) -> Any:
+    def place(self, to: GrowableSlots, stored: int, *, told: bool) -> Any:
         """Insert the pairs and return a mask of the rows that created keys.
 
         The slots hold `stored` keys before. When the estimated number of keys was too low and the
@@ -92,7 +92,7 @@ class RegionBatch:
             self.forget(to.slots)
             all_new = None
         if left:
-            self.insert_left(to.slots, left, told=told)
+            self.insert_leftovers(to.slots, left, told=told)
             state = to.slots.state()
         if told and state.occupied == all_new:
             self.claim_all()
@@ -119,7 +119,7 @@ class RegionBatch:
             left_keys=ordered.spare_keys, left_values=ordered.spare_values, created=self.created,
         )  # fmt: skip
 
-    def insert_left(self, slots: Slots, left: int, *, told: bool) -> None:
+    def insert_leftovers(self, slots: Slots, left: int, *, told: bool) -> None:
         """Store the pairs left over by `insert`, for which `slots` has room.
 
         With `told`, the bits of the created slots are set, so that `claim` finds these keys too.
@@ -154,7 +154,7 @@ class RegionBatch:
     def forget(self, slots: Slots) -> None:
         """Switch to other slots, in which this batch has not created any key."""
         self.gone_on, self.created = True, None
-        self.created = slot_bits(self.backend, slots.extent)
+        self.created = slot_bitmap(self.backend, slots.extent)
 
 
 def _erase(slots: Slots, keys: Any, fresh: Any) -> None:
@@ -205,7 +205,7 @@ def claim(
     )  # fmt: skip
 
 
-def slot_bits(backend: Backend, extent: Extent) -> Any:
+def slot_bitmap(backend: Backend, extent: Extent) -> Any:
     """Return a zeroed bit array: one bit for each slot and reserved-key slot.
 
     Bits are 0 also where no kernel writes them.

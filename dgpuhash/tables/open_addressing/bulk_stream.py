@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.backend import Backend
-from dgpuhash.backend.batch.bucket_order import Ranges
+from dgpuhash.backend.batch.bucket_order import RegionRanges
 from dgpuhash.backend.batch.partition import Partitioned
 from dgpuhash.backend.structs import core, region
-from dgpuhash.tables.open_addressing.bulk_build import claim, slot_bits
+from dgpuhash.tables.open_addressing.bulk_build import claim, slot_bitmap
 from dgpuhash.tables.open_addressing.slots import Slots
 
-__all__ = ["RegionIntake"]
+__all__ = ["StreamedBuild"]
 
 
-class RegionIntake:
+class StreamedBuild:
     """Bulk build of an empty table from batches that arrive range by range.
 
     Each range is stored once. The host does not wait for the device before `finish`.
@@ -26,7 +26,7 @@ class RegionIntake:
     backend : Backend
     slots : Slots
         Empty slots with room for all rows that arrive.
-    ranges : Ranges
+    ranges : RegionRanges
         Ranges of these slots.
 
     Attributes
@@ -35,9 +35,9 @@ class RegionIntake:
         Rows that have arrived so far.
     """
 
-    def __init__(self, backend: Backend, slots: Slots, ranges: Ranges) -> None:
+    def __init__(self, backend: Backend, slots: Slots, ranges: RegionRanges) -> None:
         self._backend, self._slots, self._ranges = backend, slots, ranges
-        self._created = slot_bits(backend, slots.extent)
+        self._created = slot_bitmap(backend, slots.extent)
         self._left: list[tuple[Any, Any]] = []
         self._moved = Partitioned(None, None, None)
         self._pending = backend.zeros(ranges.number, np.uint64)
@@ -62,8 +62,8 @@ class RegionIntake:
     ) -> None:
         """Store the rows of `number` ranges, starting at range `first`.
 
-        See `Ranges.order` for the arguments. The columns, which have room for all rows, are kept
-        and overwritten until `finish`; the columns of `more` are only read.
+        See `RegionRanges.order` for the arguments. The columns, which have room for all rows, are
+        kept and overwritten until `finish`; the columns of `more` are only read.
         """
         moved, starts = self._ranges.order(
             self._backend, keys, values, bounds,

@@ -15,20 +15,20 @@ from dgpuhash.tables.open_addressing.slots import Slots
 
 __all__ = [
     "LEAST_ROWS",
-    "WITNESSED_ROWS",
+    "LEAST_SAMPLED_ROWS",
+    "DuplicateProbe",
     "NewKeys",
     "Sample",
-    "Witnesses",
     "absent_rows",
     "all_new",
     "distinct_rows",
+    "new_key_flags",
     "new_keys",
-    "newness",
 ]
 
 _ROWS = 2**16
 # A key with this many rows in the sample is heavy.
-_OFTEN = 16
+_HEAVY_ROWS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Sample:
         step = (len(bits) // _ROWS - 1) | 1 if len(bits) > _ROWS else 1
         chosen = backend.fetch(backend.xp.sort(bits[::step][:_ROWS]))()
         repeated = int(np.count_nonzero(chosen[1:] == chosen[:-1]))
-        heavy = bool((chosen[_OFTEN:] == chosen[:-_OFTEN]).any())
+        heavy = bool((chosen[_HEAVY_ROWS:] == chosen[:-_HEAVY_ROWS]).any())
         return cls(len(chosen), repeated, heavy)
 
     @property
@@ -89,7 +89,7 @@ _LEAST_FOUND = 32
 # key of 2**28 rows comes twice, 70 keys are expected twice in the sample.
 _STRETCHES = 2**16
 # Batches with at least this many rows are sampled; of smaller ones all rows are checked.
-WITNESSED_ROWS = 8 * _STRETCHES
+LEAST_SAMPLED_ROWS = 8 * _STRETCHES
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,23 +130,23 @@ def all_new(backend: Backend, slots: Slots, keys: Any) -> bool:
 
     A new key is one that is not stored in `slots`.
     """
-    return bool(newness(backend, slots, keys).all())
+    return bool(new_key_flags(backend, slots, keys).all())
 
 
-def newness(backend: Backend, slots: Slots, keys: Any) -> Any:
+def new_key_flags(backend: Backend, slots: Slots, keys: Any) -> Any:
     """Return flags of one row of each key that is new to `slots`.
 
     Checks a sample of a large batch and all rows of a small one. The flags are a device array, and
     the host does not wait for them.
     """
-    if len(keys) >= WITNESSED_ROWS:
-        return Witnesses().newness(backend, slots, keys)
+    if len(keys) >= LEAST_SAMPLED_ROWS:
+        return DuplicateProbe().new_key_flags(backend, slots, keys)
     seen = Slots(backend, keys.dtype, None, slots=2 * len(keys), seed=_seeds(slots)[1])
     seen.clear()
     return _new(seen, slots, keys)
 
 
-class Witnesses:
+class DuplicateProbe:
     """Sampled rows of large batches, with a set that finds repeated keys.
 
     Both buffers are kept for the next batch, as allocating them takes the host as long as it takes
@@ -158,10 +158,10 @@ class Witnesses:
         self._seen: Slots | None = None
         self._used = False
 
-    def newness(self, backend: Backend, slots: Slots, keys: Any) -> Any:
-        """Return the flags that `newness` returns, for a batch of any size."""
-        if len(keys) < WITNESSED_ROWS:
-            return newness(backend, slots, keys)
+    def new_key_flags(self, backend: Backend, slots: Slots, keys: Any) -> Any:
+        """Return the flags that `new_key_flags` returns, for a batch of any size."""
+        if len(keys) < LEAST_SAMPLED_ROWS:
+            return new_key_flags(backend, slots, keys)
         seen = self.ready(backend, slots)
         self._used = True
         backend.run(
@@ -173,7 +173,7 @@ class Witnesses:
     def ready(self, backend: Backend, slots: Slots) -> Slots:
         """Return the empty set for the next large batch.
 
-        Calling this method ahead makes the next `newness` faster.
+        Calling this method ahead makes the next `new_key_flags` faster.
         """
         if self._seen is None:
             self._rows = backend.empty(3 * _STRETCHES, slots.key)

@@ -8,20 +8,20 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.backend import Backend
-from dgpuhash.backend.batch.bucket_order import Ranges
+from dgpuhash.backend.batch.bucket_order import RegionRanges
 from dgpuhash.backend.launches import Step
 from dgpuhash.tables.arguments.encoding import words_of
-from dgpuhash.tables.commit import Broken, assigning
+from dgpuhash.tables.commit import BrokenSlots, assigner
 from dgpuhash.tables.open_addressing import bulk_build, cardinality
-from dgpuhash.tables.open_addressing.bulk_stream import RegionIntake
-from dgpuhash.tables.open_addressing.growing import Growing, Load, moved
-from dgpuhash.tables.open_addressing.placing import Placing, Then
+from dgpuhash.tables.open_addressing.batch_insert import BatchInserter, MakeSteps
+from dgpuhash.tables.open_addressing.bulk_stream import StreamedBuild
+from dgpuhash.tables.open_addressing.rehash import GrowableSlots, LoadFactor, rehashed
 from dgpuhash.tables.open_addressing.slots import Slots
 
 __all__ = ["Storage"]
 
 
-class Storage(Placing):
+class Storage(BatchInserter):
     """Table of key words, and of value words for maps, on one device.
 
     Parameters
@@ -49,10 +49,10 @@ class Storage(Placing):
         seed: int,
         capacity: int = 0,
     ) -> None:
-        slots = Slots(backend, key, value, slots=Load(max_load).slots(capacity), seed=seed)
+        slots = Slots(backend, key, value, slots=LoadFactor(max_load).slots(capacity), seed=seed)
         slots.clear()
         super().__init__(backend, slots, max_load)
-        self.witnesses = cardinality.Witnesses()
+        self.witnesses = cardinality.DuplicateProbe()
         """Buffers that check large batches for new keys."""
 
     def __len__(self) -> int:
@@ -61,7 +61,7 @@ class Storage(Placing):
     @property
     def broken(self) -> bool:
         """Whether a change has failed half-way."""
-        return isinstance(self._slots, Broken)
+        return isinstance(self._slots, BrokenSlots)
 
     @property
     def reseeds(self) -> int:
@@ -73,7 +73,7 @@ class Storage(Placing):
         """Dtype of the value words; None for sets."""
         return self.slots.value
 
-    def insert(self, keys: Any, values: Any, then: Then | None = None) -> Any:
+    def insert(self, keys: Any, values: Any, then: MakeSteps | None = None) -> Any:
         """Insert the absent keys; return a mask of the rows that created keys.
 
         In all verbs, keys and values may have any dtype as wide as the words. `then` makes steps
@@ -111,31 +111,36 @@ class Storage(Placing):
         first, *others = steps
         slots = self._slots
         self.backend.in_one_call(
-            [first, assigning(self, _slots=Broken(slots)), *others, assigning(self, _slots=slots)]
+            [
+                first,
+                assigner(self, _slots=BrokenSlots(slots)),
+                *others,
+                assigner(self, _slots=slots),
+            ]
         )
 
-    def ranges(self, rows: int, owners: int) -> Ranges | None:
+    def ranges(self, rows: int, owners: int) -> RegionRanges | None:
         """Return how batches are split into ranges of buckets, or None.
 
         Senders split batches of `rows` rows by owner (`owners` in all) and range, for tables of
         this size. Returns None where this table has keys, where a bulk build does not pay for such
-        a batch, or where `Ranges.of` has too many regions or owners.
+        a batch, or where `RegionRanges.of` has too many regions or owners.
         """
         slots = self._slots
         if not slots.blank or not bulk_build.pays(self.backend, slots, rows):
             return None
-        return Ranges.of(
+        return RegionRanges.of(
             self.backend, buckets=slots.buckets, seed=slots.seed, owners=owners,
             shift=self.backend.region_shift,
         )  # fmt: skip
 
-    def intake(self, ranges: Ranges, rows: int) -> RegionIntake:
+    def intake(self, ranges: RegionRanges, rows: int) -> StreamedBuild:
         """Begin a bulk build of at most `rows` rows, range by range.
 
         The table has room for them.
         """
         self._slots.taken_bound += rows
-        return RegionIntake(self.backend, self._slots, ranges)
+        return StreamedBuild(self.backend, self._slots, ranges)
 
     def find(
         self, keys: Any, default: int = 0, dtype: np.dtype[Any] | None = None
@@ -173,11 +178,11 @@ class Storage(Placing):
     def reserve(self, keys: int) -> None:
         """Grow until `capacity` is at least `keys`."""
         if keys > self.capacity:
-            self._slots = moved(self._slots, self._load.slots(keys))
+            self._slots = rehashed(self._slots, self._load.slots(keys))
 
     def rehash(self, seed: int) -> None:
         """Rehash all keys with another seed."""
-        self._slots = moved(self._slots, self._slots.slots, seed=seed)
+        self._slots = rehashed(self._slots, self._slots.slots, seed=seed)
 
     def settle(self, keys: Any, values: Any) -> None:
         """Store pairs with distinct keys, sorted by hash, in an empty table.
@@ -190,7 +195,7 @@ class Storage(Placing):
     def make_room(self, new: int) -> None:
         """Reserve slots for `new` further keys; grow if necessary."""
         if not self._has_room(new):
-            grown = Growing(self._slots, self._load)
+            grown = GrowableSlots(self._slots, self._load)
             grown.enlarge(len(self) + new)
             grown.slots.taken_bound += new
             self._slots = grown.slots
@@ -205,7 +210,7 @@ class Storage(Placing):
         made = copy.copy(self)
         made._slots = self.slots.like(self._load.slots(keys), value)
         made._slots.forget()
-        made.witnesses = cardinality.Witnesses()
+        made.witnesses = cardinality.DuplicateProbe()
         return made
 
     def lent(self) -> Storage:
@@ -231,5 +236,5 @@ class Storage(Placing):
     def copy(self) -> Storage:
         """Return an independent table with the same content."""
         made = copy.copy(self)
-        made._slots, made.witnesses = self._slots.copy(), cardinality.Witnesses()
+        made._slots, made.witnesses = self._slots.copy(), cardinality.DuplicateProbe()
         return made

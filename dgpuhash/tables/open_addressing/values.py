@@ -7,16 +7,16 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
-from dgpuhash.backend import Backend, ran_out
-from dgpuhash.tables.arguments.encoding import carrier, value_memory, values_of, word
-from dgpuhash.tables.commit import assigning
+from dgpuhash.backend import Backend, is_out_of_memory
+from dgpuhash.tables.arguments.encoding import carrier_dtype, value_memory, values_of, word_dtype
+from dgpuhash.tables.commit import assigner
 from dgpuhash.tables.open_addressing.growth import Storage
-from dgpuhash.tables.open_addressing.wide_values import Payload
+from dgpuhash.tables.open_addressing.wide_values import ValueRows
 
 __all__ = ["Values", "values_for"]
 
 _BOOL = np.dtype(bool)
-_QUARTER = 16
+_CHUNK_NBYTES = 16
 
 
 class Values(Protocol):
@@ -76,8 +76,8 @@ class InlineValues:
 
     def __init__(self, backend: Backend, dtype: np.dtype[Any]) -> None:
         self._backend, self._dtype = backend, dtype
-        self.word = word(dtype)
-        carried = carrier(backend, dtype)
+        self.word = word_dtype(dtype)
+        carried = carrier_dtype(backend, dtype)
         # Where words are as wide as values, `find` writes arrays of the values' own dtype.
         self._found = carried if self.word.itemsize == carried.itemsize else None
 
@@ -103,7 +103,7 @@ class InlineValues:
     ) -> bool:
         """See `Values`."""
         # Kernels write answers in 16-byte chunks.
-        aligned = not any(self._backend.pointer(each) % _QUARTER for each in (values, found))
+        aligned = not any(self._backend.pointer(each) % _CHUNK_NBYTES for each in (values, found))
         if self._found is None or not aligned:
             return False
         store.find_to(bits, values, found, _word_of(default))
@@ -129,7 +129,7 @@ class WideValues:
 
     def __init__(self, backend: Backend, dtype: np.dtype[Any]) -> None:
         self._backend, self._dtype = backend, dtype
-        self._payload = Payload(backend, dtype)
+        self._payload = ValueRows(backend, dtype)
 
     @property
     def nbytes(self) -> int:
@@ -202,10 +202,10 @@ class WideValues:
             kept = self._payload.kept(numbers.view(np.int64))
             renumbering = store.replacing(bits, self._backend.xp.arange(live, dtype=np.uint64))
         except Exception as error:
-            if not ran_out(error):
+            if not is_out_of_memory(error):
                 raise
             return
-        store.commit(renumbering, assigning(self, _payload=kept))
+        store.commit(renumbering, assigner(self, _payload=kept))
 
 
 def _word_of(default: np.ndarray) -> int:

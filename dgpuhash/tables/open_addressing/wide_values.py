@@ -11,12 +11,12 @@ import numpy as np
 
 from dgpuhash.backend import Backend
 from dgpuhash.backend.launches import Step
-from dgpuhash.tables.arguments.encoding import carrier
+from dgpuhash.tables.arguments.encoding import carrier_dtype
 
-__all__ = ["Payload"]
+__all__ = ["ValueRows"]
 
 
-class Payload:
+class ValueRows:
     """Array of value rows of one dtype, extended by copy-on-append.
 
     `appended` returns another payload, mostly in the same memory; the rows of the first payload
@@ -37,7 +37,7 @@ class Payload:
         """Bytes held."""
         return int(self._rows.nbytes)
 
-    def appended(self, values: Any) -> tuple[Payload, Any]:
+    def appended(self, values: Any) -> tuple[ValueRows, Any]:
         """Return a payload extended by `values`, and their row numbers (uint64)."""
         first, end = self.used, self.used + len(values)
         rows = self._rows
@@ -65,24 +65,24 @@ class Payload:
             # A scalar avoids a copy to the device, which would wait for earlier work.
             fill = self._backend.from_host(words) if words.any() else words.dtype.type(0)
             rows = self._backend.xp.where(found[:, np.newaxis], rows, fill)
-        carried = carrier(self._backend, self._dtype)
+        carried = carrier_dtype(self._backend, self._dtype)
         if carried.itemsize == self._dtype.itemsize:
             return rows.view(carried).reshape(len(rows))
         return rows.view(carried)
 
-    def kept(self, numbers: Any) -> Payload:
+    def kept(self, numbers: Any) -> ValueRows:
         """Return a payload of the rows `numbers`, in that order, in new memory."""
         return self._with(self._rows[numbers], len(numbers))
 
-    def copy(self) -> Payload:
+    def copy(self) -> ValueRows:
         """Return an independent payload with the same rows."""
         return self._with(self._rows[: self.used].copy(), self.used)
 
-    def emptied(self) -> Payload:
+    def emptied(self) -> ValueRows:
         """Return a payload without rows."""
-        return Payload(self._backend, self._dtype)
+        return ValueRows(self._backend, self._dtype)
 
-    def _with(self, rows: Any, used: int) -> Payload:
+    def _with(self, rows: Any, used: int) -> ValueRows:
         made = copy.copy(self)
         made._rows, made.used = rows, used
         return made

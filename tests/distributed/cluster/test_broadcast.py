@@ -16,12 +16,12 @@ from distributed import Client
 from distributed.core import CommClosedError
 
 from dgpuhash.distributed.cluster.broadcast import (
-    WATCH,
-    _Awaited,
-    attended,
-    installed,
-    let_go,
-    on_workers,
+    MEMBERSHIP_SECONDS,
+    _WatchedCall,
+    clear_tracebacks,
+    register_plugin,
+    run_on_workers,
+    run_watched,
 )
 from dgpuhash.distributed.shards.plugin import ShardHost
 from dgpuhash.errors import IndexLost, OutOfMemoryError
@@ -54,7 +54,7 @@ def test_an_error_holds_nothing_that_its_frames_held():
         with pytest.raises(RuntimeError, match="worse") as raised:
             fail_because(seen)
         assert all(held() is not None for held in seen)
-        let_go(raised.value)
+        clear_tracebacks(raised.value)
         assert [held() for held in seen] == [None, None]
         assert str(raised.value) == "worse"
     finally:
@@ -70,9 +70,9 @@ def start_a_thread(host: Any) -> None:
 
 
 def test_a_thread_without_room_for_its_stack_says_that_memory_ran_out(processes: Client):
-    installed(processes, ShardHost())
+    register_plugin(processes, ShardHost())
     with pytest.raises(OutOfMemoryError, match="start_a_thread ran out of memory: can't start new"):
-        on_workers(processes, list(processes.nthreads()), start_a_thread)
+        run_on_workers(processes, list(processes.nthreads()), start_a_thread)
 
 
 def its_address(host: Any) -> str:
@@ -91,30 +91,30 @@ def fails(host: Any) -> None:
 @pytest.fixture
 def workers(threads: Client) -> list[str]:
     """Return the addresses of workers that hold shards."""
-    installed(threads, ShardHost())
+    register_plugin(threads, ShardHost())
     return sorted(threads.nthreads())
 
 
 @pytest.mark.parametrize("seconds", [0, 0.4])
 def test_results_are_in_the_order_of_workers_also_of_long_phases(threads, workers, seconds):
     done: list[float] = []
-    slept = on_workers(threads, workers, naps, seconds, meanwhile=lambda: done.append(seconds))
+    slept = run_on_workers(threads, workers, naps, seconds, meanwhile=lambda: done.append(seconds))
     assert slept == [seconds] * len(workers)
     assert len(done) == 1 or seconds == 0
-    assert on_workers(threads, workers[::-1], its_address) == workers[::-1]
+    assert run_on_workers(threads, workers[::-1], its_address) == workers[::-1]
 
 
 def test_what_was_waited_for_long_is_held_no_longer(threads, workers):
     """Without the collector: device memory would wait for it."""
 
     async def work(held: Held) -> None:
-        await asyncio.sleep(2 * WATCH)
+        await asyncio.sleep(2 * MEMBERSHIP_SECONDS)
 
     held = Held()
     seen = weakref.ref(held)
     gc.disable()
     try:
-        attended(threads, workers, partial(work, held))
+        run_watched(threads, workers, partial(work, held))
         del held
         until(lambda: seen() is None)
     finally:
@@ -123,11 +123,11 @@ def test_what_was_waited_for_long_is_held_no_longer(threads, workers):
 
 def test_errors_and_limits(threads, workers):
     with pytest.raises(ValueError, match=r"://"):
-        on_workers(threads, workers, fails)
+        run_on_workers(threads, workers, fails)
     with pytest.raises(IndexLost, match="not answered for 0 s"):
-        on_workers(threads, workers, naps, 2.0, limit=0.45)
+        run_on_workers(threads, workers, naps, 2.0, limit=0.45)
     with pytest.raises(IndexLost, match="nobody"):
-        on_workers(threads, ["inproc://nobody/1"], its_address)
+        run_on_workers(threads, ["inproc://nobody/1"], its_address)
 
 
 def test_who_is_interrupted_leaves_work_to_end_by_itself(threads, workers):
@@ -140,7 +140,7 @@ def test_who_is_interrupted_leaves_work_to_end_by_itself(threads, workers):
     def interrupt() -> None:
         raise KeyboardInterrupt
 
-    awaited = _Awaited(threads, workers, work)
+    awaited = _WatchedCall(threads, workers, work)
     with pytest.raises(KeyboardInterrupt):
         awaited.outcome(interrupt)
     time.sleep(0.3)
@@ -154,7 +154,7 @@ def test_what_cannot_begin_is_an_error_of_the_thread_that_waits(threads, workers
         raise OSError("no way to begin")
 
     with pytest.raises(OSError, match="no way"):
-        attended(threads, workers, begin)
+        run_watched(threads, workers, begin)
 
 
 def test_work_that_is_cancelled_is_a_lost_worker(threads, workers):
@@ -162,7 +162,7 @@ def test_work_that_is_cancelled_is_a_lost_worker(threads, workers):
         raise asyncio.CancelledError
 
     with pytest.raises(IndexLost, match="event loop ends"):
-        attended(threads, workers, cancelled)
+        run_watched(threads, workers, cancelled)
 
 
 def test_a_loop_that_has_ended_is_waited_for_no_longer(threads):
@@ -179,7 +179,7 @@ def test_a_loop_that_has_ended_is_waited_for_no_longer(threads):
     given: list[Any] = []
     # As in the moment before it is closed.
     ended.call_soon_threadsafe = given.append
-    awaited = _Awaited(other, workers, work)
+    awaited = _WatchedCall(other, workers, work)
     assert len(given) == 1
     with pytest.raises(CommClosedError, match="event loop has ended"):
         awaited.outcome()
@@ -193,7 +193,7 @@ def test_watches_that_are_cancelled_at_once_say_nothing(threads, recwarn):
         return "done"
 
     async def begin() -> None:
-        awaited = _Awaited(threads, workers, work)
+        awaited = _WatchedCall(threads, workers, work)
         awaited._watch()
         awaited._rest()
         await asyncio.sleep(0)

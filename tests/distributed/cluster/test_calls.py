@@ -11,10 +11,10 @@ from distributed.protocol import pickle
 
 from dgpuhash.distributed.cluster.rpc import (
     OPERATION,
-    ask_scheduler,
+    call_scheduler,
     call_worker,
-    handlers_of,
-    posted,
+    encode_call,
+    rpc_of_scheduler,
 )
 
 pytestmark = pytest.mark.cluster
@@ -48,7 +48,7 @@ def forget(dask_scheduler: Any) -> None:
 
 
 async def on_worker(address: str, given: str, more: str, dask_scheduler: Any) -> str:
-    post = posted(told, given), pickle.dumps((more,))
+    post = encode_call(told, given), pickle.dumps((more,))
     try:
         return str(await call_worker(dask_scheduler, address, *post))
     except OSError as error:
@@ -60,38 +60,38 @@ def told(given: str, more: str, dask_worker: Any) -> str:
 
 
 def test_what_the_scheduler_gives_and_raises(asking: Client) -> None:
-    assert ask_scheduler(asking, added, 1, 2) == (3, asking.scheduler.address)
-    assert ask_scheduler(asking, later) == "later"
+    assert call_scheduler(asking, added, 1, 2) == (3, asking.scheduler.address)
+    assert call_scheduler(asking, later) == "later"
     with pytest.raises(ValueError, match="no"):
-        ask_scheduler(asking, fail)
+        call_scheduler(asking, fail)
 
 
 def test_a_scheduler_that_never_took_calls(asking: Client) -> None:
-    ask_scheduler(asking, later)
-    ask_scheduler(asking, forget)
-    assert ask_scheduler(asking, later) == "later"
+    call_scheduler(asking, later)
+    call_scheduler(asking, forget)
+    assert call_scheduler(asking, later) == "later"
 
 
 def test_handlers_of_the_scheduler(asking: Client) -> None:
-    assert asking.sync(handlers_of(asking).ncores) == asking.ncores()
-    assert "workers" in asking.sync(handlers_of(asking).identity)
+    assert asking.sync(rpc_of_scheduler(asking).ncores) == asking.ncores()
+    assert "workers" in asking.sync(rpc_of_scheduler(asking).identity)
 
 
 def test_only_a_scheduler_on_the_same_event_loop_is_called_at_once(threads: Client) -> None:
     thing = Unpicklable()
-    assert ask_scheduler(threads, same, thing) is thing
+    assert call_scheduler(threads, same, thing) is thing
     with (
         Client(threads.scheduler.address, set_as_default=False) as other,
         pytest.raises(TypeError, match="pickle"),
     ):
-        ask_scheduler(other, same, thing)
+        call_scheduler(other, same, thing)
 
 
 def test_a_worker_and_one_that_is_not_there(client: Client) -> None:
     worker, *_ = client.nthreads()
     for _ in range(2):
-        assert ask_scheduler(client, on_worker, worker, "a", "b") == f"a b {worker}"
+        assert call_scheduler(client, on_worker, worker, "a", "b") == f"a b {worker}"
     nobody = "tcp://127.0.0.1:1"
     assert (
-        ask_scheduler(client, on_worker, nobody, "a", "b") == f"no: {nobody} is not in the cluster"
+        call_scheduler(client, on_worker, nobody, "a", "b") == f"no: {nobody} is not in the cluster"
     )

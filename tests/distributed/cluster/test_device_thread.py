@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dgpuhash.distributed.cluster.device_thread import Awaited, ShardThread
+from dgpuhash.distributed.cluster.device_thread import AsyncJob, DeviceThread
 from dgpuhash.errors import IndexLost
 
 
@@ -30,7 +30,7 @@ def on_thread(*works: Callable[[], Any]) -> list[Any]:
     """Run works on one device thread at once; return results and exceptions."""
 
     async def ask() -> list[Any]:
-        thread = ShardThread()
+        thread = DeviceThread()
         try:
             return await asyncio.gather(*map(thread.run, works), return_exceptions=True)
         finally:
@@ -57,7 +57,7 @@ def test_an_end_that_could_not_be_told(monkeypatch):
     """Telling the event loop takes memory; what was done meanwhile is done, and answered."""
 
     async def ask() -> list[int]:
-        thread, loop = ShardThread(), asyncio.get_running_loop()
+        thread, loop = DeviceThread(), asyncio.get_running_loop()
         tell = loop.call_soon_threadsafe
         left = [2]
 
@@ -78,22 +78,22 @@ def test_an_end_that_could_not_be_told(monkeypatch):
 
 def test_it_outlives_memory_that_runs_out_between_two_pieces(monkeypatch):
     """A call that cannot be made ends the piece, and not the thread."""
-    wanted, calls = Awaited._wanted, itertools.count()
+    wanted, calls = AsyncJob._wanted, itertools.count()
 
-    def short_of_memory(job: Awaited) -> bool:
+    def short_of_memory(job: AsyncJob) -> bool:
         if next(calls) == 0:
             raise MemoryError
         return wanted(job)
 
     async def ask() -> list[Any]:
-        thread = ShardThread()
+        thread = DeviceThread()
         pieces = [thread.run(int, text) for text in ("1", "2")]
         try:
             return await asyncio.gather(*pieces, return_exceptions=True)
         finally:
             thread.close()
 
-    monkeypatch.setattr(Awaited, "_wanted", short_of_memory)
+    monkeypatch.setattr(AsyncJob, "_wanted", short_of_memory)
     first, second = asyncio.run(asyncio.wait_for(ask(), 20))
     assert isinstance(first, MemoryError)
     assert second == 2
@@ -101,7 +101,7 @@ def test_it_outlives_memory_that_runs_out_between_two_pieces(monkeypatch):
 
 def test_whoever_waits_when_it_is_closed_is_told():
     async def ask() -> list[Any]:
-        thread, work = ShardThread(), Held()
+        thread, work = DeviceThread(), Held()
         waiting = [asyncio.ensure_future(thread.run(work)) for _ in range(3)]
         await asyncio.to_thread(work.begun.wait, 10)
         thread.close()
@@ -121,7 +121,7 @@ def test_work_that_nobody_waits_for_is_not_done():
     done: list[int] = []
 
     async def ask() -> None:
-        thread, work = ShardThread(), Held()
+        thread, work = DeviceThread(), Held()
         first = asyncio.ensure_future(thread.run(work))
         given_up = asyncio.ensure_future(thread.run(done.append, 1))
         await asyncio.to_thread(work.begun.wait, 10)
@@ -136,7 +136,7 @@ def test_work_that_nobody_waits_for_is_not_done():
 
 
 def test_other_threads_wait_without_an_event_loop():
-    thread = ShardThread()
+    thread = DeviceThread()
     try:
         slow, wrong, right = (
             thread.submit(*each) for each in [(time.sleep, 0.05), (int, "x"), (int, "7")]
@@ -152,7 +152,7 @@ def test_other_threads_wait_without_an_event_loop():
 
 
 def test_work_that_a_thread_submitted_is_refused_when_it_is_closed():
-    thread, work = ShardThread(), Held()
+    thread, work = DeviceThread(), Held()
     waiting = [thread.submit(work), thread.submit(int, "7")]
     assert work.begun.wait(10)
     thread.close()
@@ -166,8 +166,8 @@ def test_an_end_that_a_thread_was_not_told(monkeypatch):
     def no_memory(job: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("dgpuhash.distributed.cluster.device_thread.Submitted._tell", no_memory)
-    thread = ShardThread()
+    monkeypatch.setattr("dgpuhash.distributed.cluster.device_thread.BlockingJob._tell", no_memory)
+    thread = DeviceThread()
     try:
         assert thread.submit(int, "7").outcome() == 7
     finally:
@@ -176,7 +176,7 @@ def test_an_end_that_a_thread_was_not_told(monkeypatch):
 
 def test_closed_by_the_thread_that_asks():
     """As by a finaliser, which the collector may run in the middle of the question."""
-    thread = ShardThread()
+    thread = DeviceThread()
     jobs = thread._jobs
 
     class Closing:

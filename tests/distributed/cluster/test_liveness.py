@@ -11,7 +11,7 @@ from clusters import cluster_of, until
 from distributed import Client, rejoin, secede
 
 from dgpuhash.distributed.cluster import broadcast, liveness
-from dgpuhash.distributed.cluster.liveness import unattended
+from dgpuhash.distributed.cluster.liveness import stuck_work
 from dgpuhash.errors import IndexLost
 
 pytestmark = pytest.mark.cluster
@@ -43,13 +43,13 @@ def threads_end(dask_worker: Any) -> bool:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_task_that_no_thread_takes_is_lost(one: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broadcast, "PATIENCE", 0.1)
-    monkeypatch.setattr(liveness, "LOST", 0.5)
+    monkeypatch.setattr(broadcast, "HEARTBEAT_SECONDS", 0.1)
+    monkeypatch.setattr(liveness, "STUCK_SECONDS", 0.5)
     one.submit(int).result()
     one.run(end_thread)
     until(lambda: all(one.run(threads_end).values()))
     with pytest.raises(IndexLost, match="in none of its threads"):
-        broadcast.watched(one, list(one.nthreads()), [one.submit(int, "1")])
+        broadcast.gather_watched(one, list(one.nthreads()), [one.submit(int, "1")])
 
 
 def end_sender(dask_worker: Any) -> None:
@@ -69,11 +69,11 @@ def begin_sender(dask_worker: Any) -> None:
 
 
 def test_an_end_that_is_not_sent_is_lost(one: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broadcast, "PATIENCE", 0.1)
-    monkeypatch.setattr(liveness, "LOST", 0.5)
+    monkeypatch.setattr(broadcast, "HEARTBEAT_SECONDS", 0.1)
+    monkeypatch.setattr(liveness, "STUCK_SECONDS", 0.5)
     one.run(end_sender)
     with pytest.raises(IndexLost, match="are not sent"):
-        broadcast.watched(one, list(one.nthreads()), [one.submit(int, "1")])
+        broadcast.gather_watched(one, list(one.nthreads()), [one.submit(int, "1")])
     one.run(begin_sender)
 
 
@@ -83,12 +83,12 @@ def without_memory(dask_worker: Any) -> list[str]:
 
 def test_a_worker_that_cannot_answer_is_lost(one: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Dask asks for its results on and on."""
-    monkeypatch.setattr(broadcast, "PATIENCE", 0.1)
-    monkeypatch.setattr(liveness, "LOST", 0.5)
-    monkeypatch.setattr(broadcast, "unattended", without_memory)
+    monkeypatch.setattr(broadcast, "HEARTBEAT_SECONDS", 0.1)
+    monkeypatch.setattr(liveness, "STUCK_SECONDS", 0.5)
+    monkeypatch.setattr(broadcast, "stuck_work", without_memory)
     waiting = one.submit(wait_for_it)
     with pytest.raises(IndexLost, match="no answer of it comes"):
-        broadcast.watched(one, list(one.nthreads()), [waiting])
+        broadcast.gather_watched(one, list(one.nthreads()), [waiting])
     over.set()
 
 
@@ -105,14 +105,14 @@ class Unloadable:
 
 def test_data_that_could_not_be_loaded_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """Dask lets the task that needs them wait on and on."""
-    monkeypatch.setattr(broadcast, "PATIENCE", 0.1)
-    monkeypatch.setattr(liveness, "LOST", 0.5)
+    monkeypatch.setattr(broadcast, "HEARTBEAT_SECONDS", 0.1)
+    monkeypatch.setattr(liveness, "STUCK_SECONDS", 0.5)
     with cluster_of(2, processes=True) as client:
         first, second = client.nthreads()
         held = client.submit(Unloadable, workers=[second])
         wanted = client.submit(type, held, workers=[first])
         with pytest.raises(IndexLost, match=r"could not be loaded .*while it was.*; end it"):
-            broadcast.watched(client, [first, second], [wanted])
+            broadcast.gather_watched(client, [first, second], [wanted])
 
 
 def wait_for_it() -> None:
@@ -135,6 +135,6 @@ def test_a_task_that_waits_for_a_thread_that_came_back_is_not(one: Client) -> No
         return second.key in dask_worker.active_keys
 
     until(lambda: all(one.run(begun).values()))
-    assert list(one.run(unattended).values()) == [[]]
+    assert list(one.run(stuck_work).values()) == [[]]
     gate.set()
     assert one.gather([first, second]) == [None, 1]

@@ -12,7 +12,7 @@ from distributed import Client
 
 from dgpuhash.distributed import DistributedSet
 from dgpuhash.distributed.cluster.client import client_of
-from dgpuhash.distributed.cluster.lock import ClientLock, free_of_the_dead, locked
+from dgpuhash.distributed.cluster.lock import ClientLock, hold_lock, release_dead_leases
 from dgpuhash.distributed.collective.group import Group
 from dgpuhash.errors import ReentranceError, UnsupportedError
 
@@ -33,27 +33,27 @@ def test_the_place_of_a_client_that_is_gone_is_free(threads: Client) -> None:
     threads.run_on_scheduler(name_again, gone.id)
     waiting = ClientLock("a block", threads)
     assert not waiting.acquire(timeout=0.1)
-    threads.run_on_scheduler(free_of_the_dead, "a block")
+    threads.run_on_scheduler(release_dead_leases, "a block")
     assert waiting.acquire(timeout=0.1)
     waiting.release()
 
 
 def test_the_place_of_a_client_that_is_there_is_its_own(threads: Client) -> None:
-    with Client(threads.scheduler.address, set_as_default=False) as other, locked(other, "held"):
+    with Client(threads.scheduler.address, set_as_default=False) as other, hold_lock(other, "held"):
         waiting = ClientLock("dgpuhash-held", threads)
-        threads.run_on_scheduler(free_of_the_dead, "dgpuhash-held")
+        threads.run_on_scheduler(release_dead_leases, "dgpuhash-held")
         assert not waiting.acquire(timeout=0.1)
     assert waiting.acquire(timeout=10)
     waiting.release()
 
 
 def test_a_thread_does_not_wait_for_itself(threads: Client) -> None:
-    with locked(threads, "held"):
-        with pytest.raises(ReentranceError, match=r"held.*returned"), locked(threads, "held"):
+    with hold_lock(threads, "held"):
+        with pytest.raises(ReentranceError, match=r"held.*returned"), hold_lock(threads, "held"):
             pass
-        with locked(threads, "other"):
+        with hold_lock(threads, "other"):
             pass
-    with locked(threads, "held"):
+    with hold_lock(threads, "held"):
         pass
 
 

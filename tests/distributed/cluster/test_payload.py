@@ -8,12 +8,12 @@ import pytest
 from pandas.testing import assert_frame_equal
 
 from dgpuhash.distributed.cluster.serialization import (
+    concat_payloads,
     frame_of_payload,
+    from_message,
     is_plain,
-    joined,
-    loaded,
     plain_arrays,
-    unloaded,
+    to_message,
 )
 
 PLAIN = pd.DataFrame(
@@ -65,20 +65,20 @@ def test_joined_arrays_are_one_frame(form):
     like = PLAIN[:0]
     payloads = [form(plain_arrays(PLAIN[:n].copy(), like)) for n in (2, 0, 3)]
     wanted = pd.concat([PLAIN[:2], PLAIN], ignore_index=True)
-    assert_frame_equal(joined(payloads, like), wanted)
-    assert_frame_equal(joined(payloads[:1], like), PLAIN[:2])
+    assert_frame_equal(concat_payloads(payloads, like), wanted)
+    assert_frame_equal(concat_payloads(payloads[:1], like), PLAIN[:2])
 
 
 def test_joined_arrays_and_frames_are_one_frame():
     like = pd.DataFrame({"number": [1]})[:0]
     frame = pd.DataFrame({"number": [0.5]}, index=[9])
-    found = joined([plain_arrays(pd.DataFrame({"number": [1]}), like), frame, like], like)
+    found = concat_payloads([plain_arrays(pd.DataFrame({"number": [1]}), like), frame, like], like)
     assert_frame_equal(found, pd.DataFrame({"number": [1, 0.5]}))
-    assert_frame_equal(joined([like, like], like), like)
+    assert_frame_equal(concat_payloads([like, like], like), like)
 
 
 def test_what_never_left_its_process_is_unloaded():
     arrays = np.arange(3), np.arange(2.0)
-    assert unloaded(loaded(arrays)) == arrays
-    assert unloaded(loaded(PLAIN)) is PLAIN
-    assert unloaded(None) is None
+    assert from_message(to_message(arrays)) == arrays
+    assert from_message(to_message(PLAIN)) is PLAIN
+    assert from_message(None) is None

@@ -39,7 +39,7 @@ def test_a_message_goes_on_when_its_sender_is_cancelled(monkeypatch):
 
     async def ask() -> None:
         worker = SimpleNamespace(address="tcp://here:1")
-        asking = asyncio.ensure_future(request.request(worker, "tcp://there:1", "known", {}))
+        asking = asyncio.ensure_future(request.call_handler(worker, "tcp://there:1", "known", {}))
         await begun.wait()
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -108,7 +108,7 @@ def test_a_connection_that_comes_too_late_is_the_next_ones(monkeypatch):
         worker.rpc.connect.gate.set()
         assert await worker.rpc.reused.get() == ("tcp://there:1", "comm")
 
-    monkeypatch.setattr(request, "CONNECT", 0.01)
+    monkeypatch.setattr(request, "CONNECT_SECONDS", 0.01)
     asyncio.run(asyncio.wait_for(ask(), 20))
 
 
@@ -122,7 +122,7 @@ def test_a_slow_connection_is_waited_for_while_the_worker_is_there(monkeypatch):
         assert await asking == "comm"
         assert worker.rpc.reused.empty()
 
-    monkeypatch.setattr(request, "CONNECT", 0.01)
+    monkeypatch.setattr(request, "CONNECT_SECONDS", 0.01)
     asyncio.run(asyncio.wait_for(ask(), 20))
 
 
@@ -144,7 +144,7 @@ async def fail_to_load(key: str, there: str, pings: int, dask_worker: Any) -> in
     came = await asyncio.gather(*gets, return_exceptions=True)
     # Dask itself may meet a comm that was left so before.
     assert any(isinstance(each, MemoryError) for each in came), came
-    asked = [request.request(dask_worker, there, "dgpuhash_ping", {}) for _ in range(pings)]
+    asked = [request.call_handler(dask_worker, there, "dgpuhash_ping", {}) for _ in range(pings)]
     return len(await asyncio.gather(*asked))
 
 
@@ -164,7 +164,7 @@ def test_comms_over_which_dask_brought_what_could_not_be_loaded(processes: Clien
 
 def test_which_errors_say_that_a_message_was_taken_for_an_end() -> None:
     ours = AssertionError({"op": "dgpuhash_put", "payload": "long"})
-    assert request._taken_for_an_end(ours, "dgpuhash_put")
-    assert request._taken_for_an_end(Exception(repr(ours)), "dgpuhash_put")
-    assert not request._taken_for_an_end(ours, "dgpuhash_match")
-    assert not request._taken_for_an_end(MemoryError("dgpuhash_put"), "dgpuhash_put")
+    assert request._is_stale_comm(ours, "dgpuhash_put")
+    assert request._is_stale_comm(Exception(repr(ours)), "dgpuhash_put")
+    assert not request._is_stale_comm(ours, "dgpuhash_match")
+    assert not request._is_stale_comm(MemoryError("dgpuhash_put"), "dgpuhash_put")

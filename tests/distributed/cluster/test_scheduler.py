@@ -14,8 +14,8 @@ from clusters import until
 from distributed import Client
 
 from dgpuhash.distributed.cluster import scheduler as relay
-from dgpuhash.distributed.cluster.locality import Elsewhere, Given, Made, Needed
-from dgpuhash.distributed.cluster.scheduler import end_turn, relayed
+from dgpuhash.distributed.cluster.locality import DataNotLocal, InputSpec, LocalInputs, TaskOutput
+from dgpuhash.distributed.cluster.scheduler import broadcast_call, leave_queue
 
 pytestmark = pytest.mark.cluster
 
@@ -64,19 +64,19 @@ def closed_gate() -> Iterator[None]:
 
 def test_results_and_errors(asking: Client) -> None:
     client, workers = asking, sorted(asking.nthreads())
-    found = client.sync(relayed, client, workers, address, (2,))
+    found = client.sync(broadcast_call, client, workers, address, (2,))
     assert found == {worker: worker * 2 for worker in workers}
-    failed = client.sync(relayed, client, workers[:1], fail)
+    failed = client.sync(broadcast_call, client, workers[:1], fail)
     assert isinstance(failed[workers[0]], ValueError)
     nobody = "tcp://127.0.0.1:1"
-    assert isinstance(client.sync(relayed, client, [nobody], fail)[nobody], OSError)
+    assert isinstance(client.sync(broadcast_call, client, [nobody], fail)[nobody], OSError)
 
 
 def test_named_phases_take_turns(threads: Client) -> None:
     (worker, *_) = threads.nthreads()
 
     async def several() -> list[dict[str, int]]:
-        phases = [relayed(threads, [worker], alone, (), f"phase {n}") for n in range(5)]
+        phases = [broadcast_call(threads, [worker], alone, (), f"phase {n}") for n in range(5)]
         return list(await asyncio.gather(*phases))
 
     assert threads.sync(several) == [{worker: 1}] * 5
@@ -85,9 +85,9 @@ def test_named_phases_take_turns(threads: Client) -> None:
 def test_who_waits_for_one_that_failed_is_not_waited_for(
     threads: Client, closed_gate: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relay, "FAREWELL", 0.1)
+    monkeypatch.setattr(relay, "ABORT_SECONDS", 0.1)
     first, second, *_ = threads.nthreads()
-    found = threads.sync(relayed, threads, [first, second], fail_on, (first,), "ranks")
+    found = threads.sync(broadcast_call, threads, [first, second], fail_on, (first,), "ranks")
     assert isinstance(found[first], ValueError)
     assert isinstance(found[second], TimeoutError)
 
@@ -95,10 +95,10 @@ def test_who_waits_for_one_that_failed_is_not_waited_for(
 def test_the_error_that_others_led_to_is_waited_for(
     threads: Client, closed_gate: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relay, "FAREWELL", 60.0)
+    monkeypatch.setattr(relay, "ABORT_SECONDS", 60.0)
     first, second, *_ = threads.nthreads()
     threading.Timer(0.2, gate.set).start()
-    found = threads.sync(relayed, threads, [first, second], fail_on, (first,), "ranks")
+    found = threads.sync(broadcast_call, threads, [first, second], fail_on, (first,), "ranks")
     assert isinstance(found[first], ValueError)
     assert found[second] is None
 
@@ -107,12 +107,12 @@ def test_a_turn_that_was_given_up(threads: Client, closed_gate: None) -> None:
     first, second, *_ = threads.nthreads()
 
     async def phases() -> dict[str, int]:
-        stuck = asyncio.ensure_future(relayed(threads, [first], held, (), "stuck"))
+        stuck = asyncio.ensure_future(broadcast_call(threads, [first], held, (), "stuck"))
         assert await asyncio.to_thread(begun.wait, 10)
-        waiting = asyncio.ensure_future(relayed(threads, [second], alone, (), "next"))
+        waiting = asyncio.ensure_future(broadcast_call(threads, [second], alone, (), "next"))
         await asyncio.sleep(0.2)
         assert not waiting.done()
-        await end_turn(threads, "stuck")
+        await leave_queue(threads, "stuck")
         found = await asyncio.wait_for(waiting, 10)
         gate.set()
         await stuck
@@ -124,14 +124,14 @@ def test_a_turn_that_was_given_up(threads: Client, closed_gate: None) -> None:
 def test_a_turn_of_a_client_that_is_gone(
     threads: Client, closed_gate: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relay, "PATIENCE", 0.1)
+    monkeypatch.setattr(relay, "CLIENT_CHECK_SECONDS", 0.1)
     first, second, *_ = threads.nthreads()
     message = {"workers": [first], "function": held, "turn": "stuck"}
 
     async def phases() -> dict[str, int]:
-        stuck = asyncio.ensure_future(relayed(Gone(threads), **message))
+        stuck = asyncio.ensure_future(broadcast_call(Gone(threads), **message))
         assert await asyncio.to_thread(begun.wait, 10)
-        found = await asyncio.wait_for(relayed(threads, [second], alone, (), "next"), 10)
+        found = await asyncio.wait_for(broadcast_call(threads, [second], alone, (), "next"), 10)
         gate.set()
         await stuck
         return found
@@ -161,20 +161,20 @@ def deal(
     ]
 
 
-def double(given: Given, dask_worker: Any) -> Made[int]:
+def double(given: LocalInputs, dask_worker: Any) -> TaskOutput[int]:
     """Leave the given numbers on the worker, doubled."""
     own = zip(given.own, given.things, strict=True)
     left = {f"doubled-{given.token}-{item.labels[0]}": 2 * one for item, (one,) in own}
-    return Made(given.rank, left)
+    return TaskOutput(given.rank, left)
 
 
-def double_or_fail(worker: str, given: Given, dask_worker: Any) -> Made[int]:
+def double_or_fail(worker: str, given: LocalInputs, dask_worker: Any) -> TaskOutput[int]:
     if dask_worker.address == worker:
         raise ValueError("no")
     return double(given, dask_worker)
 
 
-async def double_late(given: Given, dask_worker: Any) -> Made[int]:
+async def double_late(given: LocalInputs, dask_worker: Any) -> TaskOutput[int]:
     await held(dask_worker)
     return double(given, dask_worker)
 
@@ -193,19 +193,19 @@ def none_doubled(client: Client) -> bool:
 
 
 @pytest.fixture
-def needed(asking: Client) -> Iterator[Needed]:
+def needed(asking: Client) -> Iterator[InputSpec]:
     """Yield one number on each worker as the input of a broadcast."""
     futures = {
         asking.scatter(number, workers=[worker], hash=False)
         for number, worker in enumerate(sorted(asking.nthreads()))
     }
-    yield Needed([future.key for future in futures], deal)
+    yield InputSpec([future.key for future in futures], deal)
     del futures
 
 
-def test_what_a_phase_needs_and_leaves(asking: Client, needed: Needed) -> None:
+def test_what_a_phase_needs_and_leaves(asking: Client, needed: InputSpec) -> None:
     client, workers = asking, sorted(asking.nthreads())
-    found = client.sync(relayed, client, workers, double, needed=needed)
+    found = client.sync(broadcast_call, client, workers, double, needed=needed)
     assert [found[worker].result for worker in workers] == list(range(len(workers)))
     left = [found[worker].data for worker in workers]
     for number, futures in enumerate(left):
@@ -219,39 +219,42 @@ def test_what_a_phase_needs_and_leaves(asking: Client, needed: Needed) -> None:
 
 
 def test_what_nobody_has(asking: Client) -> None:
-    work = sorted(asking.nthreads()), double, (), None, Needed(["x"], deal)
-    with pytest.raises(Elsewhere, match="nobody has it"):
-        asking.sync(relayed, asking, *work)
+    work = sorted(asking.nthreads()), double, (), None, InputSpec(["x"], deal)
+    with pytest.raises(DataNotLocal, match="nobody has it"):
+        asking.sync(broadcast_call, asking, *work)
 
 
-def test_what_workers_have_no_room_for(asking: Client, needed: Needed) -> None:
+def test_what_workers_have_no_room_for(asking: Client, needed: InputSpec) -> None:
     work = asking, sorted(asking.nthreads()), double
-    with pytest.raises(Elsewhere, match="short of memory"):
-        asking.sync(relayed, *work, needed=replace(needed, growth=1e15))
-    found = asking.sync(relayed, *work, needed=replace(needed, growth=1.0))
+    with pytest.raises(DataNotLocal, match="short of memory"):
+        asking.sync(broadcast_call, *work, needed=replace(needed, growth=1e15))
+    found = asking.sync(broadcast_call, *work, needed=replace(needed, growth=1.0))
     assert sorted(each.result for each in found.values()) == list(range(len(work[1])))
 
 
 def test_a_worker_that_has_gone_needs_no_room() -> None:
     scheduler = SimpleNamespace(get_who_has=lambda labels: {}, tasks={}, workers={})
-    assert Needed([], lambda *given: [[], []], growth=2.0).dealt(["a", "b"], scheduler) == [[], []]
+    assert InputSpec([], lambda *given: [[], []], growth=2.0).dealt(["a", "b"], scheduler) == [
+        [],
+        [],
+    ]
 
 
 def test_what_has_left_its_worker() -> None:
     worker = SimpleNamespace(address="a", data={})
-    given = Given.to(worker, ["a"], [[SimpleNamespace(labels=("gone",))]], "token")
+    given = LocalInputs.to(worker, ["a"], [[SimpleNamespace(labels=("gone",))]], "token")
     with pytest.raises(KeyError, match="gone"):
         assert given.things
 
 
 @pytest.mark.parametrize("turn", [None, "named"])
 def test_nothing_is_left_when_a_worker_fails(
-    asking: Client, needed: Needed, turn: str | None, monkeypatch: pytest.MonkeyPatch
+    asking: Client, needed: InputSpec, turn: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relay, "FAREWELL", 60.0)
+    monkeypatch.setattr(relay, "ABORT_SECONDS", 60.0)
     client, workers = asking, sorted(asking.nthreads())
     work = client, workers, double_or_fail, (workers[0],), turn, needed
-    found = client.sync(relayed, *work)
+    found = client.sync(broadcast_call, *work)
     assert isinstance(found[workers[0]], ValueError)
     assert [found[worker].data for worker in workers[1:]] == [{}] * (len(workers) - 1)
     until(lambda: none_doubled(client))
@@ -263,10 +266,10 @@ def test_nothing_is_left_for_who_gave_up(threads: Client) -> None:
     gate.clear()
 
     async def phases() -> None:
-        work = threads, workers[:1], double_late, (), "given up", Needed([kept.key], deal)
-        phase = asyncio.ensure_future(relayed(*work))
+        work = threads, workers[:1], double_late, (), "given up", InputSpec([kept.key], deal)
+        phase = asyncio.ensure_future(broadcast_call(*work))
         await asyncio.sleep(0.05)
-        await end_turn(threads, "given up")
+        await leave_queue(threads, "given up")
         gate.set()
         assert (await phase)[workers[0]].data == {}
 

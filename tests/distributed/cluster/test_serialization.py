@@ -8,7 +8,12 @@ import dask.dataframe as dd
 import pandas as pd
 
 from dgpuhash.distributed import DistributedIndex
-from dgpuhash.distributed.cluster.serialization import KINDS, Sealed, kind_of_meta, remember
+from dgpuhash.distributed.cluster.serialization import (
+    CACHE_ENTRIES,
+    CachedPickle,
+    put_in_cache,
+    schema_key,
+)
 from dgpuhash.distributed.query.merge_tasks import Probe
 
 
@@ -28,7 +33,7 @@ def make() -> Thing:
 
 
 def test_a_thing_is_pickled_and_opened_once():
-    sealed = Sealed.of(Thing())
+    sealed = CachedPickle.of(Thing())
     found = {id(pickle.loads(pickle.dumps(sealed)).opened()) for _ in range(3)}
     assert len(found) == 1
     assert (Thing.pickled, Thing.made) == (1, 1)
@@ -61,7 +66,7 @@ def test_empty_frames_that_are_alike_are_made_once(threads):
 
 def test_frames_with_rows_or_categories_are_pickled_as_they_are(threads):
     frame = pd.DataFrame({"k": range(8), "v": pd.Categorical(list("abababab"))})
-    assert kind_of_meta(frame.iloc[:0]) is None
+    assert schema_key(frame.iloc[:0]) is None
     with DistributedIndex.build(frame, on="k", client=threads) as index:
         descriptor = pickle.loads(pickle.dumps(index._current()))
     assert list(descriptor.meta["v"].cat.categories) == ["a", "b"]
@@ -85,6 +90,6 @@ def test_a_merge_is_planned_once_for_indexes_that_are_alike(threads, monkeypatch
 
 def test_few_things_are_remembered():
     known: dict[int, int] = {}
-    for number in range(KINDS + 3):
-        remember(known, number, number, KINDS)
-    assert list(known) == list(range(3, KINDS + 3))
+    for number in range(CACHE_ENTRIES + 3):
+        put_in_cache(known, number, number, CACHE_ENTRIES)
+    assert list(known) == list(range(3, CACHE_ENTRIES + 3))

@@ -13,7 +13,7 @@ from clusters import lazy
 from distributed import Client
 
 from dgpuhash.distributed import DistributedIndex
-from dgpuhash.distributed.cluster.user_errors import refusing
+from dgpuhash.distributed.cluster.user_errors import raise_without_traceback
 from dgpuhash.errors import ColumnError, IndexChanged, KeyTypeError, OutOfMemoryError
 
 pytestmark = pytest.mark.cluster
@@ -59,7 +59,7 @@ def test_refused_arguments_are_told_to_who_gave_them_alone(threads, log):
 
 
 def failing(error: type[Exception]) -> None:
-    with refusing():
+    with raise_without_traceback():
         raise error("said by the task")
 
 

@@ -8,17 +8,17 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dgpuhash.distributed.collective.cuda_ipc_channel import ALIGNMENT, letters
+from dgpuhash.distributed.collective.cuda_ipc_channel import ALIGNMENT, split_messages
 from dgpuhash.distributed.collective.cuda_ipc_memory import PAGE_NBYTES, WindowSlots
-from dgpuhash.distributed.collective.group import Place, ways_between
-from dgpuhash.distributed.collective.shared_memory import CALLS, Board
+from dgpuhash.distributed.collective.group import WorkerInfo, transports_between
+from dgpuhash.distributed.collective.shared_memory import CALLS, SharedCounters
 
 
 @pytest.fixture
-def boards() -> Iterator[list[Board]]:
+def boards() -> Iterator[list[SharedCounters]]:
     """Yield the ends of three ranks that share one board."""
-    path = Board.create("test", 3)
-    boards = [Board(path, rank, 3) for rank in range(3)]
+    path = SharedCounters.create("test", 3)
+    boards = [SharedCounters(path, rank, 3) for rank in range(3)]
     path.unlink()
     yield boards
 
@@ -77,7 +77,7 @@ def test_windows_are_freed_when_all_ranks_left(boards):
 def test_messages_hold_all_rows_once_and_fit_the_window(rows):
     columns = [(2**40, 8 * rows), (2**41, rows), (2**42, 12 * rows)]
     room, owner = WindowSlots.of(4).nbytes, SimpleNamespace(pending=0)
-    found = letters(owner, columns, room)
+    found = split_messages(owner, columns, room)
     expected = dict(columns)
     places = {first: first for first in expected}
     ends = []
@@ -108,8 +108,8 @@ def test_windows_have_room_for_several_messages_of_whole_pages(nbytes):
         assert whole <= max(nbytes, (size - 1) * 8 * PAGE_NBYTES)
 
 
-def place(host: str = "a", process: int = 1, device: str = "cuda") -> Place:
-    return Place(host, process, device)
+def place(host: str = "a", process: int = 1, device: str = "cuda") -> WorkerInfo:
+    return WorkerInfo(host, process, device)
 
 
 @pytest.mark.parametrize(
@@ -123,4 +123,4 @@ def place(host: str = "a", process: int = 1, device: str = "cuda") -> Place:
     ],
 )
 def test_the_fastest_way_that_may_be_is_tried_first(places, ways):
-    assert ways_between(places) == ways
+    assert transports_between(places) == ways

@@ -23,9 +23,9 @@ import pytest
 from paper_gpus import DeviceArray, Outgoing
 
 from dgpuhash.distributed.collective import cuda_ipc, cuda_ipc_channel
-from dgpuhash.distributed.collective.base import Collective, Places
+from dgpuhash.distributed.collective.base import Collective, Destination
 from dgpuhash.distributed.collective.cuda_ipc_memory import WindowSlots
-from dgpuhash.distributed.collective.shared_memory import CALLS, Board
+from dgpuhash.distributed.collective.shared_memory import CALLS, SharedCounters
 from dgpuhash.errors import OutOfMemoryError, ShapeError
 
 SIZE, MESSAGE = 3, 4096
@@ -111,15 +111,15 @@ def ends(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     monkeypatch.setattr(cuda_ipc, "Driver", PaperDriver)
     monkeypatch.setattr(cuda_ipc_channel, "PIECE_NBYTES", 1000)
     monkeypatch.setattr(cuda_ipc.PeerTransfer, "_stream", CURRENT)
-    path, window = Board.create("test", SIZE), PaperWindow()
+    path, window = SharedCounters.create("test", SIZE), PaperWindow()
     ends = []
     for rank in range(SIZE):
         others = [other for other in range(SIZE) if other != rank]
         end = cuda_ipc.PeerCollective(
             SimpleNamespace(rank=rank, size=SIZE, broken=None, others=lambda others=others: others)
         )
-        end._board, end._window = Board(path, rank, SIZE), window
-        end._draw_lines()
+        end._board, end._window = SharedCounters(path, rank, SIZE), window
+        end._open_channels()
         ends.append(end)
     path.unlink()
     yield ends
@@ -172,7 +172,9 @@ def exchange(end: Any, ahead: int) -> None:
             columns = [copied(end.driver, column) for column in sent_by(end.rank, turn)]
             coming = between(turn)[:, end.rank]
             room = [np.zeros((coming.sum(), *column.shape[1:]), column.dtype) for column in columns]
-            to = Places([column.view(DeviceArray) for column in room], coming.cumsum() - coming)
+            to = Destination(
+                [column.view(DeviceArray) for column in room], coming.cumsum() - coming
+            )
             counts = between(turn)[end.rank]
             outgoing = Outgoing(columns, counts, SIZE, None, None if turn % 3 else to)
             under_way.append((turn, end._carry(outgoing)))
@@ -204,7 +206,7 @@ def test_a_stream_waits_for_what_another_one_waited_for(ends: list[Any], number:
             coming = between(turn)[:, end.rank]
             columns = sent_by(end.rank, turn)
             room = [np.zeros((coming.sum(), *each.shape[1:]), each.dtype) for each in columns]
-            to = Places([each.view(DeviceArray) for each in room], coming.cumsum() - coming)
+            to = Destination([each.view(DeviceArray) for each in room], coming.cumsum() - coming)
             counts = between(turn)[end.rank]
             transfers.append(end._carry(Outgoing(columns, counts, SIZE, None, to)))
         here.stream, came = CURRENT, []
@@ -298,7 +300,7 @@ def test_rows_are_put_straight_to_their_places(ends: list[Any], fields: list[np.
                     raw = fields[end.rank][offset : offset + nbytes]
                     room.append(raw.view(column.dtype).reshape(shape).view(DeviceArray))
                 theirs = [each[end.rank] for each in places]
-                to = Places(room, coming.cumsum() - coming, theirs=theirs, put=put)
+                to = Destination(room, coming.cumsum() - coming, theirs=theirs, put=put)
                 if put:
                     columns = put_by_kernels(end.driver, fields, columns, counts, theirs)
             under_way.append((turn, end._carry(Outgoing(columns, counts, SIZE, None, to))))
@@ -318,7 +320,7 @@ def test_ranks_that_put_rows_and_ranks_that_do_not_are_told(ends: list[Any], fie
     def work(end: Any) -> str:
         column = np.arange(SIZE).view(DeviceArray)
         theirs = None if end.rank else [[0]] * SIZE
-        to = Places([np.empty_like(column)], np.arange(SIZE), theirs=theirs)
+        to = Destination([np.empty_like(column)], np.arange(SIZE), theirs=theirs)
         end.abort = lambda reason: None
         try:
             end._carry(Outgoing([column], [1] * SIZE, SIZE, None, to)).wait()
@@ -340,7 +342,7 @@ def test_given_places_are_written_beside_what_the_caller_does_later(ends: list[C
     def work(end: Any) -> None:
         columns, coming = sent_by(end.rank, turn), between(turn)[:, end.rank]
         room = [np.zeros((coming.sum(), *column.shape[1:]), column.dtype) for column in columns]
-        to = Places([column.view(DeviceArray) for column in room], coming.cumsum() - coming)
+        to = Destination([column.view(DeviceArray) for column in room], coming.cumsum() - coming)
         outgoing = Outgoing(columns, between(turn)[end.rank], SIZE, None, to)
         transfer = end._carry(outgoing)
         end.driver.busy = True
@@ -370,7 +372,7 @@ def test_places_that_are_free_wait_for_nothing_else(ends: list[Collective]):
         end.driver.busy = end.rank == 0
         end.driver._given(CURRENT, lambda: not end.driver.busy)
         room = np.zeros(200 if end.rank == 0 else 0, int).view(DeviceArray)
-        to = Places([room], np.array([0, 0, 100]) * (end.rank == 0), free)
+        to = Destination([room], np.array([0, 0, 100]) * (end.rank == 0), free)
         end._carry(Outgoing([column], counts, SIZE, None, to)).wait()
         if end.rank == 0:
             while not (room[:100] == room[100:]).all() or room[99] != 99:

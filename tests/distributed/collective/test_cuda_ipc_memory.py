@@ -14,7 +14,7 @@ import pytest
 from dgpuhash.distributed.collective.cuda_ipc_memory import (
     LANDING_SHARE,
     PAGE_NBYTES,
-    PeerLanding,
+    PeerBuffers,
     landing_nbytes,
 )
 from dgpuhash.distributed.collective.local import LocalCollective
@@ -73,11 +73,11 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Runtime]:
 
 
 @pytest.fixture
-def landings(runtime: Runtime) -> list[PeerLanding]:
-    return [PeerLanding(end, 1 << 30) for end in LocalCollective.group(SIZE, limit=20)]
+def landings(runtime: Runtime) -> list[PeerBuffers]:
+    return [PeerBuffers(end, 1 << 30) for end in LocalCollective.group(SIZE, limit=20)]
 
 
-def on_all(landings: Sequence[PeerLanding], nbytes: Sequence[int]) -> bool:
+def on_all(landings: Sequence[PeerBuffers], nbytes: Sequence[int]) -> bool:
     """Return the ranks' common answer."""
     with ThreadPoolExecutor(SIZE) as threads:
         said = list(threads.map(lambda each: each.fits(nbytes), landings))
@@ -85,7 +85,7 @@ def on_all(landings: Sequence[PeerLanding], nbytes: Sequence[int]) -> bool:
     return said[0]
 
 
-def test_memory_grows_and_is_kept(runtime: Runtime, landings: list[PeerLanding]):
+def test_memory_grows_and_is_kept(runtime: Runtime, landings: list[PeerBuffers]):
     assert on_all(landings, [0, 1000, 9 * PAGE_NBYTES])
     # An eighth more, in whole pages, of which a rank has one at least.
     assert sorted(runtime.held.values()) == [PAGE_NBYTES, PAGE_NBYTES, 11 * PAGE_NBYTES]
@@ -129,13 +129,13 @@ def test_where_one_rank_has_none_nobody_has(runtime, landings, monkeypatch, refu
     assert len(runtime.held) == SIZE
 
 
-def test_memory_that_the_pool_kept(runtime: Runtime, landings: list[PeerLanding]):
+def test_memory_that_the_pool_kept(runtime: Runtime, landings: list[PeerBuffers]):
     runtime.short = 1
     assert on_all(landings, [10, 10, 10])
     assert len(runtime.held) == SIZE
 
 
-def test_what_is_too_much_is_not_asked_for(runtime: Runtime, landings: list[PeerLanding]):
+def test_what_is_too_much_is_not_asked_for(runtime: Runtime, landings: list[PeerBuffers]):
     assert not on_all(landings, [10, (1 << 30) + 1, 10])
     assert runtime.held == {}
     assert landing_nbytes() == TOTAL // LANDING_SHARE

@@ -15,7 +15,7 @@ from paper_gpus import DeviceArray, install
 
 from dgpuhash.distributed.collective import dask_comm
 from dgpuhash.distributed.collective import dask_comm as staging
-from dgpuhash.distributed.collective.base import Collective, Places
+from dgpuhash.distributed.collective.base import Collective, Destination
 from dgpuhash.distributed.collective.group import Group, form_group
 
 pytestmark = pytest.mark.cluster
@@ -31,7 +31,7 @@ def group() -> Iterator[tuple[Client, Group]]:
         patches.setattr(dask_comm, "SMALL_NBYTES", 4000)
         patches.setattr(staging, "STEP_NBYTES", 10_000)
         group = form_group(client, sorted(client.nthreads()), "comm")
-        assert all(map(staging.by_host, group.workers))
+        assert all(map(staging.needs_host_memory, group.workers))
         yield client, group
         group.close(client)
 
@@ -51,7 +51,7 @@ def exchange_and_check(host: Any, collective: Collective, between: np.ndarray, g
         for column in sent
     ]
     starts = np.cumsum(came) - came + gap * np.arange(size)
-    got = collective.start(sent, between[rank], to=Places(room, starts)).wait()
+    got = collective.start(sent, between[rank], to=Destination(room, starts)).wait()
     assert got.counts.tolist() == came.tolist()
     for source in range(size):
         first = int(between[source, :rank].sum())

@@ -53,7 +53,7 @@ def asked(loop: asyncio.AbstractEventLoop) -> str:
 
 
 def test_a_loop_rests_and_answers_until_the_block_ends(loop, naps):
-    with pytest.raises(ZeroDivisionError), endpoint.resting(loop, "cuda"):
+    with pytest.raises(ZeroDivisionError), endpoint.throttle_loop(loop, "cuda"):
         until(lambda: len(naps) > 2, pause=0.001)
         assert asked(loop) == "there"
         raise ZeroDivisionError
@@ -68,7 +68,7 @@ def test_a_loop_rests_and_answers_until_the_block_ends(loop, naps):
 def test_a_nap_ends_with_the_block(loop, monkeypatch):
     monkeypatch.setattr(endpoint, "SLEEP", 300)
     asked(loop)
-    with endpoint.resting(loop, "cuda"):
+    with endpoint.throttle_loop(loop, "cuda"):
         pending = asyncio.run_coroutine_threadsafe(answer(), loop)
         with pytest.raises(TimeoutError):
             pending.result(0.05)
@@ -84,7 +84,7 @@ def end_of(kind: type[Any], loop: asyncio.AbstractEventLoop) -> Any:
     [(PeerCollective, "cpu"), (CommCollective, "cuda"), (NcclCollective, "cuda")],
 )
 def test_a_loop_that_carries_columns_or_values_does_not_rest(loop, naps, kind, device):
-    with end_of(kind, loop).undisturbed(device):
+    with end_of(kind, loop).with_quiet_loop(device):
         asked(loop)
         asked(loop)
     assert not naps
@@ -94,5 +94,5 @@ def test_a_loop_that_carries_columns_or_values_does_not_rest(loop, naps, kind, d
 def test_a_loop_rests_while_gpus_of_a_host_exchange(loop, naps, kind):
     end = end_of(kind, loop)
     end._mailbox = SimpleNamespace()
-    with end.undisturbed("cuda"):
+    with end.with_quiet_loop("cuda"):
         until(lambda: len(naps) > 2, pause=0.001)

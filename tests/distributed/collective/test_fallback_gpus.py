@@ -13,8 +13,8 @@ from distributed import Client
 
 from dgpuhash.distributed import DistributedMap
 from dgpuhash.distributed.collective.base import Collective
-from dgpuhash.distributed.collective.group_cache import run_together
-from dgpuhash.distributed.ingest.commit import places
+from dgpuhash.distributed.collective.group_cache import run_collective
+from dgpuhash.distributed.ingest.commit import shard_addresses
 from dgpuhash.errors import DeviceError
 
 pytestmark = [pytest.mark.gpu, pytest.mark.multigpu, pytest.mark.cluster, pytest.mark.timeout(120)]
@@ -96,9 +96,9 @@ def exchange_here(host: Any, collective: Collective) -> str:
 
 
 def test_standing_groups_go_on_over_the_comm(client, ways):
-    shards = places(client, sorted(client.nthreads())[:2])
-    (first,) = set(run_together(client, shards, exchange_here))
+    shards = shard_addresses(client, sorted(client.nthreads())[:2])
+    (first,) = set(run_collective(client, shards, exchange_here))
     assert first == {"peer": "PeerCollective", "nccl": "NcclCollective"}[ways[0]]
     break_the_way(client)
     for _ in range(2):
-        assert set(run_together(client, shards, exchange_here)) == {"CommCollective"}
+        assert set(run_collective(client, shards, exchange_here)) == {"CommCollective"}

@@ -15,8 +15,8 @@ import pytest
 from clusters import gpu_cluster, gpus_apart, share_gpus
 from distributed import Client
 
-from dgpuhash.distributed.cluster.broadcast import on_workers
-from dgpuhash.distributed.collective.base import Collective, Places
+from dgpuhash.distributed.cluster.broadcast import run_on_workers
+from dgpuhash.distributed.collective.base import Collective, Destination
 from dgpuhash.distributed.collective.group import form_group
 from dgpuhash.errors import DgpuhashError, IndexLost
 
@@ -178,7 +178,7 @@ def test_groups_that_are_closed_free_their_memory(client):
         group.run(client, remember_window)
         group.close(client)
     time.sleep(2)
-    freed = on_workers(client, workers, windows_are_freed)
+    freed = run_on_workers(client, workers, windows_are_freed)
     assert freed == [[True, True]] * len(workers)
 
 
@@ -215,7 +215,7 @@ def exchange_to_places(host: Any, collective: Collective) -> None:
     for number in range(slices):
         starts = places + number * (rows // slices)
         counts = [rows // slices] * size
-        to = Places(room, starts)
+        to = Destination(room, starts)
         under_way.append(collective.start(sent, counts, starts=starts, to=to))
     for transfer in under_way:
         assert transfer.wait().columns[0] is room[0]
@@ -266,7 +266,7 @@ def test_a_worker_that_is_killed_in_the_middle():
             group.run(client, exchange_for_long)
         assert time.monotonic() - start < SOON
         left = workers[:-1]
-        ends = on_workers(client, left, why_it_ended, group.name, limit=SOON)
+        ends = run_on_workers(client, left, why_it_ended, group.name, limit=SOON)
         assert ends == ["IndexLost"] * len(left)
         group.close(client)
         anew = form_group(client, left)

@@ -12,11 +12,11 @@ from clusters import parts_held, until
 from distributed import Client
 
 from dgpuhash.distributed import DistributedMap, DistributedMultiMap, DistributedSet
-from dgpuhash.distributed.cluster.broadcast import on_workers
+from dgpuhash.distributed.cluster.broadcast import run_on_workers
 from dgpuhash.distributed.collective.group import form_group, join_group
-from dgpuhash.distributed.shards.table_shard import Part
+from dgpuhash.distributed.shards.table_shard import TableShard
 from dgpuhash.distributed.tables import leases
-from dgpuhash.distributed.tables.early_answer import Foreseen
+from dgpuhash.distributed.tables.early_answer import EarlyAnswer
 from dgpuhash.errors import IndexLost, OutOfMemoryError
 
 pytestmark = pytest.mark.cluster
@@ -84,7 +84,7 @@ def test_clients_share_nothing(processes):
 
 @pytest.mark.parametrize("verb", ["contains", "insert"])
 def test_a_group_that_failed_in_another_table(threads, monkeypatch, verb):
-    serve = Part.serve
+    serve = TableShard.serve
 
     def no_memory(self, verb, columns, counts, to):
         if (columns[0] == 77).any():
@@ -92,7 +92,7 @@ def test_a_group_that_failed_in_another_table(threads, monkeypatch, verb):
         return serve(self, verb, columns, counts, to)
 
     tables = [DistributedSet.from_keys(np.arange(100)) for _ in range(2)]
-    monkeypatch.setattr(Part, "serve", no_memory)
+    monkeypatch.setattr(TableShard, "serve", no_memory)
     with pytest.raises(OutOfMemoryError, match="on purpose"):
         tables[0].erase(da.arange(70, 80, chunks=4))
     tables.append(DistributedSet.from_keys(np.arange(50)))
@@ -143,7 +143,7 @@ def test_tables_that_are_made_at_once(processes):
 
 
 def test_who_is_interrupted_while_another_has_its_turn_hurts_nobody(threads, monkeypatch):
-    serve, serving, go_on = Part.serve, threading.Event(), threading.Event()
+    serve, serving, go_on = TableShard.serve, threading.Event(), threading.Event()
 
     def held(self, verb, columns, counts, to):
         if verb.changes:
@@ -157,12 +157,12 @@ def test_who_is_interrupted_while_another_has_its_turn_hurts_nobody(threads, mon
     rows = da.arange(1_000, chunks=100).persist()
     with DistributedSet.from_keys(np.arange(10)) as asked, DistributedSet("int64") as filled:
         assert filled.insert([-1]).all()
-        monkeypatch.setattr(Part, "serve", held)
+        monkeypatch.setattr(TableShard, "serve", held)
         inserting = threading.Thread(target=filled.insert, args=(rows,))
         inserting.start()
         assert serving.wait(30)
         with monkeypatch.context() as patched:
-            patched.setattr(Foreseen, "make", interrupted)
+            patched.setattr(EarlyAnswer, "make", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 asked.contains(rows)
         go_on.set()
@@ -177,6 +177,6 @@ def test_a_group_that_was_closed_is_not_joined(threads):
     group = form_group(threads, workers)
     group.close(threads)
     with pytest.raises(IndexLost, match="given up"):
-        on_workers(threads, workers, join_group, group.name, workers)
+        run_on_workers(threads, workers, join_group, group.name, workers)
     left = threads.run(lambda dask_worker: len(dask_worker.plugins["dgpuhash"].ends))
     assert set(left.values()) == {0} or group.name not in str(left)

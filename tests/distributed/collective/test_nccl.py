@@ -17,11 +17,11 @@ from paper_nccl import Communicator, NcclStream
 from dgpuhash.distributed import DistributedMap
 from dgpuhash.distributed.collective import group as group_module
 from dgpuhash.distributed.collective import nccl
-from dgpuhash.distributed.collective.base import CarrierLost, Collective, Places
+from dgpuhash.distributed.collective.base import Collective, Destination, TransportError
 from dgpuhash.distributed.collective.group import Group, form_group
-from dgpuhash.distributed.collective.group_cache import run_together
-from dgpuhash.distributed.ingest.commit import places
-from dgpuhash.distributed.shards.table_shard import Part
+from dgpuhash.distributed.collective.group_cache import run_collective
+from dgpuhash.distributed.ingest.commit import shard_addresses
+from dgpuhash.distributed.shards.table_shard import TableShard
 from dgpuhash.errors import DgpuhashError, IndexLost
 
 pytestmark = pytest.mark.cluster
@@ -114,7 +114,7 @@ def exchange_to_places(host: Any, collective: Collective) -> None:
         shape = (int(came.sum()) + 5, 3)
         room = np.zeros(shape, np.int64).view(DeviceArray)
         starts = np.cumsum(came) - came + np.arange(size)
-        transfer = collective.start(columns[2:], between[rank], to=Places([room], starts))
+        transfer = collective.start(columns[2:], between[rank], to=Destination([room], starts))
         got = transfer.wait()
         assert got.columns[0] is room
         wanted = np.split(came_to(rank, turn, size)[2], np.cumsum(came)[:-1])
@@ -146,7 +146,7 @@ def refuse_the_second(number: int) -> str | None:
 
 @pytest.mark.parametrize("trouble", ["refused", "error", "never"])
 def test_ranks_without_nccl_take_the_comm(threads, paper, monkeypatch, trouble):
-    monkeypatch.setattr(group_module, "ways_between", lambda places: ["nccl", "comm"])
+    monkeypatch.setattr(group_module, "transports_between", lambda places: ["nccl", "comm"])
     if trouble == "refused":
         monkeypatch.setattr(Communicator, "refuse", refuse_the_second)
     elif trouble == "error":
@@ -191,7 +191,7 @@ def refuse(*_: Any) -> None:
 def test_groups_go_on_after_one_whose_call_was_refused(threads, paper):
     workers = sorted(threads.nthreads())
     refused = form_group(threads, workers, "nccl")
-    with pytest.raises(CarrierLost, match="no such communicator"):
+    with pytest.raises(TransportError, match="no such communicator"):
         refused.run(threads, refuse_to_send)
     refused.close(threads)
     anew = form_group(threads, workers, "nccl")
@@ -202,7 +202,7 @@ def test_groups_go_on_after_one_whose_call_was_refused(threads, paper):
 def test_an_error_of_nccl_ends_the_exchange_of_all(threads, paper):
     Communicator.made.clear()
     group = form_group(threads, sorted(threads.nthreads()), "nccl")
-    with pytest.raises(CarrierLost, match="NCCL failed on rank 1 with error 6"):
+    with pytest.raises(TransportError, match="NCCL failed on rank 1 with error 6"):
         group.run(threads, fail_in_nccl)
     group.close(threads)
     until(lambda: all(each.aborted for each in Communicator.made))
@@ -259,14 +259,14 @@ def test_a_change_that_was_begun_is_lost_and_the_next_goes_over_the_comm(
     threads, table, monkeypatch, tmp_path
 ):
     table.save(tmp_path / "saved")
-    serve, calls = Part.serve, iter(range(1000))
+    serve, calls = TableShard.serve, iter(range(1000))
 
-    def serve_then_break(part: Part, *args: Any) -> Any:
+    def serve_then_break(part: TableShard, *args: Any) -> Any:
         if next(calls) == 3:
             break_nccl(threads)
         return serve(part, *args)
 
-    monkeypatch.setattr(Part, "serve", serve_then_break)
+    monkeypatch.setattr(TableShard, "serve", serve_then_break)
     more = np.arange(5000, 9000)
     with pytest.raises(IndexLost, match="NCCL failed on rank 1 with error 6"):
         table.erase(column(more))
@@ -283,12 +283,12 @@ def which_way(host: Any, collective: Collective) -> str:
 
 
 def test_standing_groups_go_on_over_the_comm(threads, paper, monkeypatch, caplog):
-    monkeypatch.setattr(group_module, "ways_between", lambda places: ["nccl", "comm"])
-    shards = places(threads)
-    assert run_together(threads, shards, which_way) == ["NcclCollective"] * 3
+    monkeypatch.setattr(group_module, "transports_between", lambda places: ["nccl", "comm"])
+    shards = shard_addresses(threads)
+    assert run_collective(threads, shards, which_way) == ["NcclCollective"] * 3
     break_nccl(threads)
     for _ in range(2):
-        assert run_together(threads, shards, which_way) == ["CommCollective"] * 3
+        assert run_collective(threads, shards, which_way) == ["CommCollective"] * 3
     said = [each.message for each in caplog.records if each.name == "dgpuhash.exchange"]
     assert len(said) == 1
 
@@ -296,7 +296,7 @@ def test_standing_groups_go_on_over_the_comm(threads, paper, monkeypatch, caplog
 def test_a_way_that_failed_with_a_worker_is_taken_again(threads):
     there = Group("a group", tuple(threads.nthreads()), "nccl")
     gone = Group("a group", (*there.workers, "tcp://127.0.0.1:9"), "nccl")
-    error = CarrierLost("on purpose")
-    assert there.exchange_after(threads, error, "auto") == "comm"
-    assert gone.exchange_after(threads, error, "auto") == "auto"
-    assert there.exchange_after(threads, IndexLost("on purpose"), "nccl") == "nccl"
+    error = TransportError("on purpose")
+    assert there.transport_after(threads, error, "auto") == "comm"
+    assert gone.transport_after(threads, error, "auto") == "auto"
+    assert there.transport_after(threads, IndexLost("on purpose"), "nccl") == "nccl"

@@ -11,13 +11,13 @@ import pytest
 from clusters import until
 
 from dgpuhash.distributed.collective import shared_memory as module
-from dgpuhash.distributed.collective.shared_memory import ROOM, Mailbox
+from dgpuhash.distributed.collective.shared_memory import ROOM, SharedAllgather
 
 
 @pytest.fixture
-def boxes() -> Iterator[list[Mailbox]]:
-    path = Mailbox.create("test", 3)
-    yield [Mailbox(path, rank, 3) for rank in range(3)]
+def boxes() -> Iterator[list[SharedAllgather]]:
+    path = SharedAllgather.create("test", 3)
+    yield [SharedAllgather(path, rank, 3) for rank in range(3)]
     path.unlink()
 
 
@@ -55,4 +55,4 @@ def test_a_value_that_is_too_large_goes_another_way(boxes):
 def test_hosts_of_another_kind(monkeypatch):
     monkeypatch.setattr(module.platform, "machine", lambda: "aarch64")
     with pytest.raises(module.UnsupportedError, match="aarch64"):
-        Mailbox.create("test", 2)
+        SharedAllgather.create("test", 2)

@@ -106,7 +106,7 @@ def test_a_thread_that_is_not_told_of_a_failure(client, group):
 
 
 def quick_to_give_up(seconds: float) -> None:
-    membership.PATIENCE, liveness.LOST = seconds / 10, seconds
+    membership.ALL_RANKS_SECONDS, liveness.STUCK_SECONDS = seconds / 10, seconds
 
 
 def one_at_work(host: Any, collective: Collective, seconds: float) -> int:
@@ -118,7 +118,7 @@ def one_at_work(host: Any, collective: Collective, seconds: float) -> int:
 
 
 def test_who_is_at_work_is_waited_for(client, group):
-    before = membership.PATIENCE * 10
+    before = membership.ALL_RANKS_SECONDS * 10
     client.run(quick_to_give_up, 0.5)
     try:
         assert group.run(client, one_at_work, 3.0) == [3, 3, 3]

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from dgpuhash import backend
-from dgpuhash.distributed.cluster.locality import Given
+from dgpuhash.distributed.cluster.locality import LocalInputs
 from dgpuhash.distributed.collective import streams
 from dgpuhash.distributed.collective.local import LocalCollective
 from dgpuhash.distributed.collective.streams import SideStream
 from dgpuhash.distributed.pipeline.plan import Chunk
 from dgpuhash.distributed.pipeline.run_verb import run_verb
 from dgpuhash.distributed.shards import table_store
-from dgpuhash.distributed.shards.table_shard import Part, Verb
+from dgpuhash.distributed.shards.table_shard import TableShard, Verb
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables.open_addressing import bulk_build
 
@@ -110,16 +110,16 @@ def test_a_change_that_another_rank_refuses_lets_go_of_rows_when_they_have_moved
                 done.append("ended")
 
     def work(rank: int) -> Any:
-        part = Part(spec, 2 * rows, "cpu", 5)
+        part = TableShard(spec, 2 * rows, "cpu", 5)
         if rank == 0:
             part.side = Told(part.backend)
         tables, worker = (
-            {"t": table_store.Hosted(part, 0)},
+            {"t": table_store.HostedShard(part, 0)},
             SimpleNamespace(address=f"worker {rank}"),
         )
         host: Any = SimpleNamespace(tables=tables, worker=worker)
-        given = Given(chunks, rank, "token", things[rank])
-        order = table_store.Order("t", 0, Verb("add"), False, None)
+        given = LocalInputs(chunks, rank, "token", things[rank])
+        order = table_store.VerbRequest("t", 0, Verb("add"), False, None)
         made: Any = run_verb(host, ends[rank], order, given)
         return made.result.refused
 

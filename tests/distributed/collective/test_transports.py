@@ -16,8 +16,8 @@ import pytest
 from clusters import cluster_of, until
 from distributed import Client
 
-from dgpuhash.distributed.cluster.broadcast import on_workers
-from dgpuhash.distributed.collective.base import Collective, Places
+from dgpuhash.distributed.cluster.broadcast import run_on_workers
+from dgpuhash.distributed.collective.base import Collective, Destination
 from dgpuhash.distributed.collective.dask_comm import CommCollective
 from dgpuhash.distributed.collective.group import Group, collective_of, form_group
 from dgpuhash.distributed.collective.local import LocalCollective
@@ -330,7 +330,7 @@ def set_limit(host: Any, name: str) -> None:
 def test_workers_that_wait_too_long_give_up(three_processes):
     workers = sorted(three_processes.nthreads())
     group = form_group(three_processes, workers)
-    on_workers(three_processes, workers, set_limit, group.name)
+    run_on_workers(three_processes, workers, set_limit, group.name)
     with pytest.raises(IndexLost, match="same calls"):
         Workers(three_processes, group).run(be_late)
     group.close(three_processes)
@@ -371,7 +371,7 @@ def has_end(host: Any, name: str) -> bool:
 def test_a_group_that_was_closed_is_not_there(three_processes):
     group = form_group(three_processes, sorted(three_processes.nthreads()))
     group.close(three_processes)
-    until(lambda: not any(on_workers(three_processes, group.workers, has_end, group.name)))
+    until(lambda: not any(run_on_workers(three_processes, group.workers, has_end, group.name)))
     with pytest.raises(IndexLost, match="call it again"):
         group.run(three_processes, exchange_and_check, "even")
 
@@ -413,7 +413,10 @@ def test_a_worker_that_dies_in_the_middle(number):
             Workers(client, group).run(exchange_for_long)
         assert time.monotonic() - start < 1 + SOON
         left = [worker for worker in workers if worker != workers[1]]
-        assert on_workers(client, left, what_it_says, group.name, limit=SOON) == ["lost", "lost"]
+        assert run_on_workers(client, left, what_it_says, group.name, limit=SOON) == [
+            "lost",
+            "lost",
+        ]
         anew = form_group(client, left)
         assert len(Workers(client, anew).run(exchange_and_check, "even")) == 2
 
@@ -437,7 +440,7 @@ def to_places(end: Collective, between: np.ndarray) -> tuple[Any, list[np.ndarra
     room = [np.zeros(int(came.sum()) + 3, column.dtype) for column in columns[:3]]
     first = int(came.sum()) + 1 - np.cumsum(came)
     skip = len(columns[0]) > 0
-    moved = end.start(apart[:3], counts, starts=starts + skip, to=Places(room, first)).wait()
+    moved = end.start(apart[:3], counts, starts=starts + skip, to=Destination(room, first)).wait()
     assert all(one is other for one, other in zip(moved.columns, room, strict=True))
     wanted = [np.zeros_like(column) for column in room]
     for source in range(end.size):
@@ -463,12 +466,12 @@ def too_far(end: Collective) -> None:
 
 def no_room(end: Collective) -> None:
     rows = np.arange(end.size)
-    room = Places([np.zeros(end.size, int)], np.full(end.size, end.size))
+    room = Destination([np.zeros(end.size, int)], np.full(end.size, end.size))
     end.start([rows], np.ones(end.size, int), to=room).wait()
 
 
 def rows_apart(end: Collective) -> None:
-    room = Places([np.zeros(2 * end.size, int)[::2]], np.arange(end.size))
+    room = Destination([np.zeros(2 * end.size, int)[::2]], np.arange(end.size))
     end.start([np.arange(end.size)], np.ones(end.size, int), to=room).wait()
 
 

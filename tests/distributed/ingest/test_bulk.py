@@ -24,13 +24,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dgpuhash.distributed import DistributedIndex
-from dgpuhash.distributed.cluster.host import host_of
+from dgpuhash.distributed.cluster.host import plugin_of
 from dgpuhash.distributed.collective import group_cache
 from dgpuhash.distributed.collective.group import Group
 from dgpuhash.distributed.collective.group_cache import _known
-from dgpuhash.distributed.ingest.shuffle_collective import Leaving
+from dgpuhash.distributed.ingest.shuffle_collective import OutgoingRows
 from dgpuhash.distributed.partition.skew import LEAST_ROWS
-from dgpuhash.distributed.query.merge_collective import Asking
+from dgpuhash.distributed.query.merge_collective import RankProbe
 from dgpuhash.errors import ColumnError, IndexLost, KeyTypeError
 
 pytestmark = pytest.mark.cluster
@@ -410,7 +410,7 @@ def test_old_handles_merge_at_the_newest_epoch(threads: Client) -> None:
 
 
 def has_end(name: str, dask_worker: Any) -> bool:
-    return name in host_of(dask_worker).ends
+    return name in plugin_of(dask_worker).ends
 
 
 def end_group_of(client: Client, index: DistributedIndex, monkeypatch: pytest.MonkeyPatch) -> Group:
@@ -422,7 +422,7 @@ def end_group_of(client: Client, index: DistributedIndex, monkeypatch: pytest.Mo
     group.close(client)
     until(lambda: not any(client.run(has_end, group.name).values()))
     # Only here: on a busy machine workers take longer to answer that they are as they were.
-    monkeypatch.setattr(group_cache, "GRACE", 10.0)
+    monkeypatch.setattr(group_cache, "GRACE_SECONDS", 10.0)
     return group
 
 
@@ -463,10 +463,10 @@ def test_a_rank_that_fails_ends_the_phase_of_all(
     lefts = placed(threads, frame, [0, 1])
     with DistributedIndex.build(lefts, on="k") as index:
         with monkeypatch.context() as patched:
-            patched.setattr(Asking, "results", lambda *_: 1 / 0)
+            patched.setattr(RankProbe, "results", lambda *_: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 index.merge(lefts, persist=True)
-            patched.setattr(Leaving, "part", lambda *_: 1 / 0)
+            patched.setattr(OutgoingRows, "part", lambda *_: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 index.insert(lefts)
         assert len(index.merge(lefts, persist=True)) == 50

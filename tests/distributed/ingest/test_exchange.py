@@ -16,9 +16,9 @@ from local_exchange import LocalExchange, put_rows
 
 from dgpuhash.distributed.partition.change import Change
 from dgpuhash.distributed.partition.descriptor import ShardAddress
-from dgpuhash.distributed.partition.hash_partition import pieces, split
+from dgpuhash.distributed.partition.hash_partition import cut_into_chunks, partition_rows
 from dgpuhash.distributed.shards.inbox import Exchange, Inbox, Parcel, Receipt
-from dgpuhash.distributed.shards.shard_store import Shards
+from dgpuhash.distributed.shards.shard_store import ShardStore
 from dgpuhash.errors import ColumnError, IndexLost
 from dgpuhash.frames import KeyEncoder
 from dgpuhash.frames.keys.seeds import KeySeeds
@@ -55,7 +55,7 @@ def test_missing_rows_are_noticed():
 def test_split_is_stable_and_complete():
     frame = pd.DataFrame({"k": np.arange(1000) % 7})
     encoder = KeyEncoder.for_frame(frame, "k")
-    parts = split(encoder.encode(frame), encoder, 5)
+    parts = partition_rows(encoder.encode(frame), encoder, 5)
     assert sorted(np.concatenate(parts)) == list(range(1000))
     assert all((np.diff(rows) > 0).all() for rows in parts)
     owners = [set(frame["k"].iloc[rows]) for rows in parts]
@@ -65,7 +65,7 @@ def test_split_is_stable_and_complete():
 def test_pieces_are_bounded_in_bytes():
     frame = pd.DataFrame({"k": np.arange(1000), "other": 0})
     rows = [np.arange(0, 1000, 2), np.arange(0)]
-    found, nothing = pieces(frame, rows, frame[["k"]][:0], nbytes=800)
+    found, nothing = cut_into_chunks(frame, rows, frame[["k"]][:0], nbytes=800)
     assert nothing == []
     assert [len(rows) for rows, _ in found] == [100] * 5
     assert list(np.concatenate([keys for _, (keys,) in found])) == list(range(0, 1000, 2))
@@ -74,12 +74,12 @@ def test_pieces_are_bounded_in_bytes():
 def test_pieces_of_uneven_rows_are_bounded_too():
     texts = ["w" * 5000] * 10 + ["n"] * 9990
     frame = pd.DataFrame({"k": pd.Series(texts, dtype="str")})
-    (found,) = pieces(frame, [np.arange(10_000)], frame[:0], nbytes=12_000)
+    (found,) = cut_into_chunks(frame, [np.arange(10_000)], frame[:0], nbytes=12_000)
     sizes = [piece.memory_usage(index=False, deep=True).sum() for _, piece in found]
     assert max(sizes) <= 12_000
     assert len(found) < 30
     assert list(pd.concat([piece for _, piece in found])["k"]) == texts
-    (found,) = pieces(frame[:2], [np.arange(2)], frame[:0], nbytes=100)
+    (found,) = cut_into_chunks(frame[:2], [np.arange(2)], frame[:0], nbytes=100)
     assert len(found) == 2
 
 
@@ -87,7 +87,7 @@ def test_pieces_of_uneven_rows_are_bounded_too():
 def test_parts_that_get_the_same_rows_have_frames_of_their_own(text):
     frame = pd.DataFrame({"k": range(4), "v": [1.5] * 4 if text is None else [text] * 4})
     rows = np.arange(3)
-    one, other, none = pieces(frame, [rows, rows, rows[:0]], frame[:0])
+    one, other, none = cut_into_chunks(frame, [rows, rows, rows[:0]], frame[:0])
     (_, here), (_, there) = *one, *other
     assert none == []
     if text is None:
@@ -100,7 +100,7 @@ def test_parts_that_get_the_same_rows_have_frames_of_their_own(text):
 
 def test_pieces_do_not_count_categories():
     frame = pd.DataFrame({"k": pd.Categorical([f"{number:060}" for number in range(1000)])})
-    (found,) = pieces(frame, [np.arange(1000)], frame[:0], nbytes=1000)
+    (found,) = cut_into_chunks(frame, [np.arange(1000)], frame[:0], nbytes=1000)
     assert len(found) <= 3
 
 
@@ -117,7 +117,7 @@ class LossyExchange(LocalExchange):
 
 
 def change(
-    frame: pd.DataFrame, verb: str, epoch: int, shards: Sequence[Shards], **options
+    frame: pd.DataFrame, verb: str, epoch: int, shards: Sequence[ShardStore], **options
 ) -> Change:
     encoder = KeyEncoder.for_frame(frame, "k", hash_bits=options.pop("hash_bits", 64))
     # Those of one index.
@@ -128,7 +128,7 @@ def change(
 
 
 def carry(
-    shards: Sequence[Shards],
+    shards: Sequence[ShardStore],
     step: Change,
     partitions: Sequence[pd.DataFrame],
     exchange: type[LocalExchange] = LocalExchange,
@@ -147,12 +147,12 @@ def carry(
         owner.prepare("u", step.transaction, receipts)
 
 
-def apply(shards: Sequence[Shards], step: Change) -> None:
+def apply(shards: Sequence[ShardStore], step: Change) -> None:
     for owner in shards:
         owner.apply("u", step.transaction)
 
 
-def stored(shards: Sequence[Shards], step: Change) -> pd.DataFrame:
+def stored(shards: Sequence[ShardStore], step: Change) -> pd.DataFrame:
     frames = [
         owner.at("u", step.epoch, place.incarnation).frame()
         for owner, place in zip(shards, step.shards, strict=True)
@@ -168,7 +168,7 @@ def frame() -> pd.DataFrame:
 @pytest.mark.parametrize("exchange", [LocalExchange, LossyExchange])
 @pytest.mark.parametrize("parts", [1, 2, 5])
 def test_build_insert_erase(frame, parts, exchange):
-    shards = [Shards() for _ in range(parts)]
+    shards = [ShardStore() for _ in range(parts)]
     build = change(frame, "build", 1, shards, hash_bits=4)
     carry(shards, build, [frame[:90], frame[:0], frame[90:150]], exchange)
     apply(shards, build)
@@ -186,7 +186,7 @@ def test_build_insert_erase(frame, parts, exchange):
 
 
 def test_a_build_is_unseen_until_it_is_applied(frame):
-    shards = [Shards(), Shards()]
+    shards = [ShardStore(), ShardStore()]
     build = change(frame, "build", 1, shards)
     shards[0].open(build, 0)
     with pytest.raises(IndexLost, match="never finished"):
@@ -196,7 +196,7 @@ def test_a_build_is_unseen_until_it_is_applied(frame):
 
 
 def test_a_shard_that_was_not_told_applies_a_published_change_itself(frame):
-    shards = [Shards(), Shards()]
+    shards = [ShardStore(), ShardStore()]
     build = change(frame, "build", 1, shards)
     carry(shards, build, [frame])
     shards[0].apply("u", build.transaction)
@@ -204,7 +204,7 @@ def test_a_shard_that_was_not_told_applies_a_published_change_itself(frame):
 
 
 def test_what_was_published_outlives_a_later_change_that_is_given_up(frame):
-    shards = [Shards(), Shards()]
+    shards = [ShardStore(), ShardStore()]
     build = change(frame, "build", 1, shards)
     carry(shards, build, [frame])
     rebuild = change(frame, "build", 2, shards)
@@ -215,7 +215,7 @@ def test_what_was_published_outlives_a_later_change_that_is_given_up(frame):
 
 
 def test_an_old_epoch_is_refused(frame):
-    shards = [Shards()]
+    shards = [ShardStore()]
     build = change(frame, "build", 1, shards)
     carry(shards, build, [frame])
     apply(shards, build)
@@ -228,16 +228,16 @@ def test_an_old_epoch_is_refused(frame):
 
 
 def test_a_restarted_worker_is_told_from_the_one_that_held_the_shard(frame):
-    shards = [Shards()]
+    shards = [ShardStore()]
     build = change(frame, "build", 1, shards)
     carry(shards, build, [frame])
     apply(shards, build)
     with pytest.raises(IndexLost, match="restarted"):
-        Shards().at("u", 1, shards[0].incarnation)
+        ShardStore().at("u", 1, shards[0].incarnation)
 
 
 def test_an_abandoned_change_leaves_the_shard_as_it_was(frame):
-    shards = [Shards()]
+    shards = [ShardStore()]
     build = change(frame, "build", 1, shards)
     carry(shards, build, [frame])
     apply(shards, build)
@@ -251,7 +251,7 @@ def test_an_abandoned_change_leaves_the_shard_as_it_was(frame):
 
 def test_unique_refuses_doubles_before_anything_is_changed():
     frame = pd.DataFrame({"k": np.arange(100), "v": 0})
-    shards = [Shards(), Shards()]
+    shards = [ShardStore(), ShardStore()]
     build = change(frame, "build", 1, shards, unique=True)
     carry(shards, build, [frame])
     apply(shards, build)
@@ -262,7 +262,7 @@ def test_unique_refuses_doubles_before_anything_is_changed():
 
 
 def test_an_insert_that_fails_halfway_loses_the_shard(frame, monkeypatch):
-    shards = [Shards()]
+    shards = [ShardStore()]
     build = change(frame, "build", 1, shards)
     carry(shards, build, [frame])
     apply(shards, build)

@@ -116,7 +116,7 @@ def test_workers_without_a_shard(threads, left, right, mode):
 
 
 def test_messages_in_pieces(threads, monkeypatch, left, right, mode):
-    monkeypatch.setattr("dgpuhash.distributed.partition.hash_partition.PARCEL_NBYTES", 64)
+    monkeypatch.setattr("dgpuhash.distributed.partition.hash_partition.CHUNK_NBYTES", 64)
     few = left[:80]
     with DistributedIndex.build(lazy(right, 3), on="k", client=threads, mode=mode) as index:
         assert_same(index.merge(few, how="left").compute(), few.merge(right, on="k", how="left"))

@@ -13,7 +13,7 @@ from distributed import Client, futures_of
 from gate import Gate
 
 from dgpuhash.distributed import DistributedIndex
-from dgpuhash.distributed.cluster.host import host_of
+from dgpuhash.distributed.cluster.host import plugin_of
 from dgpuhash.distributed.storage import arrow_files
 from dgpuhash.errors import IndexChanged, IndexLost, UnsupportedError
 
@@ -62,7 +62,7 @@ def tables_of(index: DistributedIndex, client: Client) -> dict[str, int]:
     """Return the id of each worker's shard, which a rebuild changes."""
 
     def identity(uid: str, dask_worker) -> int | None:
-        shard = host_of(dask_worker).shards._shards.get(uid)
+        shard = plugin_of(dask_worker).shards._shards.get(uid)
         return None if shard is None else id(shard.index)
 
     return client.run(identity, index._descriptor.uid)
@@ -299,7 +299,7 @@ def drop(client: Client, worker: str) -> None:
     """Drop all shards of a worker, as a restart does."""
 
     def forget(dask_worker) -> None:
-        host = host_of(dask_worker)
+        host = plugin_of(dask_worker)
         host.shards = type(host.shards)()
 
     client.run(forget, workers=[worker])

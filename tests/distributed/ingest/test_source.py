@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from dgpuhash.distributed.cluster.serialization import are_plain
-from dgpuhash.distributed.ingest.source import Kept
+from dgpuhash.distributed.ingest.source import IndexSchema
 from dgpuhash.errors import ColumnError
 from dgpuhash.seeds import VARIABLE
 
@@ -24,7 +24,7 @@ def lazy(frame: pd.DataFrame) -> dd.DataFrame:
 
 def test_alike_frames_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
-    first, second = (Kept.of(lazy(frame_of()), "k", ["w"]) for _ in range(2))
+    first, second = (IndexSchema.of(lazy(frame_of()), "k", ["w"]) for _ in range(2))
     assert first.meta is second.meta
     assert replace(first.encoder, seeds=second.encoder.seeds) == second.encoder
     assert first.encoder.seeds != second.encoder.seeds
@@ -36,7 +36,7 @@ def test_long_lists_of_columns_are_not_taken_for_each_other() -> None:
     frame = pd.DataFrame([range(300)], columns=labels).assign(k=1)
     for some in (labels[:120] + labels[290:], labels[:20] + labels[150:250] + labels[290:]):
         for columns in (pd.Index(some), iter(some)):
-            assert list(Kept.of(lazy(frame), "k", columns).meta) == [*some, "k"]
+            assert list(IndexSchema.of(lazy(frame), "k", columns).meta) == [*some, "k"]
 
 
 @pytest.mark.parametrize("label", ["k", "v"])
@@ -44,7 +44,7 @@ def test_another_byte_order_is_refused(label: str) -> None:
     frame = frame_of().astype({label: ">i4"})
     for given in (frame, lazy(frame)):
         with pytest.raises(ColumnError, match="byte order"):
-            Kept.of(given, "k", None)
+            IndexSchema.of(given, "k", None)
 
 
 @pytest.mark.parametrize(
@@ -59,8 +59,8 @@ def test_another_byte_order_is_refused(label: str) -> None:
     ],
 )
 def test_others_do_not(frame: pd.DataFrame, on: str | list[str], columns: list[str] | None) -> None:
-    usual = Kept.of(lazy(frame_of()), "k", None)
-    found = Kept.of(lazy(frame), on, columns)
+    usual = IndexSchema.of(lazy(frame_of()), "k", None)
+    found = IndexSchema.of(lazy(frame), on, columns)
     assert found.meta is not usual.meta
     wanted = ["k", "v"] if columns else list(frame)
     assert list(found.meta) == wanted
@@ -70,13 +70,13 @@ def test_others_do_not(frame: pd.DataFrame, on: str | list[str], columns: list[s
 
 def test_a_frame_of_the_client_is_not_held() -> None:
     frame = frame_of()
-    assert Kept.of(frame, "k", None).meta is not Kept.of(frame, "k", None).meta
+    assert IndexSchema.of(frame, "k", None).meta is not IndexSchema.of(frame, "k", None).meta
 
 
 def test_errors_come_each_time() -> None:
     for _ in range(2):
         with pytest.raises(ColumnError, match="no column"):
-            Kept.of(lazy(frame_of()), "absent", None)
+            IndexSchema.of(lazy(frame_of()), "absent", None)
 
 
 @pytest.mark.parametrize(("dtype", "plain"), [("int64", True), ("Int64", False), ("string", False)])

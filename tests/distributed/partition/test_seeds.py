@@ -14,9 +14,9 @@ from distributed import Client
 from ranks import Ranks
 
 from dgpuhash.distributed import DistributedIndex, DistributedMap, DistributedSet
-from dgpuhash.distributed.cluster.host import host_of
+from dgpuhash.distributed.cluster.host import plugin_of
 from dgpuhash.distributed.partition.descriptor import Descriptor
-from dgpuhash.distributed.shards.table_shard import Part, Verb
+from dgpuhash.distributed.shards.table_shard import TableShard, Verb
 from dgpuhash.distributed.storage.manifest import body_digest
 from dgpuhash.errors import FormatError
 from dgpuhash.frames import KeyEncoder
@@ -24,7 +24,7 @@ from dgpuhash.frames.keys.seeds import LEGACY, LEGACY_OWNER_SEED
 from dgpuhash.seeds import VARIABLE
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables.open_addressing import bulk_build, cardinality
-from dgpuhash.tables.open_addressing.bulk_stream import RegionIntake
+from dgpuhash.tables.open_addressing.bulk_stream import StreamedBuild
 
 pytestmark = pytest.mark.cluster
 
@@ -57,7 +57,7 @@ def change_manifest(folder: Path, what: str, change: Any) -> None:
 
 def let_go(uid: str, dask_worker: Any) -> None:
     """Drop the shard of a table."""
-    del host_of(dask_worker).tables[uid]
+    del plugin_of(dask_worker).tables[uid]
 
 
 def without_seeds(whole: dict[str, Any], body: dict[str, Any]) -> None:
@@ -239,16 +239,18 @@ def test_what_lazy_work_answers_is_settled_when_it_is_planned(threads, monkeypat
 @pytest.mark.parametrize("alike", [True, False])
 def test_only_tables_of_one_seed_are_placed_range_by_range(device, monkeypatch, alike):
     placed = []
-    place = RegionIntake.place
+    place = StreamedBuild.place
     monkeypatch.setattr(
-        RegionIntake, "place", lambda *args, **options: placed.append(1) or place(*args, **options)
+        StreamedBuild, "place", lambda *args, **options: placed.append(1) or place(*args, **options)
     )
     monkeypatch.setattr(bulk_build, "pays", lambda *batch: True)
-    monkeypatch.setattr(cardinality, "newness", lambda home, *_: home.from_host(np.array([True])))
+    monkeypatch.setattr(
+        cardinality, "new_key_flags", lambda home, *_: home.from_host(np.array([True]))
+    )
     ranks = Ranks(device, 3, (1000, 1000), "set", "int64", capacity=3000, seed=1)
     if not alike:
         # As a table that had to change its seed.
-        ranks.parts[2] = Part(
+        ranks.parts[2] = TableShard(
             TableSpec.of("set", "int64", seed=2), 3000, device.name, ranks.owner_seed
         )
     keys = np.random.default_rng(0).integers(0, 1 << 60, 900)

@@ -12,12 +12,18 @@ from clusters import assert_same, joined, lazy
 from local_exchange import LocalExchange, put_rows
 
 from dgpuhash.distributed import DistributedIndex
-from dgpuhash.distributed.cluster.host import host_of
-from dgpuhash.distributed.ingest.skew_repair import let_go, moved_on
+from dgpuhash.distributed.cluster.host import plugin_of
+from dgpuhash.distributed.ingest.skew_repair import receipts_after, rows_to_forward
 from dgpuhash.distributed.partition.change import Change
 from dgpuhash.distributed.partition.descriptor import ShardAddress
-from dgpuhash.distributed.partition.skew import LEAST_ROWS, Heavy, Tally, agreed, candidates
-from dgpuhash.distributed.shards.shard_store import Shards
+from dgpuhash.distributed.partition.skew import (
+    LEAST_ROWS,
+    HeavyKeys,
+    KeyCounts,
+    consensus,
+    heavy_candidates,
+)
+from dgpuhash.distributed.shards.shard_store import ShardStore
 from dgpuhash.frames import KeyEncoder
 from dgpuhash.seeds import VARIABLE
 
@@ -87,8 +93,8 @@ def test_no_part_has_much_more_than_others(monkeypatch, keys, parts):
     monkeypatch.setenv(VARIABLE, "0")
     codes = keys.astype(np.uint64)
     encoder = KeyEncoder.for_frame(integers(keys[:1]), "k")
-    tallies = [candidates(some, parts, 4, parts) for some in np.array_split(codes, 4)]
-    heavy = agreed(tallies, len(codes), parts)
+    tallies = [heavy_candidates(some, parts, 4, parts) for some in np.array_split(codes, 4)]
+    heavy = consensus(tallies, len(codes), parts)
     assert len(heavy) <= 16 * parts
     counts = np.bincount(heavy.spread(encoder.owners(codes, parts), codes, parts), minlength=parts)
     assert counts.max() <= BALANCED * counts.mean()
@@ -96,8 +102,8 @@ def test_no_part_has_much_more_than_others(monkeypatch, keys, parts):
 
 def test_even_keys_have_no_candidates():
     keys = np.random.default_rng(0).integers(0, 1000, 100_000).astype(np.uint64)
-    assert candidates(keys, 4, 1, 0) == Tally()
-    assert candidates(np.arange(100_000, dtype=np.uint64), 4, 1, 0) == Tally()
+    assert heavy_candidates(keys, 4, 1, 0) == KeyCounts()
+    assert heavy_candidates(np.arange(100_000, dtype=np.uint64), 4, 1, 0) == KeyCounts()
 
 
 def test_rows_do_not_know_where_the_sample_will_be():
@@ -105,24 +111,24 @@ def test_rows_do_not_know_where_the_sample_will_be():
     rows, known = 200_000, np.random.default_rng(4).integers(0, 200_000, 4096)
     keys = np.arange(rows, dtype=np.uint64)
     keys[np.setdiff1d(np.arange(rows // 2), known)] = 7
-    assert not candidates(keys, 4, 1, 4)
+    assert not heavy_candidates(keys, 4, 1, 4)
     encoder = KeyEncoder.for_frame(integers(keys[:1]), "k")
-    assert candidates(keys, 4, 1, encoder.seeds.owners).codes == (7,)
+    assert heavy_candidates(keys, 4, 1, encoder.seeds.owners).codes == (7,)
 
 
 def test_few_rows_of_a_key_are_no_load():
     keys = np.zeros(LEAST_ROWS - 1, dtype=np.uint64)
-    tally = candidates(keys, 4, 1, 0)
-    assert agreed([tally], len(keys), 4) == Heavy()
-    assert agreed([candidates(np.zeros(LEAST_ROWS, np.uint64), 4, 1, 0)], LEAST_ROWS, 4) == Heavy(
-        (0,)
-    )
+    tally = heavy_candidates(keys, 4, 1, 0)
+    assert consensus([tally], len(keys), 4) == HeavyKeys()
+    assert consensus(
+        [heavy_candidates(np.zeros(LEAST_ROWS, np.uint64), 4, 1, 0)], LEAST_ROWS, 4
+    ) == HeavyKeys((0,))
 
 
 def test_the_owner_of_a_heavy_key_always_gets_rows_of_it():
     for rows in (1, 2, 5, 64):
         codes = np.full(rows, 9, dtype=np.uint32)
-        spread = Heavy((9,)).spread(np.full(rows, 2, dtype=np.uint32), codes, 4)
+        spread = HeavyKeys((9,)).spread(np.full(rows, 2, dtype=np.uint32), codes, 4)
         assert spread[0] == 2
         assert np.bincount(spread, minlength=4).max() - rows // 4 <= 1
 
@@ -131,7 +137,7 @@ def test_rows_of_keys_that_are_not_heavy_in_all_go_on_to_their_owners_in_order()
     """A source in the order of its keys: each is frequent in one partition, and none in all."""
     frame = pd.DataFrame({"k": np.repeat(np.arange(80), 3000), "v": np.arange(240_000)})
     frame.loc[::4, "k"] = 1000
-    shards = [Shards() for _ in range(3)]
+    shards = [ShardStore() for _ in range(3)]
     places = tuple(ShardAddress(f"w{part}", each.incarnation) for part, each in enumerate(shards))
     encoder = KeyEncoder.for_frame(frame, "k")
     step = Change(
@@ -146,13 +152,13 @@ def test_rows_of_keys_that_are_not_heavy_in_all_go_on_to_their_owners_in_order()
         asyncio.run(put_rows(piece, step, number, line)) for number, piece in enumerate(pieces)
     ]
     assert len({code for receipt in receipts for code in receipt.tally.codes}) == 81
-    heavy = agreed([receipt.tally for receipt in receipts], len(frame), 3)
+    heavy = consensus([receipt.tally for receipt in receipts], len(frame), 3)
     assert len(heavy) == 1
-    let = [let_go(inbox, step, receipts, heavy) for inbox in inboxes]
+    let = [rows_to_forward(inbox, step, receipts, heavy) for inbox in inboxes]
     for segments, _ in let:
         asyncio.run(line.put_segments(segments))
     for each in shards:
-        each.prepare("u", "t", moved_on(receipts, [moves for _, moves in let]))
+        each.prepare("u", "t", receipts_after(receipts, [moves for _, moves in let]))
         each.apply("u", "t")
     found = [each.at("u", 1, each.incarnation).frame() for each in shards]
     assert sum(map(len, found)) == len(frame)
@@ -269,7 +275,7 @@ def test_rebuild_where_a_key_became_heavy_after_it_was_written(threads, tmp_path
 
 
 def drop_shard(uid, dask_worker):
-    host_of(dask_worker).shards.drop(uid)
+    plugin_of(dask_worker).shards.drop(uid)
 
 
 def test_a_unique_index_has_no_heavy_keys(threads):

@@ -13,8 +13,8 @@ from model import MapModel, SetModel, key_of, rows_of
 from ranks import LandingEnd, Ranks
 from strategies import keys_from, random_keys
 
-from dgpuhash.distributed.pipeline.slices import ALIGNED, Field, Rows
-from dgpuhash.distributed.pruning.policy import Sparing
+from dgpuhash.distributed.pipeline.slices import ALIGNED, LandingColumns, RoundLayout
+from dgpuhash.distributed.pruning.policy import PruningOptions
 from dgpuhash.distributed.shards.table_shard import Verb
 from dgpuhash.tables import HashMap
 from dgpuhash.tables.open_addressing import bulk_build, cardinality
@@ -27,7 +27,7 @@ DTYPES = [("int8", "float32"), ("uint32", "int64"), ("int64", "int16"), ("float6
 def test_rooms_hold_what_comes_and_nothing_overlaps(data, rounds, ranks, turned):
     flat = st.lists(st.integers(0, 200), min_size=rounds * ranks**2, max_size=rounds * ranks**2)
     counts = np.array(data.draw(flat)).reshape(rounds, ranks, ranks)
-    rows = Rows.of(counts, turned=turned)
+    rows = RoundLayout.of(counts, turned=turned)
     for receiver in range(ranks):
         end = 0
         for number in range(rounds):
@@ -45,7 +45,7 @@ def test_rooms_hold_what_comes_and_nothing_overlaps(data, rounds, ranks, turned)
 def test_columns_of_a_field_do_not_overlap(given_ranks):
     rows, begins = zip(*given_ranks, strict=True)
     like = [np.empty(0, np.int64), np.empty(0, np.uint8), np.empty((0, 5), np.uint8)]
-    field = Field(like, rows, begins)
+    field = LandingColumns(like, rows, begins)
     firsts, ends = field.places([0] * len(rows)), field.places(rows)
     for rank, begin in enumerate(begins):
         edges = [begin, *itertools.chain(*zip(firsts[rank], ends[rank], strict=True))]
@@ -93,7 +93,7 @@ def test_slices_and_answers_land(device, verb):
     ranks = Ranks(device, 3, (10**6, 200), "map", "int64", "int64", ends=LandingEnd)
     ranks.joined(Verb("insert"), [1000], [0, 2], keys[::2], keys[::2] * 3)
     before = [end.landed for end in ranks.ends]
-    question = Verb(verb, sparing=Sparing(bloom_filter=False, deduplicate=False))
+    question = Verb(verb, sparing=PruningOptions(bloom_filter=False, deduplicate=False))
     got = ranks.joined(question, [500, 1_700], [0, 1, 2], keys)
     assert got[-1].astype(bool).tolist() == [True, False] * 1_500
     if verb == "find":
@@ -121,7 +121,7 @@ def test_lookups_write_to_the_memory_of_those_who_asked(device, monkeypatch, siz
     values = np.ascontiguousarray(values.astype(value))
     ranks = Ranks(device, size, (10**6, 2_000), "map", "int64", value, ends=LandingEnd)
     ranks.joined(Verb("insert"), [9_000], [0, 1], keys[::2], values[::2])
-    question = Verb("find", sparing=Sparing(bloom_filter=False, deduplicate=False))
+    question = Verb("find", sparing=PruningOptions(bloom_filter=False, deduplicate=False))
     found, there = ranks.joined(question, [3_000, 12_345], [0, 1, 0], keys)
     assert there[::2].all() and not there[1::2].any()
     stored = device.host(device.backend.from_host(found), value)
@@ -138,7 +138,9 @@ def test_lookups_write_to_the_memory_of_those_who_asked(device, monkeypatch, siz
 @pytest.mark.parametrize("distinct", [True, False])
 def test_new_keys_land_range_by_range(device, monkeypatch, size, key, value, distinct):
     monkeypatch.setattr(bulk_build, "pays", lambda *batch: True)
-    monkeypatch.setattr(cardinality, "newness", lambda home, *_: home.from_host(np.array([True])))
+    monkeypatch.setattr(
+        cardinality, "new_key_flags", lambda home, *_: home.from_host(np.array([True]))
+    )
     keys = np.unique(random_keys(key, 60_000, 3))
     keys = keys if distinct else np.concatenate([keys, keys[::-2]])
     keys = np.random.default_rng(size).permutation(keys)

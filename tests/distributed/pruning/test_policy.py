@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dgpuhash.distributed import DistributedMap, DistributedMultiMap, DistributedSet
-from dgpuhash.distributed.pruning.policy import Absences, Sparing
+from dgpuhash.distributed.pruning.policy import AbsentKeyStats, PruningOptions
 from dgpuhash.errors import SpecError
 from dgpuhash.tables import MultiMap
 
@@ -128,13 +128,13 @@ def test_unknown_positions_are_refused(client):
 
 
 def test_absences_must_be_many():
-    seen, wanted = Absences(), Sparing("auto", "auto")
+    seen, wanted = AbsentKeyStats(), PruningOptions("auto", "auto")
     seen.note(rows=2**20, absent_rows=2**19)
-    assert seen.informed(wanted, "cpu", rows=1000).bloom_filter is False
-    assert seen.informed(wanted, "cpu", rows=2**20).absent_rows == 2**19
-    assert seen.informed(wanted, "cuda", rows=2**30).bloom_filter is False
+    assert seen.with_stats(wanted, "cpu", rows=1000).bloom_filter is False
+    assert seen.with_stats(wanted, "cpu", rows=2**20).absent_rows == 2**19
+    assert seen.with_stats(wanted, "cuda", rows=2**30).bloom_filter is False
     seen.note(rows=2**20, absent_rows=2**10)
-    assert seen.informed(wanted, "cpu", rows=2**20).bloom_filter is False
+    assert seen.with_stats(wanted, "cpu", rows=2**20).bloom_filter is False
     seen.note(rows=2**30, absent_rows=2**30)
-    assert seen.informed(wanted, "cuda", rows=2**30).bloom_filter == "auto"
-    assert seen.informed(Sparing(True), "cuda", rows=9) == Sparing(True)
+    assert seen.with_stats(wanted, "cuda", rows=2**30).bloom_filter == "auto"
+    assert seen.with_stats(PruningOptions(True), "cuda", rows=9) == PruningOptions(True)

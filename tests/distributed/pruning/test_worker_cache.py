@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dgpuhash.distributed import DistributedIndex
-from dgpuhash.distributed.cluster.host import host_of
+from dgpuhash.distributed.cluster.host import plugin_of
 from dgpuhash.distributed.partition.skew import LEAST_ROWS
 from dgpuhash.distributed.pruning import policy, worker_cache
 from dgpuhash.errors import IndexLost, OutOfMemoryError, SpecError
@@ -126,11 +126,11 @@ def test_a_lost_shard_is_told(threads, left, right, bloom_filter):
 
 
 def forget_shard(uid: str, dask_worker: Worker) -> None:
-    host_of(dask_worker).shards.drop(uid)
+    plugin_of(dask_worker).shards.drop(uid)
 
 
 def test_recent_rows_decide():
-    seen = policy.Recent()
+    seen = policy.RecentAbsentKeyStats()
     seen.note("cpu", 2**15, 2**15)
     assert not seen.pays("cpu")
     seen.note("cpu", 2**20, 2**20)

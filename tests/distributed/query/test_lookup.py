@@ -14,7 +14,7 @@ from clusters import assert_same
 from distributed import Client
 
 from dgpuhash.distributed import DistributedIndex
-from dgpuhash.distributed.query.fetch import Asker
+from dgpuhash.distributed.query.fetch import ShardReader
 from dgpuhash.errors import (
     ColumnError,
     KeyTypeError,
@@ -140,11 +140,11 @@ def test_in_tasks_of_the_cluster(client, right, asked):
 def test_contains_asks_for_no_columns(threads, right, monkeypatch):
     asked = []
 
-    def spy(worker: Any, descriptor: Any, how: str, columns: Any) -> Asker:
+    def spy(worker: Any, descriptor: Any, how: str, columns: Any) -> ShardReader:
         asked.append((how, list(columns)))
-        return Asker(worker, descriptor, how, columns)
+        return ShardReader(worker, descriptor, how, columns)
 
-    monkeypatch.setattr("dgpuhash.distributed.query.fetch.Asker", spy)
+    monkeypatch.setattr("dgpuhash.distributed.query.fetch.ShardReader", spy)
     with DistributedIndex.build(right, on="k", client=threads) as index:
         assert index.contains(np.arange(200)).sum() == right["k"].nunique()
         index.lookup(np.arange(200))

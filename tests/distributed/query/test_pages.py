@@ -15,7 +15,7 @@ from distributed import Client
 from distributed.protocol import dumps, to_serialize
 
 from dgpuhash.distributed import DistributedIndex
-from dgpuhash.distributed.cluster.host import host_of
+from dgpuhash.distributed.cluster.host import plugin_of
 from dgpuhash.distributed.partition import hash_partition
 from dgpuhash.errors import IndexLost
 
@@ -31,8 +31,8 @@ def weighed(message: Any) -> int:
 
 def watch(bound: int, dask_worker: Any) -> None:
     """Bound a worker's messages, and record the bytes of its answers."""
-    dask_worker.bound_before, hash_partition.PARCEL_NBYTES = hash_partition.PARCEL_NBYTES, bound
-    host = host_of(dask_worker)
+    dask_worker.bound_before, hash_partition.CHUNK_NBYTES = hash_partition.CHUNK_NBYTES, bound
+    host = plugin_of(dask_worker)
     host.weighed = []
     host.match_before = match = dask_worker.handlers["dgpuhash_match"]
 
@@ -56,12 +56,12 @@ def watch(bound: int, dask_worker: Any) -> None:
 
 
 def unwatch(dask_worker: Any) -> None:
-    hash_partition.PARCEL_NBYTES = dask_worker.bound_before
-    dask_worker.handlers["dgpuhash_match"] = host_of(dask_worker).match_before
+    hash_partition.CHUNK_NBYTES = dask_worker.bound_before
+    dask_worker.handlers["dgpuhash_match"] = plugin_of(dask_worker).match_before
 
 
 def seen(dask_worker: Any) -> list[tuple[int, int, int]]:
-    return host_of(dask_worker).weighed
+    return plugin_of(dask_worker).weighed
 
 
 class Watched:
@@ -150,7 +150,7 @@ def test_wide_keys_are_asked_for_in_pieces(watched):
 
 def test_a_change_between_two_pages_raises(threads, monkeypatch):
     """The second page is of another epoch than the first one."""
-    monkeypatch.setattr(hash_partition, "PARCEL_NBYTES", BOUND)
+    monkeypatch.setattr(hash_partition, "CHUNK_NBYTES", BOUND)
     right = heavy(4000)
     right["k"] = 7
     with DistributedIndex.build(lazy(right, 2), on="k", client=threads) as index:

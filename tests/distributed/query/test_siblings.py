@@ -21,7 +21,7 @@ from distributed.worker_state_machine import TaskState
 from dgpuhash.distributed import DistributedIndex
 from dgpuhash.distributed.query import task_batching
 from dgpuhash.distributed.query.merge_tasks import Probe
-from dgpuhash.distributed.query.task_batching import Siblings
+from dgpuhash.distributed.query.task_batching import WaitingTasks
 from dgpuhash.errors import IndexLost, OutOfMemoryError
 
 PARTITIONS = 30
@@ -72,7 +72,7 @@ def on_no_loop(monkeypatch, request):
 
 
 def test_those_whose_turn_is_next_are_told():
-    worker, known = Worker([calls(number) for number in range(5)]), Siblings()
+    worker, known = Worker([calls(number) for number in range(5)]), WaitingTasks()
     with known.ready(worker, function, 35) as found:
         assert [each.argument for each in found] == [worker.data[f"x{n}"] for n in range(3)]
         for number, each in enumerate(found[:2]):
@@ -88,7 +88,7 @@ def test_those_whose_turn_is_next_are_told():
 
 
 def test_nobody_is_asked_for_twice_nor_left_out_later():
-    worker, known = Worker([calls(number) for number in range(3)]), Siblings()
+    worker, known = Worker([calls(number) for number in range(3)]), WaitingTasks()
     with known.ready(worker, function, 100) as found, known.ready(worker, function, 100) as none:
         assert (len(found), none) == (3, [])
         found[0].tell("it")
@@ -97,7 +97,7 @@ def test_nobody_is_asked_for_twice_nor_left_out_later():
 
 
 def test_threads_share_what_is_ready():
-    worker, known = Worker([calls(number) for number in range(10)], nthreads=3), Siblings()
+    worker, known = Worker([calls(number) for number in range(10)], nthreads=3), WaitingTasks()
     with known.ready(worker, function, 100) as found:
         assert [each.argument for each in found] == [worker.data[f"x{n}"] for n in range(4)]
 
@@ -114,19 +114,19 @@ def test_threads_share_what_is_ready():
     ids=["another function", "two arguments", "no task", "data", "made by itself"],
 )
 def test_others_are_left_alone(spec):
-    with Siblings().ready(Worker([spec]), function, 100) as found:
+    with WaitingTasks().ready(Worker([spec]), function, 100) as found:
         assert not found
 
 
 def test_steps_that_dask_has_made_one_task_of():
     spec = Task.fuse(calls(0), Task("z", other, TaskRef("y0")), key="y0")
     worker = Worker([spec])
-    with Siblings().ready(worker, function, 100) as found:
+    with WaitingTasks().ready(worker, function, 100) as found:
         assert [each.argument for each in found] == [worker.data["x0"]]
 
 
 def test_an_argument_that_was_made_anew_is_asked_for_anew():
-    worker, known = Worker([calls(0)]), Siblings()
+    worker, known = Worker([calls(0)]), WaitingTasks()
     with known.ready(worker, function, 100) as found:
         found[0].tell("it")
     worker.current = "y0"
@@ -134,11 +134,11 @@ def test_an_argument_that_was_made_anew_is_asked_for_anew():
 
 
 def test_what_is_no_task_has_no_answer():
-    assert Siblings().answer(Worker([]), object()) is None
+    assert WaitingTasks().answer(Worker([]), object()) is None
 
 
 def test_an_error_is_everybodys():
-    worker, known = Worker([calls(0)]), Siblings()
+    worker, known = Worker([calls(0)]), WaitingTasks()
     with known.ready(worker, function, 100) as found:
         found[0].tell(error=IndexLost("gone"))
     worker.current = "y0"
@@ -147,7 +147,7 @@ def test_an_error_is_everybodys():
 
 
 def test_a_task_waits_for_its_answer():
-    worker, known, waits = Worker([calls(0)]), Siblings(), threading.Event()
+    worker, known, waits = Worker([calls(0)]), WaitingTasks(), threading.Event()
     answers = []
     worker.current = "y0"
 
@@ -166,7 +166,7 @@ def test_a_task_waits_for_its_answer():
 
 def test_a_task_does_not_wait_for_a_thread_that_ended_without_a_word(monkeypatch):
     monkeypatch.setattr(task_batching, "LOOK", 0.01)
-    worker, known, blocks = Worker([calls(0)]), Siblings(), []
+    worker, known, blocks = Worker([calls(0)]), WaitingTasks(), []
 
     def end():
         blocks.append(known.ready(worker, function, 100))
@@ -181,7 +181,7 @@ def test_a_task_does_not_wait_for_a_thread_that_ended_without_a_word(monkeypatch
 
 @pytest.mark.parametrize("state", ["forgotten", "memory"])
 def test_answers_go_with_tasks_that_do_not_run_here(state):
-    worker, known = Worker([calls(0)]), Siblings()
+    worker, known = Worker([calls(0)]), WaitingTasks()
     with known.ready(worker, function, 100) as found:
         found[0].tell("it")
         if state == "memory":
@@ -331,7 +331,7 @@ def test_without_memory_for_all_each_asks_for_itself(threads, monkeypatch, step,
 
 def test_batches_are_bounded(threads, unstolen, monkeypatch):
     for module in ("shards.secession", "query.merge_tasks"):
-        monkeypatch.setattr(f"dgpuhash.distributed.{module}.parcel_nbytes", lambda device: 8 * 100)
+        monkeypatch.setattr(f"dgpuhash.distributed.{module}.chunk_nbytes", lambda device: 8 * 100)
     sizes, ask = [], Probe._ask
 
     def counted(probe, worker, several):

@@ -11,7 +11,7 @@ from clusters import until
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dgpuhash.distributed.query.task_batching import Together
+from dgpuhash.distributed.query.task_batching import Coalescer
 from dgpuhash.errors import OutOfMemoryError
 
 THREADS, AT_ONCE = 8, 2
@@ -34,7 +34,7 @@ def call(
 @settings(max_examples=30)
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 9)), max_size=20), st.integers(1, 12))
 def test_each_call_gets_its_answer(calls, most_nbytes):
-    together, batches = Together(), []
+    together, batches = Coalescer(), []
 
     def work(things):
         batches.append(things)
@@ -59,7 +59,7 @@ def test_each_call_gets_its_answer(calls, most_nbytes):
 
 @pytest.mark.parametrize("at_once", [1, AT_ONCE])
 def test_calls_that_come_in_the_meantime_share_a_batch(at_once):
-    together, begun, go_on = Together(), threading.Semaphore(0), threading.Event()
+    together, begun, go_on = Coalescer(), threading.Semaphore(0), threading.Event()
     sizes = []
 
     def slow(things):
@@ -82,7 +82,7 @@ def test_calls_that_come_in_the_meantime_share_a_batch(at_once):
 
 def test_a_batch_waits_for_calls_that_are_about_to_come(monkeypatch):
     monkeypatch.setattr("dgpuhash.distributed.query.task_batching.PAUSE", 30)
-    together, sizes, come = Together(), [], threading.Barrier(3)
+    together, sizes, come = Coalescer(), [], threading.Barrier(3)
 
     def work(things):
         sizes.append(len(things))
@@ -99,7 +99,7 @@ def test_a_batch_waits_for_calls_that_are_about_to_come(monkeypatch):
 
 def test_an_error_is_raised_in_each_call_without_an_answer(monkeypatch):
     monkeypatch.setattr("dgpuhash.distributed.query.task_batching.PAUSE", 30)
-    together, come = Together(), threading.Barrier(3)
+    together, come = Coalescer(), threading.Barrier(3)
 
     def broken(things):
         yield things[0]
@@ -119,7 +119,7 @@ def test_an_error_is_raised_in_each_call_without_an_answer(monkeypatch):
 @pytest.mark.parametrize("error", [MemoryError, OutOfMemoryError])
 def test_a_batch_that_runs_out_of_memory_is_tried_one_by_one(monkeypatch, error):
     monkeypatch.setattr("dgpuhash.distributed.query.task_batching.PAUSE", 30)
-    together, come, sizes = Together(), threading.Barrier(4), []
+    together, come, sizes = Coalescer(), threading.Barrier(4), []
 
     def hungry(things):
         sizes.append(len(things))
@@ -140,7 +140,7 @@ def test_a_batch_that_runs_out_of_memory_is_tried_one_by_one(monkeypatch, error)
 
 
 def test_a_call_that_is_broken_off_stands_in_nobodys_way():
-    together = Together()
+    together = Coalescer()
 
     def stop() -> bool:
         raise KeyboardInterrupt

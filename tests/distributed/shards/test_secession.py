@@ -13,12 +13,12 @@ import pytest
 
 from dgpuhash.distributed import DistributedIndex
 from dgpuhash.distributed.ingest.shuffle_tasks import CommExchange
-from dgpuhash.distributed.query.task_batching import Together
-from dgpuhash.distributed.shards.secession import Ahead, most_ahead
+from dgpuhash.distributed.query.task_batching import Coalescer
+from dgpuhash.distributed.shards.secession import SecessionBudget, most_seceded_nbytes
 
 
 def test_what_is_no_task_goes_on():
-    ahead = Ahead()
+    ahead = SecessionBudget()
     for _ in range(3):
         with ahead.task(1, most_nbytes=10):
             pass
@@ -27,7 +27,7 @@ def test_what_is_no_task_goes_on():
 def test_tasks_leave_while_they_are_small_together(monkeypatch):
     left = []
     monkeypatch.setattr("dgpuhash.distributed.shards.secession._leave", lambda: left.append(True))
-    ahead = Ahead()
+    ahead = SecessionBudget()
     with ahead.task(9, most_nbytes=4):
         with ahead.task(1, most_nbytes=4):
             assert len(left) == 1
@@ -40,7 +40,7 @@ def test_tasks_leave_while_they_are_small_together(monkeypatch):
 def test_a_task_that_fails_gives_its_place_back(monkeypatch):
     left = []
     monkeypatch.setattr("dgpuhash.distributed.shards.secession._leave", lambda: left.append(True))
-    ahead = Ahead()
+    ahead = SecessionBudget()
     for _ in range(2):
         with pytest.raises(ValueError, match="broken"), ahead.task(9, most_nbytes=4):
             raise ValueError("broken")
@@ -58,14 +58,14 @@ def test_a_task_that_fails_gives_its_place_back(monkeypatch):
 )
 def test_small_workers_have_less_in_memory_at_one_time(device, limit, most):
     worker = SimpleNamespace(memory_manager=SimpleNamespace(memory_limit=limit))
-    assert most_ahead(worker, device) == most
+    assert most_seceded_nbytes(worker, device) == most
 
 
 def test_one_task_is_ahead_of_another(threads, monkeypatch):
     """Each waits until two of one worker, which has one thread, are there; none asks for others."""
     monkeypatch.setattr("dgpuhash.distributed.query.task_batching.MOST", 0)
     there, two = [], threading.Event()
-    call = Together.call
+    call = Coalescer.call
 
     def meeting(together, *args, **options):
         there.append(together)
@@ -74,7 +74,7 @@ def test_one_task_is_ahead_of_another(threads, monkeypatch):
         assert two.wait(30)
         return call(together, *args, **options)
 
-    monkeypatch.setattr(Together, "call", meeting)
+    monkeypatch.setattr(Coalescer, "call", meeting)
     right = pd.DataFrame({"k": np.arange(100), "v": np.arange(100) * 2})
     left = pd.DataFrame({"k": np.arange(3000) % 150})
     with DistributedIndex.build(right, on="k", client=threads) as index:

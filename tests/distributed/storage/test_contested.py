@@ -12,8 +12,8 @@ import pytest
 from distributed import Client
 
 from dgpuhash.distributed import DistributedIndex, rebuild
-from dgpuhash.distributed.cluster.host import host_of
-from dgpuhash.distributed.ingest.commit import drop_shards, places
+from dgpuhash.distributed.cluster.host import plugin_of
+from dgpuhash.distributed.ingest.commit import drop_shards, shard_addresses
 from dgpuhash.distributed.partition.registry import Registry
 from dgpuhash.distributed.storage import change_log, checkpoint
 from dgpuhash.distributed.storage.folder import Folder
@@ -222,7 +222,7 @@ def test_a_client_that_goes_on_in_the_middle_of_anothers_change(threads, url, mo
 
 
 def has_shard(uid: str, dask_worker: Any) -> bool:
-    return host_of(dask_worker).shards.standing(uid) is not None
+    return plugin_of(dask_worker).shards.standing(uid) is not None
 
 
 @pytest.mark.parametrize("verb", ["rebalance", "rebuild"])
@@ -233,7 +233,9 @@ def test_a_client_that_frees_what_was_left_when_another_has_come_back(threads, m
         once(monkeypatch, rebuild, "drop_shards", lambda: other.rebalance(workers))
         if verb == "rebuild":
             monkeypatch.setattr(
-                rebuild, "places", lambda client, given=None: places(client, given or workers[:1])
+                rebuild,
+                "shard_addresses",
+                lambda client, given=None: shard_addresses(client, given or workers[:1]),
             )
             old.rebuild(whole=True)
         else:

@@ -26,7 +26,7 @@ from gate import Gate
 from pyarrow.fs import LocalFileSystem
 
 from dgpuhash.distributed import DistributedIndex
-from dgpuhash.distributed.cluster.host import host_of
+from dgpuhash.distributed.cluster.host import plugin_of
 from dgpuhash.distributed.partition.registry import Registry
 from dgpuhash.distributed.storage.change_log import Record
 from dgpuhash.errors import (
@@ -176,7 +176,7 @@ def test_a_key_that_is_heavy_no_more(threads, tmp_path):
 
 def drop(uid: str, dask_worker) -> None:
     """Drop the shard of an index on this worker."""
-    host_of(dask_worker).shards.drop(uid)
+    plugin_of(dask_worker).shards.drop(uid)
 
 
 def test_every_file_is_read_by_arrow(processes, frame, tmp_path):
@@ -547,11 +547,11 @@ def test_a_worker_is_killed(frame, tmp_path, verb):
 
 def hold_up(wait: Callable[[], None]) -> None:
     """Let this worker write files and prepare shards after the gate opens."""
-    from dgpuhash.distributed.shards.shard_store import Shards
+    from dgpuhash.distributed.shards.shard_store import ShardStore
     from dgpuhash.distributed.storage import change_log as log
     from dgpuhash.distributed.storage import checkpoint
 
-    write, prepare = log.write_rows, Shards.prepare
+    write, prepare = log.write_rows, ShardStore.prepare
 
     def late(*args):
         wait()
@@ -562,7 +562,7 @@ def hold_up(wait: Callable[[], None]) -> None:
         return prepare(*args)
 
     log.write_rows = checkpoint.write_rows = late
-    Shards.prepare = late_prepare
+    ShardStore.prepare = late_prepare
 
 
 class LateFiles(MemoryFileSystem):

@@ -13,28 +13,28 @@ from distributed import Client, futures_of
 from dgpuhash.distributed import DistributedMap, DistributedMultiMap
 from dgpuhash.distributed.cluster import broadcast
 from dgpuhash.distributed.pipeline import run_verb
-from dgpuhash.distributed.shards.table_shard import Part
+from dgpuhash.distributed.shards.table_shard import TableShard
 from dgpuhash.distributed.tables import batch
-from dgpuhash.distributed.tables.early_answer import Foreseen
+from dgpuhash.distributed.tables.early_answer import EarlyAnswer
 from dgpuhash.errors import ShapeError
 
 pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[Foreseen]:
+def made(monkeypatch: pytest.MonkeyPatch) -> list[EarlyAnswer]:
     """Record all early answers, with slow workers."""
-    found: list[Foreseen] = []
-    make = Foreseen.make
-    monkeypatch.setattr(broadcast, "SOON", 0)
-    monkeypatch.setattr(Foreseen, "make", lambda self: (found.append(self), make(self))[1])
-    serve = Part.serve
+    found: list[EarlyAnswer] = []
+    make = EarlyAnswer.make
+    monkeypatch.setattr(broadcast, "QUICK_SECONDS", 0)
+    monkeypatch.setattr(EarlyAnswer, "make", lambda self: (found.append(self), make(self))[1])
+    serve = TableShard.serve
 
     def slowly(*args):
         time.sleep(0.05)
         return serve(*args)
 
-    monkeypatch.setattr(Part, "serve", slowly)
+    monkeypatch.setattr(TableShard, "serve", slowly)
     return found
 
 
@@ -47,11 +47,11 @@ def kept_by(client: Client) -> set:
     return {label for held in client.has_what().values() for label in held}
 
 
-def names(seen: Foreseen) -> list[str]:
+def names(seen: EarlyAnswer) -> list[str]:
     return [array.name for _, array in seen._made]
 
 
-def test_they_are_what_workers_keep(threads: Client, made: list[Foreseen]):
+def test_they_are_what_workers_keep(threads: Client, made: list[EarlyAnswer]):
     keys = rows_of(100)
     with DistributedMap.from_arrays(keys, keys * keys, client=threads) as squares:
         made.clear()
@@ -67,7 +67,7 @@ def test_they_are_what_workers_keep(threads: Client, made: list[Foreseen]):
         assert len(squares) == 190
 
 
-def test_they_live_as_long_as_the_answers(threads: Client, made: list[Foreseen]):
+def test_they_live_as_long_as_the_answers(threads: Client, made: list[EarlyAnswer]):
     keys = rows_of(100)
     with DistributedMap.from_arrays(keys, keys, client=threads) as table:
         found = table.contains(keys)
@@ -80,7 +80,7 @@ def test_they_live_as_long_as_the_answers(threads: Client, made: list[Foreseen])
         until(lambda: not {*labels} & kept_by(threads))
 
 
-def test_rows_of_bytes_are_made_afterwards(threads: Client, made: list[Foreseen]):
+def test_rows_of_bytes_are_made_afterwards(threads: Client, made: list[EarlyAnswer]):
     """Their shapes are not those of numbers on a GPU, and lists have any."""
     keys = rows_of(90)
     with DistributedMultiMap.from_arrays(keys % 30, keys, client=threads) as lists:
@@ -98,7 +98,7 @@ def test_rows_of_bytes_are_made_afterwards(threads: Client, made: list[Foreseen]
 
 @pytest.mark.parametrize("fails", ["at once", "halfway"])
 def test_what_fails_is_made_again(
-    threads: Client, made: list[Foreseen], monkeypatch: pytest.MonkeyPatch, fails: str
+    threads: Client, made: list[EarlyAnswer], monkeypatch: pytest.MonkeyPatch, fails: str
 ):
     keys = rows_of(100)
     with DistributedMap.from_arrays(keys, keys, client=threads) as table:
@@ -118,7 +118,7 @@ def test_what_fails_is_made_again(
         np.testing.assert_array_equal(values.compute(), np.arange(100))
 
 
-def test_each_attempt_has_names_of_its_own(threads: Client, made: list[Foreseen]):
+def test_each_attempt_has_names_of_its_own(threads: Client, made: list[EarlyAnswer]):
     keys = rows_of(100)
     with DistributedMap.from_arrays(keys, keys, client=threads) as table:
         held = table._holding.use
@@ -132,13 +132,13 @@ def test_each_attempt_has_names_of_its_own(threads: Client, made: list[Foreseen]
 
 
 def test_an_error_leaves_nothing(
-    threads: Client, made: list[Foreseen], monkeypatch: pytest.MonkeyPatch
+    threads: Client, made: list[EarlyAnswer], monkeypatch: pytest.MonkeyPatch
 ):
     """Also while somebody holds it, and with it what its frames hold."""
     keys = rows_of(100)
     with DistributedMap.from_arrays(keys, keys, client=threads) as table:
         futures: set = set()
-        forget = Foreseen.forget
+        forget = EarlyAnswer.forget
 
         def noted(self):
             futures.update(future.key for kept, _ in self._made for future in kept.futures)
@@ -148,7 +148,7 @@ def test_an_error_leaves_nothing(
             time.sleep(0.05)
             raise ShapeError("none of these is here")
 
-        monkeypatch.setattr(Foreseen, "forget", noted)
+        monkeypatch.setattr(EarlyAnswer, "forget", noted)
         monkeypatch.setattr(run_verb, "_asking", refuse)
         with pytest.raises(ShapeError, match="none of these") as raised:
             table.contains(keys)
@@ -158,7 +158,7 @@ def test_an_error_leaves_nothing(
 
 
 def test_an_interrupt_meanwhile_is_the_callers(
-    threads: Client, made: list[Foreseen], monkeypatch: pytest.MonkeyPatch
+    threads: Client, made: list[EarlyAnswer], monkeypatch: pytest.MonkeyPatch
 ):
     keys = rows_of(100)
     with DistributedMap.from_arrays(keys, keys, client=threads) as table:
@@ -167,7 +167,7 @@ def test_an_interrupt_meanwhile_is_the_callers(
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patched:
-            patched.setattr(Foreseen, "make", interrupted)
+            patched.setattr(EarlyAnswer, "make", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 table.contains(keys)
         assert bool(table.contains(keys).all().compute())

@@ -20,11 +20,11 @@ from distributed import futures_of, wait
 
 from dgpuhash.distributed import DistributedMap, DistributedMultiMap, DistributedSet
 from dgpuhash.distributed.shards import table_store as hosted
-from dgpuhash.distributed.shards.table_shard import Part
-from dgpuhash.distributed.storage.arrow_files import batches_in
+from dgpuhash.distributed.shards.table_shard import TableShard
+from dgpuhash.distributed.storage.arrow_files import delayed_batches
 from dgpuhash.distributed.storage.manifest import body_digest
 from dgpuhash.distributed.tables import base, contents
-from dgpuhash.distributed.tables.leases import Holding
+from dgpuhash.distributed.tables.leases import TableLease
 from dgpuhash.errors import (
     ClosedError,
     ExistsError,
@@ -156,7 +156,7 @@ def test_contents_of_an_empty_table(threads, tmp_path):
 
 
 def test_contents_that_fail_leave_nothing(threads, monkeypatch):
-    items, failing = Part.items, []
+    items, failing = TableShard.items, []
 
     def fail(self):
         failing.append(self)
@@ -165,7 +165,7 @@ def test_contents_that_fail_leave_nothing(threads, monkeypatch):
         return items(self)
 
     with DistributedSet.from_keys(np.arange(100)) as table:
-        monkeypatch.setattr(Part, "items", fail)
+        monkeypatch.setattr(TableShard, "items", fail)
         with pytest.raises(OutOfMemoryError, match="on purpose"):
             table.keys()
         until(lambda: not any(
@@ -277,9 +277,9 @@ def test_saved_to_while_it_is_loaded(threads, tmp_path, monkeypatch):
             for save in saves:
                 save(tmp_path / "saved")
                 break
-            return batches_in(*args)
+            return delayed_batches(*args)
 
-        monkeypatch.setattr("dgpuhash.distributed.tables.saved.batches_in", meanwhile)
+        monkeypatch.setattr("dgpuhash.distributed.tables.saved.delayed_batches", meanwhile)
         with DistributedMap.load(tmp_path / "saved") as loaded:
             assert len(loaded) == 1000
     assert not list(saves)
@@ -396,7 +396,7 @@ def test_a_close_that_is_interrupted_is_ended_by_the_collector(threads, monkeypa
     before = parts_held(threads)
     table = DistributedSet.from_keys([1, 2])
     with monkeypatch.context() as patched:
-        patched.setattr(Holding, "free", interrupted)
+        patched.setattr(TableLease, "free", interrupted)
         with pytest.raises(KeyboardInterrupt):
             table.close()
     with pytest.raises(ClosedError):
@@ -550,7 +550,7 @@ def test_room_that_could_not_be_made_is_not_asked_for_again(threads, tmp_path, m
 
     with DistributedSet.from_keys(np.arange(1000)) as table:
         with monkeypatch.context() as patched:
-            patched.setattr(contents, "reserve_part", no_memory)
+            patched.setattr(contents, "reserve_table_shard", no_memory)
             with pytest.raises(OutOfMemoryError):
                 table.reserve(10**12)
         table.save(tmp_path / "saved")
@@ -574,7 +574,7 @@ def test_a_clear_that_failed_leaves_the_table_lost(threads, monkeypatch):
         raise KeyError("on purpose")
 
     with DistributedSet.from_keys(np.arange(10)) as table:
-        monkeypatch.setattr(hosted, "clear_part", fails)
+        monkeypatch.setattr(hosted, "clear_table_shard", fails)
         with pytest.raises(KeyError):
             table.clear()
         with pytest.raises(IndexLost, match="its clear failed"):
@@ -584,7 +584,7 @@ def test_a_clear_that_failed_leaves_the_table_lost(threads, monkeypatch):
 
 
 def test_a_change_that_failed_is_taken_back_by_a_rebuild(threads, tmp_path, monkeypatch):
-    serve = Part.serve
+    serve = TableShard.serve
 
     def no_memory(self, verb, columns, counts, to):
         if verb.changes and (columns[0] == 5).any():
@@ -593,7 +593,7 @@ def test_a_change_that_failed_is_taken_back_by_a_rebuild(threads, tmp_path, monk
 
     with DistributedSet.from_keys(np.arange(100)) as table:
         table.save(tmp_path / "saved")
-        monkeypatch.setattr(Part, "serve", no_memory)
+        monkeypatch.setattr(TableShard, "serve", no_memory)
         with pytest.raises(OutOfMemoryError):
             table.erase(np.arange(10))
         with pytest.raises(OutOfMemoryError):

@@ -17,17 +17,17 @@ from ranks import Ranks
 from strategies import key_pool, keys_from, random_keys
 
 from dgpuhash.backend import Backend
-from dgpuhash.backend.batch.bucket_order import Ranges
+from dgpuhash.backend.batch.bucket_order import RegionRanges
 from dgpuhash.backend.structs import partition
 from dgpuhash.distributed.collective.local import LocalCollective
 from dgpuhash.distributed.collective.shared_memory import CALLS
 from dgpuhash.distributed.collective.streams import SideStream
-from dgpuhash.distributed.pipeline.rounds import TOGETHER, Rounds
-from dgpuhash.distributed.pipeline.verb import Asking
-from dgpuhash.distributed.pruning.policy import Sparing
+from dgpuhash.distributed.pipeline.rounds import TOGETHER, PipelinedRounds
+from dgpuhash.distributed.pipeline.verb import VerbExecution
+from dgpuhash.distributed.pruning.policy import PruningOptions
 from dgpuhash.distributed.shards.table_shard import Verb
 from dgpuhash.tables.open_addressing import bulk_build, cardinality
-from dgpuhash.tables.open_addressing.bulk_stream import RegionIntake
+from dgpuhash.tables.open_addressing.bulk_stream import StreamedBuild
 
 DTYPES = [
     ("int8", "float32"),
@@ -40,10 +40,10 @@ DTYPES = [
 ROWS = {1: (7, 7), 2: (7, 3), 3: (20, 1)}
 # What may be left out of a question.
 SPARINGS = [
-    Sparing(),
-    Sparing(bloom_filter=True),
-    Sparing(deduplicate=True),
-    Sparing(bloom_filter=True, deduplicate=True),
+    PruningOptions(),
+    PruningOptions(bloom_filter=True),
+    PruningOptions(deduplicate=True),
+    PruningOptions(bloom_filter=True, deduplicate=True),
 ]
 FEW = settings(max_examples=15)
 
@@ -166,7 +166,7 @@ def test_multi_map(device, size, key, value, data):
 
 
 def test_few_pieces_are_on_their_way_at_once(device, monkeypatch):
-    start, most = Rounds._start, Counter()
+    start, most = PipelinedRounds._start, Counter()
 
     class Watched:
         def __init__(self, rounds, transfer):
@@ -182,7 +182,7 @@ def test_few_pieces_are_on_their_way_at_once(device, monkeypatch):
         return Watched(rounds, start(rounds, *args, **places))
 
     ranks, keys = Ranks(device, 2, (3, 3), "map", "int64", "int64"), np.arange(90) % 50
-    monkeypatch.setattr(Rounds, "_start", watched)
+    monkeypatch.setattr(PipelinedRounds, "_start", watched)
     (fresh,) = ranks.joined(Verb("insert", keep="last"), [45], [0, 1], keys, keys)
     assert np.flatnonzero(fresh).tolist() == list(range(40, 90))
     assert set(most.values()) == {TOGETHER + 1}
@@ -191,7 +191,7 @@ def test_few_pieces_are_on_their_way_at_once(device, monkeypatch):
 @pytest.mark.parametrize("slice_rows", [30, 10**3])
 def test_own_rows_travel_in_a_single_slice_only(device, monkeypatch, slice_rows):
     """Where there are several, a rank asks its own table while others' rows are on their way."""
-    start, sent = Rounds._start, Counter()
+    start, sent = PipelinedRounds._start, Counter()
 
     def watched(rounds, columns, counts, **places):
         sent["own"] += int(counts[rounds._collective.rank])
@@ -200,7 +200,7 @@ def test_own_rows_travel_in_a_single_slice_only(device, monkeypatch, slice_rows)
 
     ranks, keys = Ranks(device, 3, (10**3, slice_rows), "map", "int64", "int64"), np.arange(600)
     ranks.joined(Verb("insert"), [200, 400], [0, 1, 2], keys[::2], keys[::2] * 3)
-    monkeypatch.setattr(Rounds, "_start", watched)
+    monkeypatch.setattr(PipelinedRounds, "_start", watched)
     found, there = ranks.joined(Verb("find"), [200, 400], [0, 1, 2], keys)
     assert there.tolist() == [True, False] * 300
     assert (found[::2] == keys[::2] * 3).all()
@@ -214,7 +214,7 @@ def test_own_rows_travel_in_a_single_slice_only(device, monkeypatch, slice_rows)
 def test_what_regions_leave_finds_its_kernels_loaded(device, placed, monkeypatch):
     """Ranks wait for each other, so none may load one when only it has such rows."""
     backend, loaded, late = type(device.backend), set(), set()
-    launch, load, finish = backend.launch, backend.load, RegionIntake.finish
+    launch, load, finish = backend.launch, backend.load, StreamedBuild.finish
     finishing = threading.local()
 
     def loads(self, *kernels):
@@ -232,7 +232,7 @@ def test_what_regions_leave_finds_its_kernels_loaded(device, placed, monkeypatch
 
     monkeypatch.setattr(backend, "load", loads)
     monkeypatch.setattr(backend, "launch", launches)
-    monkeypatch.setattr(RegionIntake, "finish", finishes)
+    monkeypatch.setattr(StreamedBuild, "finish", finishes)
     keys = np.random.default_rng(5).permutation(30_000)
     rows, spec = (10**6, 6_000), ("map", "int64", "int64")
     ranks = Ranks(device, 2, rows, *spec, capacity=15_300, max_load=0.99)
@@ -249,7 +249,7 @@ def test_a_filter_that_one_rank_has_lost_is_no_filter(device, switch):
     for lost in (None, 1):
         if lost is not None:
             ranks.parts[lost].replica = None
-        question = Verb("contains", sparing=Sparing(lost is None or switch))
+        question = Verb("contains", sparing=PruningOptions(lost is None or switch))
         found = ranks.joined(question, [30, 60], [0, 1, 2], keys + 45)[0]
         assert found.tolist() == (keys < 45).tolist()
         names = {part.replica and part.replica.name for part in ranks.parts}
@@ -264,15 +264,17 @@ def placed(monkeypatch):
     Of five ranks two have no rows of their own in these tests.
     """
     placed = []
-    real = RegionIntake.place
+    real = StreamedBuild.place
 
     def place(self, keys, *rest, **options):
         placed.append(len(keys))
         return real(self, keys, *rest, **options)
 
-    monkeypatch.setattr(RegionIntake, "place", place)
+    monkeypatch.setattr(StreamedBuild, "place", place)
     monkeypatch.setattr(bulk_build, "pays", lambda *batch: True)
-    monkeypatch.setattr(cardinality, "newness", lambda home, *_: home.from_host(np.array([True])))
+    monkeypatch.setattr(
+        cardinality, "new_key_flags", lambda home, *_: home.from_host(np.array([True]))
+    )
     return placed
 
 
@@ -321,7 +323,7 @@ def test_new_keys_range_by_range(
 @pytest.mark.parametrize("size", [2, 5])
 def test_own_new_rows_are_placed_from_where_they_lie(device, placed, monkeypatch, size):
     """Of the rows that travel none is its sender's own, and all set out before one is placed."""
-    start, place, sent, steps = LocalCollective.start, RegionIntake.place, [], defaultdict(str)
+    start, place, sent, steps = LocalCollective.start, StreamedBuild.place, [], defaultdict(str)
 
     def starts(end, columns, counts, **places):
         sent.append((int(counts[end.rank]), int(counts.sum())))
@@ -338,10 +340,10 @@ def test_own_new_rows_are_placed_from_where_they_lie(device, placed, monkeypatch
         parts = -(-made.buckets >> made.shift)
         return replace(made, part_shift=0, each=2, number=-(-parts // 2))
 
-    ranges_of = Ranges.of
-    monkeypatch.setattr(Ranges, "of", short_ranges)
+    ranges_of = RegionRanges.of
+    monkeypatch.setattr(RegionRanges, "of", short_ranges)
     monkeypatch.setattr(LocalCollective, "start", starts)
-    monkeypatch.setattr(RegionIntake, "place", places)
+    monkeypatch.setattr(StreamedBuild, "place", places)
     keys = np.random.default_rng(7).permutation(300_000)
     ranks = Ranks(device, size, (10**6, 3_000), "map", "int64", "int64", capacity=320_000)
     cuts = [40_000, 130_000, 140_000, 220_000]
@@ -365,18 +367,18 @@ def test_rows_that_are_put_in_order_in_vain_are_waited_for(device, placed, monke
     waited, left = [], [True] * (3 - refusing)
     rejoin = SideStream.rejoin
     monkeypatch.setattr(SideStream, "rejoin", lambda side: waited.append(side) or rejoin(side))
-    ask, before = Asking._ask, []
+    ask, before = VerbExecution._ask, []
 
-    def asked(asking: Asking, *args: Any) -> None:
+    def asked(asking: VerbExecution, *args: Any) -> None:
         before.append(waited.count(asking._part.side))
         ask(asking, *args)
 
-    monkeypatch.setattr(Asking, "_ask", asked)
+    monkeypatch.setattr(VerbExecution, "_ask", asked)
 
     def newness(home: Backend, *_: Any) -> Any:
         return home.from_host(np.array([bool(left and left.pop())]))
 
-    monkeypatch.setattr(cardinality, "newness", newness)
+    monkeypatch.setattr(cardinality, "new_key_flags", newness)
     keys = np.random.default_rng(3).integers(0, 20_000, 60_000)
     ranks = Ranks(device, 3, (10**6, 6_000), "map", "int64", "int64", capacity=50_000)
     (fresh,) = ranks.joined(Verb("insert"), [10_000, 30_000], [0, 1, 2], keys, keys * 3)

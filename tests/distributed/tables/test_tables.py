@@ -29,13 +29,13 @@ from distributed.client import FutureCancelledError
 from dgpuhash.backend.cpu import CpuBackend
 from dgpuhash.distributed import DistributedMap, DistributedMultiMap, DistributedSet
 from dgpuhash.distributed.cluster import scheduler
-from dgpuhash.distributed.cluster.broadcast import on_workers
-from dgpuhash.distributed.cluster.device_thread import ShardThread
+from dgpuhash.distributed.cluster.broadcast import run_on_workers
+from dgpuhash.distributed.cluster.device_thread import DeviceThread
 from dgpuhash.distributed.collective.dask_comm import CommCollective
-from dgpuhash.distributed.pipeline.verb import Asking
+from dgpuhash.distributed.pipeline.verb import VerbExecution
 from dgpuhash.distributed.shards import table_store
 from dgpuhash.distributed.shards.plugin import ShardHost
-from dgpuhash.distributed.shards.table_shard import Part
+from dgpuhash.distributed.shards.table_shard import TableShard
 from dgpuhash.distributed.tables import base, batch
 from dgpuhash.distributed.tables.batch import Batch, HostBatch
 from dgpuhash.errors import (
@@ -49,11 +49,11 @@ from dgpuhash.errors import (
     UnsupportedError,
 )
 from dgpuhash.tables import HashMap, MultiMap
-from dgpuhash.tables.arguments.interop import take
+from dgpuhash.tables.arguments.interop import as_argument
 from dgpuhash.tables.open_addressing import bulk_build, cardinality
-from dgpuhash.tables.open_addressing.bulk_stream import RegionIntake
+from dgpuhash.tables.open_addressing.bulk_stream import StreamedBuild
 from dgpuhash.tables.open_addressing.slots import Slots
-from dgpuhash.tables.stats import bytes_in_words
+from dgpuhash.tables.stats import format_bytes
 
 pytestmark = pytest.mark.cluster
 
@@ -233,7 +233,7 @@ def test_stats_and_repr(threads):
         )
         table.insert(np.arange(3000), np.arange(3000))
         stats = table.stats()
-        held = f"3,000 pairs, {bytes_in_words(int(stats['nbytes'].sum()))}"
+        held = f"3,000 pairs, {format_bytes(int(stats['nbytes'].sum()))}"
         assert repr(table) == (
             f"<DistributedMap int64 -> int64: {held}, distributed over 3 workers, cpu, "
             "exchange comm, epoch 1>"
@@ -369,8 +369,8 @@ def test_chunks_of_another_shape_change_nothing(client, chunk, said):
 
 def test_an_error_that_others_were_told_of_is_waited_for(threads, monkeypatch):
     """The others answer before the rank that has failed, with less."""
-    monkeypatch.setattr(scheduler, "FAREWELL", 0.0)
-    run = ShardThread.run
+    monkeypatch.setattr(scheduler, "ABORT_SECONDS", 0.0)
+    run = DeviceThread.run
 
     async def late(thread, work, *args, **options):
         try:
@@ -379,7 +379,7 @@ def test_an_error_that_others_were_told_of_is_waited_for(threads, monkeypatch):
             await asyncio.sleep(0.5)
             raise
 
-    monkeypatch.setattr(ShardThread, "run", late)
+    monkeypatch.setattr(DeviceThread, "run", late)
     lying = da.from_delayed(dask.delayed(np.arange(3)), shape=(2,), dtype=np.int64)
     with DistributedSet.from_keys([1, 2]) as table:
         with pytest.raises(ShapeError, match="a chunk of 3 rows"):
@@ -406,7 +406,7 @@ def test_no_memory_for_the_rows_changes_nothing(threads, monkeypatch):
         raise MemoryError("on purpose")
 
     with DistributedSet.from_keys(np.arange(10)) as table:
-        monkeypatch.setattr(Asking, "_words", full)
+        monkeypatch.setattr(VerbExecution, "_words", full)
         with pytest.raises(OutOfMemoryError, match="on purpose"):
             table.insert([11])
         monkeypatch.undo()
@@ -482,9 +482,9 @@ def test_a_restart_while_chunks_are_waited_for_is_a_loss(threads, monkeypatch):
         raise IndexLost("the cluster restarted")
 
     chunk = threads.submit(time.sleep, 0.5)
-    monkeypatch.setattr(batch, "attended", restarted)
+    monkeypatch.setattr(batch, "run_watched", restarted)
     with pytest.raises(IndexLost, match="the cluster restarted"):
-        batch.until_done(threads, sorted(threads.nthreads()), [chunk])
+        batch.wait_for_chunks(threads, sorted(threads.nthreads()), [chunk])
 
 
 def test_a_restart_before_chunks_are_moved_is_a_loss(threads, monkeypatch):
@@ -514,9 +514,9 @@ def test_a_chunk_that_was_lost_meanwhile_is_waited_for(threads, monkeypatch):
         return found
 
     began: list[bool] = []
-    monkeypatch.setattr(batch, "attended", losing)
+    monkeypatch.setattr(batch, "run_watched", losing)
     with pytest.raises(ZeroDivisionError):
-        batch.until_done(threads, list(threads.nthreads()), futures)
+        batch.wait_for_chunks(threads, list(threads.nthreads()), futures)
     assert futures[0].status == "finished"
 
 
@@ -591,14 +591,16 @@ def test_arrays_of_the_client_are_whole_before_another_thread_copies_them(thread
         done.append("scattered")
         return scattered(*arguments)
 
-    monkeypatch.setattr(batch, "scattered", noted)
+    monkeypatch.setattr(batch, "scatter_to_workers", noted)
     monkeypatch.setattr(CpuBackend, "synchronize", lambda self: done.append("waited"))
-    HostBatch(threads, list(threads.nthreads()), take(np.arange(3), "keys"), [np.arange(3)] * 2)
+    HostBatch(
+        threads, list(threads.nthreads()), as_argument(np.arange(3), "keys"), [np.arange(3)] * 2
+    )
     assert done == ["waited", "scattered", "scattered"]
 
 
 def test_a_change_that_fails_halfway_loses_the_table(threads, monkeypatch):
-    serve = Part.serve
+    serve = TableShard.serve
 
     def no_memory(self, verb, columns, counts, to):
         if (columns[0] == 5).any():
@@ -606,12 +608,12 @@ def test_a_change_that_fails_halfway_loses_the_table(threads, monkeypatch):
         return serve(self, verb, columns, counts, to)
 
     with DistributedSet.from_keys(np.arange(100)) as table:
-        monkeypatch.setattr(Part, "serve", no_memory)
+        monkeypatch.setattr(TableShard, "serve", no_memory)
         with pytest.raises(OutOfMemoryError, match="on purpose"):
             table.contains(da.arange(10, chunks=4))
         monkeypatch.undo()
         assert table.contains(da.arange(10, chunks=4)).compute().all()
-        monkeypatch.setattr(Part, "serve", no_memory)
+        monkeypatch.setattr(TableShard, "serve", no_memory)
         with pytest.raises(OutOfMemoryError, match="on purpose"):
             table.erase(da.arange(10, chunks=4))
         monkeypatch.undo()
@@ -628,8 +630,10 @@ def test_a_change_that_fails_halfway_loses_the_table(threads, monkeypatch):
 def test_rows_that_are_placed_in_part_lose_the_table(threads, monkeypatch, tmp_path, step, kind):
     """A batch that comes range by range is seen whole, or never; a save brings the table back."""
     monkeypatch.setattr(bulk_build, "pays", lambda *batch: True)
-    monkeypatch.setattr(cardinality, "newness", lambda home, *_: home.from_host(np.array([True])))
-    target, name = (Slots, "hold") if step == "hold" else (RegionIntake, step)
+    monkeypatch.setattr(
+        cardinality, "new_key_flags", lambda home, *_: home.from_host(np.array([True]))
+    )
+    target, name = (Slots, "hold") if step == "hold" else (StreamedBuild, step)
     real, failed = getattr(target, name), []
 
     def failing(self, *args, **options):
@@ -679,7 +683,7 @@ def give_up_exchange(host: ShardHost) -> None:
 def test_a_group_that_was_given_up_while_nothing_was_asked(threads, verb):
     keys = np.arange(1000)
     with DistributedMap.from_arrays(keys, keys * 3, client=threads) as table:
-        on_workers(threads, table.workers, give_up_exchange)
+        run_on_workers(threads, table.workers, give_up_exchange)
         if verb == "insert":
             assert table.insert(keys + 500, keys).sum() == 500
         assert len(table) == (1500 if verb == "insert" else 1000)

@@ -124,7 +124,7 @@ def test_the_reserved_code_of_a_null_is_no_forbidden_key(bits):
     column = pd.array([reserved, None], dtype=dtype)
     encoded = encoder(column).encode(pd.DataFrame({"k0": column}))
     assert encoded.codes[0] == encoded.codes[1]
-    assert (encoded.codes == encoded.doubts).tolist() == [True, True]
+    assert (encoded.codes == encoded.ambiguous).tolist() == [True, True]
 
 
 @pytest.mark.parametrize("dtypes", [["int32"], ["int64"], ["str"], ["str", "int8"]])

@@ -14,7 +14,7 @@ from dgpuhash.tables.bucket_list import grouping
 def sorted_batches(monkeypatch):
     """Sort batches of any size by hash."""
     monkeypatch.setattr(grouping, "_FEW_ROWS", {"cpu": 10, "cuda": 10})
-    monkeypatch.setattr(grouping, "part_runs", lambda *batch: None)
+    monkeypatch.setattr(grouping, "group_parts_by_key", lambda *batch: None)
 
 
 @pytest.mark.parametrize("bits", [1, 3, 8, 13, 32])
@@ -29,7 +29,7 @@ def test_runs(device, monkeypatch, bits, most_mended, key, value):
         if key == "u4":
             keys[:2] = 2**32 - 1
         given = device.array(keys), device.array(np.arange(rows, dtype=value))
-        found = grouping.key_runs(device.backend, *given, seed=5)
+        found = grouping.group_by_key(device.backend, *given, seed=5)
         starts = found.starts
         if starts is None:
             starts = device.array(np.arange(rows + 1))
@@ -55,7 +55,7 @@ def test_runs_of_keys_that_take_turns(device, monkeypatch, length):
     monkeypatch.setattr(grouping, "_MIXED_PART", 8)
     keys = np.tile(np.repeat(np.arange(20, dtype="u4"), length), 3)
     given = device.array(keys), device.array(np.arange(len(keys), dtype="u8"))
-    found = grouping.key_runs(device.backend, *given, seed=5)
+    found = grouping.group_by_key(device.backend, *given, seed=5)
     order = device.backend.to_host(found.values).astype(np.int64)
     lengths = np.diff(device.backend.to_host(found.starts))
     assert (lengths == 3 * length).all()

@@ -7,7 +7,7 @@ import pytest
 
 from dgpuhash.backend.structs import partition, segments
 from dgpuhash.tables.bucket_list import grouping
-from dgpuhash.tables.bucket_list.grouping import part_runs
+from dgpuhash.tables.bucket_list.grouping import group_parts_by_key
 from dgpuhash.tables.open_addressing.cardinality import Sample
 
 UNIQUE = Sample(2**16, 0, heavy=False)
@@ -42,7 +42,7 @@ def test_parts(device, monkeypatch, key, value, within, pass_parts, rows, distin
     if key == "u4":
         keys[:2] = 2**32 - 1
     given = device.array(keys), device.array(np.arange(rows, dtype=value))
-    found = part_runs(device.backend, *given, 5, UNIQUE)
+    found = group_parts_by_key(device.backend, *given, 5, UNIQUE)
     assert found is not None
     check_runs(device, *found, keys, 5)
     assert (device.backend.to_host(given[0]) == keys).all()
@@ -60,9 +60,9 @@ def test_parts_that_are_too_large(device, monkeypatch, heavy):
         owners = device.backend.owner_of(device.backend.hash_keys(device.array(keys), 5), 20)
         keys = keys[device.backend.to_host(owners) == 3]
     given = device.array(keys), device.array(np.arange(len(keys), dtype="u4"))
-    assert part_runs(device.backend, *given, 5, UNIQUE) is None
+    assert group_parts_by_key(device.backend, *given, 5, UNIQUE) is None
     monkeypatch.setattr(grouping, "_FEW_ROWS", {"cpu": 10, "cuda": 10})
-    found = grouping.key_runs(device.backend, *given, seed=5, sample=UNIQUE)
+    found = grouping.group_by_key(device.backend, *given, seed=5, sample=UNIQUE)
     starts = found.starts
     if starts is None:
         starts = device.array(np.arange(len(keys) + 1))
@@ -71,5 +71,5 @@ def test_parts_that_are_too_large(device, monkeypatch, heavy):
 
 def test_heavy_keys_are_not_tried(device):
     keys = device.array(np.arange(3000, dtype="u4"))
-    assert part_runs(device.backend, keys, keys, 5, Sample(2**16, 30, heavy=True)) is None
-    assert part_runs(device.backend, keys, keys, 5, Sample(10, 9, heavy=False)) is None
+    assert group_parts_by_key(device.backend, keys, keys, 5, Sample(2**16, 30, heavy=True)) is None
+    assert group_parts_by_key(device.backend, keys, keys, 5, Sample(10, 9, heavy=False)) is None

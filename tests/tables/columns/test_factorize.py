@@ -183,7 +183,7 @@ def test_memory_that_runs_out(monkeypatch):
     def no_room(*_):
         raise MemoryError("Unable to allocate 8 TiB")
 
-    monkeypatch.setattr(compacting, "population", no_room)
+    monkeypatch.setattr(compacting, "estimate_distinct", no_room)
     monkeypatch.setattr(compacting, "_SAMPLE_ROWS", {"cpu": 64})
     with pytest.raises(OutOfMemoryError, match="factorize ran out of memory: Unable"):
         dgpuhash.factorize(np.arange(100))

@@ -45,12 +45,12 @@ def plan(request, monkeypatch):
     elif request.param == "one total for all tiles":
 
         def shared(device, rows, groups):
-            return aggregates._Plan(40, -(-rows // 40), copies=1, alone=False)
+            return aggregates._SegmentPlan(40, -(-rows // 40), copies=1, alone=False)
 
         monkeypatch.setattr(aggregates, "_plan", shared)
     elif request.param.startswith("with the keys"):
         # On the CPU, too.
-        monkeypatch.setattr(factorize, "adds_at_once", lambda *_: True)
+        monkeypatch.setattr(factorize, "one_pass_pays", lambda *_: True)
         monkeypatch.setattr(aggregates, "_FEW_GROUPS", 2**62 if "blocks" in request.param else 0)
         monkeypatch.setattr(group_table, "_BLOCK_ROWS", 100)
         if "region" in request.param:
@@ -220,7 +220,7 @@ def test_no_room_to_put_rows_in_order(device, monkeypatch):
     def no_room(*_, **__):
         raise MemoryError("Unable to allocate 8 TiB")
 
-    monkeypatch.setattr(factorize, "adds_at_once", lambda *_: True)
+    monkeypatch.setattr(factorize, "one_pass_pays", lambda *_: True)
     monkeypatch.setattr(aggregates, "_SCATTERED_GROUPS", 0)
     monkeypatch.setattr(aggregates, "_SCATTERED_ROWS", 0)
     monkeypatch.setattr(type(device.backend), "partition", no_room)

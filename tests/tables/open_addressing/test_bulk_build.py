@@ -123,11 +123,11 @@ def test_only_batches_of_new_keys_are_told_to_be_all_new(device, monkeypatch):
 def test_what_looks_for_new_keys_is_kept(device, monkeypatch):
     monkeypatch.undo()
     store = HashSet("u8", device=device.name)._opened()
-    many = np.arange(cardinality.WITNESSED_ROWS + 7, dtype="u8")
+    many = np.arange(cardinality.LEAST_SAMPLED_ROWS + 7, dtype="u8")
 
     def new(table, keys):
         given = device.array(keys)
-        return bool(table.witnesses.newness(table.backend, table.slots, given).all())
+        return bool(table.witnesses.new_key_flags(table.backend, table.slots, given).all())
 
     assert new(store, many)
     kept = store.witnesses._seen
@@ -249,7 +249,7 @@ def test_memory_that_runs_out_between_regions_and_the_rest(device, placed, monke
         def refused(self, slots, left, *, told):
             raise OutOfMemoryError("no room for them")
 
-        scarce.setattr(bulk_build.RegionBatch, "insert_left", refused)
+        scarce.setattr(bulk_build.RegionBatch, "insert_leftovers", refused)
         scarce.setattr(cardinality, "LEAST_ROWS", 1000)
         scarce.setattr(cardinality, "new_keys", lambda *batch: cardinality.NewKeys(0, all=True))
         keys = device.array(random_keys("int64", 30_000, 2))
@@ -294,7 +294,7 @@ def test_a_kernel_that_cannot_be_loaded(device, placed, monkeypatch, value, stor
 def test_memory_that_runs_out_for_the_bits_of_a_larger_table(device, monkeypatch):
     table, model = made(device, "int64", "int64", capacity=4000)
     insert(device, table, model, random_keys("int64", 3000, 1))
-    real = bulk_build.slot_bits
+    real = bulk_build.slot_bitmap
 
     def refused(backend, extent):
         if extent.slots > 20_000:
@@ -302,7 +302,7 @@ def test_memory_that_runs_out_for_the_bits_of_a_larger_table(device, monkeypatch
         return real(backend, extent)
 
     with monkeypatch.context() as scarce:
-        scarce.setattr(bulk_build, "slot_bits", refused)
+        scarce.setattr(bulk_build, "slot_bitmap", refused)
         scarce.setattr(cardinality, "LEAST_ROWS", 1000)
         scarce.setattr(cardinality, "new_keys", lambda *batch: cardinality.NewKeys(0, all=True))
         keys = device.array(random_keys("int64", 30_000, 2))

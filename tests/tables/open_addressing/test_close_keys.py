@@ -24,7 +24,7 @@ from dgpuhash.tables import (
     value_counts,
 )
 from dgpuhash.tables.columns import distinct
-from dgpuhash.tables.columns.distinct import Groups
+from dgpuhash.tables.columns.distinct import Factorization
 
 SEED = 77
 LIMIT = 2**64
@@ -219,7 +219,7 @@ def test_a_grouping_goes_on_with_another_seed(device, close, fixed, monkeypatch)
         return made(*args, seed=seed, most_lines=most_lines, **settings)
 
     monkeypatch.setattr(distinct, "GroupTable", noted)
-    groups = Groups(device.backend, device.array(close))
+    groups = Factorization(device.backend, device.array(close))
     assert len(groups) == N
     assert tried[0] == SEED
     assert 1 < len(set(tried)) == len(tried) < 4

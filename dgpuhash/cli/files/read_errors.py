@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from dgpuhash.errors import DgpuhashError, FormatError
 
-__all__ = ["check_columns", "of_each_file", "reading"]
+__all__ = ["check_columns", "map_files", "name_read_errors"]
 
 Seen = TypeVar("Seen")
 
@@ -39,7 +39,7 @@ _AT_ONCE = 16
 
 
 @contextmanager
-def reading(name: str, kind: str) -> Iterator[None]:
+def name_read_errors(name: str, kind: str) -> Iterator[None]:
     """Turn errors in the block into a FormatError that names the file.
 
     Raises
@@ -57,7 +57,7 @@ def reading(name: str, kind: str) -> Iterator[None]:
         raise FormatError(f"{name} cannot be read as {kind}: {said}; {remedy}") from error
 
 
-def of_each_file(
+def map_files(
     look: Callable[[Any, str], Seen], filesystem: Any, paths: list[str], kind: str
 ) -> dict[str, Seen]:
     """Return the result of ``look(filesystem, path)`` for each path.
@@ -75,7 +75,7 @@ def of_each_file(
 
 
 def _seen(look: Callable[[Any, str], Seen], filesystem: Any, kind: str, path: str) -> Seen:
-    with reading(path, kind):
+    with name_read_errors(path, kind):
         return look(filesystem, path)
 
 

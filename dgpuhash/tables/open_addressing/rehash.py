@@ -9,13 +9,13 @@ from typing import Any
 
 from dgpuhash.tables.open_addressing.slots import Slots
 
-__all__ = ["Growing", "Load", "moved"]
+__all__ = ["GrowableSlots", "LoadFactor", "rehashed"]
 
 _log = logging.getLogger("dgpuhash.tables")
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class LoadFactor:
     """Load factor above which slots grow."""
 
     most: float
@@ -38,7 +38,7 @@ class Load:
         return slots if keys <= capacity * 3 // 4 else self.slots(max(2 * capacity, keys))
 
 
-def moved(slots: Slots, number: int, *, filled: bool = True, seed: int | None = None) -> Slots:
+def rehashed(slots: Slots, number: int, *, filled: bool = True, seed: int | None = None) -> Slots:
     """Return at least `number` new slots with the same keys.
 
     A given `seed` replaces the old one. Without it, the seed changes when many keys have left the
@@ -60,7 +60,7 @@ def moved(slots: Slots, number: int, *, filled: bool = True, seed: int | None = 
     return made
 
 
-class Growing:
+class GrowableSlots:
     """Private slots that grow when keys need more room.
 
     No other code sees these slots until they replace a table's slots.
@@ -71,7 +71,7 @@ class Growing:
     load : Load
     """
 
-    def __init__(self, slots: Slots, load: Load) -> None:
+    def __init__(self, slots: Slots, load: LoadFactor) -> None:
         self.slots, self._load = slots, load
 
     @property
@@ -81,7 +81,7 @@ class Growing:
 
     def enlarge(self, wanted: int) -> None:
         """Make room for `wanted` keys."""
-        self.slots = moved(self.slots, self._load.slots_after(self.slots.slots, wanted))
+        self.slots = rehashed(self.slots, self._load.slots_after(self.slots.slots, wanted))
 
     def insert(self, keys: Any, values: Any) -> Any:
         """Store pairs; return a mask of the rows that created a key."""

@@ -11,29 +11,29 @@ from distributed import futures_of
 from dgpuhash import backend
 from dgpuhash.bench.figure import require
 from dgpuhash.bench.floors import Floors
-from dgpuhash.bench.workers.bulk import Bulk
+from dgpuhash.bench.workers.bulk import VerbSeconds
 from dgpuhash.bench.workers.cluster import Workers
 from dgpuhash.bench.workers.workload import Workload
 from dgpuhash.distributed import DistributedIndex
-from dgpuhash.distributed.cluster.host import host_of, hosting_worker
-from dgpuhash.distributed.cluster.serialization import Sealed
-from dgpuhash.distributed.query.merge_collective import merge_with
+from dgpuhash.distributed.cluster.host import current_worker, plugin_of
+from dgpuhash.distributed.cluster.serialization import CachedPickle
+from dgpuhash.distributed.query.merge_collective import merge_partition
 from dgpuhash.distributed.query.merge_tasks import Probe
 
-__all__ = ["copies_floor", "merge_with_copies"]
+__all__ = ["merge_replicated", "replicated_floor"]
 
 VERB = "replicated merge"
 _BITS, _PAIR_NBYTES, _LOAD = 64, 16, 0.8
 
 
-def merge_with_copies(workers: Workers, load: Workload, repeats: int) -> Bulk:
+def merge_replicated(workers: Workers, load: Workload, repeats: int) -> VerbSeconds:
     """Merge each worker's rows with a replicated index of `Workload.few`.
 
     All rows have a partner.
 
     Returns
     -------
-    Bulk
+    VerbSeconds
         ``seconds`` of the merge of a persisted frame with one partition a worker;
         ``worker_seconds`` of the merge of one partition alone, on the slowest worker.
 
@@ -43,7 +43,7 @@ def merge_with_copies(workers: Workers, load: Workload, repeats: int) -> Bulk:
         When an answer is wrong.
     """
     client = workers.client
-    stored, left = workers.made(load.few), workers.made(load.asking_few)
+    stored, left = workers.made(load.few), workers.made(load.replicated_keys)
     metas = [client.submit(_empty, futures[0]).result() for futures in (stored, left)]
     source, asking = (
         client.persist(dd.from_delayed(futures, meta=meta, verify_meta=False))
@@ -60,11 +60,11 @@ def merge_with_copies(workers: Workers, load: Workload, repeats: int) -> Bulk:
             start = time.perf_counter()
             answers = workers.computed(index.merge(asking, persist=True))
             seconds = time.perf_counter() - start
-        checks = client.map(load.few_right, [workers.device] * load.workers, left, answers)
+        checks = client.map(load.check_replicated, [workers.device] * load.workers, left, answers)
         require(all(client.gather(checks)), "an answer was wrong", verb=VERB)
         del answers, checks
         probe = Probe.of(metas[1], index._descriptor, ("key",), "inner", None, ("_x", "_y"))
-        seal = Sealed.of(probe)
+        seal = CachedPickle.of(probe)
         alone = [
             client.submit(
                 _timed, workers.device, seal, rank, frame, repeats,
@@ -72,28 +72,28 @@ def merge_with_copies(workers: Workers, load: Workload, repeats: int) -> Bulk:
             )
             for rank, (frame, address) in enumerate(zip(left, workers.addresses, strict=True))
         ]  # fmt: skip
-        return Bulk(seconds, max(client.gather(alone)))
+        return VerbSeconds(seconds, max(client.gather(alone)))
 
 
-def copies_floor(workers: Workers, load: Workload, repeats: int) -> float:
+def replicated_floor(workers: Workers, load: Workload, repeats: int) -> float:
     """Return the slowest worker's bare lookups each second.
 
     They are lookups in a table of the size of `Workload.few`.
     """
-    return min(workers.of_each(_floor, load.rows, load.few_rows, repeats))
+    return min(workers.gather_each(_floor, load.rows, load.few_rows, repeats))
 
 
-def _timed(device: str, seal: Sealed[Probe], rank: int, left: Any, repeats: int) -> float:
+def _timed(device: str, seal: CachedPickle[Probe], rank: int, left: Any, repeats: int) -> float:
     used, probe = backend.get(device), seal.opened()
     descriptor = probe.descriptor
     copy = descriptor.shards[rank]
-    shards = host_of(hosting_worker()).shards
+    shards = plugin_of(current_worker()).shards
     index = shards.at(descriptor.uid, descriptor.epoch, copy.incarnation)
     seconds = []
     for _ in range(repeats + 1):
         used.synchronize()
         start = time.perf_counter()
-        answer = merge_with(index, probe, left)
+        answer = merge_partition(index, probe, left)
         used.synchronize()
         seconds.append(time.perf_counter() - start)
         del answer

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dgpuhash.backend import Backend
 
-__all__ = ["fitting"]
+__all__ = ["rows_that_fit"]
 
 # Peak bytes for each byte of a batch: input, table, peers' copies, checks.
 _COPIES = 16
 
 
-def fitting(backend: Backend, rows: int, row_bytes: int) -> int:
+def rows_that_fit(backend: Backend, rows: int, row_bytes: int) -> int:
     """Halve `rows` until the batch fits the device's free memory.
 
     The peak memory is taken to be 16 times that of a batch with `row_bytes` bytes a row.
@@ -18,7 +18,7 @@ def fitting(backend: Backend, rows: int, row_bytes: int) -> int:
     Examples
     --------
     >>> from dgpuhash import backend
-    >>> fitting(backend.get("cpu"), 1024, 16)
+    >>> rows_that_fit(backend.get("cpu"), 1024, 16)
     1024
     """
     free = backend.memory()[0]

@@ -11,11 +11,11 @@ import numpy as np
 import pandas as pd
 from distributed import Client, wait
 
-from dgpuhash.demo.reference import Difference
+from dgpuhash.demo.reference import ResultMismatch
 from dgpuhash.demo.report import Report
 from dgpuhash.distributed import DistributedIndex
 
-__all__ = ["Standing"]
+__all__ = ["RepeatedJoins"]
 
 # A prime: its multiples modulo the number of rows are a permutation, unless it divides that number.
 _STEP = 1_000_003
@@ -24,7 +24,7 @@ _MODULUS = 1 << 20
 
 
 @dataclass(frozen=True)
-class Standing:
+class RepeatedJoins:
     """Generated rows, and batches of other rows that are joined with them.
 
     The batches are joined one after the other.
@@ -42,9 +42,9 @@ class Standing:
 
     Examples
     --------
-    >>> Standing(rows=8, partitions=2).stored()["k"].compute().tolist()
+    >>> RepeatedJoins(rows=8, partitions=2).stored()["k"].compute().tolist()
     [0, 3, 6, 1, 4, 7, 2, 5]
-    >>> batch = Standing(rows=8, batch_rows=6, partitions=2).batch(0).compute()
+    >>> batch = RepeatedJoins(rows=8, batch_rows=6, partitions=2).batch(0).compute()
     >>> list(batch), len(batch)
     (['k', 'x'], 6)
     """
@@ -68,7 +68,7 @@ class Standing:
 
         Raises
         ------
-        Difference
+        ResultMismatch
             When the two joins have different rows.
         """
         stored = self._placed(client, self.stored(), on_gpus)
@@ -96,7 +96,7 @@ class Standing:
                 advance(1)
         for number, (one, other) in enumerate(zip(ours, theirs, strict=True)):
             if not one.equals(other):
-                raise Difference(
+                raise ResultMismatch(
                     f"batch {number}: the index and Dask's merge differ\n{one}\n{other}"
                 )
         return pd.DataFrame(

@@ -8,29 +8,29 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.backend import Backend
-from dgpuhash.backend.batch.bucket_order import CrowdedError
+from dgpuhash.backend.batch.bucket_order import SkewedBatchError
 from dgpuhash.backend.launches import Step
 from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.seeds import seed_of_generation
 from dgpuhash.tables.arguments.encoding import words_of
-from dgpuhash.tables.commit import Broken, assigning
+from dgpuhash.tables.commit import BrokenSlots, assigner
 from dgpuhash.tables.open_addressing import bulk_build, cardinality
 from dgpuhash.tables.open_addressing.bulk_build import RegionBatch
 from dgpuhash.tables.open_addressing.extent import Extent
-from dgpuhash.tables.open_addressing.growing import Growing, Load, moved
+from dgpuhash.tables.open_addressing.rehash import GrowableSlots, LoadFactor, rehashed
 from dgpuhash.tables.open_addressing.slots import Slots
 
-__all__ = ["Placing", "Then", "words"]
+__all__ = ["BatchInserter", "MakeSteps", "value_words"]
 
 # Makes, from the result of a change, the steps that run in one call with it.
-Then = Callable[[Any], Sequence[Step]]
+MakeSteps = Callable[[Any], Sequence[Step]]
 # Tombstones are dropped by a rehash above this part (one in 8) of the slots, as no insert reuses
 # one. With 400,000 ever-changing keys in 1.8 million slots a find took 1.2 cache lines, 3 when 0.24
 # of the slots were tombstones, and 280 when 0.55 were.
 _ERASED_PART = 8
 
 
-class Placing:
+class BatchInserter:
     """Base of a storage that inserts batches in its slots or in larger ones.
 
     Parameters
@@ -45,8 +45,8 @@ class Placing:
 
     def __init__(self, backend: Backend, slots: Slots, max_load: float) -> None:
         self.backend = backend
-        self._load = Load(max_load)
-        # Replaced by new slots once these hold all keys, or by `Broken` while a change runs.
+        self._load = LoadFactor(max_load)
+        # Replaced by new slots once these hold all keys, or by `BrokenSlots` while a change runs.
         self._slots: Any = slots
 
     @property
@@ -64,7 +64,7 @@ class Placing:
         """Reserve slots for `rows` new keys; return whether they certainly fit."""
         slots = self._slots
         if slots.erased_bound > slots.slots // _ERASED_PART:
-            slots = self._swept(slots)
+            slots = self._drop_tombstones(slots)
         if slots.taken_bound + rows > self.capacity:
             slots.taken_bound = slots.state().taken
             if slots.taken_bound + rows > self.capacity:
@@ -72,27 +72,27 @@ class Placing:
         slots.taken_bound += rows
         return True
 
-    def _swept(self, slots: Slots) -> Slots:
+    def _drop_tombstones(self, slots: Slots) -> Slots:
         """Drop tombstones if they are many and memory allows; return the slots."""
         slots.erased_bound = slots.state().erased
         if slots.erased_bound > slots.slots // _ERASED_PART:
             try:
-                self._slots = moved(slots, slots.slots)
+                self._slots = rehashed(slots, slots.slots)
             except OutOfMemoryError:
                 slots.erased_bound = 0
         return self.slots
 
-    def _insert(self, keys: Any, values: Any, *, told: bool, then: Then | None = None) -> Any:
+    def _insert(self, keys: Any, values: Any, *, told: bool, then: MakeSteps | None = None) -> Any:
         """Insert absent keys; with `told`, return the rows that created keys."""
         if not self._has_room(len(keys)):
-            return self._insert_unsure(words_of(keys), words(values), told=told, then=then)
+            return self._insert_unsure(words_of(keys), value_words(values), told=told, then=then)
         slots = self._slots
         if bulk_build.pays(self.backend, slots, len(keys)):
-            keys, values = words_of(keys), words(values)
+            keys, values = words_of(keys), value_words(values)
             if cardinality.all_new(self.backend, slots, keys):
                 batch, generation = self._ordered(slots, slots.extent, keys, values, distinct=True)
                 if batch is not None:
-                    return self._place_here(batch, generation, told=told, then=then)
+                    return self._bulk_build_in_place(batch, generation, told=told, then=then)
         if then is None:
             return slots.insert(keys, values)
         fresh = self.backend.empty(len(keys), np.dtype(bool))
@@ -106,7 +106,7 @@ class Placing:
         *,
         told: bool,
         over: bool = False,
-        then: Then | None = None,
+        then: MakeSteps | None = None,
     ) -> Any:
         """Insert a batch that may not fit in the current slots.
 
@@ -120,14 +120,16 @@ class Placing:
         if rows >= cardinality.LEAST_ROWS:
             new = cardinality.new_keys(self.backend, slots, keys)
             if slots.blank or new.most > room:
-                return self._insert_aside(keys, values, new, told=told, over=over, then=then)
+                return self._insert_into_new_slots(
+                    keys, values, new, told=told, over=over, then=then
+                )
             likely = new.all or (not told and 2 * new.most > rows)
             if likely and not over and bulk_build.pays(self.backend, slots, rows):
                 batch, generation = self._ordered(
                     slots, slots.extent, keys, values, distinct=new.all
                 )
                 if batch is not None:
-                    return self._place_here(batch, generation, told=told, then=then)
+                    return self._bulk_build_in_place(batch, generation, told=told, then=then)
         absent = cardinality.absent_rows(self.backend, slots, keys)
         if over:
             self._store_all(keys, values, len(absent), over=True)
@@ -138,7 +140,9 @@ class Placing:
             distinct = cardinality.distinct_rows(self.backend, slots, keys[absent], most)
             if distinct is None:
                 new = cardinality.NewKeys(most, all=False)
-                return self._insert_aside(keys, values, new, told=told, over=over, then=then)
+                return self._insert_into_new_slots(
+                    keys, values, new, told=told, over=over, then=then
+                )
             absent = absent[distinct]
         fresh = self.backend.zeros(rows, np.dtype(bool))
         keys, values = keys[absent], None if values is None else values[absent]
@@ -162,15 +166,15 @@ class Placing:
             slots.taken_bound += new
             step = slots.inserting(keys, values, fresh, over=over)
         else:
-            grown = Growing(slots, self._load)
+            grown = GrowableSlots(slots, self._load)
             grown.enlarge(slots.state().occupied + new)
             grown.slots.taken_bound += new
             grown.slots.inserting(keys, values, fresh, over=over)()
-            step = assigning(self, _slots=grown.slots)
+            step = assigner(self, _slots=grown.slots)
         self.backend.in_one_call([step, *then])
         return fresh
 
-    def _insert_aside(
+    def _insert_into_new_slots(
         self,
         keys: Any,
         values: Any,
@@ -178,7 +182,7 @@ class Placing:
         *,
         told: bool,
         over: bool,
-        then: Then | None,
+        then: MakeSteps | None,
     ) -> Any:
         """Insert a batch into new slots that replace the current ones at the end.
 
@@ -191,7 +195,7 @@ class Placing:
         state, size, grows = slots.state(), slots.slots, False
         if state.taken + new.most > self.capacity:
             size, grows = self._load.slots_after(size, state.occupied + new.most), True
-        side = None if slots.blank else moved(slots, size)
+        side = None if slots.blank else rehashed(slots, size)
         batch, generation = None, slots.generation
         if new.all or (not told and 2 * new.most > rows):
             there = side if side is not None else None if grows else slots
@@ -204,9 +208,9 @@ class Placing:
                 )
         if side is None:
             # Allocated this late so that a GPU starts the first pass earlier.
-            side = moved(slots, size, filled=False) if grows else slots.lent()
+            side = rehashed(slots, size, filled=False) if grows else slots.lent()
             side.reseed(generation)
-        grown = Growing(side, self._load)
+        grown = GrowableSlots(side, self._load)
         if batch is not None:
             fresh = batch.place(grown, state.occupied, told=told)
         else:
@@ -215,12 +219,12 @@ class Placing:
             grown.slots.replace(keys, values)
         return self._publish(grown.slots, fresh, then)
 
-    def _publish(self, slots: Slots, fresh: Any, then: Then | None) -> Any:
+    def _publish(self, slots: Slots, fresh: Any, then: MakeSteps | None) -> Any:
         """Make private slots the table's slots; return `fresh`."""
         slots.fill()
         slots.taken_bound = slots.state().taken
         after = () if then is None else then(fresh)
-        self.backend.in_one_call([assigning(self, _slots=slots), *after])
+        self.backend.in_one_call([assigner(self, _slots=slots), *after])
         return fresh
 
     def _ordered(
@@ -236,14 +240,14 @@ class Placing:
             seed = seed_of_generation(slots.origin, generation)
             try:
                 return RegionBatch.of(self.backend, extent, seed, keys, values), generation
-            except CrowdedError:
+            except SkewedBatchError:
                 if not again:
                     break
                 generation += 1
         return None, generation
 
-    def _place_here(
-        self, batch: RegionBatch, generation: int, *, told: bool, then: Then | None
+    def _bulk_build_in_place(
+        self, batch: RegionBatch, generation: int, *, told: bool, then: MakeSteps | None
     ) -> Any:
         """Insert a bucket-ordered batch in these slots, or in larger ones.
 
@@ -252,23 +256,23 @@ class Placing:
         """
         slots = self._slots
         if slots.blank:
-            grown = Growing(slots.lent(), self._load)
+            grown = GrowableSlots(slots.lent(), self._load)
             grown.slots.reseed(generation)
             fresh = batch.place(grown, 0, told=told)
             return self._publish(grown.slots, fresh, then)
-        grown = Growing(slots, self._load)
+        grown = GrowableSlots(slots, self._load)
         try:
-            self._slots = Broken(slots)
+            self._slots = BrokenSlots(slots)
             fresh = batch.place(grown, slots.state().occupied, told=told)
             self._publish(grown.slots, fresh, then)
         except BaseException:
-            if isinstance(self._slots, Broken):
+            if isinstance(self._slots, BrokenSlots):
                 batch.undo(slots)
                 self._slots = slots
             raise
         return fresh
 
 
-def words(values: Any) -> Any:
+def value_words(values: Any) -> Any:
     """Return values as unsigned words, or None for sets."""
     return None if values is None else words_of(values)

@@ -14,7 +14,13 @@ import numpy as np
 from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.keyed_rows import KeyedRows
 
-__all__ = ["Mixed", "are_no", "mixed_columns", "warn_of_fractions", "warn_of_mixed"]
+__all__ = [
+    "IntFloatKey",
+    "has_non_integers",
+    "int_float_keys",
+    "warn_int_float_keys",
+    "warn_int_float_merge",
+]
 
 # pandas' own text, so that warning filters match both.
 MESSAGE = (
@@ -26,7 +32,7 @@ _OWN = {"dgpuhash", "contextlib", "functools"}
 
 
 @dataclass(frozen=True, slots=True)
-class Mixed:
+class IntFloatKey:
     """Key column with integers on one side of a merge and floats on the other.
 
     `integers` is the dtype of the integer side, and `floats_left` says whether the left side has
@@ -39,7 +45,7 @@ class Mixed:
     floats_left: bool
 
 
-def warn_of_fractions(left: Any, left_on: Sequence[Hashable], stored: KeyedRows) -> None:
+def warn_int_float_merge(left: Any, left_on: Sequence[Hashable], stored: KeyedRows) -> None:
     """Warn, as pandas' merge does, when float keys meet integer keys.
 
     The warning is given when some floats are neither whole numbers nor NaN. Only NumPy dtypes are
@@ -56,16 +62,18 @@ def warn_of_fractions(left: Any, left_on: Sequence[Hashable], stored: KeyedRows)
     """
     if not len(left) or not len(stored):
         return
-    mixed = mixed_columns(left, left_on, stored.store.meta, stored.key_names)
+    mixed = int_float_keys(left, left_on, stored.store.meta, stored.key_names)
     told = [
-        each for each in mixed if each.floats_left or stored.told(each.key, each.integers, are_no)
+        each
+        for each in mixed
+        if each.floats_left or stored.told(each.key, each.integers, has_non_integers)
     ]
-    warn_of_mixed(left, told)
+    warn_int_float_keys(left, told)
 
 
-def mixed_columns(
+def int_float_keys(
     left: Any, left_on: Sequence[Hashable], meta: Any, names: Sequence[Hashable]
-) -> list[Mixed]:
+) -> list[IntFloatKey]:
     """Return the key columns with integers on one side, floats on the other.
 
     Parameters
@@ -75,7 +83,7 @@ def mixed_columns(
     left_on, names : sequence of labels
         The key columns of `left` and of the index.
     """
-    found: list[Mixed] = []
+    found: list[IntFloatKey] = []
     if frames_of(meta).name != "pandas":
         return found
     for name, key in zip(left_on, names, strict=True):
@@ -83,29 +91,30 @@ def mixed_columns(
         if not isinstance(given, np.dtype) or not isinstance(own, np.dtype):
             continue
         if given.kind == "f" and own.kind in "iu":
-            found.append(Mixed(name, key, own, floats_left=True))
+            found.append(IntFloatKey(name, key, own, floats_left=True))
         elif given.kind in "iu" and own.kind == "f":
-            found.append(Mixed(name, key, given, floats_left=False))
+            found.append(IntFloatKey(name, key, given, floats_left=False))
     return found
 
 
-def warn_of_mixed(left: Any, told: Sequence[Mixed]) -> None:
+def warn_int_float_keys(left: Any, told: Sequence[IntFloatKey]) -> None:
     """Warn about the columns `told` that hold floats which are not integers.
 
     Floats of `left` are checked here; floats of the index were checked by the caller.
     """
     for each in told if len(left) else ():
-        if not each.floats_left or are_no(left[each.name], each.integers):
-            warnings.warn(MESSAGE, UserWarning, stacklevel=_outside())
+        if not each.floats_left or has_non_integers(left[each.name], each.integers):
+            warnings.warn(MESSAGE, UserWarning, stacklevel=_caller_stacklevel())
 
 
-def are_no(column: Any, integers: np.dtype[Any]) -> bool:
+def has_non_integers(column: Any, integers: np.dtype[Any]) -> bool:
     """Return whether some floats are neither null nor integers of that dtype.
 
     Examples
     --------
     >>> import pandas as pd
-    >>> are_no(pd.Series([1.0, None]), np.dtype("i1")), are_no(pd.Series([300.0]), np.dtype("i1"))
+    >>> whole, large = pd.Series([1.0, None]), pd.Series([300.0])
+    >>> has_non_integers(whole, np.dtype("i1")), has_non_integers(large, np.dtype("i1"))
     (False, True)
     """
     floats = column.to_numpy(np.float64, na_value=np.nan)
@@ -114,7 +123,7 @@ def are_no(column: Any, integers: np.dtype[Any]) -> bool:
     return not bool((same | np.isnan(floats)).all())
 
 
-def _outside() -> int:
+def _caller_stacklevel() -> int:
     """Return the ``stacklevel`` of the first caller outside this package."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back and _root(frame) in _OWN:
