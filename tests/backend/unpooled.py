@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import sys
 
-import cupy
 import pytest
 
 if __name__ == "__main__":
+    import cupy
+
     cupy.cuda.set_allocator(None)
     sys.exit(pytest.main(sys.argv[1:]))

@@ -113,7 +113,7 @@ def test_each_byte_is_read_once(tmp_path, narrow, monkeypatch):
     rows = pd.DataFrame({"k": range(5000), "v": ["a\nb"] * 5000})
     rows.to_csv(tmp_path / "a.csv", index=False)
     frame, read = files.read(f"{tmp_path}/a.csv"), []
-    whole = csv_files.opened
+    whole = csv_files.open_stream
 
     @contextmanager
     def counted(*args, **options):

@@ -252,7 +252,7 @@ def test_a_local_name_may_look_like_a_pattern(threads, frame, tmp_path):
         "storage.checkpoint.check_sizes",
         "storage.checkpoint.records",
         "storage.checkpoint.changes_in",
-        "ingest.history.partitions_in",
+        "ingest.history.delayed_frames",
     ],
 )
 def test_saved_to_while_it_is_loaded(threads, frame, tmp_path, monkeypatch, moment):

@@ -503,7 +503,7 @@ def test_a_chunk_that_was_lost_meanwhile_is_waited_for(threads, monkeypatch):
         raise ZeroDivisionError("on purpose")
 
     futures = [threads.submit(int), threads.submit(fail)]
-    attended = batch.attended
+    attended = batch.run_watched
 
     def losing(*args: Any, **options: Any) -> Any:
         found = attended(*args, **options)
@@ -585,7 +585,7 @@ def test_answers_that_the_client_has_no_memory_for(threads, monkeypatch):
 
 
 def test_arrays_of_the_client_are_whole_before_another_thread_copies_them(threads, monkeypatch):
-    done, scattered = [], batch.scattered
+    done, scattered = [], batch.scatter_to_workers
 
     def noted(*arguments):
         done.append("scattered")
