@@ -46,18 +46,15 @@ def page(receipts: dict[str, Receipt]) -> str:
 
 def section(receipts: dict[str, Receipt]) -> str:
     """The tables of the page."""
-    receipt = receipts["figures"]
-    lines = [
-        "## One GPU",
-        "",
-        f"{measured_on(receipt, one_of(receipt['machine']['gpu']))} "
-        "In brackets: the share of the bare accesses.",
-        "",
-    ]
-    for bench, title in SHOWN.items():
-        rows = [row for row in receipt["figures"] if row["bench"] == bench]
-        lines += shown(title, bench, [row for row in rows if "batch" not in row])
-        lines += in_words(rows)
+    lines = []
+    for number, receipt in enumerate(reversed(of_all("figures", receipts))):
+        gpu = one_of(receipt["machine"]["gpu"])
+        lines += [f"## {gpu if number else 'One GPU'}", "", measured_on(receipt, gpu)]
+        lines += ["In brackets: the share of the bare accesses.", ""]
+        for bench, title in SHOWN.items():
+            rows = [row for row in receipt["figures"] if row["bench"] == bench]
+            lines += shown(title, bench, [row for row in rows if "batch" not in row])
+            lines += in_words(rows)
     for receipt in of_all("scaling", receipts):
         lines += [f"## {receipt['machine']['gpu']}", "", *of_several(receipt)]
     for receipt in of_all("cpu", receipts):
