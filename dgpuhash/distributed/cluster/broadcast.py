@@ -341,7 +341,7 @@ async def _until_one_leaves(client: Client, workers: Sequence[str]) -> IndexLost
             return lost
         gone = sorted(set(workers) - set(there))
         if gone:
-            return IndexLost(f"workers {gone} with shards of the index are gone; {REMEDY}")
+            return IndexLost(f"workers {gone} with shards are gone; {REMEDY}")
         await asyncio.sleep(MEMBERSHIP_SECONDS)
 
 
@@ -363,7 +363,7 @@ async def _until_one_is_silent(
             answers = await _in_time(call)
         except TimeoutError:
             return IndexLost(
-                f"a worker among {asked} with shards of the index, or tasks of this call, has not "
+                f"a worker among {asked} with shards, or tasks of this call, has not "
                 f"answered for {LIVENESS_TIMEOUT:.0f} s; end it, and {REMEDY}"
             )
         except (OSError, RuntimeError):
@@ -412,7 +412,7 @@ def _results(found: dict[str, Any], workers: Sequence[str]) -> list[Any]:
             raise raised[0]
         if unreachable:
             raise IndexLost(
-                f"a worker with a shard of the index is gone ({unreachable[0]}); {REMEDY}"
+                f"a worker with a shard is gone ({unreachable[0]}); {REMEDY}"
             ) from unreachable[0]
         return outcomes
     finally:

@@ -191,7 +191,7 @@ class BlockingJob(DeviceJob):
 
 def worker_ending_error() -> IndexLost:
     """Return the error of work submitted to a worker that is ending."""
-    return IndexLost(f"a worker with a shard of the index is ending; {REMEDY}")
+    return IndexLost(f"a worker with a shard is ending; {REMEDY}")
 
 
 def _refused() -> None:

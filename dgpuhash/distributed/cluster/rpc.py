@@ -238,14 +238,12 @@ async def call_handler(
         response = task.result()
     except (TimeoutError, OSError) as error:
         raise IndexLost(
-            f"worker {address}, which owns a shard of the index, is gone "
+            f"worker {address}, which owns a shard, is gone "
             f"({str(error) or 'it does not answer'}); {REMEDY}"
         ) from error
     if response is None:
         # Dask's answer for an operation that a worker without this plugin does not know.
-        raise IndexLost(
-            f"worker {address}, which owned a shard of the index, is ending or new; {REMEDY}"
-        )
+        raise IndexLost(f"worker {address}, which owned a shard, is ending or new; {REMEDY}")
     if response["status"] != "OK":
         _, raised, _ = clean_exception(**response)
         assert raised is not None

@@ -175,7 +175,7 @@ def at(host: ShardHost, uid: str, epoch: int) -> HostedShard:
     hosted = host.tables.get(uid)
     if hosted is None:
         raise IndexLost(
-            f"worker {host.worker.address} holds no part of the table: it was restarted, or the "
+            f"worker {host.worker.address} holds no shard of the table: it was restarted, or the "
             f"table was closed; {REMEDY}"
         )
     if hosted.broken is not None:

@@ -384,7 +384,7 @@ class DistributedTable:
         if self._client.status in {"closing", "closed"}:
             raise ClosedError(
                 f"the client of this {type(self).__name__} is closed, and nobody else knows its "
-                "parts; make it again with another client, or load a save"
+                "shards; make it again with another client, or load a save"
             )
 
     @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -30,9 +29,7 @@ def translated_losses(client: Client, workers: Callable[[], Sequence[str]]) -> I
         if not isinstance(error, IndexLost):
             raise
         _check_client(client, error)
-        said = str(error).replace(REMEDY, table_store.REMEDY)
-        said = re.sub(r"shard(s?) of the index", r"part\1 of the table", said)
-        raise IndexLost(said) from error
+        raise IndexLost(str(error).replace(REMEDY, table_store.REMEDY)) from error
     except Exception as error:
         _check_client(client, error)
         with translate_scheduler_errors():
@@ -42,7 +39,7 @@ def translated_losses(client: Client, workers: Callable[[], Sequence[str]]) -> I
         gone = sorted(set(workers()) - staying)
         if gone or isinstance(error, CommClosedError):
             raise IndexLost(
-                f"workers {gone} with parts of the table are gone; {table_store.REMEDY}"
+                f"workers {gone} with shards of the table are gone; {table_store.REMEDY}"
             ) from error
         raise
 
@@ -51,6 +48,6 @@ def _check_client(client: Client, error: Exception) -> None:
     """Raise ClosedError if the client was closed, which led to `error`."""
     if client.status in {"closing", "closed"}:
         raise ClosedError(
-            "the Dask client was closed meanwhile, and nobody else knows the parts of its tables; "
+            "the Dask client was closed meanwhile, and nobody else knows the shards of its tables; "
             "make them again with another client, or load a save"
         ) from error

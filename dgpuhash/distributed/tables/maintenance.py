@@ -105,7 +105,7 @@ class TableMaintenance(DistributedTable):
             except UnsupportedError as error:
                 if set(self._workers) <= set(workers_of(self._client)):
                     raise
-                said = f"a worker with a part of the table is gone; {table_store.REMEDY}"
+                said = f"a worker with a shard of the table is gone; {table_store.REMEDY}"
                 raise IndexLost(said) from error
             with made._closed_on_error():
                 if self._open:

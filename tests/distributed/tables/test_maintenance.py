@@ -495,7 +495,7 @@ def test_lost_parts_alone_are_rebuilt(nannied, tmp_path):
         kill(nannied, two)
         with pytest.raises(IndexLost, match=r"rebuild\(\)"):
             table.find(keys)
-        with pytest.raises(IndexLost, match=r"part of the table is gone.*rebuild\(\)"):
+        with pytest.raises(IndexLost, match=r"with a shard is gone.*rebuild\(\)"):
             len(table)
         nannied.wait_for_workers(3, timeout=120)
         with pytest.raises(IndexLost, match=r"rebuild\(\)"):
