@@ -254,6 +254,7 @@ class HashMap(Table):
 
         With row numbers as values, the result is the row pairs of `join_indices` with a table that
         was built before.
+
         Parameters
         ----------
         keys : array
