@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -56,4 +57,14 @@ def local_client(workers: int | None = None, gpus: int = 0) -> Iterator[Client]:
         options |= {"threads_per_worker": 2, "processes": True}
     with start_blocking_sigint(make, **options) as cluster, Client(cluster) as client:
         client.wait_for_workers(count, timeout=60)
+        client.run(_quiet_heartbeats)
         yield client
+
+
+def _quiet_heartbeats() -> None:
+    """Keep a worker from logging a heartbeat that the end of the scheduler cuts off."""
+    logging.getLogger("distributed.worker").addFilter(_is_not_heartbeat)
+
+
+def _is_not_heartbeat(record: logging.LogRecord) -> bool:
+    return not record.getMessage().startswith("Failed to communicate with scheduler")
