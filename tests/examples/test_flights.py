@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import os
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from clusters import cluster_of
 from rich.console import Console
 
 from dgpuhash.demo import data, reference, repeated_joins
+from dgpuhash.demo.cluster import local_client
 from dgpuhash.demo.repeated_joins import RepeatedJoins
 from dgpuhash.demo.report import Report
 from dgpuhash.errors import UnsupportedError
@@ -76,6 +78,23 @@ def test_ctrl_c_in_a_terminal(workers):
         assert said.strip() == "Aborted!"
     # Dask may tell of tasks and messages that have ended with the workers.
     assert said.endswith("\nAborted!\n")
+
+
+def logged_by_a_worker():
+    """Return what a worker's log shows of two messages."""
+    stream = io.StringIO()
+    logger, handler = logging.getLogger("distributed.worker"), logging.StreamHandler(stream)
+    logger.addHandler(handler)
+    logger.error("Failed to communicate with scheduler during heartbeat.")
+    logger.error("Another failure")
+    logger.removeHandler(handler)
+    return stream.getvalue()
+
+
+@pytest.mark.cluster
+def test_workers_log_no_heartbeat_that_their_end_cuts_off():
+    with local_client(1) as client:
+        assert list(client.run(logged_by_a_worker).values()) == ["Another failure\n"]
 
 
 def test_a_result_with_one_other_value_is_a_difference():
