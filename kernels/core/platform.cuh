@@ -47,6 +47,16 @@ inline constexpr bool same = false;
 template <class Type>
 inline constexpr bool same<Type, Type> = true;
 
+/// One of two types.
+template <bool first, class First, class Second>
+struct Chosen {
+  using Type = First;
+};
+template <class First, class Second>
+struct Chosen<false, First, Second> {
+  using Type = Second;
+};
+
 /// Shared memory that a block can have, in KiB; on the CPU as much as anywhere.
 #if !DG_GPU || __CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 1000
 inline constexpr u32 kBlockKib = 227;
