@@ -35,6 +35,7 @@ namespace dg {
 using u8 = unsigned char;
 using u32 = unsigned int;
 using u64 = unsigned long long;
+using i32 = int;
 using i64 = long long;
 
 static_assert(sizeof(u32) == 4 && sizeof(u64) == 8 && sizeof(void*) == 8);
