@@ -7,8 +7,7 @@ from html import escape
 
 import numpy as np
 
-from dgpuhash.backend import Backend
-from dgpuhash.backend.structs import core
+from dgpuhash.backend import Backend, kernel_named
 from dgpuhash.tables.open_addressing.slots import Slots
 
 __all__ = ["TableStats", "format_bytes", "html_table", "mean_buckets_read"]
@@ -117,7 +116,7 @@ def mean_buckets_read(backend: Backend, slots: Slots) -> tuple[float, float]:
     slots.fill()
     totals = backend.zeros(2, np.uint64)
     backend.run(
-        core.open_lines(slots.key, slots.value), core.OPEN_LINES, slots.buckets,
+        kernel_named("open_lines", slots.key, slots.value), slots.buckets,
         table=slots.storage, present=totals[:1], absent=totals[1:],
     )  # fmt: skip
     present, absent = (int(total) for total in backend.to_host(totals))
