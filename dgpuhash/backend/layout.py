@@ -74,7 +74,8 @@ class Layout:
             formats.append((each, (count,)) if count > 1 else each)
         names, offsets = [it[0] for it in self.fields], [it[1] for it in self.fields]
         described: Any = {"names": names, "formats": formats, "offsets": offsets}
-        return np.dtype({**described, "itemsize": self.nbytes})
+        described["itemsize"] = self.nbytes
+        return np.dtype(described)
 
     @functools.cached_property
     def packing(self) -> Packing:
