@@ -84,7 +84,7 @@ class MethodStore:
         # Replaced by another table once that holds all keys, or by `BrokenSlots` during a change.
         self._table: Any = recipe(plan, capacity)
         self.rebuilds = 0
-        """How often all keys were stored anew, in another table."""
+        """How often another table with all keys replaced the current one."""
         self.attempts = 0
         """Tables that the last rebuild, or insert, took beyond the first."""
 
@@ -165,7 +165,7 @@ class MethodStore:
         """See `Store`; `new` keys may still be refused."""
         occupied = len(self)
         if occupied + new > self.table.limit:
-            self._table = self._rebuilt(2 * (occupied + new))
+            self._replace(self._rebuilt(2 * (occupied + new)))
 
     @property
     def reserves(self) -> bool:
@@ -226,11 +226,11 @@ class MethodStore:
     def reserve(self, keys: int) -> None:
         """See `Store`."""
         if keys > self.capacity:
-            self._table = self._rebuilt(keys)
+            self._replace(self._rebuilt(keys))
 
     def rehash(self, seed: int) -> None:
         """See `Store`."""
-        self._table = self._rebuilt(self.table.keys, seed=seed)
+        self._replace(self._rebuilt(self.table.keys, seed=seed))
 
     def cleared(self) -> MethodStore:
         """See `Store`."""
@@ -405,7 +405,16 @@ class MethodStore:
         """Make a table with all keys the store's, behind the steps `before`."""
         table.bound = table.count().taken
         after = () if then is None else then(change.fresh)
-        self.backend.in_one_call([*before, assigner(self, _table=table), *after])
+        self.backend.in_one_call([*before, self._replacing(table), *after])
+
+    def _replacing(self, table: Recipe) -> Step:
+        """Return the step that makes a table the store's."""
+        rebuilt = 0 if table.state is self._table.state else 1
+        return assigner(self, _table=table, rebuilds=self.rebuilds + rebuilt)
+
+    def _replace(self, table: Recipe) -> None:
+        """Make another table with the same keys the store's."""
+        self._replacing(table)()
 
     def _complete(self, table: Recipe, change: _Change, rows: Any) -> Recipe:
         """Insert all keys, or those of refused `rows`, and return the table that has them.
@@ -445,7 +454,6 @@ class MethodStore:
             made = self._recipe(plan, keys, generation)
             if source.blank:
                 return made
-            self.rebuilds += 1
             made.make_ready(source.count().occupied)
             refused = source.move_to(made)
             while refused:
@@ -483,7 +491,7 @@ class MethodStore:
         if table.erased_bound <= most or table.sweep():
             return
         try:
-            self._table = self._rebuilt(table.keys)
+            self._replace(self._rebuilt(table.keys))
         except OutOfMemoryError:
             table.erased_bound = 0
 
