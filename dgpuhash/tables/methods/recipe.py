@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from dgpuhash.backend import Backend, Kernel, struct_named, verb_kernel
+from dgpuhash.backend import Backend, Kernel, verb_kernel
 from dgpuhash.backend.kernel import name_of_word
 from dgpuhash.backend.launches import Step
 from dgpuhash.seeds import seed_of_generation
@@ -149,7 +149,7 @@ class Recipe(ABC):
         """Keys above which the table is rebuilt for twice as many."""
         return self.keys
 
-    def make_ready(self, rows: int) -> None:
+    def make_ready(self, rows: int) -> None:  # noqa: B027
         """Get memory for `rows` more keys, so that their launch finds places; may be called twice.
 
         Whatever this allocates is in place for kernels when it returns.
@@ -289,9 +289,7 @@ class Recipe(ABC):
         """
         self.change()
         number = len(keys) if rows is None else len(rows)
-        self._insert_rows(
-            number, keys, values, rows, fresh, pending, number, int(action), kind
-        )
+        self._insert_rows(number, keys, values, rows, fresh, pending, number, int(action), kind)
 
     def inserting(
         self,
@@ -344,9 +342,7 @@ class Recipe(ABC):
     def erasing(self, keys: Any) -> Step:
         """Return the step of an erase; read no counters before it runs."""
         self._note_erase(len(keys))
-        return self.backend.prepared(
-            self.kernel("erase"), len(keys), table=self.storage, keys=keys
-        )
+        return self.backend.prepared(self.kernel("erase"), len(keys), table=self.storage, keys=keys)
 
     def _note_erase(self, rows: int) -> None:
         self.fill()
@@ -383,9 +379,7 @@ class Recipe(ABC):
         stored = int(ends[-1])
         keys = backend.empty(stored + beside, plan.key)
         values = None if plan.value is None else backend.empty(stored + beside, plan.value)
-        backend.run(
-            self.kernel("items"), segments, offsets=ends, keys=keys, values=values, **run
-        )
+        backend.run(self.kernel("items"), segments, offsets=ends, keys=keys, values=values, **run)
         return keys, values, stored
 
     def move_to(self, target: Recipe, pending: Any = None, *, again: bool = False) -> int:

@@ -409,7 +409,8 @@ class MethodStore:
 
     def _replacing(self, table: Recipe) -> Step:
         """Return the step that makes a table the store's."""
-        rebuilt = 0 if table.state is self._table.state else 1
+        current = self._table.kept if self.broken else self._table
+        rebuilt = not (current.blank or table.state is current.state)
         return assigner(self, _table=table, rebuilds=self.rebuilds + rebuilt)
 
     def _replace(self, table: Recipe) -> None:

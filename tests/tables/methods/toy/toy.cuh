@@ -1,4 +1,4 @@
-/// A toy: linear probing of at most eight slots, so that it refuses keys long before it is full.
+/// A toy: linear probing of at most sixteen slots, so that it refuses keys long before it is full.
 #pragma once
 
 #include "core/atomic.cuh"
@@ -23,7 +23,7 @@ struct Toy {
   using Value = typename StoredAs<ValueType>::Type;
   using Storage = ToyStorage;
   static constexpr bool has_value = !same<ValueType, void>;
-  static constexpr u64 bound = 8;
+  static constexpr u64 bound = 16;
 
   Storage at;
 

@@ -40,7 +40,7 @@ METHODS = (
         paper="none",
         section="",
         nouns={"set": Toy, "map": Toy},
-        settings={"space": Setting(1.5, 1.05, 4.0, size=True)},
+        settings={"space": Setting(1.6, 1.05, 4.0, size=True)},
         verbs=(*VERBS, "combine"),
         when="a test is to see a method",
     ),
