@@ -56,9 +56,9 @@ ROOMS_WITHIN = {
         {"serialization"},
         {"open_addressing"},
         {"columns", "bucket_list"},
-        {"stats", "bloom"},
+        {"stats", "bloom", "keyed"},
         {"base"},
-        {"hash_map", "hash_set", "multi_map"},
+        {"bloom_filter", "hash_map", "hash_set", "multi_map"},
     ],
     "frames": [
         {"key_columns"},

@@ -1,20 +1,23 @@
-"""Tables HashSet, HashMap and MultiMap, and functions of key columns."""
+"""Tables HashSet, HashMap, MultiMap and BloomFilter, and functions of key columns."""
 
 from __future__ import annotations
 
 import os
 
-from dgpuhash.tables.base import Table
+from dgpuhash.tables.bloom_filter import BloomFilter, BloomStats
 from dgpuhash.tables.columns.factorize import factorize, unique, value_counts
 from dgpuhash.tables.columns.group_reduce import group_reduce
 from dgpuhash.tables.columns.isin import isin
 from dgpuhash.tables.columns.join import join_indices
 from dgpuhash.tables.hash_map import HashMap
 from dgpuhash.tables.hash_set import HashSet
+from dgpuhash.tables.keyed import Keyed
 from dgpuhash.tables.multi_map import MultiMap
 from dgpuhash.tables.stats import TableStats
 
 __all__ = [
+    "BloomFilter",
+    "BloomStats",
     "HashMap",
     "HashSet",
     "MultiMap",
@@ -29,8 +32,10 @@ __all__ = [
 ]
 
 
-def load(path: str | os.PathLike[str], device: str | None = None) -> HashSet | HashMap | MultiMap:
-    """Load the table saved under `path`, of any kind.
+def load(
+    path: str | os.PathLike[str], device: str | None = None
+) -> BloomFilter | HashSet | HashMap | MultiMap:
+    """Load the table or filter saved under `path`, of any kind.
 
     `dgpuhash.load` opens indexes as well.
 
@@ -54,6 +59,6 @@ def load(path: str | os.PathLike[str], device: str | None = None) -> HashSet | H
     >>> sorted(load(path).items().tolist())
     [1, 3]
     """
-    found = Table.load(path, device)
-    assert isinstance(found, HashSet | HashMap | MultiMap)
+    found = Keyed.load(path, device)
+    assert isinstance(found, BloomFilter | HashSet | HashMap | MultiMap)
     return found

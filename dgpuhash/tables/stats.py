@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from html import escape
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from dgpuhash.backend import Backend
 from dgpuhash.backend.structs import core
 from dgpuhash.tables.open_addressing.slots import Slots
 
-__all__ = ["TableStats", "format_bytes", "html_table", "mean_buckets_read"]
+__all__ = ["TableStats", "figure_rows", "format_bytes", "html_table", "mean_buckets_read"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,20 +66,26 @@ class TableStats:
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the names and the figures as text."""
-        made = []
-        for field in fields(self):
-            figure = getattr(self, field.name)
-            if field.name == "nbytes":
-                made.append(("memory", format_bytes(figure)))
-            elif field.name == "seed":
-                made.append((field.name, str(figure)))
-            else:
-                text = f"{figure:,}" if isinstance(figure, int) else f"{figure:.3f}"
-                made.append((field.name.replace("_", " "), text))
-        return made
+        return figure_rows(self)
 
     def _repr_html_(self) -> str:
         return html_table("table statistics", self.rows())
+
+
+def figure_rows(stats: Any) -> list[tuple[str, str]]:
+    """Return the names of a dataclass's figures, and the figures as text."""
+    made = []
+    for field in fields(stats):
+        figure, name = getattr(stats, field.name), field.name.replace("_", " ")
+        if field.name == "nbytes":
+            made.append(("memory", format_bytes(figure)))
+        elif field.name == "seed":
+            made.append((name, str(figure)))
+        elif isinstance(figure, int):
+            made.append((name, f"{figure:,}"))
+        else:
+            made.append((name, f"{figure:.3g}" if "rate" in name else f"{figure:.3f}"))
+    return made
 
 
 def html_table(title: str, rows: list[tuple[str, str]]) -> str:
