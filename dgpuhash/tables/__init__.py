@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from dgpuhash.tables.bloom_filter import BloomFilter, BloomStats
+from dgpuhash.spec import TableSpec
+from dgpuhash.tables.bloom.filter import BloomFilter, BloomStats
 from dgpuhash.tables.columns.factorize import factorize, unique, value_counts
 from dgpuhash.tables.columns.group_reduce import group_reduce
 from dgpuhash.tables.columns.isin import isin
@@ -27,14 +28,15 @@ __all__ = [
     "isin",
     "join_indices",
     "load",
+    "table_of",
     "unique",
     "value_counts",
 ]
 
+AnyTable = BloomFilter | HashSet | HashMap | MultiMap
 
-def load(
-    path: str | os.PathLike[str], device: str | None = None
-) -> BloomFilter | HashSet | HashMap | MultiMap:
+
+def load(path: str | os.PathLike[str], device: str | None = None) -> AnyTable:
     """Load the table or filter saved under `path`, of any kind.
 
     `dgpuhash.load` opens indexes as well.
@@ -60,5 +62,13 @@ def load(
     [1, 3]
     """
     found = Keyed.load(path, device)
-    assert isinstance(found, BloomFilter | HashSet | HashMap | MultiMap)
+    assert isinstance(found, AnyTable)
     return found
+
+
+def table_of(spec: TableSpec, capacity: int, device: str | None) -> AnyTable:
+    """Return an empty table or filter of the kind and with the settings of a spec."""
+    kinds: dict[str, type[AnyTable]] = {
+        kind.kind: kind for kind in (BloomFilter, HashSet, HashMap, MultiMap)
+    }
+    return kinds[spec.kind]._of(spec, capacity, device)

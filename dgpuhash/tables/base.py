@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -16,9 +16,10 @@ from dgpuhash.tables.arguments.validate import as_device_array, same_length
 from dgpuhash.tables.commit import assigner
 from dgpuhash.tables.keyed import Keyed
 from dgpuhash.tables.memory_errors import translates_memory_errors
-from dgpuhash.tables.open_addressing.growth import Storage
+from dgpuhash.tables.methods.method import resolved, store_for
 from dgpuhash.tables.rwlock import read_locked, write_locked
-from dgpuhash.tables.stats import TableStats, format_bytes, html_table, mean_buckets_read
+from dgpuhash.tables.stats import TableStats, format_bytes, html_table
+from dgpuhash.tables.store import Store
 
 __all__ = ["Table"]
 
@@ -28,18 +29,30 @@ _BOOL = np.dtype(bool)
 class Table(Keyed):
     """Common base of sets, maps and multimaps."""
 
-    _store: Storage | None
+    _store: Store | None
 
     def __init__(self, spec: TableSpec, capacity: int, device: str | None) -> None:
         self._least_capacity = self._first_capacity = check_capacity(capacity)
         self._value_dtype = spec.value
-        super().__init__(spec, device)
+        super().__init__(resolved(spec), device)
 
-    def _begin(self, spec: TableSpec, device: str) -> None:
-        Table.__init__(self, spec, 0, device)
+    @classmethod
+    def _of(cls, spec: TableSpec, capacity: int, device: str | None) -> Self:
+        made = object.__new__(cls)
+        Table.__init__(made, spec, capacity, device)
+        return made
+
+    @classmethod
+    def _checked(cls, spec: TableSpec) -> TableSpec:
+        return resolved(spec)
 
     def _entries(self) -> int:
         return len(self)
+
+    @property
+    def method(self) -> str:
+        """How the table stores its keys: a name of `dgpuhash.methods`."""
+        return self._spec.method
 
     @property
     def value_dtype(self) -> np.dtype[Any] | None:
@@ -54,7 +67,7 @@ class Table(Keyed):
     @property
     def nbytes(self) -> int:
         """Memory that the table holds, in bytes."""
-        return 0 if self._store is None else self._store.slots.nbytes
+        return 0 if self._store is None else self._store.nbytes
 
     @read_locked
     def __len__(self) -> int:
@@ -91,7 +104,7 @@ class Table(Keyed):
         self._turns.begin()
         if self._store is not None:
             self._store = self._store.cleared()
-            self._store.slots.fill()
+            self._store.fill()
 
     @translates_memory_errors
     @write_locked
@@ -149,25 +162,11 @@ class Table(Keyed):
     @read_locked
     def stats(self) -> TableStats:
         """Return size, load, memory and lines per lookup; read the whole table."""
-        store = self._opened()
-        state = store.slots.state()
-        present, absent = mean_buckets_read(store.backend, store.slots)
-        size, nbytes = len(self), self.nbytes
-        value = self.value_dtype
-        width = 0 if value is None else value.itemsize
-        payload = state.occupied * self._key.itemsize + size * width
-        return TableStats(
-            size=size,
-            capacity=self.capacity,
-            slots=store.slots.slots,
-            load=state.occupied / store.slots.slots,
-            tombstones=state.erased,
-            nbytes=nbytes,
-            storage_density=payload / nbytes,
-            lines_per_lookup=present,
-            lines_per_absent_lookup=absent,
-            seed=store.slots.seed,
-            reseeds=store.reseeds,
+        figures, size = self._opened().figures(), len(self)
+        width = 0 if self._value_dtype is None else self._value_dtype.itemsize
+        payload = figures.occupied * self._key.itemsize + size * width
+        return TableStats.of(
+            figures, size=size, capacity=self.capacity, nbytes=self.nbytes, payload=payload
         )
 
     def __repr__(self) -> str:
@@ -181,6 +180,8 @@ class Table(Keyed):
         value, store = self.value_dtype, self._store
         types = str(self._key) if value is None else f"{self._key} -> {value}"
         where = self.device or "no device yet"
+        if self.method != "auto":
+            types += f" ({self.method})"
         if store is not None and store.broken:
             return f"{type(self).__name__} {types}: broken by a change that failed, {where}"
         filled = self._filled()
@@ -193,7 +194,7 @@ class Table(Keyed):
     @property
     def _seed(self) -> int:
         """Seed of the hash function in use."""
-        return self._spec.seed if self._store is None else self._store.slots.seed
+        return self._spec.seed if self._store is None else self._store.seed
 
     def _filled(self) -> str:
         return f"{len(self):,} of {self.capacity:,}"
@@ -210,13 +211,8 @@ class Table(Keyed):
     def _open(self, backend: Backend) -> None:
         spec = self._spec
         try:
-            store = Storage(
-                backend,
-                word_dtype(self._key),
-                self._value_word(),
-                max_load=spec.max_load,
-                seed=spec.seed,
-                capacity=self._least_capacity,
+            store = store_for(
+                backend, spec, word_dtype(self._key), self._value_word(), self._least_capacity
             )
         except MemoryError:
             # The reserved capacity may exceed the memory.

@@ -135,15 +135,16 @@ class Keyed(ABC):
         try:
             spec = TableSpec.from_json(header["spec"])
             size = check_capacity(header["size"], "size")
+            chosen = _kinds(cls).get(spec.kind)
+            if chosen is not None:
+                spec = chosen._checked(spec)
         except (KeyError, TypeError, SpecError) as error:
             raise FormatError(f"{path} describes no table ({error}); save it again") from error
-        chosen = _kinds(cls).get(spec.kind)
         if chosen is None:
             raise FormatError(
                 f"{path} holds a {spec.kind} and not a {cls.kind}; use dgpuhash.load for any kind"
             )
-        made: Any = object.__new__(chosen)
-        made._begin(spec, device or "cpu")
+        made: Any = chosen._of(spec, 0, device or "cpu")
         made._restore(Buffers(os.fspath(path), buffers), size)
         if (held := made._entries()) != size:
             raise FormatError(
@@ -157,9 +158,15 @@ class Keyed(ABC):
         """Seed of the hash function in use."""
         return self._spec.seed
 
+    @classmethod
+    def _checked(cls, spec: TableSpec) -> TableSpec:
+        """Return a spec that was saved; raise SpecError unless it is possible."""
+        return spec
+
+    @classmethod
     @abstractmethod
-    def _begin(self, spec: TableSpec, device: str) -> None:
-        """Initialise an object that is to be restored from a file."""
+    def _of(cls, spec: TableSpec, capacity: int, device: str | None) -> Self:
+        """Return an empty object with the settings of a spec of its kind."""
 
     @abstractmethod
     def _open(self, backend: Backend) -> None:

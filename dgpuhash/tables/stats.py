@@ -1,18 +1,34 @@
-"""Statistics of a table, as numbers, as text and as HTML."""
+"""Statistics of a table or filter, as numbers, as text and as HTML."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from html import escape
-from typing import Any
+from typing import NamedTuple
 
-import numpy as np
+__all__ = ["Figures", "TableStats", "figure_rows", "format_bytes", "html_table"]
 
-from dgpuhash.backend import Backend
-from dgpuhash.backend.structs import core
-from dgpuhash.tables.open_addressing.slots import Slots
 
-__all__ = ["TableStats", "figure_rows", "format_bytes", "html_table", "mean_buckets_read"]
+class Figures(NamedTuple):
+    """What a store tells of itself for a table's statistics."""
+
+    slots: int
+    """Slots for keys."""
+    occupied: int
+    """Slots that hold a key."""
+    tombstones: int
+    """Slots that erased keys still occupy."""
+    lines: float
+    """Mean number of 64-byte lines read to find a stored key; NaN where unknown."""
+    absent_lines: float
+    """The same for keys that are not stored."""
+    seed: int
+    """Seed of the hash function in use."""
+    reseeds: int
+    """How often the store changed its seed by itself."""
+    details: Mapping[str, int | float | str]
+    """The method's own figures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +59,9 @@ class TableStats:
         Seed of the hash function in use.
     reseeds : int
         How often the table has changed its seed because keys were clustered by the previous one.
+    details : mapping
+        Figures of the table's method, by name; empty for ``method="auto"``. Equality leaves them
+        out.
 
     Examples
     --------
@@ -63,28 +82,50 @@ class TableStats:
     lines_per_absent_lookup: float
     seed: int
     reseeds: int
+    details: Mapping[str, int | float | str] = field(default_factory=dict, compare=False)
+
+    @classmethod
+    def of(
+        cls, figures: Figures, *, size: int, capacity: int, nbytes: int, payload: int
+    ) -> TableStats:
+        """Return the statistics of a table whose keys and values take `payload` bytes."""
+        return cls(
+            size=size,
+            capacity=capacity,
+            slots=figures.slots,
+            load=figures.occupied / figures.slots,
+            tombstones=figures.tombstones,
+            nbytes=nbytes,
+            storage_density=payload / nbytes,
+            lines_per_lookup=figures.lines,
+            lines_per_absent_lookup=figures.absent_lines,
+            seed=figures.seed,
+            reseeds=figures.reseeds,
+            details=figures.details,
+        )
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the names and the figures as text."""
-        return figure_rows(self)
+        own = {each.name: getattr(self, each.name) for each in fields(self)[:-1]}
+        return figure_rows(own | dict(self.details))
 
     def _repr_html_(self) -> str:
         return html_table("table statistics", self.rows())
 
 
-def figure_rows(stats: Any) -> list[tuple[str, str]]:
-    """Return the names of a dataclass's figures, and the figures as text."""
+def figure_rows(figures: Mapping[str, int | float | str]) -> list[tuple[str, str]]:
+    """Return names for people, and figures as text."""
     made = []
-    for field in fields(stats):
-        figure, name = getattr(stats, field.name), field.name.replace("_", " ")
-        if field.name == "nbytes":
-            made.append(("memory", format_bytes(figure)))
-        elif field.name == "seed":
-            made.append((name, str(figure)))
-        elif isinstance(figure, int):
-            made.append((name, f"{figure:,}"))
+    for name, figure in figures.items():
+        if name == "nbytes":
+            made.append(("memory", format_bytes(int(figure))))
+        elif name == "seed" or isinstance(figure, str):
+            made.append((name.replace("_", " "), str(figure)))
         else:
-            made.append((name, f"{figure:.3g}" if "rate" in name else f"{figure:.3f}"))
+            # Rates may be small.
+            places = "3g" if name == "rate" else "3f"
+            text = f"{figure:,}" if isinstance(figure, int) else f"{figure:.{places}}"
+            made.append((name.replace("_", " "), text))
     return made
 
 
@@ -112,20 +153,3 @@ def format_bytes(nbytes: int) -> str:
             return f"{nbytes} B" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} TiB"
-
-
-def mean_buckets_read(backend: Backend, slots: Slots) -> tuple[float, float]:
-    """Return the mean number of buckets, 64-byte lines, read by a search.
-
-    The first number is for stored keys (0 if there are none), the second one for absent keys.
-
-    Of stored keys (0 where there is none), and of keys that are not there.
-    """
-    slots.fill()
-    totals = backend.zeros(2, np.uint64)
-    backend.run(
-        core.open_lines(slots.key, slots.value), core.OPEN_LINES, slots.buckets,
-        table=slots.storage, present=totals[:1], absent=totals[1:],
-    )  # fmt: skip
-    present, absent = (int(total) for total in backend.to_host(totals))
-    return present / max(slots.state().occupied, 1), absent / slots.buckets

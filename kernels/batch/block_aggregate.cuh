@@ -4,8 +4,8 @@
 #pragma once
 
 #include "batch/reduce.cuh"
-#include "core/atomic.cuh"
 #include "core/block.cuh"
+#include "core/block_atomic.cuh"
 
 namespace dg {
 

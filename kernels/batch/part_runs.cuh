@@ -8,8 +8,8 @@
 #pragma once
 
 #include "batch/group_runs.cuh"
-#include "core/atomic.cuh"
 #include "core/block.cuh"
+#include "core/block_atomic.cuh"
 
 namespace dg {
 

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "batch/partition_step.cuh"
-#include "core/atomic.cuh"
 #include "core/block.cuh"
+#include "core/block_atomic.cuh"
 
 namespace dg {
 

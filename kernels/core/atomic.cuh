@@ -1,11 +1,19 @@
-/// All atomics of the project. On global memory with their order spelled at the call; GPU scope: one
-/// device. Those named block_ are relaxed, on memory that one block shares.
+/// Atomics on global memory, with their order spelled at the call; GPU scope: one device. Those of
+/// the memory that a block shares are in core/block_atomic.cuh.
+///
+///   atomic_load, atomic_store            u32 u64
+///   atomic_swap_if, atomic_exchange      u32 u64, return what stood there
+///   atomic_fetch_add, _or, _and          u32 u64, return what stood there
+///   atomic_add, _or, _min, _max          return nothing; relaxed; min and max of signed words, too
+///   atomic_swap_pair_if                  two u64 at once, from sm_90 on
 #pragma once
 
 #include "core/platform.cuh"
 
 #if !DG_GPU
 #include <atomic>
+#include <thread>
+#include <type_traits>
 #endif
 
 namespace dg {
@@ -36,6 +44,13 @@ DG_FN u64 atomic_load(const u64* from) {
   return word;
 }
 
+/// As `atomic_load`, of what stood there a while ago: the L1 cache may answer.
+DG_FN u64 atomic_load_stale(const u64* from) {
+  u64 word;
+  asm volatile("ld.relaxed.cta.global.u64 %0, [%1];" : "=l"(word) : DG_GLOBAL(from) : "memory");
+  return word;
+}
+
 template <Order order>
 DG_FN void atomic_store(u32* to, u32 word) {
   if constexpr (order == Order::relaxed)
@@ -52,94 +67,85 @@ DG_FN void atomic_store(u64* to, u64 word) {
     asm volatile("st.release.gpu.global.u64 [%0], %1;" ::DG_GLOBAL(to), "l"(word) : "memory");
 }
 
-/// Stores `desired` where `expected` stands; returns what stood there.
-template <Order order>
-DG_FN u32 atomic_swap_if(u32* at, u32 expected, u32 desired) {
-  static_assert(order == Order::relaxed);
-  u32 old;
-  asm volatile("atom.relaxed.gpu.global.cas.b32 %0, [%1], %2, %3;"
-               : "=r"(old)
-               : DG_GLOBAL(at), "r"(expected), "r"(desired)
-               : "memory");
-  return old;
-}
+/// INSTRUCTION with PTX's name of `order`, which is part of an instruction's text.
+#define DG_ORDERED(INSTRUCTION, ...)          \
+  if constexpr (order == Order::relaxed)      \
+    INSTRUCTION("relaxed", __VA_ARGS__);      \
+  else if constexpr (order == Order::acquire) \
+    INSTRUCTION("acquire", __VA_ARGS__);      \
+  else if constexpr (order == Order::release) \
+    INSTRUCTION("release", __VA_ARGS__);      \
+  else                                        \
+    INSTRUCTION("acq_rel", __VA_ARGS__)
 
-template <Order order>
-DG_FN u64 atomic_swap_if(u64* at, u64 expected, u64 desired) {
-  u64 old;
-  if constexpr (order == Order::relaxed)
-    asm volatile("atom.relaxed.gpu.global.cas.b64 %0, [%1], %2, %3;"
-                 : "=l"(old)
-                 : DG_GLOBAL(at), "l"(expected), "l"(desired)
-                 : "memory");
-  else
-    asm volatile("atom.acq_rel.gpu.global.cas.b64 %0, [%1], %2, %3;"
-                 : "=l"(old)
-                 : DG_GLOBAL(at), "l"(expected), "l"(desired)
-                 : "memory");
-  return old;
-}
+#define DG_SWAP(order, operation, letter)                                  \
+  asm volatile("atom." order ".gpu.global." operation " %0, [%1], %2, %3;" \
+               : "=" letter(old)                                           \
+               : DG_GLOBAL(at), letter(expected), letter(desired)          \
+               : "memory")
+#define DG_FETCH(order, operation, letter)                             \
+  asm volatile("atom." order ".gpu.global." operation " %0, [%1], %2;" \
+               : "=" letter(old)                                       \
+               : DG_GLOBAL(at), letter(word)                           \
+               : "memory")
 
-/// Adds and returns what stood there before.
-template <Order order>
-DG_FN u64 atomic_add(u64* at, u64 term) {
-  static_assert(order == Order::relaxed);
-  u64 old;
-  asm volatile("atom.relaxed.gpu.global.add.u64 %0, [%1], %2;"
-               : "=l"(old)
-               : DG_GLOBAL(at), "l"(term)
-               : "memory");
-  return old;
-}
+#define DG_SWAP_IF(Word, operation, letter)                          \
+  template <Order order>                                             \
+  DG_FN Word atomic_swap_if(Word* at, Word expected, Word desired) { \
+    Word old;                                                        \
+    DG_ORDERED(DG_SWAP, operation, letter);                          \
+    return old;                                                      \
+  }
+#define DG_FETCHING(name, Word, operation, letter) \
+  template <Order order>                           \
+  DG_FN Word name(Word* at, Word word) {           \
+    Word old;                                      \
+    DG_ORDERED(DG_FETCH, operation, letter);       \
+    return old;                                    \
+  }
+#define DG_REDUCING(name, Word, operation, letter)                                              \
+  template <Order order>                                                                        \
+  DG_FN void name(Word* at, Word word) {                                                        \
+    static_assert(order == Order::relaxed);                                                     \
+    asm volatile("red.relaxed.gpu.global." operation " [%0], %1;" ::DG_GLOBAL(at), letter(word) \
+                 : "memory");                                                                   \
+  }
 
-/// As `atomic_load`, of what stood there a while ago: the L1 cache may answer.
-DG_FN u64 atomic_load_stale(const u64* from) {
-  u64 word;
-  asm volatile("ld.relaxed.cta.global.u64 %0, [%1];" : "=l"(word) : DG_GLOBAL(from) : "memory");
-  return word;
-}
+// Stores `desired` where `expected` stands; returns what stood there.
+DG_SWAP_IF(u32, "cas.b32", "r")
+DG_SWAP_IF(u64, "cas.b64", "l")
 
-template <Order order>
-DG_FN void atomic_or(u32* at, u32 bits) {
-  static_assert(order == Order::relaxed);
-  asm volatile("red.relaxed.gpu.global.or.b32 [%0], %1;" ::DG_GLOBAL(at), "r"(bits) : "memory");
-}
+// These return what stood there before.
+DG_FETCHING(atomic_exchange, u32, "exch.b32", "r")
+DG_FETCHING(atomic_exchange, u64, "exch.b64", "l")
+DG_FETCHING(atomic_fetch_add, u32, "add.u32", "r")
+DG_FETCHING(atomic_fetch_add, u64, "add.u64", "l")
+DG_FETCHING(atomic_fetch_or, u32, "or.b32", "r")
+DG_FETCHING(atomic_fetch_or, u64, "or.b64", "l")
+DG_FETCHING(atomic_fetch_and, u32, "and.b32", "r")
+DG_FETCHING(atomic_fetch_and, u64, "and.b64", "l")
 
-/// Keeps the bits of `mask`; returns what stood there before.
-template <Order order>
-DG_FN u32 atomic_and(u32* at, u32 mask) {
-  static_assert(order == Order::relaxed);
-  u32 old;
-  asm volatile("atom.relaxed.gpu.global.and.b32 %0, [%1], %2;"
-               : "=r"(old)
-               : DG_GLOBAL(at), "r"(mask)
-               : "memory");
-  return old;
-}
+DG_REDUCING(atomic_add, u32, "add.u32", "r")
+DG_REDUCING(atomic_add, u64, "add.u64", "l")
+DG_REDUCING(atomic_add, float, "add.f32", "f")
+DG_REDUCING(atomic_add, double, "add.f64", "d")
+DG_REDUCING(atomic_or, u32, "or.b32", "r")
+DG_REDUCING(atomic_or, u64, "or.b64", "l")
+DG_REDUCING(atomic_min, u32, "min.u32", "r")
+DG_REDUCING(atomic_min, u64, "min.u64", "l")
+DG_REDUCING(atomic_min, i32, "min.s32", "r")
+DG_REDUCING(atomic_min, i64, "min.s64", "l")
+DG_REDUCING(atomic_max, u32, "max.u32", "r")
+DG_REDUCING(atomic_max, u64, "max.u64", "l")
+DG_REDUCING(atomic_max, i32, "max.s32", "r")
+DG_REDUCING(atomic_max, i64, "max.s64", "l")
 
-template <Order order>
-DG_FN void atomic_add(double* at, double term) {
-  static_assert(order == Order::relaxed);
-  asm volatile("red.relaxed.gpu.global.add.f64 [%0], %1;" ::DG_GLOBAL(at), "d"(term) : "memory");
-}
-
-template <Order order>
-DG_FN void atomic_min(u64* at, u64 term) {
-  static_assert(order == Order::relaxed);
-  asm volatile("red.relaxed.gpu.global.min.u64 [%0], %1;" ::DG_GLOBAL(at), "l"(term) : "memory");
-}
-
-template <Order order>
-DG_FN void atomic_max(u64* at, u64 term) {
-  static_assert(order == Order::relaxed);
-  asm volatile("red.relaxed.gpu.global.max.u64 [%0], %1;" ::DG_GLOBAL(at), "l"(term) : "memory");
-}
-
-template <Order order>
-DG_FN void atomic_or(u64* at, u64 bits) {
-  static_assert(order == Order::relaxed);
-  asm volatile("red.relaxed.gpu.global.or.b64 [%0], %1;" ::DG_GLOBAL(at), "l"(bits) : "memory");
-}
+#undef DG_REDUCING
+#undef DG_FETCHING
+#undef DG_SWAP_IF
+#undef DG_FETCH
+#undef DG_SWAP
+#undef DG_ORDERED
 
 #if __CUDA_ARCH__ >= 900
 /// The 128-bit compare-and-swap of a pair; `first` and `second` become what stood there.
@@ -157,83 +163,8 @@ DG_FN void atomic_swap_pair_if(u64* at, u64& first, u64& second, u64 new_first, 
 
 #undef DG_GLOBAL
 
-#define DG_SHARED(pointer) "r"(static_cast<u32>(__cvta_generic_to_shared(pointer)))
-
-DG_FN u64 block_load(const u64* from) {
-  u64 word;
-  asm volatile("ld.relaxed.cta.shared.u64 %0, [%1];" : "=l"(word) : DG_SHARED(from) : "memory");
-  return word;
-}
-
-DG_FN u64 block_swap_if(u64* at, u64 expected, u64 desired) {
-  u64 old;
-  asm volatile("atom.relaxed.cta.shared.cas.b64 %0, [%1], %2, %3;"
-               : "=l"(old)
-               : DG_SHARED(at), "l"(expected), "l"(desired)
-               : "memory");
-  return old;
-}
-
-DG_FN void block_store(u32* to, u32 word) {
-  asm volatile("st.relaxed.cta.shared.u32 [%0], %1;" ::DG_SHARED(to), "r"(word) : "memory");
-}
-
-DG_FN void block_store(u64* to, u64 word) {
-  asm volatile("st.relaxed.cta.shared.u64 [%0], %1;" ::DG_SHARED(to), "l"(word) : "memory");
-}
-
-/// Adds and returns what stood there before.
-DG_FN u32 block_fetch_add(u32* at, u32 term) {
-  u32 old;
-  asm volatile("atom.relaxed.cta.shared.add.u32 %0, [%1], %2;"
-               : "=r"(old)
-               : DG_SHARED(at), "r"(term)
-               : "memory");
-  return old;
-}
-
-DG_FN void block_or(u32* at, u32 bits) {
-  asm volatile("red.relaxed.cta.shared.or.b32 [%0], %1;" ::DG_SHARED(at), "r"(bits) : "memory");
-}
-
-/// As `block_or`; returns what stood there before.
-DG_FN u32 block_fetch_or(u32* at, u32 bits) {
-  u32 old;
-  asm volatile("atom.relaxed.cta.shared.or.b32 %0, [%1], %2;"
-               : "=r"(old)
-               : DG_SHARED(at), "r"(bits)
-               : "memory");
-  return old;
-}
-
-/// In halves: there are no atomics of 64 bits on shared memory but a loop around compare-and-swap.
-/// Nobody reads the sum before a barrier.
-DG_FN void block_add(u64* at, u64 term) {
-  const u32 low = static_cast<u32>(term);
-  u32 old;
-  asm volatile("atom.relaxed.cta.shared.add.u32 %0, [%1], %2;"
-               : "=r"(old)
-               : DG_SHARED(at), "r"(low)
-               : "memory");
-  const u32 high = static_cast<u32>(term >> 32) + (old + low < low);
-  if (high != 0)
-    asm volatile("red.relaxed.cta.shared.add.u32 [%0 + 4], %1;" ::DG_SHARED(at), "r"(high)
-                 : "memory");
-}
-
-DG_FN void block_add(double* at, double term) {
-  asm volatile("red.relaxed.cta.shared.add.f64 [%0], %1;" ::DG_SHARED(at), "d"(term) : "memory");
-}
-
-DG_FN void block_min(u64* at, u64 term) {
-  asm volatile("red.relaxed.cta.shared.min.u64 [%0], %1;" ::DG_SHARED(at), "l"(term) : "memory");
-}
-
-DG_FN void block_max(u64* at, u64 term) {
-  asm volatile("red.relaxed.cta.shared.max.u64 [%0], %1;" ::DG_SHARED(at), "l"(term) : "memory");
-}
-
-#undef DG_SHARED
+/// Lets others go on, the longer the more often this lane has waited: `round` counts from 0.
+DG_FN void back_off(u32 round) { __nanosleep(round < 6 ? 32u << round : 2048u); }
 
 #else
 
@@ -255,86 +186,87 @@ Word atomic_load(const Word* from) {
   return std::atomic_ref<Word>(*const_cast<Word*>(from)).load(host_order(order));
 }
 
+inline u64 atomic_load_stale(const u64* from) { return atomic_load<Order::relaxed>(from); }
+
 template <Order order, class Word>
-void atomic_store(Word* to, Word word) {
+void atomic_store(Word* to, std::type_identity_t<Word> word) {
   std::atomic_ref<Word>(*to).store(word, host_order(order));
 }
 
 template <Order order, class Word>
-Word atomic_swap_if(Word* at, Word expected, Word desired) {
+Word atomic_swap_if(Word* at, std::type_identity_t<Word> expected,
+                    std::type_identity_t<Word> desired) {
   // A failed swap publishes nothing, so it needs the acquiring half of the order only.
-  constexpr Order failed = order == Order::acquire_release ? Order::acquire : order;
+  constexpr Order failed = order == Order::acquire_release ? Order::acquire
+                           : order == Order::release       ? Order::relaxed
+                                                           : order;
   std::atomic_ref<Word>(*at).compare_exchange_strong(expected, desired, host_order(order),
                                                      host_order(failed));
   return expected;
 }
 
-template <Order order>
-u64 atomic_add(u64* at, u64 term) {
-  return std::atomic_ref<u64>(*at).fetch_add(term, host_order(order));
+template <Order order, class Word>
+Word atomic_exchange(Word* at, std::type_identity_t<Word> word) {
+  return std::atomic_ref<Word>(*at).exchange(word, host_order(order));
 }
 
-inline u64 atomic_load_stale(const u64* from) { return atomic_load<Order::relaxed>(from); }
-
-template <Order order>
-void atomic_or(u32* at, u32 bits) {
-  std::atomic_ref<u32>(*at).fetch_or(bits, host_order(order));
+template <Order order, class Word>
+Word atomic_fetch_add(Word* at, std::type_identity_t<Word> word) {
+  return std::atomic_ref<Word>(*at).fetch_add(word, host_order(order));
 }
 
-template <Order order>
-u32 atomic_and(u32* at, u32 mask) {
-  return std::atomic_ref<u32>(*at).fetch_and(mask, host_order(order));
+template <Order order, class Word>
+Word atomic_fetch_or(Word* at, std::type_identity_t<Word> word) {
+  return std::atomic_ref<Word>(*at).fetch_or(word, host_order(order));
 }
 
-template <Order order>
-void atomic_add(double* at, double term) {
-  std::atomic_ref<double>(*at).fetch_add(term, host_order(order));
+template <Order order, class Word>
+Word atomic_fetch_and(Word* at, std::type_identity_t<Word> word) {
+  return std::atomic_ref<Word>(*at).fetch_and(word, host_order(order));
 }
 
-template <Order order>
-void atomic_or(u64* at, u64 bits) {
-  std::atomic_ref<u64>(*at).fetch_or(bits, host_order(order));
+template <Order order, class Word>
+void atomic_add(Word* at, std::type_identity_t<Word> word) {
+  atomic_fetch_add<order>(at, word);
 }
 
-template <Order order>
-void atomic_min(u64* at, u64 term) {
-  u64 seen = atomic_load<Order::relaxed>(at);
-  while (term < seen) {
-    const u64 found = atomic_swap_if<order>(at, seen, term);
+template <Order order, class Word>
+void atomic_or(Word* at, std::type_identity_t<Word> word) {
+  atomic_fetch_or<order>(at, word);
+}
+
+template <Order order, class Word>
+void atomic_min(Word* at, std::type_identity_t<Word> word) {
+  Word seen = atomic_load<Order::relaxed>(at);
+  while (word < seen) {
+    const Word found = atomic_swap_if<order>(at, seen, word);
     if (found == seen) return;
     seen = found;
   }
 }
 
-template <Order order>
-void atomic_max(u64* at, u64 term) {
-  u64 seen = atomic_load<Order::relaxed>(at);
-  while (term > seen) {
-    const u64 found = atomic_swap_if<order>(at, seen, term);
+template <Order order, class Word>
+void atomic_max(Word* at, std::type_identity_t<Word> word) {
+  Word seen = atomic_load<Order::relaxed>(at);
+  while (word > seen) {
+    const Word found = atomic_swap_if<order>(at, seen, word);
     if (found == seen) return;
     seen = found;
   }
 }
 
-inline u64 block_load(const u64* from) { return atomic_load<Order::relaxed>(from); }
-inline u64 block_swap_if(u64* at, u64 expected, u64 desired) {
-  return atomic_swap_if<Order::relaxed>(at, expected, desired);
+/// Lets others go on: at first those of other cores, then any that wait for this one.
+inline void back_off(u32 round) {
+#if defined(__x86_64__)
+  if (round < 2) return __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  if (round < 2) {
+    asm volatile("yield");
+    return;
+  }
+#endif
+  std::this_thread::yield();
 }
-template <class Word>
-void block_store(Word* to, Word word) {
-  atomic_store<Order::relaxed>(to, word);
-}
-inline u32 block_fetch_add(u32* at, u32 term) {
-  return std::atomic_ref<u32>(*at).fetch_add(term, std::memory_order_relaxed);
-}
-inline u32 block_fetch_or(u32* at, u32 bits) {
-  return std::atomic_ref<u32>(*at).fetch_or(bits, std::memory_order_relaxed);
-}
-inline void block_or(u32* at, u32 bits) { atomic_or<Order::relaxed>(at, bits); }
-inline void block_add(u64* at, u64 term) { atomic_add<Order::relaxed>(at, term); }
-inline void block_add(double* at, double term) { atomic_add<Order::relaxed>(at, term); }
-inline void block_min(u64* at, u64 term) { atomic_min<Order::relaxed>(at, term); }
-inline void block_max(u64* at, u64 term) { atomic_max<Order::relaxed>(at, term); }
 
 #endif
 

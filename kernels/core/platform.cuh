@@ -35,6 +35,7 @@ namespace dg {
 using u8 = unsigned char;
 using u32 = unsigned int;
 using u64 = unsigned long long;
+using i32 = int;
 using i64 = long long;
 
 static_assert(sizeof(u32) == 4 && sizeof(u64) == 8 && sizeof(void*) == 8);
@@ -46,6 +47,16 @@ template <class Left, class Right>
 inline constexpr bool same = false;
 template <class Type>
 inline constexpr bool same<Type, Type> = true;
+
+/// One of two types.
+template <bool first, class First, class Second>
+struct Chosen {
+  using Type = First;
+};
+template <class First, class Second>
+struct Chosen<false, First, Second> {
+  using Type = Second;
+};
 
 /// Shared memory that a block can have, in KiB; on the CPU as much as anywhere.
 #if !DG_GPU || __CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 1000

@@ -44,14 +44,6 @@ struct Slot {
   static constexpr u32 per_quarter = kQuarterBytes / nbytes;
   static constexpr u32 per_bucket = kBucketBytes / nbytes;
 
-  template <bool first, class First, class Second>
-  struct Chosen {
-    using Type = First;
-  };
-  template <class First, class Second>
-  struct Chosen<false, First, Second> {
-    using Type = Second;
-  };
   using Unit = typename Chosen<one_word, u64, Key>::Type;
 
   static_assert(sizeof(Key) == 4 || sizeof(Key) == 8);

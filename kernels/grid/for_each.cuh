@@ -136,6 +136,31 @@ DG_FN void for_each_lane(u64 rows, const Body& body, [[maybe_unused]] const Ahea
 #endif
 }
 
+/// The same with tallies; `ahead(row)` is called on CPUs some rows before a row's turn.
+template <int Width, u32 counters, class Body, class Ahead>
+DG_FN void for_each_lane(u64 rows, const Totals<counters>& totals, const Body& body,
+                         const Ahead& ahead) {
+#if DG_GPU || defined(DG_LOCKSTEP)
+  for_each_tile<Width>((rows + Width - 1) / Width, totals,
+                       [&](auto tile, u64 group, Tally<counters>& tally) {
+                         const u64 row = group * Width + tile.lane();
+                         body(tile, row, row < rows, tally);
+                       },
+                       ahead);
+#else
+  for_each_tile<Width>(
+      rows, totals,
+      [&](auto tile, u64 row, Tally<counters>& tally) { body(tile, row, true, tally); }, ahead);
+#endif
+}
+
+/// Calls `serve(lane)` by the whole tile for each lane that has something to be done, one after
+/// another: the ballot is the queue of work (SlabHash §IV-A).
+template <class Tile, class Serve>
+DG_FN void serve_lanes(Tile tile, bool asked, const Serve& serve) {
+  for (u32 queue = tile.ballot(asked); queue != 0; queue &= queue - 1) serve(lowest_one(queue));
+}
+
 /// Where a segment of a batch ends.
 template <class Args>
 DG_FN u64 end_of_rows(const Args& args, u64 segment) {

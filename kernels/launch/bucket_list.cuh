@@ -175,7 +175,7 @@ DG_KERNEL list_settle(ListSettleArgs args) {
   const auto settle = [&](u64 row, const SettledRun& run, u64 number, u64 begin) {
     u64 entry = run.listed ? entries.entry_of(number) : entries.load_value(args.values, run.start);
     if (run.length > ListHandle::longest_run) {
-      const u64 record = atomic_add<Order::relaxed>(args.recorded, 1);
+      const u64 record = atomic_fetch_add<Order::relaxed>(args.recorded, 1);
       args.table.records[record] = {begin, run.length, 0, 0};
       entries.handles[record] = ListHandle::record(record).bits;
       entry = entries.entry_of(entries.settled + record);

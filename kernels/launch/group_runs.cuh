@@ -65,7 +65,7 @@ DG_KERNEL run_count(RunCountArgs args) {
     const u64 runs =
         count_runs(tile, static_cast<const Key*>(args.keys), args.order,
                    segment * args.segment_rows, end_of_rows(args, segment), [&](u64 row) {
-                     const u64 place = atomic_add<Order::relaxed>(args.mixed, 1);
+                     const u64 place = atomic_fetch_add<Order::relaxed>(args.mixed, 1);
                      if (place < args.mixed_most) args.mixed_rows[place] = static_cast<i64>(row);
                    });
     if (tile.lane() == tile.size - 1) args.counts[segment] = runs;

@@ -56,7 +56,7 @@ DG_KERNEL open_insert(OpenInsertArgs args) {
     if (args.fresh) args.fresh[row] = placed.outcome == Outcome::created;
     if (placed.outcome == Outcome::created && args.limit == Table::unlimited) ++created.of[0];
     if (placed.outcome == Outcome::refused) {
-      const u64 place = atomic_add<Order::relaxed>(&args.table.state->pending, 1);
+      const u64 place = atomic_fetch_add<Order::relaxed>(&args.table.state->pending, 1);
       if (args.pending_rows) args.pending_rows[place] = row;
     }
   };

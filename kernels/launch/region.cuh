@@ -1,6 +1,7 @@
 /// Batches in the order of a table's regions, or of their hashes: inserts without, or with few, atomics.
 #pragma once
 
+#include "core/block_atomic.cuh"
 #include "grid/for_each.cuh"
 #include "launch/open.cuh"
 #include "table/open.cuh"
@@ -44,7 +45,7 @@ DG_FN void leave_refused(Tile tile, const RegionInsertArgs& args, Step step, Key
   if (left == 0) return;
   u64 place = 0;
   if (tile.lane() == 0)
-    place = atomic_add<Order::relaxed>(&args.table.state->pending, count_ones(left));
+    place = atomic_fetch_add<Order::relaxed>(&args.table.state->pending, count_ones(left));
   place = tile.shuffle(place, 0) + count_ones(left & ones_below(tile.lane()));
   if (step == Step::refused) {
     static_cast<Key*>(args.left_keys)[place] = key;
@@ -180,7 +181,8 @@ DG_KERNEL region_claim(RegionClaimArgs args) {
       if ((aside ? stop.value : table.value_in(stop.slot)) != value_in_row<Table>(args.values, row))
         return;
     }
-    if (atomic_load<Order::relaxed>(word) & bit && atomic_and<Order::relaxed>(word, ~bit) & bit)
+    if (atomic_load<Order::relaxed>(word) & bit &&
+        atomic_fetch_and<Order::relaxed>(word, ~bit) & bit)
       args.fresh[row] = 1;
   };
   if constexpr (kInTurns<W>) {

@@ -249,7 +249,7 @@ struct OpenTable : OpenSlots<KeyType, ValueType> {
     u32 granted = 0;
     if (tile.lane() == 0) {
       // `erased` does not change while keys are inserted.
-      const u64 used = atomic_add<Order::relaxed>(&at.state->occupied, 1) + at.state->erased;
+      const u64 used = atomic_fetch_add<Order::relaxed>(&at.state->occupied, 1) + at.state->erased;
       granted = used < limit;
       if (!granted) atomic_add<Order::relaxed>(&at.state->occupied, ~0ull);
     }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/atomic.cuh"
+#include "core/outcome.cuh"
 #include "core/slot.cuh"
 #include "table/overflow.cuh"
 
@@ -28,9 +29,6 @@ struct OpenStorage {
   u64 segment_shift;  // a segment has 2^segment_shift buckets
   u64 seed;
 };
-
-/// What became of a key: it found no slot, was there, was stored just now, or is on its way still.
-enum class Outcome : u32 { refused, existed, created, later };
 
 template <class KeyType, class ValueType>
 struct OpenSlots {

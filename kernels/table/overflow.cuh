@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/atomic.cuh"
+#include "core/block_atomic.cuh"
 #include "core/bucket.cuh"
 
 namespace dg {

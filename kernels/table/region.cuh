@@ -9,6 +9,7 @@
 #pragma once
 
 #include "core/block.cuh"
+#include "core/block_atomic.cuh"
 #include "table/open.cuh"
 
 namespace dg {

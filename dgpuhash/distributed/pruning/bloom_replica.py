@@ -12,7 +12,7 @@ import numpy as np
 from dgpuhash.backend import Backend
 from dgpuhash.distributed.collective.base import Collective, Destination
 from dgpuhash.distributed.pruning.policy import PruningOptions
-from dgpuhash.tables.bloom import BLOCK_NBYTES, BloomBlocks, blocks_for
+from dgpuhash.tables.bloom.blocks import BLOCK_NBYTES, BloomBlocks, blocks_for
 
 __all__ = ["MEMORY_SHARE", "RATE", "BloomReplica", "FilterVote"]
 

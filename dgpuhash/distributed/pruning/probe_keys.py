@@ -14,7 +14,7 @@ from dgpuhash.distributed.pruning.bloom_replica import BloomReplica, FilterVote
 from dgpuhash.distributed.pruning.policy import PruningOptions, gather_lists, list_positions
 from dgpuhash.frames import EncodedKeys
 from dgpuhash.frames.keys.encoding import same_keys
-from dgpuhash.tables.bloom import BloomBlocks
+from dgpuhash.tables.bloom.blocks import BloomBlocks
 from dgpuhash.tables.columns.distinct import Factorization
 from dgpuhash.tables.select import select_found
 

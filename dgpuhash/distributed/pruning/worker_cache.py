@@ -18,7 +18,7 @@ from dgpuhash.distributed.pruning.policy import PruningOptions, RecentAbsentKeyS
 from dgpuhash.distributed.pruning.probe_keys import PrunedRows
 from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.frames import FrameIndex, frames_of
-from dgpuhash.tables.bloom import BLOCK_NBYTES, BloomBlocks, blocks_for
+from dgpuhash.tables.bloom.blocks import BLOCK_NBYTES, BloomBlocks, blocks_for
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
 
 __all__ = ["BloomCache"]

@@ -12,7 +12,7 @@ from dgpuhash import backend
 from dgpuhash.distributed.pruning.policy import PruningOptions
 from dgpuhash.distributed.pruning.probe_keys import PrunedRows
 from dgpuhash.frames import KeyEncoder
-from dgpuhash.tables.bloom import BloomBlocks, blocks_for
+from dgpuhash.tables.bloom.blocks import BloomBlocks, blocks_for
 
 NAMES = [*"abcdefgh", None]
 KEYS = {

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dgpuhash.tables.bloom import BLOCK_NBYTES, BloomBlocks, blocks_for, keys_for, rate_at
+from dgpuhash.tables.bloom.blocks import BLOCK_NBYTES, BloomBlocks, blocks_for, keys_for, rate_at
 
 SEED = 0x5EED
 

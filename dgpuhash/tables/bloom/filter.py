@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -17,7 +17,8 @@ from dgpuhash.spec import TableSpec, check_capacity
 from dgpuhash.tables.arguments.encoding import words_of
 from dgpuhash.tables.arguments.interop import as_argument
 from dgpuhash.tables.arguments.validate import natural_dtype
-from dgpuhash.tables.bloom import BLOCK_NBYTES, BloomBlocks, blocks_for, keys_for
+from dgpuhash.tables.bloom.blocks import BLOCK_NBYTES, BloomBlocks
+from dgpuhash.tables.bloom.spec import bloom_spec
 from dgpuhash.tables.commit import assigner
 from dgpuhash.tables.keyed import Keyed
 from dgpuhash.tables.memory_errors import translates_memory_errors
@@ -25,9 +26,8 @@ from dgpuhash.tables.rwlock import read_locked, write_locked
 from dgpuhash.tables.serialization import Buffers
 from dgpuhash.tables.stats import figure_rows, format_bytes, html_table
 
-__all__ = ["BloomFilter", "BloomStats", "bloom_spec"]
+__all__ = ["BloomFilter", "BloomStats"]
 
-LOWEST_RATE, HIGHEST_RATE = 0.0005, 0.25
 # Keys of at most four bytes are words below this one.
 _BEYOND_KEYS = 2**32
 
@@ -71,7 +71,7 @@ class BloomStats:
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the names and the figures as text."""
-        return figure_rows(self)
+        return figure_rows(asdict(self))
 
     def _repr_html_(self) -> str:
         return html_table("Bloom filter statistics", self.rows())
@@ -347,11 +347,14 @@ class BloomFilter(Keyed):
             other._turns.begin()
             self._store.backend.xp.bitwise_or(words, self._store.words, out=words)
 
-    def _begin(self, spec: TableSpec, device: str) -> None:
-        self._capacity = 0
-        super().__init__(spec, None)
-        # Opened once the file is known to hold as many words as it claims.
-        self._backend = backends.get(device)
+    @classmethod
+    def _of(cls, spec: TableSpec, capacity: int, device: str | None) -> Self:
+        made = object.__new__(cls)
+        made._capacity = capacity
+        Keyed.__init__(made, spec, None)
+        # Opened later: a file may hold fewer words than it claims.
+        made._backend = None if device is None else backends.get(device)
+        return made
 
     def _open(self, backend: Backend) -> None:
         store = BloomBlocks(backend, self._spec.blocks, seed=self._spec.seed)
@@ -371,45 +374,3 @@ class BloomFilter(Keyed):
         self._open(backend)
         self._opened().words[:] = backend.from_host(words)
         self._capacity = size
-
-
-def bloom_spec(
-    key_dtype: DTypeLike,
-    capacity: int | None,
-    rate: float,
-    nbytes: int | None,
-    seed: int | None,
-) -> tuple[TableSpec, int]:
-    """Return the spec of a filter, and its capacity.
-
-    Raises
-    ------
-    SpecError
-        As `BloomFilter` does.
-
-    Examples
-    --------
-    >>> spec, capacity = bloom_spec("int64", None, 0.01, 320, None)
-    >>> spec.blocks, capacity
-    (10, 243)
-    """
-    if (capacity is None) == (nbytes is None):
-        raise SpecError(
-            f"capacity={capacity} and nbytes={nbytes}; give one of both: the keys to hold at "
-            "rate=, or the memory to take"
-        )
-    if not (isinstance(rate, int | float | np.floating) and LOWEST_RATE <= rate <= HIGHEST_RATE):
-        raise SpecError(
-            f"rate={rate!r}; use a share from {LOWEST_RATE} to {HIGHEST_RATE}, and a HashSet where "
-            "no other key may pass"
-        )
-    if nbytes is None:
-        assert capacity is not None
-        capacity = check_capacity(capacity)
-        blocks = blocks_for(capacity, rate)
-    else:
-        blocks = check_capacity(nbytes, "nbytes") // BLOCK_NBYTES
-        if blocks == 0:
-            raise SpecError(f"nbytes={nbytes}; a filter has at least one block of 32 bytes")
-        capacity = keys_for(blocks, rate)
-    return TableSpec.of("bloom_filter", key_dtype, seed=seed, blocks=blocks), capacity

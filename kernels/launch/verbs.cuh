@@ -1,0 +1,406 @@
+/// The verbs of every method but `auto`, whose own are in launch/open.cuh.
+///
+/// A method is a struct `Table<Key, Value, …>` with a member `Storage at`, and of it
+///
+///   Key, Value, has_value                    words; `Value` is NoValue for sets
+///   Storage                                  passed by value, with `TableState* state`
+///   insert(tile, key, value, change)         -> Outcome; changes the value of a stored key
+///   find(tile, key)                          -> Found<Value>
+///   erase(tile, key)                         -> Removed
+///   probes(tile, key)                        -> u64: windows, slabs, … that a search reads
+///   places(), entry(place, key, value)       what may hold a key, and whether it does
+///   prefetch(key)                            what a search reads first; for CPUs
+///
+/// and of tables of several values a key, whose `insert` always adds one,
+///
+///   count(tile, key)                         -> u64: its values
+///   gather(tile, key, to)                    writes them
+///   erase(tile, key)                         -> Removed, of all of them
+///
+/// All lanes of a tile bring the same key and get the same answer. Each lane holds a row of its own, and
+/// the tile serves its lanes one by one: one lane is one row a thread, a warp is SlabHash's way.
+/// A table sees no reserved key: they are in `SideSlots`, or where there are several values, in
+/// arrays that Python keeps, so that `append` leaves them among the rows refused.
+#pragma once
+
+#include "grid/for_each.cuh"
+#include "table/table_state.cuh"
+
+namespace dg {
+
+/// What a search found; the same on all lanes.
+template <class Value>
+struct Found {
+  bool found;
+  Value value;
+};
+
+/// What became of a key that was to be removed, and how many entries of it there were.
+struct Removed {
+  u32 erased;
+  u32 left_marks;
+};
+
+namespace verb {
+
+template <class Storage>
+struct InsertArgs {
+  Storage table;
+  const void* keys;
+  const void* values;  // unused by sets
+  const u64* rows;     // or null: the rows to insert, all of the batch
+  u8* fresh;           // or null; 1 in the one row that created each new key, 0 elsewhere
+  u64* pending_rows;   // or null; the rows that found no place, in any order
+  u64 n;
+  u64 action;  // an OnExisting
+  u64 kind;    // a ValueKind
+
+  DG_FIELDS(table, keys, values, rows, fresh, pending_rows, n, action, kind)
+};
+
+template <class Storage>
+struct FindArgs {
+  Storage table;
+  const void* keys;
+  void* values;  // or null
+  u8* found;     // or null
+  u64 n;
+  u64 default_value;  // bits written where the key is absent
+
+  DG_FIELDS(table, keys, values, found, n, default_value)
+};
+
+template <class Storage>
+struct EraseArgs {
+  Storage table;
+  const void* keys;
+  u8* erased;  // or null; 1 in one row of each key that was removed
+  u64 n;
+
+  DG_FIELDS(table, keys, erased, n)
+};
+
+template <class Storage>
+struct PlacesArgs {
+  Storage table;
+  u32* counts;         // of each segment, the places that hold a key
+  const u64* offsets;  // the exclusive sums of the counts: where each segment's keys go
+  void* keys;
+  void* values;      // or null
+  u64 rows;          // places
+  u64 segment_rows;  // places of a segment
+  u64 n;             // segments
+
+  DG_FIELDS(table, counts, offsets, keys, values, rows, segment_rows, n)
+};
+
+template <class Storage>
+struct RehashArgs {
+  Storage table;
+  Storage target;
+  u64* pending_rows;  // or null; the places whose keys found no place in the target
+  u64 n;              // places
+
+  DG_FIELDS(table, target, pending_rows, n)
+};
+
+template <class Storage>
+struct ProbesArgs {
+  Storage table;
+  const void* keys;
+  u64* total;
+  u64 n;
+
+  DG_FIELDS(table, keys, total, n)
+};
+
+template <class Storage>
+struct ValueCountArgs {
+  Storage table;
+  const void* keys;
+  u64* counts;
+  u64 n;
+
+  DG_FIELDS(table, keys, counts, n)
+};
+
+template <class Storage>
+struct GatherArgs {
+  Storage table;
+  const void* keys;
+  const u64* offsets;  // where each row's values go
+  void* values;
+  const void* side_values[2];  // of the reserved keys
+  u64 n;
+
+  DG_FIELDS(table, keys, offsets, values, side_values, n)
+};
+
+template <class Table>
+DG_FN typename Table::Value value_in(const void* values, u64 row) {
+  if constexpr (Table::has_value)
+    return static_cast<const typename Table::Value*>(values)[row];
+  else
+    return {};
+}
+
+template <class Tile, class Value>
+DG_FN Value shared_value(Tile tile, Value value, u32 source) {
+  if constexpr (same<Value, NoValue>)
+    return {};
+  else
+    return tile.shuffle(value, source);
+}
+
+/// The side slots of a table of one value a key.
+template <class Table>
+DG_FN auto side_slots(const Table& table) {
+  using Stored = typename Chosen<Table::has_value, typename Table::Value, void>::Type;
+  return SideSlots<typename Table::Key, Stored>{table.at.state};
+}
+
+/// Leaves a row among those that found no place.
+DG_FN void refuse(TableState* state, u64* pending_rows, u64 row) {
+  const u64 place = atomic_add<Order::relaxed>(&state->pending, 1);
+  if (pending_rows) pending_rows[place] = row;
+}
+
+template <class Table, int W>
+DG_KERNEL insert(InsertArgs<typename Table::Storage> args) {
+  using Key = typename Table::Key;
+  const Table table{args.table};
+  const Key* keys = static_cast<const Key*>(args.keys);
+  const Change change{static_cast<OnExisting>(args.action), static_cast<ValueKind>(args.kind)};
+  for_each_lane<W>(
+      args.n, Totals<1>{{&args.table.state->occupied}},
+      [&](auto tile, u64 place, bool asked, Tally<1>& created) {
+        const u64 row = asked && args.rows ? args.rows[place] : place;
+        const Key mine = asked ? keys[row] : Key{};
+        const auto value = asked ? value_in<Table>(args.values, row) : typename Table::Value{};
+        const bool beside = asked && is_reserved(mine);
+        Outcome outcome = Outcome::refused;
+        serve_lanes(tile, asked && !beside, [&](u32 source) {
+          const Outcome got = table.insert(tile, tile.shuffle(mine, source),
+                                           shared_value(tile, value, source), change);
+          if (tile.lane() == source) outcome = got;
+        });
+        if (!asked) return;
+        if (beside) outcome = side_slots(table).insert(mine, value, change);
+        if (args.fresh) args.fresh[row] = outcome == Outcome::created;
+        created.of[0] += outcome == Outcome::created;
+        if (outcome == Outcome::refused) refuse(args.table.state, args.pending_rows, row);
+      },
+      [&](u64 place) { table.prefetch(keys[args.rows ? args.rows[place] : place]); });
+}
+
+template <class Table, int W>
+DG_KERNEL find(FindArgs<typename Table::Storage> args) {
+  using Key = typename Table::Key;
+  using Value = typename Table::Value;
+  const Table table{args.table};
+  const Key* keys = static_cast<const Key*>(args.keys);
+  for_each_lane<W>(
+      args.n, Totals<0>{},
+      [&](auto tile, u64 row, bool asked, Tally<0>&) {
+        const Key mine = asked ? keys[row] : Key{};
+        const bool beside = asked && is_reserved(mine);
+        Found<Value> answer{false, Value{}};
+        serve_lanes(tile, asked && !beside, [&](u32 source) {
+          const Found<Value> got = table.find(tile, tile.shuffle(mine, source));
+          if (tile.lane() == source) answer = got;
+        });
+        if (!asked) return;
+        if (beside) answer = {side_slots(table).holds(mine), side_slots(table).value_of(mine)};
+        if (args.found) args.found[row] = answer.found;
+        if constexpr (Table::has_value) {
+          if (args.values)
+            static_cast<Value*>(args.values)[row] =
+                answer.found ? answer.value : static_cast<Value>(args.default_value);
+        }
+      },
+      [&](u64 row) { table.prefetch(keys[row]); });
+}
+
+template <class Table, int W>
+DG_KERNEL erase(EraseArgs<typename Table::Storage> args) {
+  using Key = typename Table::Key;
+  const Table table{args.table};
+  const Key* keys = static_cast<const Key*>(args.keys);
+  for_each_lane<W>(
+      args.n, Totals<2>{{&args.table.state->occupied, &args.table.state->erased}},
+      [&](auto tile, u64 row, bool asked, Tally<2>& tally) {
+        const Key mine = asked ? keys[row] : Key{};
+        const bool beside = asked && is_reserved(mine);
+        Removed removed{0, 0};
+        serve_lanes(tile, asked && !beside, [&](u32 source) {
+          const Removed got = table.erase(tile, tile.shuffle(mine, source));
+          if (tile.lane() == source) removed = got;
+        });
+        if (!asked) return;
+        if (beside) removed.erased = side_slots(table).erase(mine);
+        tally.of[0] -= removed.erased;
+        tally.of[1] += removed.left_marks;
+        if (args.erased) args.erased[row] = removed.erased != 0;
+      },
+      [&](u64 row) { table.prefetch(keys[row]); });
+}
+
+/// Counts the keys in the places of each segment; the reserved keys are left to Python.
+template <class Table, int W>
+DG_KERNEL places(PlacesArgs<typename Table::Storage> args) {
+  const Table table{args.table};
+  for_each_segment<W>(args.n, args.segment_rows, [&](auto tile, u64 segment) {
+    u32 count = 0;
+    for_each_step(tile, segment * args.segment_rows, end_of_rows(args, segment),
+                  [&](u64 place, bool inside) {
+                    typename Table::Key key{};
+                    typename Table::Value value{};
+                    count += count_ones(tile.ballot(inside && table.entry(place, key, value)));
+                  });
+    if (tile.lane() == 0) args.counts[segment] = count;
+  });
+}
+
+/// Writes the keys, and values, of each segment from its offset on.
+template <class Table, int W>
+DG_KERNEL items(PlacesArgs<typename Table::Storage> args) {
+  using Key = typename Table::Key;
+  using Value = typename Table::Value;
+  const Table table{args.table};
+  for_each_segment<W>(args.n, args.segment_rows, [&](auto tile, u64 segment) {
+    u64 next = args.offsets[segment];
+    for_each_step(tile, segment * args.segment_rows, end_of_rows(args, segment),
+                  [&](u64 place, bool inside) {
+                    Key key{};
+                    Value value{};
+                    const bool live = inside && table.entry(place, key, value);
+                    const u32 lanes = tile.ballot(live);
+                    const u64 mine = next + count_ones(lanes & ones_below(tile.lane()));
+                    next += count_ones(lanes);
+                    if (!live) return;
+                    static_cast<Key*>(args.keys)[mine] = key;
+                    if constexpr (Table::has_value)
+                      if (args.values) static_cast<Value*>(args.values)[mine] = value;
+                  });
+  });
+}
+
+/// Inserts what a table holds into another, but for the reserved keys.
+template <class Table, int W>
+DG_KERNEL rehash(RehashArgs<typename Table::Storage> args) {
+  using Key = typename Table::Key;
+  const Table table{args.table}, target{args.target};
+  for_each_lane<W>(
+      args.n, Totals<1>{{&args.target.state->occupied}},
+      [&](auto tile, u64 place, bool asked, Tally<1>& moved) {
+        Key mine{};
+        typename Table::Value value{};
+        const bool live = asked && table.entry(place, mine, value);
+        Outcome outcome = Outcome::created;
+        serve_lanes(tile, live, [&](u32 source) {
+          const Outcome got =
+              target.insert(tile, tile.shuffle(mine, source), shared_value(tile, value, source),
+                            Change{OnExisting::keep, ValueKind::unsigned_integer});
+          if (tile.lane() == source) outcome = got;
+        });
+        if (!live) return;
+        moved.of[0] += outcome == Outcome::created;
+        if (outcome == Outcome::refused) refuse(args.target.state, args.pending_rows, place);
+      },
+      NoPrefetch{});
+}
+
+/// Adds up what searches for keys read.
+template <class Table, int W>
+DG_KERNEL probes(ProbesArgs<typename Table::Storage> args) {
+  using Key = typename Table::Key;
+  const Table table{args.table};
+  for_each_lane<W>(
+      args.n, Totals<1>{{args.total}},
+      [&](auto tile, u64 row, bool asked, Tally<1>& total) {
+        const Key mine = asked ? static_cast<const Key*>(args.keys)[row] : Key{};
+        serve_lanes(tile, asked && !is_reserved(mine), [&](u32 source) {
+          const u64 read = table.probes(tile, tile.shuffle(mine, source));
+          if (tile.lane() == source) total.of[0] += static_cast<i64>(read);
+        });
+      },
+      NoPrefetch{});
+}
+
+/// As `insert`, of a table that adds a value for each row.
+template <class Table, int W>
+DG_KERNEL append(InsertArgs<typename Table::Storage> args) {
+  using Key = typename Table::Key;
+  const Table table{args.table};
+  const Key* keys = static_cast<const Key*>(args.keys);
+  for_each_lane<W>(
+      args.n, Totals<1>{{&args.table.state->occupied}},
+      [&](auto tile, u64 place, bool asked, Tally<1>& stored) {
+        const u64 row = asked && args.rows ? args.rows[place] : place;
+        const Key mine = asked ? keys[row] : Key{};
+        const auto value = asked ? value_in<Table>(args.values, row) : typename Table::Value{};
+        Outcome outcome = Outcome::refused;
+        serve_lanes(tile, asked && !is_reserved(mine), [&](u32 source) {
+          const Outcome got =
+              table.insert(tile, tile.shuffle(mine, source), shared_value(tile, value, source),
+                           Change{OnExisting::keep, ValueKind::unsigned_integer});
+          if (tile.lane() == source) outcome = got;
+        });
+        if (!asked) return;
+        stored.of[0] += outcome == Outcome::created;
+        if (outcome == Outcome::refused) refuse(args.table.state, args.pending_rows, row);
+      },
+      [&](u64 place) { table.prefetch(keys[args.rows ? args.rows[place] : place]); });
+}
+
+/// How many values each key has.
+template <class Table, int W>
+DG_KERNEL count(ValueCountArgs<typename Table::Storage> args) {
+  using Key = typename Table::Key;
+  const Table table{args.table};
+  const Key* keys = static_cast<const Key*>(args.keys);
+  for_each_lane<W>(
+      args.n, Totals<0>{},
+      [&](auto tile, u64 row, bool asked, Tally<0>&) {
+        const Key mine = asked ? keys[row] : Key{};
+        const bool beside = asked && is_reserved(mine);
+        u64 values = 0;
+        serve_lanes(tile, asked && !beside, [&](u32 source) {
+          const u64 got = table.count(tile, tile.shuffle(mine, source));
+          if (tile.lane() == source) values = got;
+        });
+        if (beside) values = args.table.state->side_present[mine == Mark<Key>::empty ? 0 : 1];
+        if (asked) args.counts[row] = values;
+      },
+      [&](u64 row) { table.prefetch(keys[row]); });
+}
+
+/// Writes the values of each key from its offset on.
+template <class Table, int W>
+DG_KERNEL gather(GatherArgs<typename Table::Storage> args) {
+  using Key = typename Table::Key;
+  using Value = typename Table::Value;
+  const Table table{args.table};
+  const Key* keys = static_cast<const Key*>(args.keys);
+  for_each_lane<W>(
+      args.n, Totals<0>{},
+      [&](auto tile, u64 row, bool asked, Tally<0>&) {
+        const Key mine = asked ? keys[row] : Key{};
+        const u64 offset = asked ? args.offsets[row] : 0;
+        serve_lanes(tile, asked, [&](u32 source) {
+          const Key key = tile.shuffle(mine, source);
+          Value* to = static_cast<Value*>(args.values) + tile.shuffle(offset, source);
+          if (!is_reserved(key)) return table.gather(tile, key, to);
+          const bool first = key == Mark<Key>::empty;
+          const Value* from =
+              static_cast<const Value*>(first ? args.side_values[0] : args.side_values[1]);
+          const u64* values = args.table.state->side_present;
+          for (u64 at = tile.lane(); at < (first ? values[0] : values[1]); at += tile.size)
+            to[at] = from[at];
+        });
+      },
+      [&](u64 row) { table.prefetch(keys[row]); });
+}
+
+}  // namespace verb
+}  // namespace dg
