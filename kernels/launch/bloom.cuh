@@ -1,7 +1,7 @@
-/// Batches for Bloom filters. A row is a key, or a block. Structs are mirrored in
-/// dgpuhash/backend/structs/bloom.py.
+/// Batches for Bloom filters. A row is a key, or a block.
 #pragma once
 
+#include "core/fields.cuh"
 #include "grid/for_each.cuh"
 #include "table/bloom.cuh"
 
@@ -11,6 +11,8 @@ struct BloomInsertArgs {
   BloomBlocks filter;
   const void* keys;
   u64 n;
+
+  DG_FIELDS(filter, keys, n)
 };
 
 struct BloomContainsArgs {
@@ -18,6 +20,8 @@ struct BloomContainsArgs {
   const void* keys;
   u8* passed;  // 1 where the key may have been inserted
   u64 n;
+
+  DG_FIELDS(filter, keys, passed, n)
 };
 
 struct BloomFillArgs {
@@ -25,6 +29,8 @@ struct BloomFillArgs {
   u64* ones;
   u64* passing;  // summed over the blocks
   u64 n;
+
+  DG_FIELDS(words, ones, passing, n)
 };
 
 template <class Key, int W>

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from dgpuhash.backend import Backend
-from dgpuhash.backend.structs import bloom as args
+from dgpuhash.backend import Backend, kernel_named
+from dgpuhash.backend.constants import BLOOM_WORDS
 
 __all__ = ["BLOCK_NBYTES", "BloomBlocks", "blocks_for", "keys_for", "rate_at"]
 
-BLOCK_NBYTES = 8 * args.BLOOM_WORDS
+BLOCK_NBYTES = 8 * BLOOM_WORDS
 # Words of 32 bits in a block; a key has one bit in each.
 _BITS = BLOCK_NBYTES // 4
 # Of the sum that the kernel makes of the blocks' rates.
@@ -106,7 +106,7 @@ class BloomBlocks:
     ) -> None:
         self.backend, self.blocks, self.seed = backend, blocks, seed
         self.first, end = _bounds(blocks, part, parts)
-        self.words = backend.zeros((end - self.first) * args.BLOOM_WORDS, np.uint64)
+        self.words = backend.zeros((end - self.first) * BLOOM_WORDS, np.uint64)
 
     @property
     def nbytes(self) -> int:
@@ -120,7 +120,7 @@ class BloomBlocks:
         """
         made = copy.copy(self)
         made.first, end = _bounds(self.blocks, part, parts)
-        made.words = self.words[made.first * args.BLOOM_WORDS : end * args.BLOOM_WORDS]
+        made.words = self.words[made.first * BLOOM_WORDS : end * BLOOM_WORDS]
         return made
 
     def copy(self) -> BloomBlocks:
@@ -135,14 +135,14 @@ class BloomBlocks:
 
         A range takes only keys whose hashes are in it.
         """
-        kernel = args.bloom_insert(keys.dtype)
-        self.backend.run(kernel, args.BLOOM_INSERT, len(keys), filter=self._fields, keys=keys)
+        kernel = kernel_named("bloom_insert", keys.dtype)
+        self.backend.run(kernel, len(keys), filter=self._fields, keys=keys)
 
     def contains(self, keys: Any) -> Any:
         """Return 1 (uint8) for each key (word) that may be stored, else 0."""
         passed = self.backend.empty(len(keys), np.uint8)
         self.backend.run(
-            args.bloom_contains(keys.dtype), args.BLOOM_CONTAINS, len(keys),
+            kernel_named("bloom_contains", keys.dtype), len(keys),
             filter=self._fields, keys=keys, passed=passed,
         )  # fmt: skip
         return passed
@@ -154,10 +154,9 @@ class BloomBlocks:
         shares of set bits in its words.
         """
         totals = self.backend.zeros(2, np.uint64)
-        held = len(self.words) // args.BLOOM_WORDS
+        held = len(self.words) // BLOOM_WORDS
         self.backend.run(
-            args.bloom_fill(), args.BLOOM_FILL, held,
-            words=self.words, ones=totals[:1], passing=totals[1:],
+            kernel_named("bloom_fill"), held, words=self.words, ones=totals[:1], passing=totals[1:],
         )  # fmt: skip
         ones, passing = self.backend.to_host(totals).tolist()
         return ones, passing * _RATE_UNIT / held
