@@ -37,6 +37,7 @@ __all__ = [
     "LIST_STORAGE",
     "LIST_SUM",
     "LIST_WEIGH",
+    "OPEN_COMBINE",
     "OPEN_COUNT",
     "OPEN_ERASE",
     "OPEN_FIND",
@@ -70,6 +71,8 @@ __all__ = [
     "list_settle",
     "list_sum",
     "list_weigh",
+    "open_change",
+    "open_combine",
     "open_count",
     "open_erase",
     "open_find",
@@ -109,6 +112,9 @@ LIST_RECORD = _words("start", "count", "listed", "tail")
 OPEN_STORAGE = _words("keys", "values", "state", "overflow", "buckets", "segment_shift", "seed")
 OPEN_INSERT = _words(
     "keys", "values", "fresh", "pending_rows", "n", "limit", "overwrite", table=OPEN_STORAGE
+)
+OPEN_COMBINE = _words(
+    "keys", "values", "flags", "n", "term", "action", "kind", "flag", table=OPEN_STORAGE
 )
 OPEN_FIND = _words("keys", "values", "found", "n", "default_value", table=OPEN_STORAGE)
 OPEN_ERASE = _words("keys", "erased", "n", table=OPEN_STORAGE)
@@ -184,6 +190,7 @@ STRUCTS = {
     "OpenState": OPEN_STATE,
     "OpenStorage": OPEN_STORAGE,
     "OpenInsertArgs": OPEN_INSERT,
+    "OpenCombineArgs": OPEN_COMBINE,
     "OpenFindArgs": OPEN_FIND,
     "OpenEraseArgs": OPEN_ERASE,
     "OpenCountArgs": OPEN_COUNT,
@@ -245,6 +252,19 @@ def open_insert(key: DTypeLike, value: DTypeLike | None) -> Kernel:
 def open_find(key: DTypeLike, value: DTypeLike | None) -> Kernel:
     """Return the kernel that looks keys up, one row per key."""
     return _open("open_find", key, value)
+
+
+def open_combine(key: DTypeLike, value: DTypeLike | None) -> Kernel:
+    """Return the kernel that stores pairs and combines values, one row per key."""
+    return _open("open_combine", key, value)
+
+
+def open_change(key: DTypeLike, value: DTypeLike | None) -> Kernel:
+    """Return the kernel that changes the values of stored keys by flagged rows.
+
+    Takes `OPEN_COMBINE`, one row per key.
+    """
+    return _open("open_change", key, value)
 
 
 def open_erase(key: DTypeLike, value: DTypeLike | None) -> Kernel:
