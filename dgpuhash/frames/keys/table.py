@@ -209,7 +209,7 @@ class KeyTable:
         """
         pairs = self._pairs
 
-        def after(fresh: Any, _: object) -> list[Step]:
+        def after(fresh: Any) -> list[Step]:
             late = codes, rows, fresh
             return [assigner(self, _unsettled=late, _known_pairs=pairs + len(codes)), then]
 

@@ -21,11 +21,11 @@ from dgpuhash.tables.open_addressing.extent import Extent
 from dgpuhash.tables.open_addressing.rehash import GrowableSlots, LoadFactor, rehashed
 from dgpuhash.tables.open_addressing.slots import Slots
 
-__all__ = ["BatchInserter", "MakeSteps", "value_words"]
+__all__ = ["BatchInserter", "StepsOfInsert", "value_words"]
 
 # Makes, from the mask of an insert and the slots that hold its keys, the steps that run in one call
 # with the change, before anyone sees new slots.
-MakeSteps = Callable[[Any, Slots], Sequence[Step]]
+StepsOfInsert = Callable[[Any, Slots], Sequence[Step]]
 # Tombstones are dropped by a rehash above this part (one in 8) of the slots, as no insert reuses
 # one. With 400,000 ever-changing keys in 1.8 million slots a find took 1.2 cache lines, 3 when 0.24
 # of the slots were tombstones, and 280 when 0.55 were.
@@ -84,14 +84,16 @@ class BatchInserter:
                 slots.erased_bound = 0
         return self.slots
 
-    def _insert(self, keys: Any, values: Any, *, told: bool, then: MakeSteps | None = None) -> Any:
+    def _insert(
+        self, keys: Any, values: Any, *, told: bool, then: StepsOfInsert | None = None
+    ) -> Any:
         """Insert absent keys; with `told`, return the rows that created keys."""
         if not self._has_room(len(keys)):
             return self._insert_unsure(words_of(keys), value_words(values), told=told, then=then)
         return self._insert_in_room(keys, values, told=told, then=then)
 
     def _insert_in_room(
-        self, keys: Any, values: Any, *, told: bool, then: MakeSteps | None = None
+        self, keys: Any, values: Any, *, told: bool, then: StepsOfInsert | None = None
     ) -> Any:
         """Insert as `_insert` does, after `_has_room`."""
         slots = self._slots
@@ -114,7 +116,7 @@ class BatchInserter:
         *,
         told: bool,
         over: bool = False,
-        then: MakeSteps | None = None,
+        then: StepsOfInsert | None = None,
     ) -> Any:
         """Insert a batch that may not fit in the current slots.
 
@@ -199,7 +201,7 @@ class BatchInserter:
         *,
         told: bool,
         over: bool,
-        then: MakeSteps | None,
+        then: StepsOfInsert | None,
     ) -> Any:
         """Insert a batch into new slots that replace the current ones at the end.
 
@@ -236,7 +238,7 @@ class BatchInserter:
             grown.slots.replace(keys, values)
         return self._publish(grown.slots, fresh, then)
 
-    def _publish(self, slots: Slots, fresh: Any, then: MakeSteps | None) -> Any:
+    def _publish(self, slots: Slots, fresh: Any, then: StepsOfInsert | None) -> Any:
         """Make private slots the table's slots; return `fresh`."""
         slots.fill()
         slots.taken_bound = slots.state().taken
@@ -264,7 +266,7 @@ class BatchInserter:
         return None, generation
 
     def _bulk_build_in_place(
-        self, batch: RegionBatch, generation: int, *, told: bool, then: MakeSteps | None
+        self, batch: RegionBatch, generation: int, *, told: bool, then: StepsOfInsert | None
     ) -> Any:
         """Insert a bucket-ordered batch in these slots, or in larger ones.
 
