@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
 from dgpuhash.backend import Backend
 from dgpuhash.backend.batch.bucket_order import RegionRanges
 from dgpuhash.backend.launches import Step
-from dgpuhash.tables.arguments.combine import Change
 from dgpuhash.tables.commit import MakeSteps
 from dgpuhash.tables.stats import Figures
+
+if TYPE_CHECKING:
+    from dgpuhash.tables.arguments.combine import Change
 
 __all__ = ["AnyStore", "ListStore", "Store"]
 

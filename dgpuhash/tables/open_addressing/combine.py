@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dgpuhash.backend import Backend
+from dgpuhash.backend import Backend, kernel_named
 from dgpuhash.backend.launches import Step
-from dgpuhash.backend.structs import core
 from dgpuhash.tables.arguments.combine import Change
 from dgpuhash.tables.open_addressing.slots import Slots
 
@@ -28,8 +27,8 @@ def combining(
     slots.fill()
     slots._change()
     fields = _fields(slots, keys, values, flags, change)
-    kernel = core.open_combine(slots.key, slots.value)
-    first = backend.prepared(kernel, core.OPEN_COMBINE, len(keys), **fields)
+    kernel = kernel_named("open_combine", slots.key, slots.value)
+    first = backend.prepared(kernel, len(keys), **fields)
     return first, changing(backend, slots, keys, values, flags, change, flag=_LEFT)
 
 
@@ -48,8 +47,8 @@ def changing(
     These are the rows whose flag is `flag`; it becomes 0.
     """
     fields = _fields(slots, keys, values, flags, change)
-    kernel = core.open_change(slots.key, slots.value)
-    return backend.prepared(kernel, core.OPEN_COMBINE, len(keys), flag=flag, **fields)
+    kernel = kernel_named("open_change", slots.key, slots.value)
+    return backend.prepared(kernel, len(keys), flag=flag, **fields)
 
 
 def _fields(slots: Slots, keys: Any, values: Any, flags: Any, change: Change) -> dict[str, Any]:
