@@ -42,9 +42,10 @@ PYTHON_ROOMS = {
 }
 ROOMS_WITHIN = {
     "backend": [
-        {"memory", "kernel", "launch_buffer", "compiler"},
-        {"structs", "device", "cache"},
-        {"launches"},
+        {"memory", "native", "constants", "launch_buffer", "compiler"},
+        {"layout", "device"},
+        {"kernel"},
+        {"cache", "launches"},
         {"batch"},
         {"base"},
         {"cpu", "cuda"},

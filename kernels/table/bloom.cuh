@@ -4,11 +4,12 @@
 #pragma once
 
 #include "core/bucket.cuh"
+#include "core/fields.cuh"
 #include "core/hash.cuh"
 
 namespace dg {
 
-/// Mirrored in dgpuhash/backend/structs/bloom.py.
+/// Words of a block. As in dgpuhash/backend/constants.py.
 inline constexpr u32 kBloomWords = 4;
 
 /// The blocks from `first` on, of a filter of `blocks`, which follow the order of hashes: the filters of the
@@ -18,6 +19,8 @@ struct BloomBlocks {
   u64 first;
   u64 blocks;  // in all
   u64 seed;
+
+  DG_FIELDS(words, first, blocks, seed)
 
   DG_FN u64* block_of(u64 hash) const {
     return words + (mulhi(hash, blocks) - first) * kBloomWords;

@@ -3,13 +3,14 @@
 #pragma once
 
 #include "core/atomic.cuh"
+#include "core/fields.cuh"
 #include "core/outcome.cuh"
 #include "core/slot.cuh"
 #include "table/overflow.cuh"
 
 namespace dg {
 
-/// In device memory, one for each table. Mirrored in dgpuhash/backend/structs/core.py.
+/// In device memory, one for each table.
 struct OpenState {
   u64 occupied;         // keys stored, those in the side slots included
   u64 erased;           // ERASED slots
@@ -17,6 +18,8 @@ struct OpenState {
   u64 strayed;          // keys that were stored beyond their first segment
   u64 side_present[2];  // 1 where the key whose bits are EMPTY, ERASED is stored
   u64 side_value[2];    // their values; all ones where there is none
+
+  DG_FIELDS(occupied, erased, pending, strayed, side_present, side_value)
 };
 
 /// A table as kernels get it, by value.
@@ -28,6 +31,8 @@ struct OpenStorage {
   u64 buckets;        // whole segments
   u64 segment_shift;  // a segment has 2^segment_shift buckets
   u64 seed;
+
+  DG_FIELDS(keys, values, state, overflow, buckets, segment_shift, seed)
 };
 
 template <class KeyType, class ValueType>

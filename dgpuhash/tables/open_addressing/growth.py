@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from dgpuhash.backend import Backend
+from dgpuhash.backend import Backend, kernel_named
 from dgpuhash.backend.batch.bucket_order import RegionRanges
 from dgpuhash.backend.launches import Step
-from dgpuhash.backend.structs import core
 from dgpuhash.tables.arguments.encoding import words_of
 from dgpuhash.tables.commit import BrokenSlots, MakeSteps, assigner
 from dgpuhash.tables.open_addressing import bulk_build, cardinality
@@ -208,6 +207,8 @@ class Storage(BatchInserter):
         self._slots.taken_bound = len(keys)
         self._slots.settle(keys, values)
 
+    reserves = True
+
     def make_room(self, new: int) -> None:
         """Reserve slots for `new` further keys; grow if necessary."""
         if not self._has_room(new):
@@ -263,7 +264,7 @@ class Storage(BatchInserter):
         slots = self.slots
         state, totals = slots.state(), self.backend.zeros(2, np.uint64)
         self.backend.run(
-            core.open_lines(slots.key, slots.value), core.OPEN_LINES, slots.buckets,
+            kernel_named("open_lines", slots.key, slots.value), slots.buckets,
             table=slots.storage, present=totals[:1], absent=totals[1:],
         )  # fmt: skip
         present, absent = (int(total) for total in self.backend.to_host(totals))
