@@ -5,7 +5,7 @@
 
 #include "lockstep_case.h"
 // After the harness.
-#include "launch/growing_lists.cuh"
+#include "launch/methods/growing_lists.cuh"
 
 namespace dg::test {
 namespace {

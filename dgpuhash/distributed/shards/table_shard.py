@@ -17,7 +17,7 @@ from dgpuhash.distributed.pruning.bloom_replica import BloomReplica
 from dgpuhash.distributed.pruning.policy import PruningOptions
 from dgpuhash.distributed.shards.layout import Layout
 from dgpuhash.spec import TableSpec
-from dgpuhash.tables import HashMap, HashSet, MultiMap, table_of
+from dgpuhash.tables import AnyTable, table_of
 from dgpuhash.tables.arguments.encoding import (
     keys_of,
 )
@@ -144,7 +144,7 @@ class TableShard:
         made.replica = None
         return made
 
-    def _table(self, capacity: int, device: str) -> HashSet | HashMap | MultiMap:
+    def _table(self, capacity: int, device: str) -> AnyTable:
         layout = self.layout
         value = (
             None if self._spec.value is None else np.lib.format.dtype_to_descr(layout.stored_value)
