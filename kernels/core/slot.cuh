@@ -40,6 +40,11 @@ struct Slot {
   static constexpr bool has_value = !same<ValueType, void>;
   static constexpr bool paired = has_value && sizeof(Key) == sizeof(Value);
   static constexpr bool one_word = paired && sizeof(Key) == 4;
+#if DG_GPU && __CUDA_ARCH__ >= 900
+  static constexpr bool whole = paired;
+#else
+  static constexpr bool whole = one_word;  // whether a key is never seen before its value
+#endif
   static constexpr u32 nbytes = paired ? 2 * sizeof(Key) : sizeof(Key);
   static constexpr u32 per_quarter = kQuarterBytes / nbytes;
   static constexpr u32 per_bucket = kBucketBytes / nbytes;

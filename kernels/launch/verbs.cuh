@@ -53,7 +53,7 @@ struct InsertArgs {
   u64* pending_rows;   // or null; the rows that found no place, in any order
   u64 n;
   u64 action;  // an OnExisting
-  u64 kind;    // a ValueKind
+  u64 kind;    // a ValueKind, and the bits that values leave: `change_of`
 
   DG_FIELDS(table, keys, values, rows, fresh, pending_rows, n, action, kind)
 };
@@ -170,7 +170,7 @@ DG_KERNEL insert(InsertArgs<typename Table::Storage> args) {
   using Key = typename Table::Key;
   const Table table{args.table};
   const Key* keys = static_cast<const Key*>(args.keys);
-  const Change change{static_cast<OnExisting>(args.action), static_cast<ValueKind>(args.kind)};
+  const Change change = change_of(args.action, args.kind);
   for_each_lane<W>(
       args.n, Totals<1>{{&args.table.state->occupied}},
       [&](auto tile, u64 place, bool asked, Tally<1>& created) {

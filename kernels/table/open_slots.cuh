@@ -10,7 +10,7 @@
 
 namespace dg {
 
-/// In device memory, one for each table. Mirrored in dgpuhash/backend/structs/core.py.
+/// In device memory, one for each table.
 struct OpenState {
   u64 occupied;         // keys stored, those in the side slots included
   u64 erased;           // ERASED slots
@@ -81,6 +81,17 @@ struct OpenSlots {
     }
   }
 
+  /// Changes the value of a key that is stored, in one atomic step: rows of a key count in any order, each
+  /// once. Float sums of four bytes take subnormal numbers for 0 on GPUs, as their atomics do.
+  DG_FN void change(u64 slot, Value term, Change change) const {
+    if (slot >= side(1))
+      change_word<0>(&at.state->side_value[~slot], term, change);
+    else if constexpr (Slots::one_word)
+      change_word<32>(static_cast<u64*>(at.keys) + slot, term, change);
+    else
+      change_word<0>(value_at(slot), term, change);
+  }
+
   /// Stores a pair in a slot that nobody else works at.
   DG_FN void fill(u64 slot, Key key, Value value) const {
     if constexpr (Slots::one_word) {
@@ -101,6 +112,7 @@ struct OpenSlots {
     } else if constexpr (Slots::paired) {
       u64* pair = static_cast<u64*>(at.keys) + 2 * slot;
 #if DG_GPU && __CUDA_ARCH__ >= 900
+      static_assert(Slots::whole);
       u64 old_value = ~0ull;
       found = Mark<Key>::empty;
       atomic_swap_pair_if(pair, found, old_value, key, value);
@@ -136,6 +148,33 @@ struct OpenSlots {
   }
 
  private:
+  /// Of a value that is the bits of a word from `shift` on.
+  template <u32 shift, class Word>
+  DG_FN static void change_word(Word* word, Value term, Change change) {
+    constexpr Word below = shift == 0 ? 0 : (Word{1} << shift) - 1;
+    if (change.action == OnExisting::sum) {
+      if (change.kind != ValueKind::floating)
+        return atomic_add<Order::relaxed>(word,
+                                          static_cast<Word>(static_cast<Word>(term) << shift));
+      if constexpr (sizeof(Value) == 8)
+        return atomic_add<Order::relaxed>(reinterpret_cast<double*>(word), as_real<double>(term));
+#if DG_GPU
+      else
+        return atomic_add<Order::relaxed>(reinterpret_cast<float*>(word) + shift / 32,
+                                          as_real<float>(term));
+#endif
+    }
+    Word held = atomic_load<Order::relaxed>(word);
+    while (true) {
+      const Value made = changed(static_cast<Value>(held >> shift), term, change);
+      const Word wanted = static_cast<Word>(static_cast<Word>(made) << shift) | (held & below);
+      if (wanted == held) return;
+      const Word seen = atomic_swap_if<Order::relaxed>(word, held, wanted);
+      if (seen == held) return;
+      held = seen;
+    }
+  }
+
   /// All ones are there already, and are not stored again: another tile may have replaced them by
   /// now, as bucket lists do with the handle of a key that another tile has just created.
   template <class Word>
