@@ -11,6 +11,7 @@
 #pragma once
 
 #include "probe/cops.cuh"
+#include "table/cops_rows.cuh"
 #include "table/slots.cuh"
 #include "table/table_state.cuh"
 
@@ -152,12 +153,16 @@ struct CopsWindows {
 template <class KeyType, class ValueType, Layout layout = natural_layout<KeyType, ValueType>>
 struct Cops : CopsWindows<KeyType, ValueType, layout> {
   using Windows = CopsWindows<KeyType, ValueType, layout>;
-  using Windows::at;
-  using Windows::slots;
   using typename Windows::Key;
   using typename Windows::Next;
   using typename Windows::Slots;
   using typename Windows::Value;
+  using Windows::at;
+  using Windows::slots;
+
+  /// Tiles of four take rows side by side where launches let them.
+  static constexpr int rows_width = kQuarters;
+  DG_FN CopsRows<Cops> rows() const { return {*this}; }
 
   template <class Tile>
   DG_FN Outcome insert(Tile tile, Key key, Value value, Change change) const {
@@ -222,13 +227,13 @@ struct Cops : CopsWindows<KeyType, ValueType, layout> {
 template <class KeyType, class ValueType, Layout layout = natural_layout<KeyType, ValueType>>
 struct CopsLists : CopsWindows<KeyType, ValueType, layout> {
   using Windows = CopsWindows<KeyType, ValueType, layout>;
-  using Windows::at;
-  using Windows::slots;
-  using Windows::window_quarters;
   using typename Windows::Key;
   using typename Windows::Next;
   using typename Windows::Slots;
   using typename Windows::Value;
+  using Windows::at;
+  using Windows::slots;
+  using Windows::window_quarters;
 
   /// Adds the value, whatever the key has.
   template <class Tile>

@@ -15,8 +15,8 @@ struct SlotArray {
   using Value = typename Slots::Value;
 
   /// Whether a key is never seen without its value, so that rows of one launch may combine their values.
-  static constexpr bool whole_pairs = !Slots::has_value || Slots::one_word ||
-                                      (DG_WIDE_SWAP && Slots::paired && sizeof(Key) == 8);
+  static constexpr bool whole_pairs =
+      !Slots::has_value || Slots::one_word || (DG_WIDE_SWAP && Slots::paired && sizeof(Key) == 8);
 
   void* keys;    // slots, or their keys where the layout is soa
   void* values;  // of each slot where the layout is soa
@@ -87,8 +87,8 @@ struct SlotArray {
   DG_FN Outcome publish(u64 slot, Key key, Value value) const {
     Key found;
     if constexpr (Slots::one_word) {
-      found = static_cast<Key>(atomic_swap_if<Order::relaxed>(static_cast<u64*>(keys) + slot,
-                                                              ~0ull, Slots::word(key, value)));
+      found = static_cast<Key>(atomic_swap_if<Order::relaxed>(static_cast<u64*>(keys) + slot, ~0ull,
+                                                              Slots::word(key, value)));
     } else {
 #if DG_WIDE_SWAP
       if constexpr (whole_pairs && Slots::has_value) {

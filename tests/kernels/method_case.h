@@ -1,9 +1,8 @@
 /// What the lockstep tests of methods share: the memory of a method's table, and its verbs as functions.
 #pragma once
 
-#include "lockstep_case.h"
-
 #include "launch/verbs.cuh"
+#include "lockstep_case.h"
 #include "table/cops.cuh"
 
 namespace dg::test {
@@ -70,7 +69,8 @@ struct MethodCase {
   std::vector<Value> values_of(const std::vector<Key>& keys, u64 batch) const {
     std::vector<Value> values(keys.size());
     if constexpr (Table::has_value)
-      for (u64 row = 0; row < keys.size(); ++row) values[row] = static_cast<Value>(batch << 16 | row);
+      for (u64 row = 0; row < keys.size(); ++row)
+        values[row] = static_cast<Value>(batch << 16 | row);
     return values;
   }
 
@@ -98,8 +98,10 @@ struct MethodCase {
       CHECK(fresh[row] <= 1 && !(fresh[row] && refused[row]));
       if (refused[row]) continue;
       created[keys[row]] += fresh[row];
-      if constexpr (Table::has_value) brought[keys[row]].push_back(values[row]);
-      else brought[keys[row]];
+      if constexpr (Table::has_value)
+        brought[keys[row]].push_back(values[row]);
+      else
+        brought[keys[row]];
     }
     for (const auto& [key, rows] : brought) {
       CHECK(created[key] == !model.count(key));
@@ -191,8 +193,7 @@ struct MethodCase {
     other.memory.state.erased = was.erased;
     other.memory.state.links = was.links;
     std::vector<u64> pending(Table{memory.storage}.places());
-    verb::rehash<Table, W>(
-        {memory.storage, other.memory.storage, pending.data(), pending.size()});
+    verb::rehash<Table, W>({memory.storage, other.memory.storage, pending.data(), pending.size()});
     CHECK(other.memory.state.pending == 0 && other.memory.state.occupied == model.size());
     other.model = model;
     std::vector<Key> keys;
