@@ -9,7 +9,7 @@
 ///   erase(tile, key)                         -> Removed
 ///   probes(tile, key)                        -> u64: windows, slabs, … that a search reads
 ///   places(), entry(place, key, value)       what may hold a key, and whether it does
-///   prefetch(key)                            what a search reads first; for CPUs
+///   prefetch(key)                            what a search reads first
 ///   rows_width, rows()                       optional: tiles of that width take rows side by side, by
 ///                                            insert(tile, share, change, ask, tell) and find(tile, share,
 ///                                            ask, answer), as in table/cops_rows.cuh
@@ -149,6 +149,14 @@ DG_FN auto side_slots(const Table& table) {
   return SideSlots<typename Table::Key, Stored>{table.at.state};
 }
 
+/// What the tile's rows read first comes while it serves the first of them: tiles of GPUs wait for one row
+/// after the other.
+template <class Table, int W>
+DG_FN void ask_for(const Table& table, typename Table::Key key, bool asked) {
+  if constexpr (DG_GPU && W > 1)
+    if (asked) table.prefetch(key);
+}
+
 /// Leaves a row among those that found no place.
 DG_FN void refuse(TableState* state, u64* pending_rows, u64 row) {
   const u64 place = atomic_fetch_add<Order::relaxed>(&state->pending, 1);
@@ -203,6 +211,7 @@ DG_KERNEL insert(InsertArgs<typename Table::Storage> args) {
           const auto value = asked ? value_in<Table>(args.values, row) : Value{};
           const bool beside = asked && is_reserved(mine);
           Outcome outcome = Outcome::refused;
+          ask_for<Table, W>(table, mine, asked && !beside);
           serve_lanes(tile, asked && !beside, [&](u32 source) {
             const Outcome got = table.insert(tile, tile.shuffle(mine, source),
                                              shared_value(tile, value, source), change);
@@ -256,6 +265,7 @@ find(FindArgs<typename Table::Storage> args) {
           const Key mine = asked ? keys[row] : Key{};
           const bool aside = asked && is_reserved(mine);
           Found<Value> got{false, Value{}};
+          ask_for<Table, W>(table, mine, asked && !aside);
           serve_lanes(tile, asked && !aside, [&](u32 source) {
             const Found<Value> told = table.find(tile, tile.shuffle(mine, source));
             if (tile.lane() == source) got = told;
@@ -279,6 +289,7 @@ DG_KERNEL erase(EraseArgs<typename Table::Storage> args) {
         const Key mine = asked ? keys[row] : Key{};
         const bool beside = asked && is_reserved(mine);
         Removed removed{0, 0};
+        ask_for<Table, W>(table, mine, asked && !beside);
         serve_lanes(tile, asked && !beside, [&](u32 source) {
           const Removed got = table.erase(tile, tile.shuffle(mine, source));
           if (tile.lane() == source) removed = got;
@@ -366,6 +377,7 @@ DG_KERNEL probes(ProbesArgs<typename Table::Storage> args) {
       args.n, Totals<1>{{args.total}},
       [&](auto tile, u64 row, bool asked, Tally<1>& total) {
         const Key mine = asked ? static_cast<const Key*>(args.keys)[row] : Key{};
+        ask_for<Table, W>(table, mine, asked && !is_reserved(mine));
         serve_lanes(tile, asked && !is_reserved(mine), [&](u32 source) {
           const u64 read = table.probes(tile, tile.shuffle(mine, source));
           if (tile.lane() == source) total.of[0] += static_cast<i64>(read);
@@ -387,6 +399,7 @@ DG_KERNEL append(InsertArgs<typename Table::Storage> args) {
         const Key mine = asked ? keys[row] : Key{};
         const auto value = asked ? value_in<Table>(args.values, row) : typename Table::Value{};
         Outcome outcome = Outcome::refused;
+        ask_for<Table, W>(table, mine, asked && !is_reserved(mine));
         serve_lanes(tile, asked && !is_reserved(mine), [&](u32 source) {
           const Outcome got =
               table.insert(tile, tile.shuffle(mine, source), shared_value(tile, value, source),
@@ -412,6 +425,7 @@ DG_KERNEL count(ValueCountArgs<typename Table::Storage> args) {
         const Key mine = asked ? keys[row] : Key{};
         const bool beside = asked && is_reserved(mine);
         u64 values = 0;
+        ask_for<Table, W>(table, mine, asked && !beside);
         serve_lanes(tile, asked && !beside, [&](u32 source) {
           const u64 got = table.count(tile, tile.shuffle(mine, source));
           if (tile.lane() == source) values = got;
@@ -434,6 +448,7 @@ DG_KERNEL gather(GatherArgs<typename Table::Storage> args) {
       [&](auto tile, u64 row, bool asked, Tally<0>&) {
         const Key mine = asked ? keys[row] : Key{};
         const u64 offset = asked ? args.offsets[row] : 0;
+        ask_for<Table, W>(table, mine, asked);
         serve_lanes(tile, asked, [&](u32 source) {
           const Key key = tile.shuffle(mine, source);
           Value* to = static_cast<Value*>(args.values) + tile.shuffle(offset, source);

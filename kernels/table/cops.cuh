@@ -6,8 +6,7 @@
 ///    erasing leaves ERASED, which inserting never takes. So a search ends at the first EMPTY slot, and equal
 ///    keys meet.
 ///  * The value of every slot without a key is all ones, so that clearing is one fill with 0xFF.
-///  * Launches that insert, erase and read do not overlap. Rows of one launch that combine values with those of
-///    keys that it creates need pairs that are published whole; elsewhere a first launch brings the keys.
+///  * Launches that insert, erase and read do not overlap.
 #pragma once
 
 #include "probe/cops.cuh"
@@ -174,8 +173,11 @@ struct Cops : CopsWindows<KeyType, ValueType, layout> {
       const u32 source = lowest_one(hits ? hits : gaps);
       const u64 slot = seen.first + (hits ? hit : gap);
       if (tile.lane() == source) {
-        const Outcome got = hits ? Outcome::existed : slots().publish(slot, key, value);
-        if (got == Outcome::existed) slots().change(slot, key, value, change);
+        Outcome got = Outcome::existed;
+        if (hits)
+          slots().change(slot, key, value, change);
+        else
+          got = slots().publish_or_change(slot, key, value, change);
         outcome = static_cast<u32>(got);
       }
       outcome = tile.shuffle(outcome, source);

@@ -48,16 +48,16 @@ struct CopsRows {
           const auto seen = Lines<Slots>::template look<true, Access::shared>(tile, table.at.keys,
                                                                               mine.key, mine.line);
           if (!asked) return false;
-          Outcome outcome = Outcome::refused;
-          if (seen.hit || seen.gap) {
-            outcome =
-                seen.hit ? Outcome::existed : table.slots().publish(seen.slot, mine.key, value);
+          Outcome outcome = Outcome::existed;
+          if (seen.hit) {
+            table.slots().change(seen.slot, mine.key, value, change);
+          } else if (seen.gap) {
+            outcome = table.slots().publish_or_change(seen.slot, mine.key, value, change);
             // Another key took the slot: the line is read again.
             if (outcome == Outcome::refused) return true;
-            if (outcome == Outcome::existed)
-              table.slots().change(seen.slot, mine.key, value, change);
-          } else if (advance(mine)) {
-            return true;
+          } else {
+            if (advance(mine)) return true;
+            outcome = Outcome::refused;
           }
           tell(row, outcome);
           return false;

@@ -14,10 +14,6 @@ struct SlotArray {
   using Key = KeyType;
   using Value = typename Slots::Value;
 
-  /// Whether a key is never seen without its value, so that rows of one launch may combine their values.
-  static constexpr bool whole_pairs =
-      !Slots::has_value || Slots::one_word || (DG_WIDE_SWAP && Slots::paired && sizeof(Key) == 8);
-
   void* keys;    // slots, or their keys where the layout is soa
   void* values;  // of each slot where the layout is soa
 
@@ -56,8 +52,7 @@ struct SlotArray {
       atomic_store<Order::relaxed>(value_at(slot), value);
   }
 
-  /// Changes the value of a key that is stored. Rows that combine values with those of keys that the same
-  /// launch creates need `whole_pairs`.
+  /// Changes the value of a key that is stored.
   DG_FN void change(u64 slot, Key key, Value value, Change how) const {
     if constexpr (Slots::has_value) {
       if (how.action == OnExisting::keep) return;
@@ -91,7 +86,7 @@ struct SlotArray {
                                                               Slots::word(key, value)));
     } else {
 #if DG_WIDE_SWAP
-      if constexpr (whole_pairs && Slots::has_value) {
+      if constexpr (Slots::paired && Slots::whole) {
         u64 old_value = ~0ull;
         found = Mark<Key>::empty;
         atomic_swap_pair_if(key_at(slot), found, old_value, key, value);
@@ -104,6 +99,23 @@ struct SlotArray {
       }
     }
     return outcome_of(found, key);
+  }
+
+  /// As `publish`; where the key is there, its value is changed. Rows of one launch count in any order,
+  /// each once, where slots are published whole, and so do sums of integers anywhere: nobody stores the
+  /// first, but all add to the -1 that stands there. Elsewhere a launch before brings the keys.
+  DG_FN Outcome publish_or_change(u64 slot, Key key, Value value, Change how) const {
+    if constexpr (!Slots::whole) {
+      if (how.action == OnExisting::sum && how.kind != ValueKind::floating) {
+        const Outcome got = publish(slot, key, ~Value{0});
+        if (got == Outcome::refused) return got;
+        change(slot, key, got == Outcome::created ? value + 1 : value, how);
+        return got;
+      }
+    }
+    const Outcome got = publish(slot, key, value);
+    if (got == Outcome::existed) change(slot, key, value, how);
+    return got;
   }
 
   /// Leaves `mark` in the slot of `key`. One lane of those that erase the same key gets true.

@@ -21,6 +21,8 @@
 #include "launch/reduce.cuh"
 #include "launch/region.cuh"
 #include "launch/sample.cuh"
+#include "launch/verbs.cuh"
+#include "table/cops.cuh"
 
 #define CHECK(claim)                                                             \
   do {                                                                           \

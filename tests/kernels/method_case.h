@@ -1,9 +1,7 @@
 /// What the lockstep tests of methods share: the memory of a method's table, and its verbs as functions.
 #pragma once
 
-#include "launch/verbs.cuh"
 #include "lockstep_case.h"
-#include "table/cops.cuh"
 
 namespace dg::test {
 
@@ -43,15 +41,6 @@ struct MethodMemory<Table, CopsStorage> {
   MethodMemory(const MethodMemory&) = delete;
 };
 
-/// Whether rows of one launch may combine values of keys that it creates.
-template <class Table>
-constexpr bool combines_at_once() {
-  if constexpr (requires { Table::Array::whole_pairs; })
-    return Table::Array::whole_pairs;
-  else
-    return true;
-}
-
 /// One method's table, and the dictionary that says what it has to answer. Values are a row's own, unless
 /// they are combined.
 template <class Table>
@@ -81,14 +70,7 @@ struct MethodCase {
     std::vector<u8> fresh(keys.size(), 9);
     std::vector<u64> pending(keys.size());
     memory.state.pending = 0;
-    if (Table::has_value && action == OnExisting::sum && !combines_at_once<Table>()) {
-      const std::vector<Value> zeros(keys.size());
-      launch<W>(keys, zeros, fresh, pending, OnExisting::keep);
-      std::vector<u8> unused(keys.size());
-      launch<W>(keys, values, unused, pending, action);
-    } else {
-      launch<W>(keys, values, fresh, pending, action);
-    }
+    launch<W>(keys, values, fresh, pending, action);
     pending.resize(memory.state.pending);
     std::vector<bool> refused(keys.size());
     for (const u64 row : pending) refused.at(row) = true;
