@@ -42,21 +42,22 @@ PYTHON_ROOMS = {
 }
 ROOMS_WITHIN = {
     "backend": [
-        {"memory", "kernel", "launch_buffer", "compiler"},
-        {"structs", "device", "cache"},
-        {"launches"},
+        {"memory", "native", "constants", "launch_buffer", "compiler"},
+        {"layout", "device"},
+        {"kernel"},
+        {"cache", "launches"},
         {"batch"},
         {"base"},
         {"cpu", "cuda"},
     ],
     "tables": [
-        {"memory_errors", "cached", "commit"},
-        {"rwlock", "select"},
+        {"memory_errors", "cached", "commit", "stats"},
+        {"rwlock", "select", "store"},
         {"arguments"},
         {"serialization"},
         {"open_addressing"},
         {"columns", "bucket_list"},
-        {"stats", "bloom"},
+        {"methods", "bloom"},
         {"base"},
         {"hash_map", "hash_set", "multi_map"},
     ],

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from dgpuhash.backend import Backend
-from dgpuhash.backend.structs import bloom as args
+from dgpuhash.backend import Backend, kernel_named
+from dgpuhash.backend.constants import BLOOM_WORDS
 
 __all__ = ["BloomFilter"]
 
@@ -45,11 +45,11 @@ class BloomFilter:
     (True, np.True_)
     """
 
-    BLOCK_NBYTES = 8 * args.BLOOM_WORDS
+    BLOCK_NBYTES = 8 * BLOOM_WORDS
 
     def __init__(self, backend: Backend, blocks: int, *, seed: int) -> None:
         self._backend, self._blocks, self._seed, self._first = backend, blocks, seed, 0
-        self.words = backend.zeros(blocks * args.BLOOM_WORDS, np.uint64)
+        self.words = backend.zeros(blocks * BLOOM_WORDS, np.uint64)
 
     @staticmethod
     def blocks_for(keys: int) -> int:
@@ -71,7 +71,7 @@ class BloomFilter:
         made = copy.copy(self)
         held = self._blocks // ranges
         made._first = number * held
-        first, size = made._first * args.BLOOM_WORDS, held * args.BLOOM_WORDS
+        first, size = made._first * BLOOM_WORDS, held * BLOOM_WORDS
         made.words = self.words[first : first + size]
         return made
 
@@ -80,14 +80,14 @@ class BloomFilter:
 
         A range adds only keys whose hashes are in it.
         """
-        kernel = args.bloom_add(keys.dtype)
-        self._backend.run(kernel, args.BLOOM_ADD, len(keys), filter=self._fields, keys=keys)
+        kernel = kernel_named("bloom_add", keys.dtype)
+        self._backend.run(kernel, len(keys), filter=self._fields, keys=keys)
 
     def test(self, keys: Any) -> Any:
         """Return 1 (uint8) for each key (word) that may be present, else 0."""
         passed = self._backend.empty(len(keys), np.uint8)
         self._backend.run(
-            args.bloom_test(keys.dtype), args.BLOOM_TEST, len(keys),
+            kernel_named("bloom_test", keys.dtype), len(keys),
             filter=self._fields, keys=keys, passed=passed,
         )  # fmt: skip
         return passed

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "core/atomic.cuh"
+#include "core/fields.cuh"
 #include "core/platform.cuh"
 #include "core/tile.cuh"
 
@@ -28,6 +29,8 @@ struct ReduceColumn {
   Reading reading;
   Term term;
   Fold fold;
+
+  DG_FIELDS(values, totals, reading, term, fold)
 };
 
 /// What every tile of a launch knows.
@@ -38,6 +41,8 @@ struct ReduceBatch {
   u64 column_count;
   u64 alone;  // 1: no other tile updates the same totals
   u64 wide;   // 1: codes take more than 32 bits
+
+  DG_FIELDS(codes, order, columns, column_count, alone, wide)
 };
 
 DG_FN u64 bits_of(double real) {

@@ -1,6 +1,7 @@
 /// Batches for Bloom filters. A row is a key. Structs are mirrored in dgpuhash/backend/structs/bloom.py.
 #pragma once
 
+#include "core/fields.cuh"
 #include "grid/for_each.cuh"
 #include "table/bloom.cuh"
 
@@ -10,6 +11,8 @@ struct BloomAddArgs {
   BloomBlocks filter;
   const void* keys;
   u64 n;
+
+  DG_FIELDS(filter, keys, n)
 };
 
 struct BloomTestArgs {
@@ -17,6 +20,8 @@ struct BloomTestArgs {
   const void* keys;
   u8* passed;  // 1 where the key may have been added
   u64 n;
+
+  DG_FIELDS(filter, keys, passed, n)
 };
 
 /// The lanes of a tile change one block at once, which is one request.

@@ -1,6 +1,7 @@
 /// Batches of sets and maps: insert, find, erase. Structs are mirrored in dgpuhash/backend/structs/core.py.
 #pragma once
 
+#include "core/fields.cuh"
 #include "grid/interleaved.cuh"
 #include "grid/result_staging.cuh"
 #include "table/open_rows.cuh"
@@ -17,6 +18,8 @@ struct OpenInsertArgs {
   u64 n;
   u64 limit;  // slots in use (keys and marks) beyond which no new key is placed; ~0 for no limit
   u64 overwrite;  // 1: the values of existing keys are replaced
+
+  DG_FIELDS(table, keys, values, fresh, pending_rows, n, limit, overwrite)
 };
 
 struct OpenFindArgs {
@@ -26,6 +29,8 @@ struct OpenFindArgs {
   u8* found;
   u64 n;
   u64 default_value;  // bits written where the key is absent
+
+  DG_FIELDS(table, keys, values, found, n, default_value)
 };
 
 struct OpenEraseArgs {
@@ -33,6 +38,8 @@ struct OpenEraseArgs {
   const void* keys;
   u8* erased;  // or null; 1 in one row of each key that was removed
   u64 n;
+
+  DG_FIELDS(table, keys, erased, n)
 };
 
 /// The value of an input row; nothing for sets.

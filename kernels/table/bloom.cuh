@@ -4,6 +4,7 @@
 #pragma once
 
 #include "core/bucket.cuh"
+#include "core/fields.cuh"
 #include "core/hash.cuh"
 
 namespace dg {
@@ -18,6 +19,8 @@ struct BloomBlocks {
   u64 first;
   u64 blocks;  // in all
   u64 seed;
+
+  DG_FIELDS(words, first, blocks, seed)
 
   DG_FN u64* block_of(u64 hash) const {
     return words + (mulhi(hash, blocks) - first) * kBloomWords;

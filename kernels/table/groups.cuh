@@ -13,6 +13,7 @@
 #pragma once
 
 #include "core/bucket.cuh"
+#include "core/fields.cuh"
 #include "core/hash.cuh"
 #include "core/slot.cuh"
 
@@ -26,6 +27,8 @@ struct GroupStorage {
   u64 line_records;  // a power of two; divisions take longer than lookups
   u64 most_lines;    // of a walk; a key that would have to walk farther is refused
   u64 salt;          // of the hash: the seed, spread
+
+  DG_FIELDS(records, lines, words, line_records, most_lines, salt)
 };
 
 struct GroupTable {

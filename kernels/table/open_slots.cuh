@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/atomic.cuh"
+#include "core/fields.cuh"
 #include "core/outcome.cuh"
 #include "core/slot.cuh"
 #include "table/overflow.cuh"
@@ -18,6 +19,8 @@ struct OpenState {
   u64 strayed;          // keys that were stored beyond their first segment
   u64 side_present[2];  // 1 where the key whose bits are EMPTY, ERASED is stored
   u64 side_value[2];    // their values; all ones where there is none
+
+  DG_FIELDS(occupied, erased, pending, strayed, side_present, side_value)
 };
 
 /// A table as kernels get it, by value.
@@ -29,6 +32,8 @@ struct OpenStorage {
   u64 buckets;        // whole segments
   u64 segment_shift;  // a segment has 2^segment_shift buckets
   u64 seed;
+
+  DG_FIELDS(keys, values, state, overflow, buckets, segment_shift, seed)
 };
 
 template <class KeyType, class ValueType>

@@ -148,7 +148,7 @@ def prune_keys(
     told, repeating, counts = zip(*collective.gather((standing, repeats, asking)), strict=True)
     if sparing.bloom_filter:
         part.replica = BloomReplica.agreed(
-            part.replica, told, sparing, collective, backend, lambda: part.store.items()[0],
+            part.replica, told, sparing, collective, backend, lambda: _owned(part, collective),
             part.owner_seed,
         )  # fmt: skip
         name = None if part.replica is None else part.replica.name
@@ -158,6 +158,16 @@ def prune_keys(
         if part.replica is not None:
             return early or made(), counts
     return (early or made(), counts) if any(repeating) else None
+
+
+def _owned(part: TableShard, collective: Collective) -> Any:
+    """Return the words of the stored keys that this rank owns by their hash."""
+    words = part.store.items()[0]
+    if not part.mode.independent:
+        return words
+    deal = part.backend.deal(words, parts=collective.size, seed=part.owner_seed)
+    starts = part.backend.to_host(deal.starts).astype(np.int64)
+    return collective.all_to_all([deal.keys], np.diff(starts)).columns[0]
 
 
 class PrunedKeys:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dgpuhash.distributed.collective.base import Collective
+from dgpuhash.distributed.partition.table_mode import TableMode
 from dgpuhash.distributed.shards.plugin import ShardHost
 from dgpuhash.distributed.shards.table_shard import TableShard, Verb
 from dgpuhash.distributed.shards.table_stats import TableShardSize
@@ -125,10 +126,11 @@ def open_table_shard(
     epoch: int,
     spec: TableSpec,
     owner_seed: int,
+    mode: TableMode,
     capacity: int,
     device: str,
 ) -> TableShardSize:
-    part = TableShard(spec, capacity, device, owner_seed)
+    part = TableShard(spec, capacity, device, owner_seed, mode)
     host.tables[uid] = HostedShard(part, epoch)
     return TableShardSize.by(part)
 
@@ -139,7 +141,7 @@ def prepare_for_batch(
     """Allocate what a rank's `rows` rows need before they can travel."""
     part = at(host, uid, epoch).part
     if collective.lands(part.table.device):
-        part.store.witnesses.ready(part.store.backend, part.store.slots)
+        part.table._opened().ready()
         if collective.size > 1:
             nbytes = min(rows, PIECE_ROWS) * (part.row_nbytes + 1)
             collective.landing([nbytes] * collective.size)

@@ -23,6 +23,7 @@ from dgpuhash.distributed.cluster.lock import ReentranceGuard
 from dgpuhash.distributed.collective.group import Attempt, Transport
 from dgpuhash.distributed.collective.group_cache import GroupUse, use_shared_group
 from dgpuhash.distributed.ingest.commit import shard_addresses
+from dgpuhash.distributed.partition.table_mode import DISTRIBUTED, TableMode
 from dgpuhash.distributed.pipeline.run_verb import run_verb
 from dgpuhash.distributed.pruning.policy import AbsentKeyStats, PruningOptions, Switch
 from dgpuhash.distributed.shards import table_store
@@ -70,12 +71,13 @@ class DistributedTable:
         device: str | None,
         piece_rows: int | None,
         owner_seed: int | None = None,
+        mode: TableMode = DISTRIBUTED,
     ) -> None:
         if device not in ("cpu", "cuda", None):
             raise DeviceError(f"device {device!r}; use 'cpu', 'cuda' or None (where the data is)")
         if piece_rows is not None and not (isinstance(piece_rows, Integral) and piece_rows > 0):
             raise SpecError(f"piece_rows={piece_rows!r}; give a number of rows, or None")
-        self._spec = spec
+        self._spec, self._mode = spec, mode
         self._owner_seed = draw_owner_seed() if owner_seed is None else owner_seed
         self._capacity = self._first_capacity = check_capacity(capacity)
         self._client = client_of(client)
@@ -87,11 +89,9 @@ class DistributedTable:
         with translated_losses(self._client, lambda: self._workers):
             self._workers = [place.worker for place in shard_addresses(self._client, workers)]
             self._hold(use_shared_group(self._client, self._workers, exchange))
-        self._open = False
-        self._epoch = 0
-        self._absences = AbsentKeyStats()
+        self._open, self._epoch = False, 0
+        self._absences, self._figures = AbsentKeyStats(), StatsDisplay()
         self._held: list[TableShardSize] = []
-        self._figures = StatsDisplay()
         self._lost: str | None = None
         self._closed = False
         self._turn, self._alone = threading.RLock(), ReentranceGuard(type(self).__name__)
@@ -221,8 +221,8 @@ class DistributedTable:
         state = "closed" if self._closed else "lost" if self._lost else f"epoch {self._epoch}"
         return (
             f"<{type(self).__name__} {types}: {format_entries(self._spec.kind, self._held)}, "
-            f"{format_bytes(self.nbytes)}, distributed over {len(self._workers)} workers, "
-            f"{self._device or 'no device yet'}, exchange {self._transport}, {state}>"
+            f"{format_bytes(self.nbytes)}, {self._mode.placement.value} over {len(self._workers)} "
+            f"workers, {self._device or 'no device yet'}, exchange {self._transport}, {state}>"
         )
 
     def _repr_html_(self) -> str:
@@ -265,7 +265,7 @@ class DistributedTable:
         self._epoch += verb.changes
         if verb.stores:
             self._absences.forget()
-        elif not verb.changes:
+        elif not verb.changes and verb.name != "distinct":
             absent_rows = sum(outcome.absent_rows for outcome in outcomes)
             self._absences.note(rows=rows, absent_rows=absent_rows)
         pairs = zip(outcomes, self._held, strict=True)
@@ -340,7 +340,8 @@ class DistributedTable:
             try:
                 self._held = run_on_workers(
                     self._client, self._workers, table_store.open_table_shard,
-                    self._uid, self._epoch, self._spec, self._owner_seed, self._share, device,
+                    self._uid, self._epoch, self._spec, self._owner_seed, self._mode,
+                    self._share, device,
                 )  # fmt: skip
             except MemoryError:
                 # The reserved capacity may be more than the memory holds.
@@ -352,7 +353,8 @@ class DistributedTable:
     def _make_ready(self) -> None:
         """Allocate memory for a batch that fills the table, before one comes."""
         use = self._holding.use
-        if use is None or self._transport not in table_store.LANDING or self._share < SMALL_SHARE:
+        small = self._share < SMALL_SHARE or self._mode.independent
+        if use is None or small or self._transport not in table_store.LANDING:
             return
         # A group that is lost is formed anew by the verb that follows.
         with suppress(IndexLost):

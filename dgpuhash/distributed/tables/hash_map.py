@@ -10,6 +10,7 @@ from distributed import Client
 from numpy.typing import DTypeLike
 
 from dgpuhash.distributed.collective.group import Transport
+from dgpuhash.distributed.partition.table_mode import TableMode
 from dgpuhash.distributed.pruning.policy import PruningOptions, Switch
 from dgpuhash.distributed.shards.table_shard import Verb
 from dgpuhash.distributed.tables.arguments import dtype_of
@@ -82,20 +83,24 @@ class DistributedMap(PairTable):
         max_load: float = 0.9,
         device: str | None = None,
         seed: int | None = None,
+        mode: str = "distributed",
+        conflict: str = "error",
         client: Client | None = None,
         workers: Sequence[str] | None = None,
         exchange: Transport = "auto",
         piece_rows: int | None = None,
     ) -> None:
         seed = draw_seed() if seed is None else seed
+        spec = TableSpec.of("map", key_dtype, value_dtype, max_load=max_load, seed=seed)
         super().__init__(
-            TableSpec.of("map", key_dtype, value_dtype, max_load=max_load, seed=seed),
+            spec,
             capacity,
             client=client,
             workers=workers,
             exchange=exchange,
             device=device,
             piece_rows=piece_rows,
+            mode=TableMode.of(mode, conflict, spec.value),
         )
 
     @classmethod

@@ -9,6 +9,7 @@ from distributed import Client
 from numpy.typing import DTypeLike
 
 from dgpuhash.distributed.collective.group import Transport
+from dgpuhash.distributed.partition.table_mode import TableMode
 from dgpuhash.distributed.shards.table_shard import Verb
 from dgpuhash.distributed.tables.arguments import dtype_of
 from dgpuhash.distributed.tables.base import MASK
@@ -102,6 +103,7 @@ class DistributedSet(TableMaintenance):
         max_load: float = 0.9,
         device: str | None = None,
         seed: int | None = None,
+        mode: str = "distributed",
         client: Client | None = None,
         workers: Sequence[str] | None = None,
         exchange: Transport = "auto",
@@ -116,6 +118,7 @@ class DistributedSet(TableMaintenance):
             exchange=exchange,
             device=device,
             piece_rows=piece_rows,
+            mode=TableMode.of(mode),
         )
 
     @classmethod
@@ -146,8 +149,8 @@ class DistributedSet(TableMaintenance):
         return self._ask(Verb("insert"), keys, shown=[MASK])[0]
 
     def items(self) -> Any:
-        """Return all keys, as `keys` does.
+        """Return all stored keys, as `keys` does; of an independent table those of each worker.
 
         All tables have this name for their content.
         """
-        return self.keys()
+        return self._contents("items", [self.key_dtype])[0]

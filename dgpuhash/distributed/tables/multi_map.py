@@ -10,6 +10,7 @@ from distributed import Client
 from numpy.typing import DTypeLike
 
 from dgpuhash.distributed.collective.group import Transport
+from dgpuhash.distributed.partition.table_mode import TableMode
 from dgpuhash.distributed.pruning.policy import PruningOptions, Switch
 from dgpuhash.distributed.shards.table_shard import Verb
 from dgpuhash.distributed.tables import contents
@@ -76,6 +77,7 @@ class DistributedMultiMap(PairTable):
         max_load: float = 0.9,
         device: str | None = None,
         seed: int | None = None,
+        mode: str = "distributed",
         initial_bucket: int = 1,
         growth: float = 1.1,
         client: Client | None = None,
@@ -101,6 +103,7 @@ class DistributedMultiMap(PairTable):
             exchange=exchange,
             device=device,
             piece_rows=piece_rows,
+            mode=TableMode.of(mode),
         )
 
     @classmethod
@@ -114,6 +117,8 @@ class DistributedMultiMap(PairTable):
     @property
     def n_keys(self) -> int:
         """Number of distinct keys that are stored."""
+        if self._mode.independent:
+            return len(self.keys())
         return sum(self._run_if_opened(contents.key_count))
 
     def insert(self, keys: Any, values: Any) -> None:
