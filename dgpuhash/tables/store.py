@@ -102,6 +102,10 @@ class Store(AnyStore, Protocol):
     def commit(self, *steps: Step) -> None:
         """Run steps in one call; where one fails behind the first, the store is broken."""
 
+    @property
+    def reserves(self) -> bool:
+        """Whether keys for which `make_room` made room surely find places."""
+
     def make_room(self, new: int) -> None:
         """Reserve room for `new` further keys."""
 

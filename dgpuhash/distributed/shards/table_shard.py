@@ -156,9 +156,9 @@ class TableShard:
 
     def in_order(self, verb: Verb) -> bool:
         """Return whether one batch must have all rows, as where their order counts."""
-        if verb.name in {"upsert", "distinct"} or (verb.name == "insert" and self._spec.kind == "multimap"):
-            return True
-        return verb.name == "insert" and verb.keep != "any"
+        if verb.name == "insert":
+            return verb.keep != "any" or self._spec.kind == "multimap"
+        return verb.name in {"upsert", "distinct"}
 
     def ranges(self, verb: Verb, like: list[Any], rows: int, owners: int) -> RegionRanges | None:
         """Return how to insert rows by ranges of the owners' tables, or None.

@@ -207,6 +207,8 @@ class Storage(BatchInserter):
         self._slots.taken_bound = len(keys)
         self._slots.settle(keys, values)
 
+    reserves = True
+
     def make_room(self, new: int) -> None:
         """Reserve slots for `new` further keys; grow if necessary."""
         if not self._has_room(new):
