@@ -12,7 +12,7 @@
 
 namespace dg {
 
-/// How a column's values are read. Mirrored in dgpuhash/backend/structs/core.py, as the next two.
+/// How a column's values are read. Named in dgpuhash/backend/constants.py, as the next two.
 enum class Reading : u64 { i8, i16, i32, i64, u8, u16, u32, u64, f32, f64, date };
 
 /// What is reduced: one for each value, the value as an integer or as a double, its rank as a word

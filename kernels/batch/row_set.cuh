@@ -8,7 +8,7 @@
 
 namespace dg {
 
-/// Mirrored in dgpuhash/backend/structs/core.py.
+/// Some rows of a batch.
 struct RowSet {
   u64* words;  // two for each 64 rows: their bits, and the number of rows of the set before them
 

@@ -20,7 +20,7 @@ namespace nb = nanobind;
 namespace dg {
 namespace {
 
-struct Layout {
+struct StructLayout {
   std::size_t nbytes;
   std::size_t alignment;
   std::vector<Field> fields;
@@ -35,12 +35,12 @@ struct Instance {
   Taker taker;
   std::string (*args)();
   std::size_t args_nbytes;
-  Layout (*layout)();
+  StructLayout (*layout)();
   void (*run)(const void* args);
 };
 
 template <class Struct>
-Layout layout_of() {
+StructLayout layout_of() {
   static_assert(HasFields<Struct>, "DG_FIELDS is missing");
   return {sizeof(Struct), alignof(Struct), fields_of<Struct>()};
 }
@@ -52,7 +52,7 @@ struct Called<kernel> {
   static constexpr std::size_t nbytes = sizeof(Args);
 
   static std::string args() { return type_name<Args>(); }
-  static Layout layout() { return layout_of<Args>(); }
+  static StructLayout layout() { return layout_of<Args>(); }
   static void run(const void* bytes) {
     Args args;
     std::memcpy(&args, bytes, sizeof args);
@@ -131,17 +131,17 @@ class Structs {
 #include "host/instances.inc"
   }
 
-  const Layout& operator[](const std::string& name) const {
+  const StructLayout& operator[](const std::string& name) const {
     const auto found = by_name_.find(name);
     if (found == by_name_.end()) throw nb::key_error(("no struct " + name).c_str());
     return found->second;
   }
 
  private:
-  void add(const std::string& name, Layout layout) {
+  void add(const std::string& name, StructLayout layout) {
     const auto [at, is_new] = by_name_.emplace(name, std::move(layout));
     if (!is_new) return;
-    const Layout& made = at->second;
+    const StructLayout& made = at->second;
     if (!complete(made.fields, made.nbytes, made.alignment))
       throw std::runtime_error("DG_FIELDS of " + name +
                                " leaves fields out, or their order is another");
@@ -149,7 +149,7 @@ class Structs {
       if (field.of) add(field.type, {field.nbytes / field.count, field.alignment, field.of()});
   }
 
-  std::map<std::string, Layout> by_name_;
+  std::map<std::string, StructLayout> by_name_;
 };
 
 const Structs& structs() {
@@ -158,7 +158,7 @@ const Structs& structs() {
 }
 
 nb::tuple struct_layout(const std::string& name) {
-  const Layout& layout = structs()[name];
+  const StructLayout& layout = structs()[name];
   nb::list fields;
   for (const auto& field : layout.fields)
     fields.append(nb::make_tuple(field.name, field.offset, field.count,

@@ -1,4 +1,4 @@
-/// Batches for Bloom filters. A row is a key. Structs are mirrored in dgpuhash/backend/structs/bloom.py.
+/// Batches for Bloom filters. A row is a key.
 #pragma once
 
 #include "core/fields.cuh"

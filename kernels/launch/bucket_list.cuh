@@ -1,5 +1,5 @@
 /// The value lists of multi-value tables, by their handles. Batches come grouped by key: a run is the
-/// values of one key in order. Structs are mirrored in dgpuhash/backend/structs/core.py.
+/// values of one key in order.
 #pragma once
 
 #include "batch/rows.cuh"

@@ -1,5 +1,5 @@
 /// Runs of equal keys in a batch that is ordered, or partitioned, by hash: two launches with a sum
-/// between them. The structs are mirrored in dgpuhash/backend/structs/{core,segments}.py.
+/// between them.
 #pragma once
 
 #include "batch/group_runs.cuh"

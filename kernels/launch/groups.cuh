@@ -1,5 +1,4 @@
-/// Dense numbers for keys: place the keys, rank their first rows, look the numbers up. Structs are
-/// mirrored in dgpuhash/backend/structs/core.py.
+/// Dense numbers for keys: place the keys, rank their first rows, look the numbers up.
 #pragma once
 
 #include "batch/row_set.cuh"

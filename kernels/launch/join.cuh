@@ -1,4 +1,4 @@
-/// Row numbers of the pairs of a join. The structs are mirrored in dgpuhash/backend/structs/core.py.
+/// Row numbers of the pairs of a join.
 #pragma once
 
 #include "batch/join.cuh"

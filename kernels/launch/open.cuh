@@ -1,4 +1,4 @@
-/// Batches of sets and maps: insert, find, erase. Structs are mirrored in dgpuhash/backend/structs/core.py.
+/// Batches of sets and maps: insert, find, erase.
 #pragma once
 
 #include "core/fields.cuh"

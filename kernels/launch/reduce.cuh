@@ -1,4 +1,4 @@
-/// Reductions by group over a whole batch. Structs are mirrored in dgpuhash/backend/structs/core.py.
+/// Reductions by group over a whole batch.
 #pragma once
 
 #include "batch/block_aggregate.cuh"

@@ -20,8 +20,8 @@ struct OpenSampleArgs {
   DG_FIELDS(table, keys, seed, zeros, limit, rows, n)
 };
 
-/// Rows that a lane reads at once; as many parts of the batch are read side by side. Mirrored in
-/// dgpuhash/backend/structs/region.py.
+/// Rows that a lane reads at once; as many parts of the batch are read side by side. As in
+/// dgpuhash/backend/constants.py.
 inline constexpr u32 kSampleRows = 4;
 
 template <class Key, int W>

@@ -12,7 +12,7 @@
 ///   prefetch(key)                            what a search reads first
 ///   rows_width, rows()                       optional: tiles of that width take rows side by side, by
 ///                                            insert(tile, share, change, ask, tell) and find(tile, share,
-///                                            ask, answer), as in table/cops_rows.cuh
+///                                            ask, answer), as in table/rows/cops_rows.cuh
 ///
 /// and of tables of several values a key, whose `insert` always adds one,
 ///

@@ -9,7 +9,7 @@
 
 namespace dg {
 
-/// Mirrored in dgpuhash/backend/structs/bloom.py.
+/// Words of a block. As in dgpuhash/backend/constants.py.
 inline constexpr u32 kBloomWords = 4;
 
 /// The blocks from `first` on, of a filter of `blocks`, which follow the order of hashes: the filters of the

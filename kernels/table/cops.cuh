@@ -10,7 +10,7 @@
 #pragma once
 
 #include "probe/cops.cuh"
-#include "table/cops_rows.cuh"
+#include "table/rows/cops_rows.cuh"
 #include "table/slots.cuh"
 #include "table/table_state.cuh"
 

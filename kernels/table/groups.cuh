@@ -19,7 +19,7 @@
 
 namespace dg {
 
-/// Mirrored in dgpuhash/backend/structs/core.py.
+/// The records of a table, and how they are found.
 struct GroupStorage {
   u64* records;      // of `words` words: the key, its first row or number, totals
   u64 lines;         // of 64 bytes, or of one record where that is longer; one record follows them

@@ -16,8 +16,8 @@
 #include "core/hash.cuh"
 #include "core/tile.cuh"
 #include "probe/segmented.cuh"
-#include "table/lines.cuh"
 #include "table/open_slots.cuh"
+#include "table/rows/lines.cuh"
 
 namespace dg {
 

@@ -1,11 +1,11 @@
 /// Rows of a batch against an open-addressing table, one by each lane of a wide tile.
 ///
 /// Each lane walks for a key of its own, which it hashes once; four lanes read a bucket, and tiles are
-/// warps (table/lines.cuh).
+/// warps (table/rows/lines.cuh).
 #pragma once
 
-#include "table/lines.cuh"
 #include "table/open.cuh"
+#include "table/rows/lines.cuh"
 
 namespace dg {
 

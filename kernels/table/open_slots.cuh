@@ -11,7 +11,7 @@
 
 namespace dg {
 
-/// In device memory, one for each table. Mirrored in dgpuhash/backend/structs/core.py.
+/// In device memory, one for each table.
 struct OpenState {
   u64 occupied;         // keys stored, those in the side slots included
   u64 erased;           // ERASED slots

@@ -1,9 +1,9 @@
 /// Rows of a batch against a table of windows, one by each lane of a wide tile, four lanes to a line
-/// (table/lines.cuh): what a tile of four does for its rows one after another, for eight at a time.
+/// (table/rows/lines.cuh): what a tile of four does for its rows one after another, for eight at a time.
 #pragma once
 
 #include "probe/cops.cuh"
-#include "table/lines.cuh"
+#include "table/rows/lines.cuh"
 #include "table/table_state.cuh"
 
 namespace dg {
