@@ -57,8 +57,8 @@ ROOMS_WITHIN = {
         {"serialization"},
         {"open_addressing"},
         {"columns", "bucket_list"},
-        {"methods", "bloom"},
-        {"base"},
+        {"methods", "keyed"},
+        {"base", "bloom"},
         {"hash_map", "hash_set", "multi_map"},
     ],
     "frames": [

@@ -43,7 +43,7 @@ struct InsertArgs {
   u64* pending_rows;   // or null; the rows that found no place, in any order
   u64 n;
   u64 action;  // an OnExisting
-  u64 kind;    // a ValueKind
+  u64 kind;    // a ValueKind, and the bits that values leave: `change_of`
 
   DG_FIELDS(table, keys, values, rows, fresh, pending_rows, n, action, kind)
 };
@@ -180,7 +180,7 @@ DG_KERNEL insert(InsertArgs<typename Table::Storage> args) {
   using Value = typename Table::Value;
   const Table table{args.table};
   const Key* keys = static_cast<const Key*>(args.keys);
-  const Change change{static_cast<OnExisting>(args.action), static_cast<ValueKind>(args.kind)};
+  const Change change = change_of(args.action, args.kind);
   const Totals<1> totals{{&args.table.state->occupied}};
   const auto row_at = [&](u64 place) { return args.rows ? args.rows[place] : place; };
   const auto tell = [&](u64 row, Outcome outcome, Tally<1>& created) {

@@ -89,26 +89,33 @@ struct OpenRows : OpenTable<KeyType, ValueType> {
   /// Removes keys; `tell(row, removed)` is told what became of each.
   template <class Lanes, class Rows, class Tell>
   DG_FN void erase_rows(Lanes tile, Rows& rows, const Key* keys, const Tell& tell) const {
-    Sought mine = seek(Key{});
-    rows.serve(
-        tile,
-        [&](u64 row) {
-          mine = seek(keys[row]);
+    seek_rows(
+        tile, rows,
+        [&](u64 row, Key& key) {
+          key = keys[row];
           return true;
         },
-        [&](u64 row, bool asked) {
-          const Stop stop = look<Goal::place, Access::shared>(tile, mine);
-          const bool more = asked && goes_on<Access::shared>(stop, mine, true);
-          if (asked && !more) {
-            Removed removed{false, false, false};
-            if (reserved(mine.key))
-              removed = erase_aside(mine.key);
-            else if (stop.end == End::key)
-              removed = erase_at(stop.slot, mine.key);
-            tell(row, removed);
-          }
-          return more;
+        [&](u64 row, Key key, const Stop& stop) {
+          Removed removed{false, false, false};
+          if (reserved(key))
+            removed = erase_aside(key);
+          else if (stop.end == End::key)
+            removed = erase_at(stop.slot, key);
+          tell(row, removed);
         });
+  }
+
+  /// Changes the values of keys that are stored: `ask(row, key)` gives the key of a row and says whether
+  /// there is one, `term(row)` what it brings.
+  template <class Lanes, class Rows, class Ask, class Term>
+  DG_FN void change_rows(Lanes tile, Rows& rows, Change change, const Ask& ask,
+                         const Term& term) const {
+    seek_rows(tile, rows, ask, [&](u64 row, Key key, const Stop& stop) {
+      if (reserved(key))
+        this->change(Table::side(Table::side_index(key)), term(row), change);
+      else if (stop.end == End::key)
+        this->change(stop.slot, term(row), change);
+    });
   }
 
  private:
@@ -118,6 +125,27 @@ struct OpenRows : OpenTable<KeyType, ValueType> {
     SegmentedProbe<1> probe;
     u64 bucket;
   };
+
+  /// Looks for slots that other lanes change meanwhile; what was searched for a reserved key is one of the
+  /// marks.
+  template <class Lanes, class Rows, class Ask, class Answer>
+  DG_FN void seek_rows(Lanes tile, Rows& rows, const Ask& ask, const Answer& answer) const {
+    Sought mine = seek(Key{});
+    rows.serve(
+        tile,
+        [&](u64 row) {
+          Key key{};
+          const bool there = ask(row, key);
+          mine = seek(key);
+          return there;
+        },
+        [&](u64 row, bool asked) {
+          const Stop stop = look<Goal::place, Access::shared>(tile, mine);
+          const bool more = asked && goes_on<Access::shared>(stop, mine, true);
+          if (asked && !more) answer(row, mine.key, stop);
+          return more;
+        });
+  }
 
   template <Goal goal, Access access, class Lanes, class Rows, class Ask, class Answer>
   DG_FN void find_rows_by(Lanes tile, Rows& rows, const Ask& ask, const Answer& answer) const {

@@ -72,6 +72,15 @@ struct OpenSlots {
     }
   }
 
+  /// Changes the value of a key that is stored, in one atomic step: rows of a key count in any order, each
+  /// once. Float sums of four bytes take subnormal numbers for 0 on GPUs, as their atomics do.
+  DG_FN void change(u64 slot, Value term, Change change) const {
+    if (slot >= side(1))
+      slots().template change_word<0>(&at.state->side_value[~slot], term, change);
+    else
+      slots().combine(slot, term, change);
+  }
+
   /// Stores a pair in a slot that nobody else works at.
   DG_FN void fill(u64 slot, Key key, Value value) const { slots().fill(slot, key, value); }
 

@@ -52,18 +52,21 @@ struct SlotArray {
       atomic_store<Order::relaxed>(value_at(slot), value);
   }
 
-  /// Changes the value of a key that is stored.
+  /// Changes the value of a key that is stored, in one atomic step: rows of a key count in any order, each
+  /// once. Float sums of four bytes take subnormal numbers for 0 on GPUs, as their atomics do.
+  DG_FN void combine(u64 slot, Value term, Change change) const {
+    if constexpr (Slots::one_word)
+      change_word<32>(static_cast<u64*>(keys) + slot, term, change);
+    else
+      change_word<0>(value_at(slot), term, change);
+  }
+
+  /// The same; by a store where that will do.
   DG_FN void change(u64 slot, Key key, Value value, Change how) const {
     if constexpr (Slots::has_value) {
       if (how.action == OnExisting::keep) return;
       if (how.action == OnExisting::overwrite) return replace(slot, key, value);
-      if constexpr (Slots::one_word) {
-        change_word(static_cast<u64*>(keys) + slot, [&](u64 word) {
-          return Slots::word(key, changed(static_cast<Value>(word >> 32), value, how));
-        });
-      } else {
-        change_word(value_at(slot), [&](Value held) { return changed(held, value, how); });
-      }
+      combine(slot, value, how);
     }
   }
 
@@ -133,19 +136,37 @@ struct SlotArray {
     }
   }
 
+  /// Of a value that is the bits of a word from `shift` on.
+  template <u32 shift, class Word>
+  DG_FN static void change_word(Word* word, Value term, Change change) {
+    constexpr Word below = shift == 0 ? 0 : (Word{1} << shift) - 1;
+    if (change.action == OnExisting::sum) {
+      if (change.kind != ValueKind::floating)
+        return atomic_add<Order::relaxed>(word,
+                                          static_cast<Word>(static_cast<Word>(term) << shift));
+      if constexpr (sizeof(Value) == 8)
+        return atomic_add<Order::relaxed>(reinterpret_cast<double*>(word), as_real<double>(term));
+#if DG_GPU
+      else
+        return atomic_add<Order::relaxed>(reinterpret_cast<float*>(word) + shift / 32,
+                                          as_real<float>(term));
+#endif
+    }
+    Word held = atomic_load<Order::relaxed>(word);
+    while (true) {
+      const Value made = changed(static_cast<Value>(held >> shift), term, change);
+      const Word wanted = static_cast<Word>(static_cast<Word>(made) << shift) | (held & below);
+      if (wanted == held) return;
+      const Word seen = atomic_swap_if<Order::relaxed>(word, held, wanted);
+      if (seen == held) return;
+      held = seen;
+    }
+  }
+
  private:
   DG_FN static Outcome outcome_of(Key found, Key key) {
     if (found == Mark<Key>::empty) return Outcome::created;
     return found == key ? Outcome::existed : Outcome::refused;
-  }
-
-  template <class Word, class Make>
-  DG_FN static void change_word(Word* at, const Make& make) {
-    for (Word held = atomic_load<Order::relaxed>(at);;) {
-      const Word seen = atomic_swap_if<Order::relaxed>(at, held, make(held));
-      if (seen == held) return;
-      held = seen;
-    }
   }
 
   /// All ones are there already, and are not stored again: another tile may have replaced them by

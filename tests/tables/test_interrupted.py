@@ -82,6 +82,9 @@ def verbs(kind: str) -> dict[str, Verb]:
     if kind in ("map", "wide map"):
         made["insert last"] = lambda table: table.insert(*given, keep="last")
         made["upsert"] = lambda table: table.upsert(*given)
+    if kind == "map":
+        made["insert sum"] = lambda table: table.insert(*given, combine="sum")
+        made["insert max"] = lambda table: table.insert(*given, combine="max")
     if kind.endswith("multimap"):
         made["compact"] = lambda table: table.compact()
     return made
@@ -126,6 +129,10 @@ def oracle(kind: str, verb: str, held: Content) -> Content:
             now[key] = value
         elif verb.startswith("insert") and kind.endswith("multimap"):
             now.setdefault(key, []).append(value)
+        elif verb == "insert sum" and key in now:
+            (now[key],) = (np.array([now[key]]) + value).tolist()
+        elif verb == "insert max" and key in now:
+            now[key] = max(now[key], value)
         elif verb.startswith("insert"):
             now.setdefault(key, value)
     return now

@@ -17,11 +17,12 @@ from dgpuhash.distributed.pruning.bloom_replica import BloomReplica
 from dgpuhash.distributed.pruning.policy import PruningOptions
 from dgpuhash.distributed.shards.layout import Layout
 from dgpuhash.spec import TableSpec
-from dgpuhash.tables import HashMap, HashSet, MultiMap, table_of
+from dgpuhash.tables import AnyTable, table_of
 from dgpuhash.tables.arguments.encoding import (
     keys_of,
 )
 from dgpuhash.tables.cached import cached
+from dgpuhash.tables.methods import methods
 from dgpuhash.tables.open_addressing.bulk_stream import StreamedBuild
 from dgpuhash.tables.open_addressing.growth import Storage
 
@@ -83,6 +84,12 @@ class Verb:
         return self.name in CHANGING
 
     @property
+    def method_verb(self) -> str:
+        """Name of the verb among those of `dgpuhash.methods`."""
+        same = {"add": "insert", "settle": "upsert", "distinct": "items"}
+        return same.get(self.name, self.name)
+
+    @property
     def stores(self) -> bool:
         """Whether the verb stores keys."""
         return self.changes and self.name != "erase"
@@ -114,6 +121,8 @@ class TableShard:
         self.layout = Layout.of(spec)
         self._spec = spec
         self.owner_seed, self.mode = owner_seed, mode
+        # A table that each insert builds anew takes all rows at once.
+        self._static = methods()[spec.method].static
         self.table: Any = self._table(capacity, device)
         self.side = SideStream(self.backend)
         self.peak_nbytes = 0
@@ -135,7 +144,7 @@ class TableShard:
         made.replica = None
         return made
 
-    def _table(self, capacity: int, device: str) -> HashSet | HashMap | MultiMap:
+    def _table(self, capacity: int, device: str) -> AnyTable:
         layout = self.layout
         value = (
             None if self._spec.value is None else np.lib.format.dtype_to_descr(layout.stored_value)
@@ -156,6 +165,8 @@ class TableShard:
 
     def in_order(self, verb: Verb) -> bool:
         """Return whether one batch must have all rows, as where their order counts."""
+        if verb.stores and self._static:
+            return True
         if verb.name == "insert":
             return verb.keep != "any" or self._spec.kind == "multimap"
         return verb.name in {"upsert", "distinct"}
@@ -286,11 +297,9 @@ class TableShard:
 
     def stats(self) -> dict[str, Any]:
         """Return the fields of `TableStats`, the device, and the last verb's cost."""
-        figures = asdict(self.table.stats())
         return {
             "device": self.table.device,
-            **figures.pop("details"),
-            **figures,
+            **asdict(self.table.stats()),
             "exchange_nbytes": self.peak_nbytes,
             "seconds": self.seconds,
             "filter_nbytes": 0 if self.replica is None else self.replica.filter.nbytes,

@@ -46,6 +46,7 @@ from dgpuhash.errors import (
 from dgpuhash.frames.keys.seeds import draw_owner_seed
 from dgpuhash.spec import TableSpec, check_capacity
 from dgpuhash.tables.memory_errors import memory_errors_of
+from dgpuhash.tables.methods import methods
 from dgpuhash.tables.stats import format_bytes
 
 __all__ = ["MASK", "DistributedTable"]
@@ -176,7 +177,8 @@ class DistributedTable:
     def stats(self) -> pd.DataFrame:
         """Return statistics, one row a shard; none before a device is decided on.
 
-        Its ``part`` and ``worker``, the device, the fields of `dgpuhash.tables.TableStats`.
+        Its ``part`` and ``worker``, the device, the fields of `dgpuhash.tables.TableStats`, and
+        those of its ``details``; the frame's ``attrs["details"]`` has these for all shards.
         ``exchange_nbytes``: peak bytes of rows and answers under way there in the last verb; memory
         that the table needs to answer is not counted. ``seconds``: how long that verb ran there.
         ``filter_nbytes``: bytes of the worker's copy of a Bloom filter. ``absent_rows``,
@@ -185,10 +187,7 @@ class DistributedTable:
         """
         with self._at_work():
             rows = self._run_if_opened(table_store.stats_on_worker)
-            frame = pd.DataFrame(rows)
-            frame.insert(0, "part", range(len(rows)))
-            self._figures.learn(self._held, frame)
-        return frame
+            return self._figures.learn(self._held, rows)
 
     def close(self) -> None:
         """Free the shards; closing twice is no error."""
@@ -235,6 +234,7 @@ class DistributedTable:
         """Carry out `verb`; return its answer columns in the form of `keys`."""
         arguments: list[Any] = [(keys, self.key_dtype, "keys")]
         arguments += [(each, self.value_dtype, "values") for each in values]
+        methods()[self._spec.method].require(verb.method_verb, self._spec.kind)
         with self._at_work():
             batch = batch_of(self._client, self._workers, arguments, verb.stores)
             self._settle(batch.device)

@@ -18,6 +18,8 @@ from ranks import LandingEnd, Ranks
 from strategies import keys_from
 
 from dgpuhash.distributed import DistributedMap, DistributedMultiMap, DistributedSet
+from dgpuhash.distributed.collective.local import LocalCollective
+from dgpuhash.distributed.partition.conflict import Conflict
 from dgpuhash.distributed.partition.table_mode import TableMode
 from dgpuhash.distributed.pruning.policy import PruningOptions
 from dgpuhash.distributed.shards.table_shard import Verb
@@ -29,6 +31,7 @@ VERBS = {
     "map": ["insert", "insert", "upsert", "erase", "find", "find", "count"],
     "multimap": ["insert", "insert", "erase", "find", "find", "count", "distinct"],
 }
+STORING = ("insert", "upsert", "add")
 SPARINGS = [PruningOptions(bloom, once) for bloom in (False, True) for once in (False, True)]
 # Rows of a piece, and of a slice, by the number of ranks: one slice, and several.
 ROWS = {1: (7, 7), 2: (14, 100), 3: (60, 1)}
@@ -45,10 +48,6 @@ CASES = [
     ("multimap", 2, "uint32", "int64", "error"),
     ("multimap", 3, "int64", "S5", "error"),
 ]
-
-
-def mode_of(conflict):
-    return TableMode.of("independent", conflict)
 
 
 def merged(values, conflict, dtype):
@@ -68,37 +67,40 @@ def values_for(dtype, rows, seed):
     return made
 
 
-@pytest.mark.parametrize("ends", [None, LandingEnd])
+@pytest.mark.parametrize("ends", [LocalCollective, LandingEnd])
 @pytest.mark.parametrize(("kind", "size", "key", "value", "conflict"), CASES)
 @settings(max_examples=8)
 @given(data=st.data())
 def test_ranks(device, ends, kind, size, key, value, conflict, data):
-    options = {} if ends is None else {"ends": ends}
-    ranks = Ranks(
-        device, size, ROWS[size], kind, key, value, mode=mode_of(conflict), **options
-    )  # fmt: skip
-    models = [MODELS[kind]() for _ in range(size)]
+    mode = TableMode.of("independent", conflict)
+    ranks = Ranks(device, size, ROWS[size], kind, key, value, ends=ends, mode=mode)
+    play(ranks, data, VERBS[kind])
+
+
+def play(ranks, data, verbs, *, ordered=True):
+    """Carry out drawn verbs, and compare the answers with those of models.
+
+    There is a model for each rank of an independent table, and else one for all.
+    """
+    spec, device, mode = ranks.spec, ranks.device, ranks.parts[0].mode
+    kind, key, value = spec.kind, spec.key, spec.value
+    models = [MODELS[kind]() for _ in range(ranks.size if mode.independent else 1)]
     steps = st.tuples(
-        st.sampled_from(VERBS[kind]),
+        st.sampled_from(verbs),
         keys_from(key),
         st.integers(0, 99),
         st.lists(st.integers(0, 60), max_size=4),
         st.lists(st.integers(0, 2), min_size=1, max_size=4),
     )
     for name, keys, seed, cuts, places in data.draw(st.lists(steps, max_size=6)):
-        edges = [0, *sorted(min(cut, len(keys)) for cut in cuts), len(keys)]
-        shares = [[] for _ in range(size)]
-        for number, (start, stop) in enumerate(itertools.pairwise(edges)):
-            shares[places[number % len(places)] % size] += range(start, stop)
+        stored = np.any([model.contains(keys) for model in models], axis=0)
+        several = np.sum([model.contains(keys) for model in models], axis=0) > 1
         columns = [keys]
-        sparing = SPARINGS[0 if name == "distinct" else seed % 4]
-        verb = Verb(name, sparing=sparing)
-        if name in ("insert", "upsert", "add"):
+        verb = Verb(name, sparing=SPARINGS[0 if name == "distinct" else seed % 4])
+        if name in STORING:
             verb = Verb(name, keep=("first", "last")[seed % 2])
             columns += [] if value is None else [values_for(value, len(keys), seed)]
-        stored = np.any([model.contains(keys) for model in models], axis=0)
-        several = np.sum([model.contains(keys) for model in models], axis=0)
-        if name == "find" and kind == "map" and conflict == "error" and (several > 1).any():
+        if (name, kind, mode.conflict) == ("find", "map", Conflict.ERROR) and several.any():
             with pytest.raises(UnsupportedError, match="several workers"):
                 ranks.ask(verb, cuts, places, *columns)
             return
@@ -107,19 +109,11 @@ def test_ranks(device, ends, kind, size, key, value, conflict, data):
             np.concatenate([device.backend.to_host(each) for each in column])
             for column in zip(*answers, strict=True)
         ]
-        if name in ("insert", "upsert", "add"):
-            for model, rows in zip(models, shares, strict=True):
-                given_rows = [column[rows] for column in columns]
-                how = {"keep": verb.keep} if (name, kind) == ("insert", "map") else {}
-                fresh = getattr(model, "upsert" if name == "upsert" else "insert")(
-                    *given_rows, **how
-                )
-                if (name, kind) == ("insert", "map"):
-                    assert got[0][rows].tolist() == fresh
-                elif (name, kind) == ("insert", "set"):
-                    fresh_once(given_rows[0], got[0][rows], fresh)
+        if name in STORING:
+            for model, rows in zip(models, shares_of(ranks, keys, cuts, places), strict=True):
+                stored_once(model, verb, [column[rows] for column in columns], got, rows)
         elif name == "erase":
-            gone = MODELS["set"]()
+            gone = SetModel()
             gone.insert(keys[stored])
             fresh_once(keys, got[0], gone.erase(keys))
             for model in models:
@@ -127,10 +121,8 @@ def test_ranks(device, ends, kind, size, key, value, conflict, data):
         elif name == "contains":
             assert got[0].tolist() == stored.tolist()
         elif name == "count":
-            counts = [
-                model.count(keys) if kind == "multimap" else model.contains(keys)
-                for model in models
-            ]
+            lists = kind == "multimap"
+            counts = [model.count(keys) if lists else model.contains(keys) for model in models]
             assert got[0].tolist() == np.sum(counts, axis=0).tolist()
         elif name == "distinct":
             fresh_once(keys, got[1], SetModel().insert(keys))
@@ -140,16 +132,41 @@ def test_ranks(device, ends, kind, size, key, value, conflict, data):
             for one, each, there in zip(keys, found, stored, strict=True):
                 if there:
                     has = [m.pairs[key_of(one)] for m in models if key_of(one) in m.pairs]
-                    wanted = merged(has, conflict, value)
-                    assert same_value(each, wanted, value)
+                    assert same_value(each, merged(has, mode.conflict.value, value), value)
         else:
-            lists = [rows_of(device.host(values, value)) for values, _ in answers]
-            wanted = []
-            for one in keys:
-                for model in models:
-                    wanted += model.find(np.array([one], keys.dtype))[0]
-            assert list(itertools.chain(*lists)) == wanted
+            lists = [list_of(device, value, *each) for each in answers]
+            for one, each in zip(keys, itertools.chain(*lists), strict=True):
+                wanted = [row for m in models for row in m.lists.get(key_of(one), [])]
+                assert each == wanted if ordered else sorted(each) == sorted(wanted)
         assert len(ranks) == sum(map(len, models))
+
+
+def shares_of(ranks, keys, cuts, places):
+    """Return the rows of each model, in their order."""
+    edges = [0, *sorted(min(cut, len(keys)) for cut in cuts), len(keys)]
+    shares = [[] for _ in range(ranks.size)]
+    for number, (start, stop) in enumerate(itertools.pairwise(edges)):
+        shares[places[number % len(places)] % ranks.size] += range(start, stop)
+    return shares if ranks.parts[0].mode.independent else [list(range(len(keys)))]
+
+
+def stored_once(model, verb, columns, got, rows):
+    """Store rows in a model, and compare the mask of what was new there."""
+    if verb.name == "upsert":
+        model.upsert(*columns)
+    elif isinstance(model, MapModel):
+        fresh = model.insert(*columns, keep=verb.keep)
+        assert verb.name == "add" or got[0][rows].tolist() == fresh
+    else:
+        fresh = model.insert(*columns)
+        if verb.name == "insert" and isinstance(model, SetModel):
+            fresh_once(columns[0], got[0][rows], fresh)
+
+
+def list_of(device, dtype, values, offsets):
+    """Return the values of each key of a chunk, as bytes."""
+    rows, ends = rows_of(device.host(values, dtype)), device.backend.to_host(offsets).tolist()
+    return [rows[start:stop] for start, stop in itertools.pairwise(ends)]
 
 
 def same_value(one, other, dtype):
