@@ -227,7 +227,7 @@ class Recipe(ABC):
 
     @cached
     def storage(self) -> bytes:
-        """The packed fields."""
+        """Return the packed fields."""
         return _packed(self.backend, self.kernel("items").args["table"], self.fields)
 
     def emptied(self) -> Self:

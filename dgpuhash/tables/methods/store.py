@@ -142,13 +142,13 @@ class MethodStore:
         self._method.require("upsert", self._spec.kind)
         self._insert(keys, values, OnExisting.OVERWRITE)
 
-    def combine(self, keys: Any, values: Any, action: OnExisting, kind: int) -> Any:
-        """Insert pairs, and combine the values of stored keys with theirs; return a mask of created.
-
-        `kind` says what the bits of values mean, as in core/outcome.cuh.
-        """
+    def combine(self, keys: Any, values: Any, change: Any) -> Any:
+        """See `Store`."""
         self._method.require("combine", self._spec.kind)
-        return self._insert(keys, values, action, kind)
+        action, kind = change
+        if isinstance(values, int):
+            values = self.backend.full(len(keys), values, self._value)
+        return self._insert(keys, values, OnExisting(action), kind)
 
     def replacing(self, keys: Any, values: Any) -> Step:
         """See `Store`."""
