@@ -19,6 +19,17 @@ struct Change {
   ValueKind kind;
 };
 
+/// What a row of a mixed batch does to its key.
+enum class Op : u32 { find, insert, upsert, erase, erase_all };
+
+/// What became of it.
+template <class Value>
+struct Executed {
+  bool flag;     // the key was found, created or removed
+  bool refused;  // it found no place
+  Value value;   // of a key that was found
+};
+
 template <class Real, class Word>
 DG_FN Real as_real(Word word) {
   static_assert(sizeof(Real) == sizeof(Word));

@@ -161,7 +161,7 @@ DG_FN auto side_slots(const Table& table) {
 
 /// Leaves a row among those that found no place.
 DG_FN void refuse(TableState* state, u64* pending_rows, u64 row) {
-  const u64 place = atomic_add<Order::relaxed>(&state->pending, 1);
+  const u64 place = atomic_fetch_add<Order::relaxed>(&state->pending, 1);
   if (pending_rows) pending_rows[place] = row;
 }
 
