@@ -32,14 +32,27 @@ struct Mark {
   static constexpr Key erased = empty - 1;  // held a key in a bucket that others have passed
 };
 
-template <class KeyType, class ValueType>
+/// Where the value of a key stands (WarpCore §IV-B1): in one word with it, behind it, or in an array of
+/// its own. Sets have keys alone whatever their layout.
+enum class Layout : u32 { packed, aos, soa };
+
+/// The layout of a table whose user chooses none.
+template <class Key, class ValueType>
+inline constexpr Layout natural_layout =
+    sizeof(typename StoredAs<ValueType>::Type) != sizeof(Key) ? Layout::soa
+    : sizeof(Key) == 4                                        ? Layout::packed
+                                                              : Layout::aos;
+
+template <class KeyType, class ValueType, Layout layout = natural_layout<KeyType, ValueType>>
 struct Slot {
   using Key = KeyType;
   using Value = typename StoredAs<ValueType>::Type;
 
   static constexpr bool has_value = !same<ValueType, void>;
-  static constexpr bool paired = has_value && sizeof(Key) == sizeof(Value);
-  static constexpr bool one_word = paired && sizeof(Key) == 4;
+  static constexpr bool paired = has_value && layout != Layout::soa;
+  static constexpr bool one_word = paired && layout == Layout::packed;
+  static_assert(!paired || sizeof(Key) == sizeof(Value));
+  static_assert(!one_word || sizeof(Key) == 4);
   static constexpr u32 nbytes = paired ? 2 * sizeof(Key) : sizeof(Key);
   static constexpr u32 per_quarter = kQuarterBytes / nbytes;
   static constexpr u32 per_bucket = kBucketBytes / nbytes;
