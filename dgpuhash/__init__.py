@@ -23,6 +23,7 @@ from dgpuhash.tables import (
     unique,
     value_counts,
 )
+from dgpuhash.tables.methods.method import methods
 
 if TYPE_CHECKING:
     import os
@@ -47,6 +48,7 @@ __all__ = [
     "isin",
     "join_indices",
     "load",
+    "methods",
     "unique",
     "value_counts",
 ]

@@ -122,6 +122,10 @@ class TableSpec:
         First bucket of a key's value list (multimaps; s0 of WarpCore §IV-C).
     growth : float
         Growth of a key's buckets (multimaps; lambda of WarpCore §IV-C).
+    method : str
+        How the table stores its keys: a name of `dgpuhash.methods`.
+    settings : mapping or tuple of pairs
+        The method's own settings, kept as pairs sorted by name.
 
     Examples
     --------
@@ -139,6 +143,8 @@ class TableSpec:
     seed: int = field(default_factory=draw_seed)
     initial_bucket: int = 1
     growth: float = 1.1
+    method: str = "auto"
+    settings: Any = ()
 
     @classmethod
     def of(
@@ -182,6 +188,9 @@ class TableSpec:
         if not 1.0 <= growth <= 16.0:
             raise SpecError(f"growth={growth}; use a factor from 1.0 to 16.0")
         object.__setattr__(self, "growth", growth)
+        if not isinstance(self.method, str):
+            raise SpecError(f"method={self.method!r}; use a name such as 'auto'")
+        object.__setattr__(self, "settings", _pairs(self.settings))
         key_dtype_of(self.key_dtype)
         if self.value_dtype is not None:
             value_dtype_of(_described(self.value_dtype))
@@ -257,6 +266,22 @@ def _descr(fields: list[Any]) -> list[tuple[Any, ...]]:
         name = tuple(name) if isinstance(name, list) else name
         made.append((name, kind, *(tuple(part) for part in shape)))
     return made
+
+
+def _pairs(settings: Any) -> tuple[tuple[str, int | float | str], ...]:
+    """Return settings as pairs sorted by name; what they mean is not looked at."""
+    try:
+        pairs = tuple(sorted(dict(settings).items()))
+    except (TypeError, ValueError) as error:
+        raise SpecError(f"settings={settings!r}; pass a mapping of names to settings") from error
+    made = []
+    for name, given in pairs:
+        if isinstance(given, np.generic):
+            given = given.item()
+        if not isinstance(name, str) or not isinstance(given, int | float | str):
+            raise SpecError(f"setting {name}={given!r}; a setting is a number or a word")
+        made.append((name, given))
+    return tuple(made)
 
 
 def _integer(number: Any, what: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from dgpuhash.spec import TableSpec
 from dgpuhash.tables.base import Table
 from dgpuhash.tables.columns.factorize import factorize, unique, value_counts
 from dgpuhash.tables.columns.group_reduce import group_reduce
@@ -24,6 +25,7 @@ __all__ = [
     "isin",
     "join_indices",
     "load",
+    "table_of",
     "unique",
     "value_counts",
 ]
@@ -57,3 +59,11 @@ def load(path: str | os.PathLike[str], device: str | None = None) -> HashSet | H
     found = Table.load(path, device)
     assert isinstance(found, HashSet | HashMap | MultiMap)
     return found
+
+
+def table_of(spec: TableSpec, capacity: int, device: str | None) -> HashSet | HashMap | MultiMap:
+    """Return an empty table of the kind and with the settings of a spec."""
+    kinds: dict[str, type[HashSet | HashMap | MultiMap]] = {
+        kind.kind: kind for kind in (HashSet, HashMap, MultiMap)
+    }
+    return kinds[spec.kind]._of(spec, capacity, device)

@@ -20,10 +20,11 @@ from dgpuhash.tables.arguments.lookup_keys import LookupKeys, as_lookup_keys
 from dgpuhash.tables.arguments.validate import as_device_array, same_length
 from dgpuhash.tables.commit import assigner
 from dgpuhash.tables.memory_errors import translates_memory_errors
-from dgpuhash.tables.open_addressing.growth import Storage
+from dgpuhash.tables.methods.method import resolved, store_for
 from dgpuhash.tables.rwlock import ReadWriteLock, read_locked, write_locked
 from dgpuhash.tables.serialization import Buffers, check_absent, read_file, write_file
-from dgpuhash.tables.stats import TableStats, format_bytes, html_table, mean_buckets_read
+from dgpuhash.tables.stats import TableStats, format_bytes, html_table
+from dgpuhash.tables.store import Store
 
 __all__ = ["Table"]
 
@@ -36,11 +37,11 @@ class Table:
     kind = ""
 
     def __init__(self, spec: TableSpec, capacity: int, device: str | None) -> None:
-        self._spec = spec
+        self._spec = spec = resolved(spec)
         self._least_capacity = self._first_capacity = check_capacity(capacity)
         self._key, self._value_dtype = spec.key, spec.value
         self._backend: Backend | None = None if device is None else backends.get(device)
-        self._store: Storage | None = None
+        self._store: Store | None = None
         self._turns = ReadWriteLock()
         if self._backend is not None:
             self._open(self._backend)
@@ -49,6 +50,11 @@ class Table:
     def spec(self) -> TableSpec:
         """The settings with which the table was made."""
         return self._spec
+
+    @property
+    def method(self) -> str:
+        """How the table stores its keys: a name of `dgpuhash.methods`."""
+        return self._spec.method
 
     @property
     def key_dtype(self) -> np.dtype[Any]:
@@ -73,7 +79,7 @@ class Table:
     @property
     def nbytes(self) -> int:
         """Memory that the table holds, in bytes."""
-        return 0 if self._store is None else self._store.slots.nbytes
+        return 0 if self._store is None else self._store.nbytes
 
     @read_locked
     def __len__(self) -> int:
@@ -110,7 +116,7 @@ class Table:
         self._turns.begin()
         if self._store is not None:
             self._store = self._store.cleared()
-            self._store.slots.fill()
+            self._store.fill()
 
     @translates_memory_errors
     @write_locked
@@ -195,25 +201,11 @@ class Table:
     @read_locked
     def stats(self) -> TableStats:
         """Return size, load, memory and lines per lookup; read the whole table."""
-        store = self._opened()
-        state = store.slots.state()
-        present, absent = mean_buckets_read(store.backend, store.slots)
-        size, nbytes = len(self), self.nbytes
-        value = self.value_dtype
-        width = 0 if value is None else value.itemsize
-        payload = state.occupied * self._key.itemsize + size * width
-        return TableStats(
-            size=size,
-            capacity=self.capacity,
-            slots=store.slots.slots,
-            load=state.occupied / store.slots.slots,
-            tombstones=state.erased,
-            nbytes=nbytes,
-            storage_density=payload / nbytes,
-            lines_per_lookup=present,
-            lines_per_absent_lookup=absent,
-            seed=store.slots.seed,
-            reseeds=store.reseeds,
+        figures, size = self._opened().figures(), len(self)
+        width = 0 if self._value_dtype is None else self._value_dtype.itemsize
+        payload = figures.occupied * self._key.itemsize + size * width
+        return TableStats.of(
+            figures, size=size, capacity=self.capacity, nbytes=self.nbytes, payload=payload
         )
 
     @translates_memory_errors
@@ -266,7 +258,7 @@ class Table:
                 f"{path} holds a {header['kind']} and not a table; use dgpuhash.load for any kind"
             )
         try:
-            spec = TableSpec.from_json(header["spec"])
+            spec = resolved(TableSpec.from_json(header["spec"]))
             size = check_capacity(header["size"], "size")
         except (KeyError, TypeError, SpecError) as error:
             raise FormatError(f"{path} describes no table ({error}); save it again") from error
@@ -275,14 +267,20 @@ class Table:
             raise FormatError(
                 f"{path} holds a {spec.kind} and not a {cls.kind}; use dgpuhash.load for any kind"
             )
-        made: Any = object.__new__(chosen)
-        Table.__init__(made, spec, 0, device or "cpu")
+        made: Any = chosen._of(spec, 0, device or "cpu")
         made._restore(Buffers(os.fspath(path), buffers), size)
         if len(made) != size:
             raise FormatError(
                 f"{path} is damaged: it holds {len(made):,} distinct entries and claims {size:,}; "
                 "save the table again"
             )
+        return made
+
+    @classmethod
+    def _of(cls, spec: TableSpec, capacity: int, device: str | None) -> Self:
+        """Return a table with the settings of a spec of its kind."""
+        made = object.__new__(cls)
+        Table.__init__(made, spec, capacity, device)
         return made
 
     def __repr__(self) -> str:
@@ -296,6 +294,8 @@ class Table:
         value, store = self.value_dtype, self._store
         types = str(self._key) if value is None else f"{self._key} -> {value}"
         where = self.device or "no device yet"
+        if self.method != "auto":
+            types += f" ({self.method})"
         if store is not None and store.broken:
             return f"{type(self).__name__} {types}: broken by a change that failed, {where}"
         filled = self._filled()
@@ -308,7 +308,7 @@ class Table:
     @property
     def _seed(self) -> int:
         """Seed of the hash function in use."""
-        return self._spec.seed if self._store is None else self._store.slots.seed
+        return self._spec.seed if self._store is None else self._store.seed
 
     def _filled(self) -> str:
         return f"{len(self):,} of {self.capacity:,}"
@@ -325,13 +325,8 @@ class Table:
     def _open(self, backend: Backend) -> None:
         spec = self._spec
         try:
-            store = Storage(
-                backend,
-                word_dtype(self._key),
-                self._value_word(),
-                max_load=spec.max_load,
-                seed=spec.seed,
-                capacity=self._least_capacity,
+            store = store_for(
+                backend, spec, word_dtype(self._key), self._value_word(), self._least_capacity
             )
         except MemoryError:
             # The reserved capacity may exceed the memory.
@@ -340,8 +335,8 @@ class Table:
         guarding = assigner(self._turns, check_device=backend.check_device())
         backend.in_one_call([guarding, assigner(self, _store=store, _backend=backend)])
 
-    def _opened(self) -> Storage:
-        """Return the storage; open it on the CPU if no array chose a device."""
+    def _opened(self) -> Store:
+        """Return the store; open it on the CPU if no array chose a device."""
         if self._store is None:
             self._open(backends.get("cpu"))
         assert self._store is not None

@@ -8,12 +8,16 @@ several steps in one call of C. Host-side facts about the device hold before and
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from dgpuhash.backend.launches import Step
 from dgpuhash.errors import TableBroken
 
-__all__ = ["BrokenSlots", "assigner"]
+__all__ = ["BrokenSlots", "MakeSteps", "assigner"]
+
+# Makes, from the result of a change, the steps that run in one call with it.
+MakeSteps = Callable[[Any], Sequence[Step]]
 
 
 def assigner(target: Any, **attributes: Any) -> Step:

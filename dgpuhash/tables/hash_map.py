@@ -11,7 +11,6 @@ from numpy.typing import DTypeLike
 from dgpuhash.backend import Backend
 from dgpuhash.backend.launches import Step
 from dgpuhash.errors import SpecError
-from dgpuhash.spec import TableSpec
 from dgpuhash.tables.arguments.encoding import value_memory, word_dtype, words_of
 from dgpuhash.tables.arguments.interop import ArrayArgument, as_argument
 from dgpuhash.tables.arguments.validate import (
@@ -22,8 +21,9 @@ from dgpuhash.tables.arguments.validate import (
 )
 from dgpuhash.tables.base import Table
 from dgpuhash.tables.columns.distinct import deduplicated_rows
+from dgpuhash.tables.commit import MakeSteps
 from dgpuhash.tables.memory_errors import translates_memory_errors
-from dgpuhash.tables.open_addressing.batch_insert import MakeSteps
+from dgpuhash.tables.methods.method import table_spec
 from dgpuhash.tables.open_addressing.values import Values, values_for
 from dgpuhash.tables.rwlock import read_locked, write_locked
 from dgpuhash.tables.select import select_found
@@ -50,13 +50,17 @@ class HashMap(Table):
         Any fixed size; values of more than 8 bytes are stored in an array beside the slots.
     capacity : int
         Keys to reserve slots for; beyond that number the table grows by itself.
-    max_load : float
-        Load factor (share of the slots in use) above which the table grows.
+    max_load : float, optional
+        Load factor (share of the slots in use) above which the table grows; 0.9 when None.
     device : {"cpu", "cuda"}, optional
         None: the device of the first arrays.
     seed : int, optional
         Seed of the hash function, from 0 to 2**64 - 1; drawn anew when None, unless the variable
         ``DGPUHASH_SEED`` fixes it.
+    method : str
+        How keys are stored: a name of `dgpuhash.methods`, of which ``"auto"`` is described above.
+    **settings
+        Settings of the method, as `dgpuhash.methods` shows them.
 
     Raises
     ------
@@ -99,11 +103,16 @@ class HashMap(Table):
         value_dtype: DTypeLike,
         capacity: int = 0,
         *,
-        max_load: float = 0.9,
+        max_load: float | None = None,
         device: str | None = None,
         seed: int | None = None,
+        method: str = "auto",
+        **settings: int | float | str,
     ) -> None:
-        spec = TableSpec.of("map", key_dtype, value_dtype, max_load=max_load, seed=seed)
+        spec = table_spec(
+            "map", key_dtype, value_dtype, max_load=max_load, seed=seed, method=method,
+            settings=settings,
+        )  # fmt: skip
         super().__init__(spec, capacity, device)
 
     @classmethod
@@ -344,7 +353,7 @@ class HashMap(Table):
         """Erase keys as `erase` does, and run `then` in the same call."""
         _, bits = self._stored_as(keys)
         store = self._opened()
-        store.backend.in_one_call([store.slots.erasing(bits), *then])
+        store.backend.in_one_call([store.erasing(bits), *then])
 
     def _value_word(self) -> np.dtype[Any]:
         return self._values_word

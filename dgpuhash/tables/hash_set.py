@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from dgpuhash.spec import TableSpec
 from dgpuhash.tables.arguments.encoding import word_dtype
 from dgpuhash.tables.arguments.interop import as_argument
 from dgpuhash.tables.arguments.validate import natural_dtype
 from dgpuhash.tables.base import Table
 from dgpuhash.tables.memory_errors import translates_memory_errors
+from dgpuhash.tables.methods.method import table_spec
 from dgpuhash.tables.rwlock import read_locked, write_locked
 from dgpuhash.tables.serialization import Buffers
 
@@ -34,13 +34,17 @@ class HashSet(Table):
         stored; -0.0 is 0.0, all NaNs are one key, and so is NaT.
     capacity : int
         Keys to reserve slots for; beyond that number the table grows by itself.
-    max_load : float
-        Load factor (share of the slots in use) above which the table grows.
+    max_load : float, optional
+        Load factor (share of the slots in use) above which the table grows; 0.9 when None.
     device : {"cpu", "cuda"}, optional
         None: the device of the first arrays.
     seed : int, optional
         Seed of the hash function, from 0 to 2**64 - 1; drawn anew when None, unless the variable
         ``DGPUHASH_SEED`` fixes it.
+    method : str
+        How keys are stored: a name of `dgpuhash.methods`, of which ``"auto"`` is described above.
+    **settings
+        Settings of the method, as `dgpuhash.methods` shows them.
 
     Raises
     ------
@@ -80,11 +84,15 @@ class HashSet(Table):
         key_dtype: DTypeLike,
         capacity: int = 0,
         *,
-        max_load: float = 0.9,
+        max_load: float | None = None,
         device: str | None = None,
         seed: int | None = None,
+        method: str = "auto",
+        **settings: int | float | str,
     ) -> None:
-        spec = TableSpec.of("set", key_dtype, max_load=max_load, seed=seed)
+        spec = table_spec(
+            "set", key_dtype, max_load=max_load, seed=seed, method=method, settings=settings
+        )
         super().__init__(spec, capacity, device)
 
     @classmethod

@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from dgpuhash.backend import Backend
 from dgpuhash.backend.launches import Step
-from dgpuhash.spec import TableSpec
-from dgpuhash.tables.arguments.encoding import value_words, values_of, word_dtype, words_of
+from dgpuhash.tables.arguments.encoding import word_dtype, words_of
 from dgpuhash.tables.arguments.interop import ArrayArgument, as_argument
 from dgpuhash.tables.arguments.validate import as_device_array, natural_dtype
 from dgpuhash.tables.base import Table
-from dgpuhash.tables.bucket_list import table as bucket_list
-from dgpuhash.tables.bucket_list.grouping import GroupedBatch, group_by_key
-from dgpuhash.tables.bucket_list.pool import ValueLists, list_numbers
-from dgpuhash.tables.commit import assigner
 from dgpuhash.tables.memory_errors import translates_memory_errors
-from dgpuhash.tables.open_addressing.wide_values import ValueRows
+from dgpuhash.tables.methods.method import multimap_spec, require_order
 from dgpuhash.tables.rwlock import read_locked, write_locked
 from dgpuhash.tables.serialization import Buffers
+from dgpuhash.tables.store import ListStore
 
 __all__ = ["MultiMap"]
 
 _INT64 = np.dtype(np.int64)
-_GARBAGE_ROWS = 1024
 
 
 class MultiMap(Table):
@@ -47,16 +41,21 @@ class MultiMap(Table):
         Any fixed size; values of more than 8 bytes are stored in an array of their own.
     capacity : int
         Distinct keys to reserve slots for; beyond that number the table grows by itself.
-    max_load : float
-        Load factor (share of the key slots in use) above which the table grows.
+    max_load : float, optional
+        Load factor (share of the key slots in use) above which the table grows; 0.9 when None.
     device : {"cpu", "cuda"}, optional
         None: the device of the first arrays.
     seed : int, optional
         Seed of the hash function; drawn anew when None, unless ``DGPUHASH_SEED`` fixes it.
-    initial_bucket : int
-        Values in the first bucket of a key's chain.
-    growth : float
-        Factor by which each further bucket is larger.
+    initial_bucket : int, optional
+        Values in the first bucket of a key's chain; 1 when None.
+    growth : float, optional
+        Factor by which each further bucket is larger; 1.1 when None.
+    method : str
+        How keys and values are stored: a name of `dgpuhash.methods`, of which ``"auto"`` is
+        described above.
+    **settings
+        Settings of the method, as `dgpuhash.methods` shows them.
 
     Raises
     ------
@@ -91,10 +90,6 @@ class MultiMap(Table):
     """
 
     kind = "multimap"
-    # None: unknown since an interrupted change.
-    _known_size: int | None
-    _lists: ValueLists
-    _payload: ValueRows | None
 
     def __init__(
         self,
@@ -102,14 +97,18 @@ class MultiMap(Table):
         value_dtype: DTypeLike,
         capacity: int = 0,
         *,
-        max_load: float = 0.9,
+        max_load: float | None = None,
         device: str | None = None,
         seed: int | None = None,
-        initial_bucket: int = 1,
-        growth: float = 1.1,
+        initial_bucket: int | None = None,
+        growth: float | None = None,
+        method: str = "auto",
+        **settings: int | float | str,
     ) -> None:
-        settings = {"max_load": max_load, "initial_bucket": initial_bucket, "growth": growth}
-        spec = TableSpec.of("multimap", key_dtype, value_dtype, seed=seed, **settings)
+        spec = multimap_spec(
+            key_dtype, value_dtype, max_load=max_load, seed=seed, method=method,
+            settings=settings, initial_bucket=initial_bucket, growth=growth,
+        )  # fmt: skip
         super().__init__(spec, capacity, device)
 
     @classmethod
@@ -136,17 +135,9 @@ class MultiMap(Table):
     def _filled(self) -> str:
         return f"{len(self):,} rows, {self.n_keys:,} of {self.capacity:,} keys"
 
-    @property
-    def nbytes(self) -> int:
-        """Memory that the table holds, in bytes."""
-        if self._store is None:
-            return 0
-        beside = 0 if self._payload is None else self._payload.nbytes
-        return super().nbytes + self._lists.nbytes + beside
-
     @read_locked
     def __len__(self) -> int:
-        return 0 if self._store is None else self._size
+        return 0 if self._store is None else self._lists.pairs
 
     @translates_memory_errors
     @write_locked
@@ -171,7 +162,7 @@ class MultiMap(Table):
         """
         _, bits, rows = self._pairs(keys, values)
         if len(bits):
-            self._insert(words_of(bits), rows)
+            self._lists.insert(words_of(bits), rows)
 
     @translates_memory_errors
     @read_locked
@@ -183,7 +174,7 @@ class MultiMap(Table):
         keys : array
             Any kind; keys that `key_dtype` does not hold are absent.
         stable : bool
-            Request insertion order within each key. It is always kept.
+            Request insertion order within each key, which most methods always keep.
 
         Returns
         -------
@@ -197,16 +188,19 @@ class MultiMap(Table):
         ------
         KeyTypeError, ShapeError, DeviceError
             When an argument does not fit the table.
+        UnsupportedError
+            When `stable` is set, and the table's method keeps no order.
 
         Examples
         --------
         >>> MultiMap.from_arrays([1, 2, 1], [10, 20, 30]).find([2, 1])
         (array([20, 10, 30]), array([0, 1, 3]))
         """
+        if stable:
+            require_order(self.method)
         taken, asked, bits = self._asked(keys)
-        found = bucket_list.find_handles(self._opened(), self._lists, words_of(bits))
-        words, offsets = self._lists.gather(*found)
-        values = taken.wrap(self._decode(words), self._value, by_row=False)
+        found, offsets = self._lists.find(words_of(bits))
+        values = taken.wrap(found, self._value, by_row=False)
         return values, taken.wrap(asked.offsets(offsets), _INT64, by_row=False)
 
     @translates_memory_errors
@@ -214,7 +208,7 @@ class MultiMap(Table):
     def count(self, keys: Any) -> Any:
         """Return each key's number of values (int64), of the kind of `keys`."""
         taken, asked, bits = self._asked(keys)
-        return taken.wrap(asked.by_row(self._counts(words_of(bits))), _INT64)
+        return taken.wrap(asked.by_row(self._lists.counts(words_of(bits))), _INT64)
 
     @translates_memory_errors
     @write_locked
@@ -235,12 +229,7 @@ class MultiMap(Table):
         1
         """
         taken, asked, bits = self._asked(keys)
-        bits = words_of(bits)
-        store = self._opened()
-        counts, size = self._counts(bits), self._size
-        self._known_size = None
-        erased = store.erase(bits)
-        self._known_size = size - int((counts * erased).sum())
+        erased = self._lists.erase(words_of(bits))
         return taken.wrap(asked.by_row(erased), np.dtype(bool))
 
     @translates_memory_errors
@@ -253,9 +242,8 @@ class MultiMap(Table):
         >>> MultiMap.from_arrays([4, 4], [0.5, 0.25]).items()
         (array([4, 4]), array([0.5 , 0.25]))
         """
-        bits, offsets, words = bucket_list.all_lists(self._opened(), self._lists)
-        owners = list_numbers(self._home(), offsets, len(words))
-        return self._stored_keys(bits[owners]), self._decode(words)
+        bits, values = self._lists.items()
+        return self._stored_keys(bits), values
 
     @translates_memory_errors
     @write_locked
@@ -278,127 +266,25 @@ class MultiMap(Table):
         array([10, 11])
         """
         self._turns.begin()
-        if self._store is not None and not (
-            self._lists.compact and self._lists.appended == self._size
-        ):
-            self._compact()
-
-    @write_locked
-    def clear(self) -> None:
-        """Remove every pair; the capacity stays."""
-        self._turns.begin()
         if self._store is not None:
-            store = self._store.cleared()
-            lists, payload = self._lists.emptied(), self._no_payload(store.backend)
-            assigner(self, _store=store, _lists=lists, _payload=payload, _known_size=0)()
-            store.slots.fill()
-
-    @read_locked
-    def copy(self) -> Self:
-        """Return an independent multimap with the same content and device."""
-        made = super().copy()
-        if self._store is not None:
-            made._lists = self._lists.copy()
-            made._payload = None if self._payload is None else self._payload.copy()
-        return made
-
-    def _value_word(self) -> np.dtype[Any]:
-        plain = self._value.itemsize in (1, 2, 4, 8)
-        return word_dtype(self._value) if plain else np.dtype(np.uint64)
-
-    def _open(self, backend: Backend) -> None:
-        self._known_size = 0
-        self._payload, self._lists = self._no_payload(backend), self._new_lists(backend)
-        super()._open(backend)
-
-    def _no_payload(self, backend: Backend) -> ValueRows | None:
-        return None if self._value.itemsize in (1, 2, 4, 8) else ValueRows(backend, self._value)
-
-    @property
-    def _size(self) -> int:
-        if self._known_size is None:
-            entries = self._opened().items()[1]
-            self._known_size = int(self._lists.count(self._lists.open(entries)).sum())
-        return self._known_size
-
-    def _new_lists(self, backend: Backend) -> ValueLists:
-        spec = self._spec
-        word, first = self._value_word(), spec.initial_bucket
-        return ValueLists(backend, word, first=first, growth=spec.growth)
+            self._lists.compact()
 
     @translates_memory_errors
     @write_locked
     def _insert_then(self, keys: Any, values: Any, *then: Step) -> None:
         """Insert pairs as `insert` does, and run `then` in the same call."""
         _, bits, rows = self._pairs(keys, values)
-        self._insert(words_of(bits), rows, *then)
+        self._lists.insert(words_of(bits), rows, *then)
 
-    def _insert(self, bits: Any, rows: Any, *then: Step) -> None:
-        """Add at least one pair."""
-        self._tidy()
-        store, size = self._opened(), self._size + len(rows)
-        if size == len(rows):
-            payload, words = self._store_payload(self._no_payload(store.backend), rows)
-            lists = self._new_lists(store.backend)
-            store = bucket_list.build_lists(store.lent(), lists, bits, words)
-            after = assigner(self, _store=store, _lists=lists, _payload=payload, _known_size=size)
-            store.backend.in_one_call([after, *then])
-            return
-        payload, words = self._store_payload(self._payload, rows)
-        batch = group_by_key(store.backend, bits, words, store.slots.seed)
-        made = bucket_list.prepare_append(store, self._lists, batch)
-        if made is None:
-            self._compact(len(batch.keys))
-            store = self._opened()
-            made = bucket_list.prepare_append(store, self._lists, batch)
-            assert made is not None
-        after = assigner(self, _lists=made.lists, _payload=payload, _known_size=size)
-        self._known_size = None
-        store.commit(*made.steps, store.replacing(batch.keys, made.entries), after, *then)
-
-    def _store_payload(self, payload: ValueRows | None, rows: Any) -> tuple[ValueRows | None, Any]:
-        """Return the payload with the rows added, if any, and the rows' words."""
-        return (None, value_words(rows, self._value)) if payload is None else payload.appended(rows)
-
-    def _counts(self, bits: Any) -> Any:
-        return self._lists.count(bucket_list.find_handles(self._opened(), self._lists, bits)[0])
-
-    def _decode(self, words: Any) -> Any:
-        if self._payload is None:
-            return values_of(self._home(), words, self._value)
-        return self._payload.take(words.view(np.int64))
-
-    def _tidy(self) -> None:
-        """Compact when erased values take more room than live ones."""
-        if self._lists.appended - self._size > max(self._size, _GARBAGE_ROWS):
-            self._compact()
-
-    def _compact(self, room: int = 0) -> None:
-        """Move all pairs to new runs; on failure the old lists stay in use.
-
-        Reserves numbers for `room` further lists. With `room`, wide values keep their row numbers,
-        because the batch to insert already has its own.
-        """
-        bits, offsets, words = bucket_list.all_lists(self._opened(), self._lists)
-        store, payload = self._opened(), self._payload
-        if payload is not None and room == 0:
-            payload = payload.kept(words.view(np.int64))
-            words = store.backend.xp.arange(len(words), dtype=np.uint64)
-        made = self._new_lists(store.backend)
-        entries = made.settle(words, offsets, len(bits), room)
-        if store.value == entries.dtype:
-            after = assigner(self, _lists=made, _payload=payload, _known_size=self._size)
-            self._known_size = None
-            store.commit(store.replacing(bits, entries), after)
-        else:
-            store = store.emptied(entries.dtype, store.capacity)
-            store.add(bits, entries)
-            assigner(self, _store=store, _lists=made, _payload=payload)()
+    @property
+    def _lists(self) -> ListStore:
+        """The store; opened on the CPU if no array chose a device."""
+        return cast(ListStore, self._opened())
 
     def _saved_buffers(self) -> Mapping[str, np.ndarray]:
         backend = self._home()
-        bits, offsets, words = bucket_list.all_lists(self._opened(), self._lists)
-        saved = {"keys": bits, "offsets": offsets, "values": self._decode(words)}
+        bits, offsets, values = self._lists.lists()
+        saved = {"keys": bits, "offsets": offsets, "values": values}
         return {name: backend.to_host(column) for name, column in saved.items()}
 
     def _restore(self, buffers: Buffers, size: int) -> None:
@@ -412,9 +298,5 @@ class MultiMap(Table):
         )
         if size:
             rows = as_device_array(backend, ArrayArgument(values, None), self._value, "values")
-            self._payload, words = self._store_payload(self._payload, rows)
-            bits = self._restored_bits(raw)
-            batch = GroupedBatch(bits, backend.from_host(offsets), words.copy())
-            self._store = bucket_list.build_grouped(self._opened(), self._lists, batch)
-            self._known_size = size
+            self._lists.build(self._restored_bits(raw), backend.from_host(offsets), rows)
         buffers.check(self.n_keys == len(raw), "its keys are not distinct")

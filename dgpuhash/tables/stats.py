@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from html import escape
+from typing import NamedTuple
 
-import numpy as np
+__all__ = ["Figures", "TableStats", "format_bytes", "html_table"]
 
-from dgpuhash.backend import Backend
-from dgpuhash.backend.structs import core
-from dgpuhash.tables.open_addressing.slots import Slots
 
-__all__ = ["TableStats", "format_bytes", "html_table", "mean_buckets_read"]
+class Figures(NamedTuple):
+    """What a store tells of itself for a table's statistics."""
+
+    slots: int
+    """Slots for keys."""
+    occupied: int
+    """Slots that hold a key."""
+    tombstones: int
+    """Slots that erased keys still occupy."""
+    lines: float
+    """Mean number of 64-byte lines read to find a stored key; NaN where unknown."""
+    absent_lines: float
+    """The same for keys that are not stored."""
+    seed: int
+    """Seed of the hash function in use."""
+    reseeds: int
+    """How often the store changed its seed by itself."""
+    details: Mapping[str, int | float | str]
+    """The method's own figures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +59,9 @@ class TableStats:
         Seed of the hash function in use.
     reseeds : int
         How often the table has changed its seed because keys were clustered by the previous one.
+    details : mapping
+        Figures of the table's method, by name; empty for ``method="auto"``. Equality leaves them
+        out.
 
     Examples
     --------
@@ -62,19 +82,40 @@ class TableStats:
     lines_per_absent_lookup: float
     seed: int
     reseeds: int
+    details: Mapping[str, int | float | str] = field(default_factory=dict, compare=False)
+
+    @classmethod
+    def of(
+        cls, figures: Figures, *, size: int, capacity: int, nbytes: int, payload: int
+    ) -> TableStats:
+        """Return the statistics of a table whose keys and values take `payload` bytes."""
+        return cls(
+            size=size,
+            capacity=capacity,
+            slots=figures.slots,
+            load=figures.occupied / figures.slots,
+            tombstones=figures.tombstones,
+            nbytes=nbytes,
+            storage_density=payload / nbytes,
+            lines_per_lookup=figures.lines,
+            lines_per_absent_lookup=figures.absent_lines,
+            seed=figures.seed,
+            reseeds=figures.reseeds,
+            details=figures.details,
+        )
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the names and the figures as text."""
+        own = {each.name: getattr(self, each.name) for each in fields(self)[:-1]}
         made = []
-        for field in fields(self):
-            figure = getattr(self, field.name)
-            if field.name == "nbytes":
-                made.append(("memory", format_bytes(figure)))
-            elif field.name == "seed":
-                made.append((field.name, str(figure)))
+        for name, figure in (own | dict(self.details)).items():
+            if name == "nbytes":
+                made.append(("memory", format_bytes(int(figure))))
+            elif name == "seed" or isinstance(figure, str):
+                made.append((name.replace("_", " "), str(figure)))
             else:
                 text = f"{figure:,}" if isinstance(figure, int) else f"{figure:.3f}"
-                made.append((field.name.replace("_", " "), text))
+                made.append((name.replace("_", " "), text))
         return made
 
     def _repr_html_(self) -> str:
@@ -105,20 +146,3 @@ def format_bytes(nbytes: int) -> str:
             return f"{nbytes} B" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} TiB"
-
-
-def mean_buckets_read(backend: Backend, slots: Slots) -> tuple[float, float]:
-    """Return the mean number of buckets, 64-byte lines, read by a search.
-
-    The first number is for stored keys (0 if there are none), the second one for absent keys.
-
-    Of stored keys (0 where there is none), and of keys that are not there.
-    """
-    slots.fill()
-    totals = backend.zeros(2, np.uint64)
-    backend.run(
-        core.open_lines(slots.key, slots.value), core.OPEN_LINES, slots.buckets,
-        table=slots.storage, present=totals[:1], absent=totals[1:],
-    )  # fmt: skip
-    present, absent = (int(total) for total in backend.to_host(totals))
-    return present / max(slots.state().occupied, 1), absent / slots.buckets

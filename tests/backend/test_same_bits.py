@@ -102,7 +102,8 @@ def test_multimap(key: str, value: str) -> None:
         made.append(table)
     # The handles, which the key table holds, say where in the pool values stand; its rest is bare.
     assert_same_bits(
-        *made, unwritten=tuple(f"table._lists._{name}" for name in ("pool", "handles", "records"))
+        *made,
+        unwritten=tuple(f"table._store._lists._{name}" for name in ("pool", "handles", "records")),
     )
     queries = np.unique(keys)
     values_of_each = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from dgpuhash.distributed.collective.streams import SideStream
 from dgpuhash.distributed.pruning.bloom_replica import BloomReplica
 from dgpuhash.distributed.pruning.policy import PruningOptions
 from dgpuhash.spec import TableSpec
-from dgpuhash.tables import HashMap, HashSet, MultiMap
+from dgpuhash.tables import HashMap, HashSet, MultiMap, table_of
 from dgpuhash.tables.arguments.encoding import (
     carrier_dtype,
     key_words,
@@ -254,19 +254,12 @@ class TableShard:
         return made
 
     def _table(self, capacity: int, device: str) -> HashSet | HashMap | MultiMap:
-        spec, key = self._spec, self.layout.stored_key
-        settings: dict[str, Any] = {
-            "max_load": spec.max_load,
-            "seed": spec.seed,
-            "device": device,
-        }
-        if spec.kind == "set":
-            return HashSet(key, capacity, **settings)
-        value = self.layout.stored_value
-        if spec.kind == "map":
-            return HashMap(key, value, capacity, **settings)
-        settings |= {"initial_bucket": spec.initial_bucket, "growth": spec.growth}
-        return MultiMap(key, value, capacity, **settings)
+        layout = self.layout
+        value = (
+            None if self._spec.value is None else np.lib.format.dtype_to_descr(layout.stored_value)
+        )
+        spec = replace(self._spec, key_dtype=layout.stored_key.str, value_dtype=value)
+        return table_of(spec, capacity, device)
 
     def has_list_answers(self, verb: Verb) -> bool:
         """Return whether a row may have any number of answers."""
@@ -291,7 +284,7 @@ class TableShard:
         stores = verb.name == "add" or (verb.name == "insert" and verb.keep == "any")
         if self._spec.kind == "multimap" or not stores or any(each.ndim > 1 for each in like):
             return None
-        return self.store.ranges(rows, owners)
+        return self.table._opened().ranges(rows, owners)
 
     def intake(self, ranges: RegionRanges, rows: int) -> StreamedBuild:
         """Begin a bulk insert of at most `rows`."""
@@ -399,15 +392,17 @@ class TableShard:
 
     @property
     def store(self) -> Storage:
-        """Storage of the words of the distinct keys."""
+        """Slots of the words of the distinct keys, which take rows range by range."""
         found: Storage = self.table._opened()
         return found
 
     def stats(self) -> dict[str, Any]:
         """Return the fields of `TableStats`, the device, and the last verb's cost."""
+        figures = asdict(self.table.stats())
         return {
             "device": self.table.device,
-            **asdict(self.table.stats()),
+            **figures.pop("details"),
+            **figures,
             "exchange_nbytes": self.peak_nbytes,
             "seconds": self.seconds,
             "filter_nbytes": 0 if self.replica is None else self.replica.filter.nbytes,

@@ -139,7 +139,7 @@ def prepare_for_batch(
     """Allocate what a rank's `rows` rows need before they can travel."""
     part = at(host, uid, epoch).part
     if collective.lands(part.table.device):
-        part.store.witnesses.ready(part.store.backend, part.store.slots)
+        part.table._opened().ready()
         if collective.size > 1:
             nbytes = min(rows, PIECE_ROWS) * (part.row_nbytes + 1)
             collective.landing([nbytes] * collective.size)

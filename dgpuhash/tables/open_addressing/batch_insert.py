@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,17 +13,15 @@ from dgpuhash.backend.launches import Step
 from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.seeds import seed_of_generation
 from dgpuhash.tables.arguments.encoding import words_of
-from dgpuhash.tables.commit import BrokenSlots, assigner
+from dgpuhash.tables.commit import BrokenSlots, MakeSteps, assigner
 from dgpuhash.tables.open_addressing import bulk_build, cardinality
 from dgpuhash.tables.open_addressing.bulk_build import RegionBatch
 from dgpuhash.tables.open_addressing.extent import Extent
 from dgpuhash.tables.open_addressing.rehash import GrowableSlots, LoadFactor, rehashed
 from dgpuhash.tables.open_addressing.slots import Slots
 
-__all__ = ["BatchInserter", "MakeSteps", "value_words"]
+__all__ = ["BatchInserter", "value_words"]
 
-# Makes, from the result of a change, the steps that run in one call with it.
-MakeSteps = Callable[[Any], Sequence[Step]]
 # Tombstones are dropped by a rehash above this part (one in 8) of the slots, as no insert reuses
 # one. With 400,000 ever-changing keys in 1.8 million slots a find took 1.2 cache lines, 3 when 0.24
 # of the slots were tombstones, and 280 when 0.55 were.

@@ -10,13 +10,15 @@ import numpy as np
 from dgpuhash.backend import Backend
 from dgpuhash.backend.batch.bucket_order import RegionRanges
 from dgpuhash.backend.launches import Step
+from dgpuhash.backend.structs import core
 from dgpuhash.tables.arguments.encoding import words_of
-from dgpuhash.tables.commit import BrokenSlots, assigner
+from dgpuhash.tables.commit import BrokenSlots, MakeSteps, assigner
 from dgpuhash.tables.open_addressing import bulk_build, cardinality
-from dgpuhash.tables.open_addressing.batch_insert import BatchInserter, MakeSteps
+from dgpuhash.tables.open_addressing.batch_insert import BatchInserter
 from dgpuhash.tables.open_addressing.bulk_stream import StreamedBuild
 from dgpuhash.tables.open_addressing.rehash import GrowableSlots, LoadFactor, rehashed
 from dgpuhash.tables.open_addressing.slots import Slots
+from dgpuhash.tables.stats import Figures
 
 __all__ = ["Storage"]
 
@@ -57,6 +59,16 @@ class Storage(BatchInserter):
 
     def __len__(self) -> int:
         return self._slots.state().occupied
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of device memory held."""
+        return self._slots.nbytes
+
+    @property
+    def seed(self) -> int:
+        """Seed of the hash function in use."""
+        return self.slots.seed
 
     @property
     def broken(self) -> bool:
@@ -171,6 +183,10 @@ class Storage(BatchInserter):
         """Erase keys; return a mask with one row of each key that was stored."""
         return self._slots.erase(keys)
 
+    def erasing(self, keys: Any) -> Step:
+        """Return the step of an erase without an answer; read no counters before it runs."""
+        return self.slots.erasing(keys)
+
     def items(self) -> tuple[Any, Any]:
         """Return all key words and their value words (None for sets)."""
         return self._slots.items()
@@ -232,6 +248,35 @@ class Storage(BatchInserter):
         made = copy.copy(self)
         made._slots = self._slots.emptied()
         return made
+
+    def fill(self) -> None:
+        """Write the slots that `cleared` only marked empty."""
+        self.slots.fill()
+
+    def ready(self) -> None:
+        """Allocate what large batches need before they come."""
+        self.witnesses.ready(self.backend, self.slots)
+
+    def figures(self) -> Figures:
+        """Return the figures of the slots; reads all of them."""
+        self.fill()
+        slots = self.slots
+        state, totals = slots.state(), self.backend.zeros(2, np.uint64)
+        self.backend.run(
+            core.open_lines(slots.key, slots.value), core.OPEN_LINES, slots.buckets,
+            table=slots.storage, present=totals[:1], absent=totals[1:],
+        )  # fmt: skip
+        present, absent = (int(total) for total in self.backend.to_host(totals))
+        return Figures(
+            slots=slots.slots,
+            occupied=state.occupied,
+            tombstones=state.erased,
+            lines=present / max(state.occupied, 1),
+            absent_lines=absent / slots.buckets,
+            seed=slots.seed,
+            reseeds=self.reseeds,
+            details={},
+        )
 
     def copy(self) -> Storage:
         """Return an independent table with the same content."""

@@ -10,8 +10,8 @@ import numpy as np
 from dgpuhash.backend import Backend, is_out_of_memory
 from dgpuhash.tables.arguments.encoding import carrier_dtype, value_memory, values_of, word_dtype
 from dgpuhash.tables.commit import assigner
-from dgpuhash.tables.open_addressing.growth import Storage
 from dgpuhash.tables.open_addressing.wide_values import ValueRows
+from dgpuhash.tables.store import Store
 
 __all__ = ["Values", "values_for"]
 
@@ -20,7 +20,7 @@ _CHUNK_NBYTES = 16
 
 
 class Values(Protocol):
-    """Values of one dtype, in the slots of a `Storage` or in an array."""
+    """Values of one dtype, in the slots of a `Store` or in an array."""
 
     word: np.dtype[Any]
     """Dtype of the words that the slots hold."""
@@ -29,20 +29,20 @@ class Values(Protocol):
     def nbytes(self) -> int:
         """Bytes held outside the slots."""
 
-    def insert(self, store: Storage, bits: Any, values: Any) -> Any:
+    def insert(self, store: Store, bits: Any, values: Any) -> Any:
         """Insert absent keys; return a mask of the rows that created keys."""
 
-    def add(self, store: Storage, bits: Any, values: Any) -> None:
+    def add(self, store: Store, bits: Any, values: Any) -> None:
         """Insert absent keys without returning a mask."""
 
-    def upsert(self, store: Storage, bits: Any, values: Any) -> None:
+    def upsert(self, store: Store, bits: Any, values: Any) -> None:
         """Store pairs with distinct keys; overwrite the values of stored keys."""
 
-    def find(self, store: Storage, bits: Any, default: np.ndarray) -> tuple[Any, Any]:
+    def find(self, store: Store, bits: Any, default: np.ndarray) -> tuple[Any, Any]:
         """Return the values of keys and a mask of the stored keys."""
 
     def find_to(
-        self, store: Storage, bits: Any, default: np.ndarray, values: Any, found: Any
+        self, store: Store, bits: Any, default: np.ndarray, values: Any, found: Any
     ) -> bool:
         """Write the result of `find` to `values` and `found`.
 
@@ -81,25 +81,25 @@ class InlineValues:
         # Where words are as wide as values, `find` writes arrays of the values' own dtype.
         self._found = carried if self.word.itemsize == carried.itemsize else None
 
-    def insert(self, store: Storage, bits: Any, values: Any) -> Any:
+    def insert(self, store: Store, bits: Any, values: Any) -> Any:
         """See `Values`."""
         return store.insert(bits, value_memory(values, self._dtype))
 
-    def add(self, store: Storage, bits: Any, values: Any) -> None:
+    def add(self, store: Store, bits: Any, values: Any) -> None:
         """See `Values`."""
         store.add(bits, value_memory(values, self._dtype))
 
-    def upsert(self, store: Storage, bits: Any, values: Any) -> None:
+    def upsert(self, store: Store, bits: Any, values: Any) -> None:
         """See `Values`."""
         store.upsert(bits, value_memory(values, self._dtype))
 
-    def find(self, store: Storage, bits: Any, default: np.ndarray) -> tuple[Any, Any]:
+    def find(self, store: Store, bits: Any, default: np.ndarray) -> tuple[Any, Any]:
         """See `Values`."""
         words, found = store.find(bits, _word_of(default), self._found)
         return (self.decode(words) if self._found is None else words), found
 
     def find_to(
-        self, store: Storage, bits: Any, default: np.ndarray, values: Any, found: Any
+        self, store: Store, bits: Any, default: np.ndarray, values: Any, found: Any
     ) -> bool:
         """See `Values`."""
         # Kernels write answers in 16-byte chunks.
@@ -136,7 +136,7 @@ class WideValues:
         """See `Values`."""
         return self._payload.nbytes
 
-    def insert(self, store: Storage, bits: Any, values: Any) -> Any:
+    def insert(self, store: Store, bits: Any, values: Any) -> Any:
         """See `Values`."""
         self._tidy(store)
         rows = store.absent(bits)
@@ -147,11 +147,11 @@ class WideValues:
         self._tidy(store)
         return fresh
 
-    def add(self, store: Storage, bits: Any, values: Any) -> None:
+    def add(self, store: Store, bits: Any, values: Any) -> None:
         """See `Values`."""
         self.insert(store, bits, values)
 
-    def upsert(self, store: Storage, bits: Any, values: Any) -> None:
+    def upsert(self, store: Store, bits: Any, values: Any) -> None:
         """See `Values`."""
         self._tidy(store)
         xp = self._backend.xp
@@ -164,13 +164,13 @@ class WideValues:
             self._payload.putting(replaced, replacing), store.replacing(bits[absent], added)
         )
 
-    def find(self, store: Storage, bits: Any, default: np.ndarray) -> tuple[Any, Any]:
+    def find(self, store: Store, bits: Any, default: np.ndarray) -> tuple[Any, Any]:
         """See `Values`."""
         numbers, found = store.find(bits)
         return self._payload.take(numbers.view(np.int64), found, default), found
 
     def find_to(
-        self, store: Storage, bits: Any, default: np.ndarray, values: Any, found: Any
+        self, store: Store, bits: Any, default: np.ndarray, values: Any, found: Any
     ) -> bool:
         """See `Values`."""
         return False
@@ -189,7 +189,7 @@ class WideValues:
         made._payload = self._payload.copy()
         return made
 
-    def _tidy(self, store: Storage) -> None:
+    def _tidy(self, store: Store) -> None:
         """Compact the array when most of its rows belong to no key.
 
         Leaves the array as it is when memory is short.

@@ -1,0 +1,242 @@
+"""Keys of a multimap and their value lists, whose changes are atomic."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.backend import Backend
+from dgpuhash.backend.launches import Step
+from dgpuhash.spec import TableSpec
+from dgpuhash.tables.arguments.encoding import value_words, values_of, word_dtype
+from dgpuhash.tables.bucket_list import table as bucket_list
+from dgpuhash.tables.bucket_list.grouping import GroupedBatch, group_by_key
+from dgpuhash.tables.bucket_list.pool import ValueLists, list_numbers
+from dgpuhash.tables.commit import assigner
+from dgpuhash.tables.open_addressing.growth import Storage
+from dgpuhash.tables.open_addressing.wide_values import ValueRows
+from dgpuhash.tables.stats import Figures
+
+__all__ = ["ListStorage"]
+
+_GARBAGE_ROWS = 1024
+
+
+class ListStorage:
+    """Store of a multimap (see `ListStore`): slots of keys, and a pool of values.
+
+    Parameters
+    ----------
+    backend : Backend
+        Where keys and values live.
+    spec : TableSpec
+    key : dtype
+        Of the key words.
+    capacity : int
+        Distinct keys that fit before the slots grow.
+    """
+
+    # None: unknown since an interrupted change.
+    _known_size: int | None
+
+    def __init__(
+        self, backend: Backend, spec: TableSpec, key: np.dtype[Any], capacity: int
+    ) -> None:
+        assert spec.value is not None
+        self.backend, self._spec, self._dtype = backend, spec, spec.value
+        self._inline = self._dtype.itemsize in (1, 2, 4, 8)
+        self._word = word_dtype(self._dtype) if self._inline else np.dtype(np.uint64)
+        self._known_size = 0
+        self._payload, self._lists = self._no_payload(), self._new_lists()
+        self._keys = Storage(
+            backend, key, self._word, max_load=spec.max_load, seed=spec.seed, capacity=capacity
+        )
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    @property
+    def pairs(self) -> int:
+        """Number of stored pairs."""
+        if self._known_size is None:
+            entries = self._keys.items()[1]
+            self._known_size = int(self._lists.count(self._lists.open(entries)).sum())
+        return self._known_size
+
+    @property
+    def value(self) -> np.dtype[Any] | None:
+        """Dtype of the words beside keys in slots."""
+        return self._keys.value
+
+    @property
+    def capacity(self) -> int:
+        """Distinct keys that fit before the slots grow."""
+        return self._keys.capacity
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of device memory held."""
+        beside = 0 if self._payload is None else self._payload.nbytes
+        return self._keys.nbytes + self._lists.nbytes + beside
+
+    @property
+    def seed(self) -> int:
+        """Seed of the hash function in use."""
+        return self._keys.seed
+
+    @property
+    def reseeds(self) -> int:
+        """Number of seed changes since the table was last empty."""
+        return self._keys.reseeds
+
+    @property
+    def broken(self) -> bool:
+        """Whether a change has failed half-way."""
+        return self._keys.broken
+
+    def insert(self, bits: Any, rows: Any, *then: Step) -> None:
+        """Append at least one value to its key's list; run `then` in the same call."""
+        self._tidy()
+        store, size = self._keys, self.pairs + len(rows)
+        if size == len(rows):
+            payload, words = self._store_payload(self._no_payload(), rows)
+            lists = self._new_lists()
+            store = bucket_list.build_lists(store.lent(), lists, bits, words)
+            after = assigner(self, _keys=store, _lists=lists, _payload=payload, _known_size=size)
+            store.backend.in_one_call([after, *then])
+            return
+        payload, words = self._store_payload(self._payload, rows)
+        batch = group_by_key(store.backend, bits, words, store.slots.seed)
+        made = bucket_list.prepare_append(store, self._lists, batch)
+        if made is None:
+            self._compact(len(batch.keys))
+            store = self._keys
+            made = bucket_list.prepare_append(store, self._lists, batch)
+            assert made is not None
+        after = assigner(self, _lists=made.lists, _payload=payload, _known_size=size)
+        self._known_size = None
+        store.commit(*made.steps, store.replacing(batch.keys, made.entries), after, *then)
+
+    def build(self, bits: Any, offsets: Any, rows: Any) -> None:
+        """Store lists of values, at least one in each, in this empty store."""
+        self._payload, words = self._store_payload(self._payload, rows)
+        batch = GroupedBatch(bits, offsets, words.copy())
+        self._keys = bucket_list.build_grouped(self._keys, self._lists, batch)
+        self._known_size = len(rows)
+
+    def find(self, bits: Any) -> tuple[Any, Any]:
+        """Return the values of all keys, and their offsets (int64)."""
+        found = bucket_list.find_handles(self._keys, self._lists, bits)
+        words, offsets = self._lists.gather(*found)
+        return self._decode(words), offsets
+
+    def counts(self, bits: Any) -> Any:
+        """Return each key's number of values (int64)."""
+        return self._lists.count(bucket_list.find_handles(self._keys, self._lists, bits)[0])
+
+    def contains(self, bits: Any) -> Any:
+        """Return a mask of the keys that are stored."""
+        return self._keys.contains(bits)
+
+    def erase(self, bits: Any) -> Any:
+        """Erase keys; return a mask with one row of each key that was stored."""
+        counts, size = self.counts(bits), self.pairs
+        self._known_size = None
+        erased = self._keys.erase(bits)
+        self._known_size = size - int((counts * erased).sum())
+        return erased
+
+    def items(self) -> tuple[Any, Any]:
+        """Return the key words and values of all pairs."""
+        bits, offsets, words = bucket_list.all_lists(self._keys, self._lists)
+        owners = list_numbers(self.backend, offsets, len(words))
+        return bits[owners], self._decode(words)
+
+    def lists(self) -> tuple[Any, Any, Any]:
+        """Return the distinct key words, the offsets of their lists, and all values."""
+        bits, offsets, words = bucket_list.all_lists(self._keys, self._lists)
+        return bits, offsets, self._decode(words)
+
+    def compact(self) -> None:
+        """Store each key's values contiguously."""
+        if not (self._lists.compact and self._lists.appended == self.pairs):
+            self._compact()
+
+    def reserve(self, keys: int) -> None:
+        """Grow until `capacity` is at least `keys`."""
+        self._keys.reserve(keys)
+
+    def rehash(self, seed: int) -> None:
+        """Rehash all keys with another seed."""
+        self._keys.rehash(seed)
+
+    def cleared(self) -> ListStorage:
+        """Return an empty store in this one's memory; `fill` makes it usable."""
+        made = copy.copy(self)
+        made._keys, made._lists = self._keys.cleared(), self._lists.emptied()
+        made._payload, made._known_size = self._no_payload(), 0
+        return made
+
+    def fill(self) -> None:
+        """Write the slots that `cleared` only marked empty."""
+        self._keys.fill()
+
+    def copy(self) -> ListStorage:
+        """Return an independent store with the same content."""
+        made = copy.copy(self)
+        made._keys, made._lists = self._keys.copy(), self._lists.copy()
+        made._payload = None if self._payload is None else self._payload.copy()
+        return made
+
+    def figures(self) -> Figures:
+        """Return the figures of the slots; reads all of them."""
+        return self._keys.figures()
+
+    def ready(self) -> None:
+        """Allocate what large batches need before they come."""
+        self._keys.ready()
+
+    def _no_payload(self) -> ValueRows | None:
+        return None if self._inline else ValueRows(self.backend, self._dtype)
+
+    def _new_lists(self) -> ValueLists:
+        first, growth = self._spec.initial_bucket, self._spec.growth
+        return ValueLists(self.backend, self._word, first=first, growth=growth)
+
+    def _store_payload(self, payload: ValueRows | None, rows: Any) -> tuple[ValueRows | None, Any]:
+        """Return the payload with the rows added, if any, and the rows' words."""
+        return (None, value_words(rows, self._dtype)) if payload is None else payload.appended(rows)
+
+    def _decode(self, words: Any) -> Any:
+        if self._payload is None:
+            return values_of(self.backend, words, self._dtype)
+        return self._payload.take(words.view(np.int64))
+
+    def _tidy(self) -> None:
+        """Compact when erased values take more room than live ones."""
+        if self._lists.appended - self.pairs > max(self.pairs, _GARBAGE_ROWS):
+            self._compact()
+
+    def _compact(self, room: int = 0) -> None:
+        """Move all pairs to new runs; on failure the old lists stay in use.
+
+        Reserves numbers for `room` further lists. With `room`, wide values keep their row numbers,
+        because the batch to insert already has its own.
+        """
+        bits, offsets, words = bucket_list.all_lists(self._keys, self._lists)
+        store, payload = self._keys, self._payload
+        if payload is not None and room == 0:
+            payload = payload.kept(words.view(np.int64))
+            words = store.backend.xp.arange(len(words), dtype=np.uint64)
+        made = self._new_lists()
+        entries = made.settle(words, offsets, len(bits), room)
+        if store.value == entries.dtype:
+            after = assigner(self, _lists=made, _payload=payload, _known_size=self.pairs)
+            self._known_size = None
+            store.commit(store.replacing(bits, entries), after)
+        else:
+            store = store.emptied(entries.dtype, store.capacity)
+            store.add(bits, entries)
+            assigner(self, _keys=store, _lists=made, _payload=payload)()

@@ -1,0 +1,47 @@
+"""Method ``auto``: open addressing with buckets of a cache line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.backend import Backend
+from dgpuhash.spec import TableSpec
+from dgpuhash.tables.bucket_list.storage import ListStorage
+from dgpuhash.tables.methods.method import Method
+from dgpuhash.tables.open_addressing.growth import Storage
+
+__all__ = ["METHODS"]
+
+
+class Auto:
+    """Opens the tables of this package's own design."""
+
+    @classmethod
+    def open(
+        cls,
+        backend: Backend,
+        spec: TableSpec,
+        key: np.dtype[Any],
+        value: np.dtype[Any] | None,
+        capacity: int,
+    ) -> Storage | ListStorage:
+        """See `Opens`."""
+        if spec.kind == "multimap":
+            return ListStorage(backend, spec, key, capacity)
+        return Storage(
+            backend, key, value, max_load=spec.max_load, seed=spec.seed, capacity=capacity
+        )
+
+
+METHODS = (
+    Method(
+        name="auto",
+        paper="WarpCore",
+        section="§IV-B, IV-C",
+        nouns={"set": Auto, "map": Auto, "multimap": Auto},
+        when="always, unless another fits better",
+        uses=("open_", "region_", "list_"),
+    ),
+)

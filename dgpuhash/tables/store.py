@@ -1,0 +1,152 @@
+"""Store of a table's words on one device: what tables ask of it."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, Self
+
+import numpy as np
+
+from dgpuhash.backend import Backend
+from dgpuhash.backend.batch.bucket_order import RegionRanges
+from dgpuhash.backend.launches import Step
+from dgpuhash.tables.commit import MakeSteps
+from dgpuhash.tables.stats import Figures
+
+__all__ = ["AnyStore", "ListStore", "Store"]
+
+
+class AnyStore(Protocol):
+    """Part of a store that is the same for all tables.
+
+    A change is whole or absent, whatever interrupts it.
+    """
+
+    backend: Backend
+
+    @property
+    def value(self) -> np.dtype[Any] | None:
+        """Dtype of the value words; None for sets."""
+
+    @property
+    def capacity(self) -> int:
+        """Distinct keys that fit before the store grows."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of device memory held."""
+
+    @property
+    def seed(self) -> int:
+        """Seed of the hash function in use."""
+
+    @property
+    def reseeds(self) -> int:
+        """Number of seed changes that the store made by itself."""
+
+    @property
+    def broken(self) -> bool:
+        """Whether a change has failed half-way."""
+
+    def __len__(self) -> int:
+        """Return the number of distinct keys."""
+
+    def contains(self, keys: Any) -> Any:
+        """Return a mask of the keys that are stored."""
+
+    def erase(self, keys: Any) -> Any:
+        """Erase keys; return a mask with one row of each key that was stored."""
+
+    def items(self) -> tuple[Any, Any]:
+        """Return the key words, and the values, of all that is stored."""
+
+    def reserve(self, keys: int) -> None:
+        """Grow until `capacity` is at least `keys`."""
+
+    def rehash(self, seed: int) -> None:
+        """Store all keys anew, with another seed."""
+
+    def cleared(self) -> Self:
+        """Return an empty store in this one's memory; `fill` makes it usable."""
+
+    def fill(self) -> None:
+        """Write what `cleared` left unwritten."""
+
+    def copy(self) -> Self:
+        """Return an independent store with the same content."""
+
+    def figures(self) -> Figures:
+        """Return the store's figures; reads all of it."""
+
+    def ready(self) -> None:
+        """Allocate what large batches need before they come."""
+
+
+class Store(AnyStore, Protocol):
+    """Key words, and value words of maps, of a set or a map on one device.
+
+    Keys and values of all verbs may have any dtype as wide as the words.
+    """
+
+    def insert(self, keys: Any, values: Any, then: MakeSteps | None = None) -> Any:
+        """Insert the absent keys; return a mask of the rows that created keys."""
+
+    def add(self, keys: Any, values: Any) -> None:
+        """Insert the absent keys without returning a mask."""
+
+    def upsert(self, keys: Any, values: Any) -> None:
+        """Store pairs with distinct keys; overwrite the values of stored keys."""
+
+    def replacing(self, keys: Any, values: Any) -> Step:
+        """Return the `commit` step that stores pairs over those stored; there is room."""
+
+    def commit(self, *steps: Step) -> None:
+        """Run steps in one call; where one fails behind the first, the store is broken."""
+
+    def make_room(self, new: int) -> None:
+        """Reserve room for `new` further keys."""
+
+    def find(
+        self, keys: Any, default: int = 0, dtype: np.dtype[Any] | None = None
+    ) -> tuple[Any, Any]:
+        """Return the value words of keys (None for sets), and a mask of the stored keys."""
+
+    def find_to(self, keys: Any, values: Any, found: Any, default: int) -> None:
+        """Write the result of `find` to `values` and `found`."""
+
+    def absent(self, keys: Any) -> Any:
+        """Return the rows (int64) whose keys are not stored."""
+
+    def erasing(self, keys: Any) -> Step:
+        """Return the step of an erase without an answer."""
+
+    def ranges(self, rows: int, owners: int) -> RegionRanges | None:
+        """Return how batches are split into ranges of the store, or None for not at all."""
+
+
+class ListStore(AnyStore, Protocol):
+    """Key words, and lists of values, of a multimap on one device.
+
+    Values are in the form in which `as_device_array` gives them.
+    """
+
+    @property
+    def pairs(self) -> int:
+        """Number of stored pairs."""
+
+    def insert(self, bits: Any, rows: Any, *then: Step) -> None:
+        """Append at least one value to its key's list; run `then` in the same call."""
+
+    def build(self, bits: Any, offsets: Any, rows: Any) -> None:
+        """Store lists of values, at least one in each, in this empty store."""
+
+    def find(self, bits: Any) -> tuple[Any, Any]:
+        """Return the values of all keys, and their offsets (int64)."""
+
+    def counts(self, bits: Any) -> Any:
+        """Return each key's number of values (int64)."""
+
+    def lists(self) -> tuple[Any, Any, Any]:
+        """Return the distinct key words, the offsets of their lists, and all values."""
+
+    def compact(self) -> None:
+        """Store each key's values so that lookups are fastest."""
