@@ -19,6 +19,8 @@
 ///
 /// All lanes of a tile bring the same key and get the same answer. Each lane holds a row of its own, and
 /// the tile serves its lanes one by one: one lane is one row a thread, a warp is SlabHash's way.
+/// Where a table has `insert_own(tile, asked, key, …)` or `find_own`, these are called instead, with each lane's
+/// own key.
 /// A table sees no reserved key: they are in `SideSlots`, or where there are several values, in
 /// arrays that Python keeps, so that `append` leaves them among the rows refused.
 #pragma once
@@ -179,11 +181,14 @@ DG_KERNEL insert(InsertArgs<typename Table::Storage> args) {
         const auto value = asked ? value_in<Table>(args.values, row) : typename Table::Value{};
         const bool beside = asked && is_reserved(mine);
         Outcome outcome = Outcome::refused;
-        serve_lanes(tile, asked && !beside, [&](u32 source) {
-          const Outcome got = table.insert(tile, tile.shuffle(mine, source),
-                                           shared_value(tile, value, source), change);
-          if (tile.lane() == source) outcome = got;
-        });
+        if constexpr (requires { table.insert_own(tile, true, mine, value, change); })
+          outcome = table.insert_own(tile, asked && !beside, mine, value, change);
+        else
+          serve_lanes(tile, asked && !beside, [&](u32 source) {
+            const Outcome got = table.insert(tile, tile.shuffle(mine, source),
+                                             shared_value(tile, value, source), change);
+            if (tile.lane() == source) outcome = got;
+          });
         if (!asked) return;
         if (beside) outcome = side_slots(table).insert(mine, value, change);
         if (args.fresh) args.fresh[row] = outcome == Outcome::created;
@@ -205,10 +210,13 @@ DG_KERNEL find(FindArgs<typename Table::Storage> args) {
         const Key mine = asked ? keys[row] : Key{};
         const bool beside = asked && is_reserved(mine);
         Found<Value> answer{false, Value{}};
-        serve_lanes(tile, asked && !beside, [&](u32 source) {
-          const Found<Value> got = table.find(tile, tile.shuffle(mine, source));
-          if (tile.lane() == source) answer = got;
-        });
+        if constexpr (requires { table.find_own(tile, true, mine); })
+          answer = table.find_own(tile, asked && !beside, mine);
+        else
+          serve_lanes(tile, asked && !beside, [&](u32 source) {
+            const Found<Value> got = table.find(tile, tile.shuffle(mine, source));
+            if (tile.lane() == source) answer = got;
+          });
         if (!asked) return;
         if (beside) answer = {side_slots(table).holds(mine), side_slots(table).value_of(mine)};
         if (args.found) args.found[row] = answer.found;

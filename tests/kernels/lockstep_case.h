@@ -12,7 +12,7 @@
 #include "launch/bloom.cuh"
 #include "launch/bucket_list.cuh"
 #include "launch/contents.cuh"
-#include "launch/execute.cuh"
+#include "launch/methods/execute.cuh"
 #include "launch/group_runs.cuh"
 #include "launch/groups.cuh"
 #include "launch/join.cuh"
@@ -22,7 +22,7 @@
 #include "launch/reduce.cuh"
 #include "launch/region.cuh"
 #include "launch/sample.cuh"
-#include "launch/slab.cuh"
+#include "launch/methods/slab.cuh"
 
 #define CHECK(claim)                                                             \
   do {                                                                           \

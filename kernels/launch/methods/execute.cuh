@@ -4,6 +4,7 @@
 ///
 ///   execute(tile, op, key, value)            -> Executed<Value>
 ///
+/// and may have `execute_own(tile, asked, op, key, value)`, which is called instead with each lane's own row.
 /// Every operation takes effect at one moment between its begin and its end, whatever the others do.
 #pragma once
 
@@ -97,14 +98,17 @@ DG_KERNEL execute(ExecuteArgs<typename Table::Storage> args) {
         const auto value = asked && args.values ? value_in<Table>(args.values, row) : Value{};
         const bool beside = asked && is_reserved(mine);
         Executed<Value> done{};
-        serve_lanes(tile, asked && !beside, [&](u32 source) {
-          const Executed<Value> got =
-              table.execute(tile, static_cast<Op>(tile.shuffle(op, source)),
-                            tile.shuffle(mine, source), shared_value(tile, value, source));
-          if (tile.lane() == source) done = got;
-        });
-        if (!asked) return;
         const Op kind = static_cast<Op>(op);
+        if constexpr (requires { table.execute_own(tile, true, kind, mine, value); })
+          done = table.execute_own(tile, asked && !beside, kind, mine, value);
+        else
+          serve_lanes(tile, asked && !beside, [&](u32 source) {
+            const Executed<Value> got =
+                table.execute(tile, static_cast<Op>(tile.shuffle(op, source)),
+                              tile.shuffle(mine, source), shared_value(tile, value, source));
+            if (tile.lane() == source) done = got;
+          });
+        if (!asked) return;
         if (beside)
           done = MixedSideSlots<Key, Stored>{{args.table.state}}.execute(kind, mine, value);
         const bool stores = kind == Op::insert || kind == Op::upsert;

@@ -56,6 +56,9 @@ struct SlabSlots {
   /// M of the paper.
   static constexpr u32 per_slab = 30 * 4 / Slots::nbytes;
 
+  /// What an EMPTY slot holds.
+  static constexpr Unit empty = static_cast<Unit>(~Unit{0});
+
   /// Where in a quarter a key and the first EMPTY slot stand; `per_quarter` where there is none.
   struct Sight {
     u32 hit;
@@ -96,6 +99,15 @@ struct SlabSlots {
       return {};
   }
 
+  /// One lane's value for all lanes.
+  template <class Tile>
+  DG_FN static Value shared_value(Tile tile, Value value, u32 source) {
+    if constexpr (has_value)
+      return tile.shuffle(value, source);
+    else
+      return {};
+  }
+
   /// What a slot holds as one word; of 8 + 8 bytes the key.
   DG_FN static Unit unit_of(Key key, [[maybe_unused]] Value value) {
     if constexpr (Slots::one_word)
@@ -113,11 +125,16 @@ struct SlabSlots {
 
   /// Stores a pair where a slot was seen EMPTY; later: another took the slot. `watched`: others may want to
   /// know during this launch when the value is there.
-  DG_FN static Outcome claim(char* slab, u32 slot, Key key, Value value,
-                             [[maybe_unused]] bool watched) {
-    const Unit empty = static_cast<Unit>(~Unit{0});
+  DG_FN static Outcome claim(char* slab, u32 slot, Key key, Value value, bool watched) {
     if (atomic_swap_if<Order::relaxed>(slot_of(slab, slot), empty, unit_of(key, value)) != empty)
       return Outcome::later;
+    publish(slab, slot, value, watched);
+    return Outcome::created;
+  }
+
+  /// What is left to do where the key has been swapped in.
+  DG_FN static void publish([[maybe_unused]] char* slab, [[maybe_unused]] u32 slot,
+                            [[maybe_unused]] Value value, [[maybe_unused]] bool watched) {
     if constexpr (!one_word) atomic_store<Order::relaxed>(value_of(slab, slot), value);
     if constexpr (has_ready_bits) {
       // Nobody else changes this bit, so a difference clears it.
@@ -127,7 +144,6 @@ struct SlabSlots {
       else
         atomic_add<Order::relaxed>(auxiliary_of(slab), difference);
     }
-    return Outcome::created;
   }
 
   /// Changes the value of a key that was seen with the value `held`; later: look again. `amid` erases
@@ -140,6 +156,10 @@ struct SlabSlots {
     } else if constexpr (Slots::one_word) {
       if (how.action == OnExisting::keep) return Outcome::existed;
       u64* const at = slot_of(slab, slot);
+      if (!amid && how.action == OnExisting::overwrite) {
+        atomic_store<Order::relaxed>(at, Slots::word(key, value));
+        return Outcome::existed;
+      }
       if (!amid && how.action == OnExisting::sum && how.kind != ValueKind::floating) {
         atomic_add<Order::relaxed>(at, static_cast<u64>(value) << 32);
         return Outcome::existed;

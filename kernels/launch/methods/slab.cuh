@@ -3,6 +3,7 @@
 
 #include "launch/verbs.cuh"
 #include "table/slab.cuh"
+#include "table/slab/lists.cuh"
 
 namespace dg {
 
