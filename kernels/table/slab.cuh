@@ -1,7 +1,7 @@
 /// The slab hash (SlabHash §III–IV): sets and maps of one value a key, and mixed batches on them.
 #pragma once
 
-#include "table/slab/at_once.cuh"
+#include "table/slab/crews.cuh"
 
 #ifndef DG_FIND_AT_ONCE
 #define DG_FIND_AT_ONCE 4
@@ -94,25 +94,24 @@ struct Slab : SlabChains<KeyType, ValueType, false> {
   /// The same of the keys that the lanes bring, a key each.
   template <class Tile>
   DG_FN Found<Value> find_own(Tile tile, bool asked, Key mine) const
-    requires(Tile::size >= kSlabQuarters)
+    requires(Tile::size == 32)
   {
-    return SlabsAtOnce<Slab>{*this}.template find<DG_FIND_AT_ONCE>(tile, asked, mine);
+    return SlabCrews<Slab>{*this}.template find<DG_FIND_AT_ONCE>(tile, asked, mine);
   }
 
   template <class Tile>
   DG_FN Outcome insert_own(Tile tile, bool asked, Key mine, Value value, Change how) const
-    requires(Tile::size >= kSlabQuarters)
+    requires(Tile::size == 32)
   {
-    return SlabsAtOnce<Slab>{*this}.template insert<DG_INSERT_AT_ONCE>(tile, asked, mine, value,
-                                                                       how);
+    return SlabCrews<Slab>{*this}.template insert<DG_INSERT_AT_ONCE>(tile, asked, mine, value, how);
   }
 
   template <class Tile>
   DG_FN Executed<Value> execute_own(Tile tile, bool asked, Op op, Key mine, Value value) const
-    requires(Tile::size >= kSlabQuarters)
+    requires(Tile::size == 32)
   {
-    return SlabsAtOnce<Slab>{*this}.template execute<DG_EXECUTE_AT_ONCE>(tile, asked, op, mine,
-                                                                         value);
+    return SlabCrews<Slab>{*this}.template execute<DG_EXECUTE_AT_ONCE>(tile, asked, op, mine,
+                                                                       value);
   }
 
  private:
