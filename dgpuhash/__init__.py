@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from dgpuhash import errors, tables
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables import (
+    BloomFilter,
+    BloomStats,
     HashMap,
     HashSet,
     MultiMap,
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from dgpuhash.frames import FrameIndex
 
 __all__ = [
+    "BloomFilter",
+    "BloomStats",
     "DistributedIndex",
     "FrameIndex",
     "HashMap",
@@ -65,9 +69,9 @@ def load(
     Parameters
     ----------
     path : path or fsspec URL
-        A file that ``save`` of a `HashSet`, `HashMap`, `MultiMap` or `FrameIndex` wrote; or a
-        folder that ``save`` of a `DistributedIndex`, `DistributedSet`, `DistributedMap` or
-        `DistributedMultiMap` wrote, which is loaded onto the workers of a cluster.
+        A file that ``save`` of a `HashSet`, `HashMap`, `MultiMap`, `BloomFilter` or `FrameIndex`
+        wrote; or a folder that ``save`` of a `DistributedIndex`, `DistributedSet`, `DistributedMap`
+        or `DistributedMultiMap` wrote, which is loaded onto the workers of a cluster.
     device : {"cpu", "cuda"}, optional
         Device of the object; None for the CPU.
     client : distributed.Client, optional

@@ -109,11 +109,12 @@ class TableSpec:
 
     Parameters
     ----------
-    kind : {"set", "map", "multimap"}
+    kind : {"set", "map", "multimap", "bloom_filter"}
     key_dtype : str
         dtype string such as ``"<i8"``.
     value_dtype : str or list, optional
-        The values' dtype as `numpy.lib.format.dtype_to_descr` describes it; None for sets.
+        The values' dtype as `numpy.lib.format.dtype_to_descr` describes it; None for sets and
+        filters.
     max_load : float
         Load factor (share of slots in use) above which the table grows; in [0.01, 1).
     seed : int, optional
@@ -126,6 +127,8 @@ class TableSpec:
         How the table stores its keys: a name of `dgpuhash.methods`.
     settings : mapping or tuple of pairs
         The method's own settings, kept as pairs sorted by name.
+    blocks : int
+        Blocks of 32 bytes (Bloom filters); 0 for tables.
 
     Examples
     --------
@@ -145,6 +148,7 @@ class TableSpec:
     growth: float = 1.1
     method: str = "auto"
     settings: Any = ()
+    blocks: int = 0
 
     @classmethod
     def of(
@@ -168,10 +172,22 @@ class TableSpec:
         return cls(kind, key_dtype_of(key_dtype).str, value, **settings)
 
     def __post_init__(self) -> None:
-        if self.kind not in ("set", "map", "multimap"):
-            raise SpecError(f"table kind {self.kind!r}; use 'set', 'map' or 'multimap'")
-        if (self.value_dtype is None) != (self.kind == "set"):
-            raise SpecError(f"a {self.kind} with values of {self.value_dtype}; only sets have none")
+        if self.kind not in ("set", "map", "multimap", "bloom_filter"):
+            raise SpecError(
+                f"table kind {self.kind!r}; use 'set', 'map', 'multimap' or 'bloom_filter'"
+            )
+        if (self.value_dtype is None) != (self.kind in ("set", "bloom_filter")):
+            raise SpecError(
+                f"a {self.kind} with values of {self.value_dtype}; only sets and Bloom filters "
+                "have none"
+            )
+        blocks = _integer(self.blocks, "blocks")
+        if not (1 <= blocks <= MAX_CAPACITY if self.kind == "bloom_filter" else blocks == 0):
+            raise SpecError(
+                f"a {self.kind} of {blocks:,} blocks; Bloom filters have 1 to {MAX_CAPACITY:,}, "
+                "tables none"
+            )
+        object.__setattr__(self, "blocks", blocks)
         load = _number(self.max_load, "max_load")
         if not 0.01 <= load < 1:
             raise SpecError(f"max_load={self.max_load}; use a share in [0.01, 1), such as 0.9")

@@ -19,8 +19,8 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
 from dgpuhash.backend.compiler import ARCHITECTURES, compile_kernels, nvrtc_version
-from dgpuhash.backend.cpu import native
-from dgpuhash.backend.structs.partition import block_threads
+from dgpuhash.backend.constants import block_threads
+from dgpuhash.backend.native import native
 from dgpuhash.errors import CompileError
 
 # 256 threads a block and 64 registers leave 1,024 resident threads on a multiprocessor.
@@ -56,13 +56,13 @@ def is_launched(expression: str, arch: int) -> bool:
     return sized is None or int(sized[1]) == block_threads(arch)
 
 
-def compile_batch(file: str, expressions: list[str], arch: int) -> list[Outcome]:
-    """The instances of one file as one program; one by one when that fails, to name the culprit."""
+def compile_batch(files: tuple[str, ...], expressions: list[str], arch: int) -> list[Outcome]:
+    """The instances as one program; one by one when that fails, to name the culprit."""
     try:
-        cubin = compile_kernels([file], expressions, arch)
+        cubin = compile_kernels(files, expressions, arch)
     except CompileError as error:
         if len(expressions) > 1:
-            return [one for each in expressions for one in compile_batch(file, [each], arch)]
+            return [one for each in expressions for one in compile_batch(files, [each], arch)]
         return [Outcome(expressions[0], arch, 0, str(error))]
     warnings = [line for line in cubin.log.splitlines() if "warning" in line.lower()]
     resources = read_resources(cubin.log)
@@ -143,13 +143,13 @@ def main() -> int:
     options = parser.parse_args()
 
     started = time.monotonic()
-    files = defaultdict(list)
-    for expression, file in native().instances():
+    programs = defaultdict(list)
+    for expression, files, *_ in native().instances():
         if options.match in expression:
-            files[file].append(expression)
+            programs[files].append(expression)
     batches = [
-        (file, sorted(launched)[first : first + PROGRAM_INSTANCES], arch)
-        for file, names in files.items()
+        (files, sorted(launched)[first : first + PROGRAM_INSTANCES], arch)
+        for files, names in programs.items()
         for arch in options.arch
         for launched in [[name for name in names if is_launched(name, arch)]]
         for first in range(0, len(launched), PROGRAM_INSTANCES)

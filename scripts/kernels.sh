@@ -63,7 +63,7 @@ caught() {
 }
 
 started=$(date +%s)
-lockstep="bloom_lockstep open_lockstep region_lockstep bucket_list_lockstep runs_lockstep partition_lockstep deal_lockstep group_lockstep"
+lockstep="bloom_lockstep open_lockstep combine_lockstep region_lockstep bucket_list_lockstep runs_lockstep partition_lockstep deal_lockstep group_lockstep"
 {
     for name in $lockstep pool_threads; do
         echo "$name thread"
@@ -81,10 +81,10 @@ echo "compiled in $(($(date +%s) - started)) s"
 rm -f "$BUILD"/*.status
 # The longest begin first. ThreadSanitizer cannot follow threads into a forked child.
 {
-    for name in open partition bucket_list runs region group deal bloom; do
+    for name in open combine partition bucket_list runs region group deal bloom; do
         echo "${name}_lockstep.thread 300 $BUILD/${name}_lockstep.thread"
     done
-    for name in open partition bucket_list runs region group deal bloom; do
+    for name in open combine partition bucket_list runs region group deal bloom; do
         echo "${name}_lockstep.address 120 $BUILD/${name}_lockstep.address"
     done
     echo "pool_threads.thread 120 $BUILD/pool_threads.thread"

@@ -42,9 +42,10 @@ PYTHON_ROOMS = {
 }
 ROOMS_WITHIN = {
     "backend": [
-        {"memory", "kernel", "launch_buffer", "compiler"},
-        {"structs", "device", "cache"},
-        {"launches"},
+        {"memory", "native", "constants", "launch_buffer", "compiler"},
+        {"layout", "device"},
+        {"kernel"},
+        {"cache", "launches"},
         {"batch"},
         {"base"},
         {"cpu", "cuda"},
@@ -56,8 +57,8 @@ ROOMS_WITHIN = {
         {"serialization"},
         {"open_addressing"},
         {"columns", "bucket_list"},
-        {"methods", "bloom"},
-        {"base"},
+        {"methods", "keyed"},
+        {"base", "bloom"},
         {"hash_map", "hash_set", "multi_map"},
     ],
     "frames": [
@@ -98,7 +99,10 @@ ROOMS_WITHIN = {
 }
 # A backend is pickled by its name, and looked up by it.
 TIES = {("dgpuhash/backend/base.py", "dgpuhash.backend.get")}
-KERNEL_ROOMS = {"core": 0, "probe": 1, "grid": 1, "table": 2, "batch": 2, "launch": 3, "host": 4}
+KERNEL_ROOMS = {
+    **{"core": 0, "probe": 1, "grid": 1, "memory": 1},
+    **{"table": 2, "batch": 2, "launch": 3, "host": 4},
+}
 
 # The only rooms that may name a GPU library, and then inside functions.
 GPU_LIBRARIES = {

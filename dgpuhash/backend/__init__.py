@@ -8,18 +8,23 @@ from typing import Any
 from dgpuhash.backend.base import Backend
 from dgpuhash.backend.batch.multisplit import Multisplit
 from dgpuhash.backend.device import device_of
-from dgpuhash.backend.kernel import Kernel
+from dgpuhash.backend.kernel import Kernel, kernel_named, verb_kernel
+from dgpuhash.backend.layout import Layout, struct_named
 from dgpuhash.backend.memory import is_out_of_memory
 from dgpuhash.errors import DeviceError
 
 __all__ = [
     "Backend",
     "Kernel",
+    "Layout",
     "Multisplit",
     "default_device",
     "device_of",
     "get",
     "is_out_of_memory",
+    "kernel_named",
+    "struct_named",
+    "verb_kernel",
 ]
 
 

@@ -12,12 +12,9 @@ from numpy.typing import DTypeLike
 
 from dgpuhash.backend.batch.multisplit import Multisplit
 from dgpuhash.backend.batch.partition import Partitioned, multisplit, partition, sort_by_hash, split
-from dgpuhash.backend.kernel import Kernel
+from dgpuhash.backend.constants import BLOCK_THREADS, CPU_BLOCKS, PART_ROWS, REGION_SHIFT
+from dgpuhash.backend.kernel import Kernel, kernel_named
 from dgpuhash.backend.launches import Launches
-from dgpuhash.backend.structs import core as structs
-from dgpuhash.backend.structs.partition import BLOCK_THREADS, CPU_BLOCKS
-from dgpuhash.backend.structs.region import REGION_SHIFT
-from dgpuhash.backend.structs.segments import PART_ROWS
 from dgpuhash.errors import KeyTypeError, ShapeError
 
 __all__ = ["Backend", "Kernel", "Partitioned"]
@@ -53,6 +50,11 @@ class Backend(Launches):
         None where there is no such place.
         """
         return None
+
+    @property
+    def swaps_pairs(self) -> bool:
+        """Whether kernels have a compare-and-swap of 128 bits."""
+        return False
 
     @property
     def partition_threads(self) -> int:
@@ -213,7 +215,7 @@ class Backend(Launches):
 
         A row's part is the `owner_of` its key's hash (`hash_keys`); rows of one part stay in input
         order. On a GPU this takes memory for one copy of the batch and 10 MB with 256 parts, and
-        for a second copy with more parts than `PASS_PARTS` of backend/structs/partition.py.
+        for a second copy with more parts than `PASS_PARTS` of backend/constants.py.
 
         Parameters
         ----------
@@ -316,8 +318,8 @@ class Backend(Launches):
             )
         keys = self.asarray(keys)
         hashes = self.empty(len(keys), np.uint64)
-        kernel = structs.hash_keys(keys.dtype)
-        self.run(kernel, structs.HASH_KEYS, len(keys), keys=keys, hashes=hashes, seed=seed)
+        kernel = kernel_named("hash_keys", keys.dtype)
+        self.run(kernel, len(keys), keys=keys, hashes=hashes, seed=seed)
         return hashes
 
     def hash_strings(self, offsets: Any, chars: Any, seed: int) -> Any:
@@ -335,10 +337,8 @@ class Backend(Launches):
         offsets, chars = self.asarray(offsets), self.asarray(chars)
         n = max(len(offsets) - 1, 0)
         hashes = self.empty(n, np.uint64)
-        self.run(
-            structs.hash_strings(), structs.HASH_STRINGS, n,
-            offsets=offsets, bytes=chars, hashes=hashes, seed=seed,
-        )  # fmt: skip
+        kernel = kernel_named("hash_strings")
+        self.run(kernel, n, offsets=offsets, bytes=chars, hashes=hashes, seed=seed)
         return hashes
 
     def hash_combine(self, first: Any, second: Any) -> Any:
@@ -357,10 +357,8 @@ class Backend(Launches):
                 "of one frame"
             )
         hashes = self.asarray(first).copy()
-        kernel = structs.hash_combine()
-        self.run(
-            kernel, structs.HASH_COMBINE, len(hashes), hashes=hashes, next=self.asarray(second)
-        )
+        kernel = kernel_named("hash_combine")
+        self.run(kernel, len(hashes), hashes=hashes, next=self.asarray(second))
         return hashes
 
     def owner_of(self, hashes: Any, parts: int) -> Any:
@@ -370,6 +368,6 @@ class Backend(Launches):
         """
         hashes = self.asarray(hashes)
         owners = self.empty(len(hashes), np.uint32)
-        kernel = structs.owner_of()
-        self.run(kernel, structs.OWNER_OF, len(hashes), hashes=hashes, owners=owners, parts=parts)
+        kernel = kernel_named("owner_of")
+        self.run(kernel, len(hashes), hashes=hashes, owners=owners, parts=parts)
         return owners

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import math
 import os
 import platform
@@ -20,35 +19,15 @@ from dgpuhash.backend.base import Backend, Shape
 from dgpuhash.backend.device import reject_nulls, require_host
 from dgpuhash.backend.kernel import Kernel
 from dgpuhash.backend.launches import Step
+from dgpuhash.backend.native import REBUILD, native
 from dgpuhash.errors import CompileError, OutOfMemoryError
 
-__all__ = ["VARIABLE", "CpuBackend", "ThreadQuota", "native"]
+__all__ = ["VARIABLE", "CpuBackend", "ThreadQuota"]
 
 ALIGNMENT = 64
 # Environment variable: threads of the process; overrides every other setting.
 VARIABLE = "DGPUHASH_NUM_THREADS"
 _NOT_STARTED = (KeyError, IndexError, ValueError, TypeError)
-_REBUILD = (
-    "the extension is probably older than the Python code, so rebuild it with 'pip install .'"
-)
-
-
-@functools.cache
-def native() -> ModuleType:
-    """Return the extension module.
-
-    Raises
-    ------
-    CompileError
-        When it was not built.
-    """
-    try:
-        return importlib.import_module("dgpuhash._native")
-    except ImportError as error:
-        raise CompileError(
-            f"the CPU kernels (dgpuhash._native) cannot be loaded: {error}; install a wheel with "
-            "'pip install dgpuhash', or build from source with a C++20 compiler by 'pip install .'"
-        ) from error
 
 
 class ThreadQuota:
@@ -105,20 +84,20 @@ class CpuBackend(Backend):
     def launch(self, kernel: Kernel, args: bytes, n: int) -> None:
         extension = native()
         try:
-            extension.launch(kernel.expression, args, n)
+            extension.launch(kernel.instance or kernel.expression, args, n)
         except _NOT_STARTED as error:
             raise CompileError(
-                f"kernel {kernel.expression} did not start: {error}; {_REBUILD}"
+                f"kernel {kernel.expression} did not start: {error}; {REBUILD}"
             ) from error
 
     def prepare(self, kernel: Kernel, args: bytes, n: int) -> functools.partial[Any]:
-        return functools.partial(native().launch, kernel.expression, args, n)
+        return functools.partial(native().launch, kernel.instance or kernel.expression, args, n)
 
     def in_one_call(self, steps: Iterable[Step]) -> None:
         try:
             super().in_one_call(steps)
         except _NOT_STARTED as error:
-            raise CompileError(f"a kernel did not start: {error}; {_REBUILD}") from error
+            raise CompileError(f"a kernel did not start: {error}; {REBUILD}") from error
 
     def empty(self, shape: Shape, dtype: DTypeLike) -> np.ndarray:
         made = np.dtype(dtype)

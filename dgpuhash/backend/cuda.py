@@ -19,14 +19,18 @@ from numpy.typing import DTypeLike
 from dgpuhash.backend.base import Backend, Shape
 from dgpuhash.backend.cache import load_or_compile
 from dgpuhash.backend.compiler import architecture_for
+from dgpuhash.backend.constants import (
+    PART_ROWS,
+    REGION_SHIFT,
+    SMALL_PART_ROWS,
+    SMALL_REGION_SHIFT,
+    block_threads,
+)
 from dgpuhash.backend.device import device_of, reject_nulls, require_gpu
 from dgpuhash.backend.kernel import Kernel
 from dgpuhash.backend.launch_buffer import LaunchArgument, LaunchBuffer
 from dgpuhash.backend.launches import Step
 from dgpuhash.backend.memory import is_out_of_memory
-from dgpuhash.backend.structs.partition import block_threads
-from dgpuhash.backend.structs.region import REGION_SHIFT, SMALL_REGION_SHIFT
-from dgpuhash.backend.structs.segments import PART_ROWS, SMALL_PART_ROWS
 from dgpuhash.errors import DeviceError, OutOfMemoryError
 
 __all__ = ["CudaBackend"]
@@ -106,6 +110,10 @@ class CudaBackend(Backend):
                 )
 
         return require_home
+
+    @property
+    def swaps_pairs(self) -> bool:
+        return architecture_for(self._capability(self._device())) >= 90
 
     @property
     def partition_threads(self) -> int:

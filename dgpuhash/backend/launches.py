@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.backend.kernel import Kernel
-from dgpuhash.backend.structs.packing import packing, words_of
+from dgpuhash.backend.layout import Layout
 
 __all__ = ["Launches", "Step"]
 
@@ -45,12 +45,12 @@ class Launches(ABC):
         The callable raises what that C call raises.
         """
 
-    def prepared(self, kernel: Kernel, struct: np.dtype[Any], n: int, **fields: Any) -> Step:
+    def prepared(self, kernel: Kernel, n: int, **fields: Any) -> Step:
         """Return a step that does what `run` does, when it is called.
 
         The step holds a reference to every array among `fields`.
         """
-        step = self.prepare(kernel, self.pack(struct, n=n, **fields), n)
+        step = self.prepare(kernel, self.pack(kernel.args, n=n, **fields), n)
         step.fields = fields  # type: ignore[attr-defined]
         return step
 
@@ -76,26 +76,38 @@ class Launches(ABC):
     def pointer(self, data: Any) -> int:
         """Return the address of the first element; 0 for None or empty arrays."""
 
-    def run(self, kernel: Kernel, struct: np.dtype[Any], n: int, **fields: Any) -> None:
-        """Launch `kernel` with a `struct` whose `fields` are arrays or numbers.
+    def run(self, kernel: Kernel, n: int, **fields: Any) -> None:
+        """Launch `kernel` over `n` rows, with its struct's other `fields`.
 
-        Arrays are passed as pointers. A nested struct is given as bytes, or as a tuple of arrays
-        and numbers if it has only words. Omitted fields are 0.
+        Arrays are passed as pointers, numbers as they are. A nested struct is given as bytes, or
+        as a tuple of arrays and numbers if it has only words; an array of words as a tuple.
+        Omitted fields are 0.
+
+        Examples
+        --------
+        >>> from dgpuhash import backend
+        >>> cpu, rows = backend.get("cpu"), np.zeros(3, np.int64)
+        >>> cpu.run(backend.kernel_named("all_rows"), 3, rows=rows)
+        >>> rows.tolist()
+        [0, 1, 2]
         """
-        self.launch(kernel, self.pack(struct, n=n, **fields), n)
+        self.launch(kernel, self.pack(kernel.args, n=n, **fields), n)
 
-    def pack(self, struct: np.dtype[Any], **fields: Any) -> bytes:
+    def pack(self, struct: Layout, **fields: Any) -> bytes:
         """Return the bytes of a `struct` of `fields`, given as to `run`."""
-        nested, names, pack = packing(struct)
-        structs = [self._struct(fields.pop(name), nbytes) for name, nbytes in nested.items()]
+        nested, names, arrays, pack = struct.packing
         take, word = fields.pop, self._word
+        structs = [self._struct(take(name), made) for name, made in nested.items()]
+        for name, count in arrays.items():
+            for i, each in enumerate(take(name, (0,) * count)):
+                fields[f"{name}[{i}]"] = each
         # Plain numbers skip the call.
         words = [it if type(it := take(name, 0)) is int else word(it) for name in names]
         if fields:
             raise TypeError(f"{', '.join(fields)}: no such fields, use {', '.join(names)}")
         return pack(*structs, *words)
 
-    def bound(self, kernel: Kernel, struct: np.dtype[Any], *structs: bytes) -> Callable[..., None]:
+    def bound(self, kernel: Kernel, *structs: bytes) -> Callable[..., None]:
         """Return a callable that launches `kernel` with fixed nested `structs`.
 
         The callable takes the number of rows, then every word of the struct in order, each an
@@ -104,27 +116,26 @@ class Launches(ABC):
         Examples
         --------
         >>> from dgpuhash import backend
-        >>> from dgpuhash.backend.structs import core
         >>> cpu, owners = backend.get("cpu"), np.zeros(2, np.uint32)
-        >>> owner_of = cpu.bound(core.owner_of(), core.OWNER_OF)
+        >>> owner_of = cpu.bound(backend.kernel_named("owner_of"))
         >>> owner_of(2, np.array([1, 2**63], np.uint64), owners, 2, 2)
         >>> owners.tolist()
         [0, 1]
         """
         launch, word = self.launch, self._word
-        pack = functools.partial(packing(struct).pack, *structs)
+        pack = functools.partial(kernel.args.packing.pack, *structs)
 
         def run(n: int, *words: Any) -> None:
             launch(kernel, pack(*[it if type(it) is int else word(it) for it in words]), n)
 
         return run
 
-    def _struct(self, field: Any, nbytes: int) -> bytes:
+    def _struct(self, field: Any, struct: Layout) -> bytes:
         if isinstance(field, tuple):
-            field = words_of(*map(self._word, field))
-        if len(field) != nbytes:
-            raise TypeError(f"a struct of {nbytes} bytes was given {len(field)}")
+            field = struct.packing.pack(*map(self._word, field))
+        if len(field) != struct.nbytes:
+            raise TypeError(f"{struct.name} has {struct.nbytes} bytes and was given {len(field)}")
         return field
 
     def _word(self, field: Any) -> Any:
-        return field if isinstance(field, (int, np.integer)) else self.pointer(field)
+        return field if isinstance(field, (int, float, np.number)) else self.pointer(field)

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dgpuhash.backend import Backend, Kernel
-from dgpuhash.backend.structs.core import LIMIT
+from dgpuhash.backend import Backend, kernel_named
 from dgpuhash.bench.figure import require
 from dgpuhash.bench.keys import keys_of, unique_keys
 from dgpuhash.bench.timing import median_time
@@ -20,14 +19,10 @@ __all__ = [
     "copy_rate",
     "gather_rate",
     "insert_floor",
-    "insert_kernel",
     "lookup_floor",
-    "lookup_kernel",
     "partition_rate",
 ]
 
-_FILE = "launch/limits.cuh"
-_WORDS = {4: "dg::u32", 8: "dg::u64"}
 # A copy of fewer bytes is repeated inside the launch.
 _COPIED_BYTES = {"cuda": 2**31, "cpu": 2**27}
 _MARK = 0x5EED
@@ -46,7 +41,7 @@ def copy_rate(backend: Backend, nbytes: int, repeats: int) -> float:
     rows = nbytes // 16
     passes = max(1, _COPIED_BYTES[backend.name] // (2 * nbytes))
     work = partial(
-        backend.run, Kernel("dg::limit_copy<1>", _FILE), LIMIT, rows * passes,
+        backend.run, kernel_named("limit_copy"), rows * passes,
         values=target, slots=source, slot_count=rows,
     )  # fmt: skip
     seconds, _ = median_time(backend, work, repeats=repeats)
@@ -64,7 +59,7 @@ def gather_rate(backend: Backend, width: int, nbytes: int, n: int, repeats: int)
     lines = backend.zeros(nbytes, np.uint8)
     sink = backend.zeros(1, np.uint64)
     work = partial(
-        backend.run, Kernel(f"dg::limit_gather<{width // 16}>", _FILE, width // 16), LIMIT, n,
+        backend.run, kernel_named("limit_gather", width=width // 16), n,
         values=sink, slots=lines, slot_count=nbytes // width,
     )  # fmt: skip
     seconds, _ = median_time(backend, work, repeats=repeats, again=True)
@@ -84,7 +79,7 @@ def cas_rate(backend: Backend, nbytes: int, n: int, repeats: int) -> float:
     """
     words = backend.zeros(nbytes // 8, np.uint64)
     work = partial(
-        backend.run, Kernel("dg::limit_cas<1>", _FILE), LIMIT, n,
+        backend.run, kernel_named("limit_cas"), n,
         slots=words, slot_count=nbytes // 8,
     )  # fmt: skip
     seconds, _ = median_time(backend, work, repeats=repeats, again=True)
@@ -98,12 +93,12 @@ def lookup_floor(backend: Backend, keys: Any, nbytes: int, repeats: int) -> floa
     A bare lookup reads the key, gathers its slot and writes its value. Every slot holds the same
     value, which every key must get.
     """
-    word, width = _WORDS[keys.dtype.itemsize], keys.dtype.itemsize
+    width = keys.dtype.itemsize
     slots = backend.full((max(nbytes, 64) // (2 * width), 2), 0, keys.dtype)
     slots[:, 1] = _MARK
     values = backend.zeros(len(keys), keys.dtype)
     work = partial(
-        backend.run, lookup_kernel(word), LIMIT, len(keys),
+        backend.run, kernel_named("limit_lookup", keys.dtype), len(keys),
         keys=keys, values=values, slots=slots, slot_count=len(slots),
     )  # fmt: skip
     seconds, _ = median_time(backend, work, repeats=repeats, again=True)
@@ -118,11 +113,11 @@ def insert_floor(backend: Backend, keys: Any, nbytes: int, repeats: int) -> floa
     values: the halves of a slot are equal, except where two rows write one slot at the same time
     and the device has no 128-bit compare-and-swap.
     """
-    word, width = _WORDS[keys.dtype.itemsize], keys.dtype.itemsize
+    width = keys.dtype.itemsize
     empty = keys.dtype.type(-1 % 2 ** (8 * width))
     slots = backend.full((max(nbytes, 64) // (2 * width), 2), empty, keys.dtype)
     work = partial(
-        backend.run, insert_kernel(word), LIMIT, len(keys),
+        backend.run, kernel_named("limit_insert", keys.dtype), len(keys),
         keys=keys, values=keys, slots=slots, slot_count=len(slots),
     )  # fmt: skip
     seconds, _ = median_time(backend, work, repeats=repeats, again=True)
@@ -162,22 +157,6 @@ def partition_rate(backend: Backend, bits: int, nbytes: int, repeats: int) -> fl
         last = int(ranges[-1])
     require(seen.all(), "a pass lost a row", footprint=nbytes)
     return rows / seconds
-
-
-def lookup_kernel(word: str) -> Kernel:
-    """Return the kernel of bare lookups.
-
-    Keys and values have the C++ type `word`.
-    """
-    return Kernel(f"dg::limit_lookup<{word},1>", _FILE)
-
-
-def insert_kernel(word: str) -> Kernel:
-    """Return the kernel of bare inserts.
-
-    Keys and values have the C++ type `word`.
-    """
-    return Kernel(f"dg::limit_insert<{word},1>", _FILE)
 
 
 class Floors:

@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dgpuhash.backend import Backend, Kernel
-from dgpuhash.backend.structs.core import LIMIT
+from dgpuhash.backend import Backend, kernel_named
 
 __all__ = ["REPEATS", "empty_launch", "latency", "median_time"]
 
@@ -112,7 +111,7 @@ def _on_gpu(backend: Backend, work: Callable[[], Result], calls: int) -> tuple[f
     start, stop = cuda.Event(), cuda.Event()
     busy = backend.empty((2, _BUSY_SLOTS * 16), np.uint8)
     backend.run(
-        Kernel("dg::limit_copy<1>", "launch/limits.cuh"), LIMIT, _BUSY_ROWS,
+        kernel_named("limit_copy"), _BUSY_ROWS,
         values=busy[0], slots=busy[1], slot_count=_BUSY_SLOTS,
     )  # fmt: skip
     start.record()

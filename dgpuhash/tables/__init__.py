@@ -1,21 +1,24 @@
-"""Tables HashSet, HashMap and MultiMap, and functions of key columns."""
+"""Tables HashSet, HashMap, MultiMap and BloomFilter, and functions of key columns."""
 
 from __future__ import annotations
 
 import os
 
 from dgpuhash.spec import TableSpec
-from dgpuhash.tables.base import Table
+from dgpuhash.tables.bloom.filter import BloomFilter, BloomStats
 from dgpuhash.tables.columns.factorize import factorize, unique, value_counts
 from dgpuhash.tables.columns.group_reduce import group_reduce
 from dgpuhash.tables.columns.isin import isin
 from dgpuhash.tables.columns.join import join_indices
 from dgpuhash.tables.hash_map import HashMap
 from dgpuhash.tables.hash_set import HashSet
+from dgpuhash.tables.keyed import Keyed
 from dgpuhash.tables.multi_map import MultiMap
 from dgpuhash.tables.stats import TableStats
 
 __all__ = [
+    "BloomFilter",
+    "BloomStats",
     "HashMap",
     "HashSet",
     "MultiMap",
@@ -30,9 +33,11 @@ __all__ = [
     "value_counts",
 ]
 
+AnyTable = BloomFilter | HashSet | HashMap | MultiMap
 
-def load(path: str | os.PathLike[str], device: str | None = None) -> HashSet | HashMap | MultiMap:
-    """Load the table saved under `path`, of any kind.
+
+def load(path: str | os.PathLike[str], device: str | None = None) -> AnyTable:
+    """Load the table or filter saved under `path`, of any kind.
 
     `dgpuhash.load` opens indexes as well.
 
@@ -56,14 +61,14 @@ def load(path: str | os.PathLike[str], device: str | None = None) -> HashSet | H
     >>> sorted(load(path).items().tolist())
     [1, 3]
     """
-    found = Table.load(path, device)
-    assert isinstance(found, HashSet | HashMap | MultiMap)
+    found = Keyed.load(path, device)
+    assert isinstance(found, AnyTable)
     return found
 
 
-def table_of(spec: TableSpec, capacity: int, device: str | None) -> HashSet | HashMap | MultiMap:
-    """Return an empty table of the kind and with the settings of a spec."""
-    kinds: dict[str, type[HashSet | HashMap | MultiMap]] = {
-        kind.kind: kind for kind in (HashSet, HashMap, MultiMap)
+def table_of(spec: TableSpec, capacity: int, device: str | None) -> AnyTable:
+    """Return an empty table or filter of the kind and with the settings of a spec."""
+    kinds: dict[str, type[AnyTable]] = {
+        kind.kind: kind for kind in (BloomFilter, HashSet, HashMap, MultiMap)
     }
     return kinds[spec.kind]._of(spec, capacity, device)

@@ -1,28 +1,23 @@
-"""Common part of all tables: device, encoding, statistics, save and load."""
+"""Common part of all tables: verbs, growth, statistics."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
 
-from dgpuhash import backend as backends
 from dgpuhash.backend import Backend
-from dgpuhash.errors import FormatError, SpecError
 from dgpuhash.seeds import draw_seed
 from dgpuhash.spec import TableSpec, check_capacity
-from dgpuhash.tables.arguments.encoding import key_memory, key_words, keys_of, word_dtype, words_of
+from dgpuhash.tables.arguments.encoding import key_memory, word_dtype
 from dgpuhash.tables.arguments.interop import ArrayArgument, as_argument
-from dgpuhash.tables.arguments.lookup_keys import LookupKeys, as_lookup_keys
 from dgpuhash.tables.arguments.validate import as_device_array, same_length
 from dgpuhash.tables.commit import assigner
+from dgpuhash.tables.keyed import Keyed
 from dgpuhash.tables.memory_errors import translates_memory_errors
 from dgpuhash.tables.methods.method import resolved, store_for
-from dgpuhash.tables.rwlock import ReadWriteLock, read_locked, write_locked
-from dgpuhash.tables.serialization import Buffers, check_absent, read_file, write_file
+from dgpuhash.tables.rwlock import read_locked, write_locked
 from dgpuhash.tables.stats import TableStats, format_bytes, html_table
 from dgpuhash.tables.store import Store
 
@@ -31,25 +26,28 @@ __all__ = ["Table"]
 _BOOL = np.dtype(bool)
 
 
-class Table:
+class Table(Keyed):
     """Common base of sets, maps and multimaps."""
 
-    kind = ""
+    _store: Store | None
 
     def __init__(self, spec: TableSpec, capacity: int, device: str | None) -> None:
-        self._spec = spec = resolved(spec)
         self._least_capacity = self._first_capacity = check_capacity(capacity)
-        self._key, self._value_dtype = spec.key, spec.value
-        self._backend: Backend | None = None if device is None else backends.get(device)
-        self._store: Store | None = None
-        self._turns = ReadWriteLock()
-        if self._backend is not None:
-            self._open(self._backend)
+        self._value_dtype = spec.value
+        super().__init__(resolved(spec), device)
 
-    @property
-    def spec(self) -> TableSpec:
-        """The settings with which the table was made."""
-        return self._spec
+    @classmethod
+    def _of(cls, spec: TableSpec, capacity: int, device: str | None) -> Self:
+        made = object.__new__(cls)
+        Table.__init__(made, spec, capacity, device)
+        return made
+
+    @classmethod
+    def _checked(cls, spec: TableSpec) -> TableSpec:
+        return resolved(spec)
+
+    def _entries(self) -> int:
+        return len(self)
 
     @property
     def method(self) -> str:
@@ -57,19 +55,9 @@ class Table:
         return self._spec.method
 
     @property
-    def key_dtype(self) -> np.dtype[Any]:
-        """The keys' dtype."""
-        return self._key
-
-    @property
     def value_dtype(self) -> np.dtype[Any] | None:
         """The values' dtype; None for sets."""
         return self._value_dtype
-
-    @property
-    def device(self) -> str | None:
-        """``"cpu"``, ``"cuda"``, or None until the first arrays decide."""
-        return None if self._backend is None else self._backend.name
 
     @property
     def capacity(self) -> int:
@@ -172,33 +160,6 @@ class Table:
 
     @translates_memory_errors
     @read_locked
-    def copy(self) -> Self:
-        """Return an independent table with the same content and device."""
-        made = object.__new__(type(self))
-        made.__dict__.update(self.__dict__)
-        made._turns = ReadWriteLock(self._turns.check_device)
-        if self._store is not None:
-            made._store = self._store.copy()
-        return made
-
-    def __copy__(self) -> Self:
-        return self.copy()
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self.copy()
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Pickle a copy: other threads may change the table before pickling ends.
-        return self.copy().__dict__
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        if self._backend is not None:
-            # The arrays are on the device on which they were just unpickled.
-            self._turns.check_device = self._backend.check_device()
-
-    @translates_memory_errors
-    @read_locked
     def stats(self) -> TableStats:
         """Return size, load, memory and lines per lookup; read the whole table."""
         figures, size = self._opened().figures(), len(self)
@@ -207,81 +168,6 @@ class Table:
         return TableStats.of(
             figures, size=size, capacity=self.capacity, nbytes=self.nbytes, payload=payload
         )
-
-    @translates_memory_errors
-    @read_locked
-    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the table atomically to one file, at a path or an fsspec URL.
-
-        Parameters
-        ----------
-        path : path or fsspec URL
-        overwrite : bool
-            Whether to replace an existing file.
-
-        Raises
-        ------
-        ExistsError
-            When `path` exists before or after the write, and `overwrite` is False. On remote file
-            systems, two writers at the same moment are not detected.
-        OSError
-            When the disk is full or not writable; an existing file is then untouched.
-
-        Examples
-        --------
-        >>> import pathlib, tempfile
-        >>> from dgpuhash import HashSet
-        >>> path = pathlib.Path(tempfile.mkdtemp()) / "seen.dgph"
-        >>> HashSet.from_keys([3, 1]).save(path)
-        >>> HashSet.from_keys([3, 1, 4]).save(path, overwrite=True)
-        >>> len(HashSet.load(path))
-        3
-        """
-        check_absent(path, overwrite=overwrite)
-        self._opened()
-        spec = replace(self._spec, seed=self._seed)
-        header = {"spec": spec.to_json(), "size": len(self)}
-        write_file(path, header, self._saved_buffers(), overwrite=overwrite)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str], device: str | None = None) -> Self:
-        """Load the table saved under `path`, to any device.
-
-        Raises
-        ------
-        FormatError
-            When the file is not dgpuhash's, truncated or damaged, or holds another kind of table.
-        """
-        header, buffers = read_file(path)
-        if "spec" not in header and "kind" in header:
-            raise FormatError(
-                f"{path} holds a {header['kind']} and not a table; use dgpuhash.load for any kind"
-            )
-        try:
-            spec = resolved(TableSpec.from_json(header["spec"]))
-            size = check_capacity(header["size"], "size")
-        except (KeyError, TypeError, SpecError) as error:
-            raise FormatError(f"{path} describes no table ({error}); save it again") from error
-        chosen = _kinds(cls).get(spec.kind)
-        if chosen is None:
-            raise FormatError(
-                f"{path} holds a {spec.kind} and not a {cls.kind}; use dgpuhash.load for any kind"
-            )
-        made: Any = chosen._of(spec, 0, device or "cpu")
-        made._restore(Buffers(os.fspath(path), buffers), size)
-        if len(made) != size:
-            raise FormatError(
-                f"{path} is damaged: it holds {len(made):,} distinct entries and claims {size:,}; "
-                "save the table again"
-            )
-        return made
-
-    @classmethod
-    def _of(cls, spec: TableSpec, capacity: int, device: str | None) -> Self:
-        """Return a table with the settings of a spec of its kind."""
-        made = object.__new__(cls)
-        Table.__init__(made, spec, capacity, device)
-        return made
 
     def __repr__(self) -> str:
         return f"<{self._title()}>"
@@ -335,50 +221,6 @@ class Table:
         guarding = assigner(self._turns, check_device=backend.check_device())
         backend.in_one_call([guarding, assigner(self, _store=store, _backend=backend)])
 
-    def _opened(self) -> Store:
-        """Return the store; open it on the CPU if no array chose a device."""
-        if self._store is None:
-            self._open(backends.get("cpu"))
-        assert self._store is not None
-        return self._store
-
-    def _home(self, *arguments: ArrayArgument) -> Backend:
-        """Return the backend of the arguments and of the table."""
-        backend = self._backend
-        if backend is not None:
-            for taken in arguments:
-                if taken.location not in (None, backend.name):
-                    break
-            else:
-                return backend
-        placed = [taken.data for taken in arguments if taken.location is not None]
-        return backends.get(self.device, *placed)
-
-    def _keys(self, keys: Any) -> tuple[ArrayArgument, Any]:
-        """Open the table; return the argument and its canonical words."""
-        taken, bits = self._stored_as(keys)
-        return taken, words_of(bits)
-
-    def _stored_as(self, keys: Any) -> tuple[ArrayArgument, Any]:
-        """Return the argument and words as `_keys` does, of any dtype as wide."""
-        taken = as_argument(keys, "keys")
-        backend = self._home(taken)
-        bits = key_memory(backend, as_device_array(backend, taken, self._key, "keys"))
-        self._turns.begin()
-        if self._store is None:
-            self._open(backend)
-        return taken, bits
-
-    def _asked(self, keys: Any) -> tuple[ArrayArgument, LookupKeys, Any]:
-        """Return a lookup argument, its `LookupKeys` keys, and their words."""
-        taken = as_argument(keys, "keys")
-        backend = self._home(taken)
-        asked = as_lookup_keys(backend, taken, self._key, "keys")
-        bits = key_memory(backend, asked.keys)
-        if self._store is None:
-            self._open(backend)
-        return taken, asked, bits
-
     def _pairs(self, keys: Any, values: Any) -> tuple[ArrayArgument, Any, Any]:
         """Return the argument, key words and rows of values, all checked."""
         taken, given = as_argument(keys, "keys"), as_argument(values, "values")
@@ -390,26 +232,3 @@ class Table:
         if self._store is None:
             self._open(backend)
         return taken, key_memory(backend, adopted), rows
-
-    def _stored_keys(self, bits: Any) -> Any:
-        assert self._backend is not None
-        return keys_of(self._backend, bits, self._key)
-
-    def _saved_buffers(self) -> Mapping[str, np.ndarray]:
-        raise AssertionError(f"{type(self).__name__} must say what it saves")
-
-    def _restore(self, buffers: Buffers, size: int) -> None:
-        raise AssertionError(f"{type(self).__name__} must say how it is restored")
-
-    def _restored_bits(self, raw: np.ndarray) -> Any:
-        """Return saved key words on the device, made canonical."""
-        backend = self._home()
-        return key_words(backend, keys_of(backend, backend.from_host(raw), self._key))
-
-
-def _kinds(cls: type[Table]) -> dict[str, type[Table]]:
-    """Return every concrete subclass of `cls`, by kind."""
-    found = {cls.kind: cls} if cls.kind else {}
-    for child in cls.__subclasses__():
-        found |= _kinds(child)
-    return found

@@ -11,6 +11,7 @@ from numpy.typing import DTypeLike
 from dgpuhash.backend import Backend
 from dgpuhash.backend.launches import Step
 from dgpuhash.errors import SpecError
+from dgpuhash.tables.arguments.combine import change_of
 from dgpuhash.tables.arguments.encoding import value_memory, word_dtype, words_of
 from dgpuhash.tables.arguments.interop import ArrayArgument, as_argument
 from dgpuhash.tables.arguments.validate import (
@@ -23,7 +24,7 @@ from dgpuhash.tables.base import Table
 from dgpuhash.tables.columns.distinct import deduplicated_rows
 from dgpuhash.tables.commit import MakeSteps
 from dgpuhash.tables.memory_errors import translates_memory_errors
-from dgpuhash.tables.methods.method import table_spec
+from dgpuhash.tables.methods.method import methods, table_spec
 from dgpuhash.tables.open_addressing.values import Values, values_for
 from dgpuhash.tables.rwlock import read_locked, write_locked
 from dgpuhash.tables.select import select_found
@@ -140,8 +141,13 @@ class HashMap(Table):
 
     @translates_memory_errors
     @write_locked
-    def insert(self, keys: Any, values: Any, *, keep: str = "any") -> Any:
+    def insert(
+        self, keys: Any, values: Any, *, keep: str | None = None, combine: str | None = None
+    ) -> Any:
         """Add pairs whose keys are not stored yet; stored keys keep their value.
+
+        With `combine`, a key gets the sum, minimum, maximum or bitwise or of the value that it has,
+        if any, and of the values of all its rows.
 
         Parameters
         ----------
@@ -149,17 +155,24 @@ class HashMap(Table):
             One value for each key.
         keep : {"any", "first", "last"}
             Which pair is stored when a new key occurs more than once: any one of them, whole (the
-            fastest), or the pair in the first or the last row.
+            fastest and the default), or the pair in the first or the last row.
+        combine : {"sum", "min", "max", "or"}, optional
+            Of integers, bools (not "sum") and floats of 4 or 8 bytes (not "or"). Integers wrap
+            around, as in NumPy. Floats are added in any order, so that sums agree to rounding; a
+            minimum or maximum with a NaN is NaN, as that of `numpy.minimum`.
 
         Returns
         -------
         array of bool
-            True in the row of each pair that was stored; of the same kind as `keys`.
+            True in the row of each pair that was stored; of the same kind as `keys`. With
+            `combine`, true in one row of each new key.
 
         Raises
         ------
         KeyTypeError, ShapeError, DeviceError, SpecError
-            When an argument does not fit the table.
+            When an argument does not fit the table, or `keep` and `combine` are both given.
+        UnsupportedError
+            When values of `value_dtype`, or a table of this method, cannot be combined so.
         OutOfMemoryError
             When the table cannot grow; it is unchanged.
 
@@ -168,13 +181,20 @@ class HashMap(Table):
         >>> codes = HashMap("uint8", "S2")
         >>> codes.insert([1, 1, 2], [b"de", b"dk", b"es"], keep="last")
         array([False,  True,  True])
+        >>> spent = HashMap("int64", "float64", device="cpu")
+        >>> spent.insert([4, 7, 4], [1.5, 2.0, 1.0], combine="sum").sum()
+        np.int64(2)
+        >>> spent.find([4, 7])[0]
+        array([2.5, 2. ])
         """
-        if keep not in ("any", "first", "last"):
+        if combine is not None:
+            return self._combine(keys, values, combine, keep)
+        if keep not in (None, "any", "first", "last"):
             raise SpecError(f"keep={keep!r}; use 'any', 'first' or 'last'")
         taken, bits, rows = self._pairs(keys, values)
         store = self._opened()
         chosen = None
-        if keep != "any":
+        if keep in ("first", "last"):
             chosen = deduplicated_rows(store.backend, words_of(bits), last=keep == "last")
         if chosen is None:
             fresh = self._values.insert(store, bits, rows)
@@ -182,6 +202,19 @@ class HashMap(Table):
             fresh = store.backend.zeros(len(bits), _BOOL)
             fresh[chosen] = self._values.insert(store, bits[chosen], rows[chosen])
         return taken.wrap(fresh, _BOOL)
+
+    def _combine(self, keys: Any, values: Any, combine: str, keep: str | None) -> Any:
+        """Insert with `combine`; holds the write lock."""
+        if keep is not None:
+            raise SpecError(
+                f"keep={keep!r} chooses one value of a key and combine={combine!r} takes all; "
+                "give one of the two"
+            )
+        change = change_of(combine, self._value)
+        methods()[self._spec.method].require("combine", self.kind)
+        taken, bits, rows = self._pairs(keys, values)
+        words = value_memory(rows, self._value)
+        return taken.wrap(self._opened().combine(bits, words, change), _BOOL)
 
     @translates_memory_errors
     @write_locked

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from dgpuhash import backend as backends
-from dgpuhash.backend import Backend
-from dgpuhash.backend.structs import join as args
+from dgpuhash.backend import Backend, kernel_named
+from dgpuhash.backend.constants import TAKE_SHARES
 
 __all__ = ["gather_rows", "row_numbers", "select_found"]
 
@@ -22,7 +22,7 @@ def row_numbers(backend: Backend, rows: int) -> Any:
     CuPy's arange takes 0.4 ms longer for 2^27 rows on an H200.
     """
     made = backend.empty(rows, np.int64)
-    backend.run(args.all_rows(), args.ALL_ROWS, rows, rows=made)
+    backend.run(kernel_named("all_rows"), rows, rows=made)
     return made
 
 
@@ -39,7 +39,7 @@ def select_found(
     segments = math.ceil(rows / segment_rows)
     counts = backend.empty(segments, np.uint64)
     backend.run(
-        args.found_count(), args.FOUND_COUNT, segments,
+        kernel_named("found_count"), segments,
         found=found, counts=counts, rows=rows, segment_rows=segment_rows,
     )  # fmt: skip
     ends = backend.xp.cumsum(counts, dtype=np.int64)
@@ -49,7 +49,7 @@ def select_found(
     rows_to, words_to = backend.empty(chosen, np.int64), backend.empty(chosen, words.dtype)
     if chosen:
         backend.run(
-            args.found_select(words.dtype), args.FOUND_SELECT, segments,
+            kernel_named("found_select", words.dtype), segments,
             found=found, words=words, ends=ends, rows_to=rows_to, words_to=words_to,
             rows=rows, segment_rows=segment_rows,
         )  # fmt: skip
@@ -70,9 +70,9 @@ def gather_rows(words: Any, rows: Any) -> Any:
         return words[rows]
     backend = backends.get(None, words)
     to = backend.empty(len(rows), words.dtype)
-    kernel = args.take_words(f"u{words.itemsize}", f"u{rows.itemsize}")
+    kernel = kernel_named("take_words", f"u{words.itemsize}", f"u{rows.itemsize}")
     backend.run(
-        kernel, args.TAKE, math.ceil(len(rows) / args.TAKE_SHARES),
+        kernel, math.ceil(len(rows) / TAKE_SHARES),
         words=words, rows=rows, to=to, count=len(rows),
     )  # fmt: skip
     return to

@@ -1,4 +1,4 @@
-"""Statistics of a table, as numbers, as text and as HTML."""
+"""Statistics of a table or filter, as numbers, as text and as HTML."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from html import escape
 from typing import NamedTuple
 
-__all__ = ["Figures", "TableStats", "format_bytes", "html_table"]
+__all__ = ["Figures", "TableStats", "figure_rows", "format_bytes", "html_table"]
 
 
 class Figures(NamedTuple):
@@ -107,19 +107,26 @@ class TableStats:
     def rows(self) -> list[tuple[str, str]]:
         """Return the names and the figures as text."""
         own = {each.name: getattr(self, each.name) for each in fields(self)[:-1]}
-        made = []
-        for name, figure in (own | dict(self.details)).items():
-            if name == "nbytes":
-                made.append(("memory", format_bytes(int(figure))))
-            elif name == "seed" or isinstance(figure, str):
-                made.append((name.replace("_", " "), str(figure)))
-            else:
-                text = f"{figure:,}" if isinstance(figure, int) else f"{figure:.3f}"
-                made.append((name.replace("_", " "), text))
-        return made
+        return figure_rows(own | dict(self.details))
 
     def _repr_html_(self) -> str:
         return html_table("table statistics", self.rows())
+
+
+def figure_rows(figures: Mapping[str, int | float | str]) -> list[tuple[str, str]]:
+    """Return names for people, and figures as text."""
+    made = []
+    for name, figure in figures.items():
+        if name == "nbytes":
+            made.append(("memory", format_bytes(int(figure))))
+        elif name == "seed" or isinstance(figure, str):
+            made.append((name.replace("_", " "), str(figure)))
+        else:
+            # Rates may be small.
+            places = "3g" if name == "rate" else "3f"
+            text = f"{figure:,}" if isinstance(figure, int) else f"{figure:.{places}}"
+            made.append((name.replace("_", " "), text))
+    return made
 
 
 def html_table(title: str, rows: list[tuple[str, str]]) -> str:

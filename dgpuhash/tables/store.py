@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from dgpuhash.backend.batch.bucket_order import RegionRanges
 from dgpuhash.backend.launches import Step
 from dgpuhash.tables.commit import MakeSteps
 from dgpuhash.tables.stats import Figures
+
+if TYPE_CHECKING:
+    from dgpuhash.tables.arguments.combine import Change
 
 __all__ = ["AnyStore", "ListStore", "Store"]
 
@@ -90,6 +93,12 @@ class Store(AnyStore, Protocol):
     def insert(self, keys: Any, values: Any, then: MakeSteps | None = None) -> Any:
         """Insert the absent keys; return a mask of the rows that created keys."""
 
+    def combine(self, keys: Any, values: Any, change: Change) -> Any:
+        """Insert pairs; change the value of a key by each further pair of it.
+
+        Returns a mask of the rows that created keys.
+        """
+
     def add(self, keys: Any, values: Any) -> None:
         """Insert the absent keys without returning a mask."""
 
@@ -101,6 +110,10 @@ class Store(AnyStore, Protocol):
 
     def commit(self, *steps: Step) -> None:
         """Run steps in one call; where one fails behind the first, the store is broken."""
+
+    @property
+    def reserves(self) -> bool:
+        """Whether keys for which `make_room` made room surely find places."""
 
     def make_room(self, new: int) -> None:
         """Reserve room for `new` further keys."""

@@ -3,6 +3,7 @@
 
 #include "batch/rows.cuh"
 #include "core/bucket.cuh"
+#include "core/fields.cuh"
 #include "core/hash.cuh"
 #include "core/platform.cuh"
 #include "core/slot.cuh"
@@ -15,6 +16,8 @@ namespace dg {
 struct RunOrder {
   u64 seed;
   u64 spread;  // below 2**32; 0: by the keys themselves
+
+  DG_FIELDS(seed, spread)
 
   template <class Key>
   DG_FN u32 owner(Key key) const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "batch/rows.cuh"
+#include "core/fields.cuh"
 
 namespace dg {
 
@@ -13,6 +14,8 @@ struct JoinSides {
   const i64* starts;   // of each key: where its right rows begin
   const i64* right_rows;
   u64 left_rows;
+
+  DG_FIELDS(offsets, keys, starts, right_rows, left_rows)
 };
 
 /// Writes pairs [first, last), by left row and then by right row; -1 where there is no right row.

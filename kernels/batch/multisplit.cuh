@@ -14,7 +14,7 @@
 
 namespace dg {
 
-/// Parts that a tile deals out to. Mirrored in dgpuhash/backend/structs/multisplit.py.
+/// Parts that a tile deals out to. As in dgpuhash/backend/constants.py.
 template <class Tile>
 inline constexpr u32 kDealParts = Tile::size == 1 ? 256 : Tile::size;
 

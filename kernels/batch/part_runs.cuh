@@ -14,7 +14,7 @@
 namespace dg {
 
 /// Rows that a part may have, so that three blocks of any layout have a multiprocessor's memory on an H200.
-/// Mirrored in dgpuhash/backend/structs/segments.py.
+/// As in dgpuhash/backend/constants.py.
 inline constexpr u32 kPartRows = kBlockKib < 99 ? 2048 : 3072;
 
 /// Blocks on a multiprocessor; elsewhere a third one would spill.

@@ -11,6 +11,7 @@
 #include "batch/partition_move.cuh"
 #include "batch/partition_step.cuh"
 #include "core/block.cuh"
+#include "core/fields.cuh"
 #include "core/hash.cuh"
 #include "core/platform.cuh"
 #include "core/slot.cuh"
@@ -23,6 +24,8 @@ struct Digit {
   u64 spread;  // below 2**32; 0: no hash
   u64 shift;
   u64 mask;
+
+  DG_FIELDS(seed, spread, shift, mask)
 
   /// Of several keys, so that what is the same for all is asked once.
   template <u32 number, class Key>
@@ -54,6 +57,8 @@ struct Route {
   u64 seed;
   u64 ranges;  // of an owner
   u64 scale;   // 2**32 / the digits of a range, rounded up
+
+  DG_FIELDS(owners, seed, ranges, scale)
 };
 
 /// The part of a key by digit and route.

@@ -16,7 +16,7 @@ namespace dg {
 /// Rows of one part: as they came, or in any order, which takes fewer instructions and less memory.
 enum class Within { order, any_order };
 
-/// Parts of one pass. Mirrored in dgpuhash/backend/structs/partition.py.
+/// Parts of one pass. As in dgpuhash/backend/constants.py.
 template <class Block, Within within>
 inline constexpr u32 kPassParts = Block::threads == 1       ? 2048
                                   : within == Within::order ? 256

@@ -6,12 +6,13 @@
 #pragma once
 
 #include "core/atomic.cuh"
+#include "core/fields.cuh"
 #include "core/platform.cuh"
 #include "core/tile.cuh"
 
 namespace dg {
 
-/// How a column's values are read. Mirrored in dgpuhash/backend/structs/core.py, as the next two.
+/// How a column's values are read. Named in dgpuhash/backend/constants.py, as the next two.
 enum class Reading : u64 { i8, i16, i32, i64, u8, u16, u32, u64, f32, f64, date };
 
 /// What is reduced: one for each value, the value as an integer or as a double, its rank as a word
@@ -28,6 +29,8 @@ struct ReduceColumn {
   Reading reading;
   Term term;
   Fold fold;
+
+  DG_FIELDS(values, totals, reading, term, fold)
 };
 
 /// What every tile of a launch knows.
@@ -38,6 +41,8 @@ struct ReduceBatch {
   u64 column_count;
   u64 alone;  // 1: no other tile updates the same totals
   u64 wide;   // 1: codes take more than 32 bits
+
+  DG_FIELDS(codes, order, columns, column_count, alone, wide)
 };
 
 DG_FN u64 bits_of(double real) {

@@ -3,13 +3,16 @@
 #pragma once
 
 #include "core/atomic.cuh"
+#include "core/fields.cuh"
 #include "core/platform.cuh"
 
 namespace dg {
 
-/// Mirrored in dgpuhash/backend/structs/core.py.
+/// Some rows of a batch.
 struct RowSet {
   u64* words;  // two for each 64 rows: their bits, and the number of rows of the set before them
+
+  DG_FIELDS(words)
 
   DG_FN void add(u64 row) const {
     atomic_or<Order::relaxed>(words + row / 64 * 2, 1ull << row % 64);

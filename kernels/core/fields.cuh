@@ -24,6 +24,8 @@ struct Field {
   std::size_t offset;
   std::size_t nbytes;
   std::size_t alignment;
+  char format;                 // of a word, its letter in Python's `struct`; else 0
+  std::size_t count;           // more than 1 of an array
   std::string type;            // of a struct, its C++ name; else empty
   std::vector<Field> (*of)();  // the fields of a struct; else null
 };
@@ -31,13 +33,32 @@ struct Field {
 template <class Type>
 concept HasFields = requires(const Type& it) { it.fields(); };
 
-/// The C++ name of a type, without keywords: "dg::OpenStorage".
+/// The C++ name of a type, without `dg::`: "OpenStorage".
 template <class Type>
 std::string type_name() {
   std::string_view text = __PRETTY_FUNCTION__;
-  // GCC: "… [with Type = dg::X; std::string = …]"; clang: "… [Type = dg::X]".
+  // GCC: "… [with Type = X; std::string = …]"; clang: "… [Type = dg::X]".
   text.remove_prefix(text.find("Type = ") + 7);
-  return std::string(text.substr(0, text.find_first_of(";]")));
+  std::string name(text.substr(0, text.find_first_of(";]")));
+  for (std::size_t at; (at = name.find("dg::")) != name.npos;) name.erase(at, 4);
+  return name;
+}
+
+/// The letter of a word in Python's module `struct`; a pointer is a number.
+template <class Word>
+constexpr char format_of() {
+  if constexpr (std::is_pointer_v<Word>) {
+    return 'Q';
+  } else if constexpr (std::is_enum_v<Word>) {
+    return format_of<std::underlying_type_t<Word>>();
+  } else if constexpr (std::is_floating_point_v<Word>) {
+    return sizeof(Word) == 4 ? 'f' : 'd';
+  } else {
+    static_assert(std::is_integral_v<Word>, "a struct among the fields needs DG_FIELDS");
+    constexpr std::size_t size = sizeof(Word);
+    constexpr char letter = size == 1 ? 'b' : size == 2 ? 'h' : size == 4 ? 'i' : 'q';
+    return std::is_signed_v<Word> ? letter : static_cast<char>(letter - 'a' + 'A');
+  }
 }
 
 template <class Struct>
@@ -54,11 +75,15 @@ Field field_at(const void* start, std::string_view name, const Member& member) {
                                        static_cast<const char*>(start)),
               sizeof member,
               alignof(Member),
+              0,
+              sizeof member / sizeof(Type),
               "",
               nullptr};
   if constexpr (HasFields<Type>) {
     field.type = type_name<Type>();
     field.of = &fields_of<Type>;
+  } else {
+    field.format = format_of<Type>();
   }
   return field;
 }

@@ -17,7 +17,14 @@ enum class ValueKind : u32 { unsigned_integer, signed_integer, floating };
 struct Change {
   OnExisting action;
   ValueKind kind;
+  u32 spare_bits = 0;  // the highest bits of a word, which values of one or two bytes leave
 };
+
+/// As Python tells it: the kind in the lower half of a word, the spare bits in the upper one.
+DG_FN Change change_of(u64 action, u64 kind) {
+  return {static_cast<OnExisting>(action), static_cast<ValueKind>(kind & 0xffffffffull),
+          static_cast<u32>(kind >> 32)};
+}
 
 /// What a row of a mixed batch does to its key.
 enum class Op : u32 { find, insert, upsert, erase, erase_all };
@@ -60,9 +67,9 @@ DG_FN bool is_nan(Word word) {
     return (word & 0x7fffffffffffffffull) > 0x7ff0000000000000ull;
 }
 
-/// The value of a key that holds `held` and is brought `term`. Integers wrap; NaN wins, as in NumPy.
+/// `changed` of values as wide as their words.
 template <class Word>
-DG_FN Word changed(Word held, Word term, Change change) {
+DG_FN Word changed_word(Word held, Word term, Change change) {
   switch (change.action) {
     case OnExisting::keep:
       return held;
@@ -86,6 +93,15 @@ DG_FN Word changed(Word held, Word term, Change change) {
       return below == (change.action == OnExisting::min) ? term : held;
     }
   }
+}
+
+/// The value of a key that holds `held` and is brought `term`. Integers wrap; NaN wins, as in NumPy.
+template <class Word>
+DG_FN Word changed(Word held, Word term, Change change) {
+  const u32 spare = change.spare_bits;
+  return static_cast<Word>(
+      changed_word(static_cast<Word>(held << spare), static_cast<Word>(term << spare), change) >>
+      spare);
 }
 
 }  // namespace dg

@@ -1,10 +1,10 @@
 /// What a slot holds and how it is published.
 ///
-///   keys alone                 compare-and-swap of the key
-///   4 + 4 bytes, one word      compare-and-swap of the pair: a pair is never seen torn
-///   8 + 8 bytes, two words     128-bit compare-and-swap on sm_90 and newer; elsewhere the key,
-///   then the value 4 + 8 and 8 + 4 bytes      keys and values in two arrays; the key, then the
-///   value
+///   keys alone              compare-and-swap of the key
+///   packed, 4 + 4 bytes     compare-and-swap of the pair: a pair is never seen torn
+///   aos, 8 + 8 bytes        128-bit compare-and-swap on sm_90 and newer; elsewhere the key, then the value
+///   aos, 4 + 4 bytes        the key, then the value
+///   soa                     keys and values in two arrays; the key, then the value
 ///
 /// "The key, then the value" is safe because no launch both inserts and reads values, and because
 /// the value itself is one atomic store: of two writers one whole value wins.
@@ -53,6 +53,9 @@ struct Slot {
   static constexpr bool one_word = paired && layout == Layout::packed;
   static_assert(!paired || sizeof(Key) == sizeof(Value));
   static_assert(!one_word || sizeof(Key) == 4);
+  /// Whether a key is never seen without its value.
+  static constexpr bool whole =
+      !has_value || one_word || (DG_WIDE_SWAP && paired && sizeof(Key) == 8);
   static constexpr u32 nbytes = paired ? 2 * sizeof(Key) : sizeof(Key);
   static constexpr u32 per_quarter = kQuarterBytes / nbytes;
   static constexpr u32 per_bucket = kBucketBytes / nbytes;

@@ -124,15 +124,15 @@ DG_FN void for_each_tile(u64 rows, const Body& body, const Ahead& ahead = {}) {
 /// One tile for as many rows as it has lanes: `body(tile, row, asked)` is called by every lane with
 /// its own row, also by the lanes past the end, which are not asked but take part in the
 /// collectives.
-template <int Width, class Body>
-DG_FN void for_each_lane(u64 rows, const Body& body) {
+template <int Width, class Body, class Ahead = NoPrefetch>
+DG_FN void for_each_lane(u64 rows, const Body& body, [[maybe_unused]] const Ahead& ahead = {}) {
 #if DG_GPU || defined(DG_LOCKSTEP)
   for_each_tile<Width>((rows + Width - 1) / Width, [&](auto tile, u64 group) {
     const u64 row = group * Width + tile.lane();
     body(tile, row, row < rows);
   });
 #else
-  for_each_tile<Width>(rows, [&](auto tile, u64 row) { body(tile, row, true); });
+  for_each_tile<Width>(rows, [&](auto tile, u64 row) { body(tile, row, true); }, ahead);
 #endif
 }
 

@@ -1,9 +1,10 @@
 /// The value lists of multi-value tables, by their handles. Batches come grouped by key: a run is the
-/// values of one key in order. Structs are mirrored in dgpuhash/backend/structs/core.py.
+/// values of one key in order.
 #pragma once
 
 #include "batch/rows.cuh"
 #include "core/atomic.cuh"
+#include "core/fields.cuh"
 #include "grid/for_each.cuh"
 #include "table/bucket_list.cuh"
 #include "table/list_entries.cuh"
@@ -15,6 +16,8 @@ struct ListStorage {
   ListEntries entries;
   void* pool;
   ListRecord* records;
+
+  DG_FIELDS(growth, entries, pool, records)
 };
 
 struct ListWeighArgs {
@@ -26,6 +29,8 @@ struct ListWeighArgs {
   u64 rows;
   u64 segment_rows;
   u64 n;  // segments
+
+  DG_FIELDS(table, starts, values, lists, values_of, rows, segment_rows, n)
 };
 
 struct ListSettleArgs {
@@ -42,6 +47,9 @@ struct ListSettleArgs {
   u64 rows;
   u64 segment_rows;
   u64 n;  // segments
+
+  DG_FIELDS(table, starts, values, entries, lists, places, begins, stretches, recorded, rows,
+            segment_rows, n)
 };
 
 struct ListOpenArgs {
@@ -50,6 +58,8 @@ struct ListOpenArgs {
   const u8* found;  // or null: all were
   u64* handles;
   u64 n;
+
+  DG_FIELDS(table, entries, found, handles, n)
 };
 
 struct ListCountArgs {
@@ -57,6 +67,8 @@ struct ListCountArgs {
   const u64* handles;
   i64* counts;  // values of each handle
   u64 n;
+
+  DG_FIELDS(table, handles, counts, n)
 };
 
 struct ListSumArgs {
@@ -67,6 +79,8 @@ struct ListSumArgs {
   u64 rows;
   u64 segment_rows;
   u64 n;  // segments
+
+  DG_FIELDS(table, handles, values, pieces, rows, segment_rows, n)
 };
 
 struct ListOffsetArgs {
@@ -79,6 +93,8 @@ struct ListOffsetArgs {
   u64 rows;
   u64 segment_rows;
   u64 n;  // segments
+
+  DG_FIELDS(table, handles, values, pieces, offsets, places, rows, segment_rows, n)
 };
 
 struct ListLocateArgs {
@@ -88,6 +104,8 @@ struct ListLocateArgs {
   const i64* offsets;  // where each handle's values go
   const i64* places;   // where each handle's pieces go
   u64 n;
+
+  DG_FIELDS(table, to, handles, offsets, places, n)
 };
 
 struct ListPlanArgs {
@@ -101,6 +119,8 @@ struct ListPlanArgs {
   i64* pieces;
   i64* numbers;
   u64 n;
+
+  DG_FIELDS(table, handles, entries, run_offsets, values, slots, records, pieces, numbers, n)
 };
 
 struct ListAppendArgs {
@@ -115,6 +135,8 @@ struct ListAppendArgs {
   const i64* places;
   const i64* numbers;
   u64 n;
+
+  DG_FIELDS(table, to, handles, entries, run_offsets, values, slots, records, places, numbers, n)
 };
 
 struct ListMoveArgs {
@@ -127,6 +149,8 @@ struct ListMoveArgs {
   u64 rows;
   u64 segment_rows;
   u64 n;  // segments
+
+  DG_FIELDS(table, offsets, handles, entries, values, pieces, rows, segment_rows, n)
 };
 
 /// A run that settles: where it begins in `values`, its length, and whether it needs a list.

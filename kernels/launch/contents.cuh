@@ -3,6 +3,7 @@
 /// to Python, which reads OpenState anyway.
 #pragma once
 
+#include "core/fields.cuh"
 #include "grid/interleaved.cuh"
 #include "grid/work_split.cuh"
 #include "table/open_rows.cuh"
@@ -14,6 +15,8 @@ struct OpenCountArgs {
   OpenStorage table;
   u32* counts;  // keys in each bucket
   u64 n;        // buckets
+
+  DG_FIELDS(table, counts, n)
 };
 
 struct OpenItemsArgs {
@@ -22,6 +25,8 @@ struct OpenItemsArgs {
   void* keys;
   void* values;  // or null
   u64 n;         // buckets
+
+  DG_FIELDS(table, offsets, keys, values, n)
 };
 
 struct OpenLinesArgs {
@@ -29,12 +34,16 @@ struct OpenLinesArgs {
   u64* present;  // added to: buckets that a search for each stored key reads
   u64* absent;   // added to: buckets that `n` searches for keys that are not there read
   u64 n;         // buckets
+
+  DG_FIELDS(table, present, absent, n)
 };
 
 struct OpenRehashArgs {
   OpenStorage table;
   OpenStorage target;  // has room for all
   u64 n;               // slots
+
+  DG_FIELDS(table, target, n)
 };
 
 template <class Key>

@@ -1,10 +1,11 @@
 /// Runs of equal keys in a batch that is ordered, or partitioned, by hash: two launches with a sum
-/// between them. The structs are mirrored in dgpuhash/backend/structs/{core,segments}.py.
+/// between them.
 #pragma once
 
 #include "batch/group_runs.cuh"
 #include "batch/part_runs.cuh"
 #include "core/atomic.cuh"
+#include "core/fields.cuh"
 #include "grid/for_each.cuh"
 
 namespace dg {
@@ -19,6 +20,8 @@ struct RunCountArgs {
   u64 rows;
   u64 segment_rows;
   u64 n;  // segments
+
+  DG_FIELDS(order, keys, counts, mixed, mixed_rows, mixed_most, rows, segment_rows, n)
 };
 
 struct RunMixedArgs {
@@ -32,6 +35,8 @@ struct RunMixedArgs {
   u64 most;
   u64 rows;
   u64 n;  // room for mixed rows
+
+  DG_FIELDS(order, keys, mixed, mixed_rows, firsts, lengths, many, most, rows, n)
 };
 
 struct RunMendArgs {
@@ -47,6 +52,9 @@ struct RunMendArgs {
   u64 most;  // more rows are left
   u64 segment_rows;
   u64 n;
+
+  DG_FIELDS(order, keys, values, counts, mixed, firsts, lengths, scratch_keys, scratch_values, most,
+            segment_rows, n)
 };
 
 struct RunWriteArgs {
@@ -57,6 +65,8 @@ struct RunWriteArgs {
   u64 rows;
   u64 segment_rows;
   u64 n;  // segments
+
+  DG_FIELDS(keys, places, starts, run_keys, rows, segment_rows, n)
 };
 
 template <class Key, int W>
@@ -130,6 +140,8 @@ struct PartRunsArgs {
   u64 within;        // bits of the owner that tell the keys of a part apart
   u64 segment_rows;  // of the mean part
   u64 n;             // parts
+
+  DG_FIELDS(order, keys, values, bounds, run_keys, values_to, counts, within, segment_rows, n)
 };
 
 struct RunPackArgs {
@@ -141,6 +153,8 @@ struct RunPackArgs {
   void* run_keys_to;
   u64 segment_rows;  // of the mean part
   u64 n;             // parts
+
+  DG_FIELDS(firsts, run_keys, bounds, places, starts, run_keys_to, segment_rows, n)
 };
 
 template <class Key, class Value, u32 Threads>

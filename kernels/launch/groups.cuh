@@ -1,8 +1,8 @@
-/// Dense numbers for keys: place the keys, rank their first rows, look the numbers up. Structs are
-/// mirrored in dgpuhash/backend/structs/core.py.
+/// Dense numbers for keys: place the keys, rank their first rows, look the numbers up.
 #pragma once
 
 #include "batch/row_set.cuh"
+#include "core/fields.cuh"
 #include "grid/interleaved.cuh"
 #include "table/groups.cuh"
 
@@ -12,6 +12,8 @@ struct GroupClearArgs {
   GroupStorage table;
   u64 ones;  // bit i: word i of each record begins as all ones, else as 0
   u64 n;     // words
+
+  DG_FIELDS(table, ones, n)
 };
 
 struct GroupPlaceArgs {
@@ -24,6 +26,8 @@ struct GroupPlaceArgs {
   u64 rows;       // behind the last one
   u64 segment_rows;
   u64 n;  // segments
+
+  DG_FIELDS(table, keys, slots, created, refused, first_row, rows, segment_rows, n)
 };
 
 struct GroupFindArgs {
@@ -34,18 +38,24 @@ struct GroupFindArgs {
   u64 rows;
   u64 segment_rows;
   u64 n;  // segments
+
+  DG_FIELDS(table, keys, words, counts, rows, segment_rows, n)
 };
 
 struct GroupMarkArgs {
   GroupStorage table;
   RowSet first_rows;  // empty
   u64 n;              // records
+
+  DG_FIELDS(table, first_rows, n)
 };
 
 struct GroupCountArgs {
   RowSet first_rows;
   u64* counts;  // rows of each word
   u64 n;        // words
+
+  DG_FIELDS(first_rows, counts, n)
 };
 
 struct GroupRankArgs {
@@ -53,18 +63,24 @@ struct GroupRankArgs {
   const u64* ends;  // sums of the counts, each word's own included
   i64* rows;        // the set in order
   u64 n;            // words
+
+  DG_FIELDS(first_rows, ends, rows, n)
 };
 
 struct GroupNumberArgs {
   GroupStorage table;
   RowSet first_rows;
   u64 n;  // records
+
+  DG_FIELDS(table, first_rows, n)
 };
 
 struct GroupCodesArgs {
   GroupStorage table;
   u64* slots;  // replaced by the numbers
   u64 n;
+
+  DG_FIELDS(table, slots, n)
 };
 
 DG_KERNEL group_clear(GroupClearArgs args) {

@@ -2,6 +2,7 @@
 /// one lane.
 #pragma once
 
+#include "core/fields.cuh"
 #include "core/hash.cuh"
 #include "grid/for_each.cuh"
 
@@ -12,6 +13,8 @@ struct HashKeysArgs {
   u64* hashes;
   u64 n;
   u64 seed;
+
+  DG_FIELDS(keys, hashes, n, seed)
 };
 
 struct HashStringsArgs {
@@ -20,12 +23,16 @@ struct HashStringsArgs {
   u64* hashes;
   u64 n;
   u64 seed;
+
+  DG_FIELDS(offsets, bytes, hashes, n, seed)
 };
 
 struct HashCombineArgs {
   u64* hashes;      // of the columns so far; replaced
   const u64* next;  // of the next column
   u64 n;
+
+  DG_FIELDS(hashes, next, n)
 };
 
 struct OwnerOfArgs {
@@ -33,6 +40,8 @@ struct OwnerOfArgs {
   u32* owners;
   u64 n;
   u64 parts;
+
+  DG_FIELDS(hashes, owners, n, parts)
 };
 
 template <class Key>
@@ -70,6 +79,8 @@ struct FloatWordsArgs {
   u64 sign;  // the pattern of -0.0
   u64 infinity;
   u64 nan;
+
+  DG_FIELDS(floats, words, n, sign, infinity, nan)
 };
 
 /// -0.0 becomes 0.0, and every NaN the same one.

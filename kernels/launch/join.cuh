@@ -1,8 +1,9 @@
-/// Row numbers of the pairs of a join. The structs are mirrored in dgpuhash/backend/structs/core.py.
+/// Row numbers of the pairs of a join.
 #pragma once
 
 #include "batch/join.cuh"
 #include "batch/select.cuh"
+#include "core/fields.cuh"
 #include "grid/for_each.cuh"
 
 namespace dg {
@@ -14,6 +15,8 @@ struct JoinPairsArgs {
   u64 pairs;
   u64 segment_pairs;
   u64 n;  // segments
+
+  DG_FIELDS(sides, left, right, pairs, segment_pairs, n)
 };
 
 struct JoinSelectArgs {
@@ -25,6 +28,8 @@ struct JoinSelectArgs {
   u64 rows;
   u64 segment_rows;
   u64 n;  // segments
+
+  DG_FIELDS(partner, ends, left, right, alone, rows, segment_rows, n)
 };
 
 struct FoundCountArgs {
@@ -33,6 +38,8 @@ struct FoundCountArgs {
   u64 rows;
   u64 segment_rows;  // a multiple of eight
   u64 n;             // segments
+
+  DG_FIELDS(found, counts, rows, segment_rows, n)
 };
 
 struct FoundSelectArgs {
@@ -44,11 +51,15 @@ struct FoundSelectArgs {
   u64 rows;
   u64 segment_rows;
   u64 n;  // segments
+
+  DG_FIELDS(found, words, ends, rows_to, words_to, rows, segment_rows, n)
 };
 
 struct AllRowsArgs {
   i64* rows;
   u64 n;
+
+  DG_FIELDS(rows, n)
 };
 
 struct TakeArgs {
@@ -57,6 +68,8 @@ struct TakeArgs {
   void* to;
   u64 count;  // of rows
   u64 n;      // a share of the rows, rounded up
+
+  DG_FIELDS(words, rows, to, count, n)
 };
 
 DG_KERNEL all_rows(AllRowsArgs args) {

@@ -4,6 +4,7 @@
 
 #include "core/atomic.cuh"
 #include "core/bucket.cuh"
+#include "core/fields.cuh"
 #include "core/hash.cuh"
 #include "core/slot.cuh"
 #include "grid/for_each.cuh"
@@ -16,6 +17,8 @@ struct LimitArgs {
   void* slots;
   u64 n;
   u64 slot_count;
+
+  DG_FIELDS(keys, values, slots, n, slot_count)
 };
 
 /// Streaming copy of 16 bytes a row, again and again where there are more rows than slots. The

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "batch/multisplit.cuh"
+#include "core/fields.cuh"
 #include "grid/for_each.cuh"
 
 namespace dg {
@@ -15,6 +16,8 @@ struct DealCountArgs {
   u64 parts;
   u64 segment_rows;  // whole steps
   u64 n;             // segments
+
+  DG_FIELDS(digit, keys, parts_of, counts, rows, parts, segment_rows, n)
 };
 
 struct DealPlacesArgs {
@@ -24,6 +27,8 @@ struct DealPlacesArgs {
   u64 segments;
   u64 segment_rows;
   u64 n;  // one block
+
+  DG_FIELDS(places, starts, parts, segments, segment_rows, n)
 };
 
 struct DealMoveArgs {
@@ -36,6 +41,8 @@ struct DealMoveArgs {
   u64 segments;
   u64 segment_rows;
   u64 n;  // blocks
+
+  DG_FIELDS(words, words_to, parts_of, places, rows, parts, segments, segment_rows, n)
 };
 
 struct DealBackArgs {
@@ -50,6 +57,8 @@ struct DealBackArgs {
   u64 parts;
   u64 segment_rows;
   u64 n;  // segments
+
+  DG_FIELDS(words, flags, words_to, flags_to, parts_of, places, pads, rows, parts, segment_rows, n)
 };
 
 template <class Key, int Width>

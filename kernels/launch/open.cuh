@@ -1,6 +1,7 @@
-/// Batches of sets and maps: insert, find, erase. Structs are mirrored in dgpuhash/backend/structs/core.py.
+/// Batches of sets and maps: insert, find, erase.
 #pragma once
 
+#include "core/fields.cuh"
 #include "grid/interleaved.cuh"
 #include "grid/result_staging.cuh"
 #include "table/open_rows.cuh"
@@ -17,6 +18,22 @@ struct OpenInsertArgs {
   u64 n;
   u64 limit;  // slots in use (keys and marks) beyond which no new key is placed; ~0 for no limit
   u64 overwrite;  // 1: the values of existing keys are replaced
+
+  DG_FIELDS(table, keys, values, fresh, pending_rows, n, limit, overwrite)
+};
+
+struct OpenCombineArgs {
+  OpenStorage table;  // has room for the batch
+  const void* keys;
+  const void* values;  // or null: every row brings `term`
+  u8* flags;           // 1 in the one row that created each new key, 0 elsewhere; see the kernels
+  u64 n;
+  u64 term;
+  u64 action;  // an OnExisting
+  u64 kind;    // a ValueKind, and the bits that values leave: `change_of`
+  u64 flag;    // of the rows that open_change takes
+
+  DG_FIELDS(table, keys, values, flags, n, term, action, kind, flag)
 };
 
 struct OpenFindArgs {
@@ -26,6 +43,8 @@ struct OpenFindArgs {
   u8* found;
   u64 n;
   u64 default_value;  // bits written where the key is absent
+
+  DG_FIELDS(table, keys, values, found, n, default_value)
 };
 
 struct OpenEraseArgs {
@@ -33,6 +52,8 @@ struct OpenEraseArgs {
   const void* keys;
   u8* erased;  // or null; 1 in one row of each key that was removed
   u64 n;
+
+  DG_FIELDS(table, keys, erased, n)
 };
 
 /// The value of an input row; nothing for sets.
@@ -44,56 +65,155 @@ DG_FN typename Table::Value value_in_row(const void* values, u64 row) {
     return {};
 }
 
-template <class Key, class Value, int W>
-DG_KERNEL open_insert(OpenInsertArgs args) {
-  using Table = OpenRows<Key, Value>;
-  const Table table{args.table};
-  const Key* keys = static_cast<const Key*>(args.keys);
-  const Totals<1> totals{{&args.table.state->occupied}};
-  const auto tell = [&](u64 row, const typename Table::Placed& placed, Tally<1>& created) {
-    if (placed.outcome == Outcome::existed && args.overwrite)
-      table.replace(placed.slot, keys[row], value_in_row<Table>(args.values, row));
-    if (args.fresh) args.fresh[row] = placed.outcome == Outcome::created;
-    if (placed.outcome == Outcome::created && args.limit == Table::unlimited) ++created.of[0];
-    if (placed.outcome == Outcome::refused) {
-      const u64 place = atomic_fetch_add<Order::relaxed>(&args.table.state->pending, 1);
-      if (args.pending_rows) args.pending_rows[place] = row;
-    }
-  };
+/// Inserts all rows: `value_of(row, key, load)` gives a row's value, which `load(from)` reads, and
+/// `tell(row, placed, created)` is told what became of it.
+template <class Key, class Value, int W, class ValueOf, class Tell>
+DG_FN void insert_batch(const OpenRows<Key, Value>& table, const void* given, u64 n, u64 limit,
+                        const ValueOf& value_of, const Tell& tell) {
+  using Stored = typename OpenRows<Key, Value>::Value;
+  const Key* keys = static_cast<const Key*>(given);
+  const Totals<1> totals{{&table.at.state->occupied}};
+  const auto load = [](const auto* from) { return *from; };
   if constexpr (kInTurns<W>) {
     const OpenWalks<Key, Value> walks{table};
     for_each_in_turns(
-        args.n, totals, [&](u64 row) { return walks.begin(keys[row]); },
+        n, totals, [&](u64 row) { return walks.begin(keys[row]); },
         [&](u64 row, auto& walk, Tally<1>& created) {
-          const auto placed =
-              walks.insert(keys[row], value_in_row<Table>(args.values, row), args.limit, walk);
+          const auto placed = walks.insert(keys[row], value_of(row, keys[row], load), limit, walk);
           if (placed.outcome == Outcome::later) return true;
           tell(row, placed, created);
           return false;
         });
   } else {
-    for_each_share<W>(args.n, totals, [&](auto tile, auto& rows, Tally<1>& created) {
+    for_each_share<W>(n, totals, [&](auto tile, auto& rows, Tally<1>& created) {
       const auto told = [&](u64 row, const auto& placed) { tell(row, placed, created); };
       if (table.presses()) {
+        const auto load_once = [](const auto* from) { return load_leaving(from); };
         table.template insert_rows<Access::lasting>(
-            tile, rows, args.limit,
-            [&](u64 row, Key& key, typename Table::Value& value) {
+            tile, rows, limit,
+            [&](u64 row, Key& key, Stored& value) {
               key = load_leaving(keys + row);
-              if constexpr (Table::Slots::has_value)
-                value = load_leaving(static_cast<const typename Table::Value*>(args.values) + row);
+              value = value_of(row, key, load_once);
               return true;
             },
             told);
       } else {
         table.template insert_rows<Access::shared>(
-            tile, rows, args.limit,
-            [&](u64 row, Key& key, typename Table::Value& value) {
+            tile, rows, limit,
+            [&](u64 row, Key& key, Stored& value) {
               key = keys[row];
-              value = value_in_row<Table>(args.values, row);
+              value = value_of(row, key, load);
               return true;
             },
             told);
       }
+    });
+  }
+}
+
+template <class Key, class Value, int W>
+DG_KERNEL open_insert(OpenInsertArgs args) {
+  using Table = OpenRows<Key, Value>;
+  const Table table{args.table};
+  insert_batch<Key, Value, W>(
+      table, args.keys, args.n, args.limit,
+      [&](u64 row, Key, const auto& load) -> typename Table::Value {
+        if constexpr (Table::Slots::has_value)
+          return load(static_cast<const typename Table::Value*>(args.values) + row);
+        else
+          return {};
+      },
+      [&](u64 row, const typename Table::Placed& placed, Tally<1>& created) {
+        if (placed.outcome == Outcome::existed && args.overwrite)
+          table.replace(placed.slot, static_cast<const Key*>(args.keys)[row],
+                        value_in_row<Table>(args.values, row));
+        if (args.fresh) args.fresh[row] = placed.outcome == Outcome::created;
+        if (placed.outcome == Outcome::created && args.limit == Table::unlimited) ++created.of[0];
+        if (placed.outcome == Outcome::refused) {
+          const u64 place = atomic_fetch_add<Order::relaxed>(&args.table.state->pending, 1);
+          if (args.pending_rows) args.pending_rows[place] = row;
+        }
+      });
+}
+
+template <class Table>
+DG_FN typename Table::Value term_in_row(const OpenCombineArgs& args, u64 row) {
+  using Value = typename Table::Value;
+  return args.values ? static_cast<const Value*>(args.values)[row] : static_cast<Value>(args.term);
+}
+
+/// Stores pairs and changes the values of stored keys in one go, as far as that is safe beside the
+/// stores: where pairs are published whole, and sums of integers, which nobody stores but all add to
+/// the slot's -1. The rows that remain get the flag 2, and open_change after.
+template <class Key, class ValueType, int W>
+DG_KERNEL open_combine(OpenCombineArgs args) {
+  using Table = OpenRows<Key, ValueType>;
+  using Value = typename Table::Value;
+  const Table table{args.table};
+  const Change change = change_of(args.action, args.kind);
+  const bool adds = !Table::Slots::whole && change.action == OnExisting::sum &&
+                    change.kind != ValueKind::floating;
+  insert_batch<Key, ValueType, W>(
+      table, args.keys, args.n, Table::unlimited,
+      [&](u64 row, Key key, const auto& load) {
+        if (adds && !Table::reserved(key)) return ~Value{0};
+        return args.values ? load(static_cast<const Value*>(args.values) + row)
+                           : static_cast<Value>(args.term);
+      },
+      [&](u64 row, const typename Table::Placed& placed, Tally<1>& created) {
+        const bool fresh = placed.outcome == Outcome::created;
+        const bool aside = placed.slot >= Table::side(1);
+        u8 flag = fresh;
+        if (adds && !aside)
+          table.change(placed.slot, term_in_row<Table>(args, row) + fresh, change);
+        else if (!fresh && Table::Slots::whole && !aside)
+          table.change(placed.slot, term_in_row<Table>(args, row), change);
+        else if (!fresh)
+          flag = 2;
+        args.flags[row] = flag;
+        created.of[0] += fresh;
+      });
+}
+
+/// Changes the values of stored keys by the rows whose flag is `args.flag`, which becomes 0.
+template <class Key, class Value, int W>
+DG_KERNEL open_change(OpenCombineArgs args) {
+  using Table = OpenRows<Key, Value>;
+  const Table table{args.table};
+  const Key* keys = static_cast<const Key*>(args.keys);
+  const Change change = change_of(args.action, args.kind);
+  const auto wanted = [&](u64 row) {
+    if (args.flags[row] != args.flag) return false;
+    args.flags[row] = 0;
+    return true;
+  };
+  const auto term = [&](u64 row) { return term_in_row<Table>(args, row); };
+  if constexpr (kInTurns<W>) {
+    const OpenWalks<Key, Value> walks{table};
+    using Walk = decltype(walks.begin(Key{}));
+    for_each_in_turns(
+        args.n, Totals<0>{},
+        [&](u64 row) { return wanted(row) ? walks.begin(keys[row]) : Walk{~0ull, 0}; },
+        [&](u64 row, auto& walk, Tally<0>&) {
+          if (walk.bucket == ~0ull) return false;
+          const Key key = keys[row];
+          if (Table::reserved(key)) {
+            table.change(Table::side(Table::side_index(key)), term(row), change);
+            return false;
+          }
+          const auto stop = walks.template find<Access::shared>(key, walk);
+          if (stop.end == Table::End::key) table.change(stop.slot, term(row), change);
+          return stop.end == Table::End::later;
+        });
+  } else {
+    for_each_share<W>(args.n, Totals<0>{}, [&](auto tile, auto& rows, Tally<0>&) {
+      table.change_rows(
+          tile, rows, change,
+          [&](u64 row, Key& key) {
+            key = keys[row];
+            return wanted(row);
+          },
+          term);
     });
   }
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "batch/partition.cuh"
+#include "core/fields.cuh"
 #include "grid/for_each.cuh"
 
 namespace dg {
@@ -32,6 +33,10 @@ struct PartitionArgs {
   u64 step_rows;
   u64 segment_rows;  // of the mean segment
   u64 n;             // segments
+
+  DG_FIELDS(digit, route, keys, values, keys_to, values_to, numbers_to, more_keys, more_values,
+            counters, bounds, rows, more_first, parts, shares, groups, digit_first, digit_step,
+            pieces, step_rows, segment_rows, n)
 };
 
 /// Rows of a batch.

@@ -1,8 +1,9 @@
-/// Reductions by group over a whole batch. Structs are mirrored in dgpuhash/backend/structs/core.py.
+/// Reductions by group over a whole batch.
 #pragma once
 
 #include "batch/block_aggregate.cuh"
 #include "batch/reduce.cuh"
+#include "core/fields.cuh"
 #include "grid/interleaved.cuh"
 #include "table/groups.cuh"
 
@@ -16,6 +17,8 @@ struct ReduceArgs {
   u64 groups;
   u64 copies;  // 1, or one for each segment
   u64 n;       // segments
+
+  DG_FIELDS(batch, edges, rows, segment_rows, groups, copies, n)
 };
 
 /// Keys that are placed and rows that are added up in one pass.
@@ -26,6 +29,8 @@ struct GroupBatch {
   const void* keys;
   const i64* rows;  // or null; the rows' numbers, which rise for each key
   u64* refused;     // set to 1 when a key found no place; no further rows are tried then
+
+  DG_FIELDS(table, columns, column_count, keys, rows, refused)
 };
 
 struct GroupAddArgs {
@@ -34,6 +39,8 @@ struct GroupAddArgs {
   u64 rows;       // behind the last one
   u64 segment_rows;
   u64 n;  // segments
+
+  DG_FIELDS(batch, first_row, rows, segment_rows, n)
 };
 
 struct GroupAddByBlockArgs {
@@ -43,6 +50,8 @@ struct GroupAddByBlockArgs {
   u64 slots;   // of a block's own totals, a power of two
   u64 copies;  // of each of them, a power of two
   u64 n;       // segments
+
+  DG_FIELDS(batch, rows, segment_rows, slots, copies, n)
 };
 
 struct GroupGatherArgs {
@@ -53,6 +62,8 @@ struct GroupGatherArgs {
   u64* totals;  // of `columns` columns, `n` of each
   u64 columns;
   u64 n;  // groups
+
+  DG_FIELDS(table, keys, rows, keys_to, totals, columns, n)
 };
 
 template <int W>

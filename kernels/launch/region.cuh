@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/block_atomic.cuh"
+#include "core/fields.cuh"
 #include "grid/for_each.cuh"
 #include "launch/open.cuh"
 #include "table/open.cuh"
@@ -22,6 +23,9 @@ struct RegionInsertArgs {
   u64 part_shift;    // a part of the batch has the rows of 2^this regions, in any order
   u64 segment_rows;  // what a region costs, in rows
   u64 n;             // regions
+
+  DG_FIELDS(table, keys, values, starts, left_keys, left_values, created, blank, first, part_shift,
+            segment_rows, n)
 };
 
 struct RegionClaimArgs {
@@ -32,6 +36,8 @@ struct RegionClaimArgs {
   u8* fresh;
   u64 marking;  // 1: sets the bits of keys whose row is fresh; 0: makes one row of each bit fresh
   u64 n;
+
+  DG_FIELDS(table, created, keys, values, fresh, marking, n)
 };
 
 /// Rows that a lane reads before it stores any; where values stand elsewhere, more would spill.
@@ -219,6 +225,8 @@ struct OpenSettleArgs {
   u64 rows;
   u64 segment_rows;
   u64 n;  // segments
+
+  DG_FIELDS(table, keys, values, later, late, rows, segment_rows, n)
 };
 
 /// A key's rank among the keys of its first bucket is its slot there. Segments need not agree on more

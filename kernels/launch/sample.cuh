@@ -2,6 +2,7 @@
 /// and how many rows have them. And a few rows from everywhere.
 #pragma once
 
+#include "core/fields.cuh"
 #include "grid/for_each.cuh"
 #include "table/open.cuh"
 
@@ -15,10 +16,12 @@ struct OpenSampleArgs {
   u64 limit;  // keys that the table takes
   u64 rows;
   u64 n;  // a kSampleRows-th of the rows
+
+  DG_FIELDS(table, keys, seed, zeros, limit, rows, n)
 };
 
-/// Rows that a lane reads at once; as many parts of the batch are read side by side. Mirrored in
-/// dgpuhash/backend/structs/region.py.
+/// Rows that a lane reads at once; as many parts of the batch are read side by side. As in
+/// dgpuhash/backend/constants.py.
 inline constexpr u32 kSampleRows = 4;
 
 template <class Key, int W>
@@ -55,6 +58,8 @@ struct WitnessArgs {
   u64 seed;
   u64 rows;  // eight or more for each stretch
   u64 n;     // stretches
+
+  DG_FIELDS(keys, witnesses, seed, rows, n)
 };
 
 /// A number below `end`, by chance.

@@ -12,6 +12,7 @@
 ///    tell where all values are.
 #pragma once
 
+#include "core/fields.cuh"
 #include "core/platform.cuh"
 
 namespace dg {
@@ -22,6 +23,8 @@ struct ListRecord {
   u64 count;   // values in the run
   u64 listed;  // values in buckets
   u64 tail;    // first slot of the last bucket
+
+  DG_FIELDS(start, count, listed, tail)
 };
 
 /// Packed: 2 bits kind; a run's start (36 bits) and count (26 bits), a record's number, or where among
@@ -62,6 +65,8 @@ struct Growth {
   const u64* slots_end;  // pool slots of buckets 0 … i together, links included
   u64 levels;            // at least 2; further buckets are as large as the last
   u64 link_slots;        // a link has 8 bytes
+
+  DG_FIELDS(slots_end, levels, link_slots)
 
   DG_FN u64 slots_through(u64 bucket) const {
     if (bucket < levels) return slots_end[bucket];
@@ -108,6 +113,8 @@ struct ListNeed {
 struct ListPieces {
   i64* begins;
   u64* handles;
+
+  DG_FIELDS(begins, handles)
 
   DG_FN void put(u64 number, u64 begin, ListHandle handle) const {
     begins[number] = static_cast<i64>(begin);

@@ -6,11 +6,11 @@
 ///    erasing leaves ERASED, which inserting never takes. So a search ends at the first EMPTY slot, and equal
 ///    keys meet.
 ///  * The value of every slot without a key is all ones, so that clearing is one fill with 0xFF.
-///  * Launches that insert, erase and read do not overlap. Rows of one launch that combine values with those of
-///    keys that it creates need pairs that are published whole; elsewhere a first launch brings the keys.
+///  * Launches that insert, erase and read do not overlap.
 #pragma once
 
 #include "probe/cops.cuh"
+#include "table/rows/cops_rows.cuh"
 #include "table/slots.cuh"
 #include "table/table_state.cuh"
 
@@ -152,12 +152,16 @@ struct CopsWindows {
 template <class KeyType, class ValueType, Layout layout = natural_layout<KeyType, ValueType>>
 struct Cops : CopsWindows<KeyType, ValueType, layout> {
   using Windows = CopsWindows<KeyType, ValueType, layout>;
-  using Windows::at;
-  using Windows::slots;
   using typename Windows::Key;
   using typename Windows::Next;
   using typename Windows::Slots;
   using typename Windows::Value;
+  using Windows::at;
+  using Windows::slots;
+
+  /// Tiles of four take rows side by side where launches let them.
+  static constexpr int rows_width = kQuarters;
+  DG_FN CopsRows<Cops> rows() const { return {*this}; }
 
   template <class Tile>
   DG_FN Outcome insert(Tile tile, Key key, Value value, Change change) const {
@@ -169,8 +173,11 @@ struct Cops : CopsWindows<KeyType, ValueType, layout> {
       const u32 source = lowest_one(hits ? hits : gaps);
       const u64 slot = seen.first + (hits ? hit : gap);
       if (tile.lane() == source) {
-        const Outcome got = hits ? Outcome::existed : slots().publish(slot, key, value);
-        if (got == Outcome::existed) slots().change(slot, key, value, change);
+        Outcome got = Outcome::existed;
+        if (hits)
+          slots().change(slot, key, value, change);
+        else
+          got = slots().publish_or_change(slot, key, value, change);
         outcome = static_cast<u32>(got);
       }
       outcome = tile.shuffle(outcome, source);
@@ -222,13 +229,13 @@ struct Cops : CopsWindows<KeyType, ValueType, layout> {
 template <class KeyType, class ValueType, Layout layout = natural_layout<KeyType, ValueType>>
 struct CopsLists : CopsWindows<KeyType, ValueType, layout> {
   using Windows = CopsWindows<KeyType, ValueType, layout>;
-  using Windows::at;
-  using Windows::slots;
-  using Windows::window_quarters;
   using typename Windows::Key;
   using typename Windows::Next;
   using typename Windows::Slots;
   using typename Windows::Value;
+  using Windows::at;
+  using Windows::slots;
+  using Windows::window_quarters;
 
   /// Adds the value, whatever the key has.
   template <class Tile>

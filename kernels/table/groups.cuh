@@ -13,12 +13,13 @@
 #pragma once
 
 #include "core/bucket.cuh"
+#include "core/fields.cuh"
 #include "core/hash.cuh"
 #include "core/slot.cuh"
 
 namespace dg {
 
-/// Mirrored in dgpuhash/backend/structs/core.py.
+/// The records of a table, and how they are found.
 struct GroupStorage {
   u64* records;      // of `words` words: the key, its first row or number, totals
   u64 lines;         // of 64 bytes, or of one record where that is longer; one record follows them
@@ -26,6 +27,8 @@ struct GroupStorage {
   u64 line_records;  // a power of two; divisions take longer than lookups
   u64 most_lines;    // of a walk; a key that would have to walk farther is refused
   u64 salt;          // of the hash: the seed, spread
+
+  DG_FIELDS(records, lines, words, line_records, most_lines, salt)
 };
 
 struct GroupTable {

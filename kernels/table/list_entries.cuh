@@ -3,6 +3,7 @@
 /// plain map, and a slot is as wide as key and value.
 #pragma once
 
+#include "core/fields.cuh"
 #include "core/platform.cuh"
 #include "table/bucket_list.cuh"
 
@@ -32,6 +33,8 @@ struct ListEntries {
   u64 start_nbytes;
   u64 settled;
   u64* handles;  // of the other lists
+
+  DG_FIELDS(base, span, nbytes, value_nbytes, starts, start_nbytes, settled, handles)
 
   /// Only of entries that are no value.
   DG_FN u64 number_of(u64 entry) const { return entry - base; }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/atomic.cuh"
+#include "core/fields.cuh"
 #include "core/outcome.cuh"
 #include "core/slot.cuh"
 #include "table/overflow.cuh"
@@ -10,7 +11,7 @@
 
 namespace dg {
 
-/// In device memory, one for each table. Mirrored in dgpuhash/backend/structs/core.py.
+/// In device memory, one for each table.
 struct OpenState {
   u64 occupied;         // keys stored, those in the side slots included
   u64 erased;           // ERASED slots
@@ -18,6 +19,8 @@ struct OpenState {
   u64 strayed;          // keys that were stored beyond their first segment
   u64 side_present[2];  // 1 where the key whose bits are EMPTY, ERASED is stored
   u64 side_value[2];    // their values; all ones where there is none
+
+  DG_FIELDS(occupied, erased, pending, strayed, side_present, side_value)
 };
 
 /// A table as kernels get it, by value.
@@ -29,6 +32,8 @@ struct OpenStorage {
   u64 buckets;        // whole segments
   u64 segment_shift;  // a segment has 2^segment_shift buckets
   u64 seed;
+
+  DG_FIELDS(keys, values, state, overflow, buckets, segment_shift, seed)
 };
 
 template <class KeyType, class ValueType>
@@ -65,6 +70,15 @@ struct OpenSlots {
       else
         slots().replace(slot, key, value);
     }
+  }
+
+  /// Changes the value of a key that is stored, in one atomic step: rows of a key count in any order, each
+  /// once. Float sums of four bytes take subnormal numbers for 0 on GPUs, as their atomics do.
+  DG_FN void change(u64 slot, Value term, Change change) const {
+    if (slot >= side(1))
+      slots().template change_word<0>(&at.state->side_value[~slot], term, change);
+    else
+      slots().combine(slot, term, change);
   }
 
   /// Stores a pair in a slot that nobody else works at.

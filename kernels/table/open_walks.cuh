@@ -34,9 +34,10 @@ struct OpenWalks {
   }
 
   /// Where the key stands, the side slots included, or `End::later`.
+  template <Access access = Access::frozen>
   Stop find(Key key, Walk& walk) const {
     if (table.reserved(key)) return table.find_aside(key);
-    return step<Access::frozen, Goal::key>(key, walk);
+    return step<access, Goal::key>(key, walk);
   }
 
   /// `OpenTable::insert`, or `Outcome::later`.

@@ -15,7 +15,7 @@
 namespace dg {
 
 /// A region has 2^kRegionShift buckets, 64 KiB; half of that on GPUs whose blocks have no more than 64
-/// KiB. Mirrored in dgpuhash/backend/structs/region.py.
+/// KiB. As in dgpuhash/backend/constants.py.
 #if DG_GPU && __CUDA_ARCH__ < 800
 inline constexpr u32 kRegionShift = 9;
 #else

@@ -14,10 +14,6 @@ struct SlotArray {
   using Key = KeyType;
   using Value = typename Slots::Value;
 
-  /// Whether a key is never seen without its value, so that rows of one launch may combine their values.
-  static constexpr bool whole_pairs = !Slots::has_value || Slots::one_word ||
-                                      (DG_WIDE_SWAP && Slots::paired && sizeof(Key) == 8);
-
   void* keys;    // slots, or their keys where the layout is soa
   void* values;  // of each slot where the layout is soa
 
@@ -56,19 +52,21 @@ struct SlotArray {
       atomic_store<Order::relaxed>(value_at(slot), value);
   }
 
-  /// Changes the value of a key that is stored. Rows that combine values with those of keys that the same
-  /// launch creates need `whole_pairs`.
+  /// Changes the value of a key that is stored, in one atomic step: rows of a key count in any order, each
+  /// once. Float sums of four bytes take subnormal numbers for 0 on GPUs, as their atomics do.
+  DG_FN void combine(u64 slot, Value term, Change change) const {
+    if constexpr (Slots::one_word)
+      change_word<32>(static_cast<u64*>(keys) + slot, term, change);
+    else
+      change_word<0>(value_at(slot), term, change);
+  }
+
+  /// The same; by a store where that will do.
   DG_FN void change(u64 slot, Key key, Value value, Change how) const {
     if constexpr (Slots::has_value) {
       if (how.action == OnExisting::keep) return;
       if (how.action == OnExisting::overwrite) return replace(slot, key, value);
-      if constexpr (Slots::one_word) {
-        change_word(static_cast<u64*>(keys) + slot, [&](u64 word) {
-          return Slots::word(key, changed(static_cast<Value>(word >> 32), value, how));
-        });
-      } else {
-        change_word(value_at(slot), [&](Value held) { return changed(held, value, how); });
-      }
+      combine(slot, value, how);
     }
   }
 
@@ -87,11 +85,11 @@ struct SlotArray {
   DG_FN Outcome publish(u64 slot, Key key, Value value) const {
     Key found;
     if constexpr (Slots::one_word) {
-      found = static_cast<Key>(atomic_swap_if<Order::relaxed>(static_cast<u64*>(keys) + slot,
-                                                              ~0ull, Slots::word(key, value)));
+      found = static_cast<Key>(atomic_swap_if<Order::relaxed>(static_cast<u64*>(keys) + slot, ~0ull,
+                                                              Slots::word(key, value)));
     } else {
 #if DG_WIDE_SWAP
-      if constexpr (whole_pairs && Slots::has_value) {
+      if constexpr (Slots::paired && Slots::whole) {
         u64 old_value = ~0ull;
         found = Mark<Key>::empty;
         atomic_swap_pair_if(key_at(slot), found, old_value, key, value);
@@ -104,6 +102,23 @@ struct SlotArray {
       }
     }
     return outcome_of(found, key);
+  }
+
+  /// As `publish`; where the key is there, its value is changed. Rows of one launch count in any order,
+  /// each once, where slots are published whole, and so do sums of integers anywhere: nobody stores the
+  /// first, but all add to the -1 that stands there. Elsewhere a launch before brings the keys.
+  DG_FN Outcome publish_or_change(u64 slot, Key key, Value value, Change how) const {
+    if constexpr (!Slots::whole) {
+      if (how.action == OnExisting::sum && how.kind != ValueKind::floating) {
+        const Outcome got = publish(slot, key, ~Value{0});
+        if (got == Outcome::refused) return got;
+        change(slot, key, got == Outcome::created ? value + 1 : value, how);
+        return got;
+      }
+    }
+    const Outcome got = publish(slot, key, value);
+    if (got == Outcome::existed) change(slot, key, value, how);
+    return got;
   }
 
   /// Leaves `mark` in the slot of `key`. One lane of those that erase the same key gets true.
@@ -121,19 +136,37 @@ struct SlotArray {
     }
   }
 
+  /// Of a value that is the bits of a word from `shift` on.
+  template <u32 shift, class Word>
+  DG_FN static void change_word(Word* word, Value term, Change change) {
+    constexpr Word below = shift == 0 ? 0 : (Word{1} << shift) - 1;
+    if (change.action == OnExisting::sum) {
+      if (change.kind != ValueKind::floating)
+        return atomic_add<Order::relaxed>(word,
+                                          static_cast<Word>(static_cast<Word>(term) << shift));
+      if constexpr (sizeof(Value) == 8)
+        return atomic_add<Order::relaxed>(reinterpret_cast<double*>(word), as_real<double>(term));
+#if DG_GPU
+      else
+        return atomic_add<Order::relaxed>(reinterpret_cast<float*>(word) + shift / 32,
+                                          as_real<float>(term));
+#endif
+    }
+    Word held = atomic_load<Order::relaxed>(word);
+    while (true) {
+      const Value made = changed(static_cast<Value>(held >> shift), term, change);
+      const Word wanted = static_cast<Word>(static_cast<Word>(made) << shift) | (held & below);
+      if (wanted == held) return;
+      const Word seen = atomic_swap_if<Order::relaxed>(word, held, wanted);
+      if (seen == held) return;
+      held = seen;
+    }
+  }
+
  private:
   DG_FN static Outcome outcome_of(Key found, Key key) {
     if (found == Mark<Key>::empty) return Outcome::created;
     return found == key ? Outcome::existed : Outcome::refused;
-  }
-
-  template <class Word, class Make>
-  DG_FN static void change_word(Word* at, const Make& make) {
-    for (Word held = atomic_load<Order::relaxed>(at);;) {
-      const Word seen = atomic_swap_if<Order::relaxed>(at, held, make(held));
-      if (seen == held) return;
-      held = seen;
-    }
   }
 
   /// All ones are there already, and are not stored again: another tile may have replaced them by

@@ -12,7 +12,7 @@ from dgpuhash import backend as backends
 from dgpuhash.backend import Backend
 from dgpuhash.backend.batch import bucket_order
 from dgpuhash.backend.batch import partition as partition_pass
-from dgpuhash.backend.structs import partition
+from dgpuhash.backend.constants import ANY_ORDER_PARTS
 from dgpuhash.errors import ShapeError, SpecError
 
 Array = np.ndarray[Any, Any]
@@ -158,7 +158,7 @@ def test_fetch(used: Backend) -> None:
 
 
 def test_too_many_rows_at_once(used: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partition, "PASS_ROWS", 99)
+    monkeypatch.setattr("dgpuhash.backend.batch.partition.PASS_ROWS", 99)
     with pytest.raises(SpecError, match="100 rows; 99 at most"):
         used.partition(used.from_host(np.zeros(100, np.uint32)), parts=2, seed=0)
 
@@ -195,8 +195,8 @@ def test_order_by_bucket(
 
     A pass has room for at most as many parts as the backend's own.
     """
-    most = min(most, partition.ANY_ORDER_PARTS[used.name])
-    monkeypatch.setitem(partition.ANY_ORDER_PARTS, used.name, most)
+    most = min(most, ANY_ORDER_PARTS[used.name])
+    monkeypatch.setitem(ANY_ORDER_PARTS, used.name, most)
     monkeypatch.setattr(type(used), "partition_blocks", 40)
     key, value = words
     keys = np.random.default_rng(regions).integers(0, 2**32, 200_003).astype(key)
@@ -344,7 +344,7 @@ def test_combining_different_lengths(used: Backend) -> None:
 @pytest.mark.parametrize("regions", [1, 5, 700, 40_960, 65_536, 300_001])
 def test_ranges_of_regions(used: Backend, owners: int, regions: int) -> None:
     """Each region is in one range, and both passes have about as many parts."""
-    most = partition.ANY_ORDER_PARTS[used.name]
+    most = ANY_ORDER_PARTS[used.name]
     buckets = regions * 16 - 3
     made = bucket_order.RegionRanges.of(used, buckets=buckets, seed=1, owners=owners, shift=4)
     if made is None:

@@ -59,7 +59,7 @@ def test_out_of_memory_says_how_much() -> None:
 
 def test_unknown_kernel() -> None:
     with pytest.raises(CompileError, match="dg::nothing"):
-        CPU.launch(Kernel("dg::nothing<1>", "launch/nothing.cuh"), bytes(8), 1)
+        CPU.launch(Kernel("dg::nothing<1>", ("launch/nothing.cuh",)), bytes(8), 1)
 
 
 def test_stable_order() -> None:

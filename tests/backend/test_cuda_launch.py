@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import functools
 import sys
 import threading
@@ -14,9 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dgpuhash.backend import Kernel, cuda
-from dgpuhash.backend.structs import core, partition
+from dgpuhash.backend import cuda, kernel_named
+from dgpuhash.backend.constants import BLOCK_THREADS
 from dgpuhash.errors import DeviceError, OutOfMemoryError
+
+OWNER_OF = kernel_named("owner_of")
 
 PROCESSORS, BLOCKS_EACH, STREAM = 4, 3, 11
 
@@ -106,8 +109,8 @@ def recorder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Recorder:
 def test_grid_fills_the_device_at_most(
     recorder: Recorder, rows: int, tile: int, blocks: int
 ) -> None:
-    kernel = Kernel("dg::owner_of", "launch/hash.cuh", tile)
-    cuda.CudaBackend().launch(kernel, bytes(core.OWNER_OF.itemsize), rows)
+    kernel = dataclasses.replace(OWNER_OF, tile=tile)
+    cuda.CudaBackend().launch(kernel, bytes(OWNER_OF.args.nbytes), rows)
     ((grid, block, _),) = recorder.launches
     assert grid == (blocks, 1, 1)
     assert block == (256, 1, 1)
@@ -117,24 +120,22 @@ def test_struct_is_passed_by_value_and_the_kernel_loaded_once(recorder: Recorder
     gpu = cuda.CudaBackend()
     passed = []
     for parts in (3, 4):
-        gpu.run(core.owner_of(), core.OWNER_OF, 10, parts=parts)
-        raw = ctypes.string_at(recorder.launches[-1][2], core.OWNER_OF.itemsize)
-        passed.append(int(np.frombuffer(raw, core.OWNER_OF)["parts"].item()))
+        gpu.run(OWNER_OF, 10, parts=parts)
+        raw = ctypes.string_at(recorder.launches[-1][2], OWNER_OF.args.nbytes)
+        passed.append(int(np.frombuffer(raw, OWNER_OF.args.dtype)["parts"].item()))
     assert passed == [3, 4]
     assert recorder.loads == 1
 
 
 def test_prepared_launches_are_done_later_and_together(recorder: Recorder) -> None:
     gpu, done = cuda.CudaBackend(), []
-    steps: list[Any] = [
-        gpu.prepared(core.owner_of(), core.OWNER_OF, rows, parts=rows + 1) for rows in (10, 0, 300)
-    ]
+    steps: list[Any] = [gpu.prepared(OWNER_OF, rows, parts=rows + 1) for rows in (10, 0, 300)]
     # Others come between, and each step keeps its own argument.
-    gpu.run(core.owner_of(), core.OWNER_OF, 10, parts=99)
+    gpu.run(OWNER_OF, 10, parts=99)
     assert (recorder.loads, len(recorder.launches)) == (1, 1)
     gpu.in_one_call([*steps, functools.partial(done.append, 5)])
     passed = [
-        np.frombuffer(ctypes.string_at(each[2], core.OWNER_OF.itemsize), core.OWNER_OF)
+        np.frombuffer(ctypes.string_at(each[2], OWNER_OF.args.nbytes), OWNER_OF.args.dtype)
         for each in recorder.launches[1:]
     ]
     assert [int(each["parts"].item()) for each in passed] == [11, 301]
@@ -147,9 +148,9 @@ def test_prepared_launches_are_done_later_and_together(recorder: Recorder) -> No
 
 def test_a_kernel_can_be_loaded_before_it_is_launched(recorder: Recorder) -> None:
     gpu = cuda.CudaBackend()
-    gpu.load(core.owner_of())
+    gpu.load(OWNER_OF)
     assert (recorder.loads, recorder.launches) == (1, [])
-    gpu.run(core.owner_of(), core.OWNER_OF, 10, parts=3)
+    gpu.run(OWNER_OF, 10, parts=3)
     assert (recorder.loads, len(recorder.launches)) == (1, 1)
 
 
@@ -159,7 +160,7 @@ def test_a_device_that_does_not_take_a_kernel(recorder: Recorder) -> None:
 
     recorder.cuda.driver.funcSetAttribute = refuse
     with pytest.raises(DeviceError, match=r"owner_of .*Stand-in.*: CUDA_ERROR_OUT_OF_MEM.*; free"):
-        cuda.CudaBackend().load(core.owner_of())
+        cuda.CudaBackend().load(OWNER_OF)
 
 
 def test_each_thread_passes_memory_of_its_own_and_has_a_context(recorder: Recorder) -> None:
@@ -167,7 +168,7 @@ def test_each_thread_passes_memory_of_its_own_and_has_a_context(recorder: Record
 
     def launch(together: threading.Barrier) -> None:
         for _ in range(2):
-            gpu.launch(core.owner_of(), bytes(core.OWNER_OF.itemsize), 10)
+            gpu.launch(OWNER_OF, bytes(OWNER_OF.args.nbytes), 10)
         together.wait(10)
 
     with ThreadPoolExecutor(2) as pool:
@@ -180,29 +181,29 @@ def test_each_thread_passes_memory_of_its_own_and_has_a_context(recorder: Record
 
 def test_what_is_too_long_to_pass_is_refused(recorder: Recorder) -> None:
     with pytest.raises(BufferError):
-        cuda.CudaBackend().launch(core.owner_of(), bytes(5000), 10)
+        cuda.CudaBackend().launch(OWNER_OF, bytes(5000), 10)
 
 
 def test_blocks_get_the_shared_memory_that_they_ask_for(recorder: Recorder) -> None:
     backend = cuda.CudaBackend()
-    kernel = partition.partition_scatter("u4", "u4", backend.partition_threads)
-    backend.launch(kernel, bytes(partition.PARTITION.itemsize), 5)
-    backend.launch(core.owner_of(), bytes(core.OWNER_OF.itemsize), 5)
+    kernel = kernel_named("partition_scatter", "u4", "u4", width=backend.partition_threads)
+    backend.launch(kernel, bytes(kernel.args.nbytes), 5)
+    backend.launch(OWNER_OF, bytes(OWNER_OF.args.nbytes), 5)
     scatter, none = recorder.shared
-    assert scatter > partition.BLOCK_THREADS
+    assert scatter > BLOCK_THREADS
     assert none == 0
     assert recorder.attributes == [(7, 8, scatter), (7, 8, 0)]
 
 
 def test_no_rows_no_launch(recorder: Recorder) -> None:
-    cuda.CudaBackend().launch(core.owner_of(), bytes(core.OWNER_OF.itemsize), 0)
+    cuda.CudaBackend().launch(OWNER_OF, bytes(OWNER_OF.args.nbytes), 0)
     assert not recorder.launches
 
 
 def test_failed_launch_is_explained(recorder: Recorder) -> None:
     recorder.failure = DriverError("CUDA_ERROR_ILLEGAL_ADDRESS")
     with pytest.raises(DeviceError, match=r"dg::owner_of over 10 rows.*Stand-in.*ILLEGAL_ADDRESS"):
-        cuda.CudaBackend().launch(core.owner_of(), bytes(core.OWNER_OF.itemsize), 10)
+        cuda.CudaBackend().launch(OWNER_OF, bytes(OWNER_OF.args.nbytes), 10)
 
 
 def test_out_of_memory_says_needed_and_free(recorder: Recorder) -> None:

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from dgpuhash import backend
-from dgpuhash.backend import Kernel, cache
-from dgpuhash.backend.structs.core import LIMIT
+from dgpuhash.backend import cache, kernel_named
 from dgpuhash.errors import DeviceError, OutOfMemoryError, ShapeError
 from dgpuhash.tables import HashMap
 
@@ -123,7 +122,7 @@ def test_verbs_do_not_wait_for_the_device(gpu: backend.Backend, value: str) -> N
     done = gpu.xp.cuda.Event()
     # A tenth of a second of copying.
     gpu.run(
-        Kernel("dg::limit_copy<1>", "launch/limits.cuh"), LIMIT, 2**35,
+        kernel_named("limit_copy"), 2**35,
         values=target, slots=source, slot_count=2**12,
     )  # fmt: skip
     done.record()

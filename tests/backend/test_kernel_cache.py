@@ -13,7 +13,7 @@ from dgpuhash.backend import cache
 from dgpuhash.backend.compiler import Cubin, kernel_folder
 from dgpuhash.backend.kernel import Kernel
 
-KERNEL = Kernel("dg::put<int>", "launch/put.cuh")
+KERNEL = Kernel("dg::put<int>", ("launch/put.cuh",))
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_any_change_compiles_again(
 ) -> None:
     cache.load_or_compile(KERNEL, 90, kernels)
     cache.load_or_compile(KERNEL, 80, kernels)
-    cache.load_or_compile(Kernel("dg::put<char>", KERNEL.file), 90, kernels)
+    cache.load_or_compile(Kernel("dg::put<char>", KERNEL.files), 90, kernels)
     (kernels / "unrelated.cuh").write_text("\n")
     cache.load_or_compile(KERNEL, 90, kernels)
     monkeypatch.setattr(cache, "nvrtc_version", lambda: (99, 0))

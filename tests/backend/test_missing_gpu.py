@@ -9,8 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from dgpuhash import backend
-from dgpuhash.backend import compiler, cpu, cuda
+from dgpuhash.backend import compiler, cuda
 from dgpuhash.backend.kernel import Kernel
+from dgpuhash.backend.native import native
 from dgpuhash.errors import CompileError, DeviceError
 
 
@@ -38,9 +39,9 @@ def test_nvrtc_missing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_extension_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "dgpuhash._native", None)
-    cpu.native.cache_clear()
+    native.cache_clear()
     with pytest.raises(CompileError, match=r"dgpuhash\._native.*C\+\+20 compiler"):
-        backend.get("cpu").launch(Kernel("dg::any", "launch/any.cuh"), bytes(8), 1)
+        backend.get("cpu").launch(Kernel("dg::any", ("launch/any.cuh",)), bytes(8), 1)
 
 
 class RuntimeFailure(RuntimeError):

@@ -9,9 +9,10 @@ import sys
 import pytest
 
 from dgpuhash.backend import cpu
-from dgpuhash.backend.cpu import ThreadQuota, native
+from dgpuhash.backend.cpu import ThreadQuota
+from dgpuhash.backend.native import native
 
-SAID = "from dgpuhash.backend.cpu import native; print(native().threads())"
+SAID = "from dgpuhash.backend.native import native; print(native().threads())"
 
 
 def said(prefix="", **environment):
@@ -62,7 +63,7 @@ WORKERS = """
 import sys
 from distributed import Client, LocalCluster
 from dgpuhash.distributed import DistributedSet
-from dgpuhash.backend.cpu import native
+from dgpuhash.backend.native import native
 
 def threads():
     return native().threads()
@@ -98,7 +99,7 @@ def test_as_many_as_can_be_started():
     prefix = """
 import resource, threading
 threading.stack_size(8 << 20)
-from dgpuhash.backend.cpu import native
+from dgpuhash.backend.native import native
 pages = int(open("/proc/self/statm").read().split()[0])
 limit = pages * resource.getpagesize() + (60 << 20)
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dgpuhash import backend, bench
-from dgpuhash.backend.structs.core import LIMIT
+from dgpuhash.backend import kernel_named
 from dgpuhash.bench import floors, limits
 from dgpuhash.bench.keys import unique_keys
 from dgpuhash.errors import DgpuhashError, SpecError
@@ -76,7 +76,7 @@ def test_the_insert_floor_stores_every_pair_unless_another_came_to_its_slot(devi
     keys = unique_keys(used, 0, 1000, np.dtype("u8"))
     slots = used.full(2**16, 0, "u8")
     fields: dict[str, Any] = {"keys": keys, "values": keys, "slots": slots}
-    used.run(floors.insert_kernel("dg::u64"), LIMIT, 1000, slot_count=2**15, **fields)
+    used.run(kernel_named("limit_insert", "u8"), 1000, slot_count=2**15, **fields)
     stored = used.to_host(slots).reshape(-1, 2)
     stored = stored[stored[:, 0] != 0]
     assert len(stored) > 950
@@ -91,8 +91,8 @@ def test_the_lookup_floor_reads_the_slot_that_a_key_hashes_to(device: str, word:
     slots = used.zeros((2**12, 2), word)
     slots[:, 1] = used.xp.arange(2**12, dtype=word)
     values = used.zeros(1000, word)
-    kernel = floors.lookup_kernel(f"dg::u{8 * values.itemsize}")
-    used.run(kernel, LIMIT, 1000, keys=keys, values=values, slots=slots, slot_count=2**12)
+    kernel = kernel_named("limit_lookup", values.dtype)
+    used.run(kernel, 1000, keys=keys, values=values, slots=slots, slot_count=2**12)
     mixed = used.to_host(unique_keys(used, 0, 1000, np.dtype(word)).astype("u8"))
     with np.errstate(over="ignore"):
         mixed ^= mixed >> np.uint64(33)

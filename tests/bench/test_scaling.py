@@ -237,7 +237,7 @@ def test_as_many_workers_as_gpus(
 
 
 def threads_of(device: str, rank: int) -> int:
-    from dgpuhash.backend.cpu import native
+    from dgpuhash.backend.native import native
 
     return int(native().threads())
 

@@ -129,13 +129,16 @@ void check_lists(MethodMemory<Table>& memory, const Lists<Table>& model,
     total += counts[row];
   }
   std::vector<Value> values(total);
-  verb::gather<Table, W>({memory.storage, keys.data(), offsets.data(), values.data(),
-                          {nullptr, nullptr}, keys.size()});
+  verb::gather<Table, W>({memory.storage,
+                          keys.data(),
+                          offsets.data(),
+                          values.data(),
+                          {nullptr, nullptr},
+                          keys.size()});
   for (u64 row = 0; row < keys.size(); ++row) {
     if (counts[row] == 0) continue;
     const auto from = values.begin() + static_cast<i64>(offsets[row]);
-    CHECK(std::multiset<u64>(from, from + static_cast<i64>(counts[row])) ==
-          model.at(keys[row]));
+    CHECK(std::multiset<u64>(from, from + static_cast<i64>(counts[row])) == model.at(keys[row]));
   }
 }
 

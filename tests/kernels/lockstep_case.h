@@ -9,20 +9,8 @@
 #include <vector>
 
 #include "host/lockstep.h"
-#include "launch/bloom.cuh"
-#include "launch/bucket_list.cuh"
-#include "launch/contents.cuh"
-#include "launch/methods/execute.cuh"
-#include "launch/group_runs.cuh"
-#include "launch/groups.cuh"
-#include "launch/join.cuh"
-#include "launch/multisplit.cuh"
-#include "launch/open.cuh"
-#include "launch/partition.cuh"
-#include "launch/reduce.cuh"
-#include "launch/region.cuh"
-#include "launch/sample.cuh"
-#include "launch/methods/slab.cuh"
+// With DG_ROW undefined: the kernels' files.
+#include "host/instances.inc"
 
 #define CHECK(claim)                                                             \
   do {                                                                           \

@@ -3,9 +3,6 @@
 
 #include "lockstep_case.h"
 
-#include "launch/verbs.cuh"
-#include "table/cops.cuh"
-
 namespace dg::test {
 
 /// Memory of an empty table that holds at least so many keys; `storage` is what kernels get. One
@@ -44,15 +41,6 @@ struct MethodMemory<Table, CopsStorage> {
   MethodMemory(const MethodMemory&) = delete;
 };
 
-/// Whether rows of one launch may combine values of keys that it creates.
-template <class Table>
-constexpr bool combines_at_once() {
-  if constexpr (requires { Table::Array::whole_pairs; })
-    return Table::Array::whole_pairs;
-  else
-    return true;
-}
-
 /// One method's table, and the dictionary that says what it has to answer. Values are a row's own, unless
 /// they are combined.
 template <class Table>
@@ -70,7 +58,8 @@ struct MethodCase {
   std::vector<Value> values_of(const std::vector<Key>& keys, u64 batch) const {
     std::vector<Value> values(keys.size());
     if constexpr (Table::has_value)
-      for (u64 row = 0; row < keys.size(); ++row) values[row] = static_cast<Value>(batch << 16 | row);
+      for (u64 row = 0; row < keys.size(); ++row)
+        values[row] = static_cast<Value>(batch << 16 | row);
     return values;
   }
 
@@ -81,14 +70,7 @@ struct MethodCase {
     std::vector<u8> fresh(keys.size(), 9);
     std::vector<u64> pending(keys.size());
     memory.state.pending = 0;
-    if (Table::has_value && action == OnExisting::sum && !combines_at_once<Table>()) {
-      const std::vector<Value> zeros(keys.size());
-      launch<W>(keys, zeros, fresh, pending, OnExisting::keep);
-      std::vector<u8> unused(keys.size());
-      launch<W>(keys, values, unused, pending, action);
-    } else {
-      launch<W>(keys, values, fresh, pending, action);
-    }
+    launch<W>(keys, values, fresh, pending, action);
     pending.resize(memory.state.pending);
     std::vector<bool> refused(keys.size());
     for (const u64 row : pending) refused.at(row) = true;
@@ -98,8 +80,10 @@ struct MethodCase {
       CHECK(fresh[row] <= 1 && !(fresh[row] && refused[row]));
       if (refused[row]) continue;
       created[keys[row]] += fresh[row];
-      if constexpr (Table::has_value) brought[keys[row]].push_back(values[row]);
-      else brought[keys[row]];
+      if constexpr (Table::has_value)
+        brought[keys[row]].push_back(values[row]);
+      else
+        brought[keys[row]];
     }
     for (const auto& [key, rows] : brought) {
       CHECK(created[key] == !model.count(key));
@@ -191,8 +175,7 @@ struct MethodCase {
     other.memory.state.erased = was.erased;
     other.memory.state.links = was.links;
     std::vector<u64> pending(Table{memory.storage}.places());
-    verb::rehash<Table, W>(
-        {memory.storage, other.memory.storage, pending.data(), pending.size()});
+    verb::rehash<Table, W>({memory.storage, other.memory.storage, pending.data(), pending.size()});
     CHECK(other.memory.state.pending == 0 && other.memory.state.occupied == model.size());
     other.model = model;
     std::vector<Key> keys;

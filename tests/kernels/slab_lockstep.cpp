@@ -106,7 +106,7 @@ void chains_grow_and_shrink(bool light) {
   table.template check_find<W>(keys);
 
   u64 released = 0;
-  slab_flush<Table, W>({memory.storage, &released, 2});
+  verb::flush<Table, W>({memory.storage, &released, 2});
   CHECK(memory.state.erased == 0 && used() == before - released);
   CHECK(before - released >= 2 && before - released <= 3);
   table.template check_find<W>(keys);
@@ -117,7 +117,7 @@ void chains_grow_and_shrink(bool light) {
   table.template check_items<W>();
   table.template erase<W>(keys);
   released = 0;
-  slab_flush<Table, W>({memory.storage, &released, 2});
+  verb::flush<Table, W>({memory.storage, &released, 2});
   CHECK(used() == 2);
   for (const auto& block : memory.pool.super_blocks)
     for (const auto& slab : *block)
@@ -200,7 +200,7 @@ void lists_hold_every_value(bool light) {
   model.erase(4);
   check();
   u64 released = 0;
-  slab_flush<Lists, W>({memory.storage, &released, 2});
+  verb::flush<Lists, W>({memory.storage, &released, 2});
   CHECK(memory.state.erased == 0 && released > 0);
   check();
   append(40, 2);

@@ -12,6 +12,7 @@ import numpy as np
 from dgpuhash import backend
 from dgpuhash.distributed.collective.base import DestinationBuffers, Outgoing, Received, Transfer
 from dgpuhash.distributed.collective.local import LocalCollective, LocalTransfer
+from dgpuhash.distributed.partition.table_mode import DISTRIBUTED, TableMode
 from dgpuhash.distributed.pipeline.plan import Chunk
 from dgpuhash.distributed.pipeline.verb import VerbExecution
 from dgpuhash.distributed.shards.table_shard import TableShard, Verb
@@ -32,6 +33,7 @@ class Ranks:
         *spec: Any,
         capacity: int = 0,
         ends: type[LocalCollective] = LocalCollective,
+        mode: TableMode = DISTRIBUTED,
         **settings: Any,
     ) -> None:
         self.device, self.size = device, size
@@ -39,7 +41,7 @@ class Ranks:
         self.spec = TableSpec.of(*spec, **settings)
         self.owner_seed = draw_owner_seed()
         self.parts = [
-            TableShard(self.spec, capacity, device.name, self.owner_seed) for _ in range(size)
+            TableShard(self.spec, capacity, device.name, self.owner_seed, mode) for _ in range(size)
         ]
         self.ends = ends.group(size, limit=120)
 
@@ -64,7 +66,10 @@ class Ranks:
             try:
                 end = self.ends[rank]
                 offers = end.gather(with_end.offer(end, self.piece_rows) if verb.changes else None)
-                return with_end.go(end, self.piece_rows, self.slice_rows, offers)
+                answers = with_end.go(end, self.piece_rows, self.slice_rows, offers)
+                if with_end.refused is not None:
+                    raise with_end.refused
+                return answers
             except BaseException:
                 self.ends[rank].abort("failed")
                 raise

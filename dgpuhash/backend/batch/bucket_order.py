@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dgpuhash.backend.batch.partition import Digit, Partitioned, PassLayout, Route, move, run_pass
-from dgpuhash.backend.structs import partition as structs
+from dgpuhash.backend.constants import ANY_ORDER_PARTS, PASS_ROWS
 
 if TYPE_CHECKING:
     from dgpuhash.backend.base import Backend
@@ -56,14 +56,14 @@ def order_by_bucket(
     SkewedBatchError
         When one part has too many rows.
     """
-    if buckets >= 2**32 or len(keys) > structs.PASS_ROWS:
+    if buckets >= 2**32 or len(keys) > PASS_ROWS:
         return None
     return _order(backend, keys, values, Digit(seed, buckets, shift, 0, -(-buckets >> shift)))
 
 
 def _order(backend: Backend, keys: Any, values: Any, region: Digit) -> OrderedBatch:
     rows, regions, seed, buckets = len(keys), region.parts, region.seed, region.spread
-    passes, width = _passes(regions, structs.ANY_ORDER_PARTS[backend.name])
+    passes, width = _passes(regions, ANY_ORDER_PARTS[backend.name])
     ordered = spare = starts = look = None
     for low in reversed(range(0, passes * width, width)):
         first = starts is None
@@ -143,7 +143,7 @@ class RegionRanges:
 
         None where there are too many regions, or owners.
         """
-        most = structs.ANY_ORDER_PARTS[backend.name]
+        most = ANY_ORDER_PARTS[backend.name]
         if owners > most or buckets >= 2**32:
             return None
         for part_shift in range(_MOST_PART_SHIFT + 1):

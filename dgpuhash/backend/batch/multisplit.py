@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dgpuhash.backend.batch.partition import Digit, digits_of, split
-from dgpuhash.backend.structs import multisplit as structs
-from dgpuhash.backend.structs.multisplit import DEAL_PARTS
+from dgpuhash.backend.constants import BLOCK_TILES, DEAL_PARTS, STEP_ROWS
+from dgpuhash.backend.kernel import kernel_named
 
 if TYPE_CHECKING:
     from dgpuhash.backend.base import Backend
@@ -57,7 +57,7 @@ class MultisplitLayout:
         The digit has at most `DEAL_PARTS` parts.
         """
         rows, parts = len(keys), digit.parts
-        least = structs.STEP_ROWS[backend.name]
+        least = STEP_ROWS[backend.name]
         wanted = backend.partition_blocks * _SEGMENTS[backend.name]
         segment_rows = least * max(1, math.ceil(rows / wanted / least))
         segments = max(1, math.ceil(rows / segment_rows))
@@ -65,13 +65,13 @@ class MultisplitLayout:
         words = backend.empty(parts * segments + 1 + parts + 1, np.uint64)
         places, starts = words[: parts * segments + 1], words[parts * segments + 1 :]
         backend.run(
-            structs.deal_count(keys.dtype), structs.DEAL_COUNT, segments,
+            kernel_named("deal_count", keys.dtype), segments,
             digit=digit.words, keys=keys, parts_of=parts_of, counts=places,
             rows=rows, parts=parts, segment_rows=segment_rows,
         )  # fmt: skip
         # CuPy's cumsum would cost the host 0.1 ms.
         backend.run(
-            structs.deal_places(), structs.DEAL_PLACES, 1,
+            kernel_named("deal_places"), 1,
             places=places, starts=starts, parts=parts, segments=segments, segment_rows=segments,
         )  # fmt: skip
         return cls(backend, parts_of, places, starts, parts, segments, segment_rows)
@@ -81,8 +81,8 @@ class MultisplitLayout:
         backend, rows = self.backend, len(self.parts_of)
         moved = backend.empty(rows, words.dtype)
         backend.run(
-            structs.deal_move(words.dtype), structs.DEAL_MOVE,
-            math.ceil(self.segments / structs.BLOCK_TILES[backend.name]),
+            kernel_named("deal_move", words.dtype),
+            math.ceil(self.segments / BLOCK_TILES[backend.name]),
             words=words, words_to=moved, parts_of=self.parts_of, places=self.places,
             rows=rows, parts=self.parts, segments=self.segments, segment_rows=self.segment_rows,
         )  # fmt: skip
@@ -101,7 +101,7 @@ class MultisplitLayout:
         for word, flag in itertools.zip_longest(words, flags, fillvalue=nothing):
             unsigned = np.dtype(np.uint32 if word[0] is None else f"u{word[0].dtype.itemsize}")
             self.backend.run(
-                structs.deal_back(unsigned), structs.DEAL_BACK, self.segments,
+                kernel_named("deal_back", unsigned), self.segments,
                 words=word[0], flags=flag[0], words_to=word[1], flags_to=flag[1],
                 parts_of=self.parts_of, places=self.places, pads=ahead,
                 rows=len(self.parts_of), parts=self.parts, segment_rows=self.segment_rows,

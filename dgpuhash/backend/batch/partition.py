@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dgpuhash.backend.structs import partition as structs
+from dgpuhash.backend.constants import BLOCK_ROWS, BLOCK_THREADS, PASS_PARTS, PASS_ROWS
+from dgpuhash.backend.kernel import kernel_named
 from dgpuhash.errors import SpecError
 
 if TYPE_CHECKING:
@@ -169,9 +170,9 @@ def move(
         if counted is not None:
             counted(laid_out)
         return made(), laid_out
-    if rows > structs.PASS_ROWS:
+    if rows > PASS_ROWS:
         raise SpecError(
-            f"{rows:,} rows; {structs.PASS_ROWS:,} at most are partitioned at once: split the batch"
+            f"{rows:,} rows; {PASS_ROWS:,} at most are partitioned at once: split the batch"
         )
     threads = backend.partition_threads
     least = _least_rows(backend, threads, keys, values)
@@ -188,7 +189,7 @@ def move(
     }  # fmt: skip
     segments = runs * pieces
     backend.run(
-        structs.partition_count(keys.dtype, threads), structs.PARTITION, segments,
+        kernel_named("partition_count", keys.dtype, width=threads), segments,
         counters=counters, **told,
     )  # fmt: skip
     # A GPU counts while the host allocates.
@@ -197,10 +198,11 @@ def move(
     laid_out = PassLayout(places, pieces, shares)
     if counted is not None:
         counted(laid_out)
-    move = structs.partition_scatter if in_order else structs.partition_strew
+    value = None if values is None else values.dtype
+    name = "partition_scatter" if in_order else "partition_strew"
     backend.run(
-        move(keys.dtype, None if values is None else values.dtype, threads), structs.PARTITION,
-        segments, counters=places, values=values, more_values=None if more is None else more.values,
+        kernel_named(name, keys.dtype, value, width=threads), segments, counters=places,
+        values=values, more_values=None if more is None else more.values,
         keys_to=moved.keys, values_to=moved.values,
         numbers_to=moved.numbers, **told,
     )  # fmt: skip
@@ -208,10 +210,10 @@ def move(
 
 
 def _least_rows(backend: Backend, threads: int, keys: Any, values: Any) -> int:
-    if threads < structs.BLOCK_THREADS or backend.name == "cpu":
+    if threads < BLOCK_THREADS or backend.name == "cpu":
         return _LEAST_ROWS[backend.name]
     widest = max(keys.itemsize, 0 if values is None else values.itemsize)
-    return structs.BLOCK_ROWS[widest]
+    return BLOCK_ROWS[widest]
 
 
 def _pieces(runs: int, steps: float, blocks: int) -> int:
@@ -268,7 +270,7 @@ def sort_by_hash(
 
     One pass sorts by one digit, beginning with the lowest.
     """
-    most = structs.PASS_PARTS[backend.name].bit_length() - 1
+    most = PASS_PARTS[backend.name].bit_length() - 1
     width = math.ceil(bits / math.ceil(bits / most))
     for shift in range(0, bits, width):
         parts = 2 ** min(width, bits - shift)
@@ -296,7 +298,7 @@ def digits_of(backend: Backend, parts: int, seed: int, spread: int) -> list[Digi
     """Return the digits of the passes, the lowest digit first."""
     if not 1 <= parts <= MAX_PARTS:
         raise SpecError(f"{parts:,} parts; a batch is split into 1 to {MAX_PARTS:,} parts")
-    if parts <= structs.PASS_PARTS[backend.name]:
+    if parts <= PASS_PARTS[backend.name]:
         return [Digit(seed, spread, 0, 2**32 - 1, parts)]
     bits = math.ceil((parts - 1).bit_length() / 2)
     low = Digit(seed, spread, 0, 2**bits - 1, 2**bits)

@@ -6,10 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from dgpuhash.backend import Backend
-from dgpuhash.backend.structs.core import LIMIT
+from dgpuhash.backend import Backend, kernel_named
 from dgpuhash.bench.figure import duration, require
-from dgpuhash.bench.floors import lookup_kernel
 from dgpuhash.bench.keys import keys_of
 from dgpuhash.bench.tables.pairs import Pairs
 from dgpuhash.bench.timing import empty_launch, latency
@@ -50,7 +48,7 @@ def rows(
         floor, _ = latency(
             backend,
             partial(
-                backend.run, lookup_kernel(f"dg::u{pairs.floor_bits}"), LIMIT, batch,
+                backend.run, kernel_named("limit_lookup", f"u{pairs.floor_bits // 8}"), batch,
                 keys=touched, values=xp.empty_like(touched), slots=slots,
                 slot_count=len(slots) // 2,
             ),

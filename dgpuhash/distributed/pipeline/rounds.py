@@ -75,8 +75,9 @@ class PipelinedRounds:
         Returns columns without rows, like answers with one row a key; none if there are others.
     slice_rows : int
         Approximate number of a piece's rows that travel together.
-    owner_seed : int
-        Seed of the hash that chooses keys' owners.
+    owner_seed : int or None
+        Seed of the hash that chooses keys' owners; None: all rows go to every rank, and all answers
+        come back, rank by rank.
 
     Attributes
     ----------
@@ -96,7 +97,7 @@ class PipelinedRounds:
         deliver: Callable[[SentPiece, list[Answer]], None],
         like: Callable[[], list[Any]],
         slice_rows: int,
-        owner_seed: int,
+        owner_seed: int | None,
     ) -> None:
         self._backend, self._collective, self._plan = backend, collective, plan
         self._take, self._serve, self._deliver = take, serve, deliver
@@ -152,7 +153,8 @@ class PipelinedRounds:
     def _slices_of(self, number: int) -> int:
         """Return the number of slices of a piece, the same for all ranks."""
         ranks = self._collective.size
-        travelling = self._plan.most_rows(number) * (ranks - 1) / ranks
+        share = 1 if self._owner_seed is None else ranks
+        travelling = self._plan.most_rows(number) * (ranks - 1) / share
         return max(1, round(travelling / self._slice_rows))
 
     def _answer(
@@ -211,7 +213,7 @@ class PipelinedRounds:
         for number in range(self._plan.rounds):
             asked = self._sliced(self._deal(number), 1)
             with self._side.use():
-                transfer = self._start(asked.sent.columns, np.diff(asked.sent.starts))
+                transfer = self._start(asked.sent.columns, asked.sent.counts)
             going.append((asked, transfer))
             if number >= TOGETHER:
                 arrived.append(going[number - TOGETHER][1].wait())
@@ -267,7 +269,9 @@ class PipelinedRounds:
             columns = self._take(piece)
             return _PartitionedPiece(piece, columns, None, lambda: np.array([0, len(columns[0])]))
         with self._side.use():
-            keys, *values = self._take(piece)
+            columns = keys, *values = self._take(piece)
+            if self._owner_seed is None:
+                return _PartitionedPiece(piece, columns, None, lambda: np.array([0, len(keys)]))
             narrow = len(values) == 1 and values[0].ndim == 1
             fetched: list[Callable[[], np.ndarray]] = []
             deal = self._backend.deal(
@@ -282,7 +286,10 @@ class PipelinedRounds:
         starts = dealing.starts().astype(np.int64)
         # Rows are counted, but may still be moving.
         self._side.rejoin()
-        sent = SentPiece(dealing.piece, dealing.columns, dealing.deal, starts)
+        firsts, counts = starts[:-1], np.diff(starts)
+        if self._owner_seed is None:
+            firsts, counts = (np.repeat(each, self._collective.size) for each in (firsts, counts))
+        sent = SentPiece(dealing.piece, dealing.columns, dealing.deal, firsts, counts)
         return SlicedPiece(self._backend, sent, slices, self._collective.rank)
 
     def _start(self, columns: list[Any], counts: np.ndarray, **places: Any) -> Transfer:

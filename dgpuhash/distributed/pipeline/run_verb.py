@@ -10,8 +10,9 @@ from dgpuhash import backend as backends
 from dgpuhash.distributed.cluster.locality import LocalInputs, TaskOutput
 from dgpuhash.distributed.collective.base import Collective
 from dgpuhash.distributed.pipeline.bulk_insert import Offer
+from dgpuhash.distributed.pipeline.merge import matched_rows
 from dgpuhash.distributed.pipeline.plan import Chunk
-from dgpuhash.distributed.pipeline.verb import VerbExecution, matched_rows
+from dgpuhash.distributed.pipeline.verb import VerbExecution
 from dgpuhash.distributed.shards import table_store
 from dgpuhash.distributed.shards.plugin import ShardHost
 from dgpuhash.distributed.shards.table_shard import TableShard, Verb
@@ -67,6 +68,8 @@ def run_verb(
         assert asking is not None
         try:
             answers = asking.go(collective, piece_rows, slice_rows, offers)
+            if asking.refused is not None:
+                return TaskOutput(VerbResult([], refused=asking.refused), {})
             absent_rows = 0 if order.verb.changes else asking.absent_rows
             backend = backends.get(part.table.device)
             if order.verb.matching:

@@ -116,14 +116,15 @@ class SentPiece:
         Its rows, ordered by owner.
     deal : Multisplit or None
         Puts rows back into the order of the piece; None where nothing was moved.
-    starts : int64 array
-        Where the rows of each owner begin, and those of the last one end.
+    firsts, counts : int64 array
+        Where the rows of each owner begin, and how many there are. Owners may share rows.
     """
 
     piece: Piece | None
     columns: list[Any]
     deal: Multisplit | None
-    starts: np.ndarray
+    firsts: np.ndarray
+    counts: np.ndarray
 
 
 class SlicedPiece:
@@ -162,19 +163,20 @@ class SlicedPiece:
     def __init__(self, backend: Backend, sent: SentPiece, slices: int, rank: int) -> None:
         self._backend, self._rank = backend, rank
         self.sent, self.slices = sent, slices
-        first, counts = sent.starts[:-1], np.diff(sent.starts)
+        first, counts = sent.firsts, sent.counts.copy()
+        self.pads = np.cumsum(counts) - counts - first
         self.own: list[slice] = []
         # Padding before all answers: lookups want answers to own rows to begin at a multiple.
         self._shift = 0
         self._lands: _LandingPlaces | None = None
         if slices > 1:
-            own = slice(*sent.starts[rank : rank + 2].tolist())
+            start = int(first[rank])
+            own = slice(start, start + int(counts[rank]))
             self.own = _cut(own, 2 * _half(slices, len(counts)))
-            self._shift = -own.start % ALIGNED
+            self._shift = -self._at(own).start % ALIGNED
             counts[rank] = 0
         edges = _edges(counts, slices)
         self.starts, self.counts = first + edges[:-1], np.diff(edges, axis=0)
-        self.pads = np.zeros_like(first)
         self.back: list[list[Answer]] = []
         self.places: list[list[Any]] = []
         self.free: list[Any] = []
@@ -195,8 +197,10 @@ class SlicedPiece:
         answers : list of array
             Columns without rows, like the first answers with one row a key.
         """
-        starts = np.stack(collective.gather(self.sent.starts))
-        lands = _LandingPlaces(starts, self.slices, collective.rank, self.sent.columns, answers)
+        told = np.stack(collective.gather((self.sent.firsts, self.sent.counts)))
+        lands = _LandingPlaces(
+            told[:, 0], told[:, 1], self.slices, collective.rank, self.sent.columns, answers
+        )
         lands.landing = collective.landing(lands.nbytes)
         if lands.landing is not None:
             self._lands, self.pads = lands, lands.pads
@@ -225,7 +229,7 @@ class SlicedPiece:
     def room(self, number: int, answer: Answer) -> list[Any]:
         """Return the columns of answer `number` for all rows of the piece."""
         if number == len(self.places):
-            rows, shift = self._shift + int(self.sent.starts[-1]), self._shift
+            rows, shift = self._shift + int(self.sent.counts.sum()), self._shift
             if self._lands is not None and number < self._lands.answers:
                 self.places.append(self._lands.room())
             else:
@@ -299,7 +303,7 @@ class _LandingPlaces:
 
     Parameters
     ----------
-    starts : int64 array
+    firsts, counts : int64 array
         For each rank's piece, as in `SentPiece`.
     slices, rank : int
     questions, answers : list of array
@@ -319,19 +323,24 @@ class _LandingPlaces:
     landing: DestinationBuffers | None = None
 
     def __init__(
-        self, starts: np.ndarray, slices: int, rank: int, questions: list[Any], answers: list[Any]
+        self,
+        firsts: np.ndarray,
+        counts: np.ndarray,
+        slices: int,
+        rank: int,
+        questions: list[Any],
+        answers: list[Any],
     ) -> None:
         self._rank, self.answers = rank, int(bool(answers))
-        counts = np.diff(starts)
-        room = -(-counts // ALIGNED) * ALIGNED if answers else counts
+        room = -(-counts // ALIGNED) * ALIGNED if answers else counts.copy()
         homes = np.cumsum(room, axis=1) - room
-        self.pads = (homes - starts[:, :-1])[rank]
+        self.pads = (homes - firsts)[rank]
         np.fill_diagonal(counts, 0)
         edges = _edges(counts, slices)
         self._counts = np.diff(edges, axis=0)
         self._rows = RoundLayout.of(self._counts, turned=False)
         self._back = (homes + edges[:-1])[:, :, rank]
-        ranks = len(starts)
+        ranks = len(counts)
         self._questions = LandingColumns(questions, self._rows.ends.tolist(), [0] * ranks)
         self._answers = LandingColumns(answers, room.sum(axis=1).tolist(), self._questions.ends)
         self.nbytes = self._answers.ends

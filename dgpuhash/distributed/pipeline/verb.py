@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from dgpuhash import backend as backends
-from dgpuhash.backend import Backend, Multisplit
+from dgpuhash.backend import Multisplit
 from dgpuhash.distributed.collective.base import Collective
+from dgpuhash.distributed.collective.local import LocalCollective
 from dgpuhash.distributed.pipeline.bulk_insert import BulkInsert, Offer
+from dgpuhash.distributed.pipeline.merge import (
+    conflict_error,
+    has_conflict,
+    merge_answers,
+    serve_once,
+    store_merged,
+)
 from dgpuhash.distributed.pipeline.plan import Chunk, Piece, RoundPlan
 from dgpuhash.distributed.pipeline.rounds import PipelinedRounds
 from dgpuhash.distributed.pipeline.slices import SentPiece
@@ -19,37 +28,10 @@ from dgpuhash.distributed.pruning.probe_keys import PrunedKeys, prune_keys
 from dgpuhash.distributed.shards.table_shard import Answer, TableShard, Verb
 from dgpuhash.errors import OutOfMemoryError, ShapeError
 from dgpuhash.tables.arguments.lookup_keys import LookupKeys, joined_rows
-from dgpuhash.tables.bucket_list.pool import list_numbers
 from dgpuhash.tables.open_addressing.bulk_build import fill_ones
 from dgpuhash.tables.open_addressing.bulk_stream import StreamedBuild
 
-__all__ = ["VerbExecution", "matched_rows"]
-
-
-def matched_rows(
-    backend: Backend, chunks: Sequence[Chunk], answers: Sequence[list[Any]], *, lists: bool
-) -> list[list[Any]]:
-    """Return each chunk's matched rows, numbered among all rows, and values.
-
-    `answers` are values, and a mask or the offsets of lists.
-    """
-    matched = []
-    for chunk, (values, told) in zip(chunks, answers, strict=True):
-        if lists:
-            rows = _owners(backend, told, len(values))
-        else:
-            rows = backend.xp.flatnonzero(told)
-            values = values[rows]
-        matched.append([rows + chunk.first, values])
-    return matched
-
-
-def _owners(backend: Backend, offsets: Any, total: int) -> Any:
-    """Return the row that each value belongs to."""
-    xp = backend.xp
-    filled = xp.flatnonzero(offsets[1:] > offsets[:-1])
-    ends = xp.concatenate([xp.zeros(1, np.int64), offsets[1:][filled]])
-    return filled[list_numbers(backend, ends, total)]
+__all__ = ["VerbExecution"]
 
 
 # Answers from which the number of absent keys is estimated; fewer give no estimate.
@@ -95,13 +77,17 @@ class VerbExecution:
         self._answers: list[Any] = []
         self._lists: list[tuple[Any, Any]] = []
         self._placing: BulkInsert | None = None
+        asks_all = part.mode.independent and verb.name != "distinct" and len(chunks) > 1
+        self._stays, self._to_all = asks_all and verb.stores, asks_all and not verb.stores
+        self.refused: Exception | None = None
+        """Why the answers of all shards have no merge."""
 
     def offer(self, collective: Collective, piece_rows: int) -> Offer | None:
         """Return this rank's offer of a bulk insert by ranges; None for no offer.
 
         All ranks tell each other their offers, and then call `go`.
         """
-        if collective.size == 1 or self._rows > piece_rows:
+        if collective.size == 1 or self._rows > piece_rows or self._stays:
             return None
         # A rank may send few rows, or none: what pays depends on the rows that arrive.
         coming = sum(chunk.rows for chunks in self._chunks for chunk in chunks) // collective.size
@@ -178,13 +164,21 @@ class VerbExecution:
         def serve(columns: list[Any], counts: np.ndarray, to: list[list[Any]]) -> list[Answer]:
             if claiming is None:
                 part.written |= verb.changes
-                return part.serve(verb, columns, counts, to)
+                return self._serve(columns, counts, to)
             keys, *values = columns
             return [Answer([claiming.claim(keys, values[0] if values else None)], counts)]
 
+        if self._stays:
+            (collective,), chunks = LocalCollective.group(1), [self._mine]
         if collective.size == 1:
             # Nothing travels, and nothing but answers takes memory.
             piece_rows = max(1, self._rows)
+        elif self._to_all:
+            # Rows are received, and answered, once for each rank.
+            piece_rows = max(1, piece_rows // collective.size)
+            if verb.changes:
+                # Ranks choose the same rows where all serve the same ones at once.
+                slice_rows = sys.maxsize
         rounds = PipelinedRounds(
             self._backend,
             collective,
@@ -195,7 +189,7 @@ class VerbExecution:
             deliver=self._deliver,
             like=lambda: self._like(claiming is not None),
             slice_rows=slice_rows,
-            owner_seed=part.owner_seed,
+            owner_seed=None if self._to_all else part.owner_seed,
         )
         if in_order:
             rounds.run_together()
@@ -204,6 +198,17 @@ class VerbExecution:
         part.peak_nbytes = rounds.peak_nbytes + (0 if spared is None else spared.nbytes)
         if spared is not None:
             self._expand(spared)
+
+    def _serve(self, columns: list[Any], counts: np.ndarray, to: list[list[Any]]) -> list[Answer]:
+        """Carry out the verb on received rows."""
+        part, verb = self._part, self._verb
+        if verb.name == "distinct" or (verb.name == "erase" and self._to_all):
+            return [serve_once(part, verb, columns[0], counts)]
+        if verb.name == "settle":
+            part.replica = None
+            store_merged(part, *columns)
+            return []
+        return part.serve(verb, columns, counts, to)
 
     def _like(self, claiming: bool) -> list[Any]:
         """Return columns without rows, like answers with one row a key."""
@@ -297,6 +302,12 @@ class VerbExecution:
         if sent.piece is None or not came:
             return
         first, rows = sent.piece.place, sent.piece.rows
+        if self._to_all:
+            contested = has_conflict(self._part, self._verb, came, rows)
+            if contested is not None and bool(contested.any()):
+                key = self._part.shown_keys(sent.columns[0][contested][:1])
+                self.refused = conflict_error(self._part.on_host(key)[0])
+            came = merge_answers(self._part, self._verb, came, rows)
         if self._part.has_list_answers(self._verb):
             counts, values = came[0].columns[0], came[1].columns[0]
             self._lists.append(self._unmixed(sent.deal, counts, values))
@@ -339,6 +350,11 @@ class VerbExecution:
         return [[column[first:last] for column in shown] for first, last in self._edges()]
 
     def _shown(self, answers: list[Any]) -> list[Any]:
+        if self._verb.name == "distinct":
+            words = self._backend.xp.concatenate(
+                [self._nothing[0], *(keys for (keys,) in self._columns)]
+            )
+            return [self._part.shown_keys(words), answers[0].view(bool)]
         if self._verb.name == "count":
             return [answers[0].view(np.int64) if len(answers[0]) else self._empty(np.int64)]
         if self._verb.name != "find":

@@ -12,12 +12,14 @@ import numpy as np
 from dgpuhash.backend import Backend
 from dgpuhash.distributed.collective.base import Collective, Destination
 from dgpuhash.distributed.pruning.policy import PruningOptions
-from dgpuhash.tables.bloom import BloomFilter
+from dgpuhash.tables.bloom.blocks import BLOCK_NBYTES, BloomBlocks, blocks_for
 
-__all__ = ["MEMORY_SHARE", "BloomReplica", "FilterVote"]
+__all__ = ["MEMORY_SHARE", "RATE", "BloomReplica", "FilterVote"]
 
 # Share of the free memory that a filter may take when the user did not ask for one.
 MEMORY_SHARE = 1 / 8
+# Of absent keys that pass: 10.5 bits per key.
+RATE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +60,11 @@ class BloomReplica:
     ----------
     name : str
         Name of the filter, the same on all ranks.
-    filter : BloomFilter
+    filter : BloomBlocks
     """
 
     name: str
-    filter: BloomFilter
+    filter: BloomBlocks
 
     @classmethod
     def agreed(
@@ -98,16 +100,16 @@ class BloomReplica:
         if mine is not None and {each.name for each in told} == {mine.name}:
             return mine
         ranks, rank = collective.size, collective.rank
-        held = BloomFilter.blocks_for(max(each.keys for each in told))
-        nbytes = ranks * held * BloomFilter.BLOCK_NBYTES
+        held = blocks_for(max(each.keys for each in told), RATE)
+        nbytes = ranks * held * BLOCK_NBYTES
         pays = sparing.absent_rows >= sum(each.keys for each in told)
         if sparing.bloom_filter is not True and not (
             pays and nbytes < MEMORY_SHARE * min(each.free_nbytes for each in told)
         ):
             return None
-        made = BloomFilter(backend, held * ranks, seed=owner_seed)
+        made = BloomBlocks(backend, held * ranks, seed=owner_seed)
         # The block of a key lies in the range of its owner: both come from the same hash.
-        made.range(rank, ranks).add(words())
+        made.range(rank, ranks).insert(words())
         size = len(made.words) // ranks
         counts = np.full(ranks, size)
         counts[rank] = 0

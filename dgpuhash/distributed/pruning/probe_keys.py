@@ -14,7 +14,7 @@ from dgpuhash.distributed.pruning.bloom_replica import BloomReplica, FilterVote
 from dgpuhash.distributed.pruning.policy import PruningOptions, gather_lists, list_positions
 from dgpuhash.frames import EncodedKeys
 from dgpuhash.frames.keys.encoding import same_keys
-from dgpuhash.tables.bloom import BloomFilter
+from dgpuhash.tables.bloom.blocks import BloomBlocks
 from dgpuhash.tables.columns.distinct import Factorization
 from dgpuhash.tables.select import select_found
 
@@ -31,7 +31,7 @@ class PrunedRows:
     ----------
     encoded : EncodedKeys
         The keys of all rows.
-    bloom : BloomFilter or None
+    bloom : BloomBlocks or None
         Filter that drops absent keys.
     sparing : Sparing
         Whether duplicate keys are dropped.
@@ -47,7 +47,7 @@ class PrunedRows:
     """
 
     def __init__(
-        self, encoded: EncodedKeys, bloom: BloomFilter | None, sparing: PruningOptions
+        self, encoded: EncodedKeys, bloom: BloomBlocks | None, sparing: PruningOptions
     ) -> None:
         self._backend = backend.get(None, encoded.codes)
         self.rows: Any = None
@@ -63,8 +63,8 @@ class PrunedRows:
         if deduplicate:
             self._deduplicate(encoded)
 
-    def _leave_out(self, encoded: EncodedKeys, bloom: BloomFilter | None) -> None:
-        passed = None if bloom is None else bloom.test(encoded.codes)
+    def _leave_out(self, encoded: EncodedKeys, bloom: BloomBlocks | None) -> None:
+        passed = None if bloom is None else bloom.contains(encoded.codes)
         if encoded.valid is not None:
             # Codes of invalid keys have no meaning, and may equal codes of valid ones.
             valid = encoded.valid.view(np.uint8)
@@ -148,7 +148,7 @@ def prune_keys(
     told, repeating, counts = zip(*collective.gather((standing, repeats, asking)), strict=True)
     if sparing.bloom_filter:
         part.replica = BloomReplica.agreed(
-            part.replica, told, sparing, collective, backend, lambda: part.store.items()[0],
+            part.replica, told, sparing, collective, backend, lambda: _owned(part, collective),
             part.owner_seed,
         )  # fmt: skip
         name = None if part.replica is None else part.replica.name
@@ -160,6 +160,16 @@ def prune_keys(
     return (early or made(), counts) if any(repeating) else None
 
 
+def _owned(part: TableShard, collective: Collective) -> Any:
+    """Return the words of the stored keys that this rank owns by their hash."""
+    words = part.store.items()[0]
+    if not part.mode.independent:
+        return words
+    deal = part.backend.deal(words, parts=collective.size, seed=part.owner_seed)
+    starts = part.backend.to_host(deal.starts).astype(np.int64)
+    return collective.all_to_all([deal.keys], np.diff(starts)).columns[0]
+
+
 class PrunedKeys:
     """Pruned keys of a table's query, and the way back to all rows.
 
@@ -168,7 +178,7 @@ class PrunedKeys:
     backend : Backend
     keys : sequence of array
         The words of a rank's keys, chunk by chunk.
-    bloom : BloomFilter or None
+    bloom : BloomBlocks or None
         Filter that drops absent keys.
     deduplicate : bool
     rows : array of int64, optional
@@ -186,7 +196,7 @@ class PrunedKeys:
         self,
         backend: Backend,
         keys: Sequence[Any],
-        bloom: BloomFilter | None,
+        bloom: BloomBlocks | None,
         *,
         deduplicate: bool,
         rows: Any = None,
@@ -241,11 +251,11 @@ class PrunedKeys:
         return blank, values
 
 
-def _passed(backend: Backend, keys: Sequence[Any], bloom: BloomFilter) -> tuple[Any, Any]:
+def _passed(backend: Backend, keys: Sequence[Any], bloom: BloomBlocks) -> tuple[Any, Any]:
     """Return the numbers and the keys of the rows that pass the filter."""
     rows, passed, first = [], [], 0
     for chunk in keys:
-        chosen, words = select_found(backend, bloom.test(chunk), chunk)
+        chosen, words = select_found(backend, bloom.contains(chunk), chunk)
         rows.append(chosen + first if first else chosen)
         passed.append(words)
         first += len(chunk)

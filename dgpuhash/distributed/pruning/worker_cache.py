@@ -13,12 +13,12 @@ from dgpuhash import backend
 from dgpuhash.distributed.cluster.rpc import call_handler
 from dgpuhash.distributed.partition.descriptor import Descriptor
 from dgpuhash.distributed.partition.hash_partition import chunk_nbytes
-from dgpuhash.distributed.pruning.bloom_replica import MEMORY_SHARE, BloomReplica
+from dgpuhash.distributed.pruning.bloom_replica import MEMORY_SHARE, RATE, BloomReplica
 from dgpuhash.distributed.pruning.policy import PruningOptions, RecentAbsentKeyStats
 from dgpuhash.distributed.pruning.probe_keys import PrunedRows
 from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.frames import FrameIndex, frames_of
-from dgpuhash.tables.bloom import BloomFilter
+from dgpuhash.tables.bloom.blocks import BLOCK_NBYTES, BloomBlocks, blocks_for
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
 
 __all__ = ["BloomCache"]
@@ -67,7 +67,7 @@ class BloomCache:
 
     def filter(
         self, worker: Any, descriptor: Descriptor, sparing: PruningOptions, keys: int
-    ) -> BloomFilter | None:
+    ) -> BloomBlocks | None:
         """Return the filter for a task's query, or None to send all keys.
 
         It is fetched from the owners when the query calls for one.
@@ -118,9 +118,9 @@ class BloomCache:
             words = replica.filter.range(part, parts).words
         elif words is None:
             seed = index.encoder.seeds.owners
-            whole = BloomFilter(backend.get(device), blocks * parts, seed=seed)
+            whole = BloomBlocks(backend.get(device), blocks * parts, seed=seed)
             own = whole.range(part, parts)
-            own.add(index.codes())
+            own.insert(index.codes())
             # A copy, to free the memory of the whole filter.
             words = self._own = own.words.copy()
         return words[first : first + chunk_nbytes(device) // words.dtype.itemsize]
@@ -144,12 +144,12 @@ def _assemble_replica(
     worker: Any, descriptor: Descriptor, most_nbytes: float
 ) -> BloomReplica | None:
     parts = len(descriptor.shards)
-    blocks = BloomFilter.blocks_for(max(sync(worker.loop, _bits, worker, descriptor, 0)))
-    if parts * blocks * BloomFilter.BLOCK_NBYTES > most_nbytes:
+    blocks = blocks_for(max(sync(worker.loop, _bits, worker, descriptor, 0)), RATE)
+    if parts * blocks * BLOCK_NBYTES > most_nbytes:
         return None
     frames = frames_of(descriptor.meta)
     seed = descriptor.encoder.seeds.owners
-    made = BloomFilter(backend.get(frames.device), parts * blocks, seed=seed)
+    made = BloomBlocks(backend.get(frames.device), parts * blocks, seed=seed)
     for part, words in enumerate(sync(worker.loop, _bits, worker, descriptor, blocks)):
         made.range(part, parts).words[:] = frames.xp.concatenate(words)
     # Named by the epoch, since its rows decide what the filter lets pass, whoever built it.
@@ -175,7 +175,7 @@ async def _bits(worker: Any, descriptor: Descriptor, blocks: int) -> list[Any]:
                 return answer
             found.append(answer)
             words += len(answer)
-            if 8 * words == blocks * BloomFilter.BLOCK_NBYTES:
+            if 8 * words == blocks * BLOCK_NBYTES:
                 return found
 
     return await asyncio.gather(*map(ask, range(parts)))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dgpuhash.distributed.collective.base import Collective
+from dgpuhash.distributed.partition.table_mode import TableMode
 from dgpuhash.distributed.shards.plugin import ShardHost
 from dgpuhash.distributed.shards.table_shard import TableShard, Verb
 from dgpuhash.distributed.shards.table_stats import TableShardSize
@@ -125,10 +126,11 @@ def open_table_shard(
     epoch: int,
     spec: TableSpec,
     owner_seed: int,
+    mode: TableMode,
     capacity: int,
     device: str,
 ) -> TableShardSize:
-    part = TableShard(spec, capacity, device, owner_seed)
+    part = TableShard(spec, capacity, device, owner_seed, mode)
     host.tables[uid] = HostedShard(part, epoch)
     return TableShardSize.by(part)
 

@@ -23,6 +23,7 @@ from dgpuhash.distributed.cluster.lock import ReentranceGuard
 from dgpuhash.distributed.collective.group import Attempt, Transport
 from dgpuhash.distributed.collective.group_cache import GroupUse, use_shared_group
 from dgpuhash.distributed.ingest.commit import shard_addresses
+from dgpuhash.distributed.partition.table_mode import DISTRIBUTED, TableMode
 from dgpuhash.distributed.pipeline.run_verb import run_verb
 from dgpuhash.distributed.pruning.policy import AbsentKeyStats, PruningOptions, Switch
 from dgpuhash.distributed.shards import table_store
@@ -45,6 +46,7 @@ from dgpuhash.errors import (
 from dgpuhash.frames.keys.seeds import draw_owner_seed
 from dgpuhash.spec import TableSpec, check_capacity
 from dgpuhash.tables.memory_errors import memory_errors_of
+from dgpuhash.tables.methods import methods
 from dgpuhash.tables.stats import format_bytes
 
 __all__ = ["MASK", "DistributedTable"]
@@ -70,12 +72,13 @@ class DistributedTable:
         device: str | None,
         piece_rows: int | None,
         owner_seed: int | None = None,
+        mode: TableMode = DISTRIBUTED,
     ) -> None:
         if device not in ("cpu", "cuda", None):
             raise DeviceError(f"device {device!r}; use 'cpu', 'cuda' or None (where the data is)")
         if piece_rows is not None and not (isinstance(piece_rows, Integral) and piece_rows > 0):
             raise SpecError(f"piece_rows={piece_rows!r}; give a number of rows, or None")
-        self._spec = spec
+        self._spec, self._mode = spec, mode
         self._owner_seed = draw_owner_seed() if owner_seed is None else owner_seed
         self._capacity = self._first_capacity = check_capacity(capacity)
         self._client = client_of(client)
@@ -87,11 +90,9 @@ class DistributedTable:
         with translated_losses(self._client, lambda: self._workers):
             self._workers = [place.worker for place in shard_addresses(self._client, workers)]
             self._hold(use_shared_group(self._client, self._workers, exchange))
-        self._open = False
-        self._epoch = 0
-        self._absences = AbsentKeyStats()
+        self._open, self._epoch = False, 0
+        self._absences, self._figures = AbsentKeyStats(), StatsDisplay()
         self._held: list[TableShardSize] = []
-        self._figures = StatsDisplay()
         self._lost: str | None = None
         self._closed = False
         self._turn, self._alone = threading.RLock(), ReentranceGuard(type(self).__name__)
@@ -176,7 +177,8 @@ class DistributedTable:
     def stats(self) -> pd.DataFrame:
         """Return statistics, one row a shard; none before a device is decided on.
 
-        Its ``part`` and ``worker``, the device, the fields of `dgpuhash.tables.TableStats`.
+        Its ``part`` and ``worker``, the device, the fields of `dgpuhash.tables.TableStats`, and
+        those of its ``details``; the frame's ``attrs["details"]`` has these for all shards.
         ``exchange_nbytes``: peak bytes of rows and answers under way there in the last verb; memory
         that the table needs to answer is not counted. ``seconds``: how long that verb ran there.
         ``filter_nbytes``: bytes of the worker's copy of a Bloom filter. ``absent_rows``,
@@ -185,10 +187,7 @@ class DistributedTable:
         """
         with self._at_work():
             rows = self._run_if_opened(table_store.stats_on_worker)
-            frame = pd.DataFrame(rows)
-            frame.insert(0, "part", range(len(rows)))
-            self._figures.learn(self._held, frame)
-        return frame
+            return self._figures.learn(self._held, rows)
 
     def close(self) -> None:
         """Free the shards; closing twice is no error."""
@@ -221,8 +220,8 @@ class DistributedTable:
         state = "closed" if self._closed else "lost" if self._lost else f"epoch {self._epoch}"
         return (
             f"<{type(self).__name__} {types}: {format_entries(self._spec.kind, self._held)}, "
-            f"{format_bytes(self.nbytes)}, distributed over {len(self._workers)} workers, "
-            f"{self._device or 'no device yet'}, exchange {self._transport}, {state}>"
+            f"{format_bytes(self.nbytes)}, {self._mode.placement.value} over {len(self._workers)} "
+            f"workers, {self._device or 'no device yet'}, exchange {self._transport}, {state}>"
         )
 
     def _repr_html_(self) -> str:
@@ -235,6 +234,7 @@ class DistributedTable:
         """Carry out `verb`; return its answer columns in the form of `keys`."""
         arguments: list[Any] = [(keys, self.key_dtype, "keys")]
         arguments += [(each, self.value_dtype, "values") for each in values]
+        methods()[self._spec.method].require(verb.method_verb, self._spec.kind)
         with self._at_work():
             batch = batch_of(self._client, self._workers, arguments, verb.stores)
             self._settle(batch.device)
@@ -265,7 +265,7 @@ class DistributedTable:
         self._epoch += verb.changes
         if verb.stores:
             self._absences.forget()
-        elif not verb.changes:
+        elif not verb.changes and verb.name != "distinct":
             absent_rows = sum(outcome.absent_rows for outcome in outcomes)
             self._absences.note(rows=rows, absent_rows=absent_rows)
         pairs = zip(outcomes, self._held, strict=True)
@@ -340,7 +340,8 @@ class DistributedTable:
             try:
                 self._held = run_on_workers(
                     self._client, self._workers, table_store.open_table_shard,
-                    self._uid, self._epoch, self._spec, self._owner_seed, self._share, device,
+                    self._uid, self._epoch, self._spec, self._owner_seed, self._mode,
+                    self._share, device,
                 )  # fmt: skip
             except MemoryError:
                 # The reserved capacity may be more than the memory holds.
@@ -352,7 +353,8 @@ class DistributedTable:
     def _make_ready(self) -> None:
         """Allocate memory for a batch that fills the table, before one comes."""
         use = self._holding.use
-        if use is None or self._transport not in table_store.LANDING or self._share < SMALL_SHARE:
+        small = self._share < SMALL_SHARE or self._mode.independent
+        if use is None or small or self._transport not in table_store.LANDING:
             return
         # A group that is lost is formed anew by the verb that follows.
         with suppress(IndexLost):

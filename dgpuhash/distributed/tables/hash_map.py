@@ -10,6 +10,7 @@ from distributed import Client
 from numpy.typing import DTypeLike
 
 from dgpuhash.distributed.collective.group import Transport
+from dgpuhash.distributed.partition.table_mode import TableMode
 from dgpuhash.distributed.pruning.policy import PruningOptions, Switch
 from dgpuhash.distributed.shards.table_shard import Verb
 from dgpuhash.distributed.tables.arguments import dtype_of
@@ -17,9 +18,8 @@ from dgpuhash.distributed.tables.base import MASK
 from dgpuhash.distributed.tables.batch import AnswerColumn
 from dgpuhash.distributed.tables.pair_table import PairTable
 from dgpuhash.errors import SpecError
-from dgpuhash.seeds import draw_seed
-from dgpuhash.spec import TableSpec
 from dgpuhash.tables.arguments.validate import default_row
+from dgpuhash.tables.methods.method import table_spec
 
 __all__ = ["DistributedMap"]
 
@@ -36,13 +36,19 @@ class DistributedMap(PairTable):
         As for `HashMap`.
     capacity : int
         Keys to make room for in all; the shards grow by themselves beyond.
-    max_load : float
-        Share of the slots in use above which a shard grows.
+    max_load : float, optional
+        Share of the slots in use above which a shard grows; 0.9 when None.
     device : {"cpu", "cuda"}, optional
         None: where the first arrays are.
     seed : int, optional
         Seed of the shards' hash function; default: a new one. The hash partition has another one.
-    client, workers, exchange, piece_rows
+    mode : {"distributed", "independent"}
+        As for `DistributedSet`.
+    conflict : {"error", "first", "last", "min", "max", "sum"}
+        Which value a find gives when several workers of an independent map have one. Error: none,
+        it is refused. First and last: that of the first or last of `workers`. Others: the least,
+        greatest or summed value, NaN and NaT left out; numbers and, but for sums, times.
+    client, workers, exchange, piece_rows, method, **settings
         As for `DistributedSet`.
 
     Raises
@@ -79,23 +85,31 @@ class DistributedMap(PairTable):
         value_dtype: DTypeLike,
         capacity: int = 0,
         *,
-        max_load: float = 0.9,
+        max_load: float | None = None,
         device: str | None = None,
         seed: int | None = None,
+        mode: str = "distributed",
+        conflict: str = "error",
         client: Client | None = None,
         workers: Sequence[str] | None = None,
         exchange: Transport = "auto",
         piece_rows: int | None = None,
+        method: str = "auto",
+        **settings: int | float | str,
     ) -> None:
-        seed = draw_seed() if seed is None else seed
+        spec = table_spec(
+            "map", key_dtype, value_dtype, max_load=max_load, seed=seed, method=method,
+            settings=settings,
+        )  # fmt: skip
         super().__init__(
-            TableSpec.of("map", key_dtype, value_dtype, max_load=max_load, seed=seed),
+            spec,
             capacity,
             client=client,
             workers=workers,
             exchange=exchange,
             device=device,
             piece_rows=piece_rows,
+            mode=TableMode.of(mode, conflict, spec.value),
         )
 
     @classmethod
@@ -177,6 +191,7 @@ class DistributedMap(PairTable):
         ------
         KeyTypeError, ShapeError, DeviceError, UnsupportedError, SpecError
             When an argument does not fit the table.
+            Also when several workers have a value, and the map no rule for `conflict`.
         IndexLost
             When a worker was lost, or the table has been.
         """

@@ -9,12 +9,12 @@ from distributed import Client
 from numpy.typing import DTypeLike
 
 from dgpuhash.distributed.collective.group import Transport
+from dgpuhash.distributed.partition.table_mode import TableMode
 from dgpuhash.distributed.shards.table_shard import Verb
 from dgpuhash.distributed.tables.arguments import dtype_of
 from dgpuhash.distributed.tables.base import MASK
 from dgpuhash.distributed.tables.maintenance import TableMaintenance
-from dgpuhash.seeds import draw_seed
-from dgpuhash.spec import TableSpec
+from dgpuhash.tables.methods.method import table_spec
 
 __all__ = ["DistributedSet"]
 
@@ -33,12 +33,16 @@ class DistributedSet(TableMaintenance):
         As for `HashSet`.
     capacity : int
         Keys to make room for in all; the shards grow by themselves beyond.
-    max_load : float
-        Share of the slots in use above which a shard grows.
+    max_load : float, optional
+        Share of the slots in use above which a shard grows; 0.9 when None.
     device : {"cpu", "cuda"}, optional
         None: where the first arrays are.
     seed : int, optional
         Seed of the shards' hash function; default: a new one. The hash partition has another one.
+    mode : {"distributed", "independent"}
+        Which worker stores a key. Distributed: its owner, by its hash. Independent: the worker that
+        has the chunk with its row, and another one as well, if it has such a row too; nothing
+        travels when keys are inserted, and all workers are asked about each key.
     client : distributed.Client, optional
         Default: the current one.
     workers : list of str, optional
@@ -74,6 +78,10 @@ class DistributedSet(TableMaintenance):
     table unchanged. A change that fails later, when a worker is lost or has no memory, leaves the
     table lost: every verb raises `IndexLost`, and the table must be made again.
 
+    An independent table has a row for each worker that stores the key: `len` counts them all, and
+    so do `count` and `items`, while `keys` are distinct. A change that adds keys looks only at the
+    worker's own: its mask says what is new there. An erase removes a key from all workers.
+
     A table has one handle, which threads may share. Its shards stay on the workers until the handle
     is closed or dropped, or its program ends. Where the workers are not told, as when the client is
     closed first or its process is killed, the shards stay for 10 s more. A verb of a table that was
@@ -99,23 +107,29 @@ class DistributedSet(TableMaintenance):
         key_dtype: DTypeLike,
         capacity: int = 0,
         *,
-        max_load: float = 0.9,
+        max_load: float | None = None,
         device: str | None = None,
         seed: int | None = None,
+        mode: str = "distributed",
         client: Client | None = None,
         workers: Sequence[str] | None = None,
         exchange: Transport = "auto",
         piece_rows: int | None = None,
+        method: str = "auto",
+        **settings: int | float | str,
     ) -> None:
-        seed = draw_seed() if seed is None else seed
+        spec = table_spec(
+            "set", key_dtype, max_load=max_load, seed=seed, method=method, settings=settings
+        )
         super().__init__(
-            TableSpec.of("set", key_dtype, max_load=max_load, seed=seed),
+            spec,
             capacity,
             client=client,
             workers=workers,
             exchange=exchange,
             device=device,
             piece_rows=piece_rows,
+            mode=TableMode.of(mode),
         )
 
     @classmethod
@@ -146,8 +160,8 @@ class DistributedSet(TableMaintenance):
         return self._ask(Verb("insert"), keys, shown=[MASK])[0]
 
     def items(self) -> Any:
-        """Return all keys, as `keys` does.
+        """Return all stored keys, as `keys` does; of an independent table those of each worker.
 
         All tables have this name for their content.
         """
-        return self.keys()
+        return self._contents("items", [self.key_dtype])[0]

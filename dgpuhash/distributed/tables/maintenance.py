@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Any, Self
 
+import numpy as np
 from distributed import Client
 
 from dgpuhash.distributed.cluster.broadcast import run_on_workers
@@ -15,7 +16,8 @@ from dgpuhash.distributed.cluster.survivors import run_to_end
 from dgpuhash.distributed.collective.group import Transport
 from dgpuhash.distributed.collective.group_cache import use_shared_group
 from dgpuhash.distributed.ingest.commit import shard_addresses
-from dgpuhash.distributed.partition.descriptor import SavedRevision
+from dgpuhash.distributed.partition.descriptor import Placement, SavedRevision
+from dgpuhash.distributed.partition.table_mode import TableMode
 from dgpuhash.distributed.shards import table_store
 from dgpuhash.distributed.shards.table_shard import Verb
 from dgpuhash.distributed.storage.arrow_files import RowsFile, check_shared
@@ -24,9 +26,9 @@ from dgpuhash.distributed.storage.manifest import MANIFEST, load_with_retry, oth
 from dgpuhash.distributed.tables import contents
 from dgpuhash.distributed.tables.arguments import check_arrays
 from dgpuhash.distributed.tables.base import DistributedTable
-from dgpuhash.distributed.tables.batch import answer_columns, array_of
+from dgpuhash.distributed.tables.batch import AnswerColumn, answer_columns, array_of
 from dgpuhash.distributed.tables.loss import translated_losses
-from dgpuhash.distributed.tables.saved import WHAT, SavedBatch, SavedTable
+from dgpuhash.distributed.tables.saved import WHAT, SavedBatch, SavedTable, homes_of
 from dgpuhash.errors import FormatError, IndexLost, UnsupportedError
 from dgpuhash.spec import check_capacity
 
@@ -42,13 +44,25 @@ class TableMaintenance(DistributedTable):
     _unfilled: tuple[int, ...] = ()
     """Shards that a rebuild has begun, and not finished."""
 
+    @property
+    def placement(self) -> Placement:
+        """Whether a key's owner stores it, or the worker that had its row (``mode=``)."""
+        return self._mode.placement
+
     def keys(self) -> Any:
         """Return the distinct keys, in no particular order.
 
         They are a Dask array with one chunk a shard. It lies on the workers, computed already;
         later changes of the table do not change it.
         """
-        return self._contents("keys", [self.key_dtype])[0]
+        with self._at_work():
+            keys = self._contents("keys", [self.key_dtype])[0]
+            if self._mode.independent:
+                # Several workers may store a key.
+                shown = [AnswerColumn(np.dtype(np.int64), by_row=False)]
+                shown.append(AnswerColumn(self.key_dtype, by_row=False))
+                _, keys = self._ask(Verb("distinct", matching=True), keys, shown=shown)
+        return keys
 
     def clear(self) -> None:
         """Remove every key; the capacity stays."""
@@ -169,7 +183,7 @@ class TableMaintenance(DistributedTable):
                 self._replaced_in(folder, overwrite)
             size = sum(sum(rows.batches) for rows in files)
             return SavedTable(
-                self._spec, self._owner_seed, size, self._uid, self._epoch, tuple(files)
+                self._spec, self._owner_seed, size, self._uid, self._epoch, tuple(files), self._mode
             ).to_bytes()
 
         with self._at_work():
@@ -202,6 +216,7 @@ class TableMaintenance(DistributedTable):
         workers: Sequence[str] | None = None,
         exchange: Transport = "auto",
         piece_rows: int | None = None,
+        conflict: str | None = None,
     ) -> Self:
         """Return the table that was saved to `url`, on the current workers.
 
@@ -215,6 +230,9 @@ class TableMaintenance(DistributedTable):
             Default: ``"cpu"``.
         client, workers, exchange, piece_rows
             As for the class.
+        conflict : str, optional
+            For an independent map: as for `DistributedMap`. Default: as it was saved. On fewer
+            workers than saved it, values of a key that meet on one are merged by this rule.
 
         Raises
         ------
@@ -231,22 +249,24 @@ class TableMaintenance(DistributedTable):
             "device": device or "cpu",
             "piece_rows": piece_rows,
         }
-        return load_with_retry(folder, lambda: cls._loaded(folder, options))
+        return load_with_retry(folder, lambda: cls._loaded(folder, options, conflict))
 
     @classmethod
-    def _loaded(cls, folder: Folder, options: dict[str, Any]) -> Self:
+    def _loaded(cls, folder: Folder, options: dict[str, Any], conflict: str | None) -> Self:
         saved = SavedTable.found_in(folder)
         if saved.spec.kind != cls.kind:
             raise FormatError(
                 f"{folder.url} holds a {saved.spec.kind} and not a {cls.kind}; load it with the "
                 "class that it was saved from"
             )
-        made: Self = object.__new__(cls)
+        mode, made = saved.mode, object.__new__(cls)
+        if conflict is not None:
+            mode = TableMode.of(mode.placement.value, conflict, saved.spec.value)
         DistributedTable.__init__(
-            made, saved.spec, saved.size, owner_seed=saved.owner_seed, **options
+            made, saved.spec, saved.size, owner_seed=saved.owner_seed, mode=mode, **options
         )
         with made._closed_on_error(), made._at_work():
-            made._fill(folder, saved, saved.files)
+            made._fill(folder, saved, saved.files, range(len(made._workers)))
         return made
 
     def rebuild(self) -> tuple[int, ...]:
@@ -288,7 +308,7 @@ class TableMaintenance(DistributedTable):
             if lost:
                 self._lost = "its rebuild failed"
                 files = self._replace(lost, saved.files)
-                self._fill(folder, saved, files)
+                self._fill(folder, saved, files, self._unfilled)
             made, self._unfilled, self._lost = self._unfilled, (), None
             return made
 
@@ -335,21 +355,35 @@ class TableMaintenance(DistributedTable):
         self._hold(use)
         run_on_workers(
             self._client, [workers[part] for part in lost], table_store.open_table_shard,
-            self._uid, self._epoch, self._spec, self._owner_seed, self._share, self._device,
+            self._uid, self._epoch, self._spec, self._owner_seed, self._mode, self._share,
+            self._device,
         )  # fmt: skip
         return [files[part] for part in lost]
 
-    def _fill(self, folder: Folder, saved: SavedTable, files: Sequence[RowsFile]) -> None:
-        """Store the rows in `files`.
+    def _fill(
+        self, folder: Folder, saved: SavedTable, files: Sequence[RowsFile], parts: Sequence[int]
+    ) -> None:
+        """Store the rows in `files`, those of an independent table in the shards `parts`.
 
         Afterwards the table must have all entries that `saved` claims.
         """
         self._settle(None)
-        batch = SavedBatch(self._client, self._workers, folder, saved.spec, files)
-        if batch.rows:
-            self._order(Verb("insert" if self.kind == "multimap" else "add"), batch)
+        client, workers, fewer = self._client, self._workers, False
+        verb = Verb("insert" if self.kind == "multimap" else "add")
+        if not self._mode.independent:
+            batches = [SavedBatch(client, workers, folder, saved.spec, files)]
+        else:
+            homes = homes_of(files, [workers[part] for part in parts])
+            batches = [SavedBatch(client, workers, folder, saved.spec, *each) for each in homes]
+            fewer = len(homes) > 1 and self.kind != "multimap"
+        for number, batch in enumerate(batches):
+            if number and self.kind == "map":
+                verb = Verb("settle")
+            if batch.rows:
+                self._order(verb, batch)
         size = sum(held.size for held in self._held)
-        if size != saved.size:
+        # Fewer shards than were saved merge keys that several of those had.
+        if size != saved.size and not (fewer and size < saved.size):
             raise FormatError(
                 f"{folder.url} is damaged: it holds {size:,} distinct entries and claims "
                 f"{saved.size:,}; save the table again"
@@ -381,5 +415,6 @@ class TableMaintenance(DistributedTable):
             device=self._device,
             piece_rows=self._piece_rows,
             owner_seed=self._owner_seed,
+            mode=self._mode,
         )
         return made

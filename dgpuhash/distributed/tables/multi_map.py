@@ -10,14 +10,14 @@ from distributed import Client
 from numpy.typing import DTypeLike
 
 from dgpuhash.distributed.collective.group import Transport
+from dgpuhash.distributed.partition.table_mode import TableMode
 from dgpuhash.distributed.pruning.policy import PruningOptions, Switch
 from dgpuhash.distributed.shards.table_shard import Verb
 from dgpuhash.distributed.tables import contents
 from dgpuhash.distributed.tables.arguments import dtype_of
 from dgpuhash.distributed.tables.batch import AnswerColumn
 from dgpuhash.distributed.tables.pair_table import PairTable
-from dgpuhash.seeds import draw_seed
-from dgpuhash.spec import TableSpec
+from dgpuhash.tables.methods.method import multimap_spec
 
 __all__ = ["DistributedMultiMap"]
 
@@ -35,16 +35,20 @@ class DistributedMultiMap(PairTable):
         As for `MultiMap`.
     capacity : int
         Distinct keys to make room for in all; the shards grow by themselves beyond.
-    max_load : float
-        Share of the key slots in use above which a shard grows.
+    max_load : float, optional
+        Share of the key slots in use above which a shard grows; 0.9 when None.
     device : {"cpu", "cuda"}, optional
         None: where the first arrays are.
     seed : int, optional
         Seed of the shards' hash function; default: a new one. The hash partition has another one.
     initial_bucket, growth
         As for `MultiMap`.
-    client, workers, exchange, piece_rows
-        As for `DistributedSet`.
+    mode : {"distributed", "independent"}
+        As for `DistributedSet`. Lists of an independent multimap follow each other in the order of
+        `workers`.
+    client, workers, exchange, piece_rows, method, **settings
+        As for `DistributedSet`. Some methods keep no order of a key's values; `dgpuhash.methods`
+        tells which.
 
     Raises
     ------
@@ -73,26 +77,23 @@ class DistributedMultiMap(PairTable):
         value_dtype: DTypeLike,
         capacity: int = 0,
         *,
-        max_load: float = 0.9,
+        max_load: float | None = None,
         device: str | None = None,
         seed: int | None = None,
-        initial_bucket: int = 1,
-        growth: float = 1.1,
+        mode: str = "distributed",
+        initial_bucket: int | None = None,
+        growth: float | None = None,
         client: Client | None = None,
         workers: Sequence[str] | None = None,
         exchange: Transport = "auto",
         piece_rows: int | None = None,
+        method: str = "auto",
+        **settings: int | float | str,
     ) -> None:
-        seed = draw_seed() if seed is None else seed
-        spec = TableSpec.of(
-            "multimap",
-            key_dtype,
-            value_dtype,
-            max_load=max_load,
-            seed=seed,
-            initial_bucket=initial_bucket,
-            growth=growth,
-        )
+        spec = multimap_spec(
+            key_dtype, value_dtype, max_load=max_load, seed=seed, method=method,
+            settings=settings, initial_bucket=initial_bucket, growth=growth,
+        )  # fmt: skip
         super().__init__(
             spec,
             capacity,
@@ -101,6 +102,7 @@ class DistributedMultiMap(PairTable):
             exchange=exchange,
             device=device,
             piece_rows=piece_rows,
+            mode=TableMode.of(mode),
         )
 
     @classmethod
@@ -114,6 +116,8 @@ class DistributedMultiMap(PairTable):
     @property
     def n_keys(self) -> int:
         """Number of distinct keys that are stored."""
+        if self._mode.independent:
+            return len(self.keys())
         return sum(self._run_if_opened(contents.key_count))
 
     def insert(self, keys: Any, values: Any) -> None:

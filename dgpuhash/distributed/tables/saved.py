@@ -6,6 +6,7 @@ There is no pickle in it.
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import dask
 from distributed import Client
 
+from dgpuhash.distributed.partition.table_mode import DISTRIBUTED, TableMode
 from dgpuhash.distributed.storage.arrow_files import (
     RowsFile,
     check_sizes,
@@ -30,11 +32,13 @@ from dgpuhash.distributed.tables.batch import AnswerColumn, Batch, StoredColumn,
 from dgpuhash.errors import DgpuhashError
 from dgpuhash.frames.keys.seeds import LEGACY, is_seed
 from dgpuhash.spec import TableSpec
+from dgpuhash.tables.methods.method import resolved
 
-__all__ = ["WHAT", "SavedBatch", "SavedTable"]
+__all__ = ["WHAT", "SavedBatch", "SavedTable", "homes_of"]
 
 WHAT = "table"
-VERSION = 1
+# Independent tables have version 2, so that releases that know only owners do not read them.
+VERSIONS = {False: 1, True: 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,7 @@ class SavedTable:
         Number of changes of the table when it was saved.
     files : tuple of RowsFile
         One for each shard.
+    mode : TableMode
     """
 
     spec: TableSpec
@@ -62,6 +67,7 @@ class SavedTable:
     uid: str
     epoch: int
     files: tuple[RowsFile, ...]
+    mode: TableMode = DISTRIBUTED
 
     @classmethod
     def found_in(cls, folder: Folder) -> SavedTable:
@@ -101,11 +107,14 @@ class SavedTable:
             "epoch": self.epoch,
             "parts": [asdict(rows) for rows in self.files],
         }
-        return to_checked_json(WHAT, VERSION, body)
+        if self.mode.independent:
+            body |= self.mode.to_json()
+        return to_checked_json(WHAT, VERSIONS[self.mode.independent], body)
 
     @classmethod
     def _from_bytes(cls, data: bytes, where: str) -> SavedTable:
-        return from_checked_json(WHAT, VERSION, data, where, cls._from_body)
+        newest, oldest = max(VERSIONS.values()), min(VERSIONS.values())
+        return from_checked_json(WHAT, newest, data, where, cls._from_body, oldest=oldest)
 
     @classmethod
     def _from_body(cls, body: dict[str, Any]) -> SavedTable:
@@ -119,10 +128,13 @@ class SavedTable:
         if not plain or not is_seed(owner_seed):
             raise ValueError("it is malformed")
         try:
-            spec = TableSpec.from_json(body["spec"])
+            spec = resolved(TableSpec.from_json(body["spec"]))
+            mode = DISTRIBUTED
+            if "mode" in body:
+                mode = TableMode.of(body["mode"], body["conflict"], spec.value)
         except DgpuhashError as error:
             raise ValueError(str(error)) from error
-        return cls(spec, owner_seed, size, body["uid"], body["epoch"], files)
+        return cls(spec, owner_seed, size, body["uid"], body["epoch"], files, mode)
 
 
 class SavedBatch(Batch):
@@ -136,6 +148,8 @@ class SavedBatch(Batch):
     folder : Folder
     spec : TableSpec
     files : sequence of RowsFile
+    homes : sequence of (sequence of str), optional
+        Workers that store each file's rows, in order; None: those that read them.
     """
 
     device = None
@@ -148,14 +162,54 @@ class SavedBatch(Batch):
         folder: Folder,
         spec: TableSpec,
         files: Sequence[RowsFile],
+        homes: Sequence[Sequence[str]] | None = None,
     ) -> None:
         dtypes = [spec.key] if spec.value is None else [spec.key, spec.value]
         batches = delayed_batches(folder.url, files, to_numpy, dtypes)
         column = dask.delayed(operator.getitem, pure=False)
         tasks = [[column(batch, number) for batch in batches] for number in range(len(dtypes))]
         self.rows = [rows for file in files for rows in file.batches]
-        self.columns = [client.compute(each, workers=list(workers)) for each in tasks]
+        places = [list(workers)] * len(batches)
+        if homes is not None:
+            shares = zip(files, homes, strict=True)
+            places = [[each] for file, there in shares for each in _spread(there, file)]
+        self.columns = [
+            [client.compute(task, workers=place) for task, place in zip(each, places, strict=True)]
+            for each in tasks
+        ]
         wait_for_chunks(client, workers, [future for each in self.columns for future in each])
 
     def answer(self, client: Client, shown: AnswerColumn, kept: StoredColumn) -> Any:
         raise AssertionError("nobody asks for an answer to what is saved")
+
+
+def homes_of(
+    files: Sequence[RowsFile], workers: Sequence[str]
+) -> list[tuple[list[RowsFile], list[list[str]]]]:
+    """Return the workers that store each file, in batches in which no worker gets two files.
+
+    The order of the files is that of the workers.
+
+    Examples
+    --------
+    >>> files = [RowsFile(name, 0, "", (5, 5)) for name in "abc"]
+    >>> [homes for _, homes in homes_of(files, ["tcp://0", "tcp://1"])]
+    [[['tcp://0'], ['tcp://1']], [['tcp://0']]]
+    """
+    batches: list[tuple[list[RowsFile], list[list[str]]]] = []
+    given: Counter[int] = Counter()
+    for number, file in enumerate(files):
+        first, stop = (each * len(workers) // len(files) for each in (number, number + 1))
+        if given[first] == len(batches):
+            batches.append(([], []))
+        of_batch, homes = batches[given[first]]
+        of_batch.append(file)
+        homes.append(list(workers[first : max(stop, first + 1)]))
+        given[first] += 1
+    return batches
+
+
+def _spread(workers: Sequence[str], file: RowsFile) -> list[str]:
+    """Return a worker for each batch of a file; their order is that of the batches."""
+    batches = len(file.batches)
+    return [workers[number * len(workers) // batches] for number in range(batches)]

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dgpuhash.backend import Backend
-from dgpuhash.backend.structs import core
+from dgpuhash.backend import Backend, kernel_named
 
 __all__ = [
     "carrier_dtype",
@@ -79,7 +78,7 @@ def key_memory(backend: Backend, keys: Any) -> Any:
     sign, infinity, nan = _patterns(keys.dtype)
     made = backend.empty(len(words), words.dtype)
     backend.run(
-        core.float_words(words.dtype), core.FLOAT_WORDS, len(words),
+        kernel_named("float_words", words.dtype), len(words),
         floats=words, words=made, sign=sign, infinity=infinity, nan=nan,
     )  # fmt: skip
     return made

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from dgpuhash.backend import Backend
+from dgpuhash.backend import Backend, kernel_named
 from dgpuhash.backend.batch.partition import Digit, Partitioned, run_pass
-from dgpuhash.backend.structs import core, partition, segments
+from dgpuhash.backend.constants import PASS_PARTS, WITHIN_BITS
 from dgpuhash.tables.open_addressing.cardinality import Sample
 
 __all__ = ["GroupedBatch", "group_by_key", "group_parts_by_key"]
@@ -36,19 +36,19 @@ def group_parts_by_key(
     rows, most = len(bits), backend.max_part_rows
     # Parts are one third to two thirds full.
     parts_bits = max(1, (3 * rows // (2 * most) - 1).bit_length())
-    small = parts_bits + segments.WITHIN_BITS <= _HASH_BITS
+    small = parts_bits + WITHIN_BITS <= _HASH_BITS
     each, mean = rows / sample.keys, rows >> parts_bits
     if sample.heavy or not small or each > _MOST_EACH or _most_rows(mean, each) > most:
         return None
-    spread = 2 ** (parts_bits + segments.WITHIN_BITS) - 1
+    spread = 2 ** (parts_bits + WITHIN_BITS) - 1
     moved, spare, bounds = _partition(backend, bits, values, (seed, spread), parts_bits)
     parts = 2**parts_bits
     places = backend.zeros(parts + 1, np.uint64)
     backend.run(
-        segments.part_runs(bits.dtype, values.dtype), segments.PART_RUNS, parts,
+        kernel_named("part_runs", bits.dtype, values.dtype), parts,
         order=(seed, spread), keys=moved.keys, values=moved.values, bounds=bounds,
         run_keys=spare.keys, values_to=spare.values, counts=places[1:],
-        within=2**segments.WITHIN_BITS - 1, segment_rows=most // 2,
+        within=2**WITHIN_BITS - 1, segment_rows=most // 2,
     )  # fmt: skip
     backend.xp.cumsum(places, out=places)
     runs = int(places[-1])
@@ -57,7 +57,7 @@ def group_parts_by_key(
         return None
     keys, starts = backend.empty(runs, bits.dtype), backend.empty(runs + 1, np.int64)
     backend.run(
-        segments.run_pack(bits.dtype), segments.RUN_PACK, parts,
+        kernel_named("run_pack", bits.dtype), parts,
         firsts=moved.keys, run_keys=spare.keys, bounds=bounds, places=places, starts=starts,
         run_keys_to=keys, segment_rows=most // 2,
     )  # fmt: skip
@@ -81,7 +81,7 @@ def _partition(
 
     Rows of one part stay in input order.
     """
-    most, within = partition.PASS_PARTS[backend.name].bit_length() - 1, segments.WITHIN_BITS
+    most, within = PASS_PARTS[backend.name].bit_length() - 1, WITHIN_BITS
     low = parts_bits // 2 if parts_bits > most else 0
     high = 2 ** (parts_bits - low)
     moved, bounds = run_pass(backend, bits, values, Digit(*order, within + low, 2**32 - 1, high))
@@ -153,7 +153,7 @@ def _width(backend: Backend, rows: int, sample: Sample) -> int:
 
     These are all bits if the rows of colliding keys could be too many for a tile.
     """
-    each = partition.PASS_PARTS[backend.name].bit_length() - 1
+    each = PASS_PARTS[backend.name].bit_length() - 1
     if sample.heavy or 4 * rows > _MOST_MENDED * sample.keys:
         return _HASH_BITS
     fewer = range(each, _HASH_BITS, each)
@@ -197,13 +197,13 @@ class _HashCollisions:
         backend, rows, room = self._backend, len(bits), len(self.rows)
         _, segment = _segments(backend, rows)
         backend.run(
-            core.run_mixed(bits.dtype), core.RUN_MIXED, room,
+            kernel_named("run_mixed", bits.dtype), room,
             order=self.order, keys=bits, mixed=self.number, mixed_rows=self.rows,
             firsts=self._firsts, lengths=self._lengths, many=self._many, most=_MOST_MENDED,
             rows=rows,
         )  # fmt: skip
         backend.run(
-            core.run_mend(bits.dtype, values.dtype), core.RUN_MEND, room,
+            kernel_named("run_mend", bits.dtype, values.dtype), room,
             order=self.order, keys=bits, values=values, counts=counts, mixed=self.number,
             firsts=self._firsts, lengths=self._lengths,
             scratch_keys=backend.empty(rows, bits.dtype),
@@ -255,7 +255,7 @@ def _count(backend: Backend, bits: Any, mixed: _HashCollisions | None = None) ->
             "mixed_rows": mixed.rows, "mixed_most": len(mixed.rows),
         }  # fmt: skip
     backend.run(
-        core.run_count(bits.dtype), core.RUN_COUNT, segments,
+        kernel_named("run_count", bits.dtype), segments,
         keys=bits, counts=counts, rows=rows, segment_rows=segment, **of_mixed,
     )  # fmt: skip
     return counts
@@ -276,7 +276,7 @@ def _write(backend: Backend, bits: Any, values: Any, places: Any, *, by_hash: bo
     starts[runs:] = rows
     segments, segment = _segments(backend, rows)
     backend.run(
-        core.run_write(bits.dtype), core.RUN_WRITE, segments,
+        kernel_named("run_write", bits.dtype), segments,
         keys=bits, places=places, starts=starts, run_keys=keys, rows=rows, segment_rows=segment,
     )  # fmt: skip
     return GroupedBatch(keys, starts, values, by_hash)

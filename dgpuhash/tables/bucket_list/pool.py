@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from dgpuhash.backend import Backend, Kernel
+from dgpuhash.backend import Backend, Kernel, kernel_named, struct_named
 from dgpuhash.backend.launches import Step
-from dgpuhash.backend.structs import core
 from dgpuhash.errors import CapacityError
 from dgpuhash.tables.bucket_list.tags import ListNumberRange
 
@@ -183,7 +182,7 @@ class ValueLists:
             begins[listed:] = listed_values
         segments, segment = self._segments(runs)
         self._run(
-            core.list_settle(), core.LIST_SETTLE, segments,
+            kernel_named("list_settle"), segments,
             starts=starts, values=values, entries=entries,
             lists=lists if packed else None, places=places if packed else None,
             begins=begins if packed else None, stretches=stretches,
@@ -194,7 +193,7 @@ class ValueLists:
         self._pool = values
         if packed:
             pool = backend.empty(listed_values, self._value)
-            self._move(core.list_gather(self._value), begins, stretches, pool)
+            self._move(kernel_named("list_gather", self._value), begins, stretches, pool)
             self._pool = pool
         self._used = len(self._pool)
         narrow = self._used < 2**32
@@ -210,7 +209,7 @@ class ValueLists:
         segments, segment = self._segments(runs)
         lists, places = (backend.zeros(segments + 1, np.int64) for _ in range(2))
         self._run(
-            core.list_weigh(), core.LIST_WEIGH, segments,
+            kernel_named("list_weigh"), segments,
             starts=starts, values=values, lists=lists[1:], values_of=places[1:],
             rows=runs, segment_rows=segment,
         )  # fmt: skip
@@ -222,7 +221,7 @@ class ValueLists:
         """Return the handles of entries, all or only those `found` (1)."""
         handles = self._backend.empty(len(entries), np.uint64)
         self._run(
-            core.list_open(), core.LIST_OPEN, len(entries),
+            kernel_named("list_open"), len(entries),
             entries=entries, found=found, handles=handles,
         )  # fmt: skip
         return handles
@@ -242,7 +241,7 @@ class ValueLists:
             self._backend.zeros(runs + 1, np.int64) for _ in range(4)
         )
         self._run(
-            core.list_plan(), core.LIST_PLAN, runs,
+            kernel_named("list_plan"), runs,
             handles=handles, entries=entries, run_offsets=starts, values=values,
             slots=slots[1:], records=records[1:], pieces=pieces[1:], numbers=numbers[1:],
         )  # fmt: skip
@@ -286,13 +285,13 @@ class ValueLists:
         stretches = backend.empty(pieces, np.uint64)
         entries = plan.entries.copy()
         append = backend.prepared(
-            core.list_append(self._value), core.LIST_APPEND, runs, table=made._table(),
+            kernel_named("list_append", self._value), runs, table=made._table(),
             to=(begins, stretches), handles=plan.handles, entries=entries,
             run_offsets=plan.starts, values=values,
             slots=plan.slots, records=plan.records, places=plan.pieces, numbers=plan.numbers,
         )  # fmt: skip
         scatter = backend.prepared(
-            core.list_scatter(self._value), core.LIST_MOVE, self._segments(len(values))[0],
+            kernel_named("list_scatter", self._value), self._segments(len(values))[0],
             table=made._table(), **self._moving(begins, stretches, values),
         )  # fmt: skip
         return PreparedAppend(made, entries, [append, scatter])
@@ -300,7 +299,7 @@ class ValueLists:
     def count(self, handles: Any) -> Any:
         """Return the number of values (int64) of each handle."""
         counts = self._backend.empty(len(handles), np.int64)
-        self._run(core.list_count(), core.LIST_COUNT, len(handles), handles=handles, counts=counts)
+        self._run(kernel_named("list_count"), len(handles), handles=handles, counts=counts)
         return counts
 
     def gather(self, handles: Any, entries: Any) -> tuple[Any, Any]:
@@ -312,17 +311,17 @@ class ValueLists:
         offsets, places = self._offsets(handles)
         values = backend.empty(int(offsets[-1]), self._value)
         if places is None:
-            self._move(core.list_gather(self._value), offsets, handles, values, entries)
+            self._move(kernel_named("list_gather", self._value), offsets, handles, values, entries)
             return values, offsets
         pieces = int(places[-1])
         begins = backend.empty(pieces + 1, np.int64)
         begins[pieces:] = len(values)
         stretches = backend.empty(pieces, np.uint64)
         self._run(
-            core.list_locate(self._value), core.LIST_LOCATE, rows,
+            kernel_named("list_locate", self._value), rows,
             to=(begins, stretches), handles=handles, offsets=offsets, places=places,
         )  # fmt: skip
-        self._move(core.list_gather(self._value), begins, stretches, values, entries)
+        self._move(kernel_named("list_gather", self._value), begins, stretches, values, entries)
         return values, offsets
 
     def _offsets(self, handles: Any) -> tuple[Any, Any]:
@@ -336,7 +335,7 @@ class ValueLists:
         fields: dict[str, Any] = {"handles": handles, "rows": rows, "segment_rows": segment}
         values, pieces = (sums[0], sums[-1] if self._recorded else None)
         self._run(
-            core.list_sum(), core.LIST_SUM, segments,
+            kernel_named("list_sum"), segments,
             values=values[1:], pieces=None if pieces is None else pieces[1:], **fields,
         )  # fmt: skip
         made = []
@@ -346,7 +345,7 @@ class ValueLists:
             made[-1][rows:] = each[segments:]
         offsets, places = made[0], made[-1] if self._recorded else None
         self._run(
-            core.list_offsets(), core.LIST_OFFSETS, segments,
+            kernel_named("list_offsets"), segments,
             values=values, pieces=pieces, offsets=offsets, places=places, **fields,
         )  # fmt: skip
         return offsets, places
@@ -359,7 +358,7 @@ class ValueLists:
         self, kernel: Kernel, begins: Any, stretches: Any, values: Any, entries: Any = None
     ) -> None:
         fields = self._moving(begins, stretches, values)
-        self._run(kernel, core.LIST_MOVE, self._segments(len(values))[0], entries=entries, **fields)
+        self._run(kernel, self._segments(len(values))[0], entries=entries, **fields)
 
     def _moving(self, begins: Any, stretches: Any, values: Any) -> dict[str, Any]:
         return {
@@ -367,16 +366,16 @@ class ValueLists:
             "rows": len(values), "segment_rows": self._segments(len(values))[1],
         }  # fmt: skip
 
-    def _run(self, kernel: Kernel, struct: np.dtype[Any], n: int, **fields: Any) -> None:
-        self._backend.run(kernel, struct, n, table=self._table(), **fields)
+    def _run(self, kernel: Kernel, n: int, **fields: Any) -> None:
+        self._backend.run(kernel, n, table=self._table(), **fields)
 
     def _table(self) -> bytes:
         numbering = self._numbering
         return self._backend.pack(
-            core.LIST_STORAGE, pool=self._pool, records=self._records,
+            struct_named("ListStorage"), pool=self._pool, records=self._records,
             growth=(self._ends, len(self._ends), self._link_slots),
             entries=self._backend.pack(
-                core.LIST_ENTRIES, base=numbering.base, span=numbering.span,
+                struct_named("ListEntries"), base=numbering.base, span=numbering.span,
                 nbytes=numbering.entry.itemsize, value_nbytes=self._value.itemsize,
                 starts=self._starts, start_nbytes=self._starts.itemsize, settled=self._settled,
                 handles=self._handles,

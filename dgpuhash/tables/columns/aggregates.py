@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from dgpuhash.backend import Backend
-from dgpuhash.backend.structs import groups as args
+from dgpuhash.backend import Backend, kernel_named, struct_named
+from dgpuhash.backend.constants import FOLDS, READINGS, TERMS
 from dgpuhash.seeds import draw_seed
 from dgpuhash.tables.columns.distinct import DistinctEstimate, build_group_table
 from dgpuhash.tables.columns.group_table import GroupTable
@@ -41,7 +41,7 @@ _GPU_TILES, _GPU_ROWS, _GPU_OWN_GROUPS = 2**12, 256, 2**11
 class ColumnReduction:
     """Reduction of one column: how to read, map and fold its values.
 
-    `reading`, `term` and `fold` are words of `args.READINGS`, `args.TERMS` and `args.FOLDS`.
+    `reading`, `term` and `fold` are words of `READINGS`, `TERMS` and `FOLDS`.
     """
 
     values: Any
@@ -188,13 +188,13 @@ def _column_structs(
     backend: Backend, columns: Sequence[ColumnReduction], totals: Sequence[Any]
 ) -> Any:
     """Return the array of column structs for kernels, on the device."""
-    described = np.zeros(len(columns), args.REDUCE_COLUMN)
+    described = np.zeros(len(columns), struct_named("ReduceColumn").dtype)
     for row, column, total in zip(described, columns, totals, strict=True):
         row["values"] = backend.pointer(column.values)
         row["totals"] = backend.pointer(total)
-        row["reading"] = args.READINGS.index(column.reading)
-        row["term"] = args.TERMS.index(column.term)
-        row["fold"] = args.FOLDS.index(column.fold)
+        row["reading"] = READINGS.index(column.reading)
+        row["term"] = TERMS.index(column.term)
+        row["fold"] = FOLDS.index(column.fold)
     return backend.from_host(described.view(np.uint64))
 
 
@@ -237,7 +237,7 @@ def _launch(
     # The greatest 32-bit word marks lanes without a row.
     wide = groups >= 2**32
     backend.run(
-        args.group_reduce(), args.REDUCE, plan.segments,
+        kernel_named("group_reduce"), plan.segments,
         batch=(codes, order, on_device, len(columns), plan.alone, wide),
         edges=edges, rows=len(codes), segment_rows=plan.segment_rows, groups=groups,
         copies=plan.copies,

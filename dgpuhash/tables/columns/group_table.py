@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from dgpuhash.backend import Backend
-from dgpuhash.backend.structs import groups as args
+from dgpuhash.backend import Backend, Kernel, kernel_named, struct_named
+from dgpuhash.backend.constants import FRONT_WORDS
 from dgpuhash.seeds import spread_seed
 
 __all__ = ["GroupTable"]
@@ -43,7 +43,7 @@ class GroupTable:
     most_lines : int, optional
         A key whose probe passes more lines of 64 bytes finds no place; None: no bound.
     folds : sequence of str
-        Folds of the aggregates; see `args.FOLDS`.
+        Folds of the aggregates; see `FOLDS`.
     """
 
     def __init__(
@@ -64,12 +64,13 @@ class GroupTable:
         self._records = lines * line + 1
         self._memory = backend.empty(self._records * words, np.uint64)
         self._storage = backend.pack(
-            args.GROUP_STORAGE, records=self._memory, lines=lines, words=words, line_records=line,
+            struct_named("GroupStorage"), records=self._memory, lines=lines, words=words,
+            line_records=line,
             most_lines=lines if most_lines is None else min(lines, most_lines),
             salt=spread_seed(seed),
         )  # fmt: skip
         ones = 3 + sum(4 << place for place, fold in enumerate(folds) if fold == "least")
-        self._run(args.group_clear(), args.GROUP_CLEAR, self._records * words, ones=ones)
+        self._run(kernel_named("group_clear"), self._records * words, ones=ones)
 
     def place(self, bits: Any, slots: Any, *, repeats: bool) -> int | None:
         """Insert all keys; return their number, or None when a key has no place.
@@ -81,7 +82,7 @@ class GroupTable:
         segment_rows = _SEGMENT_ROWS[self._backend.name]
         for first, last in _launches(len(bits), repeats):
             self._run(
-                args.group_place(self._key), args.GROUP_PLACE,
+                kernel_named("group_place", self._key),
                 math.ceil((last - first) / segment_rows), keys=bits, slots=slots,
                 created=counts[:1], refused=counts[1:],
                 first_row=first, rows=last, segment_rows=segment_rows,
@@ -108,22 +109,22 @@ class GroupTable:
         """
         refused = self._backend.zeros(1, np.uint64)
         batch = self._backend.pack(
-            args.GROUP_BATCH, table=self._storage, columns=columns, column_count=count,
+            struct_named("GroupBatch"), table=self._storage, columns=columns, column_count=count,
             keys=bits, rows=rows, refused=refused,
         )  # fmt: skip
         if few is not None:
             slots, copies = _block_table_size(few, count)
             self._backend.run(
-                args.group_add_by_block(self._key), args.GROUP_ADD_BY_BLOCK,
+                kernel_named("group_add_by_block", self._key),
                 math.ceil(len(bits) / _BLOCK_ROWS), batch=batch, rows=len(bits),
                 segment_rows=_BLOCK_ROWS, slots=slots, copies=copies,
             )  # fmt: skip
             return int(refused[0]) == 0
-        kernel = args.group_add(self._key, in_order=rows is not None)
+        kernel = kernel_named("group_add", self._key, in_order=rows is not None)
         segment_rows = _SEGMENT_ROWS[self._backend.name]
         for first, last in _launches(len(bits), repeats):
             self._backend.run(
-                kernel, args.GROUP_ADD, math.ceil((last - first) / segment_rows),
+                kernel, math.ceil((last - first) / segment_rows),
                 batch=batch, first_row=first, rows=last, segment_rows=segment_rows,
             )  # fmt: skip
         return int(refused[0]) == 0
@@ -134,7 +135,7 @@ class GroupTable:
         The returned array is int64, in order.
         """
         members, first_rows = self._ranked(rows)
-        self._run(args.group_number(), args.GROUP_NUMBER, self._records, first_rows=(members,))
+        self._run(kernel_named("group_number"), self._records, first_rows=(members,))
         return first_rows
 
     def first_rows(self, rows: int) -> Any:
@@ -143,7 +144,7 @@ class GroupTable:
 
     def codes(self, slots: Any) -> None:
         """Replace record positions in `slots` by the numbers of their keys."""
-        self._run(args.group_codes(), args.GROUP_CODES, len(slots), slots=slots)
+        self._run(kernel_named("group_codes"), len(slots), slots=slots)
 
     def find(self, bits: Any, *, counted: bool = False) -> tuple[Any, Any, int]:
         """Return first rows or numbers (int64) of keys, -1 where absent.
@@ -156,7 +157,7 @@ class GroupTable:
         words = self._backend.empty(rows, np.uint64)
         counts = self._backend.empty(segments, np.uint64) if counted else None
         self._run(
-            args.group_find(self._key), args.GROUP_FIND, segments,
+            kernel_named("group_find", self._key), segments,
             keys=bits, words=words, counts=counts, rows=rows, segment_rows=segment_rows,
         )  # fmt: skip
         return words.view(np.int64), counts, segment_rows
@@ -169,7 +170,7 @@ class GroupTable:
         keys = self._backend.empty(len(first_rows), bits.dtype)
         totals = self._backend.empty((columns, len(first_rows)), np.uint64)
         self._run(
-            args.group_gather(self._key), args.GROUP_GATHER, len(first_rows),
+            kernel_named("group_gather", self._key), len(first_rows),
             keys=bits, rows=first_rows, keys_to=keys, totals=totals, columns=columns,
         )  # fmt: skip
         return keys, list(totals)
@@ -182,18 +183,16 @@ class GroupTable:
         backend, words = self._backend, math.ceil(rows / 64)
         members = backend.zeros((words, 2), np.uint64)
         marks = (members,)
-        self._run(args.group_mark(), args.GROUP_MARK, self._records, first_rows=marks)
+        self._run(kernel_named("group_mark"), self._records, first_rows=marks)
         counts = backend.empty(words, np.uint64)
-        kernel, struct = args.group_count(), args.GROUP_COUNT
-        backend.run(kernel, struct, words, first_rows=marks, counts=counts)
+        backend.run(kernel_named("group_count"), words, first_rows=marks, counts=counts)
         ends = backend.xp.cumsum(counts, dtype=np.uint64)
         first_rows = backend.empty(int(ends[-1]) if words else 0, np.int64)
-        kernel, struct = args.group_rank(), args.GROUP_RANK
-        backend.run(kernel, struct, words, first_rows=marks, ends=ends, rows=first_rows)
+        backend.run(kernel_named("group_rank"), words, first_rows=marks, ends=ends, rows=first_rows)
         return members, first_rows
 
-    def _run(self, kernel: Any, struct: np.dtype[Any], n: int, **fields: Any) -> None:
-        self._backend.run(kernel, struct, n, table=self._storage, **fields)
+    def _run(self, kernel: Kernel, n: int, **fields: Any) -> None:
+        self._backend.run(kernel, n, table=self._storage, **fields)
 
 
 def _launches(rows: int, repeats: bool) -> list[tuple[int, int]]:
@@ -211,8 +210,8 @@ def _block_table_size(keys: int, columns: int) -> tuple[int, int]:
     >>> _block_table_size(100, 2), _block_table_size(4000, 2), _block_table_size(100, 6)
     ((256, 4), (1024, 1), (256, 2))
     """
-    slots = min(_below(args.FRONT_WORDS // (2 + columns)), 2 * _below(max(2 * keys - 1, 1)))
-    return slots, min(_below((args.FRONT_WORDS // slots - 2) // columns), _MOST_COPIES)
+    slots = min(_below(FRONT_WORDS // (2 + columns)), 2 * _below(max(2 * keys - 1, 1)))
+    return slots, min(_below((FRONT_WORDS // slots - 2) // columns), _MOST_COPIES)
 
 
 def _below(number: int) -> int:

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dgpuhash.backend import Backend
-from dgpuhash.backend.structs import join as args
+from dgpuhash.backend import Backend, kernel_named
 from dgpuhash.errors import SpecError
 from dgpuhash.tables.arguments.common_dtype import CommonKeys, to_common_dtype
 from dgpuhash.tables.arguments.lookup_keys import LookupKeys
@@ -153,7 +152,7 @@ def _selected(
     right = backend.full(chosen, -1, np.int64) if alone else backend.empty(chosen, np.int64)
     if chosen:
         backend.run(
-            args.join_select(), args.JOIN_SELECT, len(ends),
+            kernel_named("join_select"), len(ends),
             partner=partners, ends=ends, left=left, right=right, alone=int(alone),
             rows=rows, segment_rows=segment_rows,
         )  # fmt: skip
@@ -177,7 +176,7 @@ def _pairs(
     left, right = backend.empty(pairs, np.int64), backend.empty(pairs, np.int64)
     segment_pairs = _SEGMENT_PAIRS[backend.name]
     backend.run(
-        args.join_pairs(), args.JOIN_PAIRS, math.ceil(pairs / segment_pairs),
+        kernel_named("join_pairs"), math.ceil(pairs / segment_pairs),
         sides=(offsets, numbers, runs.starts, runs.rows, len(numbers)),
         left=left, right=right, pairs=pairs, segment_pairs=segment_pairs,
     )  # fmt: skip

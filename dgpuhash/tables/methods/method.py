@@ -33,7 +33,7 @@ __all__ = [
 
 PACKAGE = "dgpuhash.tables.methods"
 NOUNS = {"set": "HashSet", "map": "HashMap", "multimap": "MultiMap"}
-VERBS = ("insert", "upsert", "find", "contains", "count", "erase", "items")
+VERBS = ("insert", "combine", "upsert", "find", "contains", "count", "erase", "items")
 """What every table of the noun can do, unless its method's row says less."""
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,15 +14,18 @@ from dgpuhash.backend.launches import Step
 from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.seeds import seed_of_generation
 from dgpuhash.tables.arguments.encoding import words_of
-from dgpuhash.tables.commit import BrokenSlots, MakeSteps, assigner
+from dgpuhash.tables.commit import BrokenSlots, assigner
 from dgpuhash.tables.open_addressing import bulk_build, cardinality
 from dgpuhash.tables.open_addressing.bulk_build import RegionBatch
 from dgpuhash.tables.open_addressing.extent import Extent
 from dgpuhash.tables.open_addressing.rehash import GrowableSlots, LoadFactor, rehashed
 from dgpuhash.tables.open_addressing.slots import Slots
 
-__all__ = ["BatchInserter", "value_words"]
+__all__ = ["BatchInserter", "StepsOfInsert", "value_words"]
 
+# Makes, from the mask of an insert and the slots that hold its keys, the steps that run in one call
+# with the change, before anyone sees new slots.
+StepsOfInsert = Callable[[Any, Slots], Sequence[Step]]
 # Tombstones are dropped by a rehash above this part (one in 8) of the slots, as no insert reuses
 # one. With 400,000 ever-changing keys in 1.8 million slots a find took 1.2 cache lines, 3 when 0.24
 # of the slots were tombstones, and 280 when 0.55 were.
@@ -80,10 +84,18 @@ class BatchInserter:
                 slots.erased_bound = 0
         return self.slots
 
-    def _insert(self, keys: Any, values: Any, *, told: bool, then: MakeSteps | None = None) -> Any:
+    def _insert(
+        self, keys: Any, values: Any, *, told: bool, then: StepsOfInsert | None = None
+    ) -> Any:
         """Insert absent keys; with `told`, return the rows that created keys."""
         if not self._has_room(len(keys)):
             return self._insert_unsure(words_of(keys), value_words(values), told=told, then=then)
+        return self._insert_in_room(keys, values, told=told, then=then)
+
+    def _insert_in_room(
+        self, keys: Any, values: Any, *, told: bool, then: StepsOfInsert | None = None
+    ) -> Any:
+        """Insert as `_insert` does, after `_has_room`."""
         slots = self._slots
         if bulk_build.pays(self.backend, slots, len(keys)):
             keys, values = words_of(keys), value_words(values)
@@ -94,7 +106,7 @@ class BatchInserter:
         if then is None:
             return slots.insert(keys, values)
         fresh = self.backend.empty(len(keys), np.dtype(bool))
-        self.backend.in_one_call([slots.inserting(keys, values, fresh), *then(fresh)])
+        self.backend.in_one_call([slots.inserting(keys, values, fresh), *then(fresh, slots)])
         return fresh
 
     def _insert_unsure(
@@ -104,7 +116,7 @@ class BatchInserter:
         *,
         told: bool,
         over: bool = False,
-        then: MakeSteps | None = None,
+        then: StepsOfInsert | None = None,
     ) -> Any:
         """Insert a batch that may not fit in the current slots.
 
@@ -148,28 +160,37 @@ class BatchInserter:
             fresh[absent] = self._store_all(keys, values, len(absent))
         else:
             fresh[absent] = True
-            self._store_all(keys, values, len(absent), then=then(fresh))
+            self._store_all(keys, values, len(absent), then=functools.partial(then, fresh))
         return fresh
 
     def _store_all(
-        self, keys: Any, values: Any, new: int, *, over: bool = False, then: Sequence[Step] = ()
+        self,
+        keys: Any,
+        values: Any,
+        new: int,
+        *,
+        over: bool = False,
+        then: Callable[[Slots], Sequence[Step]] | None = None,
     ) -> Any:
         """Store a batch of `new` absent keys in these slots or in larger ones.
 
-        The other keys of the batch are stored already.
+        The other keys of the batch are stored already. `then` makes, from the slots, the steps that
+        run in one call with the change.
         """
         slots = self._slots
         fresh = self.backend.zeros(len(keys), np.dtype(bool))
         if slots.state().taken + new <= self.capacity:
             slots.taken_bound += new
-            step = slots.inserting(keys, values, fresh, over=over)
+            steps = [slots.inserting(keys, values, fresh, over=over)]
+            steps += () if then is None else then(slots)
         else:
             grown = GrowableSlots(slots, self._load)
             grown.enlarge(slots.state().occupied + new)
             grown.slots.taken_bound += new
             grown.slots.inserting(keys, values, fresh, over=over)()
-            step = assigner(self, _slots=grown.slots)
-        self.backend.in_one_call([step, *then])
+            steps = [] if then is None else [*then(grown.slots)]
+            steps.append(assigner(self, _slots=grown.slots))
+        self.backend.in_one_call(steps)
         return fresh
 
     def _insert_into_new_slots(
@@ -180,7 +201,7 @@ class BatchInserter:
         *,
         told: bool,
         over: bool,
-        then: MakeSteps | None,
+        then: StepsOfInsert | None,
     ) -> Any:
         """Insert a batch into new slots that replace the current ones at the end.
 
@@ -217,12 +238,12 @@ class BatchInserter:
             grown.slots.replace(keys, values)
         return self._publish(grown.slots, fresh, then)
 
-    def _publish(self, slots: Slots, fresh: Any, then: MakeSteps | None) -> Any:
+    def _publish(self, slots: Slots, fresh: Any, then: StepsOfInsert | None) -> Any:
         """Make private slots the table's slots; return `fresh`."""
         slots.fill()
         slots.taken_bound = slots.state().taken
-        after = () if then is None else then(fresh)
-        self.backend.in_one_call([assigner(self, _slots=slots), *after])
+        before = () if then is None else then(fresh, slots)
+        self.backend.in_one_call([*before, assigner(self, _slots=slots)])
         return fresh
 
     def _ordered(
@@ -245,7 +266,7 @@ class BatchInserter:
         return None, generation
 
     def _bulk_build_in_place(
-        self, batch: RegionBatch, generation: int, *, told: bool, then: MakeSteps | None
+        self, batch: RegionBatch, generation: int, *, told: bool, then: StepsOfInsert | None
     ) -> Any:
         """Insert a bucket-ordered batch in these slots, or in larger ones.
 

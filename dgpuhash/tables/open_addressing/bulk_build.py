@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from dgpuhash.backend import Backend, is_out_of_memory
+from dgpuhash.backend import Backend, is_out_of_memory, kernel_named
 from dgpuhash.backend.batch.bucket_order import OrderedBatch, order_by_bucket
-from dgpuhash.backend.structs import region
 from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.tables.open_addressing.extent import Extent
 from dgpuhash.tables.open_addressing.rehash import GrowableSlots
@@ -199,7 +198,7 @@ def claim(
     """
     value = None if values is None else values.dtype
     backend.run(
-        region.region_claim(keys.dtype, value), region.REGION_CLAIM, len(keys),
+        kernel_named("region_claim", keys.dtype, value), len(keys),
         table=slots.storage, created=created, keys=keys, values=values, fresh=fresh,
         marking=int(marking),
     )  # fmt: skip

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from dgpuhash.backend import Backend
+from dgpuhash.backend import Backend, kernel_named
 from dgpuhash.backend.batch.bucket_order import RegionRanges
 from dgpuhash.backend.batch.partition import Partitioned
-from dgpuhash.backend.structs import core, region
 from dgpuhash.tables.open_addressing.bulk_build import claim, slot_bitmap
 from dgpuhash.tables.open_addressing.slots import Slots
 
@@ -44,8 +43,8 @@ class StreamedBuild:
         # Load kernels before other ranks wait for this one: the first batch with rows left over
         # took 9 ms longer, and 440 ms when kernels had to be compiled.
         backend.load(
-            core.open_insert(slots.key, slots.value),
-            region.region_claim(slots.key, slots.value),
+            kernel_named("open_insert", slots.key, slots.value),
+            kernel_named("region_claim", slots.key, slots.value),
         )
         self.rows = 0
 

@@ -8,8 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from dgpuhash.backend import Backend
-from dgpuhash.backend.structs import region
+from dgpuhash.backend import Backend, kernel_named
 from dgpuhash.seeds import seed_of_generation
 from dgpuhash.tables.open_addressing.slots import Slots
 
@@ -165,7 +164,7 @@ class DuplicateProbe:
         seen = self.ready(backend, slots)
         self._used = True
         backend.run(
-            region.witnesses(keys.dtype), region.WITNESSES, _STRETCHES,
+            kernel_named("witnesses", keys.dtype), _STRETCHES,
             keys=keys, witnesses=self._rows, seed=_seeds(slots)[0], rows=len(keys),
         )  # fmt: skip
         return _new(seen, slots, self._rows)

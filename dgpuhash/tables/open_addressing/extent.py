@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dgpuhash.backend.structs import core, region
+from dgpuhash.backend.constants import BUCKET_BYTES, REGION_SHIFT
 
 __all__ = ["Extent", "State", "slot_nbytes"]
 
 # In buckets: as many as a region has, so that few keys leave their region.
-_LARGEST_SEGMENT = 2**region.REGION_SHIFT
+_LARGEST_SEGMENT = 2**REGION_SHIFT
 # A table is rounded up to whole segments, by less than 1/128 of its size.
 _ROUNDING = 128
 # Above both this number and this part of all keys, keys have not left their segments by chance. By
@@ -49,7 +49,7 @@ class Extent(NamedTuple):
     @classmethod
     def of(cls, key: np.dtype[Any], value: np.dtype[Any] | None, slots: int) -> Extent:
         """Return the extent of a table with at least `slots` slots."""
-        per_bucket = core.BUCKET_BYTES // slot_nbytes(key, value)
+        per_bucket = BUCKET_BYTES // slot_nbytes(key, value)
         wanted = -(-slots // per_bucket)
         segment = min(_LARGEST_SEGMENT, 1 << max(wanted // _ROUNDING, 1).bit_length() - 1)
         buckets = -(-wanted // segment) * segment

@@ -7,15 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from dgpuhash.backend import Backend
+from dgpuhash.backend import Backend, kernel_named
 from dgpuhash.backend.batch.bucket_order import RegionRanges
 from dgpuhash.backend.launches import Step
-from dgpuhash.backend.structs import core
+from dgpuhash.tables.arguments.combine import Change
 from dgpuhash.tables.arguments.encoding import words_of
 from dgpuhash.tables.commit import BrokenSlots, MakeSteps, assigner
 from dgpuhash.tables.open_addressing import bulk_build, cardinality
 from dgpuhash.tables.open_addressing.batch_insert import BatchInserter
 from dgpuhash.tables.open_addressing.bulk_stream import StreamedBuild
+from dgpuhash.tables.open_addressing.combine import changing, combining
 from dgpuhash.tables.open_addressing.rehash import GrowableSlots, LoadFactor, rehashed
 from dgpuhash.tables.open_addressing.slots import Slots
 from dgpuhash.tables.stats import Figures
@@ -91,7 +92,36 @@ class Storage(BatchInserter):
         In all verbs, keys and values may have any dtype as wide as the words. `then` makes steps
         from the mask, which run in one call with the change.
         """
-        return self._insert(keys, values, told=True, then=then)
+        if then is None:
+            return self._insert(keys, values, told=True)
+        return self._insert(keys, values, told=True, then=lambda fresh, _: then(fresh))
+
+    def combine(self, keys: Any, values: Any, change: Change) -> Any:
+        """Insert pairs; change the value of a key by each further pair of it.
+
+        Returns a mask of the rows that created keys. `values` may be one number, the word of every
+        row.
+        """
+        rows = len(keys)
+        room = self._has_room(rows)
+        slots = self._slots
+        if room and not (slots.blank and bulk_build.pays(self.backend, slots, rows)):
+            flags = self.backend.empty(rows, np.dtype(bool))
+            self.commit(*combining(self.backend, slots, keys, values, flags, change))
+            return flags
+        if isinstance(values, int):
+            values = self.backend.full(rows, values, slots.value)
+
+        def then(fresh: Any, into: Slots) -> list[Step]:
+            step = changing(self.backend, into, keys, values, fresh, change)
+            if into is not self._slots:
+                return [step]
+            broken, whole = (assigner(self, _slots=each) for each in (BrokenSlots(into), into))
+            return [broken, step, whole]
+
+        if room:
+            return self._insert_in_room(keys, values, told=True, then=then)
+        return self._insert_unsure(words_of(keys), words_of(values), told=True, then=then)
 
     def add(self, keys: Any, values: Any) -> None:
         """Insert the absent keys without returning a mask.
@@ -208,6 +238,8 @@ class Storage(BatchInserter):
         self._slots.taken_bound = len(keys)
         self._slots.settle(keys, values)
 
+    reserves = True
+
     def make_room(self, new: int) -> None:
         """Reserve slots for `new` further keys; grow if necessary."""
         if not self._has_room(new):
@@ -263,7 +295,7 @@ class Storage(BatchInserter):
         slots = self.slots
         state, totals = slots.state(), self.backend.zeros(2, np.uint64)
         self.backend.run(
-            core.open_lines(slots.key, slots.value), core.OPEN_LINES, slots.buckets,
+            kernel_named("open_lines", slots.key, slots.value), slots.buckets,
             table=slots.storage, present=totals[:1], absent=totals[1:],
         )  # fmt: skip
         present, absent = (int(total) for total in self.backend.to_host(totals))

@@ -8,17 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from dgpuhash.backend import Backend
+from dgpuhash.backend import Backend, kernel_named, struct_named
+from dgpuhash.backend.constants import SAMPLE_ROWS, UNLIMITED, overflow_bits
 from dgpuhash.backend.launches import Step
-from dgpuhash.backend.structs import core, region
 from dgpuhash.seeds import seed_of_generation
 from dgpuhash.tables.cached import cached
 from dgpuhash.tables.open_addressing.extent import Extent, State, slot_nbytes
 
 __all__ = ["Slots"]
 
-# Offset of the last field of a table's state, in words.
-_SIDE_VALUE = (core.OPEN_STATE.itemsize - core.OPEN_STATE["side_value"].itemsize) // 8
 _BOOL = np.dtype(bool)
 # Attributes that hold addresses of other attributes' arrays, and the seed.
 _ADDRESSED = ("storage", "_insert_rows", "_find_rows", "_erase_rows")
@@ -62,9 +60,9 @@ class Slots:
         self._values = None
         if value is not None and not self._paired:
             self._values = backend.empty(self.slots * value.itemsize, np.uint8)
-        bits = self.buckets * core.overflow_bits(nbytes)
+        bits = self.buckets * overflow_bits(nbytes)
         self._overflow = backend.empty(-(-bits // 32), np.uint32)
-        self._state = backend.empty(core.OPEN_STATE.itemsize // 8, np.uint64)
+        self._state = backend.empty(_state_dtype().itemsize // 8, np.uint64)
         self.blank = False
         """Whether nothing was stored since the slots were cleared."""
         self.filled = True
@@ -91,7 +89,7 @@ class Slots:
     def storage(self) -> bytes:
         """Return the packed table struct for kernels."""
         return self._backend.pack(
-            core.OPEN_STORAGE, keys=self._keys, values=self._values, state=self._state,
+            struct_named("OpenStorage"), keys=self._keys, values=self._values, state=self._state,
             overflow=self._overflow, buckets=self.buckets, seed=self.seed,
             segment_shift=self._segment.bit_length() - 1,
         )  # fmt: skip
@@ -139,8 +137,9 @@ class Slots:
         self.taken_bound = self.erased_bound = 0
 
     def _reset(self) -> None:
-        self._state[:_SIDE_VALUE].fill(np.uint64(0))
-        self._state[_SIDE_VALUE:].fill(np.uint64(2**64 - 1))
+        side_value = _state_dtype().itemsize // 8 - 2
+        self._state[:side_value].fill(np.uint64(0))
+        self._state[side_value:].fill(np.uint64(2**64 - 1))
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: it for name, it in self.__dict__.items() if name not in _ADDRESSED}
@@ -186,7 +185,7 @@ class Slots:
         fetched = self._backend.fetch(self._state)
 
         def wait() -> None:
-            self._count(fetched().view(core.OPEN_STATE)[0])
+            self._count(fetched().view(_state_dtype())[0])
 
         return wait
 
@@ -204,8 +203,7 @@ class Slots:
         rows = len(keys)
         self._change()
         self._backend.run(
-            region.open_sample(self.key), region.OPEN_SAMPLE,
-            -(-rows // region.SAMPLE_ROWS),
+            kernel_named("open_sample", self.key), -(-rows // SAMPLE_ROWS),
             table=self.storage, keys=keys, seed=seed, zeros=zeros, limit=limit, rows=rows,
         )  # fmt: skip
         state = self._host_state()
@@ -241,7 +239,7 @@ class Slots:
         self._counted = None
         self._state[2] = 0
         self._backend.run(
-            region.region_insert(self.key, self.value), region.REGION_INSERT, number,
+            kernel_named("region_insert", self.key, self.value), number,
             table=self.storage, blank=blank, first=first,
             segment_rows=2**self._backend.region_shift, **batch,
         )  # fmt: skip
@@ -260,8 +258,8 @@ class Slots:
         self.fill()
         self._change()
         return self._backend.prepared(
-            core.open_insert(self.key, self.value), core.OPEN_INSERT, len(keys), table=self.storage,
-            keys=keys, values=values, fresh=fresh, limit=core.UNLIMITED, overwrite=int(over),
+            kernel_named("open_insert", self.key, self.value), len(keys), table=self.storage,
+            keys=keys, values=values, fresh=fresh, limit=UNLIMITED, overwrite=int(over),
         )  # fmt: skip
 
     def erasing(self, keys: Any) -> Step:
@@ -269,7 +267,7 @@ class Slots:
         self._counted = None
         self.erased_bound += len(keys)
         return self._backend.prepared(
-            core.open_erase(self.key, self.value), core.OPEN_ERASE, len(keys),
+            kernel_named("open_erase", self.key, self.value), len(keys),
             table=self.storage, keys=keys,
         )  # fmt: skip
 
@@ -280,9 +278,9 @@ class Slots:
         rows, backend = len(keys), self._backend
         segments = -(-rows // _SETTLED_ROWS)
         later, late = backend.empty(rows, np.uint64), backend.empty(segments, np.uint64)
-        for kernel in (core.open_settle, core.open_settle_late):
+        for name in ("open_settle", "open_settle_late"):
             backend.run(
-                kernel(self.key, self.value), core.OPEN_SETTLE, segments,
+                kernel_named(name, self.key, self.value), segments,
                 table=self.storage, keys=keys, values=values, later=later, late=late,
                 rows=rows, segment_rows=_SETTLED_ROWS,
             )  # fmt: skip
@@ -350,7 +348,7 @@ class Slots:
         offsets = backend.zeros(buckets, np.uint64)
         offsets[1:] = ends[:-1]
         backend.run(
-            core.open_items(self.key, self.value), core.OPEN_ITEMS, buckets,
+            kernel_named("open_items", self.key, self.value), buckets,
             table=self.storage, offsets=offsets, keys=keys, values=values,
         )  # fmt: skip
         if len(aside):
@@ -366,13 +364,13 @@ class Slots:
         if self.blank:
             return
         state = self._host_state()
-        beside = np.zeros((), core.OPEN_STATE)
+        beside = np.zeros((), _state_dtype())
         for name in ("side_present", "side_value"):
             beside[name] = state[name]
         beside["occupied"] = state["side_present"].sum()
         target._state[:] = self._backend.from_host(np.frombuffer(beside.tobytes(), np.uint64))
         self._backend.run(
-            core.open_rehash(self.key, self.value), core.OPEN_REHASH, self.slots,
+            kernel_named("open_rehash", self.key, self.value), self.slots,
             table=self.storage, target=target.storage,
         )  # fmt: skip
         target._change()
@@ -380,13 +378,13 @@ class Slots:
     def _counts(self, buckets: int) -> Any:
         counts = self._backend.empty(buckets, np.uint32)
         self._backend.run(
-            core.open_count(self.key, self.value), core.OPEN_COUNT, buckets,
+            kernel_named("open_count", self.key, self.value), buckets,
             table=self.storage, counts=counts,
         )  # fmt: skip
         return counts
 
     def _host_state(self) -> np.ndarray:
-        return self._backend.to_host(self._state).view(core.OPEN_STATE)[0]
+        return self._backend.to_host(self._state).view(_state_dtype())[0]
 
     def _launch_insert(
         self,
@@ -395,7 +393,7 @@ class Slots:
         fresh: Any,
         *,
         pending: Any = None,
-        limit: int = core.UNLIMITED,
+        limit: int = UNLIMITED,
         overwrite: bool = False,
     ) -> None:
         if not self.filled:
@@ -406,15 +404,17 @@ class Slots:
 
     @cached
     def _insert_rows(self) -> Callable[..., None]:
-        kernel = core.open_insert(self.key, self.value)
-        return self._backend.bound(kernel, core.OPEN_INSERT, self.storage)
+        return self._backend.bound(kernel_named("open_insert", self.key, self.value), self.storage)
 
     @cached
     def _find_rows(self) -> Callable[..., None]:
-        kernel = core.open_find(self.key, self.value)
-        return self._backend.bound(kernel, core.OPEN_FIND, self.storage)
+        return self._backend.bound(kernel_named("open_find", self.key, self.value), self.storage)
 
     @cached
     def _erase_rows(self) -> Callable[..., None]:
-        kernel = core.open_erase(self.key, self.value)
-        return self._backend.bound(kernel, core.OPEN_ERASE, self.storage)
+        return self._backend.bound(kernel_named("open_erase", self.key, self.value), self.storage)
+
+
+def _state_dtype() -> np.dtype[Any]:
+    """Return the dtype of a table's counters in device memory; values of reserved keys are last."""
+    return struct_named("OpenState").dtype

@@ -154,6 +154,11 @@ class WideValues:
     def upsert(self, store: Store, bits: Any, values: Any) -> None:
         """See `Values`."""
         self._tidy(store)
+        if not store.reserves:
+            # Rows in use cannot be overwritten and keys be refused in one change: all are new.
+            self._payload, added = self._payload.appended(values)
+            store.upsert(bits, added)
+            return
         xp = self._backend.xp
         numbers, found = store.find(bits)
         stored, absent = xp.flatnonzero(found), xp.flatnonzero(~found)

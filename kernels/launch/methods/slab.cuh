@@ -1,7 +1,7 @@
 /// What slab tables and their pools have beside the verbs.
 #pragma once
 
-#include "launch/verbs.cuh"
+#include "launch/methods/execute.cuh"
 #include "table/slab.cuh"
 #include "table/slab/lists.cuh"
 
@@ -31,14 +31,6 @@ struct SlabChainArgs {
   u64 n;       // buckets
 
   DG_FIELDS(table, slabs, n)
-};
-
-struct SlabFlushArgs {
-  SlabStorage table;
-  u64* released;  // slabs in all
-  u64 n;          // buckets
-
-  DG_FIELDS(table, released, n)
 };
 
 /// Takes a slab for each row, one after another, as a table's insert does: a tile keeps its resident block
@@ -78,9 +70,20 @@ DG_KERNEL slab_chains(SlabChainArgs args) {
   });
 }
 
+namespace verb {
+
+template <class Storage>
+struct FlushArgs {
+  Storage table;
+  u64* released;  // slabs in all
+  u64 n;          // buckets
+
+  DG_FIELDS(table, released, n)
+};
+
 /// Moves what each chain holds into as few slabs as it needs (SlabHash §IV-C4).
 template <class Table, int W>
-DG_KERNEL slab_flush(SlabFlushArgs args) {
+DG_KERNEL flush(FlushArgs<typename Table::Storage> args) {
   const Table table{args.table};
   for_each_tile<W>(
       args.n, Totals<2>{{&args.table.state->erased, args.released}},
@@ -93,4 +96,5 @@ DG_KERNEL slab_flush(SlabFlushArgs args) {
       NoPrefetch{});
 }
 
+}  // namespace verb
 }  // namespace dg

@@ -12,7 +12,7 @@ from dgpuhash import backend
 from dgpuhash.distributed.pruning.policy import PruningOptions
 from dgpuhash.distributed.pruning.probe_keys import PrunedRows
 from dgpuhash.frames import KeyEncoder
-from dgpuhash.tables.bloom import BloomFilter
+from dgpuhash.tables.bloom.blocks import BloomBlocks, blocks_for
 
 NAMES = [*"abcdefgh", None]
 KEYS = {
@@ -22,9 +22,9 @@ KEYS = {
 }
 
 
-def bloom_of(codes: np.ndarray) -> BloomFilter:
-    made = BloomFilter(backend.get("cpu"), BloomFilter.blocks_for(len(codes)), seed=1)
-    made.add(codes)
+def bloom_of(codes: np.ndarray) -> BloomBlocks:
+    made = BloomBlocks(backend.get("cpu"), blocks_for(len(codes), 0.01), seed=1)
+    made.insert(codes)
     return made
 
 

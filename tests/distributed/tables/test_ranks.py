@@ -18,7 +18,7 @@ from strategies import key_pool, keys_from, random_keys
 
 from dgpuhash.backend import Backend
 from dgpuhash.backend.batch.bucket_order import RegionRanges
-from dgpuhash.backend.structs import partition
+from dgpuhash.backend.constants import ANY_ORDER_PARTS
 from dgpuhash.distributed.collective.local import LocalCollective
 from dgpuhash.distributed.collective.shared_memory import CALLS
 from dgpuhash.distributed.collective.streams import SideStream
@@ -286,7 +286,7 @@ def placed(monkeypatch):
 def test_new_keys_range_by_range(
     device, placed, monkeypatch, key, value, size, told, distinct, most
 ):
-    monkeypatch.setitem(partition.ANY_ORDER_PARTS, device.name, most)
+    monkeypatch.setitem(ANY_ORDER_PARTS, device.name, most)
     rows = 200 if key == "int8" else 60_000
     keys = random_keys(key, rows, 3)
     keys = np.unique(keys) if distinct else np.concatenate([keys, keys[::-2]])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dgpuhash.backend.structs import partition, segments
+from dgpuhash.backend.constants import PART_ROWS, PASS_PARTS
 from dgpuhash.tables.bucket_list import grouping
 from dgpuhash.tables.bucket_list.grouping import group_parts_by_key
 from dgpuhash.tables.open_addressing.cardinality import Sample
@@ -36,8 +36,8 @@ def check_runs(device, keys, starts, values, given, seed):
 )
 def test_parts(device, monkeypatch, key, value, within, pass_parts, rows, distinct):
     """One pass and two; orders by so few bits that some keys stand mixed."""
-    monkeypatch.setattr(segments, "WITHIN_BITS", within)
-    monkeypatch.setitem(partition.PASS_PARTS, device.name, pass_parts)
+    monkeypatch.setattr("dgpuhash.tables.bucket_list.grouping.WITHIN_BITS", within)
+    monkeypatch.setitem(PASS_PARTS, device.name, pass_parts)
     keys = np.random.default_rng(rows).integers(0, distinct, rows).astype(key)
     if key == "u4":
         keys[:2] = 2**32 - 1
@@ -51,7 +51,7 @@ def test_parts(device, monkeypatch, key, value, within, pass_parts, rows, distin
 @pytest.mark.parametrize("heavy", ["one key", "one part"])
 def test_parts_that_are_too_large(device, monkeypatch, heavy):
     """A sample that misjudges costs time, no more."""
-    rows = 4 * segments.PART_ROWS
+    rows = 4 * PART_ROWS
     keys = np.arange(rows, dtype="u8")
     if heavy == "one key":
         keys[: rows // 2] = 7

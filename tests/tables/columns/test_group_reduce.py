@@ -13,7 +13,7 @@ from model import keys_of
 from strategies import random_keys, random_values
 
 import dgpuhash
-from dgpuhash.backend.cpu import native
+from dgpuhash.backend.native import native
 from dgpuhash.errors import ColumnError, DgpuhashError, KeyTypeError, ShapeError, SpecError
 from dgpuhash.tables.columns import aggregates, factorize, group_table
 

@@ -1,0 +1,148 @@
+"""Layouts of the C++ structs that kernels take, and how to pack them into bytes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from struct import Struct
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dgpuhash.backend.native import REBUILD, native
+from dgpuhash.errors import CompileError
+
+__all__ = ["Layout", "Packing", "struct_named"]
+
+
+class Packing(NamedTuple):
+    """Description of how to pack a struct into bytes."""
+
+    nested: dict[str, Layout]
+    """The struct's structs, which come first."""
+    words: list[str]
+    """Names of its words; an array has one for each element, ``sides[0]``, ``sides[1]``."""
+    arrays: dict[str, int]
+    """Elements of each array of words."""
+    pack: Callable[..., bytes]
+    """Takes the bytes of each nested struct, then the number of each word."""
+
+
+class Layout:
+    """Layout of a C++ struct, as the extension was compiled with it.
+
+    `struct_named` returns it; ``layout["field"]`` is the layout of a struct within.
+
+    Attributes
+    ----------
+    name : str
+        The C++ name without ``dg::``.
+    nbytes : int
+        Size.
+    fields : list of (str, int, int, str)
+        Name, offset, number of elements, and letter of a word, as in module `struct`, or name of
+        a struct.
+
+    Examples
+    --------
+    >>> struct_named("OpenInsertArgs")["table"]
+    <OpenStorage of 56 bytes: keys, values, state, overflow, buckets, segment_shift, seed>
+    """
+
+    def __init__(self, name: str, nbytes: int, fields: list[tuple[str, int, int, str]]) -> None:
+        self.name, self.nbytes, self.fields = name, nbytes, fields
+
+    def __repr__(self) -> str:
+        names = ", ".join(name for name, *_ in self.fields)
+        return f"<{self.name} of {self.nbytes} bytes: {names}>"
+
+    def __getitem__(self, field: str) -> Layout:
+        return self.packing.nested[field]
+
+    @functools.cached_property
+    def dtype(self) -> np.dtype[Any]:
+        """The struct as a NumPy dtype, for arrays of it in memory.
+
+        Examples
+        --------
+        >>> np.zeros(1, struct_named("OpenState").dtype)["side_value"].shape
+        (1, 2)
+        """
+        formats: list[Any] = []
+        for _, _, count, kind in self.fields:
+            each = np.dtype(f"={kind}") if _is_letter(kind) else struct_named(kind).dtype
+            formats.append((each, (count,)) if count > 1 else each)
+        names, offsets = [it[0] for it in self.fields], [it[1] for it in self.fields]
+        described: Any = {"names": names, "formats": formats, "offsets": offsets}
+        described["itemsize"] = self.nbytes
+        return np.dtype(described)
+
+    @functools.cached_property
+    def packing(self) -> Packing:
+        """How to pack the struct.
+
+        Raises
+        ------
+        CompileError
+            When a struct stands behind a word, or in an array.
+
+        Examples
+        --------
+        >>> nested, words, _, pack = struct_named("BloomAddArgs").packing
+        >>> pack(bytes(nested["filter"].nbytes), 1, 2)[-16:] == np.array([1, 2], "u8").tobytes()
+        True
+        """
+        nested: dict[str, Layout] = {}
+        words: list[str] = []
+        arrays: dict[str, int] = {}
+        text, end = "=", 0
+        for name, offset, count, kind in self.fields:
+            text += "x" * (offset - end)
+            if _is_letter(kind):
+                text += f"{count}{kind}"
+                words += [name] if count == 1 else [f"{name}[{i}]" for i in range(count)]
+                if count > 1:
+                    arrays[name] = count
+                end = offset + count * Struct(f"={kind}").size
+            else:
+                made = struct_named(kind)
+                if words or count > 1:
+                    raise CompileError(
+                        f"{self.name} has {name} behind words or as an array; move the structs of "
+                        "its fields to its front, and make an array a pointer"
+                    )
+                text += f"{made.nbytes}s"
+                nested[name] = made
+                end = offset + made.nbytes
+        text += "x" * (self.nbytes - end)
+        return Packing(nested, words, arrays, Struct(text).pack)
+
+
+def _is_letter(kind: str) -> bool:
+    return len(kind) == 1
+
+
+@functools.cache
+def struct_named(name: str) -> Layout:
+    """Return the layout of a struct by its C++ name without ``dg::``.
+
+    Known are the structs of arguments of all kernels, those within them, and those of device
+    memory that ``kernels/host/instances.inc`` names.
+
+    Raises
+    ------
+    CompileError
+        When the extension knows no such struct.
+
+    Examples
+    --------
+    >>> struct_named("RowSet")
+    <RowSet of 8 bytes: words>
+    """
+    try:
+        return Layout(name, *native().struct_layout(name))
+    except KeyError as error:
+        raise CompileError(
+            f"the extension knows no struct {name}: write DG_STRUCT({name}) into "
+            f"kernels/host/instances.inc, unless {REBUILD}"
+        ) from error

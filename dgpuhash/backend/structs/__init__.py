@@ -1,1 +1,0 @@
-"""Argument structs of kernels, as in C++, and the kernels that take them."""

@@ -1,0 +1,65 @@
+"""How the values of equal keys are combined: names, dtypes and the kernels' codes."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dgpuhash.errors import SpecError, UnsupportedError
+from dgpuhash.tables.arguments.encoding import word_dtype
+
+__all__ = ["SUM_OF_COUNTS", "Change", "change_of"]
+
+# As in kernels/core/outcome.cuh.
+_ACTIONS = {"sum": 2, "min": 3, "max": 4, "or": 5}
+_KINDS = {"b": 0, "u": 0, "i": 1, "f": 2}
+
+
+class Change(NamedTuple):
+    """What a further value of a key does to the stored one, as kernels take it."""
+
+    action: int
+    kind: int
+
+
+SUM_OF_COUNTS = Change(_ACTIONS["sum"], _KINDS["u"])
+
+
+def change_of(combine: str, dtype: np.dtype[Any]) -> Change:
+    """Return the change that values of `dtype` make by `combine`.
+
+    Raises
+    ------
+    SpecError
+        When there is no such way to combine.
+    UnsupportedError
+        When values of `dtype` cannot be combined in this way.
+
+    Examples
+    --------
+    >>> change_of("sum", np.dtype("float32"))
+    Change(action=2, kind=2)
+    >>> change_of("or", np.dtype("float32"))
+    Traceback (most recent call last):
+    dgpuhash.errors.UnsupportedError: combine='or' needs values of integers or bools...
+    """
+    if combine not in _ACTIONS:
+        raise SpecError(f"combine={combine!r}; use 'sum', 'min', 'max' or 'or'")
+    kind = _KINDS.get(dtype.kind)
+    if kind is None or (dtype.kind == "f" and dtype.itemsize not in (4, 8)):
+        raise UnsupportedError(
+            f"values of dtype {dtype} cannot be combined; use an integer, bool, float32 or float64 "
+            "dtype, or dgpuhash.group_reduce before the insert"
+        )
+    if combine == "or" and dtype.kind == "f":
+        raise UnsupportedError(
+            f"combine='or' needs values of integers or bools, and these are {dtype}; "
+            "use 'sum', 'min' or 'max'"
+        )
+    if combine == "sum" and dtype.kind == "b":
+        raise UnsupportedError(
+            "combine='sum' of bools is no bool; use 'or', or a map of integers to count them"
+        )
+    spare = 8 * (word_dtype(dtype).itemsize - dtype.itemsize)
+    return Change(_ACTIONS[combine], kind | spare << 32)

@@ -1,0 +1,1 @@
+"""Bloom filters: their blocks on key words, and the public noun."""

@@ -1,0 +1,444 @@
+"""One table of a method, of a fixed size: arrays in device memory, and kernels on them."""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from enum import IntEnum
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+
+from dgpuhash.backend import Backend, Kernel, verb_kernel
+from dgpuhash.backend.kernel import name_of_word
+from dgpuhash.backend.launches import Step
+from dgpuhash.seeds import seed_of_generation
+from dgpuhash.spec import TableSpec
+from dgpuhash.tables.cached import cached
+
+__all__ = ["Counters", "OnExisting", "Plan", "Recipe"]
+
+_BOOL = np.dtype(bool)
+# The fewest keys that a table is made for.
+_LEAST_KEYS = 32
+# Places that one tile counts, and whose keys it writes.
+_SEGMENT = {"cpu": 4096, "cuda": 512}
+# Offset of the values of the two reserved keys in a table's state, in words.
+_SIDE_PRESENT, _SIDE_VALUE, _STATE_WORDS = 4, 6, 8
+# Attributes that hold addresses of a table's arrays.
+_ADDRESSED = ("storage", "_insert_rows", "_find_rows", "_erase_rows")
+
+
+class OnExisting(IntEnum):
+    """What an insert does to the value of a key that is stored; as in core/outcome.cuh."""
+
+    KEEP = 0
+    OVERWRITE = 1
+    SUM = 2
+    MIN = 3
+    MAX = 4
+    BIT_OR = 5
+
+
+class Plan(NamedTuple):
+    """What all tables of one store have in common."""
+
+    backend: Backend
+    key: np.dtype[Any]
+    """Dtype of the key words that kernels see."""
+    value: np.dtype[Any] | None
+    settings: Mapping[str, Any]
+    seed: int
+    """Seed of the first generation."""
+
+
+class Counters(NamedTuple):
+    """Counters that a table keeps on its device."""
+
+    occupied: int
+    """Keys stored; of lists, their values."""
+    erased: int
+    """Marks that erased keys left."""
+    pending: int
+    """Rows that found no place in the last launch that counted them."""
+    links: int
+    """The method's own: slabs, buckets, … taken."""
+
+    @property
+    def taken(self) -> int:
+        """Places that no new key can use, as far as marks are never used again."""
+        return self.occupied + self.erased
+
+
+class Recipe(ABC):
+    """One table of a method. A subclass says what its arrays are and what helps when it is full.
+
+    Parameters
+    ----------
+    plan : Plan
+    keys : int
+        Keys that the table is made for: N of the papers.
+    generation : int
+        Number of seed changes; the seed follows from it.
+    """
+
+    unit: ClassVar[str] = "slots"
+    """What a search reads one after the other, as the table's `probes` counts it."""
+    whole_pairs: ClassVar[bool] = False
+    """Whether rows of one launch may change the value of a key that the same launch stores."""
+
+    def __init__(self, plan: Plan, keys: int, generation: int = 0) -> None:
+        self.plan, self.backend, self.generation = plan, plan.backend, generation
+        self.keys = max(keys, _LEAST_KEYS)
+        self.seed = seed_of_generation(plan.seed, generation)
+        self.state = self.backend.empty(_STATE_WORDS, np.uint64)
+        self.fields = {"state": self.state, "seed": self.seed, **self.allocate(self.keys)}
+        """The fields of the C++ `Storage`: arrays, numbers, and mappings for structs within."""
+        self._forget()
+
+    @classmethod
+    def open(
+        cls,
+        backend: Backend,
+        spec: TableSpec,
+        key: np.dtype[Any],
+        value: np.dtype[Any] | None,
+        capacity: int,
+    ) -> Any:
+        """Return an empty store with tables of this recipe; see `Opens`."""
+        from dgpuhash.tables.methods.store import MethodStore
+
+        return MethodStore(cls, backend, spec, key, value, capacity)
+
+    # What a method says.
+
+    @property
+    @abstractmethod
+    def table(self) -> str:
+        """C++ type of the table, without spaces."""
+
+    @abstractmethod
+    def allocate(self, keys: int) -> dict[str, Any]:
+        """Return the fields of `Storage` but state and seed; arrays need no content yet.
+
+        Called once, with `plan` and `seed` set.
+        """
+
+    @property
+    @abstractmethod
+    def slots(self) -> int:
+        """Slots for keys."""
+
+    @property
+    def places(self) -> int:
+        """Places that may hold a key, as the C++ `places()` counts them."""
+        return self.slots
+
+    def width(self, verb: str) -> int | None:
+        """Return the lanes of a tile for a verb; None for the compiled one."""
+        return None
+
+    def reset(self) -> None:
+        """Write what an empty table's arrays hold: all ones, unless a method overrides it."""
+        for array in self.arrays():
+            array.view(np.uint8).fill(0xFF)
+
+    @property
+    def limit(self) -> int:
+        """Keys above which the table is rebuilt for twice as many."""
+        return self.keys
+
+    def make_ready(self, rows: int) -> None:  # noqa: B027
+        """Get memory for `rows` more keys, so that their launch finds places; may be called twice.
+
+        Whatever this allocates is in place for kernels when it returns.
+        """
+
+    def certain(self, rows: int) -> bool:
+        """Return whether `rows` more keys surely find places in a table that is not over its limit.
+
+        Then no launch has to be waited for.
+        """
+        return False
+
+    def remedy(self, refused: int) -> bool:
+        """Help a launch that refused rows; return whether the same table can now take them.
+
+        Otherwise the store rebuilds the table with another seed.
+        """
+        return False
+
+    def sweep(self) -> bool:
+        """Drop the marks of erased keys by one launch; False if only a rebuild does."""
+        return False
+
+    def figures(self) -> dict[str, Any]:
+        """Return the method's own figures, for ``stats().details``."""
+        return {}
+
+    def held(self) -> list[Any]:
+        """Return arrays that belong to the table and are no fields."""
+        return []
+
+    # What stores call.
+
+    @classmethod
+    def words(
+        cls, key: np.dtype[Any], value: np.dtype[Any] | None
+    ) -> tuple[np.dtype[Any], np.dtype[Any] | None]:
+        """Return the dtypes in which the method stores words of other dtypes.
+
+        Sets of 4 or 8 bytes, and pairs of 4+4 and 8+8 bytes, unless a method overrides it.
+        """
+        if value is None or key == value:
+            return key, value
+        return np.dtype(np.uint64), np.dtype(np.uint64)
+
+    @property
+    def types(self) -> str:
+        """The C++ types of key and value words, as template arguments."""
+        return f"{name_of_word(self.plan.key)},{name_of_word(self.plan.value)}"
+
+    def arrays(self) -> list[Any]:
+        """Return the arrays among the fields, and among those of structs within."""
+        found, left = [], list(self.fields.items())
+        for name, it in left:
+            if isinstance(it, Mapping):
+                left += it.items()
+            elif name != "state" and hasattr(it, "nbytes") and hasattr(it, "dtype") and it.ndim:
+                found.append(it)
+        return found
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of device memory held."""
+        return sum(int(it.nbytes) for it in (self.state, *self.arrays(), *self.held()))
+
+    def kernel(self, verb: str) -> Kernel:
+        """Return the kernel of a verb."""
+        return verb_kernel(verb, self.table, self.width(verb))
+
+    def replace(self, **fields: Any) -> None:
+        """Change fields; kernels see them from the next launch on."""
+        self.fields = {**self.fields, **fields}
+        for name in _ADDRESSED:
+            self.__dict__.pop(name, None)
+
+    @cached
+    def storage(self) -> bytes:
+        """Return the packed fields."""
+        return _packed(self.backend, self.kernel("items").args["table"], self.fields)
+
+    def emptied(self) -> Self:
+        """Return an empty table in this memory, with the first seed; it replaces this table."""
+        made = copy.copy(self)
+        for name in _ADDRESSED:
+            made.__dict__.pop(name, None)
+        made.generation, made.seed = 0, self.plan.seed
+        made.fields = {**self.fields, "seed": made.seed}
+        made._forget()
+        return made
+
+    def _forget(self) -> None:
+        self.filled, self.blank = False, True
+        self.bound = 0
+        """Upper bound of the places taken, known without waiting for the device."""
+        self.erased_bound = 0
+        """Upper bound of the marks."""
+        self._counted: Counters | None = None
+
+    def fill(self) -> None:
+        """Write the arrays of an empty table, unless that is done."""
+        if self.filled:
+            return
+        self.reset()
+        self.state[:_SIDE_VALUE].fill(np.uint64(0))
+        self.state[_SIDE_VALUE:].fill(np.uint64(2**64 - 1))
+        # Last, so that an interrupted fill is repeated.
+        self.filled = True
+
+    def count(self) -> Counters:
+        """Return the counters; waits for the device unless nothing was stored."""
+        if self.blank:
+            return Counters(0, 0, 0, 0)
+        if self._counted is None:
+            self._counted = Counters(*(int(it) for it in self._host_state()[:4]))
+        return self._counted
+
+    def change(self) -> None:
+        """Note that the next launch changes the table."""
+        if not self.filled:
+            self.fill()
+        self.blank, self._counted = False, None
+
+    def insert(
+        self,
+        keys: Any,
+        values: Any,
+        fresh: Any,
+        action: OnExisting = OnExisting.KEEP,
+        kind: int = 0,
+        *,
+        rows: Any = None,
+        pending: Any = None,
+    ) -> None:
+        """Launch an insert of all rows, or of those in `rows`.
+
+        Rows that find no place go to `pending`, if their number was set to 0 by `watch`.
+        """
+        self.change()
+        number = len(keys) if rows is None else len(rows)
+        self._insert_rows(number, keys, values, rows, fresh, pending, number, int(action), kind)
+
+    def inserting(
+        self,
+        keys: Any,
+        values: Any,
+        fresh: Any = None,
+        action: OnExisting = OnExisting.KEEP,
+        kind: int = 0,
+        *,
+        rows: Any = None,
+        pending: Any = None,
+    ) -> Step:
+        """Return the step of an insert; read no counters before it runs."""
+        self.change()
+        number = len(keys) if rows is None else len(rows)
+        return self.backend.prepared(
+            self.kernel("insert"), number, table=self.storage, keys=keys, values=values,
+            rows=rows, fresh=fresh, pending_rows=pending, action=int(action), kind=kind,
+        )  # fmt: skip
+
+    def watch(self) -> None:
+        """Set the number of refused rows to 0."""
+        self.fill()
+        self.state[2:3].fill(np.uint64(0))
+
+    def refused(self, pending: Any) -> Any:
+        """Return the rows that launches refused since `watch`; waits for the device."""
+        return pending[: self.count().pending]
+
+    def find_to(self, keys: Any, values: Any, found: Any, default: int) -> None:
+        """Write the value words of keys, and a mask of the stored keys; either may be None."""
+        rows = len(keys)
+        self.fill()
+        self._find_rows(rows, keys, values, found, rows, default)
+
+    def contains(self, keys: Any) -> Any:
+        """Return a mask of the keys that are stored."""
+        found = self.backend.empty(len(keys), _BOOL)
+        self.find_to(keys, None, found, 0)
+        return found
+
+    def erase(self, keys: Any) -> Any:
+        """Erase keys; return a mask with one row of each key that was stored."""
+        rows = len(keys)
+        erased = self.backend.empty(rows, _BOOL)
+        self._note_erase(rows)
+        self._erase_rows(rows, keys, erased, rows)
+        return erased
+
+    def erasing(self, keys: Any) -> Step:
+        """Return the step of an erase; read no counters before it runs."""
+        self._note_erase(len(keys))
+        return self.backend.prepared(self.kernel("erase"), len(keys), table=self.storage, keys=keys)
+
+    def _note_erase(self, rows: int) -> None:
+        self.fill()
+        self._counted = None
+        self.erased_bound += rows
+
+    def items(self) -> tuple[Any, Any]:
+        """Return key words and value words (None for sets), reserved keys last."""
+        keys, values, regular = self._items(2)
+        state, backend = self._host_state(), self.backend
+        aside = np.flatnonzero(state[_SIDE_PRESENT:_SIDE_VALUE])
+        keys, values = keys[: regular + len(aside)], values
+        if len(aside):
+            marks = self.plan.key.type(np.iinfo(self.plan.key).max) - aside.astype(self.plan.key)
+            keys[regular:] = backend.from_host(marks)
+        if values is not None:
+            values = values[: regular + len(aside)]
+            if len(aside):
+                beside = state[_SIDE_VALUE:][aside].astype(values.dtype)
+                values[regular:] = backend.from_host(beside)
+        return keys, values
+
+    def _items(self, beside: int) -> tuple[Any, Any, int]:
+        """Return the keys and values in the places, room for others behind, and their number."""
+        self.fill()
+        backend, plan, places = self.backend, self.plan, self.places
+        rows = _SEGMENT[backend.name]
+        segments = -(-places // rows)
+        counts = backend.empty(segments, np.uint32)
+        run = {"table": self.storage, "rows": places, "segment_rows": rows}
+        backend.run(self.kernel("places"), segments, counts=counts, **run)
+        ends = backend.zeros(segments + 1, np.uint64)
+        backend.xp.cumsum(counts, dtype=np.uint64, out=ends[1:])
+        stored = int(ends[-1])
+        keys = backend.empty(stored + beside, plan.key)
+        values = None if plan.value is None else backend.empty(stored + beside, plan.value)
+        backend.run(self.kernel("items"), segments, offsets=ends, keys=keys, values=values, **run)
+        return keys, values, stored
+
+    def move_to(self, target: Recipe, pending: Any = None, *, again: bool = False) -> int:
+        """Store all keys in `target`; return how many found no place.
+
+        With `again`, the target has some of the keys already.
+        """
+        if self.blank:
+            return 0
+        self.fill()
+        target.change()
+        if not again:
+            state = self._host_state().copy()
+            state[0] = np.count_nonzero(state[_SIDE_PRESENT:_SIDE_VALUE])
+            state[1:_SIDE_PRESENT] = 0
+            target.fill()
+            # The method's own counter stays: an empty table may have taken some already.
+            target.state[0:1] = self.backend.from_host(state[0:1])
+            target.state[_SIDE_PRESENT:] = self.backend.from_host(state[_SIDE_PRESENT:])
+        target.watch()
+        self.backend.run(
+            self.kernel("rehash"), self.places,
+            table=self.storage, target=target.storage, pending_rows=pending,
+        )  # fmt: skip
+        target.change()
+        refused = target.count().pending
+        target.bound = target.count().taken
+        return refused
+
+    def probes(self, keys: Any) -> int:
+        """Return how many units all searches for `keys` read together."""
+        total = self.backend.zeros(1, np.uint64)
+        self.fill()
+        self.backend.run(
+            self.kernel("probes"), len(keys), table=self.storage, keys=keys, total=total
+        )
+        return int(total[0])
+
+    def _host_state(self) -> np.ndarray:
+        self.fill()
+        return self.backend.to_host(self.state)
+
+    @cached
+    def _insert_rows(self) -> Callable[..., None]:
+        return self.backend.bound(self.kernel("insert"), self.storage)
+
+    @cached
+    def _find_rows(self) -> Callable[..., None]:
+        return self.backend.bound(self.kernel("find"), self.storage)
+
+    @cached
+    def _erase_rows(self) -> Callable[..., None]:
+        return self.backend.bound(self.kernel("erase"), self.storage)
+
+
+def _packed(backend: Backend, layout: Any, fields: Mapping[str, Any]) -> bytes:
+    """Return the bytes of a struct; mappings stand for the structs within."""
+    made = {
+        name: _packed(backend, layout[name], it) if isinstance(it, Mapping) else it
+        for name, it in fields.items()
+    }
+    return backend.pack(layout, **made)

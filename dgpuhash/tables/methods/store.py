@@ -1,0 +1,519 @@
+"""Store of a method's tables of one value a key: growth, remedies, and changes that are atomic."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.backend import Backend
+from dgpuhash.backend.launches import Step
+from dgpuhash.errors import CapacityError, OutOfMemoryError
+from dgpuhash.spec import TableSpec
+from dgpuhash.tables.arguments.encoding import words_of
+from dgpuhash.tables.columns.distinct import deduplicated_rows
+from dgpuhash.tables.commit import BrokenSlots, MakeSteps, assigner
+from dgpuhash.tables.methods.method import methods
+from dgpuhash.tables.methods.recipe import OnExisting, Plan, Recipe
+from dgpuhash.tables.stats import Figures
+
+__all__ = ["MethodStore"]
+
+_log = logging.getLogger("dgpuhash.tables")
+_BOOL = np.dtype(bool)
+# Marks are dropped above this part (one in 8) of the slots.
+_ERASED_PART = 8
+# Attempts to place all keys: after the first ones, tables grow by a tenth each time.
+_SAME_SIZE, _ATTEMPTS, _LARGER = 8, 16, 1.1
+# Keys drawn to measure searches for keys that are not stored.
+_DRAWN = 2**16
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """A batch to insert, and what becomes of the values of stored keys."""
+
+    keys: Any
+    values: Any
+    fresh: Any
+    """Mask of the rows that created keys."""
+    action: OnExisting
+    kind: int
+
+    def rest(self, table: Recipe) -> Step:
+        """Return the step that changes the values of keys that other rows, or batches, stored."""
+        rows = table.backend.xp.flatnonzero(~self.fresh).view(np.uint64)
+        return table.inserting(self.keys, self.values, None, self.action, self.kind, rows=rows)
+
+
+class MethodStore:
+    """Store (see `Store`) whose tables follow a method's `Recipe`.
+
+    A batch that surely fits is one launch. Otherwise the store makes room first, by a larger table
+    that replaces the current one at the end. Where a launch refuses rows all the same, the recipe's
+    remedy, or a table with another seed, takes them; an exception meanwhile undoes the batch.
+
+    Parameters
+    ----------
+    recipe : type of Recipe
+    backend : Backend
+    spec : TableSpec
+        With all settings of its method.
+    key, value : dtype
+        Of the words that tables bring: uint32 or uint64; `value` is None for sets.
+    capacity : int
+        Keys that fit before the store grows for the first time.
+    """
+
+    def __init__(
+        self,
+        recipe: type[Recipe],
+        backend: Backend,
+        spec: TableSpec,
+        key: np.dtype[Any],
+        value: np.dtype[Any] | None,
+        capacity: int,
+    ) -> None:
+        self.backend, self._spec, self._recipe = backend, spec, recipe
+        self._key, self._value = key, value
+        plan = Plan(backend, *recipe.words(key, value), dict(spec.settings), spec.seed)
+        # Replaced by another table once that holds all keys, or by `BrokenSlots` during a change.
+        self._table: Any = recipe(plan, capacity)
+        self.rebuilds = 0
+        """How often another table with all keys replaced the current one."""
+        self.attempts = 0
+        """Tables that the last rebuild, or insert, took beyond the first."""
+
+    def __len__(self) -> int:
+        occupied: int = self._table.count().occupied
+        return occupied
+
+    @property
+    def value(self) -> np.dtype[Any] | None:
+        """Dtype of the value words that `find` gives; None for sets."""
+        return self._value
+
+    @property
+    def capacity(self) -> int:
+        """Keys that the table is made for."""
+        return self.table.keys
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of device memory held."""
+        nbytes: int = self._table.nbytes
+        return nbytes
+
+    @property
+    def seed(self) -> int:
+        """Seed of the hash function in use."""
+        return self.table.seed
+
+    @property
+    def reseeds(self) -> int:
+        """Number of seed changes since the table was last empty."""
+        return self.table.generation
+
+    @property
+    def broken(self) -> bool:
+        """Whether a change has failed half-way."""
+        return isinstance(self._table, BrokenSlots)
+
+    @property
+    def table(self) -> Recipe:
+        """The current table."""
+        table: Recipe = self._table
+        return table
+
+    def insert(self, keys: Any, values: Any, then: MakeSteps | None = None) -> Any:
+        """See `Store`."""
+        return self._insert(keys, values, OnExisting.KEEP, then=then)
+
+    def add(self, keys: Any, values: Any) -> None:
+        """See `Store`."""
+        self._insert(keys, values, OnExisting.KEEP)
+
+    def upsert(self, keys: Any, values: Any) -> None:
+        """See `Store`."""
+        self._method.require("upsert", self._spec.kind)
+        self._insert(keys, values, OnExisting.OVERWRITE)
+
+    def combine(self, keys: Any, values: Any, change: Any) -> Any:
+        """See `Store`."""
+        self._method.require("combine", self._spec.kind)
+        action, kind = change
+        if isinstance(values, int):
+            values = self.backend.full(len(keys), values, self._value)
+        return self._insert(keys, values, OnExisting(action), kind)
+
+    def replacing(self, keys: Any, values: Any) -> Step:
+        """See `Store`."""
+        return self.table.inserting(*self._inner(keys, values), None, OnExisting.OVERWRITE)
+
+    def commit(self, *steps: Step) -> None:
+        """See `Store`."""
+        first, *others = steps
+        table = self._table
+        broken = assigner(self, _table=BrokenSlots(table))
+        self.backend.in_one_call([first, broken, *others, assigner(self, _table=table)])
+
+    def make_room(self, new: int) -> None:
+        """See `Store`; `new` keys may still be refused."""
+        occupied = len(self)
+        if occupied + new > self.table.limit:
+            self._replace(self._rebuilt(2 * (occupied + new)))
+
+    @property
+    def reserves(self) -> bool:
+        """Whether keys for which `make_room` made room are surely not refused."""
+        return False
+
+    def find(
+        self, keys: Any, default: int = 0, dtype: np.dtype[Any] | None = None
+    ) -> tuple[Any, Any]:
+        """See `Store`."""
+        backend, table = self.backend, self.table
+        keys, _ = self._inner(keys, None)
+        found, values = backend.empty(len(keys), _BOOL), None
+        if self._value is not None:
+            inner = table.plan.value
+            assert inner is not None
+            values = backend.empty(len(keys), inner)
+        table.find_to(keys, values, found, default)
+        if values is not None:
+            values = values.astype(self._value, copy=False)
+            values = values if dtype is None else values.view(dtype)
+        return values, found
+
+    def find_to(self, keys: Any, values: Any, found: Any, default: int) -> None:
+        """See `Store`."""
+        if self._value is None or self._value == self.table.plan.value:
+            self.table.find_to(self._inner(keys, None)[0], values, found, default)
+        else:
+            words, there = self.find(keys, default)
+            values.view(self._value)[...] = words
+            found.view(_BOOL)[...] = there
+
+    def contains(self, keys: Any) -> Any:
+        """See `Store`."""
+        return self.table.contains(self._inner(keys, None)[0])
+
+    def absent(self, keys: Any) -> Any:
+        """See `Store`."""
+        return self._absent(self._inner(keys, None)[0])
+
+    def erase(self, keys: Any) -> Any:
+        """See `Store`."""
+        self._method.require("erase", self._spec.kind)
+        return self.table.erase(self._inner(keys, None)[0])
+
+    def erasing(self, keys: Any) -> Step:
+        """See `Store`."""
+        self._method.require("erase", self._spec.kind)
+        return self.table.erasing(self._inner(keys, None)[0])
+
+    def items(self) -> tuple[Any, Any]:
+        """See `Store`."""
+        keys, values = self.table.items()
+        if self._value is not None:
+            values = values.astype(self._value, copy=False)
+        return keys.astype(self._key, copy=False), values
+
+    def reserve(self, keys: int) -> None:
+        """See `Store`."""
+        if keys > self.capacity:
+            self._replace(self._rebuilt(keys))
+
+    def rehash(self, seed: int) -> None:
+        """See `Store`."""
+        self._replace(self._rebuilt(self.table.keys, seed=seed))
+
+    def cleared(self) -> MethodStore:
+        """See `Store`."""
+        made = copy.copy(self)
+        made._table, made.rebuilds, made.attempts = self._table.emptied(), 0, 0
+        return made
+
+    def fill(self) -> None:
+        """See `Store`."""
+        self.table.fill()
+
+    def copy(self) -> MethodStore:
+        """See `Store`."""
+        made = copy.copy(self)
+        made._table = made._rebuilt(self.table.keys)
+        made.rebuilds, made.attempts = self.rebuilds, self.attempts
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        state = (self._table.keys, self._table.generation, self.rebuilds, self.attempts)
+        setup = (self._recipe, self.backend, self._spec, self._key, self._value)
+        return _restored, (*setup, *state, self._table.plan.seed, *self.items())
+
+    def figures(self) -> Figures:
+        """See `Store`; walks the table for all its keys, and for as many that it has not."""
+        table = self.table
+        table.fill()
+        counted, keys = table.count(), table.items()[0]
+        drawn = self._drawn()
+        unit = table.unit
+        details = {
+            f"{unit}_found": table.probes(keys) / len(keys) if len(keys) else math.nan,
+            f"{unit}_absent": table.probes(drawn) / len(drawn) if len(drawn) else math.nan,
+            "rebuilds": self.rebuilds,
+            "attempts": self.attempts,
+            **table.figures(),
+        }
+        return Figures(
+            slots=table.slots,
+            occupied=counted.occupied,
+            tombstones=counted.erased,
+            lines=math.nan,
+            absent_lines=math.nan,
+            seed=table.seed,
+            reseeds=table.generation,
+            details=details,
+        )
+
+    def ranges(self, rows: int, owners: int) -> None:
+        """See `Store`: rows have no place before they are inserted."""
+
+    def ready(self) -> None:
+        """See `Store`."""
+
+    @property
+    def _method(self) -> Any:
+        return methods()[self._spec.method]
+
+    def _inner(self, keys: Any, values: Any) -> tuple[Any, Any]:
+        """Return keys and values as the table stores them."""
+        plan = self.table.plan
+        if plan.key != self._key:
+            keys = words_of(keys).astype(plan.key)
+        if values is not None and plan.value != self._value:
+            values = words_of(values).astype(plan.value)
+        return keys, values
+
+    def _absent(self, keys: Any) -> Any:
+        xp, table = self.backend.xp, self.table
+        return xp.arange(len(keys)) if table.blank else xp.flatnonzero(~table.contains(keys))
+
+    def _drawn(self) -> Any:
+        """Return random keys that are not stored."""
+        top = np.iinfo(self.table.plan.key).max
+        random = np.random.default_rng(self.table.seed)
+        drawn = self.backend.from_host(random.integers(0, top, _DRAWN, self.table.plan.key))
+        return drawn[self._absent(drawn)]
+
+    def _insert(
+        self,
+        keys: Any,
+        values: Any,
+        action: OnExisting,
+        kind: int = 0,
+        then: MakeSteps | None = None,
+    ) -> Any:
+        """Insert a batch; return a mask of the rows that created keys."""
+        self._drop_marks()
+        keys, values = self._inner(keys, values)
+        wanted, table = self._keys_to_grow_to(keys), self.table
+        fresh = self.backend.empty(len(keys), _BOOL)
+        change = _Change(keys, values, fresh, action, kind)
+        if wanted is not None:
+            self._insert_aside(change, wanted, then)
+            return fresh
+        table.make_ready(len(keys))
+        # Elsewhere the values of keys are changed once all keys are stored.
+        at_once = action in (OnExisting.KEEP, OnExisting.OVERWRITE) or table.whole_pairs
+        if not (table.certain(len(keys)) and at_once):
+            self._insert_watched(change, then)
+            return fresh
+        table.bound += len(keys)
+        if then is None:
+            table.insert(keys, values, fresh, action, kind)
+        else:
+            step = table.inserting(keys, values, fresh, action, kind)
+            self.backend.in_one_call([step, *then(fresh)])
+        return fresh
+
+    def _keys_to_grow_to(self, keys: Any) -> int | None:
+        """Return for how many keys a table is needed, or None if the current one will do."""
+        table, rows = self.table, len(keys)
+        # The first batch says how many keys there will be.
+        limit = table.keys if table.blank else table.limit
+        if table.bound + rows <= limit:
+            return None
+        counted = table.count()
+        table.bound = counted.taken
+        if counted.taken + rows <= limit:
+            return None
+        new = keys[self._absent(keys)]
+        if counted.taken + len(new) <= limit:
+            return None
+        chosen = deduplicated_rows(self.backend, words_of(new), last=False)
+        new_keys = len(new) if chosen is None else len(chosen)
+        if counted.taken + new_keys <= limit:
+            return None
+        needed = counted.occupied + new_keys
+        if counted.occupied == 0:
+            return max(needed, table.keys)
+        # Without the marks there may be room.
+        return table.keys if needed <= table.limit * 3 // 4 else max(2 * needed, table.keys)
+
+    def _insert_aside(self, change: _Change, keys: int, then: MakeSteps | None) -> None:
+        """Insert a batch into a table for `keys` keys, which then replaces the current one."""
+        self.attempts = 0
+        table = self._rebuilt(keys)
+        table.make_ready(len(change.keys))
+        change.fresh.fill(False)
+        table = self._complete(table, change, None)
+        if change.action != OnExisting.KEEP:
+            change.rest(table)()
+        self._publish(table, change, then)
+
+    def _insert_watched(self, change: _Change, then: MakeSteps | None) -> None:
+        """Insert a batch where the launch may refuse rows.
+
+        Until all is done, the table is hidden; an exception undoes the batch.
+        """
+        table, backend = self.table, self.backend
+        pending = backend.empty(len(change.keys), np.uint64)
+        change.fresh.fill(False)
+        table.watch()
+        step = table.inserting(change.keys, change.values, change.fresh, pending=pending)
+        try:
+            backend.in_one_call([assigner(self, _table=BrokenSlots(table)), step])
+            rows, final = table.refused(pending), table
+            if len(rows):
+                self.attempts = 0
+                final = self._complete(table, change, rows)
+            last = () if change.action == OnExisting.KEEP else (change.rest(final),)
+            self._publish(final, change, then, *last)
+        except BaseException:
+            if self.broken:
+                table.erase(change.keys[change.fresh])
+                self._table = table
+            raise
+
+    def _publish(
+        self, table: Recipe, change: _Change, then: MakeSteps | None, *before: Step
+    ) -> None:
+        """Make a table with all keys the store's, behind the steps `before`."""
+        table.bound = table.count().taken
+        after = () if then is None else then(change.fresh)
+        self.backend.in_one_call([*before, self._replacing(table), *after])
+
+    def _replacing(self, table: Recipe) -> Step:
+        """Return the step that makes a table the store's."""
+        current = self._table.kept if self.broken else self._table
+        rebuilt = not (current.blank or table.state is current.state)
+        return assigner(self, _table=table, rebuilds=self.rebuilds + rebuilt)
+
+    def _replace(self, table: Recipe) -> None:
+        """Make another table with the same keys the store's."""
+        self._replacing(table)()
+
+    def _complete(self, table: Recipe, change: _Change, rows: Any) -> Recipe:
+        """Insert all keys, or those of refused `rows`, and return the table that has them.
+
+        It is the given one, or another with all that it had.
+        """
+        pending = self.backend.empty(len(change.keys), np.uint64)
+        while True:
+            if rows is not None:
+                if len(rows) == 0:
+                    return table
+                rows = rows.copy()
+                self._count_attempt(table, len(rows))
+                if not table.remedy(len(rows)):
+                    table = self._rebuilt(table.keys, table, again=True)
+            table.watch()
+            table.insert(change.keys, change.values, change.fresh, rows=rows, pending=pending)
+            rows = table.refused(pending)
+
+    def _rebuilt(
+        self, keys: int, source: Recipe | None = None, *, seed: int | None = None,
+        again: bool = False,
+    ) -> Recipe:  # fmt: skip
+        """Return another table for `keys` keys that holds what `source` holds.
+
+        With `again`, the current seed has failed.
+        """
+        source = self.table if source is None else source
+        plan = source.plan if seed is None else source.plan._replace(seed=seed)
+        generation = source.generation if seed is None else 0
+        while True:
+            if again:
+                generation += 1
+                if self.attempts > _SAME_SIZE:
+                    keys = math.ceil(keys * _LARGER)
+                _log.info("%s: attempt %d, for %d keys", self._method.name, self.attempts, keys)
+            made = self._recipe(plan, keys, generation)
+            if source.blank:
+                return made
+            made.make_ready(source.count().occupied)
+            refused = source.move_to(made)
+            while refused:
+                self._count_attempt(made, refused)
+                if not made.remedy(refused):
+                    break
+                refused = source.move_to(made, again=True)
+            if not refused:
+                return made
+            again = True
+
+    def _count_attempt(self, table: Recipe, refused: int) -> None:
+        """Note another attempt to place all keys.
+
+        Raises
+        ------
+        CapacityError
+            When there were too many.
+        """
+        self.attempts += 1
+        if self.attempts > _ATTEMPTS:
+            raise CapacityError(
+                f"{refused:,} keys found no place in {_ATTEMPTS} tables of method "
+                f"{self._spec.method!r}, the last one for {table.keys:,} keys; give a larger "
+                f"capacity, a roomier setting, or use method 'auto'"
+            )
+
+    def _drop_marks(self) -> None:
+        """Drop the marks of erased keys if they are many and memory allows."""
+        table = self.table
+        most = table.slots // _ERASED_PART
+        if table.erased_bound <= most:
+            return
+        table.erased_bound = table.count().erased
+        if table.erased_bound <= most or table.sweep():
+            return
+        try:
+            self._replace(self._rebuilt(table.keys))
+        except OutOfMemoryError:
+            table.erased_bound = 0
+
+
+def _restored(
+    recipe: type[Recipe],
+    backend: Backend,
+    spec: TableSpec,
+    key: np.dtype[Any],
+    value: np.dtype[Any] | None,
+    capacity: int,
+    generation: int,
+    rebuilds: int,
+    attempts: int,
+    seed: int,
+    keys: Any,
+    values: Any,
+) -> MethodStore:
+    """Return the store that was pickled."""
+    made = MethodStore(recipe, backend, spec, key, value, 0)
+    made._table = recipe(made.table.plan._replace(seed=seed), capacity, generation)
+    made.add(keys, values)
+    made.rebuilds, made.attempts = rebuilds, attempts
+    return made

@@ -1,0 +1,57 @@
+"""Steps that combine the values of equal keys, in the slots of one table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dgpuhash.backend import Backend, kernel_named
+from dgpuhash.backend.launches import Step
+from dgpuhash.tables.arguments.combine import Change
+from dgpuhash.tables.open_addressing.slots import Slots
+
+__all__ = ["changing", "combining"]
+
+# Flag of the rows that the first of two launches leaves to the second.
+_LEFT = 2
+
+
+def combining(
+    backend: Backend, slots: Slots, keys: Any, values: Any, flags: Any, change: Change
+) -> tuple[Step, Step]:
+    """Return the steps that store pairs, which fit, and combine their values.
+
+    Read no counters before them. `values` may be one number, the word of every row. `flags`
+    becomes a mask of the rows that created keys. The first step does all where a pair is published
+    whole, and for sums of integers; what it leaves is the second one's.
+    """
+    slots.fill()
+    slots._change()
+    fields = _fields(slots, keys, values, flags, change)
+    kernel = kernel_named("open_combine", slots.key, slots.value)
+    first = backend.prepared(kernel, len(keys), **fields)
+    return first, changing(backend, slots, keys, values, flags, change, flag=_LEFT)
+
+
+def changing(
+    backend: Backend,
+    slots: Slots,
+    keys: Any,
+    values: Any,
+    flags: Any,
+    change: Change,
+    *,
+    flag: int = 0,
+) -> Step:
+    """Return the step that changes the values of stored keys by some rows.
+
+    These are the rows whose flag is `flag`; it becomes 0.
+    """
+    fields = _fields(slots, keys, values, flags, change)
+    kernel = kernel_named("open_change", slots.key, slots.value)
+    return backend.prepared(kernel, len(keys), flag=flag, **fields)
+
+
+def _fields(slots: Slots, keys: Any, values: Any, flags: Any, change: Change) -> dict[str, Any]:
+    fields = {"table": slots.storage, "keys": keys, "flags": flags}
+    fields |= {"action": change.action, "kind": change.kind}
+    return fields | ({"term": values} if isinstance(values, int) else {"values": values})
