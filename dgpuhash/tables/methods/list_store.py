@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import operator
 from typing import Any, NamedTuple
@@ -187,7 +186,7 @@ class ListMethodStore(RecipeStore[ListRecipe]):
 
     def copy(self) -> ListMethodStore:
         """See `ListStore`."""
-        made = copy.copy(self)
+        made = self._shallow()
         made._table = made._rebuilt(self.table.keys)
         made.attempts = self.attempts
         made._payload = None if self._payload is None else self._payload.copy()
@@ -294,7 +293,7 @@ class ListMethodStore(RecipeStore[ListRecipe]):
         self.backend.in_one_call([*self._publishing(table, batch), *then])
 
     def _append_watched(self, batch: _Batch, *then: Step) -> None:
-        """Append a batch where the launch may refuse rows; until it is done, the table is hidden."""
+        """Append a batch of which a launch may refuse rows; the table is hidden meanwhile."""
         table, backend = self.table, self.backend
         pending = backend.empty(len(batch.keys), np.uint64)
         table.watch()

@@ -44,9 +44,6 @@ class Recipe(ABC):
 
     unit: ClassVar[str] = "slots"
     """What a search reads one after the other, as the table's `probes` counts it."""
-    whole_pairs: ClassVar[bool] = False
-    """Whether rows of one launch may change the value of a key that the same launch stores."""
-
     def __init__(self, plan: Plan, keys: int, generation: int = 0) -> None:
         self.plan, self.backend, self.generation = plan, plan.backend, generation
         self.keys = max(keys, _LEAST_KEYS)
@@ -102,6 +99,11 @@ class Recipe(ABC):
         """Write what an empty table's arrays hold: all ones, unless a method overrides it."""
         for array in self.arrays():
             array.view(np.uint8).fill(0xFF)
+
+    @property
+    def whole_pairs(self) -> bool:
+        """Whether rows of one launch may change the value of a key that the same launch stores."""
+        return False
 
     @property
     def limit(self) -> int:
