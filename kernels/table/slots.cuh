@@ -144,8 +144,11 @@ struct SlotArray {
       if (change.kind != ValueKind::floating)
         return atomic_add<Order::relaxed>(word,
                                           static_cast<Word>(static_cast<Word>(term) << shift));
-      if constexpr (sizeof(Value) == 8)
-        return atomic_add<Order::relaxed>(reinterpret_cast<double*>(word), as_real<double>(term));
+      if constexpr (sizeof(Value) == 8) {
+        if (change.spare_bits == 0)
+          return atomic_add<Order::relaxed>(reinterpret_cast<double*>(word),
+                                            as_real<double>(term));
+      }
 #if DG_GPU
       else
         return atomic_add<Order::relaxed>(reinterpret_cast<float*>(word) + shift / 32,
