@@ -87,7 +87,14 @@ DG_FN Word changed_word(Word held, Word term, Change change) {
 /// The value of a key that holds `held` and is brought `term`. Integers wrap; NaN wins, as in NumPy.
 template <class Word>
 DG_FN Word changed(Word held, Word term, Change change) {
-  const u32 spare = change.spare_bits;
+  u32 spare = change.spare_bits;
+  if constexpr (sizeof(Word) == 8) {
+    // Values of four bytes in wider words: floats among them are no doubles.
+    if (spare >= 32) {
+      change.spare_bits = spare - 32;
+      return changed(static_cast<u32>(held), static_cast<u32>(term), change);
+    }
+  }
   return static_cast<Word>(
       changed_word(static_cast<Word>(held << spare), static_cast<Word>(term << spare), change) >>
       spare);

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from enum import IntEnum
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -15,9 +14,10 @@ from dgpuhash.backend.kernel import name_of_word
 from dgpuhash.backend.launches import Step
 from dgpuhash.seeds import seed_of_generation
 from dgpuhash.spec import TableSpec
+from dgpuhash.tables.arguments.combine import OnExisting
 from dgpuhash.tables.cached import cached
 
-__all__ = ["Counters", "OnExisting", "Plan", "Recipe"]
+__all__ = ["Counters", "Plan", "Recipe"]
 
 _BOOL = np.dtype(bool)
 # The fewest keys that a table is made for.
@@ -28,17 +28,6 @@ _SEGMENT = {"cpu": 4096, "cuda": 512}
 _SIDE_PRESENT, _SIDE_VALUE, _STATE_WORDS = 4, 6, 8
 # Attributes that hold addresses of a table's arrays.
 _ADDRESSED = ("storage", "_insert_rows", "_find_rows", "_erase_rows")
-
-
-class OnExisting(IntEnum):
-    """What an insert does to the value of a key that is stored; as in core/outcome.cuh."""
-
-    KEEP = 0
-    OVERWRITE = 1
-    SUM = 2
-    MIN = 3
-    MAX = 4
-    BIT_OR = 5
 
 
 class Plan(NamedTuple):

@@ -14,11 +14,12 @@ from dgpuhash.backend import Backend
 from dgpuhash.backend.launches import Step
 from dgpuhash.errors import CapacityError, OutOfMemoryError
 from dgpuhash.spec import TableSpec
+from dgpuhash.tables.arguments.combine import Change, OnExisting
 from dgpuhash.tables.arguments.encoding import words_of
 from dgpuhash.tables.columns.distinct import deduplicated_rows
 from dgpuhash.tables.commit import BrokenSlots, MakeSteps, assigner
 from dgpuhash.tables.methods.method import methods
-from dgpuhash.tables.methods.recipe import OnExisting, Plan, Recipe
+from dgpuhash.tables.methods.recipe import Plan, Recipe
 from dgpuhash.tables.stats import Figures
 
 __all__ = ["MethodStore"]
@@ -142,13 +143,14 @@ class MethodStore:
         self._method.require("upsert", self._spec.kind)
         self._insert(keys, values, OnExisting.OVERWRITE)
 
-    def combine(self, keys: Any, values: Any, action: OnExisting, kind: int) -> Any:
-        """Insert pairs, and combine the values of stored keys with theirs; return a mask of created.
-
-        `kind` says what the bits of values mean, as in core/outcome.cuh.
-        """
+    def combine(self, keys: Any, values: Any, change: Change) -> Any:
+        """See `Store`."""
         self._method.require("combine", self._spec.kind)
-        return self._insert(keys, values, action, kind)
+        assert self.value is not None and self.table.plan.value is not None
+        if isinstance(values, int):
+            values = self.backend.full(len(keys), values, self.value)
+        widened = 8 * (self.table.plan.value.itemsize - self.value.itemsize)
+        return self._insert(keys, values, change.action, change.kind + (widened << 32))
 
     def replacing(self, keys: Any, values: Any) -> Step:
         """See `Store`."""
