@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,38 +9,21 @@ import numpy as np
 from dgpuhash.errors import SpecError, UnsupportedError
 from dgpuhash.tables.arguments.encoding import word_dtype
 
-__all__ = ["SUM_OF_COUNTS", "Change", "OnExisting", "change_of"]
+__all__ = ["SUM_OF_COUNTS", "Change", "change_of"]
 
 # As in kernels/core/outcome.cuh.
+_ACTIONS = {"sum": 2, "min": 3, "max": 4, "or": 5}
 _KINDS = {"b": 0, "u": 0, "i": 1, "f": 2}
 
 
-class OnExisting(IntEnum):
-    """What an insert does to the value of a key that is stored; as in core/outcome.cuh."""
-
-    KEEP = 0
-    OVERWRITE = 1
-    SUM = 2
-    MIN = 3
-    MAX = 4
-    BIT_OR = 5
-
-
 class Change(NamedTuple):
-    """What a further value of a key does to the stored one."""
+    """What a further value of a key does to the stored one, as kernels take it."""
 
-    action: OnExisting
+    action: int
     kind: int
-    """What the bits of values mean, and in the upper half, how many of a word's they leave."""
 
 
-SUM_OF_COUNTS = Change(OnExisting.SUM, _KINDS["u"])
-_ACTIONS = {
-    "sum": OnExisting.SUM,
-    "min": OnExisting.MIN,
-    "max": OnExisting.MAX,
-    "or": OnExisting.BIT_OR,
-}
+SUM_OF_COUNTS = Change(_ACTIONS["sum"], _KINDS["u"])
 
 
 def change_of(combine: str, dtype: np.dtype[Any]) -> Change:
@@ -57,7 +39,7 @@ def change_of(combine: str, dtype: np.dtype[Any]) -> Change:
     Examples
     --------
     >>> change_of("sum", np.dtype("float32"))
-    Change(action=<OnExisting.SUM: 2>, kind=2)
+    Change(action=2, kind=2)
     >>> change_of("or", np.dtype("float32"))
     Traceback (most recent call last):
     dgpuhash.errors.UnsupportedError: combine='or' needs values of integers or bools...

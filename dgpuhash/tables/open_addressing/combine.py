@@ -58,5 +58,5 @@ def refused(slots: Slots) -> int:
 
 def _fields(slots: Slots, keys: Any, values: Any, flags: Any, change: Change) -> dict[str, Any]:
     fields = {"table": slots.storage, "keys": keys, "flags": flags}
-    fields |= {"action": int(change.action), "kind": change.kind}
+    fields |= {"action": change.action, "kind": change.kind}
     return fields | ({"term": values} if isinstance(values, int) else {"values": values})
