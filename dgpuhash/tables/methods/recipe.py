@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from enum import IntEnum
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -16,8 +15,9 @@ from dgpuhash.backend.launches import Step
 from dgpuhash.seeds import seed_of_generation
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables.cached import cached
+from dgpuhash.tables.methods.plan import Counters, OnExisting, Plan
 
-__all__ = ["Counters", "OnExisting", "Plan", "Recipe"]
+__all__ = ["Recipe"]
 
 _BOOL = np.dtype(bool)
 # The fewest keys that a table is made for.
@@ -28,47 +28,6 @@ _SEGMENT = {"cpu": 4096, "cuda": 512}
 _SIDE_PRESENT, _SIDE_VALUE, _STATE_WORDS = 4, 6, 8
 # Attributes that hold addresses of a table's arrays.
 _ADDRESSED = ("storage", "_insert_rows", "_find_rows", "_erase_rows")
-
-
-class OnExisting(IntEnum):
-    """What an insert does to the value of a key that is stored; as in core/outcome.cuh."""
-
-    KEEP = 0
-    OVERWRITE = 1
-    SUM = 2
-    MIN = 3
-    MAX = 4
-    BIT_OR = 5
-
-
-class Plan(NamedTuple):
-    """What all tables of one store have in common."""
-
-    backend: Backend
-    key: np.dtype[Any]
-    """Dtype of the key words that kernels see."""
-    value: np.dtype[Any] | None
-    settings: Mapping[str, Any]
-    seed: int
-    """Seed of the first generation."""
-
-
-class Counters(NamedTuple):
-    """Counters that a table keeps on its device."""
-
-    occupied: int
-    """Keys stored; of lists, their values."""
-    erased: int
-    """Marks that erased keys left."""
-    pending: int
-    """Rows that found no place in the last launch that counted them."""
-    links: int
-    """The method's own: slabs, buckets, … taken."""
-
-    @property
-    def taken(self) -> int:
-        """Places that no new key can use, as far as marks are never used again."""
-        return self.occupied + self.erased
 
 
 class Recipe(ABC):
@@ -227,7 +186,7 @@ class Recipe(ABC):
 
     @cached
     def storage(self) -> bytes:
-        """The packed fields."""
+        """Return the packed fields."""
         return _packed(self.backend, self.kernel("items").args["table"], self.fields)
 
     def emptied(self) -> Self:
