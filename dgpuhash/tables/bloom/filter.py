@@ -350,6 +350,14 @@ class BloomFilter(Keyed):
         return made
 
     @classmethod
+    def _range_of(cls, spec: TableSpec, device: str, part: int, parts: int) -> Self:
+        """Return the filter of one of `parts` equal ranges of the hashes, empty and open."""
+        made = cls._of(spec, 0, device)
+        made._range = part, parts
+        made._open(backends.get(device))
+        return made
+
+    @classmethod
     def _checked(cls, spec: TableSpec) -> TableSpec:
         FilterSize.of(spec)
         return spec
