@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,6 @@ __all__ = ["METHODS"]
 
 # Slots of a window, as in probe/cops.cuh.
 _WINDOW = 32
-_LAYOUTS = {("packed", 4): "packed", ("auto", 4): "packed", ("auto", 8): "aos"}
 
 
 class Cops(Recipe):
@@ -23,21 +23,26 @@ class Cops(Recipe):
 
     unit = "windows"
 
+    @classmethod
+    def check(
+        cls, key: np.dtype[Any], value: np.dtype[Any] | None, settings: Mapping[str, Any]
+    ) -> None:
+        """See `Recipe`."""
+        nbytes = cls.words(key, value)[0].itemsize
+        if value is not None and settings["layout"] == "packed" and nbytes == 8:
+            raise SpecError(
+                "layout='packed' with keys or values of 8 bytes: only pairs of 4 and 4 bytes fit in "
+                "one word; use layout='aos'"
+            )
+
     @property
     def layout(self) -> str:
-        """Name of the layout: of a set, keys alone; ``"auto"`` is one word where a pair fits in it."""
+        """Name of the layout; of sets, which have keys alone, always ``"soa"``."""
         plan = self.plan
-        chosen: str = plan.settings["layout"]
-        if plan.value is None:
-            return "soa"
-        if chosen in ("aos", "soa"):
+        chosen: str = "soa" if plan.value is None else plan.settings["layout"]
+        if chosen != "auto":
             return chosen
-        if (chosen, plan.key.itemsize) not in _LAYOUTS:
-            raise SpecError(
-                f"layout={chosen!r} with words of {plan.key.itemsize} bytes: a pair of 4 and 4 bytes "
-                f"fits in one word; use layout='aos'"
-            )
-        return _LAYOUTS[chosen, plan.key.itemsize]
+        return "packed" if plan.key.itemsize == 4 else "aos"
 
     @property
     def table(self) -> str:

@@ -140,6 +140,12 @@ class Recipe(ABC):
         """Return arrays that belong to the table and are no fields."""
         return []
 
+    @classmethod
+    def check(  # noqa: B027
+        cls, key: np.dtype[Any], value: np.dtype[Any] | None, settings: Mapping[str, Any]
+    ) -> None:
+        """Raise SpecError where settings do not go with the words of keys and values."""
+
     # What stores call.
 
     @classmethod

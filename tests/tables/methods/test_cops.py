@@ -94,9 +94,7 @@ def test_each_width_finds_what_the_others_insert(device, word, layout):
 def test_windows_that_searches_read(device, load, found, absent):
     n, seen = 200_000, []
     for seed in range(5):
-        table = HashMap(
-            "u4", "u4", n, device=device.name, method="cops", load=load, seed=seed + 9
-        )
+        table = HashMap("u4", "u4", n, device=device.name, method="cops", load=load, seed=seed + 9)
         keys = device.array(some_keys(n, seed))
         table.insert(keys, keys)
         stats = table.stats()
@@ -155,7 +153,9 @@ def test_launches_are_its_own(monkeypatch):
 
 
 def test_settings():
-    with pytest.raises(SpecError, match=r"layout='packed' with words of 8 bytes.*use layout='aos'"):
+    with pytest.raises(
+        SpecError, match=r"layout='packed' with keys or values of 8.*use layout='aos'"
+    ):
         HashMap("i8", "i8", 10, method="cops", layout="packed")
     with pytest.raises(SpecError, match="width=3; use 1 or 2 or 4"):
         HashMap("i4", "i4", method="cops", width=3)
