@@ -26,6 +26,17 @@ DG_FN Change change_of(u64 action, u64 kind) {
           static_cast<u32>(kind >> 32)};
 }
 
+/// What a row of a mixed batch does to its key.
+enum class Op : u32 { find, insert, upsert, erase, erase_all };
+
+/// What became of it.
+template <class Value>
+struct Executed {
+  bool flag;     // the key was found, created or removed
+  bool refused;  // it found no place
+  Value value;   // of a key that was found
+};
+
 template <class Real, class Word>
 DG_FN Real as_real(Word word) {
   static_assert(sizeof(Real) == sizeof(Word));

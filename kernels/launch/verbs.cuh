@@ -13,6 +13,8 @@
 ///   rows_width, rows()                       optional: tiles of that width take rows side by side, by
 ///                                            insert(tile, share, change, ask, tell) and find(tile, share,
 ///                                            ask, answer), as in table/rows/cops_rows.cuh
+///   insert_own(tile, asked, key, …),         optional, as find_own: the same of keys that the lanes bring, a
+///                                            key each
 ///
 /// and of tables of several values a key, whose `insert` always adds one,
 ///
@@ -211,12 +213,16 @@ DG_KERNEL insert(InsertArgs<typename Table::Storage> args) {
           const auto value = asked ? value_in<Table>(args.values, row) : Value{};
           const bool beside = asked && is_reserved(mine);
           Outcome outcome = Outcome::refused;
-          ask_for<Table, W>(table, mine, asked && !beside);
-          serve_lanes(tile, asked && !beside, [&](u32 source) {
-            const Outcome got = table.insert(tile, tile.shuffle(mine, source),
-                                             shared_value(tile, value, source), change);
-            if (tile.lane() == source) outcome = got;
-          });
+          if constexpr (requires { table.insert_own(tile, true, mine, value, change); }) {
+            outcome = table.insert_own(tile, asked && !beside, mine, value, change);
+          } else {
+            ask_for<Table, W>(table, mine, asked && !beside);
+            serve_lanes(tile, asked && !beside, [&](u32 source) {
+              const Outcome got = table.insert(tile, tile.shuffle(mine, source),
+                                               shared_value(tile, value, source), change);
+              if (tile.lane() == source) outcome = got;
+            });
+          }
           if (!asked) return;
           if (beside) outcome = side_slots(table).insert(mine, value, change);
           tell(row, outcome, created);
@@ -265,11 +271,15 @@ find(FindArgs<typename Table::Storage> args) {
           const Key mine = asked ? keys[row] : Key{};
           const bool aside = asked && is_reserved(mine);
           Found<Value> got{false, Value{}};
-          ask_for<Table, W>(table, mine, asked && !aside);
-          serve_lanes(tile, asked && !aside, [&](u32 source) {
-            const Found<Value> told = table.find(tile, tile.shuffle(mine, source));
-            if (tile.lane() == source) got = told;
-          });
+          if constexpr (requires { table.find_own(tile, true, mine); }) {
+            got = table.find_own(tile, asked && !aside, mine);
+          } else {
+            ask_for<Table, W>(table, mine, asked && !aside);
+            serve_lanes(tile, asked && !aside, [&](u32 source) {
+              const Found<Value> told = table.find(tile, tile.shuffle(mine, source));
+              if (tile.lane() == source) got = told;
+            });
+          }
           if (!asked) return;
           if (aside) got = beside(mine);
           answers.store(row, got.found, value_of(got));
