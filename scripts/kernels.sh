@@ -63,29 +63,39 @@ caught() {
 }
 
 started=$(date +%s)
-lockstep="bloom_lockstep open_lockstep combine_lockstep region_lockstep bucket_list_lockstep runs_lockstep partition_lockstep deal_lockstep group_lockstep"
-{
-    for name in $lockstep pool_threads; do
-        echo "$name thread"
-        echo "$name address,undefined"
+# Every program whose name ends so; the longest first.
+long="open methods cops combine partition bucket_list runs"
+sources=$(find tests/kernels -name '*_lockstep.cpp' | sort)
+lockstep=$(
+    for name in $long; do echo "${name}_lockstep"; done
+    for source in $sources; do
+        name=$(basename "$source" _lockstep.cpp)
+        case " $long " in *" $name "*) ;; *) echo "${name}_lockstep" ;; esac
     done
-    echo "seeded_faults thread"
+)
+{
+    for source in $sources tests/kernels/pool_threads.cpp; do
+        echo "$source thread"
+        echo "$source address,undefined"
+    done
+    echo "tests/kernels/seeded_faults.cpp thread"
 } | xargs -P "$JOBS" -L 1 sh -c '
+    name=$(basename "$2" .cpp)
     more=""
-    [ "$3" != pool_threads ] || more=kernels/host/pool.cpp
-    exec "$0" -std=c++20 -O0 -g1 -Wall -Wextra -Werror "-fsanitize=$4" -fno-sanitize-recover=all \
-        -pthread -Ikernels "$1/$3.cpp" $more -o "$2/$3.${4%%,*}"' "$CXX" tests/kernels "$BUILD" ||
+    [ "$name" != pool_threads ] || more=kernels/host/pool.cpp
+    exec "$0" -std=c++20 -O0 -g1 -Wall -Wextra -Werror "-fsanitize=$3" -fno-sanitize-recover=all \
+        -pthread -Ikernels -Itests/kernels "$2" $more -o "$1/$name.${3%%,*}"' "$CXX" "$BUILD" ||
     { echo "the kernels' tests do not compile"; exit 1; }
 echo "compiled in $(($(date +%s) - started)) s"
 
 rm -f "$BUILD"/*.status
-# The longest begin first. ThreadSanitizer cannot follow threads into a forked child.
+# ThreadSanitizer cannot follow threads into a forked child.
 {
-    for name in open combine partition bucket_list runs region group deal bloom; do
-        echo "${name}_lockstep.thread 300 $BUILD/${name}_lockstep.thread"
+    for name in $lockstep; do
+        echo "$name.thread 300 $BUILD/$name.thread"
     done
-    for name in open combine partition bucket_list runs region group deal bloom; do
-        echo "${name}_lockstep.address 120 $BUILD/${name}_lockstep.address"
+    for name in $lockstep; do
+        echo "$name.address 120 $BUILD/$name.address"
     done
     echo "pool_threads.thread 120 $BUILD/pool_threads.thread"
     echo "pool_threads.address 120 $BUILD/pool_threads.address"

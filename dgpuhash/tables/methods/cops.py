@@ -31,8 +31,8 @@ class Cops(Recipe):
         nbytes = cls.words(key, value)[0].itemsize
         if value is not None and settings["layout"] == "packed" and nbytes == 8:
             raise SpecError(
-                "layout='packed' with keys or values of 8 bytes: only pairs of 4 and 4 bytes fit in "
-                "one word; use layout='aos'"
+                "layout='packed' with keys or values of 8 bytes: one word has room for 4 and 4; "
+                "use layout='aos'"
             )
 
     @property

@@ -44,9 +44,6 @@ class Recipe(ABC):
 
     unit: ClassVar[str] = "slots"
     """What a search reads one after the other, as the table's `probes` counts it."""
-    whole_pairs: ClassVar[bool] = False
-    """Whether rows of one launch may change the value of a key that the same launch stores."""
-
     def __init__(self, plan: Plan, keys: int, generation: int = 0) -> None:
         self.plan, self.backend, self.generation = plan, plan.backend, generation
         self.keys = max(keys, _LEAST_KEYS)
@@ -104,6 +101,11 @@ class Recipe(ABC):
             array.view(np.uint8).fill(0xFF)
 
     @property
+    def whole_pairs(self) -> bool:
+        """Whether rows of one launch may change the value of a key that the same launch stores."""
+        return False
+
+    @property
     def limit(self) -> int:
         """Keys above which the table is rebuilt for twice as many."""
         return self.keys
@@ -140,8 +142,8 @@ class Recipe(ABC):
         """Return arrays that belong to the table and are no fields."""
         return []
 
-    @classmethod
-    def check(  # noqa: B027
+    @classmethod  # noqa: B027
+    def check(
         cls, key: np.dtype[Any], value: np.dtype[Any] | None, settings: Mapping[str, Any]
     ) -> None:
         """Raise SpecError where settings do not go with the words of keys and values."""

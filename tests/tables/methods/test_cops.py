@@ -159,7 +159,7 @@ def test_settings():
         HashMap("i8", "i8", 10, method="cops", layout="packed")
     with pytest.raises(SpecError, match="width=3; use 1 or 2 or 4"):
         HashMap("i4", "i4", method="cops", width=3)
-    with pytest.raises(SpecError, match="load=1.5; use a number from 0.05 to 0.98"):
+    with pytest.raises(SpecError, match=r"load=1\.5; use a number from 0\.05 to 0\.98"):
         HashMap("i4", "i4", method="cops", load=1.5)
     with pytest.raises(SpecError, match="whose size load= decides"):
         HashMap("i4", "i4", method="cops", max_load=0.9)
