@@ -51,7 +51,7 @@ class Recipe(ABC):
         self.state = self.backend.empty(_STATE_WORDS, np.uint64)
         self.fields = {"state": self.state, "seed": self.seed, **self.allocate(self.keys)}
         """The fields of the C++ `Storage`: arrays, numbers, and mappings for structs within."""
-        self._forget()
+        self.forget()
 
     @classmethod
     def open(
@@ -204,10 +204,11 @@ class Recipe(ABC):
             made.__dict__.pop(name, None)
         made.generation, made.seed = 0, self.plan.seed
         made.fields = {**self.fields, "seed": made.seed}
-        made._forget()
+        made.forget()
         return made
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """Mark the table empty; `fill` writes it before its next use."""
         self.filled, self.blank = False, True
         self.bound = 0
         """Upper bound of the places taken, known without waiting for the device."""
