@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.errors import SpecError
+from dgpuhash.tables.methods.list_recipe import ListRecipe
 from dgpuhash.tables.methods.method import VERBS, Method, Setting
 from dgpuhash.tables.methods.recipe import Recipe
 
@@ -16,9 +17,11 @@ __all__ = ["METHODS"]
 
 # Slots of a window, as in probe/cops.cuh.
 _WINDOW = 32
+# Verbs whose tiles look for keys.
+_BY_TILES = frozenset(("insert", "find", "erase", "append", "count", "gather"))
 
 
-class Cops(Recipe):
+class Windows(Recipe):
     """A prime number of windows of 32 slots each, in which pairs stand as the layout says."""
 
     unit = "windows"
@@ -43,11 +46,6 @@ class Cops(Recipe):
         if chosen != "auto":
             return chosen
         return "packed" if plan.key.itemsize == 4 else "aos"
-
-    @property
-    def table(self) -> str:
-        """See `Recipe`."""
-        return f"dg::Cops<{self.types},dg::Layout::{self.layout}>"
 
     @property
     def slots(self) -> int:
@@ -78,7 +76,7 @@ class Cops(Recipe):
     def width(self, verb: str) -> int | None:
         """See `Recipe`: tiles that look for keys have the chosen width."""
         chosen: int = self.plan.settings["width"]
-        return chosen if verb in ("insert", "find", "erase") else None
+        return chosen if verb in _BY_TILES else None
 
     def certain(self, rows: int) -> bool:
         """See `Recipe`: a search that finds no place has read every window."""
@@ -94,6 +92,24 @@ class Cops(Recipe):
         }
 
 
+class Cops(Windows):
+    """A slot for each key."""
+
+    @property
+    def table(self) -> str:
+        """See `Recipe`."""
+        return f"dg::Cops<{self.types},dg::Layout::{self.layout}>"
+
+
+class CopsLists(Windows, ListRecipe):
+    """A slot for each value, and the key in all of its slots."""
+
+    @property
+    def table(self) -> str:
+        """See `Recipe`."""
+        return f"dg::CopsLists<{self.types},dg::Layout::{self.layout}>"
+
+
 def _prime_from(number: int) -> int:
     """Return the least prime that is not below a number."""
     made = max(number, 2)
@@ -107,13 +123,14 @@ METHODS = (
         name="cops",
         paper="WarpCore",
         section="§IV-B",
-        nouns={"set": Cops, "map": Cops},
+        nouns={"set": Cops, "map": Cops, "multimap": CopsLists},
         settings={
             "load": Setting(0.8, 0.05, 0.98, size=True),
             "width": Setting(4, choices=(1, 2, 4, 8, 16, 32)),
             "layout": Setting("auto", choices=("auto", "packed", "aos", "soa")),
         },
         verbs=(*VERBS, "combine"),
+        ordered=False,
         when="comparison with WarpCore; a chosen width or layout",
     ),
 )
