@@ -44,6 +44,7 @@ class Recipe(ABC):
 
     unit: ClassVar[str] = "slots"
     """What a search reads one after the other, as the table's `probes` counts it."""
+
     def __init__(self, plan: Plan, keys: int, generation: int = 0) -> None:
         self.plan, self.backend, self.generation = plan, plan.backend, generation
         self.keys = max(keys, _LEAST_KEYS)
@@ -141,6 +142,12 @@ class Recipe(ABC):
     def held(self) -> list[Any]:
         """Return arrays that belong to the table and are no fields."""
         return []
+
+    @classmethod  # noqa: B027
+    def check(
+        cls, key: np.dtype[Any], value: np.dtype[Any] | None, settings: Mapping[str, Any]
+    ) -> None:
+        """Raise SpecError where settings do not go with the words of keys and values."""
 
     # What stores call.
 
