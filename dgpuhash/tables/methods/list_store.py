@@ -240,7 +240,7 @@ class ListMethodStore(RecipeStore[ListRecipe]):
         """Return the value words of all keys, and their offsets."""
         table, backend = self.table, self.backend
         offsets = backend.zeros(len(keys) + 1, np.int64)
-        backend.xp.cumsum(table.counts(keys), out=offsets[1:])
+        offsets[1:] = backend.xp.cumsum(table.counts(keys))
         values = backend.empty(int(offsets[-1]), self._beside[0].dtype)
         table.gather(keys, offsets, values, self._beside)
         return values, offsets
