@@ -17,6 +17,7 @@ from dgpuhash.seeds import draw_seed
 __all__ = ["TableSpec", "key_dtype_of", "native_dtype", "value_dtype_of"]
 
 MAX_CAPACITY = 2**48
+KINDS = ("set", "map", "multimap", "count", "bloom_filter")
 _KEY_KINDS = "biufmM"
 
 
@@ -109,7 +110,7 @@ class TableSpec:
 
     Parameters
     ----------
-    kind : {"set", "map", "multimap", "bloom_filter"}
+    kind : {"set", "map", "multimap", "count", "bloom_filter"}
     key_dtype : str
         dtype string such as ``"<i8"``.
     value_dtype : str or list, optional
@@ -172,10 +173,8 @@ class TableSpec:
         return cls(kind, key_dtype_of(key_dtype).str, value, **settings)
 
     def __post_init__(self) -> None:
-        if self.kind not in ("set", "map", "multimap", "bloom_filter"):
-            raise SpecError(
-                f"table kind {self.kind!r}; use 'set', 'map', 'multimap' or 'bloom_filter'"
-            )
+        if self.kind not in KINDS:
+            raise SpecError(f"table kind {self.kind!r}; use one of {', '.join(map(repr, KINDS))}")
         if (self.value_dtype is None) != (self.kind in ("set", "bloom_filter")):
             raise SpecError(
                 f"a {self.kind} with values of {self.value_dtype}; only sets and Bloom filters "

@@ -59,7 +59,7 @@ ROOMS_WITHIN = {
         {"columns", "bucket_list"},
         {"methods", "keyed"},
         {"base", "bloom"},
-        {"hash_map", "hash_set", "multi_map"},
+        {"count_map", "hash_map", "hash_set", "multi_map"},
     ],
     "frames": [
         {"key_columns"},
@@ -100,8 +100,14 @@ ROOMS_WITHIN = {
 # A backend is pickled by its name, and looked up by it.
 TIES = {("dgpuhash/backend/base.py", "dgpuhash.backend.get")}
 KERNEL_ROOMS = {
-    **{"core": 0, "probe": 1, "grid": 1, "memory": 1},
-    **{"table": 2, "batch": 2, "launch": 3, "host": 4},
+    "core": 0,
+    "probe": 1,
+    "grid": 1,
+    "memory": 1,
+    "table": 2,
+    "batch": 2,
+    "launch": 3,
+    "host": 4,
 }
 
 # The only rooms that may name a GPU library, and then inside functions.

@@ -99,6 +99,11 @@ DG_FN Word changed_word(Word held, Word term, Change change) {
 template <class Word>
 DG_FN Word changed(Word held, Word term, Change change) {
   const u32 spare = change.spare_bits;
+  if constexpr (sizeof(Word) == 8) {
+    // A float of four bytes is one in a longer word, too.
+    if (spare == 32 && change.kind == ValueKind::floating)
+      return changed_word(static_cast<u32>(held), static_cast<u32>(term), change);
+  }
   return static_cast<Word>(
       changed_word(static_cast<Word>(held << spare), static_cast<Word>(term << spare), change) >>
       spare);

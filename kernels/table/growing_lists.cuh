@@ -65,10 +65,10 @@ struct GrowingHandle {
 
 /// The places that an append has got.
 struct Claim {
-  u64 count;    // values that the list had
-  u64 tail;     // first slot of its last bucket then
+  u64 tail;     // first slot of the last bucket that the list had
   u64 fresh;    // first slot of the buckets that were taken for it, one after the other
-  u32 buckets;  // that the list had
+  u32 count;    // values that the list had
+  u32 buckets;  // and its buckets
   u32 stored;   // values that have got a place
 };
 
@@ -96,7 +96,11 @@ struct GrowingLists {
   /// What became of a try to append.
   enum class Try : u32 { placed, blocking, again, refused };
 
-  DG_FN u64* handle_at(u64 slot) const { return words() + 2 * slot + 1; }
+  /// The lists of the reserved keys hang on the side slots, which are numbered down from `no_slot`.
+  DG_FN u64* handle_at(u32 slot) const {
+    if (slot >= side_slot(1)) return &at.state->side_value[side_slot(0) - slot];
+    return words() + 2 * static_cast<u64>(slot) + 1;
+  }
 
   /// Where a key is; with `create`, the slot that it takes now where it is nowhere. The same on all
   /// lanes.
@@ -128,6 +132,17 @@ struct GrowingLists {
     return found;
   }
 
+  /// The same by one lane, of reserved keys, too.
+  template <Access access, bool create = false>
+  DG_FN Place place_of(Key key) const {
+    if (!is_reserved(key)) return place<access, create>(Tile<1>{}, key);
+    const u32 index = side_index(key), slot = side_slot(index);
+    bool created = false;
+    if constexpr (create)
+      created = atomic_swap_if<Order::relaxed>(&at.state->side_present[index], 0, 1) == 0;
+    return {slot, created, {atomic_load<Order::relaxed>(handle_at(slot))}};
+  }
+
   /// One try of one lane to append `wanted` values. `seen` is what the handle was when it was last read,
   /// and becomes what it is now. Whoever has blocked it takes `slots_for` and calls `publish` next.
   DG_FN Try attempt(u64* handle, GrowingHandle& seen, u64 wanted, Claim& claim) const {
@@ -136,7 +151,8 @@ struct GrowingLists {
       return Try::again;
     }
     const u64 count = seen.count();
-    claim = {count, seen.tail(), 0, static_cast<u32>(at.growth.buckets_for(count)), 0};
+    claim = {seen.tail(), 0, static_cast<u32>(count),
+             static_cast<u32>(at.growth.buckets_for(count)), 0};
     if (count + wanted > GrowingHandle::most_values) return Try::refused;
     const u64 room = room_of(claim);
     GrowingHandle next = seen.with(State::blocked);
@@ -185,7 +201,7 @@ struct GrowingLists {
   /// Stores the value before which an append stores `before` others.
   DG_FN void store(const Claim& claim, u64 before, Value value) const {
     const Growth& growth = at.growth;
-    const u64 number = claim.count + before;
+    const u64 number = static_cast<u64>(claim.count) + before;
     const u64 bucket = growth.buckets_for(number + 1) - 1;
     const u64 begin = bucket < claim.buckets ? claim.tail
                                              : claim.fresh + growth.slots_before(bucket) -
@@ -254,6 +270,18 @@ struct GrowingLists {
     return Removed{tile.shuffle(values, 0), tile.any(withdrawn)};
   }
 
+  /// The same by one lane, of reserved keys, too, which leave no mark.
+  DG_FN auto erase(Key key) const {
+    if (!is_reserved(key)) return erase(Tile<1>{}, key);
+    const u32 index = side_index(key);
+    const bool withdrawn =
+        atomic_swap_if<Order::relaxed>(&at.state->side_present[index], 1, 0) == 1;
+    GrowingHandle handle = GrowingHandle::none();
+    if (withdrawn)
+      handle.bits = atomic_exchange<Order::relaxed>(handle_at(side_slot(index)), handle.bits);
+    return Removed{static_cast<u32>(handle.count()), 0};
+  }
+
   /// Lines that a search for the key reads.
   template <class Tile>
   DG_FN u64 probes(Tile tile, Key key) const {
@@ -285,6 +313,9 @@ struct GrowingLists {
   /// Keys are placed in one of so many lines of their sequence, or refused: at load 0.95 one of a million
   /// is, and what is fuller is to grow.
   static constexpr u32 most_lines = 64;
+
+  DG_FN static u32 side_index(Key key) { return key == Mark<Key>::empty ? 0 : 1; }
+  DG_FN static constexpr u32 side_slot(u32 index) { return no_slot - 1 - index; }
 
   DG_FN u64* words() const { return static_cast<u64*>(at.slots); }
   DG_FN BucketList<Value> list() const { return {static_cast<Value*>(at.values), at.growth}; }
@@ -345,24 +376,27 @@ struct GrowingLists {
     }
   };
 
-  /// Calls `look(seen, visited)` for the lines of a key's sequence, as many at a time as the tile has
-  /// quarters, until it says to stop. Lower lanes see earlier slots.
+  /// Calls `look(seen, visited)` for the slots of a key's sequence, as many at a time as the tile can
+  /// see, until it says to stop. Lower lanes see earlier slots; narrow tiles see a line in two steps.
   template <Access access, class Tile, class Look>
   DG_FN void walk(Tile tile, Key key, const Look& look) const {
-    constexpr u32 each = Tile::size < kQuarters ? kQuarters / Tile::size : 1;
+    constexpr u32 each = Tile::size < kQuarters ? 2 : 1;
+    constexpr u32 step = Tile::size < kQuarters ? each * Tile::size : kQuarters;
     const auto hash = [&] { return hash_key(key, at.seed); };
     SegmentedProbe<Tile::size> probe(at.lines, at.segment_shift, hash());
+    DG_ROLL
     for (; probe.visited < most_lines; probe.next()) {
-      Seen<each> seen;
-      seen.wanted = word_of(key);
-      seen.first = static_cast<u32>(probe.bucket(tile.lane(), hash)) * kQuarters +
-                   tile.lane() * each % kQuarters;
-      const u8* from =
-          static_cast<const u8*>(at.slots) + static_cast<u64>(seen.first) * kQuarterBytes;
-      DG_UNROLL
-      for (u32 i = 0; i < each; ++i)
-        seen.quarter[i] = load_quarter<access, u64>(from + i * kQuarterBytes);
-      if (look(seen, probe.visited)) return;
+      const u32 line = static_cast<u32>(probe.bucket(tile.lane(), hash)) * kQuarters;
+      DG_ROLL
+      for (u32 part = 0; part < kQuarters; part += step) {
+        Seen<each> seen;
+        seen.wanted = word_of(key);
+        seen.first = line + part + tile.lane() * each % kQuarters;
+        const u64* from = words() + 2 * static_cast<u64>(seen.first);
+        DG_UNROLL
+        for (u32 i = 0; i < each; ++i) seen.quarter[i] = load_quarter<access, u64>(from + 2 * i);
+        if (look(seen, probe.visited)) return;
+      }
     }
   }
 

@@ -7,7 +7,7 @@
 #include "launch/verbs.cuh"
 #include "table/growing_lists.cuh"
 
-namespace dg {
+namespace dg::verb {
 
 struct GrowingAppendArgs {
   GrowingStorage table;
@@ -26,7 +26,7 @@ struct GrowingOpenArgs {
   GrowingStorage table;
   const void* keys;
   u64* handles;  // or null
-  i64* counts;   // values of each key
+  i64* counts;   // values of each
   u64 n;
 
   DG_FIELDS(table, keys, handles, counts, n)
@@ -37,7 +37,7 @@ struct GrowingReadArgs {
   const u64* handles;
   const i64* offsets;  // where each handle's values go
   void* values;
-  u64 longest;  // longer lists are left to `growing_read_parts`
+  u64 longest;  // longer lists are left to `read_parts`
   u64 n;
 
   DG_FIELDS(table, handles, offsets, values, longest, n)
@@ -56,118 +56,123 @@ struct GrowingReadPartsArgs {
   DG_FIELDS(table, handles, offsets, parts, values, part_values, lists, n)
 };
 
-/// A lane's row, and what it shares with the lanes that bring the same key.
-template <class Table>
-struct Appending {
-  typename Table::Place to;
-  u32 leader;  // the lane that acts for all
-  u64 before;  // rows of the same key that come first
-  u64 wanted;  // rows of the key
-};
-
-/// Leaders reserve places for their groups; each lane gets its group's claim. Lanes of a warp take
-/// every step together, so that nobody waits for a lane that waits for him: whoever has blocked a
-/// handle publishes it in the same round.
+/// Leaders reserve places for their groups of rows with one key; each lane gets its group's claim. Lanes
+/// of a tile take every step together, so that nobody waits for a lane that waits for him: whoever has
+/// blocked a handle publishes it in the same round.
 template <class Tile, class Table>
-DG_FN Claim claim_together(Tile tile, const Table& table, const Appending<Table>& mine) {
+DG_FN Claim claim_together(Tile tile, const Table& table, const typename Table::Place& to,
+                           u32 leader, u32 wanted) {
   using Try = typename Table::Try;
   Claim claim{0, 0, 0, 0, 0};
-  GrowingHandle seen = mine.to.handle;
-  bool open = mine.to.slot != Table::no_slot && mine.leader == tile.lane();
+  GrowingHandle seen = to.handle;
+  bool open = to.slot != Table::no_slot && leader == tile.lane();
   for (u32 round = 0; tile.any(open) && round < Table::most_tries; ++round) {
-    u64* const handle = table.handle_at(mine.to.slot);
-    const Try got = open ? table.attempt(handle, seen, mine.wanted, claim) : Try::again;
+    const Try got =
+        open ? table.attempt(table.handle_at(to.slot), seen, wanted, claim) : Try::again;
     const bool blocking = got == Try::blocking;
     if (tile.any(blocking)) {
-      const u64 fresh =
-          table.at.pool.take(tile, blocking ? table.slots_for(claim, mine.wanted) : 0);
-      if (blocking) table.publish(handle, seen, mine.wanted, fresh, claim);
+      const u64 fresh = table.at.pool.take(tile, blocking ? table.slots_for(claim, wanted) : 0);
+      if (blocking) table.publish(table.handle_at(to.slot), seen, wanted, fresh, claim);
     }
-    const bool waits = open && got == Try::again;
-    const bool blocked = waits && seen.state() == GrowingHandle::State::blocked;
     // A round in which somebody got on has taken time enough.
-    if (!tile.any(open && !blocked)) back_off(round);
+    const bool waits = open && got == Try::again;
+    if (!tile.any(open && (!waits || seen.state() != GrowingHandle::State::blocked)))
+      back_off(round);
     open = waits;
   }
   if (open) claim.stored = 0;
-  if (!tile.any(mine.wanted > 1)) return claim;
-  return {tile.shuffle(claim.count, mine.leader), tile.shuffle(claim.tail, mine.leader),
-          tile.shuffle(claim.fresh, mine.leader), tile.shuffle(claim.buckets, mine.leader),
-          tile.shuffle(claim.stored, mine.leader)};
+  if (!tile.any(wanted > 1)) return claim;
+  return {tile.shuffle(claim.tail, leader), tile.shuffle(claim.fresh, leader),
+          tile.shuffle(claim.count, leader), tile.shuffle(claim.buckets, leader),
+          tile.shuffle(claim.stored, leader)};
 }
+
+/// Rows by which a CPU asks for lines ahead.
+inline constexpr u32 kAheadRows = 24;
 
 /// Appends the values of a batch, each lane with a row of its own. Lanes with the same key reserve their
 /// places by one compare-and-swap, and so do all rows of one key that follow each other in a segment:
 /// tries of many tiles at one handle succeed about once in a microsecond.
 template <class Table, int W>
-DG_KERNEL growing_append(GrowingAppendArgs args) {
+DG_KERNEL append_rows(GrowingAppendArgs args) {
   using Key = typename Table::Key;
   using Value = typename Table::Value;
   const Table table{args.table};
   const Key* keys = static_cast<const Key*>(args.keys);
   const Value* values = static_cast<const Value*>(args.values);
-  const Totals<2> totals{{&args.table.state->occupied, &args.table.state->links}};
   const auto row_of = [&](u64 place) { return args.chosen ? args.chosen[place] : place; };
-  const auto settle = [&](const Claim& claim, u64 before, u64 row) {
-    const bool stored = before < claim.stored;
-    if (stored)
-      table.store(claim, before, values[row]);
-    else
-      verb::refuse(args.table.state, args.pending_rows, row);
-    return stored;
-  };
-  for_each_segment<W>(
-      args.n, args.segment_rows, totals, [&](auto tile, u64 segment, Tally<2>& tally) {
-        const u64 last = end_of_rows(args, segment);
-        u64 first = segment * args.segment_rows;
-        while (first < last) {
-          const u64 place = first + tile.lane();
-          const bool inside = place < last;
-          const u64 row = inside ? row_of(place) : 0;
-          const Key key = inside ? keys[row] : Mark<Key>::empty;
-          const bool asked = !is_reserved(key);
-          Appending<Table> mine{{Table::no_slot, false, GrowingHandle::none()}, tile.lane(), 0, 1};
-          if (asked) mine.to = table.template place<Access::shared, true>(Tile<1>{}, key);
-          tally.of[1] += mine.to.created;
-          const u32 group = tile.match(mine.to.slot);
-          const bool placed = mine.to.slot != Table::no_slot;
-          if (placed) {
-            mine.leader = lowest_one(group);
-            mine.before = count_ones(group & ones_below(tile.lane()));
-            mine.wanted = count_ones(group);
-          }
-          const u64 here = first;
+  for_each_segment<W>(args.n, args.segment_rows, [&](auto tile, u64 segment) {
+    const u64 start = segment * args.segment_rows;
+    const u32 last = static_cast<u32>(end_of_rows(args, segment) - start);
+    u32 stored = 0, created = 0;
+    for (u32 first = 0; first < last;) {
+      const u32 begin = first;
+      const bool inside = begin + tile.lane() < last;
+      const u64 row = inside ? row_of(start + begin + tile.lane()) : 0;
+      const Key key = keys[row];
+      typename Table::Place to{Table::no_slot, false, GrowingHandle::none()};
+      if (inside) to = table.template place_of<Access::shared, true>(key);
+      created += to.created;
+      const u32 group = tile.match(to.slot);
+      const bool placed = to.slot != Table::no_slot;
+      u32 wanted = placed ? count_ones(group) : 1;
+      first += tile.size;
+      // One key only: how far does its run go?
+      if (tile.size > 1 && !tile.any(!placed || wanted < tile.size)) {
+        while (first + tile.size <= last &&
+               !tile.any(keys[row_of(start + first + tile.lane())] != key))
           first += tile.size;
-          // One key only: how far does its run go?
-          const Key common = tile.shuffle(key, 0);
-          if (tile.size > 1 && !tile.any(!placed || mine.wanted < tile.size)) {
-            while (first < last) {
-              const u64 next = first + tile.lane();
-              if (tile.any(next >= last || keys[next < last ? row_of(next) : row] != common)) break;
-              first += tile.size;
-            }
-            mine.wanted = first - here;
-          }
-          const Claim claim = claim_together(tile, table, mine);
-          if (inside) tally.of[0] += settle(claim, placed ? mine.before : ~0ull, row);
-          for (u64 next = here + tile.size + tile.lane(); next < first; next += tile.size)
-            tally.of[0] += settle(claim, next - here, row_of(next));
+        wanted = first - begin;
+      }
+      const Claim claim = claim_together(tile, table, to, lowest_one(group), wanted);
+      u32 before = placed ? count_ones(group & ones_below(tile.lane())) : ~0u;
+      DG_ROLL
+      for (u32 next = begin; inside && next < first; next += tile.size) {
+        if (next > begin) before = next - begin + tile.lane();
+        const u64 mine = row_of(start + next + tile.lane());
+        if (before < claim.stored) {
+          table.store(claim, before, values[mine]);
+          ++stored;
+        } else {
+          refuse(args.table.state, args.pending_rows, mine);
         }
-      });
+      }
+    }
+    // Not in tallies, which would take registers.
+    const u64 both = inclusive_sum(tile, static_cast<u64>(created) << 32 | stored);
+    if (tile.lane() != tile.size - 1) return;
+    atomic_add<Order::relaxed>(&args.table.state->occupied, both & ~0u);
+    atomic_add<Order::relaxed>(&args.table.state->links, both >> 32);
+  });
 }
 
-/// The handle of each key and its number of values; reserved keys have none here.
-template <class Table>
-DG_KERNEL growing_open(GrowingOpenArgs args) {
-  using Key = typename Table::Key;
+/// Erases keys with all their values.
+template <class Table, int W>
+DG_KERNEL erase_lists(EraseArgs<GrowingStorage> args) {
   const Table table{args.table};
-  const Key* keys = static_cast<const Key*>(args.keys);
-  for_each_tile<1>(
+  TableState* state = args.table.state;
+  const auto* keys = static_cast<const typename Table::Key*>(args.keys);
+  for_each_tile<W>(
+      args.n, Totals<3>{{&state->occupied, &state->links, &state->erased}},
+      [&](auto, u64 row, Tally<3>& tally) {
+        const Removed removed = table.erase(keys[row]);
+        tally.of[0] -= removed.erased;
+        tally.of[1] -= removed.erased > 0 || removed.left_marks > 0;
+        tally.of[2] += removed.left_marks;
+        if (args.erased) args.erased[row] = removed.erased > 0;
+      },
+      [&](u64 row) { table.prefetch(keys[row]); });
+}
+
+/// The handle of each key and its number of values.
+template <class Table, int W>
+DG_KERNEL open_lists(GrowingOpenArgs args) {
+  const Table table{args.table};
+  const auto* keys = static_cast<const typename Table::Key*>(args.keys);
+  for_each_tile<W>(
       args.n,
-      [&](auto tile, u64 row) {
-        const Key key = keys[row];
-        GrowingHandle handle = GrowingHandle::none();
-        if (!is_reserved(key)) handle = table.template place<Access::frozen>(tile, key).handle;
+      [&](auto, u64 row) {
+        const GrowingHandle handle = table.template place_of<Access::frozen>(keys[row]).handle;
         if (args.handles) args.handles[row] = handle.bits;
         args.counts[row] = static_cast<i64>(handle.count());
       },
@@ -176,7 +181,7 @@ DG_KERNEL growing_open(GrowingOpenArgs args) {
 
 /// Writes the values of lists, each by one tile.
 template <class Table, int W>
-DG_KERNEL growing_read(GrowingReadArgs args) {
+DG_KERNEL read_lists(GrowingReadArgs args) {
   using Value = typename Table::Value;
   const Table table{args.table};
   for_each_tile<W>(args.n, [&](auto tile, u64 row) {
@@ -188,7 +193,7 @@ DG_KERNEL growing_read(GrowingReadArgs args) {
 
 /// The same of long lists, part by part, so that no tile works longer than others.
 template <class Table, int W>
-DG_KERNEL growing_read_parts(GrowingReadPartsArgs args) {
+DG_KERNEL read_parts(GrowingReadPartsArgs args) {
   using Value = typename Table::Value;
   const Table table{args.table};
   for_each_tile<W>(args.n, [&](auto tile, u64 part) {
@@ -200,20 +205,19 @@ DG_KERNEL growing_read_parts(GrowingReadPartsArgs args) {
 }
 
 /// Puts every key with its handle into the slots of another table, whose values are in the same pool.
-template <class Table>
-DG_KERNEL growing_rehash(verb::RehashArgs<GrowingStorage> args) {
+template <class Table, int W>
+DG_KERNEL move_lists(RehashArgs<GrowingStorage> args) {
   using Key = typename Table::Key;
   const Table table{args.table}, target{args.target};
   const Totals<2> totals{{&args.target.state->occupied, &args.target.state->links}};
-  for_each_tile<1>(
+  for_each_tile<W>(
       args.n, totals,
       [&](auto tile, u64 place, Tally<2>& moved) {
         Key key{};
         typename Table::Value value{};
         if (!table.entry(place, key, value)) return;
         const auto to = target.template place<Access::shared, true>(tile, key);
-        if (to.slot == Table::no_slot)
-          return verb::refuse(target.at.state, args.pending_rows, place);
+        if (to.slot == Table::no_slot) return refuse(args.target.state, args.pending_rows, place);
         const GrowingHandle handle = table.handle_in(place);
         atomic_store<Order::relaxed>(target.handle_at(to.slot), handle.bits);
         moved.of[0] += static_cast<i64>(handle.count());
@@ -222,4 +226,4 @@ DG_KERNEL growing_rehash(verb::RehashArgs<GrowingStorage> args) {
       NoPrefetch{});
 }
 
-}  // namespace dg
+}  // namespace dg::verb

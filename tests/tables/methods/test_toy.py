@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from interrupting import events, raise_at
 from table_methods import toy_loader
-from table_methods.contracts import check_map, check_set
+from table_methods.contracts import check_combine, check_map, check_set
 from table_methods.interrupted import Judge, content, verbs
 
 import dgpuhash
@@ -33,6 +33,15 @@ def test_set(host, key, tmp_path):
 @pytest.mark.parametrize("key", ["uint16", "int32", "float64"])
 def test_map(host, key, value, tmp_path):
     check_map(host, functools.partial(HashMap, device="cpu", method="toy"), key, value, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("int64", "int32"), ("int64", "float32"), ("int8", "int16"), ("uint64", "float64")],
+)
+def test_combine(host, key, value):
+    make = functools.partial(HashMap, device="cpu", method="toy")
+    check_combine(host, make, key, value)
 
 
 CASES = [
@@ -122,7 +131,7 @@ def test_refused_rows_take_another_table():
 def test_a_batch_that_no_table_takes(monkeypatch):
     table = HashMap("i8", "i8", 100, method="toy", device="cpu")
     table.insert(np.arange(10), np.arange(10))
-    monkeypatch.setattr("dgpuhash.tables.methods.store._ATTEMPTS", 0)
+    monkeypatch.setattr("dgpuhash.tables.methods.rebuilds._ATTEMPTS", 0)
     keys = np.random.default_rng(2).integers(11, 2**62, 60)
     stored = 0
     for _ in range(40):
