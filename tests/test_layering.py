@@ -59,7 +59,7 @@ ROOMS_WITHIN = {
         {"columns", "bucket_list"},
         {"methods", "keyed"},
         {"base", "bloom"},
-        {"hash_map", "hash_set", "multi_map"},
+        {"count_map", "hash_map", "hash_set", "multi_map"},
     ],
     "frames": [
         {"key_columns"},

@@ -44,8 +44,6 @@ class Recipe(ABC):
 
     unit: ClassVar[str] = "slots"
     """What a search reads one after the other, as the table's `probes` counts it."""
-    whole_pairs: ClassVar[bool] = False
-    """Whether rows of one launch may change the value of a key that the same launch stores."""
 
     def __init__(self, plan: Plan, keys: int, generation: int = 0) -> None:
         self.plan, self.backend, self.generation = plan, plan.backend, generation
@@ -54,7 +52,7 @@ class Recipe(ABC):
         self.state = self.backend.empty(_STATE_WORDS, np.uint64)
         self.fields = {"state": self.state, "seed": self.seed, **self.allocate(self.keys)}
         """The fields of the C++ `Storage`: arrays, numbers, and mappings for structs within."""
-        self._forget()
+        self.forget()
 
     @classmethod
     def open(
@@ -104,6 +102,11 @@ class Recipe(ABC):
             array.view(np.uint8).fill(0xFF)
 
     @property
+    def whole_pairs(self) -> bool:
+        """Whether rows of one launch may change the value of a key that the same launch stores."""
+        return False
+
+    @property
     def limit(self) -> int:
         """Keys above which the table is rebuilt for twice as many."""
         return self.keys
@@ -139,6 +142,12 @@ class Recipe(ABC):
     def held(self) -> list[Any]:
         """Return arrays that belong to the table and are no fields."""
         return []
+
+    @classmethod  # noqa: B027
+    def check(
+        cls, key: np.dtype[Any], value: np.dtype[Any] | None, settings: Mapping[str, Any]
+    ) -> None:
+        """Raise SpecError where settings do not go with the words of keys and values."""
 
     # What stores call.
 
@@ -196,10 +205,11 @@ class Recipe(ABC):
             made.__dict__.pop(name, None)
         made.generation, made.seed = 0, self.plan.seed
         made.fields = {**self.fields, "seed": made.seed}
-        made._forget()
+        made.forget()
         return made
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """Mark the table empty; `fill` writes it before its next use."""
         self.filled, self.blank = False, True
         self.bound = 0
         """Upper bound of the places taken, known without waiting for the device."""

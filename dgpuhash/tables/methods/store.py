@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -152,7 +151,7 @@ class MethodStore(RecipeStore[Recipe]):
 
     def copy(self) -> MethodStore:
         """See `Store`."""
-        made = copy.copy(self)
+        made = self._shallow()
         made._table = made._rebuilt(self.table.keys)
         made.attempts = self.attempts
         return made
