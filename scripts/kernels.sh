@@ -63,38 +63,30 @@ caught() {
 }
 
 started=$(date +%s)
-# Every program whose name ends so; the longest first.
-long="open methods cops combine partition bucket_list runs"
-sources=$(find tests/kernels -name '*_lockstep.cpp' | sort)
-lockstep=$(
-    for name in $long; do echo "${name}_lockstep"; done
-    for source in $sources; do
-        name=$(basename "$source" _lockstep.cpp)
-        case " $long " in *" $name "*) ;; *) echo "${name}_lockstep" ;; esac
-    done
-)
+lockstep=$(find tests/kernels -name '*_lockstep.cpp' | sed 's#.*/##; s#\.cpp$##' | sort)
 {
-    for source in $sources tests/kernels/pool_threads.cpp; do
-        echo "$source thread"
-        echo "$source address,undefined"
+    for name in $lockstep pool_threads; do
+        echo "$name thread"
+        echo "$name address,undefined"
     done
-    echo "tests/kernels/seeded_faults.cpp thread"
+    echo "seeded_faults thread"
 } | xargs -P "$JOBS" -L 1 sh -c '
-    name=$(basename "$2" .cpp)
     more=""
-    [ "$name" != pool_threads ] || more=kernels/host/pool.cpp
-    exec "$0" -std=c++20 -O0 -g1 -Wall -Wextra -Werror "-fsanitize=$3" -fno-sanitize-recover=all \
-        -pthread -Ikernels -Itests/kernels "$2" $more -o "$1/$name.${3%%,*}"' "$CXX" "$BUILD" ||
+    [ "$3" != pool_threads ] || more=kernels/host/pool.cpp
+    exec "$0" -std=c++20 -O0 -g1 -Wall -Wextra -Werror "-fsanitize=$4" -fno-sanitize-recover=all \
+        -pthread -Ikernels "$(find "$1" -name "$3.cpp")" $more -o "$2/$3.${4%%,*}"' "$CXX" tests/kernels "$BUILD" ||
     { echo "the kernels' tests do not compile"; exit 1; }
 echo "compiled in $(($(date +%s) - started)) s"
 
 rm -f "$BUILD"/*.status
-# ThreadSanitizer cannot follow threads into a forked child.
+# The longest begin first. ThreadSanitizer cannot follow threads into a forked child.
+longest="open_lockstep combine_lockstep partition_lockstep bucket_list_lockstep"
+ordered="$longest $(echo "$lockstep" | grep -vxE "$(echo "$longest" | tr ' ' '|')")"
 {
-    for name in $lockstep; do
+    for name in $ordered; do
         echo "$name.thread 300 $BUILD/$name.thread"
     done
-    for name in $lockstep; do
+    for name in $ordered; do
         echo "$name.address 120 $BUILD/$name.address"
     done
     echo "pool_threads.thread 120 $BUILD/pool_threads.thread"

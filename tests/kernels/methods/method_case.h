@@ -1,7 +1,7 @@
 /// What the lockstep tests of methods share: the memory of a method's table, and its verbs as functions.
 #pragma once
 
-#include "lockstep_case.h"
+#include "../lockstep_case.h"
 
 namespace dg::test {
 
