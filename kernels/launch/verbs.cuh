@@ -243,7 +243,7 @@ DG_KERNEL insert(InsertArgs<typename Table::Storage> args) {
         args.n, totals,
         [&](auto tile, u64 place, bool asked, Tally<1>& created) {
           const u64 row = asked ? row_at(place) : place;
-          const Key mine = asked ? keys[row] : Key{};
+          const Key mine = asked ? load_leaving(keys + row) : Key{};
           const auto value = asked ? value_in<Table>(args.values, row) : Value{};
           const bool beside = asked && is_reserved(mine);
           Outcome outcome = insert_own<W>(table, tile, asked && !beside, mine, value, change);
@@ -292,12 +292,12 @@ find(FindArgs<typename Table::Storage> args) {
     for_each_lane<W>(
         args.n, Totals<0>{},
         [&](auto tile, u64 row, bool asked, Tally<0>&) {
-          const Key mine = asked ? keys[row] : Key{};
+          const Key mine = asked ? load_leaving(keys + row) : Key{};
           const bool aside = asked && is_reserved(mine);
           Found<Value> got = find_own<W>(table, tile, asked && !aside, mine);
           if (!asked) return;
           if (aside) got = beside(mine);
-          answers.store(row, got.found, value_of(got));
+          answers.store_past_caches(row, got.found, value_of(got));
         },
         [&](u64 row) { table.prefetch(keys[row]); });
   }
