@@ -100,8 +100,14 @@ ROOMS_WITHIN = {
 # A backend is pickled by its name, and looked up by it.
 TIES = {("dgpuhash/backend/base.py", "dgpuhash.backend.get")}
 KERNEL_ROOMS = {
-    **{"core": 0, "probe": 1, "grid": 1, "memory": 1},
-    **{"table": 2, "batch": 2, "launch": 3, "host": 4},
+    "core": 0,
+    "probe": 1,
+    "grid": 1,
+    "memory": 1,
+    "table": 2,
+    "batch": 2,
+    "launch": 3,
+    "host": 4,
 }
 
 # The only rooms that may name a GPU library, and then inside functions.

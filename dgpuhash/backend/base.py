@@ -52,6 +52,11 @@ class Backend(Launches):
         return None
 
     @property
+    def swaps_pairs(self) -> bool:
+        """Whether kernels have a compare-and-swap of 128 bits."""
+        return False
+
+    @property
     def partition_threads(self) -> int:
         """Threads of a block that partitions a batch."""
         return BLOCK_THREADS

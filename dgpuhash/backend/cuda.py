@@ -112,6 +112,10 @@ class CudaBackend(Backend):
         return require_home
 
     @property
+    def swaps_pairs(self) -> bool:
+        return architecture_for(self._capability(self._device())) >= 90
+
+    @property
     def partition_threads(self) -> int:
         return block_threads(self._capability(self._device()))
 

@@ -127,7 +127,7 @@ def verb_kernel(
     Parameters
     ----------
     verb : str
-        A kernel of ``kernels/launch/verbs.cuh``, e.g. ``"insert"``.
+        A kernel of ``kernels/launch/verbs.cuh``, e.g. ``"insert"``, or one of the method's own.
     table : str
         The table's C++ type, e.g. ``"dg::Slab<dg::u32,dg::u32>"``.
     width : int, optional
@@ -141,7 +141,8 @@ def verb_kernel(
     CompileError
         When the table has no such verb.
     """
-    rows = _rows_of(f"dg::verb::{verb}<{table.replace(' ', '')}")
+    key = f"{verb}<{table.replace(' ', '')}"
+    rows = _rows().get(f"dg::{key}") or _rows_of(f"dg::verb::{key}")
     row = next(iter(rows.values()))
     return row.kernel(row.width if width is None else width, in_order)
 

@@ -31,6 +31,7 @@ from dgpuhash.distributed.storage.folder import Folder
 from dgpuhash.distributed.storage.manifest import load_with_retry
 from dgpuhash.errors import DgpuhashError, IndexNotFound, SpecError, UnsupportedError
 from dgpuhash.frames import keys_frame
+from dgpuhash.frames.keys.table import KeyTableMethod
 
 __all__ = ["DistributedIndex"]
 
@@ -82,6 +83,8 @@ class DistributedIndex(ReadMixin, IndexMaintenance):
         device: str | None = None,
         durable: str | None = None,
         single_writer: bool = False,
+        method: str = "auto",
+        **settings: int | float | str,
     ) -> DistributedIndex:
         """Build an index of the rows of `data`.
 
@@ -130,6 +133,10 @@ class DistributedIndex(ReadMixin, IndexMaintenance):
             True: `durable` may be on a file system without exclusive creation of files. Of two
             indexes or clients that write to the log there at the same time, none is refused, and
             the rows of one are lost: make sure yourself that there is only one writer.
+        method : str
+            How the key tables store their keys: a name of `dgpuhash.methods`.
+        **settings
+            Settings of the method.
 
         Raises
         ------
@@ -158,6 +165,7 @@ class DistributedIndex(ReadMixin, IndexMaintenance):
         client = client_of(client)
         check_name(name)
         choice = PlacementChoice.of(mode, replicated, conflict, unique)
+        key_tables = KeyTableMethod.of(method, settings)
         collection = collection_of(data, on if isinstance(on, list | tuple) else [on])
         kept = IndexSchema.of(collection, on, columns)
         choice.check(collection, kept.meta, kept.names)
@@ -173,6 +181,7 @@ class DistributedIndex(ReadMixin, IndexMaintenance):
             meta=kept.meta,
             unique=choice.unique,
             device=device,
+            method=key_tables,
             placement=placement,
             reason=reason,
             conflict=choice.conflict,
@@ -244,6 +253,7 @@ class DistributedIndex(ReadMixin, IndexMaintenance):
                 meta=meta,
                 unique=manifest.unique,
                 device=device,
+                method=manifest.method,
                 placement=manifest.placement,
                 conflict=manifest.conflict,
                 saved=None if goes_on else saved,

@@ -12,6 +12,7 @@ from dgpuhash.frames.int_float_warning import warn_int_float_merge
 from dgpuhash.frames.key_input import Query
 from dgpuhash.frames.keyed_rows import KeyedRows, first_duplicate
 from dgpuhash.frames.keys.encoding import EncodedKeys, KeyEncoder
+from dgpuhash.frames.keys.table import AUTO, KeyTableMethod
 from dgpuhash.frames.labels import key_names, stored_columns
 from dgpuhash.frames.lookup import Lookup, lookup_rows
 from dgpuhash.frames.lookup_mixin import LookupMixin
@@ -54,8 +55,9 @@ class FrameIndex(LookupMixin):
     """
 
     def __init__(
-        self, meta: Any, encoder: KeyEncoder, *, unique: bool | None, device: str | None
-    ) -> None:
+        self, meta: Any, encoder: KeyEncoder, *, unique: bool | None, device: str | None,
+        method: KeyTableMethod = AUTO,
+    ) -> None:  # fmt: skip
         self._frames = frames_of(meta)
         if self._frames.device == "cuda" and device == "cpu":
             raise DeviceError(
@@ -64,7 +66,7 @@ class FrameIndex(LookupMixin):
         self._device = device or self._frames.device
         self._encoder = encoder
         self._unique = unique
-        self._rows = KeyedRows(meta, encoder, self._device)
+        self._method, self._rows = method, KeyedRows(meta, encoder, self._device, method)
         self._turns = ReadWriteLock()
 
     @classmethod
@@ -78,6 +80,8 @@ class FrameIndex(LookupMixin):
         *,
         encoder: KeyEncoder | None = None,
         device: str | None = None,
+        method: str = "auto",
+        **settings: int | float | str,
     ) -> FrameIndex:
         """Return an index of the rows of `frame`.
 
@@ -95,6 +99,8 @@ class FrameIndex(LookupMixin):
             The encoder of the distributed index that this shard belongs to; default: from `frame`.
         device : {"cpu", "cuda"}, optional
             Where the key table lives; default: where the frame lives.
+        method, **settings
+            How the key table stores its keys: a name of `dgpuhash.methods`, and its settings.
 
         Raises
         ------
@@ -102,6 +108,8 @@ class FrameIndex(LookupMixin):
             When a column is missing or duplicated, or `unique` is True and a key has two rows.
         KeyTypeError
             When a column cannot be a key.
+        SpecError, UnsupportedError
+            When there is no such method or setting, or it has no multimap for a key of many rows.
         DeviceError, OutOfMemoryError
             When there is no such device, or not enough memory for the rows or the key table.
 
@@ -117,7 +125,8 @@ class FrameIndex(LookupMixin):
         names = key_names(frame, on)
         stored = frame[stored_columns(frame, names, columns)]
         encoder = encoder or KeyEncoder.for_frame(frame, on)
-        index = cls(stored, encoder, unique=unique, device=device)
+        chosen = KeyTableMethod.of(method, settings)
+        index = cls(stored, encoder, unique=unique, device=device, method=chosen)
         index.insert(stored)
         return index
 
@@ -248,15 +257,9 @@ class FrameIndex(LookupMixin):
     @function_translates_memory_errors
     @read_locked
     def page(
-        self,
-        keys: Any,
-        *,
-        nbytes: int,
-        columns: Sequence[Hashable] | None = None,
-        skip: int = 0,
-        plain: bool = False,
-        named: bool = True,
-    ) -> Page:
+        self, keys: Any, *, nbytes: int, columns: Sequence[Hashable] | None = None, skip: int = 0,
+        plain: bool = False, named: bool = True,
+    ) -> Page:  # fmt: skip
         """Return an inner `match` in pages of `nbytes`; options as `first_page`."""
         wanted = list(self.meta if columns is None else columns)
         return first_page(self._rows, self._encoded(keys), wanted, nbytes, skip, plain, named)
@@ -312,15 +315,9 @@ class FrameIndex(LookupMixin):
         moved = needed_columns(self.meta, self._encoder, names, columns)
         matches = self.match(left, how=how, on=list(names), columns=moved)
         return assemble(
-            left,
-            *matches,
-            index_meta=self.meta,
-            left_on=names,
-            right_on=self._encoder.names,
-            how=how,
-            suffixes=suffixes,
-            alone=asked.is_untyped,
-        )
+            left, *matches, index_meta=self.meta, left_on=names, right_on=self._encoder.names,
+            how=how, suffixes=suffixes, alone=asked.is_untyped,
+        )  # fmt: skip
 
     def _query(self, keys: Any) -> Query:
         return Query.of(keys, self._encoder, self.meta)
@@ -386,7 +383,8 @@ class FrameIndex(LookupMixin):
         UnsupportedError
             When a column cannot be written as Arrow.
         """
-        write_index(path, self.frame, self._encoder, self._unique, overwrite=overwrite)
+        how = self._encoder, self._unique, self._method
+        write_index(path, self.frame, *how, overwrite=overwrite)
 
     @classmethod
     @function_translates_memory_errors
@@ -404,8 +402,10 @@ class FrameIndex(LookupMixin):
         FormatError, OSError, DeviceError, UnsupportedError
             When the file is damaged, foreign or missing, or the device or cuDF is missing.
         """
-        rows, encoder, unique = read_index(path, "cudf" if device == "cuda" else "pandas")
-        return cls.build(rows, list(encoder.names), None, unique, encoder=encoder, device=device)
+        rows, index = read_index(path, "cudf" if device == "cuda" else "pandas")
+        made = cls(rows, **index, device=device)
+        made.insert(rows)
+        return made
 
     def __repr__(self) -> str:
         return f"<{self.stats().title(self.meta, self._encoder.names)}>"

@@ -10,7 +10,7 @@ from dgpuhash.backend import is_out_of_memory
 from dgpuhash.errors import ColumnError, OutOfMemoryError
 from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.keys.encoding import EncodedKeys, KeyEncoder, same_keys
-from dgpuhash.frames.keys.table import KeyTable
+from dgpuhash.frames.keys.table import AUTO, KeyTable, KeyTableMethod
 from dgpuhash.frames.row_store import RowStore
 from dgpuhash.tables.commit import assigner
 
@@ -29,14 +29,17 @@ class KeyedRows:
     encoder : KeyEncoder
     device : {"cpu", "cuda"}
         Where the key table lives.
+    method : KeyTableMethod
     """
 
-    def __init__(self, meta: Any, encoder: KeyEncoder, device: str) -> None:
+    def __init__(
+        self, meta: Any, encoder: KeyEncoder, device: str, method: KeyTableMethod = AUTO
+    ) -> None:
         frames = frames_of(meta)
         self._xp = frames.xp
         self._encoder = encoder
         self.store = RowStore(meta)
-        self._new_table = partial(KeyTable, encoder.code_dtype, device, frames.device)
+        self._new_table = partial(KeyTable, encoder.code_dtype, device, frames.device, method)
         self.table = self._new_table()
         self._told: dict[Hashable, bool] = {}
 

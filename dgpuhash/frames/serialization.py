@@ -12,6 +12,7 @@ import pyarrow as pa
 from dgpuhash.errors import FormatError
 from dgpuhash.frames.dataframes import frames_named, frames_of
 from dgpuhash.frames.keys.encoding import KeyEncoder
+from dgpuhash.frames.keys.table import KeyTableMethod
 from dgpuhash.tables.serialization import check_absent, read_file, write_file
 
 __all__ = ["frame_from_bytes", "frame_to_bytes", "read_index", "write_index"]
@@ -73,6 +74,7 @@ def write_index(
     frame: Callable[[], Any],
     encoder: KeyEncoder,
     unique: bool | None,
+    method: KeyTableMethod,
     *,
     overwrite: bool,
 ) -> None:
@@ -83,14 +85,13 @@ def write_index(
     check_absent(path, overwrite=overwrite)
     rows = frame()
     header = {"kind": KIND, "encoder": encoder.to_json(), "unique": unique, "rows": len(rows)}
+    header |= method.to_json()
     buffers = {"rows": np.frombuffer(frame_to_bytes(rows), np.uint8)}
     write_file(path, header, buffers, overwrite=overwrite)
 
 
-def read_index(
-    path: str | os.PathLike[str], library: str = "pandas"
-) -> tuple[Any, KeyEncoder, bool | None]:
-    """Return the rows, encoder and uniqueness that `write_index` wrote.
+def read_index(path: str | os.PathLike[str], library: str = "pandas") -> tuple[Any, dict[str, Any]]:
+    """Return the rows, and the encoder, uniqueness and method by name, that `write_index` wrote.
 
     Raises
     ------
@@ -113,4 +114,6 @@ def read_index(
             f"{os.fspath(path)} is damaged: {len(rows):,} rows of {header.get('rows')!r}, and key "
             f"columns {missing!r} are missing; save the index again"
         )
-    return rows, encoder.read_as(rows.iloc[:0]), header.get("unique")
+    method = KeyTableMethod.from_json(header, os.fspath(path))
+    encoder = encoder.read_as(rows.iloc[:0])
+    return rows, {"encoder": encoder, "unique": header.get("unique"), "method": method}

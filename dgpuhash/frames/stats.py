@@ -8,6 +8,7 @@ from typing import Any
 
 from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.keyed_rows import KeyedRows
+from dgpuhash.tables import HashMap, MultiMap
 from dgpuhash.tables.stats import format_bytes, html_table
 
 __all__ = ["FrameStats"]
@@ -26,7 +27,7 @@ class FrameStats:
     packing : str
         How keys are encoded: ``"packed"``, ``"reserved"`` or ``"hashed"``.
     table : str
-        ``"HashMap"`` (each code has one row) or ``"MultiMap"``.
+        ``"HashMap"`` (each code has one row) or ``"MultiMap"``, and the method, if one was given.
     frames : str
         ``"pandas"`` or ``"cudf"``.
     device : str
@@ -51,7 +52,7 @@ class FrameStats:
             row_nbytes=rows.store.nbytes,
             table_nbytes=rows.table.nbytes,
             packing=packing,
-            table=type(rows.table.table).__name__,
+            table=_named(rows.table.table),
             frames=frames_of(rows.store.meta).name,
             device=device,
         )
@@ -69,3 +70,8 @@ class FrameStats:
         """Return the title and all statistics as an HTML table."""
         rows = [(name.replace("_", " "), str(each)) for name, each in asdict(self).items()]
         return html_table(self.title(meta, keys), rows)
+
+
+def _named(table: HashMap | MultiMap) -> str:
+    name = type(table).__name__
+    return name if table.method == "auto" else f"{name} ({table.method})"

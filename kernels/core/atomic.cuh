@@ -147,7 +147,7 @@ DG_REDUCING(atomic_max, i64, "max.s64", "l")
 #undef DG_SWAP
 #undef DG_ORDERED
 
-#if __CUDA_ARCH__ >= 900
+#if DG_WIDE_SWAP
 /// The 128-bit compare-and-swap of a pair; `first` and `second` become what stood there.
 DG_FN void atomic_swap_pair_if(u64* at, u64& first, u64& second, u64 new_first, u64 new_second) {
   asm volatile(

@@ -77,6 +77,10 @@ DG_FN u32 block_fetch_add(u32* at, u32 term) {
   return old;
 }
 
+DG_FN void block_add(u32* at, u32 term) {
+  asm volatile("red.relaxed.cta.shared.add.u32 [%0], %1;" ::DG_SHARED(at), "r"(term) : "memory");
+}
+
 DG_FN void block_or(u32* at, u32 bits) {
   asm volatile("red.relaxed.cta.shared.or.b32 [%0], %1;" ::DG_SHARED(at), "r"(bits) : "memory");
 }
@@ -141,6 +145,7 @@ void block_store(Word* to, Word word) {
 inline u32 block_fetch_add(u32* at, u32 term) { return atomic_fetch_add<Order::relaxed>(at, term); }
 inline u32 block_fetch_or(u32* at, u32 bits) { return atomic_fetch_or<Order::relaxed>(at, bits); }
 inline void block_or(u32* at, u32 bits) { atomic_or<Order::relaxed>(at, bits); }
+inline void block_add(u32* at, u32 term) { atomic_add<Order::relaxed>(at, term); }
 inline void block_add(u64* at, u64 term) { atomic_add<Order::relaxed>(at, term); }
 inline void block_add(double* at, double term) { atomic_add<Order::relaxed>(at, term); }
 inline void block_min(u64* at, u64 term) { atomic_min<Order::relaxed>(at, term); }

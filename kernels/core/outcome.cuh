@@ -26,6 +26,17 @@ DG_FN Change change_of(u64 action, u64 kind) {
           static_cast<u32>(kind >> 32)};
 }
 
+/// What a row of a mixed batch does to its key.
+enum class Op : u32 { find, insert, upsert, erase, erase_all };
+
+/// What became of it.
+template <class Value>
+struct Executed {
+  bool flag;     // the key was found, created or removed
+  bool refused;  // it found no place
+  Value value;   // of a key that was found
+};
+
 template <class Real, class Word>
 DG_FN Real as_real(Word word) {
   static_assert(sizeof(Real) == sizeof(Word));
@@ -88,6 +99,11 @@ DG_FN Word changed_word(Word held, Word term, Change change) {
 template <class Word>
 DG_FN Word changed(Word held, Word term, Change change) {
   const u32 spare = change.spare_bits;
+  if constexpr (sizeof(Word) == 8) {
+    // A float of four bytes is one in a longer word, too.
+    if (spare == 32 && change.kind == ValueKind::floating)
+      return changed_word(static_cast<u32>(held), static_cast<u32>(term), change);
+  }
   return static_cast<Word>(
       changed_word(static_cast<Word>(held << spare), static_cast<Word>(term << spare), change) >>
       spare);

@@ -30,6 +30,13 @@
 #define DG_ROLL
 #endif
 
+// Whether there is a compare-and-swap of 128 bits.
+#if DG_GPU && __CUDA_ARCH__ >= 900
+#define DG_WIDE_SWAP 1
+#else
+#define DG_WIDE_SWAP 0
+#endif
+
 namespace dg {
 
 using u8 = unsigned char;

@@ -1,10 +1,10 @@
 /// What a slot holds and how it is published.
 ///
-///   keys alone                 compare-and-swap of the key
-///   4 + 4 bytes, one word      compare-and-swap of the pair: a pair is never seen torn
-///   8 + 8 bytes, two words     128-bit compare-and-swap on sm_90 and newer; elsewhere the key,
-///   then the value 4 + 8 and 8 + 4 bytes      keys and values in two arrays; the key, then the
-///   value
+///   keys alone              compare-and-swap of the key
+///   packed, 4 + 4 bytes     compare-and-swap of the pair: a pair is never seen torn
+///   aos, 8 + 8 bytes        128-bit compare-and-swap on sm_90 and newer; elsewhere the key, then the value
+///   aos, 4 + 4 bytes        the key, then the value
+///   soa                     keys and values in two arrays; the key, then the value
 ///
 /// "The key, then the value" is safe because no launch both inserts and reads values, and because
 /// the value itself is one atomic store: of two writers one whole value wins.
@@ -32,19 +32,30 @@ struct Mark {
   static constexpr Key erased = empty - 1;  // held a key in a bucket that others have passed
 };
 
-template <class KeyType, class ValueType>
+/// Where the value of a key stands (WarpCore §IV-B1): in one word with it, behind it, or in an array of
+/// its own. Sets have keys alone whatever their layout.
+enum class Layout : u32 { packed, aos, soa };
+
+/// The layout of a table whose user chooses none.
+template <class Key, class ValueType>
+inline constexpr Layout natural_layout =
+    sizeof(typename StoredAs<ValueType>::Type) != sizeof(Key) ? Layout::soa
+    : sizeof(Key) == 4                                        ? Layout::packed
+                                                              : Layout::aos;
+
+template <class KeyType, class ValueType, Layout layout = natural_layout<KeyType, ValueType>>
 struct Slot {
   using Key = KeyType;
   using Value = typename StoredAs<ValueType>::Type;
 
   static constexpr bool has_value = !same<ValueType, void>;
-  static constexpr bool paired = has_value && sizeof(Key) == sizeof(Value);
-  static constexpr bool one_word = paired && sizeof(Key) == 4;
-#if DG_GPU && __CUDA_ARCH__ >= 900
-  static constexpr bool whole = paired;
-#else
-  static constexpr bool whole = one_word;  // whether a key is never seen before its value
-#endif
+  static constexpr bool paired = has_value && layout != Layout::soa;
+  static constexpr bool one_word = paired && layout == Layout::packed;
+  static_assert(!paired || sizeof(Key) == sizeof(Value));
+  static_assert(!one_word || sizeof(Key) == 4);
+  /// Whether a key is never seen without its value.
+  static constexpr bool whole =
+      !has_value || one_word || (DG_WIDE_SWAP && paired && sizeof(Key) == 8);
   static constexpr u32 nbytes = paired ? 2 * sizeof(Key) : sizeof(Key);
   static constexpr u32 per_quarter = kQuarterBytes / nbytes;
   static constexpr u32 per_bucket = kBucketBytes / nbytes;

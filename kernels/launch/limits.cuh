@@ -101,7 +101,7 @@ DG_KERNEL limit_insert(LimitArgs args) {
         if constexpr (sizeof(Key) == 4) {
           atomic_swap_if<Order::relaxed>(slot, first, Slot<Key, Key>::word(key, value));
         } else {
-#if DG_GPU && __CUDA_ARCH__ >= 900
+#if DG_WIDE_SWAP
           u64 old_first = first;
           u64 old_second = upper ? Slot<u64, u64>::value(high, 0) : Slot<u64, u64>::value(low, 0);
           atomic_swap_pair_if(slot, old_first, old_second, key, value);

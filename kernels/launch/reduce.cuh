@@ -2,6 +2,7 @@
 #pragma once
 
 #include "batch/block_aggregate.cuh"
+#include "batch/block_counts.cuh"
 #include "batch/reduce.cuh"
 #include "core/fields.cuh"
 #include "grid/interleaved.cuh"
@@ -64,6 +65,21 @@ struct GroupGatherArgs {
   u64 n;  // groups
 
   DG_FIELDS(table, keys, rows, keys_to, totals, columns, n)
+};
+
+struct CountByBlockArgs {
+  const void* keys;
+  const void* counts;  // or null: every row counts `term`
+  void* keys_to;       // of the list, with room for all rows
+  void* counts_to;
+  u64* listed;  // pairs in it
+  u64 term;
+  u64 quarters;  // of 16 bytes, of the keys whose counts a block has; 0 for as many as fit
+  u64 rows;
+  u64 segment_rows;
+  u64 n;  // segments
+
+  DG_FIELDS(keys, counts, keys_to, counts_to, listed, term, quarters, rows, segment_rows, n)
 };
 
 template <int W>
@@ -161,6 +177,64 @@ group_add_by_block(Sharing<GroupAddByBlockArgs, Threads, GroupFront> args) {
         const Fold fold = batch.columns[i].fold;
         add_to_total(totals + i, fold, front.total(shape, i, slot, fold), false);
       }
+    }
+    block.sync();
+  });
+}
+
+/// Rows that a lane reads before it counts any.
+inline constexpr u32 kCountRows = 4;
+
+/// Makes of a batch a list of pairs with the same counts for each key.
+template <class Key, class Count, u32 Threads>
+DG_BLOCK_KERNEL(Threads)
+count_by_block(
+    Sharing<CountByBlockArgs, Threads, BlockCountsOf<Key, Count>::template Memory> args) {
+  const Key* keys = static_cast<const Key*>(args.keys);
+  const Count* counts = static_cast<const Count*>(args.counts);
+  const PairList<Key, Count> list{static_cast<Key*>(args.keys_to),
+                                  static_cast<Count*>(args.counts_to), args.listed};
+  for_each_block(args, [&](auto block, auto& front, u64 segment) {
+    const u32 most = front.most_quarters;
+    const u32 quarters = args.quarters ? static_cast<u32>(args.quarters) : most;
+    const u64 last = end_of_rows(args, segment);
+    const auto tile = block.tile();
+    front.clear(block, quarters);
+    block.sync();
+    for (u64 start = segment * args.segment_rows; start < last;
+         start += kCountRows * block.threads) {
+      Key key[kCountRows];
+      Count count[kCountRows];
+      bool left[kCountRows];
+      DG_UNROLL
+      for (u32 i = 0; i < kCountRows; ++i) {
+        const u64 row = start + i * block.threads + block.thread();
+        left[i] = row < last;
+        key[i] = left[i] ? keys[row] : Key{0};
+        count[i] = left[i] && counts ? counts[row] : static_cast<Count>(args.term);
+      }
+      DG_UNROLL
+      for (u32 i = 0; i < kCountRows; ++i) {
+        // Lanes that all have one key would queue up for its count.
+        const Key first_key = tile.shuffle(key[i], 0);
+        if (tile.any(!left[i] || key[i] != first_key) || counts) {
+          if (left[i]) left[i] = !front.add(quarters, key[i], count[i]);
+        } else {
+          bool placed = false;
+          if (tile.lane() == 0) placed = front.add(quarters, key[i], count[i] * tile.size);
+          left[i] = !tile.any(placed);
+        }
+      }
+      list.append(tile, left, key, count);
+    }
+    block.sync();
+    const u32 slots = quarters * front.per_quarter + 1;
+    for (u32 first = 0; first < slots; first += block.threads) {
+      const u32 slot = first + block.thread();
+      Key key[1] = {0};
+      const bool held[1] = {slot < slots && front.holds(quarters, slot, key[0])};
+      const Count count[1] = {held[0] ? front.counts[slot] : Count{0}};
+      list.append(tile, held, key, count);
     }
     block.sync();
   });

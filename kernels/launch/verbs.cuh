@@ -9,7 +9,12 @@
 ///   erase(tile, key)                         -> Removed
 ///   probes(tile, key)                        -> u64: windows, slabs, … that a search reads
 ///   places(), entry(place, key, value)       what may hold a key, and whether it does
-///   prefetch(key)                            what a search reads first; for CPUs
+///   prefetch(key)                            what a search reads first
+///   rows_width, rows()                       optional: tiles of that width take rows side by side, by
+///                                            insert(tile, share, change, ask, tell) and find(tile, share,
+///                                            ask, answer), as in table/rows/cops_rows.cuh
+///   insert_own(tile, asked, key, …),         optional, as find_own: the same of keys that the lanes bring, a
+///                                            key each
 ///
 /// and of tables of several values a key, whose `insert` always adds one,
 ///
@@ -23,23 +28,10 @@
 /// arrays that Python keeps, so that `append` leaves them among the rows refused.
 #pragma once
 
-#include "grid/for_each.cuh"
+#include "grid/result_staging.cuh"
 #include "table/table_state.cuh"
 
 namespace dg {
-
-/// What a search found; the same on all lanes.
-template <class Value>
-struct Found {
-  bool found;
-  Value value;
-};
-
-/// What became of a key that was to be removed, and how many entries of it there were.
-struct Removed {
-  u32 erased;
-  u32 left_marks;
-};
 
 namespace verb {
 
@@ -159,66 +151,141 @@ DG_FN auto side_slots(const Table& table) {
   return SideSlots<typename Table::Key, Stored>{table.at.state};
 }
 
+/// What the tile's rows read first comes while it serves the first of them: tiles of GPUs wait for one row
+/// after the other.
+template <class Table, int W>
+DG_FN void ask_for(const Table& table, typename Table::Key key, bool asked) {
+  if constexpr (DG_GPU && W > 1)
+    if (asked) table.prefetch(key);
+}
+
 /// Leaves a row among those that found no place.
 DG_FN void refuse(TableState* state, u64* pending_rows, u64 row) {
   const u64 place = atomic_fetch_add<Order::relaxed>(&state->pending, 1);
   if (pending_rows) pending_rows[place] = row;
 }
 
+/// Whether a table takes the rows of a launch itself, and the width of the tiles that do: warps, or what
+/// tests can watch.
 template <class Table, int W>
-DG_KERNEL insert(InsertArgs<typename Table::Storage> args) {
-  using Key = typename Table::Key;
-  const Table table{args.table};
-  const Key* keys = static_cast<const Key*>(args.keys);
-  const Change change = change_of(args.action, args.kind);
-  for_each_lane<W>(
-      args.n, Totals<1>{{&args.table.state->occupied}},
-      [&](auto tile, u64 place, bool asked, Tally<1>& created) {
-        const u64 row = asked && args.rows ? args.rows[place] : place;
-        const Key mine = asked ? keys[row] : Key{};
-        const auto value = asked ? value_in<Table>(args.values, row) : typename Table::Value{};
-        const bool beside = asked && is_reserved(mine);
-        Outcome outcome = Outcome::refused;
-        serve_lanes(tile, asked && !beside, [&](u32 source) {
-          const Outcome got = table.insert(tile, tile.shuffle(mine, source),
-                                           shared_value(tile, value, source), change);
-          if (tile.lane() == source) outcome = got;
-        });
-        if (!asked) return;
-        if (beside) outcome = side_slots(table).insert(mine, value, change);
-        if (args.fresh) args.fresh[row] = outcome == Outcome::created;
-        created.of[0] += outcome == Outcome::created;
-        if (outcome == Outcome::refused) refuse(args.table.state, args.pending_rows, row);
-      },
-      [&](u64 place) { table.prefetch(keys[args.rows ? args.rows[place] : place]); });
+constexpr bool takes_rows() {
+#if DG_GPU || defined(DG_LOCKSTEP)
+  if constexpr (requires { Table::rows_width; }) return Table::rows_width == W;
+#endif
+  return false;
 }
+inline constexpr u32 kShareWidth = DG_GPU ? 32 : 8;
 
 template <class Table, int W>
-DG_KERNEL find(FindArgs<typename Table::Storage> args) {
+DG_KERNEL insert(InsertArgs<typename Table::Storage> args) {
   using Key = typename Table::Key;
   using Value = typename Table::Value;
   const Table table{args.table};
   const Key* keys = static_cast<const Key*>(args.keys);
-  for_each_lane<W>(
-      args.n, Totals<0>{},
-      [&](auto tile, u64 row, bool asked, Tally<0>&) {
-        const Key mine = asked ? keys[row] : Key{};
-        const bool beside = asked && is_reserved(mine);
-        Found<Value> answer{false, Value{}};
-        serve_lanes(tile, asked && !beside, [&](u32 source) {
-          const Found<Value> got = table.find(tile, tile.shuffle(mine, source));
-          if (tile.lane() == source) answer = got;
-        });
-        if (!asked) return;
-        if (beside) answer = {side_slots(table).holds(mine), side_slots(table).value_of(mine)};
-        if (args.found) args.found[row] = answer.found;
-        if constexpr (Table::has_value) {
-          if (args.values)
-            static_cast<Value*>(args.values)[row] =
-                answer.found ? answer.value : static_cast<Value>(args.default_value);
-        }
-      },
-      [&](u64 row) { table.prefetch(keys[row]); });
+  const Change change = change_of(args.action, args.kind);
+  const Totals<1> totals{{&args.table.state->occupied}};
+  const auto row_at = [&](u64 place) { return args.rows ? args.rows[place] : place; };
+  const auto tell = [&](u64 row, Outcome outcome, Tally<1>& created) {
+    if (args.fresh) args.fresh[row] = outcome == Outcome::created;
+    created.of[0] += outcome == Outcome::created;
+    if (outcome == Outcome::refused) refuse(args.table.state, args.pending_rows, row);
+  };
+  if constexpr (takes_rows<Table, W>()) {
+    for_each_share<kShareWidth>(args.n, totals, [&](auto tile, auto& rows, Tally<1>& created) {
+      table.rows().insert(
+          tile, rows, change,
+          [&](u64 place, Key& key, Value& value) {
+            const u64 row = row_at(place);
+            key = keys[row];
+            value = value_in<Table>(args.values, row);
+            if (!is_reserved(key)) return true;
+            tell(row, side_slots(table).insert(key, value, change), created);
+            return false;
+          },
+          [&](u64 place, Outcome outcome) { tell(row_at(place), outcome, created); });
+    });
+  } else {
+    for_each_lane<W>(
+        args.n, totals,
+        [&](auto tile, u64 place, bool asked, Tally<1>& created) {
+          const u64 row = asked ? row_at(place) : place;
+          const Key mine = asked ? keys[row] : Key{};
+          const auto value = asked ? value_in<Table>(args.values, row) : Value{};
+          const bool beside = asked && is_reserved(mine);
+          Outcome outcome = Outcome::refused;
+          if constexpr (requires { table.insert_own(tile, true, mine, value, change); }) {
+            outcome = table.insert_own(tile, asked && !beside, mine, value, change);
+          } else {
+            ask_for<Table, W>(table, mine, asked && !beside);
+            serve_lanes(tile, asked && !beside, [&](u32 source) {
+              const Outcome got = table.insert(tile, tile.shuffle(mine, source),
+                                               shared_value(tile, value, source), change);
+              if (tile.lane() == source) outcome = got;
+            });
+          }
+          if (!asked) return;
+          if (beside) outcome = side_slots(table).insert(mine, value, change);
+          tell(row, outcome, created);
+        },
+        [&](u64 place) { table.prefetch(keys[row_at(place)]); });
+  }
+}
+
+template <class Table, int W>
+DG_KERNEL_OF((takes_rows<Table, W>() ? 5 : 4))
+find(FindArgs<typename Table::Storage> args) {
+  using Key = typename Table::Key;
+  using Value = typename Table::Value;
+  const Table table{args.table};
+  const Key* keys = static_cast<const Key*>(args.keys);
+  const Answers<Value> answers{static_cast<Value*>(args.values), args.found};
+  const auto value_of = [&](const Found<Value>& got) {
+    if constexpr (Table::has_value)
+      return got.found ? got.value : static_cast<Value>(args.default_value);
+    else
+      return Value{};
+  };
+  const auto beside = [&](Key key) {
+    return Found<Value>{side_slots(table).holds(key), side_slots(table).value_of(key)};
+  };
+  if constexpr (takes_rows<Table, W>()) {
+    for_each_answered<kShareWidth>(args.n, Totals<0>{}, answers,
+                                   [&](auto tile, auto& rows, Tally<0>&) {
+                                     const auto answer = [&](u64 row, const Found<Value>& got) {
+                                       rows.answer(row, got.found, value_of(got));
+                                     };
+                                     table.rows().find(
+                                         tile, rows,
+                                         [&](u64 row, Key& key) {
+                                           key = keys[row];
+                                           if (!is_reserved(key)) return true;
+                                           answer(row, beside(key));
+                                           return false;
+                                         },
+                                         answer);
+                                   });
+  } else {
+    for_each_lane<W>(
+        args.n, Totals<0>{},
+        [&](auto tile, u64 row, bool asked, Tally<0>&) {
+          const Key mine = asked ? keys[row] : Key{};
+          const bool aside = asked && is_reserved(mine);
+          Found<Value> got{false, Value{}};
+          if constexpr (requires { table.find_own(tile, true, mine); }) {
+            got = table.find_own(tile, asked && !aside, mine);
+          } else {
+            ask_for<Table, W>(table, mine, asked && !aside);
+            serve_lanes(tile, asked && !aside, [&](u32 source) {
+              const Found<Value> told = table.find(tile, tile.shuffle(mine, source));
+              if (tile.lane() == source) got = told;
+            });
+          }
+          if (!asked) return;
+          if (aside) got = beside(mine);
+          answers.store(row, got.found, value_of(got));
+        },
+        [&](u64 row) { table.prefetch(keys[row]); });
+  }
 }
 
 template <class Table, int W>
@@ -232,6 +299,7 @@ DG_KERNEL erase(EraseArgs<typename Table::Storage> args) {
         const Key mine = asked ? keys[row] : Key{};
         const bool beside = asked && is_reserved(mine);
         Removed removed{0, 0};
+        ask_for<Table, W>(table, mine, asked && !beside);
         serve_lanes(tile, asked && !beside, [&](u32 source) {
           const Removed got = table.erase(tile, tile.shuffle(mine, source));
           if (tile.lane() == source) removed = got;
@@ -319,6 +387,7 @@ DG_KERNEL probes(ProbesArgs<typename Table::Storage> args) {
       args.n, Totals<1>{{args.total}},
       [&](auto tile, u64 row, bool asked, Tally<1>& total) {
         const Key mine = asked ? static_cast<const Key*>(args.keys)[row] : Key{};
+        ask_for<Table, W>(table, mine, asked && !is_reserved(mine));
         serve_lanes(tile, asked && !is_reserved(mine), [&](u32 source) {
           const u64 read = table.probes(tile, tile.shuffle(mine, source));
           if (tile.lane() == source) total.of[0] += static_cast<i64>(read);
@@ -340,6 +409,7 @@ DG_KERNEL append(InsertArgs<typename Table::Storage> args) {
         const Key mine = asked ? keys[row] : Key{};
         const auto value = asked ? value_in<Table>(args.values, row) : typename Table::Value{};
         Outcome outcome = Outcome::refused;
+        ask_for<Table, W>(table, mine, asked && !is_reserved(mine));
         serve_lanes(tile, asked && !is_reserved(mine), [&](u32 source) {
           const Outcome got =
               table.insert(tile, tile.shuffle(mine, source), shared_value(tile, value, source),
@@ -365,6 +435,7 @@ DG_KERNEL count(ValueCountArgs<typename Table::Storage> args) {
         const Key mine = asked ? keys[row] : Key{};
         const bool beside = asked && is_reserved(mine);
         u64 values = 0;
+        ask_for<Table, W>(table, mine, asked && !beside);
         serve_lanes(tile, asked && !beside, [&](u32 source) {
           const u64 got = table.count(tile, tile.shuffle(mine, source));
           if (tile.lane() == source) values = got;
@@ -387,6 +458,7 @@ DG_KERNEL gather(GatherArgs<typename Table::Storage> args) {
       [&](auto tile, u64 row, bool asked, Tally<0>&) {
         const Key mine = asked ? keys[row] : Key{};
         const u64 offset = asked ? args.offsets[row] : 0;
+        ask_for<Table, W>(table, mine, asked);
         serve_lanes(tile, asked, [&](u32 source) {
           const Key key = tile.shuffle(mine, source);
           Value* to = static_cast<Value*>(args.values) + tile.shuffle(offset, source);

@@ -149,7 +149,7 @@ struct GroupTable {
 
   /// Takes a record for a key, if it is free; `found` and `first_row` become what stood there.
   DG_FN static void take(u64* own, u64& found, [[maybe_unused]] u64& first_row, u64 key, u64 row) {
-#if DG_GPU && __CUDA_ARCH__ >= 900
+#if DG_WIDE_SWAP
     found = first_row = kNone;
     atomic_swap_pair_if(own, found, first_row, key, row);
 #else

@@ -17,6 +17,7 @@
 #include "core/tile.cuh"
 #include "probe/segmented.cuh"
 #include "table/open_slots.cuh"
+#include "table/rows/lines.cuh"
 
 namespace dg {
 
@@ -174,22 +175,9 @@ struct OpenTable : OpenSlots<KeyType, ValueType> {
     return lines;
   }
 
-  /// Where in a quarter a key and the first EMPTY slot stand; `per_quarter` where there is none.
-  struct Sight {
-    u32 hit;
-    u32 gap;
-  };
+  using Sight = typename Lines<Slots>::Sight;
 
-  DG_FN static Sight scan(const Quarter& seen, Key key) {
-    Sight sight{Slots::per_quarter, Slots::per_quarter};
-    DG_UNROLL
-    for (u32 i = Slots::per_quarter; i-- > 0;) {
-      const Key found = Slots::key(seen, i);
-      if (found == key) sight.hit = i;
-      if (found == Mark<Key>::empty) sight.gap = i;
-    }
-    return sight;
-  }
+  DG_FN static Sight scan(const Quarter& seen, Key key) { return Lines<Slots>::scan(seen, key); }
 
  protected:
   friend struct OpenWalks<KeyType, ValueType>;

@@ -1,17 +1,14 @@
 /// Rows of a batch against an open-addressing table, one by each lane of a wide tile.
 ///
-/// Each lane walks for a key of its own, which it hashes once. A bucket takes four lanes: each group of
-/// four reads the buckets of its four keys together, and votes of the whole tile tell what is in all of
-/// them. Votes and shuffles of parts of a warp would cost ten instructions each, so tiles are warps.
+/// Each lane walks for a key of its own, which it hashes once; four lanes read a bucket, and tiles are
+/// warps (table/rows/lines.cuh).
 #pragma once
 
 #include "table/open.cuh"
+#include "table/rows/lines.cuh"
 
 namespace dg {
 
-/// Up to 256 MiB of buckets stay in the L2 cache; those of larger tables leave it first, so that the
-/// overflow filter stays. Measured on an H200; docs/decisions/005-cache-policy.md has the figures.
-inline constexpr u64 kStayingBuckets = 1 << 22;
 /// 48 MiB.
 inline constexpr u64 kSettledBuckets = 3 << 18;
 
@@ -26,15 +23,12 @@ struct OpenRows : OpenTable<KeyType, ValueType> {
   using Table::insert_by;
   using Table::overflow;
   using Table::pass_all;
-  using Table::quarter;
   using Table::reserved;
-  using Table::scan;
   using typename Table::End;
   using Goal = typename Table::Goal;
   using Key = typename Table::Key;
   using typename Table::Placed;
   using typename Table::Removed;
-  using typename Table::Sight;
   using typename Table::Slots;
   using typename Table::Stop;
   using typename Table::Value;
@@ -47,16 +41,14 @@ struct OpenRows : OpenTable<KeyType, ValueType> {
     // Values that stand elsewhere want the room as much.
     constexpr bool alone = !Slots::has_value || Slots::paired;
     // Two loops, since one that chooses at each load takes more registers.
-    if (alone && at.buckets <= kStayingBuckets)
+    if (alone && at.buckets <= kStayingLines)
       find_rows_by<goal, Access::staying>(tile, rows, ask, answer);
     else
       find_rows_by<goal, Access::leaving>(tile, rows, ask, answer);
   }
 
   /// Whether the buckets are too many for the L2 cache, and few enough that most of them stay there.
-  DG_FN bool presses() const {
-    return at.buckets > kSettledBuckets && at.buckets <= kStayingBuckets;
-  }
+  DG_FN bool presses() const { return at.buckets > kSettledBuckets && at.buckets <= kStayingLines; }
 
   /// Stores pairs: `ask(row, key, value)` gives the pair of a row and says whether there is one,
   /// `tell(row, placed)` is told what became of it.
@@ -200,47 +192,15 @@ struct OpenRows : OpenTable<KeyType, ValueType> {
            advance(mine);
   }
 
-  /// Where each lane's own key stands in its own bucket, or where there is a place for it. Groups of
-  /// four lanes read the buckets of their four keys together, a quarter each.
+  /// Where each lane's own key stands in its own bucket, or where there is a place for it.
   template <Goal goal, Access access, class Lanes>
   DG_FN Stop look(Lanes tile, const Sought& mine) const {
-    static_assert(Lanes::size >= kQuarters);
-    const u32 part = tile.lane() % kQuarters, home = tile.lane() - part;
-    Quarter seen[kQuarters];
-    DG_UNROLL
-    for (u32 turn = 0; turn < kQuarters; ++turn)
-      seen[turn] = load_quarter<access, typename Slots::Unit>(
-          quarter(tile.shuffle(mine.bucket, home + turn), part));
-    u32 hits = 0, gaps = 0;
-    Sight sight[kQuarters];
-    DG_UNROLL
-    for (u32 turn = 0; turn < kQuarters; ++turn) {
-      sight[turn] = scan(seen[turn], tile.shuffle(mine.key, home + turn));
-      const u32 hit = tile.ballot(sight[turn].hit < Slots::per_quarter);
-      const u32 gap = tile.ballot(sight[turn].gap < Slots::per_quarter);
-      if (part == turn) hits = hit, gaps = gap;
-    }
-    constexpr u32 group = (1u << kQuarters) - 1;
-    hits = hits >> home & group;
-    gaps = gaps >> home & group;
-    Stop stop{hits ? End::key : gaps ? End::empty : End::nowhere, 0, 0, Value{}};
-    const u32 wanted = goal == Goal::key || hits ? hits : gaps;
-    const u32 there = wanted ? lowest_one(wanted) : part;
-    const u64 first = mine.bucket * Slots::per_bucket + there * Slots::per_quarter;
-    // What the lane there knows, and no more of it than is needed.
-    DG_UNROLL
-    for (u32 turn = 0; turn < kQuarters; ++turn) {
-      const u32 index = sight[turn].hit < Slots::per_quarter || goal == Goal::key ? sight[turn].hit
-                                                                                  : sight[turn].gap;
-      if constexpr (goal == Goal::key && Slots::paired) {
-        const Value value = tile.shuffle(Slots::value_at(seen[turn], index), home + there);
-        if (part == turn) stop.value = value;
-      } else {
-        const u32 told = Slots::per_quarter > 1 ? tile.shuffle(index, home + there) : 0;
-        if (part == turn) stop.slot = first + told;
-      }
-    }
-    return stop;
+    const auto seen = Lines<Slots>::template look<goal == Goal::place, access>(
+        tile, at.keys, mine.key, mine.bucket);
+    return Stop{seen.hit   ? End::key
+                : seen.gap ? End::empty
+                           : End::nowhere,
+                0, seen.slot, seen.value};
   }
 };
 

@@ -87,4 +87,17 @@ struct SideSlots {
   }
 };
 
+/// What a search found; the same on all lanes.
+template <class Value>
+struct Found {
+  bool found;
+  Value value;
+};
+
+/// What became of a key that was to be removed, and how many entries of it there were.
+struct Removed {
+  u32 erased;
+  u32 left_marks;
+};
+
 }  // namespace dg

@@ -321,6 +321,50 @@ void found(std::mt19937& random, u64 rows, u32 share) {
   CHECK(words_to == chosen_words);
 }
 
+/// The list of pairs has each key's count, whether a block had room for it or not.
+template <class Key, class Count, int Threads>
+void count_rows(std::mt19937& random, u64 rows, u32 range, u64 quarters, bool given) {
+  auto keys = contended_keys<Key>(random, rows, static_cast<Key>(range));
+  // All lanes of some tiles have one key.
+  for (u64 row = 64; row < rows / 2 && row < 192; ++row) keys[row] = row < 128 ? 7 : ~Key{0};
+  std::vector<Count> counts(rows);
+  std::map<Key, Count> expected, listed;
+  for (u64 row = 0; row < rows; ++row) {
+    counts[row] = given ? static_cast<Count>(random() % 5) : Count{3};
+    expected[keys[row]] += counts[row];
+  }
+  std::vector<Key> keys_to(rows);
+  std::vector<Count> counts_to(rows);
+  u64 pairs = 0;
+  const u64 segment = 130;
+  count_by_block<Key, Count, Threads>(
+      {{keys.data(), given ? counts.data() : nullptr, keys_to.data(), counts_to.data(), &pairs, 3,
+        quarters, rows, segment, (rows + segment - 1) / segment}});
+  CHECK(pairs >= expected.size() && pairs <= rows);
+  for (u64 pair = 0; pair < pairs; ++pair) listed[keys_to[pair]] += counts_to[pair];
+  CHECK(listed == expected);
+  // A block with room for all lists each key once.
+  if (range < quarters) CHECK(pairs <= (rows + segment - 1) / segment * expected.size());
+}
+
+template <class Key, class Count, int Threads>
+void count_rows_of(std::mt19937& random) {
+  for (const bool given : {false, true}) {
+    count_rows<Key, Count, Threads>(random, 500, 40, 90, given);
+    count_rows<Key, Count, Threads>(random, 300, 90, 7, given);
+    count_rows<Key, Count, Threads>(random, 9, 5, 1, given);
+  }
+}
+
+template <int Threads>
+void count_rows_by(u32 blocks) {
+  std::mt19937 random(Threads);
+  lockstep::tiles = blocks;
+  count_rows_of<u32, u32, Threads>(random);
+  count_rows_of<u32, u64, Threads>(random);
+  count_rows_of<u64, u64, Threads>(random);
+}
+
 }  // namespace
 }  // namespace dg::test
 
@@ -350,6 +394,9 @@ int main() {
     pair<W>(random, 20, 5, 60);
     pair<W>(random, 1, 1, 200);
   });
+  dg::test::count_rows_by<1>(3);
+  dg::test::count_rows_by<4>(3);
+  dg::test::count_rows_by<16>(2);
   dg::test::compensate(300, 1);
   dg::test::compensate(900, 5);
   std::printf("groups: passed\n");

@@ -1,6 +1,6 @@
 /// What the lockstep harness must catch. The script expects this program to fail, and to say why:
 /// "vote", "slot" and "step" are data races for ThreadSanitizer, "branch", "count" and "barrier"
-/// divergent collectives.
+/// divergent collectives, "fields" a struct whose list of fields leaves one out.
 #include <cstring>
 
 #include "lockstep_case.h"
@@ -79,6 +79,42 @@ void divergence_at_a_barrier() {
   });
 }
 
+struct Inner {
+  u64 word;
+  u32 half;
+
+  DG_FIELDS(word, half)
+};
+
+struct Whole {
+  Inner inner;
+  u32 half;
+  u64 sides[2];
+  const void* keys;
+  u8 flag;
+
+  DG_FIELDS(inner, half, sides, keys, flag)
+};
+
+struct LeavesOneOut {
+  const void* keys;
+  u64 rows;
+  u64 n;
+
+  DG_FIELDS(keys, n)
+};
+
+template <class Struct>
+bool complete() {
+  return dg::complete(fields_of<Struct>(), sizeof(Struct), alignof(Struct));
+}
+
+/// The extension does not load then.
+void fields_left_out() {
+  CHECK(complete<Inner>() && complete<Whole>());
+  CHECK(complete<LeavesOneOut>());
+}
+
 }  // namespace
 }  // namespace dg
 
@@ -90,4 +126,5 @@ int main(int, char** arguments) {
   if (!std::strcmp(fault, "barrier")) dg::divergence_at_a_barrier();
   if (!std::strcmp(fault, "branch")) dg::divergence_by_branch();
   if (!std::strcmp(fault, "count")) dg::divergence_by_count();
+  if (!std::strcmp(fault, "fields")) dg::fields_left_out();
 }

@@ -8,18 +8,37 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import pytest
+from agreement import fresh_once
+from hypothesis import strategies as st
+from model import MapModel, MultiMapModel, SetModel, key_of, rows_of
+from strategies import keys_from
 
 from dgpuhash import backend
 from dgpuhash.distributed.collective.base import DestinationBuffers, Outgoing, Received, Transfer
 from dgpuhash.distributed.collective.local import LocalCollective, LocalTransfer
+from dgpuhash.distributed.partition.conflict import Conflict
 from dgpuhash.distributed.partition.table_mode import DISTRIBUTED, TableMode
 from dgpuhash.distributed.pipeline.plan import Chunk
 from dgpuhash.distributed.pipeline.verb import VerbExecution
+from dgpuhash.distributed.pruning.policy import PruningOptions
 from dgpuhash.distributed.shards.table_shard import TableShard, Verb
+from dgpuhash.errors import UnsupportedError
 from dgpuhash.frames.keys.seeds import draw_owner_seed
 from dgpuhash.spec import TableSpec
 
-__all__ = ["LandingEnd", "Ranks"]
+__all__ = ["VERBS", "LandingEnd", "Ranks", "play"]
+
+
+MODELS = {"set": SetModel, "map": MapModel, "multimap": MultiMapModel}
+VERBS = {
+    "set": ["insert", "add", "erase", "contains", "count", "distinct"],
+    "map": ["insert", "insert", "upsert", "erase", "find", "find", "count"],
+    "multimap": ["insert", "insert", "erase", "find", "find", "count", "distinct"],
+}
+STORING = ("insert", "upsert", "add")
+SPARINGS = [PruningOptions(bloom, once) for bloom in (False, True) for once in (False, True)]
 
 
 class Ranks:
@@ -150,3 +169,117 @@ class LandingField(DestinationBuffers):
         nbytes = int(np.prod(shape)) * dtype.itemsize
         assert offset + nbytes <= len(self._fields[rank])
         return self._fields[rank][offset : offset + nbytes].view(dtype).reshape(shape)
+
+
+def play(ranks, data, verbs, *, ordered=True):
+    """Carry out drawn verbs, and compare the answers with those of models.
+
+    There is a model for each rank of an independent table, and else one for all.
+    """
+    spec, device, mode = ranks.spec, ranks.device, ranks.parts[0].mode
+    kind, key, value = spec.kind, spec.key, spec.value
+    models = [MODELS[kind]() for _ in range(ranks.size if mode.independent else 1)]
+    steps = st.tuples(
+        st.sampled_from(verbs),
+        keys_from(key),
+        st.integers(0, 99),
+        st.lists(st.integers(0, 60), max_size=4),
+        st.lists(st.integers(0, 2), min_size=1, max_size=4),
+    )
+    for name, keys, seed, cuts, places in data.draw(st.lists(steps, max_size=6)):
+        stored = np.any([model.contains(keys) for model in models], axis=0)
+        several = np.sum([model.contains(keys) for model in models], axis=0) > 1
+        columns = [keys]
+        verb = Verb(name, sparing=SPARINGS[0 if name == "distinct" else seed % 4])
+        if name in STORING:
+            verb = Verb(name, keep=("first", "last")[seed % 2])
+            columns += [] if value is None else [values_for(value, len(keys), seed)]
+        if (name, kind, mode.conflict) == ("find", "map", Conflict.ERROR) and several.any():
+            with pytest.raises(UnsupportedError, match="several workers"):
+                ranks.ask(verb, cuts, places, *columns)
+            return
+        answers = ranks.ask(verb, cuts, places, *columns)
+        got = [
+            np.concatenate([device.backend.to_host(each) for each in column])
+            for column in zip(*answers, strict=True)
+        ]
+        if name in STORING:
+            for model, rows in zip(models, shares_of(ranks, keys, cuts, places), strict=True):
+                stored_once(model, verb, [column[rows] for column in columns], got, rows)
+        elif name == "erase":
+            gone = SetModel()
+            gone.insert(keys[stored])
+            fresh_once(keys, got[0], gone.erase(keys))
+            for model in models:
+                model.erase(keys)
+        elif name == "contains":
+            assert got[0].tolist() == stored.tolist()
+        elif name == "count":
+            lists = kind == "multimap"
+            counts = [model.count(keys) if lists else model.contains(keys) for model in models]
+            assert got[0].tolist() == np.sum(counts, axis=0).tolist()
+        elif name == "distinct":
+            fresh_once(keys, got[1], SetModel().insert(keys))
+        elif kind == "map":
+            assert got[1].tolist() == stored.tolist()
+            found = rows_of(device.host(device.backend.from_host(got[0]), value))
+            for one, each, there in zip(keys, found, stored, strict=True):
+                if there:
+                    has = [m.pairs[key_of(one)] for m in models if key_of(one) in m.pairs]
+                    assert same_value(each, merged(has, mode.conflict.value, value), value)
+        else:
+            lists = [list_of(device, value, *each) for each in answers]
+            for one, each in zip(keys, itertools.chain(*lists), strict=True):
+                wanted = [row for m in models for row in m.lists.get(key_of(one), [])]
+                assert each == wanted if ordered else sorted(each) == sorted(wanted)
+        assert len(ranks) == sum(map(len, models))
+
+
+def shares_of(ranks, keys, cuts, places):
+    """Return the rows of each model, in their order."""
+    edges = [0, *sorted(min(cut, len(keys)) for cut in cuts), len(keys)]
+    shares = [[] for _ in range(ranks.size)]
+    for number, (start, stop) in enumerate(itertools.pairwise(edges)):
+        shares[places[number % len(places)] % ranks.size] += range(start, stop)
+    return shares if ranks.parts[0].mode.independent else [list(range(len(keys)))]
+
+
+def stored_once(model, verb, columns, got, rows):
+    """Store rows in a model, and compare the mask of what was new there."""
+    if verb.name == "upsert":
+        model.upsert(*columns)
+    elif isinstance(model, MapModel):
+        fresh = model.insert(*columns, keep=verb.keep)
+        assert verb.name == "add" or got[0][rows].tolist() == fresh
+    else:
+        fresh = model.insert(*columns)
+        if verb.name == "insert" and isinstance(model, SetModel):
+            fresh_once(columns[0], got[0][rows], fresh)
+
+
+def list_of(device, dtype, values, offsets):
+    """Return the values of each key of a chunk, as bytes."""
+    rows, ends = rows_of(device.host(values, dtype)), device.backend.to_host(offsets).tolist()
+    return [rows[start:stop] for start, stop in itertools.pairwise(ends)]
+
+
+def same_value(one, other, dtype):
+    values = [np.frombuffer(each, dtype)[0] for each in (one, other)]
+    return one == other or all(each != each for each in values)
+
+
+def merged(values, conflict, dtype):
+    """Return the value, as bytes, that counts of those that several workers have."""
+    if conflict in ("first", "last", "error"):
+        return values[-1 if conflict == "last" else 0]
+    series = pd.Series(np.frombuffer(b"".join(values), dtype))
+    options = {"min_count": 1} if conflict == "sum" else {}
+    return pd.Series([getattr(series, conflict)(**options)], dtype=dtype).to_numpy().tobytes()
+
+
+def values_for(dtype, rows, seed):
+    """Return values with some nulls, where the dtype has one."""
+    made = ((np.arange(rows) * 7 + seed) % 100).astype(np.int32).astype(dtype)
+    if made.dtype.kind in "fM":
+        made[::5] = np.nan if made.dtype.kind == "f" else np.datetime64("NaT")
+    return made

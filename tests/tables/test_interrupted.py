@@ -8,97 +8,21 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 import pytest
 from interrupting import Interrupted, events, raise_at, raise_from_thread, raise_on_signal
+from table_methods.interrupted import KINDS, Judge, columns, content, empty, verbs
 
 from dgpuhash.backend.cpu import CpuBackend
 from dgpuhash.errors import CompileError, OutOfMemoryError, TableBroken
-from dgpuhash.tables import HashMap, HashSet, MultiMap
+from dgpuhash.tables import HashSet
 from dgpuhash.tables.open_addressing import bulk_build, cardinality
 
 SECONDS = 20.0
 
-KINDS = ["set", "map", "wide map", "multimap", "wide multimap"]
 WAYS = ["in place", "growing", "by region"]
-
-Content = dict[int, Any]
-
-
-def empty(kind: str, capacity: int = 0) -> Any:
-    if kind == "set":
-        return HashSet("i8", capacity, device="cpu")
-    make = MultiMap if kind.endswith("multimap") else HashMap
-    return make("i8", "S12" if kind.startswith("wide") else "i8", capacity, device="cpu")
-
-
-def columns(kind: str, keys: np.ndarray, salt: int = 0) -> tuple[np.ndarray, ...]:
-    values = keys * 3 + salt
-    if kind == "set":
-        return (keys,)
-    return (keys, values.astype("S12") if kind.startswith("wide") else values)
-
-
-def content(table: Any) -> Content:
-    """Return the table's contents, after checking that every read agrees."""
-    found = table.items()
-    keys, *values = found if isinstance(found, tuple) else (found,)
-    held: Content = {}
-    if isinstance(table, MultiMap):
-        for key, value in zip(keys.tolist(), values[0].tolist(), strict=True):
-            held.setdefault(key, []).append(value)
-        size = sum(map(len, held.values()))
-        assert table.n_keys == len(held)
-    else:
-        held = dict(zip(keys.tolist(), values[0].tolist() if values else keys, strict=True))
-        size = len(held)
-    assert len(table) == size == len(keys)
-    asked = np.array([*held, -1], "i8")
-    assert table.contains(asked).tolist() == [True] * len(held) + [False]
-    if isinstance(table, HashMap):
-        assert table.find(asked[:-1])[0].tolist() == list(held.values())
-    if isinstance(table, MultiMap):
-        assert table.find(asked)[0].tolist() == [each for key in held for each in held[key]]
-    return held
-
-
-Verb = Callable[[Any], Any]
-
-
-def verbs(kind: str) -> dict[str, Verb]:
-    keys = np.arange(15, 70)
-    doubled = np.concatenate([keys, keys[:8], [2**63 - 1, -1 << 63]])
-    given = columns(kind, doubled, 7)
-    made = {
-        "insert": lambda table: table.insert(*given),
-        "erase": lambda table: table.erase(doubled),
-        "clear": lambda table: table.clear(),
-        "reserve": lambda table: table.reserve(900),
-    }
-    if kind in ("map", "wide map"):
-        made["insert last"] = lambda table: table.insert(*given, keep="last")
-        made["upsert"] = lambda table: table.upsert(*given)
-    if kind == "map":
-        made["insert sum"] = lambda table: table.insert(*given, combine="sum")
-        made["insert max"] = lambda table: table.insert(*given, combine="max")
-    if kind.endswith("multimap"):
-        made["compact"] = lambda table: table.compact()
-    return made
-
-
-def before(kind: str, way: str, verb: str) -> Any:
-    """Return a table to be changed."""
-    table = empty(kind, 400 if way == "in place" else 0)
-    table.insert(*columns(kind, np.arange(20)))
-    table.insert(*columns(kind, np.arange(10, 30)))
-    table.erase(np.arange(2, 4))
-    return table
-
-
 CASES = [
     (kind, way, verb)
     for kind in KINDS
@@ -112,58 +36,6 @@ def by_region(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk_build, "pays", lambda *batch: True)
     monkeypatch.setattr(cardinality, "all_new", lambda *batch: True)
     monkeypatch.setattr(cardinality, "LEAST_ROWS", 16)
-
-
-def oracle(kind: str, verb: str, held: Content) -> Content:
-    """Return the expected contents after `verb`."""
-    keys = [*range(15, 70)]
-    rows = [*keys, *keys[:8], 2**63 - 1, -1 << 63]
-    values = columns(kind, np.array(rows), 7)[-1].tolist()
-    now = {key: list(each) if isinstance(each, list) else each for key, each in held.items()}
-    if verb == "erase":
-        return {key: each for key, each in now.items() if key not in set(rows)}
-    if verb == "clear":
-        return {}
-    for key, value in zip(rows, values, strict=True):
-        if verb == "upsert":
-            now[key] = value
-        elif verb.startswith("insert") and kind.endswith("multimap"):
-            now.setdefault(key, []).append(value)
-        elif verb == "insert sum" and key in now:
-            (now[key],) = (np.array([now[key]]) + value).tolist()
-        elif verb == "insert max" and key in now:
-            now[key] = max(now[key], value)
-        elif verb.startswith("insert"):
-            now.setdefault(key, value)
-    return now
-
-
-class Judge:
-    """Counter of the states of tables after interrupted changes."""
-
-    def __init__(self, kind: str, way: str, verb: str) -> None:
-        self._kind, self._verb = kind, verb
-        self.work = verbs(kind)[verb]
-        self.base = before(kind, way, verb)
-        self.old = content(self.base)
-        self.new = oracle(kind, verb, self.old)
-        self.seen: Counter[str] = Counter()
-
-    def judge(self, table: Any) -> None:
-        try:
-            held = content(table)
-        except TableBroken:
-            self.seen["broken"] += 1
-            return
-        assert held in (self.old, self.new), "neither the old state nor the new one"
-        self.seen["new" if held == self.new else "old"] += 1
-        self.work(table)
-        assert content(table) == oracle(self._kind, self._verb, held)
-        # What the host knows of the device is right, too.
-        more = np.arange(500, 590)
-        table.insert(*columns(self._kind, more))
-        assert table.contains(more).all()
-        assert len(set(content(table)) - set(held) - set(self.new)) == len(more)
 
 
 @pytest.mark.parametrize("number", [16, pytest.param(sys.maxsize, marks=pytest.mark.slow)])

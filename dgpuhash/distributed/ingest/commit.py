@@ -108,6 +108,7 @@ def change_to(descriptor: Descriptor, verb: str) -> Change:
         meta=descriptor.stored,
         unique=descriptor.unique if descriptor.conflict is Conflict.ERROR else None,
         device=descriptor.device,
+        method=descriptor.method,
         placement=descriptor.placement,
         heavy=None if searched else descriptor.heavy,
     )

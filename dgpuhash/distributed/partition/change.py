@@ -9,6 +9,7 @@ from dgpuhash.distributed.cluster.serialization import EmptyFramePickle
 from dgpuhash.distributed.partition.descriptor import Placement, ShardAddress
 from dgpuhash.distributed.partition.skew import NO_HEAVY, HeavyKeys
 from dgpuhash.frames import KeyEncoder
+from dgpuhash.frames.keys.table import AUTO, KeyTableMethod
 
 __all__ = ["CANDIDATE_CHUNKS", "Change", "LostShards"]
 
@@ -74,6 +75,7 @@ class Change(EmptyFramePickle):
     meta: Any
     unique: bool | None
     device: str | None
+    method: KeyTableMethod = AUTO
     placement: Placement = Placement.DISTRIBUTED
     revision: int = 1
     kept: frozenset[int] = frozenset()

@@ -11,6 +11,7 @@ from dgpuhash.distributed.partition.conflict import Conflict
 from dgpuhash.distributed.partition.row_order import add_arrival_column
 from dgpuhash.distributed.partition.skew import NO_HEAVY, HeavyKeys
 from dgpuhash.frames import KeyEncoder
+from dgpuhash.frames.keys.table import AUTO, KeyTableMethod
 
 __all__ = ["Descriptor", "Placement", "SavedRevision", "ShardAddress"]
 
@@ -100,6 +101,8 @@ class Descriptor(EmptyFramePickle):
         The argument of `DistributedIndex.build`.
     device : str or None
         Device of the key tables; None: the device of the rows.
+    method : KeyTableMethod
+        Method of the key tables.
     placement : Placement
     reason : str
         Why the index chose this placement, where the user left the choice to it.
@@ -126,6 +129,7 @@ class Descriptor(EmptyFramePickle):
     meta: Any
     unique: bool | None = None
     device: str | None = None
+    method: KeyTableMethod = AUTO
     placement: Placement = Placement.DISTRIBUTED
     reason: str = ""
     conflict: Conflict = Conflict.ERROR

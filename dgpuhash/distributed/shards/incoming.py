@@ -22,7 +22,8 @@ __all__ = ["index_of_new_keys", "rows_of", "without_rows"]
 
 def without_rows(change: Change) -> FrameIndex:
     """Return an empty index with the settings of `change`."""
-    return FrameIndex(change.meta, change.encoder, unique=change.unique, device=change.device)
+    unique, device, method = change.unique, change.device, change.method
+    return FrameIndex(change.meta, change.encoder, unique=unique, device=device, method=method)
 
 
 def rows_of(payloads: Sequence[Payload], change: Change) -> Any:

@@ -16,6 +16,7 @@ from dgpuhash.distributed.storage.arrow_files import RowsFile, digest_of
 from dgpuhash.distributed.storage.folder import Folder
 from dgpuhash.errors import DgpuhashError, ExistsError, FormatError
 from dgpuhash.frames import KeyEncoder, frames_named
+from dgpuhash.frames.keys.table import AUTO, KeyTableMethod
 
 __all__ = [
     "MANIFEST",
@@ -211,6 +212,7 @@ class Manifest:
         Revision of the rows in `shards`.
     logged : bool
         Whether later changes are in a log in the same folder.
+    method : KeyTableMethod
     """
 
     name: str
@@ -224,6 +226,7 @@ class Manifest:
     uid: str
     revision: int
     logged: bool
+    method: KeyTableMethod = AUTO
 
     @classmethod
     def of(
@@ -242,6 +245,7 @@ class Manifest:
             descriptor.uid,
             descriptor.revision,
             logged,
+            descriptor.method,
         )
 
     def owned_by(self, uid: str) -> Manifest:
@@ -266,6 +270,7 @@ class Manifest:
             "uid": self.uid,
             "revision": self.revision,
             "logged": self.logged,
+            **self.method.to_json(),
         }
         return to_checked_json(WHAT, VERSION, body)
 
@@ -298,6 +303,7 @@ class Manifest:
             body["uid"],
             body["revision"],
             body["logged"],
+            KeyTableMethod.from_json(body, "its method"),
         )
 
 

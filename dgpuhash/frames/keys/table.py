@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,13 +12,100 @@ import numpy as np
 from dgpuhash import backend as backends
 from dgpuhash.backend import is_out_of_memory
 from dgpuhash.backend.launches import Step
+from dgpuhash.errors import FormatError, SpecError, UnsupportedError
 from dgpuhash.tables import HashMap, MultiMap
 from dgpuhash.tables.commit import assigner
+from dgpuhash.tables.methods import methods
+from dgpuhash.tables.methods.method import table_spec
 
-__all__ = ["KeyTable"]
+__all__ = ["AUTO", "KeyTable", "KeyTableMethod"]
 
 ALL = slice(None)
 _no_op: Step = functools.partial(bool)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyTableMethod:
+    """Method of an index's key tables, and all its settings.
+
+    Examples
+    --------
+    >>> KeyTableMethod.of("auto", {})
+    KeyTableMethod(name='auto', settings=())
+    """
+
+    name: str = "auto"
+    settings: tuple[tuple[str, int | float | str], ...] = ()
+
+    @classmethod
+    def of(cls, name: str, settings: Mapping[str, Any]) -> KeyTableMethod:
+        """Return the method of this name, with defaults where settings are missing.
+
+        Raises
+        ------
+        SpecError
+            When there is no such method, or a setting is not its own or impossible.
+        """
+        row = methods().get(name)
+        kind = "map" if row is None or "map" in row.nouns else "multimap"
+        spec = table_spec(
+            kind, np.uint64, np.uint64, max_load=None, seed=0, method=name, settings=settings
+        )
+        return cls(name, spec.settings)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what a save says of the method: nothing of ``"auto"``."""
+        if self == AUTO:
+            return {}
+        return {"method": self.name, "settings": dict(self.settings)}
+
+    @classmethod
+    def from_json(cls, header: Mapping[str, Any], where: str) -> KeyTableMethod:
+        """Return the method of a save.
+
+        Raises
+        ------
+        FormatError
+            When there is no such method.
+        """
+        try:
+            return cls.of(header.get("method", "auto"), header.get("settings", {}))
+        except SpecError as error:
+            raise FormatError(f"{where}: {error}") from error
+
+    @property
+    def maps(self) -> bool:
+        """Whether there are maps of the method."""
+        return "map" in methods()[self.name].nouns
+
+    @property
+    def ordered(self) -> bool:
+        """Whether its multimaps keep the order of a key's values."""
+        return methods()[self.name].ordered
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The method as arguments of a table."""
+        return {"method": self.name, **dict(self.settings)}
+
+    def multimap(self) -> type[MultiMap]:
+        """Return the class of multimaps.
+
+        Raises
+        ------
+        UnsupportedError
+            When the method has none.
+        """
+        if "multimap" not in methods()[self.name].nouns:
+            able = [each.name for each in methods().values() if "multimap" in each.nouns]
+            raise UnsupportedError(
+                f"several rows have one key, and method {self.name!r} serves no MultiMap; drop the "
+                f"duplicates, or use one of the methods that do: {', '.join(able)}"
+            )
+        return MultiMap
+
+
+AUTO = KeyTableMethod()
 
 
 class KeyTable:
@@ -30,14 +119,21 @@ class KeyTable:
         Where the table lives. Arguments and results are arrays on `home`.
     home : {"cpu", "cuda"}
         Where the frames' columns live: on the host for pandas.
+    method : KeyTableMethod
     """
 
-    def __init__(self, code_dtype: np.dtype[Any], device: str, home: str) -> None:
-        self._code_dtype = code_dtype
+    def __init__(
+        self,
+        code_dtype: np.dtype[Any],
+        device: str,
+        home: str,
+        method: KeyTableMethod = AUTO,
+    ) -> None:
+        self._code_dtype, self._method = code_dtype, method
         self._backend = backends.get(device)
         self._moves = device != home
         # Row numbers as wide as codes, so that a slot is one packed pair.
-        self._held: HashMap | MultiMap = self._map()
+        self._held: HashMap | MultiMap = self._empty(code_dtype, maps=method.maps)
         # Last batch, if it may repeat codes: codes, rows and the mask of those that the map took.
         self._unsettled: tuple[Any, Any, Any] | None = None
         # None: unknown, as an erase was interrupted.
@@ -125,7 +221,7 @@ class KeyTable:
                 query_rows, rows = query_rows[kept], rows[kept]
             return self._out(query_rows[window]), self._out(_signed(rows[window]))
         asked = None if valid is None else xp.flatnonzero(self._in(valid))
-        rows, offsets = self._table.find(codes if asked is None else codes[asked], stable=True)
+        rows, offsets = self._lists(codes if asked is None else codes[asked])
         numbers = xp.arange(*window.indices(len(rows)))
         rows = rows[window]
         # CuPy's repeat takes no device array of counts; a search in the offsets serves both.
@@ -133,6 +229,16 @@ class KeyTable:
         if asked is not None:
             query_rows = asked[query_rows]
         return self._out(query_rows.astype(xp.int64)), self._out(_signed(rows))
+
+    def _lists(self, codes: Any) -> tuple[Any, Any]:
+        """Return the rows of each code, ascending, and their offsets."""
+        assert isinstance(self._table, MultiMap)
+        if self._method.ordered:
+            return self._table.find(codes, stable=True)
+        rows, offsets = self._table.find(codes)
+        xp, order = self._backend.xp, self._backend.stable_order(rows)
+        owners = xp.searchsorted(offsets, xp.arange(len(rows)), side="right")[order]
+        return rows[order[self._backend.stable_order(owners)]], offsets
 
     def contains(self, codes: Any) -> Any:
         """Return a mask of the codes that have a row."""
@@ -193,12 +299,13 @@ class KeyTable:
 
         Builds in bulk, and does not ask which codes repeat.
         """
-        device = self._backend.name
-        made = HashMap.from_arrays(codes, rows, device=device)
-        if len(made) == len(codes):
-            return made
-        del made
-        return MultiMap.from_arrays(codes, rows, device=device)
+        options = {"device": self._backend.name, **self._method.options}
+        if self._method.maps:
+            made = HashMap.from_arrays(codes, rows, **options)
+            if len(made) == len(codes):
+                return made
+            del made
+        return self._method.multimap().from_arrays(codes, rows, **options)
 
     def _insert_in_map(
         self, table: HashMap, codes: Any, rows: Any, then: Step, undone: Step
@@ -217,7 +324,7 @@ class KeyTable:
         try:
             self._settle()
         except Exception as error:
-            if is_out_of_memory(error):
+            if isinstance(error, UnsupportedError) or is_out_of_memory(error):
                 before = assigner(self, _unsettled=None, _known_pairs=pairs)
                 table._erase_then(codes[fresh], before, undone)
             raise
@@ -239,8 +346,11 @@ class KeyTable:
         else:
             self._unsettled = None
 
-    def _map(self) -> HashMap:
-        return HashMap(self._code_dtype, self._code_dtype, device=self._backend.name)
+    def _empty(self, row_dtype: np.dtype[Any], *, maps: bool) -> HashMap | MultiMap:
+        """Return a table without pairs."""
+        kind = HashMap if maps else self._method.multimap()
+        device = self._backend.name
+        return kind(self._code_dtype, row_dtype, device=device, **self._method.options)
 
     def _as_multimap(self, table: HashMap, codes: Any, rows: Any) -> MultiMap:
         """Return a multimap of the pairs of a map and the given pairs."""
@@ -249,7 +359,8 @@ class KeyTable:
         codes = xp.concatenate([stored_codes, codes])
         rows = xp.concatenate([stored_rows, rows])
         order = self._backend.stable_order(rows)
-        made = MultiMap(self._code_dtype, rows.dtype, device=self._backend.name)
+        made = self._empty(rows.dtype, maps=False)
+        assert isinstance(made, MultiMap)
         made.insert(codes[order], rows[order])
         return made
 
@@ -261,7 +372,7 @@ class KeyTable:
             codes, rows = table.items()
             order = self._backend.stable_order(rows)
             wide = np.dtype(np.uint64)
-            table = type(table)(self._code_dtype, wide, device=self._backend.name)
+            table = self._empty(wide, maps=isinstance(table, HashMap))
             table.insert(codes[order], rows[order].astype(wide))
             self._held = table
         return table

@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from enum import IntEnum
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -16,8 +15,9 @@ from dgpuhash.backend.launches import Step
 from dgpuhash.seeds import seed_of_generation
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables.cached import cached
+from dgpuhash.tables.methods.plan import Counters, OnExisting, Plan
 
-__all__ = ["Counters", "OnExisting", "Plan", "Recipe"]
+__all__ = ["Recipe"]
 
 _BOOL = np.dtype(bool)
 # The fewest keys that a table is made for.
@@ -28,47 +28,6 @@ _SEGMENT = {"cpu": 4096, "cuda": 512}
 _SIDE_PRESENT, _SIDE_VALUE, _STATE_WORDS = 4, 6, 8
 # Attributes that hold addresses of a table's arrays.
 _ADDRESSED = ("storage", "_insert_rows", "_find_rows", "_erase_rows")
-
-
-class OnExisting(IntEnum):
-    """What an insert does to the value of a key that is stored; as in core/outcome.cuh."""
-
-    KEEP = 0
-    OVERWRITE = 1
-    SUM = 2
-    MIN = 3
-    MAX = 4
-    BIT_OR = 5
-
-
-class Plan(NamedTuple):
-    """What all tables of one store have in common."""
-
-    backend: Backend
-    key: np.dtype[Any]
-    """Dtype of the key words that kernels see."""
-    value: np.dtype[Any] | None
-    settings: Mapping[str, Any]
-    seed: int
-    """Seed of the first generation."""
-
-
-class Counters(NamedTuple):
-    """Counters that a table keeps on its device."""
-
-    occupied: int
-    """Keys stored; of lists, their values."""
-    erased: int
-    """Marks that erased keys left."""
-    pending: int
-    """Rows that found no place in the last launch that counted them."""
-    links: int
-    """The method's own: slabs, buckets, … taken."""
-
-    @property
-    def taken(self) -> int:
-        """Places that no new key can use, as far as marks are never used again."""
-        return self.occupied + self.erased
 
 
 class Recipe(ABC):
@@ -85,9 +44,6 @@ class Recipe(ABC):
 
     unit: ClassVar[str] = "slots"
     """What a search reads one after the other, as the table's `probes` counts it."""
-    whole_pairs: ClassVar[bool] = False
-    """Whether rows of one launch may change the value of a key that the same launch stores."""
-
     def __init__(self, plan: Plan, keys: int, generation: int = 0) -> None:
         self.plan, self.backend, self.generation = plan, plan.backend, generation
         self.keys = max(keys, _LEAST_KEYS)
@@ -95,7 +51,7 @@ class Recipe(ABC):
         self.state = self.backend.empty(_STATE_WORDS, np.uint64)
         self.fields = {"state": self.state, "seed": self.seed, **self.allocate(self.keys)}
         """The fields of the C++ `Storage`: arrays, numbers, and mappings for structs within."""
-        self._forget()
+        self.forget()
 
     @classmethod
     def open(
@@ -143,6 +99,11 @@ class Recipe(ABC):
         """Write what an empty table's arrays hold: all ones, unless a method overrides it."""
         for array in self.arrays():
             array.view(np.uint8).fill(0xFF)
+
+    @property
+    def whole_pairs(self) -> bool:
+        """Whether rows of one launch may change the value of a key that the same launch stores."""
+        return False
 
     @property
     def limit(self) -> int:
@@ -227,7 +188,7 @@ class Recipe(ABC):
 
     @cached
     def storage(self) -> bytes:
-        """The packed fields."""
+        """Return the packed fields."""
         return _packed(self.backend, self.kernel("items").args["table"], self.fields)
 
     def emptied(self) -> Self:
@@ -237,10 +198,11 @@ class Recipe(ABC):
             made.__dict__.pop(name, None)
         made.generation, made.seed = 0, self.plan.seed
         made.fields = {**self.fields, "seed": made.seed}
-        made._forget()
+        made.forget()
         return made
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """Mark the table empty; `fill` writes it before its next use."""
         self.filled, self.blank = False, True
         self.bound = 0
         """Upper bound of the places taken, known without waiting for the device."""

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import logging
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,25 +9,17 @@ import numpy as np
 
 from dgpuhash.backend import Backend
 from dgpuhash.backend.launches import Step
-from dgpuhash.errors import CapacityError, OutOfMemoryError
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables.arguments.encoding import words_of
 from dgpuhash.tables.columns.distinct import deduplicated_rows
 from dgpuhash.tables.commit import BrokenSlots, MakeSteps, assigner
-from dgpuhash.tables.methods.method import methods
-from dgpuhash.tables.methods.recipe import OnExisting, Plan, Recipe
-from dgpuhash.tables.stats import Figures
+from dgpuhash.tables.methods.plan import OnExisting
+from dgpuhash.tables.methods.rebuilds import RecipeStore
+from dgpuhash.tables.methods.recipe import Recipe
 
 __all__ = ["MethodStore"]
 
-_log = logging.getLogger("dgpuhash.tables")
 _BOOL = np.dtype(bool)
-# Marks are dropped above this part (one in 8) of the slots.
-_ERASED_PART = 8
-# Attempts to place all keys: after the first ones, tables grow by a tenth each time.
-_SAME_SIZE, _ATTEMPTS, _LARGER = 8, 16, 1.1
-# Keys drawn to measure searches for keys that are not stored.
-_DRAWN = 2**16
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,43 +39,15 @@ class _Change:
         return table.inserting(self.keys, self.values, None, self.action, self.kind, rows=rows)
 
 
-class MethodStore:
+class MethodStore(RecipeStore[Recipe]):
     """Store (see `Store`) whose tables follow a method's `Recipe`.
 
     A batch that surely fits is one launch. Otherwise the store makes room first, by a larger table
     that replaces the current one at the end. Where a launch refuses rows all the same, the recipe's
     remedy, or a table with another seed, takes them; an exception meanwhile undoes the batch.
 
-    Parameters
-    ----------
-    recipe : type of Recipe
-    backend : Backend
-    spec : TableSpec
-        With all settings of its method.
-    key, value : dtype
-        Of the words that tables bring: uint32 or uint64; `value` is None for sets.
-    capacity : int
-        Keys that fit before the store grows for the first time.
+    Parameters are those of `RecipeStore`.
     """
-
-    def __init__(
-        self,
-        recipe: type[Recipe],
-        backend: Backend,
-        spec: TableSpec,
-        key: np.dtype[Any],
-        value: np.dtype[Any] | None,
-        capacity: int,
-    ) -> None:
-        self.backend, self._spec, self._recipe = backend, spec, recipe
-        self._key, self._value = key, value
-        plan = Plan(backend, *recipe.words(key, value), dict(spec.settings), spec.seed)
-        # Replaced by another table once that holds all keys, or by `BrokenSlots` during a change.
-        self._table: Any = recipe(plan, capacity)
-        self.rebuilds = 0
-        """How often another table with all keys replaced the current one."""
-        self.attempts = 0
-        """Tables that the last rebuild, or insert, took beyond the first."""
 
     def __len__(self) -> int:
         occupied: int = self._table.count().occupied
@@ -96,38 +57,6 @@ class MethodStore:
     def value(self) -> np.dtype[Any] | None:
         """Dtype of the value words that `find` gives; None for sets."""
         return self._value
-
-    @property
-    def capacity(self) -> int:
-        """Keys that the table is made for."""
-        return self.table.keys
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of device memory held."""
-        nbytes: int = self._table.nbytes
-        return nbytes
-
-    @property
-    def seed(self) -> int:
-        """Seed of the hash function in use."""
-        return self.table.seed
-
-    @property
-    def reseeds(self) -> int:
-        """Number of seed changes since the table was last empty."""
-        return self.table.generation
-
-    @property
-    def broken(self) -> bool:
-        """Whether a change has failed half-way."""
-        return isinstance(self._table, BrokenSlots)
-
-    @property
-    def table(self) -> Recipe:
-        """The current table."""
-        table: Recipe = self._table
-        return table
 
     def insert(self, keys: Any, values: Any, then: MakeSteps | None = None) -> Any:
         """See `Store`."""
@@ -142,24 +71,21 @@ class MethodStore:
         self._method.require("upsert", self._spec.kind)
         self._insert(keys, values, OnExisting.OVERWRITE)
 
-    def combine(self, keys: Any, values: Any, action: OnExisting, kind: int) -> Any:
-        """Insert pairs, and combine the values of stored keys with theirs; return a mask of created.
-
-        `kind` says what the bits of values mean, as in core/outcome.cuh.
-        """
+    def combine(self, keys: Any, values: Any, change: Any) -> Any:
+        """See `Store`."""
         self._method.require("combine", self._spec.kind)
-        return self._insert(keys, values, action, kind)
+        action, kind = change
+        inner = self.table.plan.value
+        assert inner is not None and self._value is not None
+        # The upper half of the kind has the bits that a word has more than the value.
+        kind += 8 * (inner.itemsize - self._value.itemsize) << 32
+        if isinstance(values, int):
+            values = self.backend.full(len(keys), values, self._value)
+        return self._insert(keys, values, OnExisting(action), kind)
 
     def replacing(self, keys: Any, values: Any) -> Step:
         """See `Store`."""
         return self.table.inserting(*self._inner(keys, values), None, OnExisting.OVERWRITE)
-
-    def commit(self, *steps: Step) -> None:
-        """See `Store`."""
-        first, *others = steps
-        table = self._table
-        broken = assigner(self, _table=BrokenSlots(table))
-        self.backend.in_one_call([first, broken, *others, assigner(self, _table=table)])
 
     def make_room(self, new: int) -> None:
         """See `Store`; `new` keys may still be refused."""
@@ -223,30 +149,11 @@ class MethodStore:
             values = values.astype(self._value, copy=False)
         return keys.astype(self._key, copy=False), values
 
-    def reserve(self, keys: int) -> None:
-        """See `Store`."""
-        if keys > self.capacity:
-            self._replace(self._rebuilt(keys))
-
-    def rehash(self, seed: int) -> None:
-        """See `Store`."""
-        self._replace(self._rebuilt(self.table.keys, seed=seed))
-
-    def cleared(self) -> MethodStore:
-        """See `Store`."""
-        made = copy.copy(self)
-        made._table, made.rebuilds, made.attempts = self._table.emptied(), 0, 0
-        return made
-
-    def fill(self) -> None:
-        """See `Store`."""
-        self.table.fill()
-
     def copy(self) -> MethodStore:
         """See `Store`."""
-        made = copy.copy(self)
+        made = self._shallow()
         made._table = made._rebuilt(self.table.keys)
-        made.rebuilds, made.attempts = self.rebuilds, self.attempts
+        made.attempts = self.attempts
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -254,60 +161,8 @@ class MethodStore:
         setup = (self._recipe, self.backend, self._spec, self._key, self._value)
         return _restored, (*setup, *state, self._table.plan.seed, *self.items())
 
-    def figures(self) -> Figures:
-        """See `Store`; walks the table for all its keys, and for as many that it has not."""
-        table = self.table
-        table.fill()
-        counted, keys = table.count(), table.items()[0]
-        drawn = self._drawn()
-        unit = table.unit
-        details = {
-            f"{unit}_found": table.probes(keys) / len(keys) if len(keys) else math.nan,
-            f"{unit}_absent": table.probes(drawn) / len(drawn) if len(drawn) else math.nan,
-            "rebuilds": self.rebuilds,
-            "attempts": self.attempts,
-            **table.figures(),
-        }
-        return Figures(
-            slots=table.slots,
-            occupied=counted.occupied,
-            tombstones=counted.erased,
-            lines=math.nan,
-            absent_lines=math.nan,
-            seed=table.seed,
-            reseeds=table.generation,
-            details=details,
-        )
-
     def ranges(self, rows: int, owners: int) -> None:
         """See `Store`: rows have no place before they are inserted."""
-
-    def ready(self) -> None:
-        """See `Store`."""
-
-    @property
-    def _method(self) -> Any:
-        return methods()[self._spec.method]
-
-    def _inner(self, keys: Any, values: Any) -> tuple[Any, Any]:
-        """Return keys and values as the table stores them."""
-        plan = self.table.plan
-        if plan.key != self._key:
-            keys = words_of(keys).astype(plan.key)
-        if values is not None and plan.value != self._value:
-            values = words_of(values).astype(plan.value)
-        return keys, values
-
-    def _absent(self, keys: Any) -> Any:
-        xp, table = self.backend.xp, self.table
-        return xp.arange(len(keys)) if table.blank else xp.flatnonzero(~table.contains(keys))
-
-    def _drawn(self) -> Any:
-        """Return random keys that are not stored."""
-        top = np.iinfo(self.table.plan.key).max
-        random = np.random.default_rng(self.table.seed)
-        drawn = self.backend.from_host(random.integers(0, top, _DRAWN, self.table.plan.key))
-        return drawn[self._absent(drawn)]
 
     def _insert(
         self,
@@ -407,16 +262,6 @@ class MethodStore:
         after = () if then is None else then(change.fresh)
         self.backend.in_one_call([*before, self._replacing(table), *after])
 
-    def _replacing(self, table: Recipe) -> Step:
-        """Return the step that makes a table the store's."""
-        current = self._table.kept if self.broken else self._table
-        rebuilt = not (current.blank or table.state is current.state)
-        return assigner(self, _table=table, rebuilds=self.rebuilds + rebuilt)
-
-    def _replace(self, table: Recipe) -> None:
-        """Make another table with the same keys the store's."""
-        self._replacing(table)()
-
     def _complete(self, table: Recipe, change: _Change, rows: Any) -> Recipe:
         """Insert all keys, or those of refused `rows`, and return the table that has them.
 
@@ -434,67 +279,6 @@ class MethodStore:
             table.watch()
             table.insert(change.keys, change.values, change.fresh, rows=rows, pending=pending)
             rows = table.refused(pending)
-
-    def _rebuilt(
-        self, keys: int, source: Recipe | None = None, *, seed: int | None = None,
-        again: bool = False,
-    ) -> Recipe:  # fmt: skip
-        """Return another table for `keys` keys that holds what `source` holds.
-
-        With `again`, the current seed has failed.
-        """
-        source = self.table if source is None else source
-        plan = source.plan if seed is None else source.plan._replace(seed=seed)
-        generation = source.generation if seed is None else 0
-        while True:
-            if again:
-                generation += 1
-                if self.attempts > _SAME_SIZE:
-                    keys = math.ceil(keys * _LARGER)
-                _log.info("%s: attempt %d, for %d keys", self._method.name, self.attempts, keys)
-            made = self._recipe(plan, keys, generation)
-            if source.blank:
-                return made
-            made.make_ready(source.count().occupied)
-            refused = source.move_to(made)
-            while refused:
-                self._count_attempt(made, refused)
-                if not made.remedy(refused):
-                    break
-                refused = source.move_to(made, again=True)
-            if not refused:
-                return made
-            again = True
-
-    def _count_attempt(self, table: Recipe, refused: int) -> None:
-        """Note another attempt to place all keys.
-
-        Raises
-        ------
-        CapacityError
-            When there were too many.
-        """
-        self.attempts += 1
-        if self.attempts > _ATTEMPTS:
-            raise CapacityError(
-                f"{refused:,} keys found no place in {_ATTEMPTS} tables of method "
-                f"{self._spec.method!r}, the last one for {table.keys:,} keys; give a larger "
-                f"capacity, a roomier setting, or use method 'auto'"
-            )
-
-    def _drop_marks(self) -> None:
-        """Drop the marks of erased keys if they are many and memory allows."""
-        table = self.table
-        most = table.slots // _ERASED_PART
-        if table.erased_bound <= most:
-            return
-        table.erased_bound = table.count().erased
-        if table.erased_bound <= most or table.sweep():
-            return
-        try:
-            self._replace(self._rebuilt(table.keys))
-        except OutOfMemoryError:
-            table.erased_bound = 0
 
 
 def _restored(

@@ -155,7 +155,7 @@ class WideValues:
         """See `Values`."""
         self._tidy(store)
         if not store.reserves:
-            # All rows are new ones, since numbers can only be replaced in one change with the values.
+            # Rows in use cannot be overwritten and keys be refused in one change: all are new.
             self._payload, added = self._payload.appended(values)
             store.upsert(bits, added)
             return

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "lockstep_case.h"
+#include "../lockstep_case.h"
 
 namespace dg::test {
 namespace {

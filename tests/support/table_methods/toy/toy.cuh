@@ -1,4 +1,4 @@
-/// A toy: linear probing of at most sixteen slots, so that it refuses keys long before it is full.
+/// A toy: linear probing of as many slots as it is told, so that it refuses keys long before it is full.
 #pragma once
 
 #include "core/atomic.cuh"
@@ -12,9 +12,10 @@ struct ToyStorage {
   void* values;
   TableState* state;
   u64 slots;
+  u64 bound;
   u64 seed;
 
-  DG_FIELDS(keys, values, state, slots, seed)
+  DG_FIELDS(keys, values, state, slots, bound, seed)
 };
 
 template <class KeyType, class ValueType>
@@ -23,7 +24,6 @@ struct Toy {
   using Value = typename StoredAs<ValueType>::Type;
   using Storage = ToyStorage;
   static constexpr bool has_value = !same<ValueType, void>;
-  static constexpr u64 bound = 16;
 
   Storage at;
 
@@ -36,7 +36,7 @@ struct Toy {
     u64 steps = 0;
     if (tile.lane() == 0) {
       const u64 first = mulhi(hash_key(key, at.seed), at.slots);
-      while (steps < bound && !look((first + steps) % at.slots)) ++steps;
+      while (steps < at.bound && !look((first + steps) % at.slots)) ++steps;
     }
     return tile.shuffle(steps, 0);
   }
@@ -99,7 +99,7 @@ struct Toy {
     const u64 steps = walk(tile, key, [&](u64 slot) {
       return *key_at(slot) == key || *key_at(slot) == Mark<Key>::empty;
     });
-    return steps < bound ? steps + 1 : bound;
+    return steps < at.bound ? steps + 1 : at.bound;
   }
 
   DG_FN u64 places() const { return at.slots; }

@@ -26,22 +26,29 @@ class Toy(Recipe):
         return slots
 
     def allocate(self, keys: int) -> dict[str, Any]:
-        plan, slots = self.plan, math.ceil(keys * self.plan.settings["space"])
-        values = None if plan.value is None else self.backend.empty(slots, plan.value)
-        return {"keys": self.backend.empty(slots, plan.key), "values": values, "slots": slots}
+        plan, settings = self.plan, self.plan.settings
+        slots = math.ceil(keys * settings["space"])
+        return {
+            "keys": self.backend.empty(slots, plan.key),
+            "values": None if plan.value is None else self.backend.empty(slots, plan.value),
+            "slots": slots,
+            "bound": settings["bound"],
+        }
 
     def figures(self) -> dict[str, Any]:
         return {"space": self.slots / self.keys}
 
 
-METHODS = (
-    Method(
-        name="toy",
+def _row(name: str, bound: int) -> Method:
+    return Method(
+        name=name,
         paper="none",
         section="",
         nouns={"set": Toy, "map": Toy},
-        settings={"space": Setting(1.6, 1.05, 4.0, size=True)},
-        verbs=(*VERBS, "combine"),
+        settings={"space": Setting(1.6, 1.05, 4.0, size=True), "bound": Setting(bound, 1, 64)},
+        verbs=tuple({*VERBS, "combine"}),
         when="a test is to see a method",
-    ),
-)
+    )
+
+
+METHODS = (_row("toy", 16), _row("toy_that_refuses", 3))

@@ -14,7 +14,7 @@ import pytest
 import dgpuhash.tables.methods
 from dgpuhash.backend import cpu, kernel, layout
 
-HERE = Path(__file__).resolve().parent
+HERE = Path(__file__).resolve().parent / "toy"
 KERNELS = HERE.parents[3] / "kernels"
 
 

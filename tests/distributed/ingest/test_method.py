@@ -1,0 +1,83 @@
+"""Indexes whose key tables are of a named method, built, changed, saved and rebuilt."""
+
+from __future__ import annotations
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from clusters import assert_same_rows
+
+import dgpuhash
+from dgpuhash.distributed import DistributedIndex
+from dgpuhash.errors import FormatError, SpecError
+from dgpuhash.tables.methods import method as rows
+from dgpuhash.tables.methods.auto import Auto
+from dgpuhash.tables.methods.method import Method, Methods, Setting
+
+pytestmark = pytest.mark.cluster
+
+TOY = Method(
+    name="toy",
+    paper="",
+    section="",
+    nouns={"map": Auto, "multimap": Auto},
+    when="never",
+    settings={"space": Setting(1.5, 1.05, 4.0, size=True)},
+)
+
+
+@pytest.fixture
+def toy(monkeypatch):
+    found = Methods({**dgpuhash.methods(), "toy": TOY})
+    monkeypatch.setattr(rows, "_found", lambda path: found)
+    return TOY
+
+
+def settings_held(client, index):
+    """Return the method and settings of the key table of each worker's shard."""
+    uid = index._descriptor.uid
+
+    def held(dask_worker):
+        spec = dask_worker.plugins["dgpuhash"].shards.standing(uid).index._rows.table.table.spec
+        return spec.method, dict(spec.settings)
+
+    return [*client.run(held, workers=index.workers).values()]
+
+
+@pytest.mark.parametrize("mode", ["distributed", "independent", "replicated"])
+def test_a_method_stays(threads, toy, tmp_path, mode):
+    frame = pd.DataFrame({"k": np.arange(300) % 200, "v": np.arange(300)})
+    left = pd.DataFrame({"k": np.arange(150, 250)})
+    options = {"mode": mode, "method": "toy", "space": 2}
+    with DistributedIndex.build(dd.from_pandas(frame, npartitions=3), "k", **options) as index:
+        wanted = [("toy", {"space": 2.0})] * 3
+        assert settings_held(threads, index) == wanted
+        more = pd.DataFrame({"k": [249, 151], "v": [-1, -2]})
+        index.insert(more)
+        index.erase(pd.DataFrame({"k": [152]}))
+        rows_now = pd.concat([frame, more]).query("k != 152")
+        merged = index.merge(dd.from_pandas(left, npartitions=2)).compute()
+        assert_same_rows(merged, left.merge(rows_now))
+        assert settings_held(threads, index) == wanted
+        assert set(index.stats()["table"]) <= {"HashMap (toy)", "MultiMap (toy)"}
+        index.save(tmp_path / "saved")
+        workers = sorted(threads.nthreads())[:2]
+        with DistributedIndex.load(tmp_path / "saved", workers=workers) as loaded:
+            assert settings_held(threads, loaded) == wanted[:2]
+            merged = loaded.merge(dd.from_pandas(left, npartitions=2)).compute()
+            assert_same_rows(merged, left.merge(rows_now))
+        threads.run(lambda dask_worker: dask_worker.plugins["dgpuhash"].shards._shards.clear())
+        index.rebuild()
+        assert settings_held(threads, index) == wanted
+    with pytest.raises(SpecError, match="no setting 'width'"):
+        DistributedIndex.build(frame, "k", method="toy", width=4)
+
+
+def test_a_save_of_an_unknown_method(threads, toy, tmp_path, monkeypatch):
+    frame = pd.DataFrame({"k": np.arange(9)})
+    with DistributedIndex.build(frame, "k", method="toy") as index:
+        index.save(tmp_path / "saved")
+    monkeypatch.undo()
+    with pytest.raises(FormatError, match="'toy' is no method"):
+        DistributedIndex.load(tmp_path / "saved")

@@ -1,0 +1,1 @@
+"""Methods of tables in tests: which there are, what each promises, and one more to play with."""
