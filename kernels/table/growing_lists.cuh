@@ -28,16 +28,16 @@ namespace dg {
 
 /// By value. `state->links` counts the keys, and `state->side_value` are the handles of reserved keys.
 struct GrowingStorage {
+  SlotPool pool;
+  Growth growth;
   void* slots;
   void* values;  // the pool's
   TableState* state;
-  SlotPool pool;
-  Growth growth;
   u64 lines;          // whole segments
   u64 segment_shift;  // a segment has 2^segment_shift lines
   u64 seed;
 
-  DG_FIELDS(slots, values, state, pool, growth, lines, segment_shift, seed)
+  DG_FIELDS(pool, growth, slots, values, state, lines, segment_shift, seed)
 };
 
 /// Packed: 2 bits state, 28 bits number of values, 34 bits first slot of the last bucket. All ones is a

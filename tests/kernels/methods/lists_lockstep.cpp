@@ -37,11 +37,11 @@ struct ListMemory {
   }
 
   GrowingStorage storage() {
-    return {lines.data(),
+    return {{&taken, pool.size()},
+            {ends.data(), ends.size(), BucketList<Value>::link_slots},
+            lines.data(),
             pool.data(),
             &state,
-            {&taken, pool.size()},
-            {ends.data(), ends.size(), BucketList<Value>::link_slots},
             lines.size(),
             0,
             7};
