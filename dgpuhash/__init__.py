@@ -14,6 +14,7 @@ from dgpuhash.spec import TableSpec
 from dgpuhash.tables import (
     BloomFilter,
     BloomStats,
+    CountMap,
     HashMap,
     HashSet,
     MultiMap,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BloomFilter",
     "BloomStats",
+    "CountMap",
     "DistributedIndex",
     "FrameIndex",
     "HashMap",

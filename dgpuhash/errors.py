@@ -9,6 +9,7 @@
     ├── UnsupportedError  (ValueError)    a request that is understood and refused
     ├── ColumnError       (ValueError)    a column that is missing, duplicated or of the wrong type
     ├── CapacityError     (MemoryError)   a table that cannot hold the requested number of entries
+    ├── CountOverflowError (OverflowError) a count that would not fit into 64 bits
     ├── OutOfMemoryError  (MemoryError)   the host or the device has not enough memory
     ├── DeviceError       (RuntimeError)  no such device, too old, or arrays on different ones
     │   └── CompileError                  a kernel or the extension could not be built
@@ -31,6 +32,7 @@ __all__ = [
     "ClosedError",
     "ColumnError",
     "CompileError",
+    "CountOverflowError",
     "DeviceError",
     "DgpuhashError",
     "ExistsError",
@@ -78,6 +80,10 @@ class ColumnError(DgpuhashError, ValueError):
 # MemoryError comes first: unpickling an error that a worker sent needs MemoryError's own `__new__`.
 class CapacityError(MemoryError, DgpuhashError):
     """A table that cannot hold the requested number of entries."""
+
+
+class CountOverflowError(OverflowError, DgpuhashError):
+    """A count that would not fit into 64 bits."""
 
 
 class OutOfMemoryError(MemoryError, DgpuhashError):

@@ -17,6 +17,7 @@ from dgpuhash.seeds import draw_seed
 __all__ = ["TableSpec", "key_dtype_of", "native_dtype", "value_dtype_of"]
 
 MAX_CAPACITY = 2**48
+KINDS = ("set", "map", "multimap", "count", "bloom_filter")
 _KEY_KINDS = "biufmM"
 
 
@@ -109,7 +110,7 @@ class TableSpec:
 
     Parameters
     ----------
-    kind : {"set", "map", "multimap", "bloom_filter"}
+    kind : {"set", "map", "multimap", "count", "bloom_filter"}
     key_dtype : str
         dtype string such as ``"<i8"``.
     value_dtype : str or list, optional
@@ -126,9 +127,7 @@ class TableSpec:
     method : str
         How the table stores its keys: a name of `dgpuhash.methods`.
     settings : mapping or tuple of pairs
-        The method's own settings, kept as pairs sorted by name.
-    blocks : int
-        Blocks of 32 bytes (Bloom filters); 0 for tables.
+        The method's own settings, and those of a filter, kept as pairs sorted by name.
 
     Examples
     --------
@@ -148,7 +147,6 @@ class TableSpec:
     growth: float = 1.1
     method: str = "auto"
     settings: Any = ()
-    blocks: int = 0
 
     @classmethod
     def of(
@@ -172,22 +170,13 @@ class TableSpec:
         return cls(kind, key_dtype_of(key_dtype).str, value, **settings)
 
     def __post_init__(self) -> None:
-        if self.kind not in ("set", "map", "multimap", "bloom_filter"):
-            raise SpecError(
-                f"table kind {self.kind!r}; use 'set', 'map', 'multimap' or 'bloom_filter'"
-            )
+        if self.kind not in KINDS:
+            raise SpecError(f"table kind {self.kind!r}; use one of {', '.join(map(repr, KINDS))}")
         if (self.value_dtype is None) != (self.kind in ("set", "bloom_filter")):
             raise SpecError(
                 f"a {self.kind} with values of {self.value_dtype}; only sets and Bloom filters "
                 "have none"
             )
-        blocks = _integer(self.blocks, "blocks")
-        if not (1 <= blocks <= MAX_CAPACITY if self.kind == "bloom_filter" else blocks == 0):
-            raise SpecError(
-                f"a {self.kind} of {blocks:,} blocks; Bloom filters have 1 to {MAX_CAPACITY:,}, "
-                "tables none"
-            )
-        object.__setattr__(self, "blocks", blocks)
         load = _number(self.max_load, "max_load")
         if not 0.01 <= load < 1:
             raise SpecError(f"max_load={self.max_load}; use a share in [0.01, 1), such as 0.9")

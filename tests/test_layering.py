@@ -59,7 +59,7 @@ ROOMS_WITHIN = {
         {"columns", "bucket_list"},
         {"methods", "keyed"},
         {"base", "bloom"},
-        {"hash_map", "hash_set", "multi_map"},
+        {"count_map", "hash_map", "hash_set", "multi_map"},
     ],
     "frames": [
         {"key_columns"},
@@ -88,7 +88,7 @@ ROOMS_WITHIN = {
         {"accessor", "load"},
     ],
     "bench": [
-        {"keys", "machine", "figure", "fit_memory", "memory"},
+        {"keys", "machine", "figure", "fit_memory", "memory", "method"},
         {"distribution", "timing"},
         {"floors"},
         {"limits", "peers"},

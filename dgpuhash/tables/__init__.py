@@ -1,4 +1,4 @@
-"""Tables HashSet, HashMap, MultiMap and BloomFilter, and functions of key columns."""
+"""Tables HashSet, HashMap, MultiMap, CountMap and BloomFilter, and functions of key columns."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dgpuhash.tables.columns.factorize import factorize, unique, value_counts
 from dgpuhash.tables.columns.group_reduce import group_reduce
 from dgpuhash.tables.columns.isin import isin
 from dgpuhash.tables.columns.join import join_indices
+from dgpuhash.tables.count_map import CountMap
 from dgpuhash.tables.hash_map import HashMap
 from dgpuhash.tables.hash_set import HashSet
 from dgpuhash.tables.keyed import Keyed
@@ -19,6 +20,7 @@ from dgpuhash.tables.stats import TableStats
 __all__ = [
     "BloomFilter",
     "BloomStats",
+    "CountMap",
     "HashMap",
     "HashSet",
     "MultiMap",
@@ -33,7 +35,10 @@ __all__ = [
     "value_counts",
 ]
 
-AnyTable = BloomFilter | HashSet | HashMap | MultiMap
+AnyTable = BloomFilter | HashSet | HashMap | MultiMap | CountMap
+_KINDS: dict[str, type[AnyTable]] = {
+    kind.kind: kind for kind in (BloomFilter, HashSet, HashMap, MultiMap, CountMap)
+}
 
 
 def load(path: str | os.PathLike[str], device: str | None = None) -> AnyTable:
@@ -68,7 +73,9 @@ def load(path: str | os.PathLike[str], device: str | None = None) -> AnyTable:
 
 def table_of(spec: TableSpec, capacity: int, device: str | None) -> AnyTable:
     """Return an empty table or filter of the kind and with the settings of a spec."""
-    kinds: dict[str, type[AnyTable]] = {
-        kind.kind: kind for kind in (BloomFilter, HashSet, HashMap, MultiMap)
-    }
-    return kinds[spec.kind]._of(spec, capacity, device)
+    return _KINDS[spec.kind]._of(spec, capacity, device)
+
+
+def checked_spec(spec: TableSpec) -> TableSpec:
+    """Return a saved spec with all settings; raise SpecError unless it is possible."""
+    return _KINDS[spec.kind]._checked(spec)

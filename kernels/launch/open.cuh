@@ -23,7 +23,7 @@ struct OpenInsertArgs {
 };
 
 struct OpenCombineArgs {
-  OpenStorage table;  // has room for the batch
+  OpenStorage table;  // `state->pending` gets the rows that found no place
   const void* keys;
   const void* values;  // or null: every row brings `term`
   u8* flags;           // 1 in the one row that created each new key, 0 elsewhere; see the kernels
@@ -164,6 +164,11 @@ DG_KERNEL open_combine(OpenCombineArgs args) {
         const bool fresh = placed.outcome == Outcome::created;
         const bool aside = placed.slot >= Table::side(1);
         u8 flag = fresh;
+        if (placed.outcome == Outcome::refused) {
+          atomic_add<Order::relaxed>(&args.table.state->pending, 1);
+          args.flags[row] = 0;
+          return;
+        }
         if (adds && !aside)
           table.change(placed.slot, term_in_row<Table>(args, row) + fresh, change);
         else if (!fresh && Table::Slots::whole && !aside)

@@ -144,15 +144,14 @@ struct SlotArray {
       if (change.kind != ValueKind::floating)
         return atomic_add<Order::relaxed>(word,
                                           static_cast<Word>(static_cast<Word>(term) << shift));
+      // A float of four bytes is one in a longer word, too.
       if constexpr (sizeof(Value) == 8) {
         if (change.spare_bits == 0)
-          return atomic_add<Order::relaxed>(reinterpret_cast<double*>(word),
-                                            as_real<double>(term));
+          return atomic_add<Order::relaxed>(reinterpret_cast<double*>(word), as_real<double>(term));
       }
 #if DG_GPU
-      else
-        return atomic_add<Order::relaxed>(reinterpret_cast<float*>(word) + shift / 32,
-                                          as_real<float>(term));
+      return atomic_add<Order::relaxed>(reinterpret_cast<float*>(word) + shift / 32,
+                                        as_real<float>(static_cast<u32>(term)));
 #endif
     }
     Word held = atomic_load<Order::relaxed>(word);

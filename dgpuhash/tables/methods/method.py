@@ -16,6 +16,7 @@ from numpy.typing import DTypeLike
 from dgpuhash.backend import Backend
 from dgpuhash.errors import SpecError, UnsupportedError
 from dgpuhash.spec import TableSpec
+from dgpuhash.tables.arguments.encoding import value_width, word_dtype
 from dgpuhash.tables.store import Store
 
 __all__ = [
@@ -32,7 +33,9 @@ __all__ = [
 ]
 
 PACKAGE = "dgpuhash.tables.methods"
-NOUNS = {"set": "HashSet", "map": "HashMap", "multimap": "MultiMap"}
+NOUNS = {"set": "HashSet", "map": "HashMap", "multimap": "MultiMap", "count": "CountMap"}
+# Tables of these kinds are stored as those of another.
+_STORED_AS = {"count": "map"}
 VERBS = ("insert", "combine", "upsert", "find", "contains", "count", "erase", "items")
 """What every table of the noun can do, unless its method's row says less."""
 
@@ -165,7 +168,11 @@ class Method:
 
     def serves(self, kind: str, verb: str) -> bool:
         """Return whether tables of a kind have the verb."""
-        return kind in self.nouns and verb in self.verbs
+        return self.stores(kind) and verb in self.verbs
+
+    def stores(self, kind: str) -> bool:
+        """Return whether there are tables of a kind."""
+        return _STORED_AS.get(kind, kind) in self.nouns
 
     def checked(self, settings: Mapping[str, Any]) -> dict[str, int | float | str]:
         """Return all settings of the method: those given, and defaults.
@@ -315,15 +322,19 @@ def resolved(spec: TableSpec) -> TableSpec:
     ------
     SpecError
         When there is no such method, it does not serve the kind of table, or a setting is not its
-        own or impossible.
+        own, impossible, or does not go with the dtypes.
     """
     found = methods()
     method = found.get(spec.method)
-    if method is None or spec.kind not in method.nouns:
-        able = ", ".join(name for name, each in found.items() if spec.kind in each.nouns)
+    if method is None or not method.stores(spec.kind):
+        able = ", ".join(name for name, each in found.items() if each.stores(spec.kind))
         what = "is no method" if method is None else f"serves no {NOUNS[spec.kind]}"
         raise SpecError(f"method {spec.method!r} {what}; methods of {NOUNS[spec.kind]}: {able}")
     settings = method.checked(dict(spec.settings))
+    check = getattr(method.nouns[spec.kind], "check", None)
+    if check is not None:
+        width = value_width(spec.value)
+        check(word_dtype(spec.key), np.dtype(f"u{width}") if width else None, settings)
     return replace(spec, settings=settings) if settings != dict(spec.settings) else spec
 
 
@@ -355,6 +366,6 @@ def store_for(
     >>> store.insert(np.array([5, 5], "u4"), None).sum(), len(store)
     (np.int64(1), 1)
     """
-    opener = methods()[spec.method].nouns[spec.kind]
+    opener = methods()[spec.method].nouns[_STORED_AS.get(spec.kind, spec.kind)]
     store: Store = opener.open(backend, spec, key, value, capacity)
     return store

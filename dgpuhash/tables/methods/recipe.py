@@ -143,6 +143,12 @@ class Recipe(ABC):
         """Return arrays that belong to the table and are no fields."""
         return []
 
+    @classmethod  # noqa: B027
+    def check(
+        cls, key: np.dtype[Any], value: np.dtype[Any] | None, settings: Mapping[str, Any]
+    ) -> None:
+        """Raise SpecError where settings do not go with the words of keys and values."""
+
     # What stores call.
 
     @classmethod

@@ -90,12 +90,20 @@ class BatchInserter:
         """Insert absent keys; with `told`, return the rows that created keys."""
         if not self._has_room(len(keys)):
             return self._insert_unsure(words_of(keys), value_words(values), told=told, then=then)
-        return self._insert_in_room(keys, values, told=told, then=then)
+        fresh = self._built_in_bulk(keys, values, told=told, then=then)
+        if fresh is not None:
+            return fresh
+        slots = self._slots
+        if then is None:
+            return slots.insert(keys, values)
+        fresh = self.backend.empty(len(keys), np.dtype(bool))
+        self.backend.in_one_call([slots.inserting(keys, values, fresh), *then(fresh, slots)])
+        return fresh
 
-    def _insert_in_room(
+    def _built_in_bulk(
         self, keys: Any, values: Any, *, told: bool, then: StepsOfInsert | None = None
     ) -> Any:
-        """Insert as `_insert` does, after `_has_room`."""
+        """Insert keys that fit as `_insert` does, by region; return None where that is no gain."""
         slots = self._slots
         if bulk_build.pays(self.backend, slots, len(keys)):
             keys, values = words_of(keys), value_words(values)
@@ -103,11 +111,7 @@ class BatchInserter:
                 batch, generation = self._ordered(slots, slots.extent, keys, values, distinct=True)
                 if batch is not None:
                     return self._bulk_build_in_place(batch, generation, told=told, then=then)
-        if then is None:
-            return slots.insert(keys, values)
-        fresh = self.backend.empty(len(keys), np.dtype(bool))
-        self.backend.in_one_call([slots.inserting(keys, values, fresh), *then(fresh, slots)])
-        return fresh
+        return None
 
     def _insert_unsure(
         self,

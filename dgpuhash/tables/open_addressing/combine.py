@@ -9,7 +9,7 @@ from dgpuhash.backend.launches import Step
 from dgpuhash.tables.arguments.combine import Change
 from dgpuhash.tables.open_addressing.slots import Slots
 
-__all__ = ["changing", "combining"]
+__all__ = ["changing", "combining", "refused"]
 
 # Flag of the rows that the first of two launches leaves to the second.
 _LEFT = 2
@@ -18,7 +18,7 @@ _LEFT = 2
 def combining(
     backend: Backend, slots: Slots, keys: Any, values: Any, flags: Any, change: Change
 ) -> tuple[Step, Step]:
-    """Return the steps that store pairs, which fit, and combine their values.
+    """Return the steps that store pairs and combine their values; `refused` rows found no slot.
 
     Read no counters before them. `values` may be one number, the word of every row. `flags`
     becomes a mask of the rows that created keys. The first step does all where a pair is published
@@ -49,6 +49,11 @@ def changing(
     fields = _fields(slots, keys, values, flags, change)
     kernel = kernel_named("open_change", slots.key, slots.value)
     return backend.prepared(kernel, len(keys), flag=flag, **fields)
+
+
+def refused(slots: Slots) -> int:
+    """Return how many rows found no slot since the slots were empty; waits for the device."""
+    return int(slots._count(slots._host_state())["pending"])
 
 
 def _fields(slots: Slots, keys: Any, values: Any, flags: Any, change: Change) -> dict[str, Any]:

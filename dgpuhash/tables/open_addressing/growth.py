@@ -16,7 +16,7 @@ from dgpuhash.tables.commit import BrokenSlots, MakeSteps, assigner
 from dgpuhash.tables.open_addressing import bulk_build, cardinality
 from dgpuhash.tables.open_addressing.batch_insert import BatchInserter
 from dgpuhash.tables.open_addressing.bulk_stream import StreamedBuild
-from dgpuhash.tables.open_addressing.combine import changing, combining
+from dgpuhash.tables.open_addressing.combine import changing, combining, refused
 from dgpuhash.tables.open_addressing.rehash import GrowableSlots, LoadFactor, rehashed
 from dgpuhash.tables.open_addressing.slots import Slots
 from dgpuhash.tables.stats import Figures
@@ -102,26 +102,53 @@ class Storage(BatchInserter):
         Returns a mask of the rows that created keys. `values` may be one number, the word of every
         row.
         """
-        rows = len(keys)
+        rows, backend = len(keys), self.backend
         room = self._has_room(rows)
-        slots = self._slots
-        if room and not (slots.blank and bulk_build.pays(self.backend, slots, rows)):
-            flags = self.backend.empty(rows, np.dtype(bool))
-            self.commit(*combining(self.backend, slots, keys, values, flags, change))
-            return flags
-        if isinstance(values, int):
-            values = self.backend.full(rows, values, slots.value)
+        slots, fresh = self._slots, None
+        if not room and slots.blank and rows >= cardinality.LEAST_ROWS:
+            fresh = self._combined_in_new_slots(keys, values, change)
+        if fresh is not None:
+            return fresh
+        if isinstance(values, int) and (not room or bulk_build.pays(backend, slots, rows)):
+            values = backend.full(rows, values, slots.value)
 
         def then(fresh: Any, into: Slots) -> list[Step]:
-            step = changing(self.backend, into, keys, values, fresh, change)
+            step = changing(backend, into, keys, values, fresh, change)
             if into is not self._slots:
                 return [step]
             broken, whole = (assigner(self, _slots=each) for each in (BrokenSlots(into), into))
             return [broken, step, whole]
 
-        if room:
-            return self._insert_in_room(keys, values, told=True, then=then)
-        return self._insert_unsure(words_of(keys), words_of(values), told=True, then=then)
+        if not room:
+            return self._insert_unsure(words_of(keys), words_of(values), told=True, then=then)
+        if bulk_build.pays(backend, slots, rows):
+            fresh = self._built_in_bulk(keys, values, told=True, then=then)
+        if fresh is None:
+            fresh = backend.empty(rows, np.dtype(bool))
+            self.commit(*combining(backend, self._slots, keys, values, fresh, change))
+        return fresh
+
+    def _combined_in_new_slots(self, keys: Any, values: Any, change: Change) -> Any:
+        """Combine a batch of repeated keys in new slots, for an empty table.
+
+        As many as the keys seem to be must fit. Returns None, and changes nothing, where most rows
+        bring new keys, or more keys came than that.
+        """
+        slots, backend = self._slots, self.backend
+        new = cardinality.new_keys(backend, slots, words_of(keys))
+        if new.all or 2 * new.most > len(keys):
+            return None
+        if new.most > self.capacity:
+            made = rehashed(slots, self._load.slots_after(slots.slots, new.most), filled=False)
+        else:
+            made = slots.lent()
+        fresh = backend.empty(len(keys), np.dtype(bool))
+        backend.in_one_call(combining(backend, made, keys, values, fresh, change))
+        if refused(made):
+            return None
+        made.taken_bound = made.state().taken
+        backend.in_one_call([assigner(self, _slots=made)])
+        return fresh
 
     def add(self, keys: Any, values: Any) -> None:
         """Insert the absent keys without returning a mask.
