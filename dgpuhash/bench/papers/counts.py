@@ -20,8 +20,8 @@ __all__ = ["bloom", "count"]
 _ROWS = 2**27
 _DISTINCT = 2**24
 _EXPONENT = 1.2
-# Bytes of a filter, keys of a batch, and the bits of a key; by what the filter fits in.
-_FILTERS = {"L2": (2**25, 2**24, 32), "memory": (2**34, 2**28, 64)}
+# Bytes of a filter, keys of a batch, and their bits: within the L2 cache, and beyond it.
+_FILTERS = ((2**25, 2**24, 32), (2**34, 2**28, 64))
 _BITS_A_KEY = 12
 
 
@@ -57,7 +57,7 @@ def _samples(case: Case, n: int) -> Iterator[tuple[str, Sample]]:
 
 def bloom(case: Case) -> Iterator[dict[str, Any]]:
     """Yield the rates of inserts and lookups, beside bare compare-and-swaps."""
-    for place, (nbytes, batch, bits) in _FILTERS.items():
+    for nbytes, batch, bits in _FILTERS:
         nbytes, n = case.rows(nbytes), case.rows(batch)
         made = BloomFilter(f"u{bits // 8}", nbytes=nbytes, device=case.backend.name)
         floor = cas_rate(case.backend, 1 << (nbytes.bit_length() - 1), n, case.repeats)
