@@ -44,6 +44,7 @@ class Recipe(ABC):
 
     unit: ClassVar[str] = "slots"
     """What a search reads one after the other, as the table's `probes` counts it."""
+
     def __init__(self, plan: Plan, keys: int, generation: int = 0) -> None:
         self.plan, self.backend, self.generation = plan, plan.backend, generation
         self.keys = max(keys, _LEAST_KEYS)
