@@ -94,9 +94,7 @@ def test_each_width_finds_what_the_others_insert(device, word, layout):
 def test_windows_that_searches_read(device, load, found, absent):
     n, seen = 200_000, []
     for seed in range(5):
-        table = HashMap(
-            "u4", "u4", n, device=device.name, method="cops", load=load, seed=seed + 9
-        )
+        table = HashMap("u4", "u4", n, device=device.name, method="cops", load=load, seed=seed + 9)
         keys = device.array(some_keys(n, seed))
         table.insert(keys, keys)
         stats = table.stats()

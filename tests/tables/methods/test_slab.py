@@ -145,7 +145,9 @@ def test_a_pool_of_one_runs_dry(device, word, allocator, monkeypatch):
     assert details["attempts"] >= 1 and details["memory_blocks"] > 1 and details["rebuilds"] == 0
     assert details["super_blocks"] == (1 if allocator == "light" else details["memory_blocks"])
     # The one slab that was free is in a chain.
-    assert (device.backend.to_host(table._store.table.fields["pool"]["bitmaps"])[:32] == TAKEN).all()
+    assert (
+        device.backend.to_host(table._store.table.fields["pool"]["bitmaps"])[:32] == TAKEN
+    ).all()
 
 
 def test_a_pool_of_one_runs_dry_amid_lists(device, monkeypatch):
@@ -163,7 +165,10 @@ def test_a_pool_of_one_runs_dry_amid_lists(device, monkeypatch):
 
 @pytest.mark.parametrize("word", ["u4", "i8"])
 def test_flush_gives_slabs_back(device, word):
-    table, model = HashMap(word, word, 2000, device=device.name, method="slab", chain=3.0), MapModel()
+    table, model = (
+        HashMap(word, word, 2000, device=device.name, method="slab", chain=3.0),
+        MapModel(),
+    )
     keys = some_keys(2000, 4).astype(word)
     table.insert(device.array(keys), device.array(keys))
     model.insert(keys, keys)
