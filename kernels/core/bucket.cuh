@@ -133,6 +133,16 @@ DG_FN Word load_leaving(const Word* from) {
 #endif
 }
 
+/// Four bytes that nobody reads soon, at an address that is aligned to them.
+DG_FN void store_leaving(void* to, u32 word) {
+#if DG_GPU
+  asm volatile("st.global.cs.u32 [%0], %1;" ::"l"(__cvta_generic_to_global(to)), "r"(word)
+               : "memory");
+#else
+  std::memcpy(to, &word, sizeof word);
+#endif
+}
+
 /// To memory that nobody else works at meanwhile; the L1 cache keeps nothing of it.
 DG_FN void store_quarter(void* to, const Quarter& quarter) {
 #if DG_GPU

@@ -19,14 +19,14 @@ from dgpuhash.tables.methods.list_recipe import ListRecipe
 from dgpuhash.tables.methods.rebuilds import RecipeStore
 from dgpuhash.tables.open_addressing.wide_values import ValueRows
 
-__all__ = ["ListMethodStore"]
+__all__ = ["Batch", "ListMethodStore"]
 
 _BOOL = np.dtype(bool)
 # Erased rows of wide values that may stay without being compacted.
 _GARBAGE_ROWS = 1024
 
 
-class _Batch(NamedTuple):
+class Batch(NamedTuple):
     """Pairs to append."""
 
     keys: Any
@@ -223,24 +223,24 @@ class ListMethodStore(RecipeStore[ListRecipe]):
             return values_of(self.backend, words, self._dtype)
         return self._payload.take(words.view(np.int64))
 
-    def _batch(self, bits: Any, words: Any, payload: ValueRows | None) -> _Batch:
+    def _batch(self, bits: Any, words: Any, payload: ValueRows | None) -> Batch:
         """Return pairs, with those of reserved keys beside the others."""
         keys, values = self._inner(words_of(bits), words_of(words))
         xp, (first, second) = self.backend.xp, self._marks
         rows = xp.flatnonzero(keys < second)
         if len(rows) == len(keys):
-            return _Batch(keys, values, None, self._beside, payload)
+            return Batch(keys, values, None, self._beside, payload)
         beside = (
             xp.concatenate([self._beside[0], values[keys == first]]),
             xp.concatenate([self._beside[1], values[keys == second]]),
         )
-        return _Batch(keys, values, rows.view(np.uint64), beside, payload)
+        return Batch(keys, values, rows.view(np.uint64), beside, payload)
 
     def _gather(self, keys: Any) -> tuple[Any, Any]:
         """Return the value words of all keys, and their offsets."""
         table, backend = self.table, self.backend
         offsets = backend.zeros(len(keys) + 1, np.int64)
-        backend.xp.cumsum(table.counts(keys), out=offsets[1:])
+        offsets[1:] = backend.xp.cumsum(table.counts(keys))
         values = backend.empty(int(offsets[-1]), self._beside[0].dtype)
         table.gather(keys, offsets, values, self._beside)
         return values, offsets
@@ -256,7 +256,7 @@ class ListMethodStore(RecipeStore[ListRecipe]):
         words, offsets = self._gather(keys)
         return keys, offsets, words
 
-    def _keys_to_grow_to(self, batch: _Batch) -> int | None:
+    def _keys_to_grow_to(self, batch: Batch) -> int | None:
         """Return for how many keys, or pairs, a table is needed, or None if this one will do."""
         table, rows = self.table, batch.number
         limit = table.keys if table.blank else table.limit
@@ -285,14 +285,14 @@ class ListMethodStore(RecipeStore[ListRecipe]):
             return table.count().taken
         return len(self) + table.count().erased
 
-    def _append_to(self, table: ListRecipe, batch: _Batch, *then: Step) -> None:
+    def _append_to(self, table: ListRecipe, batch: Batch, *then: Step) -> None:
         """Append a batch to a table that nobody sees, and make it the store's."""
         table.make_ready(batch.number)
         table = self._complete(table, batch, batch.rows, tried=False)
         self._known_keys = None
         self.backend.in_one_call([*self._publishing(table, batch), *then])
 
-    def _append_watched(self, batch: _Batch, *then: Step) -> None:
+    def _append_watched(self, batch: Batch, *then: Step) -> None:
         """Append a batch of which a launch may refuse rows; the table is hidden meanwhile."""
         table, backend = self.table, self.backend
         pending = backend.empty(len(batch.keys), np.uint64)
@@ -313,7 +313,7 @@ class ListMethodStore(RecipeStore[ListRecipe]):
                 backend.in_one_call(done)
             raise
 
-    def _publishing(self, table: ListRecipe, batch: _Batch) -> list[Step]:
+    def _publishing(self, table: ListRecipe, batch: Batch) -> list[Step]:
         """Return the steps that make a table with all values the store's."""
         held = {"_beside": batch.beside, "_payload": batch.payload, "_known_keys": None}
         return [
@@ -329,7 +329,7 @@ class ListMethodStore(RecipeStore[ListRecipe]):
         _told(made, self._beside)()
         return made
 
-    def _complete(self, table: ListRecipe, batch: _Batch, rows: Any, *, tried: bool) -> ListRecipe:
+    def _complete(self, table: ListRecipe, batch: Batch, rows: Any, *, tried: bool) -> ListRecipe:
         """Append some rows, and return the table that has them: the given one, or another."""
         pending = self.backend.empty(len(batch.keys), np.uint64)
         while True:
@@ -363,7 +363,7 @@ class ListMethodStore(RecipeStore[ListRecipe]):
             numbers[owners == mark] if len(held) else empty
             for mark, held, empty in zip(marks, self._beside, nothing, strict=True)
         )
-        batch = _Batch(owners, numbers, rows, beside, payload)  # type: ignore[arg-type]
+        batch = Batch(owners, numbers, rows, beside, payload)  # type: ignore[arg-type]
         self._append_to(made, batch)
 
 

@@ -99,7 +99,9 @@ class Recipe(ABC):
     def reset(self) -> None:
         """Write what an empty table's arrays hold: all ones, unless a method overrides it."""
         for array in self.arrays():
-            array.view(np.uint8).fill(0xFF)
+            # Words, since CuPy fills byte by byte.
+            word = np.uint32 if array.nbytes % 8 else np.uint64
+            array.view(word).fill(word(np.iinfo(word).max))
 
     @property
     def whole_pairs(self) -> bool:
@@ -142,6 +144,12 @@ class Recipe(ABC):
     def held(self) -> list[Any]:
         """Return arrays that belong to the table and are no fields."""
         return []
+
+    @classmethod  # noqa: B027
+    def check(
+        cls, key: np.dtype[Any], value: np.dtype[Any] | None, settings: Mapping[str, Any]
+    ) -> None:
+        """Raise SpecError where settings do not go with the words of keys and values."""
 
     # What stores call.
 
@@ -338,7 +346,7 @@ class Recipe(ABC):
         run = {"table": self.storage, "rows": places, "segment_rows": rows}
         backend.run(self.kernel("places"), segments, counts=counts, **run)
         ends = backend.zeros(segments + 1, np.uint64)
-        backend.xp.cumsum(counts, dtype=np.uint64, out=ends[1:])
+        ends[1:] = backend.xp.cumsum(counts, dtype=np.uint64)
         stored = int(ends[-1])
         keys = backend.empty(stored + beside, plan.key)
         values = None if plan.value is None else backend.empty(stored + beside, plan.value)
