@@ -6,7 +6,7 @@ INSTALLED = $(VENV)/.installed
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES = pyproject.toml CMakeLists.txt scripts/install $(shell find kernels -type f)
 
-.PHONY: help demo test ucx rounds check docs kernels compile bench gpu wheel clean
+.PHONY: help demo test methods ucx rounds check docs kernels compile bench gpu wheel clean
 
 help:                       ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## */\1 /p' $(MAKEFILE_LIST) | while read -r target said; do \
@@ -17,6 +17,9 @@ demo: $(INSTALLED)          ## run the main job: index, join, look up, compared 
 
 test: $(INSTALLED)          ## run the tests and the docstrings' examples
 	scripts/test
+
+methods: $(INSTALLED)       ## run the tests that all methods of tables have in common, with each of them
+	MARKS=methods scripts/test tests/tables
 
 ucx: $(INSTALLED)           ## run the distributed tests over UCXX, in an environment of their own
 	scripts/ucx

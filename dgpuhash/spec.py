@@ -127,9 +127,7 @@ class TableSpec:
     method : str
         How the table stores its keys: a name of `dgpuhash.methods`.
     settings : mapping or tuple of pairs
-        The method's own settings, kept as pairs sorted by name.
-    blocks : int
-        Blocks of 32 bytes (Bloom filters); 0 for tables.
+        The method's own settings, and those of a filter, kept as pairs sorted by name.
 
     Examples
     --------
@@ -149,7 +147,6 @@ class TableSpec:
     growth: float = 1.1
     method: str = "auto"
     settings: Any = ()
-    blocks: int = 0
 
     @classmethod
     def of(
@@ -180,13 +177,6 @@ class TableSpec:
                 f"a {self.kind} with values of {self.value_dtype}; only sets and Bloom filters "
                 "have none"
             )
-        blocks = _integer(self.blocks, "blocks")
-        if not (1 <= blocks <= MAX_CAPACITY if self.kind == "bloom_filter" else blocks == 0):
-            raise SpecError(
-                f"a {self.kind} of {blocks:,} blocks; Bloom filters have 1 to {MAX_CAPACITY:,}, "
-                "tables none"
-            )
-        object.__setattr__(self, "blocks", blocks)
         load = _number(self.max_load, "max_load")
         if not 0.01 <= load < 1:
             raise SpecError(f"max_load={self.max_load}; use a share in [0.01, 1), such as 0.9")

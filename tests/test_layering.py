@@ -88,7 +88,7 @@ ROOMS_WITHIN = {
         {"accessor", "load"},
     ],
     "bench": [
-        {"keys", "machine", "figure", "fit_memory", "memory"},
+        {"keys", "machine", "figure", "fit_memory", "memory", "method"},
         {"distribution", "timing"},
         {"floors"},
         {"limits", "peers"},

@@ -79,6 +79,10 @@ _CLUSTER: tuple[Option, ...] = (
     click.option("-d", "--devs", metavar="0,1,…", help="GPUs to use."),
     click.option("--rmm-pool-size", metavar="BYTES", help="RMM pool of each GPU, e.g. 40GB."),
 )
+_METHOD: tuple[Option, ...] = (
+    click.option("--method", help="How tables store keys, as dgpuhash.methods() lists."),
+    _several("--setting", "settings", metavar="NAME=VALUE", said="Setting of the method"),
+)
 _HIT_RATE = _several(
     "--hit-rate", "hit_rates", type=_Number(0, 1), said="Share of keys that are stored"
 )
@@ -128,6 +132,7 @@ def _limits() -> None:
     _KEYS,
     _HIT_RATE,
     _several("--batch", "batches", type=_COUNT, said="Keys of a batch timed for latency"),
+    *_METHOD,
 )
 def _tables() -> None:
     """Measure sets and maps: each verb, memory, latency of small batches.
@@ -142,6 +147,7 @@ def _tables() -> None:
     click.option("--load", type=_SHARE, help="Load factor of the key slots."),
     _several("--dtypes", type=click.Choice(_MAPS), said="Bits of key/value"),
     _SPREADS,
+    *_METHOD,
 )
 def _multi() -> None:
     """Measure multimaps: build, reads of all values, memory, by rows per key."""
@@ -213,6 +219,7 @@ def _exchange() -> None:
     _several("--partitions", type=_COUNT, said="Left partitions of a further merge, in all"),
     *_CLUSTER,
     _COMPARE,
+    *_METHOD,
     repeats=_RUNS,
 )
 def _scaling() -> None:

@@ -8,7 +8,8 @@ The rooms, each of which imports only those above it:
 * `pruning`: Bloom filters and deduplicated keys, which reduce the rows that are sent.
 * `shards`: the shards of one worker, and the plugin `ShardHost` that holds them.
 * `pipeline`, `ingest`: a collective verb in overlapping slices; builds and two-phase changes.
-* `query`, `tables`: merges and lookups; `DistributedSet`, `DistributedMap`, `DistributedMultiMap`.
+* `query`, `tables`: merges and lookups; `DistributedSet`, `DistributedMap`, `DistributedMultiMap`,
+  `DistributedBloomFilter`.
 * `handle`, `reads`, `rebuild`, `index`, `accessor`, `load`: the public classes and functions.
 
 A key belongs to shard ``owner_of(hash(code), shards)``. A `Descriptor` says which worker holds
@@ -26,9 +27,15 @@ from dgpuhash.distributed.index import DistributedIndex
 from dgpuhash.distributed.load import load
 from dgpuhash.distributed.partition.descriptor import Placement
 from dgpuhash.distributed.rebuild import Rebuilt
-from dgpuhash.distributed.tables import DistributedMap, DistributedMultiMap, DistributedSet
+from dgpuhash.distributed.tables import (
+    DistributedBloomFilter,
+    DistributedMap,
+    DistributedMultiMap,
+    DistributedSet,
+)
 
 __all__ = [
+    "DistributedBloomFilter",
     "DistributedIndex",
     "DistributedMap",
     "DistributedMultiMap",

@@ -12,13 +12,21 @@ from dgpuhash.distributed.cluster.client import client_of
 from dgpuhash.distributed.index import DistributedIndex
 from dgpuhash.distributed.storage.folder import Folder
 from dgpuhash.distributed.storage.manifest import MANIFEST, load_with_retry
-from dgpuhash.distributed.tables import DistributedMap, DistributedMultiMap, DistributedSet
+from dgpuhash.distributed.tables import (
+    DistributedBloomFilter,
+    DistributedMap,
+    DistributedMultiMap,
+    DistributedSet,
+)
 from dgpuhash.distributed.tables.saved import WHAT as TABLE
 from dgpuhash.distributed.tables.saved import SavedTable
 
 __all__ = ["load"]
 
-_TABLES = {each.kind: each for each in (DistributedSet, DistributedMap, DistributedMultiMap)}
+_TABLES = {
+    each.kind: each
+    for each in (DistributedSet, DistributedMap, DistributedMultiMap, DistributedBloomFilter)
+}
 
 
 def load(
@@ -31,8 +39,8 @@ def load(
     Parameters
     ----------
     url : str or path
-        Folder that ``save`` of a `DistributedIndex`, `DistributedSet`, `DistributedMap` or
-        `DistributedMultiMap` wrote.
+        Folder that ``save`` of a `DistributedIndex`, `DistributedSet`, `DistributedMap`,
+        `DistributedMultiMap` or `DistributedBloomFilter` wrote.
     device : {"cpu", "cuda"}, optional
         Default: the CPU.
     client : distributed.Client, optional

@@ -36,6 +36,9 @@ __all__ = [
 ]
 
 AnyTable = BloomFilter | HashSet | HashMap | MultiMap | CountMap
+_KINDS: dict[str, type[AnyTable]] = {
+    kind.kind: kind for kind in (BloomFilter, HashSet, HashMap, MultiMap, CountMap)
+}
 
 
 def load(path: str | os.PathLike[str], device: str | None = None) -> AnyTable:
@@ -70,7 +73,9 @@ def load(path: str | os.PathLike[str], device: str | None = None) -> AnyTable:
 
 def table_of(spec: TableSpec, capacity: int, device: str | None) -> AnyTable:
     """Return an empty table or filter of the kind and with the settings of a spec."""
-    kinds: dict[str, type[AnyTable]] = {
-        kind.kind: kind for kind in (BloomFilter, HashSet, HashMap, MultiMap, CountMap)
-    }
-    return kinds[spec.kind]._of(spec, capacity, device)
+    return _KINDS[spec.kind]._of(spec, capacity, device)
+
+
+def checked_spec(spec: TableSpec) -> TableSpec:
+    """Return a saved spec with all settings; raise SpecError unless it is possible."""
+    return _KINDS[spec.kind]._checked(spec)

@@ -133,6 +133,16 @@ DG_FN Word load_leaving(const Word* from) {
 #endif
 }
 
+/// Four bytes that nobody reads soon, at an address that is aligned to them.
+DG_FN void store_leaving(void* to, u32 word) {
+#if DG_GPU
+  asm volatile("st.global.cs.u32 [%0], %1;" ::"l"(__cvta_generic_to_global(to)), "r"(word)
+               : "memory");
+#else
+  std::memcpy(to, &word, sizeof word);
+#endif
+}
+
 /// To memory that nobody else works at meanwhile; the L1 cache keeps nothing of it.
 DG_FN void store_quarter(void* to, const Quarter& quarter) {
 #if DG_GPU
@@ -142,6 +152,23 @@ DG_FN void store_quarter(void* to, const Quarter& quarter) {
                : "memory");
 #else
   std::memcpy(to, &quarter, sizeof quarter);
+#endif
+}
+
+/// A word that is not read again soon: its line is the first to leave the caches.
+template <class Word>
+DG_FN void store_leaving(Word* to, Word word) {
+#if DG_GPU
+  const auto address = __cvta_generic_to_global(to);
+  if constexpr (sizeof(Word) == 1)
+    asm volatile("st.global.cs.u8 [%0], %1;" ::"l"(address), "r"(static_cast<u32>(word))
+                 : "memory");
+  else if constexpr (sizeof(Word) == 4)
+    asm volatile("st.global.cs.u32 [%0], %1;" ::"l"(address), "r"(word) : "memory");
+  else
+    asm volatile("st.global.cs.u64 [%0], %1;" ::"l"(address), "l"(word) : "memory");
+#else
+  *to = word;
 #endif
 }
 

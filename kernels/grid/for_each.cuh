@@ -121,19 +121,32 @@ DG_FN void for_each_tile(u64 rows, const Body& body, const Ahead& ahead = {}) {
       rows, Totals<0>{}, [&](auto tile, u64 row, Tally<0>&) { body(tile, row); }, ahead);
 }
 
+/// One tile for `Count` rows a lane: `body(tile, first)` is called by every lane with the first row of the
+/// tile's group, and with fewer rows in the last one. On the CPU `Count` is 1.
+template <int Width, u32 Count, class Body, class Ahead = NoPrefetch>
+DG_FN void for_each_group(u64 rows, const Body& body, [[maybe_unused]] const Ahead& ahead = {}) {
+#if DG_GPU || defined(DG_LOCKSTEP)
+  constexpr u64 group_rows = Width * Count;
+  for_each_tile<Width>((rows + group_rows - 1) / group_rows,
+                       [&](auto tile, u64 group) { body(tile, group * group_rows); });
+#else
+  static_assert(Count == 1);
+  for_each_tile<Width>(rows, body, ahead);
+#endif
+}
+
 /// One tile for as many rows as it has lanes: `body(tile, row, asked)` is called by every lane with
 /// its own row, also by the lanes past the end, which are not asked but take part in the
 /// collectives.
 template <int Width, class Body, class Ahead = NoPrefetch>
-DG_FN void for_each_lane(u64 rows, const Body& body, [[maybe_unused]] const Ahead& ahead = {}) {
-#if DG_GPU || defined(DG_LOCKSTEP)
-  for_each_tile<Width>((rows + Width - 1) / Width, [&](auto tile, u64 group) {
-    const u64 row = group * Width + tile.lane();
-    body(tile, row, row < rows);
-  });
-#else
-  for_each_tile<Width>(rows, [&](auto tile, u64 row) { body(tile, row, true); }, ahead);
-#endif
+DG_FN void for_each_lane(u64 rows, const Body& body, const Ahead& ahead = {}) {
+  for_each_group<Width, 1>(
+      rows,
+      [&](auto tile, u64 first) {
+        const u64 row = first + tile.lane();
+        body(tile, row, row < rows);
+      },
+      ahead);
 }
 
 /// The same with tallies; `ahead(row)` is called on CPUs some rows before a row's turn.

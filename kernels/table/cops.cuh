@@ -62,18 +62,6 @@ struct CopsWindows {
       dg::prefetch(static_cast<const Value*>(at.values) + quarter * per_quarter);
   }
 
-  /// Windows that a search for the key reads.
-  template <class Tile>
-  DG_FN u64 probes(Tile tile, Key key) const {
-    u64 windows = 0;
-    walk<Access::frozen>(tile, key, [&](const auto& seen, u64 visited) {
-      windows = visited + 1;
-      return tile.any(seen.hit() < seen.count || seen.gap() < seen.count) ? Next::end
-                                                                          : Next::further;
-    });
-    return windows;
-  }
-
  protected:
   enum class Next { further, again, end };
 
@@ -145,6 +133,18 @@ struct CopsWindows {
       probe.next(at.windows, hash);
     }
     return false;
+  }
+
+  /// Windows that a search reads until it meets an EMPTY slot, or with `one` the key.
+  template <bool one, class Tile>
+  DG_FN u64 windows_read(Tile tile, Key key) const {
+    u64 windows = 0;
+    walk<Access::frozen>(tile, key, [&](const auto& seen, u64 visited) {
+      windows = visited + 1;
+      const bool last = seen.gap() < seen.count || (one && seen.hit() < seen.count);
+      return tile.any(last) ? Next::end : Next::further;
+    });
+    return windows;
   }
 };
 
@@ -223,6 +223,11 @@ struct Cops : CopsWindows<KeyType, ValueType, layout> {
     });
     return {erased, erased};
   }
+
+  template <class Tile>
+  DG_FN u64 probes(Tile tile, Key key) const {
+    return this->template windows_read<true>(tile, key);
+  }
 };
 
 /// A slot for each value: WarpCore's MultiValueHashTable.
@@ -284,6 +289,11 @@ struct CopsLists : CopsWindows<KeyType, ValueType, layout> {
       erased += count_ones(tile.ballot(mine));
     });
     return {erased, erased};
+  }
+
+  template <class Tile>
+  DG_FN u64 probes(Tile tile, Key key) const {
+    return this->template windows_read<false>(tile, key);
   }
 
  private:

@@ -26,18 +26,18 @@
 
 namespace dg {
 
-/// By value.
+/// By value. `state->links` counts the keys, and `state->side_value` are the handles of reserved keys.
 struct GrowingStorage {
+  SlotPool pool;
+  Growth growth;
   void* slots;
   void* values;  // the pool's
   TableState* state;
-  SlotPool pool;
-  Growth growth;
   u64 lines;          // whole segments
   u64 segment_shift;  // a segment has 2^segment_shift lines
   u64 seed;
 
-  DG_FIELDS(slots, values, state, pool, growth, lines, segment_shift, seed)
+  DG_FIELDS(pool, growth, slots, values, state, lines, segment_shift, seed)
 };
 
 /// Packed: 2 bits state, 28 bits number of values, 34 bits first slot of the last bucket. All ones is a
@@ -89,7 +89,6 @@ struct GrowingLists {
   /// A key's slot and its handle, as they were seen; `no_slot` where it has none and gets none.
   struct Place {
     u32 slot;
-    bool created;
     GrowingHandle handle;
   };
 
@@ -106,12 +105,12 @@ struct GrowingLists {
   /// lanes.
   template <Access access, bool create = false, class Tile>
   DG_FN Place place(Tile tile, Key key) const {
-    Place found{no_slot, false, GrowingHandle::none()};
+    Place found{no_slot, GrowingHandle::none()};
     walk<access>(tile, key, [&](auto& seen, u32) {
       while (true) {
         const u32 hits = tile.ballot(seen.key_at() < seen.count);
         if (hits != 0) {
-          found = shared(tile, lowest_one(hits), seen.slot(seen.key_at()), false, seen.handle());
+          found = shared(tile, lowest_one(hits), seen.slot(seen.key_at()), seen.handle());
           return true;
         }
         const u32 gaps = tile.ballot(seen.gap_at() < seen.count);
@@ -125,7 +124,7 @@ struct GrowingLists {
           if (old != ~0ull) seen.set(seen.gap_at(), old);
         }
         if (tile.shuffle(old, source) != ~0ull) continue;
-        found = shared(tile, source, seen.slot(seen.gap_at()), true, GrowingHandle::none());
+        found = shared(tile, source, seen.slot(seen.gap_at()), GrowingHandle::none());
         return true;
       }
     });
@@ -136,11 +135,8 @@ struct GrowingLists {
   template <Access access, bool create = false>
   DG_FN Place place_of(Key key) const {
     if (!is_reserved(key)) return place<access, create>(Tile<1>{}, key);
-    const u32 index = side_index(key), slot = side_slot(index);
-    bool created = false;
-    if constexpr (create)
-      created = atomic_swap_if<Order::relaxed>(&at.state->side_present[index], 0, 1) == 0;
-    return {slot, created, {atomic_load<Order::relaxed>(handle_at(slot))}};
+    const u32 slot = side_slot(side_index(key));
+    return {slot, {atomic_load<Order::relaxed>(handle_at(slot))}};
   }
 
   /// One try of one lane to append `wanted` values. `seen` is what the handle was when it was last read,
@@ -215,10 +211,7 @@ struct GrowingLists {
     const Place to = place<Access::shared, true>(tile, key);
     if (to.slot == no_slot) return Outcome::refused;
     bool stored = false;
-    if (tile.lane() == 0) {
-      if (to.created) atomic_add<Order::relaxed>(&at.state->links, 1ull);
-      stored = append_alone(handle_at(to.slot), to.handle, value);
-    }
+    if (tile.lane() == 0) stored = append_alone(handle_at(to.slot), to.handle, value);
     return tile.any(stored) ? Outcome::created : Outcome::refused;
   }
 
@@ -273,12 +266,8 @@ struct GrowingLists {
   /// The same by one lane, of reserved keys, too, which leave no mark.
   DG_FN auto erase(Key key) const {
     if (!is_reserved(key)) return erase(Tile<1>{}, key);
-    const u32 index = side_index(key);
-    const bool withdrawn =
-        atomic_swap_if<Order::relaxed>(&at.state->side_present[index], 1, 0) == 1;
-    GrowingHandle handle = GrowingHandle::none();
-    if (withdrawn)
-      handle.bits = atomic_exchange<Order::relaxed>(handle_at(side_slot(index)), handle.bits);
+    const GrowingHandle handle{atomic_exchange<Order::relaxed>(
+        handle_at(side_slot(side_index(key))), GrowingHandle::none().bits)};
     return Removed{static_cast<u32>(handle.count()), 0};
   }
 
@@ -401,8 +390,8 @@ struct GrowingLists {
   }
 
   template <class Tile>
-  DG_FN static Place shared(Tile tile, u32 source, u32 slot, bool created, GrowingHandle handle) {
-    return {tile.shuffle(slot, source), created, {tile.shuffle(handle.bits, source)}};
+  DG_FN static Place shared(Tile tile, u32 source, u32 slot, GrowingHandle handle) {
+    return {tile.shuffle(slot, source), {tile.shuffle(handle.bits, source)}};
   }
 
   DG_FN bool append_alone(u64* handle, GrowingHandle seen, Value value) const {
@@ -415,8 +404,10 @@ struct GrowingLists {
         if (seen.state() == State::blocked) back_off(round);
         continue;
       }
-      if (claim.stored > 0) store(claim, 0, value);
-      return claim.stored > 0;
+      if (claim.stored == 0) return false;
+      if (claim.count == 0) atomic_add<Order::relaxed>(&at.state->links, 1);
+      store(claim, 0, value);
+      return true;
     }
     return false;
   }

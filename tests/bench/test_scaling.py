@@ -15,6 +15,7 @@ import pytest
 from clusters import cluster_of
 from distributed.utils import sync
 
+import dgpuhash
 from dgpuhash import backend, bench
 from dgpuhash.bench import report
 from dgpuhash.bench.report.grids import grids
@@ -292,6 +293,20 @@ def test_a_wrong_answer_of_a_step_is_noticed(monkeypatch: pytest.MonkeyPatch) ->
             DgpuhashError, match="wrong while measuring verb bulk find, step lookup"
         ):
             bulk_steps(crew, load, 1)
+
+
+def test_a_method(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scaling, "start", threads)
+    rows = bench.run(
+        "scaling", device="cpu", workers=[2], chunk_size=600, repeats=1, modes=["weak"],
+        quiet=True, method="cops", settings=["width=8"],
+    )  # fmt: skip
+    verbs = [row for row in rows if "verb" in row]
+    served = "multimap" in dgpuhash.methods()["cops"].nouns
+    wanted = [verb for verb in scaling.VERBS if served or not verb.startswith("multi")]
+    assert [row["verb"] for row in verbs] == wanted
+    assert {row["library"] for row in verbs} == {"dgpuhash cops width=8"}
+    grids("scaling", rows)
 
 
 def test_a_wrong_answer_voids_the_figures(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,6 +50,32 @@ def test_all_kinds_of_tables_and_batches(device: str, dtypes: str, distribution:
     assert {row["distribution"] for row in rows} == {distribution}
 
 
+def test_a_method(device: str, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = bench.run(
+        "tables", device=device, n=[2000], loads=[0.5, 0.9], dtypes=["32/32"], batches=[10],
+        repeats=1, method="cops", settings=["width=8"],
+    )  # fmt: skip
+    assert {row["method"] for row in rows} == {"cops width=8"}
+    sizes = [row["table_bytes"] for row in rows if row["verb"] == "memory"]
+    assert sizes[0] / sizes[1] == pytest.approx(9 / 5, rel=0.1)
+    assert "cops width=8" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"method": "wormhole"}, "--method 'wormhole'; use one of auto"),
+        ({"method": "cops", "settings": ["width"]}, "write NAME=VALUE"),
+        ({"method": "cops", "settings": ["breadth=3"]}, "no setting 'breadth'"),
+        ({"settings": ["width=8"]}, "'width' is a setting of cops"),
+    ],
+)
+def test_methods_that_cannot_be(options: dict[str, Any], said: str) -> None:
+    for name in ("tables", "multi", "scaling"):
+        with pytest.raises(SpecError, match=said):
+            bench.run(name, device="cpu", quiet=True, **options)
+
+
 def test_wrong_answers_void_the_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     class Forgetful(pairs.HashMap):
         def find(self, keys: Any, *rest: Any, **settings: Any) -> Any:

@@ -9,16 +9,18 @@ import pytest
 from agreement import agree, fresh_once, pairs_of
 from model import MapModel, keys_of, rows_of
 from strategies import KEY_DTYPES, VALUE_DTYPES, random_keys, random_values
+from table_methods.contracts import each_method
 
 from dgpuhash.tables import HashMap, join_indices
 
 ROWS = 200
 
 
+@each_method("map", "erase")
 @pytest.mark.parametrize("value", VALUE_DTYPES)
 @pytest.mark.parametrize("key", KEY_DTYPES)
-def test_verbs(device, key, value):
-    table, model = HashMap(key, value, device=device.name), MapModel()
+def test_verbs(device, key, value, method):
+    table, model = HashMap(key, value, device=device.name, method=method), MapModel()
     for seed, keep in enumerate(["first", "last", "first"]):
         keys = random_keys(key, ROWS, seed, distinct=80)
         values = random_values(value, ROWS, seed)
@@ -58,10 +60,11 @@ def test_verbs(device, key, value):
     agree(device, copied, model)
 
 
+@each_method("map")
 @pytest.mark.parametrize("value", ["uint16", "int32", "int64", "complex128"])
 @pytest.mark.parametrize("key", ["int8", "int32", "float64"])
-def test_keep_any_keeps_one_whole_pair(device, key, value):
-    table, model = HashMap(key, value, device=device.name), MapModel()
+def test_keep_any_keeps_one_whole_pair(device, key, value, method):
+    table, model = HashMap(key, value, device=device.name, method=method), MapModel()
     for seed in range(3):
         keys = random_keys(key, 2000, seed, distinct=100)
         values = random_values(value, 2000, seed)
@@ -97,10 +100,11 @@ def _rows(keys, values, fresh):
     return zip(keys_of(keys), rows_of(values), fresh, strict=True)
 
 
+@each_method("map")
 @pytest.mark.parametrize("value", VALUE_DTYPES)
-def test_default_stands_where_keys_are_absent(device, value):
+def test_default_stands_where_keys_are_absent(device, value, method):
     values = random_values(value, 5, 1)
-    table = HashMap("int64", value, device=device.name)
+    table = HashMap("int64", value, device=device.name, method=method)
     default, blank = values[4], values[4:].tobytes()
     asked = device.array(np.array([10, 11, 0, 1]))
     before, found = table.find(asked, default=default)
@@ -112,19 +116,21 @@ def test_default_stands_where_keys_are_absent(device, value):
     assert rows_of(device.host(after, value)) == rows_of(values[[4, 4, 0, 1]])
 
 
+@each_method("map")
 @pytest.mark.parametrize("value", ["int32", "int64", "S20"])
-def test_stored_keys_keep_their_value(device, value):
+def test_stored_keys_keep_their_value(device, value, method):
     keys = device.array(np.arange(100))
     first, second = random_values(value, 100, 1), random_values(value, 100, 2)
-    table = HashMap("int64", value, device=device.name)
+    table = HashMap("int64", value, device=device.name, method=method)
     assert device.backend.to_host(table.insert(keys, device.array(first))).all()
     for keep in ("any", "first", "last"):
         assert not device.backend.to_host(table.insert(keys, device.array(second), keep=keep)).any()
     assert rows_of(device.host(table.find(keys)[0], value)) == rows_of(first)
 
 
-def test_rows_of_erased_wide_values_are_reused(device):
-    table = HashMap("int64", "V40", device=device.name)
+@each_method("map", "erase")
+def test_rows_of_erased_wide_values_are_reused(device, method):
+    table = HashMap("int64", "V40", device=device.name, method=method)
     keys = np.arange(4000)
     for round_ in range(12):
         values = random_values("V40", len(keys), round_)
@@ -166,9 +172,10 @@ def test_from_arrays(device):
     assert device.backend.to_host(table.items()[1]).tolist() == [2.5]
 
 
-def test_empty_batches(device):
+@each_method("map")
+def test_empty_batches(device, method):
     for value in ("int32", "S20"):
-        table = HashMap("int32", value, device=device.name)
+        table = HashMap("int32", value, device=device.name, method=method)
         keys = device.array(np.empty(0, "int32"))
         values = device.array(np.empty(0, value))
         for keep in ("any", "first", "last"):

@@ -7,13 +7,15 @@ import pytest
 from agreement import agree, fresh_once
 from model import SetModel
 from strategies import KEY_DTYPES, key_pool, random_keys
+from table_methods.contracts import each_method
 
 from dgpuhash.tables import HashSet
 
 
+@each_method("set", "erase")
 @pytest.mark.parametrize("key", KEY_DTYPES)
-def test_verbs(device, key):
-    table, model = HashSet(key, device=device.name), SetModel()
+def test_verbs(device, key, method):
+    table, model = HashSet(key, device=device.name, method=method), SetModel()
     for seed in range(3):
         keys = random_keys(key, 400, seed, distinct=150)
         fresh = device.backend.to_host(table.insert(device.array(keys)))
@@ -35,11 +37,12 @@ def test_verbs(device, key):
     agree(device, table, SetModel())
 
 
+@each_method("set", "erase")
 @pytest.mark.parametrize("key", KEY_DTYPES)
-def test_internal_patterns_zero_and_extremes_are_ordinary_keys(device, key):
+def test_internal_patterns_zero_and_extremes_are_ordinary_keys(device, key, method):
     pool = key_pool(key)
     for one in pool:
-        table, model = HashSet(key, device=device.name), SetModel()
+        table, model = HashSet(key, device=device.name, method=method), SetModel()
         keys = np.array([one, one], dtype=pool.dtype)
         assert not device.backend.to_host(table.contains(device.array(pool))).any()
         model.insert(keys)
@@ -53,11 +56,12 @@ def test_internal_patterns_zero_and_extremes_are_ordinary_keys(device, key):
         assert device.backend.to_host(table.insert(device.array(keys))).sum() == 1
 
 
+@each_method("set")
 @pytest.mark.parametrize("key", ["float16", "float32", "float64"])
-def test_nan_and_negative_zero(device, key):
+def test_nan_and_negative_zero(device, key, method):
     nans = np.array([np.nan, -np.nan, np.nan], key)
     nans[2:].view(f"u{nans.itemsize}")[:] ^= 1
-    table = HashSet(key, device=device.name)
+    table = HashSet(key, device=device.name, method=method)
     table.insert(device.array(nans))
     table.insert(device.array(np.array([0.0, -0.0], key)))
     assert len(table) == 2
@@ -66,14 +70,16 @@ def test_nan_and_negative_zero(device, key):
     assert not np.signbit(stored[stored == 0]).any()
 
 
-def test_nat_is_a_key(device):
-    table = HashSet("datetime64[ns]", device=device.name)
+@each_method("set")
+def test_nat_is_a_key(device, method):
+    table = HashSet("datetime64[ns]", device=device.name, method=method)
     table.insert(device.array(np.array(["NaT", "NaT", "2020-01-01"], "M8[ns]")))
     assert len(table) == 2
 
 
-def test_insert_and_erase_in_turn(device):
-    table, model = HashSet("int64", device=device.name), SetModel()
+@each_method("set", "erase")
+def test_insert_and_erase_in_turn(device, method):
+    table, model = HashSet("int64", device=device.name, method=method), SetModel()
     for seed in range(2):
         keys = random_keys("int64", 3000, seed)
         model.insert(keys)
@@ -91,8 +97,9 @@ def test_from_keys_takes_dtype_and_device(device):
     assert len(table) == 2
 
 
-def test_empty_batches(device):
-    table = HashSet("int32", device=device.name)
+@each_method("set")
+def test_empty_batches(device, method):
+    table = HashSet("int32", device=device.name, method=method)
     empty = device.array(np.empty(0, "int32"))
     for verb in (table.insert, table.contains, table.erase, table.count):
         assert len(verb(empty)) == 0

@@ -14,7 +14,8 @@ _TEXT, _OBJECT, _PARTS = "a text", "an object", "an object of numbers from 0 on"
 _COUNT, _POSITIVE = "a whole number from 1 on", "a number above 0"
 _AMOUNT, _NUMBER = "a number from 0 on", "a number"
 _KINDS = {
-    _TEXT: "limit verb library pairs distribution protocol exchange mode figure source bound unit",
+    _TEXT: "limit verb library method pairs distribution protocol exchange mode figure source "
+    "bound unit",
     _COUNT: "n rows workers hosts build groups footprint leaving batch",
     _POSITIVE: "rate seconds worker_seconds measured_seconds load",
     _AMOUNT: "time floor ratio launch efficiency multiplicity hit_rate at_rest table_bytes "

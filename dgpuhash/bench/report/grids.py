@@ -29,7 +29,7 @@ _STEPS = ("partition", "exchange", "insert", "lookup", "answers", "other")
 _WORDS = {
     "pairs": "bits", "n": "rows", "build": "built rows", "load": "load", "groups": "groups",
     "distribution": "keys", "library": "library", "batch": "batch", "limit": "access",
-    "leaving": "bytes",
+    "leaving": "bytes", "method": "method",
 }  # fmt: skip
 _BRACKETS = "in brackets the share of the bare accesses in the same run"
 
@@ -72,7 +72,9 @@ def grids(bench: str, rows: Sequence[Row]) -> list[Grid]:
     verbs = _VERBS[bench]
     if bench in ("tables", "multi"):
         title = f"billions of rows a second, {_BRACKETS}"
-        made += _pivot(title, other, ("pairs", "n", "distribution", "load"), "verb", verbs)
+        made += _pivot(
+            title, other, ("pairs", "n", "distribution", "load", "method"), "verb", verbs
+        )
     else:
         beside = "in brackets as many random keys beside that" if bench == "close" else _BRACKETS
         title = f"milliseconds, {beside}"
@@ -89,7 +91,7 @@ def grids(bench: str, rows: Sequence[Row]) -> list[Grid]:
     title = "microseconds of one call, and until it returns"
     if any("overhead" in row for row in batches):
         title += ", of which more than an empty launch"
-    made += _pivot(title, batches, ("pairs", "n", "batch"), "verb", verbs)
+    made += _pivot(title, batches, ("pairs", "n", "batch", "method"), "verb", verbs)
     return made + _memory(memory)
 
 
@@ -239,13 +241,15 @@ def _memory(rows: Sequence[Row]) -> list[Grid]:
         "of stored pairs / load": lambda row: f"{row['at_rest']:.2f}",
         "besides while built, of batch": lambda row: f"{row['while_built']:.2f}",
     }
-    index = ("pairs", "n", "distribution", "load")
+    index = ["pairs", "n", "distribution", "load"]
+    if any("method" in row for row in rows):
+        index.append("method")
     return [
         Grid(
             "memory at rest and while built",
             tuple(_WORDS[name] for name in index) + tuple(shown),
             [
-                tuple(_text(name, row[name]) for name in index)
+                tuple(_text(name, row.get(name, "auto")) for name in index)
                 + tuple(made(row) for made in shown.values())
                 for row in rows
             ],

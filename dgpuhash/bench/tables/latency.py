@@ -43,6 +43,7 @@ def rows(
     made = n
     for batch in batches:
         what: dict[str, Any] = {"pairs": pairs.name, "n": n, "load": _LOAD, "batch": batch}
+        what |= pairs.method.label
         asked = keys_of(xp.arange(1, batch + 1) * max(1, n // most) % n + 1, pairs.key)
         touched = asked.view(f"u{pairs.key.itemsize}").astype(slots.dtype)
         floor, _ = latency(
@@ -70,6 +71,8 @@ def rows(
         inserts = [partial(pairs.insert, table, each, pairs.values(each)) for each in later]
         yield _row(backend, partial(_next, iter(inserts)), floor, **what, verb="insert")
         require(len(table) == before + calls * batch, "an inserted key was not new", **what)
+        if "erase" not in pairs.method.row.verbs:
+            continue
         erases = [partial(table.erase, each) for each in later]
         yield _row(backend, partial(_next, iter(erases)), floor, **what, verb="erase")
         require(len(table) == before, "a key was not erased", **what)

@@ -13,6 +13,7 @@ from dgpuhash.bench.fit_memory import rows_that_fit
 from dgpuhash.bench.floors import Floors
 from dgpuhash.bench.keys import keys_of
 from dgpuhash.bench.memory import peak_bytes
+from dgpuhash.bench.method import MeasuredMethod
 from dgpuhash.bench.tables.pairs import MAPS, Pairs
 from dgpuhash.bench.timing import REPEATS, median_time
 from dgpuhash.errors import SpecError
@@ -32,6 +33,8 @@ def run(
     distributions: Sequence[str] = DISTRIBUTIONS,
     load: float = 0.8,
     repeats: int | None = None,
+    method: str = "auto",
+    settings: Sequence[str] = (),
 ) -> Iterator[dict[str, Any]]:
     """Yield rows for build, retrieval and memory of each distribution.
 
@@ -49,6 +52,10 @@ def run(
         Share of the key slots in use.
     repeats : int, optional
         Runs whose median counts.
+    method : str
+        Of `dgpuhash.methods`.
+    settings : sequence of str
+        Settings of the method, as ``"growth=1.5"``.
 
     Raises
     ------
@@ -65,14 +72,15 @@ def run(
     the retrieval, one gathered slot for each key and a copy of the values.
     """
     repeats = repeats or REPEATS[backend.name]
-    floors = Floors(backend, repeats)
+    floors, measured = Floors(backend, repeats), MeasuredMethod.of(method, settings)
     for name in dtypes:
         if name not in MAPS:
             raise SpecError(f"dtypes {name!r} of a multimap; use {', '.join(MAPS)}")
         for rows in n or (rows_that_fit(backend, _ROWS[backend.name], Pairs.of(name).row_bytes),):
             for text in distributions:
                 spread = Distribution.of(text)
-                yield from _measure(backend, Pairs.of(name), rows, spread, load, floors, repeats)
+                pairs = Pairs.of(name, measured)
+                yield from _measure(backend, pairs, rows, spread, load, floors, repeats)
 
 
 def _measure(
@@ -92,10 +100,11 @@ def _measure(
         "load": load,
         "distribution": str(spread),
         "multiplicity": float(f"{n / len(present):.4g}"),
+        **pairs.method.label,
     }
     keys = keys_of(sample.numbers, pairs.key)
     values = backend.xp.arange(n, dtype=pairs.value)
-    work = partial(MultiMap.from_arrays, keys, values, max_load=load)
+    work = partial(MultiMap.from_arrays, keys, values, **pairs.method.options(load))
     seconds, table = median_time(backend, work, repeats=repeats)
     require(len(table) == n, "the number of pairs was wrong", **what)
     require(table.n_keys == len(present), "the number of keys was wrong", **what)

@@ -13,6 +13,7 @@ from dgpuhash.bench.fit_memory import rows_that_fit
 from dgpuhash.bench.floors import Floors
 from dgpuhash.bench.keys import keys_of, uniform_floats
 from dgpuhash.bench.memory import peak_bytes
+from dgpuhash.bench.method import MeasuredMethod
 from dgpuhash.bench.tables import latency
 from dgpuhash.bench.tables.pairs import Pairs
 from dgpuhash.bench.timing import REPEATS, median_time
@@ -48,6 +49,8 @@ def run(
     hit_rates: Sequence[float] = (1.0, 0.0),
     repeats: int | None = None,
     batches: Sequence[int] = latency.BATCHES,
+    method: str = "auto",
+    settings: Sequence[str] = (),
 ) -> Iterator[dict[str, Any]]:
     """Yield rows of verbs, of memory, and of the latency of small batches.
 
@@ -76,6 +79,11 @@ def run(
         Runs whose median counts.
     batches : sequence of int
         Numbers of keys in the small batches; empty: no latencies.
+    method : str
+        Of `dgpuhash.methods`. Where no setting of its says how full a table is, one load is
+        measured; verbs that it lacks are left out.
+    settings : sequence of str
+        Settings of the method, as ``"width=8"``.
 
     Raises
     ------
@@ -96,17 +104,19 @@ def run(
     for hit_rate in hit_rates:
         if not 0 <= hit_rate <= 1:
             raise SpecError(f"a hit rate of {hit_rate}; use shares from 0 to 1")
-    floors = Floors(backend, repeats)
+    floors, measured = Floors(backend, repeats), MeasuredMethod.of(method, settings)
     largest: dict[str, int] = {}
     for name, rows, shares_in_use in _cases(backend, n, loads, dtypes):
-        pairs = Pairs.of(name)
+        pairs = Pairs.of(name, measured)
+        if not measured.serves("set" if pairs.value is None else "map"):
+            continue
         if rows > _MOST[pairs.key.itemsize]:
             raise SpecError(f"{rows:,} rows of {name}; use {_MOST[pairs.key.itemsize]:,} at most")
         largest[name] = max(rows, largest.get(name, 0))
-        for load in shares_in_use:
+        for load in measured.loads(shares_in_use):
             yield from _Case(backend, pairs, rows, load, spread, floors, repeats).rows(hit_rates)
     for name, rows in largest.items() if batches else ():
-        yield from latency.rows(backend, Pairs.of(name), rows, batches)
+        yield from latency.rows(backend, Pairs.of(name, measured), rows, batches)
 
 
 def _cases(
@@ -152,6 +162,7 @@ class _Case:
             "n": n,
             "load": load,
             "distribution": str(spread),
+            **pairs.method.label,
         }
         self._sample: Sample = spread.sample(backend, n)
         self._distinct = self._sample.distinct()
@@ -169,7 +180,8 @@ class _Case:
         yield self._insert(table)
         for hit_rate in hit_rates:
             yield self._find(table, hit_rate)
-        yield self._erase(table)
+        if "erase" in self._pairs.method.row.verbs:
+            yield self._erase(table)
         del table
         yield from self._build()
 

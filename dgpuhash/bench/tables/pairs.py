@@ -9,6 +9,7 @@ import numpy as np
 
 from dgpuhash.backend import Backend
 from dgpuhash.bench.keys import values_of
+from dgpuhash.bench.method import AUTO, MeasuredMethod
 from dgpuhash.errors import SpecError
 from dgpuhash.tables import HashMap, HashSet
 
@@ -30,6 +31,7 @@ class Pairs:
         Such as ``"32/64"``: 32 bits of key, 64 of value; or ``"set32"``.
     key, value : dtype
         `value` is None for sets.
+    method : MeasuredMethod
 
     Examples
     --------
@@ -40,9 +42,10 @@ class Pairs:
     name: str
     key: np.dtype[Any]
     value: np.dtype[Any] | None
+    method: MeasuredMethod = AUTO
 
     @classmethod
-    def of(cls, name: str) -> Pairs:
+    def of(cls, name: str, method: MeasuredMethod = AUTO) -> Pairs:
         """Return the kind of table with a name of `NAMES`.
 
         Raises
@@ -53,9 +56,9 @@ class Pairs:
         if name not in NAMES:
             raise SpecError(f"dtypes {name!r}; use {', '.join(NAMES)} (bits of key/value)")
         if name.startswith("set"):
-            return cls(name, np.dtype(f"u{int(name[3:]) // 8}"), None)
+            return cls(name, np.dtype(f"u{int(name[3:]) // 8}"), None, method)
         key, value = (np.dtype(f"u{int(bits) // 8}") for bits in name.split("/"))
-        return cls(name, key, value)
+        return cls(name, key, value, method)
 
     @property
     def row_bytes(self) -> int:
@@ -74,14 +77,15 @@ class Pairs:
     def table(self, backend: Backend, capacity: int, load: float) -> HashMap | HashSet:
         """Return an empty table with room for `capacity` keys at `load`."""
         if self.value is None:
-            return HashSet(self.key, capacity, max_load=load, device=backend.name)
-        return HashMap(self.key, self.value, capacity, max_load=load, device=backend.name)
+            return HashSet(self.key, capacity, device=backend.name, **self.method.options(load))
+        options = self.method.options(load)
+        return HashMap(self.key, self.value, capacity, device=backend.name, **options)
 
     def build(self, keys: Any, values: Any, load: float) -> HashMap | HashSet:
         """Build a table from a batch, which alone determines its capacity."""
         if self.value is None:
-            return HashSet.from_keys(keys, max_load=load)
-        return HashMap.from_arrays(keys, values, max_load=load)
+            return HashSet.from_keys(keys, **self.method.options(load))
+        return HashMap.from_arrays(keys, values, **self.method.options(load))
 
     def insert(self, table: Any, keys: Any, values: Any) -> Any:
         """Insert keys, with their values into a map; return which rows were new."""

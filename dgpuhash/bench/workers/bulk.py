@@ -70,8 +70,8 @@ def time_bulk_verbs(
     rows = load.workers * load.rows
     made = {}
     with DistributedMap(
-        _INT, _INT, rows, max_load=LOAD, client=workers.client, workers=workers.addresses,
-        device=workers.device,
+        _INT, _INT, rows, client=workers.client, workers=workers.addresses,
+        device=workers.device, **load.method.options(LOAD),
     ) as table:  # fmt: skip
         # The first call allocates the shards.
         require(len(table) == 0, "a new table has keys", verb="bulk insert")

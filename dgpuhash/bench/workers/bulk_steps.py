@@ -31,8 +31,8 @@ from dgpuhash.distributed.shards.plugin import ShardHost
 from dgpuhash.distributed.shards.table_shard import TableShard, Verb
 from dgpuhash.distributed.tables.batch import chunks_by_worker
 from dgpuhash.frames.keys.seeds import draw_owner_seed
-from dgpuhash.seeds import draw_seed
 from dgpuhash.spec import TableSpec
+from dgpuhash.tables.methods.method import table_spec
 
 __all__ = ["bulk_steps"]
 
@@ -55,7 +55,9 @@ def bulk_steps(workers: Workers, load: Workload, repeats: int) -> dict[str, dict
     columns = [workers.made(make) for make in (load.keys, load.values, load.asked_keys)]
     labels = [future.key for futures in columns for future in futures]
     needed = InputSpec(labels, partial(chunks_by_worker, [load.rows] * len(workers.addresses)))
-    spec = TableSpec.of("map", _INT, _INT, max_load=LOAD, seed=draw_seed())
+    given = {"max_load": None, "method": "auto", **load.method.options(LOAD)}
+    options = {name: given.pop(name) for name in ("max_load", "method")}
+    spec = table_spec("map", _INT, _INT, seed=None, settings=given, **options)
     group = form_group(workers.client, workers.addresses)
     try:
         runs = [

@@ -158,7 +158,8 @@ class VerbTimer:
         return kept
 
     def _built(self, source: Any) -> DistributedIndex:
-        return DistributedIndex.build(source, on="key", client=self._workers.client)
+        client, method = self._workers.client, self._load.method
+        return DistributedIndex.build(source, on="key", client=client, **method.chosen)
 
     def _ask(
         self,

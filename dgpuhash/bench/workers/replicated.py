@@ -51,8 +51,9 @@ def merge_replicated(workers: Workers, load: Workload, repeats: int) -> VerbSeco
     )
     workers.finish(futures_of([source, asking]))
     with DistributedIndex.build(
-        source, "key", mode="replicated", client=client, workers=workers.addresses
-    ) as index:
+        source, "key", mode="replicated", client=client, workers=workers.addresses,
+        **load.method.chosen,
+    ) as index:  # fmt: skip
         require(len(index) == load.few_rows, "rows were lost", verb=VERB)
         # The second merge counts, as for other existing indexes.
         for _ in range(2):

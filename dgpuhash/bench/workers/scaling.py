@@ -14,6 +14,7 @@ import dask
 
 from dgpuhash.backend import Backend
 from dgpuhash.bench.figure import duration, rate
+from dgpuhash.bench.method import AUTO, MeasuredMethod
 from dgpuhash.bench.peers import OURS
 from dgpuhash.bench.timing import REPEATS
 from dgpuhash.bench.workers.bulk_steps import bulk_steps
@@ -59,6 +60,8 @@ def run(
     rmm_pool_size: str | None = None,
     compare: bool = False,
     repeats: int | None = None,
+    method: str = "auto",
+    settings: Sequence[str] = (),
 ) -> Iterator[dict[str, Any]]:
     """Yield rows for each verb and number of workers, 8 + 8-byte pairs.
 
@@ -102,6 +105,11 @@ def run(
         Run Dask's own merge of the same frames, too.
     repeats : int, optional
         Runs whose median counts, after one that does not.
+    method : str
+        Of `dgpuhash.methods`: how all tables store keys. Indexes with several values a key are left
+        out where it has no multimap, and so are the steps of builds and inserts.
+    settings : sequence of str
+        Settings of the method, as ``"width=8"``.
 
     Raises
     ------
@@ -130,6 +138,11 @@ def run(
     gpus = None if devs is None else devs.split(",")
     counts = sorted(set(workers or counts_for(backend, gpus)))
     check_counts(counts, gpus, backend)
+    measured_method = MeasuredMethod.of(method, settings)
+    if not measured_method.serves("map"):
+        raise SpecError(f"--method {method}; the verbs need maps, which it has not")
+    if not measured_method.serves("multimap"):
+        verbs = [verb for verb in verbs if verb not in MULTI]
     repeats = repeats or REPEATS[backend.name]
     chunk = chunk_size or CHUNKS[backend.name]
     if chunk // max(counts) < multiplicity:
@@ -147,7 +160,7 @@ def run(
                 found: Iterable[dict[str, Any]] = measured.get(rows, [])
                 if rows not in measured:
                     measured[rows] = []
-                    load = Workload(count, rows, frac_match, multiplicity)
+                    load = Workload(count, rows, frac_match, multiplicity, measured_method)
                     found = _Run(crew, load, repeats, verbs, partitions).rows(compare)
                 for row in found:
                     yield _with_efficiency({"mode": mode, **row}, alone)
@@ -210,7 +223,9 @@ class _Run:
                 spared = sum(apart[verb].values()) - seconds[worker_seconds_name(verb)]
                 if self._load.workers > 1:
                     more["overlap"] = _short(1e3 * spared)
-            yield self._row(verb, OURS, seconds[verb], floor, **more)
+            more |= self._load.method.label
+            whose = " ".join([OURS, *self._load.method.label.values()])
+            yield self._row(verb, whose, seconds[verb], floor, **more)
         if compare:
             name = f"Dask {dask.__version__} with {frames_of(self._verbs.meta).name}"
             theirs = self._median(self._verbs.dask_seconds)
@@ -284,7 +299,7 @@ class _Run:
         return {verb: statistics.median(each[verb] for each in runs) for verb in runs[0]}
 
     def _steps(self) -> dict[str, Steps]:
-        if not {"build", "insert"} & set(self._asked):
+        if not {"build", "insert"} & set(self._asked) or self._load.method != AUTO:
             return {}
         verbs = self._verbs
         runs = [

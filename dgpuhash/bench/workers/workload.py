@@ -12,6 +12,7 @@ import numpy as np
 
 from dgpuhash import backend
 from dgpuhash.bench.keys import keys_of, uniform_floats, values_of
+from dgpuhash.bench.method import AUTO, MeasuredMethod
 from dgpuhash.frames import make_frame
 
 __all__ = ["AnswerSummary", "Workload"]
@@ -61,12 +62,15 @@ class Workload:
         The share of rows of a merge that have a partner.
     multiplicity : int
         Rows of a key in the index with several values a key.
+    method : MeasuredMethod
+        Of all tables.
     """
 
     workers: int
     rows: int
     frac_match: float
     multiplicity: int
+    method: MeasuredMethod = AUTO
 
     def stored(self, device: str, rank: int, batch: int = 0) -> Any:
         """Return a frame of unique pairs, others for each `batch`."""

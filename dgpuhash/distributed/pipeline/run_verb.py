@@ -108,7 +108,7 @@ def _has_room(part: TableShard, verb: Verb, given: LocalInputs) -> bool:
     if not verb.stores:
         return True
     rows = sum(chunk.rows for chunks in given.dealt for chunk in chunks)
-    return bool(part.table.capacity - len(part.table) >= rows / len(given.dealt))
+    return part.has_room(-(-rows // len(given.dealt)))
 
 
 def _kept(

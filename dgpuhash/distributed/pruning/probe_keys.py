@@ -144,7 +144,7 @@ def prune_keys(
     # Usually all ranks still have the same filter: then keys can be pruned before the only gather.
     early = made() if repeats or (sparing.bloom_filter and part.replica is not None) else None
     asking = sum(map(len, keys)) if early is None else len(early.keys)
-    standing = FilterVote.of(part.replica, len(part.store), backend)
+    standing = FilterVote.of(part.replica, part.n_keys, backend)
     told, repeating, counts = zip(*collective.gather((standing, repeats, asking)), strict=True)
     if sparing.bloom_filter:
         part.replica = BloomReplica.agreed(

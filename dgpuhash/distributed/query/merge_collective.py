@@ -309,7 +309,7 @@ class RankProbe:
         encoded = encoder.encode_arrays(columns, self._frames)
         asked_rows: Any = None
         if replica is not None:
-            passed = replica.filter.test(encoded.codes)
+            passed = replica.filter.contains(encoded.codes)
             asked_rows, _ = select_found(backend.get(self._frames.device), passed, encoded.codes)
             columns = [gather_rows(column, asked_rows) for column in columns]
             encoded = encoder.encode_arrays(columns, self._frames)

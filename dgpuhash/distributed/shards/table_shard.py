@@ -152,6 +152,24 @@ class TableShard:
         spec = replace(self._spec, key_dtype=layout.stored_key.str, value_dtype=value)
         return table_of(spec, capacity, device)
 
+    @property
+    def size(self) -> int:
+        """Entries of the table."""
+        return len(self.table)
+
+    @property
+    def n_keys(self) -> int:
+        """Distinct keys of the table."""
+        return len(self.store)
+
+    def has_room(self, rows: int) -> bool:
+        """Return whether `rows` new keys fit without growth."""
+        return bool(self.table.capacity - self.size >= rows)
+
+    def ready(self) -> None:
+        """Allocate the table's memory."""
+        self.table._opened().ready()
+
     def has_list_answers(self, verb: Verb) -> bool:
         """Return whether a row may have any number of answers."""
         return verb.name == "find" and self._spec.kind == "multimap"

@@ -27,8 +27,7 @@ class TableShardSize:
     @classmethod
     def by(cls, part: TableShard) -> TableShardSize:
         """Return the current size of `part`."""
-        table = part.table
-        size = len(table)
+        table, size = part.table, part.size
         return cls(size, table.n_keys if isinstance(table, MultiMap) else size, table.nbytes)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dgpuhash.distributed.collective.base import Collective
 from dgpuhash.distributed.partition.table_mode import TableMode
+from dgpuhash.distributed.shards.filter_shard import FilterShard
 from dgpuhash.distributed.shards.plugin import ShardHost
 from dgpuhash.distributed.shards.table_shard import TableShard, Verb
 from dgpuhash.distributed.shards.table_stats import TableShardSize
@@ -129,8 +130,15 @@ def open_table_shard(
     mode: TableMode,
     capacity: int,
     device: str,
+    workers: Sequence[str],
 ) -> TableShardSize:
-    part = TableShard(spec, capacity, device, owner_seed, mode)
+    """Open a shard without keys; `workers` have all shards, in order."""
+    part: TableShard
+    if spec.kind == FilterShard.kind:
+        number = workers.index(host.worker.address)
+        part = FilterShard(spec, device, owner_seed, number, len(workers))
+    else:
+        part = TableShard(spec, capacity, device, owner_seed, mode)
     host.tables[uid] = HostedShard(part, epoch)
     return TableShardSize.by(part)
 
@@ -141,7 +149,7 @@ def prepare_for_batch(
     """Allocate what a rank's `rows` rows need before they can travel."""
     part = at(host, uid, epoch).part
     if collective.lands(part.table.device):
-        part.table._opened().ready()
+        part.ready()
         if collective.size > 1:
             nbytes = min(rows, PIECE_ROWS) * (part.row_nbytes + 1)
             collective.landing([nbytes] * collective.size)
@@ -163,7 +171,7 @@ def stats_on_worker(host: ShardHost, uid: str, epoch: int) -> dict[str, Any]:
 
 
 def size_of(host: ShardHost, uid: str, epoch: int) -> int:
-    return len(at(host, uid, epoch).part.table)
+    return at(host, uid, epoch).part.size
 
 
 def at(host: ShardHost, uid: str, epoch: int) -> HostedShard:

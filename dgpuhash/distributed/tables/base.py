@@ -25,7 +25,7 @@ from dgpuhash.distributed.collective.group_cache import GroupUse, use_shared_gro
 from dgpuhash.distributed.ingest.commit import shard_addresses
 from dgpuhash.distributed.partition.table_mode import DISTRIBUTED, TableMode
 from dgpuhash.distributed.pipeline.run_verb import run_verb
-from dgpuhash.distributed.pruning.policy import AbsentKeyStats, PruningOptions, Switch
+from dgpuhash.distributed.pruning.policy import AbsentKeyStats
 from dgpuhash.distributed.shards import table_store
 from dgpuhash.distributed.shards.table_shard import Verb
 from dgpuhash.distributed.shards.table_stats import StatsDisplay, TableShardSize, format_entries
@@ -59,7 +59,7 @@ SMALL_SHARE = 2**22
 
 
 class DistributedTable:
-    """Base class of distributed sets, maps and multimaps."""
+    """Base class of distributed sets, maps, multimaps and filters."""
 
     def __init__(
         self,
@@ -139,41 +139,6 @@ class DistributedTable:
         """Memory that the shards hold, in bytes."""
         return sum(held.nbytes for held in self._held)
 
-    def __len__(self) -> int:
-        return sum(self._run_if_opened(table_store.size_of))
-
-    def contains(
-        self, keys: Any, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
-    ) -> Any:
-        """Return a mask of stored keys, in input order and the form of `keys`.
-
-        Parameters
-        ----------
-        keys : Dask array, or array of the client's
-        bloom_filter : {"auto", True, False}
-            Whether workers prune nearly all absent keys before they send keys to others, by a Bloom
-            filter of about 11 bits for each key of the table, of which every worker keeps a copy
-            until keys are added. ``"auto"``: where earlier lookups had many absent keys: since the
-            last change, as many as the table has keys, and in the last lookup at least a quarter,
-            on GPUs three quarters of very many.
-        deduplicate : {"auto", True, False}
-            Whether each worker looks each of its distinct keys up once. ``"auto"``: where a sample
-            says that keys repeat often enough for that to pay.
-        """
-        verb = Verb("contains", sparing=PruningOptions.of(bloom_filter, deduplicate))
-        return self._ask(verb, keys, shown=[MASK])[0]
-
-    def count(
-        self, keys: Any, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
-    ) -> Any:
-        """Return how often each key is stored, as int64; else as `contains`."""
-        verb = Verb("count", sparing=PruningOptions.of(bloom_filter, deduplicate))
-        return self._ask(verb, keys, shown=[AnswerColumn(np.dtype(np.int64))])[0]
-
-    def erase(self, keys: Any) -> Any:
-        """Remove keys; return a mask, true in one row of each stored key."""
-        return self._ask(Verb("erase"), keys, shown=[MASK])[0]
-
     def stats(self) -> pd.DataFrame:
         """Return statistics, one row a shard; none before a device is decided on.
 
@@ -219,10 +184,13 @@ class DistributedTable:
         types = str(self.key_dtype) if value is None else f"{self.key_dtype} -> {value}"
         state = "closed" if self._closed else "lost" if self._lost else f"epoch {self._epoch}"
         return (
-            f"<{type(self).__name__} {types}: {format_entries(self._spec.kind, self._held)}, "
+            f"<{type(self).__name__} {types}: {self._filled()}, "
             f"{format_bytes(self.nbytes)}, {self._mode.placement.value} over {len(self._workers)} "
             f"workers, {self._device or 'no device yet'}, exchange {self._transport}, {state}>"
         )
+
+    def _filled(self) -> str:
+        return format_entries(self._spec.kind, self._held)
 
     def _repr_html_(self) -> str:
         there = not self._closed and self._lost is None
@@ -341,7 +309,7 @@ class DistributedTable:
                 self._held = run_on_workers(
                     self._client, self._workers, table_store.open_table_shard,
                     self._uid, self._epoch, self._spec, self._owner_seed, self._mode,
-                    self._share, device,
+                    self._share, device, self._workers,
                 )  # fmt: skip
             except MemoryError:
                 # The reserved capacity may be more than the memory holds.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
 from dgpuhash.distributed.cluster.locality import TaskOutput
+from dgpuhash.distributed.shards.filter_shard import FilterShard
 from dgpuhash.distributed.shards.plugin import ShardHost
 from dgpuhash.distributed.shards.table_stats import TableShardSize
 from dgpuhash.distributed.shards.table_store import HostedShard, VerbResult, answer_name, at, stored
@@ -19,7 +20,9 @@ __all__ = [
     "holds_table_shard",
     "keep_contents",
     "key_count",
+    "read_filter_shard",
     "reserve_table_shard",
+    "unite_filter_shard",
     "write_table_shard",
 ]
 
@@ -65,6 +68,27 @@ def copy_table_shard(host: ShardHost, uid: str, epoch: int, copied: str) -> Tabl
 def holds_table_shard(host: ShardHost, uid: str, epoch: int) -> bool:
     hosted = host.tables.get(uid)
     return hosted is not None and hosted.broken is None and hosted.epoch == epoch
+
+
+def read_filter_shard(
+    host: ShardHost, uid: str, epoch: int, url: str, files: Sequence[RowsFile]
+) -> TableShardSize:
+    """Set the bits of a saved filter."""
+    part = at(host, uid, epoch).part
+    assert isinstance(part, FilterShard)
+    part.read(url, files)
+    return TableShardSize.by(part)
+
+
+def unite_filter_shard(
+    host: ShardHost, uid: str, epoch: int, other: str, other_epoch: int
+) -> TableShardSize:
+    """Set the bits of another filter's shard in this one's."""
+    hosted, given = at(host, uid, epoch), at(host, other, other_epoch).part
+    assert isinstance(hosted.part, FilterShard) and isinstance(given, FilterShard)
+    hosted.part.unite(given)
+    hosted.epoch += 1
+    return TableShardSize.by(hosted.part)
 
 
 def write_table_shard(

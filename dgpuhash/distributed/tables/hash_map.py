@@ -16,7 +16,7 @@ from dgpuhash.distributed.shards.table_shard import Verb
 from dgpuhash.distributed.tables.arguments import dtype_of
 from dgpuhash.distributed.tables.base import MASK
 from dgpuhash.distributed.tables.batch import AnswerColumn
-from dgpuhash.distributed.tables.pair_table import PairTable
+from dgpuhash.distributed.tables.key_table import PairTable
 from dgpuhash.errors import SpecError
 from dgpuhash.tables.arguments.validate import default_row
 from dgpuhash.tables.methods.method import table_spec

@@ -13,13 +13,13 @@ from dgpuhash.distributed.partition.table_mode import TableMode
 from dgpuhash.distributed.shards.table_shard import Verb
 from dgpuhash.distributed.tables.arguments import dtype_of
 from dgpuhash.distributed.tables.base import MASK
-from dgpuhash.distributed.tables.maintenance import TableMaintenance
+from dgpuhash.distributed.tables.key_table import KeyTable
 from dgpuhash.tables.methods.method import table_spec
 
 __all__ = ["DistributedSet"]
 
 
-class DistributedSet(TableMaintenance):
+class DistributedSet(KeyTable):
     """Set of distinct keys, sharded over the workers of a Dask cluster.
 
     Each worker has a `HashSet` of its keys, which their hash gives to it. A verb runs on all

@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Sequence
 from typing import Any, Self
 
-import numpy as np
 from distributed import Client
 
 from dgpuhash.distributed.cluster.broadcast import run_on_workers
@@ -16,7 +15,7 @@ from dgpuhash.distributed.cluster.survivors import run_to_end
 from dgpuhash.distributed.collective.group import Transport
 from dgpuhash.distributed.collective.group_cache import use_shared_group
 from dgpuhash.distributed.ingest.commit import shard_addresses
-from dgpuhash.distributed.partition.descriptor import Placement, SavedRevision
+from dgpuhash.distributed.partition.descriptor import SavedRevision
 from dgpuhash.distributed.partition.table_mode import TableMode
 from dgpuhash.distributed.shards import table_store
 from dgpuhash.distributed.shards.table_shard import Verb
@@ -26,43 +25,22 @@ from dgpuhash.distributed.storage.manifest import MANIFEST, load_with_retry, oth
 from dgpuhash.distributed.tables import contents
 from dgpuhash.distributed.tables.arguments import check_arrays
 from dgpuhash.distributed.tables.base import DistributedTable
-from dgpuhash.distributed.tables.batch import AnswerColumn, answer_columns, array_of
+from dgpuhash.distributed.tables.batch import answer_columns, array_of
 from dgpuhash.distributed.tables.loss import translated_losses
 from dgpuhash.distributed.tables.saved import WHAT, SavedBatch, SavedTable, homes_of
 from dgpuhash.errors import FormatError, IndexLost, UnsupportedError
-from dgpuhash.spec import check_capacity
 
 __all__ = ["TableMaintenance"]
 
 
 class TableMaintenance(DistributedTable):
-    """Methods of sets, maps and multimaps besides lookups and changes of keys."""
+    """Methods besides lookups and changes of keys."""
 
     kind = ""
     _saved: tuple[SavedRevision, int] | None = None
     """The last save, and the epoch whose content it has."""
     _unfilled: tuple[int, ...] = ()
     """Shards that a rebuild has begun, and not finished."""
-
-    @property
-    def placement(self) -> Placement:
-        """Whether a key's owner stores it, or the worker that had its row (``mode=``)."""
-        return self._mode.placement
-
-    def keys(self) -> Any:
-        """Return the distinct keys, in no particular order.
-
-        They are a Dask array with one chunk a shard. It lies on the workers, computed already;
-        later changes of the table do not change it.
-        """
-        with self._at_work():
-            keys = self._contents("keys", [self.key_dtype])[0]
-            if self._mode.independent:
-                # Several workers may store a key.
-                shown = [AnswerColumn(np.dtype(np.int64), by_row=False)]
-                shown.append(AnswerColumn(self.key_dtype, by_row=False))
-                _, keys = self._ask(Verb("distinct", matching=True), keys, shown=shown)
-        return keys
 
     def clear(self) -> None:
         """Remove every key; the capacity stays."""
@@ -74,32 +52,6 @@ class TableMaintenance(DistributedTable):
                 self._lost = self._lost or f"its clear failed ({type(error).__name__}: {error})"
                 raise
             self._epoch += 1
-
-    def reserve(self, keys: int) -> None:
-        """Make room for `keys` distinct keys in all.
-
-        Inserts up to that number do not grow the shards.
-
-        Raises
-        ------
-        SpecError
-            When `keys` is negative or absurd.
-        OutOfMemoryError
-            When a worker has not enough memory; the content stays unchanged. Before the first
-            arrays have decided on a device, their verb is refused instead, once.
-        IndexLost
-            When a worker was lost, or the table has been.
-        """
-        wanted = check_capacity(keys, "reserve")
-        with self._at_work():
-            before, self._capacity = self._capacity, max(self._capacity, wanted)
-            try:
-                if self._open:
-                    self._held = self._phase(contents.reserve_table_shard, self._share)
-            except BaseException:
-                # Shards that are made anew later would be as large.
-                self._capacity = before
-                raise
 
     def copy(self) -> Self:
         """Return an independent table with the same content.
@@ -356,7 +308,7 @@ class TableMaintenance(DistributedTable):
         run_on_workers(
             self._client, [workers[part] for part in lost], table_store.open_table_shard,
             self._uid, self._epoch, self._spec, self._owner_seed, self._mode, self._share,
-            self._device,
+            self._device, workers,
         )  # fmt: skip
         return [files[part] for part in lost]
 

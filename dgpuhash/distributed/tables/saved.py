@@ -32,7 +32,7 @@ from dgpuhash.distributed.tables.batch import AnswerColumn, Batch, StoredColumn,
 from dgpuhash.errors import DgpuhashError
 from dgpuhash.frames.keys.seeds import LEGACY, is_seed
 from dgpuhash.spec import TableSpec
-from dgpuhash.tables.methods.method import resolved
+from dgpuhash.tables import checked_spec
 
 __all__ = ["WHAT", "SavedBatch", "SavedTable", "homes_of"]
 
@@ -128,7 +128,7 @@ class SavedTable:
         if not plain or not is_seed(owner_seed):
             raise ValueError("it is malformed")
         try:
-            spec = resolved(TableSpec.from_json(body["spec"]))
+            spec = checked_spec(TableSpec.from_json(body["spec"]))
             mode = DISTRIBUTED
             if "mode" in body:
                 mode = TableMode.of(body["mode"], body["conflict"], spec.value)

@@ -11,7 +11,7 @@ import numpy as np
 from dgpuhash.backend import Backend, kernel_named
 from dgpuhash.backend.constants import BLOOM_WORDS
 
-__all__ = ["BLOCK_NBYTES", "BloomBlocks", "blocks_for", "keys_for", "rate_at"]
+__all__ = ["BLOCK_NBYTES", "BloomBlocks", "blocks_for", "bounds", "keys_for", "rate_at"]
 
 BLOCK_NBYTES = 8 * BLOOM_WORDS
 # Words of 32 bits in a block; a key has one bit in each.
@@ -105,7 +105,7 @@ class BloomBlocks:
         self, backend: Backend, blocks: int, *, seed: int, part: int = 0, parts: int = 1
     ) -> None:
         self.backend, self.blocks, self.seed = backend, blocks, seed
-        self.first, end = _bounds(blocks, part, parts)
+        self.first, end = bounds(blocks, part, parts)
         self.words = backend.zeros((end - self.first) * BLOOM_WORDS, np.uint64)
 
     @property
@@ -119,7 +119,7 @@ class BloomBlocks:
         It shares its blocks with this filter, which is of all hashes.
         """
         made = copy.copy(self)
-        made.first, end = _bounds(self.blocks, part, parts)
+        made.first, end = bounds(self.blocks, part, parts)
         made.words = self.words[made.first * BLOOM_WORDS : end * BLOOM_WORDS]
         return made
 
@@ -166,6 +166,12 @@ class BloomBlocks:
         return self.words, self.first, self.blocks, self.seed
 
 
-def _bounds(blocks: int, part: int, parts: int) -> tuple[int, int]:
-    """Return the first block of a range of hashes, and the one after its last."""
+def bounds(blocks: int, part: int, parts: int) -> tuple[int, int]:
+    """Return the first block of a range of hashes, and the one after its last.
+
+    Examples
+    --------
+    >>> [bounds(10, part, 3) for part in range(3)]
+    [(0, 4), (3, 7), (6, 10)]
+    """
     return part * blocks // parts, -(-(part + 1) * blocks // parts)

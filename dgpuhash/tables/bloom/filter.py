@@ -12,13 +12,13 @@ from numpy.typing import DTypeLike
 
 from dgpuhash import backend as backends
 from dgpuhash.backend import Backend
-from dgpuhash.errors import DeviceError, SpecError
+from dgpuhash.errors import DeviceError
 from dgpuhash.spec import TableSpec, check_capacity
 from dgpuhash.tables.arguments.encoding import words_of
 from dgpuhash.tables.arguments.interop import as_argument
 from dgpuhash.tables.arguments.validate import natural_dtype
-from dgpuhash.tables.bloom.blocks import BLOCK_NBYTES, BloomBlocks
-from dgpuhash.tables.bloom.spec import bloom_spec
+from dgpuhash.tables.bloom.blocks import BLOCK_NBYTES, BloomBlocks, bounds
+from dgpuhash.tables.bloom.spec import FilterSize, bloom_spec, check_same_shape
 from dgpuhash.tables.commit import assigner
 from dgpuhash.tables.keyed import Keyed
 from dgpuhash.tables.memory_errors import translates_memory_errors
@@ -138,6 +138,8 @@ class BloomFilter(Keyed):
 
     kind = "bloom_filter"
     _store: BloomBlocks | None
+    _range = (0, 1)
+    """Which of how many equal ranges of the hashes it holds."""
 
     def __init__(
         self,
@@ -149,8 +151,7 @@ class BloomFilter(Keyed):
         device: str | None = None,
         seed: int | None = None,
     ) -> None:
-        spec, self._capacity = bloom_spec(key_dtype, capacity, rate, nbytes, seed)
-        super().__init__(spec, device)
+        super().__init__(bloom_spec(key_dtype, capacity, rate, nbytes, seed), device)
 
     @classmethod
     def from_keys(cls, keys: Any, *, rate: float = 0.01, **settings: Any) -> BloomFilter:
@@ -173,12 +174,13 @@ class BloomFilter(Keyed):
     @property
     def capacity(self) -> int:
         """Distinct keys for which the filter was made."""
-        return self._capacity
+        return FilterSize.of(self._spec).capacity
 
     @property
     def nbytes(self) -> int:
         """Memory of the blocks, in bytes."""
-        return self._spec.blocks * BLOCK_NBYTES
+        first, end = bounds(FilterSize.of(self._spec).blocks, *self._range)
+        return (end - first) * BLOCK_NBYTES
 
     @property
     def rate(self) -> float:
@@ -271,13 +273,12 @@ class BloomFilter(Keyed):
         796696
         """
         ones, rate = self._opened().fill()
-        blocks = self._spec.blocks
-        bits = 8 * self.nbytes
+        blocks, bits = self._entries(), 8 * self.nbytes
         # Of n keys, each leaves a bit of its block's words unset with probability 31/32.
         load = -32 * math.log1p(-min(ones, bits - 1) / bits)
         return BloomStats(
             keys=round(load * blocks),
-            capacity=self._capacity,
+            capacity=self.capacity,
             blocks=blocks,
             fill=ones / bits,
             rate=rate,
@@ -313,21 +314,14 @@ class BloomFilter(Keyed):
 
     def _title(self) -> str:
         return (
-            f"{type(self).__name__} {self._key}: for {self._capacity:,} keys, "
+            f"{type(self).__name__} {self._key}: for {self.capacity:,} keys, "
             f"{format_bytes(self.nbytes)}, {self.device or 'no device yet'}, seed {self._seed}"
         )
 
     @write_locked
     def _take(self, other: BloomFilter) -> None:
         """Take over the bits of another filter."""
-        mine, its = self._spec, other._spec
-        for name in ("key_dtype", "blocks", "seed"):
-            ours, theirs = getattr(mine, name), getattr(its, name)
-            if ours != theirs:
-                raise SpecError(
-                    f"filters of {name} {ours} and {theirs} cannot be united; make both of one "
-                    "key dtype with the same seed= and capacity= and rate=, or the same nbytes="
-                )
+        check_same_shape(self._spec, other._spec)
         if None not in (self.device, other.device) and self.device != other.device:
             raise DeviceError(
                 f"filters on {self.device!r} and {other.device!r} cannot be united; save one and "
@@ -350,19 +344,33 @@ class BloomFilter(Keyed):
     @classmethod
     def _of(cls, spec: TableSpec, capacity: int, device: str | None) -> Self:
         made = object.__new__(cls)
-        made._capacity = capacity
         Keyed.__init__(made, spec, None)
         # Opened later: a file may hold fewer words than it claims.
         made._backend = None if device is None else backends.get(device)
         return made
 
+    @classmethod
+    def _range_of(cls, spec: TableSpec, device: str, part: int, parts: int) -> Self:
+        """Return the filter of one of `parts` equal ranges of the hashes, empty and open."""
+        made = cls._of(spec, 0, device)
+        made._range = part, parts
+        made._open(backends.get(device))
+        return made
+
+    @classmethod
+    def _checked(cls, spec: TableSpec) -> TableSpec:
+        FilterSize.of(spec)
+        return spec
+
     def _open(self, backend: Backend) -> None:
-        store = BloomBlocks(backend, self._spec.blocks, seed=self._spec.seed)
+        part, parts = self._range
+        blocks = FilterSize.of(self._spec).blocks
+        store = BloomBlocks(backend, blocks, seed=self._spec.seed, part=part, parts=parts)
         guarding = assigner(self._turns, check_device=backend.check_device())
         backend.in_one_call([guarding, assigner(self, _store=store, _backend=backend)])
 
     def _entries(self) -> int:
-        return self._capacity
+        return self.nbytes // BLOCK_NBYTES
 
     def _saved_buffers(self) -> Mapping[str, np.ndarray]:
         store = self._opened()
@@ -373,4 +381,3 @@ class BloomFilter(Keyed):
         backend = self._home()
         self._open(backend)
         self._opened().words[:] = backend.from_host(words)
-        self._capacity = size

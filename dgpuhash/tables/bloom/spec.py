@@ -1,6 +1,8 @@
-"""Size of a Bloom filter: from keys and a rate, or from bytes."""
+"""Spec of a Bloom filter: its size, from keys and a rate, or from bytes."""
 
 from __future__ import annotations
+
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -9,9 +11,38 @@ from dgpuhash.errors import SpecError
 from dgpuhash.spec import TableSpec, check_capacity
 from dgpuhash.tables.bloom.blocks import BLOCK_NBYTES, blocks_for, keys_for
 
-__all__ = ["bloom_spec"]
+__all__ = ["FilterSize", "bloom_spec", "check_same_shape"]
 
 LOWEST_RATE, HIGHEST_RATE = 0.0005, 0.25
+# Numbers of blocks have 32 bits on a device.
+_MOST_BLOCKS = 2**32 - 1
+
+
+class FilterSize(NamedTuple):
+    """Size of a filter, which its spec has among the settings."""
+
+    blocks: int
+    """Blocks of 32 bytes."""
+    capacity: int
+    """Distinct keys for which it was made."""
+
+    @classmethod
+    def of(cls, spec: TableSpec) -> Self:
+        """Return the size in a spec.
+
+        Raises
+        ------
+        SpecError
+            When it has none, or an impossible one.
+        """
+        settings = dict(spec.settings)
+        sizes = [settings.pop(name, None) for name in cls._fields]
+        if settings or any(type(size) is not int or size < 0 for size in sizes) or not sizes[0]:
+            raise SpecError(
+                f"a filter with the settings {dict(spec.settings)}; BloomFilter(key_dtype, "
+                "capacity=) makes them"
+            )
+        return cls(*sizes)
 
 
 def bloom_spec(
@@ -20,8 +51,11 @@ def bloom_spec(
     rate: float,
     nbytes: int | None,
     seed: int | None,
-) -> tuple[TableSpec, int]:
-    """Return the spec of a filter, and its capacity.
+    parts: int = 1,
+) -> TableSpec:
+    """Return the spec of a filter from what its constructor was given.
+
+    `parts`: devices that share its blocks.
 
     Raises
     ------
@@ -30,9 +64,8 @@ def bloom_spec(
 
     Examples
     --------
-    >>> spec, capacity = bloom_spec("int64", None, 0.01, 320, None)
-    >>> spec.blocks, capacity
-    (10, 243)
+    >>> FilterSize.of(bloom_spec("int64", None, 0.01, 320, None))
+    FilterSize(blocks=10, capacity=243)
     """
     if (capacity is None) == (nbytes is None):
         raise SpecError(
@@ -53,4 +86,26 @@ def bloom_spec(
         if blocks == 0:
             raise SpecError(f"nbytes={nbytes}; a filter has at least one block of 32 bytes")
         capacity = keys_for(blocks, rate)
-    return TableSpec.of("bloom_filter", key_dtype, seed=seed, blocks=blocks), capacity
+    if blocks > _MOST_BLOCKS * parts:
+        raise SpecError(
+            f"a filter of {blocks * BLOCK_NBYTES:,} bytes; one device takes at most "
+            f"{_MOST_BLOCKS * BLOCK_NBYTES:,}: choose a higher rate, or a DistributedBloomFilter "
+            "on more workers"
+        )
+    size = FilterSize(blocks, capacity)._asdict()
+    return TableSpec.of("bloom_filter", key_dtype, seed=seed, settings=size)
+
+
+def check_same_shape(mine: TableSpec, other: TableSpec) -> None:
+    """Raise SpecError unless filters of two specs have a union."""
+    sizes = [FilterSize.of(spec).blocks * BLOCK_NBYTES for spec in (mine, other)]
+    for name, ours, theirs in (
+        ("key_dtype", mine.key_dtype, other.key_dtype),
+        ("nbytes", *sizes),
+        ("seed", mine.seed, other.seed),
+    ):
+        if ours != theirs:
+            raise SpecError(
+                f"filters of {name} {ours} and {theirs} cannot be united; make both of one key "
+                "dtype with the same seed= and capacity= and rate=, or the same nbytes="
+            )

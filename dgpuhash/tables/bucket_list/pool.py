@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from dgpuhash.backend.launches import Step
 from dgpuhash.errors import CapacityError
 from dgpuhash.tables.bucket_list.tags import ListNumberRange
 
-__all__ = ["NO_VALUES", "AppendPlan", "PreparedAppend", "ValueLists", "list_numbers"]
+__all__ = ["NO_VALUES", "AppendPlan", "PreparedAppend", "ValueLists", "bucket_ends", "list_numbers"]
 
 NO_VALUES = 2**64 - 1
 """The handle of a key that has no values."""
@@ -100,7 +101,7 @@ class ValueLists:
         self._backend = backend
         self._value = value
         self._link_slots = 8 // value.itemsize
-        self._ends = backend.from_host(_ends_of_buckets(first, growth, self._link_slots))
+        self._ends = backend.from_host(bucket_ends(first, growth, self._link_slots))
         self.clear()
 
     @property
@@ -407,13 +408,19 @@ def _resized(backend: Backend, array: Any, used: int, room: int) -> Any:
     return made
 
 
-def _ends_of_buckets(first: int, growth: float, link_slots: int) -> np.ndarray:
+def bucket_ends(first: int, growth: float, link_slots: int) -> np.ndarray:
     """Return the pool slots of a list's first one, two, … buckets together.
 
-    Every bucket but the first has a link, too.
+    Every bucket but the first has a link, too. The growth is the decimal number that it prints as:
+    ten values are followed by eleven, if lists grow by 1.1.
+
+    Examples
+    --------
+    >>> (bucket_ends(1, 1.1, 0)[[0, 1, 3, 10, 25]]).tolist()
+    [1, 3, 10, 66, 560]
     """
-    sizes = [first]
+    sizes, factor = [first], Fraction(repr(growth))
     while len(sizes) < 2 or (growth > 1 and sizes[-1] < _LARGEST_BUCKET):
-        sizes.append(math.ceil(growth * sizes[-1]))
+        sizes.append(math.ceil(factor * sizes[-1]))
     slots = [size + link_slots * (number > 0) for number, size in enumerate(sizes)]
     return np.cumsum(slots).astype(np.uint64)

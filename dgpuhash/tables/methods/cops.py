@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from dgpuhash.errors import SpecError
+from dgpuhash.tables.methods.list_recipe import ListRecipe
 from dgpuhash.tables.methods.method import VERBS, Method, Setting
 from dgpuhash.tables.methods.recipe import Recipe
 
@@ -15,34 +17,35 @@ __all__ = ["METHODS"]
 
 # Slots of a window, as in probe/cops.cuh.
 _WINDOW = 32
-_LAYOUTS = {("packed", 4): "packed", ("auto", 4): "packed", ("auto", 8): "aos"}
+# Verbs whose tiles look for keys.
+_BY_TILES = frozenset(("insert", "find", "erase", "append", "count", "gather"))
 
 
-class Cops(Recipe):
+class Windows(Recipe):
     """A prime number of windows of 32 slots each, in which pairs stand as the layout says."""
 
     unit = "windows"
 
-    @property
-    def layout(self) -> str:
-        """Name of the layout: of a set, keys alone; ``"auto"`` is one word where a pair fits in it."""
-        plan = self.plan
-        chosen: str = plan.settings["layout"]
-        if plan.value is None:
-            return "soa"
-        if chosen in ("aos", "soa"):
-            return chosen
-        if (chosen, plan.key.itemsize) not in _LAYOUTS:
+    @classmethod
+    def check(
+        cls, key: np.dtype[Any], value: np.dtype[Any] | None, settings: Mapping[str, Any]
+    ) -> None:
+        """See `Recipe`."""
+        nbytes = cls.words(key, value)[0].itemsize
+        if value is not None and settings["layout"] == "packed" and nbytes == 8:
             raise SpecError(
-                f"layout={chosen!r} with words of {plan.key.itemsize} bytes: a pair of 4 and 4 bytes "
-                f"fits in one word; use layout='aos'"
+                "layout='packed' with keys or values of 8 bytes: one word has room for 4 and 4; "
+                "use layout='aos'"
             )
-        return _LAYOUTS[chosen, plan.key.itemsize]
 
     @property
-    def table(self) -> str:
-        """See `Recipe`."""
-        return f"dg::Cops<{self.types},dg::Layout::{self.layout}>"
+    def layout(self) -> str:
+        """Name of the layout; of sets, which have keys alone, always ``"soa"``."""
+        plan = self.plan
+        chosen: str = "soa" if plan.value is None else plan.settings["layout"]
+        if chosen != "auto":
+            return chosen
+        return "packed" if plan.key.itemsize == 4 else "aos"
 
     @property
     def slots(self) -> int:
@@ -73,7 +76,7 @@ class Cops(Recipe):
     def width(self, verb: str) -> int | None:
         """See `Recipe`: tiles that look for keys have the chosen width."""
         chosen: int = self.plan.settings["width"]
-        return chosen if verb in ("insert", "find", "erase") else None
+        return chosen if verb in _BY_TILES else None
 
     def certain(self, rows: int) -> bool:
         """See `Recipe`: a search that finds no place has read every window."""
@@ -89,6 +92,24 @@ class Cops(Recipe):
         }
 
 
+class Cops(Windows):
+    """A slot for each key."""
+
+    @property
+    def table(self) -> str:
+        """See `Recipe`."""
+        return f"dg::Cops<{self.types},dg::Layout::{self.layout}>"
+
+
+class CopsLists(Windows, ListRecipe):
+    """A slot for each value, and the key in all of its slots."""
+
+    @property
+    def table(self) -> str:
+        """See `Recipe`."""
+        return f"dg::CopsLists<{self.types},dg::Layout::{self.layout}>"
+
+
 def _prime_from(number: int) -> int:
     """Return the least prime that is not below a number."""
     made = max(number, 2)
@@ -102,13 +123,14 @@ METHODS = (
         name="cops",
         paper="WarpCore",
         section="§IV-B",
-        nouns={"set": Cops, "map": Cops},
+        nouns={"set": Cops, "map": Cops, "multimap": CopsLists},
         settings={
             "load": Setting(0.8, 0.05, 0.98, size=True),
             "width": Setting(4, choices=(1, 2, 4, 8, 16, 32)),
             "layout": Setting("auto", choices=("auto", "packed", "aos", "soa")),
         },
         verbs=(*VERBS, "combine"),
+        ordered=False,
         when="comparison with WarpCore; a chosen width or layout",
     ),
 )

@@ -16,6 +16,7 @@ from numpy.typing import DTypeLike
 from dgpuhash.backend import Backend
 from dgpuhash.errors import SpecError, UnsupportedError
 from dgpuhash.spec import TableSpec
+from dgpuhash.tables.arguments.encoding import value_width, word_dtype
 from dgpuhash.tables.store import Store
 
 __all__ = [
@@ -321,7 +322,7 @@ def resolved(spec: TableSpec) -> TableSpec:
     ------
     SpecError
         When there is no such method, it does not serve the kind of table, or a setting is not its
-        own or impossible.
+        own, impossible, or does not go with the dtypes.
     """
     found = methods()
     method = found.get(spec.method)
@@ -330,6 +331,10 @@ def resolved(spec: TableSpec) -> TableSpec:
         what = "is no method" if method is None else f"serves no {NOUNS[spec.kind]}"
         raise SpecError(f"method {spec.method!r} {what}; methods of {NOUNS[spec.kind]}: {able}")
     settings = method.checked(dict(spec.settings))
+    check = getattr(method.nouns[_STORED_AS.get(spec.kind, spec.kind)], "check", None)
+    if check is not None:
+        width = value_width(spec.value)
+        check(word_dtype(spec.key), np.dtype(f"u{width}") if width else None, settings)
     return replace(spec, settings=settings) if settings != dict(spec.settings) else spec
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 import math
 from typing import Any, Generic, Self, TypeVar
@@ -117,8 +116,14 @@ class RecipeStore(Generic[Kind]):
 
     def cleared(self) -> Self:
         """See `Store`."""
-        made = copy.copy(self)
+        made = self._shallow()
         made._table, made.rebuilds, made.attempts = self._table.emptied(), 0, 0
+        return made
+
+    def _shallow(self) -> Self:
+        """Return a store with the same attributes; `copy.copy` would go by `__reduce__`."""
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__)
         return made
 
     def fill(self) -> None:

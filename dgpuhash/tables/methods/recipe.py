@@ -44,8 +44,6 @@ class Recipe(ABC):
 
     unit: ClassVar[str] = "slots"
     """What a search reads one after the other, as the table's `probes` counts it."""
-    whole_pairs: ClassVar[bool] = False
-    """Whether rows of one launch may change the value of a key that the same launch stores."""
 
     def __init__(self, plan: Plan, keys: int, generation: int = 0) -> None:
         self.plan, self.backend, self.generation = plan, plan.backend, generation
@@ -54,7 +52,7 @@ class Recipe(ABC):
         self.state = self.backend.empty(_STATE_WORDS, np.uint64)
         self.fields = {"state": self.state, "seed": self.seed, **self.allocate(self.keys)}
         """The fields of the C++ `Storage`: arrays, numbers, and mappings for structs within."""
-        self._forget()
+        self.forget()
 
     @classmethod
     def open(
@@ -101,7 +99,14 @@ class Recipe(ABC):
     def reset(self) -> None:
         """Write what an empty table's arrays hold: all ones, unless a method overrides it."""
         for array in self.arrays():
-            array.view(np.uint8).fill(0xFF)
+            # Words, since CuPy fills byte by byte.
+            word = np.uint32 if array.nbytes % 8 else np.uint64
+            array.view(word).fill(word(np.iinfo(word).max))
+
+    @property
+    def whole_pairs(self) -> bool:
+        """Whether rows of one launch may change the value of a key that the same launch stores."""
+        return False
 
     @property
     def limit(self) -> int:
@@ -139,6 +144,12 @@ class Recipe(ABC):
     def held(self) -> list[Any]:
         """Return arrays that belong to the table and are no fields."""
         return []
+
+    @classmethod  # noqa: B027
+    def check(
+        cls, key: np.dtype[Any], value: np.dtype[Any] | None, settings: Mapping[str, Any]
+    ) -> None:
+        """Raise SpecError where settings do not go with the words of keys and values."""
 
     # What stores call.
 
@@ -196,10 +207,11 @@ class Recipe(ABC):
             made.__dict__.pop(name, None)
         made.generation, made.seed = 0, self.plan.seed
         made.fields = {**self.fields, "seed": made.seed}
-        made._forget()
+        made.forget()
         return made
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """Mark the table empty; `fill` writes it before its next use."""
         self.filled, self.blank = False, True
         self.bound = 0
         """Upper bound of the places taken, known without waiting for the device."""
@@ -334,7 +346,7 @@ class Recipe(ABC):
         run = {"table": self.storage, "rows": places, "segment_rows": rows}
         backend.run(self.kernel("places"), segments, counts=counts, **run)
         ends = backend.zeros(segments + 1, np.uint64)
-        backend.xp.cumsum(counts, dtype=np.uint64, out=ends[1:])
+        ends[1:] = backend.xp.cumsum(counts, dtype=np.uint64)
         stored = int(ends[-1])
         keys = backend.empty(stored + beside, plan.key)
         values = None if plan.value is None else backend.empty(stored + beside, plan.value)

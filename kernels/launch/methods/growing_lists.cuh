@@ -26,7 +26,7 @@ struct GrowingOpenArgs {
   GrowingStorage table;
   const void* keys;
   u64* handles;  // or null
-  i64* counts;   // values of each
+  i64* counts;   // values of each; unused by `restore_lists`
   u64 n;
 
   DG_FIELDS(table, keys, handles, counts, n)
@@ -110,9 +110,8 @@ DG_KERNEL append_rows(GrowingAppendArgs args) {
       const bool inside = begin + tile.lane() < last;
       const u64 row = inside ? row_of(start + begin + tile.lane()) : 0;
       const Key key = keys[row];
-      typename Table::Place to{Table::no_slot, false, GrowingHandle::none()};
+      typename Table::Place to{Table::no_slot, GrowingHandle::none()};
       if (inside) to = table.template place_of<Access::shared, true>(key);
-      created += to.created;
       const u32 group = tile.match(to.slot);
       const bool placed = to.slot != Table::no_slot;
       u32 wanted = placed ? count_ones(group) : 1;
@@ -125,6 +124,7 @@ DG_KERNEL append_rows(GrowingAppendArgs args) {
         wanted = first - begin;
       }
       const Claim claim = claim_together(tile, table, to, lowest_one(group), wanted);
+      created += claim.count == 0 && claim.stored > 0 && lowest_one(group) == tile.lane();
       u32 before = placed ? count_ones(group & ones_below(tile.lane())) : ~0u;
       DG_ROLL
       for (u32 next = begin; inside && next < first; next += tile.size) {
@@ -157,7 +157,7 @@ DG_KERNEL erase_lists(EraseArgs<GrowingStorage> args) {
       [&](auto, u64 row, Tally<3>& tally) {
         const Removed removed = table.erase(keys[row]);
         tally.of[0] -= removed.erased;
-        tally.of[1] -= removed.erased > 0 || removed.left_marks > 0;
+        tally.of[1] -= removed.erased > 0;
         tally.of[2] += removed.left_marks;
         if (args.erased) args.erased[row] = removed.erased > 0;
       },
@@ -177,6 +177,18 @@ DG_KERNEL open_lists(GrowingOpenArgs args) {
         args.counts[row] = static_cast<i64>(handle.count());
       },
       [&](u64 row) { table.prefetch(keys[row]); });
+}
+
+/// Gives keys back the handles that `open_lists` wrote before appends that are not to be.
+template <class Table, int W>
+DG_KERNEL restore_lists(GrowingOpenArgs args) {
+  const Table table{args.table};
+  const auto* keys = static_cast<const typename Table::Key*>(args.keys);
+  for_each_tile<W>(args.n, [&](auto, u64 row) {
+    const auto to = table.template place_of<Access::shared>(keys[row]);
+    if (to.slot != Table::no_slot)
+      atomic_store<Order::relaxed>(table.handle_at(to.slot), args.handles[row]);
+  });
 }
 
 /// Writes the values of lists, each by one tile.

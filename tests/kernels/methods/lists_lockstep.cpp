@@ -37,11 +37,11 @@ struct ListMemory {
   }
 
   GrowingStorage storage() {
-    return {lines.data(),
+    return {{&taken, pool.size()},
+            {ends.data(), ends.size(), BucketList<Value>::link_slots},
+            lines.data(),
             pool.data(),
             &state,
-            {&taken, pool.size()},
-            {ends.data(), ends.size(), BucketList<Value>::link_slots},
             lines.size(),
             0,
             7};
@@ -94,11 +94,10 @@ struct ListMemory {
 
   void rehash(u64 line_count) {
     ListMemory made(line_count, 0);
-    std::copy_n(state.side_present, 2, made.state.side_present);
     std::copy_n(state.side_value, 2, made.state.side_value);
     for (u32 i = 0; i < 2; ++i) {
       made.state.occupied += GrowingHandle{state.side_value[i]}.count();
-      made.state.links += state.side_present[i];
+      made.state.links += GrowingHandle{state.side_value[i]}.count() > 0;
     }
     GrowingStorage to = storage();
     to.slots = made.lines.data();
@@ -190,6 +189,31 @@ struct ListMemory {
   }
 };
 
+/// An append that is taken back leaves what there was.
+template <class Key, class Value, int W>
+void taken_back() {
+  std::mt19937 random(W);
+  ListMemory<Key, Value> lists(24, 4000);
+  const std::vector<Key> before = contended_keys<Key>(random, 60, 9);
+  lists.template insert<W>(before, std::vector<Value>(before.size(), 1), true);
+  const std::vector<Key> keys = contended_keys<Key>(random, 60, 12);
+  std::vector<u64> handles(keys.size());
+  std::vector<i64> counts(keys.size());
+  using Table = GrowingLists<Key, Value>;
+  verb::open_lists<Table, 1>(
+      {lists.storage(), keys.data(), handles.data(), counts.data(), keys.size()});
+  const TableState kept = lists.state;
+  const std::vector<Value> values(keys.size(), 2);
+  lists.template append<W>(keys, values, nullptr, true);
+  verb::restore_lists<Table, 1>(
+      {lists.storage(), keys.data(), handles.data(), nullptr, keys.size()});
+  lists.state.occupied = kept.occupied;
+  lists.state.links = kept.links;
+  lists.template check<W>(Key{40});
+  lists.template insert<W>(keys, values, true);
+  lists.template check<W>(Key{40});
+}
+
 template <class Key, class Value, int W>
 void contended(std::mt19937& random, bool together, u64 line_count, u64 pool_slots, Key range) {
   ListMemory<Key, Value> lists(line_count, pool_slots);
@@ -240,6 +264,7 @@ void width() {
     contended<Key, Value, W>(random, together, 2, 1, 40);
     hot<Key, Value, W>(together);
   }
+  taken_back<Key, Value, W>();
 }
 
 template <class Key, class Value>

@@ -1,6 +1,6 @@
 /// One contract for every row of kernels/host/methods.inc that has one value a key, by narrow tiles and wide
 /// ones: what a dictionary would answer, and what one width inserted, each other finds.
-#include "method_case.h"
+#include "slab_case.h"
 
 namespace dg::test {
 namespace {
@@ -78,6 +78,7 @@ void all_widths(const char* name) {
 }  // namespace dg::test
 
 #define DG_STRUCT(...)
+#define DG_ROW(...)
 #define DG_VERB(...)
 #define DG_LISTS(...)
 #define DG_TABLE(Width, ...) dg::test::all_widths<__VA_ARGS__>(#__VA_ARGS__);

@@ -127,6 +127,7 @@ def test_nbytes_decide_the_size():
         {"capacity": 10, "rate": float("nan")},
         {"capacity": 10, "rate": "low"},
         {"capacity": 10, "seed": -1},
+        {"nbytes": 2**37},
     ],
 )
 def test_impossible_settings(settings):
@@ -171,7 +172,7 @@ def test_unions_of_unlike_filters():
     made = BloomFilter("i8", 2000, seed=3)
     for other, what in (
         (BloomFilter("i4", 2000, seed=3), "key_dtype"),
-        (BloomFilter("i8", 9000, seed=3), "blocks"),
+        (BloomFilter("i8", 9000, seed=3), "nbytes"),
         (BloomFilter("i8", 2000, seed=4), "seed"),
     ):
         with pytest.raises(SpecError, match=what):

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from agreement import agree
 from model import MapModel
-from table_methods.contracts import check_combine, check_map, check_set
+from table_methods.contracts import check_combine, check_map, check_multi_map, check_set
 
 import dgpuhash
-from dgpuhash import HashMap, HashSet
+from dgpuhash import HashMap, HashSet, MultiMap
 from dgpuhash.errors import SpecError
 
 LAYOUTS = [
@@ -46,6 +46,15 @@ def test_map(device, word, layout, width, tmp_path):
 def test_set(device, word, tmp_path):
     make = functools.partial(HashSet, device=device.name, method="cops", load=0.95)
     check_set(device, make, word, tmp_path)
+
+
+@pytest.mark.parametrize("width", [1, 4, 32])
+@pytest.mark.parametrize(("word", "layout"), LAYOUTS)
+def test_multi_map(device, word, layout, width, tmp_path):
+    make = functools.partial(
+        MultiMap, device=device.name, method="cops", layout=layout, width=width, load=0.9
+    )
+    check_multi_map(device, make, word, word, tmp_path)
 
 
 @pytest.mark.parametrize("value", ["int16", "complex128"])
@@ -94,9 +103,7 @@ def test_each_width_finds_what_the_others_insert(device, word, layout):
 def test_windows_that_searches_read(device, load, found, absent):
     n, seen = 200_000, []
     for seed in range(5):
-        table = HashMap(
-            "u4", "u4", n, device=device.name, method="cops", load=load, seed=seed + 9
-        )
+        table = HashMap("u4", "u4", n, device=device.name, method="cops", load=load, seed=seed + 9)
         keys = device.array(some_keys(n, seed))
         table.insert(keys, keys)
         stats = table.stats()
@@ -119,6 +126,22 @@ def test_windows_are_walked():
     assert before.details["windows_absent"] < 2
     assert after.details["windows_absent"] == before.details["windows"]
     assert after.details["windows_found"] == before.details["windows_found"]
+
+
+def test_lists_go_over_windows(device):
+    """All values of a key are found, however many windows they fill."""
+    table = MultiMap("u4", "u4", 3000, device=device.name, method="cops")
+    keys = np.repeat(np.array([5, 7, 9], "u4"), (1500, 900, 1))
+    values = np.arange(len(keys), dtype="u4")
+    table.insert(device.array(keys), device.array(values))
+    found, offsets = table.find(device.array(np.array([7, 8, 5, 9], "u4")))
+    assert device.backend.to_host(offsets).tolist() == [0, 900, 900, 2400, 2401]
+    found = device.host(found, "u4")
+    assert sorted(found[:900]) == list(range(1500, 2400))
+    assert sorted(found[900:2400]) == list(range(1500))
+    assert found[2400:].tolist() == [2400]
+    # 47 windows of nothing else, and 29, for two keys of three.
+    assert table.stats().details["windows_found"] > 25
 
 
 def test_it_grows_and_drops_marks(device):
@@ -155,11 +178,13 @@ def test_launches_are_its_own(monkeypatch):
 
 
 def test_settings():
-    with pytest.raises(SpecError, match=r"layout='packed' with words of 8 bytes.*use layout='aos'"):
+    with pytest.raises(
+        SpecError, match=r"layout='packed' with keys or values of 8.*use layout='aos'"
+    ):
         HashMap("i8", "i8", 10, method="cops", layout="packed")
     with pytest.raises(SpecError, match="width=3; use 1 or 2 or 4"):
         HashMap("i4", "i4", method="cops", width=3)
-    with pytest.raises(SpecError, match="load=1.5; use a number from 0.05 to 0.98"):
+    with pytest.raises(SpecError, match=r"load=1\.5; use a number from 0\.05 to 0\.98"):
         HashMap("i4", "i4", method="cops", load=1.5)
     with pytest.raises(SpecError, match="whose size load= decides"):
         HashMap("i4", "i4", method="cops", max_load=0.9)

@@ -10,17 +10,19 @@ import pytest
 from agreement import agree
 from model import MapModel, SetModel
 from strategies import random_keys, random_values
+from table_methods.contracts import each_method
 
 from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.tables import HashMap, HashSet, MultiMap
 
 
+@each_method("map")
 @pytest.mark.parametrize("value", ["int32", "int64", "S20"])
 @pytest.mark.parametrize("key", ["int32", "uint64"])
-def test_batch_larger_than_capacity(device, key, value):
+def test_batch_larger_than_capacity(device, key, value, method):
     keys = random_keys(key, 20_000, 1)
     values = random_values(value, len(keys), 2)
-    table, model = HashMap(key, value, capacity=3, device=device.name), MapModel()
+    table, model = HashMap(key, value, capacity=3, device=device.name, method=method), MapModel()
     fresh = table.insert(device.array(keys), device.array(values), keep="first")
     assert device.backend.to_host(fresh).tolist() == model.insert(keys, values)
     agree(device, table, model)
@@ -137,8 +139,9 @@ def test_keys_that_all_begin_at_one_bucket(device):
     assert found.tolist() == model.contains(keys)
 
 
-def test_size_is_right_when_insert_is_split_into_many(device):
-    table = HashMap("int32", "int32", device=device.name)
+@each_method("map")
+def test_size_is_right_when_insert_is_split_into_many(device, method):
+    table = HashMap("int32", "int32", device=device.name, method=method)
     for start in range(0, 3000, 3):
         keys = np.arange(start, start + 3, dtype="int32")
         table.insert(device.array(keys), device.array(keys))
@@ -147,10 +150,14 @@ def test_size_is_right_when_insert_is_split_into_many(device):
     assert (keys == values).all()
 
 
+@each_method("map")
 @pytest.mark.parametrize("verb", ["insert", "upsert"])
 @pytest.mark.parametrize("value", ["int64", "S20"])
-def test_out_of_memory_leaves_a_map_as_it_was(device, monkeypatch, verb, value):
-    table, model = HashMap("int64", value, capacity=500, device=device.name), MapModel()
+def test_out_of_memory_leaves_a_map_as_it_was(device, monkeypatch, verb, value, method):
+    table, model = (
+        HashMap("int64", value, capacity=500, device=device.name, method=method),
+        MapModel(),
+    )
     keys, values = np.arange(400), random_values(value, 400, 1)
     table.insert(device.array(keys), device.array(values))
     model.insert(keys, values)

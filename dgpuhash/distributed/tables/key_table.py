@@ -1,0 +1,167 @@
+"""Methods that distributed sets, maps and multimaps share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.distributed.partition.descriptor import Placement
+from dgpuhash.distributed.pruning.policy import PruningOptions, Switch
+from dgpuhash.distributed.shards import table_store
+from dgpuhash.distributed.shards.table_shard import Verb
+from dgpuhash.distributed.tables import contents
+from dgpuhash.distributed.tables.base import MASK
+from dgpuhash.distributed.tables.batch import AnswerColumn
+from dgpuhash.distributed.tables.maintenance import TableMaintenance
+from dgpuhash.spec import check_capacity
+
+__all__ = ["KeyTable", "PairTable"]
+
+
+class KeyTable(TableMaintenance):
+    """Distributed table that knows its keys."""
+
+    @property
+    def placement(self) -> Placement:
+        """Whether a key's owner stores it, or the worker that had its row (``mode=``)."""
+        return self._mode.placement
+
+    def __len__(self) -> int:
+        return sum(self._run_if_opened(table_store.size_of))
+
+    def contains(
+        self, keys: Any, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
+    ) -> Any:
+        """Return a mask of stored keys, in input order and the form of `keys`.
+
+        Parameters
+        ----------
+        keys : Dask array, or array of the client's
+        bloom_filter : {"auto", True, False}
+            Whether workers prune nearly all absent keys before they send keys to others, by a Bloom
+            filter of about 11 bits for each key of the table, of which every worker keeps a copy
+            until keys are added. ``"auto"``: where earlier lookups had many absent keys: since the
+            last change, as many as the table has keys, and in the last lookup at least a quarter,
+            on GPUs three quarters of very many.
+        deduplicate : {"auto", True, False}
+            Whether each worker looks each of its distinct keys up once. ``"auto"``: where a sample
+            says that keys repeat often enough for that to pay.
+        """
+        verb = Verb("contains", sparing=PruningOptions.of(bloom_filter, deduplicate))
+        return self._ask(verb, keys, shown=[MASK])[0]
+
+    def count(
+        self, keys: Any, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
+    ) -> Any:
+        """Return how often each key is stored, as int64; else as `contains`."""
+        verb = Verb("count", sparing=PruningOptions.of(bloom_filter, deduplicate))
+        return self._ask(verb, keys, shown=[AnswerColumn(np.dtype(np.int64))])[0]
+
+    def erase(self, keys: Any) -> Any:
+        """Remove keys; return a mask, true in one row of each stored key."""
+        return self._ask(Verb("erase"), keys, shown=[MASK])[0]
+
+    def keys(self) -> Any:
+        """Return the distinct keys, in no particular order.
+
+        They are a Dask array with one chunk a shard. It lies on the workers, computed already;
+        later changes of the table do not change it.
+        """
+        with self._at_work():
+            keys = self._contents("keys", [self.key_dtype])[0]
+            if self._mode.independent:
+                # Several workers may store a key.
+                shown = [AnswerColumn(np.dtype(np.int64), by_row=False)]
+                shown.append(AnswerColumn(self.key_dtype, by_row=False))
+                _, keys = self._ask(Verb("distinct", matching=True), keys, shown=shown)
+        return keys
+
+    def reserve(self, keys: int) -> None:
+        """Make room for `keys` distinct keys in all.
+
+        Inserts up to that number do not grow the shards.
+
+        Raises
+        ------
+        SpecError
+            When `keys` is negative or absurd.
+        OutOfMemoryError
+            When a worker has not enough memory; the content stays unchanged. Before the first
+            arrays have decided on a device, their verb is refused instead, once.
+        IndexLost
+            When a worker was lost, or the table has been.
+        """
+        wanted = check_capacity(keys, "reserve")
+        with self._at_work():
+            before, self._capacity = self._capacity, max(self._capacity, wanted)
+            try:
+                if self._open:
+                    self._held = self._phase(contents.reserve_table_shard, self._share)
+            except BaseException:
+                # Shards that are made anew later would be as large.
+                self._capacity = before
+                raise
+
+
+class PairTable(KeyTable):
+    """Distributed table whose keys have values."""
+
+    def match(
+        self, keys: Any, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
+    ) -> tuple[Any, Any]:
+        """Return the rows with stored keys, and their values: an inner join.
+
+        Parameters
+        ----------
+        keys : Dask array, or array of the client's
+        bloom_filter, deduplicate
+            As for `contains`.
+
+        Returns
+        -------
+        rows, values : array
+            Row numbers (int64) in input order, in a multimap as often as the key has values, and
+            the value of each; in the form of `keys`. Rows of a Dask array are numbered over all its
+            chunks; both answers have one chunk for each, with its matches.
+
+        Raises
+        ------
+        KeyTypeError, ShapeError, DeviceError, UnsupportedError, SpecError
+            When an argument does not fit the table.
+        IndexLost
+            When a worker was lost, or the table has been.
+        """
+        assert self.value_dtype is not None
+        shown = [
+            AnswerColumn(np.dtype(np.int64), by_row=False, numbers=True),
+            AnswerColumn(self.value_dtype, by_row=False),
+        ]
+        verb = Verb("find", sparing=PruningOptions.of(bloom_filter, deduplicate), matching=True)
+        rows, values = self._ask(verb, keys, shown=shown)
+        return rows, values
+
+    def items(self) -> tuple[Any, Any]:
+        """Return all keys and their values.
+
+        In a multimap equal keys are adjacent, with their values in order.
+
+        Returns
+        -------
+        keys, values : Dask array
+            One chunk a shard. They lie on the workers, computed already; later changes of the table
+            do not change them.
+
+        Raises
+        ------
+        OutOfMemoryError
+            When a worker has no memory for them.
+        IndexLost
+            When a worker was lost, or the table has been.
+        """
+        keys, values = self._contents("items", [self.key_dtype, self.value_dtype])
+        return keys, values
+
+    def values(self) -> Any:
+        """Return the values alone, in the order of `items`."""
+        return self._contents("values", [self.value_dtype])[0]

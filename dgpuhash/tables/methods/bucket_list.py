@@ -1,0 +1,290 @@
+"""Method ``bucket_list``: WarpCore's bucket list hash table."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dgpuhash.backend import Backend
+from dgpuhash.backend.launches import Step
+from dgpuhash.errors import OutOfMemoryError
+from dgpuhash.spec import TableSpec
+from dgpuhash.tables.arguments.encoding import words_of
+from dgpuhash.tables.bucket_list.pool import list_numbers
+from dgpuhash.tables.commit import BrokenSlots, assigner
+from dgpuhash.tables.methods.growing_lists import GrowingLists
+from dgpuhash.tables.methods.list_store import Batch, ListMethodStore
+from dgpuhash.tables.methods.method import Method, Setting
+
+__all__ = ["METHODS", "BucketListStore"]
+
+_BOOL = np.dtype(bool)
+# Batches of at least this size are ordered by so many bits of the hash: tiles that append at the same
+# time then work at different lists, and near each other in memory.
+_ORDERED_ROWS, _ORDER_BITS = 2**14, 16
+# Rows of an ordered batch from which the number of its keys is estimated, in so many stretches.
+_SAMPLED_ROWS, _STRETCHES = 2**18, 8
+# The estimate of the keys exceeds this many standard deviations, that of slots by this factor.
+_DEVIATIONS, _SPARE = 4, 1.05
+# Slots that appending a value to a list takes, links and free places included, by experience.
+_SLOTS_EACH = 1.15
+# Erased values that may stay in the pool.
+_GARBAGE_ROWS = 1024
+
+
+class _Estimate(NamedTuple):
+    """What a batch brings."""
+
+    keys: int
+    """Distinct keys, mostly a few too many."""
+    slots: int
+    """Slots of the pool that lists of its values take."""
+
+
+class BucketListStore(ListMethodStore):
+    """Store whose launches append to lists in place; exceptions take back what was appended.
+
+    The first batch says how many keys and values a table is made for. Later the pool grows between
+    launches, and the key slots move to a larger table.
+
+    Parameters
+    ----------
+    backend : Backend
+    spec : TableSpec
+        With all settings of the method.
+    key : dtype
+        Of the key words: uint32 or uint64.
+    capacity : int
+        Distinct keys that fit before the store grows.
+    """
+
+    _table: Any
+
+    def __init__(
+        self, backend: Backend, spec: TableSpec, key: np.dtype[Any], capacity: int
+    ) -> None:
+        super().__init__(GrowingLists, backend, spec, key, capacity)
+
+    @classmethod
+    def open(
+        cls,
+        backend: Backend,
+        spec: TableSpec,
+        key: np.dtype[Any],
+        value: np.dtype[Any] | None,
+        capacity: int,
+    ) -> BucketListStore:
+        """See `Opens`."""
+        return cls(backend, spec, key, capacity)
+
+    @property
+    def table(self) -> GrowingLists:
+        """The current table."""
+        table: GrowingLists = self._table
+        return table
+
+    def insert(self, bits: Any, rows: Any, *then: Step) -> None:
+        """See `ListStore`."""
+        self._drop_marks()
+        self._tidy()
+        payload, words = self._store_payload(self._payload, rows)
+        keys, values = self._in_order(words_of(bits), words_of(words))
+        batch = Batch(keys, values, None, self._beside, payload)
+        if self.table.blank:
+            self._append_to(self._sized(keys), batch, *then)
+        else:
+            self._append_watched(batch, *then)
+
+    def erase(self, bits: Any) -> Any:
+        """See `ListStore`."""
+        keys, table = words_of(bits), self.table
+        erased = self.backend.empty(len(keys), _BOOL)
+        self._known_keys = None
+        self.backend.in_one_call([table.withdrawing(keys, erased)])
+        return erased
+
+    def compact(self) -> None:
+        """See `ListStore`; drops what erased keys left."""
+        if self.table.blank:
+            return
+        payload = self._payload
+        keys, offsets, words = self._lists()
+        if payload is not None:
+            payload = payload.kept(words.view(np.int64))
+            words = self.backend.xp.arange(len(words), dtype=np.uint64)
+        table = self.table
+        made = GrowingLists(table.plan, table.keys, table.generation)
+        if len(keys):
+            counts = self.backend.to_host(offsets[1:] - offsets[:-1])
+            made.add_room(made.slots_of(counts))
+        owners = keys[list_numbers(self.backend, offsets, len(words))]
+        self._append_to(made, Batch(owners, words, None, self._beside, payload))
+
+    def copy(self) -> BucketListStore:
+        """See `ListStore`."""
+        made = self._shallow()
+        made._table = self.table.copied()
+        made._payload = None if self._payload is None else self._payload.copy()
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        table = self.table
+        setup = (self.backend, self._spec, self._key, table.keys, table.generation)
+        return _restored, (*setup, self.rebuilds, self.attempts, table.plan.seed, *self.lists())
+
+    def _in_order(self, keys: Any, values: Any) -> tuple[Any, Any]:
+        """Return the rows of a large batch ordered by the keys' hashes, if memory allows."""
+        if len(keys) < _ORDERED_ROWS:
+            return keys, values
+        try:
+            return self.backend.sort_by_hash(keys, values, bits=_ORDER_BITS, seed=self.table.seed)
+        except OutOfMemoryError:
+            return keys, values
+
+    def _sized(self, keys: Any) -> GrowingLists:
+        """Return an empty table for the first batch."""
+        table, estimate = self.table, self._estimate(keys)
+        made = GrowingLists(table.plan, max(estimate.keys, table.keys), table.generation)
+        made.add_room(estimate.slots)
+        return made
+
+    def _estimate(self, keys: Any) -> _Estimate:
+        """Return how many keys, and slots for their values, a batch from `_in_order` brings."""
+        backend, rows, table = self.backend, len(keys), self.table
+        if rows < _ORDERED_ROWS:
+            counts = backend.to_host(backend.xp.unique(keys, return_counts=True)[1])
+            return _Estimate(len(counts), table.slots_of(counts))
+        # Whole ranges of hashes, so that it does not matter how often keys come.
+        ranges = 2**_ORDER_BITS - 1
+        each = min(_SAMPLED_ROWS // _STRETCHES, rows // _STRETCHES)
+        share, counted = 0, []
+        for first in range(0, rows - each + 1, rows // _STRETCHES):
+            stretch = keys[first : first + each]
+            owners = backend.owner_of(backend.hash_keys(stretch, table.seed), ranges)
+            low, high = int(owners[0]), int(owners[-1])
+            within = stretch[(owners > low) & (owners < high)]
+            share += max(high - low - 1, 0)
+            if len(within):
+                counts = backend.xp.unique(within, return_counts=True)[1]
+                counted.append(backend.to_host(counts))
+        counts = np.concatenate(counted) if counted else np.ones(1, np.int64)
+        found = len(counts)
+        most = found + _DEVIATIONS * (math.sqrt(found) + 1)
+        number = min(rows, math.ceil(most * ranges / share) if share else rows)
+        slots = rows * max(table.slots_of(counts) / int(counts.sum()), _SLOTS_EACH)
+        return _Estimate(number, math.ceil(slots * _SPARE))
+
+    def _append_watched(self, batch: Batch, *then: Step) -> None:
+        """Append a batch in place; the table is hidden meanwhile, and an exception undoes it."""
+        table, backend = self.table, self.backend
+        handles, counts = table.open(batch.keys)
+        state = table.state.copy()
+        counted = table.count()
+        free = table.keys - counted.links - counted.erased
+        new = int((counts == 0).sum())
+        if new > free:
+            new = min(new, self._estimate(batch.keys).keys)
+        if new > free:
+            made = self._rebuilt(2 * max(counted.links, new), table)
+            self._append_to(made, batch, *then)
+            return
+        table.add_room(table.used + math.ceil(batch.number * _SLOTS_EACH))
+        pending = backend.empty(len(batch.keys), np.uint64)
+        table.watch()
+        step = table.appending(batch.keys, batch.values, pending=pending)
+        done = [*self._publishing(table, batch), *then]
+        self._known_keys = None
+        try:
+            backend.in_one_call([assigner(self, _table=BrokenSlots(table)), step])
+            if table.count().pending:
+                final = self._complete(table, batch, table.refused(pending), tried=True)
+                done = [*self._publishing(final, batch), *then]
+            backend.in_one_call(done)
+        except BaseException:
+            if self.broken:
+                undo = table.restoring(batch.keys, handles, state)
+                backend.in_one_call([*undo, assigner(self, _table=table)])
+                table.change()
+            raise
+
+    def _publishing(self, table: Any, batch: Batch) -> list[Step]:
+        """Return the steps that make a table with all values the store's."""
+        appended = assigner(table, appended=table.appended + batch.number)
+        return [appended, *super()._publishing(table, batch)]
+
+    def _complete(self, table: Any, batch: Batch, rows: Any, *, tried: bool) -> Any:
+        """Append some rows, and return the table that has them: the given one, or a larger one."""
+        pending = self.backend.empty(len(batch.keys), np.uint64)
+        while True:
+            if tried:
+                if len(rows) == 0:
+                    return table
+                rows = rows.copy()
+                self._count_attempt(table, len(rows))
+                if table.dry:
+                    wanted = len(table.pool) + math.ceil(len(rows) * 2 * _SLOTS_EACH)
+                    table.add_room(max(wanted, len(table.pool) * 3 // 2))
+                else:
+                    table = self._rebuilt(2 * table.keys, table)
+            table.watch()
+            table.appending(batch.keys, batch.values, rows=rows, pending=pending)()
+            rows, tried = table.refused(pending), True
+
+    def _rebuilt(self, *keys: Any, **how: Any) -> Any:
+        """Return another table that holds the same lists, in the same pool."""
+        attempts = self.attempts
+        made = super()._rebuilt(*keys, **how)
+        self.attempts += attempts
+        return made
+
+    def _gather(self, keys: Any) -> tuple[Any, Any]:
+        """Return the value words of all keys, and their offsets."""
+        return self.table.read(*self.table.open(keys))
+
+    def _tidy(self) -> None:
+        """Compact when erased values take more room than live ones."""
+        table = self.table
+        if table.erased_bound and table.appended - self.pairs > max(self.pairs, _GARBAGE_ROWS):
+            self.compact()
+
+
+def _restored(
+    backend: Backend,
+    spec: TableSpec,
+    key: np.dtype[Any],
+    capacity: int,
+    generation: int,
+    rebuilds: int,
+    attempts: int,
+    seed: int,
+    bits: Any,
+    offsets: Any,
+    values: Any,
+) -> BucketListStore:
+    """Return the store that was pickled."""
+    made = BucketListStore(backend, spec, key, 0)
+    made._table = GrowingLists(made.table.plan._replace(seed=seed), capacity, generation)
+    if len(values):
+        made.build(bits, offsets, values)
+    made.rebuilds, made.attempts = rebuilds, attempts
+    return made
+
+
+METHODS = (
+    Method(
+        name="bucket_list",
+        paper="WarpCore",
+        section="§IV-C",
+        nouns={"multimap": BucketListStore},
+        settings={
+            "initial_bucket": Setting(1, 1, 1024),
+            "growth": Setting(1.1, 1.0, 16.0),
+            "load": Setting(0.8, 0.05, 0.95, size=True),
+            "width": Setting(1, choices=(1, 2, 4, 8, 16, 32)),
+        },
+        ordered=False,
+        when="comparison with WarpCore; many small inserts of keys with many values",
+    ),
+)

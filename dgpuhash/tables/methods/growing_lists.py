@@ -1,0 +1,312 @@
+"""Table of lists that the inserting kernel appends to (WarpCore §IV-C): its arrays and launches."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Self
+
+import numpy as np
+
+from dgpuhash.backend import Kernel, verb_kernel
+from dgpuhash.backend.kernel import name_of_word
+from dgpuhash.backend.launches import Step
+from dgpuhash.errors import CapacityError, OutOfMemoryError
+from dgpuhash.tables.bucket_list.pool import bucket_ends
+from dgpuhash.tables.methods.list_recipe import ListRecipe
+from dgpuhash.tables.open_addressing.extent import Extent
+
+__all__ = ["GrowingLists"]
+
+_UINT32, _UINT64 = np.dtype(np.uint32), np.dtype(np.uint64)
+# Of a handle: all ones is no list; else a state, the values, the last bucket's first slot.
+_NO_LIST, _TAIL_BITS, _COUNT_BITS = 2**64 - 1, 34, 28
+# Kernels that do not depend on the keys, and those that do not depend on the values.
+_OF_VALUES = ("read_lists", "read_parts")
+_OF_BOTH = ("append_rows", "append")
+# Rows that one tile appends: many, where the batch is large.
+_SEGMENT = {"cpu": (4096, 4096), "cuda": (32, 2048)}
+_TILES = 2**14
+# Lists that are longer are read in parts of so many values.
+_PART_VALUES = 4096
+
+
+class GrowingLists(ListRecipe):
+    """Key slots with handles of lists, and the pool that has the lists' buckets.
+
+    The two reserved keys have lists like others; their handles are in the table's state.
+    """
+
+    unit = "lines"
+    pair_a_place = False
+
+    @classmethod
+    def words(
+        cls, key: np.dtype[Any], value: np.dtype[Any] | None
+    ) -> tuple[np.dtype[Any], np.dtype[Any] | None]:
+        """See `Recipe`: keys and values of 4 and 8 bytes, in any combination."""
+        return key, value
+
+    @property
+    def value(self) -> np.dtype[Any]:
+        """Dtype of the value words."""
+        assert self.plan.value is not None
+        return self.plan.value
+
+    @property
+    def table(self) -> str:
+        """See `Recipe`."""
+        return f"dg::GrowingLists<{self.types}>"
+
+    @property
+    def slots(self) -> int:
+        """See `Recipe`."""
+        return len(self.fields["slots"]) // 2
+
+    @property
+    def pool(self) -> Any:
+        """The values' slots."""
+        return self.fields["values"]
+
+    def kernel(self, verb: str) -> Kernel:
+        """See `Recipe`: kernels that see one kind of words only are shared."""
+        key, value = (name_of_word(each) for each in (self.plan.key, self.value))
+        if verb in _OF_VALUES:
+            key = "dg::u32"
+        elif verb not in _OF_BOTH:
+            value = "dg::u32"
+        return verb_kernel(verb, f"dg::GrowingLists<{key},{value}>", self.width(verb))
+
+    def width(self, verb: str) -> int | None:
+        """See `Recipe`: with `width` 1, each lane of a warp walks for a key of its own."""
+        chosen: int = self.plan.settings["width"]
+        return chosen if verb == "append" else None
+
+    def allocate(self, keys: int) -> dict[str, Any]:
+        """See `Recipe`."""
+        backend, chosen = self.backend, self.plan.settings
+        extent = Extent.of(_UINT64, _UINT64, math.ceil(keys / chosen["load"]))
+        if extent.slots > 2**32 - 8:
+            raise CapacityError(
+                f"{keys:,} keys need {extent.slots:,} slots and a table can number {2**32:,}; "
+                "spread the keys over several tables"
+            )
+        link_slots = 8 // self.value.itemsize
+        self._ends = bucket_ends(chosen["initial_bucket"], chosen["growth"], link_slots)
+        levels = np.arange(len(self._ends), dtype=np.uint64)
+        self._value_ends = self._ends - levels * np.uint64(link_slots)
+        return {
+            "slots": backend.empty(2 * extent.slots, np.uint64),
+            "values": backend.empty(0, self.value),
+            "pool": {"taken": backend.empty(1, np.uint64), "slots": 0},
+            "growth": {
+                "slots_end": backend.from_host(self._ends),
+                "levels": len(self._ends),
+                "link_slots": link_slots,
+            },
+            "lines": extent.buckets,
+            "segment_shift": extent.segment.bit_length() - 1,
+        }
+
+    def reset(self) -> None:
+        """See `Recipe`."""
+        self.fields["slots"].view(np.uint8).fill(0xFF)
+        self.fields["pool"]["taken"].fill(np.uint64(0))
+
+    def forget(self) -> None:
+        """See `Recipe`."""
+        super().forget()
+        self.appended = 0
+        """Values that were appended, also those that are erased."""
+
+    @property
+    def used(self) -> int:
+        """Slots of the pool that are taken; waits for the device."""
+        return 0 if self.blank else min(int(self.fields["pool"]["taken"][0]), len(self.pool))
+
+    @property
+    def dry(self) -> bool:
+        """Whether a launch wanted more slots than the pool has; waits for the device."""
+        return not self.blank and int(self.fields["pool"]["taken"][0]) > len(self.pool)
+
+    def add_room(self, wanted: int) -> None:
+        """Let the pool have at least `wanted` slots, and some more if memory allows.
+
+        Raises
+        ------
+        CapacityError
+            When the pool would be too large.
+        """
+        held = len(self.pool)
+        if wanted <= held:
+            return
+        if wanted >= 2**_TAIL_BITS:
+            raise CapacityError(
+                f"the values need {wanted:,} slots of a pool and a table can number "
+                f"{2**_TAIL_BITS:,}; spread the keys over several tables"
+            )
+        used = self.used
+        try:
+            pool = self.backend.empty(max(wanted, held * 3 // 2), self.value)
+        except OutOfMemoryError:
+            pool = self.backend.empty(wanted, self.value)
+        pool[:used] = self.pool[:used]
+        self._set_pool(pool, used)
+
+    def _set_pool(self, pool: Any, used: int) -> None:
+        taken = self.backend.full(1, used, np.uint64)
+        self.replace(values=pool, pool={"taken": taken, "slots": len(pool)})
+
+    def copied(self) -> Self:
+        """Return an independent table with the same content."""
+        made = type(self)(self.plan, self.keys, self.generation)
+        if not self.blank:
+            made.fields["slots"][...] = self.fields["slots"]
+            made.state[...] = self.state
+            made._set_pool(self.pool[: self.used].copy(), self.used)
+            made.filled, made.blank, made.appended = True, False, self.appended
+            made.erased_bound = self.erased_bound
+        return made
+
+    def appending(self, keys: Any, values: Any, *, rows: Any = None, pending: Any = None) -> Step:
+        """See `ListRecipe`; any keys."""
+        self.change()
+        backend, number = self.backend, len(keys) if rows is None else len(rows)
+        tiled = self.plan.settings["width"] > 1 and rows is None
+        if tiled:
+            return backend.prepared(
+                self.kernel("append"), number, table=self.storage, keys=keys, values=values,
+                pending_rows=pending,
+            )  # fmt: skip
+        least, most = _SEGMENT[backend.name]
+        segment = min(max(number // _TILES // least * least, least), most)
+        return backend.prepared(
+            self.kernel("append_rows"), -(-number // segment), table=self.storage, keys=keys,
+            values=values, chosen=rows, pending_rows=pending, rows=number, segment_rows=segment,
+        )  # fmt: skip
+
+    def open(self, keys: Any) -> tuple[Any, Any]:  # type: ignore[override]
+        """Return the handles (uint64) of keys, and their numbers of values (int64)."""
+        self.fill()
+        handles, counts = (self.backend.empty(len(keys), kind) for kind in (np.uint64, np.int64))
+        self._run("open_lists", len(keys), keys=keys, handles=handles, counts=counts)
+        return handles, counts
+
+    def restoring(self, keys: Any, handles: Any, state: Any) -> list[Step]:
+        """Return the steps that give keys the handles that `open` returned before appends."""
+        step = self.backend.prepared(
+            self.kernel("restore_lists"), len(keys), table=self.storage, keys=keys, handles=handles
+        )
+        return [step, lambda: self.state.__setitem__(slice(0, 6), state[:6])]
+
+    def counts(self, keys: Any) -> Any:
+        """See `ListRecipe`."""
+        self.fill()
+        counts = self.backend.empty(len(keys), np.int64)
+        self._run("open_lists", len(keys), keys=keys, counts=counts)
+        return counts
+
+    def read(self, handles: Any, counts: Any) -> tuple[Any, Any]:
+        """Return the value words of lists, one after the other, and their offsets (int64)."""
+        backend, lists = self.backend, len(handles)
+        xp, offsets = backend.xp, backend.zeros(lists + 1, np.int64)
+        if lists == 0:
+            return backend.empty(0, self.value), offsets
+        xp.cumsum(counts, out=offsets[1:])
+        total, longest = (int(each) for each in (offsets[-1], counts.max()))
+        values = backend.empty(total, self.value)
+        mean = total / lists
+        width = 4 if mean <= 8 else 8 if mean <= 128 else 16
+        kernel = verb_kernel("read_lists", self._value_table, width)
+        backend.run(
+            kernel, lists, table=self.storage, handles=handles, offsets=offsets, values=values,
+            longest=_PART_VALUES,
+        )  # fmt: skip
+        if longest > _PART_VALUES:
+            rows = xp.flatnonzero(counts > _PART_VALUES)
+            parts = backend.zeros(len(rows) + 1, np.int64)
+            xp.cumsum(-(-counts[rows] // _PART_VALUES), out=parts[1:])
+            self._run(
+                "read_parts", int(parts[-1]), handles=handles[rows], offsets=offsets[rows],
+                parts=parts, values=values, part_values=_PART_VALUES, lists=len(rows),
+            )  # fmt: skip
+        return values, offsets
+
+    def withdrawing(self, keys: Any, erased: Any) -> Step:
+        """See `ListRecipe`; any keys, of which one row becomes true."""
+        self._note_erase(len(keys))
+        return self.backend.prepared(
+            self.kernel("erase_lists"), len(keys), table=self.storage, keys=keys, erased=erased
+        )
+
+    def stored_keys(self) -> Any:
+        """Return the distinct key words that are stored, reserved keys last."""
+        keys = self._items(2)[0]
+        counts = self._reserved_counts()
+        marks = np.flatnonzero(counts)
+        regular = len(keys) - 2
+        top = self.plan.key.type(np.iinfo(self.plan.key).max)
+        keys[regular : regular + len(marks)] = self.backend.from_host(
+            top - marks.astype(self.plan.key)
+        )
+        return keys[: regular + len(marks)]
+
+    def items(self) -> tuple[Any, Any]:
+        """See `Recipe`; keys only, and no reserved ones."""
+        return self._items(0)[0], None
+
+    def distinct(self) -> int:
+        """See `ListRecipe`."""
+        return self.count().links
+
+    def move_to(self, target: Self, pending: Any = None, *, again: bool = False) -> int:  # type: ignore[override]
+        """See `ListRecipe`; the target shares this table's pool from then on."""
+        self.fill()
+        if again:
+            target.forget()
+        target.change()
+        target.replace(values=self.pool, pool=self.fields["pool"])
+        target.appended = self.appended
+        counts = self._reserved_counts()
+        there = [int(counts.sum()), 0, 0, int(np.count_nonzero(counts))]
+        target.state[:4] = self.backend.from_host(np.array(there, np.uint64))
+        target.state[6:] = self.state[6:]
+        self._run("move_lists", self.places, target=target.storage, pending_rows=pending)
+        target.change()
+        return target.count().pending
+
+    def figures(self) -> dict[str, Any]:
+        """See `Recipe`."""
+        counts = self.counts(self.stored_keys())
+        xp, ends = self.backend.xp, self._value_ends
+        each = int(ends[-1] - ends[-2])
+        buckets = xp.searchsorted(self.backend.from_host(ends), counts.astype(np.uint64)) + 1
+        beyond = xp.maximum(counts - int(ends[-1]), 0)
+        more = -(-beyond // each)
+        regular = xp.minimum(buckets, len(ends))
+        slots = self.backend.from_host(ends)[regular - 1].astype(np.int64) + more * each
+        return {
+            "buckets": int((regular + more).sum()),
+            "bucket_slots": int(slots.sum()),
+            "links": int((regular + more).sum()) - len(counts),
+            "pool_slots": len(self.pool),
+            "pool_taken": self.used,
+            "mapping": "one-to-one" if self.plan.settings["width"] == 1 else "many-to-one",
+        }
+
+    def slots_of(self, counts: np.ndarray) -> int:
+        """Return the slots of the pool that lists of so many values take, links included."""
+        numbers = np.searchsorted(self._value_ends, counts.astype(np.uint64))
+        return int(self._ends[np.minimum(numbers, len(self._ends) - 1)].sum())
+
+    @property
+    def _value_table(self) -> str:
+        return f"dg::GrowingLists<dg::u32,{name_of_word(self.value)}>"
+
+    def _reserved_counts(self) -> np.ndarray:
+        """Return the numbers of values of the two reserved keys."""
+        handles = self._host_state()[6:]
+        counts = handles >> np.uint64(_TAIL_BITS) & np.uint64(2**_COUNT_BITS - 1)
+        return np.where(handles == _NO_LIST, np.uint64(0), counts)
+
+    def _run(self, verb: str, n: int, **fields: Any) -> None:
+        self.backend.run(self.kernel(verb), n, table=self.storage, **fields)

@@ -1,0 +1,119 @@
+"""One table of a method with several values a key, of a fixed size."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from dgpuhash.backend import Backend
+from dgpuhash.backend.launches import Step
+from dgpuhash.spec import TableSpec
+from dgpuhash.tables.arguments.encoding import words_of
+from dgpuhash.tables.columns.distinct import deduplicated_rows
+from dgpuhash.tables.methods.recipe import Recipe
+
+__all__ = ["ListRecipe"]
+
+
+class ListRecipe(Recipe):
+    """One table of a method with several values a key.
+
+    As `Recipe`, with the verbs that append, count and gather. The values of the two reserved keys
+    are not in it: the store keeps them, and tells the table their number. Keys N of the papers are
+    pairs where each has a place of its own.
+    """
+
+    pair_a_place: ClassVar[bool] = True
+    """Whether each pair takes a place, so that the table's size follows from their number."""
+
+    @classmethod
+    def open(
+        cls,
+        backend: Backend,
+        spec: TableSpec,
+        key: np.dtype[Any],
+        value: np.dtype[Any] | None,
+        capacity: int,
+    ) -> Any:
+        """Return an empty store with tables of this recipe; see `Opens`."""
+        from dgpuhash.tables.methods.list_store import ListMethodStore
+
+        return ListMethodStore(cls, backend, spec, key, capacity)
+
+    def appending(self, keys: Any, values: Any, *, rows: Any = None, pending: Any = None) -> Step:
+        """Return the step that appends the values of all rows, or of `rows`, to keys' lists.
+
+        No key is reserved. Rows that find no place go to `pending`; see `watch`.
+        """
+        self.change()
+        number = len(keys) if rows is None else len(rows)
+        return self.backend.prepared(
+            self.kernel("append"), number, table=self.storage, keys=keys, values=values,
+            rows=rows, pending_rows=pending,
+        )  # fmt: skip
+
+    def counts(self, keys: Any) -> Any:
+        """Return the number of values (int64) of each key."""
+        self.fill()
+        counts = self.backend.empty(len(keys), np.int64)
+        self.backend.run(
+            self.kernel("count"), len(keys), table=self.storage, keys=keys, counts=counts
+        )
+        return counts
+
+    def gather(self, keys: Any, offsets: Any, values: Any, beside: tuple[Any, Any]) -> None:
+        """Write the values of each key from its offset (int64) on.
+
+        `beside` has the values of the two reserved keys.
+        """
+        self.fill()
+        self.backend.run(
+            self.kernel("gather"), len(keys), table=self.storage, keys=keys, offsets=offsets,
+            values=values, side_values=beside,
+        )  # fmt: skip
+
+    def contains(self, keys: Any) -> Any:
+        """Return a mask of the keys that have values."""
+        return self.counts(keys) > 0
+
+    def withdrawing(self, keys: Any, erased: Any) -> Step:
+        """Return the step that erases distinct keys, none of them reserved, with all values.
+
+        `erased` becomes a mask of those that were stored.
+        """
+        self._note_erase(len(keys))
+        return self.backend.prepared(
+            self.kernel("erase"), len(keys), table=self.storage, keys=keys, erased=erased
+        )
+
+    def stored_keys(self) -> Any:
+        """Return the distinct key words that are stored, but for reserved keys."""
+        keys = self._items(0)[0]
+        if not self.pair_a_place:
+            return keys
+        chosen = deduplicated_rows(self.backend, words_of(keys), last=False)
+        return keys if chosen is None else keys[chosen]
+
+    def distinct(self) -> int | None:
+        """Return the number of distinct keys but reserved ones, or None where it is not counted."""
+        return None
+
+    def move_to(self, target: Self, pending: Any = None, *, again: bool = False) -> int:  # type: ignore[override]
+        """Append all lists to those of an empty `target`; return how many places were refused.
+
+        With `again`, what the target has is forgotten first.
+        """
+        self.fill()
+        if again:
+            target.forget()
+        target.change()
+        target.state[4:6] = self.state[4:6]
+        target.watch()
+        self.backend.run(
+            self.kernel("rehash"), self.places,
+            table=self.storage, target=target.storage, pending_rows=pending,
+        )  # fmt: skip
+        target.change()
+        target.bound = target.count().taken
+        return target.count().pending

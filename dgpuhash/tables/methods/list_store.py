@@ -1,0 +1,396 @@
+"""Store of a method's tables of several values a key: growth, remedies, atomic changes."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dgpuhash.backend import Backend
+from dgpuhash.backend.launches import Step
+from dgpuhash.spec import TableSpec
+from dgpuhash.tables.arguments.encoding import value_words, values_of, word_dtype, words_of
+from dgpuhash.tables.bucket_list.pool import list_numbers
+from dgpuhash.tables.columns.distinct import deduplicated_rows
+from dgpuhash.tables.commit import BrokenSlots, assigner
+from dgpuhash.tables.methods.list_recipe import ListRecipe
+from dgpuhash.tables.methods.rebuilds import RecipeStore
+from dgpuhash.tables.open_addressing.wide_values import ValueRows
+
+__all__ = ["Batch", "ListMethodStore"]
+
+_BOOL = np.dtype(bool)
+# Erased rows of wide values that may stay without being compacted.
+_GARBAGE_ROWS = 1024
+
+
+class Batch(NamedTuple):
+    """Pairs to append."""
+
+    keys: Any
+    values: Any
+    rows: Any
+    """Numbers of the rows whose keys are not reserved; None for all."""
+    beside: tuple[Any, Any]
+    """Values of the two reserved keys after the change."""
+    payload: ValueRows | None
+
+    @property
+    def number(self) -> int:
+        """Pairs for the table."""
+        return len(self.keys) if self.rows is None else len(self.rows)
+
+
+class ListMethodStore(RecipeStore[ListRecipe]):
+    """Store (see `ListStore`) whose tables follow a method's `ListRecipe`.
+
+    As `MethodStore`; an append cannot be undone, so that an exception while refused rows are
+    helped leaves the store broken, unless all rows turn out to be stored.
+
+    Parameters
+    ----------
+    recipe : type of ListRecipe
+    backend : Backend
+    spec : TableSpec
+        With all settings of its method.
+    key : dtype
+        Of the key words: uint32 or uint64.
+    capacity : int
+        Keys, or pairs where each takes a place, that fit before the store grows.
+    """
+
+    def __init__(
+        self,
+        recipe: type[ListRecipe],
+        backend: Backend,
+        spec: TableSpec,
+        key: np.dtype[Any],
+        capacity: int,
+    ) -> None:
+        assert spec.value is not None
+        self._dtype = spec.value
+        self._inline = self._dtype.itemsize in (1, 2, 4, 8)
+        word = word_dtype(self._dtype) if self._inline else np.dtype(np.uint64)
+        super().__init__(recipe, backend, spec, key, word, capacity)
+        self._payload = self._no_payload()
+        # Values of the keys whose bits are all ones, and one less.
+        self._beside = self._nothing()
+        self._known_keys: int | None = 0
+
+    def __len__(self) -> int:
+        if self._known_keys is None:
+            counted = self.table.distinct()
+            counted = len(self.table.stored_keys()) if counted is None else counted
+            self._known_keys = counted + sum(len(each) > 0 for each in self._beside)
+        return self._known_keys
+
+    @property
+    def pairs(self) -> int:
+        """Number of stored pairs."""
+        return self.table.count().occupied + sum(map(len, self._beside))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of device memory held."""
+        beside = sum(int(each.nbytes) for each in self._beside)
+        return super().nbytes + beside + (0 if self._payload is None else self._payload.nbytes)
+
+    def insert(self, bits: Any, rows: Any, *then: Step) -> None:
+        """See `ListStore`."""
+        self._drop_marks()
+        self._tidy()
+        payload, words = self._store_payload(self._payload, rows)
+        batch = self._batch(bits, words, payload)
+        wanted, table = self._keys_to_grow_to(batch), self.table
+        if wanted is not None:
+            self._append_to(self._rebuilt(wanted), batch, *then)
+            return
+        table.make_ready(batch.number)
+        if not table.certain(batch.number):
+            self._append_watched(batch, *then)
+            return
+        step = table.appending(batch.keys, batch.values, rows=batch.rows)
+        table.bound += batch.number
+        self._known_keys = None
+        broken = assigner(self, _table=BrokenSlots(table))
+        self.backend.in_one_call([step, broken, *self._publishing(table, batch), *then])
+
+    def build(self, bits: Any, offsets: Any, rows: Any) -> None:
+        """See `ListStore`."""
+        self.insert(bits[list_numbers(self.backend, offsets, len(rows))], rows)
+
+    def find(self, bits: Any) -> tuple[Any, Any]:
+        """See `ListStore`."""
+        words, offsets = self._gather(self._inner(bits, None)[0])
+        return self._decode(words), offsets
+
+    def counts(self, bits: Any) -> Any:
+        """See `ListStore`."""
+        return self.table.counts(self._inner(bits, None)[0])
+
+    def contains(self, bits: Any) -> Any:
+        """See `ListStore`."""
+        return self.table.contains(self._inner(bits, None)[0])
+
+    def erase(self, bits: Any) -> Any:
+        """See `ListStore`."""
+        self._method.require("erase", self._spec.kind)
+        backend, table, xp = self.backend, self.table, self.backend.xp
+        keys, _ = self._inner(words_of(bits), None)
+        erased = backend.zeros(len(keys), _BOOL)
+        chosen = deduplicated_rows(backend, words_of(keys), last=False)
+        unique = keys if chosen is None else keys[chosen]
+        gone, beside = backend.zeros(len(unique), _BOOL), self._beside
+        regular = xp.flatnonzero(unique < self._marks[1])
+        if len(regular) < len(unique):
+            hit = [xp.flatnonzero(unique == mark) for mark in self._marks]
+            for rows, values in zip(hit, self._beside, strict=True):
+                gone[rows] = len(values) > 0
+            nothing = self._nothing()
+            beside = tuple(nothing[i] if len(hit[i]) else self._beside[i] for i in range(2))  # type: ignore[assignment]
+        there = backend.empty(len(regular), _BOOL)
+        step = table.withdrawing(unique[regular], there)
+        self._known_keys = None
+        broken = assigner(self, _table=BrokenSlots(table))
+        done = assigner(self, _table=table, _beside=beside)
+        backend.in_one_call([step, broken, _told(table, beside), done])
+        gone[regular] = there
+        if chosen is None:
+            return gone
+        erased[chosen] = gone
+        return erased
+
+    def items(self) -> tuple[Any, Any]:
+        """See `ListStore`."""
+        bits, offsets, values = self.lists()
+        return bits[list_numbers(self.backend, offsets, len(values))], values
+
+    def lists(self) -> tuple[Any, Any, Any]:
+        """See `ListStore`."""
+        keys, offsets, words = self._lists()
+        return keys.astype(self._key, copy=False), offsets, self._decode(words)
+
+    def compact(self) -> None:
+        """See `ListStore`."""
+        table = self.table
+        if table.count().erased:
+            self._replace(self._rebuilt(table.keys))
+
+    def cleared(self) -> ListMethodStore:
+        """See `ListStore`."""
+        made = super().cleared()
+        made._payload, made._beside, made._known_keys = self._no_payload(), self._nothing(), 0
+        return made
+
+    def copy(self) -> ListMethodStore:
+        """See `ListStore`."""
+        made = self._shallow()
+        made._table = made._rebuilt(self.table.keys)
+        made.attempts = self.attempts
+        made._payload = None if self._payload is None else self._payload.copy()
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        table = self.table
+        setup = (self._recipe, self.backend, self._spec, self._key, table.keys, table.generation)
+        return _restored, (*setup, self.rebuilds, self.attempts, table.plan.seed, *self.lists())
+
+    @functools.cached_property
+    def _marks(self) -> tuple[Any, Any]:
+        """The two reserved keys."""
+        kind = self.table.plan.key.type
+        top = np.iinfo(kind).max
+        return kind(top), kind(top - 1)
+
+    def _nothing(self) -> tuple[Any, Any]:
+        value = self.table.plan.value
+        assert value is not None
+        return self.backend.empty(0, value), self.backend.empty(0, value)
+
+    def _no_payload(self) -> ValueRows | None:
+        return None if self._inline else ValueRows(self.backend, self._dtype)
+
+    def _store_payload(self, payload: ValueRows | None, rows: Any) -> tuple[ValueRows | None, Any]:
+        """Return the payload with the rows added, if any, and the rows' words."""
+        return (None, value_words(rows, self._dtype)) if payload is None else payload.appended(rows)
+
+    def _decode(self, words: Any) -> Any:
+        assert self._value is not None
+        words = words.astype(self._value, copy=False)
+        if self._payload is None:
+            return values_of(self.backend, words, self._dtype)
+        return self._payload.take(words.view(np.int64))
+
+    def _batch(self, bits: Any, words: Any, payload: ValueRows | None) -> Batch:
+        """Return pairs, with those of reserved keys beside the others."""
+        keys, values = self._inner(words_of(bits), words_of(words))
+        xp, (first, second) = self.backend.xp, self._marks
+        rows = xp.flatnonzero(keys < second)
+        if len(rows) == len(keys):
+            return Batch(keys, values, None, self._beside, payload)
+        beside = (
+            xp.concatenate([self._beside[0], values[keys == first]]),
+            xp.concatenate([self._beside[1], values[keys == second]]),
+        )
+        return Batch(keys, values, rows.view(np.uint64), beside, payload)
+
+    def _gather(self, keys: Any) -> tuple[Any, Any]:
+        """Return the value words of all keys, and their offsets."""
+        table, backend = self.table, self.backend
+        offsets = backend.zeros(len(keys) + 1, np.int64)
+        offsets[1:] = backend.xp.cumsum(table.counts(keys))
+        values = backend.empty(int(offsets[-1]), self._beside[0].dtype)
+        table.gather(keys, offsets, values, self._beside)
+        return values, offsets
+
+    def _lists(self) -> tuple[Any, Any, Any]:
+        """Return distinct keys, offsets and value words, as the table has them."""
+        reserved = [
+            mark for mark, values in zip(self._marks, self._beside, strict=True) if len(values)
+        ]
+        keys, xp = self.table.stored_keys(), self.backend.xp
+        if reserved:
+            keys = xp.concatenate([keys, self.backend.from_host(np.array(reserved, keys.dtype))])
+        words, offsets = self._gather(keys)
+        return keys, offsets, words
+
+    def _keys_to_grow_to(self, batch: Batch) -> int | None:
+        """Return for how many keys, or pairs, a table is needed, or None if this one will do."""
+        table, rows = self.table, batch.number
+        limit = table.keys if table.blank else table.limit
+        if table.bound + rows <= limit:
+            return None
+        table.bound = self._taken()
+        if table.bound + rows <= limit:
+            return None
+        held = table.bound if not table.pair_a_place else table.count().occupied
+        if not table.pair_a_place:
+            keys = batch.keys if batch.rows is None else batch.keys[batch.rows.view(np.int64)]
+            new = keys[self._absent(keys)]
+            chosen = deduplicated_rows(self.backend, words_of(new), last=False)
+            rows = len(new) if chosen is None else len(chosen)
+            if table.bound + rows <= limit:
+                return None
+        needed = held + rows
+        if table.blank:
+            return max(needed, table.keys)
+        return table.keys if needed <= table.limit * 3 // 4 else max(2 * needed, table.keys)
+
+    def _taken(self) -> int:
+        """Return the keys, or pairs, that count for the table's limit, and the marks."""
+        table = self.table
+        if table.pair_a_place:
+            return table.count().taken
+        return len(self) + table.count().erased
+
+    def _append_to(self, table: ListRecipe, batch: Batch, *then: Step) -> None:
+        """Append a batch to a table that nobody sees, and make it the store's."""
+        table.make_ready(batch.number)
+        table = self._complete(table, batch, batch.rows, tried=False)
+        self._known_keys = None
+        self.backend.in_one_call([*self._publishing(table, batch), *then])
+
+    def _append_watched(self, batch: Batch, *then: Step) -> None:
+        """Append a batch of which a launch may refuse rows; the table is hidden meanwhile."""
+        table, backend = self.table, self.backend
+        pending = backend.empty(len(batch.keys), np.uint64)
+        table.watch()
+        step = table.appending(batch.keys, batch.values, rows=batch.rows, pending=pending)
+        done = [*self._publishing(table, batch), *then]
+        self._known_keys = None
+        try:
+            backend.in_one_call([assigner(self, _table=BrokenSlots(table)), step])
+            if table.count().pending == 0:
+                backend.in_one_call(done)
+            else:
+                self.attempts = 0
+                final = self._complete(table, batch, table.refused(pending), tried=True)
+                backend.in_one_call([*self._publishing(final, batch), *then])
+        except BaseException:
+            if self.broken and table.count().pending == 0:
+                backend.in_one_call(done)
+            raise
+
+    def _publishing(self, table: ListRecipe, batch: Batch) -> list[Step]:
+        """Return the steps that make a table with all values the store's."""
+        held = {"_beside": batch.beside, "_payload": batch.payload, "_known_keys": None}
+        return [
+            _told(table, batch.beside),
+            assigner(self, **held),
+            self._replacing(table),
+        ]
+
+    def _rebuilt(self, *keys: Any, **how: Any) -> ListRecipe:
+        """Return another table as `RecipeStore` does."""
+        made = super()._rebuilt(*keys, **how)
+        made.fill()
+        _told(made, self._beside)()
+        return made
+
+    def _complete(self, table: ListRecipe, batch: Batch, rows: Any, *, tried: bool) -> ListRecipe:
+        """Append some rows, and return the table that has them: the given one, or another."""
+        pending = self.backend.empty(len(batch.keys), np.uint64)
+        while True:
+            if tried:
+                if len(rows) == 0:
+                    table.bound = table.count().taken
+                    return table
+                rows = rows.copy()
+                self._count_attempt(table, len(rows))
+                if not table.remedy(len(rows)):
+                    table = self._rebuilt(table.keys, table, again=True)
+            table.watch()
+            table.appending(batch.keys, batch.values, rows=rows, pending=pending)()
+            rows, tried = table.refused(pending), True
+
+    def _tidy(self) -> None:
+        """Store the wide values anew when most of them belong to no key."""
+        if self._payload is None or self._payload.used - self.pairs <= max(
+            self.pairs, _GARBAGE_ROWS
+        ):
+            return
+        keys, offsets, words = self._lists()
+        payload = self._payload.kept(words.view(np.int64))
+        owners = keys[list_numbers(self.backend, offsets, len(words))]
+        numbers = self.backend.xp.arange(len(words), dtype=np.uint64)
+        nothing, table = self._nothing(), self.table
+        made = self._recipe(table.plan, table.keys, table.generation)
+        marks = self._marks
+        rows = self.backend.xp.flatnonzero(owners < marks[1]).view(np.uint64)
+        beside = tuple(
+            numbers[owners == mark] if len(held) else empty
+            for mark, held, empty in zip(marks, self._beside, nothing, strict=True)
+        )
+        batch = Batch(owners, numbers, rows, beside, payload)  # type: ignore[arg-type]
+        self._append_to(made, batch)
+
+
+def _told(table: ListRecipe, beside: tuple[Any, Any]) -> Step:
+    """Return the step that tells a table how many values the reserved keys have."""
+    numbers = table.backend.from_host(np.array([len(each) for each in beside], np.uint64))
+    return functools.partial(operator.setitem, table.state, slice(4, 6), numbers)
+
+
+def _restored(
+    recipe: type[ListRecipe],
+    backend: Backend,
+    spec: TableSpec,
+    key: np.dtype[Any],
+    capacity: int,
+    generation: int,
+    rebuilds: int,
+    attempts: int,
+    seed: int,
+    bits: Any,
+    offsets: Any,
+    values: Any,
+) -> ListMethodStore:
+    """Return the store that was pickled."""
+    made = ListMethodStore(recipe, backend, spec, key, 0)
+    made._table = recipe(made.table.plan._replace(seed=seed), capacity, generation)
+    if len(values):
+        made.build(bits, offsets, values)
+    made.rebuilds, made.attempts = rebuilds, attempts
+    return made
