@@ -92,10 +92,10 @@ class SlabChains(Recipe):
             self._room_for = keys
 
     def certain(self, rows: int) -> bool:
-        """See `Recipe`: where every memory block is tried and has slabs for the longest chains."""
+        """See `Recipe`: where every memory block is tried, and half of the slabs are surely free."""
         blocks = self.fields["pool"]["blocks"]
         taken = (self.bound + rows) // self.per_slab + min(rows, _WARPS)
-        return bool(blocks <= _TRIED_BLOCKS and taken <= self.pool_slabs)
+        return bool(blocks <= _TRIED_BLOCKS and 2 * taken <= self.pool_slabs)
 
     def remedy(self, refused: int) -> bool:
         """See `Recipe`: adds super blocks, half of the pool at least."""

@@ -13,8 +13,8 @@ from dgpuhash.spec import TableSpec
 from dgpuhash.tables.arguments.encoding import words_of
 from dgpuhash.tables.columns.distinct import deduplicated_rows
 from dgpuhash.tables.commit import BrokenSlots, MakeSteps, assigner
+from dgpuhash.tables.methods.mixed import MixedBatches
 from dgpuhash.tables.methods.plan import OnExisting
-from dgpuhash.tables.methods.rebuilds import RecipeStore
 from dgpuhash.tables.methods.recipe import Recipe
 
 __all__ = ["MethodStore"]
@@ -39,7 +39,7 @@ class _Change:
         return table.inserting(self.keys, self.values, None, self.action, self.kind, rows=rows)
 
 
-class MethodStore(RecipeStore[Recipe]):
+class MethodStore(MixedBatches):
     """Store (see `Store`) whose tables follow a method's `Recipe`.
 
     A batch that surely fits is one launch. Otherwise the store makes room first, by a larger table
