@@ -76,6 +76,17 @@ def test_methods_that_cannot_be(options: dict[str, Any], said: str) -> None:
             bench.run(name, device="cpu", quiet=True, **options)
 
 
+def test_a_method_of_multimaps_alone() -> None:
+    for name in ("tables", "scaling"):
+        with pytest.raises(SpecError, match="--method bucket_list"):
+            bench.run(name, device="cpu", quiet=True, method="bucket_list")
+    rows = bench.run(
+        "multi", device="cpu", n=[500], distributions=["uniform:8"], repeats=1, quiet=True,
+        method="bucket_list", settings=["growth=1.5"],
+    )  # fmt: skip
+    assert {row["method"] for row in rows} == {"bucket_list growth=1.5"}
+
+
 def test_wrong_answers_void_the_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     class Forgetful(pairs.HashMap):
         def find(self, keys: Any, *rest: Any, **settings: Any) -> Any:
