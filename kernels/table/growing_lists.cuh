@@ -228,12 +228,12 @@ struct GrowingLists {
   /// Writes a list's values in their order, bucket by bucket from the last one on.
   template <class Tile>
   DG_FN void copy(Tile tile, GrowingHandle handle, Value* to) const {
-    copy_part(tile, handle, 0, handle.count(), to);
+    copy_values(tile, handle, 0, handle.count(), to);
   }
 
   /// The same of values [first, last) of the list, which begins at `to`.
   template <class Tile>
-  DG_FN void copy_part(Tile tile, GrowingHandle handle, u64 first, u64 last, Value* to) const {
+  DG_FN void copy_values(Tile tile, GrowingHandle handle, u64 first, u64 last, Value* to) const {
     const Growth& growth = at.growth;
     u64 end = handle.count(), place = handle.tail();
     for (u64 bucket = growth.buckets_for(end); bucket-- > 0 && end > first;) {

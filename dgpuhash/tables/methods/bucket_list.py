@@ -17,12 +17,13 @@ from dgpuhash.tables.commit import BrokenSlots, assigner
 from dgpuhash.tables.methods.growing_lists import GrowingLists
 from dgpuhash.tables.methods.list_store import Batch, ListMethodStore
 from dgpuhash.tables.methods.method import Method, Setting
+from dgpuhash.tables.stats import Figures
 
 __all__ = ["METHODS", "BucketListStore"]
 
 _BOOL = np.dtype(bool)
-# Batches of at least this size are ordered by so many bits of the hash: tiles that append at the same
-# time then work at different lists, and near each other in memory.
+# Batches of at least this size are ordered by so many bits of the hash: tiles that append at the
+# same time then work at different lists, and near each other in memory.
 _ORDERED_ROWS, _ORDER_BITS = 2**14, 16
 # Rows of an ordered batch from which the number of its keys is estimated, in so many stretches.
 _SAMPLED_ROWS, _STRETCHES = 2**18, 8
@@ -89,6 +90,7 @@ class BucketListStore(ListMethodStore):
         """See `ListStore`."""
         self._drop_marks()
         self._tidy()
+        self.attempts = 0
         payload, words = self._store_payload(self._payload, rows)
         keys, values = self._in_order(words_of(bits), words_of(words))
         batch = Batch(keys, values, None, self._beside, payload)
@@ -128,6 +130,10 @@ class BucketListStore(ListMethodStore):
         made._table = self.table.copied()
         made._payload = None if self._payload is None else self._payload.copy()
         return made
+
+    def figures(self) -> Figures:
+        """See `ListStore`."""
+        return super().figures()._replace(occupied=len(self))
 
     def __reduce__(self) -> tuple[Any, ...]:
         table = self.table
@@ -246,7 +252,9 @@ class BucketListStore(ListMethodStore):
     def _tidy(self) -> None:
         """Compact when erased values take more room than live ones."""
         table = self.table
-        if table.erased_bound and table.appended - self.pairs > max(self.pairs, _GARBAGE_ROWS):
+        if table.appended > _GARBAGE_ROWS and (
+            table.appended - self.pairs > max(self.pairs, _GARBAGE_ROWS)
+        ):
             self.compact()
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from typing import Any, Self
 
 import numpy as np
@@ -11,7 +13,7 @@ from dgpuhash.backend import Kernel, verb_kernel
 from dgpuhash.backend.kernel import name_of_word
 from dgpuhash.backend.launches import Step
 from dgpuhash.errors import CapacityError, OutOfMemoryError
-from dgpuhash.tables.bucket_list.pool import bucket_ends
+from dgpuhash.tables.bucket_list.growth import bucket_ends
 from dgpuhash.tables.methods.list_recipe import ListRecipe
 from dgpuhash.tables.open_addressing.extent import Extent
 
@@ -196,7 +198,7 @@ class GrowingLists(ListRecipe):
         step = self.backend.prepared(
             self.kernel("restore_lists"), len(keys), table=self.storage, keys=keys, handles=handles
         )
-        return [step, lambda: self.state.__setitem__(slice(0, 6), state[:6])]
+        return [step, functools.partial(operator.setitem, self.state, slice(0, 6), state[:6])]
 
     def counts(self, keys: Any) -> Any:
         """See `ListRecipe`."""

@@ -189,9 +189,10 @@ class Recipe(ABC):
 
     def replace(self, **fields: Any) -> None:
         """Change fields; kernels see them from the next launch on."""
-        self.fields = {**self.fields, **fields}
+        # First, so that an exception leaves no addresses of arrays that are gone.
         for name in _ADDRESSED:
             self.__dict__.pop(name, None)
+        self.fields = {**self.fields, **fields}
 
     @cached
     def storage(self) -> bytes:

@@ -211,7 +211,7 @@ DG_KERNEL read_parts(GrowingReadPartsArgs args) {
   for_each_tile<W>(args.n, [&](auto tile, u64 part) {
     const u64 row = row_at(args.parts, args.lists, part, 0);
     const u64 begin = (part - static_cast<u64>(args.parts[row])) * args.part_values;
-    table.copy_part(tile, GrowingHandle{args.handles[row]}, begin, begin + args.part_values,
+    table.copy_values(tile, GrowingHandle{args.handles[row]}, begin, begin + args.part_values,
                     static_cast<Value*>(args.values) + args.offsets[row]);
   });
 }
