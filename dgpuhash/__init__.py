@@ -27,6 +27,7 @@ from dgpuhash.tables import (
     value_counts,
 )
 from dgpuhash.tables.methods.method import methods
+from dgpuhash.tables.methods.mixed import Op
 
 if TYPE_CHECKING:
     import os
@@ -46,6 +47,7 @@ __all__ = [
     "HashMap",
     "HashSet",
     "MultiMap",
+    "Op",
     "TableSpec",
     "TableStats",
     "errors",

@@ -197,6 +197,10 @@ class FrameIndex(LookupMixin):
         self._turns.begin()
         self._rows.insert(*self._rows.fitting(frame, self._unique))
 
+    def check_change(self, verb: str, rows: Any) -> None:
+        """Raise UnsupportedError if the key table's method cannot insert or erase these rows."""
+        self._rows.check_change(verb, rows)
+
     @property
     def store(self) -> RowStore:
         """Row storage of the index."""
@@ -212,13 +216,9 @@ class FrameIndex(LookupMixin):
     @function_translates_memory_errors
     @read_locked
     def match(
-        self,
-        keys: Any,
-        *,
-        how: str = "inner",
-        on: Hashable | Sequence[Hashable] | None = None,
+        self, keys: Any, *, how: str = "inner", on: Hashable | Sequence[Hashable] | None = None,
         columns: Sequence[Hashable] | None = None,
-    ) -> Matches:
+    ) -> Matches:  # fmt: skip
         """Return the rows of the index whose keys equal those of `keys`.
 
         Parameters

@@ -98,6 +98,16 @@ class KeyedRows:
             self.refuse_doubles(rows, encoded)
         return rows, encoded
 
+    def check_change(self, verb: str, rows: Any) -> None:
+        """Raise UnsupportedError if the table's method cannot insert, or erase, these rows."""
+        method = self.table.method
+        method.require(verb, self.table.table)
+        if verb == "insert" and not method.lists:
+            codes = self._encoder.encode_rows(rows).codes
+            stored = bool(self.table.contains(codes).any())
+            if stored or len(self._xp.unique(codes)) < len(codes):
+                method.multimap()
+
     def insert(self, rows: Any, encoded: EncodedKeys, arrays: Sequence[Any] | None = None) -> None:
         """Add rows with the stored columns, and their codes.
 

@@ -25,6 +25,7 @@ from dgpuhash.tables.columns.distinct import deduplicated_rows
 from dgpuhash.tables.commit import MakeSteps
 from dgpuhash.tables.memory_errors import translates_memory_errors
 from dgpuhash.tables.methods.method import methods, table_spec
+from dgpuhash.tables.methods.mixed import ExecutesPairs
 from dgpuhash.tables.open_addressing.values import Values, values_for
 from dgpuhash.tables.rwlock import read_locked, write_locked
 from dgpuhash.tables.select import select_found
@@ -35,7 +36,7 @@ __all__ = ["HashMap"]
 _BOOL = np.dtype(bool)
 
 
-class HashMap(Table):
+class HashMap(ExecutesPairs, Table):
     """Map from keys to values on a CPU or a GPU.
 
     Open addressing with cooperative probing (WarpCore, Jünger et al. 2020, §IV-B): double hashing

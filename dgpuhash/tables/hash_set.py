@@ -14,13 +14,14 @@ from dgpuhash.tables.arguments.validate import natural_dtype
 from dgpuhash.tables.base import Table
 from dgpuhash.tables.memory_errors import translates_memory_errors
 from dgpuhash.tables.methods.method import table_spec
+from dgpuhash.tables.methods.mixed import ExecutesKeys
 from dgpuhash.tables.rwlock import read_locked, write_locked
 from dgpuhash.tables.serialization import Buffers
 
 __all__ = ["HashSet"]
 
 
-class HashSet(Table):
+class HashSet(ExecutesKeys, Table):
     """Set of distinct keys on a CPU or a GPU.
 
     Open addressing with cooperative probing (WarpCore, Jünger et al. 2020, §IV-B): double hashing

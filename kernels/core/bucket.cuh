@@ -155,6 +155,23 @@ DG_FN void store_quarter(void* to, const Quarter& quarter) {
 #endif
 }
 
+/// A word that is not read again soon: its line is the first to leave the caches.
+template <class Word>
+DG_FN void store_leaving(Word* to, Word word) {
+#if DG_GPU
+  const auto address = __cvta_generic_to_global(to);
+  if constexpr (sizeof(Word) == 1)
+    asm volatile("st.global.cs.u8 [%0], %1;" ::"l"(address), "r"(static_cast<u32>(word))
+                 : "memory");
+  else if constexpr (sizeof(Word) == 4)
+    asm volatile("st.global.cs.u32 [%0], %1;" ::"l"(address), "r"(word) : "memory");
+  else
+    asm volatile("st.global.cs.u64 [%0], %1;" ::"l"(address), "l"(word) : "memory");
+#else
+  *to = word;
+#endif
+}
+
 #if !DG_GPU
 
 /// Which slots of a bucket begin with `key`: bit i for slot i. Four words at a time, by the compiler's

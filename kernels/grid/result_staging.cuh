@@ -19,6 +19,13 @@ struct Answers {
       if (values) values[row] = value;
     if (flags) flags[row] = flag;
   }
+
+  /// The same, and the caches keep what they have of a table.
+  DG_FN void store_past_caches(u64 row, bool flag, Value value) const {
+    if constexpr (has_value)
+      if (values) store_leaving(values + row, value);
+    if (flags) store_leaving(flags + row, static_cast<u8>(flag));
+  }
 };
 
 /// Rows whose answers are written together, and rows whose answers are kept. On an H200 chunks of 32

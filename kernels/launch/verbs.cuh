@@ -176,6 +176,40 @@ constexpr bool takes_rows() {
 }
 inline constexpr u32 kShareWidth = DG_GPU ? 32 : 8;
 
+/// Each lane's own key by the whole tile: by the table itself, or one after the other.
+template <int W, class Table, class Tile, class Key, class Value>
+DG_FN Outcome insert_own(const Table& table, Tile tile, bool asked, Key mine, Value value,
+                         Change change) {
+  if constexpr (requires { table.insert_own(tile, asked, mine, value, change); }) {
+    return table.insert_own(tile, asked, mine, value, change);
+  } else {
+    Outcome outcome = Outcome::refused;
+    ask_for<Table, W>(table, mine, asked);
+    serve_lanes(tile, asked, [&](u32 source) {
+      const Outcome got =
+          table.insert(tile, tile.shuffle(mine, source), shared_value(tile, value, source), change);
+      if (tile.lane() == source) outcome = got;
+    });
+    return outcome;
+  }
+}
+
+template <int W, class Table, class Tile, class Key>
+DG_FN auto find_own(const Table& table, Tile tile, bool asked, Key mine) {
+  using Value = typename Table::Value;
+  if constexpr (requires { table.find_own(tile, asked, mine); }) {
+    return table.find_own(tile, asked, mine);
+  } else {
+    Found<Value> found{false, Value{}};
+    ask_for<Table, W>(table, mine, asked);
+    serve_lanes(tile, asked, [&](u32 source) {
+      const Found<Value> got = table.find(tile, tile.shuffle(mine, source));
+      if (tile.lane() == source) found = got;
+    });
+    return found;
+  }
+}
+
 template <class Table, int W>
 DG_KERNEL insert(InsertArgs<typename Table::Storage> args) {
   using Key = typename Table::Key;
@@ -209,20 +243,10 @@ DG_KERNEL insert(InsertArgs<typename Table::Storage> args) {
         args.n, totals,
         [&](auto tile, u64 place, bool asked, Tally<1>& created) {
           const u64 row = asked ? row_at(place) : place;
-          const Key mine = asked ? keys[row] : Key{};
+          const Key mine = asked ? load_leaving(keys + row) : Key{};
           const auto value = asked ? value_in<Table>(args.values, row) : Value{};
           const bool beside = asked && is_reserved(mine);
-          Outcome outcome = Outcome::refused;
-          if constexpr (requires { table.insert_own(tile, true, mine, value, change); }) {
-            outcome = table.insert_own(tile, asked && !beside, mine, value, change);
-          } else {
-            ask_for<Table, W>(table, mine, asked && !beside);
-            serve_lanes(tile, asked && !beside, [&](u32 source) {
-              const Outcome got = table.insert(tile, tile.shuffle(mine, source),
-                                               shared_value(tile, value, source), change);
-              if (tile.lane() == source) outcome = got;
-            });
-          }
+          Outcome outcome = insert_own<W>(table, tile, asked && !beside, mine, value, change);
           if (!asked) return;
           if (beside) outcome = side_slots(table).insert(mine, value, change);
           tell(row, outcome, created);
@@ -268,21 +292,12 @@ find(FindArgs<typename Table::Storage> args) {
     for_each_lane<W>(
         args.n, Totals<0>{},
         [&](auto tile, u64 row, bool asked, Tally<0>&) {
-          const Key mine = asked ? keys[row] : Key{};
+          const Key mine = asked ? load_leaving(keys + row) : Key{};
           const bool aside = asked && is_reserved(mine);
-          Found<Value> got{false, Value{}};
-          if constexpr (requires { table.find_own(tile, true, mine); }) {
-            got = table.find_own(tile, asked && !aside, mine);
-          } else {
-            ask_for<Table, W>(table, mine, asked && !aside);
-            serve_lanes(tile, asked && !aside, [&](u32 source) {
-              const Found<Value> told = table.find(tile, tile.shuffle(mine, source));
-              if (tile.lane() == source) got = told;
-            });
-          }
+          Found<Value> got = find_own<W>(table, tile, asked && !aside, mine);
           if (!asked) return;
           if (aside) got = beside(mine);
-          answers.store(row, got.found, value_of(got));
+          answers.store_past_caches(row, got.found, value_of(got));
         },
         [&](u64 row) { table.prefetch(keys[row]); });
   }

@@ -3,12 +3,6 @@
 
 #include "table/slab/crews.cuh"
 
-#ifndef DG_FIND_AT_ONCE
-#define DG_FIND_AT_ONCE 4
-#define DG_INSERT_AT_ONCE 4
-#define DG_EXECUTE_AT_ONCE 2
-#endif
-
 namespace dg {
 
 /// A table of one value a key, or of keys alone.
@@ -91,27 +85,27 @@ struct Slab : SlabChains<KeyType, ValueType, false> {
     }
   }
 
-  /// The same of the keys that the lanes bring, a key each.
+  /// The same of the keys that the lanes bring, a key each. On an H100, with 2^22 keys at chain 0.6: crews of
+  /// four find 29 G keys/s and miss 19, crews of eight 26 and 21.5; one by one it is 7 and 7.
   template <class Tile>
   DG_FN Found<Value> find_own(Tile tile, bool asked, Key mine) const
     requires(Tile::size == 32)
   {
-    return SlabCrews<Slab>{*this}.template find<DG_FIND_AT_ONCE>(tile, asked, mine);
+    return SlabCrews<Slab, 8>{*this}.template find<4>(tile, asked, mine);
   }
 
   template <class Tile>
   DG_FN Outcome insert_own(Tile tile, bool asked, Key mine, Value value, Change how) const
     requires(Tile::size == 32)
   {
-    return SlabCrews<Slab>{*this}.template insert<DG_INSERT_AT_ONCE>(tile, asked, mine, value, how);
+    return SlabCrews<Slab, 4>{*this}.template insert<2>(tile, asked, mine, value, how);
   }
 
   template <class Tile>
   DG_FN Executed<Value> execute_own(Tile tile, bool asked, Op op, Key mine, Value value) const
     requires(Tile::size == 32)
   {
-    return SlabCrews<Slab>{*this}.template execute<DG_EXECUTE_AT_ONCE>(tile, asked, op, mine,
-                                                                       value);
+    return SlabCrews<Slab, 8>{*this}.template execute<1>(tile, asked, op, mine, value);
   }
 
  private:

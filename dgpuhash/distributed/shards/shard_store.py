@@ -374,11 +374,12 @@ class ShardStore:
             staged.index = without_rows(change)
             staged.index.insert(rows)
             return
-        staged.rows = rows
+        staged.rows, index = rows, self._shards[change.uid].index
+        index.check_change(change.verb, rows)
         if change.verb == "insert":
-            self._shards[change.uid].index.store.check_rounding(rows)
+            index.store.check_rounding(rows)
         if change.verb == "insert" and change.unique:
-            staged.added = index_of_new_keys(self._shards[change.uid].index, rows, change)
+            staged.added = index_of_new_keys(index, rows, change)
 
     @contextmanager
     def _breaking(self, uid: str, what: str) -> Iterator[None]:

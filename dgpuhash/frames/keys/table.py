@@ -79,6 +79,11 @@ class KeyTableMethod:
         return "map" in methods()[self.name].nouns
 
     @property
+    def lists(self) -> bool:
+        """Whether there are multimaps of the method."""
+        return "multimap" in methods()[self.name].nouns
+
+    @property
     def ordered(self) -> bool:
         """Whether its multimaps keep the order of a key's values."""
         return methods()[self.name].ordered
@@ -96,13 +101,17 @@ class KeyTableMethod:
         UnsupportedError
             When the method has none.
         """
-        if "multimap" not in methods()[self.name].nouns:
+        if not self.lists:
             able = [each.name for each in methods().values() if "multimap" in each.nouns]
             raise UnsupportedError(
                 f"several rows have one key, and method {self.name!r} serves no MultiMap; drop the "
                 f"duplicates, or use one of the methods that do: {', '.join(able)}"
             )
         return MultiMap
+
+    def require(self, verb: str, table: HashMap | MultiMap) -> None:
+        """Raise UnsupportedError if a table of the method has no such verb."""
+        methods()[self.name].require(verb, table.kind)
 
 
 AUTO = KeyTableMethod()
@@ -153,6 +162,11 @@ class KeyTable:
         if isinstance(self._table, HashMap):
             return 1.0
         return self._pairs / max(1, self._table.n_keys)
+
+    @property
+    def method(self) -> KeyTableMethod:
+        """Method of the table."""
+        return self._method
 
     @property
     def table(self) -> HashMap | MultiMap:

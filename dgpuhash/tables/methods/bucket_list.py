@@ -26,7 +26,8 @@ _BOOL = np.dtype(bool)
 # same time then work at different lists, and near each other in memory.
 _ORDERED_ROWS, _ORDER_BITS = 2**14, 16
 # Rows of an ordered batch from which the number of its keys is estimated, in so many stretches.
-_SAMPLED_ROWS, _STRETCHES = 2**18, 8
+_SAMPLED_ROWS, _STRETCHES = 2**17, 8
+_FEW_KEYS = 2**12
 # The estimate of the keys exceeds this many standard deviations, that of slots by this factor.
 _DEVIATIONS, _SPARE = 4, 1.05
 # Slots that appending a value to a list takes, links and free places included, by experience.
@@ -111,6 +112,7 @@ class BucketListStore(ListMethodStore):
         """See `ListStore`; drops what erased keys left."""
         if self.table.blank:
             return
+        self.attempts = 0
         payload = self._payload
         keys, offsets, words = self._lists()
         if payload is not None:
@@ -162,23 +164,21 @@ class BucketListStore(ListMethodStore):
         if rows < _ORDERED_ROWS:
             counts = backend.to_host(backend.xp.unique(keys, return_counts=True)[1])
             return _Estimate(len(counts), table.slots_of(counts))
+        xp, ranges, step = backend.xp, 2**_ORDER_BITS - 1, rows // _STRETCHES
+        each = min(_SAMPLED_ROWS // _STRETCHES, step)
+        sample = keys[: _STRETCHES * step].reshape(_STRETCHES, step)[:, :each].ravel()
+        owners = backend.owner_of(backend.hash_keys(sample, table.seed), ranges)
+        owners = owners.reshape(_STRETCHES, each).astype(np.int64)
+        low, high = owners[:, :1], owners[:, -1:]
         # Whole ranges of hashes, so that it does not matter how often keys come.
-        ranges = 2**_ORDER_BITS - 1
-        each = min(_SAMPLED_ROWS // _STRETCHES, rows // _STRETCHES)
-        share, counted = 0, []
-        for first in range(0, rows - each + 1, rows // _STRETCHES):
-            stretch = keys[first : first + each]
-            owners = backend.owner_of(backend.hash_keys(stretch, table.seed), ranges)
-            low, high = int(owners[0]), int(owners[-1])
-            within = stretch[(owners > low) & (owners < high)]
-            share += max(high - low - 1, 0)
-            if len(within):
-                counts = backend.xp.unique(within, return_counts=True)[1]
-                counted.append(backend.to_host(counts))
-        counts = np.concatenate(counted) if counted else np.ones(1, np.int64)
+        within = ((owners > low) & (owners < high)).ravel()
+        share = int(xp.maximum(high - low - 1, 0).sum())
+        counts = backend.to_host(xp.unique(sample[within], return_counts=True)[1])
         found = len(counts)
         most = found + _DEVIATIONS * (math.sqrt(found) + 1)
-        number = min(rows, math.ceil(most * ranges / share) if share else rows)
+        # Without a whole range, a few keys have nearly all rows.
+        number = min(rows, math.ceil(most * ranges / share) if share else _FEW_KEYS)
+        counts = counts if found else np.ones(1, np.int64)
         slots = rows * max(table.slots_of(counts) / int(counts.sum()), _SLOTS_EACH)
         return _Estimate(number, math.ceil(slots * _SPARE))
 
@@ -252,9 +252,7 @@ class BucketListStore(ListMethodStore):
     def _tidy(self) -> None:
         """Compact when erased values take more room than live ones."""
         table = self.table
-        if table.appended > _GARBAGE_ROWS and (
-            table.appended - self.pairs > max(self.pairs, _GARBAGE_ROWS)
-        ):
+        if table.appended - self.pairs > max(self.pairs, _GARBAGE_ROWS):
             self.compact()
 
 

@@ -101,6 +101,7 @@ class ListMethodStore(RecipeStore[ListRecipe]):
         """See `ListStore`."""
         self._drop_marks()
         self._tidy()
+        self.attempts = 0
         payload, words = self._store_payload(self._payload, rows)
         batch = self._batch(bits, words, payload)
         wanted, table = self._keys_to_grow_to(batch), self.table
@@ -240,7 +241,7 @@ class ListMethodStore(RecipeStore[ListRecipe]):
         """Return the value words of all keys, and their offsets."""
         table, backend = self.table, self.backend
         offsets = backend.zeros(len(keys) + 1, np.int64)
-        backend.xp.cumsum(table.counts(keys), out=offsets[1:])
+        offsets[1:] = backend.xp.cumsum(table.counts(keys))
         values = backend.empty(int(offsets[-1]), self._beside[0].dtype)
         table.gather(keys, offsets, values, self._beside)
         return values, offsets
@@ -351,6 +352,7 @@ class ListMethodStore(RecipeStore[ListRecipe]):
             self.pairs, _GARBAGE_ROWS
         ):
             return
+        self.attempts = 0
         keys, offsets, words = self._lists()
         payload = self._payload.kept(words.view(np.int64))
         owners = keys[list_numbers(self.backend, offsets, len(words))]

@@ -331,7 +331,7 @@ def resolved(spec: TableSpec) -> TableSpec:
         what = "is no method" if method is None else f"serves no {NOUNS[spec.kind]}"
         raise SpecError(f"method {spec.method!r} {what}; methods of {NOUNS[spec.kind]}: {able}")
     settings = method.checked(dict(spec.settings))
-    check = getattr(method.nouns[spec.kind], "check", None)
+    check = getattr(method.nouns[_STORED_AS.get(spec.kind, spec.kind)], "check", None)
     if check is not None:
         width = value_width(spec.value)
         check(word_dtype(spec.key), np.dtype(f"u{width}") if width else None, settings)

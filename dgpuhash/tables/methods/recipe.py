@@ -99,7 +99,9 @@ class Recipe(ABC):
     def reset(self) -> None:
         """Write what an empty table's arrays hold: all ones, unless a method overrides it."""
         for array in self.arrays():
-            array.view(np.uint8).fill(0xFF)
+            # Words, since CuPy fills byte by byte.
+            word = np.uint32 if array.nbytes % 8 else np.uint64
+            array.view(word).fill(word(np.iinfo(word).max))
 
     @property
     def whole_pairs(self) -> bool:
@@ -345,7 +347,7 @@ class Recipe(ABC):
         run = {"table": self.storage, "rows": places, "segment_rows": rows}
         backend.run(self.kernel("places"), segments, counts=counts, **run)
         ends = backend.zeros(segments + 1, np.uint64)
-        backend.xp.cumsum(counts, dtype=np.uint64, out=ends[1:])
+        ends[1:] = backend.xp.cumsum(counts, dtype=np.uint64)
         stored = int(ends[-1])
         keys = backend.empty(stored + beside, plan.key)
         values = None if plan.value is None else backend.empty(stored + beside, plan.value)

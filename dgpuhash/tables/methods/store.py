@@ -13,8 +13,8 @@ from dgpuhash.spec import TableSpec
 from dgpuhash.tables.arguments.encoding import words_of
 from dgpuhash.tables.columns.distinct import deduplicated_rows
 from dgpuhash.tables.commit import BrokenSlots, MakeSteps, assigner
+from dgpuhash.tables.methods.mixed import MixedBatches
 from dgpuhash.tables.methods.plan import OnExisting
-from dgpuhash.tables.methods.rebuilds import RecipeStore
 from dgpuhash.tables.methods.recipe import Recipe
 
 __all__ = ["MethodStore"]
@@ -39,7 +39,7 @@ class _Change:
         return table.inserting(self.keys, self.values, None, self.action, self.kind, rows=rows)
 
 
-class MethodStore(RecipeStore[Recipe]):
+class MethodStore(MixedBatches):
     """Store (see `Store`) whose tables follow a method's `Recipe`.
 
     A batch that surely fits is one launch. Otherwise the store makes room first, by a larger table
@@ -64,12 +64,12 @@ class MethodStore(RecipeStore[Recipe]):
 
     def add(self, keys: Any, values: Any) -> None:
         """See `Store`."""
-        self._insert(keys, values, OnExisting.KEEP)
+        self._insert(keys, values, OnExisting.KEEP, told=False)
 
     def upsert(self, keys: Any, values: Any) -> None:
         """See `Store`."""
         self._method.require("upsert", self._spec.kind)
-        self._insert(keys, values, OnExisting.OVERWRITE)
+        self._insert(keys, values, OnExisting.OVERWRITE, told=False)
 
     def combine(self, keys: Any, values: Any, change: Any) -> Any:
         """See `Store`."""
@@ -171,28 +171,32 @@ class MethodStore(RecipeStore[Recipe]):
         action: OnExisting,
         kind: int = 0,
         then: MakeSteps | None = None,
+        *,
+        told: bool = True,
     ) -> Any:
-        """Insert a batch; return a mask of the rows that created keys."""
+        """Insert a batch; return a mask of the rows that created keys, if it is to be `told`."""
         self._drop_marks()
         keys, values = self._inner(keys, values)
         wanted, table = self._keys_to_grow_to(keys), self.table
-        fresh = self.backend.empty(len(keys), _BOOL)
-        change = _Change(keys, values, fresh, action, kind)
-        if wanted is not None:
-            self._insert_aside(change, wanted, then)
-            return fresh
-        table.make_ready(len(keys))
+        if wanted is None:
+            table.make_ready(len(keys))
         # Elsewhere the values of keys are changed once all keys are stored.
         at_once = action in (OnExisting.KEEP, OnExisting.OVERWRITE) or table.whole_pairs
-        if not (table.certain(len(keys)) and at_once):
-            self._insert_watched(change, then)
+        if wanted is None and at_once and table.certain(len(keys)):
+            fresh = self.backend.empty(len(keys), _BOOL) if told else None
+            table.bound += len(keys)
+            if then is None:
+                table.insert(keys, values, fresh, action, kind)
+            else:
+                step = table.inserting(keys, values, fresh, action, kind)
+                self.backend.in_one_call([step, *then(fresh)])
             return fresh
-        table.bound += len(keys)
-        if then is None:
-            table.insert(keys, values, fresh, action, kind)
+        fresh = self.backend.zeros(len(keys), _BOOL)
+        change = _Change(keys, values, fresh, action, kind)
+        if wanted is None:
+            self._insert_watched(change, then)
         else:
-            step = table.inserting(keys, values, fresh, action, kind)
-            self.backend.in_one_call([step, *then(fresh)])
+            self._insert_aside(change, wanted, then)
         return fresh
 
     def _keys_to_grow_to(self, keys: Any) -> int | None:
@@ -224,7 +228,6 @@ class MethodStore(RecipeStore[Recipe]):
         self.attempts = 0
         table = self._rebuilt(keys)
         table.make_ready(len(change.keys))
-        change.fresh.fill(False)
         table = self._complete(table, change, None)
         if change.action != OnExisting.KEEP:
             change.rest(table)()
@@ -237,7 +240,6 @@ class MethodStore(RecipeStore[Recipe]):
         """
         table, backend = self.table, self.backend
         pending = backend.empty(len(change.keys), np.uint64)
-        change.fresh.fill(False)
         table.watch()
         step = table.inserting(change.keys, change.values, change.fresh, pending=pending)
         try:

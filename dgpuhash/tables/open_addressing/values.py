@@ -8,7 +8,13 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from dgpuhash.backend import Backend, is_out_of_memory
-from dgpuhash.tables.arguments.encoding import carrier_dtype, value_memory, values_of, word_dtype
+from dgpuhash.tables.arguments.encoding import (
+    carrier_dtype,
+    value_memory,
+    value_words,
+    values_of,
+    word_dtype,
+)
 from dgpuhash.tables.commit import assigner
 from dgpuhash.tables.open_addressing.wide_values import ValueRows
 from dgpuhash.tables.store import Store
@@ -47,6 +53,14 @@ class Values(Protocol):
         """Write the result of `find` to `values` and `found`.
 
         Returns False, and writes nothing, where the arrays do not allow it.
+        """
+
+    def execute(
+        self, store: Any, ops: Any, bits: Any, values: Any, default: np.ndarray, stored: int
+    ) -> tuple[Any, Any]:
+        """Execute a mixed batch, of which `stored` rows may store; return values and flags.
+
+        `values` may be None where no row stores.
         """
 
     def decode(self, words: Any) -> Any:
@@ -108,6 +122,14 @@ class InlineValues:
             return False
         store.find_to(bits, values, found, _word_of(default))
         return True
+
+    def execute(
+        self, store: Any, ops: Any, bits: Any, values: Any, default: np.ndarray, stored: int
+    ) -> tuple[Any, Any]:
+        """See `Values`."""
+        rows = None if values is None else value_words(values, self._dtype)
+        words, flags = store.execute(ops, bits, rows, _word_of(default), stored)
+        return self.decode(words), flags
 
     def decode(self, words: Any) -> Any:
         """See `Values`."""
@@ -179,6 +201,18 @@ class WideValues:
     ) -> bool:
         """See `Values`."""
         return False
+
+    def execute(
+        self, store: Any, ops: Any, bits: Any, values: Any, default: np.ndarray, stored: int
+    ) -> tuple[Any, Any]:
+        """See `Values`; each row of a batch that stores uses up a row of the array."""
+        self._tidy(store)
+        numbers = None
+        if stored:
+            self._payload, numbers = self._payload.appended(values)
+        words, flags = store.execute(ops, bits, numbers, 0, stored)
+        found = self._payload.take(words.view(np.int64), flags & (ops == 0), default)
+        return found, flags
 
     def decode(self, words: Any) -> Any:
         """See `Values`."""

@@ -93,7 +93,7 @@ DG_KERNEL execute(ExecuteArgs<typename Table::Storage> args) {
       args.n, Totals<2>{{&args.table.state->occupied, &args.table.state->erased}},
       [&](auto tile, u64 place, bool asked, Tally<2>& tally) {
         const u64 row = asked && args.rows ? args.rows[place] : place;
-        const Key mine = asked ? keys[row] : Key{};
+        const Key mine = asked ? load_leaving(keys + row) : Key{};
         const u32 op = asked ? args.ops[row] : 0;
         const auto value = asked && args.values ? value_in<Table>(args.values, row) : Value{};
         const bool beside = asked && is_reserved(mine);
@@ -116,7 +116,7 @@ DG_KERNEL execute(ExecuteArgs<typename Table::Storage> args) {
         tally.of[0] += done.flag && stores;
         tally.of[0] -= done.flag && removes;
         tally.of[1] += done.flag && removes && !beside;
-        args.flags[row] = done.flag;
+        store_leaving(args.flags + row, static_cast<u8>(done.flag));
         if constexpr (Table::has_value) {
           if (args.found_values)
             static_cast<Value*>(args.found_values)[row] =

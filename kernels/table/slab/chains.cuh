@@ -57,7 +57,7 @@ struct SlabChains : SlabSlots<KeyType, ValueType, lists> {
     return static_cast<char*>(at.slabs) + bucket * kSlabBytes;
   }
   DG_FN u32 bucket_of(Key key) const {
-    return static_cast<u32>(mulhi(hash_key(key, at.seed), at.buckets));
+    return owner_of_hash(hash_key(key, at.seed), static_cast<u32>(at.buckets));
   }
   DG_FN char* chain_of(Key key) const { return first_slab(bucket_of(key)); }
 

@@ -1,6 +1,6 @@
-/// Operations on the keys that the lanes of a warp bring, a key each. Crews of eight lanes read a slab each, and
-/// several slabs on the way at once for each crew, so that a warp has sixteen under way and not one; and
-/// all crews go in step, since a warp whose parts go their own ways issues every instruction once for each.
+/// Operations on the keys that the lanes of a warp bring, a key each. Crews of eight lanes read a slab each, or
+/// crews of four a half, several on the way at once for each crew; so a warp has many slabs under way and not
+/// one. All crews go in step: a warp whose parts go their own ways issues every instruction once for each.
 #pragma once
 
 #include "table/slab/chains.cuh"
@@ -8,28 +8,29 @@
 namespace dg {
 
 /// `Table` is a `Slab`.
-template <class Table>
+template <class Table, u32 crew_lanes>
 struct SlabCrews {
   using Key = typename Table::Key;
   using Value = typename Table::Value;
+  using Slots = typename Table::Slots;
   using Unit = typename Table::Unit;
-  static constexpr u32 crew_lanes = kSlabQuarters;
   static constexpr u32 per_quarter = Table::per_quarter;
+  static_assert(kSlabQuarters % crew_lanes == 0);
 
   const Table& table;
 
-  /// Searches on the way at once, by each crew.
+  /// Searches; each crew has `at_once` slabs on the way.
   template <u32 at_once, class Tile>
   DG_FN Found<Value> find(Tile tile, bool asked, Key mine) const {
     Found<Value> answer{false, Value{}};
     work<Access::frozen, at_once>(
-        tile, asked, mine, false,
-        [&](const Row& row, const Place& place, const Quarter& seen, bool) {
-          const Value value = Table::shared_value(tile, held(seen, place), place.lane);
-          if (tile.lane() == row.source && row.active) answer = {place.found, value};
-          return Try{0, 0};
+        tile, asked, mine, [](const Row&, const Place&, Unit, Value) { return Try{}; },
+        [&](const Row& row, const Place& place, Value value, Try) {
+          value = Table::shared_value(tile, value, lowest_or_any(place.hits));
+          if (row.own && row.active) answer = {place.hits != 0, value};
+          return true;
         },
-        [](const Row&, const Place&, bool, bool) {}, [](u32) {});
+        false, [](u32) {});
     return answer;
   }
 
@@ -37,25 +38,29 @@ struct SlabCrews {
   DG_FN Outcome insert(Tile tile, bool asked, Key mine, Value value, Change how) const {
     Outcome outcome = Outcome::refused;
     work<Access::shared, at_once>(
-        tile, asked, mine, true,
-        [&](const Row& row, const Place& place, const Quarter& seen, bool here) {
+        tile, asked, mine,
+        [&](const Row& row, const Place& place, Unit, Value held) {
           const Value term = Table::shared_value(tile, value, row.source);
-          if (!here) return Try{0, 1};
-          if (!place.found)
+          if (!place.here || !row.active) return Try{0, 1};
+          if (!place.hits)
             return Try{atomic_swap_if<Order::relaxed>(Table::slot_of(row.slab, place.slot),
                                                       Table::empty, Table::unit_of(row.key, term)),
                        Table::empty};
-          const Outcome changed = Table::template change<false>(row.slab, place.slot, row.key,
-                                                                held(seen, place), term, how);
+          const Outcome changed =
+              Table::template change<false>(row.slab, place.slot, row.key, held, term, how);
           return Try{0, static_cast<Unit>(changed == Outcome::existed ? 0 : 1)};
         },
-        [&](const Row& row, const Place& place, bool here, bool settled) {
-          const Value term = Table::shared_value(tile, value, row.source);
-          if (here && !place.found)
-            Table::publish(row.slab, place.slot, term, how.action != OnExisting::keep);
-          if (tile.lane() == row.source && settled)
-            outcome = place.found ? Outcome::existed : Outcome::created;
+        [&](const Row& row, const Place& place, Value, Try tried) {
+          const bool here = tried.was == tried.wanted;
+          if constexpr (Table::has_ready_bits) {
+            const Value term = tile.shuffle(value, row.source);
+            if (here && !place.hits)
+              Table::publish(row.slab, place.slot, term, how.action != OnExisting::keep);
+          }
+          if (row.own && row.active) outcome = place.hits ? Outcome::existed : Outcome::created;
+          return (tile.ballot(here) & row.crew) != 0;
         },
+        true,
         [&](u32 source) {
           const Outcome got = table.insert(tile, tile.shuffle(mine, source),
                                            Table::shared_value(tile, value, source), how);
@@ -72,30 +77,36 @@ struct SlabCrews {
       return static_cast<Op>(tile.shuffle(static_cast<u32>(op), source));
     };
     work<Access::shared, at_once, Table::has_ready_bits>(
-        tile, asked, mine, stores(op),
-        [&](const Row& row, const Place& place, const Quarter& seen, bool here) {
+        tile, asked, mine,
+        [&](const Row& row, const Place& place, Unit held_unit, Value held) {
           const Value term = Table::shared_value(tile, value, row.source);
-          const Value has = held(seen, place);
           const Op what = op_of(row.source);
-          const Value found = Table::shared_value(tile, has, place.lane);
-          if (tile.lane() == row.source && row.active) answer.value = found;
-          if (!here) return Try{0, 1};
-          const bool removes = what == Op::erase || what == Op::erase_all;
-          const bool swaps =
-              place.found ? removes || (what == Op::upsert && Table::has_value) : stores(what);
-          if (!swaps) return Try{0, 0};
-          const Unit from = place.found ? Table::unit_of(row.key, has) : Table::empty;
+          const Unit from = place.hits ? held_unit : Table::empty;
+          const bool removes = what >= Op::erase;
           const Unit to =
-              removes ? Table::unit_of(Mark<Key>::erased, has) : Table::unit_of(row.key, term);
-          return Try{atomic_swap_if<Order::relaxed>(Table::slot_of(row.slab, place.slot), from, to),
-                     from};
+              removes ? Table::unit_of(Mark<Key>::erased, held) : Table::unit_of(row.key, term);
+          const bool swaps =
+              place.hits ? removes || (what == Op::upsert && Table::has_value) : stores(what);
+          Try tried{from, from};
+          if (!place.here || !row.active)
+            tried.wanted = static_cast<Unit>(~from);
+          else if (swaps)
+            tried.was =
+                atomic_swap_if<Order::relaxed>(Table::slot_of(row.slab, place.slot), from, to);
+          return tried;
         },
-        [&](const Row& row, const Place& place, bool here, bool settled) {
-          const Value term = Table::shared_value(tile, value, row.source);
-          const bool stored = stores(op_of(row.source));
-          if (here && stored && !place.found) Table::publish(row.slab, place.slot, term, true);
-          if (tile.lane() == row.source && settled) answer.flag = stored != place.found;
+        [&](const Row& row, const Place& place, Value held, Try tried) {
+          const bool here = tried.was == tried.wanted;
+          held = Table::shared_value(tile, held, lowest_or_any(place.hits));
+          if constexpr (Table::has_ready_bits) {
+            const Value term = tile.shuffle(value, row.source);
+            if (stores(op_of(row.source)) && here && !place.hits)
+              Table::publish(row.slab, place.slot, term, true);
+          }
+          if (row.own && row.active) answer = {stores(op) != (place.hits != 0), false, held};
+          return (tile.ballot(here) & row.crew) != 0;
         },
+        stores(op),
         [&](u32 source) {
           const Executed<Value> got = table.execute(tile, op_of(source), tile.shuffle(mine, source),
                                                     Table::shared_value(tile, value, source));
@@ -105,23 +116,22 @@ struct SlabCrews {
   }
 
  private:
-  /// A key that a crew works at: one of its lanes brought it.
+  /// A key that a crew works at: the lane `source` brought it. `end` is not told the key.
   struct Row {
     u32 source;
+    u32 crew;     // bits of its lanes
+    bool own;     // this lane is the source
     bool active;  // or else the crew has nothing to do
     Key key;
     char* slab;
   };
 
-  /// What a slab shows: the key, or else the first EMPTY slot, or neither.
+  /// What the crew's lanes see: the key, or else EMPTY slots, the first of which `here` knows.
   struct Place {
-    bool found;
-    bool ends;  // neither, and there is no other slab
-    u32 lanes;  // of the crew, where the key is, or where there are EMPTY slots
-    u32 lane;   // of the warp: it knows the slot
+    u32 hits;
+    u32 gaps;
+    bool here;
     u32 slot;
-    u32 index;  // of the slot in its quarter
-    u32 next;
   };
 
   /// A swap that is on its way: it did what it should where both are the same.
@@ -130,101 +140,131 @@ struct SlabCrews {
     Unit wanted;
   };
 
-  DG_FN static Value held(const Quarter& seen, const Place& place) {
-    return Table::value_at(seen, place.index);
+  DG_FN static u32 lowest_or_any(u32 lanes) {
+#if DG_GPU
+    return static_cast<u32>(__ffs(static_cast<int>(lanes))) - 1;
+#else
+    return lanes ? lowest_one(lanes) : 0;
+#endif
+  }
+
+  /// Whether word `index` of a slab's last quarter is a slot.
+  DG_FN static constexpr bool is_slot(u32 index) {
+    return kLastPart * per_quarter + index < Table::per_slab;
   }
 
   template <class Tile>
-  DG_FN static u32 crew(Tile tile, bool claim) {
-    return tile.ballot(claim) >> first_lane(tile) & ((1u << crew_lanes) - 1);
-  }
-  template <class Tile>
-  DG_FN static u32 first_lane(Tile tile) {
-    return tile.lane() & ~(crew_lanes - 1);
-  }
-
-  template <class Tile>
-  DG_FN static Place look(Tile tile, Key key, Quarter& seen) {
-    const u32 next = tile.shuffle(seen.word[3], first_lane(tile) + kLastPart);
-    if (tile.lane() % crew_lanes == kLastPart) Table::hide_words(seen);
-    const auto sight = Table::scan(seen, key);
-    const u32 hits = crew(tile, sight.hit < per_quarter);
-    const u32 gaps = crew(tile, sight.gap < per_quarter);
-    const u32 lanes = hits ? hits : gaps, index = hits ? sight.hit : sight.gap;
-    const u32 lane = first_lane(tile) + (lanes ? lowest_one(lanes) : 0);
-    return {hits != 0,
-            lanes == 0 && next == kNoSlab,
-            lanes,
-            lane,
-            tile.lane() % crew_lanes * per_quarter + index,
-            index,
-            next};
+  DG_FN static Place look(Tile tile, u32 crew, u32 part, Key key, const Quarter& seen) {
+    bool hit = false, gap = false;
+    u32 hit_index = 0, gap_index = 0;
+    const bool last = part == kLastPart;
+    DG_UNROLL
+    for (u32 i = per_quarter; i-- > 0;) {
+      const Key found = Slots::key(seen, i);
+      // The words behind the slots are all ones, or in sets, may look like a key.
+      const bool may_hit = is_slot(i) || Table::has_value || !last;
+      const bool may_gap = is_slot(i) || !last;
+      if (found == key && may_hit) hit_index = i;
+      hit = hit || (found == key && may_hit);
+      if (found == Mark<Key>::empty && may_gap) gap_index = i;
+      gap = gap || (found == Mark<Key>::empty && may_gap);
+    }
+    const u32 hits = tile.ballot(hit) & crew, gaps = tile.ballot(gap) & crew;
+    const u32 lanes = hits ? hits : gaps;
+    const bool here = (hits ? hit : gap) && (lanes & ones_below(tile.lane())) == 0;
+    return {hits, gaps, here, part * per_quarter + (hits ? hit_index : gap_index)};
   }
 
-  /// Serves the lanes' keys; a key that `grows` may make its chain longer. All lanes together call
-  /// `begin(row, place, quarter, here)`, which gives the try of the one lane that is `here`, then
-  /// `end(row, place, here, settled)`, where the try of the lane that is `here` did what it should, and
-  /// `alone(source)` where a chain has to grow, and where the key was found and there are `doubts`.
+  /// What the slot holds that was found, as one word and as a value.
+  DG_FN static Unit unit_at(const Quarter& seen, u32 slot, Key key) {
+    return Table::unit_of(key, value_at(seen, slot));
+  }
+  DG_FN static Value value_at(const Quarter& seen, u32 slot) {
+    return Table::value_at(seen, slot % per_quarter);
+  }
+
+  /// Serves the lanes' keys; one that `grows` may make its chain longer. All lanes together call
+  /// `begin(row, place, unit, value)`, which gives the try of the lane that is `here`, then
+  /// `end(row, place, value, try)`, which tells whether the crew's key is settled, and `alone(source)` where a
+  /// chain has to grow, and where the key was found and there are `doubts`.
   template <Access access, u32 at_once, bool doubts = false, class Tile, class Begin, class End,
             class Alone>
-  DG_FN void work(Tile tile, bool asked, Key mine, bool grows, const Begin& begin, const End& end,
+  DG_FN void work(Tile tile, bool asked, Key mine, const Begin& begin, const End& end, bool grows,
                   const Alone& alone) const {
     static_assert(Tile::size % crew_lanes == 0 && crew_lanes % at_once == 0);
-    const u32 bucket = asked ? table.bucket_of(mine) : 0;
+    const u32 member = tile.lane() % crew_lanes, base = tile.lane() - member;
+    const u32 crew = ((1u << crew_lanes) - 1) << base;
+    const u32 bucket = table.bucket_of(mine), asks = tile.ballot(asked);
     u32 link = kNoSlab;  // the slab that this lane's key has led to; none is the bucket's first
-    bool open = asked, hard = false;
-    const auto row_of = [&](u32 source, bool active, char* slab) {
-      return Row{source, active, tile.shuffle(mine, source), slab};
-    };
-    const auto read = [&](const char* slab) {
-      return load_quarter<access, Unit>(slab + tile.lane() % crew_lanes * kQuarterBytes);
-    };
-    const auto start = [&](const Row& row, Quarter& seen, Place& place) {
-      place = look(tile, row.key, seen);
-      const bool doubtful = doubts && place.found;
-      if (tile.lane() == row.source && row.active) {
-        if (place.lanes == 0) link = place.next;
-        hard = doubtful || (place.ends && grows);
-      }
-      return begin(row, place, seen,
-                   row.active && !doubtful && place.lanes && tile.lane() == place.lane);
-    };
-    const auto finish = [&](const Row& row, const Place& place, const Try& tried) {
-      const bool here = tried.was == tried.wanted;
-      bool settled = place.lanes != 0;
-      if constexpr (access != Access::frozen) settled = crew(tile, here) != 0;
-      end(row, place, here, settled);
-      if (tile.lane() == row.source && row.active && (settled || (place.ends && !grows)))
-        open = false;
+    u32 half = 0;        // of it
+    bool open = false, hard = false;
+    // Whether a key is to be looked for elsewhere, or again, is noted by the lane that brought it.
+    const auto finish = [&](const Row& row, u32 first, const Place& place, u32 word, Value value,
+                            const Try& tried) {
+      const bool met = (place.hits | place.gaps) != 0;
+      const bool doubtful = doubts && place.hits;
+      const bool settled = end(row, place, value, tried) && met && !doubtful;
+      const u32 next = tile.shuffle(word, base + crew_lanes - 1);
+      if (!row.own || !row.active) return;
+      open = !settled;
+      hard = doubtful;
+      if (met) return;
+      half = first + crew_lanes;
+      if (half < kSlabQuarters) return;
+      half = 0;
+      link = next;
+      if (next != kNoSlab) return;
+      open = hard = grows;
     };
     for (u32 first = 0; first < crew_lanes; first += at_once) {
+      u32 buckets[at_once];
       Quarter seen[at_once];
       Place places[at_once];
       Try tries[at_once];
-      const auto row = [&](u32 i) {
-        const u32 source = first_lane(tile) + first + i;
-        return row_of(source, tile.shuffle(u32{asked}, source) != 0,
-                      table.first_slab(tile.shuffle(bucket, source)));
+      DG_UNROLL
+      for (u32 i = 0; i < at_once; ++i) {
+        buckets[i] = tile.shuffle(bucket, base + first + i);
+        seen[i] = load_quarter<access, Unit>(table.first_slab(buckets[i]) + member * kQuarterBytes);
+      }
+      const auto row = [&](u32 i, Key key) {
+        const u32 source = base + first + i;
+        return Row{source,
+                   crew,
+                   member == first + i,
+                   (asks >> source & 1u) != 0,
+                   key,
+                   table.first_slab(buckets[i])};
       };
       DG_UNROLL
-      for (u32 i = 0; i < at_once; ++i) seen[i] = read(row(i).slab);
+      for (u32 i = 0; i < at_once; ++i) {
+        const Row one = row(i, tile.shuffle(mine, base + first + i));
+        places[i] = look(tile, crew, member, one.key, seen[i]);
+        tries[i] = begin(one, places[i], unit_at(seen[i], places[i].slot, one.key),
+                         value_at(seen[i], places[i].slot));
+      }
       DG_UNROLL
-      for (u32 i = 0; i < at_once; ++i) tries[i] = start(row(i), seen[i], places[i]);
-      DG_UNROLL
-      for (u32 i = 0; i < at_once; ++i) finish(row(i), places[i], tries[i]);
+      for (u32 i = 0; i < at_once; ++i)
+        finish(row(i, Key{}), 0, places[i], seen[i].word[3], value_at(seen[i], places[i].slot),
+               tries[i]);
     }
     while (tile.any(open && !hard)) {
-      const u32 queue = crew(tile, open && !hard);
-      const u32 source = first_lane(tile) + (queue ? lowest_one(queue) : 0);
+      const u32 queue = tile.ballot(open && !hard) & crew;
+      const u32 source = queue ? lowest_one(queue) : base;
       const u32 to = tile.shuffle(link, source), from = tile.shuffle(bucket, source);
-      const Row row = row_of(source, queue != 0,
-                             to == kNoSlab ? table.first_slab(from) : table.pool().slab(to));
-      Quarter seen = read(row.slab);
-      Place place;
-      const Try tried = start(row, seen, place);
-      finish(row, place, tried);
+      const u32 first = crew_lanes < kSlabQuarters ? tile.shuffle(half, source) : 0;
+      const Row row{source,
+                    crew,
+                    tile.lane() == source,
+                    queue != 0,
+                    tile.shuffle(mine, source),
+                    to == kNoSlab ? table.first_slab(from) : table.pool().slab(to)};
+      const Quarter seen = load_quarter<access, Unit>(row.slab + (first + member) * kQuarterBytes);
+      const Place place = look(tile, crew, first + member, row.key, seen);
+      const Value value = value_at(seen, place.slot);
+      const Try tried = begin(row, place, unit_at(seen, place.slot, row.key), value);
+      finish(row, first, place, seen.word[3], value, tried);
     }
-    serve_lanes(tile, open && hard, alone);
+    serve_lanes(tile, asked && open && hard, alone);
   }
 };
 

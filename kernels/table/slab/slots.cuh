@@ -28,13 +28,13 @@ inline constexpr u32 kLastPart = kSlabQuarters - 1;
 
 /// A table as kernels get it, by value.
 struct SlabStorage {
-  void* slabs;  // the first of each bucket
   SlabPool pool;
+  void* slabs;  // the first of each bucket
   TableState* state;
   u64 buckets;
   u64 seed;
 
-  DG_FIELDS(slabs, pool, state, buckets, seed)
+  DG_FIELDS(pool, slabs, state, buckets, seed)
 };
 
 /// `lists`: of a table of several values a key, which has no ready bits: nobody reads while it is filled.

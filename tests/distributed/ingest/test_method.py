@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
@@ -10,7 +12,7 @@ from clusters import assert_same_rows
 
 import dgpuhash
 from dgpuhash.distributed import DistributedIndex
-from dgpuhash.errors import FormatError, SpecError
+from dgpuhash.errors import FormatError, SpecError, UnsupportedError
 from dgpuhash.tables.methods import method as rows
 from dgpuhash.tables.methods.auto import Auto
 from dgpuhash.tables.methods.method import Method, Methods, Setting
@@ -72,6 +74,24 @@ def test_a_method_stays(threads, toy, tmp_path, mode):
         assert settings_held(threads, index) == wanted
     with pytest.raises(SpecError, match="no setting 'width'"):
         DistributedIndex.build(frame, "k", method="toy", width=4)
+
+
+def test_what_a_method_cannot_is_refused_in_time(threads, toy, monkeypatch):
+    narrow = replace(toy, nouns={"map": Auto}, verbs=("insert", "find", "contains", "items"))
+    found = Methods({**dgpuhash.methods(), "toy": narrow})
+    monkeypatch.setattr(rows, "_found", lambda path: found)
+    frame = pd.DataFrame({"k": np.arange(30), "v": np.arange(30)})
+    twice = pd.concat([frame, frame])
+    with pytest.raises(UnsupportedError, match="several rows have one key"):
+        DistributedIndex.build(dd.from_pandas(twice, npartitions=3), "k", method="toy")
+    with DistributedIndex.build(dd.from_pandas(frame, npartitions=3), "k", method="toy") as index:
+        for more in (frame[:2], pd.DataFrame({"k": [99, 99], "v": [0, 1]})):
+            with pytest.raises(UnsupportedError, match="several rows have one key"):
+                index.insert(more)
+        with pytest.raises(UnsupportedError, match="'toy' cannot erase"):
+            index.erase(frame[["k"]])
+        assert index.insert(pd.DataFrame({"k": [99], "v": [0]})) == 1
+        assert len(index.lookup(pd.DataFrame({"k": [98, 99, 1]}))) == 3
 
 
 def test_a_save_of_an_unknown_method(threads, toy, tmp_path, monkeypatch):

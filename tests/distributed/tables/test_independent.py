@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import threading
+import time
 import uuid
 
 import dask.array as da
 import numpy as np
 import pytest
-from clusters import cluster_of, kill
+from clusters import cluster_of, killer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ranks import VERBS, LandingEnd, Ranks, play
@@ -139,6 +141,7 @@ def test_lists_and_sets(threads, tmp_path):
         table.insert(keys, values)
         assert sum(table.stats()["size"]) == len(table) == 8
         assert table.n_keys == 5
+        assert ": 8 pairs, " in repr(table)
         wanted = [column.tolist() for column in table.find(ASKED)]
         assert wanted[1] == [0, 1, 3, 6, 7, 8, 8]
         table.save(tmp_path / "saved")
@@ -154,16 +157,23 @@ def test_lists_and_sets(threads, tmp_path):
         assert table.contains(ASKED, bloom_filter=True).tolist() == [True] * 5 + [False]
 
 
-def test_a_worker_that_is_lost(tmp_path):
+def test_a_worker_that_is_lost_at_work(tmp_path):
+    options = {"mode": "independent", "conflict": "sum", "piece_rows": 1000}
     with cluster_of(2, processes=True) as client, client.as_current():
-        keys = on_workers(client, SHARES[:2])
-        with DistributedMap.from_arrays(keys, keys, mode="independent", conflict="sum") as table:
+        keys, asked = on_workers(client, SHARES[:2]), np.arange(100_000)
+        with DistributedMap.from_arrays(keys, keys, **options) as table:
             table.save(tmp_path / "saved")
-            kill(client, table.workers[1])
-            for verb in (lambda: table.find(ASKED), lambda: table.erase([1]), table.keys):
+            timer = threading.Timer(0.1, killer(client, table.workers[1], noticed=False))
+            timer.start()
+            end = time.monotonic() + 60
+            with pytest.raises(IndexLost, match=r"rebuild\(\)"):
+                while time.monotonic() < end:
+                    table.find(asked)
+            timer.join()
+            client.wait_for_workers(2, timeout=120)
+            for verb in (lambda: table.insert(keys, keys), lambda: table.erase([1]), table.keys):
                 with pytest.raises(IndexLost, match=r"rebuild\(\)"):
                     verb()
-            client.wait_for_workers(2, timeout=120)
             assert table.rebuild() == (1,)
             assert table.find(ASKED, default=0)[0].tolist() == [1, 4, 6, 4, 5, 0]
             assert sorted(table.stats()["size"]) == [3, 4]

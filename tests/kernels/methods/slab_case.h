@@ -73,7 +73,7 @@ struct MethodMemory<Table, SlabStorage> {
   MethodMemory(u64 buckets, u64 seed, bool light, u64 usable)
       : slabs(empty_slabs(buckets)), pool(1, light) {
     pool.add(usable);
-    storage = {slabs.data(), pool.pool(), &state, buckets, seed};
+    storage = {pool.pool(), slabs.data(), &state, buckets, seed};
   }
   MethodMemory(const MethodMemory&) = delete;
 

@@ -72,7 +72,7 @@ void chains_grow_and_shrink(bool light) {
   memory.slabs = empty_slabs(2);
   memory.pool = SlabPoolMemory(1, light);
   memory.pool.add(1);
-  memory.storage = {memory.slabs.data(), memory.pool.pool(), &memory.state, 2, 3};
+  memory.storage = {memory.pool.pool(), memory.slabs.data(), &memory.state, 2, 3};
   auto keys = numbered_keys<Key>(n);
   keys.push_back(Mark<Key>::empty);
   keys.push_back(Mark<Key>::erased);

@@ -1,0 +1,270 @@
+"""Mixed batches: finds, inserts and erasures of one launch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.backend.launches import Step
+from dgpuhash.errors import ShapeError, SpecError
+from dgpuhash.tables.arguments.interop import as_argument
+from dgpuhash.tables.arguments.validate import as_device_array, default_row, same_length
+from dgpuhash.tables.commit import BrokenSlots, assigner
+from dgpuhash.tables.memory_errors import translates_memory_errors
+from dgpuhash.tables.methods.method import methods
+from dgpuhash.tables.methods.rebuilds import RecipeStore
+from dgpuhash.tables.methods.recipe import Recipe
+from dgpuhash.tables.rwlock import write_locked
+
+__all__ = ["ExecutesKeys", "ExecutesPairs", "MixedBatches", "Op"]
+
+_BOOL, _CODE = np.dtype(bool), np.dtype(np.uint8)
+
+
+class Op(IntEnum):
+    """What a row of a mixed batch does, as `HashMap.execute` takes it.
+
+    Examples
+    --------
+    >>> import dgpuhash
+    >>> [op.name for op in dgpuhash.Op]
+    ['FIND', 'INSERT', 'UPSERT', 'ERASE', 'ERASE_ALL']
+    """
+
+    FIND = 0
+    """Return the key's value; the flag tells whether it is stored."""
+    INSERT = 1
+    """Store the pair if the key is not stored; the flag tells whether this row created it."""
+    UPSERT = 2
+    """Store the pair, over the value of a stored key; the flag as for an insert."""
+    ERASE = 3
+    """Remove the key; the flag tells whether this row removed it."""
+    ERASE_ALL = 4
+    """Remove all values of the key; where keys have one value, as ``ERASE``."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Rows to execute, and where the answers go."""
+
+    ops: Any
+    keys: Any
+    values: Any
+    found: Any
+    flags: Any
+    default: int
+
+    def step(self, table: Recipe, *, rows: Any = None, pending: Any = None) -> Step:
+        """Return the step that executes all rows, or those in `rows`."""
+        table.change()
+        number = len(self.keys) if rows is None else len(rows)
+        return table.backend.prepared(
+            table.kernel("execute"), number, table=table.storage, ops=self.ops, keys=self.keys,
+            values=self.values, rows=rows, found_values=self.found, flags=self.flags,
+            pending_rows=pending, default_value=self.default,
+        )  # fmt: skip
+
+
+class MixedBatches(RecipeStore[Recipe]):
+    """Part of a store whose tables have the verb ``execute``."""
+
+    def execute(
+        self, ops: Any, keys: Any, values: Any, default: int, stored: int
+    ) -> tuple[Any, Any]:
+        """Execute a batch in one launch; return value words (None for sets) and flags.
+
+        Rows that find no place are launched again once the table has room for them. Should there be
+        no memory for that, other rows have taken effect, and the store is broken.
+
+        Parameters
+        ----------
+        ops : array of uint8
+            An `Op` for each row.
+        keys, values : array
+            Words; `values` may be None where no row stores one.
+        default : int
+            Bits of the value of rows that find nothing.
+        stored : int
+            Number of rows that may store a key.
+        """
+        self._method.require("execute", self._spec.kind)
+        self._drop_marks()
+        backend = self.backend
+        keys, values = self._inner(keys, values)
+        if self.table.bound + stored > self.table.limit or self.table.blank:
+            wanted = self._keys_to_grow_to(keys[(ops == Op.INSERT) | (ops == Op.UPSERT)])
+            if wanted is not None:
+                self._replace(self._rebuilt(wanted))
+        table, rows = self.table, len(keys)
+        kind = table.plan.value
+        found = None if kind is None else backend.empty(rows, kind)
+        batch = _Batch(ops, keys, values, found, backend.empty(rows, _BOOL), default)
+        table.make_ready(stored)
+        table.erased_bound += rows - stored
+        if table.certain(stored):
+            table.bound += stored
+            batch.step(table)()
+        else:
+            self._execute_watched(table, batch)
+        if self._value is not None:
+            found = found.astype(self._value, copy=False)
+        return found, batch.flags
+
+    def _execute_watched(self, table: Recipe, batch: _Batch) -> None:
+        """Execute a batch of which the launch may refuse rows; the table is hidden meanwhile."""
+        backend = self.backend
+        pending = backend.empty(len(batch.keys), np.uint64)
+        table.watch()
+        step = batch.step(table, pending=pending)
+        self.attempts = 0
+        try:
+            backend.in_one_call([assigner(self, _table=BrokenSlots(table)), step])
+            rows = table.refused(pending)
+            while len(rows):
+                rows = rows.copy()
+                self._count_attempt(table, len(rows))
+                if not table.remedy(len(rows)):
+                    table = self._rebuilt(table.keys, table, again=True)
+                table.watch()
+                batch.step(table, rows=rows, pending=pending)()
+                rows = table.refused(pending)
+            table.bound = table.count().taken
+            self._replace(table)
+        except BaseException:
+            if self.broken and table.count().pending == 0:
+                self._replace(table)
+            raise
+
+    def _keys_to_grow_to(self, keys: Any) -> int | None:
+        """Return for how many keys a table is needed, or None if the current one will do."""
+        raise NotImplementedError
+
+
+class _Executes:
+    """Part of a table that executes mixed batches."""
+
+    def _operations(self: Any, ops: Any, keys: Any) -> tuple[Any, Any, Any, int]:
+        """Return the keys' argument and words, the codes, and how many rows may store a key.
+
+        Raises
+        ------
+        SpecError
+            When a code is no `Op`.
+        """
+        methods()[self._spec.method].require("execute", self.kind)
+        given = as_argument(ops, "ops")
+        taken, bits = self._keys(keys)
+        backend = self._opened().backend
+        codes = as_device_array(backend, given, _CODE, "ops")
+        if len(codes) != len(bits):
+            raise ShapeError(f"{len(codes):,} ops for {len(bits):,} keys; pass one for each key")
+        if len(codes) and int(codes.max()) > max(Op):
+            row = int((codes > max(Op)).argmax())
+            raise SpecError(
+                f"ops[{row}] is {int(codes[row])}, which is no operation; use dgpuhash.Op: "
+                + ", ".join(f"{op.name} {op.value}" for op in Op)
+            )
+        stored = int(((codes == Op.INSERT) | (codes == Op.UPSERT)).sum())
+        return taken, bits, codes, stored
+
+
+class ExecutesKeys(_Executes):
+    """Part of a set that executes mixed batches."""
+
+    @translates_memory_errors
+    @write_locked
+    def execute(self: Any, ops: Any, keys: Any) -> Any:
+        """Find, add and remove keys in one launch, side by side.
+
+        As `HashMap.execute`, without values.
+
+        Returns
+        -------
+        array of bool
+            In the row of each operation, whether the key was found, created or removed.
+
+        Raises
+        ------
+        KeyTypeError, ShapeError, DeviceError, SpecError
+            When an argument does not fit the table, or a code is no operation.
+        UnsupportedError
+            When tables of this method have no mixed batches.
+
+        Examples
+        --------
+        >>> from dgpuhash import HashSet, Op
+        >>> seen = HashSet("uint32", method="slab")
+        >>> seen.execute([Op.INSERT, Op.FIND], [7, 8])
+        array([ True, False])
+        """
+        taken, bits, codes, stored = self._operations(ops, keys)
+        return taken.wrap(self._opened().execute(codes, bits, None, 0, stored)[1], _BOOL)
+
+
+class ExecutesPairs(_Executes):
+    """Part of a map that executes mixed batches."""
+
+    @translates_memory_errors
+    @write_locked
+    def execute(
+        self: Any, ops: Any, keys: Any, values: Any = None, default: Any = None
+    ) -> tuple[Any, Any]:
+        """Find, store and remove pairs in one launch, side by side (SlabHash §VI-C).
+
+        Operations on the same key happen one after another, in no particular order: all together
+        answer as if they had been called one by one.
+
+        Parameters
+        ----------
+        ops : array of uint8
+            An `Op` for each row.
+        keys : array
+            Keys of any number of rows may be equal.
+        values : array, optional
+            A value for each row; only those of rows that store are read. None where none does.
+        default : scalar, optional
+            The value of rows that find nothing; zero bytes when None.
+
+        Returns
+        -------
+        values : array
+            Values that were found, and the default in all other rows.
+        flags : array of bool
+            Whether the row's key was found, created or removed.
+
+        Raises
+        ------
+        KeyTypeError, ShapeError, DeviceError, SpecError
+            When an argument does not fit the table, or a code is no operation.
+        UnsupportedError
+            When tables of this method have no mixed batches.
+        OutOfMemoryError
+            When the table cannot grow; it is unchanged, or says that it is broken.
+
+        Examples
+        --------
+        >>> from dgpuhash import HashMap, Op
+        >>> stock = HashMap("uint32", "uint32", method="slab")
+        >>> stock.insert([1, 2], [10, 20]).all()
+        np.True_
+        >>> ops = [Op.FIND, Op.UPSERT, Op.ERASE, Op.FIND]
+        >>> values, flags = stock.execute(ops, [1, 3, 2, 9], [0, 30, 0, 0])
+        >>> values, flags
+        (array([10,  0,  0,  0], dtype=uint32), array([ True,  True,  True, False]))
+        """
+        taken, bits, codes, stored = self._operations(ops, keys)
+        rows = None
+        if values is not None:
+            same_length(keys, values)
+            given = as_argument(values, "values")
+            rows = as_device_array(self._opened().backend, given, self._value, "values")
+        elif stored:
+            raise SpecError(
+                f"{stored:,} rows of ops store a pair, and there are no values; pass values="
+            )
+        row = default_row(default, self._value)
+        found, flags = self._values.execute(self._opened(), codes, bits, rows, row, stored)
+        return taken.wrap(found, self._value), taken.wrap(flags, _BOOL)
