@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from fractions import Fraction
 
@@ -13,6 +14,7 @@ __all__ = ["bucket_ends"]
 _LARGEST_BUCKET = 1 << 20
 
 
+@functools.lru_cache(maxsize=64)
 def bucket_ends(first: int, growth: float, link_slots: int) -> np.ndarray:
     """Return the pool slots of a list's first one, two, … buckets together.
 
@@ -28,4 +30,6 @@ def bucket_ends(first: int, growth: float, link_slots: int) -> np.ndarray:
     while len(sizes) < 2 or (growth > 1 and sizes[-1] < _LARGEST_BUCKET):
         sizes.append(math.ceil(factor * sizes[-1]))
     slots = [size + link_slots * (number > 0) for number, size in enumerate(sizes)]
-    return np.cumsum(slots).astype(np.uint64)
+    ends = np.cumsum(slots).astype(np.uint64)
+    ends.flags.writeable = False
+    return ends
