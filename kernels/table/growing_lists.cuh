@@ -178,9 +178,10 @@ struct GrowingLists {
         seen = GrowingHandle::of(State::full, seen.count() + claim.stored, seen.tail());
     } else {
       const u64 count = seen.count() + wanted, before = at.growth.slots_before(claim.buckets);
-      const u64 after = at.growth.buckets_for(count);
+      const u32 after = static_cast<u32>(at.growth.buckets_for(count));
       u64 tail = seen.tail();
-      for (u64 bucket = claim.buckets; bucket < after; ++bucket) {
+      DG_ROLL
+      for (u32 bucket = claim.buckets; bucket < after; ++bucket) {
         const u64 place = fresh + at.growth.slots_before(bucket) - before;
         if (bucket > 0) list().set_link(place, tail);
         tail = place;
@@ -395,21 +396,17 @@ struct GrowingLists {
   }
 
   DG_FN bool append_alone(u64* handle, GrowingHandle seen, Value value) const {
-    Claim claim;
-    for (u32 round = 0; round < most_tries; ++round) {
-      const Try got = attempt(handle, seen, 1, claim);
-      if (got == Try::blocking)
-        publish(handle, 1, at.pool.take(slots_for(claim, 1)), claim);
-      else if (got == Try::again) {
-        if (seen.state() == State::blocked) back_off(round);
-        continue;
-      }
-      if (claim.stored == 0) return false;
-      if (claim.buckets == 0) atomic_add<Order::relaxed>(&at.state->links, 1);
-      store(claim, 0, value);
-      return true;
+    Claim claim{seen, 0, 0, 0};
+    Try got = Try::again;
+    for (u32 round = 0; got == Try::again && round < most_tries; ++round) {
+      if (seen.state() == State::blocked) back_off(round);
+      got = attempt(handle, seen, 1, claim);
     }
-    return false;
+    if (got == Try::blocking) publish(handle, 1, at.pool.take(slots_for(claim, 1)), claim);
+    if (claim.stored == 0) return false;
+    if (claim.buckets == 0) atomic_add<Order::relaxed>(&at.state->links, 1);
+    store(claim, 0, value);
+    return true;
   }
 };
 
