@@ -20,6 +20,7 @@ __all__ = ["FIGURES", "run"]
 FIGURES: dict[str, Callable[[Case], Iterator[dict[str, Any]]]] = {
     "slab": slab.bulk,
     "slab-mixed": slab.mixed,
+    "slab-alloc": slab.allocations,
     "cops": warpcore.cops,
     "bucket-list": warpcore.bucket_list,
     "count": counts.count,

@@ -8,14 +8,20 @@ from typing import Any
 
 import numpy as np
 
+from dgpuhash.backend import kernel_named
 from dgpuhash.bench.figure import require
+from dgpuhash.bench.floors import cas_rate
+from dgpuhash.bench.keys import keys_of
 from dgpuhash.bench.papers.case import Case
 from dgpuhash.tables import HashMap
 from dgpuhash.tables.methods.mixed import Op
 
-__all__ = ["bulk", "mixed"]
+__all__ = ["allocations", "bulk", "mixed"]
 
 _ROWS = 2**22
+# Slabs that are allocated, and rows of a tile; slabs and words of bitmap of a memory block.
+_ALLOCATED, _SEGMENT_ROWS = 2**20, 32
+_BLOCK_SLABS, _BLOCK_WORDS, _NO_SLAB = 1024, 32, 2**32 - 1
 _CHAIN = 0.6
 _SOURCE = "SlabHash's code, H200"
 _BULK = {"build": 11.0, "search": 21.0, "absent": 20.6}
@@ -70,6 +76,29 @@ def mixed(case: Case) -> Iterator[dict[str, Any]]:
         yield row
 
 
+def allocations(case: Case) -> Iterator[dict[str, Any]]:
+    """Yield the rate of slabs taken from a pool of eight times as many (§VI-B)."""
+    n, xp = case.rows(_ALLOCATED), case.backend.xp
+    blocks = -(-8 * n // _BLOCK_SLABS)
+    bitmaps = case.backend.empty(blocks * _BLOCK_WORDS, np.uint32)
+    # Where the slabs themselves stand is no matter: nobody writes to them.
+    bases = case.backend.zeros(1, np.uint64)
+    addresses = case.backend.empty(n, np.uint32)
+    kernel = kernel_named("slab_allocate")
+    pool = case.backend.pack(
+        kernel.args["pool"], bases=bases, bitmaps=bitmaps, blocks=blocks, super_blocks=blocks
+    )
+    work = partial(
+        case.backend.run, kernel, -(-n // _SEGMENT_ROWS),
+        pool=pool, addresses=addresses, rows=n, segment_rows=_SEGMENT_ROWS,
+    )  # fmt: skip
+    seconds, _ = case.time(work, before=lambda: bitmaps.fill(np.uint32(0)))
+    taken = xp.unique(addresses)
+    require(len(taken) == n and int(taken[-1]) != _NO_SLAB, "a slab was given out twice", n=n)
+    floor = cas_rate(case.backend, 1 << (bitmaps.nbytes - 1).bit_length(), n, case.repeats)
+    yield case.row("slab alloc", "allocate", n, seconds, floor, theirs=0.6, source="paper, K40c")
+
+
 class _Mix:
     """One batch of operations; no two are about one key, so that each answer is known."""
 
@@ -94,8 +123,6 @@ class _Mix:
             [xp.full(count, flag, bool) for flag, count in zip((1, 1, 1, 0), counts, strict=True)]
         )
         order = case.backend.from_host(np.random.default_rng(1).permutation(n))
-        from dgpuhash.bench.keys import keys_of
-
         self.keys = keys_of(numbers[order], np.dtype("u4"))
         self.ops, self.expected = ops[order], expected[order]
         self.values = case.values(self.keys)

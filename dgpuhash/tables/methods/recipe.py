@@ -191,10 +191,11 @@ class Recipe(ABC):
 
     def replace(self, **fields: Any) -> None:
         """Change fields; kernels see them from the next launch on."""
-        # First, so that an exception leaves no addresses of arrays that are gone.
+        changed = {**self.fields, **fields}
+        # First, so that an interrupt between leaves nothing that has other addresses than the fields.
         for name in _ADDRESSED:
             self.__dict__.pop(name, None)
-        self.fields = {**self.fields, **fields}
+        self.fields = changed
 
     @cached
     def storage(self) -> bytes:
