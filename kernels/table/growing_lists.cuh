@@ -79,8 +79,8 @@ struct GrowingLists {
   using State = GrowingHandle::State;
   static constexpr bool has_value = true;
   static constexpr u32 no_slot = ~0u;
-  /// Tries of one row. With back-off, some milliseconds.
-  static constexpr u32 most_tries = 1u << 14;
+  /// Tries of one row. With back-off, half a second.
+  static constexpr u32 most_tries = 1u << 18;
   static_assert(sizeof(Value) == 4 || sizeof(Value) == 8);
 
   Storage at;
@@ -141,10 +141,8 @@ struct GrowingLists {
   /// One try of one lane to append `wanted` values. `seen` is what the handle was when it was last read,
   /// and becomes what it is now. Whoever has blocked it takes `slots_for` and calls `publish` next.
   DG_FN Try attempt(u64* handle, GrowingHandle& seen, u64 wanted, Claim& claim) const {
-    if (seen.state() == State::blocked) {
-      seen.bits = atomic_load<Order::relaxed>(handle);
-      return Try::again;
-    }
+    if (seen.state() == State::blocked) seen.bits = atomic_load<Order::relaxed>(handle);
+    if (seen.state() == State::blocked) return Try::again;
     const u64 count = seen.count();
     claim = {seen, 0, static_cast<u32>(at.growth.buckets_for(count)), 0};
     if (count + wanted > GrowingHandle::most_values) return Try::refused;
@@ -160,6 +158,14 @@ struct GrowingLists {
     }
     claim.stored = static_cast<u32>(wanted <= room ? wanted : 0);
     return wanted <= room ? Try::placed : Try::blocking;
+  }
+
+  /// After a try that failed, as `round` others before: what a swap has seen that failed is new, but a
+  /// blocked list takes time, and so do swaps where too many try at once.
+  DG_FN void wait(const u64* handle, u32 round, GrowingHandle& seen) const {
+    if (round < 2 && seen.state() != State::blocked) return;
+    back_off(round);
+    seen.bits = atomic_load<Order::relaxed>(handle);
   }
 
   /// Slots of the buckets that a list needs for `wanted` values beyond its last bucket.
@@ -399,8 +405,8 @@ struct GrowingLists {
     Claim claim{seen, 0, 0, 0};
     Try got = Try::again;
     for (u32 round = 0; got == Try::again && round < most_tries; ++round) {
-      if (seen.state() == State::blocked) back_off(round);
       got = attempt(handle, seen, 1, claim);
+      if (got == Try::again) wait(handle, round, seen);
     }
     if (got == Try::blocking) publish(handle, 1, at.pool.take(slots_for(claim, 1)), claim);
     if (claim.stored == 0) return false;

@@ -25,9 +25,12 @@ _NO_LIST, _TAIL_BITS, _COUNT_BITS = 2**64 - 1, 34, 28
 # Kernels that do not depend on the keys, and those that do not depend on the values.
 _OF_VALUES = ("read_lists", "read_parts")
 _OF_BOTH = ("append_rows", "append")
-# Rows that one tile appends: many, where the batch is large.
+# Rows that one tile appends: many, where the batch is large, and where keys have many rows, since
+# tiles with the same key hinder each other.
 _SEGMENT = {"cpu": (4096, 4096), "cuda": (32, 2048)}
-_TILES = 2**14
+_TILES, _HEAVY_TILES, _LONGEST_SEGMENT = 2**14, 2**12, 2**15
+# An ordered batch where a key comes twice at this distance has keys with many rows.
+_HEAVY_ROWS = 2**13
 # Lists that are longer are read in parts of so many values.
 _PART_VALUES = 4096
 
@@ -179,12 +182,21 @@ class GrowingLists(ListRecipe):
                 self.kernel("append"), number, table=self.storage, keys=keys, values=values,
                 pending_rows=pending,
             )  # fmt: skip
-        least, most = _SEGMENT[backend.name]
-        segment = min(max(number // _TILES // least * least, least), most)
+        segment = self._segment_rows(number, keys if rows is None else None)
         return backend.prepared(
             self.kernel("append_rows"), -(-number // segment), table=self.storage, keys=keys,
             values=values, chosen=rows, pending_rows=pending, rows=number, segment_rows=segment,
         )  # fmt: skip
+
+    def _segment_rows(self, number: int, keys: Any) -> int:
+        """Return how many rows one tile appends; `keys` is None where rows are chosen."""
+        least, most = _SEGMENT[self.backend.name]
+        segment = min(max(number // _TILES // least * least, least), most)
+        if keys is None or number < 4 * _HEAVY_ROWS:
+            return segment
+        strided = keys[::_HEAVY_ROWS]
+        heavy = bool((strided[1:] == strided[:-1]).any())
+        return min(max(number // _HEAVY_TILES, segment), _LONGEST_SEGMENT) if heavy else segment
 
     def open(self, keys: Any) -> tuple[Any, Any]:  # type: ignore[override]
         """Return the handles (uint64) of keys, and their numbers of values (int64)."""

@@ -74,10 +74,9 @@ DG_FN Claim claim_together(Tile tile, const Table& table, const typename Table::
       const u64 fresh = table.at.pool.take(tile, blocking ? table.slots_for(claim, wanted) : 0);
       if (blocking) table.publish(table.handle_at(to.slot), wanted, fresh, claim);
     }
-    // A round in which somebody got on has taken time enough.
     const bool waits = open && got == Try::again;
-    if (!tile.any(open && (!waits || seen.state() != GrowingHandle::State::blocked)))
-      back_off(round);
+    // A round in which somebody got on has taken time enough.
+    if (!tile.any(open && !waits) && waits) table.wait(table.handle_at(to.slot), round, seen);
     open = waits;
   }
   if (open) claim.stored = 0;
