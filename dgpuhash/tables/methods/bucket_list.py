@@ -9,12 +9,12 @@ import numpy as np
 
 from dgpuhash.backend import Backend
 from dgpuhash.backend.launches import Step
-from dgpuhash.errors import OutOfMemoryError
+from dgpuhash.errors import CapacityError, OutOfMemoryError
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables.arguments.encoding import words_of
 from dgpuhash.tables.bucket_list.pool import list_numbers
 from dgpuhash.tables.commit import BrokenSlots, assigner
-from dgpuhash.tables.methods.growing_lists import GrowingLists
+from dgpuhash.tables.methods.growing_lists import MOST_VALUES, GrowingLists
 from dgpuhash.tables.methods.list_store import Batch, ListMethodStore
 from dgpuhash.tables.methods.method import Method, Setting
 from dgpuhash.tables.stats import Figures
@@ -229,11 +229,14 @@ class BucketListStore(ListMethodStore):
                     return table
                 rows = rows.copy()
                 self._count_attempt(table, len(rows))
+                counted = table.count()
                 if table.dry:
                     wanted = len(table.pool) + math.ceil(len(rows) * 2 * _SLOTS_EACH)
                     table.add_room(max(wanted, len(table.pool) * 3 // 2))
-                else:
+                elif counted.links + counted.erased > table.keys // 2:
                     table = self._rebuilt(2 * table.keys, table)
+                else:
+                    _check_lengths(table, batch.keys[rows.view(np.int64)])
             table.watch()
             table.appending(batch.keys, batch.values, rows=rows, pending=pending)()
             rows, tried = table.refused(pending), True
@@ -254,6 +257,16 @@ class BucketListStore(ListMethodStore):
         table = self.table
         if table.appended - self.pairs > max(self.pairs, _GARBAGE_ROWS):
             self.compact()
+
+
+def _check_lengths(table: GrowingLists, refused: Any) -> None:
+    """Raise CapacityError where lists of refused rows would have too many values."""
+    longest = int(table.counts(refused).max())
+    if longest + len(refused) > MOST_VALUES:
+        raise CapacityError(
+            f"a key with {longest:,} values gets up to {len(refused):,} more and a list can have "
+            f"{MOST_VALUES:,}; use method 'auto', or several tables"
+        )
 
 
 def _restored(

@@ -10,9 +10,11 @@ import pytest
 from table_methods.contracts import check_multi_map
 
 from dgpuhash import MultiMap
-from dgpuhash.errors import SpecError
+from dgpuhash.errors import CapacityError, SpecError
+from dgpuhash.tables.methods import bucket_list
 from dgpuhash.tables.methods.bucket_list import BucketListStore
 from dgpuhash.tables.methods.growing_lists import GrowingLists
+from dgpuhash.tables.methods.recipe import Recipe
 
 WORDS = [("uint32", "uint32"), ("uint32", "int64"), ("int64", "int32"), ("int64", "float64")]
 
@@ -178,6 +180,26 @@ def test_erased_values_leave_the_pool(device):
     table.compact()
     details = table.stats().details
     assert details["pool_taken"] == details["pool_slots"] and details["buckets"] == 400
+
+
+def test_lists_that_would_be_too_long(device, monkeypatch):
+    """Such rows are refused as others are, and no room for keys or values helps."""
+    table = table_of(device)
+    table.insert(device.array(np.full(50, 3, np.uint32)), device.array(np.arange(50, dtype="u4")))
+    refused = GrowingLists.refused
+    monkeypatch.setattr(bucket_list, "MOST_VALUES", 60)
+    monkeypatch.setattr(GrowingLists, "count", lambda self: count(self)._replace(pending=20))
+    monkeypatch.setattr(
+        GrowingLists, "refused", lambda self, rows: device.backend.xp.arange(20, dtype=np.uint64)
+    )
+    count = Recipe.count
+    with pytest.raises(CapacityError, match="a list can have 60"):
+        table.insert(
+            device.array(np.full(20, 3, np.uint32)), device.array(np.arange(20, dtype="u4"))
+        )
+    monkeypatch.setattr(GrowingLists, "count", count)
+    monkeypatch.setattr(GrowingLists, "refused", refused)
+    agrees(device, table, np.full(50, 3, np.uint32), np.arange(50, dtype=np.uint32))
 
 
 def test_settings_are_checked():
