@@ -314,11 +314,15 @@ DG_KERNEL erase(EraseArgs<typename Table::Storage> args) {
         const Key mine = asked ? keys[row] : Key{};
         const bool beside = asked && is_reserved(mine);
         Removed removed{0, 0};
-        ask_for<Table, W>(table, mine, asked && !beside);
-        serve_lanes(tile, asked && !beside, [&](u32 source) {
-          const Removed got = table.erase(tile, tile.shuffle(mine, source));
-          if (tile.lane() == source) removed = got;
-        });
+        if constexpr (requires { table.erase_own(tile, true, mine); }) {
+          removed = table.erase_own(tile, asked && !beside, mine);
+        } else {
+          ask_for<Table, W>(table, mine, asked && !beside);
+          serve_lanes(tile, asked && !beside, [&](u32 source) {
+            const Removed got = table.erase(tile, tile.shuffle(mine, source));
+            if (tile.lane() == source) removed = got;
+          });
+        }
         if (!asked) return;
         if (beside) removed.erased = side_slots(table).erase(mine);
         tally.of[0] -= removed.erased;
@@ -379,13 +383,8 @@ DG_KERNEL rehash(RehashArgs<typename Table::Storage> args) {
         Key mine{};
         typename Table::Value value{};
         const bool live = asked && table.entry(place, mine, value);
-        Outcome outcome = Outcome::created;
-        serve_lanes(tile, live, [&](u32 source) {
-          const Outcome got =
-              target.insert(tile, tile.shuffle(mine, source), shared_value(tile, value, source),
-                            Change{OnExisting::keep, ValueKind::unsigned_integer});
-          if (tile.lane() == source) outcome = got;
-        });
+        const Outcome outcome = insert_own<W>(
+            target, tile, live, mine, value, Change{OnExisting::keep, ValueKind::unsigned_integer});
         if (!live) return;
         moved.of[0] += outcome == Outcome::created;
         if (outcome == Outcome::refused) refuse(args.target.state, args.pending_rows, place);
