@@ -55,6 +55,8 @@ def section(receipts: dict[str, Receipt]) -> str:
             rows = [row for row in receipt["figures"] if row["bench"] == bench]
             lines += shown(title, bench, [row for row in rows if "batch" not in row])
             lines += in_words(rows)
+    for receipt in of_all("papers", receipts):
+        lines += of_papers(receipt)
     for receipt in of_all("scaling", receipts):
         lines += [f"## {receipt['machine']['gpu']}", "", *of_several(receipt)]
     for receipt in of_all("cpu", receipts):
@@ -92,6 +94,20 @@ def of_several(receipt: dict[str, Any]) -> list[str]:
     for bench in ("exchange", "scaling"):
         for grid in grids(bench, [row for row in receipt["figures"] if row["bench"] == bench]):
             lines += [f"{grid.title[0].upper()}{grid.title[1:]}:", "", *markdown_table(grid), ""]
+    return lines
+
+
+def of_papers(receipt: dict[str, Any]) -> list[str]:
+    """The papers' workloads on their tables."""
+    gpu = one_of(receipt["machine"]["gpu"])
+    lines = ["## The papers' tables", "", measured_on(receipt, gpu)]
+    lines += [
+        "The methods of [Methods](methods.md) at their papers' workloads, `dgpuhash bench papers`. "
+        "What others reach was measured on an H200, which reads random lines faster than an H100.",
+        "",
+    ]
+    for grid in grids("papers", receipt["figures"]):
+        lines += [f"{grid.title[0].upper()}{grid.title[1:]}:", "", *markdown_table(grid), ""]
     return lines
 
 

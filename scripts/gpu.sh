@@ -4,6 +4,7 @@
 # PARTS are one or more of these, each with a receipt of its name; default: "figures gpu".
 #   gpu       one GPU: tests, compute-sanitizer; with several these run side by side, with four on one each
 #   figures   one GPU: benchmarks, on two side by side where there are several
+#   papers    one GPU: the figures of the papers' tables, on two side by side where there are several
 #   multigpu  two or more: the tests of several; those of more workers than GPUs let these share them
 #   scaling   two or more: benchmarks of the exchange, the distributed tables and merges on all
 # The last two are kept with the number of GPUs in their names, beside those of other numbers.
@@ -18,8 +19,8 @@ cd "$(dirname "$0")/.."
 parts=${1:-figures gpu}
 wheels=${2:-}
 for part in $parts; do
-    case $part in gpu | figures | multigpu | scaling) ;; *)
-        echo "gpu.sh: unknown part '$part'; use gpu, figures, multigpu or scaling" >&2
+    case $part in gpu | figures | papers | multigpu | scaling) ;; *)
+        echo "gpu.sh: unknown part '$part'; use gpu, figures, papers, multigpu or scaling" >&2
         exit 2
         ;;
     esac
@@ -163,6 +164,14 @@ figures_of_batches() {
     step close 30 "${bench[@]}" close "${measured[@]}" --json "$OUT/close.jsonl"
 }
 
+papers_of_one() {
+    step cops 150 "${bench[@]}" papers "${measured[@]}" --only cops --json "$OUT/cops.jsonl"
+}
+papers_of_another() {
+    step lists 150 "${bench[@]}" papers "${measured[@]}" --only slab --only slab-mixed --only slab-alloc \
+        --only bucket-list --only count --only bloom --json "$OUT/papers.jsonl"
+}
+
 proof() {
     lane 0 3 table_tests
     lane 1 3 memory_check
@@ -173,6 +182,11 @@ proof() {
 figures() {
     lane 0 2 figures_of_tables
     lane 1 2 figures_of_batches
+    wait
+}
+papers() {
+    lane 0 2 papers_of_one
+    lane 1 2 papers_of_another
     wait
 }
 # Each file starts clusters of its own, so they run side by side; but for the last, which looks at the
@@ -222,6 +236,7 @@ for part in $parts; do
         proof
         ;;
     figures) figures ;;
+    papers) papers ;;
     multigpu) tests_of_several ;;
     scaling) figures_of_several ;;
     esac

@@ -12,6 +12,7 @@ from typing import IO, Any
 from dgpuhash import backend
 from dgpuhash.bench import limits, machine, report
 from dgpuhash.bench.model import run as model
+from dgpuhash.bench.papers import run as papers
 from dgpuhash.bench.tables import close, cpu, group, join, multi, open_tables
 from dgpuhash.bench.workers import exchange, scaling
 from dgpuhash.errors import SpecError
@@ -28,6 +29,7 @@ BENCHES: dict[str, Callable[..., Iterator[dict[str, Any]]]] = {
     "join": join.run,
     "close": close.run,
     "cpu": cpu.run,
+    "papers": papers.run,
     "exchange": exchange.run,
     "scaling": scaling.run,
     "model": model.run,

@@ -190,6 +190,18 @@ def _cpu() -> None:
 
 
 @_benchmark(
+    "papers",
+    _several("--only", metavar="FIGURE", said="Figure, e.g. slab or cops; default: all"),
+    click.option(
+        "--folder", metavar="FOLDER", help="Folder for a JSON file a figure; goes on there."
+    ),
+    click.option("--divisor", type=_COUNT, help="Divides the rows of each figure."),
+)
+def _papers() -> None:
+    """Measure the papers' tables by their workloads, beside what they reach."""
+
+
+@_benchmark(
     "exchange",
     _several("--workers", type=_COUNT, said="Workers; default: one for each GPU, or CPU"),
     _several("--bytes", "leaving", type=_COUNT, said="Bytes that leave each worker"),

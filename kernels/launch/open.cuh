@@ -67,7 +67,7 @@ DG_FN typename Table::Value value_in_row(const void* values, u64 row) {
 
 /// Inserts all rows: `value_of(row, key, load)` gives a row's value, which `load(from)` reads, and
 /// `tell(row, placed, created)` is told what became of it.
-template <class Key, class Value, int W, class ValueOf, class Tell>
+template <class Key, class Value, int W, bool together = false, class ValueOf, class Tell>
 DG_FN void insert_batch(const OpenRows<Key, Value>& table, const void* given, u64 n, u64 limit,
                         const ValueOf& value_of, const Tell& tell) {
   using Stored = typename OpenRows<Key, Value>::Value;
@@ -89,7 +89,7 @@ DG_FN void insert_batch(const OpenRows<Key, Value>& table, const void* given, u6
       const auto told = [&](u64 row, const auto& placed) { tell(row, placed, created); };
       if (table.presses()) {
         const auto load_once = [](const auto* from) { return load_leaving(from); };
-        table.template insert_rows<Access::lasting>(
+        table.template insert_rows<Access::lasting, together>(
             tile, rows, limit,
             [&](u64 row, Key& key, Stored& value) {
               key = load_leaving(keys + row);
@@ -98,7 +98,7 @@ DG_FN void insert_batch(const OpenRows<Key, Value>& table, const void* given, u6
             },
             told);
       } else {
-        table.template insert_rows<Access::shared>(
+        table.template insert_rows<Access::shared, together>(
             tile, rows, limit,
             [&](u64 row, Key& key, Stored& value) {
               key = keys[row];
@@ -153,7 +153,7 @@ DG_KERNEL open_combine(OpenCombineArgs args) {
   const Change change = change_of(args.action, args.kind);
   const bool adds = !Table::Slots::whole && change.action == OnExisting::sum &&
                     change.kind != ValueKind::floating;
-  insert_batch<Key, ValueType, W>(
+  insert_batch<Key, ValueType, W, true>(
       table, args.keys, args.n, Table::unlimited,
       [&](u64 row, Key key, const auto& load) {
         if (adds && !Table::reserved(key)) return ~Value{0};
@@ -215,8 +215,9 @@ DG_KERNEL open_change(OpenCombineArgs args) {
       table.change_rows(
           tile, rows, change,
           [&](u64 row, Key& key) {
+            if (!wanted(row)) return false;
             key = keys[row];
-            return wanted(row);
+            return true;
           },
           term);
     });

@@ -51,12 +51,31 @@ struct OpenRows : OpenTable<KeyType, ValueType> {
   DG_FN bool presses() const { return at.buckets > kSettledBuckets && at.buckets <= kStayingLines; }
 
   /// Stores pairs: `ask(row, key, value)` gives the pair of a row and says whether there is one,
-  /// `tell(row, placed)` is told what became of it.
-  template <Access access, class Lanes, class Rows, class Ask, class Tell>
+  /// `tell(row, placed)` is told what became of it; `together`: by all lanes at once that have to.
+  template <Access access, bool together = false, class Lanes, class Rows, class Ask, class Tell>
   DG_FN void insert_rows(Lanes tile, Rows& rows, u64 limit, const Ask& ask,
                          const Tell& tell) const {
     Sought mine = seek(Key{});
     Value value{};
+    const auto step = [&](u64 row, bool asked, const auto& told) {
+      const Stop stop = look<Goal::place, access>(tile, mine);
+      if (!asked) return false;
+      if (stop.end == End::nowhere && !reserved(mine.key) && advance(mine)) return true;
+      if (stop.end == End::empty) pass_all(Tile<1>{}, mine.key, mine.probe, mine.probe.visited);
+      bool tried = false;
+      const Placed placed = insert_by(
+          Tile<1>{}, mine.key, value, limit,
+          [&] {
+            // Another key took the place: the bucket is read again.
+            if (tried) return Stop{End::later, 0, 0, Value{}};
+            tried = true;
+            return stop;
+          },
+          [&](const Stop&) { return mine.probe.visited; });
+      if (placed.outcome == Outcome::later) return true;
+      told(row, placed);
+      return false;
+    };
     rows.serve(
         tile,
         [&](u64 row) {
@@ -66,23 +85,16 @@ struct OpenRows : OpenTable<KeyType, ValueType> {
           return there;
         },
         [&](u64 row, bool asked) {
-          const Stop stop = look<Goal::place, access>(tile, mine);
-          if (!asked) return false;
-          if (stop.end == End::nowhere && !reserved(mine.key) && advance(mine)) return true;
-          if (stop.end == End::empty) pass_all(Tile<1>{}, mine.key, mine.probe, mine.probe.visited);
-          bool tried = false;
-          const Placed placed = insert_by(
-              Tile<1>{}, mine.key, value, limit,
-              [&] {
-                // Another key took the place: the bucket is read again.
-                if (tried) return Stop{End::later, 0, 0, Value{}};
-                tried = true;
-                return stop;
-              },
-              [&](const Stop&) { return mine.probe.visited; });
-          if (placed.outcome == Outcome::later) return true;
-          tell(row, placed);
-          return false;
+          if constexpr (together) {
+            Placed done{Outcome::later, 0, 0};
+            const bool more = step(row, asked, [&](u64, const Placed& placed) { done = placed; });
+            // Lanes that end one by one would go on one by one.
+            tile.sync();
+            if (done.outcome != Outcome::later) tell(row, done);
+            return more;
+          } else {
+            return step(row, asked, tell);
+          }
         });
   }
 
@@ -110,7 +122,7 @@ struct OpenRows : OpenTable<KeyType, ValueType> {
   template <class Lanes, class Rows, class Ask, class Term>
   DG_FN void change_rows(Lanes tile, Rows& rows, Change change, const Ask& ask,
                          const Term& term) const {
-    seek_rows(tile, rows, ask, [&](u64 row, Key key, const Stop& stop) {
+    seek_rows<true>(tile, rows, ask, [&](u64 row, Key key, const Stop& stop) {
       if (reserved(key))
         this->change(Table::side(Table::side_index(key)), term(row), change);
       else if (stop.end == End::key)
@@ -127,8 +139,8 @@ struct OpenRows : OpenTable<KeyType, ValueType> {
   };
 
   /// Looks for slots that other lanes change meanwhile; what was searched for a reserved key is one of the
-  /// marks.
-  template <class Lanes, class Rows, class Ask, class Answer>
+  /// marks. `few`: most rows are not asked for.
+  template <bool few = false, class Lanes, class Rows, class Ask, class Answer>
   DG_FN void seek_rows(Lanes tile, Rows& rows, const Ask& ask, const Answer& answer) const {
     Sought mine = seek(Key{});
     rows.serve(
@@ -140,6 +152,9 @@ struct OpenRows : OpenTable<KeyType, ValueType> {
           return there;
         },
         [&](u64 row, bool asked) {
+          if constexpr (few) {
+            if (!tile.any(asked)) return false;
+          }
           const Stop stop = look<Goal::place, Access::shared>(tile, mine);
           const bool more = asked && goes_on<Access::shared>(stop, mine, true);
           if (asked && !more) answer(row, mine.key, stop);

@@ -8,7 +8,19 @@ __all__ = ["BENCHES", "problem_of"]
 
 # In the order of a report.
 BENCHES = (
-    *("limits", "tables", "multi", "group", "join", "close", "cpu", "exchange", "scaling", "model"),
+    *(
+        "limits",
+        "tables",
+        "multi",
+        "group",
+        "join",
+        "close",
+        "cpu",
+        "papers",
+        "exchange",
+        "scaling",
+    ),
+    "model",
 )
 _TEXT, _OBJECT, _PARTS = "a text", "an object", "an object of numbers from 0 on"
 _COUNT, _POSITIVE = "a whole number from 1 on", "a number above 0"
@@ -16,8 +28,8 @@ _AMOUNT, _NUMBER = "a number from 0 on", "a number"
 _KINDS = {
     _TEXT: "limit verb library method pairs distribution protocol exchange mode figure source "
     "bound unit",
-    _COUNT: "n rows workers hosts build groups footprint leaving batch",
-    _POSITIVE: "rate seconds worker_seconds measured_seconds load",
+    _COUNT: "width n rows workers hosts build groups footprint leaving batch",
+    _POSITIVE: "peer chain bits_per_key rate seconds worker_seconds measured_seconds load",
     _AMOUNT: "time floor ratio launch efficiency multiplicity hit_rate at_rest table_bytes "
     "exchanged_bytes",
     _NUMBER: "overhead overlap error while_built",
@@ -29,6 +41,7 @@ _KIND_OF = {name: kind for kind, names in _KINDS.items() for name in names.split
 _NEEDED = {
     "limits": "limit footprint",
     "exchange": "exchange leaving rate",
+    "papers": "figure verb n rate",
     "memory": "pairs n distribution load table_bytes at_rest while_built",
     "scaling": "verb mode library workers n rows rate seconds",
     "limit": "workers n",

@@ -12,7 +12,7 @@ Row = dict[str, Any]
 
 _VERBS = {
     "tables": ("insert", "build", "find", "contains", "absent", "erase"),
-    "multi": ("build", "retrieve"),
+    "multi": ("build", "retrieve", "retrieve 1…n"),
     "group": ("sum + count", "factorize", "value_counts", "unique"),
     "join": ("inner", "left", "semi", "standing", "merge"),
     "close": (
@@ -31,6 +31,11 @@ _WORDS = {
     "distribution": "keys", "library": "library", "batch": "batch", "limit": "access",
     "leaving": "bytes", "method": "method",
 }  # fmt: skip
+# Of a figure of a paper.
+_SETTINGS = (
+    *("chain", "load", "width", "multiplicity", "distribution", "footprint", "bits_per_key"),
+    "passed",
+)
 _BRACKETS = "in brackets the share of the bare accesses in the same run"
 
 
@@ -61,6 +66,8 @@ def grids(bench: str, rows: Sequence[Row]) -> list[Grid]:
     if bench == "exchange":
         title = "GB/s that leave each worker, in brackets the share of bare copies in the same run"
         return _pivot(title, rows, ("workers", "protocol", "leaving"), "exchange", ())
+    if bench == "papers":
+        return _papers(rows)
     if bench == "scaling":
         return _scaling(rows)
     if bench == "model":
@@ -179,6 +186,30 @@ def _scaling(rows: Sequence[Row]) -> list[Grid]:
         )
         header = ("mode", "verb", "workers", "rows", *names, "overlap", "efficiency", "exchanged")
         made.append(Grid(title, header, lines))
+    return made
+
+
+def _papers(rows: Sequence[Row]) -> list[Grid]:
+    """Return a table for each figure: what was asked, ours, and what others reached."""
+    made = []
+    for figure in dict.fromkeys(row["figure"] for row in rows):
+        own = [row for row in rows if row["figure"] == figure]
+        index = [
+            name for name in ("pairs", "n", *_SETTINGS, "verb") if any(name in row for row in own)
+        ]
+        lines = []
+        for row in own:
+            there = f"{row['peer']:.3g} ({row['source']})" if "peer" in row else ""
+            ahead = f"{row['rate'] / row['peer']:.2f}" if "peer" in row else ""
+            what = (_text(name, row.get(name, "")) for name in index)
+            lines.append((*what, figure_text(row), there, ahead))
+        header = (
+            *(_WORDS.get(name, name.replace("_", " ")) for name in index),
+            "G/s",
+            "theirs",
+            "ratio",
+        )
+        made.append(Grid(f"{figure}: billions of rows a second, {_BRACKETS}", header, lines))
     return made
 
 

@@ -17,7 +17,8 @@ Row = dict[str, Any]
 _FILE_WIDTH = 300
 _NAMES = (
     "mode", "exchange", "workers", "leaving", "limit", "figure", "verb", "library", "pairs", "n",
-    "build", "groups", "distribution", "load", "hit_rate", "batch", "footprint",
+    "build", "groups", "distribution", "multiplicity", "load", "width", "hit_rate",
+    "batch", "footprint",
 )  # fmt: skip
 
 

@@ -182,6 +182,8 @@ class DistributedTable:
     def __repr__(self) -> str:
         value = self.value_dtype
         types = str(self.key_dtype) if value is None else f"{self.key_dtype} -> {value}"
+        if self._spec.method != "auto":
+            types += f" ({self._spec.method})"
         state = "closed" if self._closed else "lost" if self._lost else f"epoch {self._epoch}"
         return (
             f"<{type(self).__name__} {types}: {self._filled()}, "
@@ -190,7 +192,9 @@ class DistributedTable:
         )
 
     def _filled(self) -> str:
-        return format_entries(self._spec.kind, self._held)
+        # Nobody has counted the distinct keys of shards that have keys in common.
+        counted = self._spec.kind != "multimap" or not self._mode.independent
+        return format_entries(self._spec.kind if counted else "map", self._held)
 
     def _repr_html_(self) -> str:
         there = not self._closed and self._lost is None

@@ -89,6 +89,7 @@ class BucketListStore(ListMethodStore):
         """See `ListStore`."""
         self._drop_marks()
         self._tidy()
+        self.attempts = 0
         payload, words = self._store_payload(self._payload, rows)
         keys, values = self._in_order(words_of(bits), words_of(words))
         batch = Batch(keys, values, None, self._beside, payload)
@@ -109,6 +110,7 @@ class BucketListStore(ListMethodStore):
         """See `ListStore`; drops what erased keys left."""
         if self.table.blank:
             return
+        self.attempts = 0
         payload = self._payload
         keys, offsets, words = self._lists()
         if payload is not None:
@@ -246,7 +248,7 @@ class BucketListStore(ListMethodStore):
     def _tidy(self) -> None:
         """Compact when erased values take more room than live ones."""
         table = self.table
-        if table.erased_bound and table.appended - self.pairs > max(self.pairs, _GARBAGE_ROWS):
+        if table.appended - self.pairs > max(self.pairs, _GARBAGE_ROWS):
             self.compact()
 
 

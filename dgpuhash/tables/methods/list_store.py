@@ -101,6 +101,7 @@ class ListMethodStore(RecipeStore[ListRecipe]):
         """See `ListStore`."""
         self._drop_marks()
         self._tidy()
+        self.attempts = 0
         payload, words = self._store_payload(self._payload, rows)
         batch = self._batch(bits, words, payload)
         wanted, table = self._keys_to_grow_to(batch), self.table
@@ -351,6 +352,7 @@ class ListMethodStore(RecipeStore[ListRecipe]):
             self.pairs, _GARBAGE_ROWS
         ):
             return
+        self.attempts = 0
         keys, offsets, words = self._lists()
         payload = self._payload.kept(words.view(np.int64))
         owners = keys[list_numbers(self.backend, offsets, len(words))]

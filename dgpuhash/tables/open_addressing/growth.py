@@ -113,6 +113,9 @@ class Storage(BatchInserter):
             values = backend.full(rows, values, slots.value)
 
         def then(fresh: Any, into: Slots) -> list[Step]:
+            if slots.blank and into is not slots and into.state().occupied == rows:
+                # Each row created a key.
+                return []
             step = changing(backend, into, keys, values, fresh, change)
             if into is not self._slots:
                 return [step]

@@ -141,6 +141,7 @@ def test_lists_and_sets(threads, tmp_path):
         table.insert(keys, values)
         assert sum(table.stats()["size"]) == len(table) == 8
         assert table.n_keys == 5
+        assert ": 8 pairs, " in repr(table)
         wanted = [column.tolist() for column in table.find(ASKED)]
         assert wanted[1] == [0, 1, 3, 6, 7, 8, 8]
         table.save(tmp_path / "saved")

@@ -122,6 +122,7 @@ def test_a_method_stays(threads, toy, tmp_path):
     with DistributedMap.from_arrays(keys, keys, method="toy", space=2, keep="first") as table:
         wanted = ("toy", (("space", 2.0),))
         assert (table.spec.method, table.spec.settings) == wanted
+        assert "int64 -> int64 (toy): 900 pairs" in repr(table)
         stats = table.stats()
         assert stats["method_slots"].tolist() == stats["size"].tolist()
         assert stats["space"].tolist() == [2.0] * 3

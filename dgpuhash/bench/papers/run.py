@@ -1,0 +1,97 @@
+"""Benchmark of the papers' tables, one figure after another; a run that was stopped goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from dgpuhash.backend import Backend
+from dgpuhash.bench import machine
+from dgpuhash.bench.papers import counts, slab, warpcore
+from dgpuhash.bench.papers.case import Case
+from dgpuhash.bench.timing import REPEATS
+from dgpuhash.errors import SpecError
+
+__all__ = ["FIGURES", "run"]
+
+FIGURES: dict[str, Callable[[Case], Iterator[dict[str, Any]]]] = {
+    "slab": slab.bulk,
+    "slab-mixed": slab.mixed,
+    "slab-alloc": slab.allocations,
+    "cops": warpcore.cops,
+    "bucket-list": warpcore.bucket_list,
+    "count": counts.count,
+    "bloom": counts.bloom,
+}
+
+
+def run(
+    backend: Backend,
+    *,
+    only: Sequence[str] | None = None,
+    folder: str | os.PathLike[str] | None = None,
+    divisor: int = 1,
+    repeats: int | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows of the papers' figures.
+
+    Parameters
+    ----------
+    backend : Backend
+        The device to measure.
+    only : sequence of str, optional
+        Some of `FIGURES`; all by default.
+    folder : path, optional
+        Where each figure is kept as a JSON file of its own. A figure that is there already, of the
+        same device, commit and sizes, is not measured again: a run that was stopped goes on.
+    divisor : int
+        Divides the rows of each figure. On a CPU each has 1/128 of them besides.
+    repeats : int, optional
+        Runs whose median counts.
+
+    Raises
+    ------
+    SpecError
+        When no figure has a name of `only`.
+    DgpuhashError
+        When an answer on the timed data is wrong.
+
+    Notes
+    -----
+    Floors: of inserts, bare inserts into as many bytes as the table has; of searches, bare lookups
+    there; of lists, a copy of what is moved, and of their retrieval a gathered slot for each key
+    besides; of counts, a copy of the keys; of Bloom filters, random compare-and-swaps.
+    """
+    for name in only or ():
+        if name not in FIGURES:
+            raise SpecError(f"no figure is called {name!r}; use {', '.join(FIGURES)}")
+    case = Case(backend, repeats or REPEATS[backend.name], divisor)
+    mark = {"machine": machine.describe(backend), "divisor": divisor, "repeats": case.repeats}
+    for name in only or FIGURES:
+        path = None if folder is None else Path(folder) / f"{name}.json"
+        kept = None if path is None else _kept(path, mark)
+        if kept is not None:
+            yield from kept
+            continue
+        rows = []
+        for row in FIGURES[name](case):
+            rows.append(row)
+            yield row
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partial = path.with_suffix(".part")
+            partial.write_text(json.dumps({**mark, "rows": rows}, indent=1) + "\n")
+            partial.replace(path)
+
+
+def _kept(path: Path, mark: dict[str, Any]) -> list[dict[str, Any]] | None:
+    """Return the rows of a figure that was measured as `mark` says."""
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    same = all(found.get(name) == told for name, told in mark.items())
+    return found["rows"] if same else None
