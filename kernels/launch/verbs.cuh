@@ -378,8 +378,8 @@ DG_KERNEL rehash(RehashArgs<typename Table::Storage> args) {
         Key mine{};
         typename Table::Value value{};
         const bool live = asked && table.entry(place, mine, value);
-        const Outcome outcome = insert_own<W>(
-            target, tile, live, mine, value, Change{OnExisting::keep, ValueKind::unsigned_integer});
+        const Outcome outcome = insert_own(target, tile, live, mine, value,
+                                           Change{OnExisting::keep, ValueKind::unsigned_integer});
         if (!live) return;
         moved.of[0] += outcome == Outcome::created;
         if (outcome == Outcome::refused) refuse(args.target.state, args.pending_rows, place);
