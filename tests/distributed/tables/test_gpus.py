@@ -91,6 +91,27 @@ def test_questions_that_need_not_travel(client, exchange):
         assert table.contains(on_gpus(client, keys + 300_000), bloom_filter=True).all()
 
 
+@pytest.mark.parametrize("method", ["auto", "cops"])
+def test_rows_that_stay(client, exchange, method):
+    keys, asked = np.random.default_rng(2).integers(0, 100_000, 300_000), np.arange(120_000)
+    options = {"client": client, "exchange": exchange, "mode": "independent", "method": method}
+    stored, there = on_gpus(client, keys), np.isin(asked, keys)
+    with DistributedMap.from_arrays(stored, stored * 3, conflict="max", **options) as table:
+        assert len(table) > there.sum()
+        for sparing in ({}, {"bloom_filter": True, "deduplicate": True}):
+            values, found = table.find(on_gpus(client, asked), default=-1, **sparing)
+            assert (found.compute().get() == there).all()
+            assert (values.compute().get() == np.where(there, asked * 3, -1)).all()
+        assert len(table.keys()) == there.sum()
+        assert table.erase(on_gpus(client, asked)).compute().get().sum() == there.sum()
+        assert len(table) == 0
+    rows = on_gpus(client, np.arange(300_000))
+    with DistributedMultiMap.from_arrays(stored, rows, **options) as table:
+        values, offsets = table.find(asked)
+        assert (np.diff(offsets) == np.bincount(keys, minlength=120_000)).all()
+        assert (keys[values] == np.repeat(asked, np.diff(offsets))).all()
+
+
 def numbers(rank: int, rows: int, repeat: int) -> object:
     """Return keys on a GPU, each `repeat` times, distinct for each rank."""
     import cupy
