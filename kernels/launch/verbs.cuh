@@ -13,7 +13,7 @@
 ///   rows_width, rows()                       optional: tiles of that width take rows side by side, by
 ///                                            insert(tile, share, change, ask, tell) and find(tile, share,
 ///                                            ask, answer), as in table/rows/cops_rows.cuh
-///   insert_own(tile, asked, key, …),         optional, as find_own: the same of keys that the lanes bring, a
+///   insert_own(tile, asked, key, …),         optional, as find_own, erase_own: the same of keys that the lanes bring, a
 ///                                            key each
 ///
 /// and of tables of several values a key, whose `insert` always adds one,
@@ -200,6 +200,20 @@ DG_FN auto find_own(const Table& table, Tile tile, bool asked, Key mine) {
   }
 }
 
+template <class Table, class Tile, class Key>
+DG_FN Removed erase_own(const Table& table, Tile tile, bool asked, Key mine) {
+  if constexpr (requires { table.erase_own(tile, asked, mine); }) {
+    return table.erase_own(tile, asked, mine);
+  } else {
+    Removed removed{0, 0};
+    serve_lanes(tile, asked, [&](u32 source) {
+      const Removed got = table.erase(tile, tile.shuffle(mine, source));
+      if (tile.lane() == source) removed = got;
+    });
+    return removed;
+  }
+}
+
 template <class Table, int W>
 DG_KERNEL insert(InsertArgs<typename Table::Storage> args) {
   using Key = typename Table::Key;
@@ -303,11 +317,7 @@ DG_KERNEL erase(EraseArgs<typename Table::Storage> args) {
       [&](auto tile, u64 row, bool asked, Tally<2>& tally) {
         const Key mine = asked ? keys[row] : Key{};
         const bool beside = asked && is_reserved(mine);
-        Removed removed{0, 0};
-        serve_lanes(tile, asked && !beside, [&](u32 source) {
-          const Removed got = table.erase(tile, tile.shuffle(mine, source));
-          if (tile.lane() == source) removed = got;
-        });
+        Removed removed = erase_own(table, tile, asked && !beside, mine);
         if (!asked) return;
         if (beside) removed.erased = side_slots(table).erase(mine);
         tally.of[0] -= removed.erased;
@@ -368,13 +378,8 @@ DG_KERNEL rehash(RehashArgs<typename Table::Storage> args) {
         Key mine{};
         typename Table::Value value{};
         const bool live = asked && table.entry(place, mine, value);
-        Outcome outcome = Outcome::created;
-        serve_lanes(tile, live, [&](u32 source) {
-          const Outcome got =
-              target.insert(tile, tile.shuffle(mine, source), shared_value(tile, value, source),
-                            Change{OnExisting::keep, ValueKind::unsigned_integer});
-          if (tile.lane() == source) outcome = got;
-        });
+        const Outcome outcome = insert_own(target, tile, live, mine, value,
+                                           Change{OnExisting::keep, ValueKind::unsigned_integer});
         if (!live) return;
         moved.of[0] += outcome == Outcome::created;
         if (outcome == Outcome::refused) refuse(args.target.state, args.pending_rows, place);

@@ -109,7 +109,7 @@ class MixedBatches(RecipeStore[Recipe]):
             batch.step(table)()
         else:
             self._execute_watched(table, batch)
-        if self._value is not None:
+        if found is not None:
             found = found.astype(self._value, copy=False)
         return found, batch.flags
 

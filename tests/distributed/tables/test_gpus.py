@@ -10,7 +10,12 @@ import pytest
 from clusters import gpu_cluster, share_gpus
 from distributed import Client, futures_of
 
-from dgpuhash.distributed import DistributedMap, DistributedMultiMap, DistributedSet
+from dgpuhash.distributed import (
+    DistributedBloomFilter,
+    DistributedMap,
+    DistributedMultiMap,
+    DistributedSet,
+)
 from dgpuhash.distributed.collective.group import form_group
 from dgpuhash.errors import DeviceError, IndexLost, UnsupportedError
 from dgpuhash.tables import MultiMap
@@ -110,6 +115,19 @@ def test_rows_that_stay(client, exchange, method):
         values, offsets = table.find(asked)
         assert (np.diff(offsets) == np.bincount(keys, minlength=120_000)).all()
         assert (keys[values] == np.repeat(asked, np.diff(offsets))).all()
+def test_filters(client, exchange):
+    keys = np.random.default_rng(5).integers(0, 2**62, 1_000_000)
+    with DistributedBloomFilter("i8", 500_000, client=client, exchange=exchange) as made:
+        made.insert(on_gpus(client, keys[:500_000]))
+        assert made.device == "cuda"
+        assert made.contains(on_gpus(client, keys[:500_000])).all().compute()
+        passed = made.contains(on_gpus(client, keys[500_000:])).mean().compute()
+        assert float(passed) == pytest.approx(0.01, rel=0.1)
+        assert made.rate == pytest.approx(0.01, rel=0.05)
+        with made.copy() as copied:
+            copied.insert(on_gpus(client, keys[500_000:]))
+            made |= copied
+        assert made.contains(on_gpus(client, keys)).all().compute()
 
 
 def numbers(rank: int, rows: int, repeat: int) -> object:
