@@ -1,4 +1,7 @@
-"""Compiles every kernel instance for every GPU architecture with NVRTC; needs no GPU.
+"""Compiles the kernels for every GPU architecture with NVRTC; needs no GPU.
+
+For sm_90 every instance, for the others the widest words of each template; `--every`, or ALL=1 in
+the environment, takes every instance for all of them.
 
 Warnings, local memory (spills, stack frames), kernels over the register budget and blocks with more
 shared memory than the architecture has for one are failures.
@@ -26,6 +29,8 @@ from dgpuhash.errors import CompileError
 # 256 threads a block and 64 registers leave 1,024 resident threads on a multiprocessor.
 REGISTER_BUDGET = 64
 PROGRAM_INSTANCES = 24
+# The architecture of which every instance is compiled.
+FULL = 90
 # Most that a block can have, as CUDA's programming guide says (compute capabilities).
 SHARED_KIB = {75: 64, 80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 120: 99}
 # Of each problem; a broken header breaks every instance that includes it, in the same words.
@@ -54,6 +59,19 @@ def is_launched(expression: str, arch: int) -> bool:
     """Whether a GPU of the architecture has blocks of the instance's size."""
     sized = _PARTITION.fullmatch(expression)
     return sized is None or int(sized[1]) == block_threads(arch)
+
+
+def covering(names: list[str]) -> list[str]:
+    """Of each template, and each table and block size of one, the instance of the widest words.
+
+    The other instances have fewer registers, or differ by the architecture as little as these do.
+    """
+    widest: dict[str, str] = {}
+    for name in names:
+        template = re.sub(r"dg::u32|dg::u64|void", "", name)
+        held = widest.get(template, "")
+        widest[template] = max(held, name, key=lambda each: (each.count("dg::u64"), each))
+    return list(widest.values())
 
 
 def compile_batch(files: tuple[str, ...], expressions: list[str], arch: int) -> list[Outcome]:
@@ -139,6 +157,7 @@ def main() -> int:
     parser.add_argument("--arch", type=int, nargs="*", default=list(ARCHITECTURES))
     parser.add_argument("--match", default="", help="only instances whose name holds this text")
     parser.add_argument("--all", action="store_true", help="a row for every instance")
+    parser.add_argument("--every", action="store_true", help="every instance for all of --arch")
     parser.add_argument("--processes", type=int, default=min(4, os.cpu_count() or 1))
     options = parser.parse_args()
 
@@ -147,11 +166,13 @@ def main() -> int:
     for expression, files, *_ in native().instances():
         if options.match in expression:
             programs[files].append(expression)
+    every = options.every or os.environ.get("ALL", "") not in ("", "0")
     batches = [
         (files, sorted(launched)[first : first + PROGRAM_INSTANCES], arch)
         for files, names in programs.items()
         for arch in options.arch
-        for launched in [[name for name in names if is_launched(name, arch)]]
+        for chosen in [names if every or arch == FULL else covering(names)]
+        for launched in [[name for name in chosen if is_launched(name, arch)]]
         for first in range(0, len(launched), PROGRAM_INSTANCES)
     ]
     context = multiprocessing.get_context("spawn")

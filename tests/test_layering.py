@@ -92,7 +92,7 @@ ROOMS_WITHIN = {
         {"distribution", "timing"},
         {"floors"},
         {"limits", "peers"},
-        {"tables", "workers"},
+        {"papers", "tables", "workers"},
         {"report"},
         {"model"},
     ],

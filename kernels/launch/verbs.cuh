@@ -9,11 +9,11 @@
 ///   erase(tile, key)                         -> Removed
 ///   probes(tile, key)                        -> u64: windows, slabs, … that a search reads
 ///   places(), entry(place, key, value)       what may hold a key, and whether it does
-///   prefetch(key)                            what a search reads first
+///   prefetch(key)                            what a search reads first; for CPUs
 ///   rows_width, rows()                       optional: tiles of that width take rows side by side, by
 ///                                            insert(tile, share, change, ask, tell) and find(tile, share,
 ///                                            ask, answer), as in table/rows/cops_rows.cuh
-///   insert_own(tile, asked, key, …),         optional, as find_own: the same of keys that the lanes bring, a
+///   insert_own(tile, asked, key, …),         optional, as find_own, erase_own: the same of keys that the lanes bring, a
 ///                                            key each
 ///
 /// and of tables of several values a key, whose `insert` always adds one,
@@ -151,14 +151,6 @@ DG_FN auto side_slots(const Table& table) {
   return SideSlots<typename Table::Key, Stored>{table.at.state};
 }
 
-/// What the tile's rows read first comes while it serves the first of them: tiles of GPUs wait for one row
-/// after the other.
-template <class Table, int W>
-DG_FN void ask_for(const Table& table, typename Table::Key key, bool asked) {
-  if constexpr (DG_GPU && W > 1)
-    if (asked) table.prefetch(key);
-}
-
 /// Leaves a row among those that found no place.
 DG_FN void refuse(TableState* state, u64* pending_rows, u64 row) {
   const u64 place = atomic_fetch_add<Order::relaxed>(&state->pending, 1);
@@ -177,14 +169,13 @@ constexpr bool takes_rows() {
 inline constexpr u32 kShareWidth = DG_GPU ? 32 : 8;
 
 /// Each lane's own key by the whole tile: by the table itself, or one after the other.
-template <int W, class Table, class Tile, class Key, class Value>
+template <class Table, class Tile, class Key, class Value>
 DG_FN Outcome insert_own(const Table& table, Tile tile, bool asked, Key mine, Value value,
                          Change change) {
   if constexpr (requires { table.insert_own(tile, asked, mine, value, change); }) {
     return table.insert_own(tile, asked, mine, value, change);
   } else {
     Outcome outcome = Outcome::refused;
-    ask_for<Table, W>(table, mine, asked);
     serve_lanes(tile, asked, [&](u32 source) {
       const Outcome got =
           table.insert(tile, tile.shuffle(mine, source), shared_value(tile, value, source), change);
@@ -194,19 +185,32 @@ DG_FN Outcome insert_own(const Table& table, Tile tile, bool asked, Key mine, Va
   }
 }
 
-template <int W, class Table, class Tile, class Key>
+template <class Table, class Tile, class Key>
 DG_FN auto find_own(const Table& table, Tile tile, bool asked, Key mine) {
   using Value = typename Table::Value;
   if constexpr (requires { table.find_own(tile, asked, mine); }) {
     return table.find_own(tile, asked, mine);
   } else {
     Found<Value> found{false, Value{}};
-    ask_for<Table, W>(table, mine, asked);
     serve_lanes(tile, asked, [&](u32 source) {
       const Found<Value> got = table.find(tile, tile.shuffle(mine, source));
       if (tile.lane() == source) found = got;
     });
     return found;
+  }
+}
+
+template <class Table, class Tile, class Key>
+DG_FN Removed erase_own(const Table& table, Tile tile, bool asked, Key mine) {
+  if constexpr (requires { table.erase_own(tile, asked, mine); }) {
+    return table.erase_own(tile, asked, mine);
+  } else {
+    Removed removed{0, 0};
+    serve_lanes(tile, asked, [&](u32 source) {
+      const Removed got = table.erase(tile, tile.shuffle(mine, source));
+      if (tile.lane() == source) removed = got;
+    });
+    return removed;
   }
 }
 
@@ -246,7 +250,7 @@ DG_KERNEL insert(InsertArgs<typename Table::Storage> args) {
           const Key mine = asked ? load_leaving(keys + row) : Key{};
           const auto value = asked ? value_in<Table>(args.values, row) : Value{};
           const bool beside = asked && is_reserved(mine);
-          Outcome outcome = insert_own<W>(table, tile, asked && !beside, mine, value, change);
+          Outcome outcome = insert_own(table, tile, asked && !beside, mine, value, change);
           if (!asked) return;
           if (beside) outcome = side_slots(table).insert(mine, value, change);
           tell(row, outcome, created);
@@ -294,7 +298,7 @@ find(FindArgs<typename Table::Storage> args) {
         [&](auto tile, u64 row, bool asked, Tally<0>&) {
           const Key mine = asked ? load_leaving(keys + row) : Key{};
           const bool aside = asked && is_reserved(mine);
-          Found<Value> got = find_own<W>(table, tile, asked && !aside, mine);
+          Found<Value> got = find_own(table, tile, asked && !aside, mine);
           if (!asked) return;
           if (aside) got = beside(mine);
           answers.store_past_caches(row, got.found, value_of(got));
@@ -313,12 +317,7 @@ DG_KERNEL erase(EraseArgs<typename Table::Storage> args) {
       [&](auto tile, u64 row, bool asked, Tally<2>& tally) {
         const Key mine = asked ? keys[row] : Key{};
         const bool beside = asked && is_reserved(mine);
-        Removed removed{0, 0};
-        ask_for<Table, W>(table, mine, asked && !beside);
-        serve_lanes(tile, asked && !beside, [&](u32 source) {
-          const Removed got = table.erase(tile, tile.shuffle(mine, source));
-          if (tile.lane() == source) removed = got;
-        });
+        Removed removed = erase_own(table, tile, asked && !beside, mine);
         if (!asked) return;
         if (beside) removed.erased = side_slots(table).erase(mine);
         tally.of[0] -= removed.erased;
@@ -379,13 +378,8 @@ DG_KERNEL rehash(RehashArgs<typename Table::Storage> args) {
         Key mine{};
         typename Table::Value value{};
         const bool live = asked && table.entry(place, mine, value);
-        Outcome outcome = Outcome::created;
-        serve_lanes(tile, live, [&](u32 source) {
-          const Outcome got =
-              target.insert(tile, tile.shuffle(mine, source), shared_value(tile, value, source),
-                            Change{OnExisting::keep, ValueKind::unsigned_integer});
-          if (tile.lane() == source) outcome = got;
-        });
+        const Outcome outcome = insert_own(target, tile, live, mine, value,
+                                           Change{OnExisting::keep, ValueKind::unsigned_integer});
         if (!live) return;
         moved.of[0] += outcome == Outcome::created;
         if (outcome == Outcome::refused) refuse(args.target.state, args.pending_rows, place);
@@ -402,7 +396,6 @@ DG_KERNEL probes(ProbesArgs<typename Table::Storage> args) {
       args.n, Totals<1>{{args.total}},
       [&](auto tile, u64 row, bool asked, Tally<1>& total) {
         const Key mine = asked ? static_cast<const Key*>(args.keys)[row] : Key{};
-        ask_for<Table, W>(table, mine, asked && !is_reserved(mine));
         serve_lanes(tile, asked && !is_reserved(mine), [&](u32 source) {
           const u64 read = table.probes(tile, tile.shuffle(mine, source));
           if (tile.lane() == source) total.of[0] += static_cast<i64>(read);
@@ -424,7 +417,6 @@ DG_KERNEL append(InsertArgs<typename Table::Storage> args) {
         const Key mine = asked ? keys[row] : Key{};
         const auto value = asked ? value_in<Table>(args.values, row) : typename Table::Value{};
         Outcome outcome = Outcome::refused;
-        ask_for<Table, W>(table, mine, asked && !is_reserved(mine));
         serve_lanes(tile, asked && !is_reserved(mine), [&](u32 source) {
           const Outcome got =
               table.insert(tile, tile.shuffle(mine, source), shared_value(tile, value, source),
@@ -450,7 +442,6 @@ DG_KERNEL count(ValueCountArgs<typename Table::Storage> args) {
         const Key mine = asked ? keys[row] : Key{};
         const bool beside = asked && is_reserved(mine);
         u64 values = 0;
-        ask_for<Table, W>(table, mine, asked && !beside);
         serve_lanes(tile, asked && !beside, [&](u32 source) {
           const u64 got = table.count(tile, tile.shuffle(mine, source));
           if (tile.lane() == source) values = got;
@@ -473,7 +464,6 @@ DG_KERNEL gather(GatherArgs<typename Table::Storage> args) {
       [&](auto tile, u64 row, bool asked, Tally<0>&) {
         const Key mine = asked ? keys[row] : Key{};
         const u64 offset = asked ? args.offsets[row] : 0;
-        ask_for<Table, W>(table, mine, asked);
         serve_lanes(tile, asked, [&](u32 source) {
           const Key key = tile.shuffle(mine, source);
           Value* to = static_cast<Value*>(args.values) + tile.shuffle(offset, source);

@@ -44,6 +44,14 @@ struct ResidentBlock {
   u32 taken[words];
   u32 block;
   u32 changes = 0;  // of the resident block; 0: there is none yet
+
+  /// Whether a slab of this lane's words is free as far as it remembers.
+  DG_FN bool room() const {
+    bool found = false;
+    DG_UNROLL
+    for (u32 i = 0; i < words; ++i) found = found || taken[i] != ~0u;
+    return found;
+  }
 };
 
 struct SlabAlloc {
@@ -82,17 +90,13 @@ struct SlabAlloc {
   /// decides which memory blocks are tried, and where in them.
   template <class Tile>
   DG_FN u32 allocate(Tile tile, u64 who, ResidentBlock<Tile::size>& resident) const {
-    using Resident = ResidentBlock<Tile::size>;
     const u64 most = at.blocks < kMostChanges ? at.blocks : kMostChanges;
     // Tiles with the same resident block begin at different words.
     const u64 hash = mix(who);
     const u32 start = static_cast<u32>(hash) % Tile::size;
     for (u32 tries = 0; tries <= most; ++tries) {
       while (resident.changes != 0) {
-        bool room = false;
-        DG_UNROLL
-        for (u32 i = 0; i < Resident::words; ++i) room = room || resident.taken[i] != ~0u;
-        const u32 lanes = tile.ballot(room);
+        const u32 lanes = tile.ballot(resident.room());
         if (lanes == 0) break;
         const u32 behind = lanes & ~ones_below(start);
         const u32 source = lowest_one(behind ? behind : lanes);
@@ -112,6 +116,23 @@ struct SlabAlloc {
   DG_FN u32 allocate(Tile tile, u64 who) const {
     ResidentBlock<Tile::size> resident;
     return allocate(tile, who, resident);
+  }
+
+  /// A slab, or kNoSlab, for each lane that asks: lanes whose words have room take at the same time.
+  template <class Tile>
+  DG_FN u32 allocate_each(Tile tile, bool asked, u64 who,
+                          ResidentBlock<Tile::size>& resident) const {
+    u32 mine = kNoSlab;
+    for (u32 queue; (queue = tile.ballot(asked && mine == kNoSlab)) != 0;) {
+      const bool takes = asked && mine == kNoSlab && resident.changes != 0 && resident.room();
+      if (takes) mine = take(resident, tile.lane());
+      if (tile.any(takes)) continue;
+      // Other lanes' words, or another block.
+      const u32 got = allocate(tile, who, resident);
+      if (got == kNoSlab) break;
+      if (tile.lane() == lowest_one(queue)) mine = got;
+    }
+    return mine;
   }
 
   /// By one lane.

@@ -17,13 +17,14 @@ inline constexpr u32 kBloomWords = 4;
 struct BloomBlocks {
   u64* words;
   u64 first;
+  u64 held;    // less than 2^32
   u64 blocks;  // in all
   u64 seed;
 
-  DG_FIELDS(words, first, blocks, seed)
+  DG_FIELDS(words, first, held, blocks, seed)
 
-  /// Which of the blocks here has a key's bits. There are less than 2^32 of them.
-  DG_FN u32 place_of(u64 hash) const { return static_cast<u32>(mulhi(hash, blocks) - first); }
+  /// Which of the blocks here has a key's bits; not below `held` where another range has them.
+  DG_FN u64 place_of(u64 hash) const { return mulhi(hash, blocks) - first; }
 
   /// The bits of a hash in one word of its block, in each half one. The block comes from the hash's top
   /// bits, these from its low ones.
@@ -35,7 +36,7 @@ struct BloomBlocks {
     return 1ull << (hash * low >> 27) | 1ull << (32 + (hash * high >> 27));
   }
 
-  /// Sets the bits of the key that each lane brings, where it is `asked` to. Four lanes set those of one
+  /// Sets the bits of the key that each lane brings, where it is `asked` to and they are here. Four lanes set those of one
   /// key together, which is one request, and then those of the next. Bits are not looked at first: on an
   /// H100 that makes inserts of new keys a fifth slower in memory, and two fifths in the L2 cache.
   template <class Tile, class Key>
@@ -43,7 +44,8 @@ struct BloomBlocks {
     constexpr u32 team = Tile::size < kBloomWords ? Tile::size : kBloomWords;
     constexpr u32 none = ~0u;
     const u64 hash = hash_key(key, seed);
-    const u32 own = asked ? place_of(hash) : none;
+    const u64 there = place_of(hash);
+    const u32 own = asked && there < held ? static_cast<u32>(there) : none;
     const u32 member = tile.lane() % team, leader = tile.lane() - member;
     DG_UNROLL
     for (u32 turn = 0; turn < team; ++turn) {
@@ -56,7 +58,7 @@ struct BloomBlocks {
   }
 
   /// Which of the keys that the lanes bring may have been inserted: bit l of `passed[i]` tells it of key i
-  /// of lane l, and nothing where that is not `asked`. Two lanes read the halves of one block together,
+  /// of lane l, and nothing where that is not `asked` or another range has it. Two lanes read the halves of one block together,
   /// which is one request, and then those of the next; blocks of all keys are on their way at once.
   template <u32 count, class Tile, class Key>
   DG_FN void contains(Tile tile, const Key (&keys)[count], const bool (&asked)[count],
@@ -68,7 +70,8 @@ struct BloomBlocks {
     DG_UNROLL
     for (u32 i = 0; i < count; ++i) {
       const u64 hash = hash_key(keys[i], seed);
-      const u32 own = asked[i] ? place_of(hash) : 0;
+      const u64 there = place_of(hash);
+      const u32 own = asked[i] && there < held ? static_cast<u32>(there) : 0;
       low[i] = static_cast<u32>(hash);
       DG_UNROLL
       for (u32 turn = 0; turn < 2; ++turn) {
@@ -99,7 +102,7 @@ struct BloomBlocks {
 
   template <class Key>
   DG_FN void prefetch_for(Key key) const {
-    prefetch(words + u64{place_of(hash_key(key, seed))} * kBloomWords);
+    prefetch(words + place_of(hash_key(key, seed)) * kBloomWords);
   }
 };
 

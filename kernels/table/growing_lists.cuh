@@ -65,11 +65,10 @@ struct GrowingHandle {
 
 /// The places that an append has got.
 struct Claim {
-  u64 tail;     // first slot of the last bucket that the list had
-  u64 fresh;    // first slot of the buckets that were taken for it, one after the other
-  u32 count;    // values that the list had
-  u32 buckets;  // and its buckets
-  u32 stored;   // values that have got a place
+  GrowingHandle before;  // what the list was
+  u64 fresh;             // first slot of the buckets that were taken for it, one after the other
+  u32 buckets;           // that the list had
+  u32 stored;            // values that have got a place
 };
 
 template <class KeyType, class ValueType>
@@ -80,8 +79,8 @@ struct GrowingLists {
   using State = GrowingHandle::State;
   static constexpr bool has_value = true;
   static constexpr u32 no_slot = ~0u;
-  /// Tries of one row. With back-off, some milliseconds.
-  static constexpr u32 most_tries = 1u << 14;
+  /// Tries of one row. With back-off, half a second.
+  static constexpr u32 most_tries = 1u << 18;
   static_assert(sizeof(Value) == 4 || sizeof(Value) == 8);
 
   Storage at;
@@ -142,13 +141,10 @@ struct GrowingLists {
   /// One try of one lane to append `wanted` values. `seen` is what the handle was when it was last read,
   /// and becomes what it is now. Whoever has blocked it takes `slots_for` and calls `publish` next.
   DG_FN Try attempt(u64* handle, GrowingHandle& seen, u64 wanted, Claim& claim) const {
-    if (seen.state() == State::blocked) {
-      seen.bits = atomic_load<Order::relaxed>(handle);
-      return Try::again;
-    }
+    if (seen.state() == State::blocked) seen.bits = atomic_load<Order::relaxed>(handle);
+    if (seen.state() == State::blocked) return Try::again;
     const u64 count = seen.count();
-    claim = {seen.tail(), 0, static_cast<u32>(count),
-             static_cast<u32>(at.growth.buckets_for(count)), 0};
+    claim = {seen, 0, static_cast<u32>(at.growth.buckets_for(count)), 0};
     if (count + wanted > GrowingHandle::most_values) return Try::refused;
     const u64 room = room_of(claim);
     GrowingHandle next = seen.with(State::blocked);
@@ -164,24 +160,34 @@ struct GrowingLists {
     return wanted <= room ? Try::placed : Try::blocking;
   }
 
+  /// After a try that failed, as `round` others before: what a swap has seen that failed is new, but a
+  /// blocked list takes time, and so do swaps where too many try at once.
+  DG_FN void wait(const u64* handle, u32 round, GrowingHandle& seen) const {
+    if (round < 2 && seen.state() != State::blocked) return;
+    back_off(round);
+    seen.bits = atomic_load<Order::relaxed>(handle);
+  }
+
   /// Slots of the buckets that a list needs for `wanted` values beyond its last bucket.
   DG_FN u64 slots_for(const Claim& claim, u64 wanted) const {
-    const u64 after = at.growth.buckets_for(claim.count + wanted);
+    const u64 after = at.growth.buckets_for(claim.before.count() + wanted);
     return at.growth.slots_before(after) - at.growth.slots_before(claim.buckets);
   }
 
   /// Links the slots that were taken from `fresh` on and unblocks the handle. Where there were none, as
   /// many values as the last bucket has room for are placed.
-  DG_FN void publish(u64* handle, GrowingHandle seen, u64 wanted, u64 fresh, Claim& claim) const {
+  DG_FN void publish(u64* handle, u64 wanted, u64 fresh, Claim& claim) const {
+    GrowingHandle seen = claim.before;
     if (fresh == SlotPool::none) {
       claim.stored = static_cast<u32>(room_of(claim));
-      if (claim.count > 0)
-        seen = GrowingHandle::of(State::full, claim.count + claim.stored, claim.tail);
+      if (claim.buckets > 0)
+        seen = GrowingHandle::of(State::full, seen.count() + claim.stored, seen.tail());
     } else {
-      const u64 count = claim.count + wanted, before = at.growth.slots_before(claim.buckets);
-      const u64 after = at.growth.buckets_for(count);
-      u64 tail = claim.tail;
-      for (u64 bucket = claim.buckets; bucket < after; ++bucket) {
+      const u64 count = seen.count() + wanted, before = at.growth.slots_before(claim.buckets);
+      const u32 after = static_cast<u32>(at.growth.buckets_for(count));
+      u64 tail = seen.tail();
+      DG_ROLL
+      for (u32 bucket = claim.buckets; bucket < after; ++bucket) {
         const u64 place = fresh + at.growth.slots_before(bucket) - before;
         if (bucket > 0) list().set_link(place, tail);
         tail = place;
@@ -197,9 +203,9 @@ struct GrowingLists {
   /// Stores the value before which an append stores `before` others.
   DG_FN void store(const Claim& claim, u64 before, Value value) const {
     const Growth& growth = at.growth;
-    const u64 number = static_cast<u64>(claim.count) + before;
+    const u64 number = claim.before.count() + before;
     const u64 bucket = growth.buckets_for(number + 1) - 1;
-    const u64 begin = bucket < claim.buckets ? claim.tail
+    const u64 begin = bucket < claim.buckets ? claim.before.tail()
                                              : claim.fresh + growth.slots_before(bucket) -
                                                    growth.slots_before(claim.buckets);
     list().pool[begin + growth.link_of(bucket) + number - growth.values_before(bucket)] = value;
@@ -318,7 +324,8 @@ struct GrowingLists {
   }
 
   DG_FN u64 room_of(const Claim& claim) const {
-    return claim.buckets == 0 ? 0 : at.growth.values_through(claim.buckets - 1) - claim.count;
+    return claim.buckets == 0 ? 0
+                              : at.growth.values_through(claim.buckets - 1) - claim.before.count();
   }
 
   /// What a lane sees of the lines: neighbouring slots, from `first` on.
@@ -395,21 +402,17 @@ struct GrowingLists {
   }
 
   DG_FN bool append_alone(u64* handle, GrowingHandle seen, Value value) const {
-    Claim claim;
-    for (u32 round = 0; round < most_tries; ++round) {
-      const Try got = attempt(handle, seen, 1, claim);
-      if (got == Try::blocking)
-        publish(handle, seen, 1, at.pool.take(slots_for(claim, 1)), claim);
-      else if (got == Try::again) {
-        if (seen.state() == State::blocked) back_off(round);
-        continue;
-      }
-      if (claim.stored == 0) return false;
-      if (claim.count == 0) atomic_add<Order::relaxed>(&at.state->links, 1);
-      store(claim, 0, value);
-      return true;
+    Claim claim{seen, 0, 0, 0};
+    Try got = Try::again;
+    for (u32 round = 0; got == Try::again && round < most_tries; ++round) {
+      got = attempt(handle, seen, 1, claim);
+      if (got == Try::again) wait(handle, round, seen);
     }
-    return false;
+    if (got == Try::blocking) publish(handle, 1, at.pool.take(slots_for(claim, 1)), claim);
+    if (claim.stored == 0) return false;
+    if (claim.buckets == 0) atomic_add<Order::relaxed>(&at.state->links, 1);
+    store(claim, 0, value);
+    return true;
   }
 };
 

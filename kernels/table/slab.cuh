@@ -102,6 +102,14 @@ struct Slab : SlabChains<KeyType, ValueType, false> {
   }
 
   template <class Tile>
+  DG_FN Removed erase_own(Tile tile, bool asked, Key mine) const
+    requires(Tile::size == 32)
+  {
+    const u32 erased = SlabCrews<Slab, 8>{*this}.template erase<2>(tile, asked, mine);
+    return {erased, erased};
+  }
+
+  template <class Tile>
   DG_FN Executed<Value> execute_own(Tile tile, bool asked, Op op, Key mine, Value value) const
     requires(Tile::size == 32)
   {

@@ -14,7 +14,7 @@ struct alignas(32) Block {
 template <class Key, int W>
 std::vector<Block> filter_of(const std::vector<Key>& keys, u64 first, u64 held, u64 blocks) {
   std::vector<Block> made(held);
-  bloom_insert<Key, W>({{made.data()->word, first, blocks, 7}, keys.data(), keys.size()});
+  bloom_insert<Key, W>({{made.data()->word, first, held, blocks, 7}, keys.data(), keys.size()});
   return made;
 }
 
@@ -37,9 +37,12 @@ void filters() {
   std::vector<Block> made = filter_of<Key, W>(keys, 0, blocks, blocks);
   CHECK(std::equal(made.begin(), made.end(), expected.begin(), same_words));
   for (u64 range = 0; range < ranges.size(); ++range) {
-    const auto part = filter_of<Key, W>(ranges[range], range * held, held, blocks);
-    CHECK(std::equal(part.begin(), part.end(), expected.begin() + static_cast<i64>(range * held),
-                     same_words));
+    // Keys of other ranges leave no bits.
+    for (const auto& given : {ranges[range], keys}) {
+      const auto part = filter_of<Key, W>(given, range * held, held, blocks);
+      CHECK(std::equal(part.begin(), part.end(), expected.begin() + static_cast<i64>(range * held),
+                       same_words));
+    }
   }
   u64 ones = 0, passing = 0, expected_ones = 0, expected_passing = 0;
   bloom_fill({made.data()->word, &ones, &passing, blocks});
@@ -58,7 +61,7 @@ void filters() {
   const auto passing_of = [&](const std::vector<Block>& of, u64 first,
                               const std::vector<Key>& asked, u64 count) {
     std::vector<u8> passed(count + 8, 2);
-    bloom_contains<Key, W>({{const_cast<u64*>(of.data()->word), first, blocks, 7},
+    bloom_contains<Key, W>({{const_cast<u64*>(of.data()->word), first, of.size(), blocks, 7},
                             asked.data(),
                             passed.data(),
                             count});
@@ -85,6 +88,7 @@ void filters() {
                                   made.begin() + static_cast<i64>((range + 1) * held));
     for (const u8 each : passing_of(part, range * held, ranges[range], ranges[range].size()))
       CHECK(each == 1);
+    passing_of(part, range * held, others, others.size());
   }
 }
 

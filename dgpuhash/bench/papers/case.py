@@ -92,5 +92,5 @@ class Case:
         **what
             The settings.
         """
-        beside = {} if theirs is None else {"peer": theirs, "source": source}
+        beside: dict[str, Any] = {} if theirs is None else {"peer": theirs, "source": source}
         return rate(n / seconds, floor, figure=figure, verb=verb, n=n, **what, **beside)

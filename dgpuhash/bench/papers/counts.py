@@ -65,7 +65,7 @@ def bloom(case: Case) -> Iterator[dict[str, Any]]:
         # All but one batch of the keys that the filter is for.
         for first in range(n, 8 * nbytes // _BITS_A_KEY - n, n):
             made.insert(case.keys(first + 1, n, bits))
-        keys, others = case.keys(1, n, bits), case.keys((1 << 31) + 1, n, bits)
+        keys, others = case.keys(1, n, bits), case.keys(1 << (bits - 1), n, bits)
         seconds, _ = case.time(partial(made.insert, keys))
         yield case.row("bloom", "insert", n, seconds, floor, **what)
         for verb, asked in (("find", keys), ("absent", others)):

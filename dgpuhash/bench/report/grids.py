@@ -12,7 +12,7 @@ Row = dict[str, Any]
 
 _VERBS = {
     "tables": ("insert", "build", "find", "contains", "absent", "erase"),
-    "multi": ("build", "retrieve"),
+    "multi": ("build", "retrieve", "retrieve 1…n"),
     "group": ("sum + count", "factorize", "value_counts", "unique"),
     "join": ("inner", "left", "semi", "standing", "merge"),
     "close": (

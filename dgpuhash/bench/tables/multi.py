@@ -68,8 +68,10 @@ def run(
 
     Notes
     -----
-    Rates are of pairs. Floors: of the build, a copy that reads the pairs and writes the table; of
-    the retrieval, one gathered slot for each key and a copy of the values.
+    Rates are of pairs. ``retrieve`` asks for the stored keys, ``retrieve 1…n`` for as many keys as
+    there are pairs, most of which are absent where keys have many values (WarpCore, figure 7b).
+    Floors: of the build, a copy that reads the pairs and writes the table; of the retrievals, one
+    gathered slot for each key and a copy of the values.
     """
     repeats = repeats or REPEATS[backend.name]
     floors, measured = Floors(backend, repeats), MeasuredMethod.of(method, settings)
@@ -116,10 +118,23 @@ def _measure(
         backend, partial(table.find, asked), repeats=repeats, again=True
     )
     _check(backend, sample, present, read, offsets, what)
-    del read, offsets, table
-    floor = len(present) / floors.lookup(pairs.floor_bits, len(present), nbytes)
+    del read, offsets
     moved = 2 * n * values.itemsize
-    yield rate(n / seconds, n / (floor + moved / floors.copy(moved)), **what, verb="retrieve")
+    copied = moved / floors.copy(moved)
+    floor = len(present) / floors.lookup(pairs.floor_bits, len(present), nbytes)
+    yield rate(n / seconds, n / (floor + copied), **what, verb="retrieve")
+    # The queries of WarpCore's figure 7b: the keys of all numbers up to n, most of them absent.
+    every = backend.xp.arange(1, n + 1)
+    asked = keys_of(every, pairs.key)
+    seconds, (read, offsets) = median_time(
+        backend, partial(table.find, asked), repeats=repeats, again=True
+    )
+    ends = offsets[present]
+    require(len(read) == n and (offsets[-1] == n), "a value was lost", **what)
+    _check(backend, sample, present, read, backend.xp.concatenate([offsets[:1], ends]), what)
+    del read, offsets, table
+    floor = n / floors.lookup(pairs.floor_bits, n, nbytes)
+    yield rate(n / seconds, n / (floor + copied), **what, verb="retrieve 1…n")
     peak, table = peak_bytes(backend, work)
     stored = len(present) * pairs.key.itemsize + n * values.itemsize
     yield memory(table.nbytes, stored, n * pairs.row_bytes, peak, **what)

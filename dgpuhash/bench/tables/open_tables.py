@@ -105,6 +105,8 @@ def run(
         if not 0 <= hit_rate <= 1:
             raise SpecError(f"a hit rate of {hit_rate}; use shares from 0 to 1")
     floors, measured = Floors(backend, repeats), MeasuredMethod.of(method, settings)
+    if not (measured.serves("set") or measured.serves("map")):
+        raise SpecError(f"--method {method} has no sets and no maps; measure it with bench multi")
     largest: dict[str, int] = {}
     for name, rows, shares_in_use in _cases(backend, n, loads, dtypes):
         pairs = Pairs.of(name, measured)

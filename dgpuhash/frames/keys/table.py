@@ -49,7 +49,7 @@ class KeyTableMethod:
         row = methods().get(name)
         kind = "map" if row is None or "map" in row.nouns else "multimap"
         spec = table_spec(
-            kind, np.uint64, np.uint64, max_load=None, seed=0, method=name, settings=settings
+            kind, np.uint64, np.uint64, max_load=None, seed=None, method=name, settings=settings
         )
         return cls(name, spec.settings)
 

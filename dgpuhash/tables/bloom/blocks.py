@@ -133,7 +133,7 @@ class BloomBlocks:
     def insert(self, keys: Any) -> None:
         """Insert keys (words).
 
-        A range takes only keys whose hashes are in it.
+        A range leaves out keys whose hashes are not in it.
         """
         kernel = kernel_named("bloom_insert", keys.dtype)
         self.backend.run(kernel, len(keys), filter=self._fields, keys=keys)
@@ -162,8 +162,9 @@ class BloomBlocks:
         return ones, passing * _RATE_UNIT / held
 
     @property
-    def _fields(self) -> tuple[Any, int, int, int]:
-        return self.words, self.first, self.blocks, self.seed
+    def _fields(self) -> tuple[Any, int, int, int, int]:
+        held = len(self.words) // BLOOM_WORDS
+        return self.words, self.first, held, self.blocks, self.seed
 
 
 def bounds(blocks: int, part: int, parts: int) -> tuple[int, int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -13,16 +12,16 @@ import numpy as np
 from dgpuhash.backend import Backend, Kernel, kernel_named, struct_named
 from dgpuhash.backend.launches import Step
 from dgpuhash.errors import CapacityError
+from dgpuhash.tables.bucket_list.growth import bucket_ends
 from dgpuhash.tables.bucket_list.tags import ListNumberRange
 
-__all__ = ["NO_VALUES", "AppendPlan", "PreparedAppend", "ValueLists", "bucket_ends", "list_numbers"]
+__all__ = ["NO_VALUES", "AppendPlan", "PreparedAppend", "ValueLists", "list_numbers"]
 
 NO_VALUES = 2**64 - 1
 """The handle of a key that has no values."""
 # A handle has 36 bits for the start of a run, and 26 bits for its number of values.
 MOST_SLOTS = 2**36
 _LONGEST_RUN = 2**26 - 1
-_LARGEST_BUCKET = 1 << 20
 # Values that one tile copies.
 _SEGMENT = {"cpu": 4096, "cuda": 1024}
 # Up to this share of a batch, keys' only values stay in the pool, unread, which saves a copy.
@@ -406,21 +405,3 @@ def _resized(backend: Backend, array: Any, used: int, room: int) -> Any:
     made = backend.empty((room, *array.shape[1:]), array.dtype)
     made[:used] = array[:used]
     return made
-
-
-def bucket_ends(first: int, growth: float, link_slots: int) -> np.ndarray:
-    """Return the pool slots of a list's first one, two, … buckets together.
-
-    Every bucket but the first has a link, too. The growth is the decimal number that it prints as:
-    ten values are followed by eleven, if lists grow by 1.1.
-
-    Examples
-    --------
-    >>> (bucket_ends(1, 1.1, 0)[[0, 1, 3, 10, 25]]).tolist()
-    [1, 3, 10, 66, 560]
-    """
-    sizes, factor = [first], Fraction(repr(growth))
-    while len(sizes) < 2 or (growth > 1 and sizes[-1] < _LARGEST_BUCKET):
-        sizes.append(math.ceil(factor * sizes[-1]))
-    slots = [size + link_slots * (number > 0) for number, size in enumerate(sizes)]
-    return np.cumsum(slots).astype(np.uint64)

@@ -9,23 +9,25 @@ import numpy as np
 
 from dgpuhash.backend import Backend
 from dgpuhash.backend.launches import Step
-from dgpuhash.errors import OutOfMemoryError
+from dgpuhash.errors import CapacityError, OutOfMemoryError
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables.arguments.encoding import words_of
 from dgpuhash.tables.bucket_list.pool import list_numbers
 from dgpuhash.tables.commit import BrokenSlots, assigner
-from dgpuhash.tables.methods.growing_lists import GrowingLists
+from dgpuhash.tables.methods.growing_lists import MOST_VALUES, GrowingLists
 from dgpuhash.tables.methods.list_store import Batch, ListMethodStore
 from dgpuhash.tables.methods.method import Method, Setting
+from dgpuhash.tables.stats import Figures
 
 __all__ = ["METHODS", "BucketListStore"]
 
 _BOOL = np.dtype(bool)
-# Batches of at least this size are ordered by so many bits of the hash: tiles that append at the same
-# time then work at different lists, and near each other in memory.
+# Batches of at least this size are ordered by so many bits of the hash: tiles that append at the
+# same time then work at different lists, and near each other in memory.
 _ORDERED_ROWS, _ORDER_BITS = 2**14, 16
 # Rows of an ordered batch from which the number of its keys is estimated, in so many stretches.
-_SAMPLED_ROWS, _STRETCHES = 2**18, 8
+_SAMPLED_ROWS, _STRETCHES = 2**17, 8
+_FEW_KEYS = 2**12
 # The estimate of the keys exceeds this many standard deviations, that of slots by this factor.
 _DEVIATIONS, _SPARE = 4, 1.05
 # Slots that appending a value to a list takes, links and free places included, by experience.
@@ -131,6 +133,10 @@ class BucketListStore(ListMethodStore):
         made._payload = None if self._payload is None else self._payload.copy()
         return made
 
+    def figures(self) -> Figures:
+        """See `ListStore`."""
+        return super().figures()._replace(occupied=len(self))
+
     def __reduce__(self) -> tuple[Any, ...]:
         table = self.table
         setup = (self.backend, self._spec, self._key, table.keys, table.generation)
@@ -158,23 +164,21 @@ class BucketListStore(ListMethodStore):
         if rows < _ORDERED_ROWS:
             counts = backend.to_host(backend.xp.unique(keys, return_counts=True)[1])
             return _Estimate(len(counts), table.slots_of(counts))
+        xp, ranges, step = backend.xp, 2**_ORDER_BITS - 1, rows // _STRETCHES
+        each = min(_SAMPLED_ROWS // _STRETCHES, step)
+        sample = keys[: _STRETCHES * step].reshape(_STRETCHES, step)[:, :each].ravel()
+        owners = backend.owner_of(backend.hash_keys(sample, table.seed), ranges)
+        owners = owners.reshape(_STRETCHES, each).astype(np.int64)
+        low, high = owners[:, :1], owners[:, -1:]
         # Whole ranges of hashes, so that it does not matter how often keys come.
-        ranges = 2**_ORDER_BITS - 1
-        each = min(_SAMPLED_ROWS // _STRETCHES, rows // _STRETCHES)
-        share, counted = 0, []
-        for first in range(0, rows - each + 1, rows // _STRETCHES):
-            stretch = keys[first : first + each]
-            owners = backend.owner_of(backend.hash_keys(stretch, table.seed), ranges)
-            low, high = int(owners[0]), int(owners[-1])
-            within = stretch[(owners > low) & (owners < high)]
-            share += max(high - low - 1, 0)
-            if len(within):
-                counts = backend.xp.unique(within, return_counts=True)[1]
-                counted.append(backend.to_host(counts))
-        counts = np.concatenate(counted) if counted else np.ones(1, np.int64)
+        within = ((owners > low) & (owners < high)).ravel()
+        share = int(xp.maximum(high - low - 1, 0).sum())
+        counts = backend.to_host(xp.unique(sample[within], return_counts=True)[1])
         found = len(counts)
         most = found + _DEVIATIONS * (math.sqrt(found) + 1)
-        number = min(rows, math.ceil(most * ranges / share) if share else rows)
+        # Without a whole range, a few keys have nearly all rows.
+        number = min(rows, math.ceil(most * ranges / share) if share else _FEW_KEYS)
+        counts = counts if found else np.ones(1, np.int64)
         slots = rows * max(table.slots_of(counts) / int(counts.sum()), _SLOTS_EACH)
         return _Estimate(number, math.ceil(slots * _SPARE))
 
@@ -225,11 +229,14 @@ class BucketListStore(ListMethodStore):
                     return table
                 rows = rows.copy()
                 self._count_attempt(table, len(rows))
+                counted = table.count()
                 if table.dry:
                     wanted = len(table.pool) + math.ceil(len(rows) * 2 * _SLOTS_EACH)
                     table.add_room(max(wanted, len(table.pool) * 3 // 2))
-                else:
+                elif counted.links + counted.erased > table.keys // 2:
                     table = self._rebuilt(2 * table.keys, table)
+                else:
+                    _check_lengths(table, batch.keys[rows.view(np.int64)])
             table.watch()
             table.appending(batch.keys, batch.values, rows=rows, pending=pending)()
             rows, tried = table.refused(pending), True
@@ -250,6 +257,16 @@ class BucketListStore(ListMethodStore):
         table = self.table
         if table.appended - self.pairs > max(self.pairs, _GARBAGE_ROWS):
             self.compact()
+
+
+def _check_lengths(table: GrowingLists, refused: Any) -> None:
+    """Raise CapacityError where lists of refused rows would have too many values."""
+    longest = int(table.counts(refused).max())
+    if longest + len(refused) > MOST_VALUES:
+        raise CapacityError(
+            f"a key with {longest:,} values gets up to {len(refused):,} more and a list can have "
+            f"{MOST_VALUES:,}; use method 'auto', or several tables"
+        )
 
 
 def _restored(

@@ -1,10 +1,16 @@
-"""Method ``cops``: WarpCore's cooperative probing."""
+"""Method ``cops``: WarpCore's cooperative probing.
+
+Settings: ``load``, keys (of multimaps, pairs) for each slot before a table grows; ``width``, the
+lanes of a GPU that look for a key together, 0 for the fastest, which are 4, or 8 in multimaps;
+``layout``, where values stand: in one word with their keys, beside them, or in an
+array of their own.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -25,6 +31,8 @@ class Windows(Recipe):
     """A prime number of windows of 32 slots each, in which pairs stand as the layout says."""
 
     unit = "windows"
+    best_width: ClassVar[int] = 4
+    """Lanes of a tile unless the user chooses; docs/decisions/038-cops.md has the figures."""
 
     @classmethod
     def check(
@@ -75,8 +83,13 @@ class Windows(Recipe):
 
     def width(self, verb: str) -> int | None:
         """See `Recipe`: tiles that look for keys have the chosen width."""
+        return self.chosen_width if verb in _BY_TILES else None
+
+    @property
+    def chosen_width(self) -> int:
+        """Lanes of a tile that looks for a key."""
         chosen: int = self.plan.settings["width"]
-        return chosen if verb in _BY_TILES else None
+        return chosen or self.best_width
 
     def certain(self, rows: int) -> bool:
         """See `Recipe`: a search that finds no place has read every window."""
@@ -84,10 +97,11 @@ class Windows(Recipe):
 
     def figures(self) -> dict[str, Any]:
         """See `Recipe`."""
-        width = self.plan.settings["width"]
+        width = self.chosen_width
         return {
             "windows": self.fields["windows"],
             "layout": self.layout,
+            "width": width,
             "mapping": "one-to-one" if width == 1 else "many-to-one",
         }
 
@@ -103,6 +117,8 @@ class Cops(Windows):
 
 class CopsLists(Windows, ListRecipe):
     """A slot for each value, and the key in all of its slots."""
+
+    best_width = 8
 
     @property
     def table(self) -> str:
@@ -126,7 +142,7 @@ METHODS = (
         nouns={"set": Cops, "map": Cops, "multimap": CopsLists},
         settings={
             "load": Setting(0.8, 0.05, 0.98, size=True),
-            "width": Setting(4, choices=(1, 2, 4, 8, 16, 32)),
+            "width": Setting(0, choices=(0, 1, 2, 4, 8, 16, 32)),
             "layout": Setting("auto", choices=("auto", "packed", "aos", "soa")),
         },
         verbs=(*VERBS, "combine"),

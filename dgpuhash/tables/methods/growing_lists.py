@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from typing import Any, Self
 
 import numpy as np
@@ -11,21 +13,25 @@ from dgpuhash.backend import Kernel, verb_kernel
 from dgpuhash.backend.kernel import name_of_word
 from dgpuhash.backend.launches import Step
 from dgpuhash.errors import CapacityError, OutOfMemoryError
-from dgpuhash.tables.bucket_list.pool import bucket_ends
+from dgpuhash.tables.bucket_list.growth import bucket_ends
 from dgpuhash.tables.methods.list_recipe import ListRecipe
 from dgpuhash.tables.open_addressing.extent import Extent
 
-__all__ = ["GrowingLists"]
+__all__ = ["MOST_VALUES", "GrowingLists"]
 
 _UINT32, _UINT64 = np.dtype(np.uint32), np.dtype(np.uint64)
 # Of a handle: all ones is no list; else a state, the values, the last bucket's first slot.
 _NO_LIST, _TAIL_BITS, _COUNT_BITS = 2**64 - 1, 34, 28
+MOST_VALUES = 2**_COUNT_BITS - 1
 # Kernels that do not depend on the keys, and those that do not depend on the values.
 _OF_VALUES = ("read_lists", "read_parts")
 _OF_BOTH = ("append_rows", "append")
-# Rows that one tile appends: many, where the batch is large.
+# Rows that one tile appends: many, where the batch is large, and where keys have many rows, since
+# tiles with the same key hinder each other.
 _SEGMENT = {"cpu": (4096, 4096), "cuda": (32, 2048)}
-_TILES = 2**14
+_TILES, _HEAVY_TILES, _LONGEST_SEGMENT = 2**14, 2**12, 2**15
+# An ordered batch where a key comes twice at this distance has keys with many rows.
+_HEAVY_ROWS = 2**13
 # Lists that are longer are read in parts of so many values.
 _PART_VALUES = 4096
 
@@ -91,16 +97,16 @@ class GrowingLists(ListRecipe):
                 "spread the keys over several tables"
             )
         link_slots = 8 // self.value.itemsize
-        self._ends = bucket_ends(chosen["initial_bucket"], chosen["growth"], link_slots)
-        levels = np.arange(len(self._ends), dtype=np.uint64)
-        self._value_ends = self._ends - levels * np.uint64(link_slots)
+        ends = bucket_ends(chosen["initial_bucket"], chosen["growth"], link_slots)
+        self._ends = ends.astype(np.int64)
+        self._value_ends = self._ends - link_slots * np.arange(len(ends))
         return {
             "slots": backend.empty(2 * extent.slots, np.uint64),
             "values": backend.empty(0, self.value),
             "pool": {"taken": backend.empty(1, np.uint64), "slots": 0},
             "growth": {
-                "slots_end": backend.from_host(self._ends),
-                "levels": len(self._ends),
+                "slots_end": backend.from_host(ends.copy()),
+                "levels": len(ends),
                 "link_slots": link_slots,
             },
             "lines": extent.buckets,
@@ -177,12 +183,21 @@ class GrowingLists(ListRecipe):
                 self.kernel("append"), number, table=self.storage, keys=keys, values=values,
                 pending_rows=pending,
             )  # fmt: skip
-        least, most = _SEGMENT[backend.name]
-        segment = min(max(number // _TILES // least * least, least), most)
+        segment = self._segment_rows(number, keys if rows is None else None)
         return backend.prepared(
             self.kernel("append_rows"), -(-number // segment), table=self.storage, keys=keys,
             values=values, chosen=rows, pending_rows=pending, rows=number, segment_rows=segment,
         )  # fmt: skip
+
+    def _segment_rows(self, number: int, keys: Any) -> int:
+        """Return how many rows one tile appends; `keys` is None where rows are chosen."""
+        least, most = _SEGMENT[self.backend.name]
+        segment = min(max(number // _TILES // least * least, least), most)
+        if keys is None or number < 4 * _HEAVY_ROWS:
+            return segment
+        strided = keys[::_HEAVY_ROWS]
+        heavy = bool((strided[1:] == strided[:-1]).any())
+        return min(max(number // _HEAVY_TILES, segment), _LONGEST_SEGMENT) if heavy else segment
 
     def open(self, keys: Any) -> tuple[Any, Any]:  # type: ignore[override]
         """Return the handles (uint64) of keys, and their numbers of values (int64)."""
@@ -196,7 +211,7 @@ class GrowingLists(ListRecipe):
         step = self.backend.prepared(
             self.kernel("restore_lists"), len(keys), table=self.storage, keys=keys, handles=handles
         )
-        return [step, lambda: self.state.__setitem__(slice(0, 6), state[:6])]
+        return [step, functools.partial(operator.setitem, self.state, slice(0, 6), state[:6])]
 
     def counts(self, keys: Any) -> Any:
         """See `ListRecipe`."""
@@ -276,18 +291,14 @@ class GrowingLists(ListRecipe):
 
     def figures(self) -> dict[str, Any]:
         """See `Recipe`."""
-        counts = self.counts(self.stored_keys())
-        xp, ends = self.backend.xp, self._value_ends
-        each = int(ends[-1] - ends[-2])
-        buckets = xp.searchsorted(self.backend.from_host(ends), counts.astype(np.uint64)) + 1
-        beyond = xp.maximum(counts - int(ends[-1]), 0)
-        more = -(-beyond // each)
-        regular = xp.minimum(buckets, len(ends))
-        slots = self.backend.from_host(ends)[regular - 1].astype(np.int64) + more * each
+        counts = self.backend.to_host(self.counts(self.stored_keys()))
+        last, more = self._last_buckets(counts)
+        buckets = int((last + 1 + more).sum())
+        ends = self._value_ends
         return {
-            "buckets": int((regular + more).sum()),
-            "bucket_slots": int(slots.sum()),
-            "links": int((regular + more).sum()) - len(counts),
+            "buckets": buckets,
+            "bucket_slots": int((ends[last] + more * (ends[-1] - ends[-2])).sum()),
+            "links": buckets - len(counts),
             "pool_slots": len(self.pool),
             "pool_taken": self.used,
             "mapping": "one-to-one" if self.plan.settings["width"] == 1 else "many-to-one",
@@ -295,8 +306,14 @@ class GrowingLists(ListRecipe):
 
     def slots_of(self, counts: np.ndarray) -> int:
         """Return the slots of the pool that lists of so many values take, links included."""
-        numbers = np.searchsorted(self._value_ends, counts.astype(np.uint64))
-        return int(self._ends[np.minimum(numbers, len(self._ends) - 1)].sum())
+        (last, more), ends = self._last_buckets(counts), self._ends
+        return int((ends[last] + more * (ends[-1] - ends[-2])).sum())
+
+    def _last_buckets(self, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the number of each list's last bucket, and how many follow the largest one."""
+        ends = self._value_ends
+        more = -(-np.maximum(counts - ends[-1], 0) // (ends[-1] - ends[-2]))
+        return np.minimum(np.searchsorted(ends, counts), len(ends) - 1), more
 
     @property
     def _value_table(self) -> str:
@@ -305,7 +322,7 @@ class GrowingLists(ListRecipe):
     def _reserved_counts(self) -> np.ndarray:
         """Return the numbers of values of the two reserved keys."""
         handles = self._host_state()[6:]
-        counts = handles >> np.uint64(_TAIL_BITS) & np.uint64(2**_COUNT_BITS - 1)
+        counts = handles >> np.uint64(_TAIL_BITS) & np.uint64(MOST_VALUES)
         return np.where(handles == _NO_LIST, np.uint64(0), counts)
 
     def _run(self, verb: str, n: int, **fields: Any) -> None:

@@ -95,7 +95,7 @@ class MixedBatches(RecipeStore[Recipe]):
         backend = self.backend
         keys, values = self._inner(keys, values)
         if self.table.bound + stored > self.table.limit or self.table.blank:
-            wanted = self._keys_to_grow_to(keys[(ops == Op.INSERT) | (ops == Op.UPSERT)])
+            wanted = self._keys_to_grow_to(keys[_stores(ops)])
             if wanted is not None:
                 self._replace(self._rebuilt(wanted))
         table, rows = self.table, len(keys)
@@ -109,7 +109,7 @@ class MixedBatches(RecipeStore[Recipe]):
             batch.step(table)()
         else:
             self._execute_watched(table, batch)
-        if self._value is not None:
+        if found is not None:
             found = found.astype(self._value, copy=False)
         return found, batch.flags
 
@@ -161,13 +161,17 @@ class _Executes:
         codes = as_device_array(backend, given, _CODE, "ops")
         if len(codes) != len(bits):
             raise ShapeError(f"{len(codes):,} ops for {len(bits):,} keys; pass one for each key")
-        if len(codes) and int(codes.max()) > max(Op):
-            row = int((codes > max(Op)).argmax())
+        # Both numbers in one copy from the device.
+        most = stored = 0
+        if len(codes):
+            numbers = [codes.max().astype(np.int64), _stores(codes).sum()]
+            most, stored = backend.to_host(backend.xp.stack(numbers)).tolist()
+        if most > max(Op):
+            row = int((codes > int(max(Op))).argmax())
             raise SpecError(
                 f"ops[{row}] is {int(codes[row])}, which is no operation; use dgpuhash.Op: "
                 + ", ".join(f"{op.name} {op.value}" for op in Op)
             )
-        stored = int(((codes == Op.INSERT) | (codes == Op.UPSERT)).sum())
         return taken, bits, codes, stored
 
 
@@ -268,3 +272,9 @@ class ExecutesPairs(_Executes):
         row = default_row(default, self._value)
         found, flags = self._values.execute(self._opened(), codes, bits, rows, row, stored)
         return taken.wrap(found, self._value), taken.wrap(flags, _BOOL)
+
+
+def _stores(codes: Any) -> Any:
+    """Return a mask of the operations that may store a key."""
+    # CuPy compares with no member of an enumeration.
+    return (codes == int(Op.INSERT)) | (codes == int(Op.UPSERT))

@@ -191,9 +191,11 @@ class Recipe(ABC):
 
     def replace(self, **fields: Any) -> None:
         """Change fields; kernels see them from the next launch on."""
-        self.fields = {**self.fields, **fields}
+        changed = {**self.fields, **fields}
+        # First, so that an interrupt between leaves no addresses other than those of the fields.
         for name in _ADDRESSED:
             self.__dict__.pop(name, None)
+        self.fields = changed
 
     @cached
     def storage(self) -> bytes:

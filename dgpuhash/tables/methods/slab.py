@@ -92,7 +92,7 @@ class SlabChains(Recipe):
             self._room_for = keys
 
     def certain(self, rows: int) -> bool:
-        """See `Recipe`: where every memory block is tried, and half of the slabs are surely free."""
+        """See `Recipe`: where every memory block is tried, and half of the slabs are free."""
         blocks = self.fields["pool"]["blocks"]
         taken = (self.bound + rows) // self.per_slab + min(rows, _WARPS)
         return bool(blocks <= _TRIED_BLOCKS and 2 * taken <= self.pool_slabs)
@@ -232,7 +232,7 @@ METHODS = (
     Method(
         name="slab",
         paper="SlabHash",
-        section="§III–V",
+        section="§III-V",
         nouns={"set": Slab, "map": Slab, "multimap": SlabLists},
         settings=_SETTINGS,
         verbs=(*VERBS, "combine", "execute"),

@@ -16,8 +16,8 @@ struct GrowingAppendArgs {
   const u64* chosen;  // or null; the rows to append, all of the batch
   u64* pending_rows;  // the rows that found no place, in any order
   u64 rows;
-  u64 segment_rows;
-  u64 n;  // segments
+  u64 segment_rows;  // less than 2^kSegmentBits
+  u64 n;             // segments
 
   DG_FIELDS(table, keys, values, chosen, pending_rows, rows, segment_rows, n)
 };
@@ -63,7 +63,7 @@ template <class Tile, class Table>
 DG_FN Claim claim_together(Tile tile, const Table& table, const typename Table::Place& to,
                            u32 leader, u32 wanted) {
   using Try = typename Table::Try;
-  Claim claim{0, 0, 0, 0, 0};
+  Claim claim{GrowingHandle::none(), 0, 0, 0};
   GrowingHandle seen = to.handle;
   bool open = to.slot != Table::no_slot && leader == tile.lane();
   for (u32 round = 0; tile.any(open) && round < Table::most_tries; ++round) {
@@ -72,20 +72,23 @@ DG_FN Claim claim_together(Tile tile, const Table& table, const typename Table::
     const bool blocking = got == Try::blocking;
     if (tile.any(blocking)) {
       const u64 fresh = table.at.pool.take(tile, blocking ? table.slots_for(claim, wanted) : 0);
-      if (blocking) table.publish(table.handle_at(to.slot), seen, wanted, fresh, claim);
+      if (blocking) table.publish(table.handle_at(to.slot), wanted, fresh, claim);
     }
-    // A round in which somebody got on has taken time enough.
     const bool waits = open && got == Try::again;
-    if (!tile.any(open && (!waits || seen.state() != GrowingHandle::State::blocked)))
-      back_off(round);
+    // A round in which somebody got on has taken time enough.
+    if (!tile.any(open && !waits) && waits) table.wait(table.handle_at(to.slot), round, seen);
     open = waits;
   }
   if (open) claim.stored = 0;
   if (!tile.any(wanted > 1)) return claim;
-  return {tile.shuffle(claim.tail, leader), tile.shuffle(claim.fresh, leader),
-          tile.shuffle(claim.count, leader), tile.shuffle(claim.buckets, leader),
+  return {{tile.shuffle(claim.before.bits, leader)},
+          tile.shuffle(claim.fresh, leader),
+          tile.shuffle(claim.buckets, leader),
           tile.shuffle(claim.stored, leader)};
 }
+
+/// A segment has less than 2^this rows.
+inline constexpr u32 kSegmentBits = 16;
 
 /// Rows by which a CPU asks for lines ahead.
 inline constexpr u32 kAheadRows = 24;
@@ -104,7 +107,8 @@ DG_KERNEL append_rows(GrowingAppendArgs args) {
   for_each_segment<W>(args.n, args.segment_rows, [&](auto tile, u64 segment) {
     const u64 start = segment * args.segment_rows;
     const u32 last = static_cast<u32>(end_of_rows(args, segment) - start);
-    u32 stored = 0, created = 0;
+    // Values that were stored, and above them keys that came with them: in one register.
+    u32 done = 0;
     for (u32 first = 0; first < last;) {
       const u32 begin = first;
       const bool inside = begin + tile.lane() < last;
@@ -124,7 +128,8 @@ DG_KERNEL append_rows(GrowingAppendArgs args) {
         wanted = first - begin;
       }
       const Claim claim = claim_together(tile, table, to, lowest_one(group), wanted);
-      created += claim.count == 0 && claim.stored > 0 && lowest_one(group) == tile.lane();
+      if (claim.buckets == 0 && claim.stored > 0 && lowest_one(group) == tile.lane())
+        done += 1u << kSegmentBits;
       u32 before = placed ? count_ones(group & ones_below(tile.lane())) : ~0u;
       DG_ROLL
       for (u32 next = begin; inside && next < first; next += tile.size) {
@@ -132,17 +137,17 @@ DG_KERNEL append_rows(GrowingAppendArgs args) {
         const u64 mine = row_of(start + next + tile.lane());
         if (before < claim.stored) {
           table.store(claim, before, values[mine]);
-          ++stored;
+          ++done;
         } else {
           refuse(args.table.state, args.pending_rows, mine);
         }
       }
     }
-    // Not in tallies, which would take registers.
-    const u64 both = inclusive_sum(tile, static_cast<u64>(created) << 32 | stored);
+    // Tallies would take registers, too.
+    const u64 all = inclusive_sum(tile, static_cast<u64>(done));
     if (tile.lane() != tile.size - 1) return;
-    atomic_add<Order::relaxed>(&args.table.state->occupied, both & ~0u);
-    atomic_add<Order::relaxed>(&args.table.state->links, both >> 32);
+    atomic_add<Order::relaxed>(&args.table.state->occupied, all & ((1u << kSegmentBits) - 1));
+    atomic_add<Order::relaxed>(&args.table.state->links, all >> kSegmentBits);
   });
 }
 
@@ -212,7 +217,7 @@ DG_KERNEL read_parts(GrowingReadPartsArgs args) {
     const u64 row = row_at(args.parts, args.lists, part, 0);
     const u64 begin = (part - static_cast<u64>(args.parts[row])) * args.part_values;
     table.copy_values(tile, GrowingHandle{args.handles[row]}, begin, begin + args.part_values,
-                    static_cast<Value*>(args.values) + args.offsets[row]);
+                      static_cast<Value*>(args.values) + args.offsets[row]);
   });
 }
 

@@ -33,8 +33,7 @@ struct SlabChainArgs {
   DG_FIELDS(table, slabs, n)
 };
 
-/// Takes a slab for each row, one after another, as a table's insert does: a tile keeps its resident block
-/// from row to row.
+/// Takes a slab for each row; a tile keeps its resident block from row to row.
 template <int W>
 DG_KERNEL slab_allocate(SlabAllocateArgs args) {
   const SlabAlloc pool{args.pool};
@@ -42,11 +41,7 @@ DG_KERNEL slab_allocate(SlabAllocateArgs args) {
     ResidentBlock<decltype(tile)::size> resident;
     for_each_step(tile, segment * args.segment_rows, end_of_rows(args, segment),
                   [&](u64 row, bool inside) {
-                    u32 mine = kNoSlab;
-                    serve_lanes(tile, inside, [&](u32 source) {
-                      const u32 taken = pool.allocate(tile, segment, resident);
-                      if (tile.lane() == source) mine = taken;
-                    });
+                    const u32 mine = pool.allocate_each(tile, inside, segment, resident);
                     if (inside) args.addresses[row] = mine;
                   });
   });

@@ -70,6 +70,26 @@ struct SlabCrews {
   }
 
   template <u32 at_once, class Tile>
+  DG_FN bool erase(Tile tile, bool asked, Key mine) const {
+    bool erased = false;
+    work<Access::shared, at_once>(
+        tile, asked, mine,
+        [&](const Row& row, const Place& place, Unit from, Value held) {
+          if (!place.here || !row.active) return Try{0, 1};
+          if (!place.hits) return Try{0, 0};
+          return Try{atomic_swap_if<Order::relaxed>(Table::slot_of(row.slab, place.slot), from,
+                                                    Table::unit_of(Mark<Key>::erased, held)),
+                     from};
+        },
+        [&](const Row& row, const Place& place, Value, Try tried) {
+          if (row.own && row.active) erased = place.hits != 0;
+          return (tile.ballot(tried.was == tried.wanted) & row.crew) != 0;
+        },
+        false, [](u32) {});
+    return erased;
+  }
+
+  template <u32 at_once, class Tile>
   DG_FN Executed<Value> execute(Tile tile, bool asked, Op op, Key mine, Value value) const {
     Executed<Value> answer{false, false, Value{}};
     const auto stores = [](Op what) { return what == Op::insert || what == Op::upsert; };
@@ -88,7 +108,8 @@ struct SlabCrews {
           const bool swaps =
               place.hits ? removes || (what == Op::upsert && Table::has_value) : stores(what);
           Try tried{from, from};
-          if (!place.here || !row.active)
+          // A pair whose value may still be on its way is left to `alone`.
+          if (!place.here || !row.active || (Table::has_ready_bits && place.hits))
             tried.wanted = static_cast<Unit>(~from);
           else if (swaps)
             tried.was =

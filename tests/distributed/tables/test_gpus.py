@@ -10,7 +10,12 @@ import pytest
 from clusters import gpu_cluster, share_gpus
 from distributed import Client, futures_of
 
-from dgpuhash.distributed import DistributedMap, DistributedMultiMap, DistributedSet
+from dgpuhash.distributed import (
+    DistributedBloomFilter,
+    DistributedMap,
+    DistributedMultiMap,
+    DistributedSet,
+)
 from dgpuhash.distributed.collective.group import form_group
 from dgpuhash.errors import DeviceError, IndexLost, UnsupportedError
 from dgpuhash.tables import MultiMap
@@ -89,6 +94,40 @@ def test_questions_that_need_not_travel(client, exchange):
         assert table.stats()["absent_rows"].sum() > 290_000
         table.insert(on_gpus(client, keys + 300_000), on_gpus(client, keys))
         assert table.contains(on_gpus(client, keys + 300_000), bloom_filter=True).all()
+
+
+@pytest.mark.parametrize("method", ["auto", "cops"])
+def test_rows_that_stay(client, exchange, method):
+    keys, asked = np.random.default_rng(2).integers(0, 100_000, 300_000), np.arange(120_000)
+    options = {"client": client, "exchange": exchange, "mode": "independent", "method": method}
+    stored, there = on_gpus(client, keys), np.isin(asked, keys)
+    with DistributedMap.from_arrays(stored, stored * 3, conflict="max", **options) as table:
+        assert len(table) > there.sum()
+        for sparing in ({}, {"bloom_filter": True, "deduplicate": True}):
+            values, found = table.find(on_gpus(client, asked), default=-1, **sparing)
+            assert (found.compute().get() == there).all()
+            assert (values.compute().get() == np.where(there, asked * 3, -1)).all()
+        assert len(table.keys()) == there.sum()
+        assert table.erase(on_gpus(client, asked)).compute().get().sum() == there.sum()
+        assert len(table) == 0
+    rows = on_gpus(client, np.arange(300_000))
+    with DistributedMultiMap.from_arrays(stored, rows, **options) as table:
+        values, offsets = table.find(asked)
+        assert (np.diff(offsets) == np.bincount(keys, minlength=120_000)).all()
+        assert (keys[values] == np.repeat(asked, np.diff(offsets))).all()
+def test_filters(client, exchange):
+    keys = np.random.default_rng(5).integers(0, 2**62, 1_000_000)
+    with DistributedBloomFilter("i8", 500_000, client=client, exchange=exchange) as made:
+        made.insert(on_gpus(client, keys[:500_000]))
+        assert made.device == "cuda"
+        assert made.contains(on_gpus(client, keys[:500_000])).all().compute()
+        passed = made.contains(on_gpus(client, keys[500_000:])).mean().compute()
+        assert float(passed) == pytest.approx(0.01, rel=0.1)
+        assert made.rate == pytest.approx(0.01, rel=0.05)
+        with made.copy() as copied:
+            copied.insert(on_gpus(client, keys[500_000:]))
+            made |= copied
+        assert made.contains(on_gpus(client, keys)).all().compute()
 
 
 def numbers(rank: int, rows: int, repeat: int) -> object:

@@ -73,6 +73,11 @@ def test_ranges_make_the_whole(device, blocks):
         alone = BloomBlocks(backend, blocks, seed=SEED, part=part, parts=parts)
         alone.insert(own)
         assert backend.to_host(alone.contains(own)).all()
+        # Nothing comes of keys that others own, but of those that share a block at a bound.
+        others = backend.from_host(keys[owners != part])
+        alone.contains(others)
+        alone.insert(others)
+        assert backend.to_host(alone.contains(own)).all()
         assert len(alone.words) == len(made.range(part, parts).words)
         assert (backend.to_host(alone.words & ~whole.range(part, parts).words) == 0).all()
     assert (backend.to_host(made.words) == backend.to_host(whole.words)).all()

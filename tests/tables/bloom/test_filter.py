@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import threading
 
@@ -21,6 +22,7 @@ from dgpuhash.errors import (
     ShapeError,
     SpecError,
 )
+from dgpuhash.tables.serialization import read_file, write_file
 
 DTYPES = ["bool", "i1", "u2", "i4", "u4", "f4", "i8", "u8", "f8", "M8[ns]", "m8[s]", "f2"]
 
@@ -221,6 +223,19 @@ def test_files(device, tmp_path):
     HashSet.from_keys([1]).save(tmp_path / "set.dgph")
     with pytest.raises(FormatError, match="set and not a bloom_filter"):
         BloomFilter.load(tmp_path / "set.dgph")
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"blocks": 0, "capacity": 1}, {"blocks": 2**40, "capacity": 1}]
+)
+def test_files_that_claim_what_they_have_not(tmp_path, settings):
+    made, path = BloomFilter("i8", nbytes=64), tmp_path / "seen.dgph"
+    made.save(path)
+    header, buffers = read_file(path)
+    spec = json.loads(header["spec"]) | {"settings": list(settings.items())}
+    write_file(path, header | {"spec": json.dumps(spec)}, buffers, overwrite=True)
+    with pytest.raises(FormatError):
+        BloomFilter.load(path)
 
 
 def test_display(device):

@@ -182,7 +182,7 @@ def test_settings():
         SpecError, match=r"layout='packed' with keys or values of 8.*use layout='aos'"
     ):
         HashMap("i8", "i8", 10, method="cops", layout="packed")
-    with pytest.raises(SpecError, match="width=3; use 1 or 2 or 4"):
+    with pytest.raises(SpecError, match="width=3; use 0 or 1 or 2 or 4"):
         HashMap("i4", "i4", method="cops", width=3)
     with pytest.raises(SpecError, match=r"load=1\.5; use a number from 0\.05 to 0\.98"):
         HashMap("i4", "i4", method="cops", load=1.5)
@@ -190,4 +190,6 @@ def test_settings():
         HashMap("i4", "i4", method="cops", max_load=0.9)
     details = HashMap("i8", "i4", 10, method="cops", width=1).stats().details
     assert (details["layout"], details["mapping"]) == ("aos", "one-to-one")
-    assert HashSet("i8", 10, method="cops").stats().details["mapping"] == "many-to-one"
+    details = HashSet("i8", 10, method="cops").stats().details
+    assert (details["width"], details["mapping"]) == (4, "many-to-one")
+    assert MultiMap("i8", "i8", 10, method="cops").stats().details["width"] == 8

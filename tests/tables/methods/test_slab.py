@@ -236,7 +236,7 @@ def test_launches_are_its_own(monkeypatch):
 
 
 def test_settings():
-    with pytest.raises(SpecError, match="chain=9; use a number from 0.05 to 4.0"):
+    with pytest.raises(SpecError, match=r"chain=9; use a number from 0\.05 to 4\.0"):
         HashMap("i4", "i4", method="slab", chain=9)
     with pytest.raises(SpecError, match="allocator='malloc'; use 'slab' or 'light'"):
         HashSet("i4", method="slab", allocator="malloc")
