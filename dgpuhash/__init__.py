@@ -28,6 +28,7 @@ from dgpuhash.tables import (
 )
 from dgpuhash.tables.methods.method import methods
 from dgpuhash.tables.methods.mixed import Op
+from dgpuhash.tables.user_kernels.options import get_include, kernel_options
 
 if TYPE_CHECKING:
     import os
@@ -52,9 +53,11 @@ __all__ = [
     "TableStats",
     "errors",
     "factorize",
+    "get_include",
     "group_reduce",
     "isin",
     "join_indices",
+    "kernel_options",
     "load",
     "methods",
     "unique",

@@ -58,6 +58,7 @@ ROOMS_WITHIN = {
         {"open_addressing"},
         {"columns", "bucket_list"},
         {"methods", "keyed"},
+        {"user_kernels"},
         {"base", "bloom"},
         {"count_map", "hash_map", "hash_set", "multi_map"},
     ],
@@ -107,6 +108,7 @@ KERNEL_ROOMS = {
     "table": 2,
     "batch": 2,
     "launch": 3,
+    "device": 4,
     "host": 4,
 }
 

@@ -99,7 +99,7 @@ def load_or_compile(kernel: Kernel, arch: int, root: Path | None = None) -> Cubi
     if found is not None:
         return found
     _log.info("compiling %s for sm_%d", kernel.expression, arch)
-    made = compile_kernels(kernel.files, [kernel.expression], arch, sources)
+    made = compile_kernels(kernel.files, [kernel.expression], arch, sources, code=kernel.code)
     _write(path, made)
     return made
 
@@ -111,6 +111,7 @@ def _key(kernel: Kernel, arch: int, sources_digest: str) -> str:
         *(str(number) for number in nvrtc_version()),
         *kernel.files,
         kernel.expression,
+        *filter(None, [kernel.code]),
     )
     return hashlib.blake2b("\0".join(parts).encode(), digest_size=20).hexdigest()
 

@@ -170,7 +170,12 @@ def options_for(arch: int) -> tuple[str, ...]:
 
 
 def compile_kernels(
-    files: Sequence[str], expressions: Sequence[str], arch: int, folder: Path | None = None
+    files: Sequence[str],
+    expressions: Sequence[str],
+    arch: int,
+    folder: Path | None = None,
+    *,
+    code: str = "",
 ) -> Cubin:
     """Compile the kernel instances `expressions` of the headers `files`.
 
@@ -184,6 +189,8 @@ def compile_kernels(
         90 for sm_90.
     folder : Path, optional
         The kernel sources; by default the sources of this installation.
+    code : str
+        C++ behind the headers.
 
     Raises
     ------
@@ -192,7 +199,7 @@ def compile_kernels(
     """
     nvrtc = _nvrtc()
     root = kernel_folder() if folder is None else folder
-    source = "".join(f'#include "{file}"\n' for file in (_SHARING, *files))
+    source = "".join(f'#include "{file}"\n' for file in (_SHARING, *files)) + code
     options = [option.encode() for option in (*options_for(arch), f"--include-path={root}")]
     program = _check(nvrtc, nvrtc.nvrtcCreateProgram(source.encode(), b"dgpuhash.cu", 0, [], []))
     try:
@@ -202,6 +209,8 @@ def compile_kernels(
         (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
         log = _log(nvrtc, program)
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            if code:
+                raise CompileError(f"the given code did not compile for sm_{arch}:\n{log}")
             raise CompileError(
                 f"{', '.join(files)} did not compile for sm_{arch} ({status.name}); if the kernels "
                 f"are unchanged, report this with the log:\n{log}"

@@ -44,6 +44,8 @@ class Kernel:
         `expression`.
     args_name : str
         C++ name of the struct of its arguments; see `args`.
+    code : str
+        C++ that is compiled behind the files.
     """
 
     expression: str
@@ -53,6 +55,7 @@ class Kernel:
     in_order: bool = False
     instance: str = ""
     args_name: str = ""
+    code: str = ""
 
     @property
     def args(self) -> Layout:

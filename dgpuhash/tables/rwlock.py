@@ -14,6 +14,7 @@ import sys
 import weakref
 from _thread import LockType, allocate_lock, get_ident
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -55,6 +56,8 @@ class ReadWriteLock:
         # Ticket of the latest writer, and of the writer whose change has begun.
         self._changer: object = None
         self._begun: object = self
+        # Tickets of `hold`, whose threads need not be in a verb.
+        self._held: dict[object, None] = {}
         # The callback is one operation, too.
         _all.add(weakref.ref(self, _all.discard))
 
@@ -70,6 +73,36 @@ class ReadWriteLock:
         Without a running change this has no effect.
         """
         self._begun = self._changer
+
+    @contextmanager
+    def hold(self, table: Any, verb: str, *, write: bool) -> Iterator[None]:
+        """Hold the lock for a block of statements, as a verb that reads or writes.
+
+        In the block the thread may read a table that it reads, and use no table that it changes.
+
+        Raises
+        ------
+        ReentranceError
+            As `again`.
+        """
+        kind, name = (_CHANGES if write else _READS), f"{type(table).__name__}.{verb}"
+        if self.entered and self.again(kind, table, verb) is not None:
+            yield
+            return
+        if self.check_device is not None:
+            self.check_device()
+        own = object()
+        try:
+            self._held[own] = None
+            self.entered[own] = kind * get_ident()
+            self.wait(own, kind, name)
+            if write:
+                self._changer = self._begun = own
+            yield
+        finally:
+            self.entered.pop(own, None)
+            self._held.pop(own, None)
+            self.wake_waiters()
 
     def again(self, kind: int, table: Any, verb: str) -> object | None:
         """Return this thread's ticket if it already holds the lock, else None.
@@ -87,22 +120,23 @@ class ReadWriteLock:
             if abs(inside) != me:
                 continue
             # Look from the caller's caller on: the direct caller is a verb in any case.
-            if not self._is_in(sys._getframe(1).f_back):
+            if own not in self._held and not self._is_in(sys._getframe(1).f_back):
                 self.entered.pop(own, None)
                 continue
             name = f"{type(table).__name__}.{verb}"
             if kind == _CHANGES and inside > 0:
                 raise ReentranceError(
                     f"{name} was called by a thread that is reading the table (in a signal "
-                    "handler, a finaliser, or an argument that is made an array): keep what is to "
-                    "be changed, and change the table when the read has returned"
+                    "handler, a finaliser, a device view, or an argument that is made an array): keep "
+                    "what is to be changed, and change the table when the read has returned"
                 )
             # The ticket may still be waiting, and later tickets wait for it.
             self.wait(own, kind, name)
             if self._begun is own:
                 raise ReentranceError(
                     f"{name} was called by a thread that is in the middle of a change of the table "
-                    "(in a signal handler, or a finaliser): call it when the change has returned"
+                    "(in a signal handler, a finaliser, or a device view): call it when the change "
+                    "has returned"
                 )
             return own
         return None
@@ -208,7 +242,7 @@ class ReadWriteLock:
         frames = sys._current_frames()
         for each in there:
             inside = self.entered.get(each, 0)
-            if inside and not self._is_in(frames.get(abs(inside))):
+            if inside and each not in self._held and not self._is_in(frames.get(abs(inside))):
                 self.entered.pop(each, None)
 
     def _is_in(self, frame: FrameType | None) -> bool:

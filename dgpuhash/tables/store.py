@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
 from dgpuhash.backend import Backend
 from dgpuhash.backend.batch.bucket_order import RegionRanges
 from dgpuhash.backend.launches import Step
+from dgpuhash.backend.layout import Layout
 from dgpuhash.tables.commit import MakeSteps
 from dgpuhash.tables.stats import Figures
 
 if TYPE_CHECKING:
     from dgpuhash.tables.arguments.combine import Change
 
-__all__ = ["AnyStore", "ListStore", "Store"]
+__all__ = ["AnyStore", "Lent", "ListStore", "Store"]
+
+
+class Lent(NamedTuple):
+    """A store's table as kernels of users get it."""
+
+    files: tuple[str, ...]
+    """Headers below ``kernels/`` that define `table`."""
+    table: str
+    """The C++ type of the table."""
+    layout: Layout
+    """Layout of its ``Storage``."""
+    storage: bytes
+    settle: Callable[[], int]
+    """Takes note of what kernels inserted; returns the number of rows that were refused."""
+    places: int
+    """Places that may hold a key."""
 
 
 class AnyStore(Protocol):

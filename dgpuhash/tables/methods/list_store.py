@@ -10,6 +10,7 @@ import numpy as np
 
 from dgpuhash.backend import Backend
 from dgpuhash.backend.launches import Step
+from dgpuhash.errors import UnsupportedError
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables.arguments.encoding import value_words, values_of, word_dtype, words_of
 from dgpuhash.tables.bucket_list.pool import list_numbers
@@ -18,6 +19,7 @@ from dgpuhash.tables.commit import BrokenSlots, assigner
 from dgpuhash.tables.methods.list_recipe import ListRecipe
 from dgpuhash.tables.methods.rebuilds import RecipeStore
 from dgpuhash.tables.open_addressing.wide_values import ValueRows
+from dgpuhash.tables.store import Lent
 
 __all__ = ["Batch", "ListMethodStore"]
 
@@ -178,6 +180,17 @@ class ListMethodStore(RecipeStore[ListRecipe]):
         table = self.table
         if table.count().erased:
             self._replace(self._rebuilt(table.keys))
+
+    def lend(self, *, write: bool) -> Lent:
+        """See `RecipeStore`."""
+        if write and not self.table.pair_a_place:
+            raise UnsupportedError(
+                f"a MultiMap of method {self._spec.method!r} takes no values from kernels of users; "
+                "use method 'cops' or 'slab', or insert them"
+            )
+        if write:
+            self._known_keys = None
+        return super().lend(write=write)
 
     def cleared(self) -> ListMethodStore:
         """See `ListStore`."""

@@ -18,6 +18,7 @@ from dgpuhash.tables.methods.method import Method, methods
 from dgpuhash.tables.methods.plan import Plan
 from dgpuhash.tables.methods.recipe import Recipe
 from dgpuhash.tables.stats import Figures
+from dgpuhash.tables.store import Lent
 
 __all__ = ["RecipeStore"]
 
@@ -129,6 +130,23 @@ class RecipeStore(Generic[Kind]):
     def fill(self) -> None:
         """See `Store`."""
         self.table.fill()
+
+    def lend(self, *, write: bool) -> Lent:
+        """Return the table for kernels of users; with `write`, call `settle` of it after them."""
+        table, kernel = self.table, self.table.kernel("items")
+        table.fill()
+        if write:
+            table.change()
+            table.watch()
+
+        def settle() -> int:
+            table.change()
+            table.bound = table.count().taken
+            return table.count().pending
+
+        return Lent(
+            kernel.files, table.table, kernel.args["table"], table.storage, settle, table.places
+        )
 
     def figures(self) -> Figures:
         """See `Store`; walks the table for all its keys, and for as many that it has not."""

@@ -9,7 +9,9 @@ import numpy as np
 
 from dgpuhash.backend import Backend, kernel_named
 from dgpuhash.backend.batch.bucket_order import RegionRanges
+from dgpuhash.backend.kernel import name_of_word
 from dgpuhash.backend.launches import Step
+from dgpuhash.backend.layout import struct_named
 from dgpuhash.tables.arguments.combine import Change
 from dgpuhash.tables.arguments.encoding import words_of
 from dgpuhash.tables.commit import BrokenSlots, MakeSteps, assigner
@@ -20,6 +22,7 @@ from dgpuhash.tables.open_addressing.combine import changing, combining, refused
 from dgpuhash.tables.open_addressing.rehash import GrowableSlots, LoadFactor, rehashed
 from dgpuhash.tables.open_addressing.slots import Slots
 from dgpuhash.tables.stats import Figures
+from dgpuhash.tables.store import Lent
 
 __all__ = ["Storage"]
 
@@ -259,6 +262,25 @@ class Storage(BatchInserter):
     def rehash(self, seed: int) -> None:
         """Rehash all keys with another seed."""
         self._slots = rehashed(self._slots, self._slots.slots, seed=seed)
+
+    def lend(self, *, write: bool) -> Lent:
+        """Return the table for kernels of users; with `write`, call `settle` of it after them."""
+        slots = self.slots
+        slots.fill()
+        if write:
+            slots._change()
+            slots._state[2:3].fill(np.uint64(0))
+
+        def settle() -> int:
+            refused = int(slots._count(slots._host_state())["pending"])
+            slots.taken_bound = slots.state().taken
+            return refused
+
+        words = f"{name_of_word(slots.key)},{name_of_word(slots.value)}"
+        return Lent(
+            ("device/auto.cuh",), f"dg::device::Auto<{words}>", struct_named("OpenStorage"),
+            slots.storage, settle, slots.slots,
+        )  # fmt: skip
 
     def settle(self, keys: Any, values: Any) -> None:
         """Store pairs with distinct keys, sorted by hash, in an empty table.

@@ -1,0 +1,1 @@
+"""Kernels and functions of users on a table's entries."""
