@@ -127,8 +127,8 @@ class ReadWriteLock:
             if kind == _CHANGES and inside > 0:
                 raise ReentranceError(
                     f"{name} was called by a thread that is reading the table (in a signal "
-                    "handler, a finaliser, a device view, or an argument that is made an array): keep "
-                    "what is to be changed, and change the table when the read has returned"
+                    "handler, a finaliser, a device view, or an argument that is made an array): "
+                    "keep what is to be changed, and change the table when the read has returned"
                 )
             # The ticket may still be waiting, and later tickets wait for it.
             self.wait(own, kind, name)

@@ -185,8 +185,8 @@ class ListMethodStore(RecipeStore[ListRecipe]):
         """See `RecipeStore`."""
         if write and not self.table.pair_a_place:
             raise UnsupportedError(
-                f"a MultiMap of method {self._spec.method!r} takes no values from kernels of users; "
-                "use method 'cops' or 'slab', or insert them"
+                f"a MultiMap of method {self._spec.method!r} takes no values from kernels of "
+                "users; use method 'cops' or 'slab', or insert them"
             )
         if write:
             self._known_keys = None

@@ -117,16 +117,15 @@ device='cuda', or give for_each a Python function
         """
         _, asked, bits = self._asked(keys)
         if isinstance(fn, str):
-            lent = self._lend_fused()
-            words = (
-                self._opened()._inner(words_of(bits), None)[0] if self._named else words_of(bits)
-            )
-            rows = asked.rows
-            if rows is not None:
+            backend, lent = self._lend_fused()
+            if asked.rows is not None:
                 raise UnsupportedError(
                     "for_each in C++ takes keys of the table's dtype; cast them, or give a function"
                 )
-            launch_fused(lent[0], lent[1], self._dtypes(), fn, args, words)
+            words = words_of(bits)
+            if self._spec.method != "auto":
+                words, _ = self._opened()._inner(words, None)
+            launch_fused(backend, lent, self._dtypes(), fn, args, words)
             return
         for first in range(0, len(bits), CHUNK_ROWS):
             part = bits[first : first + CHUNK_ROWS]
@@ -161,11 +160,6 @@ device='cuda', or give for_each a Python function
         for first in range(0, len(keys), CHUNK_ROWS):
             chunk = slice(first, first + CHUNK_ROWS)
             fn(keys[chunk], None if values is None else values[chunk])
-
-    @property
-    def _named(self) -> bool:
-        """Whether the table's store follows a recipe, which may store wider words."""
-        return self._spec.method != "auto"
 
     def _dtypes(self) -> tuple[np.dtype[Any], np.dtype[Any] | None]:
         return self._key, self._spec.value
