@@ -98,7 +98,8 @@ struct Slab : SlabChains<KeyType, ValueType, false> {
   DG_FN Outcome insert_own(Tile tile, bool asked, Key mine, Value value, Change how) const
     requires(Tile::size == 32)
   {
-    return SlabCrews<Slab, 4>{*this}.template insert<2>(tile, asked, mine, value, how);
+    return SlabCrews<Slab, 4>{*this}.template insert<Chains::has_ready_bits ? 1 : 2>(
+        tile, asked, mine, value, how);
   }
 
   template <class Tile>
@@ -113,7 +114,8 @@ struct Slab : SlabChains<KeyType, ValueType, false> {
   DG_FN Executed<Value> execute_own(Tile tile, bool asked, Op op, Key mine, Value value) const
     requires(Tile::size == 32)
   {
-    return SlabCrews<Slab, 8>{*this}.template execute<1>(tile, asked, op, mine, value);
+    return SlabCrews<Slab, Chains::has_ready_bits ? 4 : 8>{*this}.template execute<1>(
+        tile, asked, op, mine, value);
   }
 
  private:

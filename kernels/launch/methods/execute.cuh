@@ -128,4 +128,25 @@ DG_KERNEL execute(ExecuteArgs<typename Table::Storage> args) {
 }
 
 }  // namespace verb
+
+struct OpCountArgs {
+  const u8* ops;
+  u64* counts;  // rows that may store a key, and rows whose code is no Op
+  u64 n;
+
+  DG_FIELDS(ops, counts, n)
+};
+
+DG_KERNEL op_counts(OpCountArgs args) {
+  for_each_lane<1>(
+      args.n, Totals<2>{{args.counts, args.counts + 1}},
+      [&](auto, u64 row, bool asked, Tally<2>& counts) {
+        if (!asked) return;
+        const u8 op = args.ops[row];
+        counts.of[0] += op == static_cast<u8>(Op::insert) || op == static_cast<u8>(Op::upsert);
+        counts.of[1] += op > static_cast<u8>(Op::erase_all);
+      },
+      NoPrefetch{});
+}
+
 }  // namespace dg

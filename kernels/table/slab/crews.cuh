@@ -24,13 +24,16 @@ struct SlabCrews {
   DG_FN Found<Value> find(Tile tile, bool asked, Key mine) const {
     Found<Value> answer{false, Value{}};
     work<Access::frozen, at_once>(
-        tile, asked, mine, [](const Row&, const Place&, Unit, Value) { return Try{}; },
-        [&](const Row& row, const Place& place, Value value, Try) {
-          value = Table::shared_value(tile, value, lowest_or_any(place.hits));
+        tile, asked, mine,
+        [](const Row&, const Place& place, Unit, Value held) {
+          return Try{0, 0, place.hits != 0, held};
+        },
+        [&](const Row& row, const Place& place, const Try& tried) {
+          const Value value = Table::shared_value(tile, tried.value, lowest_or_any(place.hits));
           if (row.own && row.active) answer = {place.hits != 0, value};
           return true;
         },
-        false, [](u32) {});
+        false, [](char*) { return false; }, [] {});
     return answer;
   }
 
@@ -41,31 +44,30 @@ struct SlabCrews {
         tile, asked, mine,
         [&](const Row& row, const Place& place, Unit, Value held) {
           const Value term = Table::shared_value(tile, value, row.source);
-          if (!place.here || !row.active) return Try{0, 1};
-          if (!place.hits)
-            return Try{atomic_swap_if<Order::relaxed>(Table::slot_of(row.slab, place.slot),
-                                                      Table::empty, Table::unit_of(row.key, term)),
-                       Table::empty};
-          const Outcome changed =
-              Table::template change<false>(row.slab, place.slot, row.key, held, term, how);
-          return Try{0, static_cast<Unit>(changed == Outcome::existed ? 0 : 1)};
+          if (!place.here || !row.active) return failed();
+          if (place.hits)
+            return Table::template change<false>(row.slab, place.slot, row.key, held, term, how) ==
+                           Outcome::existed
+                       ? Try{0, 0, true, held}
+                       : failed();
+          if constexpr (Table::has_ready_bits)
+            return claimed(row, place, term, how.action != OnExisting::keep);
+          else
+            return swapped(row, place, Table::empty, Table::unit_of(row.key, term), held);
         },
-        [&](const Row& row, const Place& place, Value, Try tried) {
+        [&](const Row& row, const Place& place, const Try& tried) {
           const bool here = tried.was == tried.wanted;
-          if constexpr (Table::has_ready_bits) {
-            const Value term = tile.shuffle(value, row.source);
-            if (here && !place.hits)
-              Table::publish(row.slab, place.slot, term, how.action != OnExisting::keep);
-          }
           if (row.own && row.active) outcome = place.hits ? Outcome::existed : Outcome::created;
           return (tile.ballot(here) & row.crew) != 0;
         },
         true,
-        [&](u32 source) {
-          const Outcome got = table.insert(tile, tile.shuffle(mine, source),
-                                           Table::shared_value(tile, value, source), how);
-          if (tile.lane() == source) outcome = got;
-        });
+        [&](char* fresh) {
+          const bool stored = Table::claim(fresh, 0, mine, value, how.action != OnExisting::keep) ==
+                              Outcome::created;
+          if (stored) outcome = Outcome::created;
+          return stored;
+        },
+        [&] { outcome = Outcome::refused; });
     return outcome;
   }
 
@@ -75,17 +77,15 @@ struct SlabCrews {
     work<Access::shared, at_once>(
         tile, asked, mine,
         [&](const Row& row, const Place& place, Unit from, Value held) {
-          if (!place.here || !row.active) return Try{0, 1};
-          if (!place.hits) return Try{0, 0};
-          return Try{atomic_swap_if<Order::relaxed>(Table::slot_of(row.slab, place.slot), from,
-                                                    Table::unit_of(Mark<Key>::erased, held)),
-                     from};
+          if (!place.here || !row.active) return failed();
+          if (!place.hits) return Try{0, 0, false, held};
+          return swapped(row, place, from, Table::unit_of(Mark<Key>::erased, held), held);
         },
-        [&](const Row& row, const Place& place, Value, Try tried) {
+        [&](const Row& row, const Place& place, const Try& tried) {
           if (row.own && row.active) erased = place.hits != 0;
           return (tile.ballot(tried.was == tried.wanted) & row.crew) != 0;
         },
-        false, [](u32) {});
+        false, [](char*) { return false; }, [] {});
     return erased;
   }
 
@@ -93,46 +93,50 @@ struct SlabCrews {
   DG_FN Executed<Value> execute(Tile tile, bool asked, Op op, Key mine, Value value) const {
     Executed<Value> answer{false, false, Value{}};
     const auto stores = [](Op what) { return what == Op::insert || what == Op::upsert; };
-    const auto op_of = [&](u32 source) {
-      return static_cast<Op>(tile.shuffle(static_cast<u32>(op), source));
-    };
-    work<Access::shared, at_once, Table::has_ready_bits>(
+    work<Access::shared, at_once>(
         tile, asked, mine,
-        [&](const Row& row, const Place& place, Unit held_unit, Value held) {
+        [&](const Row& row, const Place& place, Unit seen, Value held) {
           const Value term = Table::shared_value(tile, value, row.source);
-          const Op what = op_of(row.source);
-          const Unit from = place.hits ? held_unit : Table::empty;
+          const Op what = static_cast<Op>(tile.shuffle(static_cast<u32>(op), row.source));
           const bool removes = what >= Op::erase;
-          const Unit to =
-              removes ? Table::unit_of(Mark<Key>::erased, held) : Table::unit_of(row.key, term);
-          const bool swaps =
-              place.hits ? removes || (what == Op::upsert && Table::has_value) : stores(what);
-          Try tried{from, from};
-          // A pair whose value may still be on its way is left to `alone`.
-          if (!place.here || !row.active || (Table::has_ready_bits && place.hits))
-            tried.wanted = static_cast<Unit>(~from);
-          else if (swaps)
-            tried.was =
-                atomic_swap_if<Order::relaxed>(Table::slot_of(row.slab, place.slot), from, to);
+          if (!place.here || !row.active) return failed();
+          Try tried{0, 0, place.hits != 0, Table::has_ready_bits ? Value{} : held};
+          if constexpr (Table::has_ready_bits) {
+            if (place.hits) {
+              // A pair that is not ready is not there yet; who stores one looks again.
+              tried.present = Table::ready(row.slab, place.slot);
+              if (!tried.present) return stores(what) ? failed() : tried;
+              Value* const at = Table::value_of(row.slab, place.slot);
+              // After the bit: so it is the value that the bit speaks of.
+              if (what == Op::find) tried.value = atomic_load<Order::relaxed>(at);
+              if (what == Op::upsert) atomic_store<Order::relaxed>(at, term);
+              if (!removes) return tried;
+            } else if (stores(what)) {
+              return claimed(row, place, term, true);
+            }
+          }
+          if (place.hits ? removes || (what == Op::upsert && Table::has_value) : stores(what))
+            tried = swapped(
+                row, place, place.hits ? seen : Table::empty,
+                removes ? Table::unit_of(Mark<Key>::erased, held) : Table::unit_of(row.key, term),
+                held);
           return tried;
         },
-        [&](const Row& row, const Place& place, Value held, Try tried) {
+        [&](const Row& row, const Place& place, Try tried) {
           const bool here = tried.was == tried.wanted;
-          held = Table::shared_value(tile, held, lowest_or_any(place.hits));
-          if constexpr (Table::has_ready_bits) {
-            const Value term = tile.shuffle(value, row.source);
-            if (stores(op_of(row.source)) && here && !place.hits)
-              Table::publish(row.slab, place.slot, term, true);
-          }
-          if (row.own && row.active) answer = {stores(op) != (place.hits != 0), false, held};
+          bool present = place.hits != 0;
+          if constexpr (Table::has_ready_bits)
+            present = (tile.ballot(here && tried.present) & row.crew) != 0;
+          const Value found = Table::shared_value(tile, tried.value, lowest_or_any(place.hits));
+          if (row.own && row.active) answer = {stores(op) != present, false, found};
           return (tile.ballot(here) & row.crew) != 0;
         },
         stores(op),
-        [&](u32 source) {
-          const Executed<Value> got = table.execute(tile, op_of(source), tile.shuffle(mine, source),
-                                                    Table::shared_value(tile, value, source));
-          if (tile.lane() == source) answer = got;
-        });
+        [&](char* fresh) {
+          answer.flag = Table::claim(fresh, 0, mine, value, true) == Outcome::created;
+          return answer.flag;
+        },
+        [&] { answer = {false, true, Value{}}; });
     return answer;
   }
 
@@ -155,11 +159,30 @@ struct SlabCrews {
     u32 slot;
   };
 
+  /// What a swap tells. Of 8 + 8 bytes, whose swaps are no pairs, only whether it found what it expected.
+  using Told = typename Chosen<Table::has_ready_bits, u32, Unit>::Type;
+
   /// A swap that is on its way: it did what it should where both are the same.
   struct Try {
-    Unit was;
-    Unit wanted;
+    Told was;
+    Told wanted;
+    bool present;  // the key was there, with this value
+    Value value;
   };
+  DG_FN static Try failed() { return {0, 1, false, Value{}}; }
+
+  DG_FN static Try swapped(const Row& row, const Place& place, Unit from, Unit to, Value held) {
+    const Unit was = atomic_swap_if<Order::relaxed>(Table::slot_of(row.slab, place.slot), from, to);
+    if constexpr (Table::has_ready_bits)
+      return {was == from ? 0u : 1u, 0, place.hits != 0, Value{}};
+    else
+      return {was, from, place.hits != 0, held};
+  }
+  /// Of a pair that takes more than a swap, and so is not on its way any more.
+  DG_FN static Try claimed(const Row& row, const Place& place, Value value, bool watched) {
+    const Outcome outcome = Table::claim(row.slab, place.slot, row.key, value, watched);
+    return {outcome == Outcome::created ? Told{0} : Told{1}, 0, false, value};
+  }
 
   DG_FN static u32 lowest_or_any(u32 lanes) {
 #if DG_GPU
@@ -204,39 +227,39 @@ struct SlabCrews {
     return Table::value_at(seen, slot % per_quarter);
   }
 
-  /// Serves the lanes' keys; one that `grows` may make its chain longer. All lanes together call
-  /// `begin(row, place, unit, value)`, which gives the try of the lane that is `here`, then
-  /// `end(row, place, value, try)`, which tells whether the crew's key is settled, and `alone(source)` where a
-  /// chain has to grow, and where the key was found and there are `doubts`.
-  template <Access access, u32 at_once, bool doubts = false, class Tile, class Begin, class End,
-            class Alone>
+  /// Serves the lanes' keys. All lanes together call `begin(row, place, unit, value)`, which gives the try of
+  /// the lane that is `here`, and `end(row, place, try)`, which tells whether the crew's key is settled. A key
+  /// that `grows` may make its chain longer: its lane calls `claim(slab)` of a new slab, whose first slot is
+  /// certainly the first EMPTY one if it is EMPTY still, or `dry()` where there is no slab.
+  template <Access access, u32 at_once, class Tile, class Begin, class End, class Claim, class Dry>
   DG_FN void work(Tile tile, bool asked, Key mine, const Begin& begin, const End& end, bool grows,
-                  const Alone& alone) const {
+                  const Claim& claim, const Dry& dry) const {
     static_assert(Tile::size % crew_lanes == 0 && crew_lanes % at_once == 0);
     const u32 member = tile.lane() % crew_lanes, base = tile.lane() - member;
     const u32 crew = ((1u << crew_lanes) - 1) << base;
     const u32 bucket = table.bucket_of(mine), asks = tile.ballot(asked);
     u32 link = kNoSlab;  // the slab that this lane's key has led to; none is the bucket's first
     u32 half = 0;        // of it
-    bool open = false, hard = false;
+    bool open = false, full = false;
     // Whether a key is to be looked for elsewhere, or again, is noted by the lane that brought it.
-    const auto finish = [&](const Row& row, u32 first, const Place& place, u32 word, Value value,
+    const auto finish = [&](const Row& row, u32 first, const Place& place, u32 word,
                             const Try& tried) {
       const bool met = (place.hits | place.gaps) != 0;
-      const bool doubtful = doubts && place.hits;
-      const bool settled = end(row, place, value, tried) && met && !doubtful;
+      const bool settled = end(row, place, tried) && met;
       const u32 next = tile.shuffle(word, base + crew_lanes - 1);
       if (!row.own || !row.active) return;
       open = !settled;
-      hard = doubtful;
+      full = false;
       if (met) return;
       half = first + crew_lanes;
       if (half < kSlabQuarters) return;
       half = 0;
-      link = next;
-      if (next != kNoSlab) return;
-      open = hard = grows;
+      if (next != kNoSlab)
+        link = next;
+      else
+        open = full = grows;
     };
+    DG_ROLL
     for (u32 first = 0; first < crew_lanes; first += at_once) {
       u32 buckets[at_once];
       Quarter seen[at_once];
@@ -265,27 +288,54 @@ struct SlabCrews {
       }
       DG_UNROLL
       for (u32 i = 0; i < at_once; ++i)
-        finish(row(i, Key{}), 0, places[i], seen[i].word[3], value_at(seen[i], places[i].slot),
-               tries[i]);
+        finish(row(i, Key{}), 0, places[i], seen[i].word[3], tries[i]);
     }
-    while (tile.any(open && !hard)) {
-      const u32 queue = tile.ballot(open && !hard) & crew;
-      const u32 source = queue ? lowest_one(queue) : base;
-      const u32 to = tile.shuffle(link, source), from = tile.shuffle(bucket, source);
-      const u32 first = crew_lanes < kSlabQuarters ? tile.shuffle(half, source) : 0;
-      const Row row{source,
-                    crew,
-                    tile.lane() == source,
-                    queue != 0,
-                    tile.shuffle(mine, source),
-                    to == kNoSlab ? table.first_slab(from) : table.pool().slab(to)};
-      const Quarter seen = load_quarter<access, Unit>(row.slab + (first + member) * kQuarterBytes);
-      const Place place = look(tile, crew, first + member, row.key, seen);
-      const Value value = value_at(seen, place.slot);
-      const Try tried = begin(row, place, unit_at(seen, place.slot, row.key), value);
-      finish(row, first, place, seen.word[3], value, tried);
+    while (true) {
+      while (tile.any(open && !full)) {
+        const u32 queue = tile.ballot(open && !full) & crew;
+        const u32 source = queue ? lowest_one(queue) : base;
+        const u32 to = tile.shuffle(link, source), from = tile.shuffle(bucket, source);
+        const u32 first = crew_lanes < kSlabQuarters ? tile.shuffle(half, source) : 0;
+        const Row row{source,
+                      crew,
+                      tile.lane() == source,
+                      queue != 0,
+                      tile.shuffle(mine, source),
+                      to == kNoSlab ? table.first_slab(from) : table.pool().slab(to)};
+        const Quarter seen =
+            load_quarter<access, Unit>(row.slab + (first + member) * kQuarterBytes);
+        const Place place = look(tile, crew, first + member, row.key, seen);
+        const Value value = value_at(seen, place.slot);
+        const Try tried = begin(row, place, unit_at(seen, place.slot, row.key), value);
+        finish(row, first, place, seen.word[3], tried);
+      }
+      if constexpr (access == Access::frozen) break;
+      if (!tile.any(open && full)) break;
+      grow(tile, open && full, bucket, link, [&](char* slab, bool own) {
+        half = 0;
+        full = false;
+        if (slab == nullptr) dry();
+        open = slab != nullptr && !(own && claim(slab));
+      });
     }
-    serve_lanes(tile, asked && open && hard, alone);
+  }
+
+  /// Links a new slab behind the last one of each chain that has to grow, all at the same time; `link` becomes
+  /// what stands behind that by now. `then(slab, own)` by the lanes that ask; null where there is none.
+  template <class Tile, class Then>
+  DG_FN void grow(Tile tile, bool asked, u32 bucket, u32& link, const Then& then) const {
+    const SlabAlloc pool = table.pool();
+    ResidentBlock<Tile::size> resident;
+    const u32 who = tile.shuffle(bucket, lowest_one(tile.ballot(asked)));
+    const u32 taken = pool.allocate_each(tile, asked, who, resident);
+    if (!asked) return;
+    u32* const next = Table::next_of(link == kNoSlab ? table.first_slab(bucket) : pool.slab(link));
+    const u32 was = taken == kNoSlab ? atomic_load<Order::relaxed>(next)
+                                     : atomic_swap_if<Order::relaxed>(next, kNoSlab, taken);
+    const bool own = taken != kNoSlab && was == kNoSlab;
+    if (taken != kNoSlab && !own) pool.release(taken);
+    link = own ? taken : was;
+    then(link == kNoSlab ? nullptr : pool.slab(link), own);
   }
 };
 
