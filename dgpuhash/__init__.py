@@ -73,9 +73,10 @@ def load(
     Parameters
     ----------
     path : path or fsspec URL
-        A file that ``save`` of a `HashSet`, `HashMap`, `MultiMap`, `BloomFilter` or `FrameIndex`
-        wrote; or a folder that ``save`` of a `DistributedIndex`, `DistributedSet`, `DistributedMap`
-        or `DistributedMultiMap` wrote, which is loaded onto the workers of a cluster.
+        A file that ``save`` of a `HashSet`, `HashMap`, `MultiMap`, `CountMap`, `BloomFilter` or
+        `FrameIndex` wrote; or a folder that ``save`` of a `DistributedIndex`, `DistributedSet`,
+        `DistributedMap`, `DistributedMultiMap` or `DistributedCountMap` wrote, which is loaded onto
+        the workers of a cluster.
     device : {"cpu", "cuda"}, optional
         Device of the object; None for the CPU.
     client : distributed.Client, optional

@@ -9,7 +9,7 @@ The rooms, each of which imports only those above it:
 * `shards`: the shards of one worker, and the plugin `ShardHost` that holds them.
 * `pipeline`, `ingest`: a collective verb in overlapping slices; builds and two-phase changes.
 * `query`, `tables`: merges and lookups; `DistributedSet`, `DistributedMap`, `DistributedMultiMap`,
-  `DistributedBloomFilter`.
+  `DistributedCountMap`, `DistributedBloomFilter`.
 * `handle`, `reads`, `rebuild`, `index`, `accessor`, `load`: the public classes and functions.
 
 A key belongs to shard ``owner_of(hash(code), shards)``. A `Descriptor` says which worker holds
@@ -29,6 +29,7 @@ from dgpuhash.distributed.partition.descriptor import Placement
 from dgpuhash.distributed.rebuild import Rebuilt
 from dgpuhash.distributed.tables import (
     DistributedBloomFilter,
+    DistributedCountMap,
     DistributedMap,
     DistributedMultiMap,
     DistributedSet,
@@ -36,6 +37,7 @@ from dgpuhash.distributed.tables import (
 
 __all__ = [
     "DistributedBloomFilter",
+    "DistributedCountMap",
     "DistributedIndex",
     "DistributedMap",
     "DistributedMultiMap",

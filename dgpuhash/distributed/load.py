@@ -14,6 +14,7 @@ from dgpuhash.distributed.storage.folder import Folder
 from dgpuhash.distributed.storage.manifest import MANIFEST, load_with_retry
 from dgpuhash.distributed.tables import (
     DistributedBloomFilter,
+    DistributedCountMap,
     DistributedMap,
     DistributedMultiMap,
     DistributedSet,
@@ -25,7 +26,13 @@ __all__ = ["load"]
 
 _TABLES = {
     each.kind: each
-    for each in (DistributedSet, DistributedMap, DistributedMultiMap, DistributedBloomFilter)
+    for each in (
+        DistributedSet,
+        DistributedMap,
+        DistributedMultiMap,
+        DistributedCountMap,
+        DistributedBloomFilter,
+    )
 }
 
 
@@ -40,7 +47,7 @@ def load(
     ----------
     url : str or path
         Folder that ``save`` of a `DistributedIndex`, `DistributedSet`, `DistributedMap`,
-        `DistributedMultiMap` or `DistributedBloomFilter` wrote.
+        `DistributedMultiMap`, `DistributedCountMap` or `DistributedBloomFilter` wrote.
     device : {"cpu", "cuda"}, optional
         Default: the CPU.
     client : distributed.Client, optional

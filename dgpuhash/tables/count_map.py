@@ -30,7 +30,7 @@ from dgpuhash.tables.rwlock import read_locked, write_locked
 from dgpuhash.tables.serialization import Buffers
 from dgpuhash.tables.store import Store
 
-__all__ = ["CountMap"]
+__all__ = ["CountMap", "as_count", "is_column", "sum_of", "terms_of"]
 
 _COUNT = np.dtype(np.uint64)
 _NARROW = np.dtype(np.uint32)
@@ -130,6 +130,11 @@ class CountMap(Table):
         return made
 
     @property
+    def most(self) -> int:
+        """Upper bound of all counts, known without reading them."""
+        return self._most
+
+    @property
     def total(self) -> int:
         """Sum of all counts, exact."""
         counts = self.items()[1]
@@ -163,20 +168,20 @@ class CountMap(Table):
         >>> seen.find([5])[0]
         array([6], dtype=uint64)
         """
-        given = None if np.ndim(counts) == 0 else as_argument(counts, "counts")
-        term = 0 if given is not None else _scalar(counts)
+        given = as_argument(counts, "counts") if is_column(counts) else None
+        term = 0 if given is not None else as_count(counts)
         taken = as_argument(keys, "keys")
         if given is not None:
             # Decides the device, and refuses arrays of two.
             self._home(taken, given)
         _, bits = self._stored_as(keys)
         store = self._opened()
-        terms = term if given is None else _terms(store.backend, given)
+        terms = term if given is None else terms_of(store.backend, given)
         if given is not None:
             same_length(bits, terms)
         if len(bits) == 0:
             return
-        added = term * len(bits) if given is None else _sum_of(terms)
+        added = term * len(bits) if given is None else sum_of(terms)
         store = self._fitting(store, bits, terms, added)
         assert store.value is not None
         if not isinstance(terms, int):
@@ -184,6 +189,8 @@ class CountMap(Table):
         pairs, sums = counted_by_block(store.backend, bits, terms, store.value)
         self._most = min(self._most + added, 2**64 - 1)
         store.combine(pairs, sums, SUM_OF_COUNTS)
+
+    _add = insert
 
     def merge(self, other: CountMap) -> None:
         """Add all counts of another table on the same kind of device.
@@ -315,7 +322,13 @@ def _largest(store: Store) -> int:
     return int(np.iinfo(store.value).max)
 
 
-def _scalar(counts: Any) -> int:
+def is_column(counts: Any) -> bool:
+    """Return whether counts are an array, and not one for all rows."""
+    return hasattr(counts, "__len__") or getattr(counts, "ndim", 0) > 0
+
+
+def as_count(counts: Any) -> int:
+    """Return one count as an int, checked."""
     try:
         term = operator.index(counts)
     except TypeError as error:
@@ -327,7 +340,7 @@ def _scalar(counts: Any) -> int:
     return term
 
 
-def _terms(backend: Backend, given: ArrayArgument) -> Any:
+def terms_of(backend: Backend, given: ArrayArgument) -> Any:
     """Return an argument as uint64 on the device."""
     if has_python_values(given):
         return as_device_array(backend, given, _COUNT, "counts")
@@ -341,7 +354,7 @@ def _terms(backend: Backend, given: ArrayArgument) -> Any:
     return array.astype(_COUNT)
 
 
-def _sum_of(terms: Any) -> int:
+def sum_of(terms: Any) -> int:
     """Return the exact sum of uint64 numbers."""
     most = int(terms.max()) if len(terms) else 0
     if most * len(terms) < 2**64:

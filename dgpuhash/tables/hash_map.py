@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike
 from dgpuhash.backend import Backend
 from dgpuhash.backend.launches import Step
 from dgpuhash.errors import SpecError
-from dgpuhash.tables.arguments.combine import change_of
+from dgpuhash.tables.arguments.combine import Change, check_combine
 from dgpuhash.tables.arguments.encoding import value_memory, word_dtype, words_of
 from dgpuhash.tables.arguments.interop import ArrayArgument, as_argument
 from dgpuhash.tables.arguments.validate import (
@@ -206,13 +206,17 @@ class HashMap(ExecutesPairs, Table):
 
     def _combine(self, keys: Any, values: Any, combine: str, keep: str | None) -> Any:
         """Insert with `combine`; holds the write lock."""
-        if keep is not None:
-            raise SpecError(
-                f"keep={keep!r} chooses one value of a key and combine={combine!r} takes all; "
-                "give one of the two"
-            )
-        change = change_of(combine, self._value)
+        change = check_combine(combine, keep, self._value)
         methods()[self._spec.method].require("combine", self.kind)
+        return self._changed(keys, values, change)
+
+    @translates_memory_errors
+    @write_locked
+    def _insert_combined(self, keys: Any, values: Any, change: Change) -> Any:
+        """Insert and combine values by `change`, whatever their dtype is."""
+        return self._changed(keys, values, change)
+
+    def _changed(self, keys: Any, values: Any, change: Change) -> Any:
         taken, bits, rows = self._pairs(keys, values)
         words = value_memory(rows, self._value)
         return taken.wrap(self._opened().combine(bits, words, change), _BOOL)

@@ -13,6 +13,7 @@ from dgpuhash.backend import Multisplit
 from dgpuhash.distributed.collective.base import Collective
 from dgpuhash.distributed.collective.local import LocalCollective
 from dgpuhash.distributed.pipeline.bulk_insert import BulkInsert, Offer
+from dgpuhash.distributed.pipeline.counting import AddedRows
 from dgpuhash.distributed.pipeline.merge import (
     conflict_error,
     has_conflict,
@@ -160,16 +161,25 @@ class VerbExecution:
         part, verb = self._part, self._verb
         in_order = part.in_order(verb)
         spared, chunks = self._prune(collective)
+        everyone, trial = collective, None
+        if part.counts(verb):
+            added = AddedRows.of(part, self._columns, verb.term)
+            self._columns, self._rows = [added.columns], len(added.columns[0])
+            chunks, trial = added.agreed(part, collective)
 
         def serve(columns: list[Any], counts: np.ndarray, to: list[list[Any]]) -> list[Answer]:
             if claiming is None:
+                if trial is not None:
+                    trial.count(*columns)
+                    return []
                 part.written |= verb.changes
                 return self._serve(columns, counts, to)
             keys, *values = columns
             return [Answer([claiming.claim(keys, values[0] if values else None)], counts)]
 
         if self._stays:
-            (collective,), chunks = LocalCollective.group(1), [self._mine]
+            chunks = [chunks[collective.rank]]
+            (collective,) = LocalCollective.group(1)
         if collective.size == 1:
             # Nothing travels, and nothing but answers takes memory.
             piece_rows = max(1, self._rows)
@@ -198,6 +208,8 @@ class VerbExecution:
         part.peak_nbytes = rounds.peak_nbytes + (0 if spared is None else spared.nbytes)
         if spared is not None:
             self._expand(spared)
+        if trial is not None:
+            self.refused = trial.end(everyone)
 
     def _serve(self, columns: list[Any], counts: np.ndarray, to: list[list[Any]]) -> list[Answer]:
         """Carry out the verb on received rows."""
@@ -284,7 +296,8 @@ class VerbExecution:
         layout = self._part.layout
         columns = [layout.keys(self._backend, arrays[0])]
         if len(arrays) > 1:
-            columns.append(layout.values(self._backend, arrays[1]))
+            taken = layout.counts if self._part.counts(self._verb) else layout.values
+            columns.append(taken(self._backend, arrays[1]))
         return columns
 
     def _take(self, piece: Piece | None) -> list[Any]:

@@ -20,6 +20,7 @@ from dgpuhash.tables.arguments.encoding import (
 from dgpuhash.tables.arguments.interop import ArrayArgument, as_argument
 from dgpuhash.tables.arguments.lookup_keys import LookupKeys, as_lookup_keys
 from dgpuhash.tables.arguments.validate import as_device_array, default_row, host_as_device_array
+from dgpuhash.tables.count_map import terms_of
 
 __all__ = ["Layout"]
 
@@ -73,6 +74,19 @@ class Layout:
         if not self._wide:
             return value_words(rows, self.value)
         return rows if rows.ndim == 2 else _bytes_of(rows)
+
+    def counts(self, backend: Backend, chunk: Any) -> Any:
+        """Return the column of a chunk of integers that are added to counts.
+
+        Raises
+        ------
+        KeyTypeError, SpecError
+            When they are no integers, or some are negative.
+        """
+        taken = as_argument(chunk, "counts")
+        home = backends.get(taken.location)
+        terms = terms_of(home, taken)
+        return terms if home is backend else backend.from_host(home.to_host(terms))
 
     def to_store(self, column: Any) -> Any:
         """Return a column of values as the owner's table takes it."""

@@ -18,9 +18,8 @@ from dgpuhash.distributed.pruning.policy import PruningOptions
 from dgpuhash.distributed.shards.layout import Layout
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables import AnyTable, table_of
-from dgpuhash.tables.arguments.encoding import (
-    keys_of,
-)
+from dgpuhash.tables.arguments.combine import change_of
+from dgpuhash.tables.arguments.encoding import keys_of
 from dgpuhash.tables.cached import cached
 from dgpuhash.tables.methods import methods
 from dgpuhash.tables.open_addressing.bulk_stream import StreamedBuild
@@ -61,6 +60,10 @@ class Verb:
         with stored values by `TableMode.conflict`, and ``"distinct"`` chooses a row of each key.
     keep : str
         Which pair of a new key a map's insert keeps.
+    combine : str, optional
+        How a map's insert combines the values of equal keys.
+    term : int, optional
+        What each row counts, if its counts are all the same.
     default : Any
         Value of absent keys in a map's find.
     sparing : Sparing
@@ -73,6 +76,8 @@ class Verb:
 
     name: str
     keep: str = "any"
+    combine: str | None = None
+    term: int | None = None
     default: Any = None
     sparing: PruningOptions = field(default_factory=PruningOptions)
     matching: bool = False
@@ -87,7 +92,7 @@ class Verb:
     def method_verb(self) -> str:
         """Name of the verb among those of `dgpuhash.methods`."""
         same = {"add": "insert", "settle": "upsert", "distinct": "items"}
-        return same.get(self.name, self.name)
+        return "combine" if self.combine else same.get(self.name, self.name)
 
     @property
     def stores(self) -> bool:
@@ -176,10 +181,14 @@ class TableShard:
 
     def answers(self, verb: Verb) -> bool:
         """Return whether `verb` has an answer."""
-        silent = {"add", "upsert", "settle"} | (
-            {"insert"} if self._spec.kind == "multimap" else set()
-        )
+        silent = {"add", "upsert", "settle"}
+        if self._spec.kind in {"multimap", "count"}:
+            silent.add("insert")
         return verb.name not in silent
+
+    def counts(self, verb: Verb) -> bool:
+        """Return whether `verb` adds to counts, in any order."""
+        return verb.stores and self._spec.kind == "count"
 
     def in_order(self, verb: Verb) -> bool:
         """Return whether one batch must have all rows, as where their order counts."""
@@ -195,7 +204,8 @@ class TableShard:
         `rows` rows of columns like `like` are stored by `owners`; None: not range by range.
         """
         stores = verb.name == "add" or (verb.name == "insert" and verb.keep == "any")
-        if self._spec.kind == "multimap" or not stores or any(each.ndim > 1 for each in like):
+        stores = stores and self._spec.kind in {"set", "map"} and verb.combine is None
+        if not stores or any(each.ndim > 1 for each in like):
             return None
         return self.table._opened().ranges(rows, owners)
 
@@ -227,12 +237,19 @@ class TableShard:
         if verb.name == "upsert":
             table.upsert(*given)
             return []
-        options = {"keep": verb.keep} if self._spec.kind == "map" else {}
-        fresh = table.insert(*given, **options)
+        if verb.combine is not None:
+            assert self.layout.value is not None
+            fresh = table._insert_combined(*given, change_of(verb.combine, self.layout.value))
+        else:
+            options = {"keep": verb.keep} if self._spec.kind == "map" else {}
+            fresh = table.insert(*given, **options)
         return [] if fresh is None else [Answer([fresh.view(np.uint8)], counts)]
 
     def _find(self, verb: Verb, keys: Any, counts: np.ndarray, to: list[list[Any]]) -> list[Answer]:
         layout, backend = self.layout, self.backend
+        if self._spec.kind == "count":
+            found_counts, found = self.table.find(keys)
+            return [Answer([found_counts, found.view(np.uint8)], counts)]
         if self._spec.kind == "map":
             default = None if verb.default is None else layout.default(verb.default)
             if to and self.table._find_to(keys, default, *to[0]):

@@ -18,12 +18,14 @@ from __future__ import annotations
 
 from dgpuhash.distributed.tables.base import DistributedTable
 from dgpuhash.distributed.tables.bloom_filter import DistributedBloomFilter
+from dgpuhash.distributed.tables.count_map import DistributedCountMap
 from dgpuhash.distributed.tables.hash_map import DistributedMap
 from dgpuhash.distributed.tables.hash_set import DistributedSet
 from dgpuhash.distributed.tables.multi_map import DistributedMultiMap
 
 __all__ = [
     "DistributedBloomFilter",
+    "DistributedCountMap",
     "DistributedMap",
     "DistributedMultiMap",
     "DistributedSet",

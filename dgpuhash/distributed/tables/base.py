@@ -27,6 +27,7 @@ from dgpuhash.distributed.partition.table_mode import DISTRIBUTED, TableMode
 from dgpuhash.distributed.pipeline.run_verb import run_verb
 from dgpuhash.distributed.pruning.policy import AbsentKeyStats
 from dgpuhash.distributed.shards import table_store
+from dgpuhash.distributed.shards.loss import translated_losses
 from dgpuhash.distributed.shards.table_shard import Verb
 from dgpuhash.distributed.shards.table_stats import StatsDisplay, TableShardSize, format_entries
 from dgpuhash.distributed.shards.table_store import VerbRequest, VerbResult
@@ -34,7 +35,6 @@ from dgpuhash.distributed.tables.arguments import batch_of
 from dgpuhash.distributed.tables.batch import AnswerColumn, Batch, answer_columns
 from dgpuhash.distributed.tables.early_answer import EarlyAnswer
 from dgpuhash.distributed.tables.leases import LIMIT, TableLease
-from dgpuhash.distributed.tables.loss import translated_losses
 from dgpuhash.errors import (
     ClosedError,
     DeviceError,
@@ -205,13 +205,17 @@ class DistributedTable:
     ) -> tuple[Any, ...]:
         """Carry out `verb`; return its answer columns in the form of `keys`."""
         arguments: list[Any] = [(keys, self.key_dtype, "keys")]
-        arguments += [(each, self.value_dtype, "values") for each in values]
+        arguments += [(each, *self._as_values(each)) for each in values]
         methods()[self._spec.method].require(verb.method_verb, self._spec.kind)
         with self._at_work():
             batch = batch_of(self._client, self._workers, arguments, verb.stores)
             self._settle(batch.device)
             with self._alone:
                 return self._order(replace(verb, mixed=batch.mixed), batch, shown)
+
+    def _as_values(self, values: Any) -> tuple[Any, str]:
+        """Return the dtype in which values travel to the workers, and the argument's name."""
+        return self.value_dtype, "values"
 
     def _order(
         self, verb: Verb, batch: Batch, shown: Sequence[AnswerColumn] = ()

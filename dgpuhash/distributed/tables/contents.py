@@ -17,6 +17,7 @@ from dgpuhash.distributed.storage.folder import Folder
 __all__ = [
     "compact_table_shard",
     "copy_table_shard",
+    "count_total",
     "holds_table_shard",
     "keep_contents",
     "key_count",
@@ -45,6 +46,10 @@ def keep_contents(
 
 def key_count(host: ShardHost, uid: str, epoch: int) -> int:
     return int(at(host, uid, epoch).part.table.n_keys)
+
+
+def count_total(host: ShardHost, uid: str, epoch: int) -> int:
+    return int(at(host, uid, epoch).part.table.total)
 
 
 def reserve_table_shard(host: ShardHost, uid: str, epoch: int, keys: int) -> TableShardSize:

@@ -18,6 +18,7 @@ from dgpuhash.distributed.tables.base import MASK
 from dgpuhash.distributed.tables.batch import AnswerColumn
 from dgpuhash.distributed.tables.key_table import PairTable
 from dgpuhash.errors import SpecError
+from dgpuhash.tables.arguments.combine import check_combine
 from dgpuhash.tables.arguments.validate import default_row
 from dgpuhash.tables.methods.method import table_spec
 
@@ -125,8 +126,13 @@ class DistributedMap(PairTable):
                 made.insert(keys, values, keep=keep)
         return made
 
-    def insert(self, keys: Any, values: Any, *, keep: str = "any") -> Any:
+    def insert(
+        self, keys: Any, values: Any, *, keep: str | None = None, combine: str | None = None
+    ) -> Any:
         """Add pairs whose keys are not stored yet; stored keys keep their value.
+
+        With `combine`, a key gets the sum, minimum, maximum or bitwise or of the value that it has,
+        if any, and of the values of all its rows.
 
         Parameters
         ----------
@@ -134,25 +140,32 @@ class DistributedMap(PairTable):
             One value for each key.
         keep : {"any", "first", "last"}
             Which pair counts when a new key comes more than once: any one of them, whole (the
-            fastest), or the one in the first or the last row.
+            fastest and the default), or the one in the first or the last row.
+        combine : {"sum", "min", "max", "or"}, optional
+            As for `HashMap.insert`; of an independent map each worker combines its own rows.
 
         Returns
         -------
         array of bool
-            True in the row of each new key that counts; in the form of `keys`.
+            True in the row of each new key that counts; in the form of `keys`. With `combine`, true
+            in one row of each new key.
 
         Raises
         ------
         KeyTypeError, ShapeError, DeviceError, SpecError, UnsupportedError
             When an argument does not fit the table, which stays unchanged.
+            Also when `keep` and `combine` are both given, or the values cannot be combined so.
         IndexLost
             When a worker was lost, or the table has been.
         OutOfMemoryError
             When a shard cannot grow; the table is lost.
         """
-        if keep not in ("any", "first", "last"):
+        if keep not in (None, "any", "first", "last"):
             raise SpecError(f"keep={keep!r}; use 'any', 'first' or 'last'")
-        return self._ask(Verb("insert", keep=keep), keys, values, shown=[MASK])[0]
+        if combine is not None:
+            check_combine(combine, keep, self.value_dtype)
+        verb = Verb("insert", keep=keep or "any", combine=combine)
+        return self._ask(verb, keys, values, shown=[MASK])[0]
 
     def upsert(self, keys: Any, values: Any) -> None:
         """Store pairs, replacing values; of equal keys the last row counts.

@@ -18,6 +18,7 @@ from dgpuhash.distributed.ingest.commit import shard_addresses
 from dgpuhash.distributed.partition.descriptor import SavedRevision
 from dgpuhash.distributed.partition.table_mode import TableMode
 from dgpuhash.distributed.shards import table_store
+from dgpuhash.distributed.shards.loss import translated_losses
 from dgpuhash.distributed.shards.table_shard import Verb
 from dgpuhash.distributed.storage.arrow_files import RowsFile, check_shared
 from dgpuhash.distributed.storage.folder import Folder
@@ -26,7 +27,6 @@ from dgpuhash.distributed.tables import contents
 from dgpuhash.distributed.tables.arguments import check_arrays
 from dgpuhash.distributed.tables.base import DistributedTable
 from dgpuhash.distributed.tables.batch import answer_columns, array_of
-from dgpuhash.distributed.tables.loss import translated_losses
 from dgpuhash.distributed.tables.saved import WHAT, SavedBatch, SavedTable, homes_of
 from dgpuhash.errors import FormatError, IndexLost, UnsupportedError
 

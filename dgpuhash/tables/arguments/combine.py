@@ -9,7 +9,7 @@ import numpy as np
 from dgpuhash.errors import SpecError, UnsupportedError
 from dgpuhash.tables.arguments.encoding import word_dtype
 
-__all__ = ["SUM_OF_COUNTS", "Change", "change_of"]
+__all__ = ["SUM_OF_COUNTS", "Change", "change_of", "check_combine"]
 
 # As in kernels/core/outcome.cuh.
 _ACTIONS = {"sum": 2, "min": 3, "max": 4, "or": 5}
@@ -63,3 +63,20 @@ def change_of(combine: str, dtype: np.dtype[Any]) -> Change:
         )
     spare = 8 * (word_dtype(dtype).itemsize - dtype.itemsize)
     return Change(_ACTIONS[combine], kind | spare << 32)
+
+
+def check_combine(combine: str, keep: str | None, dtype: np.dtype[Any] | None) -> Change:
+    """Return `change_of` for an insert without `keep`.
+
+    Raises
+    ------
+    SpecError, UnsupportedError
+        As `change_of`, and when `keep` is given.
+    """
+    if keep is not None:
+        raise SpecError(
+            f"keep={keep!r} chooses one value of a key and combine={combine!r} takes all; "
+            "give one of the two"
+        )
+    assert dtype is not None
+    return change_of(combine, dtype)

@@ -154,6 +154,10 @@ class BucketListStore(ListMethodStore):
     def _sized(self, keys: Any) -> GrowingLists:
         """Return an empty table for the first batch."""
         table, estimate = self.table, self._estimate(keys)
+        if estimate.keys <= table.keys and estimate.slots <= len(table.pool):
+            # Whatever becomes of the batch, the current table is written before it is used again.
+            table.forget()
+            return table.emptied()
         made = GrowingLists(table.plan, max(estimate.keys, table.keys), table.generation)
         made.add_room(estimate.slots)
         return made

@@ -207,3 +207,16 @@ def test_settings_are_checked():
         MultiMap("i4", "i4", method="bucket_list", growth=0.9)
     with pytest.raises(SpecError, match=r"max_load=0\.9 beside method='bucket_list'"):
         MultiMap("i4", "i4", method="bucket_list", max_load=0.9)
+
+
+def test_a_cleared_table_is_filled_in_its_memory(device):
+    _, rows = many(8, keys=5000)
+    values = np.arange(len(rows), dtype=np.uint32)
+    table = table_of(device)
+    table.insert(device.array(rows), device.array(values))
+    held, slots = table.nbytes, table._store.table.fields["slots"]
+    table.clear()
+    assert len(table) == 0
+    table.insert(device.array(rows), device.array(values))
+    assert table.nbytes == held and table._store.table.fields["slots"] is slots
+    agrees(device, table, rows, values)

@@ -1,0 +1,210 @@
+"""DistributedCountMap: counts of keys on the workers of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from distributed import Client
+from numpy.typing import DTypeLike
+
+from dgpuhash.distributed.collective.group import Transport
+from dgpuhash.distributed.partition.conflict import Conflict
+from dgpuhash.distributed.partition.table_mode import TableMode
+from dgpuhash.distributed.pruning.policy import PruningOptions, Switch
+from dgpuhash.distributed.shards.table_shard import Verb
+from dgpuhash.distributed.tables import contents
+from dgpuhash.distributed.tables.arguments import dtype_of
+from dgpuhash.distributed.tables.batch import AnswerColumn
+from dgpuhash.distributed.tables.key_table import KeyTable
+from dgpuhash.errors import KeyTypeError
+from dgpuhash.tables.count_map import as_count, is_column
+from dgpuhash.tables.methods.method import methods, table_spec
+
+__all__ = ["DistributedCountMap"]
+
+_COUNT = np.dtype(np.uint64)
+
+
+class DistributedCountMap(KeyTable):
+    """Map from keys to exact counts, sharded over the workers of a Dask cluster.
+
+    Each worker has a `CountMap` of its keys, which their hash gives to it. A worker adds up its own
+    rows of frequent keys before they travel. See `DistributedSet` for how verbs work, their
+    arguments and answers, and when a table is lost.
+
+    Parameters
+    ----------
+    key_dtype : dtype
+        As for `CountMap`.
+    capacity : int
+        Keys to make room for in all; the shards grow by themselves beyond.
+    max_load : float, optional
+        Share of the slots in use above which a shard grows; 0.9 when None.
+    device : {"cpu", "cuda"}, optional
+        None: where the first arrays are.
+    seed : int, optional
+        Seed of the shards' hash function; default: a new one. The hash partition has another one.
+    mode : {"distributed", "independent"}
+        As for `DistributedSet`; a key's counts on several workers are added by `find` and `count`.
+    client, workers, exchange, piece_rows, method, **settings
+        As for `DistributedSet`.
+
+    Raises
+    ------
+    KeyTypeError, SpecError, DeviceError, UnsupportedError
+        As for `DistributedSet`.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from distributed import Client
+    >>> client = Client(processes=False, n_workers=2, dashboard_address=None)
+    >>> seen = DistributedCountMap("int64", client=client)
+    >>> seen.insert(da.arange(6, chunks=3) // 2)
+    >>> seen.insert([2, 9], counts=[5, 0])
+    >>> counts, found = seen.find(da.arange(4, chunks=2))
+    >>> counts.compute(), found.compute()
+    (array([2, 2, 7, 0], dtype=uint64), array([ True,  True,  True, False]))
+    >>> len(seen), seen.total
+    (4, 11)
+    >>> seen.close(); client.close()
+    """
+
+    kind = "count"
+
+    def __init__(
+        self,
+        key_dtype: DTypeLike,
+        capacity: int = 0,
+        *,
+        max_load: float | None = None,
+        device: str | None = None,
+        seed: int | None = None,
+        mode: str = "distributed",
+        client: Client | None = None,
+        workers: Sequence[str] | None = None,
+        exchange: Transport = "auto",
+        piece_rows: int | None = None,
+        method: str = "auto",
+        **settings: int | float | str,
+    ) -> None:
+        spec = table_spec(
+            "count", key_dtype, _COUNT,
+            max_load=max_load, seed=seed, method=method, settings=settings,
+        )  # fmt: skip
+        methods()[method].require("combine", self.kind)
+        placed = TableMode.of(mode)
+        super().__init__(
+            spec,
+            capacity,
+            client=client,
+            workers=workers,
+            exchange=exchange,
+            device=device,
+            piece_rows=piece_rows,
+            mode=TableMode(placed.placement, Conflict.SUM) if placed.independent else placed,
+        )
+
+    @classmethod
+    def from_keys(cls, keys: Any, counts: Any = 1, **settings: Any) -> DistributedCountMap:
+        """Return the counts of `keys`, of their dtype and on their device.
+
+        `settings` are those of the class.
+        """
+        made = cls(dtype_of(keys, "keys"), **settings)
+        with made._closed_on_error():
+            made.insert(keys, counts)
+        return made
+
+    @property
+    def total(self) -> int:
+        """Sum of all counts, exact."""
+        return sum(self._run_if_opened(contents.count_total))
+
+    def insert(self, keys: Any, counts: Any = 1) -> None:
+        """Add to the counts of keys; keys that are not stored begin with 0.
+
+        Parameters
+        ----------
+        keys : Dask array, or array of the client's
+            A key may come in any number of rows.
+        counts : int, or array of integers in the form of `keys`
+            What each row adds, not negative; 0 stores the key.
+
+        Raises
+        ------
+        KeyTypeError, ShapeError, DeviceError, SpecError, UnsupportedError
+            When an argument does not fit the table, or a count is negative.
+        CountOverflowError
+            When a count would not fit into 64 bits; no count has changed.
+        IndexLost
+            When a worker was lost, or the table has been.
+        OutOfMemoryError
+            When a shard cannot grow; the table is lost.
+        """
+        if is_column(counts):
+            self._ask(Verb("insert"), keys, counts)
+        else:
+            self._ask(Verb("insert", term=as_count(counts)), keys)
+
+    def merge(self, other: DistributedCountMap) -> None:
+        """Add all counts of another table of the same client.
+
+        Raises
+        ------
+        KeyTypeError, DeviceError
+            When the keys or devices differ.
+        CountOverflowError
+            When a count would not fit into 64 bits; no count has changed.
+        """
+        keys, counts = other.items()
+        self.insert(keys, counts)
+
+    def find(
+        self, keys: Any, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
+    ) -> tuple[Any, Any]:
+        """Return the count of each key, and a mask of the keys that are stored.
+
+        Parameters
+        ----------
+        keys : Dask array, or array of the client's
+        bloom_filter, deduplicate
+            As for `contains`.
+
+        Returns
+        -------
+        counts, found : array
+            uint64, 0 where a key is absent, and a mask; in input order and in the form of `keys`.
+        """
+        shown = [AnswerColumn(_COUNT), AnswerColumn(np.dtype(bool))]
+        verb = Verb("find", sparing=PruningOptions.of(bloom_filter, deduplicate))
+        counts, found = self._ask(verb, keys, shown=shown)
+        return counts, found
+
+    def count(
+        self, keys: Any, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
+    ) -> Any:
+        """Return each key's count (uint64), 0 where it is absent; as `find` without the mask."""
+        return self.find(keys, bloom_filter=bloom_filter, deduplicate=deduplicate)[0]
+
+    def items(self) -> tuple[Any, Any]:
+        """Return all keys and their counts (uint64), in no particular order.
+
+        Returns
+        -------
+        keys, counts : Dask array
+            One chunk a shard. They lie on the workers, computed already; later changes of the table
+            do not change them.
+        """
+        keys, counts = self._contents("items", [self.key_dtype, _COUNT])
+        return keys, counts
+
+    def _as_values(self, values: Any) -> tuple[Any, str]:
+        dtype = dtype_of(values, "counts")
+        if dtype.kind not in "iu":
+            raise KeyTypeError(
+                f"counts of dtype {dtype} are no integers; convert them with .astype('uint64')"
+            )
+        return dtype, "counts"
