@@ -33,8 +33,8 @@ check: $(INSTALLED)         ## lint, types, format, spelling, layering, age of t
 docs: $(INSTALLED)          ## build the documentation and run its notebooks; EXECUTE=off: without running them
 	EXECUTE=$(EXECUTE) scripts/docs
 
-kernels: $(INSTALLED)       ## lockstep tests of the kernels under ThreadSanitizer and AddressSanitizer
-	scripts/kernels.sh
+kernels: $(INSTALLED)       ## lockstep tests of the kernels under ThreadSanitizer and AddressSanitizer; QUICK=1: fewer
+	QUICK=$(QUICK) scripts/kernels.sh
 
 compile: $(INSTALLED)       ## compile the kernels for every GPU architecture; ALL=1: every instance for each; needs no GPU
 	$(INSIDE) scripts/compile.py

@@ -144,7 +144,8 @@ DG_FN typename Table::Value term_in_row(const OpenCombineArgs& args, u64 row) {
 
 /// Stores pairs and changes the values of stored keys in one go, as far as that is safe beside the
 /// stores: where pairs are published whole, and sums of integers, which nobody stores but all add to
-/// the slot's -1. The rows that remain get the flag 2, and open_change after.
+/// the slot's -1. The rows that remain get the flag 2, and open_change after; those that found no place
+/// get the flag 3.
 template <class Key, class ValueType, int W>
 DG_KERNEL open_combine(OpenCombineArgs args) {
   using Table = OpenRows<Key, ValueType>;
@@ -166,7 +167,7 @@ DG_KERNEL open_combine(OpenCombineArgs args) {
         u8 flag = fresh;
         if (placed.outcome == Outcome::refused) {
           atomic_add<Order::relaxed>(&args.table.state->pending, 1);
-          args.flags[row] = 0;
+          args.flags[row] = 3;
           return;
         }
         if (adds && !aside)

@@ -112,10 +112,9 @@ struct Slab : SlabChains<KeyType, ValueType, false> {
 
   template <class Tile>
   DG_FN Executed<Value> execute_own(Tile tile, bool asked, Op op, Key mine, Value value) const
-    requires(Tile::size == 32)
+    requires(Tile::size == 32 && !Chains::has_ready_bits)  // pairs of 8 + 8 bytes would spill
   {
-    return SlabCrews<Slab, Chains::has_ready_bits ? 4 : 8>{*this}.template execute<1>(
-        tile, asked, op, mine, value);
+    return SlabCrews<Slab, 8>{*this}.template execute<1>(tile, asked, op, mine, value);
   }
 
  private:

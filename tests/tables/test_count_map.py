@@ -156,20 +156,21 @@ def test_by_region(device, monkeypatch, stored):
         model.check(device, table)
 
 
+@pytest.mark.parametrize("stored", [0, 200])
 @pytest.mark.parametrize("keys", [40, 4000])
-def test_new_slots_for_repeated_keys(device, monkeypatch, keys):
+def test_estimated_batches(device, monkeypatch, keys, stored):
     """The estimate of the keys of a batch is right, or so low that rows are refused."""
     monkeypatch.setattr(cardinality, "LEAST_ROWS", 16)
     seen = np.random.default_rng(1).integers(0, keys, 10_000)
-    table, model = CountMap("int64", device=device.name), Counted()
-    table.insert(device.array(seen))
-    model.insert(seen)
-    model.check(device, table)
-    low = cardinality.NewKeys(8, all=False)
-    monkeypatch.setattr(cardinality, "new_keys", lambda *batch: low)
-    table = CountMap("int64", device=device.name)
-    table.insert(device.array(seen))
-    model.check(device, table)
+    before = np.arange(-stored // 2, stored // 2)
+    for new in (None, cardinality.NewKeys(8, all=False)):
+        if new is not None:
+            monkeypatch.setattr(cardinality, "new_keys", lambda *batch: new)  # noqa: B023
+        table, model = CountMap("int64", 2 * stored, device=device.name), Counted()
+        for batch in (before, seen, seen):
+            table.insert(device.array(batch), 3)
+            model.insert(batch, 3)
+            model.check(device, table)
 
 
 @pytest.mark.parametrize("key", ["int16", "int64"])

@@ -100,6 +100,7 @@ class Windows(Recipe):
         width = self.chosen_width
         return {
             "windows": self.fields["windows"],
+            "slots": self.slots,
             "layout": self.layout,
             "width": width,
             "mapping": "one-to-one" if width == 1 else "many-to-one",

@@ -297,7 +297,7 @@ class GrowingLists(ListRecipe):
         ends = self._value_ends
         return {
             "buckets": buckets,
-            "bucket_slots": int((ends[last] + more * (ends[-1] - ends[-2])).sum()),
+            "slots": int((ends[last] + more * (ends[-1] - ends[-2])).sum()),
             "links": buckets - len(counts),
             "pool_slots": len(self.pool),
             "pool_taken": self.used,

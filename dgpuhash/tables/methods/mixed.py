@@ -161,12 +161,10 @@ class _Executes:
         codes = as_device_array(backend, given, _CODE, "ops")
         if len(codes) != len(bits):
             raise ShapeError(f"{len(codes):,} ops for {len(bits):,} keys; pass one for each key")
-        # Both numbers in one copy from the device.
-        most = stored = 0
-        if len(codes):
-            numbers = [codes.max().astype(np.int64), _stores(codes).sum()]
-            most, stored = backend.to_host(backend.xp.stack(numbers)).tolist()
-        if most > max(Op):
+        counts = backend.zeros(2, np.uint64)
+        backend.run(kernel_named("op_counts"), len(codes), ops=codes, counts=counts)
+        stored, strange = backend.to_host(counts).tolist()
+        if strange:
             row = int((codes > int(max(Op))).argmax())
             raise SpecError(
                 f"ops[{row}] is {int(codes[row])}, which is no operation; use dgpuhash.Op: "

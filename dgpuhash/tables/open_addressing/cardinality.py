@@ -21,6 +21,7 @@ __all__ = [
     "absent_rows",
     "all_new",
     "distinct_rows",
+    "most_unseen",
     "new_key_flags",
     "new_keys",
 ]
@@ -111,7 +112,7 @@ def new_keys(backend: Backend, slots: Slots, keys: Any) -> NewKeys:
     rows = len(keys)
     if all_new(backend, slots, keys):
         return NewKeys(rows, all=True)
-    zeros = max(rows.bit_length() - _SAMPLED.bit_length(), 1)
+    zeros = _zeros(rows)
     chosen, stored = _seeds(slots)
     sample = Slots(backend, keys.dtype, None, slots=4 * _SAMPLED, seed=stored)
     sample.clear()
@@ -122,6 +123,15 @@ def new_keys(backend: Backend, slots: Slots, keys: Any) -> NewKeys:
         return NewKeys(0, all=False)
     most = math.ceil((found + _DEVIATIONS * math.sqrt(found)) * 2**zeros)
     return NewKeys(min(rows, most), all=found == asked)
+
+
+def most_unseen(rows: int) -> int:
+    """Return the most new keys that a batch has if `new_keys` finds too few for an estimate."""
+    return math.ceil((_LEAST_FOUND + _DEVIATIONS * math.sqrt(_LEAST_FOUND)) * 2 ** _zeros(rows))
+
+
+def _zeros(rows: int) -> int:
+    return max(rows.bit_length() - _SAMPLED.bit_length(), 1)
 
 
 def all_new(backend: Backend, slots: Slots, keys: Any) -> bool:

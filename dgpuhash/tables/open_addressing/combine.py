@@ -9,10 +9,12 @@ from dgpuhash.backend.launches import Step
 from dgpuhash.tables.arguments.combine import Change
 from dgpuhash.tables.open_addressing.slots import Slots
 
-__all__ = ["changing", "combining", "refused"]
+__all__ = ["REFUSED", "changing", "combining", "refused"]
 
 # Flag of the rows that the first of two launches leaves to the second.
 _LEFT = 2
+REFUSED = 3
+"""Flag of the rows that found no slot."""
 
 
 def combining(
@@ -25,6 +27,8 @@ def combining(
     whole, and for sums of integers; what it leaves is the second one's.
     """
     slots.fill()
+    if not slots.blank:
+        slots._state[2] = 0
     slots._change()
     fields = _fields(slots, keys, values, flags, change)
     kernel = kernel_named("open_combine", slots.key, slots.value)
@@ -52,7 +56,7 @@ def changing(
 
 
 def refused(slots: Slots) -> int:
-    """Return how many rows found no slot since the slots were empty; waits for the device."""
+    """Return how many rows of the last `combining` found no slot; waits for the device."""
     return int(slots._count(slots._host_state())["pending"])
 
 

@@ -18,7 +18,12 @@ from dgpuhash.tables.commit import BrokenSlots, MakeSteps, assigner
 from dgpuhash.tables.open_addressing import bulk_build, cardinality
 from dgpuhash.tables.open_addressing.batch_insert import BatchInserter
 from dgpuhash.tables.open_addressing.bulk_stream import StreamedBuild
-from dgpuhash.tables.open_addressing.combine import changing, combining, refused
+from dgpuhash.tables.open_addressing.combine import (
+    REFUSED,
+    changing,
+    combining,
+    refused,
+)
 from dgpuhash.tables.open_addressing.rehash import GrowableSlots, LoadFactor, rehashed
 from dgpuhash.tables.open_addressing.slots import Slots
 from dgpuhash.tables.stats import Figures
@@ -108,8 +113,8 @@ class Storage(BatchInserter):
         rows, backend = len(keys), self.backend
         room = self._has_room(rows)
         slots, fresh = self._slots, None
-        if not room and slots.blank and rows >= cardinality.LEAST_ROWS:
-            fresh = self._combined_in_new_slots(keys, values, change)
+        if not room and rows >= cardinality.LEAST_ROWS:
+            fresh = self._combined_by_estimate(keys, values, change)
         if fresh is not None:
             return fresh
         if isinstance(values, int) and (not room or bulk_build.pays(backend, slots, rows)):
@@ -134,27 +139,57 @@ class Storage(BatchInserter):
             self.commit(*combining(backend, self._slots, keys, values, fresh, change))
         return fresh
 
-    def _combined_in_new_slots(self, keys: Any, values: Any, change: Change) -> Any:
-        """Combine a batch of repeated keys in new slots, for an empty table.
+    def _combined_by_estimate(self, keys: Any, values: Any, change: Change) -> Any:
+        """Combine a batch of repeated keys, for which there is room if an estimate is right.
 
-        As many as the keys seem to be must fit. Returns None, and changes nothing, where most rows
-        bring new keys, or more keys came than that.
+        Returns None, and changes nothing, where most rows bring new keys, or too many do.
         """
         slots, backend = self._slots, self.backend
         new = cardinality.new_keys(backend, slots, words_of(keys))
-        if new.all or 2 * new.most > len(keys):
+        most = new.most or cardinality.most_unseen(len(keys))
+        if new.all or 2 * most > len(keys):
             return None
-        if new.most > self.capacity:
-            made = rehashed(slots, self._load.slots_after(slots.slots, new.most), filled=False)
+        if most <= self.capacity - slots.state().taken:
+            made = slots.lent() if slots.blank else slots
+        elif slots.blank:
+            made = rehashed(slots, self._load.slots_after(slots.slots, most), filled=False)
         else:
-            made = slots.lent()
-        fresh = backend.empty(len(keys), np.dtype(bool))
-        backend.in_one_call(combining(backend, made, keys, values, fresh, change))
-        if refused(made):
             return None
+        fresh = backend.empty(len(keys), np.dtype(bool))
+        steps = combining(backend, made, keys, values, fresh, change)
+        if made is slots:
+            # All, until those that are taken are counted.
+            slots.taken_bound = slots.slots
+            self.commit(*steps)
+            left = refused(slots)
+        else:
+            backend.in_one_call(steps)
+            left = refused(made)
+            if left:
+                return None
+        if left:
+            made = self._combined_rest(keys, values, fresh, change)
         made.taken_bound = made.state().taken
         backend.in_one_call([assigner(self, _slots=made)])
         return fresh
+
+    def _combined_rest(self, keys: Any, values: Any, fresh: Any, change: Change) -> Slots:
+        """Return larger slots with the rows of a batch that were refused.
+
+        An estimate exceeds four standard deviations, and then all slots beyond the load factor too,
+        once in more batches than anybody has. Until the rest is stored the table is broken.
+        """
+        slots, backend = self.slots, self.backend
+        self._slots = BrokenSlots(slots)
+        rows = backend.xp.flatnonzero(fresh.view(np.uint8) == REFUSED)
+        wanted = slots.state().occupied + len(rows)
+        made = rehashed(slots, self._load.slots_after(slots.slots, wanted))
+        terms = values if isinstance(values, int) else words_of(values)[rows]
+        created = backend.empty(len(rows), np.dtype(bool))
+        keys = words_of(keys)[rows]
+        backend.in_one_call(combining(backend, made, keys, terms, created, change))
+        fresh[rows] = created
+        return made
 
     def add(self, keys: Any, values: Any) -> None:
         """Insert the absent keys without returning a mask.

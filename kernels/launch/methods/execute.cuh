@@ -81,6 +81,23 @@ struct ExecuteArgs {
   DG_FIELDS(table, ops, keys, values, rows, found_values, flags, pending_rows, n, default_value)
 };
 
+template <class Table, class Tile, class Key, class Value>
+DG_FN Executed<Value> execute_own(const Table& table, Tile tile, bool asked, Op op, Key mine,
+                                  Value value) {
+  if constexpr (requires { table.execute_own(tile, asked, op, mine, value); }) {
+    return table.execute_own(tile, asked, op, mine, value);
+  } else {
+    Executed<Value> done{};
+    serve_lanes(tile, asked, [&](u32 source) {
+      const Op each = static_cast<Op>(tile.shuffle(static_cast<u32>(op), source));
+      const Executed<Value> got =
+          table.execute(tile, each, tile.shuffle(mine, source), shared_value(tile, value, source));
+      if (tile.lane() == source) done = got;
+    });
+    return done;
+  }
+}
+
 template <class Table, int W>
 DG_KERNEL execute(ExecuteArgs<typename Table::Storage> args) {
   static_assert(Table::mixed);
@@ -97,17 +114,8 @@ DG_KERNEL execute(ExecuteArgs<typename Table::Storage> args) {
         const u32 op = asked ? args.ops[row] : 0;
         const auto value = asked && args.values ? value_in<Table>(args.values, row) : Value{};
         const bool beside = asked && is_reserved(mine);
-        Executed<Value> done{};
         const Op kind = static_cast<Op>(op);
-        if constexpr (requires { table.execute_own(tile, true, kind, mine, value); })
-          done = table.execute_own(tile, asked && !beside, kind, mine, value);
-        else
-          serve_lanes(tile, asked && !beside, [&](u32 source) {
-            const Executed<Value> got =
-                table.execute(tile, static_cast<Op>(tile.shuffle(op, source)),
-                              tile.shuffle(mine, source), shared_value(tile, value, source));
-            if (tile.lane() == source) done = got;
-          });
+        Executed<Value> done = execute_own(table, tile, asked && !beside, kind, mine, value);
         if (!asked) return;
         if (beside)
           done = MixedSideSlots<Key, Stored>{{args.table.state}}.execute(kind, mine, value);

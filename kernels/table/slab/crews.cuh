@@ -25,9 +25,7 @@ struct SlabCrews {
     Found<Value> answer{false, Value{}};
     work<Access::frozen, at_once>(
         tile, asked, mine,
-        [](const Row&, const Place& place, Unit, Value held) {
-          return Try{0, 0, place.hits != 0, held};
-        },
+        [](const Row&, const Place&, Unit, Value held) { return Try{0, 0, held}; },
         [&](const Row& row, const Place& place, const Try& tried) {
           const Value value = Table::shared_value(tile, tried.value, lowest_or_any(place.hits));
           if (row.own && row.active) answer = {place.hits != 0, value};
@@ -48,7 +46,7 @@ struct SlabCrews {
           if (place.hits)
             return Table::template change<false>(row.slab, place.slot, row.key, held, term, how) ==
                            Outcome::existed
-                       ? Try{0, 0, true, held}
+                       ? Try{0, 0, held}
                        : failed();
           if constexpr (Table::has_ready_bits)
             return claimed(row, place, term, how.action != OnExisting::keep);
@@ -78,7 +76,7 @@ struct SlabCrews {
         tile, asked, mine,
         [&](const Row& row, const Place& place, Unit from, Value held) {
           if (!place.here || !row.active) return failed();
-          if (!place.hits) return Try{0, 0, false, held};
+          if (!place.hits) return Try{0, 0, held};
           return swapped(row, place, from, Table::unit_of(Mark<Key>::erased, held), held);
         },
         [&](const Row& row, const Place& place, const Try& tried) {
@@ -89,6 +87,7 @@ struct SlabCrews {
     return erased;
   }
 
+  /// Not of pairs that have bits to tell that they are ready.
   template <u32 at_once, class Tile>
   DG_FN Executed<Value> execute(Tile tile, bool asked, Op op, Key mine, Value value) const {
     Executed<Value> answer{false, false, Value{}};
@@ -100,21 +99,7 @@ struct SlabCrews {
           const Op what = static_cast<Op>(tile.shuffle(static_cast<u32>(op), row.source));
           const bool removes = what >= Op::erase;
           if (!place.here || !row.active) return failed();
-          Try tried{0, 0, place.hits != 0, Table::has_ready_bits ? Value{} : held};
-          if constexpr (Table::has_ready_bits) {
-            if (place.hits) {
-              // A pair that is not ready is not there yet; who stores one looks again.
-              tried.present = Table::ready(row.slab, place.slot);
-              if (!tried.present) return stores(what) ? failed() : tried;
-              Value* const at = Table::value_of(row.slab, place.slot);
-              // After the bit: so it is the value that the bit speaks of.
-              if (what == Op::find) tried.value = atomic_load<Order::relaxed>(at);
-              if (what == Op::upsert) atomic_store<Order::relaxed>(at, term);
-              if (!removes) return tried;
-            } else if (stores(what)) {
-              return claimed(row, place, term, true);
-            }
-          }
+          Try tried{0, 0, held};
           if (place.hits ? removes || (what == Op::upsert && Table::has_value) : stores(what))
             tried = swapped(
                 row, place, place.hits ? seen : Table::empty,
@@ -122,13 +107,10 @@ struct SlabCrews {
                 held);
           return tried;
         },
-        [&](const Row& row, const Place& place, Try tried) {
+        [&](const Row& row, const Place& place, const Try& tried) {
           const bool here = tried.was == tried.wanted;
-          bool present = place.hits != 0;
-          if constexpr (Table::has_ready_bits)
-            present = (tile.ballot(here && tried.present) & row.crew) != 0;
           const Value found = Table::shared_value(tile, tried.value, lowest_or_any(place.hits));
-          if (row.own && row.active) answer = {stores(op) != present, false, found};
+          if (row.own && row.active) answer = {stores(op) != (place.hits != 0), false, found};
           return (tile.ballot(here) & row.crew) != 0;
         },
         stores(op),
@@ -162,26 +144,25 @@ struct SlabCrews {
   /// What a swap tells. Of 8 + 8 bytes, whose swaps are no pairs, only whether it found what it expected.
   using Told = typename Chosen<Table::has_ready_bits, u32, Unit>::Type;
 
-  /// A swap that is on its way: it did what it should where both are the same.
+  /// A swap that is on its way: it did what it should where both are the same. The key had this value.
   struct Try {
     Told was;
     Told wanted;
-    bool present;  // the key was there, with this value
     Value value;
   };
-  DG_FN static Try failed() { return {0, 1, false, Value{}}; }
+  DG_FN static Try failed() { return {0, 1, Value{}}; }
 
   DG_FN static Try swapped(const Row& row, const Place& place, Unit from, Unit to, Value held) {
     const Unit was = atomic_swap_if<Order::relaxed>(Table::slot_of(row.slab, place.slot), from, to);
     if constexpr (Table::has_ready_bits)
-      return {was == from ? 0u : 1u, 0, place.hits != 0, Value{}};
+      return {was == from ? 0u : 1u, 0, Value{}};
     else
-      return {was, from, place.hits != 0, held};
+      return {was, from, held};
   }
   /// Of a pair that takes more than a swap, and so is not on its way any more.
   DG_FN static Try claimed(const Row& row, const Place& place, Value value, bool watched) {
     const Outcome outcome = Table::claim(row.slab, place.slot, row.key, value, watched);
-    return {outcome == Outcome::created ? Told{0} : Told{1}, 0, false, value};
+    return {outcome == Outcome::created ? Told{0} : Told{1}, 0, value};
   }
 
   DG_FN static u32 lowest_or_any(u32 lanes) {

@@ -115,6 +115,8 @@ def test_rows_that_stay(client, exchange, method):
         values, offsets = table.find(asked)
         assert (np.diff(offsets) == np.bincount(keys, minlength=120_000)).all()
         assert (keys[values] == np.repeat(asked, np.diff(offsets))).all()
+
+
 def test_filters(client, exchange):
     keys = np.random.default_rng(5).integers(0, 2**62, 1_000_000)
     with DistributedBloomFilter("i8", 500_000, client=client, exchange=exchange) as made:

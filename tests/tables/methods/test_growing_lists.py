@@ -63,7 +63,7 @@ def test_buckets_grow_by_a_tenth(device, multiplicity, buckets, slots, width):
         table.insert(device.array(part), device.array(np.arange(len(part), dtype=np.uint32)))
     details = table.stats().details
     n = len(distinct)
-    assert (details["buckets"], details["bucket_slots"]) == (n * buckets, n * slots)
+    assert (details["buckets"], details["slots"]) == (n * buckets, n * slots)
     assert details["links"] == n * (buckets - 1)
 
 
@@ -72,10 +72,10 @@ def test_buckets_of_chosen_sizes(device):
     table = table_of(device, initial_bucket=10, growth=1.0)
     table.insert(device.array(rows), device.array(rows))
     details = table.stats().details
-    assert details["buckets"] == 3 * len(distinct) == details["bucket_slots"] / 10
+    assert details["buckets"] == 3 * len(distinct) == details["slots"] / 10
     doubled = table_of(device, growth=2.0)
     doubled.insert(device.array(rows), device.array(rows))
-    assert doubled.stats().details["bucket_slots"] == 31 * len(distinct)
+    assert doubled.stats().details["slots"] == 31 * len(distinct)
 
 
 def test_the_first_batch_sizes_the_table(device):
