@@ -20,14 +20,13 @@ from dgpuhash.tables.methods.method import resolved, store_for
 from dgpuhash.tables.rwlock import read_locked, write_locked
 from dgpuhash.tables.stats import TableStats, format_bytes, html_table
 from dgpuhash.tables.store import Store
-from dgpuhash.tables.user_kernels.verbs import UserKernels
 
 __all__ = ["Table"]
 
 _BOOL = np.dtype(bool)
 
 
-class Table(UserKernels, Keyed):
+class Table(Keyed):
     """Common base of sets, maps and multimaps."""
 
     _store: Store | None

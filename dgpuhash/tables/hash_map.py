@@ -30,13 +30,14 @@ from dgpuhash.tables.open_addressing.values import Values, values_for
 from dgpuhash.tables.rwlock import read_locked, write_locked
 from dgpuhash.tables.select import select_found
 from dgpuhash.tables.serialization import Buffers
+from dgpuhash.tables.user_kernels.verbs import UserKernels
 
 __all__ = ["HashMap"]
 
 _BOOL = np.dtype(bool)
 
 
-class HashMap(ExecutesPairs, Table):
+class HashMap(UserKernels, ExecutesPairs, Table):
     """Map from keys to values on a CPU or a GPU.
 
     Open addressing with cooperative probing (WarpCore, Jünger et al. 2020, §IV-B): double hashing

@@ -17,11 +17,12 @@ from dgpuhash.tables.methods.method import table_spec
 from dgpuhash.tables.methods.mixed import ExecutesKeys
 from dgpuhash.tables.rwlock import read_locked, write_locked
 from dgpuhash.tables.serialization import Buffers
+from dgpuhash.tables.user_kernels.verbs import UserKernels
 
 __all__ = ["HashSet"]
 
 
-class HashSet(ExecutesKeys, Table):
+class HashSet(UserKernels, ExecutesKeys, Table):
     """Set of distinct keys on a CPU or a GPU.
 
     Open addressing with cooperative probing (WarpCore, Jünger et al. 2020, §IV-B): double hashing

@@ -18,13 +18,14 @@ from dgpuhash.tables.methods.method import multimap_spec, require_order
 from dgpuhash.tables.rwlock import read_locked, write_locked
 from dgpuhash.tables.serialization import Buffers
 from dgpuhash.tables.store import ListStore
+from dgpuhash.tables.user_kernels.verbs import UserKernels
 
 __all__ = ["MultiMap"]
 
 _INT64 = np.dtype(np.int64)
 
 
-class MultiMap(Table):
+class MultiMap(UserKernels, Table):
     """Map from keys to lists of values on a CPU or a GPU.
 
     A key's only value is stored in its slot; several values are contiguous in one pool. Values of

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dgpuhash.backend import kernel_named
 from dgpuhash.backend.launches import Step
 from dgpuhash.errors import ShapeError, SpecError
 from dgpuhash.tables.arguments.interop import as_argument
