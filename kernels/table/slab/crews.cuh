@@ -19,6 +19,9 @@ struct SlabCrews {
 
   const Table& table;
 
+  /// How often a warp asks a pool for slabs, or for those that others give back, before a key is refused.
+  static constexpr u32 kMostTries = 16;
+
   /// Searches; each crew has `at_once` slabs on the way.
   template <u32 at_once, class Tile>
   DG_FN Found<Value> find(Tile tile, bool asked, Key mine) const {
@@ -271,7 +274,7 @@ struct SlabCrews {
       for (u32 i = 0; i < at_once; ++i)
         finish(row(i, Key{}), 0, places[i], seen[i].word[3], tries[i]);
     }
-    while (true) {
+    for (u32 tries = 0;; ++tries) {
       while (tile.any(open && !full)) {
         const u32 queue = tile.ballot(open && !full) & crew;
         const u32 source = queue ? lowest_one(queue) : base;
@@ -293,10 +296,12 @@ struct SlabCrews {
       if constexpr (access == Access::frozen) break;
       if (!tile.any(open && full)) break;
       grow(tile, open && full, bucket, link, [&](char* slab, bool own) {
+        // Lanes that come second give their slabs back in a moment.
+        const bool again = slab == nullptr && tries < kMostTries;
         half = 0;
-        full = false;
-        if (slab == nullptr) dry();
-        open = slab != nullptr && !(own && claim(slab));
+        full = again;
+        if (slab == nullptr && !again) dry();
+        open = again || (slab != nullptr && !(own && claim(slab)));
       });
     }
   }
@@ -315,8 +320,9 @@ struct SlabCrews {
                                      : atomic_swap_if<Order::relaxed>(next, kNoSlab, taken);
     const bool own = taken != kNoSlab && was == kNoSlab;
     if (taken != kNoSlab && !own) pool.release(taken);
-    link = own ? taken : was;
-    then(link == kNoSlab ? nullptr : pool.slab(link), own);
+    const u32 behind = own ? taken : was;
+    if (behind != kNoSlab) link = behind;
+    then(behind == kNoSlab ? nullptr : pool.slab(behind), own);
   }
 };
 
