@@ -102,7 +102,7 @@ def of_papers(receipt: dict[str, Any]) -> list[str]:
     gpu = one_of(receipt["machine"]["gpu"])
     lines = ["## The papers' tables", "", measured_on(receipt, gpu)]
     lines += [
-        "The methods of [Methods](methods.md) at their papers' workloads, `dgpuhash bench papers`. "
+        "The methods of [Tables](tables.md) at their papers' workloads, `dgpuhash bench papers`. "
         "What others reach was measured on an H200, which reads random lines faster than an H100.",
         "",
     ]
