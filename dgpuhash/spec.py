@@ -160,7 +160,7 @@ class TableSpec:
     ) -> TableSpec:
         """Return a spec from dtypes in any form that NumPy accepts.
 
-        See the class for `settings`.
+        See the class for ``settings``.
         """
         if seed is not None:
             settings["seed"] = seed

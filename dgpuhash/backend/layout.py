@@ -88,8 +88,8 @@ class Layout:
 
         Examples
         --------
-        >>> nested, words, _, pack = struct_named("BloomAddArgs").packing
-        >>> pack(bytes(nested["filter"].nbytes), 1, 2)[-16:] == np.array([1, 2], "u8").tobytes()
+        >>> nested, words, _, pack = struct_named("OpenEraseArgs").packing
+        >>> pack(bytes(nested["table"].nbytes), 1, 2, 3)[-24:] == np.array([1, 2, 3], "u8").tobytes()
         True
         """
         nested: dict[str, Layout] = {}

@@ -216,7 +216,7 @@ def methods() -> Mapping[str, Method]:
 
     A method is what ``method=`` of `HashSet`, `HashMap` and `MultiMap` takes: how they store their
     keys, mostly as a paper describes it. They are found by looking through the modules of
-    `dgpuhash.tables.methods`, each of which has its rows in ``METHODS``.
+    ``dgpuhash.tables.methods``, each of which has its rows in ``METHODS``.
 
     Examples
     --------
