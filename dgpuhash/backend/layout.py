@@ -89,7 +89,7 @@ class Layout:
         Examples
         --------
         >>> nested, words, _, pack = struct_named("OpenEraseArgs").packing
-        >>> pack(bytes(nested["table"].nbytes), 1, 2, 3)[-24:] == np.array([1, 2, 3], "u8").tobytes()
+        >>> pack(bytes(nested["table"].nbytes), 1, 2, 3)[-8:] == (3).to_bytes(8, "little")
         True
         """
         nested: dict[str, Layout] = {}
