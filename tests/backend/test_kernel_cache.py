@@ -37,9 +37,9 @@ def compilations(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     calls: list[Any] = []
     compile_kernels = cache.compile_kernels
 
-    def counted(*args: Any) -> Cubin:
+    def counted(*args: Any, **options: Any) -> Cubin:
         calls.append(args)
-        return compile_kernels(*args)
+        return compile_kernels(*args, **options)
 
     monkeypatch.setattr(cache, "compile_kernels", counted)
     return calls
