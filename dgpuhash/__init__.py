@@ -26,8 +26,8 @@ from dgpuhash.tables import (
     unique,
     value_counts,
 )
-from dgpuhash.tables.methods.method import methods
-from dgpuhash.tables.methods.mixed import Op
+from dgpuhash.tables.stores.method import methods
+from dgpuhash.tables.stores.mixed import Op
 from dgpuhash.tables.user_kernels.options import get_include, kernel_options
 
 if TYPE_CHECKING:

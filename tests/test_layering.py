@@ -57,6 +57,7 @@ ROOMS_WITHIN = {
         {"serialization"},
         {"open_addressing"},
         {"columns", "bucket_list"},
+        {"stores"},
         {"methods", "keyed"},
         {"user_kernels"},
         {"base", "bloom"},

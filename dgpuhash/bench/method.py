@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dgpuhash.errors import SpecError
-from dgpuhash.tables.methods import Method, methods
+from dgpuhash.tables.stores.method import Method, methods
 
 __all__ = ["AUTO", "MeasuredMethod"]
 

@@ -16,10 +16,10 @@ from dgpuhash.tables.arguments.validate import as_device_array, same_length
 from dgpuhash.tables.commit import assigner
 from dgpuhash.tables.keyed import Keyed
 from dgpuhash.tables.memory_errors import translates_memory_errors
-from dgpuhash.tables.methods.method import resolved, store_for
 from dgpuhash.tables.rwlock import read_locked, write_locked
 from dgpuhash.tables.stats import TableStats, format_bytes, html_table
 from dgpuhash.tables.store import Store
+from dgpuhash.tables.stores.method import resolved, store_for
 
 __all__ = ["Table"]
 

@@ -25,10 +25,10 @@ from dgpuhash.tables.base import Table
 from dgpuhash.tables.columns.block_counts import counted_by_block
 from dgpuhash.tables.commit import assigner
 from dgpuhash.tables.memory_errors import translates_memory_errors
-from dgpuhash.tables.methods.method import methods, store_for, table_spec
 from dgpuhash.tables.rwlock import read_locked, write_locked
 from dgpuhash.tables.serialization import Buffers
 from dgpuhash.tables.store import Store
+from dgpuhash.tables.stores.method import methods, store_for, table_spec
 
 __all__ = ["CountMap", "as_count", "is_column", "sum_of", "terms_of"]
 

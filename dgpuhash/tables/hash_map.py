@@ -24,12 +24,12 @@ from dgpuhash.tables.base import Table
 from dgpuhash.tables.columns.distinct import deduplicated_rows
 from dgpuhash.tables.commit import MakeSteps
 from dgpuhash.tables.memory_errors import translates_memory_errors
-from dgpuhash.tables.methods.method import methods, table_spec
-from dgpuhash.tables.methods.mixed import ExecutesPairs
 from dgpuhash.tables.open_addressing.values import Values, values_for
 from dgpuhash.tables.rwlock import read_locked, write_locked
 from dgpuhash.tables.select import select_found
 from dgpuhash.tables.serialization import Buffers
+from dgpuhash.tables.stores.method import methods, table_spec
+from dgpuhash.tables.stores.mixed import ExecutesPairs
 from dgpuhash.tables.user_kernels.verbs import UserKernels
 
 __all__ = ["HashMap"]

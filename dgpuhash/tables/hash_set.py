@@ -13,10 +13,10 @@ from dgpuhash.tables.arguments.interop import as_argument
 from dgpuhash.tables.arguments.validate import natural_dtype
 from dgpuhash.tables.base import Table
 from dgpuhash.tables.memory_errors import translates_memory_errors
-from dgpuhash.tables.methods.method import table_spec
-from dgpuhash.tables.methods.mixed import ExecutesKeys
 from dgpuhash.tables.rwlock import read_locked, write_locked
 from dgpuhash.tables.serialization import Buffers
+from dgpuhash.tables.stores.method import table_spec
+from dgpuhash.tables.stores.mixed import ExecutesKeys
 from dgpuhash.tables.user_kernels.verbs import UserKernels
 
 __all__ = ["HashSet"]

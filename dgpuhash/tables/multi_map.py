@@ -14,10 +14,10 @@ from dgpuhash.tables.arguments.interop import ArrayArgument, as_argument
 from dgpuhash.tables.arguments.validate import as_device_array, natural_dtype
 from dgpuhash.tables.base import Table
 from dgpuhash.tables.memory_errors import translates_memory_errors
-from dgpuhash.tables.methods.method import multimap_spec, require_order
 from dgpuhash.tables.rwlock import read_locked, write_locked
 from dgpuhash.tables.serialization import Buffers
 from dgpuhash.tables.store import ListStore
+from dgpuhash.tables.stores.method import multimap_spec, require_order
 from dgpuhash.tables.user_kernels.verbs import UserKernels
 
 __all__ = ["MultiMap"]

@@ -14,7 +14,7 @@ from dgpuhash.bench.floors import cas_rate
 from dgpuhash.bench.keys import keys_of
 from dgpuhash.bench.papers.case import Case
 from dgpuhash.tables import HashMap
-from dgpuhash.tables.methods.mixed import Op
+from dgpuhash.tables.stores.mixed import Op
 
 __all__ = ["allocations", "bulk", "mixed"]
 

@@ -32,7 +32,7 @@ from dgpuhash.distributed.shards.table_shard import TableShard, Verb
 from dgpuhash.distributed.tables.batch import chunks_by_worker
 from dgpuhash.frames.keys.seeds import draw_owner_seed
 from dgpuhash.spec import TableSpec
-from dgpuhash.tables.methods.method import table_spec
+from dgpuhash.tables.stores.method import table_spec
 
 __all__ = ["bulk_steps"]
 

@@ -21,9 +21,9 @@ from dgpuhash.tables import AnyTable, table_of
 from dgpuhash.tables.arguments.combine import change_of
 from dgpuhash.tables.arguments.encoding import keys_of
 from dgpuhash.tables.cached import cached
-from dgpuhash.tables.methods import methods
 from dgpuhash.tables.open_addressing.bulk_stream import StreamedBuild
 from dgpuhash.tables.open_addressing.growth import Storage
+from dgpuhash.tables.stores.method import methods
 
 __all__ = ["CHANGING", "Answer", "TableShard", "Verb"]
 

@@ -46,8 +46,8 @@ from dgpuhash.errors import (
 from dgpuhash.frames.keys.seeds import draw_owner_seed
 from dgpuhash.spec import TableSpec, check_capacity
 from dgpuhash.tables.memory_errors import memory_errors_of
-from dgpuhash.tables.methods import methods
 from dgpuhash.tables.stats import format_bytes
+from dgpuhash.tables.stores.method import methods
 
 __all__ = ["MASK", "DistributedTable"]
 

@@ -20,7 +20,7 @@ from dgpuhash.distributed.tables.batch import AnswerColumn
 from dgpuhash.distributed.tables.key_table import KeyTable
 from dgpuhash.errors import KeyTypeError
 from dgpuhash.tables.count_map import as_count, is_column
-from dgpuhash.tables.methods.method import methods, table_spec
+from dgpuhash.tables.stores.method import methods, table_spec
 
 __all__ = ["DistributedCountMap"]
 

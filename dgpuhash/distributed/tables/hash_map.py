@@ -20,7 +20,7 @@ from dgpuhash.distributed.tables.key_table import PairTable
 from dgpuhash.errors import SpecError
 from dgpuhash.tables.arguments.combine import check_combine
 from dgpuhash.tables.arguments.validate import default_row
-from dgpuhash.tables.methods.method import table_spec
+from dgpuhash.tables.stores.method import table_spec
 
 __all__ = ["DistributedMap"]
 

@@ -14,7 +14,7 @@ from dgpuhash.distributed.shards.table_shard import Verb
 from dgpuhash.distributed.tables.arguments import dtype_of
 from dgpuhash.distributed.tables.base import MASK
 from dgpuhash.distributed.tables.key_table import KeyTable
-from dgpuhash.tables.methods.method import table_spec
+from dgpuhash.tables.stores.method import table_spec
 
 __all__ = ["DistributedSet"]
 

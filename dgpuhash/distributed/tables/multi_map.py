@@ -17,7 +17,7 @@ from dgpuhash.distributed.tables import contents
 from dgpuhash.distributed.tables.arguments import dtype_of
 from dgpuhash.distributed.tables.batch import AnswerColumn
 from dgpuhash.distributed.tables.key_table import PairTable
-from dgpuhash.tables.methods.method import multimap_spec
+from dgpuhash.tables.stores.method import multimap_spec
 
 __all__ = ["DistributedMultiMap"]
 

@@ -15,8 +15,7 @@ from dgpuhash.backend.launches import Step
 from dgpuhash.errors import FormatError, SpecError, UnsupportedError
 from dgpuhash.tables import HashMap, MultiMap
 from dgpuhash.tables.commit import assigner
-from dgpuhash.tables.methods import methods
-from dgpuhash.tables.methods.method import table_spec
+from dgpuhash.tables.stores.method import methods, table_spec
 
 __all__ = ["AUTO", "KeyTable", "KeyTableMethod"]
 

@@ -9,8 +9,8 @@ import numpy as np
 from dgpuhash.backend import Backend
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables.bucket_list.storage import ListStorage
-from dgpuhash.tables.methods.method import Method
 from dgpuhash.tables.open_addressing.growth import Storage
+from dgpuhash.tables.stores.method import Method
 
 __all__ = ["METHODS"]
 

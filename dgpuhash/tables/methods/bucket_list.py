@@ -15,9 +15,9 @@ from dgpuhash.tables.arguments.encoding import words_of
 from dgpuhash.tables.bucket_list.pool import list_numbers
 from dgpuhash.tables.commit import BrokenSlots, assigner
 from dgpuhash.tables.methods.growing_lists import MOST_VALUES, GrowingLists
-from dgpuhash.tables.methods.list_store import Batch, ListMethodStore
-from dgpuhash.tables.methods.method import Method, Setting
 from dgpuhash.tables.stats import Figures
+from dgpuhash.tables.stores.list_store import Batch, ListMethodStore
+from dgpuhash.tables.stores.method import Method, Setting
 
 __all__ = ["METHODS", "BucketListStore"]
 

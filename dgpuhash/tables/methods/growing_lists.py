@@ -14,8 +14,8 @@ from dgpuhash.backend.kernel import name_of_word
 from dgpuhash.backend.launches import Step
 from dgpuhash.errors import CapacityError, OutOfMemoryError
 from dgpuhash.tables.bucket_list.growth import bucket_ends
-from dgpuhash.tables.methods.list_recipe import ListRecipe
 from dgpuhash.tables.open_addressing.extent import Extent
+from dgpuhash.tables.stores.list_recipe import ListRecipe
 
 __all__ = ["MOST_VALUES", "GrowingLists"]
 

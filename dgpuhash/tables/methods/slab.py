@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.backend import kernel_named
-from dgpuhash.tables.methods.list_recipe import ListRecipe
-from dgpuhash.tables.methods.method import VERBS, Method, Setting
-from dgpuhash.tables.methods.recipe import Recipe
+from dgpuhash.tables.stores.list_recipe import ListRecipe
+from dgpuhash.tables.stores.method import VERBS, Method, Setting
+from dgpuhash.tables.stores.recipe import Recipe
 
 __all__ = ["METHODS", "Slab", "SlabLists"]
 

@@ -5,7 +5,7 @@
 
 #include "batch/rows.cuh"
 #include "launch/verbs.cuh"
-#include "table/growing_lists.cuh"
+#include "table/methods/growing_lists.cuh"
 
 namespace dg::verb {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "launch/methods/execute.cuh"
-#include "table/slab.cuh"
+#include "table/methods/slab.cuh"
 #include "table/slab/lists.cuh"
 
 namespace dg {

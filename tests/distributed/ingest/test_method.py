@@ -13,9 +13,9 @@ from clusters import assert_same_rows
 import dgpuhash
 from dgpuhash.distributed import DistributedIndex
 from dgpuhash.errors import FormatError, SpecError, UnsupportedError
-from dgpuhash.tables.methods import method as rows
 from dgpuhash.tables.methods.auto import Auto
-from dgpuhash.tables.methods.method import Method, Methods, Setting
+from dgpuhash.tables.stores import method as rows
+from dgpuhash.tables.stores.method import Method, Methods, Setting
 
 pytestmark = pytest.mark.cluster
 

@@ -17,12 +17,12 @@ from dgpuhash.distributed.pipeline.verb import VerbExecution
 from dgpuhash.distributed.shards.table_shard import Verb
 from dgpuhash.errors import FormatError, SpecError, UnsupportedError
 from dgpuhash.spec import TableSpec
-from dgpuhash.tables.methods import method as rows
 from dgpuhash.tables.methods.auto import Auto
-from dgpuhash.tables.methods.method import VERBS as ALL_VERBS
-from dgpuhash.tables.methods.method import Method, Methods, Setting
 from dgpuhash.tables.open_addressing.growth import Storage
 from dgpuhash.tables.stats import Figures
+from dgpuhash.tables.stores import method as rows
+from dgpuhash.tables.stores.method import VERBS as ALL_VERBS
+from dgpuhash.tables.stores.method import Method, Methods, Setting
 
 KINDS = {"set": DistributedSet, "map": DistributedMap, "multimap": DistributedMultiMap}
 NAMED = [(name, kind) for name, each in dgpuhash.methods().items() for kind in each.nouns]

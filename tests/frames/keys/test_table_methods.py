@@ -10,9 +10,9 @@ import dgpuhash
 from dgpuhash import FrameIndex
 from dgpuhash.errors import FormatError, SpecError, UnsupportedError
 from dgpuhash.tables.bucket_list.storage import ListStorage
-from dgpuhash.tables.methods import method as rows
 from dgpuhash.tables.methods.auto import Auto
-from dgpuhash.tables.methods.method import Method, Methods, Setting
+from dgpuhash.tables.stores import method as rows
+from dgpuhash.tables.stores.method import Method, Methods, Setting
 
 
 class Backwards(ListStorage):

@@ -14,7 +14,7 @@ from dgpuhash.errors import CapacityError, SpecError
 from dgpuhash.tables.methods import bucket_list
 from dgpuhash.tables.methods.bucket_list import BucketListStore
 from dgpuhash.tables.methods.growing_lists import GrowingLists
-from dgpuhash.tables.methods.recipe import Recipe
+from dgpuhash.tables.stores.recipe import Recipe
 
 WORDS = [("uint32", "uint32"), ("uint32", "int64"), ("int64", "int32"), ("int64", "float64")]
 

@@ -12,9 +12,9 @@ import dgpuhash
 from dgpuhash import HashMap, HashSet, MultiMap, TableSpec
 from dgpuhash.errors import FormatError, SpecError, UnsupportedError
 from dgpuhash.tables import serialization
-from dgpuhash.tables.methods import method as rows
 from dgpuhash.tables.methods.auto import Auto
-from dgpuhash.tables.methods.method import VERBS, Method, Methods, Setting
+from dgpuhash.tables.stores import method as rows
+from dgpuhash.tables.stores.method import VERBS, Method, Methods, Setting
 
 TOY = Method(
     name="toy",

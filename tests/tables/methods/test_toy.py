@@ -131,7 +131,7 @@ def test_refused_rows_take_another_table():
 def test_a_batch_that_no_table_takes(monkeypatch):
     table = HashMap("i8", "i8", 100, method="toy", device="cpu")
     table.insert(np.arange(10), np.arange(10))
-    monkeypatch.setattr("dgpuhash.tables.methods.rebuilds._ATTEMPTS", 0)
+    monkeypatch.setattr("dgpuhash.tables.stores.rebuilds._ATTEMPTS", 0)
     keys = np.random.default_rng(2).integers(11, 2**62, 60)
     stored = 0
     for _ in range(40):

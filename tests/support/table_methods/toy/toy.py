@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from dgpuhash.tables.methods.method import VERBS, Method, Setting
-from dgpuhash.tables.methods.recipe import Recipe
+from dgpuhash.tables.stores.method import VERBS, Method, Setting
+from dgpuhash.tables.stores.recipe import Recipe
 
 __all__ = ["METHODS"]
 

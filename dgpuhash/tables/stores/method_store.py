@@ -13,9 +13,9 @@ from dgpuhash.spec import TableSpec
 from dgpuhash.tables.arguments.encoding import words_of
 from dgpuhash.tables.columns.distinct import deduplicated_rows
 from dgpuhash.tables.commit import BrokenSlots, MakeSteps, assigner
-from dgpuhash.tables.methods.mixed import MixedBatches
-from dgpuhash.tables.methods.plan import OnExisting
-from dgpuhash.tables.methods.recipe import Recipe
+from dgpuhash.tables.stores.mixed import MixedBatches
+from dgpuhash.tables.stores.plan import OnExisting
+from dgpuhash.tables.stores.recipe import Recipe
 
 __all__ = ["MethodStore"]
 

@@ -16,10 +16,10 @@ from dgpuhash.tables.arguments.encoding import value_words, values_of, word_dtyp
 from dgpuhash.tables.bucket_list.pool import list_numbers
 from dgpuhash.tables.columns.distinct import deduplicated_rows
 from dgpuhash.tables.commit import BrokenSlots, assigner
-from dgpuhash.tables.methods.list_recipe import ListRecipe
-from dgpuhash.tables.methods.rebuilds import RecipeStore
 from dgpuhash.tables.open_addressing.wide_values import ValueRows
 from dgpuhash.tables.store import Lent
+from dgpuhash.tables.stores.list_recipe import ListRecipe
+from dgpuhash.tables.stores.rebuilds import RecipeStore
 
 __all__ = ["Batch", "ListMethodStore"]
 

@@ -15,10 +15,10 @@ from dgpuhash.tables.arguments.interop import as_argument
 from dgpuhash.tables.arguments.validate import as_device_array, default_row, same_length
 from dgpuhash.tables.commit import BrokenSlots, assigner
 from dgpuhash.tables.memory_errors import translates_memory_errors
-from dgpuhash.tables.methods.method import methods
-from dgpuhash.tables.methods.rebuilds import RecipeStore
-from dgpuhash.tables.methods.recipe import Recipe
 from dgpuhash.tables.rwlock import write_locked
+from dgpuhash.tables.stores.method import methods
+from dgpuhash.tables.stores.rebuilds import RecipeStore
+from dgpuhash.tables.stores.recipe import Recipe
 
 __all__ = ["ExecutesKeys", "ExecutesPairs", "MixedBatches", "Op"]
 

@@ -14,11 +14,11 @@ from dgpuhash.errors import CapacityError, OutOfMemoryError
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables.arguments.encoding import words_of
 from dgpuhash.tables.commit import BrokenSlots, assigner
-from dgpuhash.tables.methods.method import Method, methods
-from dgpuhash.tables.methods.plan import Plan
-from dgpuhash.tables.methods.recipe import Recipe
 from dgpuhash.tables.stats import Figures
 from dgpuhash.tables.store import Lent
+from dgpuhash.tables.stores.method import Method, methods
+from dgpuhash.tables.stores.plan import Plan
+from dgpuhash.tables.stores.recipe import Recipe
 
 __all__ = ["RecipeStore"]
 

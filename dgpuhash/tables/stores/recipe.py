@@ -15,7 +15,7 @@ from dgpuhash.backend.launches import Step
 from dgpuhash.seeds import seed_of_generation
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables.cached import cached
-from dgpuhash.tables.methods.plan import Counters, OnExisting, Plan
+from dgpuhash.tables.stores.plan import Counters, OnExisting, Plan
 
 __all__ = ["Recipe"]
 
@@ -64,7 +64,7 @@ class Recipe(ABC):
         capacity: int,
     ) -> Any:
         """Return an empty store with tables of this recipe; see `Opens`."""
-        from dgpuhash.tables.methods.store import MethodStore
+        from dgpuhash.tables.stores.method_store import MethodStore
 
         return MethodStore(cls, backend, spec, key, value, capacity)
 

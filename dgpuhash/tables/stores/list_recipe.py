@@ -11,7 +11,7 @@ from dgpuhash.backend.launches import Step
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables.arguments.encoding import words_of
 from dgpuhash.tables.columns.distinct import deduplicated_rows
-from dgpuhash.tables.methods.recipe import Recipe
+from dgpuhash.tables.stores.recipe import Recipe
 
 __all__ = ["ListRecipe"]
 
@@ -37,7 +37,7 @@ class ListRecipe(Recipe):
         capacity: int,
     ) -> Any:
         """Return an empty store with tables of this recipe; see `Opens`."""
-        from dgpuhash.tables.methods.list_store import ListMethodStore
+        from dgpuhash.tables.stores.list_store import ListMethodStore
 
         return ListMethodStore(cls, backend, spec, key, capacity)
 

@@ -1,0 +1,1 @@
+"""Stores of methods' tables: what every method has in common."""
