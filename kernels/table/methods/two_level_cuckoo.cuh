@@ -19,7 +19,8 @@ static_assert(kMostSubtableSlots <= 1u << kPlaceBits);
 
 /// By value.
 struct TwoLevelCuckooStorage {
-  void* keys;        // the slots, or their keys where tables have several values a key
+  HashFunction deal;  // to buckets
+  void* keys;         // the slots, or their keys where tables have several values a key
   u64* lists;        // of several values: of each slot, where its first stands, and above, how many
   void* values;      // of several values: all of them, bucket by bucket
   u64* list_starts;  // of several values: where each bucket's begin
@@ -27,12 +28,11 @@ struct TwoLevelCuckooStorage {
   TableState* state;
   u64 seed;
   u64 buckets;
-  HashFunction deal;  // to buckets
   u32 subtable_slots;
   u32 printed;  // 1: keys of four bytes are hashed as they are, as the thesis prints it
   u32 wide;     // 1: too many buckets for the thesis' prime
 
-  DG_FIELDS(keys, lists, values, list_starts, seeds, state, seed, buckets, deal, subtable_slots,
+  DG_FIELDS(deal, keys, lists, values, list_starts, seeds, state, seed, buckets, subtable_slots,
             printed, wide)
 };
 

@@ -27,8 +27,8 @@ struct BuiltMemory {
     const u64 slots = u64{buckets} * kSubtables * subtable_slots;
     keys.resize(slots * Table::Slots::nbytes / kBucketBytes);
     lists.resize(Table::has_lists ? slots : 0);
-    storage = {keys.data(), lists.data(), nullptr, nullptr,        seeds.data(), &state,
-               9,           buckets,      deal,    subtable_slots, printed,      wide};
+    storage = {deal,   keys.data(), lists.data(), nullptr,        nullptr, seeds.data(),
+               &state, 9,           buckets,      subtable_slots, printed, wide};
   }
   BuiltMemory(const BuiltMemory&) = delete;
 
