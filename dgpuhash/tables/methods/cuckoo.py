@@ -14,11 +14,14 @@ from typing import Any, Self
 
 import numpy as np
 
+from dgpuhash.backend import Backend
 from dgpuhash.errors import CapacityError, SpecError
+from dgpuhash.spec import TableSpec
 from dgpuhash.tables.stores.method import VERBS, Method, Setting
 from dgpuhash.tables.stores.moving import MovingRecipe
+from dgpuhash.tables.stores.run_store import RunStore
 
-__all__ = ["METHODS", "Cuckoo"]
+__all__ = ["METHODS", "Cuckoo", "CuckooRuns"]
 
 # As in kernels/core/hash_family.cuh: the thesis' primes.
 _LARGEST_PRIME, _CUCKOO_PRIME = 4_294_967_291, 334_214_459
@@ -177,6 +180,24 @@ class Cuckoo(MovingRecipe):
         }
 
 
+class CuckooRuns:
+    """Multimaps: a table of the keys, and their values in runs."""
+
+    @classmethod
+    def open(
+        cls,
+        backend: Backend,
+        spec: TableSpec,
+        key: np.dtype[Any],
+        value: np.dtype[Any] | None,
+        capacity: int,
+    ) -> RunStore:
+        """See `Opens`."""
+        return RunStore(Cuckoo, backend, spec, key, capacity)
+
+    check = Cuckoo.check
+
+
 def most_swaps(keys: int, settings: Mapping[str, Any]) -> int:
     """Return how often keys may change places before one goes to the stash."""
     points = _MOST_SWAPS[settings["functions"]]
@@ -192,7 +213,7 @@ METHODS = (
         name="cuckoo",
         paper="Alcantara",
         section="ch. 6",
-        nouns={"set": Cuckoo, "map": Cuckoo},
+        nouns={"set": Cuckoo, "map": Cuckoo, "multimap": CuckooRuns},
         settings={
             "functions": Setting(4, choices=(2, 3, 4, 5)),
             "space": Setting(1.25, 1.02, 16.0, size=True),

@@ -93,6 +93,19 @@ class MovingStore(MethodStore):
     def _moving(self) -> MovingRecipe:
         return cast(MovingRecipe, self.table)
 
+    def like(self, keys: int) -> MovingStore:
+        """Return an empty store for so many keys, in other memory, with the seed in use."""
+        made, table = self._shallow(), self._moving
+        made._table = type(table)(table.plan, keys, table.generation)
+        return made
+
+    def settle(self, keys: Any, values: Any) -> None:
+        """Store distinct keys that are not stored."""
+        keys, values = self._inner(keys, values)
+        if len(keys):
+            table, built = self._with(keys, values, None)
+            assigner(self, _table=table, rebuilds=self.rebuilds + built)()
+
     def copy(self) -> MovingStore:
         """See `Store`."""
         made = self._shallow()
@@ -127,7 +140,8 @@ class MovingStore(MethodStore):
         steps = []
         table, replaces = self._moving, False
         if len(rows):
-            table, replaces = self._with(keys, values, rows)
+            chosen = None if len(rows) == len(keys) else rows.view(np.uint64)
+            table, replaces = self._with(keys, values, chosen)
         if action != OnExisting.KEEP and len(rows) < len(keys):
             steps.append(change.rest(table))
         if len(rows):
@@ -149,11 +163,10 @@ class MovingStore(MethodStore):
         return absent if chosen is None else absent[chosen]
 
     def _with(self, keys: Any, values: Any, rows: Any) -> tuple[MovingRecipe, bool]:
-        """Return a table that has the rows beside what is stored, and whether it was built anew."""
+        """Return a table that has all rows, or `rows`, too, and whether it was built anew."""
         self.attempts = 0
-        table = self._moving
-        needed, built = table.count().occupied + len(rows), False
-        chosen = None if len(rows) == len(keys) else rows.view(np.uint64)
+        table, number = self._moving, len(keys) if rows is None else len(rows)
+        needed, built = table.count().occupied + number, False
         if table.blank:
             made = table.anew()
             if needed > table.keys:
@@ -162,7 +175,7 @@ class MovingStore(MethodStore):
             made, built = self._anew(2 * needed), True
         else:
             made = table.twin()
-        while refused := made.place(keys, values, chosen):
+        while refused := made.place(keys, values, rows):
             self._count_attempt(made, refused)
             made = self._anew(made.keys, again=True, generation=made.generation)
             built = not table.blank
