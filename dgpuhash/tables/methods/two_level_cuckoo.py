@@ -16,6 +16,7 @@ from dgpuhash.backend import Kernel, verb_kernel
 from dgpuhash.backend.kernel import name_of_word
 from dgpuhash.tables.stores.method import Method, Setting
 from dgpuhash.tables.stores.recipe import Recipe
+from dgpuhash.tables.stores.static_store import StaticListRecipe, StaticRecipe
 
 __all__ = ["METHODS"]
 
@@ -136,7 +137,7 @@ class TwoLevelBuckets(Recipe):
         }
 
 
-class TwoLevelCuckoo(TwoLevelBuckets):
+class TwoLevelCuckoo(TwoLevelBuckets, StaticRecipe):
     """Sets and maps: a slot for each key and its value."""
 
     distinct_keys = True
@@ -152,7 +153,7 @@ class TwoLevelCuckoo(TwoLevelBuckets):
         return {"keys": backend.empty(slots * words, plan.key)}
 
 
-class TwoLevelCuckooLists(TwoLevelBuckets):
+class TwoLevelCuckooLists(TwoLevelBuckets, StaticListRecipe):
     """Multimaps: a slot for each key, and the values of a key one behind the other."""
 
     distinct_keys = False
