@@ -15,6 +15,7 @@ from dgpuhash import HashMap, HashSet, MultiMap
 from dgpuhash.errors import CapacityError, OutOfMemoryError, SpecError
 from dgpuhash.tables.methods import cuckoo
 from dgpuhash.tables.methods.cuckoo import Cuckoo, most_swaps
+from dgpuhash.tables.stores import moving
 
 FORMS = [
     {"functions": 2, "space": 2.1},
@@ -233,6 +234,52 @@ def test_memory_that_ends_amid_attempts(meeting, monkeypatch):
             table.insert(np.arange(5000, dtype="u4"))
     assert sorted(table.items().tolist()) == list(range(100))
     assert table.insert(np.arange(50, 150, dtype="u4")).sum() == 50
+
+
+@pytest.mark.parametrize("repeated", [0, 1, 500])
+def test_batches_that_seem_to_repeat_no_key(device, monkeypatch, repeated):
+    """They are stored at once where that is so, and else as others are."""
+    monkeypatch.setattr(moving, "_LEAST_SAMPLED", 1000)
+    monkeypatch.setattr(moving.Sample, "unique", True)
+    dropped, real = [], moving.deduplicated_rows
+    monkeypatch.setattr(
+        moving, "deduplicated_rows", lambda *given, **how: dropped.append(1) or real(*given, **how)
+    )
+    keys = some_keys(5000, 2)
+    keys[:2] = 2**32 - 1, 2**32 - 2
+    keys = np.concatenate([keys, np.repeat(keys[:repeated], 9)])
+    values = np.arange(len(keys), dtype="u4")
+    for capacity in (0, 20_000):
+        table = HashMap("u4", "u4", capacity, device=device.name, method="cuckoo")
+        fresh = device.backend.to_host(table.insert(device.array(keys), device.array(values)))
+        assert fresh[:5000].all() and not fresh[5000:].any()
+        model = MapModel()
+        model.insert(keys, values)
+        agree(device, table, model)
+        assert dropped == ([1] if repeated else [])
+        assert table.capacity == max(capacity, 5000)
+        dropped.clear()
+    seen = HashSet.from_keys(device.array(keys), method="cuckoo")
+    assert len(seen) == 5000 and len(dropped) == (repeated > 0)
+
+
+def test_a_batch_that_repeats_keys_and_does_not_seem_to(monkeypatch):
+    """Memory for all rows is no condition where the distinct keys need less."""
+    monkeypatch.setattr(moving, "_LEAST_SAMPLED", 1000)
+    monkeypatch.setattr(moving.Sample, "unique", True)
+    allocate = Cuckoo.allocate
+
+    def scarce(self, keys):
+        if keys > 5000:
+            raise OutOfMemoryError("1 byte needed and 0 free; use less")
+        return allocate(self, keys)
+
+    monkeypatch.setattr(Cuckoo, "allocate", scarce)
+    table = HashSet("u4", device="cpu", method="cuckoo")
+    assert table.insert(np.arange(9000, dtype="u4") % 4000).sum() == 4000
+    with pytest.raises(OutOfMemoryError):
+        table.insert(np.arange(9000, dtype="u4"))
+    assert len(table) == 4000
 
 
 def test_later_inserts_go_into_a_copy(device):
