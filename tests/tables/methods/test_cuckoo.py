@@ -12,7 +12,7 @@ from model import MapModel, MultiMapModel
 from table_methods.contracts import check_combine, check_map, check_multi_map, check_set
 
 from dgpuhash import HashMap, HashSet, MultiMap
-from dgpuhash.errors import CapacityError, OutOfMemoryError, SpecError
+from dgpuhash.errors import CapacityError, OutOfMemoryError, SpecError, UnsupportedError
 from dgpuhash.tables.methods import cuckoo
 from dgpuhash.tables.methods.cuckoo import Cuckoo, most_swaps
 from dgpuhash.tables.stores import moving
@@ -327,6 +327,14 @@ def test_runs(device):
     table.erase(device.array(keys[:10]))
     table.compact()
     assert table.stats().details["run_slots"] == len(table)
+
+
+def test_no_keys_from_kernels_of_users():
+    """They could bring equal keys, which no launch may."""
+    store = HashMap("u4", "u4", device="cpu", method="cuckoo")._store
+    assert store.lend(write=False).table == "dg::Cuckoo<dg::u32,dg::u32>"
+    with pytest.raises(UnsupportedError, match=r"'cuckoo' take no keys from kernels .* use method"):
+        store.lend(write=True)
 
 
 def test_settings():
