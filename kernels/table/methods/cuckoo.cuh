@@ -264,6 +264,7 @@ struct Cuckoo {
 
   /// Which key of a full bucket gives way: any, and another one next time.
   DG_FN u32 evicted(Key key, u32 swaps) const {
+    if (at.bucket == 1) return 0;
     return static_cast<u32>(mix(static_cast<u64>(key) + swaps)) & (at.bucket - 1);
   }
 
