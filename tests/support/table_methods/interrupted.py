@@ -70,13 +70,7 @@ Verb = Callable[[Any], Any]
 
 
 def verbs(kind: str, method: str = "auto") -> dict[str, Verb]:
-    """Return the changes that a table of a method can be asked for, by name."""
-    able = {*methods()[method].verbs, "clear", "reserve", "compact"}
-    needed = {"insert last": "insert", "insert sum": "combine", "insert max": "combine"}
-    return {name: work for name, work in _all_verbs(kind).items() if needed.get(name, name) in able}
-
-
-def _all_verbs(kind: str) -> dict[str, Verb]:
+    """Return changes of tables by name, of those that a method's tables have."""
     keys = np.arange(15, 70)
     doubled = np.concatenate([keys, keys[:8], [2**63 - 1, -1 << 63]])
     given = columns(kind, doubled, 7)
@@ -94,7 +88,9 @@ def _all_verbs(kind: str) -> dict[str, Verb]:
         made["insert max"] = lambda table: table.insert(*given, combine="max")
     if kind.endswith("multimap"):
         made["compact"] = lambda table: table.compact()
-    return made
+    able = methods()[method].verbs
+    refused = {"erase": "erase", "insert sum": "combine", "insert max": "combine"}
+    return {name: verb for name, verb in made.items() if refused.get(name, "insert") in able}
 
 
 def before(kind: str, way: str, method: str) -> Any:
