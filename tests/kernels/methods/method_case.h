@@ -48,7 +48,8 @@ struct MethodMemory<Table, ProbedStorage> {
   ProbedStorage storage;
 
   explicit MethodMemory(u64 rows, u64 seed = 1) {
-    const u64 count = rows + rows / 4;
+    // Sequences other than the linear one do not visit all slots.
+    const u64 count = 4 * rows;
     slots.assign(count * Table::Slots::nbytes / 8 + 1, ~0ull);
     storage = {{0x9e3779b1u, 17}, slots.data(), &state, count, count, seed, 0, seed % 2 ? 1u : 0u};
   }
