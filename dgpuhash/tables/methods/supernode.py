@@ -1,9 +1,10 @@
 """Method ``supernode``: DACHash's chains of super nodes, its reorder and its mappings.
 
-Settings: ``length``, the expected length ε, keys for each slot of the buckets' own nodes, from which the number of
-buckets follows; ``node_nbytes``, bytes of a node; ``tau``, the expected length from which four lanes of a GPU look
-for a key of a mixed batch together, where below each lane has a key of its own; ``combined``, buckets that
-a batch is reordered by together where its answers may come in any order.
+Settings: ``length``, the expected length ε, which is keys for each slot of the buckets' own nodes,
+before a table grows; ``node_nbytes``, bytes of a node; ``tau``, the expected length from which four
+lanes of a GPU look together for a key of a mixed batch, where below it every lane has a key of its
+own: the paper's 0.6, until it is measured on a GPU of ours; ``combined``, buckets by which a batch
+is reordered together where its answers may come in any order.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from dgpuhash.tables.stores.method import VERBS, Method, Setting
 
 __all__ = ["METHODS"]
 
-# As in kernels/table/methods/supernode.cuh and kernels/memory/node_stack.cuh: bytes of a node's header
-# where slots are no larger, the words of a stack, and the index of no node.
+# As in kernels/table/methods/supernode.cuh and kernels/memory/node_stack.cuh: bytes of a node's
+# header where slots are no larger, the words of a stack, and the index of no node.
 _HEADER_NBYTES, _STACK_WORDS, _NO_NODE = 8, 2, 2**32 - 1
 # Nodes that the pool of a table has at least.
 _LEAST_POOL = 256
@@ -92,7 +93,7 @@ class Supernode(ChainRecipe):
 
     @property
     def expected_length(self) -> float:
-        """Keys for each slot of the buckets' own nodes: ε, as far as it is known without waiting."""
+        """Keys for each slot of the buckets' own nodes: ε, as far as is known without waiting."""
         return min(self.bound, self.limit) / self.slots
 
     @property
