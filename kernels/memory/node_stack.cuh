@@ -43,10 +43,17 @@ struct NodeStack {
 
   /// A node, or kNoNode, by one lane.
   DG_FN u32 take() const {
+    return take([] {});
+  }
+
+  /// The same; tests do in `between` what others may do before a swap.
+  template <class Between>
+  DG_FN u32 take(const Between& between) const {
     u64* const head = at.stack;
     for (u64 seen = atomic_load<Order::acquire>(head); index_in(seen) != kNoNode;) {
       // Of a node that others take meanwhile it may be anything: then the swap fails.
       const u32 next = atomic_load<Order::relaxed>(link_of(index_in(seen)));
+      between();
       const u64 found = atomic_swap_if<Order::acquire>(head, seen, head_of(next, seen));
       if (found == seen) return index_in(seen);
       seen = found;

@@ -146,7 +146,9 @@ struct NodeChains : NodeSlots<SupernodeStorage, KeyType, ValueType, 1, true> {
 
   /// The paper's clean: moves what a bucket's chain holds to its beginning, and gives the nodes that are left
   /// back, by one lane. Alone at the bucket, in a launch that takes no node.
-  DG_FN Flushed flush(Tile<1>, u64 bucket) const {
+  template <class Tile>
+  DG_FN Flushed flush(Tile, u64 bucket) const {
+    static_assert(Tile::size == 1);
     Flushed done{0, 0};
     char *from = first_node(bucket), *to = from;
     u32 filled = first_slot;
