@@ -34,8 +34,8 @@ class FindsPairs:
         default : scalar, optional
             The value where a key is absent; zero bytes when None.
         in_order : bool
-            False: tables of a method that reorders batches, as ``"supernode"``, may answer in the
-            order in which they look keys up, which is often faster for large tables and batches.
+            False: tables of a method that reorders batches, as ``"supernode"``, answer in the order
+            of the keys' places in the table, so that rows near each other read the same memory.
 
         Returns
         -------

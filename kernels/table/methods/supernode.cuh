@@ -71,6 +71,8 @@ struct NodeChains : NodeSlots<SupernodeStorage, KeyType, ValueType, 1, true> {
   template <Access access, class Tile>
   DG_FN Stop walk(Tile tile, Key key, char* node) const {
     constexpr u32 at_once = Tile::size == 1 ? 4 : 1;
+    // One lane reads each sector by two loads, and of a batch in order neighbours read the same nodes.
+    constexpr Access how = access == Access::frozen && Tile::size == 1 ? Access::staying : access;
     const u32 all = quarters();
     Stop stop{End::full, 0, 0, 0, Value{}, node};
     while (true) {
@@ -83,7 +85,7 @@ struct NodeChains : NodeSlots<SupernodeStorage, KeyType, ValueType, 1, true> {
         DG_UNROLL
         for (u32 i = 0; i < at_once; ++i)
           if (i == 0 || first + i < all)
-            seen[i] = load_quarter<access, Unit>(stop.node + (part + i) * kQuarterBytes);
+            seen[i] = load_quarter<how, Unit>(stop.node + (part + i) * kQuarterBytes);
         if (part == 0) {
           next = seen[0].word[0];
           hide_header(seen[0]);
