@@ -168,7 +168,6 @@ class Supernode(ChainRecipe):
             "utilisation": self.count().occupied * self.slot_nbytes / (self.node_nbytes * nodes),
             "free": self.pool_nodes - (nodes - buckets),
             "pool": self.pool_nodes,
-            "node_nbytes": self.node_nbytes,
             "expected_length": self.expected_length,
             "mapping": self.mapping,
         }
