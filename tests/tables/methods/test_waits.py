@@ -58,7 +58,9 @@ def test_answers_in_any_order_do_not_wait(device, method, monkeypatch):
     assert (found == (rows < 500)).all() and (values[found] == rows[found] + 500).all()
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method", [name for name in METHODS if "erase" in dgpuhash.methods()[name].verbs]
+)
 def test_changes_with_room_do_not_wait(device, method, monkeypatch):
     table = HashSet("u4", 100_000, device=device.name, method=method)
     keys = device.array(KEYS[:100])
