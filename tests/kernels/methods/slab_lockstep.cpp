@@ -80,7 +80,7 @@ void chains_grow_and_shrink(bool light) {
   const auto pending = table.template insert<W>(keys, 1, OnExisting::keep);
   CHECK(!pending.empty() && memory.pool.taken() == 1024);
   table.template check_find<W>(keys);
-  memory.add_super_block();
+  memory.add_room();
   std::vector<Key> rest;
   for (const u64 row : pending) rest.push_back(keys[row]);
   CHECK(table.template insert<W>(rest, 2, OnExisting::keep).empty());
@@ -149,7 +149,7 @@ void lists_hold_every_value(bool light) {
       verb::append<Lists, W>({memory.storage, keys.data(), values.data(), rows.data(), nullptr,
                               pending.data(), rows.size(), 0, 0});
       rows.assign(pending.begin(), pending.begin() + static_cast<i64>(memory.state.pending));
-      if (!rows.empty()) memory.add_super_block();
+      if (!rows.empty()) memory.add_room();
     }
     for (u64 row = 0; row < n; ++row) model[keys[row]].insert(values[row]);
   };
@@ -214,7 +214,7 @@ void fills_slabs(double chain, double wanted) {
   const u64 n = 6000;
   const u64 buckets = static_cast<u64>(static_cast<double>(n) / (Table::per_slab * chain)) + 1;
   MethodMemory<Table> memory(buckets, 11, false, 1024);
-  memory.add_super_block();
+  memory.add_room();
   const auto keys = numbered_keys<Key>(n, 1000);
   std::vector<typename Table::Value> values(n);
   verb::insert<Table, 1>(

@@ -45,6 +45,20 @@ def test_lookups_do_not_wait(device, method, monkeypatch):
 
 
 @pytest.mark.parametrize(
+    "method", [name for name in METHODS if "reorder" in dgpuhash.methods()[name].verbs]
+)
+def test_answers_in_any_order_do_not_wait(device, method, monkeypatch):
+    table = HashMap("u4", "u4", device=device.name, method=method, combined=4)
+    table.insert(device.array(KEYS), device.array(KEYS))
+    keys = device.array(KEYS + np.uint32(500))
+    table.find(keys, in_order=False)
+    with waits(device.backend, monkeypatch) as taken:
+        values, found, rows = table.find(keys, in_order=False)
+    assert taken == []
+    assert (found == (rows < 500)).all() and (values[found] == rows[found] + 500).all()
+
+
+@pytest.mark.parametrize(
     "method", [name for name in METHODS if "erase" in dgpuhash.methods()[name].verbs]
 )
 def test_changes_with_room_do_not_wait(device, method, monkeypatch):

@@ -15,7 +15,7 @@ from dgpuhash.tables.user_kernels import verbs
 from dgpuhash.tables.user_kernels.fused import fused_kernel
 from dgpuhash.tables.user_kernels.view import view_of
 
-METHODS = ("auto", "cops", "slab")
+METHODS = ("auto", "cops", "slab", "supernode")
 LIST_METHODS = ("cops", "slab", "bucket_list")
 KEYS = np.array([5, -1, 7, -2, 0], np.int32)
 VALUES = np.array([1.5, 2.5, 3.5, 4.5, 5.5], np.float32)
