@@ -132,7 +132,8 @@ struct MethodCase {
     CHECK(memory.state.occupied == model.size());
   }
 
-  /// The places hold what searches find, each key once.
+  /// The places hold what searches find, each key once; then each has its number for a value, if the table
+  /// can number its keys.
   template <int W>
   void check_items() {
     const u64 rows = Table{memory.storage}.places(), segment = 50;
@@ -161,6 +162,14 @@ struct MethodCase {
         for (const u64 each : model[keys[row]]) right |= values[row] == static_cast<Value>(each);
         CHECK(right);
       }
+    }
+    if constexpr (requires(Table table, Key key, Value value) { table.set_value(0, key, value); }) {
+      std::vector<Key> numbered(total);
+      args.keys = numbered.data();
+      verb::number<Table, W>(args);
+      CHECK(numbered == keys);
+      for (u64 row = 0; row < total; ++row) model[keys[row]] = {row};
+      check_find<W>(keys);
     }
   }
 
