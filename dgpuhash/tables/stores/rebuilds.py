@@ -218,14 +218,16 @@ class RecipeStore(Generic[Kind]):
         *,
         seed: int | None = None,
         again: bool = False,
+        generation: int | None = None,
     ) -> Kind:
         """Return another table for `keys` keys that holds what `source` holds.
 
-        With `again`, the current seed has failed.
+        With `again`, the seed of a `generation`, by default the source's, has failed.
         """
         source = self.table if source is None else source
         plan = source.plan if seed is None else source.plan._replace(seed=seed)
-        generation = source.generation if seed is None else 0
+        if generation is None:
+            generation = source.generation if seed is None else 0
         if not again:
             self.attempts = 0
         while True:

@@ -337,14 +337,17 @@ class Recipe(Contents, ABC):
             target.state[0:1] = self.backend.from_host(state[0:1])
             target.state[SIDE_PRESENT:] = self.backend.from_host(state[SIDE_PRESENT:])
         target.watch()
+        self._move_places(target, pending)
+        target.change()
+        target.bound = target.count().taken
+        return target.count().pending
+
+    def _move_places(self, target: Recipe, pending: Any) -> None:
+        """Launch the insert of all but the reserved keys into `target`."""
         self.backend.run(
             self.kernel("rehash"), self.places,
             table=self.storage, target=target.storage, pending_rows=pending,
         )  # fmt: skip
-        target.change()
-        refused = target.count().pending
-        target.bound = target.count().taken
-        return refused
 
     @cached
     def _insert_rows(self) -> Callable[..., None]:

@@ -49,8 +49,9 @@ class UserKernels(Keyed):
         Raises
         ------
         UnsupportedError
-            On a CPU; for values of more than 8 bytes; for multimaps of method ``"auto"``; to write
-            to multimaps of method ``"bucket_list"``.
+            On a CPU; for values of more than 8 bytes; for multimaps of methods ``"auto"`` and
+            ``"cuckoo"``; to write to multimaps of method ``"bucket_list"``, and to tables of
+            ``"cuckoo"``.
         CapacityError
             When the block ends, if rows were refused for want of room, or as reserved keys of
             multimaps; it tells how many. The others are stored.
@@ -184,8 +185,8 @@ device='cuda', or give for_each a Python function
             )
         if not hasattr(store, "lend"):
             raise UnsupportedError(
-                "a MultiMap of method 'auto' has no view in kernels; use method 'cops', 'slab' or "
-                "'bucket_list'"
+                f"a MultiMap of method {self._spec.method!r} has no view in kernels; use method "
+                "'cops', 'slab' or 'bucket_list'"
             )
         lent: Lent = store.lend(write=write)
         return lent
