@@ -17,6 +17,7 @@ import numpy as np
 from dgpuhash.backend import Backend
 from dgpuhash.errors import CapacityError, SpecError
 from dgpuhash.spec import TableSpec
+from dgpuhash.tables.stores.ids import Numbered
 from dgpuhash.tables.stores.method import VERBS, Method, Setting
 from dgpuhash.tables.stores.moving import MovingRecipe
 from dgpuhash.tables.stores.run_store import RunStore
@@ -213,7 +214,7 @@ METHODS = (
         name="cuckoo",
         paper="Alcantara",
         section="ch. 6",
-        nouns={"set": Cuckoo, "map": Cuckoo, "multimap": CuckooRuns},
+        nouns={"set": Cuckoo, "map": Cuckoo, "multimap": CuckooRuns, "ids": Numbered(Cuckoo)},
         settings={
             "functions": Setting(4, choices=(2, 3, 4, 5)),
             "space": Setting(1.25, 1.02, 16.0, size=True),

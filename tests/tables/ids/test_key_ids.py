@@ -221,6 +221,22 @@ def test_settings_of_a_method(device, layout, load):
     assert table.nbytes == 8 * stats.slots + 64 + 4 * len(table)
 
 
+@pytest.mark.parametrize("stash", [101, 0])
+def test_keys_in_the_stash_and_builds_that_fail(device, stash):
+    settings = {"method": "cuckoo", "functions": 2, "space": 2.1, "stash": stash}
+    seen = 0
+    for seed in range(30):
+        keys = random_keys("uint32", 400, seed, distinct=250)
+        table = KeyIds.from_keys(device.array(keys), seed=seed, **settings)
+        details = table.stats().details
+        if details["stash"] or details["attempts"]:
+            seen += 1
+            held = check(device, table, keys, key_pool("uint32"))
+            assert numbers(device, pickle.loads(pickle.dumps(table)), keys) == held
+            assert table.nbytes == 8 * (table.stats().slots + stash) + 64 + 16 + 4 * len(table)
+    assert 0 < seen < 15
+
+
 def test_sizes_follow_distinct_keys(device):
     few = device.array(np.arange(100_000) % 50)
     table = KeyIds.from_keys(few)
@@ -296,7 +312,7 @@ def test_repr_and_html_tell_what_it_is():
     assert repr(KeyIds("int8", seed=3)) == "<KeyIds int8: no keys, 0 B, no device yet, seed 3>"
 
 
-@pytest.fixture(params=["auto", "cops"])
+@pytest.fixture(params=["auto", "cops", "cuckoo"])
 def saved(request, tmp_path):
     KeyIds.from_keys(np.array([7, 8, 9, 8]), method=request.param).save(tmp_path / "ids")
     return tmp_path / "ids"
@@ -315,7 +331,7 @@ def test_files_that_claim_other_keys(saved):
     write_file(saved, header, {"keys": keys}, overwrite=True)
     with pytest.raises(FormatError, match="holds a ids and not a set"):
         HashSet.load(saved)
-    for old, new in (('"cops"', '"gone"'), ('"auto"', '"gone"'), ('"ids"', '"none"')):
+    for old, new in (('"cops"', '"gone"'), ('"cuckoo"', '"gone"'), ('"ids"', '"none"')):
         if old in header["spec"]:
             wrong = {**header, "spec": header["spec"].replace(old, new)}
             write_file(saved, wrong, {"keys": keys}, overwrite=True)
