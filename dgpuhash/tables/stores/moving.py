@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from abc import abstractmethod
 from typing import Any, Self, cast
 
@@ -46,11 +45,6 @@ class MovingRecipe(Recipe):
     @abstractmethod
     def twin(self) -> Self:
         """Return a table in other memory that holds the same in the same places."""
-
-    def anew(self) -> Self:
-        """Return an empty table in this memory, with the same functions; this one is blank."""
-        self.forget()
-        return copy.copy(self)
 
     def place(self, keys: Any, values: Any, rows: Any = None) -> int:
         """Store distinct keys that are not stored; return how many rows were refused.

@@ -233,8 +233,7 @@ class RecipeStore(Generic[Kind]):
         while True:
             if again:
                 generation += 1
-                if self.attempts > _SAME_SIZE:
-                    keys = math.ceil(keys * _LARGER)
+                keys = self._next_size(keys)
                 _log.info("%s: attempt %d, for %d keys", self._method.name, self.attempts, keys)
             made = self._recipe(plan, keys, generation)
             if source.blank or not self._move(source, made):
@@ -251,6 +250,10 @@ class RecipeStore(Generic[Kind]):
                 break
             refused = source.move_to(made, again=True)
         return refused
+
+    def _next_size(self, keys: int) -> int:
+        """Return for how many keys the next attempt is made."""
+        return math.ceil(keys * _LARGER) if self.attempts > _SAME_SIZE else keys
 
     def _count_attempt(self, table: Recipe, refused: int) -> None:
         """Note another attempt to place all keys.

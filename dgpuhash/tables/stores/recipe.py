@@ -111,16 +111,10 @@ class Recipe(Contents, ABC):
         return self.keys
 
     def make_ready(self, rows: int) -> None:
-        """Get memory for `rows` more keys, so that their launch finds places; may be called twice.
-
-        Whatever this allocates is in place for kernels when it returns.
-        """
+        """Get memory for `rows` more keys, so that they find places; may be called twice."""
 
     def certain(self, rows: int) -> bool:
-        """Return whether `rows` more keys surely find places in a table that is not over its limit.
-
-        Then no launch has to be waited for.
-        """
+        """Return whether `rows` more keys surely find places in a table not over its limit."""
         return False
 
     def remedy(self, refused: int) -> bool:
@@ -208,6 +202,11 @@ class Recipe(Contents, ABC):
         made.fields = {**self.fields, "seed": made.seed}
         made.forget()
         return made
+
+    def anew(self) -> Self:
+        """Return an empty table in this memory, with the same functions; this one is blank."""
+        self.forget()
+        return copy.copy(self)
 
     def forget(self) -> None:
         """Mark the table empty; `fill` writes it before its next use."""
