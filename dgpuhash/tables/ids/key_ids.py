@@ -172,7 +172,8 @@ class KeyIds(Keyed):
         taken, asked, bits = self._asked(keys)
         store = self._opened()
         ids, found = store.find(words_of(bits))
-        ids = asked.by_row(ids, store.backend.full(1, -1, np.int64))
+        if asked.rows is not None:
+            ids = asked.by_row(ids, store.backend.full(1, -1, np.int64))
         return taken.wrap(ids, _INT64), taken.wrap(asked.by_row(found), _BOOL)
 
     @translates_memory_errors
