@@ -146,9 +146,7 @@ class NumberedStore:
         words, found = self._maps.find(bits, np.iinfo(self._key).max)
         if self._key.itemsize == 8:
             return words.view(np.int64), found
-        ids = words.astype(np.int64)
-        ids[~found] = -1
-        return ids, found
+        return self.backend.xp.where(found, words.astype(np.int64), np.int64(-1)), found
 
     def figures(self) -> Figures:
         """See `IdStore`."""

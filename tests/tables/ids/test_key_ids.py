@@ -17,7 +17,7 @@ from strategies import KEY_DTYPES, key_pool, keys_from, random_keys
 from table_methods.contracts import each_method
 
 import dgpuhash
-from dgpuhash import HashSet, KeyIds
+from dgpuhash import HashMap, HashSet, KeyIds
 from dgpuhash.backend.cpu import CpuBackend
 from dgpuhash.errors import (
     DgpuhashError,
@@ -236,6 +236,20 @@ def test_keys_in_the_stash_and_builds_that_fail(device, stash):
             assert numbers(device, pickle.loads(pickle.dumps(table)), keys) == held
             assert table.nbytes == 8 * (table.stats().slots + stash) + 64 + 16 + 4 * len(table)
     assert 0 < seen < 15
+
+
+@every_method
+@pytest.mark.parametrize("key", ["uint32", "uint64"])
+def test_memory_is_that_of_a_map_and_the_keys(device, key, method):
+    keys = random_keys(key, 3000, 4, distinct=2000)
+    table = KeyIds.from_keys(device.array(keys), method=method, seed=3)
+    listed = table.items()
+    assert table.stats().storage_density == listed.nbytes / table.nbytes
+    if method == "auto":
+        assert table.nbytes == 16 * table.stats().slots + listed.nbytes
+    else:
+        held = HashMap.from_arrays(listed, listed, method=method, seed=3)
+        assert table.nbytes == held.nbytes + listed.nbytes
 
 
 def test_sizes_follow_distinct_keys(device):
