@@ -10,8 +10,8 @@ from dgpuhash.backend import Backend
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables.bucket_list.storage import ListStorage
 from dgpuhash.tables.open_addressing.growth import Storage
-from dgpuhash.tables.stores.ids import GroupIds
 from dgpuhash.tables.stores.method import Method
+from dgpuhash.tables.stores.whole.ids import GroupIds
 
 __all__ = ["METHODS"]
 

@@ -15,10 +15,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dgpuhash.errors import SpecError
-from dgpuhash.tables.stores.ids import Numbered
 from dgpuhash.tables.stores.list_recipe import ListRecipe
 from dgpuhash.tables.stores.method import VERBS, Method, Setting
 from dgpuhash.tables.stores.recipe import Recipe
+from dgpuhash.tables.stores.whole.ids import Numbered
 
 __all__ = ["METHODS"]
 

@@ -17,10 +17,10 @@ import numpy as np
 from dgpuhash.backend import Backend
 from dgpuhash.errors import CapacityError, SpecError
 from dgpuhash.spec import TableSpec
-from dgpuhash.tables.stores.ids import Numbered
 from dgpuhash.tables.stores.method import VERBS, Method, Setting
 from dgpuhash.tables.stores.moving import MovingRecipe
 from dgpuhash.tables.stores.run_store import RunStore
+from dgpuhash.tables.stores.whole.ids import Numbered
 
 __all__ = ["METHODS", "Cuckoo", "CuckooRuns"]
 

@@ -14,10 +14,10 @@ import numpy as np
 
 from dgpuhash.backend import Kernel, verb_kernel
 from dgpuhash.backend.kernel import name_of_word
-from dgpuhash.tables.stores.ids import Numbered
 from dgpuhash.tables.stores.method import Method, Setting
 from dgpuhash.tables.stores.recipe import Recipe
 from dgpuhash.tables.stores.static_store import StaticListRecipe, StaticRecipe
+from dgpuhash.tables.stores.whole.ids import Numbered
 
 __all__ = ["METHODS"]
 

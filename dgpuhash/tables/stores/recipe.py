@@ -15,8 +15,8 @@ from dgpuhash.backend.launches import Step
 from dgpuhash.seeds import seed_of_generation
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables.cached import cached
-from dgpuhash.tables.stores.contents import SIDE_PRESENT, SIDE_VALUE, STATE_WORDS, Contents
 from dgpuhash.tables.stores.plan import Counters, OnExisting, Plan
+from dgpuhash.tables.stores.whole.contents import SIDE_PRESENT, SIDE_VALUE, STATE_WORDS, Contents
 
 __all__ = ["Recipe"]
 

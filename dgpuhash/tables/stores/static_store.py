@@ -15,13 +15,13 @@ from dgpuhash.tables.arguments.encoding import words_of
 from dgpuhash.tables.columns.distinct import deduplicated_rows
 from dgpuhash.tables.commit import MakeSteps
 from dgpuhash.tables.store import Lent
-from dgpuhash.tables.stores.contents import SIDE_PRESENT, SIDE_VALUE
 from dgpuhash.tables.stores.list_recipe import ListRecipe
 from dgpuhash.tables.stores.list_store import Batch, ListMethodStore
 from dgpuhash.tables.stores.method_store import MethodStore
 from dgpuhash.tables.stores.plan import OnExisting
 from dgpuhash.tables.stores.rebuilds import RecipeStore
 from dgpuhash.tables.stores.recipe import Recipe
+from dgpuhash.tables.stores.whole.contents import SIDE_PRESENT, SIDE_VALUE
 
 __all__ = ["StaticListRecipe", "StaticRecipe"]
 
