@@ -17,7 +17,7 @@ from dgpuhash.tables.stats import Figures
 if TYPE_CHECKING:
     from dgpuhash.tables.arguments.combine import Change
 
-__all__ = ["AnyStore", "Lent", "ListStore", "Store"]
+__all__ = ["AnyStore", "IdStore", "Lent", "ListStore", "Store"]
 
 
 class Lent(NamedTuple):
@@ -181,3 +181,37 @@ class ListStore(AnyStore, Protocol):
 
     def compact(self) -> None:
         """Store each key's values so that lookups are fastest."""
+
+
+class IdStore(Protocol):
+    """Key words, and their ids, of a two-way index on one device; built once."""
+
+    backend: Backend
+    keys: Any
+    """The key words in the order of their ids; not to be changed."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of device memory held."""
+
+    @property
+    def seed(self) -> int:
+        """Seed of the hash function in use."""
+
+    def __len__(self) -> int:
+        """Return the number of keys."""
+
+    def build(self, bits: Any) -> None:
+        """Give each distinct key an id, in this empty store."""
+
+    def restore(self, bits: Any) -> None:
+        """Store distinct keys whose ids are their rows, in this empty store."""
+
+    def find(self, bits: Any) -> tuple[Any, Any]:
+        """Return the ids of keys (int64; -1 for none), and a mask of those that have one."""
+
+    def figures(self) -> Figures:
+        """Return the store's figures; reads all of it."""
+
+    def copy(self) -> Self:
+        """Return a store with the same content; it may share the memory."""

@@ -17,6 +17,7 @@ from dgpuhash.backend.kernel import name_of_word
 from dgpuhash.tables.stores.method import Method, Setting
 from dgpuhash.tables.stores.recipe import Recipe
 from dgpuhash.tables.stores.static_store import StaticListRecipe, StaticRecipe
+from dgpuhash.tables.stores.whole.ids import Numbered
 
 __all__ = ["METHODS"]
 
@@ -183,7 +184,12 @@ METHODS = (
         name="two_level_cuckoo",
         paper="Alcantara",
         section="ch. 5",
-        nouns={"set": TwoLevelCuckoo, "map": TwoLevelCuckoo, "multimap": TwoLevelCuckooLists},
+        nouns={
+            "set": TwoLevelCuckoo,
+            "map": TwoLevelCuckoo,
+            "multimap": TwoLevelCuckooLists,
+            "ids": Numbered(TwoLevelCuckoo),
+        },
         settings={"bucket_keys": Setting(512, choices=(512, 1024), size=True)},
         verbs=("insert", "upsert", "find", "contains", "count", "items"),
         static=True,

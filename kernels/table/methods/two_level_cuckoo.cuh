@@ -149,6 +149,12 @@ struct TwoLevelCuckoo : TwoLevelBuckets<KeyType, ValueType> {
     value = this->slots().value_in(place);
     return true;
   }
+
+  DG_FN void set_value(u64 place, Key key, Value value) const
+    requires(has_value)
+  {
+    this->slots().replace(place, key, value);
+  }
 };
 
 /// A slot has a key, and says where the values of it stand, one behind the other.
