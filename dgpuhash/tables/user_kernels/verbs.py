@@ -49,11 +49,12 @@ class UserKernels(Keyed):
         Raises
         ------
         UnsupportedError
-            On a CPU; for values of more than 8 bytes; for multimaps of method ``"auto"``; to write
-            to multimaps of method ``"bucket_list"``.
+            On a CPU; for values of more than 8 bytes; to write to multimaps of methods ``"auto"``
+            and ``"bucket_list"``.
         CapacityError
-            When the block ends, if rows were refused for want of room, or as reserved keys of
-            multimaps; it tells how many. The others are stored.
+            When the block ends, if rows were refused for want of room; it tells how many. The
+            others are stored. A block has room for 2**24 values of those two keys of multimaps
+            whose bits are all ones, or all but the last.
         ReentranceError
             When this thread uses the table in a way that would wait for itself.
 
@@ -181,11 +182,6 @@ device='cuda', or give for_each a Python function
             raise UnsupportedError(
                 f"kernels take values of 1, 2, 4 or 8 bytes, not {value}; give for_each a Python "
                 "function"
-            )
-        if not hasattr(store, "lend"):
-            raise UnsupportedError(
-                "a MultiMap of method 'auto' has no view in kernels; use method 'cops', 'slab' or "
-                "'bucket_list'"
             )
         lent: Lent = store.lend(write=write)
         return lent
