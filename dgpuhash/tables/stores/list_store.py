@@ -409,7 +409,7 @@ def _restored(
     values: Any,
 ) -> ListMethodStore:
     """Return the store that was pickled."""
-    made = ListMethodStore(recipe, backend, spec, key, 0)
+    made: ListMethodStore = recipe.open(backend, spec, key, None, 0)
     made._table = recipe(made.table.plan._replace(seed=seed), capacity, generation)
     if len(values):
         made.build(bits, offsets, values)

@@ -17,13 +17,13 @@ from dgpuhash.tables.stores.mixed import MixedBatches
 from dgpuhash.tables.stores.plan import OnExisting
 from dgpuhash.tables.stores.recipe import Recipe
 
-__all__ = ["MethodStore"]
+__all__ = ["Change", "MethodStore"]
 
 _BOOL = np.dtype(bool)
 
 
 @dataclass(frozen=True, slots=True)
-class _Change:
+class Change:
     """A batch to insert, and what becomes of the values of stored keys."""
 
     keys: Any
@@ -192,7 +192,7 @@ class MethodStore(MixedBatches):
                 self.backend.in_one_call([step, *then(fresh)])
             return fresh
         fresh = self.backend.zeros(len(keys), _BOOL)
-        change = _Change(keys, values, fresh, action, kind)
+        change = Change(keys, values, fresh, action, kind)
         if wanted is None:
             self._insert_watched(change, then)
         else:
@@ -223,7 +223,7 @@ class MethodStore(MixedBatches):
         # Without the marks there may be room.
         return table.keys if needed <= table.limit * 3 // 4 else max(2 * needed, table.keys)
 
-    def _insert_aside(self, change: _Change, keys: int, then: MakeSteps | None) -> None:
+    def _insert_aside(self, change: Change, keys: int, then: MakeSteps | None) -> None:
         """Insert a batch into a table for `keys` keys, which then replaces the current one."""
         self.attempts = 0
         table = self._rebuilt(keys)
@@ -233,7 +233,7 @@ class MethodStore(MixedBatches):
             change.rest(table)()
         self._publish(table, change, then)
 
-    def _insert_watched(self, change: _Change, then: MakeSteps | None) -> None:
+    def _insert_watched(self, change: Change, then: MakeSteps | None) -> None:
         """Insert a batch where the launch may refuse rows.
 
         Until all is done, the table is hidden; an exception undoes the batch.
@@ -257,14 +257,14 @@ class MethodStore(MixedBatches):
             raise
 
     def _publish(
-        self, table: Recipe, change: _Change, then: MakeSteps | None, *before: Step
+        self, table: Recipe, change: Change, then: MakeSteps | None, *before: Step
     ) -> None:
         """Make a table with all keys the store's, behind the steps `before`."""
         table.bound = table.count().taken
         after = () if then is None else then(change.fresh)
         self.backend.in_one_call([*before, self._replacing(table), *after])
 
-    def _complete(self, table: Recipe, change: _Change, rows: Any) -> Recipe:
+    def _complete(self, table: Recipe, change: Change, rows: Any) -> Recipe:
         """Insert all keys, or those of refused `rows`, and return the table that has them.
 
         It is the given one, or another with all that it had.
@@ -298,7 +298,7 @@ def _restored(
     values: Any,
 ) -> MethodStore:
     """Return the store that was pickled."""
-    made = MethodStore(recipe, backend, spec, key, value, 0)
+    made: MethodStore = recipe.open(backend, spec, key, value, 0)
     made._table = recipe(made.table.plan._replace(seed=seed), capacity, generation)
     made.add(keys, values)
     made.rebuilds, made.attempts = rebuilds, attempts

@@ -218,21 +218,22 @@ class RecipeStore(Generic[Kind]):
         *,
         seed: int | None = None,
         again: bool = False,
+        generation: int | None = None,
     ) -> Kind:
         """Return another table for `keys` keys that holds what `source` holds.
 
-        With `again`, the current seed has failed.
+        With `again`, the seed of a `generation`, by default the source's, has failed.
         """
         source = self.table if source is None else source
         plan = source.plan if seed is None else source.plan._replace(seed=seed)
-        generation = source.generation if seed is None else 0
+        if generation is None:
+            generation = source.generation if seed is None else 0
         if not again:
             self.attempts = 0
         while True:
             if again:
                 generation += 1
-                if self.attempts > _SAME_SIZE:
-                    keys = math.ceil(keys * _LARGER)
+                keys = self._next_size(keys)
                 _log.info("%s: attempt %d, for %d keys", self._method.name, self.attempts, keys)
             made = self._recipe(plan, keys, generation)
             if source.blank or not self._move(source, made):
@@ -249,6 +250,10 @@ class RecipeStore(Generic[Kind]):
                 break
             refused = source.move_to(made, again=True)
         return refused
+
+    def _next_size(self, keys: int) -> int:
+        """Return for how many keys the next attempt is made."""
+        return math.ceil(keys * _LARGER) if self.attempts > _SAME_SIZE else keys
 
     def _count_attempt(self, table: Recipe, refused: int) -> None:
         """Note another attempt to place all keys.

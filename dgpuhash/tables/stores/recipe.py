@@ -17,7 +17,7 @@ from dgpuhash.spec import TableSpec
 from dgpuhash.tables.cached import cached
 from dgpuhash.tables.stores.plan import Counters, OnExisting, Plan
 
-__all__ = ["Recipe"]
+__all__ = ["SIDE_PRESENT", "SIDE_VALUE", "Recipe"]
 
 _BOOL = np.dtype(bool)
 # The fewest keys that a table is made for.
@@ -25,7 +25,7 @@ _LEAST_KEYS = 32
 # Places that one tile counts, and whose keys it writes.
 _SEGMENT = {"cpu": 4096, "cuda": 512}
 # Offset of the values of the two reserved keys in a table's state, in words.
-_SIDE_PRESENT, _SIDE_VALUE, _STATE_WORDS = 4, 6, 8
+SIDE_PRESENT, SIDE_VALUE, _STATE_WORDS = 4, 6, 8
 # Attributes that hold addresses of a table's arrays.
 _ADDRESSED = ("storage", "_insert_rows", "_find_rows", "_erase_rows")
 
@@ -114,16 +114,10 @@ class Recipe(ABC):
         return self.keys
 
     def make_ready(self, rows: int) -> None:  # noqa: B027
-        """Get memory for `rows` more keys, so that their launch finds places; may be called twice.
-
-        Whatever this allocates is in place for kernels when it returns.
-        """
+        """Get memory for `rows` more keys, so that they find places; may be called twice."""
 
     def certain(self, rows: int) -> bool:
-        """Return whether `rows` more keys surely find places in a table that is not over its limit.
-
-        Then no launch has to be waited for.
-        """
+        """Return whether `rows` more keys surely find places in a table not over its limit."""
         return False
 
     def remedy(self, refused: int) -> bool:
@@ -212,6 +206,11 @@ class Recipe(ABC):
         made.forget()
         return made
 
+    def anew(self) -> Self:
+        """Return an empty table in this memory, with the same functions; this one is blank."""
+        self.forget()
+        return copy.copy(self)
+
     def forget(self) -> None:
         """Mark the table empty; `fill` writes it before its next use."""
         self.filled, self.blank = False, True
@@ -226,8 +225,8 @@ class Recipe(ABC):
         if self.filled:
             return
         self.reset()
-        self.state[:_SIDE_VALUE].fill(np.uint64(0))
-        self.state[_SIDE_VALUE:].fill(np.uint64(2**64 - 1))
+        self.state[:SIDE_VALUE].fill(np.uint64(0))
+        self.state[SIDE_VALUE:].fill(np.uint64(2**64 - 1))
         # Last, so that an interrupted fill is repeated.
         self.filled = True
 
@@ -326,7 +325,7 @@ class Recipe(ABC):
         """Return key words and value words (None for sets), reserved keys last."""
         keys, values, regular = self._items(2)
         state, backend = self._host_state(), self.backend
-        aside = np.flatnonzero(state[_SIDE_PRESENT:_SIDE_VALUE])
+        aside = np.flatnonzero(state[SIDE_PRESENT:SIDE_VALUE])
         keys, values = keys[: regular + len(aside)], values
         if len(aside):
             marks = self.plan.key.type(np.iinfo(self.plan.key).max) - aside.astype(self.plan.key)
@@ -334,7 +333,7 @@ class Recipe(ABC):
         if values is not None:
             values = values[: regular + len(aside)]
             if len(aside):
-                beside = state[_SIDE_VALUE:][aside].astype(values.dtype)
+                beside = state[SIDE_VALUE:][aside].astype(values.dtype)
                 values[regular:] = backend.from_host(beside)
         return keys, values
 
@@ -366,21 +365,24 @@ class Recipe(ABC):
         target.change()
         if not again:
             state = self._host_state().copy()
-            state[0] = np.count_nonzero(state[_SIDE_PRESENT:_SIDE_VALUE])
-            state[1:_SIDE_PRESENT] = 0
+            state[0] = np.count_nonzero(state[SIDE_PRESENT:SIDE_VALUE])
+            state[1:SIDE_PRESENT] = 0
             target.fill()
             # The method's own counter stays: an empty table may have taken some already.
             target.state[0:1] = self.backend.from_host(state[0:1])
-            target.state[_SIDE_PRESENT:] = self.backend.from_host(state[_SIDE_PRESENT:])
+            target.state[SIDE_PRESENT:] = self.backend.from_host(state[SIDE_PRESENT:])
         target.watch()
+        self._move_places(target, pending)
+        target.change()
+        target.bound = target.count().taken
+        return target.count().pending
+
+    def _move_places(self, target: Recipe, pending: Any) -> None:
+        """Launch the insert of all but the reserved keys into `target`."""
         self.backend.run(
             self.kernel("rehash"), self.places,
             table=self.storage, target=target.storage, pending_rows=pending,
         )  # fmt: skip
-        target.change()
-        refused = target.count().pending
-        target.bound = target.count().taken
-        return refused
 
     def probes(self, keys: Any) -> int:
         """Return how many units all searches for `keys` read together."""

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.tables.stores.list_recipe import ListRecipe
+from dgpuhash.tables.stores.recipe import SIDE_VALUE
 
 __all__ = ["SideRoom"]
 
@@ -36,13 +37,13 @@ class SideRoom:
         head = np.array([self._values, 0], np.uint64)
         self._memory[: self._head] = backend.from_host(head.view(value))
         address = np.array([backend.pointer(self._memory)], np.uint64)
-        table.state[6:7] = backend.from_host(address)
+        table.state[SIDE_VALUE : SIDE_VALUE + 1] = backend.from_host(address)
 
     def close(self) -> tuple[Any, Any]:
         """Return the values that either key got; the state forgets the room."""
         head = self._table.backend.to_host(self._memory[: self._head])
         taken = int(head.view(np.uint64)[1])
         front, back = taken & 0xFFFFFFFF, taken >> 32
-        self._table.state[6:7].fill(np.uint64(2**64 - 1))
+        self._table.state[SIDE_VALUE : SIDE_VALUE + 1].fill(np.uint64(2**64 - 1))
         values = self._memory[self._head :]
         return values[:front], values[self._values - back :]

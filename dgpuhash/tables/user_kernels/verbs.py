@@ -49,8 +49,9 @@ class UserKernels(Keyed):
         Raises
         ------
         UnsupportedError
-            On a CPU; for values of more than 8 bytes; to write to multimaps of methods ``"auto"``
-            and ``"bucket_list"``.
+            On a CPU; for values of more than 8 bytes; for multimaps of a method that builds them at
+            once; to write to multimaps of methods ``"auto"`` and ``"bucket_list"``, and to tables
+            of a method whose kernels insert no single key.
         CapacityError
             When the block ends, if rows were refused for want of room; it tells how many. The
             others are stored. A block has room for 2**24 values of those two keys of multimaps
@@ -182,6 +183,11 @@ device='cuda', or give for_each a Python function
             raise UnsupportedError(
                 f"kernels take values of 1, 2, 4 or 8 bytes, not {value}; give for_each a Python "
                 "function"
+            )
+        if not hasattr(store, "lend"):
+            raise UnsupportedError(
+                f"a MultiMap of method {self._spec.method!r} has no view in kernels; use method "
+                "'auto', 'cops', 'slab' or 'bucket_list'"
             )
         lent: Lent = store.lend(write=write)
         return lent

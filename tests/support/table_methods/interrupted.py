@@ -69,7 +69,8 @@ def in_order(method: str, values: list[Any]) -> list[Any]:
 Verb = Callable[[Any], Any]
 
 
-def verbs(kind: str) -> dict[str, Verb]:
+def verbs(kind: str, method: str = "auto") -> dict[str, Verb]:
+    """Return changes of tables by name, of those that a method's tables have."""
     keys = np.arange(15, 70)
     doubled = np.concatenate([keys, keys[:8], [2**63 - 1, -1 << 63]])
     given = columns(kind, doubled, 7)
@@ -87,7 +88,9 @@ def verbs(kind: str) -> dict[str, Verb]:
         made["insert max"] = lambda table: table.insert(*given, combine="max")
     if kind.endswith("multimap"):
         made["compact"] = lambda table: table.compact()
-    return made
+    able = methods()[method].verbs
+    refused = {"erase": "erase", "insert sum": "combine", "insert max": "combine"}
+    return {name: verb for name, verb in made.items() if refused.get(name, "insert") in able}
 
 
 def before(kind: str, way: str, method: str) -> Any:
@@ -95,7 +98,8 @@ def before(kind: str, way: str, method: str) -> Any:
     table = empty(kind, 400 if way == "in place" else 0, method)
     table.insert(*columns(kind, np.arange(20)))
     table.insert(*columns(kind, np.arange(10, 30)))
-    table.erase(np.arange(2, 4))
+    if "erase" in methods()[method].verbs:
+        table.erase(np.arange(2, 4))
     return table
 
 
@@ -130,7 +134,7 @@ class Judge:
 
     def __init__(self, kind: str, way: str, verb: str, method: str = "auto") -> None:
         self._kind, self._verb, self._method = kind, verb, method
-        self.work = verbs(kind)[verb]
+        self.work = verbs(kind, method)[verb]
         self.base = before(kind, way, method)
         self.old = content(self.base)
         self.new = oracle(kind, verb, self.old, method)

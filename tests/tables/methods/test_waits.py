@@ -44,7 +44,9 @@ def test_lookups_do_not_wait(device, method, monkeypatch):
     assert int(found.sum()) == 500 and int(values.max()) == 999
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method", [name for name in METHODS if "erase" in dgpuhash.methods()[name].verbs]
+)
 def test_changes_with_room_do_not_wait(device, method, monkeypatch):
     table = HashSet("u4", 100_000, device=device.name, method=method)
     keys = device.array(KEYS[:100])

@@ -1,0 +1,179 @@
+"""Tables whose inserts move stored keys, so that one that fails loses some of them."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, Self, cast
+
+import numpy as np
+
+from dgpuhash.backend import Backend
+from dgpuhash.errors import UnsupportedError
+from dgpuhash.spec import TableSpec
+from dgpuhash.tables.arguments.encoding import words_of
+from dgpuhash.tables.columns.distinct import deduplicated_rows
+from dgpuhash.tables.commit import MakeSteps, assigner
+from dgpuhash.tables.store import Lent
+from dgpuhash.tables.stores.method_store import Change, MethodStore
+from dgpuhash.tables.stores.plan import OnExisting
+from dgpuhash.tables.stores.recipe import Recipe
+
+__all__ = ["MovingRecipe", "MovingStore"]
+
+_BOOL = np.dtype(bool)
+
+
+class MovingRecipe(Recipe):
+    """One table whose verb ``place`` stores distinct keys that are not stored, and moves others.
+
+    Where it refuses a row, the table has lost some key. Its verb ``insert`` changes the values of
+    stored keys.
+    """
+
+    @classmethod
+    def open(
+        cls,
+        backend: Backend,
+        spec: TableSpec,
+        key: np.dtype[Any],
+        value: np.dtype[Any] | None,
+        capacity: int,
+    ) -> Any:
+        """Return an empty store with tables of this recipe; see `Opens`."""
+        return MovingStore(cls, backend, spec, key, value, capacity)
+
+    @abstractmethod
+    def twin(self) -> Self:
+        """Return a table in other memory that holds the same in the same places."""
+
+    def place(self, keys: Any, values: Any, rows: Any = None) -> int:
+        """Store distinct keys that are not stored; return how many rows were refused.
+
+        Waits for the device.
+        """
+        number = len(keys) if rows is None else len(rows)
+        self.change()
+        self.watch()
+        self.backend.run(
+            self.kernel("place"), number, table=self.storage, source=self.storage, keys=keys,
+            values=values, rows=rows,
+        )  # fmt: skip
+        return self._placed()
+
+    def _move_places(self, target: Recipe, pending: Any) -> None:
+        self.backend.run(
+            target.kernel("place"), self.places, table=target.storage, source=self.storage,
+            keys=None,
+        )  # fmt: skip
+
+    def _placed(self) -> int:
+        self.change()
+        counted = self.count()
+        self.bound = counted.taken
+        return counted.pending
+
+
+class MovingStore(MethodStore):
+    """Store (see `Store`) of tables that move keys as they store others.
+
+    A batch is stored in a copy of the table, or in a larger table, which then replaces the current
+    one; a copy costs about as much as the insert of one key for each 150 that are stored. Of equal
+    keys in a batch the first is stored, and no launch sees the others.
+
+    Parameters are those of `RecipeStore`.
+    """
+
+    @property
+    def _moving(self) -> MovingRecipe:
+        return cast(MovingRecipe, self.table)
+
+    def like(self, keys: int) -> MovingStore:
+        """Return an empty store for so many keys, in other memory, with the seed in use."""
+        made, table = self._shallow(), self._moving
+        made._table = type(table)(table.plan, keys, table.generation)
+        return made
+
+    def settle(self, keys: Any, values: Any) -> None:
+        """Store distinct keys that are not stored."""
+        keys, values = self._inner(keys, values)
+        if len(keys):
+            table, built = self._with(keys, values, None)
+            assigner(self, _table=table, rebuilds=self.rebuilds + built)()
+
+    def copy(self) -> MovingStore:
+        """See `Store`."""
+        made = self._shallow()
+        made._table = self._moving.twin()
+        return made
+
+    def lend(self, *, write: bool) -> Lent:
+        """See `RecipeStore`."""
+        if write:
+            raise UnsupportedError(
+                f"tables of method {self._spec.method!r} take no keys from kernels of users, which "
+                "could bring equal ones; use method 'cops' or 'slab', or insert them"
+            )
+        return super().lend(write=write)
+
+    def _insert(
+        self,
+        keys: Any,
+        values: Any,
+        action: OnExisting,
+        kind: int = 0,
+        then: MakeSteps | None = None,
+        *,
+        told: bool = True,
+    ) -> Any:
+        """Insert a batch; return a mask of the rows that created keys."""
+        keys, values = self._inner(keys, values)
+        rows = self._new_rows(keys)
+        fresh = self.backend.zeros(len(keys), _BOOL)
+        fresh[rows] = True
+        change = Change(keys, values, fresh, action, kind)
+        steps = []
+        table, replaces = self._moving, False
+        if len(rows):
+            chosen = None if len(rows) == len(keys) else rows.view(np.uint64)
+            table, replaces = self._with(keys, values, chosen)
+        if action != OnExisting.KEEP and len(rows) < len(keys):
+            steps.append(change.rest(table))
+        if len(rows):
+            rebuilds = self.rebuilds + replaces
+            steps.append(assigner(self, _table=table, rebuilds=rebuilds))
+        if then is not None:
+            steps += then(fresh)
+        if steps:
+            self.backend.in_one_call(steps)
+        return fresh
+
+    def _new_rows(self, keys: Any) -> Any:
+        """Return the first row (int64) of each key that is not stored."""
+        absent = self._absent(keys)
+        if len(absent) == 0:
+            return absent
+        new = keys if len(absent) == len(keys) else keys[absent]
+        chosen = deduplicated_rows(self.backend, words_of(new), last=False)
+        return absent if chosen is None else absent[chosen]
+
+    def _with(self, keys: Any, values: Any, rows: Any) -> tuple[MovingRecipe, bool]:
+        """Return a table that has all rows, or `rows`, too, and whether it was built anew."""
+        self.attempts = 0
+        table, number = self._moving, len(keys) if rows is None else len(rows)
+        needed, built = table.count().occupied + number, False
+        if table.blank:
+            made = table.anew()
+            if needed > table.keys:
+                made = type(table)(table.plan, needed, table.generation)
+        elif needed > table.limit:
+            made, built = self._anew(2 * needed), True
+        else:
+            made = table.twin()
+        while refused := made.place(keys, values, rows):
+            self._count_attempt(made, refused)
+            made = self._anew(made.keys, again=True, generation=made.generation)
+            built = not table.blank
+        return made, built
+
+    def _anew(self, keys: int, **how: Any) -> MovingRecipe:
+        return cast(MovingRecipe, self._rebuilt(keys, **how))
