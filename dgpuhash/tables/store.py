@@ -11,13 +11,14 @@ from dgpuhash.backend import Backend
 from dgpuhash.backend.batch.bucket_order import RegionRanges
 from dgpuhash.backend.launches import Step
 from dgpuhash.backend.layout import Layout
+from dgpuhash.errors import UnsupportedError
 from dgpuhash.tables.commit import MakeSteps
 from dgpuhash.tables.stats import Figures
 
 if TYPE_CHECKING:
     from dgpuhash.tables.arguments.combine import Change
 
-__all__ = ["AnyStore", "IdStore", "Lent", "ListStore", "Store"]
+__all__ = ["AnyStore", "IdStore", "Lent", "ListStore", "Store", "no_appends"]
 
 
 class Lent(NamedTuple):
@@ -34,6 +35,21 @@ class Lent(NamedTuple):
     """Takes note of what kernels inserted; returns the number of rows that were refused."""
     places: int
     """Places that may hold a key."""
+
+
+def no_appends(method: str) -> UnsupportedError:
+    """Return the error of a multimap to whose method kernels of users append no values.
+
+    Examples
+    --------
+    >>> no_appends("auto")
+    UnsupportedError("a MultiMap of method 'auto' takes no values from kernels of users; use method
+    'cops' or 'slab', or insert them")
+    """
+    return UnsupportedError(
+        f"a MultiMap of method {method!r} takes no values from kernels of users; use method 'cops' "
+        "or 'slab', or insert them"
+    )
 
 
 class AnyStore(Protocol):
