@@ -170,11 +170,20 @@ class TwoLevelCuckooLists(TwoLevelBuckets, StaticListRecipe):
     """Multimaps: a slot for each key, and the values of a key one behind the other."""
 
     distinct_keys = False
+    pair_a_place = False
 
     @property
     def table(self) -> str:
         """See `Recipe`."""
         return f"dg::TwoLevelCuckooLists<{self.types}>"
+
+    def distinct(self) -> int:
+        """See `ListRecipe`."""
+        return self.count().links
+
+    def items(self) -> tuple[Any, Any]:
+        """See `Recipe`; keys only, and no reserved ones."""
+        return self.stored_keys(), None
 
     def _slot_arrays(self, slots: int) -> dict[str, Any]:
         backend, plan = self.backend, self.plan
