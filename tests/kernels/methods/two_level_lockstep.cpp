@@ -208,6 +208,5 @@ int main() {
   test::widths<TwoLevelCuckoo<u32, u32>>("u32 u32");
   test::widths<TwoLevelCuckoo<u64, u64>>("u64 u64");
   test::widths<TwoLevelCuckooLists<u32, u32>>("lists u32 u32");
-  test::widths<TwoLevelCuckooLists<u64, u64>>("lists u64 u64");
   test::wide();
 }
