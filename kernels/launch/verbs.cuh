@@ -318,7 +318,7 @@ DG_KERNEL rehash(RehashArgs<typename Table::Storage> args) {
       NoPrefetch{});
 }
 
-/// Adds up what searches for keys read.
+/// Adds up what searches for keys read; reserved keys read nothing.
 template <class Table, int W>
 DG_KERNEL probes(ProbesArgs<typename Table::Storage> args) {
   using Key = typename Table::Key;
@@ -329,7 +329,9 @@ DG_KERNEL probes(ProbesArgs<typename Table::Storage> args) {
         const Key mine = asked ? static_cast<const Key*>(args.keys)[row] : Key{};
         serve_lanes(tile, asked && !is_reserved(mine), [&](u32 source) {
           const u64 read = table.probes(tile, tile.shuffle(mine, source));
-          if (tile.lane() == source) total.of[0] += static_cast<i64>(read);
+          if (tile.lane() != source) return;
+          total.of[0] += static_cast<i64>(read);
+          if (args.counts) args.counts[row] = static_cast<u32>(read);
         });
       },
       NoPrefetch{});

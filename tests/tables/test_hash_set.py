@@ -97,7 +97,7 @@ def test_from_keys_takes_dtype_and_device(device):
     assert len(table) == 2
 
 
-@each_method("set")
+@each_method("set", "erase")
 def test_empty_batches(device, method):
     table = HashSet("int32", device=device.name, method=method)
     empty = device.array(np.empty(0, "int32"))

@@ -142,7 +142,7 @@ class Cuckoo(MovingRecipe):
         """Note an erase: searches go past EMPTY slots from now on."""
         self.fill()
         self._counted = None
-        if not self.fields["holes"]:
+        if not (self.blank or self.fields["holes"]):
             self.replace(holes=1)
 
     def figures(self) -> dict[str, Any]:

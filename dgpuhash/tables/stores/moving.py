@@ -7,12 +7,13 @@ from typing import Any, Self, cast
 
 import numpy as np
 
-from dgpuhash.backend import Backend
-from dgpuhash.errors import UnsupportedError
+from dgpuhash.backend import Backend, is_out_of_memory
+from dgpuhash.errors import CapacityError, UnsupportedError
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables.arguments.encoding import words_of
 from dgpuhash.tables.columns.distinct import deduplicated_rows
 from dgpuhash.tables.commit import MakeSteps, assigner
+from dgpuhash.tables.open_addressing.cardinality import Sample
 from dgpuhash.tables.store import Lent
 from dgpuhash.tables.stores.method_store import Change, MethodStore
 from dgpuhash.tables.stores.plan import OnExisting
@@ -21,13 +22,15 @@ from dgpuhash.tables.stores.recipe import Recipe
 __all__ = ["MovingRecipe", "MovingStore"]
 
 _BOOL = np.dtype(bool)
+# Smaller batches are not worth a look whether they repeat keys.
+_LEAST_SAMPLED = 2**18
 
 
 class MovingRecipe(Recipe):
     """One table whose verb ``place`` stores distinct keys that are not stored, and moves others.
 
     Where it refuses a row, the table has lost some key. Its verb ``insert`` changes the values of
-    stored keys.
+    stored keys; ``doubles`` counts the places of keys that another place has, too.
     """
 
     @classmethod
@@ -47,9 +50,9 @@ class MovingRecipe(Recipe):
         """Return a table in other memory that holds the same in the same places."""
 
     def place(self, keys: Any, values: Any, rows: Any = None) -> int:
-        """Store distinct keys that are not stored; return how many rows were refused.
+        """Store keys that are not stored; return how many rows were refused.
 
-        Waits for the device.
+        Equal keys are refused, or become doubles. Waits for the device.
         """
         number = len(keys) if rows is None else len(rows)
         self.change()
@@ -59,6 +62,12 @@ class MovingRecipe(Recipe):
             values=values, rows=rows,
         )  # fmt: skip
         return self._placed()
+
+    def doubles(self) -> int:
+        """Return how many places hold a key that another place has, too."""
+        total = self.backend.zeros(1, np.uint64)
+        self.backend.run(self.kernel("doubles"), self.places, table=self.storage, total=total)
+        return int(total[0])
 
     def _move_places(self, target: Recipe, pending: Any) -> None:
         self.backend.run(
@@ -78,7 +87,8 @@ class MovingStore(MethodStore):
 
     A batch is stored in a copy of the table, or in a larger table, which then replaces the current
     one; a copy costs about as much as the insert of one key for each 150 that are stored. Of equal
-    keys in a batch the first is stored, and no launch sees the others.
+    keys in a batch the first is stored: the others are dropped before, or where none seems to
+    repeat, all are stored and it is counted afterwards.
 
     Parameters are those of `RecipeStore`.
     """
@@ -127,6 +137,12 @@ class MovingStore(MethodStore):
     ) -> Any:
         """Insert a batch; return a mask of the rows that created keys."""
         keys, values = self._inner(keys, values)
+        made = self._with_all(keys, values)
+        if made is not None:
+            fresh = self.backend.full(len(keys), True, _BOOL)
+            after = () if then is None else then(fresh)
+            self.backend.in_one_call([assigner(self, _table=made, attempts=0), *after])
+            return fresh
         rows = self._new_rows(keys)
         fresh = self.backend.zeros(len(keys), _BOOL)
         fresh[rows] = True
@@ -147,6 +163,30 @@ class MovingStore(MethodStore):
             self.backend.in_one_call(steps)
         return fresh
 
+    def _with_all(self, keys: Any, values: Any) -> MovingRecipe | None:
+        """Return the first table of a large batch that seems to repeat no key, None if it does."""
+        backend, table = self.backend, self._moving
+        if len(keys) < _LEAST_SAMPLED or not table.blank or not Sample.of(backend, keys).unique:
+            return None
+        try:
+            made = self._blank(len(keys))
+            # The two reserved keys are never doubles, but counted once.
+            refused = made.place(keys, values) or made.count().occupied < len(keys)
+            return None if refused or made.doubles() else made
+        except CapacityError:
+            return None
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            return None
+
+    def _blank(self, keys: int) -> MovingRecipe:
+        """Return an empty table for so many keys at least, where the current one has none."""
+        table = self._moving
+        if keys > table.keys:
+            return type(table)(table.plan, keys, table.generation)
+        return table.anew()
+
     def _new_rows(self, keys: Any) -> Any:
         """Return the first row (int64) of each key that is not stored."""
         absent = self._absent(keys)
@@ -162,9 +202,7 @@ class MovingStore(MethodStore):
         table, number = self._moving, len(keys) if rows is None else len(rows)
         needed, built = table.count().occupied + number, False
         if table.blank:
-            made = table.anew()
-            if needed > table.keys:
-                made = type(table)(table.plan, needed, table.generation)
+            made = self._blank(needed)
         elif needed > table.limit:
             made, built = self._anew(2 * needed), True
         else:

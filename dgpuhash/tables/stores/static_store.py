@@ -180,6 +180,10 @@ class StaticStore(_StaticStore, MethodStore):
         made, _ = self._merged(*self._inner(keys, values), OnExisting.OVERWRITE)
         return self._replacing(made)
 
+    def commit(self, *steps: Step) -> None:
+        """See `Store`: no step works on memory that is read."""
+        self.backend.in_one_call(steps)
+
     def make_room(self, new: int) -> None:
         """See `Store`: any build makes it."""
 

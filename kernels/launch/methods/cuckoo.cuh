@@ -10,7 +10,7 @@ template <class Storage>
 struct PlaceArgs {
   Storage table;
   Storage source;      // what its places hold is stored where `keys` is null
-  const void* keys;    // distinct, and not stored
+  const void* keys;    // not stored
   const void* values;  // unused by sets
   const u64* rows;     // or null: the rows to store, all of the batch
   u64 n;               // rows, or places
@@ -18,8 +18,8 @@ struct PlaceArgs {
   DG_FIELDS(table, source, keys, values, rows, n)
 };
 
-/// Stores rows of a batch, or what another table holds but for the reserved keys. Counts what found no place,
-/// and then the table is lost.
+/// Stores rows of a batch, or what another table holds but for the reserved keys. Where any is refused, the
+/// table is lost, and the others need not go on.
 template <class Table, int W>
 DG_KERNEL place(PlaceArgs<typename Table::Storage> args) {
   using Key = typename Table::Key;
@@ -30,7 +30,7 @@ DG_KERNEL place(PlaceArgs<typename Table::Storage> args) {
   for_each_lane<W>(
       args.n, Totals<3>{{&args.table.state->occupied, counts, counts + 1}},
       [&](auto, u64 place, bool asked, Tally<3>& tally) {
-        if (!asked) return;
+        if (!asked || table.failed()) return;
         Key key{};
         Value value{};
         if (args.keys) {
@@ -54,6 +54,20 @@ DG_KERNEL place(PlaceArgs<typename Table::Storage> args) {
       [&](u64 place) {
         if (args.keys) table.prefetch(static_cast<const Key*>(args.keys)[row_at(place)]);
       });
+}
+
+/// Counts places whose key another place has, too.
+template <class Table, int W>
+DG_KERNEL doubles(ProbesArgs<typename Table::Storage> args) {
+  const Table table{args.table};
+  for_each_lane<W>(
+      args.n, Totals<1>{{args.total}},
+      [&](auto, u64 place, bool asked, Tally<1>& total) {
+        typename Table::Key key{};
+        typename Table::Value value{};
+        if (asked && table.entry(place, key, value)) total.of[0] += !table.alone(place, key);
+      },
+      NoPrefetch{});
 }
 
 }  // namespace dg::verb

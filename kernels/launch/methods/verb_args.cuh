@@ -72,8 +72,9 @@ struct ProbesArgs {
   const void* keys;
   u64* total;
   u64 n;
+  u32* counts = nullptr;  // or what the search for each key reads
 
-  DG_FIELDS(table, keys, total, n)
+  DG_FIELDS(table, keys, total, n, counts)
 };
 
 template <class Storage>

@@ -3,7 +3,8 @@
 ///
 /// Invariants
 ///  * A key is in hand of one lane or stands in one slot. What a lane cannot place is lost with the table,
-///    so that Python inserts into tables that nobody sees yet.
+///    so that Python inserts into tables that nobody sees yet. Equal keys must not meet in one: Python drops
+///    them, or finds out afterwards.
 ///  * No slot becomes EMPTY while keys are stored. So whatever stands in the bucket of a function, or in the
 ///    stash, found all the key's buckets before it full, and until keys are erased a search ends at the first
 ///    bucket with an EMPTY slot.
@@ -18,6 +19,7 @@
 namespace dg {
 
 inline constexpr u32 kCuckooFunctions = 5;  // at most
+inline constexpr u32 kLookUp = 32;          // exchanges between two looks at how others do
 
 /// By value.
 struct CuckooStorage {
@@ -164,20 +166,31 @@ struct Cuckoo {
     dg::prefetch(slots().key_at(u64{bucket_of(bits_of(key), 0)} * at.bucket));
   }
 
-  /// Stores a key that is not stored, and that no other lane of the launch brings; by one lane. Where
-  /// this fails, the table has lost a key.
+  /// Stores a key that is not stored, by one lane. Where this fails, the table has lost a key: because there
+  /// is no place, or another lane has failed, or has brought the same key, which then comes back.
   DG_FN Placed place(Key key, Value value) const {
     Bits bits = bits_of(key);
     if (at.bucket > 1 && take_first(bits, key, value)) return {true, 1};
     u32 bucket = bucket_of(bits, 0);
     for (u32 swaps = 1;; ++swaps) {
+      const Key given = key;
       slots().swap(u64{bucket} * at.bucket + evicted(key, swaps), key, value);
       if (key == Mark<Key>::empty) return {true, swaps};
+      if (key == given || (swaps % kLookUp == 0 && failed())) return {false, swaps};
       bits = bits_of(key);
       if (swaps >= at.most_swaps) return {settle(bits, key, value), swaps + 1};
       bucket = bucket_after(bits, bucket);
       if (at.bucket > 1 && take_in(bucket, key, value)) return {true, swaps + 1};
     }
+  }
+
+  /// Whether the launch has left some key without a place.
+  DG_FN bool failed() const { return atomic_load<Order::relaxed>(&at.state->pending) != 0; }
+
+  /// Whether a key stands in this place, and nowhere else before it.
+  DG_FN bool alone(u64 place, Key key) const {
+    const Where where = search<Access::frozen>(key);
+    return where.found && where.slot + (where.aside ? table_slots() : 0) == place;
   }
 
   /// Changes the value of a key that is stored, and refuses others.
@@ -264,6 +277,7 @@ struct Cuckoo {
 
   /// Which key of a full bucket gives way: any, and another one next time.
   DG_FN u32 evicted(Key key, u32 swaps) const {
+    if (at.bucket == 1) return 0;
     return static_cast<u32>(mix(static_cast<u64>(key) + swaps)) & (at.bucket - 1);
   }
 

@@ -57,6 +57,21 @@ std::vector<typename Table::Key> numbered(const typename Table::Storage& storage
   return keys;
 }
 
+template <class Table>
+struct MethodMemory<Table, ProbedStorage> {
+  std::vector<u64> slots;
+  TableState state = cleared_state();
+  ProbedStorage storage;
+
+  explicit MethodMemory(u64 rows, u64 seed = 1) {
+    // Sequences other than the linear one do not visit all slots.
+    const u64 count = 4 * rows;
+    slots.assign(count * Table::Slots::nbytes / 8 + 1, ~0ull);
+    storage = {{0x9e3779b1u, 17}, slots.data(), &state, count, count, seed, 0, seed % 2 ? 1u : 0u};
+  }
+  MethodMemory(const MethodMemory&) = delete;
+};
+
 /// One method's table, and the dictionary that says what it has to answer. Values are a row's own, unless
 /// they are combined.
 template <class Table>

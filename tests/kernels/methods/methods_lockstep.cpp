@@ -81,6 +81,9 @@ void all_widths(const char* name) {
 #define DG_ROW(...)
 #define DG_VERB(...)
 #define DG_LISTS(...)
+#define DG_KEYS(...)
+#define DG_OWN(...)
+#define DG_OWN_BY_LANE(...)
 #define DG_TABLE(Width, ...) dg::test::all_widths<__VA_ARGS__>(#__VA_ARGS__);
 
 int main() {

@@ -12,9 +12,10 @@ from model import MapModel, MultiMapModel
 from table_methods.contracts import check_combine, check_map, check_multi_map, check_set
 
 from dgpuhash import HashMap, HashSet, MultiMap
-from dgpuhash.errors import CapacityError, OutOfMemoryError, SpecError
+from dgpuhash.errors import CapacityError, OutOfMemoryError, SpecError, UnsupportedError
 from dgpuhash.tables.methods import cuckoo
 from dgpuhash.tables.methods.cuckoo import Cuckoo, most_swaps
+from dgpuhash.tables.stores import moving
 
 FORMS = [
     {"functions": 2, "space": 2.1},
@@ -107,6 +108,7 @@ def test_early_stop_is_off_after_an_erase(device):
     n = 20_000
     keys = some_keys(n + 1, 1)
     table = HashSet("u4", n, device=device.name, method="cuckoo")
+    assert not device.backend.to_host(table.erase(device.array(keys[:5]))).any()
     table.insert(device.array(keys[:n]))
     before = table.stats().details
     assert before["stops_early"] and before["probes_absent"] < 3.1
@@ -235,6 +237,52 @@ def test_memory_that_ends_amid_attempts(meeting, monkeypatch):
     assert table.insert(np.arange(50, 150, dtype="u4")).sum() == 50
 
 
+@pytest.mark.parametrize("repeated", [0, 1, 500])
+def test_batches_that_seem_to_repeat_no_key(device, monkeypatch, repeated):
+    """They are stored at once where that is so, and else as others are."""
+    monkeypatch.setattr(moving, "_LEAST_SAMPLED", 1000)
+    monkeypatch.setattr(moving.Sample, "unique", True)
+    dropped, real = [], moving.deduplicated_rows
+    monkeypatch.setattr(
+        moving, "deduplicated_rows", lambda *given, **how: dropped.append(1) or real(*given, **how)
+    )
+    keys = some_keys(5000, 2)
+    keys[:2] = 2**32 - 1, 2**32 - 2
+    keys = np.concatenate([keys, np.repeat(keys[:repeated], 9)])
+    values = np.arange(len(keys), dtype="u4")
+    for capacity in (0, 20_000):
+        table = HashMap("u4", "u4", capacity, device=device.name, method="cuckoo")
+        fresh = device.backend.to_host(table.insert(device.array(keys), device.array(values)))
+        assert fresh[:5000].all() and not fresh[5000:].any()
+        model = MapModel()
+        model.insert(keys, values)
+        agree(device, table, model)
+        assert dropped == ([1] if repeated else [])
+        assert table.capacity == max(capacity, 5000)
+        dropped.clear()
+    seen = HashSet.from_keys(device.array(keys), method="cuckoo")
+    assert len(seen) == 5000 and len(dropped) == (repeated > 0)
+
+
+def test_a_batch_that_repeats_keys_and_does_not_seem_to(monkeypatch):
+    """Memory for all rows is no condition where the distinct keys need less."""
+    monkeypatch.setattr(moving, "_LEAST_SAMPLED", 1000)
+    monkeypatch.setattr(moving.Sample, "unique", True)
+    allocate = Cuckoo.allocate
+
+    def scarce(self, keys):
+        if keys > 5000:
+            raise OutOfMemoryError("1 byte needed and 0 free; use less")
+        return allocate(self, keys)
+
+    monkeypatch.setattr(Cuckoo, "allocate", scarce)
+    table = HashSet("u4", device="cpu", method="cuckoo")
+    assert table.insert(np.arange(9000, dtype="u4") % 4000).sum() == 4000
+    with pytest.raises(OutOfMemoryError):
+        table.insert(np.arange(9000, dtype="u4"))
+    assert len(table) == 4000
+
+
 def test_later_inserts_go_into_a_copy(device):
     """Batches that fit build nothing anew, and give no key another value."""
     table, model = HashMap("u4", "u4", 5000, device=device.name, method="cuckoo"), MapModel()
@@ -280,6 +328,14 @@ def test_runs(device):
     table.erase(device.array(keys[:10]))
     table.compact()
     assert table.stats().details["run_slots"] == len(table)
+
+
+def test_no_keys_from_kernels_of_users():
+    """They could bring equal keys, which no launch may."""
+    store = HashMap("u4", "u4", device="cpu", method="cuckoo")._store
+    assert store.lend(write=False).table == "dg::Cuckoo<dg::u32,dg::u32>"
+    with pytest.raises(UnsupportedError, match=r"'cuckoo' take no keys from kernels .* use method"):
+        store.lend(write=True)
 
 
 def test_settings():

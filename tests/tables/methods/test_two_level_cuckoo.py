@@ -59,10 +59,12 @@ def test_multi_map(device, word, tmp_path):
     check_multi_map(device, make, word, word, tmp_path)
 
 
-@pytest.mark.parametrize(("bucket_keys", "space", "slots"), [(512, 1.41, 576), (1024, 1.32, 1152)])
-def test_figures_of_the_thesis(device, bucket_keys, space, slots):
+@pytest.mark.parametrize(
+    ("bucket_keys", "space", "slots", "seeds"), [(512, 1.41, 576, 5), (1024, 1.32, 1152, 1)]
+)
+def test_figures_of_the_thesis(device, bucket_keys, space, slots, seeds):
     n, iterations, restarts = 200_000, [], 0
-    for seed in range(5):
+    for seed in range(seeds):
         keys = device.array(some_keys(n, seed))
         table = HashMap(
             "u4", "u4", n, device=device.name, method=METHOD, bucket_keys=bucket_keys, seed=seed + 1
@@ -81,7 +83,7 @@ def test_figures_of_the_thesis(device, bucket_keys, space, slots):
         restarts += details["restarts"]
     if bucket_keys == 512:
         assert np.mean(iterations) == pytest.approx(5.55, rel=0.05)
-    assert restarts <= 0.01 * 5 * details["buckets"]
+    assert restarts <= 0.01 * seeds * details["buckets"]
 
 
 def test_reads_are_walked():
@@ -131,9 +133,9 @@ def test_many_copies_of_a_key(device):
 
 @pytest.mark.parametrize("kind", [HashMap, MultiMap])
 def test_buckets_that_cannot_be_filled(device, kind, monkeypatch):
-    """Eight times as many keys as buckets hold: tables grow a little, and then it is told."""
+    """Eight times as many keys as a bucket holds: tables grow a little, and then it is told."""
     table = kind("u4", "u4", device=device.name, method=METHOD)
-    few, many = some_keys(100, 1), some_keys(9000, 2)
+    few, many = some_keys(100, 1), some_keys(2000, 2)
     table.insert(device.array(few), device.array(few))
     with monkeypatch.context() as patched:
         patched.setattr(two_level_cuckoo, "_FILLED", {512: 8.0})

@@ -61,13 +61,14 @@ class Contents:
         self.state[SIDE_VALUE:] = self.backend.from_host(numbers)
         return keys
 
-    def probes(self, keys: Any) -> int:
-        """Return how many units all searches for `keys` read together."""
+    def probes(self, keys: Any, counts: Any = None) -> int:
+        """Return how many units all searches read together; write each one's (uint32)."""
         total = self.backend.zeros(1, np.uint64)
         self.fill()
         self.backend.run(
-            self.kernel("probes"), len(keys), table=self.storage, keys=keys, total=total
-        )
+            self.kernel("probes"), len(keys), table=self.storage, keys=keys, total=total,
+            counts=counts,
+        )  # fmt: skip
         return int(total[0])
 
     def _with_aside(self, keys: Any, regular: int) -> tuple[Any, np.ndarray]:

@@ -1,0 +1,141 @@
+"""Linear, quadratic and double hashing of the thesis: figures, hostile keys, bounds of probes."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+from agreement import agree
+from model import MapModel
+from table_methods.contracts import check_map, check_set
+
+from dgpuhash import HashMap, HashSet
+from dgpuhash.errors import CapacityError, SpecError
+from dgpuhash.tables.methods import probed
+
+METHODS = ["linear", "quadratic", "double"]
+PRIME = 4_294_967_291
+# Means of searches by method and slots a key: what is stored, and what is not.
+FIGURES = {
+    ("linear", 1.25): (3.0, 13.0),
+    ("linear", 2.0): (1.5, 2.5),
+    ("quadratic", 1.25): (2.18, 5.46),
+    ("quadratic", 2.0): (1.44, 2.14),
+    ("double", 1.25): (2.03, 5.07),
+    ("double", 2.0): (1.39, 2.01),
+}
+
+
+def some_keys(n, seed, word="u4"):
+    top = 2**32 - 2 if word == "u4" else 2**63
+    drawn = np.random.default_rng(seed).integers(0, top, n + n // 16, word)
+    return np.unique(drawn)[np.random.default_rng(seed).permutation(n)]
+
+
+@pytest.mark.parametrize("family", ["multiply", "xor"])
+@pytest.mark.parametrize("method", METHODS)
+def test_map(device, method, family, tmp_path):
+    make = functools.partial(HashMap, device=device.name, method=method, family=family, space=1.1)
+    check_map(device, make, "uint32", "int32", tmp_path)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_set(device, method, tmp_path):
+    make = functools.partial(HashSet, device=device.name, method=method, space=1.05)
+    check_set(device, make, "int64", tmp_path)
+
+
+@pytest.mark.parametrize(("method", "space"), FIGURES)
+def test_figures_of_the_thesis(device, method, space):
+    n, found, absent = 100_000, [], []
+    for seed in range(3):
+        keys = device.array(some_keys(n, seed))
+        table = HashMap(
+            "u4", "u4", n, device=device.name, method=method, space=space, seed=seed + 1
+        )
+        table.insert(keys, keys)
+        details = table.stats().details
+        assert details["attempts"] == 0 and details["space"] == space
+        assert table.nbytes == 8 * int(space * n) + 64
+        found.append(details["probes_found"])
+        absent.append(details["probes_absent"])
+    theirs = FIGURES[method, space]
+    assert np.mean(found) == pytest.approx(theirs[0], rel=0.05)
+    assert np.mean(absent) == pytest.approx(theirs[1], rel=0.1 if method == "linear" else 0.05)
+
+
+def test_each_search_is_counted(device):
+    """Table 3.2 has percentiles; a damaged table shows that they are walked."""
+    keys = device.array(some_keys(1000, 1))
+    table = HashSet("u4", 1000, device=device.name, method="linear", seed=5)
+    table.insert(keys)
+    recipe = table._store.table
+    counts = device.backend.empty(1000, np.uint32)
+    total = recipe.probes(keys, counts)
+    host = device.backend.to_host(counts)
+    assert host.sum() == total and host.min() == 1 < host.max() < 1000
+    slots = device.backend.to_host(recipe.fields["slots"])
+    start = {key: place for place, key in enumerate(slots.tolist())}
+    function = recipe.fields["function"]
+    for key, count in zip(device.backend.to_host(keys).tolist()[:200], host, strict=False):
+        first = (function["a"] * key + function["b"]) % PRIME % len(slots)
+        assert (first + int(count) - 1) % len(slots) == start[key]
+    recipe.fields["slots"][:] = np.uint32(7)
+    assert recipe.probes(keys) > 500 * 1000
+
+
+@pytest.mark.parametrize("word", ["u4", "u8"])
+@pytest.mark.parametrize("method", METHODS)
+def test_keys_that_agree_modulo_the_prime(device, method, word):
+    """The thesis' functions put all multiples of p in one place, whatever a and b are."""
+    if word == "u4":
+        keys = np.concatenate([np.arange(9, dtype=word), PRIME + np.arange(4, dtype=word)])
+    else:
+        keys = np.arange(1500, dtype=word) * np.uint64(PRIME) + np.uint64(77)
+    table, model = HashMap(word, word, device=device.name, method=method), MapModel()
+    for part in np.array_split(keys, 3):
+        table.insert(device.array(part), device.array(part))
+        model.insert(part, part)
+        agree(device, table, model)
+    assert table.stats().details["probes_found"] < 6
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_bound_that_is_too_low(device, method, monkeypatch):
+    """Tables are rebuilt with other functions, then larger; then an error, and nothing is lost."""
+    few, many = some_keys(20, 1), some_keys(900, 2)
+    table, model = HashMap("u4", "u4", 1000, device=device.name, method=method), MapModel()
+    table.insert(device.array(few), device.array(few))
+    model.insert(few, few)
+    with monkeypatch.context() as patched:
+        patched.setattr(probed, "_MOST_PROBES", 1)
+        with pytest.raises(CapacityError, match="found no place in 16 tables"):
+            HashMap.from_arrays(
+                device.array(many), device.array(many), device=device.name, method=method
+            )
+        table.reserve(1001)
+        with pytest.raises(CapacityError, match="use method 'auto'"):
+            table.insert(device.array(many), device.array(many))
+        agree(device, table, model)
+    table.insert(device.array(many), device.array(many))
+    model.insert(many, many)
+    agree(device, table, model)
+
+
+def test_other_functions_after_a_failure(device, monkeypatch):
+    """With 12 probes some function serves all keys; it is a new one, and counted."""
+    monkeypatch.setattr(probed, "_MOST_PROBES", 12)
+    keys = device.array(some_keys(1500, 3))
+    table = HashMap("u4", "u4", device=device.name, method="double", space=1.5, seed=1)
+    table.insert(keys, keys)
+    assert table.stats().details["attempts"] > 0
+    assert table.stats().reseeds == table.stats().details["attempts"]
+    assert device.backend.to_host(table.contains(keys)).all()
+
+
+def test_settings():
+    with pytest.raises(SpecError, match=r"space=1\.0"):
+        HashMap("i8", "i8", method="linear", space=1.0)
+    with pytest.raises(SpecError, match="max_load"):
+        HashMap("i8", "i8", method="double", max_load=0.5)
