@@ -109,7 +109,7 @@ def figure_text(row: Row) -> str:
         return " / ".join(parts)
     if row.get("unit") == "TB/s":
         return f"{row['rate']:.3g} TB/s"
-    text = _number(row["rate"] if "rate" in row else row["time"])
+    text = _number(row[next(name for name in ("rate", "time", "amount") if name in row)])
     return f"{text} ({row['ratio']:.0%})" if "ratio" in row else text
 
 
