@@ -30,8 +30,8 @@ _KINDS = {
     "bound unit line",
     _COUNT: "width n rows workers hosts build groups footprint leaving batch",
     _POSITIVE: "peer chain bits_per_key rate seconds worker_seconds measured_seconds load",
-    _AMOUNT: "amount memory time floor ratio launch efficiency multiplicity hit_rate at_rest table_bytes "
-    "exchanged_bytes",
+    _AMOUNT: "amount memory time floor ratio launch efficiency multiplicity hit_rate at_rest "
+    "table_bytes exchanged_bytes",
     _NUMBER: "overhead overlap error while_built",
     _PARTS: "steps phases",
     _OBJECT: "machine",

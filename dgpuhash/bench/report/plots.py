@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dgpuhash.bench.report.colours import BARE, IDEAL, colour_of
-from dgpuhash.bench.report.grids import bytes_text
+from dgpuhash.bench.report.grid import bytes_text
 from dgpuhash.bench.report.reading import Row
 from dgpuhash.errors import UnsupportedError
 

@@ -142,17 +142,15 @@ class Point:
     @functools.cached_property
     def options(self) -> dict[str, Any] | None:
         """Arguments of a table; None where the line has no point."""
-        made = {
-            name: each(self.x) if callable(each) else each
-            for name, each in self.line.settings.items()
-        }
-        if None in made.values():
-            return None
         kinds = methods()[self.line.method].settings if self.line.method in methods() else {}
-        return {
-            name: int(each) if name in kinds and isinstance(kinds[name].default, int) else each
-            for name, each in made.items()
-        }
+        made: dict[str, int | float | str] = {}
+        for name, each in self.line.settings.items():
+            chosen = each(self.x) if callable(each) else each
+            if chosen is None:
+                return None
+            whole = name in kinds and isinstance(kinds[name].default, int)
+            made[name] = int(chosen) if whole else chosen
+        return made
 
     def opened(self, kind: Any, *dtypes: str, n: int) -> Any:
         """Return an empty table of the line's method for `n` keys."""
@@ -175,7 +173,8 @@ class Point:
         self, verb: str, n: int, seconds: float, floor: float | None, **more: Any
     ) -> dict[str, Any]:
         """Return the row of a rate, beside what the paper has there."""
-        mark = mark_of(self.figure.name, self.line.name, verb, self.x)
+        whole = n == (int(self.x) if self.figure.axis == "n" else self.figure.n)
+        mark = mark_of(self.figure.name, self.line.name, verb, self.x) if whole else {}
         beside = {"theirs": mark["peer"], "source": mark["source"]} if mark else {}
         return self.case.row(
             self.figure.name, verb, n, seconds, floor, **self._labels, **more, **beside
@@ -192,4 +191,8 @@ class Point:
     @property
     def _labels(self) -> dict[str, Any]:
         labels: dict[str, Any] = {"line": self.line.name}
-        return labels if self.figure.axis == "n" else labels | {self.figure.axis: self.x}
+        return labels if self.figure.axis == "n" else labels | {self.figure.axis: _short(self.x)}
+
+
+def _short(x: float) -> float:
+    return int(x) if x == int(x) else x

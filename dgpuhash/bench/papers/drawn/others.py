@@ -18,6 +18,7 @@ _N = 2**22
 _PER_SLAB, _PAIR, _SLAB = 15, 8, 128
 _CHAINS = (0.2, 0.4, 0.6, 0.7, 0.9, 1.1, 2.0)
 _LENGTHS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
+_MORE_SIZES = (2.0**19, 2.0**21, 2.0**22, 2.0**23, 2.0**25)
 _SIZES = (2.0**16, 2.0**18, 2.0**20, 2.0**22, 2.0**24)
 _NONE, _ALL = 0.0, 8.0  # as tau: no table is under it, and every table is
 _BOTH = ("build", "find", "absent")
@@ -56,7 +57,9 @@ def _figure(paper: str, number: str, title: str, axis: str, at: tuple[float, ...
             lines: tuple[Line, ...], **more: Any) -> Figure:  # fmt: skip
     name = paper.split()[0].lower() + "-" + number.lower().replace(" ", "-")
     shown = number if number.startswith("Table") else f"Fig. {number}"
-    return Figure(name, paper, shown, title, axis, at, lines, **{"n": _N, "work": work.pairs, **more})
+    return Figure(
+        name, paper, shown, title, axis, at, lines, **{"n": _N, "work": work.pairs, **more}
+    )
 
 
 def _node(name: str, *, in_order: bool = True, mix: Any = (), **settings: Any) -> Line:
@@ -90,7 +93,7 @@ _MIXES = {
     for name, each in (("80/20", 0.1), ("60/40", 0.2))
 }
 _FINDS = ((Op.FIND, True, 1.0),)
-_HALF = {"length": 0.5}
+_HALF: dict[str, Any] = {"length": 0.5}
 _FREE = (
     Line("slab", "slab", {"chain": X}),
     _node("supernode", length=X),
@@ -119,7 +122,7 @@ _DACHASH = (
            absent="not measured: it needs hardware counters, which this benchmark does not read"),
     _figure(DACHASH, "8", "builds by expected length", "length", _LENGTHS, _FREE[:2],
             verbs=("build",)),
-    _figure(DACHASH, "9a", "searches by input size", "n", (2.0**19, 2.0**21, 2.0**22, 2.0**23, 2.0**25),
+    _figure(DACHASH, "9a", "searches by input size", "n", _MORE_SIZES,
             (Line("slab", "slab", {"chain": 0.5}), _node("supernode", **_HALF),
              _node("supernode, any order", in_order=False, **_HALF)),
             verbs=("find",), held="ε = 0.5"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dgpuhash.bench.papers.drawn import others, thesis
-from dgpuhash.bench.papers.drawn.figure import Figure
 
 __all__ = ["DRAWN", "left_out"]
 
