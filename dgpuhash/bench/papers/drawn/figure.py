@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import functools
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib.resources import files
 from typing import Any
 
 from dgpuhash.bench.papers.case import Case
-from dgpuhash.bench.papers.drawn.marks import mark_of
 from dgpuhash.bench.papers.sorted_array import SortedArray
 from dgpuhash.tables import HashMap
 from dgpuhash.tables.stores.method import methods
 
-__all__ = ["SORTED", "Figure", "Line", "Point", "X", "at_least"]
+__all__ = ["SORTED", "Figure", "Line", "Point", "X", "at_least", "mark_of"]
 
 SORTED = "sorted array"
 """What a line names instead of a method, for the baseline."""
@@ -196,3 +197,27 @@ class Point:
 
 def _short(x: float) -> float:
     return int(x) if x == int(x) else x
+
+
+@functools.cache
+def _told() -> dict[str, Any]:
+    told: dict[str, Any] = json.loads(files(__package__).joinpath("marks.json").read_text())
+    return told
+
+
+def mark_of(figure: str, line: str, verb: str, x: float) -> dict[str, Any]:
+    """Return fields ``peer`` and ``source`` of what a text states; empty where it states nothing.
+
+    Examples
+    --------
+    >>> mark_of("thesis-abstract", "cuckoo", "find", 2.0)
+    {'peer': 0.67, 'source': 'thesis, GTX 470'}
+    >>> mark_of("thesis-abstract", "cuckoo", "find", 1.5)
+    {}
+    """
+    told = _told()
+    value = told["marks"].get(figure, {}).get(line, {}).get(verb, {}).get(f"{x:.10g}")
+    if value is None:
+        return {}
+    starts = sorted(filter(figure.startswith, told["sources"]), key=len)
+    return {"peer": value, "source": told["sources"][starts[-1]]}
