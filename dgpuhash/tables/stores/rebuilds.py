@@ -173,6 +173,15 @@ class RecipeStore(Generic[Kind]):
             details=details,
         )
 
+    def probe_counts(self, keys: Any) -> Any:
+        """Return how much the search for each key reads (uint32), in the table's `unit`.
+
+        The two reserved keys stand aside of the table: searches for them read 0.
+        """
+        counts = self.backend.zeros(len(keys), np.uint32)
+        self.table.probes(self._inner(keys, None)[0], counts)
+        return counts
+
     def ready(self) -> None:
         """See `Store`."""
 

@@ -202,6 +202,10 @@ class RunStore:
         made._keys = self._keys.copy()
         return made
 
+    def probe_counts(self, keys: Any) -> Any:
+        """Return how many slots the search for each key reads (uint32); see `RecipeStore`."""
+        return self._keys.probe_counts(keys)
+
     def figures(self) -> Figures:
         """See `ListStore`."""
         figures, runs = self._keys.figures(), self._runs

@@ -17,6 +17,7 @@ from dgpuhash.distributed.pipeline.verb import VerbExecution
 from dgpuhash.distributed.shards.table_shard import Verb
 from dgpuhash.errors import FormatError, SpecError, UnsupportedError
 from dgpuhash.spec import TableSpec
+from dgpuhash.tables.methods import probed
 from dgpuhash.tables.methods.auto import Auto
 from dgpuhash.tables.open_addressing.growth import Storage
 from dgpuhash.tables.stats import Figures
@@ -25,7 +26,12 @@ from dgpuhash.tables.stores.method import VERBS as ALL_VERBS
 from dgpuhash.tables.stores.method import Method, Methods, Setting
 
 KINDS = {"set": DistributedSet, "map": DistributedMap, "multimap": DistributedMultiMap}
-NAMED = [(name, kind) for name, each in dgpuhash.methods().items() for kind in each.nouns]
+NAMED = [
+    (name, kind)
+    for name, each in dgpuhash.methods().items()
+    for kind in each.nouns
+    if kind in KINDS
+]
 DTYPES = {"set": ("uint32", None), "map": ("int64", "float64"), "multimap": ("uint32", "uint32")}
 inserts = []
 
@@ -182,3 +188,30 @@ def test_each_method(threads, name, kind, tmp_path):
             assert loaded.spec == table.spec
             assert loaded.spec.method == spec.method
             assert len(loaded) == len(table) == 5000
+
+
+@pytest.mark.parametrize("name", ["linear", "quadratic", "double"])
+def test_shards_that_run_out_of_probes(threads, name, monkeypatch, tmp_path):
+    """Each is built anew with other functions; settings stay through saves, erased keys go."""
+    drawn = probed.Probed._drawn
+    # One probe is not enough for any function.
+    monkeypatch.setattr(
+        probed.Probed,
+        "_drawn",
+        lambda made: drawn(made) | {"most_probes": 1 + 99 * made.generation},
+    )
+    keys = np.random.default_rng(7).permutation(np.arange(4000, dtype="u4"))
+    with DistributedMap("u4", "u4", method=name, space=2.5, family="xor") as table:
+        table.insert(keys, keys + 7)
+        stats = table.stats()
+        assert stats["reseeds"].min() >= 1 and stats["family"].tolist() == ["xor"] * 3
+        assert table.erase(keys[:1000]).sum() == 1000
+        table.upsert(keys[500:1500], keys[500:1500])
+        table.save(tmp_path / "saved")
+        with DistributedMap.load(tmp_path / "saved", workers=table.workers[:2]) as loaded:
+            assert loaded.spec == table.spec
+            for each in (table, loaded):
+                values, found = each.find(keys)
+                assert len(each) == 3500 and (found == (np.arange(4000) >= 500)).all()
+                wanted = np.where(np.arange(4000) < 1500, keys, keys + 7)
+                assert (values[found] == wanted[found]).all()

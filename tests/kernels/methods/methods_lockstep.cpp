@@ -1,6 +1,7 @@
 /// One contract for every row of kernels/host/methods.inc that has one value a key, by narrow tiles and wide
 /// ones: what a dictionary would answer, and what one width inserted, each other finds.
 #include "slab_case.h"
+#include "supernode_case.h"
 
 namespace dg::test {
 namespace {
@@ -84,6 +85,7 @@ void all_widths(const char* name) {
 #define DG_KEYS(...)
 #define DG_OWN(...)
 #define DG_OWN_BY_LANE(...)
+#define DG_TABLE_READ_BY(Readers, Width, ...) DG_TABLE(Width, __VA_ARGS__)
 #define DG_TABLE(Width, ...) dg::test::all_widths<__VA_ARGS__>(#__VA_ARGS__);
 
 int main() {

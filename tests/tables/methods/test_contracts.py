@@ -168,6 +168,21 @@ def test_keys_that_come_and_go(device, kind, method):
 
 
 @pytest.mark.parametrize(("kind", "method"), serving("set", "map", "multimap"))
+def test_searches_are_counted_one_by_one(device, kind, method):
+    """The counts have the mean that `stats` has; reserved keys are in no slot."""
+    table = of(kind, method, device.name)(*(("int32",) if kind == "set" else ("int32", "int32")))
+    keys = np.arange(3000, dtype="u4")
+    table.insert(*[device.array(keys.view("i4"))] * (1 if kind == "set" else 2))
+    counts = device.backend.to_host(table._store.probe_counts(device.array(keys)))
+    assert counts.dtype == np.uint32 and counts.min() >= 1
+    found = table.stats().details[f"{table._store.table.unit}_found"]
+    assert counts.mean() == pytest.approx(found)
+    assert table._store.table.plan.key.itemsize == 4
+    aside = table._store.probe_counts(device.array(np.array([-1, -2], "i4").view("u4")))
+    assert device.backend.to_host(aside).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(("kind", "method"), serving("set", "map", "multimap"))
 def test_launches_are_the_methods_own(monkeypatch, kind, method):
     """No verb launches a kernel of another method's table, save those that its row names."""
     seen: list[str] = []
