@@ -200,7 +200,7 @@ def _cpu() -> None:
         "--folder", metavar="FOLDER", help="Folder for a JSON file a figure; goes on there."
     ),
     click.option("--divisor", type=_COUNT, help="Divides the rows of each figure."),
-    click.option("--seconds", type=_POSITIVE, help="Time of a figure, after which it is cut short."),
+    click.option("--seconds", type=_POSITIVE, help="Time of a figure; then it is cut short."),
 )
 def _papers() -> None:
     """Measure the papers' tables by their workloads, beside what they reach."""

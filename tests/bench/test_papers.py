@@ -31,7 +31,9 @@ def measured(*only: str, device: str = "cpu", **options: Any) -> list[Row]:
     return bench.run("papers", device=device, only=only, **{**SMALL, **options})
 
 
-@pytest.mark.parametrize("name", ["thesis-3.7", "thesis-6.14", "slabhash-6", "slabhash-7"])
+@pytest.mark.parametrize(
+    "name", ["thesis-3.7", "thesis-6.13", "thesis-6.14", "slabhash-6", "dachash-7"]
+)
 def test_a_figure_of_each_kind(name: str, device: str) -> None:
     figure, rows = DRAWN[name], measured(name, device=device)
     assert len(rows) >= len(figure.at) * len(figure.lines)
@@ -121,8 +123,9 @@ def test_the_sorted_array(device: str) -> None:
     pairs.group(keys, keys)
     asked = each.from_host(np.array([9, 5, 0, 2**32 - 1], "u4"))
     assert each.to_host(pairs.count(asked)).tolist() == [2, 0, 1, 1]
-    pairs.compact(keys)
-    ids, found = (each.to_host(it) for it in pairs.ids(asked))
+    ids = SortedArray.of_distinct(each, keys)
+    assert each.to_host(ids.keys_of(ids.ids_of(keys)[0])).tolist() == each.to_host(keys).tolist()
+    ids, found = (each.to_host(it) for it in ids.ids_of(asked))
     assert (ids[found].tolist(), found.tolist()) == ([2, 0, 3], [True, False, True, True])
     distinct = each.from_host(np.array([9, 4, 0], "u4"))
     pairs.insert(distinct, distinct)

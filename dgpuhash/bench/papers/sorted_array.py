@@ -56,13 +56,20 @@ class SortedArray:
         places, found = self._places(keys)
         return self._values[places], found
 
-    def compact(self, keys: Any) -> None:
-        """Sort keys of which some occur several times, and keep one of each."""
-        self._keys = self._xp.unique(keys)
+    @classmethod
+    def of_distinct(cls, backend: Backend, keys: Any) -> SortedArray:
+        """Return the array of the distinct keys; ids are their places in it."""
+        made = cls(backend)
+        made._keys = made._xp.unique(keys)
+        return made
 
-    def ids(self, keys: Any) -> tuple[Any, Any]:
-        """Return the number of each key among the distinct ones, and whether it is there."""
+    def ids_of(self, keys: Any) -> tuple[Any, Any]:
+        """Return the id of each key, and whether it is there."""
         return self._places(keys)
+
+    def keys_of(self, ids: Any) -> Any:
+        """Return the key of each id."""
+        return self._keys[ids]
 
     def group(self, keys: Any, values: Any) -> None:
         """Sort pairs of which some have the same key, and note where each key's values end."""

@@ -19,7 +19,7 @@ _FILE_WIDTH = 300
 _NAMES = (
     "mode", "exchange", "workers", "leaving", "limit", "figure", "verb", "library", "pairs", "n",
     "build", "groups", "distribution", "multiplicity", "load", "width", "hit_rate",
-    "batch", "footprint",
+    "batch", "footprint", "line", "space", "failed", "chain", "length",
 )  # fmt: skip
 
 

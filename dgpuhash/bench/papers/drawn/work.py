@@ -14,7 +14,7 @@ from dgpuhash.bench.keys import keys_of
 from dgpuhash.bench.papers.case import Case
 from dgpuhash.bench.papers.drawn.figure import SORTED, Point
 from dgpuhash.bench.papers.sorted_array import SortedArray
-from dgpuhash.tables import HashSet, MultiMap
+from dgpuhash.tables import KeyIds, MultiMap
 
 __all__ = ["compact", "failing", "lists", "pairs", "probes"]
 
@@ -86,23 +86,20 @@ def probes(point: Point) -> Rows:
 
 
 def compact(point: Point) -> Rows:
-    """Yield the rates of a set's build from repeated keys, and of a search for each of the rows."""
+    """Yield the rates of ids built for repeated keys, and of the ids of each row's key."""
     n, case = point.n, point.case
     sample, keys = _repeated(point)
-    distinct = sample.distinct()
     if point.line.method == SORTED:
-        table: Any = SortedArray(case.backend)
-        build, search = table.compact, lambda asked: table.ids(asked)[1]
+        make: Any = partial(SortedArray.of_distinct, case.backend)
     else:
-        table = point.opened(HashSet, "u4", n=distinct)
-        build, search = table.insert, table.contains
-    seconds, _ = case.time(partial(build, keys), before=table.clear)
-    require(len(table) == distinct, "a key was lost", line=point.line.name)
-    memory = round(table.nbytes / (8 * n), 3)
-    yield point.row("build", n, seconds, point.floor("build", n, table.nbytes), memory=memory)
-    seconds, found = case.time(partial(search, keys), again=True)
-    require(found.all(), "a key was not found", line=point.line.name)
-    yield point.row("find", n, seconds, point.floor("find", n, table.nbytes))
+        make = partial(KeyIds.from_keys, method=point.line.method, **point.options or {})
+    seconds, made = case.time(partial(make, keys))
+    require(len(made) == sample.distinct(), "a key was lost", line=point.line.name)
+    memory = round(made.nbytes / (8 * n), 3)
+    yield point.row("build", n, seconds, point.floor("build", n, made.nbytes), memory=memory)
+    seconds, (ids, found) = case.time(partial(made.ids_of, keys), again=True)
+    require(found.all() and (made.keys_of(ids) == keys).all(), "an id was another key's")
+    yield point.row("find", n, seconds, point.floor("find", n, made.nbytes))
 
 
 def lists(point: Point) -> Rows:
