@@ -4,7 +4,7 @@
 # PARTS are one or more of these, each with a receipt of its name; default: "figures gpu".
 #   gpu       one GPU: tests, compute-sanitizer; with several these run side by side, with four on one each
 #   figures   one GPU: benchmarks, on two side by side where there are several
-#   papers    one GPU: the figures of the papers' tables, on two side by side where there are several
+#   papers    one GPU: the papers' tables and figures, on two side by side where there are several
 #   multigpu  two or more: the tests of several; those of more workers than GPUs let these share them
 #   scaling   two or more: benchmarks of the exchange, the distributed tables and merges on all
 # The last two are kept with the number of GPUs in their names, beside those of other numbers.
@@ -164,12 +164,22 @@ figures_of_batches() {
     step close 30 "${bench[@]}" close "${measured[@]}" --json "$OUT/close.jsonl"
 }
 
+# Figures of one text, each cut short after some seconds; those that $OUT has of this commit are not measured again.
+drawn() {
+    local name=$1 limit=$2 each only=()
+    shift 2
+    for each in "$@"; do only+=(--only "$each"); done
+    step "$name" "$limit" "${bench[@]}" papers "${measured[@]}" --seconds 15 --folder "$OUT/drawn" "${only[@]}" \
+        --json "$OUT/$name.jsonl" --force
+}
 papers_of_one() {
     step cops 150 "${bench[@]}" papers "${measured[@]}" --only cops --json "$OUT/cops.jsonl"
+    drawn thesis 240 thesis
 }
 papers_of_another() {
     step lists 150 "${bench[@]}" papers "${measured[@]}" --only slab --only slab-mixed --only slab-alloc \
         --only bucket-list --only count --only bloom --json "$OUT/papers.jsonl"
+    drawn texts 160 slabhash dachash warpcore
 }
 
 proof() {

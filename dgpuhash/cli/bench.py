@@ -191,11 +191,16 @@ def _cpu() -> None:
 
 @_benchmark(
     "papers",
-    _several("--only", metavar="FIGURE", said="Figure, e.g. slab or cops; default: all"),
+    _several(
+        "--only",
+        metavar="FIGURE",
+        said="Figure, e.g. cops or thesis-3.2, or a paper, e.g. thesis; default: all",
+    ),
     click.option(
         "--folder", metavar="FOLDER", help="Folder for a JSON file a figure; goes on there."
     ),
     click.option("--divisor", type=_COUNT, help="Divides the rows of each figure."),
+    click.option("--seconds", type=_POSITIVE, help="Time of a figure; then it is cut short."),
 )
 def _papers() -> None:
     """Measure the papers' tables by their workloads, beside what they reach."""

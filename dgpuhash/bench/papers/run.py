@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,10 +14,13 @@ from dgpuhash.backend import Backend
 from dgpuhash.bench import machine
 from dgpuhash.bench.papers import counts, slab, warpcore
 from dgpuhash.bench.papers.case import Case
+from dgpuhash.bench.papers.drawn.table import DRAWN, left_out
 from dgpuhash.bench.timing import REPEATS
 from dgpuhash.errors import SpecError
 
 __all__ = ["FIGURES", "run"]
+
+_LOG = logging.getLogger(__name__)
 
 FIGURES: dict[str, Callable[[Case], Iterator[dict[str, Any]]]] = {
     "slab": slab.bulk,
@@ -26,6 +31,7 @@ FIGURES: dict[str, Callable[[Case], Iterator[dict[str, Any]]]] = {
     "count": counts.count,
     "bloom": counts.bloom,
 }
+"""Workloads beside what the papers' own code reaches; `DRAWN` has the figures of their texts."""
 
 
 def run(
@@ -35,6 +41,7 @@ def run(
     folder: str | os.PathLike[str] | None = None,
     divisor: int = 1,
     repeats: int | None = None,
+    seconds: float | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of the papers' figures.
 
@@ -43,14 +50,17 @@ def run(
     backend : Backend
         The device to measure.
     only : sequence of str, optional
-        Some of `FIGURES`; all by default.
+        Some of `FIGURES` and `DRAWN`, or how their names begin, as ``"thesis"``; all by default.
     folder : path, optional
         Where each figure is kept as a JSON file of its own. A figure that is there already, of the
         same device, commit and sizes, is not measured again: a run that was stopped goes on.
+        Figures that were cut short are.
     divisor : int
         Divides the rows of each figure. On a CPU each has 1/128 of them besides.
     repeats : int, optional
         Runs whose median counts.
+    seconds : float, optional
+        After this time, the points of a drawn figure that are not measured yet are left out.
 
     Raises
     ------
@@ -65,26 +75,44 @@ def run(
     there; of lists, a copy of what is moved, and of their retrieval a gathered slot for each key
     besides; of counts, a copy of the keys; of Bloom filters, random compare-and-swaps.
     """
-    for name in only or ():
-        if name not in FIGURES:
-            raise SpecError(f"no figure is called {name!r}; use {', '.join(FIGURES)}")
+    names = _names(only)
     case = Case(backend, repeats or REPEATS[backend.name], divisor)
     mark = {"machine": machine.describe(backend), "divisor": divisor, "repeats": case.repeats}
-    for name in only or FIGURES:
+    for name, reason in left_out(names):
+        _LOG.warning("%s: %s", name, reason)
+    for name in names:
+        if name in DRAWN and DRAWN[name].absent:
+            continue
         path = None if folder is None else Path(folder) / f"{name}.json"
         kept = None if path is None else _kept(path, mark)
         if kept is not None:
             yield from kept
             continue
-        rows = []
-        for row in FIGURES[name](case):
+        rows, start = [], time.monotonic()
+        found = FIGURES[name](case) if name in FIGURES else DRAWN[name].measure(case, seconds)
+        for row in found:
             rows.append(row)
             yield row
-        if path is not None:
+        short = seconds is not None and name in DRAWN and time.monotonic() - start > seconds
+        if short:
+            _LOG.warning("%s: cut short after %g s", name, seconds)
+        elif path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             partial = path.with_suffix(".part")
             partial.write_text(json.dumps({**mark, "rows": rows}, indent=1) + "\n")
             partial.replace(path)
+
+
+def _names(only: Sequence[str] | None) -> list[str]:
+    """Return the figures that are asked for."""
+    known = [*FIGURES, *DRAWN]
+    chosen: list[str] = []
+    for asked in only or known:
+        theirs = [asked] if asked in known else [it for it in known if it.startswith(f"{asked}-")]
+        if not theirs:
+            raise SpecError(f"no figure is called {asked!r}; use {', '.join(known)}")
+        chosen += [each for each in theirs if each not in chosen]
+    return chosen
 
 
 def _kept(path: Path, mark: dict[str, Any]) -> list[dict[str, Any]] | None:

@@ -11,12 +11,12 @@ import numpy as np
 from dgpuhash.backend import kernel_named
 from dgpuhash.bench.figure import require
 from dgpuhash.bench.floors import cas_rate
-from dgpuhash.bench.keys import keys_of
 from dgpuhash.bench.papers.case import Case
+from dgpuhash.bench.papers.mix import Mix, Part
 from dgpuhash.tables import HashMap
 from dgpuhash.tables.stores.mixed import Op
 
-__all__ = ["allocations", "bulk", "mixed"]
+__all__ = ["MIXES", "allocations", "bulk", "mixed", "parts_of"]
 
 _ROWS = 2**22
 # Slabs that are allocated, and rows of a tile; slabs and words of bitmap of a memory block.
@@ -31,6 +31,12 @@ MIXES = {
     "Γ1": ((0.2, 0.2, 0.3, 0.3), 13.5),
     "Γ2": ((0.1, 0.1, 0.4, 0.4), 14.7),
 }
+
+
+def parts_of(shares: tuple[float, ...]) -> list[Part]:
+    """Return the parts of a batch with such shares."""
+    kinds = ((Op.INSERT, False), (Op.ERASE, True), (Op.FIND, True), (Op.FIND, False))
+    return [(op, there, each) for (op, there), each in zip(kinds, shares, strict=True)]
 
 
 def bulk(case: Case) -> Iterator[dict[str, Any]]:
@@ -60,7 +66,7 @@ def mixed(case: Case) -> Iterator[dict[str, Any]]:
     values = case.values(stored)
     table = _table(case, n)
     for name, (shares, theirs) in MIXES.items():
-        batch = _Mix(case, n, shares)
+        batch = Mix(case, n, parts_of(shares))
 
         def refill() -> None:
             table.clear()
@@ -97,43 +103,6 @@ def allocations(case: Case) -> Iterator[dict[str, Any]]:
     require(len(taken) == n and int(taken[-1]) != _NO_SLAB, "a slab was given out twice", n=n)
     floor = cas_rate(case.backend, 1 << (bitmaps.nbytes - 1).bit_length(), n, case.repeats)
     yield case.row("slab alloc", "allocate", n, seconds, floor, theirs=0.6, source="paper, K40c")
-
-
-class _Mix:
-    """One batch of operations; no two are about one key, so that each answer is known."""
-
-    def __init__(self, case: Case, n: int, shares: tuple[float, ...]) -> None:
-        xp = case.backend.xp
-        counts = [int(n * share) for share in shares]
-        counts[0] += n - sum(counts)
-        inserts, erases, hits, misses = counts
-        numbers = xp.concatenate(
-            [
-                xp.arange(n + 1, n + 1 + inserts),
-                xp.arange(1, 1 + erases),
-                xp.arange(1 + erases, 1 + erases + hits),
-                xp.arange(2 * n + 1, 2 * n + 1 + misses),
-            ]
-        )
-        kinds = [Op.INSERT, Op.ERASE, Op.FIND, Op.FIND]
-        ops = xp.concatenate(
-            [xp.full(count, int(op), np.uint8) for op, count in zip(kinds, counts, strict=True)]
-        )
-        expected = xp.concatenate(
-            [xp.full(count, flag, bool) for flag, count in zip((1, 1, 1, 0), counts, strict=True)]
-        )
-        order = case.backend.from_host(np.random.default_rng(1).permutation(n))
-        self.keys = keys_of(numbers[order], np.dtype("u4"))
-        self.ops, self.expected = ops[order], expected[order]
-        self.values = case.values(self.keys)
-        self._grown = inserts - erases
-
-    def check(self, table: HashMap, got: Any, flags: Any, before: int) -> None:
-        """Raise unless every answer is right."""
-        require((flags == self.expected).all(), "an operation's answer was wrong")
-        found = (self.ops == int(Op.FIND)) & flags
-        require(((got == self.values) | ~found).all(), "a value was wrong")
-        require(len(table) == before + self._grown, "the table's size was wrong")
 
 
 def _table(case: Case, n: int) -> HashMap:

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from dgpuhash.bench.report.grids import Grid, grids
+from dgpuhash.bench.report.grid import Grid
+from dgpuhash.bench.report.grids import grids
 from dgpuhash.bench.report.plots import draw
 from dgpuhash.bench.report.reading import BENCHES, Row, by_bench, read
 from dgpuhash.bench.report.steps import draw_steps
@@ -25,6 +26,7 @@ _QUESTIONS = {
     "join": "Joins",
     "close": "Keys in the order of another table",
     "cpu": "The CPU",
+    "papers": "The papers' tables and figures",
     "exchange": "From all workers to all workers",
     "scaling": "More workers",
     "model": "Many workers: a model, not a measurement",

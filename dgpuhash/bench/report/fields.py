@@ -27,11 +27,11 @@ _COUNT, _POSITIVE = "a whole number from 1 on", "a number above 0"
 _AMOUNT, _NUMBER = "a number from 0 on", "a number"
 _KINDS = {
     _TEXT: "limit verb library method pairs distribution protocol exchange mode figure source "
-    "bound unit",
+    "bound unit line",
     _COUNT: "width n rows workers hosts build groups footprint leaving batch",
     _POSITIVE: "peer chain bits_per_key rate seconds worker_seconds measured_seconds load",
-    _AMOUNT: "time floor ratio launch efficiency multiplicity hit_rate at_rest table_bytes "
-    "exchanged_bytes",
+    _AMOUNT: "amount memory time floor ratio launch efficiency multiplicity hit_rate at_rest "
+    "table_bytes exchanged_bytes",
     _NUMBER: "overhead overlap error while_built",
     _PARTS: "steps phases",
     _OBJECT: "machine",
@@ -41,7 +41,7 @@ _KIND_OF = {name: kind for kind, names in _KINDS.items() for name in names.split
 _NEEDED = {
     "limits": "limit footprint",
     "exchange": "exchange leaving rate",
-    "papers": "figure verb n rate",
+    "papers": "figure verb n",
     "memory": "pairs n distribution load table_bytes at_rest while_built",
     "scaling": "verb mode library workers n rows rate seconds",
     "limit": "workers n",
@@ -79,7 +79,8 @@ def problem_of(row: Any) -> str | None:
 
 
 def _needed(row: dict[str, Any]) -> list[str]:
-    figure = "time" if "time" in row and row.get("unit") != "TB/s" else "rate"
+    figure = next((name for name in ("amount", "time") if name in row), "rate")
+    figure = "rate" if row.get("unit") == "TB/s" else figure
     bench = row["bench"]
     parts = [bench]
     if beside := {"scaling": "limit", "model": "figure"}.get(bench):

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dgpuhash.bench.papers.drawn.table import DRAWN
 from dgpuhash.bench.report.colours import BARE, IDEAL, colour_of
-from dgpuhash.bench.report.grids import bytes_text
+from dgpuhash.bench.report.grid import bytes_text
+from dgpuhash.bench.report.of_papers import AXES
 from dgpuhash.bench.report.reading import Row
 from dgpuhash.errors import UnsupportedError
 
@@ -45,6 +47,8 @@ class Plot:
         Whether to draw the rates of bare accesses, too.
     ideal : bool
         Whether to draw ideal scaling.
+    only : str
+        The figure of a paper whose rows it shows.
     """
 
     name: str
@@ -58,12 +62,15 @@ class Plot:
     base: int = 2
     floors: bool = True
     ideal: bool = False
+    only: str = ""
 
     def shows(self, row: Row) -> bool:
         """Return whether the row has the fields of this plot.
 
         Plots over ``batch`` alone show the rows of small batches.
         """
+        if self.only and row.get("figure") != self.only:
+            return False
         if self.x == "multiplicity" and str(row.get("distribution")).startswith("zipf"):
             return False  # its mean says little
         if not all(name in row for name in (self.x, self.figure, *self.lines)):
@@ -73,6 +80,8 @@ class Plot:
 
 _RATE = "billions of rows a second"
 _BOTH = (True, True)
+# Axes of the papers' figures along which places double.
+_DOUBLING = ("n", "rows_a_batch", "multiplicity", "combined", "node_nbytes")
 _PLOTS = {
     "limits": (
         Plot("footprint", "footprint", "footprint", "rate",
@@ -132,12 +141,36 @@ def draw(
         When matplotlib is not installed.
     """
     made = []
-    for plot in _PLOTS[bench]:
+    for plot in _plots_of_papers(rows) if bench == "papers" else _PLOTS[bench]:
         panels = _panels(plot, [row for row in rows if plot.shows(row)])
         if panels:
             path = folder / f"{bench}-{plot.name}{ending}"
             _draw(plot, panels, path)
-            made.append((f"{plot.y_label} over {plot.x_label}", path))
+            made.append((f"{_whose(plot)}{plot.y_label} over {plot.x_label}", path))
+    return made
+
+
+def _whose(plot: Plot) -> str:
+    """Return which figure of which paper a plot shows, before what it says itself."""
+    if not plot.only:
+        return ""
+    figure = DRAWN[plot.only]
+    return f"{figure.paper}, {figure.number}, {figure.title}: "
+
+
+def _plots_of_papers(rows: Sequence[Row]) -> list[Plot]:
+    """Return a plot for each drawn figure that the rows have."""
+    made = []
+    for name in dict.fromkeys(row["figure"] for row in rows if row["figure"] in DRAWN):
+        figure = DRAWN[name]
+        (first, *_) = (row for row in rows if row["figure"] == name)
+        counted = "amount" in first
+        label = first["unit"] if counted else _RATE
+        axes = ((figure.axis in _DOUBLING), counted)
+        made.append(
+            Plot(name, figure.axis, AXES[figure.axis], "amount" if counted else "rate", label,
+                 ("verb",), ("line",), axes, floors=False, only=name)
+        )  # fmt: skip
     return made
 
 
@@ -165,6 +198,9 @@ def _draw(plot: Plot, panels: dict[tuple[Any, ...], list[Row]], path: Path) -> N
             axis.set_minor_formatter(null_formatter)
         axes.set_title(_title(plot, key), fontsize=10)
         drawn.append(axes)
+    if not plot.logarithmic[1]:
+        # Once all panels, which share the axis, have their lines.
+        drawn[0].set_ylim(bottom=0)
     one_legend(figure, drawn, 2 * columns)
     label_origin(figure, [row for theirs in panels.values() for row in theirs])
     figure.savefig(path)
@@ -215,6 +251,10 @@ def _panel(
         style = "-" if number < len(_MARKERS) else ":"
         axes.plot(places, [row[plot.figure] for row in theirs], marker=marker, label=name,
                   color=colour, linestyle=style)  # fmt: skip
+        marks = [(row[plot.x], row["peer"]) for row in theirs if "peer" in row]
+        if marks:
+            axes.plot(*zip(*marks, strict=True), marker=marker, color=colour, linestyle="",
+                      markerfacecolor="none", label=f"{name}, paper")  # fmt: skip
         if plot.ideal and plot.figure == "rate" and len(theirs) > 1:
             first = theirs[0][plot.figure]
             axes.plot((places[0], places[-1]), (first, first * places[-1] / places[0]),
@@ -241,8 +281,6 @@ def _panel(
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(locator)
         axes.yaxis.set_major_formatter(_plain)
-    else:
-        axes.set_ylim(bottom=0)
     axes.set_xlabel(plot.x_label)
     axes.set_ylabel(plot.y_label)
     axes.grid(visible=True, alpha=0.3)
@@ -285,7 +323,8 @@ def _title(plot: Plot, key: tuple[Any, ...]) -> str:
         "protocol": "{}",
     }  # fmt: skip
     named = zip(plot.panels, key, strict=True)
-    return ", ".join(said[name].format(each) for name, each in named if each is not None)
+    told = ", ".join(said[name].format(each) for name, each in named if each is not None)
+    return f"{DRAWN[plot.only].number}: {told}" if plot.only else told
 
 
 def matplotlib_classes() -> tuple[Any, Any, Any]:

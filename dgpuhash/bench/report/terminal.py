@@ -9,7 +9,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from dgpuhash.bench.report.grids import figure_text, grids
+from dgpuhash.bench.report.grid import figure_text
+from dgpuhash.bench.report.grids import grids
 
 __all__ = ["show_progress", "summary"]
 
@@ -18,7 +19,7 @@ _FILE_WIDTH = 300
 _NAMES = (
     "mode", "exchange", "workers", "leaving", "limit", "figure", "verb", "library", "pairs", "n",
     "build", "groups", "distribution", "multiplicity", "load", "width", "hit_rate",
-    "batch", "footprint",
+    "batch", "footprint", "line", "space", "failed", "chain", "length",
 )  # fmt: skip
 
 

@@ -1,0 +1,223 @@
+"""One figure of a paper: what varies along its axis, its lines, and how a point is measured."""
+
+from __future__ import annotations
+
+import functools
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Any
+
+from dgpuhash.bench.papers.case import Case
+from dgpuhash.bench.papers.sorted_array import SortedArray
+from dgpuhash.tables import HashMap
+from dgpuhash.tables.stores.method import methods
+
+__all__ = ["SORTED", "Figure", "Line", "Point", "X", "at_least", "mark_of"]
+
+SORTED = "sorted array"
+"""What a line names instead of a method, for the baseline."""
+# Footprints of bare accesses that differ by less than an eighth are one.
+_FOOTPRINT_BITS = 3
+Setting = int | float | str | Callable[[float], float | None]
+
+
+def X(x: float) -> float:  # noqa: N802
+    """Return the place on the axis: a setting that is what varies."""
+    return x
+
+
+def at_least(least: float) -> Callable[[float], float | None]:
+    """Return a setting that is the place on the axis, from `least` on; below, there is no point."""
+    return lambda x: x if x >= least else None
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a figure.
+
+    Attributes
+    ----------
+    name : str
+        As the legend has it.
+    method : str
+        One of `dgpuhash.methods`, or `SORTED`.
+    settings : mapping
+        Settings of the method; a function of the place on the axis returns one, or None where the
+        line has no point.
+    in_order : bool
+        Whether searches answer in the order in which they are asked.
+    ordered_queries : bool
+        Whether the keys that are asked for are sorted.
+    mix : tuple
+        Parts of a mixed batch, where the figure has such.
+    """
+
+    name: str
+    method: str
+    settings: Mapping[str, Setting] = field(default_factory=dict)
+    in_order: bool = True
+    ordered_queries: bool = False
+    mix: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure or table of a paper.
+
+    Attributes
+    ----------
+    name : str
+        What ``--only`` takes.
+    paper, number, title : str
+        Whose it is, its number there, and what it shows.
+    axis, at : str and tuple of float
+        What varies, and the places at which it is measured.
+    lines : tuple of Line
+        The methods that it compares.
+    work : callable
+        Yields the rows of a `Point`.
+    verbs : tuple of str
+        What is measured.
+    n : int
+        Rows, where they do not vary.
+    held : str
+        What is held fixed besides.
+    absent : str
+        Why nothing is measured; empty where something is.
+    """
+
+    name: str
+    paper: str
+    number: str
+    title: str
+    axis: str = ""
+    at: tuple[float, ...] = ()
+    lines: tuple[Line, ...] = ()
+    work: Callable[[Point], Iterator[dict[str, Any]]] | None = None
+    verbs: tuple[str, ...] = ("build", "find")
+    n: int = 10_000_000
+    held: str = ""
+    absent: str = ""
+
+    def missing(self) -> list[str]:
+        """Return the methods that the figure compares and that do not exist here."""
+        known = (SORTED, *methods())
+        return list(dict.fromkeys(it.method for it in self.lines if it.method not in known))
+
+    def measure(self, case: Case, seconds: float | None = None) -> Iterator[dict[str, Any]]:
+        """Yield the rows of all points.
+
+        Lines whose method does not exist are left out. After `seconds` the rest is left out.
+        """
+        assert self.work is not None
+        end = None if seconds is None else time.monotonic() + seconds
+        left_out = self.missing()
+        for x in self.at:
+            for line in self.lines:
+                if line.method in left_out:
+                    continue
+                if end is not None and time.monotonic() > end:
+                    return
+                point = Point(case, self, line, x)
+                if point.options is not None:
+                    yield from self.work(point)
+
+
+@dataclass(frozen=True)
+class Point:
+    """One line of a figure at one place of its axis."""
+
+    case: Case
+    figure: Figure
+    line: Line
+    x: float
+
+    @property
+    def n(self) -> int:
+        """Rows."""
+        return self.case.rows(int(self.x) if self.figure.axis == "n" else self.figure.n)
+
+    @functools.cached_property
+    def options(self) -> dict[str, Any] | None:
+        """Arguments of a table; None where the line has no point."""
+        kinds = methods()[self.line.method].settings if self.line.method in methods() else {}
+        made: dict[str, int | float | str] = {}
+        for name, each in self.line.settings.items():
+            chosen = each(self.x) if callable(each) else each
+            if chosen is None:
+                return None
+            whole = name in kinds and isinstance(kinds[name].default, int)
+            made[name] = int(chosen) if whole else chosen
+        return made
+
+    def opened(self, kind: Any, *dtypes: str, n: int) -> Any:
+        """Return an empty table of the line's method for `n` keys."""
+        options = {"method": self.line.method, "device": self.case.backend.name}
+        return kind(*dtypes, n, **options, **(self.options or {}))
+
+    def pairs(self, n: int) -> Any:
+        """Return an empty map, or the baseline, for `n` pairs of 4 + 4 bytes."""
+        if self.line.method == SORTED:
+            return SortedArray(self.case.backend)
+        return self.opened(HashMap, "u4", "u4", n=n)
+
+    def floor(self, verb: str, n: int, nbytes: int) -> float:
+        """Return bare inserts or lookups each second, within about as many bytes."""
+        step = 1 << max(6, nbytes.bit_length() - _FOOTPRINT_BITS)
+        bare = self.case.floors.insert if verb == "build" else self.case.floors.lookup
+        return bare(32, n, -(-nbytes // step) * step)
+
+    def row(
+        self, verb: str, n: int, seconds: float, floor: float | None, **more: Any
+    ) -> dict[str, Any]:
+        """Return the row of a rate, beside what the paper has there."""
+        whole = n == (int(self.x) if self.figure.axis == "n" else self.figure.n)
+        mark = mark_of(self.figure.name, self.line.name, verb, self.x) if whole else {}
+        beside = {"theirs": mark["peer"], "source": mark["source"]} if mark else {}
+        return self.case.row(
+            self.figure.name, verb, n, seconds, floor, **self._labels, **more, **beside
+        )
+
+    def amount(self, verb: str, n: int, amount: float, unit: str, **more: Any) -> dict[str, Any]:
+        """Return the row of what is counted, beside what the paper has there."""
+        mark = mark_of(self.figure.name, self.line.name, verb, self.x)
+        return {
+            "figure": self.figure.name, "verb": verb, "n": n, **self._labels, **more,
+            "amount": float(f"{amount:.4g}"), "unit": unit, **mark, "correct": True,
+        }  # fmt: skip
+
+    @property
+    def _labels(self) -> dict[str, Any]:
+        labels: dict[str, Any] = {"line": self.line.name}
+        return labels if self.figure.axis == "n" else labels | {self.figure.axis: _short(self.x)}
+
+
+def _short(x: float) -> float:
+    return int(x) if x == int(x) else x
+
+
+@functools.cache
+def _told() -> dict[str, Any]:
+    told: dict[str, Any] = json.loads(files(__package__).joinpath("marks.json").read_text())
+    return told
+
+
+def mark_of(figure: str, line: str, verb: str, x: float) -> dict[str, Any]:
+    """Return fields ``peer`` and ``source`` of what a text states; empty where it states nothing.
+
+    Examples
+    --------
+    >>> mark_of("thesis-abstract", "cuckoo", "find", 2.0)
+    {'peer': 0.67, 'source': 'thesis, GTX 470'}
+    >>> mark_of("thesis-abstract", "cuckoo", "find", 1.5)
+    {}
+    """
+    told = _told()
+    value = told["marks"].get(figure, {}).get(line, {}).get(verb, {}).get(f"{x:.10g}")
+    if value is None:
+        return {}
+    starts = sorted(filter(figure.startswith, told["sources"]), key=len)
+    return {"peer": value, "source": told["sources"][starts[-1]]}

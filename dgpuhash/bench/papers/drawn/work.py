@@ -1,0 +1,173 @@
+"""How a point of a figure is measured: on maps, on probes, and where keys have several rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.bench.distribution import Sample, draw
+from dgpuhash.bench.figure import require
+from dgpuhash.bench.keys import keys_of
+from dgpuhash.bench.papers.case import Case
+from dgpuhash.bench.papers.drawn.figure import SORTED, Point
+from dgpuhash.bench.papers.sorted_array import SortedArray
+from dgpuhash.tables import KeyIds, MultiMap
+
+__all__ = ["compact", "failing", "lists", "pairs", "probes"]
+
+Rows = Iterator[dict[str, Any]]
+_U4 = np.dtype("u4")
+# Keys that are stored have the numbers from 1 on, others those from here on.
+_OTHERS = 2**31
+_MILESTONES = (50, 80, 90, 99, 100)
+
+
+class _Batch:
+    """Keys, shuffled anew before each run, and what is known of them."""
+
+    def __init__(self, case: Case, keys: Any, there: int, *, ordered: bool = False) -> None:
+        self._xp, self._ordered = case.backend.xp, ordered
+        self._keys, self._there = keys, there
+        self._case = case
+        self.shuffle()
+
+    def shuffle(self) -> None:
+        """Bring the keys into another random order, or into ascending order."""
+        xp = self._xp
+        order = xp.argsort(self._keys) if self._ordered else xp.random.permutation(len(self._keys))
+        self.keys = self._keys[order]
+        self.expected = order < self._there
+        self.values = self._case.values(self.keys)
+
+
+def pairs(point: Point) -> Rows:
+    """Yield the rates of a build, and of searches that find all keys, or none."""
+    n, verbs = point.n, point.figure.verbs
+    table, stored = _built(point, n)
+    if "build" in verbs:
+
+        def anew() -> None:
+            table.clear()
+            stored.shuffle()
+
+        seconds, _ = point.case.time(lambda: table.insert(stored.keys, stored.values), before=anew)
+        require(len(table) == n, "a key was lost", figure=point.figure.name, line=point.line.name)
+        memory = round(table.nbytes / (8 * n), 3)
+        floor = point.floor("build", n, table.nbytes)
+        yield point.row("build", n, seconds, floor, memory=memory)
+    for verb, share in (("find", 0.0), ("absent", 1.0)):
+        if verb in verbs:
+            yield _asked(point, table, verb, n, share)
+
+
+def failing(point: Point) -> Rows:
+    """Yield the rate of searches of which a share, the place on the axis, finds nothing."""
+    table, _ = _built(point, point.n)
+    yield _asked(point, table, "find", point.n, point.x)
+
+
+def probes(point: Point) -> Rows:
+    """Yield the mean number of probes of a search, and how many serve most of the searches.
+
+    ``p50`` to ``p100`` are probes within which that share of the searches ends.
+    """
+    n, xp = point.n, point.case.backend.xp
+    table, stored = _built(point, n)
+    for verb, asked in (("find", stored.keys), ("absent", point.case.keys(_OTHERS, n))):
+        counts = point.case.backend.empty(n, np.uint32)
+        total = table._opened().table.probes(asked, counts)
+        require(total == int(counts.sum(dtype=np.uint64)), "probes were lost", line=point.line.name)
+        counts = xp.sort(counts)
+        milestones = {f"p{each}": int(counts[-(-n * each // 100) - 1]) for each in _MILESTONES}
+        yield point.amount(verb, n, total / n, "probes", **milestones)
+
+
+def compact(point: Point) -> Rows:
+    """Yield the rates of ids built for repeated keys, and of the ids of each row's key."""
+    n, case = point.n, point.case
+    sample, keys = _repeated(point)
+    if point.line.method == SORTED:
+        make: Any = partial(SortedArray.of_distinct, case.backend)
+    else:
+        make = partial(KeyIds.from_keys, method=point.line.method, **point.options or {})
+    seconds, made = case.time(partial(make, keys))
+    require(len(made) == sample.distinct(), "a key was lost", line=point.line.name)
+    memory = round(made.nbytes / (8 * n), 3)
+    yield point.row("build", n, seconds, point.floor("build", n, made.nbytes), memory=memory)
+    seconds, (ids, found) = case.time(partial(made.ids_of, keys), again=True)
+    require(found.all() and (made.keys_of(ids) == keys).all(), "an id was another key's")
+    yield point.row("find", n, seconds, point.floor("find", n, made.nbytes))
+
+
+def lists(point: Point) -> Rows:
+    """Yield the rates of a multimap's build, of each row's number of values, and of all values.
+
+    ``count`` asks for the key of each row, as the thesis does; ``retrieve`` reads the values of the
+    keys of 1 to n, most of which are absent where keys have many values, as WarpCore does.
+    """
+    n, case, verbs = point.n, point.case, point.figure.verbs
+    sample, keys = _repeated(point)
+    values, counts = case.backend.xp.arange(n, dtype="u4"), sample.counts()
+    distinct = sample.distinct()
+    if point.line.method == SORTED:
+        table: Any = SortedArray(case.backend)
+        build = table.group
+    else:
+        table = point.opened(MultiMap, "u4", "u4", n=distinct)
+        build = table.insert
+    seconds, _ = case.time(partial(build, keys, values), before=table.clear)
+    require(len(table) == (distinct if point.line.method == SORTED else n), "a pair was lost")
+    moved = 8 * n + table.nbytes
+    floor = n / (moved / case.floors.copy(moved))
+    memory = round(table.nbytes / (8 * n), 3)
+    yield point.row("build", n, seconds, floor, memory=memory)
+    if "count" in verbs:
+        seconds, told = case.time(partial(table.count, keys), again=True)
+        require((told == counts[sample.numbers]).all(), "a list has another length")
+        yield point.row("count", n, seconds, point.floor("find", n, table.nbytes))
+    if "retrieve" in verbs:
+        asked = keys_of(case.backend.xp.arange(1, n + 1), _U4)
+        seconds, (read, offsets) = case.time(partial(table.find, asked), again=True)
+        counts = case.backend.xp.pad(counts, (0, n + 1 - len(counts)))[1:]
+        require((offsets[1:] - offsets[:-1] == counts).all(), "a list has another length")
+        seen = case.backend.zeros(n, bool)
+        seen[read] = True
+        require(seen.all() and len(read) == n, "a value was lost")
+        bare = n / point.floor("find", n, table.nbytes)
+        yield point.row("retrieve", n, seconds, n / (bare + 8 * n / case.floors.copy(8 * n)))
+
+
+def _repeated(point: Point) -> tuple[Sample, Any]:
+    n = point.n
+    sample = draw(point.case.backend, n, max(1, round(n / point.x)))
+    return sample, keys_of(sample.numbers, _U4)
+
+
+def _built(point: Point, n: int) -> tuple[Any, _Batch]:
+    table = point.pairs(n)
+    stored = _Batch(point.case, point.case.keys(1, n), n)
+    table.insert(stored.keys, stored.values)
+    require(len(table) == n, "a key was lost", figure=point.figure.name, line=point.line.name)
+    return table, stored
+
+
+def _asked(point: Point, table: Any, verb: str, n: int, share: float) -> dict[str, Any]:
+    """Return the row of searches of which a share is for keys that are not stored."""
+    case, line = point.case, point.line
+    there = n - round(n * share)
+    asked = case.backend.xp.concatenate([case.keys(1, there), case.keys(_OTHERS, n - there)])
+    batch = _Batch(case, asked, there, ordered=line.ordered_queries)
+    search = partial(table.find) if line.in_order else partial(table.find, in_order=False)
+    seconds, answer = case.time(lambda: search(batch.keys), before=batch.shuffle)
+    values, found = answer[:2]
+    expected, right = batch.expected, batch.values
+    if not line.in_order:
+        rows = answer[2]
+        require(len(case.backend.xp.unique(rows)) == n, "a row was lost", line=line.name)
+        expected, right = expected[rows], right[rows]
+    require((found == expected).all(), "a search was wrong", line=line.name, verb=verb)
+    require(((values == right) | ~expected).all(), "a value was wrong", line=line.name, verb=verb)
+    return point.row(verb, n, seconds, point.floor("find", n, table.nbytes))
