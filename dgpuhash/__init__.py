@@ -17,6 +17,7 @@ from dgpuhash.tables import (
     CountMap,
     HashMap,
     HashSet,
+    KeyIds,
     MultiMap,
     TableStats,
     factorize,
@@ -47,6 +48,7 @@ __all__ = [
     "FrameIndex",
     "HashMap",
     "HashSet",
+    "KeyIds",
     "MultiMap",
     "Op",
     "TableSpec",
@@ -76,10 +78,10 @@ def load(
     Parameters
     ----------
     path : path or fsspec URL
-        A file that ``save`` of a `HashSet`, `HashMap`, `MultiMap`, `CountMap`, `BloomFilter` or
-        `FrameIndex` wrote; or a folder that ``save`` of a `DistributedIndex`, `DistributedSet`,
-        `DistributedMap`, `DistributedMultiMap` or `DistributedCountMap` wrote, which is loaded onto
-        the workers of a cluster.
+        A file that ``save`` of a `HashSet`, `HashMap`, `MultiMap`, `CountMap`, `KeyIds`,
+        `BloomFilter` or `FrameIndex` wrote; or a folder that ``save`` of a `DistributedIndex`,
+        `DistributedSet`, `DistributedMap`, `DistributedMultiMap` or `DistributedCountMap` wrote,
+        which is loaded onto the workers of a cluster.
     device : {"cpu", "cuda"}, optional
         Device of the object; None for the CPU.
     client : distributed.Client, optional

@@ -7,6 +7,7 @@
     ├── ShapeError        (ValueError)    dimensions or lengths that do not fit, or nulls
     ├── SpecError         (ValueError)    a table was described with impossible settings
     ├── UnsupportedError  (ValueError)    a request that is understood and refused
+    ├── IdError           (IndexError)    ids that no key has
     ├── ColumnError       (ValueError)    a column that is missing, duplicated or of the wrong type
     ├── CapacityError     (MemoryError)   a table that cannot hold the requested number of entries
     ├── CountOverflowError (OverflowError) a count that would not fit into 64 bits
@@ -37,6 +38,7 @@ __all__ = [
     "DgpuhashError",
     "ExistsError",
     "FormatError",
+    "IdError",
     "IndexChanged",
     "IndexLost",
     "IndexNotFound",
@@ -71,6 +73,10 @@ class UnsupportedError(DgpuhashError, ValueError):
 
     The message tells how to get the result another way.
     """
+
+
+class IdError(DgpuhashError, IndexError):
+    """Ids that no key has."""
 
 
 class ColumnError(DgpuhashError, ValueError):

@@ -17,7 +17,8 @@ from dgpuhash.seeds import draw_seed
 __all__ = ["TableSpec", "key_dtype_of", "native_dtype", "value_dtype_of"]
 
 MAX_CAPACITY = 2**48
-KINDS = ("set", "map", "multimap", "count", "bloom_filter")
+KINDS = ("set", "map", "multimap", "count", "ids", "bloom_filter")
+_WITHOUT_VALUES = ("set", "ids", "bloom_filter")
 _KEY_KINDS = "biufmM"
 
 
@@ -110,11 +111,11 @@ class TableSpec:
 
     Parameters
     ----------
-    kind : {"set", "map", "multimap", "count", "bloom_filter"}
+    kind : {"set", "map", "multimap", "count", "ids", "bloom_filter"}
     key_dtype : str
         dtype string such as ``"<i8"``.
     value_dtype : str or list, optional
-        The values' dtype as `numpy.lib.format.dtype_to_descr` describes it; None for sets and
+        The values' dtype as `numpy.lib.format.dtype_to_descr` describes it; None for sets, ids and
         filters.
     max_load : float
         Load factor (share of slots in use) above which the table grows; in [0.01, 1).
@@ -172,10 +173,10 @@ class TableSpec:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise SpecError(f"table kind {self.kind!r}; use one of {', '.join(map(repr, KINDS))}")
-        if (self.value_dtype is None) != (self.kind in ("set", "bloom_filter")):
+        if (self.value_dtype is None) != (self.kind in _WITHOUT_VALUES):
             raise SpecError(
-                f"a {self.kind} with values of {self.value_dtype}; only sets and Bloom filters "
-                "have none"
+                f"a {self.kind} with values of {self.value_dtype}; only sets, ids and Bloom "
+                "filters have none"
             )
         load = _number(self.max_load, "max_load")
         if not 0.01 <= load < 1:

@@ -86,7 +86,7 @@ step() {
 }
 
 install_tree() {
-    for module in click hypothesis pandas platformdirs pyarrow pytest rich; do
+    for module in click hypothesis pandas platformdirs pyarrow pytest rich scipy; do
         "$PYTHON" -c "import $module" || echo "install $module for $PYTHON first" >&2
     done
     local pip=("$PYTHON" -m pip --disable-pip-version-check)

@@ -84,3 +84,9 @@ def test_files_that_explain_exist(page):
     for name in re.findall(r"`([\w/-]+\.(?:py|cuh|inc))`", page.read_text()):
         roots = [ROOT, package, package / "distributed"]
         assert any((root / name).exists() for root in roots), name
+
+
+def test_the_page_of_tables_lists_the_examples():
+    section = (DOCS / "tables.md").read_text().partition("\n## Examples\n")[2]
+    listed = re.findall(r"`(\w+\.py)`", section)
+    assert sorted(listed) == sorted(path.name for path in (ROOT / "examples").glob("*.py"))

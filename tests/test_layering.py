@@ -60,7 +60,7 @@ ROOMS_WITHIN = {
         {"stores"},
         {"methods", "keyed"},
         {"user_kernels"},
-        {"base", "bloom"},
+        {"base", "bloom", "ids"},
         {"count_map", "hash_map", "hash_set", "multi_map"},
     ],
     "frames": [

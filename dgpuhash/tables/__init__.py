@@ -1,4 +1,4 @@
-"""Tables HashSet, HashMap, MultiMap, CountMap and BloomFilter, and functions of key columns."""
+"""Tables HashSet, HashMap, MultiMap, CountMap, KeyIds, BloomFilter; functions of key columns."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from dgpuhash.tables.columns.join import join_indices
 from dgpuhash.tables.count_map import CountMap
 from dgpuhash.tables.hash_map import HashMap
 from dgpuhash.tables.hash_set import HashSet
+from dgpuhash.tables.ids.key_ids import KeyIds
 from dgpuhash.tables.keyed import Keyed
 from dgpuhash.tables.multi_map import MultiMap
 from dgpuhash.tables.stats import TableStats
@@ -23,6 +24,7 @@ __all__ = [
     "CountMap",
     "HashMap",
     "HashSet",
+    "KeyIds",
     "MultiMap",
     "TableStats",
     "factorize",
@@ -35,9 +37,9 @@ __all__ = [
     "value_counts",
 ]
 
-AnyTable = BloomFilter | HashSet | HashMap | MultiMap | CountMap
+AnyTable = BloomFilter | HashSet | HashMap | MultiMap | CountMap | KeyIds
 _KINDS: dict[str, type[AnyTable]] = {
-    kind.kind: kind for kind in (BloomFilter, HashSet, HashMap, MultiMap, CountMap)
+    kind.kind: kind for kind in (BloomFilter, HashSet, HashMap, MultiMap, CountMap, KeyIds)
 }
 
 

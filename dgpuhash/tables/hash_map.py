@@ -16,8 +16,6 @@ from dgpuhash.tables.arguments.encoding import value_memory, word_dtype, words_o
 from dgpuhash.tables.arguments.interop import ArrayArgument, as_argument
 from dgpuhash.tables.arguments.validate import (
     as_device_array,
-    default_row,
-    host_as_device_array,
     natural_dtype,
 )
 from dgpuhash.tables.base import Table
@@ -26,8 +24,8 @@ from dgpuhash.tables.commit import MakeSteps
 from dgpuhash.tables.memory_errors import translates_memory_errors
 from dgpuhash.tables.open_addressing.values import Values, values_for
 from dgpuhash.tables.rwlock import read_locked, write_locked
-from dgpuhash.tables.select import select_found
 from dgpuhash.tables.serialization import Buffers
+from dgpuhash.tables.stores.lookups import FindsPairs
 from dgpuhash.tables.stores.method import methods, table_spec
 from dgpuhash.tables.stores.mixed import ExecutesPairs
 from dgpuhash.tables.user_kernels.verbs import UserKernels
@@ -37,7 +35,7 @@ __all__ = ["HashMap"]
 _BOOL = np.dtype(bool)
 
 
-class HashMap(UserKernels, ExecutesPairs, Table):
+class HashMap(UserKernels, FindsPairs, ExecutesPairs, Table):
     """Map from keys to values on a CPU or a GPU.
 
     Open addressing with cooperative probing (WarpCore, Jünger et al. 2020, §IV-B): double hashing
@@ -247,96 +245,6 @@ class HashMap(UserKernels, ExecutesPairs, Table):
         if chosen is not None:
             bits, rows = bits[chosen], rows[chosen]
         self._values.upsert(store, bits, rows)
-
-    @translates_memory_errors
-    @read_locked
-    def find(self, keys: Any, default: Any = None) -> tuple[Any, Any]:
-        """Return the value of each key, and whether the key is stored.
-
-        Parameters
-        ----------
-        keys : array
-            Any kind; keys that `key_dtype` does not hold are absent.
-        default : scalar, optional
-            The value where a key is absent; zero bytes when None.
-
-        Returns
-        -------
-        values, found : array
-            In input order and of the same kind as `keys`, or NumPy arrays where that kind lacks
-            the dtype; `found` is a mask.
-
-        Raises
-        ------
-        KeyTypeError, ShapeError, DeviceError
-            When an argument does not fit the table.
-
-        Examples
-        --------
-        >>> HashMap.from_arrays([1, 2], [10, 20]).find([2, 5])
-        (array([20,  0]), array([ True, False]))
-        """
-        taken, asked, bits = self._asked(keys)
-        store = self._opened()
-        row = default_row(default, self._value)
-        values, found = self._values.find(store, bits, row)
-        if asked.rows is not None:
-            absent = host_as_device_array(store.backend, row, self._value)
-            values, found = asked.by_row(values, absent), asked.by_row(found)
-        return taken.wrap(values, self._value), taken.wrap(found, _BOOL)
-
-    @translates_memory_errors
-    @read_locked
-    def _find_to(self, keys: Any, default: Any, values: Any, found: Any) -> bool:
-        """Look keys up as `find` does, into arrays as wide on this device.
-
-        Returns False where that is impossible.
-        """
-        _, bits = self._stored_as(keys)
-        store = self._opened()
-        row = default_row(default, self._value)
-        return self._values.find_to(store, bits, row, values, found)
-
-    def match(self, keys: Any) -> tuple[Any, Any]:
-        """Return the rows whose keys are stored, and their values (inner join).
-
-        With row numbers as values, the result is the row pairs of `join_indices` with a table that
-        was built before.
-
-        Parameters
-        ----------
-        keys : array
-            Any kind; keys that `key_dtype` does not hold are absent.
-
-        Returns
-        -------
-        rows, values : array
-            Row numbers (int64) in input order and the value of each of these rows; NumPy or CuPy
-            arrays.
-
-        Raises
-        ------
-        KeyTypeError, ShapeError, DeviceError
-            When an argument does not fit the table.
-
-        Examples
-        --------
-        >>> HashMap.from_arrays([1, 2], [10, 20]).match([2, 5, 1])
-        (array([0, 2]), array([20, 10]))
-        """
-        found: tuple[Any, Any] = self._match(keys, named=True)
-        return found
-
-    @translates_memory_errors
-    @read_locked
-    def _match(self, keys: Any, *, named: bool) -> tuple[Any, Any]:
-        """Match as `match` does; rows are None for all rows unless `named`."""
-        _, asked, bits = self._asked(keys)
-        store = self._opened()
-        words, found = store.find(bits)
-        named = named or asked.rows is not None
-        rows, words = select_found(store.backend, found, words, named=named)
-        return asked.numbers(rows), self._values.decode(words)
 
     @translates_memory_errors
     @read_locked

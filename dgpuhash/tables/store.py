@@ -11,13 +11,14 @@ from dgpuhash.backend import Backend
 from dgpuhash.backend.batch.bucket_order import RegionRanges
 from dgpuhash.backend.launches import Step
 from dgpuhash.backend.layout import Layout
+from dgpuhash.errors import UnsupportedError
 from dgpuhash.tables.commit import MakeSteps
 from dgpuhash.tables.stats import Figures
 
 if TYPE_CHECKING:
     from dgpuhash.tables.arguments.combine import Change
 
-__all__ = ["AnyStore", "Lent", "ListStore", "Store"]
+__all__ = ["AnyStore", "IdStore", "Lent", "ListStore", "Store", "no_appends"]
 
 
 class Lent(NamedTuple):
@@ -34,6 +35,21 @@ class Lent(NamedTuple):
     """Takes note of what kernels inserted; returns the number of rows that were refused."""
     places: int
     """Places that may hold a key."""
+
+
+def no_appends(method: str) -> UnsupportedError:
+    """Return the error of a multimap to whose method kernels of users append no values.
+
+    Examples
+    --------
+    >>> no_appends("auto")
+    UnsupportedError("a MultiMap of method 'auto' takes no values from kernels of users; use method
+    'cops' or 'slab', or insert them")
+    """
+    return UnsupportedError(
+        f"a MultiMap of method {method!r} takes no values from kernels of users; use method 'cops' "
+        "or 'slab', or insert them"
+    )
 
 
 class AnyStore(Protocol):
@@ -181,3 +197,37 @@ class ListStore(AnyStore, Protocol):
 
     def compact(self) -> None:
         """Store each key's values so that lookups are fastest."""
+
+
+class IdStore(Protocol):
+    """Key words, and their ids, of a two-way index on one device; built once."""
+
+    backend: Backend
+    keys: Any
+    """The key words in the order of their ids; not to be changed."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of device memory held."""
+
+    @property
+    def seed(self) -> int:
+        """Seed of the hash function in use."""
+
+    def __len__(self) -> int:
+        """Return the number of keys."""
+
+    def build(self, bits: Any) -> None:
+        """Give each distinct key an id, in this empty store."""
+
+    def restore(self, bits: Any) -> None:
+        """Store distinct keys whose ids are their rows, in this empty store."""
+
+    def find(self, bits: Any) -> tuple[Any, Any]:
+        """Return the ids of keys (int64; -1 for none), and a mask of those that have one."""
+
+    def figures(self) -> Figures:
+        """Return the store's figures; reads all of it."""
+
+    def copy(self) -> Self:
+        """Return a store with the same content; it may share the memory."""

@@ -23,37 +23,19 @@ struct Auto : OpenTable<KeyType, ValueType> {
     return Open::insert(tile, key, value, Open::unlimited).outcome;
   }
 
-  /// Ends at the first bucket that has an EMPTY slot, or that no such key has passed.
   template <class Tile>
   DG_FN Found<Value> find(Tile tile, Key key) const {
+    typename Open::Stop stop;
     if (is_reserved(key)) {
-      const auto stop = this->find_aside(key);
-      return {stop.end == Open::End::key, stop.value};
+      stop = this->find_aside(key);
+    } else {
+      auto probe = this->template probe_of<Tile>(key);
+      stop = this->template walk<Open::Goal::key, Access::frozen>(tile, key, probe);
     }
-    constexpr u32 steps = Tile::size < kQuarters ? kQuarters / Tile::size : 1;
-    for (auto probe = this->template probe_of<Tile>(key); !probe.ended(); probe.next()) {
-      const u64 bucket = probe.bucket(tile.lane(), [&] { return this->hash_of(key); });
-      bool last = !this->overflow().template passed<Access::frozen>(bucket, probe.low);
-      DG_UNROLL
-      for (u32 step = 0; step < steps; ++step) {
-        const u32 part = (step * Tile::size + tile.lane()) % kQuarters;
-        const Quarter seen =
-            load_quarter<Access::frozen, typename Slots::Unit>(this->quarter(bucket, part));
-        const auto sight = Open::scan(seen, key);
-        const u32 hits = tile.ballot(sight.hit < Slots::per_quarter);
-        if (hits != 0) {
-          const u32 source = lowest_one(hits);
-          const u64 first = bucket * Slots::per_bucket + part * Slots::per_quarter;
-          Value value{};
-          if (tile.lane() == source)
-            value = this->value_of(Open::stop_at_key(seen, sight, source, first));
-          return {true, verb::shared_value(tile, value, source)};
-        }
-        last = last || sight.gap < Slots::per_quarter;
-      }
-      if (tile.any(last)) break;
-    }
-    return {false, Value{}};
+    Value value{};
+    if (stop.end != Open::End::key) return {false, value};
+    if (tile.lane() == stop.lane) value = this->value_of(stop);
+    return {true, verb::shared_value(tile, value, stop.lane)};
   }
 
   DG_FN u64 places() const { return at.buckets * Slots::per_bucket; }

@@ -40,8 +40,31 @@ DG_FN u64 side_values_of(const Table& table, Key key) {
   if constexpr (requires { table.template place_of<Access::frozen>(key); })
     return table.template place_of<Access::frozen>(key).handle.count();
   else
-    return table.at.state->side_present[key == Mark<Key>::empty ? 0 : 1];
+    return atomic_load<Order::relaxed>(
+        &table.at.state->side_present[key == Mark<Key>::empty ? 0 : 1]);
 }
+
+/// Room for the values that kernels append to the two reserved keys, which Python then keeps: those of the one
+/// from the front on, those of the other from the end. `TableState::side_value[0]` has its address.
+struct SideRoom {
+  u64 places;  // behind this
+  u64 taken;   // of them, by the one key in the lower half, by the other in the upper half
+
+  /// By one lane: whether there was room.
+  template <class Value>
+  DG_FN bool append(u32 index, Value value) {
+    const u64 one = index == 0 ? 1 : 1ull << 32;
+    const u64 before = atomic_fetch_add<Order::relaxed>(&taken, one);
+    const u64 front = before & 0xffffffff, back = before >> 32;
+    if (front + back < places) {
+      reinterpret_cast<Value*>(this + 1)[index == 0 ? front : places - 1 - back] = value;
+      return true;
+    }
+    // No row finds room once one has found none, so the places below are whole.
+    atomic_add<Order::relaxed>(&taken, 0 - one);
+    return false;
+  }
+};
 
 /// By value, as Python packs the table's `Storage`.
 template <class Table>
@@ -80,11 +103,10 @@ struct View {
     return told(tile, table().insert(tile, key, value, keep));
   }
 
-  /// Of multimaps: adds a value to a key. The two keys whose bits are all ones, or all but the last, are
-  /// refused.
+  /// Of multimaps: adds a value to a key.
   template <class Tile>
   DG_FN Outcome append(Tile tile, Key key, Value value) const {
-    if (is_reserved(key)) return told(tile, Outcome::refused);
+    if (is_reserved(key)) return append_aside(tile, key, value);
     return told(tile,
                 table().insert(tile, key, value, {OnExisting::keep, ValueKind::unsigned_integer}));
   }
@@ -92,16 +114,27 @@ struct View {
   /// The number of values of a key.
   template <class Tile>
   DG_FN u64 count(Tile tile, Key key) const {
-    if (!is_reserved(key)) return values_of(table(), tile, key);
-    if constexpr (takes_reserved)
-      return table().find(tile, key).found;
-    else
-      return side_values_of(table(), key);
+    if constexpr (!takes_reserved) {
+      if (is_reserved(key)) return side_values_of(table(), key);
+    }
+    return values_of(table(), tile, key);
   }
 
   DG_FN Table table() const { return Table{at}; }
 
  private:
+  /// The table counts no such value among its own.
+  template <class Tile>
+  DG_FN Outcome append_aside(Tile tile, Key key, Value value) const {
+    u32 stored = 0;
+    if (tile.lane() == 0) {
+      const u32 index = key == Mark<Key>::empty ? 0 : 1;
+      stored = reinterpret_cast<SideRoom*>(at.state->side_value[0])->append(index, value);
+      atomic_add<Order::relaxed>(stored ? &at.state->side_present[index] : &at.state->pending, 1);
+    }
+    return tile.shuffle(stored, 0) ? Outcome::created : Outcome::refused;
+  }
+
   template <class Tile>
   DG_FN Outcome told(Tile tile, Outcome outcome) const {
     if (tile.lane() == 0 && outcome == Outcome::created)

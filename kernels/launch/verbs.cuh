@@ -9,6 +9,8 @@
 ///   erase(tile, key)                         -> Removed
 ///   probes(tile, key)                        -> u64: windows, slabs, … that a search reads
 ///   places(), entry(place, key, value)       what may hold a key, and whether it does
+///   set_value(place, key, value)             optional: replaces the value of the key in a place, while
+///                                            nobody else works at the table
 ///   prefetch(key)                            what a search reads first; for CPUs
 ///   rows_width, rows()                       optional: tiles of that width take rows side by side, by
 ///                                            insert(tile, share, change, ask, tell) and find(tile, share,
@@ -251,27 +253,48 @@ DG_KERNEL places(PlacesArgs<typename Table::Storage> args) {
   });
 }
 
-/// Writes the keys, and values, of each segment from its offset on.
-template <class Table, int W>
-DG_KERNEL items(PlacesArgs<typename Table::Storage> args) {
-  using Key = typename Table::Key;
-  using Value = typename Table::Value;
+/// Calls `put(place, number, key, value)` for the keys in the places of each segment, which have the numbers
+/// from its offset on.
+template <class Table, int W, class Put>
+DG_FN void for_each_entry(const PlacesArgs<typename Table::Storage>& args, const Put& put) {
   const Table table{args.table};
   for_each_segment<W>(args.n, args.segment_rows, [&](auto tile, u64 segment) {
     u64 next = args.offsets[segment];
     for_each_step(tile, segment * args.segment_rows, end_of_rows(args, segment),
                   [&](u64 place, bool inside) {
-                    Key key{};
-                    Value value{};
+                    typename Table::Key key{};
+                    typename Table::Value value{};
                     const bool live = inside && table.entry(place, key, value);
                     const u32 lanes = tile.ballot(live);
-                    const u64 mine = next + count_ones(lanes & ones_below(tile.lane()));
+                    const u64 number = next + count_ones(lanes & ones_below(tile.lane()));
                     next += count_ones(lanes);
-                    if (!live) return;
-                    static_cast<Key*>(args.keys)[mine] = key;
-                    if constexpr (Table::has_value)
-                      if (args.values) static_cast<Value*>(args.values)[mine] = value;
+                    if (live) put(place, number, key, value);
                   });
+  });
+}
+
+/// Writes the keys, and values, of each segment from its offset on.
+template <class Table, int W>
+DG_KERNEL items(PlacesArgs<typename Table::Storage> args) {
+  using Key = typename Table::Key;
+  using Value = typename Table::Value;
+  for_each_entry<Table, W>(args, [&](u64, u64 number, Key key, Value value) {
+    static_cast<Key*>(args.keys)[number] = key;
+    if constexpr (Table::has_value)
+      if (args.values) static_cast<Value*>(args.values)[number] = value;
+  });
+}
+
+/// Writes the keys of each segment from its offset on; the number of a key becomes its value, too
+/// (Alcantara's thesis, §6.3: compacting).
+template <class Table, int W>
+DG_KERNEL number(PlacesArgs<typename Table::Storage> args) {
+  using Key = typename Table::Key;
+  using Value = typename Table::Value;
+  const Table table{args.table};
+  for_each_entry<Table, W>(args, [&](u64 place, u64 number, Key key, Value) {
+    static_cast<Key*>(args.keys)[number] = key;
+    table.set_value(place, key, static_cast<Value>(number));
   });
 }
 

@@ -81,29 +81,39 @@ struct OpenTable : OpenSlots<KeyType, ValueType> {
   DG_FN u64 hash_of(Key key) const { return hash_key(key, at.seed); }
   DG_FN u64 first_bucket(Key key) const { return mulhi(hash_of(key), at.buckets); }
 
-  /// Follows the probe sequence to `key` or to the first EMPTY slot; the buckets before that are told.
-  /// `probe` stays at the buckets where the walk ended, so that it can be taken up again there.
-  template <class Tile>
+  /// Follows the probe sequence to `key`, or to where it ends: for `Goal::place` at the first EMPTY slot, and
+  /// the buckets before that are told. `probe` stays at the buckets where the walk ended, so that it can be
+  /// taken up again there.
+  template <Goal goal, Access access, class Tile>
   DG_FN Stop walk(Tile tile, Key key, Probe<Tile>& probe) const {
     // Narrow tiles read a bucket in several steps.
     constexpr u32 steps = Tile::size < kQuarters ? kQuarters / Tile::size : 1;
     for (; !probe.ended(); probe.next()) {
       const u64 bucket = probe.bucket(tile.lane(), [&] { return hash_of(key); });
-      Stop gap{End::nowhere, 0, 0, Value{}};
+      [[maybe_unused]] Stop gap{End::nowhere, 0, 0, Value{}};
+      [[maybe_unused]] bool last = false;
+      if constexpr (goal == Goal::key)
+        last = !overflow().template passed<access>(bucket, probe.low);
       DG_UNROLL
       for (u32 step = 0; step < steps; ++step) {
         const u32 part = (step * Tile::size + tile.lane()) % kQuarters;
-        const Quarter seen =
-            load_quarter<Access::shared, typename Slots::Unit>(quarter(bucket, part));
+        const Quarter seen = load_quarter<access, typename Slots::Unit>(quarter(bucket, part));
         const Sight sight = scan(seen, key);
         const u64 first = bucket * Slots::per_bucket + part * Slots::per_quarter;
         const u32 hits = tile.ballot(sight.hit < Slots::per_quarter);
         if (hits) return stop_at_key(seen, sight, lowest_one(hits), first);
-        const u32 gaps = tile.ballot(sight.gap < Slots::per_quarter);
-        if (gaps && gap.end == End::nowhere)
-          gap = Stop{End::empty, lowest_one(gaps), first + sight.gap, Value{}};
+        const bool has_gap = sight.gap < Slots::per_quarter;
+        if constexpr (goal == Goal::key) {
+          last = last || has_gap;
+        } else {
+          const u32 gaps = tile.ballot(has_gap);
+          if (gaps && gap.end == End::nowhere)
+            gap = Stop{End::empty, lowest_one(gaps), first + sight.gap, Value{}};
+        }
       }
-      if (gap.end == End::empty) {
+      if constexpr (goal == Goal::key) {
+        if (tile.any(last)) break;
+      } else if (gap.end == End::empty) {
         pass_all(tile, key, probe, probe.visited + gap.lane / kQuarters);
         return gap;
       }
@@ -119,7 +129,8 @@ struct OpenTable : OpenSlots<KeyType, ValueType> {
   DG_FN Placed insert(Tile tile, Key key, Value value, u64 limit) const {
     auto probe = probe_of<Tile>(key);
     return insert_by(
-        tile, key, value, limit, [&] { return walk(tile, key, probe); },
+        tile, key, value, limit,
+        [&] { return walk<Goal::place, Access::shared>(tile, key, probe); },
         [&](const Stop& stop) { return probe.visited + stop.lane / kQuarters; });
   }
 

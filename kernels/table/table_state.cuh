@@ -16,7 +16,8 @@ struct TableState {
   u64 pending;          // rows that found no place since Python last set this to 0
   u64 links;            // the method's own: slabs, buckets, … taken
   u64 side_present[2];  // 1 where the key whose bits are EMPTY, ERASED is stored
-  u64 side_value[2];    // their values; all ones where there is none
+  u64 side_value
+      [2];  // their values; all ones where there is none; see also SideRoom of device/view.cuh
 
   DG_FIELDS(occupied, erased, pending, links, side_present, side_value)
 };

@@ -34,24 +34,35 @@ def test_tpch(tmp_path, program, options, said):
     assert said in found.stdout
 
 
-@pytest.mark.parametrize("program", sorted(path.name for path in EXAMPLES.glob("*.py")))
-def test_help_and_mistakes_start_no_cluster(tmp_path, program):
+def test_help_and_mistakes_start_no_cluster(tmp_path):
     """What would start one has no processes left for it."""
     (tmp_path / "sitecustomize.py").write_text(
         "import socket\n\ndef refuse(*_):\n    raise OSError('no server is to be started')\n\n"
         "socket.socket.bind = socket.socket.listen = refuse\n"
     )
-    for option, code in (("--help", 0), ("--no-such-option", 2)):
-        found = subprocess.run(
-            [sys.executable, EXAMPLES / program, option],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-            env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        )
-        assert found.returncode == code, found.stdout + found.stderr
-        assert "usage: " in found.stdout + found.stderr
+    (tmp_path / "each.py").write_text(
+        "import runpy, sys\n\nfor program in sys.argv[1:]:\n"
+        "    for option in ('--help', '--no-such-option'):\n"
+        "        sys.argv = [program, option]\n"
+        "        try:\n            runpy.run_path(program, run_name='__main__')\n"
+        "        except SystemExit as end:\n"
+        "            print('ended:', program, option, end.code, flush=True)\n"
+    )
+    programs = sorted(map(str, EXAMPLES.glob("*.py")))
+    found = subprocess.run(
+        [sys.executable, tmp_path / "each.py", *programs],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
+    assert found.returncode == 0, found.stdout + found.stderr
+    for program in programs:
+        for option, code in (("--help", 0), ("--no-such-option", 2)):
+            assert f"ended: {program} {option} {code}\n" in found.stdout, found.stderr
+        assert f"usage: {Path(program).name}" in found.stdout
+        assert f"usage: {Path(program).name}" in found.stderr
 
 
 def test_examples_are_short():

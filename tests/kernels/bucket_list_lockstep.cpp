@@ -2,6 +2,9 @@
 #include <algorithm>
 
 #include "lockstep_case.h"
+// Behind the case, which says that lanes are in lockstep.
+#include "device/auto_lists.cuh"
+#include "device/view.cuh"
 
 namespace dg::test {
 namespace {
@@ -180,6 +183,32 @@ struct Lists {
   }
 };
 
+/// Kernels of users count the values of keys, which a table maps to entries; two of them are reserved.
+template <int W, class Lists, class Entry>
+void check_view(Lists& lists, const std::vector<Entry>& entries) {
+  TableMemory<u32, Entry> table(40);
+  const auto key_of = [](u64 key) { return static_cast<u32>(key - 2); };
+  std::vector<u32> keys;
+  std::vector<Entry> stored;
+  for (u64 key = 0; key < entries.size(); ++key) {
+    if (!lists.found[key]) continue;
+    keys.push_back(key_of(key));
+    stored.push_back(entries[key]);
+  }
+  open_insert<u32, Entry, 8>(
+      {table.storage, keys.data(), stored.data(), nullptr, nullptr, keys.size(), ~0ull, false});
+  CHECK(table.state.occupied == keys.size());
+  const device::View<device::AutoLists<u32, Entry>> view{{table.storage, lists.storage()}};
+  std::vector<u64> counts(entries.size(), ~0ull);
+  for_each_lane<W>(counts.size(), [&](auto tile, u64 row, bool asked) {
+    serve_lanes(tile, asked, [&](u32 source) {
+      const u64 count = view.count(tile, key_of(tile.shuffle(row, source)));
+      if (tile.lane() == source) counts[row] = count;
+    });
+  });
+  for (u64 key = 0; key < counts.size(); ++key) CHECK(counts[key] == lists.model[key].size());
+}
+
 std::vector<u64> some_keys(std::mt19937& random, u64 n, u64 of) {
   std::vector<u64> keys(of);
   for (u64 i = 0; i < of; ++i) keys[i] = i;
@@ -201,6 +230,7 @@ void appends() {
       longer.append(some_keys(longer.random, 20, 60), longest);
       longer.check();
     }
+    check_view<W>(longer, longer.entries);
   }
 }
 

@@ -2,6 +2,9 @@
 #include <array>
 
 #include "lockstep_case.h"
+// Behind the case, which says that lanes are in lockstep.
+#include "device/auto.cuh"
+#include "device/view.cuh"
 
 namespace dg::test {
 namespace {
@@ -64,12 +67,38 @@ std::vector<Stored<Value>> find(TableMemory<Key, Value>& table, const std::vecto
   return values;
 }
 
+/// As `open_find`, by tiles that search for one key after the other as kernels of users do.
+template <class Value>
+struct Noted {
+  template <class Key>
+  void operator()(Key, Stored<Value> value, u64 row, const u64* extra) const {
+    if constexpr (!same<Value, void>) reinterpret_cast<Stored<Value>*>(extra[0])[row] = value;
+    reinterpret_cast<u8*>(extra[1])[row] = 1;
+  }
+};
+
+template <class Key, class Value, int W>
+void check_view(TableMemory<Key, Value>& table, const std::vector<Key>& keys,
+                const std::vector<Stored<Value>>& values, const std::vector<u8>& found) {
+  std::vector<Stored<Value>> seen(keys.size());
+  if constexpr (!same<Value, void>) std::fill(seen.begin(), seen.end(), Stored<Value>{77});
+  std::vector<u8> there(keys.size());
+  device::visit_found<device::Auto<Key, Value>, Noted<Value>, W>(
+      {table.storage,
+       keys.data(),
+       {reinterpret_cast<u64>(seen.data()), reinterpret_cast<u64>(there.data())},
+       keys.size()});
+  CHECK(there == found);
+  if constexpr (!same<Value, void>) CHECK(seen == values);
+}
+
 /// All keys of the model are found and no others; values come from a row with that key.
 template <class Key, class Value, int W>
 void check_find(TableMemory<Key, Value>& table, const std::map<Key, u64>& model,
                 const std::vector<Key>& keys, const Batch<Key, Value>* only_from) {
   std::vector<u8> found;
   const auto values = find<Key, Value, W>(table, keys, found);
+  check_view<Key, Value, W>(table, keys, values, found);
   for (u64 row = 0; row < keys.size(); ++row) {
     CHECK(found[row] == model.count(keys[row]));
     if constexpr (!same<Value, void>) {

@@ -285,14 +285,14 @@ class ValueLists:
         stretches = backend.empty(pieces, np.uint64)
         entries = plan.entries.copy()
         append = backend.prepared(
-            kernel_named("list_append", self._value), runs, table=made._table(),
+            kernel_named("list_append", self._value), runs, table=made.storage,
             to=(begins, stretches), handles=plan.handles, entries=entries,
             run_offsets=plan.starts, values=values,
             slots=plan.slots, records=plan.records, places=plan.pieces, numbers=plan.numbers,
         )  # fmt: skip
         scatter = backend.prepared(
             kernel_named("list_scatter", self._value), self._segments(len(values))[0],
-            table=made._table(), **self._moving(begins, stretches, values),
+            table=made.storage, **self._moving(begins, stretches, values),
         )  # fmt: skip
         return PreparedAppend(made, entries, [append, scatter])
 
@@ -367,9 +367,11 @@ class ValueLists:
         }  # fmt: skip
 
     def _run(self, kernel: Kernel, n: int, **fields: Any) -> None:
-        self._backend.run(kernel, n, table=self._table(), **fields)
+        self._backend.run(kernel, n, table=self.storage, **fields)
 
-    def _table(self) -> bytes:
+    @property
+    def storage(self) -> bytes:
+        """The lists as kernels get them."""
         numbering = self._numbering
         return self._backend.pack(
             struct_named("ListStorage"), pool=self._pool, records=self._records,

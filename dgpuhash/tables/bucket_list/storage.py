@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dgpuhash.backend import Backend
+from dgpuhash.backend import Backend, struct_named
 from dgpuhash.backend.launches import Step
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables.arguments.encoding import value_words, values_of, word_dtype
@@ -18,6 +18,7 @@ from dgpuhash.tables.commit import assigner
 from dgpuhash.tables.open_addressing.growth import Storage
 from dgpuhash.tables.open_addressing.wide_values import ValueRows
 from dgpuhash.tables.stats import Figures
+from dgpuhash.tables.store import Lent, no_appends
 
 __all__ = ["ListStorage"]
 
@@ -171,6 +172,24 @@ class ListStorage:
     def rehash(self, seed: int) -> None:
         """Rehash all keys with another seed."""
         self._keys.rehash(seed)
+
+    def lend(self, *, write: bool) -> Lent:
+        """Return the lists for kernels of users, which count their values.
+
+        Raises
+        ------
+        UnsupportedError
+            When kernels are to append values, too.
+        """
+        if write:
+            raise no_appends("auto")
+        keys = self._keys.lend(write=False)
+        layout = struct_named("AutoListsStorage")
+        storage = self.backend.pack(layout, keys=keys.storage, lists=self._lists.storage)
+        table = keys.table.replace("Auto<", "AutoLists<")
+        return keys._replace(
+            files=("device/auto_lists.cuh",), table=table, layout=layout, storage=storage
+        )
 
     def cleared(self) -> ListStorage:
         """Return an empty store in this one's memory; `fill` makes it usable."""

@@ -122,7 +122,12 @@ class DistinctKeys:
     """
 
     def __init__(
-        self, backend: Backend, bits: Any, estimate: DistinctEstimate | None = None
+        self,
+        backend: Backend,
+        bits: Any,
+        estimate: DistinctEstimate | None = None,
+        *,
+        seed: int | None = None,
     ) -> None:
         self._backend = backend
         self._slots = backend.empty(len(bits), np.int64)
@@ -131,6 +136,7 @@ class DistinctKeys:
             bits,
             estimate or DistinctEstimate.of(backend, bits),
             lambda table, repeats: table.place(bits, self._slots, repeats=repeats),
+            seed=seed,
         )
 
     def __len__(self) -> int:
@@ -175,6 +181,8 @@ class Factorization:
         Estimate of the number of distinct keys, if known.
     placed : Placed, optional
         The same keys, already placed; cannot be used afterwards.
+    seed : int, optional
+        Seed of the hash function, as for `build_group_table`.
 
     Attributes
     ----------
@@ -182,6 +190,8 @@ class Factorization:
         The number of each row's key.
     first_rows : array of int64
         The first row of each key, ascending with the key's number.
+    table : GroupTable
+        The keys with their numbers.
     """
 
     def __init__(
@@ -191,16 +201,17 @@ class Factorization:
         estimate: DistinctEstimate | None = None,
         *,
         placed: DistinctKeys | None = None,
+        seed: int | None = None,
     ) -> None:
-        placed = placed or DistinctKeys(backend, bits, estimate)
-        self._table, self.first_rows, self.codes = placed.numbered()
+        placed = placed or DistinctKeys(backend, bits, estimate, seed=seed)
+        self.table, self.first_rows, self.codes = placed.numbered()
 
     def __len__(self) -> int:
         return len(self.first_rows)
 
     def find(self, bits: Any) -> Any:
         """Return the numbers (int64) of keys, -1 where a key is not in the batch."""
-        return self._table.find(bits)[0]
+        return self.table.find(bits)[0]
 
 
 def estimate_distinct(distinct: int, drawn: int) -> int:

@@ -56,7 +56,7 @@ class GroupTable:
         most_lines: int | None = None,
         folds: Sequence[str] = (),
     ) -> None:
-        self._backend, self._key = backend, key
+        self._backend, self._key, self.seed = backend, key, seed
         words = 1 << (1 + len(folds)).bit_length()
         line = max(_LINE_WORDS // words, 1)
         lines = math.ceil(max(records, 1) / line)
@@ -71,6 +71,16 @@ class GroupTable:
         )  # fmt: skip
         ones = 3 + sum(4 << place for place, fold in enumerate(folds) if fold == "least")
         self._run(kernel_named("group_clear"), self._records * words, ones=ones)
+
+    @property
+    def records(self) -> int:
+        """Number of records."""
+        return self._records
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of device memory held."""
+        return int(self._memory.nbytes)
 
     def place(self, bits: Any, slots: Any, *, repeats: bool) -> int | None:
         """Insert all keys; return their number, or None when a key has no place.

@@ -11,6 +11,7 @@ from dgpuhash.spec import TableSpec
 from dgpuhash.tables.bucket_list.storage import ListStorage
 from dgpuhash.tables.open_addressing.growth import Storage
 from dgpuhash.tables.stores.method import Method
+from dgpuhash.tables.stores.whole.ids import GroupIds
 
 __all__ = ["METHODS"]
 
@@ -26,8 +27,10 @@ class Auto:
         key: np.dtype[Any],
         value: np.dtype[Any] | None,
         capacity: int,
-    ) -> Storage | ListStorage:
+    ) -> Storage | ListStorage | GroupIds:
         """See `Opens`."""
+        if spec.kind == "ids":
+            return GroupIds(backend, key, spec.seed)
         if spec.kind == "multimap":
             return ListStorage(backend, spec, key, capacity)
         return Storage(
@@ -40,8 +43,8 @@ METHODS = (
         name="auto",
         paper="WarpCore",
         section="§IV-B, IV-C",
-        nouns={"set": Auto, "map": Auto, "multimap": Auto},
+        nouns={"set": Auto, "map": Auto, "multimap": Auto, "ids": Auto},
         when="always, unless another fits better",
-        uses=("open_", "region_", "list_"),
+        uses=("open_", "region_", "list_", "group_"),
     ),
 )

@@ -18,6 +18,7 @@ from dgpuhash.errors import SpecError
 from dgpuhash.tables.stores.list_recipe import ListRecipe
 from dgpuhash.tables.stores.method import VERBS, Method, Setting
 from dgpuhash.tables.stores.recipe import Recipe
+from dgpuhash.tables.stores.whole.ids import Numbered
 
 __all__ = ["METHODS"]
 
@@ -140,7 +141,7 @@ METHODS = (
         name="cops",
         paper="WarpCore",
         section="§IV-B",
-        nouns={"set": Cops, "map": Cops, "multimap": CopsLists},
+        nouns={"set": Cops, "map": Cops, "multimap": CopsLists, "ids": Numbered(Cops)},
         settings={
             "load": Setting(0.8, 0.05, 0.98, size=True),
             "width": Setting(0, choices=(0, 1, 2, 4, 8, 16, 32)),

@@ -20,6 +20,7 @@ from dgpuhash.spec import TableSpec
 from dgpuhash.tables.stores.method import VERBS, Method, Setting
 from dgpuhash.tables.stores.moving import MovingRecipe
 from dgpuhash.tables.stores.run_store import RunStore
+from dgpuhash.tables.stores.whole.ids import Numbered
 
 __all__ = ["METHODS", "Cuckoo", "CuckooRuns"]
 
@@ -213,7 +214,7 @@ METHODS = (
         name="cuckoo",
         paper="Alcantara",
         section="ch. 6",
-        nouns={"set": Cuckoo, "map": Cuckoo, "multimap": CuckooRuns},
+        nouns={"set": Cuckoo, "map": Cuckoo, "multimap": CuckooRuns, "ids": Numbered(Cuckoo)},
         settings={
             "functions": Setting(4, choices=(2, 3, 4, 5)),
             "space": Setting(1.25, 1.02, 16.0, size=True),

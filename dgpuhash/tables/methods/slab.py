@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any
 
 import numpy as np
 
 from dgpuhash.backend import kernel_named
+from dgpuhash.tables.stores.chain_recipe import ChainRecipe, wanted_nodes
 from dgpuhash.tables.stores.list_recipe import ListRecipe
 from dgpuhash.tables.stores.method import VERBS, Method, Setting
-from dgpuhash.tables.stores.recipe import Recipe
 
 __all__ = ["METHODS", "Slab", "SlabLists"]
 
@@ -22,31 +21,23 @@ _BLOCK_SLABS, _BLOCK_WORDS = 1024, 32
 _SUPER_BLOCKS, _BLOCKS_EACH = 255, 2**14
 # Memory blocks that an allocation tries, and warps that may hold a slab for a moment.
 _TRIED_BLOCKS, _WARPS = 32, 2**14
-# Slabs beyond those expected: a tenth, and what is left to chance.
-_SPARE, _DEVIATIONS = 1.1, 6
 
 
-class SlabChains(Recipe):
+class SlabChains(ChainRecipe):
     """A slab of 128 bytes for each bucket, and a pool of slabs from which chains grow."""
 
     unit = "slabs"
 
     @property
-    def per_slab(self) -> int:
-        """Keys or pairs in a slab: M of the paper."""
+    def per_node(self) -> int:
+        """See `ChainRecipe`: M of the paper."""
         words = self.plan.key.itemsize // 4 * (1 if self.plan.value is None else 2)
         return _KEY_WORDS // words
 
     @property
-    def slots(self) -> int:
-        """See `Recipe`: those of the first slabs."""
-        buckets: int = self.fields["buckets"]
-        return buckets * self.per_slab
-
-    @property
     def places(self) -> int:
         """See `Recipe`: the slots of all slabs, whether the pool has given them out or not."""
-        return self.slots + self.pool_slabs * self.per_slab
+        return self.slots + self.pool_slabs * self.per_node
 
     @property
     def pool_slabs(self) -> int:
@@ -55,19 +46,14 @@ class SlabChains(Recipe):
         return blocks * _BLOCK_SLABS
 
     @property
-    def whole_pairs(self) -> bool:
-        """See `Recipe`: a bit for each pair tells when its value is there."""
-        return True
-
-    @property
     def limit(self) -> int:
         """See `Recipe`: chains may become twice as long as was asked for."""
         return 2 * self.keys
 
     def allocate(self, keys: int) -> dict[str, Any]:
         """See `Recipe`: the slabs that are expected and a tenth, at least one memory block."""
-        buckets = math.ceil(keys / (self.per_slab * self.plan.settings["chain"]))
-        blocks = -(-_wanted_slabs(keys, buckets, self.per_slab) // _BLOCK_SLABS)
+        buckets = math.ceil(keys / (self.per_node * self.plan.settings["chain"]))
+        blocks = -(-wanted_nodes(keys, buckets, self.per_node) // _BLOCK_SLABS)
         self._room_for = keys
         self._light = self.plan.settings["allocator"] == "light"
         self._super_blocks: list[Any] = []
@@ -87,30 +73,20 @@ class SlabChains(Recipe):
             return
         # Ahead of many small batches.
         keys = max(keys, min(self._room_for * 5 // 4, self.limit))
-        missing = _wanted_slabs(keys, self.fields["buckets"], self.per_slab) - self.pool_slabs
+        missing = wanted_nodes(keys, self.fields["buckets"], self.per_node) - self.pool_slabs
         if missing <= 0 or self._add_super_blocks(missing):
             self._room_for = keys
 
     def certain(self, rows: int) -> bool:
         """See `Recipe`: where every memory block is tried, and half of the slabs are free."""
         blocks = self.fields["pool"]["blocks"]
-        taken = (self.bound + rows) // self.per_slab + min(rows, _WARPS)
+        taken = (self.bound + rows) // self.per_node + min(rows, _WARPS)
         return bool(blocks <= _TRIED_BLOCKS and 2 * taken <= self.pool_slabs)
 
     def remedy(self, refused: int) -> bool:
         """See `Recipe`: adds super blocks, half of the pool at least."""
-        rows_slabs = -(-2 * refused // self.per_slab)
+        rows_slabs = -(-2 * refused // self.per_node)
         return self._add_super_blocks(max(rows_slabs, self.pool_slabs // 2))
-
-    def sweep(self) -> bool:
-        """See `Recipe`: a flush compacts all chains and gives slabs back."""
-        released = self.backend.zeros(1, np.uint64)
-        self.backend.run(
-            self.kernel("flush"), self.fields["buckets"], table=self.storage, released=released
-        )
-        self._counted, self.erased_bound = None, 0
-        self.bound = self.count().taken
-        return True
 
     def figures(self) -> dict[str, Any]:
         """See `Recipe`; walks all chains."""
@@ -118,7 +94,7 @@ class SlabChains(Recipe):
         lengths = self.backend.empty(buckets, np.uint32)
         self.backend.run(kernel_named("slab_chains"), buckets, table=self.storage, slabs=lengths)
         slabs = int(lengths.sum(dtype=np.uint64))
-        stored = self.count().occupied * 4 * (_KEY_WORDS // self.per_slab)
+        stored = self.count().occupied * 4 * (_KEY_WORDS // self.per_node)
         return {
             "buckets": buckets,
             "slabs": slabs,
@@ -202,25 +178,6 @@ class SlabLists(SlabChains, ListRecipe):
     def table(self) -> str:
         """See `Recipe`."""
         return f"dg::SlabLists<{self.types}>"
-
-
-@functools.lru_cache(maxsize=64)
-def _wanted_slabs(keys: int, buckets: int, per_slab: int) -> int:
-    """Return how many slabs `keys` keys need beyond the buckets' own, and a tenth.
-
-    The keys of a bucket are Poisson distributed, with the mean λ = keys / buckets.
-    """
-    mean = keys / buckets
-    most = math.ceil(mean + 12 * math.sqrt(mean) + 40)
-    chance, at_most = math.exp(-mean), [0.0] * (most + 1)
-    total, logarithm = 0.0, -mean
-    for n in range(most + 1):
-        chance = math.exp(logarithm)
-        total += chance
-        at_most[n] = min(total, 1.0)
-        logarithm += math.log(mean) - math.log(n + 1)
-    expected = buckets * sum(1 - at_most[n] for n in range(per_slab, most + 1, per_slab))
-    return math.ceil(_SPARE * expected + _DEVIATIONS * math.sqrt(expected))
 
 
 _SETTINGS = {

@@ -14,9 +14,11 @@ import numpy as np
 
 from dgpuhash.backend import Kernel, verb_kernel
 from dgpuhash.backend.kernel import name_of_word
+from dgpuhash.errors import CapacityError
 from dgpuhash.tables.stores.method import Method, Setting
 from dgpuhash.tables.stores.recipe import Recipe
 from dgpuhash.tables.stores.static_store import StaticListRecipe, StaticRecipe
+from dgpuhash.tables.stores.whole.ids import Numbered
 
 __all__ = ["METHODS"]
 
@@ -29,6 +31,8 @@ _SUBTABLES = 3
 _PRIME, _LARGEST_PRIME, _LEAST_REMAINDERS = 1_900_813, 4_294_967_291, 64
 # Seeds that each bucket tries before the keys are dealt by another function.
 _SEEDS = 16
+# Rows of a bucket are counted in 32 bits.
+_MOST_ROWS = 2**32 - 1
 # Generations in which keys of 4 bytes are hashed as the thesis prints it.
 _PRINTED = 2
 
@@ -91,14 +95,19 @@ class TwoLevelBuckets(Recipe):
     def build(self, keys: Any, values: Any) -> int:
         """Store pairs in this empty table; return how many rows found no place."""
         backend, plan, buckets = self.backend, self.plan, self.fields["buckets"]
+        if len(keys) > _MOST_ROWS:
+            raise CapacityError(
+                f"{len(keys):,} pairs, and a bucket counts its own in 32 bits; use several tables, "
+                "or method 'bucket_list'"
+            )
         counts, offsets = backend.zeros(buckets, np.uint32), backend.empty(len(keys), np.uint32)
         backend.run(
             self._dealer("count", None), len(keys), table=self.storage, keys=keys, counts=counts,
             offsets=offsets,
         )  # fmt: skip
         # Where keys have copies, only the next phase tells.
-        if self.distinct_keys and (too_many := int(counts.max()) - self.bucket_keys) > 0:
-            return too_many
+        if self.distinct_keys and (refused := self._beyond_buckets(counts)):
+            return refused
         starts = backend.zeros(buckets + 1, np.uint64)
         backend.xp.cumsum(counts, dtype=np.uint64, out=starts[1:])
         dealt = backend.empty(len(keys), plan.key)
@@ -116,6 +125,11 @@ class TwoLevelBuckets(Recipe):
             segment_rows=self.bucket_keys,
         )  # fmt: skip
         return self.count().pending
+
+    def _beyond_buckets(self, counts: Any) -> int:
+        """Return how many keys are more than their buckets are made for."""
+        most, xp = self.bucket_keys, self.backend.xp
+        return int(xp.maximum(counts, np.uint32(most)).sum(dtype=np.uint64)) - most * len(counts)
 
     def _dealer(self, part: str, value: np.dtype[Any] | None) -> Kernel:
         """Return a kernel that deals rows; it knows nothing of lists."""
@@ -157,11 +171,20 @@ class TwoLevelCuckooLists(TwoLevelBuckets, StaticListRecipe):
     """Multimaps: a slot for each key, and the values of a key one behind the other."""
 
     distinct_keys = False
+    pair_a_place = False
 
     @property
     def table(self) -> str:
         """See `Recipe`."""
         return f"dg::TwoLevelCuckooLists<{self.types}>"
+
+    def distinct(self) -> int:
+        """See `ListRecipe`."""
+        return self.count().links
+
+    def items(self) -> tuple[Any, Any]:
+        """See `Recipe`; keys only, and no reserved ones."""
+        return self.stored_keys(), None
 
     def _slot_arrays(self, slots: int) -> dict[str, Any]:
         backend, plan = self.backend, self.plan
@@ -183,11 +206,16 @@ METHODS = (
         name="two_level_cuckoo",
         paper="Alcantara",
         section="ch. 5",
-        nouns={"set": TwoLevelCuckoo, "map": TwoLevelCuckoo, "multimap": TwoLevelCuckooLists},
+        nouns={
+            "set": TwoLevelCuckoo,
+            "map": TwoLevelCuckoo,
+            "multimap": TwoLevelCuckooLists,
+            "ids": Numbered(TwoLevelCuckoo),
+        },
         settings={"bucket_keys": Setting(512, choices=(512, 1024), size=True)},
         verbs=("insert", "upsert", "find", "contains", "count", "items"),
         static=True,
         ordered=False,
-        when="tables built once, of known size: any search reads four places at most",
+        when="tables built once and asked often: a search reads four places at most",
     ),
 )

@@ -10,16 +10,16 @@ import numpy as np
 
 from dgpuhash.backend import Backend
 from dgpuhash.backend.launches import Step
-from dgpuhash.errors import UnsupportedError
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables.arguments.encoding import value_words, values_of, word_dtype, words_of
 from dgpuhash.tables.bucket_list.pool import list_numbers
 from dgpuhash.tables.columns.distinct import deduplicated_rows
 from dgpuhash.tables.commit import BrokenSlots, assigner
 from dgpuhash.tables.open_addressing.wide_values import ValueRows
-from dgpuhash.tables.store import Lent
+from dgpuhash.tables.store import Lent, no_appends
 from dgpuhash.tables.stores.list_recipe import ListRecipe
 from dgpuhash.tables.stores.rebuilds import RecipeStore
+from dgpuhash.tables.stores.side_room import SideRoom
 
 __all__ = ["Batch", "ListMethodStore"]
 
@@ -184,13 +184,19 @@ class ListMethodStore(RecipeStore[ListRecipe]):
     def lend(self, *, write: bool) -> Lent:
         """See `RecipeStore`."""
         if write and not self.table.pair_a_place:
-            raise UnsupportedError(
-                f"a MultiMap of method {self._spec.method!r} takes no values from kernels of "
-                "users; use method 'cops' or 'slab', or insert them"
-            )
-        if write:
-            self._known_keys = None
-        return super().lend(write=write)
+            raise no_appends(self._spec.method)
+        lent, table = super().lend(write=write), self.table
+        if not write:
+            return lent
+        self._known_keys, room = None, SideRoom(table)
+
+        def settle() -> int:
+            pairs = zip(self._beside, room.close(), strict=True)
+            beside = tuple(self.backend.xp.concatenate(pair) for pair in pairs)
+            self.backend.in_one_call([_told(table, beside), assigner(self, _beside=beside)])  # type: ignore[arg-type]
+            return lent.settle()
+
+        return lent._replace(settle=settle)
 
     def cleared(self) -> ListMethodStore:
         """See `ListStore`."""

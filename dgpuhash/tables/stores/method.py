@@ -33,7 +33,13 @@ __all__ = [
 ]
 
 PACKAGE = "dgpuhash.tables.methods"
-NOUNS = {"set": "HashSet", "map": "HashMap", "multimap": "MultiMap", "count": "CountMap"}
+NOUNS = {
+    "set": "HashSet",
+    "map": "HashMap",
+    "multimap": "MultiMap",
+    "count": "CountMap",
+    "ids": "KeyIds",
+}
 # Tables of these kinds are stored as those of another.
 _STORED_AS = {"count": "map"}
 VERBS = ("insert", "combine", "upsert", "find", "contains", "count", "erase", "items")
@@ -99,11 +105,13 @@ class Setting:
 
 
 class Opens(Protocol):
-    """Class of a store, or of the recipe that tells a generic store what to do."""
+    """What opens stores: their class, or that of the recipe which tells a generic store what to do.
 
-    @classmethod
+    Its ``check(key, value, settings)``, if it has one, refuses settings that do not go together.
+    """
+
     def open(
-        cls,
+        self,
         backend: Backend,
         spec: TableSpec,
         key: np.dtype[Any],
@@ -124,7 +132,8 @@ class Method:
     paper, section : str
         Where it is described.
     nouns : mapping
-        Kinds of tables that it serves, ``"set"``, ``"map"`` and ``"multimap"``, and what opens one.
+        Kinds of tables that it serves, ``"set"``, ``"map"``, ``"multimap"`` and ``"ids"``, and what
+        opens one.
     settings : mapping
         Its settings by name, as `Setting`.
     when : str
@@ -142,13 +151,13 @@ class Method:
     --------
     >>> from dgpuhash import methods
     >>> tuple(methods()["auto"].nouns)
-    ('set', 'map', 'multimap')
+    ('set', 'map', 'multimap', 'ids')
     """
 
     name: str
     paper: str
     section: str
-    nouns: Mapping[str, type[Opens]] = field(repr=False, compare=False)
+    nouns: Mapping[str, Opens] = field(repr=False, compare=False)
     when: str
     settings: Mapping[str, Setting] = field(default_factory=dict, compare=False)
     verbs: tuple[str, ...] = VERBS

@@ -11,6 +11,7 @@ import numpy as np
 from dgpuhash.backend import kernel_named
 from dgpuhash.backend.launches import Step
 from dgpuhash.errors import ShapeError, SpecError
+from dgpuhash.tables.arguments.encoding import words_of
 from dgpuhash.tables.arguments.interop import as_argument
 from dgpuhash.tables.arguments.validate import as_device_array, default_row, same_length
 from dgpuhash.tables.commit import BrokenSlots, assigner
@@ -22,7 +23,7 @@ from dgpuhash.tables.stores.recipe import Recipe
 
 __all__ = ["ExecutesKeys", "ExecutesPairs", "MixedBatches", "Op"]
 
-_BOOL, _CODE = np.dtype(bool), np.dtype(np.uint8)
+_BOOL, _CODE, _ROW = np.dtype(bool), np.dtype(np.uint8), np.dtype(np.int64)
 
 
 class Op(IntEnum):
@@ -71,6 +72,20 @@ class _Batch:
 
 class MixedBatches(RecipeStore[Recipe]):
     """Part of a store whose tables have the verb ``execute``."""
+
+    def reordered(self, keys: Any) -> tuple[Any, Any]:
+        """Return keys in the order in which the method looks them up, and their rows (int64).
+
+        Raises
+        ------
+        UnsupportedError
+            When tables of this method look keys up in any order alike.
+        """
+        self._method.require("reorder", self._spec.kind)
+        table: Any = self.table
+        inner = words_of(self._inner(keys, None)[0])
+        moved, rows = table.reordered(inner)
+        return (moved if inner.dtype.itemsize == keys.dtype.itemsize else keys[rows]), rows
 
     def execute(
         self, ops: Any, keys: Any, values: Any, default: int, stored: int
@@ -179,7 +194,7 @@ class ExecutesKeys(_Executes):
 
     @translates_memory_errors
     @write_locked
-    def execute(self: Any, ops: Any, keys: Any) -> Any:
+    def execute(self: Any, ops: Any, keys: Any, *, in_order: bool = True) -> Any:
         """Find, add and remove keys in one launch, side by side.
 
         As `HashMap.execute`, without values.
@@ -188,13 +203,15 @@ class ExecutesKeys(_Executes):
         -------
         array of bool
             In the row of each operation, whether the key was found, created or removed.
+        array of int64
+            Only with ``in_order=False``: the rows that these flags belong to.
 
         Raises
         ------
         KeyTypeError, ShapeError, DeviceError, SpecError
             When an argument does not fit the table, or a code is no operation.
         UnsupportedError
-            When tables of this method have no mixed batches.
+            When tables of this method have no mixed batches, or do not reorder them.
 
         Examples
         --------
@@ -204,7 +221,12 @@ class ExecutesKeys(_Executes):
         array([ True, False])
         """
         taken, bits, codes, stored = self._operations(ops, keys)
-        return taken.wrap(self._opened().execute(codes, bits, None, 0, stored)[1], _BOOL)
+        store = self._opened()
+        if not in_order:
+            bits, order = store.reordered(bits)
+            codes = codes[order]
+        flags = taken.wrap(store.execute(codes, bits, None, 0, stored)[1], _BOOL)
+        return flags if in_order else (flags, taken.wrap(order, _ROW))
 
 
 class ExecutesPairs(_Executes):
@@ -213,8 +235,14 @@ class ExecutesPairs(_Executes):
     @translates_memory_errors
     @write_locked
     def execute(
-        self: Any, ops: Any, keys: Any, values: Any = None, default: Any = None
-    ) -> tuple[Any, Any]:
+        self: Any,
+        ops: Any,
+        keys: Any,
+        values: Any = None,
+        default: Any = None,
+        *,
+        in_order: bool = True,
+    ) -> tuple[Any, ...]:
         """Find, store and remove pairs in one launch, side by side (SlabHash §VI-C).
 
         Operations on the same key happen one after another, in no particular order: all together
@@ -230,6 +258,9 @@ class ExecutesPairs(_Executes):
             A value for each row; only those of rows that store are read. None where none does.
         default : scalar, optional
             The value of rows that find nothing; zero bytes when None.
+        in_order : bool
+            False: tables of a method that reorders batches, as ``"supernode"``, may execute and
+            answer rows in the order of their keys' places in the table.
 
         Returns
         -------
@@ -237,13 +268,16 @@ class ExecutesPairs(_Executes):
             Values that were found, and the default in all other rows.
         flags : array of bool
             Whether the row's key was found, created or removed.
+        rows : array of int64
+            Only with ``in_order=False``: the rows that the answers belong to, so that ``flags[i]``
+            is that of ``ops[rows[i]]``. Every row occurs once.
 
         Raises
         ------
         KeyTypeError, ShapeError, DeviceError, SpecError
             When an argument does not fit the table, or a code is no operation.
         UnsupportedError
-            When tables of this method have no mixed batches.
+            When tables of this method have no mixed batches, or do not reorder them.
         OutOfMemoryError
             When the table cannot grow; it is unchanged, or says that it is broken.
 
@@ -268,9 +302,13 @@ class ExecutesPairs(_Executes):
             raise SpecError(
                 f"{stored:,} rows of ops store a pair, and there are no values; pass values="
             )
-        row = default_row(default, self._value)
-        found, flags = self._values.execute(self._opened(), codes, bits, rows, row, stored)
-        return taken.wrap(found, self._value), taken.wrap(flags, _BOOL)
+        row, store = default_row(default, self._value), self._opened()
+        if not in_order:
+            bits, order = store.reordered(bits)
+            codes, rows = codes[order], None if rows is None else rows[order]
+        found, flags = self._values.execute(store, codes, bits, rows, row, stored)
+        answers = taken.wrap(found, self._value), taken.wrap(flags, _BOOL)
+        return answers if in_order else (*answers, taken.wrap(order, _ROW))
 
 
 def _stores(codes: Any) -> Any:

@@ -16,21 +16,18 @@ from dgpuhash.seeds import seed_of_generation
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables.cached import cached
 from dgpuhash.tables.stores.plan import Counters, OnExisting, Plan
+from dgpuhash.tables.stores.whole.contents import SIDE_PRESENT, SIDE_VALUE, STATE_WORDS, Contents
 
-__all__ = ["SIDE_PRESENT", "SIDE_VALUE", "Recipe"]
+__all__ = ["Recipe"]
 
 _BOOL = np.dtype(bool)
 # The fewest keys that a table is made for.
 _LEAST_KEYS = 32
-# Places that one tile counts, and whose keys it writes.
-_SEGMENT = {"cpu": 4096, "cuda": 512}
-# Offset of the values of the two reserved keys in a table's state, in words.
-SIDE_PRESENT, SIDE_VALUE, _STATE_WORDS = 4, 6, 8
 # Attributes that hold addresses of a table's arrays.
 _ADDRESSED = ("storage", "_insert_rows", "_find_rows", "_erase_rows")
 
 
-class Recipe(ABC):
+class Recipe(Contents, ABC):
     """One table of a method. A subclass says what its arrays are and what helps when it is full.
 
     Parameters
@@ -49,7 +46,7 @@ class Recipe(ABC):
         self.plan, self.backend, self.generation = plan, plan.backend, generation
         self.keys = max(keys, _LEAST_KEYS)
         self.seed = seed_of_generation(plan.seed, generation)
-        self.state = self.backend.empty(_STATE_WORDS, np.uint64)
+        self.state = self.backend.empty(STATE_WORDS, np.uint64)
         self.fields = {"state": self.state, "seed": self.seed, **self.allocate(self.keys)}
         """The fields of the C++ `Storage`: arrays, numbers, and mappings for structs within."""
         self.forget()
@@ -113,7 +110,7 @@ class Recipe(ABC):
         """Keys above which the table is rebuilt for twice as many."""
         return self.keys
 
-    def make_ready(self, rows: int) -> None:  # noqa: B027
+    def make_ready(self, rows: int) -> None:
         """Get memory for `rows` more keys, so that they find places; may be called twice."""
 
     def certain(self, rows: int) -> bool:
@@ -139,7 +136,7 @@ class Recipe(ABC):
         """Return arrays that belong to the table and are no fields."""
         return []
 
-    @classmethod  # noqa: B027
+    @classmethod
     def check(
         cls, key: np.dtype[Any], value: np.dtype[Any] | None, settings: Mapping[str, Any]
     ) -> None:
@@ -321,39 +318,6 @@ class Recipe(ABC):
         self._counted = None
         self.erased_bound += rows
 
-    def items(self) -> tuple[Any, Any]:
-        """Return key words and value words (None for sets), reserved keys last."""
-        keys, values, regular = self._items(2)
-        state, backend = self._host_state(), self.backend
-        aside = np.flatnonzero(state[SIDE_PRESENT:SIDE_VALUE])
-        keys, values = keys[: regular + len(aside)], values
-        if len(aside):
-            marks = self.plan.key.type(np.iinfo(self.plan.key).max) - aside.astype(self.plan.key)
-            keys[regular:] = backend.from_host(marks)
-        if values is not None:
-            values = values[: regular + len(aside)]
-            if len(aside):
-                beside = state[SIDE_VALUE:][aside].astype(values.dtype)
-                values[regular:] = backend.from_host(beside)
-        return keys, values
-
-    def _items(self, beside: int) -> tuple[Any, Any, int]:
-        """Return the keys and values in the places, room for others behind, and their number."""
-        self.fill()
-        backend, plan, places = self.backend, self.plan, self.places
-        rows = _SEGMENT[backend.name]
-        segments = -(-places // rows)
-        counts = backend.empty(segments, np.uint32)
-        run = {"table": self.storage, "rows": places, "segment_rows": rows}
-        backend.run(self.kernel("places"), segments, counts=counts, **run)
-        ends = backend.zeros(segments + 1, np.uint64)
-        ends[1:] = backend.xp.cumsum(counts, dtype=np.uint64)
-        stored = int(ends[-1])
-        keys = backend.empty(stored + beside, plan.key)
-        values = None if plan.value is None else backend.empty(stored + beside, plan.value)
-        backend.run(self.kernel("items"), segments, offsets=ends, keys=keys, values=values, **run)
-        return keys, values, stored
-
     def move_to(self, target: Recipe, pending: Any = None, *, again: bool = False) -> int:
         """Store all keys in `target`; return how many found no place.
 
@@ -383,20 +347,6 @@ class Recipe(ABC):
             self.kernel("rehash"), self.places,
             table=self.storage, target=target.storage, pending_rows=pending,
         )  # fmt: skip
-
-    def probes(self, keys: Any, counts: Any = None) -> int:
-        """Return how many units all searches read together; write each one's (uint32)."""
-        total = self.backend.zeros(1, np.uint64)
-        self.fill()
-        self.backend.run(
-            self.kernel("probes"), len(keys), table=self.storage, keys=keys, total=total,
-            counts=counts,
-        )  # fmt: skip
-        return int(total[0])
-
-    def _host_state(self) -> np.ndarray:
-        self.fill()
-        return self.backend.to_host(self.state)
 
     @cached
     def _insert_rows(self) -> Callable[..., None]:

@@ -20,7 +20,8 @@ from dgpuhash.tables.stores.list_store import Batch, ListMethodStore
 from dgpuhash.tables.stores.method_store import MethodStore
 from dgpuhash.tables.stores.plan import OnExisting
 from dgpuhash.tables.stores.rebuilds import RecipeStore
-from dgpuhash.tables.stores.recipe import SIDE_PRESENT, SIDE_VALUE, Recipe
+from dgpuhash.tables.stores.recipe import Recipe
+from dgpuhash.tables.stores.whole.contents import SIDE_PRESENT, SIDE_VALUE
 
 __all__ = ["StaticListRecipe", "StaticRecipe"]
 

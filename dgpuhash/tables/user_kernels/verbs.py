@@ -49,12 +49,13 @@ class UserKernels(Keyed):
         Raises
         ------
         UnsupportedError
-            On a CPU; for values of more than 8 bytes; for multimaps of methods ``"auto"`` and
-            ``"cuckoo"``; to write to multimaps of method ``"bucket_list"``, and to tables of
-            ``"cuckoo"``.
+            On a CPU; for values of more than 8 bytes; for multimaps of a method that builds them at
+            once; to write to multimaps of methods ``"auto"`` and ``"bucket_list"``, and to tables
+            of a method whose kernels insert no single key.
         CapacityError
-            When the block ends, if rows were refused for want of room, or as reserved keys of
-            multimaps; it tells how many. The others are stored.
+            When the block ends, if rows were refused for want of room; it tells how many. The
+            others are stored. A block has room for 2**24 values of those two keys of multimaps
+            whose bits are all ones, or all but the last.
         ReentranceError
             When this thread uses the table in a way that would wait for itself.
 
@@ -186,7 +187,7 @@ device='cuda', or give for_each a Python function
         if not hasattr(store, "lend"):
             raise UnsupportedError(
                 f"a MultiMap of method {self._spec.method!r} has no view in kernels; use method "
-                "'cops', 'slab' or 'bucket_list'"
+                "'auto', 'cops', 'slab' or 'bucket_list'"
             )
         lent: Lent = store.lend(write=write)
         return lent

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "launch/methods/execute.cuh"
+#include "launch/methods/flush.cuh"
 #include "table/methods/slab.cuh"
 #include "table/slab/lists.cuh"
 
@@ -65,31 +66,4 @@ DG_KERNEL slab_chains(SlabChainArgs args) {
   });
 }
 
-namespace verb {
-
-template <class Storage>
-struct FlushArgs {
-  Storage table;
-  u64* released;  // slabs in all
-  u64 n;          // buckets
-
-  DG_FIELDS(table, released, n)
-};
-
-/// Moves what each chain holds into as few slabs as it needs (SlabHash §IV-C4).
-template <class Table, int W>
-DG_KERNEL flush(FlushArgs<typename Table::Storage> args) {
-  const Table table{args.table};
-  for_each_tile<W>(
-      args.n, Totals<2>{{&args.table.state->erased, args.released}},
-      [&](auto tile, u64 bucket, Tally<2>& tally) {
-        const Flushed flushed = table.flush(tile, bucket);
-        if (tile.lane() != 0) return;
-        tally.of[0] -= flushed.marks;
-        tally.of[1] += flushed.slabs;
-      },
-      NoPrefetch{});
-}
-
-}  // namespace verb
 }  // namespace dg

@@ -228,6 +228,12 @@ struct Cops : CopsWindows<KeyType, ValueType, layout> {
   DG_FN u64 probes(Tile tile, Key key) const {
     return this->template windows_read<true>(tile, key);
   }
+
+  DG_FN void set_value(u64 place, Key key, Value value) const
+    requires(Slots::has_value)
+  {
+    slots().replace(place, key, value);
+  }
 };
 
 /// A slot for each value: WarpCore's MultiValueHashTable.

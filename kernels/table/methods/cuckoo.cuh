@@ -150,10 +150,16 @@ struct Cuckoo {
   DG_FN u64 places() const { return table_slots() + at.stash_slots; }
 
   DG_FN bool entry(u64 place, Key& key, Value& value) const {
-    const bool aside = place >= table_slots();
-    const Array array = aside ? stash() : slots();
-    key = array.template read<Access::frozen>(aside ? place - table_slots() : place, value);
+    const Array array = array_of(place);
+    key = array.template read<Access::frozen>(place, value);
     return !is_reserved(key);
+  }
+
+  DG_FN void set_value(u64 place, Key key, Value value) const
+    requires(Slots::has_value)
+  {
+    const Array array = array_of(place);
+    array.replace(place, key, value);
   }
 
   DG_FN void prefetch(Key key) const {
@@ -221,6 +227,13 @@ struct Cuckoo {
   }
 
  private:
+  /// Where the place is, and its slot there.
+  DG_FN Array array_of(u64& place) const {
+    if (place < table_slots()) return slots();
+    place -= table_slots();
+    return stash();
+  }
+
   /// What functions take of a key. All multiples of a prime would meet in one place, whatever the functions
   /// are: so keys are mixed that are too long, or that the thesis' functions failed with. Then neighbouring
   /// functions take other halves, so that no two keys agree in all of them.

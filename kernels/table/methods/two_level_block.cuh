@@ -149,7 +149,7 @@ struct CuckooBlock {
   }
 
   DG_FN u32 places_of(Key key, u32 seed) const {
-    const u32 bits = table.bits_of(key);
+    const LevelBits bits = table.bits_of(key);
     u32 places = 0;
     DG_UNROLL
     for (u32 subtable = 0; subtable < kSubtables; ++subtable)

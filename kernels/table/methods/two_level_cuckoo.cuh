@@ -52,6 +52,13 @@ DG_FN HashFunction subtable_function(u32 seed, u32 subtable) {
   return {seed ^ words[2 * subtable], seed ^ words[2 * subtable + 1]};
 }
 
+/// What the two levels hash: the key itself where `hashed_bits` would give it, or else the two halves of one
+/// hash. With one half for both, four keys that agree in it could never stand in a bucket together.
+struct LevelBits {
+  u32 deal;
+  u32 place;
+};
+
 /// What tables of one value and of several values a key share.
 template <class KeyType, class SlotValue>
 struct TwoLevelBuckets {
@@ -66,24 +73,29 @@ struct TwoLevelBuckets {
   DG_FN u32 bucket_slots() const { return kSubtables * at.subtable_slots; }
   DG_FN u64 places() const { return at.buckets * bucket_slots(); }
 
-  DG_FN u32 bits_of(Key key) const { return hashed_bits(key, at.seed, at.printed != 0); }
+  DG_FN LevelBits bits_of(Key key) const {
+    const u32 upper = hashed_bits(key, at.seed, at.printed != 0);
+    if (sizeof(Key) == 4 && at.printed) return {upper, upper};
+    return {upper, static_cast<u32>(hash_key(key, at.seed))};
+  }
 
-  DG_FN u32 bucket_of(u32 bits) const {
-    const u32 hashed = at.wide ? hashed_long(at.deal, Family::multiply, bits, kLargestPrime)
-                               : hashed_short(at.deal, Family::multiply, bits, kBucketPrime);
+  DG_FN u32 bucket_of(LevelBits bits) const {
+    const u32 hashed = at.wide ? hashed_long(at.deal, Family::multiply, bits.deal, kLargestPrime)
+                               : hashed_short(at.deal, Family::multiply, bits.deal, kBucketPrime);
     return hashed % static_cast<u32>(at.buckets);
   }
 
   /// In the subtable; one division by a constant serves both sizes.
-  DG_FN u32 place_of(u32 bits, u32 seed, u32 subtable) const {
+  DG_FN u32 place_of(LevelBits bits, u32 seed, u32 subtable) const {
+    const HashFunction function = subtable_function(seed, subtable);
     const u32 place =
-        hashed_short(subtable_function(seed, subtable), Family::multiply, bits, kBucketPrime) %
-        kMostSubtableSlots;
+        hashed_short(function, Family::multiply, bits.place, kBucketPrime) % kMostSubtableSlots;
     return place < at.subtable_slots ? place : place - kMostSubtableSlots / 2;
   }
 
   DG_FN void prefetch(Key key) const {
-    const u32 bits = bits_of(key), bucket = bucket_of(bits);
+    const LevelBits bits = bits_of(key);
+    const u32 bucket = bucket_of(bits);
     dg::prefetch(slots().key_at(first_slot(bucket) +
                                 place_of(bits, BucketSeed{at.seeds[bucket]}.seed(), 0)));
   }
@@ -113,7 +125,8 @@ struct TwoLevelBuckets {
 
  private:
   DG_FN Stand search(Key key, u32& slots_read) const {
-    const u32 bits = bits_of(key), bucket = bucket_of(bits);
+    const LevelBits bits = bits_of(key);
+    const u32 bucket = bucket_of(bits);
     const u32 seed = BucketSeed{at.seeds[bucket]}.seed();
     u64 slot = first_slot(bucket);
     DG_UNROLL
@@ -148,6 +161,12 @@ struct TwoLevelCuckoo : TwoLevelBuckets<KeyType, ValueType> {
     if (is_reserved(key)) return false;
     value = this->slots().value_in(place);
     return true;
+  }
+
+  DG_FN void set_value(u64 place, Key key, Value value) const
+    requires(has_value)
+  {
+    this->slots().replace(place, key, value);
   }
 };
 

@@ -4,7 +4,7 @@
 /// paper, the others read the same. Every operation walks to the key, to the first EMPTY slot or to the
 /// end of the chain, and acts there.
 ///
-/// Invariants, beside those of table/slab/slots.cuh
+/// Invariants, beside those of table/slab/node_slots.cuh
 ///  * Only the last slab of a chain has EMPTY slots, the last slots of it. A search stops there.
 ///  * A slab that is linked stays where it is until a flush. Who loses the race to link one gives his back.
 ///  * Nothing but a ready bit orders memory: a slab is empty before anyone can take it, and a pair of one word
@@ -18,12 +18,6 @@
 
 namespace dg {
 
-/// What a flush of one bucket did.
-struct Flushed {
-  u32 marks;  // ERASED slots that are free again
-  u32 slabs;  // given back
-};
-
 /// The chains, whatever they hold.
 template <class KeyType, class ValueType, bool lists>
 struct SlabChains : SlabSlots<KeyType, ValueType, lists> {
@@ -33,24 +27,13 @@ struct SlabChains : SlabSlots<KeyType, ValueType, lists> {
   using Own::next_of;
   using Own::per_quarter;
   using Own::per_slab;
+  using typename Own::End;
   using typename Own::Key;
   using typename Own::Sight;
   using typename Own::Slots;
+  using typename Own::Stop;
   using typename Own::Unit;
   using typename Own::Value;
-
-  /// Where a walk ended: at the key, at the first EMPTY slot, or at the end of a chain that has none.
-  enum class End : u32 { key, gap, full };
-
-  /// Only `lane` knows the slot and the value.
-  struct Stop {
-    End end;
-    u32 lane;
-    u32 slot;
-    u32 slabs;  // that were read
-    Value value;
-    char* slab;
-  };
 
   DG_FN SlabAlloc pool() const { return SlabAlloc{at.pool}; }
   DG_FN char* first_slab(u64 bucket) const {
@@ -91,8 +74,8 @@ struct SlabChains : SlabSlots<KeyType, ValueType, lists> {
   DG_FN Stop walk(Tile tile, Key key, char* slab) const {
     Stop stop{End::full, 0, 0, 0, Value{}, slab};
     while (true) {
-      ++stop.slabs;
-      const u32 next = read<access>(tile, stop.slab, [&](u32 part, const Quarter& seen) {
+      ++stop.nodes;
+      const u32 next = read<access>(tile, stop.node, [&](u32 part, const Quarter& seen) {
         const Sight sight = Own::scan(seen, key);
         const u32 hits = tile.ballot(sight.hit < per_quarter);
         if (hits) {
@@ -110,7 +93,7 @@ struct SlabChains : SlabSlots<KeyType, ValueType, lists> {
         return true;
       });
       if (stop.end != End::full || next == kNoSlab) return stop;
-      stop.slab = pool().slab(next);
+      stop.node = pool().slab(next);
     }
   }
 
@@ -162,7 +145,8 @@ struct SlabChains : SlabSlots<KeyType, ValueType, lists> {
         for (u32 i = 0; i < per_quarter; ++i) {
           if (!(live[i] >> tile.lane() & 1u)) continue;
           const u32 place = filled + before++;
-          put(place < per_slab ? to : behind, place < per_slab ? place : place - per_slab, seen, i);
+          Own::put(place < per_slab ? to : behind, place < per_slab ? place : place - per_slab,
+                   Slots::key(seen, i), Own::value_at(seen, i));
         }
         filled += all;
         if (filled > per_slab) {
@@ -180,7 +164,7 @@ struct SlabChains : SlabSlots<KeyType, ValueType, lists> {
       if (tile.lane() == 0) atomic_store<Order::relaxed>(auxiliary_of(first_slab(bucket)), kNoSlab);
     }
     const u32 rest = empty_from(tile, to, filled);
-    for (u32 slab = rest; slab != kNoSlab; ++done.slabs) {
+    for (u32 slab = rest; slab != kNoSlab; ++done.nodes) {
       char* const given = pool().slab(slab);
       const u32 next = empty_from(tile, given, 0);
       tile.sync();
@@ -198,26 +182,11 @@ struct SlabChains : SlabSlots<KeyType, ValueType, lists> {
     const u32 slot = static_cast<u32>(place % per_slab);
     char* const slab =
         number < at.buckets ? first_slab(number) : pool().slab_at(number - at.buckets);
-    if constexpr (Slots::one_word) {
-      const u64 word = *Own::slot_of(slab, slot);
-      key = static_cast<Key>(word);
-      value = static_cast<Value>(word >> 32);
-    } else {
-      key = *Own::slot_of(slab, slot);
-      if constexpr (Own::has_value) value = *Own::value_of(slab, slot);
-    }
+    Own::get(slab, slot, key, value);
     return !is_reserved(key);
   }
 
  private:
-  /// Slot `index` of a quarter into another slot; nobody else works there.
-  DG_FN static void put(char* slab, u32 slot, const Quarter& from, u32 index) {
-    const Key key = Slots::key(from, index);
-    const Value value = Own::value_at(from, index);
-    atomic_store<Order::relaxed>(Own::slot_of(slab, slot), Own::unit_of(key, value));
-    if constexpr (!Own::one_word) atomic_store<Order::relaxed>(Own::value_of(slab, slot), value);
-  }
-
   /// Empties a slab from a slot on, and ends the chain there; gives what came behind it.
   template <class Tile>
   DG_FN static u32 empty_from(Tile tile, char* slab, u32 filled) {
@@ -227,11 +196,8 @@ struct SlabChains : SlabSlots<KeyType, ValueType, lists> {
       if constexpr (Own::has_ready_bits)
         atomic_store<Order::relaxed>(auxiliary_of(slab), ~0u << filled);
     }
-    for (u32 slot = filled + tile.lane(); slot < per_slab; slot += Tile::size) {
-      atomic_store<Order::relaxed>(Own::slot_of(slab, slot), static_cast<Unit>(~Unit{0}));
-      if constexpr (!Own::one_word)
-        atomic_store<Order::relaxed>(Own::value_of(slab, slot), static_cast<Value>(~Value{0}));
-    }
+    for (u32 slot = filled + tile.lane(); slot < per_slab; slot += Tile::size)
+      Own::wipe(slab, slot);
     return tile.shuffle(next, 0);
   }
 };

@@ -26,7 +26,12 @@ from dgpuhash.tables.stores.method import VERBS as ALL_VERBS
 from dgpuhash.tables.stores.method import Method, Methods, Setting
 
 KINDS = {"set": DistributedSet, "map": DistributedMap, "multimap": DistributedMultiMap}
-NAMED = [(name, kind) for name, each in dgpuhash.methods().items() for kind in each.nouns]
+NAMED = [
+    (name, kind)
+    for name, each in dgpuhash.methods().items()
+    for kind in each.nouns
+    if kind in KINDS
+]
 DTYPES = {"set": ("uint32", None), "map": ("int64", "float64"), "multimap": ("uint32", "uint32")}
 inserts = []
 

@@ -151,6 +151,13 @@ void contract(u32 bucket, u32 functions, u64 keys, u32 buckets, u32 seed) {
       {other.storage, memory.storage, nullptr, nullptr, nullptr, memory.table().places()});
   CHECK(other.state.pending == 0 && other.state.occupied == pairs.size());
   check<Table, 1>(other, pairs);
+  if constexpr (Table::has_value) {
+    const auto keys = numbered<Table, 4>(other.storage);
+    CHECK(keys.size() == pairs.size());
+    for (u64 row = 0; row < keys.size(); ++row)
+      pairs.at(keys[row]) = static_cast<typename Table::Value>(row);
+    check<Table, 1>(other, pairs);
+  }
 }
 
 /// Keys that all functions send to the same few slots: what does not fit there goes to the one slot of the stash

@@ -56,6 +56,22 @@ struct MethodMemory<Table, ProbedStorage> {
   MethodMemory(const MethodMemory&) = delete;
 };
 
+/// Gives each key in the places its number for a value, and the keys by number.
+template <class Table, int W>
+std::vector<typename Table::Key> numbered(const typename Table::Storage& storage) {
+  const u64 rows = Table{storage}.places(), segment = 70, segments = (rows + segment - 1) / segment;
+  std::vector<u32> counts(segments);
+  std::vector<u64> offsets(segments);
+  std::vector<typename Table::Key> keys(rows);
+  verb::PlacesArgs<typename Table::Storage> args{
+      storage, counts.data(), offsets.data(), keys.data(), nullptr, rows, segment, segments};
+  verb::places<Table, W>(args);
+  for (u64 i = 1; i < segments; ++i) offsets[i] = offsets[i - 1] + counts[i - 1];
+  verb::number<Table, W>(args);
+  keys.resize(offsets.back() + counts.back());
+  return keys;
+}
+
 /// One method's table, and the dictionary that says what it has to answer. Values are a row's own, unless
 /// they are combined.
 template <class Table>
@@ -147,7 +163,8 @@ struct MethodCase {
     CHECK(memory.state.occupied == model.size());
   }
 
-  /// The places hold what searches find, each key once.
+  /// The places hold what searches find, each key once; then each has its number for a value, if the table
+  /// can number its keys.
   template <int W>
   void check_items() {
     const u64 rows = Table{memory.storage}.places(), segment = 50;
@@ -176,6 +193,11 @@ struct MethodCase {
         for (const u64 each : model[keys[row]]) right |= values[row] == static_cast<Value>(each);
         CHECK(right);
       }
+    }
+    if constexpr (requires(Table table, Key key, Value value) { table.set_value(0, key, value); }) {
+      CHECK((numbered<Table, W>(memory.storage) == keys));
+      for (u64 row = 0; row < total; ++row) model[keys[row]] = {row};
+      check_find<W>(keys);
     }
   }
 

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "slab_case.h"
+#include "supernode_case.h"
 
 namespace dg::test {
 namespace {
@@ -81,7 +82,7 @@ void refuses() {
   CHECK(refused > 0 && table.model.size() > 40);
 }
 
-/// `Width` is that of the method's own kernels; lanes of a wider tile only follow those of one lane.
+/// `Width` is the widest of the method's own kernels; where it is 1, the lanes of wider tiles follow the first.
 template <class Table, int Width>
 void all_widths(const char* name) {
   lockstep::tiles = 8;
@@ -110,8 +111,10 @@ void all_widths(const char* name) {
 #define DG_VERB(...)
 #define DG_LISTS(...)
 #define DG_KEYS(...)
+#define DG_PLAIN(...)
 #define DG_OWN(...)
 #define DG_OWN_BY_LANE(...)
+#define DG_TABLE_READ_BY(Readers, Width, ...) DG_TABLE(Readers, __VA_ARGS__)
 #define DG_TABLE(Width, ...) dg::test::all_widths<__VA_ARGS__, Width>(#__VA_ARGS__);
 
 int main() {

@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "slab_case.h"
+#include "supernode_case.h"
 
 namespace dg::test {
 namespace {
@@ -167,7 +168,8 @@ struct Batch {
 template <class Table, int W>
 void by_timestamps(std::mt19937& random, u32 tiles) {
   using Key = typename Table::Key;
-  Batch<Table> batch(random, 2 + random() % 2, 1024, random() % (2 * Table::per_slab));
+  Batch<Table> batch(random, 2 + random() % 2, 1024,
+                     random() % (2 * MethodMemory<Table>::unit_slots));
   batch.draw(random, 16);
   const u64 n = batch.ops.size();
   std::vector<Event> events(n);
@@ -205,10 +207,10 @@ template <class Table, int W>
 u64 by_launch(std::mt19937& random, u32 tiles, bool dry) {
   using Key = typename Table::Key;
   // Where the pool is dry its one slab is gone soon.
-  Batch<Table> batch(random, 4, dry ? 1 : 1024, Table::per_slab - 2);
+  Batch<Table> batch(random, 4, dry ? 1 : 1024, MethodMemory<Table>::unit_slots - 2);
   batch.draw(random, 20);
   if (dry)
-    for (u64 i = 0; i < 2 * Table::per_slab + 5; ++i) {
+    for (u64 i = 0; i < 2 * MethodMemory<Table>::unit_slots + 5; ++i) {
       batch.ops.push_back(static_cast<u8>(i % 2 ? Op::insert : Op::upsert));
       batch.keys.push_back(static_cast<Key>(5000 + i));
       batch.values.push_back({});
@@ -231,7 +233,7 @@ u64 by_launch(std::mt19937& random, u32 tiles, bool dry) {
     for (const u64 row : rows)
       CHECK(batch.ops[row] == static_cast<u8>(Op::insert) ||
             batch.ops[row] == static_cast<u8>(Op::upsert));
-    if (!rows.empty()) memory.add_super_block();
+    if (!rows.empty()) memory.add_room();
     ++launches;
   } while (!rows.empty());
   CHECK((launches > 1) == dry);
@@ -286,4 +288,7 @@ int main() {
   ALL_WIDTHS(Slab<u64, u64>);
   ALL_WIDTHS(Slab<u32, void>);
   ALL_WIDTHS(Slab<u64, void>);
+  ALL_WIDTHS(Supernode<u32, u32>);
+  ALL_WIDTHS(Supernode<u64, u64>);
+  ALL_WIDTHS(Supernode<u32, void>);
 }

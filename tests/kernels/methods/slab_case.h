@@ -62,6 +62,8 @@ struct SlabPoolMemory {
 
 template <class Table>
 struct MethodMemory<Table, SlabStorage> {
+  static constexpr u64 unit_slots = Table::per_slab;
+
   std::vector<SlabWords> slabs;
   SlabPoolMemory pool;
   TableState state = cleared_state();
@@ -77,7 +79,7 @@ struct MethodMemory<Table, SlabStorage> {
   }
   MethodMemory(const MethodMemory&) = delete;
 
-  void add_super_block() {
+  void add_room() {
     pool.add();
     storage.pool = pool.pool();
   }

@@ -3,6 +3,8 @@
 #include <set>
 
 #include "slab_case.h"
+// Behind the case, which says that lanes are in lockstep.
+#include "device/view.cuh"
 
 namespace dg::test {
 namespace {
@@ -80,7 +82,7 @@ void chains_grow_and_shrink(bool light) {
   const auto pending = table.template insert<W>(keys, 1, OnExisting::keep);
   CHECK(!pending.empty() && memory.pool.taken() == 1024);
   table.template check_find<W>(keys);
-  memory.add_super_block();
+  memory.add_room();
   std::vector<Key> rest;
   for (const u64 row : pending) rest.push_back(keys[row]);
   CHECK(table.template insert<W>(rest, 2, OnExisting::keep).empty());
@@ -149,7 +151,7 @@ void lists_hold_every_value(bool light) {
       verb::append<Lists, W>({memory.storage, keys.data(), values.data(), rows.data(), nullptr,
                               pending.data(), rows.size(), 0, 0});
       rows.assign(pending.begin(), pending.begin() + static_cast<i64>(memory.state.pending));
-      if (!rows.empty()) memory.add_super_block();
+      if (!rows.empty()) memory.add_room();
     }
     for (u64 row = 0; row < n; ++row) model[keys[row]].insert(values[row]);
   };
@@ -207,6 +209,47 @@ void lists_hold_every_value(bool light) {
   check();
 }
 
+/// Kernels of users append to the reserved keys, too, as long as there is room.
+template <class Lists, int W>
+void views_append_to_reserved_keys() {
+  using Key = typename Lists::Key;
+  using Value = typename Lists::Value;
+  constexpr u64 n = 36, places = 20;
+  MethodMemory<Lists> memory(2, 5, false, 1024);
+  struct {
+    device::SideRoom head;
+    Value values[places];
+  } room{{places, 0}, {}};
+  memory.state.side_value[0] = reinterpret_cast<u64>(&room);
+  const device::View<Lists> view{memory.storage};
+  const auto key_of = [](u64 row) {
+    return row % 3 == 2 ? static_cast<Key>(row) : static_cast<Key>(Mark<Key>::empty - row % 3);
+  };
+  std::vector<u8> stored(n);
+  for_each_lane<W>(n, [&](auto tile, u64 row, bool asked) {
+    serve_lanes(tile, asked, [&](u32 source) {
+      const u64 its = tile.shuffle(row, source);
+      const Outcome got = view.append(tile, key_of(its), static_cast<Value>(100 + its));
+      if (tile.lane() == source) stored[row] = got == Outcome::created;
+    });
+  });
+  std::multiset<u64> wanted[2], seen[2];
+  for (u64 row = 0; row < n; ++row) {
+    if (row % 3 == 2)
+      CHECK(stored[row] == 1);
+    else if (stored[row])
+      wanted[row % 3].insert(100 + row);
+  }
+  const u64 front = room.head.taken & 0xffffffff, back = room.head.taken >> 32;
+  CHECK(front + back == places);
+  for (u64 i = 0; i < places; ++i) seen[i >= front].insert(room.values[i]);
+  for (u32 index = 0; index < 2; ++index) {
+    CHECK(seen[index] == wanted[index]);
+    CHECK(memory.state.side_present[index] == wanted[index].size());
+  }
+  CHECK(memory.state.pending == 2 * n / 3 - places && memory.state.occupied == n / 3);
+}
+
 /// The paper's figures, of chains that are walked: n keys of B buckets and M a slab fill so much of the slabs.
 template <class Table>
 void fills_slabs(double chain, double wanted) {
@@ -214,7 +257,7 @@ void fills_slabs(double chain, double wanted) {
   const u64 n = 6000;
   const u64 buckets = static_cast<u64>(static_cast<double>(n) / (Table::per_slab * chain)) + 1;
   MethodMemory<Table> memory(buckets, 11, false, 1024);
-  memory.add_super_block();
+  memory.add_room();
   const auto keys = numbered_keys<Key>(n, 1000);
   std::vector<typename Table::Value> values(n);
   verb::insert<Table, 1>(
@@ -240,6 +283,8 @@ void one_width(u32 tiles) {
   }
   lists_hold_every_value<SlabLists<u32, u32>, W>(false);
   lists_hold_every_value<SlabLists<u64, u64>, W>(true);
+  views_append_to_reserved_keys<SlabLists<u32, u32>, W>();
+  views_append_to_reserved_keys<SlabLists<u64, u64>, W>();
   std::printf("slabs, %d lanes: passed\n", W);
 }
 

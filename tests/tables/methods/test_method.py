@@ -44,7 +44,7 @@ def toy(monkeypatch):
 def test_auto_comes_first_and_serves_all():
     found = dgpuhash.methods()
     assert next(iter(found)) == "auto"
-    assert set(found["auto"].nouns) == {"set", "map", "multimap"}
+    assert set(found["auto"].nouns) == {"set", "map", "multimap", "ids"}
     assert found["auto"].verbs == VERBS
     assert all(name == each.name for name, each in found.items())
 
@@ -52,7 +52,7 @@ def test_auto_comes_first_and_serves_all():
 def test_methods_print_as_a_table():
     head, auto, *_ = repr(dgpuhash.methods()).splitlines()
     assert head.split() == ["method", "tables", "settings", "source", "when"]
-    assert auto.startswith("auto ") and "set map multimap" in auto
+    assert auto.startswith("auto ") and "set map multimap ids" in auto
 
 
 @pytest.mark.parametrize("make", [HashSet, HashMap, MultiMap])

@@ -66,7 +66,7 @@ def test_map(device, method, key, value):
             right = held if flag and ops[row] == Op.FIND else default
             assert found.reshape(len(keys), -1)[row].tobytes() == np.array([right], value).tobytes()
         assert len(table) == len(model.held)
-    assert table.stats().details["rebuilds"] <= 1
+    assert table.stats().details["rebuilds"] <= 2
 
 
 @each_method("set", "execute")

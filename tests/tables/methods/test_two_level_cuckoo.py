@@ -119,6 +119,38 @@ def test_hostile_keys(device, name, word):
     assert details["restarts"] <= 3
 
 
+def keys_of_hashes(hashes, seed):
+    """Return the keys that `hash_key` of core/hash.cuh gives these hashes by a seed."""
+
+    def unmixed(words):
+        for inverse in (0x9CB4B2F8129337DB, 0x4F74430C22A54005):
+            words = words ^ (words >> np.uint64(33))
+            words = words * np.uint64(inverse)
+        return words ^ (words >> np.uint64(33))
+
+    def mixed(word):
+        for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+            word = (word ^ word >> 33) * factor % 2**64
+        return word ^ word >> 33
+
+    return unmixed(hashes) ^ np.uint64(mixed((seed + 0x9E3779B97F4A7C15) % 2**64))
+
+
+@pytest.mark.parametrize(("shift", "reseeds"), [(0, 0), (32, 1)])
+def test_keys_that_share_half_of_their_hash(device, shift, reseeds):
+    """Keys that agree in the half that chooses buckets, or in the one that chooses slots."""
+    table = HashMap("u8", "u8", device=device.name, method=METHOD, seed=5)
+    hashes = np.arange(1, 61, dtype="u8") << np.uint64(shift)
+    hashes += np.uint64(9) << np.uint64(32 - shift)
+    keys = keys_of_hashes(hashes, table.stats().seed)
+    computed = device.backend.hash_keys(device.array(keys), table.stats().seed)
+    assert (device.backend.to_host(computed) == hashes).all()
+    keys = np.concatenate([keys, some_keys(2000, 4, "u8")])
+    table.insert(device.array(keys), device.array(keys))
+    assert table.stats().reseeds == reseeds and table.stats().details["buckets"] > 5
+    assert device.backend.to_host(table.contains(device.array(keys))).all()
+
+
 def test_many_copies_of_a_key(device):
     """A bucket may have any number of rows, but no more keys than it is made for."""
     keys = np.concatenate([np.full(5000, 7, "u4"), some_keys(2000, 3), some_keys(700, 3)])
@@ -128,7 +160,10 @@ def test_many_copies_of_a_key(device):
     model.insert(keys, values)
     agree_lists(device, table, model)
     assert device.backend.to_host(table.count(device.array(keys[:1]))).tolist() == [5000]
-    assert table.stats().reseeds == 0
+    stats = table.stats()
+    # Buckets are for different keys, 2,001 of them.
+    assert stats.reseeds == 0 and stats.details["buckets"] == 5
+    assert stats.slots == 5 * 576
 
 
 @pytest.mark.parametrize("kind", [HashMap, MultiMap])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import dgpuhash
-from dgpuhash import HashMap, HashSet, Op
+from dgpuhash import HashMap, HashSet, KeyIds, Op
 
 METHODS = [name for name, each in dgpuhash.methods().items() if "map" in each.nouns]
 KEYS = np.arange(1000, dtype="u4")
@@ -42,6 +42,32 @@ def test_lookups_do_not_wait(device, method, monkeypatch):
     assert taken == []
     assert (found == there).all() and (counts == found).all()
     assert int(found.sum()) == 500 and int(values.max()) == 999
+
+
+@pytest.mark.parametrize(
+    "method", [name for name in METHODS if "reorder" in dgpuhash.methods()[name].verbs]
+)
+def test_answers_in_any_order_do_not_wait(device, method, monkeypatch):
+    table = HashMap("u4", "u4", device=device.name, method=method, combined=4)
+    table.insert(device.array(KEYS), device.array(KEYS))
+    keys = device.array(KEYS + np.uint32(500))
+    table.find(keys, in_order=False)
+    with waits(device.backend, monkeypatch) as taken:
+        values, found, rows = table.find(keys, in_order=False)
+    assert taken == []
+    assert (found == (rows < 500)).all() and (values[found] == rows[found] + 500).all()
+
+
+@pytest.mark.parametrize(
+    "method", [name for name, each in dgpuhash.methods().items() if "ids" in each.nouns]
+)
+def test_ids_do_not_wait(device, method, monkeypatch):
+    table = KeyIds.from_keys(device.array(KEYS), method=method)
+    keys = device.array(KEYS + np.uint32(500))
+    with waits(device.backend, monkeypatch) as taken:
+        ids, found = table.ids_of(keys)
+    assert taken == []
+    assert int(found.sum()) == 500 and int(ids.min()) == -1
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""The two-way index of keys and ids."""

@@ -1,0 +1,195 @@
+"""Method ``supernode``: DACHash's chains of super nodes, its reorder and its mappings.
+
+Settings: ``length``, the expected length ε, which is keys for each slot of the buckets' own nodes,
+before a table grows; ``node_nbytes``, bytes of a node; ``tau``, the expected length from which four
+lanes of a GPU look together for a key of a mixed batch, where below it every lane has a key of its
+own: the paper's 0.6, until it is measured on a GPU of ours; ``combined``, buckets by which a batch
+is reordered together where its answers may come in any order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.backend import kernel_named
+from dgpuhash.backend.batch.partition import MAX_PARTS
+from dgpuhash.errors import SpecError
+from dgpuhash.tables.stores.chain_recipe import ChainRecipe, wanted_nodes
+from dgpuhash.tables.stores.method import VERBS, Method, Setting
+
+__all__ = ["METHODS"]
+
+# As in kernels/table/methods/supernode.cuh and kernels/memory/node_stack.cuh: bytes of a node's
+# header where slots are no larger, the words of a stack, and the index of no node.
+_HEADER_NBYTES, _STACK_WORDS, _NO_NODE = 8, 2, 2**32 - 1
+# Nodes that the pool of a table has at least.
+_LEAST_POOL = 256
+# Rows that a GPU works at together, each of which may hold a node for a moment.
+_AT_ONCE = 2**19
+# Lanes that look for a key together, where several do.
+_LANES = 4
+
+
+class Supernode(ChainRecipe):
+    """Sets and maps of one value a key."""
+
+    unit = "nodes"
+
+    @classmethod
+    def check(
+        cls, key: np.dtype[Any], value: np.dtype[Any] | None, settings: Mapping[str, Any]
+    ) -> None:
+        """See `Recipe`."""
+        nbytes = cls.words(key, value)[0].itemsize
+        if value is not None and nbytes == 8 and settings["node_nbytes"] == 16:
+            raise SpecError(
+                "node_nbytes=16 with keys or values of 8 bytes: a node has no room for a pair; "
+                "use 32 or more"
+            )
+
+    @property
+    def table(self) -> str:
+        """See `Recipe`."""
+        return f"dg::Supernode<{self.types}>"
+
+    @property
+    def node_nbytes(self) -> int:
+        """Bytes of a node."""
+        nbytes: int = self.plan.settings["node_nbytes"]
+        return nbytes
+
+    @property
+    def slot_nbytes(self) -> int:
+        """Bytes of a slot."""
+        return self.plan.key.itemsize * (1 if self.plan.value is None else 2)
+
+    @property
+    def per_node(self) -> int:
+        """See `ChainRecipe`: the slots behind the header, which takes the place of some."""
+        header = max(_HEADER_NBYTES, self.slot_nbytes)
+        return (self.node_nbytes - header) // self.slot_nbytes
+
+    @property
+    def places(self) -> int:
+        """See `Recipe`: the slots of all nodes, and the places of their headers."""
+        nodes: int = self.fields["buckets"] + self.pool_nodes
+        return nodes * (self.node_nbytes // self.slot_nbytes)
+
+    @property
+    def pool_nodes(self) -> int:
+        """Nodes of the pool, those that are taken and those that are free."""
+        size: int = self.fields["pool"]["size"]
+        return size
+
+    def width(self, verb: str) -> int | None:
+        """See `Recipe`: mixed batches follow the dynamic mapping (DACHash §V)."""
+        if verb != "execute":
+            return None
+        return 1 if self.mapping == "one-to-one" else _LANES
+
+    @property
+    def expected_length(self) -> float:
+        """Keys for each slot of the buckets' own nodes: ε, as far as is known without waiting."""
+        return min(self.bound, self.limit) / self.slots
+
+    @property
+    def mapping(self) -> str:
+        """How lanes are given the keys of mixed batches."""
+        below = self.expected_length < self.plan.settings["tau"]
+        return "one-to-one" if below else "many-to-one"
+
+    def allocate(self, keys: int) -> dict[str, Any]:
+        """See `Recipe`: the nodes that are expected and a tenth."""
+        buckets = math.ceil(keys / (self.per_node * self.plan.settings["length"]))
+        size = max(_LEAST_POOL, wanted_nodes(keys, buckets, self.per_node))
+        pool = {
+            "nodes": self._nodes(size),
+            "stack": self.backend.empty(_STACK_WORDS, np.uint64),
+            "size": size,
+            "log_quarters": (self.node_nbytes // 16).bit_length() - 1,
+        }
+        return {"pool": pool, "nodes": self._nodes(buckets), "buckets": buckets}
+
+    def reset(self) -> None:
+        """See `Recipe`: nodes are all ones, the list of free nodes is empty, and none was taken."""
+        super().reset()
+        stack = self.fields["pool"]["stack"]
+        stack[0:1].fill(np.uint64(_NO_NODE))
+        stack[1:2].fill(np.uint64(0))
+
+    def certain(self, rows: int) -> bool:
+        """See `Recipe`: where the pool has nodes for the longest chains, and for all lanes."""
+        taken = (self.bound + rows) // self.per_node + min(rows, _AT_ONCE)
+        return taken <= self.pool_nodes
+
+    def remedy(self, refused: int) -> bool:
+        """See `Recipe`: a flush where keys were erased, else a larger pool, half as large again."""
+        if self.count().erased:
+            return self.sweep()
+        more = max(-(-2 * refused // self.per_node), self.pool_nodes // 2, 1)
+        size = self.pool_nodes + more
+        if size >= _NO_NODE:
+            return False
+        pool = self.fields["pool"]
+        nodes, end = self._nodes(size), len(pool["nodes"])
+        nodes[:end] = pool["nodes"]
+        nodes[end:].fill(np.uint32(0xFFFFFFFF))
+        # Who was refused has counted on past the end.
+        stack = pool["stack"].copy()
+        stack[1:] = self.backend.xp.minimum(stack[1:], np.uint64(pool["size"]))
+        self.replace(pool={**pool, "nodes": nodes, "stack": stack, "size": size})
+        return True
+
+    def reordered(self, keys: Any) -> tuple[Any, Any]:
+        """Return keys in the order of their combined buckets, and their rows (int64).
+
+        DACHash's Algorithm 1, with places that are counted before rows move. Combined buckets are
+        neighbours, since a bucket is a range of the hash.
+        """
+        parts = min(-(-self.fields["buckets"] // self.plan.settings["combined"]), MAX_PARTS)
+        moved = self.backend.partition(keys, parts=parts, seed=self.seed, numbered=True)
+        return moved.keys, moved.numbers
+
+    def figures(self) -> dict[str, Any]:
+        """See `Recipe`; walks all chains."""
+        buckets = self.fields["buckets"]
+        lengths = self.backend.empty(buckets, np.uint32)
+        self.backend.run(kernel_named("node_chains"), buckets, table=self.storage, nodes=lengths)
+        nodes = int(lengths.sum(dtype=np.uint64))
+        return {
+            "buckets": buckets,
+            "nodes": nodes,
+            "nodes_a_bucket": nodes / buckets,
+            "longest_chain": int(lengths.max()),
+            "utilisation": self.count().occupied * self.slot_nbytes / (self.node_nbytes * nodes),
+            "free": self.pool_nodes - (nodes - buckets),
+            "pool": self.pool_nodes,
+            "expected_length": self.expected_length,
+            "mapping": self.mapping,
+        }
+
+    def _nodes(self, nodes: int) -> Any:
+        return self.backend.empty(nodes * (self.node_nbytes // 4), np.uint32)
+
+
+METHODS = (
+    Method(
+        name="supernode",
+        paper="DACHash",
+        section="§III-V",
+        nouns={"set": Supernode, "map": Supernode},
+        settings={
+            "length": Setting(0.5, 0.05, 4.0, size=True),
+            "node_nbytes": Setting(64, choices=(16, 32, 64, 128)),
+            "tau": Setting(0.6, 0.0, 8.0),
+            "combined": Setting(256, 1, 2**16),
+        },
+        verbs=(*VERBS, "combine", "execute", "reorder"),
+        ordered=False,
+        when="lookups and mixed batches whose answers may come in any order",
+    ),
+)

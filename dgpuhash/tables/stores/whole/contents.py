@@ -1,0 +1,105 @@
+"""What one table of a method holds: its keys and values, their numbers, and how far searches go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.backend import Backend, Kernel
+from dgpuhash.tables.stores.plan import Plan
+
+__all__ = ["SIDE_PRESENT", "SIDE_VALUE", "STATE_WORDS", "Contents"]
+
+# Places that one tile counts, and whose keys it writes.
+_SEGMENT = {"cpu": 4096, "cuda": 512}
+# Offsets of what a table's state has of the two reserved keys, and its words.
+SIDE_PRESENT, SIDE_VALUE, STATE_WORDS = 4, 6, 8
+
+
+class Contents:
+    """Part of a `Recipe` that reads the whole table."""
+
+    backend: Backend
+    plan: Plan
+    state: Any
+    storage: Any
+
+    @property
+    def places(self) -> int:
+        """Places that may hold a key, as the C++ `places()` counts them."""
+        raise NotImplementedError
+
+    def kernel(self, verb: str) -> Kernel:
+        """Return the kernel of a verb."""
+        raise NotImplementedError
+
+    def fill(self) -> None:
+        """Write the arrays of an empty table, unless that is done."""
+        raise NotImplementedError
+
+    def items(self) -> tuple[Any, Any]:
+        """Return key words and value words (None for sets), reserved keys last."""
+        keys, values, regular = self._items(2)
+        keys, aside = self._with_aside(keys, regular)
+        if values is not None:
+            values = values[: len(keys)]
+            if len(aside):
+                beside = self._host_state()[SIDE_VALUE:][aside].astype(values.dtype)
+                values[regular:] = self.backend.from_host(beside)
+        return keys, values
+
+    def number(self) -> Any:
+        """Give each key its number, from 0 on, as its value; return the keys by number.
+
+        The numbers follow the places, reserved keys last.
+        """
+        keys, _, regular = self._items(2, "number")
+        keys, aside = self._with_aside(keys, regular)
+        numbers = np.full(STATE_WORDS - SIDE_VALUE, 2**64 - 1, np.uint64)
+        numbers[aside] = np.arange(regular, len(keys), dtype=np.uint64)
+        self.state[SIDE_VALUE:] = self.backend.from_host(numbers)
+        return keys
+
+    def probes(self, keys: Any, counts: Any = None) -> int:
+        """Return how many units all searches read together; write each one's (uint32)."""
+        total = self.backend.zeros(1, np.uint64)
+        self.fill()
+        self.backend.run(
+            self.kernel("probes"), len(keys), table=self.storage, keys=keys, total=total,
+            counts=counts,
+        )  # fmt: skip
+        return int(total[0])
+
+    def _with_aside(self, keys: Any, regular: int) -> tuple[Any, np.ndarray]:
+        """Return the keys, `regular` of them and the reserved ones, and which these are."""
+        aside = np.flatnonzero(self._host_state()[SIDE_PRESENT:SIDE_VALUE])
+        keys, dtype = keys[: regular + len(aside)], self.plan.key
+        if len(aside):
+            marks = dtype.type(np.iinfo(dtype).max) - aside.astype(dtype)
+            keys[regular:] = self.backend.from_host(marks)
+        return keys, aside
+
+    def _items(self, beside: int, verb: str = "items") -> tuple[Any, Any, int]:
+        """Return the keys and values in the places, room for others behind, and their number.
+
+        `verb` is what writes them.
+        """
+        self.fill()
+        backend, plan, places = self.backend, self.plan, self.places
+        rows = _SEGMENT[backend.name]
+        segments = -(-places // rows)
+        counts = backend.empty(segments, np.uint32)
+        run = {"table": self.storage, "rows": places, "segment_rows": rows}
+        backend.run(self.kernel("places"), segments, counts=counts, **run)
+        ends = backend.zeros(segments + 1, np.uint64)
+        ends[1:] = backend.xp.cumsum(counts, dtype=np.uint64)
+        stored = int(ends[-1])
+        keys = backend.empty(stored + beside, plan.key)
+        values = None if plan.value is None else backend.empty(stored + beside, plan.value)
+        backend.run(self.kernel(verb), segments, offsets=ends, keys=keys, values=values, **run)
+        return keys, values, stored
+
+    def _host_state(self) -> np.ndarray:
+        self.fill()
+        return self.backend.to_host(self.state)
