@@ -16,7 +16,7 @@ from dgpuhash.tables.user_kernels import verbs
 from dgpuhash.tables.user_kernels.fused import fused_kernel
 from dgpuhash.tables.user_kernels.view import view_of
 
-METHODS = ("auto", "cops", "slab", "supernode")
+METHODS = ("auto", "cops", "slab", "supernode", "double")
 LIST_METHODS = ("auto", "cops", "slab", "bucket_list")
 APPENDING = ("cops", "slab")
 KEYS = np.array([5, -1, 7, -2, 0], np.int32)
