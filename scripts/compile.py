@@ -37,6 +37,8 @@ SHARED_KIB = {75: 64, 80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 120: 99}
 SHOWN_LINES = 8
 SHOWN_PROBLEMS = 10
 
+# Parameters whose instances differ little.
+_ALIKE = re.compile(r"dg::u32|dg::u64|void|dg::Layout::\w+|dg::\w+Steps")
 # Instances for blocks of so many threads.
 _PARTITION = re.compile(r"dg::partition_.*,(\d+)>")
 _ENTRY = re.compile(r"Compiling entry function '(\w+)'")
@@ -62,13 +64,13 @@ def is_launched(expression: str, arch: int) -> bool:
 
 
 def covering(names: list[str]) -> list[str]:
-    """Of each template, and each table and block size of one, the instance of the widest words.
+    """Of each template, and each table and width of one, the instance of the widest words.
 
-    The other instances have fewer registers, or differ by the architecture as little as these do.
+    One layout and one probe sequence stand for all. The other instances have fewer registers, or differ by the architecture as little as these do.
     """
     widest: dict[str, str] = {}
     for name in names:
-        template = re.sub(r"dg::u32|dg::u64|void", "", name)
+        template = _ALIKE.sub("", name)
         held = widest.get(template, "")
         widest[template] = max(held, name, key=lambda each: (each.count("dg::u64"), each))
     return list(widest.values())
