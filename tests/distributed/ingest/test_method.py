@@ -94,6 +94,22 @@ def test_what_a_method_cannot_is_refused_in_time(threads, toy, monkeypatch):
         assert len(index.lookup(pd.DataFrame({"k": [98, 99, 1]}))) == 3
 
 
+@pytest.mark.parametrize("mode", ["distributed", "independent"])
+def test_key_tables_that_are_built_at_once(threads, mode):
+    frame = pd.DataFrame({"k": np.arange(300) % 200, "v": np.arange(300)})
+    more = pd.DataFrame({"k": [249, 151], "v": [-1, -2]})
+    left = pd.DataFrame({"k": np.arange(150, 260)})
+    options = {"mode": mode, "method": "chained", "buckets": 2}
+    with DistributedIndex.build(dd.from_pandas(frame, npartitions=3), "k", **options) as index:
+        index.insert(more)
+        assert settings_held(threads, index) == [("chained", {"buckets": 2.0})] * 3
+        merged = index.merge(dd.from_pandas(left, npartitions=2)).compute()
+        assert_same_rows(merged, left.merge(pd.concat([frame, more])))
+        with pytest.raises(UnsupportedError, match="'chained' cannot erase"):
+            index.erase(pd.DataFrame({"k": [152]}))
+        assert index.insert(more[:1]) == 1
+
+
 def test_a_save_of_an_unknown_method(threads, toy, tmp_path, monkeypatch):
     frame = pd.DataFrame({"k": np.arange(9)})
     with DistributedIndex.build(frame, "k", method="toy") as index:

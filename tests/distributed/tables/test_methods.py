@@ -15,10 +15,17 @@ from dgpuhash.distributed import DistributedMap, DistributedMultiMap, Distribute
 from dgpuhash.distributed.partition.table_mode import TableMode
 from dgpuhash.distributed.pipeline.verb import VerbExecution
 from dgpuhash.distributed.shards.table_shard import Verb
-from dgpuhash.errors import FormatError, SpecError, UnsupportedError
+from dgpuhash.errors import (
+    FormatError,
+    IndexLost,
+    OutOfMemoryError,
+    SpecError,
+    UnsupportedError,
+)
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables.methods import probed
 from dgpuhash.tables.methods.auto import Auto
+from dgpuhash.tables.methods.chained import ChainedBuckets
 from dgpuhash.tables.open_addressing.growth import Storage
 from dgpuhash.tables.stats import Figures
 from dgpuhash.tables.stores import method as rows
@@ -133,6 +140,31 @@ def test_static_tables_are_built_once_a_verb(device, name):
     found, there = ranks.joined(Verb("find"), [40], [1, 0], keys)
     assert there.all() and (found == keys * 2).all()
     assert [part.table.stats().details["rebuilds"] for part in ranks.parts] == [2, 2]
+
+
+def test_a_build_that_failed_loses_a_static_table(threads, tmp_path, monkeypatch):
+    build, keys = ChainedBuckets.build, np.arange(4000)
+
+    def no_memory(self, words, values):
+        if (words == 4500).any():
+            raise OutOfMemoryError("on purpose")
+        return build(self, words, values)
+
+    with DistributedMap("int64", "int64", method="chained", buckets=2) as table:
+        table.insert(keys, keys)
+        table.save(tmp_path / "saved")
+        monkeypatch.setattr(ChainedBuckets, "build", no_memory)
+        with pytest.raises(OutOfMemoryError):
+            table.insert(keys + 1000, keys)
+        with pytest.raises(IndexLost, match="its insert failed"):
+            table.find(keys)
+        monkeypatch.undo()
+        table.rebuild()
+        assert len(table) == 4000
+        assert table.insert(keys + 1000, keys).sum() == 1000
+        values, found = table.find(keys + 1000)
+        assert found.all() and (values == np.where(keys < 3000, keys + 1000, keys)).all()
+        assert table.spec.settings == (("buckets", 2.0),)
 
 
 def test_a_method_stays(threads, toy, tmp_path):
