@@ -28,6 +28,7 @@ __all__ = [
     "partition",
     "run_pass",
     "sort_by_hash",
+    "sort_by_word",
     "split",
 ]
 
@@ -266,15 +267,24 @@ def split(
 def sort_by_hash(
     backend: Backend, keys: Any, values: Any, *, bits: int, seed: int
 ) -> tuple[Any, Any]:
-    """Return the batch sorted by hash; see `Backend.sort_by_hash`.
+    """Return the batch sorted by hash; see `Backend.sort_by_hash`."""
+    return _sorted(backend, keys, values, bits, seed, 2**bits - 1)
 
-    One pass sorts by one digit, beginning with the lowest.
-    """
+
+def sort_by_word(backend: Backend, keys: Any, values: Any, *, bits: int) -> tuple[Any, Any]:
+    """Return the batch in ascending order of keys (uint32) below ``2**bits``; stable."""
+    return _sorted(backend, keys, values, bits, 0, 0)
+
+
+def _sorted(
+    backend: Backend, keys: Any, values: Any, bits: int, seed: int, spread: int
+) -> tuple[Any, Any]:
+    """Return the batch sorted: one pass by each digit, beginning with the lowest."""
     most = PASS_PARTS[backend.name].bit_length() - 1
     width = math.ceil(bits / math.ceil(bits / most))
     for shift in range(0, bits, width):
         parts = 2 ** min(width, bits - shift)
-        digit = Digit(seed, 2**bits - 1, shift, parts - 1, parts)
+        digit = Digit(seed, spread, shift, parts - 1, parts)
         moved = run_pass(backend, keys, values, digit)[0]
         keys, values = moved.keys, moved.values
     return keys, values

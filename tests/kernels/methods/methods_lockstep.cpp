@@ -83,6 +83,7 @@ void all_widths(const char* name) {
 #define DG_VERB(...)
 #define DG_LISTS(...)
 #define DG_KEYS(...)
+#define DG_PLAIN(...)
 #define DG_OWN(...)
 #define DG_OWN_BY_LANE(...)
 #define DG_TABLE_READ_BY(Readers, Width, ...) DG_TABLE(Width, __VA_ARGS__)
