@@ -123,6 +123,18 @@ def test_a_static_table_takes_all_rows_at_once(device, toy, monkeypatch, verb, m
     assert offers == [None] * 4
 
 
+@pytest.mark.parametrize("name", [name for name, each in dgpuhash.methods().items() if each.static])
+def test_static_tables_are_built_once_a_verb(device, name):
+    """Rows come in rounds of 100, and each insert after the first counts as one rebuild."""
+    keys = np.random.default_rng(3).permutation(3000)
+    ranks = Ranks(device, 2, (100, 50), "map", "int64", "int64", method=name)
+    for part in np.array_split(keys, 3):
+        ranks.joined(Verb("insert"), [300, 700], [0, 1, 0], part, part * 2)
+    found, there = ranks.joined(Verb("find"), [40], [1, 0], keys)
+    assert there.all() and (found == keys * 2).all()
+    assert [part.table.stats().details["rebuilds"] for part in ranks.parts] == [2, 2]
+
+
 def test_a_method_stays(threads, toy, tmp_path):
     keys = np.arange(900)
     with DistributedMap.from_arrays(keys, keys, method="toy", space=2, keep="first") as table:
