@@ -1,13 +1,17 @@
-"""The page of benchmarks: every figure of the receipts as tables, with the plots above them."""
+"""The pages of benchmarks and of the papers' figures: receipts as tables."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from plots import DRAWN
 
+from dgpuhash.bench.papers.drawn.claims import sentences
+from dgpuhash.bench.papers.drawn.table import DRAWN as FIGURES_OF_PAPERS
 from dgpuhash.bench.report.document import markdown_table
 from dgpuhash.bench.report.grids import grids
+from dgpuhash.bench.report.of_papers import AXES, grids_of_papers
 
 Receipt = dict[str, Any]
 
@@ -26,6 +30,34 @@ Each receipt is of the commit that it names; those of four GPUs are older than t
 two. Machines of one kind differ, so compare shares of the bare accesses rather than rates.
 """
 NONE = "None are published yet: `make gpu` on a machine with a GPU measures them.\n"
+HEAD_OF_PAPERS = """<!-- written by scripts/figures.py from receipts/; do not edit -->
+# Figures of the papers
+
+`dgpuhash bench papers` measures the figures of the papers whose tables are
+[methods](tables.md#methods) here, on this machine:
+
+```sh
+dgpuhash bench papers --only thesis-3.3 --only slabhash --folder figures --json figures.jsonl
+dgpuhash bench report figures.jsonl -o report
+```
+
+`--only` takes the name of a figure, or `thesis`, `slabhash`, `dachash` or `warpcore` for all of a
+paper; without it all are measured. `--folder` keeps each figure in a file of its own, so that a
+run that was stopped goes on. `--divisor` divides the rows, and a CPU has 1/128 of them besides:
+enough for the shape. The report has a plot of each figure, with the numbers that the paper's text
+states as hollow marks.
+
+How it is measured: keys are random and distinct, of 4 bytes, as are values; they are shuffled
+before each run; allocation is not timed; `memory` in the rows is the table's bytes in multiples
+of those of the pairs. All answers are checked on the timed data, and rates stand beside bare
+accesses of the same run. The sorted array is the array library's sort and binary search, which do
+not end early; its queries are shuffled unless a line says that they are sorted. Of a chained
+table of a size, the buckets follow from it: an end of 4 bytes each, beside pairs of 8.
+
+A claim holds where the same side is ahead here as in the paper. Beside it stands the ratio here:
+the mean over the places of the axis where it is about several, or the least favourable where the
+paper says "always".
+"""
 # What the page shows of one GPU, and what a rate or a time is of.
 SHOWN = {
     "tables": "Sets and maps of random keys",
@@ -102,11 +134,13 @@ def of_papers(receipt: dict[str, Any]) -> list[str]:
     gpu = one_of(receipt["machine"]["gpu"])
     lines = ["## The papers' tables", "", measured_on(receipt, gpu)]
     lines += [
-        "The methods of [Tables](tables.md) at their papers' workloads, `dgpuhash bench papers`. "
+        "The methods of [Tables](tables.md) at their papers' workloads, `dgpuhash bench papers`; "
+        "[the figures of the papers](papers.md) have a page. "
         "What others reach was measured on an H200, which reads random lines faster than an H100.",
         "",
     ]
-    for grid in grids("papers", receipt["figures"]):
+    workloads = [row for row in receipt["figures"] if row["figure"] not in FIGURES_OF_PAPERS]
+    for grid in grids("papers", workloads):
         lines += [f"{grid.title[0].upper()}{grid.title[1:]}:", "", *markdown_table(grid), ""]
     return lines
 
@@ -237,3 +271,41 @@ def described(row: dict[str, Any]) -> tuple[str, str, str]:
     if row["bench"] == "frames":
         return "frame", f"{row['n']:,} rows with {row['build']:,}", "ms"
     return "distributed", f"{row['rows']:,} rows on {row['workers']} workers", "ms"
+
+
+def page_of_papers(receipts: dict[str, dict[str, Any]]) -> str:
+    """The text of docs/papers.md."""
+    rows = [
+        row
+        for row in receipts.get("papers", {}).get("figures", [])
+        if row["bench"] == "papers" and row["figure"] in FIGURES_OF_PAPERS
+    ]
+    lines = [HEAD_OF_PAPERS, *_table_of_papers()]
+    lines += ["", "## What holds", ""]
+    if not rows:
+        return "\n".join([*lines, NONE.replace("make gpu", "make gpu MODE=papers")])
+    receipt = receipts["papers"]
+    lines += [f"On {receipt['machine']['gpu']}, commit {receipt['commit'][:7]}:", ""]
+    lines += [f"- {sentence}" for _, sentence in sentences(rows)]
+    return "\n".join([*lines, "", "## Tables", "", *_measured_of_papers(rows)]).rstrip() + "\n"
+
+
+def _table_of_papers() -> list[str]:
+    lines = ["## The figures", "", "| name | paper | number | what | over | lines |"]
+    lines.append("|---|---|---|---|---|---|")
+    for name, figure in FIGURES_OF_PAPERS.items():
+        over = AXES[figure.axis] if figure.axis else ""
+        compared = "; ".join(line.name for line in figure.lines) or figure.absent
+        cells = (f"`{name}`", figure.paper, figure.number, figure.title, over, compared)
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def _measured_of_papers(rows: Sequence[dict[str, Any]]) -> list[str]:
+    lines = []
+    for name in FIGURES_OF_PAPERS:
+        own = [row for row in rows if row["figure"] == name]
+        # The claims stand above.
+        for grid in (each for each in grids_of_papers(own) if each.header[-1] != "claim"):
+            lines += [f"{grid.title}:", "", *markdown_table(grid), ""]
+    return lines

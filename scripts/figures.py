@@ -1,4 +1,4 @@
-"""Writes what the documents quote of the receipts: README tables, docs/benchmarks.md, the plots.
+"""Writes what documents quote of receipts: README tables, docs/{benchmarks,papers}.md, the plots.
 
 figures.py            rewrites them
 figures.py --check    exits 1 when one of them is not what the receipts say
@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import plots
-from benchmarks import page
+from benchmarks import page, page_of_papers
 
 ROOT = Path(__file__).resolve().parents[1]
-README, PAGE, FOLDER = (
+README, PAGE, PAPERS, FOLDER = (
     ROOT / "README.md",
     ROOT / "docs" / "benchmarks.md",
+    ROOT / "docs" / "papers.md",
     ROOT / "docs" / "figures",
 )
 END = "<!-- end -->\n"
@@ -172,7 +173,11 @@ def kept() -> Receipts:
 
 def main() -> int:
     receipts = kept()
-    made = {README: rewritten(README.read_text(), receipts), PAGE: page(receipts)}
+    made = {
+        README: rewritten(README.read_text(), receipts),
+        PAGE: page(receipts),
+        PAPERS: page_of_papers(receipts),
+    }
     if sys.argv[1:] == ["--check"]:
         wrong = [path for path, text in made.items() if not same(path, text)]
         for path in wrong + (stale := plots.stale(receipts, FOLDER)):

@@ -169,17 +169,17 @@ drawn() {
     local name=$1 limit=$2 each only=()
     shift 2
     for each in "$@"; do only+=(--only "$each"); done
-    step "$name" "$limit" "${bench[@]}" papers "${measured[@]}" --seconds 15 --folder "$OUT/drawn" "${only[@]}" \
+    step "$name" "$limit" "${bench[@]}" papers "${measured[@]}" --seconds 11 --folder "$OUT/drawn" "${only[@]}" \
         --json "$OUT/$name.jsonl" --force
 }
 papers_of_one() {
     step cops 150 "${bench[@]}" papers "${measured[@]}" --only cops --json "$OUT/cops.jsonl"
-    drawn thesis 240 thesis
+    drawn thesis 300 thesis
 }
 papers_of_another() {
     step lists 150 "${bench[@]}" papers "${measured[@]}" --only slab --only slab-mixed --only slab-alloc \
         --only bucket-list --only count --only bloom --json "$OUT/papers.jsonl"
-    drawn texts 160 slabhash dachash warpcore
+    drawn texts 190 slabhash dachash warpcore
 }
 
 proof() {

@@ -7,6 +7,7 @@ import re
 import shlex
 from pathlib import Path
 
+import click
 import pytest
 from distributed import Client
 
@@ -72,7 +73,10 @@ def test_commands_in_pages_exist():
         shells = "".join(re.findall(r"^```sh\n(.+?)^```", text, flags=re.DOTALL | re.MULTILINE))
         for line in re.findall(r"^dgpuhash (.+)", shells, flags=re.MULTILINE):
             command, *arguments = shlex.split(line)
-            known = {name for each in main.commands[command].params for name in each.opts}
+            found = main.commands[command]
+            if isinstance(found, click.Group):
+                found = found.commands[arguments.pop(0)]
+            known = {name for each in found.params for name in each.opts}
             assert {one for one in arguments if one.startswith("-")} <= known, f"{page}: {line}"
         for command in re.findall(r"`dgpuhash (\w+)", text):
             assert command in main.commands, f"{page}: {command}"

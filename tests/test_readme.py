@@ -71,6 +71,21 @@ def test_readme_quotes_the_receipts():
     assert found.returncode == 0, found.stdout
 
 
+def test_the_page_of_papers_says_what_holds(scripts):
+    page = scripts["benchmarks"].page_of_papers
+    assert "`make gpu MODE=papers`" in page({})
+    row = {"bench": "papers", "figure": "dachash-8", "verb": "build", "n": 7, "length": 0.5}
+    rows = [
+        {**row, "line": "slab", "rate": 2.0, "unit": "G/s"},
+        {**row, "line": "supernode", "rate": 3.0, "unit": "G/s"},
+        {"bench": "papers", "figure": "cops", "verb": "find", "n": 7, "rate": 1.0, "unit": "G/s"},
+    ]
+    text = page({"papers": {**receipt("1 x G", 0), "figures": rows}})
+    assert "super nodes reach a higher rate of builds than slabs, ratio 1.18. It holds" in text
+    assert "| supernode | 3 |" in text
+    assert "cops" not in text.partition("## What holds")[2]
+
+
 def test_the_page_has_a_table_of_each_benchmark(scripts):
     proved = {"gpu": receipt("1 x G", 5), "multigpu-2": receipt("2 x G", 3)}
     proved["multigpu-4"] = receipt("4 x G", 3, 1)

@@ -12,11 +12,13 @@ import pytest
 
 from dgpuhash import backend, bench
 from dgpuhash.bench import report
+from dgpuhash.bench.papers.case import Case
 from dgpuhash.bench.papers.drawn import figure as figure_module
 from dgpuhash.bench.papers.drawn.claims import CLAIMS, sentences
 from dgpuhash.bench.papers.drawn.figure import mark_of
 from dgpuhash.bench.papers.drawn.others import chain_for, used
 from dgpuhash.bench.papers.drawn.table import DRAWN
+from dgpuhash.bench.papers.drawn.work import Batch
 from dgpuhash.bench.papers.sorted_array import SortedArray
 from dgpuhash.bench.report.grids import grids
 from dgpuhash.bench.report.of_papers import AXES
@@ -173,3 +175,18 @@ def test_a_report_shows_figures_and_marks(tmp_path: Path) -> None:
     document, *plots = report.write([path], tmp_path / "made")
     assert [plot.name for plot in plots] == ["papers-thesis-abstract.png"]
     assert "| cuckoo | 1.05, paper 0.67 | 2, paper 0.67 |" in document.read_text()
+
+
+def test_queries_are_shuffled_or_sorted() -> None:
+    case = Case(backend.get("cpu"), 1)
+    keys = np.concatenate([case.keys(1, 500), case.keys(2**31, 500)])
+    shuffled, ordered = Batch(case, keys, 500), Batch(case, keys, 500, ordered=True)
+    first = shuffled.keys
+    shuffled.shuffle()
+    for each in (first, shuffled.keys):
+        rising = float((each[1:] > each[:-1]).mean())
+        assert 0.4 < rising < 0.6
+        assert sorted(each) == sorted(keys)
+    assert (first != shuffled.keys).any()
+    assert (ordered.keys[1:] > ordered.keys[:-1]).all()
+    assert (shuffled.expected == np.isin(shuffled.keys, keys[:500])).all()

@@ -15,7 +15,7 @@ from dgpuhash.bench.papers.sorted_array import SortedArray
 from dgpuhash.tables import HashMap
 from dgpuhash.tables.stores.method import methods
 
-__all__ = ["SORTED", "Figure", "Line", "Point", "X", "at_least", "mark_of"]
+__all__ = ["SORTED", "Figure", "Line", "Point", "X", "at_least", "mark_of", "peaks"]
 
 SORTED = "sorted array"
 """What a line names instead of a method, for the baseline."""
@@ -219,5 +219,18 @@ def mark_of(figure: str, line: str, verb: str, x: float) -> dict[str, Any]:
     value = told["marks"].get(figure, {}).get(line, {}).get(verb, {}).get(f"{x:.10g}")
     if value is None:
         return {}
-    starts = sorted(filter(figure.startswith, told["sources"]), key=len)
-    return {"peer": value, "source": told["sources"][starts[-1]]}
+    return {"peer": value, "source": _source(figure)}
+
+
+def peaks() -> Iterator[tuple[str, str, str, float, str]]:
+    """Yield figure, line, verb, the largest rate that the text states, in G/s, and whose it is."""
+    for figure, lines in _told()["peaks"].items():
+        for line, verbs in lines.items():
+            for verb, value in verbs.items():
+                yield figure, line, verb, value, _source(figure)
+
+
+def _source(figure: str) -> str:
+    told = _told()["sources"]
+    source: str = told[max(filter(figure.startswith, told), key=len)]
+    return source

@@ -149,7 +149,7 @@ _WARPCORE = (
                for width in (2, 4, 8)),
              Line("cuckoo", "cuckoo", _INVERSE), Line("linear", "linear", _INVERSE),
              Line("slab", "slab", {"chain": chain_for}), Line("auto", "auto", {"max_load": X}),
-             Line("sorted array", SORTED)), n=2**25),
+             Line("sorted array", SORTED)), n=2**24),
     Figure("warpcore-6", WARPCORE, "Fig. 6", "weak scaling of inserts over eight GPUs",
            absent="it takes several GPUs: 'dgpuhash bench scaling --mode weak --verb insert'"),
     _figure(WARPCORE, "7", "multi-value tables by mean values of a key", "multiplicity", _RARE,

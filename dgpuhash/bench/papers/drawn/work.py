@@ -16,7 +16,7 @@ from dgpuhash.bench.papers.drawn.figure import SORTED, Point
 from dgpuhash.bench.papers.sorted_array import SortedArray
 from dgpuhash.tables import KeyIds, MultiMap
 
-__all__ = ["compact", "failing", "lists", "pairs", "probes"]
+__all__ = ["Batch", "compact", "failing", "lists", "pairs", "probes"]
 
 Rows = Iterator[dict[str, Any]]
 _U4 = np.dtype("u4")
@@ -25,19 +25,23 @@ _OTHERS = 2**31
 _MILESTONES = (50, 80, 90, 99, 100)
 
 
-class _Batch:
+class Batch:
     """Keys, shuffled anew before each run, and what is known of them."""
 
     def __init__(self, case: Case, keys: Any, there: int, *, ordered: bool = False) -> None:
         self._xp, self._ordered = case.backend.xp, ordered
         self._keys, self._there = keys, there
-        self._case = case
+        self._case, self._drawn = case, 0
         self.shuffle()
 
     def shuffle(self) -> None:
         """Bring the keys into another random order, or into ascending order."""
-        xp = self._xp
-        order = xp.argsort(self._keys) if self._ordered else xp.random.permutation(len(self._keys))
+        ranks = self._keys
+        if not self._ordered:
+            # Ranks of other numbers each time are another order, and wider than keys, another hash.
+            ranks = self._case.keys(1 + self._drawn * len(ranks), len(ranks), 64)
+            self._drawn += 1
+        order = self._xp.argsort(ranks)
         self.keys = self._keys[order]
         self.expected = order < self._there
         self.values = self._case.values(self.keys)
@@ -146,9 +150,9 @@ def _repeated(point: Point) -> tuple[Sample, Any]:
     return sample, keys_of(sample.numbers, _U4)
 
 
-def _built(point: Point, n: int) -> tuple[Any, _Batch]:
+def _built(point: Point, n: int) -> tuple[Any, Batch]:
     table = point.pairs(n)
-    stored = _Batch(point.case, point.case.keys(1, n), n)
+    stored = Batch(point.case, point.case.keys(1, n), n)
     table.insert(stored.keys, stored.values)
     require(len(table) == n, "a key was lost", figure=point.figure.name, line=point.line.name)
     return table, stored
@@ -159,7 +163,7 @@ def _asked(point: Point, table: Any, verb: str, n: int, share: float) -> dict[st
     case, line = point.case, point.line
     there = n - round(n * share)
     asked = case.backend.xp.concatenate([case.keys(1, there), case.keys(_OTHERS, n - there)])
-    batch = _Batch(case, asked, there, ordered=line.ordered_queries)
+    batch = Batch(case, asked, there, ordered=line.ordered_queries)
     search = partial(table.find) if line.in_order else partial(table.find, in_order=False)
     seconds, answer = case.time(lambda: search(batch.keys), before=batch.shuffle)
     values, found = answer[:2]
