@@ -66,7 +66,8 @@ def is_launched(expression: str, arch: int) -> bool:
 def covering(names: list[str]) -> list[str]:
     """Of each template, and each table and width of one, the instance of the widest words.
 
-    One layout and one probe sequence stand for all. The other instances have fewer registers, or differ by the architecture as little as these do.
+    One layout and one probe sequence stand for all. The other instances have fewer registers, or
+    differ by the architecture as little as these do.
     """
     widest: dict[str, str] = {}
     for name in names:
