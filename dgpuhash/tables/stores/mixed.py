@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -154,9 +155,9 @@ class MixedBatches(RecipeStore[Recipe]):
                 self._replace(table)
             raise
 
+    @abstractmethod
     def _keys_to_grow_to(self, keys: Any) -> int | None:
         """Return for how many keys a table is needed, or None if the current one will do."""
-        raise NotImplementedError
 
 
 class _Executes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
 
@@ -27,7 +27,7 @@ _LEAST_KEYS = 32
 _ADDRESSED = ("storage", "_insert_rows", "_find_rows", "_erase_rows")
 
 
-class Recipe(Contents, ABC):
+class Recipe(Contents):
     """One table of a method. A subclass says what its arrays are and what helps when it is full.
 
     Parameters

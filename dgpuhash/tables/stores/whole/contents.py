@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ _SEGMENT = {"cpu": 4096, "cuda": 512}
 SIDE_PRESENT, SIDE_VALUE, STATE_WORDS = 4, 6, 8
 
 
-class Contents:
+class Contents(ABC):
     """Part of a `Recipe` that reads the whole table."""
 
     backend: Backend
@@ -26,17 +27,17 @@ class Contents:
     storage: Any
 
     @property
+    @abstractmethod
     def places(self) -> int:
         """Places that may hold a key, as the C++ `places()` counts them."""
-        raise NotImplementedError
 
+    @abstractmethod
     def kernel(self, verb: str) -> Kernel:
         """Return the kernel of a verb."""
-        raise NotImplementedError
 
+    @abstractmethod
     def fill(self) -> None:
         """Write the arrays of an empty table, unless that is done."""
-        raise NotImplementedError
 
     def items(self) -> tuple[Any, Any]:
         """Return key words and value words (None for sets), reserved keys last."""
