@@ -30,7 +30,7 @@ _SUBTABLES = 3
 # have 78 times as many.
 _PRIME, _LARGEST_PRIME, _LEAST_REMAINDERS = 1_900_813, 4_294_967_291, 64
 # Seeds that each bucket tries before the keys are dealt by another function.
-_MOST_TRIES = 16
+_TRIES = 16
 # Rows of a bucket are counted in 32 bits.
 _MOST_ROWS = 2**32 - 1
 # Generations in which keys of 4 bytes are hashed as the thesis prints it.
@@ -118,10 +118,10 @@ class TwoLevelBuckets(Recipe):
             dealt_values=dealt_values,
         )  # fmt: skip
         self._make_lists(len(keys), starts)
-        seeds = np.random.default_rng(self.seed).integers(1, 2**16, _MOST_TRIES, np.uint32)
+        seeds = np.random.default_rng(self.seed).integers(1, 2**16, _TRIES, np.uint32)
         backend.run(
             self.kernel("two_level_build"), buckets, table=self.storage, keys=dealt,
-            values=dealt_values, starts=starts, seeds=backend.from_host(seeds), attempts=_MOST_TRIES,
+            values=dealt_values, starts=starts, seeds=backend.from_host(seeds), attempts=_TRIES,
             segment_rows=self.bucket_keys,
         )  # fmt: skip
         return self.count().pending
