@@ -169,7 +169,7 @@ drawn() {
     local name=$1 limit=$2 each only=()
     shift 2
     for each in "$@"; do only+=(--only "$each"); done
-    step "$name" "$limit" "${bench[@]}" papers "${measured[@]}" --seconds 11 --folder "$OUT/drawn" "${only[@]}" \
+    step "$name" "$limit" "${bench[@]}" papers "${measured[@]}" --seconds 9 --folder "$OUT/drawn" "${only[@]}" \
         --json "$OUT/$name.jsonl" --force
 }
 papers_of_one() {

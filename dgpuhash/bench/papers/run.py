@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -52,9 +51,9 @@ def run(
     only : sequence of str, optional
         Some of `FIGURES` and `DRAWN`, or how their names begin, as ``"thesis"``; all by default.
     folder : path, optional
-        Where each figure is kept as a JSON file of its own. A figure that is there already, of the
-        same device, commit and sizes, is not measured again: a run that was stopped goes on.
-        Figures that were cut short are.
+        Where each figure is kept as a JSON file of its own. A point that is there already, of the
+        same device, commit and sizes, is not measured again: a run that was stopped, or cut short,
+        goes on.
     divisor : int
         Divides the rows of each figure. On a CPU each has 1/128 of them besides.
     repeats : int, optional
@@ -84,23 +83,28 @@ def run(
         if name in DRAWN and DRAWN[name].absent:
             continue
         path = None if folder is None else Path(folder) / f"{name}.json"
-        kept = None if path is None else _kept(path, mark)
-        if kept is not None:
-            yield from kept
-            continue
-        rows, start = [], time.monotonic()
-        found = FIGURES[name](case) if name in FIGURES else DRAWN[name].measure(case, seconds)
+        points = {} if path is None else _kept(path, mark)
+        written = len(points)
+        if name in DRAWN:
+            found = DRAWN[name].measure(case, seconds, points)
+        else:
+            found = iter(points[name]) if points else _together(name, case, points)
         for row in found:
-            rows.append(row)
+            if path is not None and len(points) > written:
+                _keep(path, mark, points)
+                written = len(points)
             yield row
-        short = seconds is not None and name in DRAWN and time.monotonic() - start > seconds
-        if short:
-            _LOG.warning("%s: cut short after %g s", name, seconds)
-        elif path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            partial = path.with_suffix(".part")
-            partial.write_text(json.dumps({**mark, "rows": rows}, indent=1) + "\n")
-            partial.replace(path)
+        if path is not None and len(points) > written:
+            _keep(path, mark, points)
+
+
+def _together(name: str, case: Case, points: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a workload, and add all of them to `points` at its end."""
+    rows = []
+    for row in FIGURES[name](case):
+        rows.append(row)
+        yield row
+    points[name] = rows
 
 
 def _names(only: Sequence[str] | None) -> list[str]:
@@ -115,11 +119,19 @@ def _names(only: Sequence[str] | None) -> list[str]:
     return chosen
 
 
-def _kept(path: Path, mark: dict[str, Any]) -> list[dict[str, Any]] | None:
-    """Return the rows of a figure that was measured as `mark` says."""
+def _keep(path: Path, mark: dict[str, Any], points: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".part")
+    partial.write_text(json.dumps({**mark, "points": points}, indent=1) + "\n")
+    partial.replace(path)
+
+
+def _kept(path: Path, mark: dict[str, Any]) -> dict[str, Any]:
+    """Return the rows of each point of a figure that was measured as `mark` says."""
     try:
         found = json.loads(path.read_text())
     except (OSError, ValueError):
-        return None
+        return {}
     same = all(found.get(name) == told for name, told in mark.items())
-    return found["rows"] if same else None
+    points: dict[str, Any] = found.get("points", {}) if same else {}
+    return points

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,8 @@ from dgpuhash.tables import HashMap
 from dgpuhash.tables.stores.method import methods
 
 __all__ = ["SORTED", "Figure", "Line", "Point", "X", "at_least", "mark_of", "peaks"]
+
+_LOG = logging.getLogger(__name__)
 
 SORTED = "sorted array"
 """What a line names instead of a method, for the baseline."""
@@ -107,23 +110,34 @@ class Figure:
         known = (SORTED, *methods())
         return list(dict.fromkeys(it.method for it in self.lines if it.method not in known))
 
-    def measure(self, case: Case, seconds: float | None = None) -> Iterator[dict[str, Any]]:
-        """Yield the rows of all points.
+    def measure(
+        self,
+        case: Case,
+        seconds: float | None = None,
+        points: dict[str, list[dict[str, Any]]] | None = None,
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the rows of all points, those of one together; each is added to `points`.
 
-        Lines whose method does not exist are left out. After `seconds` the rest is left out.
+        What `points` has is not measured again. Lines whose method does not exist are left out, and
+        after `seconds` so are points that are not measured yet.
         """
         assert self.work is not None
+        points = {} if points is None else points
         end = None if seconds is None else time.monotonic() + seconds
-        left_out = self.missing()
+        left_out, late = self.missing(), 0
         for x in self.at:
             for line in self.lines:
-                if line.method in left_out:
+                name, point = f"{line.name} at {x:.10g}", Point(case, self, line, x)
+                if line.method in left_out or point.options is None:
                     continue
-                if end is not None and time.monotonic() > end:
-                    return
-                point = Point(case, self, line, x)
-                if point.options is not None:
-                    yield from self.work(point)
+                if name not in points:
+                    if end is not None and time.monotonic() > end:
+                        late += 1
+                        continue
+                    points[name] = list(self.work(point))
+                yield from points[name]
+        if late:
+            _LOG.warning("%s: cut short after %g s, %d points left", self.name, seconds, late)
 
 
 @dataclass(frozen=True)
