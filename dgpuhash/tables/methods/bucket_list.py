@@ -7,10 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dgpuhash.backend import Backend
 from dgpuhash.backend.launches import Step
 from dgpuhash.errors import CapacityError, OutOfMemoryError
-from dgpuhash.spec import TableSpec
 from dgpuhash.tables.arguments.encoding import words_of
 from dgpuhash.tables.bucket_list.pool import list_numbers
 from dgpuhash.tables.commit import BrokenSlots, assigner
@@ -51,35 +49,10 @@ class BucketListStore(ListMethodStore):
     The first batch says how many keys and values a table is made for. Later the pool grows between
     launches, and the key slots move to a larger table.
 
-    Parameters
-    ----------
-    backend : Backend
-    spec : TableSpec
-        With all settings of the method.
-    key : dtype
-        Of the key words: uint32 or uint64.
-    capacity : int
-        Distinct keys that fit before the store grows.
+    Parameters are those of `ListMethodStore`.
     """
 
     _table: Any
-
-    def __init__(
-        self, backend: Backend, spec: TableSpec, key: np.dtype[Any], capacity: int
-    ) -> None:
-        super().__init__(GrowingLists, backend, spec, key, capacity)
-
-    @classmethod
-    def open(
-        cls,
-        backend: Backend,
-        spec: TableSpec,
-        key: np.dtype[Any],
-        value: np.dtype[Any] | None,
-        capacity: int,
-    ) -> BucketListStore:
-        """See `Opens`."""
-        return cls(backend, spec, key, capacity)
 
     @property
     def table(self) -> GrowingLists:
@@ -137,11 +110,6 @@ class BucketListStore(ListMethodStore):
         """See `ListStore`."""
         return super().figures()._replace(occupied=len(self))
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        table = self.table
-        setup = (self.backend, self._spec, self._key, table.keys, table.generation)
-        return _restored, (*setup, self.rebuilds, self.attempts, table.plan.seed, *self.lists())
-
     def _in_order(self, keys: Any, values: Any) -> tuple[Any, Any]:
         """Return the rows of a large batch ordered by the keys' hashes, if memory allows."""
         if len(keys) < _ORDERED_ROWS:
@@ -189,7 +157,7 @@ class BucketListStore(ListMethodStore):
     def _append_watched(self, batch: Batch, *then: Step) -> None:
         """Append a batch in place; the table is hidden meanwhile, and an exception undoes it."""
         table, backend = self.table, self.backend
-        handles, counts = table.open(batch.keys)
+        handles, counts = table.opened(batch.keys)
         state = table.state.copy()
         counted = table.count()
         free = table.keys - counted.links - counted.erased
@@ -254,7 +222,7 @@ class BucketListStore(ListMethodStore):
 
     def _gather(self, keys: Any) -> tuple[Any, Any]:
         """Return the value words of all keys, and their offsets."""
-        return self.table.read(*self.table.open(keys))
+        return self.table.read(*self.table.opened(keys))
 
     def _tidy(self) -> None:
         """Compact when erased values take more room than live ones."""
@@ -273,34 +241,12 @@ def _check_lengths(table: GrowingLists, refused: Any) -> None:
         )
 
 
-def _restored(
-    backend: Backend,
-    spec: TableSpec,
-    key: np.dtype[Any],
-    capacity: int,
-    generation: int,
-    rebuilds: int,
-    attempts: int,
-    seed: int,
-    bits: Any,
-    offsets: Any,
-    values: Any,
-) -> BucketListStore:
-    """Return the store that was pickled."""
-    made = BucketListStore(backend, spec, key, 0)
-    made._table = GrowingLists(made.table.plan._replace(seed=seed), capacity, generation)
-    if len(values):
-        made.build(bits, offsets, values)
-    made.rebuilds, made.attempts = rebuilds, attempts
-    return made
-
-
 METHODS = (
     Method(
         name="bucket_list",
         paper="WarpCore",
         section="§IV-C",
-        nouns={"multimap": BucketListStore},
+        nouns={"multimap": GrowingLists},
         settings={
             "initial_bucket": Setting(1, 1, 1024),
             "growth": Setting(1.1, 1.0, 16.0),

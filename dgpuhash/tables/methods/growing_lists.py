@@ -199,7 +199,14 @@ class GrowingLists(ListRecipe):
         heavy = bool((strided[1:] == strided[:-1]).any())
         return min(max(number // _HEAVY_TILES, segment), _LONGEST_SEGMENT) if heavy else segment
 
-    def open(self, keys: Any) -> tuple[Any, Any]:  # type: ignore[override]
+    @classmethod
+    def store(cls) -> type[Any]:
+        """See `Recipe`."""
+        from dgpuhash.tables.methods.bucket_list import BucketListStore
+
+        return BucketListStore
+
+    def opened(self, keys: Any) -> tuple[Any, Any]:
         """Return the handles (uint64) of keys, and their numbers of values (int64)."""
         self.fill()
         handles, counts = (self.backend.empty(len(keys), kind) for kind in (np.uint64, np.int64))

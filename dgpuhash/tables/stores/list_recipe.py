@@ -37,9 +37,14 @@ class ListRecipe(Recipe):
         capacity: int,
     ) -> Any:
         """Return an empty store with tables of this recipe; see `Opens`."""
+        return cls.store()(cls, backend, spec, key, capacity)
+
+    @classmethod
+    def store(cls) -> type[Any]:
+        """See `Recipe`."""
         from dgpuhash.tables.stores.list_store import ListMethodStore
 
-        return ListMethodStore(cls, backend, spec, key, capacity)
+        return ListMethodStore
 
     def appending(self, keys: Any, values: Any, *, rows: Any = None, pending: Any = None) -> Step:
         """Return the step that appends the values of all rows, or of `rows`, to keys' lists.

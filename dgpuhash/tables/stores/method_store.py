@@ -199,6 +199,15 @@ class MethodStore(MixedBatches):
             self._insert_aside(change, wanted, then)
         return fresh
 
+    def _new_rows(self, keys: Any) -> Any:
+        """Return the first row (int64) of each key that is not stored."""
+        absent = self._absent(keys)
+        if len(absent) == 0:
+            return absent
+        new = keys if len(absent) == len(keys) else keys[absent]
+        chosen = deduplicated_rows(self.backend, words_of(new), last=False)
+        return absent if chosen is None else absent[chosen]
+
     def _keys_to_grow_to(self, keys: Any) -> int | None:
         """Return for how many keys a table is needed, or None if the current one will do."""
         table, rows = self.table, len(keys)

@@ -7,11 +7,8 @@ from typing import Any, Self, cast
 
 import numpy as np
 
-from dgpuhash.backend import Backend, is_out_of_memory
+from dgpuhash.backend import is_out_of_memory
 from dgpuhash.errors import CapacityError, UnsupportedError
-from dgpuhash.spec import TableSpec
-from dgpuhash.tables.arguments.encoding import words_of
-from dgpuhash.tables.columns.distinct import deduplicated_rows
 from dgpuhash.tables.commit import MakeSteps, assigner
 from dgpuhash.tables.open_addressing.cardinality import Sample
 from dgpuhash.tables.store import Lent
@@ -34,16 +31,9 @@ class MovingRecipe(Recipe):
     """
 
     @classmethod
-    def open(
-        cls,
-        backend: Backend,
-        spec: TableSpec,
-        key: np.dtype[Any],
-        value: np.dtype[Any] | None,
-        capacity: int,
-    ) -> Any:
-        """Return an empty store with tables of this recipe; see `Opens`."""
-        return MovingStore(cls, backend, spec, key, value, capacity)
+    def store(cls) -> type[Any]:
+        """See `Recipe`."""
+        return MovingStore
 
     @abstractmethod
     def twin(self) -> Self:
@@ -186,15 +176,6 @@ class MovingStore(MethodStore):
         if keys > table.keys:
             return type(table)(table.plan, keys, table.generation)
         return table.anew()
-
-    def _new_rows(self, keys: Any) -> Any:
-        """Return the first row (int64) of each key that is not stored."""
-        absent = self._absent(keys)
-        if len(absent) == 0:
-            return absent
-        new = keys if len(absent) == len(keys) else keys[absent]
-        chosen = deduplicated_rows(self.backend, words_of(new), last=False)
-        return absent if chosen is None else absent[chosen]
 
     def _with(self, keys: Any, values: Any, rows: Any) -> tuple[MovingRecipe, bool]:
         """Return a table that has all rows, or `rows`, too, and whether it was built anew."""

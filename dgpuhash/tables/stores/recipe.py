@@ -61,9 +61,14 @@ class Recipe(Contents):
         capacity: int,
     ) -> Any:
         """Return an empty store with tables of this recipe; see `Opens`."""
+        return cls.store()(cls, backend, spec, key, value, capacity)
+
+    @classmethod
+    def store(cls) -> type[Any]:
+        """Return the type of the stores whose tables follow this recipe."""
         from dgpuhash.tables.stores.method_store import MethodStore
 
-        return MethodStore(cls, backend, spec, key, value, capacity)
+        return MethodStore
 
     # What a method says.
 

@@ -7,10 +7,8 @@ from typing import Any, Self, cast
 
 import numpy as np
 
-from dgpuhash.backend import Backend
 from dgpuhash.backend.launches import Step
 from dgpuhash.errors import UnsupportedError
-from dgpuhash.spec import TableSpec
 from dgpuhash.tables.arguments.encoding import words_of
 from dgpuhash.tables.columns.distinct import deduplicated_rows
 from dgpuhash.tables.commit import MakeSteps
@@ -55,16 +53,9 @@ class StaticRecipe(_Static):
     """One table of one value a key, built at once from distinct keys."""
 
     @classmethod
-    def open(
-        cls,
-        backend: Backend,
-        spec: TableSpec,
-        key: np.dtype[Any],
-        value: np.dtype[Any] | None,
-        capacity: int,
-    ) -> Any:
-        """Return an empty store with tables of this recipe; see `Opens`."""
-        return StaticStore(cls, backend, spec, key, value, capacity)
+    def store(cls) -> type[Any]:
+        """See `Recipe`."""
+        return StaticStore
 
     def built(self, keys: Any, values: Any) -> int:
         """See `_Static`; reserved keys go to their side slots."""
@@ -101,16 +92,9 @@ class StaticListRecipe(_Static, ListRecipe):
     """One table of several values a key, built at once from all pairs."""
 
     @classmethod
-    def open(
-        cls,
-        backend: Backend,
-        spec: TableSpec,
-        key: np.dtype[Any],
-        value: np.dtype[Any] | None,
-        capacity: int,
-    ) -> Any:
-        """Return an empty store with tables of this recipe; see `Opens`."""
-        return StaticListStore(cls, backend, spec, key, capacity)
+    def store(cls) -> type[Any]:
+        """See `Recipe`."""
+        return StaticListStore
 
     def stored_pairs(self) -> tuple[Any, Any]:
         """Return the keys of all values, and the values, but for those of reserved keys."""
@@ -232,14 +216,8 @@ class StaticStore(_StaticStore, MethodStore):
         if chosen is not None:
             all_keys = all_keys[chosen]
             all_values = None if all_values is None else all_values[chosen]
-        created = self._created(keys)
+        created = self._new_rows(keys)
         return self._build(all_keys, all_values, len(all_keys)), created
-
-    def _created(self, keys: Any) -> Any:
-        """Return the first row (int64) of each key that is not stored."""
-        absent = self._absent(keys)
-        chosen = deduplicated_rows(self.backend, words_of(keys[absent]), last=False)
-        return absent if chosen is None else absent[chosen]
 
 
 class StaticListStore(_StaticStore, ListMethodStore):

@@ -15,7 +15,7 @@ from dgpuhash import HashMap, HashSet, MultiMap
 from dgpuhash.errors import CapacityError, OutOfMemoryError, SpecError, UnsupportedError
 from dgpuhash.tables.methods import cuckoo
 from dgpuhash.tables.methods.cuckoo import Cuckoo, most_swaps
-from dgpuhash.tables.stores import moving
+from dgpuhash.tables.stores import method_store, moving
 
 FORMS = [
     {"functions": 2, "space": 2.1},
@@ -242,9 +242,11 @@ def test_batches_that_seem_to_repeat_no_key(device, monkeypatch, repeated):
     """They are stored at once where that is so, and else as others are."""
     monkeypatch.setattr(moving, "_LEAST_SAMPLED", 1000)
     monkeypatch.setattr(moving.Sample, "unique", True)
-    dropped, real = [], moving.deduplicated_rows
+    dropped, real = [], method_store.deduplicated_rows
     monkeypatch.setattr(
-        moving, "deduplicated_rows", lambda *given, **how: dropped.append(1) or real(*given, **how)
+        method_store,
+        "deduplicated_rows",
+        lambda *given, **how: dropped.append(1) or real(*given, **how),
     )
     keys = some_keys(5000, 2)
     keys[:2] = 2**32 - 1, 2**32 - 2
