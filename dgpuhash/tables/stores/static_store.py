@@ -161,7 +161,7 @@ class StaticStore(_StaticStore, MethodStore):
 
     def replacing(self, keys: Any, values: Any) -> Step:
         """See `Store`."""
-        made, _ = self._merged(*self._inner(keys, values), OnExisting.OVERWRITE)
+        made = self._merged(*self._inner(keys, values), OnExisting.OVERWRITE)
         return self._replacing(made)
 
     def commit(self, *steps: Step) -> None:
@@ -186,8 +186,9 @@ class StaticStore(_StaticStore, MethodStore):
         table = self.table
         fresh = self.backend.zeros(len(keys), _BOOL)
         steps = []
-        if action != OnExisting.KEEP or len(self._absent(keys)):
-            made, created = self._merged(keys, values, action)
+        created = self._new_rows(keys)
+        if action != OnExisting.KEEP or len(created):
+            made = self._merged(keys, values, action)
             fresh[created] = True
             if made is not table:
                 steps.append(self._replacing(made))
@@ -197,11 +198,11 @@ class StaticStore(_StaticStore, MethodStore):
             self.backend.in_one_call(steps)
         return fresh
 
-    def _merged(self, keys: Any, values: Any, action: OnExisting) -> tuple[Any, Any]:
-        """Return a table of what is stored and a batch, and the rows (int64) that created keys."""
+    def _merged(self, keys: Any, values: Any, action: OnExisting) -> Any:
+        """Return a table of what is stored and a batch."""
         xp, table = self.backend.xp, self.table
         if len(keys) == 0:
-            return table, xp.arange(0)
+            return table
         first = (words_of(keys), None if values is None else words_of(values))
         if not table.blank:
             stored = table.items()
@@ -216,8 +217,7 @@ class StaticStore(_StaticStore, MethodStore):
         if chosen is not None:
             all_keys = all_keys[chosen]
             all_values = None if all_values is None else all_values[chosen]
-        created = self._new_rows(keys)
-        return self._build(all_keys, all_values, len(all_keys)), created
+        return self._build(all_keys, all_values, len(all_keys))
 
 
 class StaticListStore(_StaticStore, ListMethodStore):
