@@ -128,26 +128,25 @@ pytest=("$PYTHON" -m pytest)
 # A GPU has room for several tests at once.
 "$PYTHON" -c 'import xdist' 2>/dev/null && together=(-n 8) || together=()
 
-# lane NUMBER LANES FUNCTION: with several GPUs, beside other lanes, on cores of its own, and a GPU of its own
-# where there are as many.
+# lane GPU FROM TO FUNCTION: with several GPUs, beside other lanes, on cores of its own (a share of them, in
+# percent), and a GPU of its own where there are as many.
 gpus=$(nvidia-smi -L | wc -l)
 lane() {
     if [ "$gpus" -lt 2 ]; then
-        "$3"
+        "$4"
         return
     fi
-    local cores=$(($(nproc) / $2))
     (
         export CUDA_VISIBLE_DEVICES=$(($1 % gpus))
-        taskset --pid --cpu-list $(($1 * cores))-$(($1 * cores + cores - 1)) $BASHPID
-        "$3"
+        taskset --pid --cpu-list $(($2 * $(nproc) / 100))-$(($3 * $(nproc) / 100 - 1)) $BASHPID
+        "$4"
     ) &
 }
 table_tests() {
     step tests 420 "${pytest[@]}" "${together[@]}" -m "$selected" -q --junitxml="$OUT/tests.xml" tests
 }
-memory_check() { step memcheck 420 scripts/sanitize.sh memcheck; }
-race_check() { step racecheck 420 scripts/sanitize.sh racecheck; }
+memory_check() { step memcheck 500 scripts/sanitize.sh memcheck; }
+race_check() { step racecheck 500 scripts/sanitize.sh racecheck; }
 # The figures of one GPU take about two minutes; peers run where cuDF is installed.
 "$PYTHON" -c 'import cudf' 2>/dev/null && compare=--compare || compare=
 bench=("$PYTHON" -m dgpuhash bench)
@@ -183,20 +182,20 @@ papers_of_another() {
 }
 
 proof() {
-    lane 0 3 table_tests
-    lane 1 3 memory_check
-    lane 2 3 race_check
+    lane 0 0 25 table_tests
+    lane 1 25 68 memory_check
+    lane 2 68 100 race_check
     wait
 }
 # Dozens of processes under compute-sanitizer make launches slow on the whole host, so never beside these.
 figures() {
-    lane 0 2 figures_of_tables
-    lane 1 2 figures_of_batches
+    lane 0 0 50 figures_of_tables
+    lane 1 50 100 figures_of_batches
     wait
 }
 papers() {
-    lane 0 2 papers_of_one
-    lane 1 2 papers_of_another
+    lane 0 0 50 papers_of_one
+    lane 1 50 100 papers_of_another
     wait
 }
 # Each file starts clusters of its own, so they run side by side; but for the last, which looks at the

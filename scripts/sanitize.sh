@@ -10,18 +10,22 @@ timed=()
 "$PYTHON" -c 'import pytest_timeout' 2>/dev/null || timed=(-o addopts=--import-mode=importlib)
 export TIMED="${timed[*]}"
 
-# Racecheck looks at shared memory and is slow, so it gets the tests that use every verb of every table and
-# every batch operation once, and is told of our kernels only, not of the sorts and sums that CuPy brings.
-tests=(tests/tables tests/backend/test_gpu_tables.py tests/backend/test_batch_operations.py)
+# Of the tests of all tables, methods other than auto get those of sequences of verbs. Racecheck looks at shared
+# memory and is slow, so it gets the tests that use every verb of every table and every batch operation once, and is
+# told of our kernels only, not of the sorts and sums that CuPy brings.
+operations=(tests/backend/test_gpu_tables.py tests/backend/test_batch_operations.py)
+tests=(tests/tables "${operations[@]}")
+every=(tests/tables/test_sequences.py tests/tables/methods/test_mixed.py tests/tables/ids)
 only=()
 if [ "$TOOL" = racecheck ]; then
-    tests=(tests/tables/{test_hash_set,columns/test_factorize,columns/test_isin}.py "${tests[@]:1}")
+    tests=(tests/tables/{test_hash_set,columns/test_factorize,columns/test_isin}.py "${operations[@]}")
+    every=(tests/tables/test_sequences.py)
     only=(--kernel-name kernel_substring=dg)
 fi
 export ONLY="${only[*]}"
 # Tests marked slow move gigabytes; nothing is learned from them that small ones do not show.
-"$PYTHON" -m pytest ${TIMED} --collect-only -q -m "gpu and not multigpu and not cudf and not slow" \
-    "${tests[@]}" | grep '::' >"$FOLDER/tests"
+collect() { "$PYTHON" -m pytest ${TIMED} --collect-only -q -m "gpu and not multigpu and not cudf and not slow and $1" "${@:2}"; }
+{ collect "not methods" "${tests[@]}" && collect methods "${every[@]}"; } | grep '::' >"$FOLDER/tests"
 # Dealt out, so that each part has some of the long ones.
 split --number=r/$((2 * $(nproc))) --additional-suffix=.part "$FOLDER/tests" "$FOLDER/"
 

@@ -76,8 +76,9 @@ class ChainedBuckets(Recipe):
     def build(self, keys: Any, values: Any) -> int:
         """Store pairs in this empty table, those of reserved keys left out; return 0."""
         backend, xp, key = self.backend, self.backend.xp, self.plan.key
-        rows = xp.flatnonzero(keys < key.type(np.iinfo(key).max - 1))
-        if len(rows) < len(keys):
+        reserved = keys >= key.type(np.iinfo(key).max - 1)
+        if reserved.any():
+            rows = xp.flatnonzero(~reserved)
             keys, values = keys[rows], values[rows]
         number, buckets = len(keys), self.fields["buckets"]
         if number == 0:

@@ -24,12 +24,10 @@ from dgpuhash.tables.stores.method import VERBS, Method, Setting
 __all__ = ["METHODS"]
 
 # As in kernels/table/methods/supernode.cuh and kernels/memory/node_stack.cuh: bytes of a node's
-# header where slots are no larger, the words of a stack, and the index of no node.
-_HEADER_NBYTES, _STACK_WORDS, _NO_NODE = 8, 2, 2**32 - 1
+# header where slots are no larger, the counts of a pool, and the least index that no node has.
+_HEADER_NBYTES, _COUNTS, _NO_NODE = 8, 2, 2**32 - 2
 # Nodes that the pool of a table has at least.
 _LEAST_POOL = 256
-# Rows that a GPU works at together, each of which may hold a node for a moment.
-_AT_ONCE = 2**19
 # Lanes that look for a key together, where several do.
 _LANES = 4
 
@@ -108,23 +106,21 @@ class Supernode(ChainRecipe):
         size = max(_LEAST_POOL, wanted_nodes(keys, buckets, self.per_node))
         pool = {
             "nodes": self._nodes(size),
-            "stack": self.backend.empty(_STACK_WORDS, np.uint64),
+            "free": self.backend.empty(0, np.uint32),
+            "counts": self.backend.empty(_COUNTS, np.uint64),
             "size": size,
             "log_quarters": (self.node_nbytes // 16).bit_length() - 1,
         }
         return {"pool": pool, "nodes": self._nodes(buckets), "buckets": buckets}
 
     def reset(self) -> None:
-        """See `Recipe`: nodes are all ones, the list of free nodes is empty, and none was taken."""
+        """See `Recipe`: nodes are all ones, and none was ever taken."""
         super().reset()
-        stack = self.fields["pool"]["stack"]
-        stack[0:1].fill(np.uint64(_NO_NODE))
-        stack[1:2].fill(np.uint64(0))
+        self.fields["pool"]["counts"].fill(np.uint64(0))
 
     def certain(self, rows: int) -> bool:
-        """See `Recipe`: where the pool has nodes for the longest chains, and for all lanes."""
-        taken = (self.bound + rows) // self.per_node + min(rows, _AT_ONCE)
-        return taken <= self.pool_nodes
+        """See `Recipe`: where the pool has nodes for the longest chains."""
+        return (self.bound + rows) // self.per_node <= self.pool_nodes
 
     def remedy(self, refused: int) -> bool:
         """See `Recipe`: a flush where keys were erased, else a larger pool, half as large again."""
@@ -139,10 +135,19 @@ class Supernode(ChainRecipe):
         nodes[:end] = pool["nodes"]
         nodes[end:].fill(np.uint32(0xFFFFFFFF))
         # Who was refused has counted on past the end.
-        stack = pool["stack"].copy()
-        stack[1:] = self.backend.xp.minimum(stack[1:], np.uint64(pool["size"]))
-        self.replace(pool={**pool, "nodes": nodes, "stack": stack, "size": size})
+        counts = pool["counts"].copy()
+        counts[1:] = self.backend.xp.minimum(counts[1:], np.uint64(pool["size"]))
+        self.replace(pool={**pool, "nodes": nodes, "counts": counts, "size": size})
         return True
+
+    def sweep(self) -> bool:
+        """See `ChainRecipe`: makes room for the indices of all nodes first."""
+        pool = self.fields["pool"]
+        missing = pool["size"] - len(pool["free"])
+        if missing:
+            more = self.backend.empty(missing, np.uint32)
+            self.replace(pool={**pool, "free": self.backend.xp.concatenate([pool["free"], more])})
+        return super().sweep()
 
     def reordered(self, keys: Any) -> tuple[Any, Any]:
         """Return keys in the order of their combined buckets, and their rows (int64).

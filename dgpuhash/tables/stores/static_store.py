@@ -69,9 +69,10 @@ class StaticRecipe(_Static):
     def _put_aside(self, keys: Any, values: Any) -> None:
         """Store the reserved keys among distinct keys."""
         backend, top = self.backend, np.iinfo(self.plan.key).max
-        rows = backend.xp.flatnonzero(keys >= self.plan.key.type(top - 1))
-        if len(rows) == 0:
+        reserved = keys >= self.plan.key.type(top - 1)
+        if not reserved.any():
             return
+        rows = backend.xp.flatnonzero(reserved)
         state = backend.to_host(self.state).copy()
         sides = [top - key for key in backend.to_host(keys[rows]).tolist()]
         state[0] += np.uint64(len(sides))
@@ -188,7 +189,8 @@ class StaticStore(_StaticStore, MethodStore):
         steps = []
         created = self._new_rows(keys)
         if action != OnExisting.KEEP or len(created):
-            made = self._merged(keys, values, action)
+            distinct = table.blank and len(created) == len(keys)
+            made = self._merged(keys, values, action, distinct=distinct)
             fresh[created] = True
             if made is not table:
                 steps.append(self._replacing(made))
@@ -198,8 +200,10 @@ class StaticStore(_StaticStore, MethodStore):
             self.backend.in_one_call(steps)
         return fresh
 
-    def _merged(self, keys: Any, values: Any, action: OnExisting) -> Any:
-        """Return a table of what is stored and a batch."""
+    def _merged(
+        self, keys: Any, values: Any, action: OnExisting, *, distinct: bool = False
+    ) -> Any:
+        """Return a table of what is stored and a batch; `distinct` where all keys are known to be."""
         xp, table = self.backend.xp, self.table
         if len(keys) == 0:
             return table
@@ -212,7 +216,7 @@ class StaticStore(_StaticStore, MethodStore):
                 None if column[0] is None else xp.concatenate(column)
                 for column in zip(*both, strict=True)
             )
-        chosen = deduplicated_rows(self.backend, first[0], last=False)
+        chosen = None if distinct else deduplicated_rows(self.backend, first[0], last=False)
         all_keys, all_values = first
         if chosen is not None:
             all_keys = all_keys[chosen]

@@ -3,8 +3,8 @@
 /// A node begins with its header, and slots follow:
 ///
 ///   word 0         the index of the next node
-///   word 1         of 8 + 8 bytes the ready bits; else the next free node, while this one is free
-///   word 2, 3      of 8 + 8 bytes: the next free node, and nothing
+///   word 1         of 8 + 8 bytes the ready bits; else nothing
+///   word 2, 3      of 8 + 8 bytes: nothing
 ///
 /// Of 64 bytes there is room for 7 pairs of 4 + 4, 14 keys of 4, 7 keys of 8, and 3 pairs of 8 + 8. The first node
 /// of each bucket stands in an array of its own; further ones come from a pool (memory/node_stack.cuh).
@@ -21,6 +21,9 @@
 #include "table/table_state.cuh"
 
 namespace dg {
+
+/// In place of the index of the next node: somebody is about to link one.
+inline constexpr u32 kNodeComes = kNoNode - 1;
 
 /// A table as kernels get it, by value.
 struct SupernodeStorage {
@@ -46,20 +49,19 @@ struct NodeChains : NodeSlots<SupernodeStorage, KeyType, ValueType, 1, true> {
   using typename Own::Stop;
   using typename Own::Unit;
   using typename Own::Value;
-  using Stack = NodeStack<Slots::nbytes == 16 ? 2 : 1>;
 
   /// Slots in whose place the header is.
   static constexpr u32 first_slot = Slots::nbytes < 8 ? 8 / Slots::nbytes : 1;
 
   DG_FN static u32* next_of(char* node) { return reinterpret_cast<u32*>(node); }
-  DG_FN Stack pool() const { return Stack{at.pool}; }
+  DG_FN NodeStack pool() const { return {at.pool}; }
   DG_FN u32 log_quarters() const { return static_cast<u32>(at.pool.log_quarters); }
   DG_FN u32 quarters() const { return 1u << log_quarters(); }
   /// Slots of a node, those of the header too.
   DG_FN u32 slots() const { return per_quarter << log_quarters(); }
 
   DG_FN char* first_node(u64 bucket) const {
-    return static_cast<char*>(at.nodes) + Stack::nbytes_to(bucket, log_quarters());
+    return static_cast<char*>(at.nodes) + NodeStack::nbytes_to(bucket, log_quarters());
   }
   DG_FN char* chain_of(Key key) const {
     return first_node(owner_of_hash(hash_key(key, at.seed), static_cast<u32>(at.buckets)));
@@ -116,29 +118,31 @@ struct NodeChains : NodeSlots<SupernodeStorage, KeyType, ValueType, 1, true> {
         }
         if (first == 0) next = tile.shuffle(next, 0);
       }
-      if (next == kNoNode) return stop;
+      if (next >= kNodeComes) return stop;
       stop.node = pool().node(next);
     }
   }
 
   /// Links another node behind the last one of a chain, and gives what stands behind that by now; null where
-  /// the pool has none to give.
+  /// the pool has none to give. Of the rows that come here at once one takes a node and the others wait for it:
+  /// were each to take one, as in the paper, a pool would need one for each lane of the GPU.
   template <class Tile>
   DG_FN char* extend(Tile tile, u64, char* last) const {
     u32 next = kNoNode;
     if (tile.lane() == 0) {
       u32* const link = next_of(last);
-      // Of the rows that come here at once one needs a node.
       next = atomic_load<Order::relaxed>(link);
-      if (next == kNoNode) {
-        const u32 taken = pool().take();
-        next = taken == kNoNode ? atomic_load<Order::relaxed>(link)
-                                : atomic_swap_if<Order::relaxed>(link, kNoNode, taken);
-        if (taken != kNoNode) {
-          if (next != kNoNode)
-            pool().release(taken);
-          else
-            next = taken;
+      for (u32 round = 0; next >= kNodeComes; ++round) {
+        if (next == kNodeComes) {
+          back_off(round);
+          next = atomic_load<Order::relaxed>(link);
+          continue;
+        }
+        next = atomic_swap_if<Order::relaxed>(link, kNoNode, kNodeComes);
+        if (next == kNoNode) {
+          next = pool().take();
+          atomic_store<Order::relaxed>(link, next);
+          break;
         }
       }
     }

@@ -8,22 +8,24 @@ namespace dg::test {
 struct NodePoolMemory {
   u64 log_quarters;
   std::vector<Quarter> nodes;
-  std::vector<u64> stack{kNoNode, 0};
+  std::vector<u32> free;
+  std::vector<u64> counts{0, 0};
 
-  NodePoolMemory(u64 size, u64 log) : log_quarters(log), nodes(empty(size)) {}
+  NodePoolMemory(u64 size, u64 log) : log_quarters(log), nodes(empty(size)), free(size) {}
 
   std::vector<Quarter> empty(u64 count) const {
     return std::vector<Quarter>(count << log_quarters, Quarter{{~0u, ~0u, ~0u, ~0u}});
   }
 
   void add(u64 more) {
-    stack[1] = std::min<u64>(stack[1], nodes.size() >> log_quarters);
+    counts[1] = std::min<u64>(counts[1], free.size());
     const auto added = empty(more);
     nodes.insert(nodes.end(), added.begin(), added.end());
+    free.resize(free.size() + more);
   }
 
   NodePool pool() {
-    return {nodes.data(), stack.data(), nodes.size() >> log_quarters, log_quarters};
+    return {nodes.data(), free.data(), counts.data(), free.size(), log_quarters};
   }
 };
 

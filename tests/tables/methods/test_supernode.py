@@ -32,7 +32,7 @@ def leave_one_node(table, monkeypatch):
     recipe = table._store.table
     monkeypatch.setattr(type(recipe), "certain", lambda self, rows: False)
     pool = recipe.fields["pool"]
-    pool["stack"][1:].fill(np.uint64(pool["size"] - 1))
+    pool["counts"][1:].fill(np.uint64(pool["size"] - 1))
 
 
 @pytest.mark.parametrize("nbytes", SIZES)
@@ -200,11 +200,11 @@ def test_a_pool_that_never_has_enough_ends_in_an_error(device, monkeypatch):
     model.insert(few, few)
     recipe = type(table._store.table)
     leave_one_node(table, monkeypatch)
-    monkeypatch.setattr(recipe, "remedy", lambda self, refused: True)
     keys = some_keys(1500, 2)
-    with pytest.raises(CapacityError, match=r"found no place in 16 tables of method 'supernode'"):
-        table.insert(device.array(keys), device.array(keys))
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(recipe, "remedy", lambda self, refused: True)
+        with pytest.raises(CapacityError, match=r"no place in 16 tables of method 'supernode'"):
+            table.insert(device.array(keys), device.array(keys))
     agree(device, table, model)
     table.insert(device.array(keys), device.array(keys))
     model.insert(keys, keys)
