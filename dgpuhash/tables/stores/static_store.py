@@ -200,10 +200,8 @@ class StaticStore(_StaticStore, MethodStore):
             self.backend.in_one_call(steps)
         return fresh
 
-    def _merged(
-        self, keys: Any, values: Any, action: OnExisting, *, distinct: bool = False
-    ) -> Any:
-        """Return a table of what is stored and a batch; `distinct` where all keys are known to be."""
+    def _merged(self, keys: Any, values: Any, action: OnExisting, *, distinct: bool = False) -> Any:
+        """Return a table of what is stored and a batch; `distinct` where all keys differ."""
         xp, table = self.backend.xp, self.table
         if len(keys) == 0:
             return table

@@ -24,9 +24,7 @@ struct NodePoolMemory {
     free.resize(free.size() + more);
   }
 
-  NodePool pool() {
-    return {nodes.data(), free.data(), counts.data(), free.size(), log_quarters};
-  }
+  NodePool pool() { return {nodes.data(), free.data(), counts.data(), free.size(), log_quarters}; }
 };
 
 template <class Table>

@@ -52,8 +52,8 @@ def test_set(device, method, tmp_path):
 
 @pytest.mark.parametrize(("method", "space"), FIGURES)
 def test_figures_of_the_thesis(device, method, space):
-    # A GPU works at some 270,000 rows at once, of which those with few steps come first; so of fewer
-    # rows some end sooner than in any order, and some later.
+    # A GPU works at some 270,000 rows at once, of which those with few steps come first; so of
+    # fewer rows some end sooner than in any order, and some later.
     n, seeds, near = (4_000_000, 1, 0.25) if device.name == "cuda" else (100_000, 3, 0.1)
     found, absent, shares = [], [], []
     for seed in range(seeds):
