@@ -2,7 +2,7 @@
 # What is proved and measured on a GPU machine, in one command and under ten minutes.
 #   scripts/gpu.sh [PARTS [WHEELS]]
 # PARTS are one or more of these, each with a receipt of its name; default: "figures gpu".
-#   gpu       one GPU: tests, compute-sanitizer; with several these run side by side, with four on one each
+#   gpu       one GPU: tests, then compute-sanitizer, of which both tools run side by side where there are several
 #   figures   one GPU: benchmarks, on two side by side where there are several
 #   papers    one GPU: the papers' tables and figures, on two side by side where there are several
 #   multigpu  two or more: the tests of several; those of more workers than GPUs let these share them
@@ -126,7 +126,7 @@ pytest=("$PYTHON" -m pytest)
 # The settings name a time limit for each test, which pytest refuses to read without its plugin.
 "$PYTHON" -c 'import pytest_timeout' 2>/dev/null || pytest+=(-o "addopts=-ra --import-mode=importlib")
 # A GPU has room for several tests at once.
-"$PYTHON" -c 'import xdist' 2>/dev/null && together=(-n 8) || together=()
+"$PYTHON" -c 'import xdist' 2>/dev/null && together=(-n "$(($(nproc) < 14 ? $(nproc) : 14))") || together=()
 
 # lane GPU FROM TO FUNCTION: with several GPUs, beside other lanes, on cores of its own (a share of them, in
 # percent), and a GPU of its own where there are as many.
@@ -181,13 +181,14 @@ papers_of_another() {
     drawn texts 190 slabhash dachash warpcore
 }
 
+# The tests leave the kernels compiled. Dozens of processes under compute-sanitizer make launches slow on the whole
+# host, so never beside these.
 proof() {
-    lane 0 0 25 table_tests
-    lane 1 25 68 memory_check
-    lane 2 68 100 race_check
+    table_tests
+    lane 0 0 55 memory_check
+    lane 1 55 100 race_check
     wait
 }
-# Dozens of processes under compute-sanitizer make launches slow on the whole host, so never beside these.
 figures() {
     lane 0 0 50 figures_of_tables
     lane 1 50 100 figures_of_batches

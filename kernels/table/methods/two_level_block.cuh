@@ -83,7 +83,8 @@ struct CuckooBlock {
       bool waits = false;
       for_each_row(block, seed, [&](u32, Key key, u32 places) {
         if (slot_of(key, places, step) != none) return;
-        block_store(written + place_in(places, step % kSubtables), key);
+        // One of several keys stays: an exchange, since racecheck takes relaxed stores for plain ones.
+        block_exchange(written + place_in(places, step % kSubtables), key);
         waits = true;
       });
       const u32 round = attempt * (kMostIterations + 1) + step / kSubtables + 1;
