@@ -166,6 +166,10 @@ class Backend(Launches):
         """Return the free and total bytes of the device's memory."""
 
     @abstractmethod
+    def cache_nbytes(self) -> int:
+        """Return the bytes of the largest cache of the device."""
+
+    @abstractmethod
     def device_name(self) -> str:
         """Return a readable name of the device."""
 

@@ -27,6 +27,8 @@ __all__ = ["VARIABLE", "CpuBackend", "ThreadQuota"]
 ALIGNMENT = 64
 # Environment variable: threads of the process; overrides every other setting.
 VARIABLE = "DGPUHASH_NUM_THREADS"
+# Where the system does not tell it.
+_CACHE_NBYTES = 32 * 2**20
 _NOT_STARTED = (KeyError, IndexError, ValueError, TypeError)
 
 
@@ -147,6 +149,10 @@ class CpuBackend(Backend):
                 if line.startswith("MemAvailable:"):
                     return int(line.split()[1]) * 1024, total
         return page * os.sysconf("SC_AVPHYS_PAGES"), total
+
+    def cache_nbytes(self) -> int:
+        known = "SC_LEVEL3_CACHE_SIZE" in os.sysconf_names
+        return (os.sysconf("SC_LEVEL3_CACHE_SIZE") if known else 0) or _CACHE_NBYTES
 
     def device_name(self) -> str:
         return f"{_processor()} ({native().threads()} threads)"

@@ -75,7 +75,7 @@ class CudaBackend(Backend):
             _refuse_forked()
         self._cupy = _import_cupy()
         self._loaded: dict[tuple[int, str, int], _Loaded] = {}
-        self._processor_counts: dict[int, int] = {}
+        self._attributes: dict[int, Any] = {}
         self._passed = LaunchBuffer()
         _require_gpu_machine(self._cupy)
         self._capability(self._device())
@@ -121,7 +121,7 @@ class CudaBackend(Backend):
 
     @property
     def partition_blocks(self) -> int:
-        return self._processors(self._device())
+        return self._attribute("MultiProcessorCount", self._device())
 
     @property
     def max_part_rows(self) -> int:
@@ -269,6 +269,9 @@ class CudaBackend(Backend):
         free, total = self._cupy.cuda.runtime.memGetInfo()
         return int(free) + int(self._cupy.get_default_memory_pool().free_bytes()), int(total)
 
+    def cache_nbytes(self) -> int:
+        return self._attribute("L2CacheSize", self._device())
+
     def device_name(self) -> str:
         return _device_name(self._cupy, self._device())
 
@@ -312,13 +315,11 @@ class CudaBackend(Backend):
     def _roomy(self) -> bool:
         return self._capability(self._device()) >= ROOMY_CAPABILITY
 
-    def _processors(self, device: int) -> int:
+    def _attribute(self, name: str, device: int) -> int:
         # Cached, because CuPy queries all attributes at once.
-        found = self._processor_counts.get(device)
-        if found is None:
-            found = int(self._cupy.cuda.Device(device).attributes["MultiProcessorCount"])
-            self._processor_counts[device] = found
-        return found
+        if device not in self._attributes:
+            self._attributes[device] = self._cupy.cuda.Device(device).attributes
+        return int(self._attributes[device][name])
 
     def _load(self, kernel: Kernel, device: int) -> _Loaded:
         # A string caches its hash, a dataclass does not.
@@ -338,7 +339,7 @@ class CudaBackend(Backend):
             per_processor = driver.occupancyMaxActiveBlocksPerMultiprocessor(
                 function.ptr, kernel.threads, shared_nbytes
             )
-            resident = max(1, per_processor) * self._processors(device)
+            resident = max(1, per_processor) * self._attribute("MultiProcessorCount", device)
             found = _Loaded(function, resident, shared_nbytes)
             self._loaded[key] = found
         return found

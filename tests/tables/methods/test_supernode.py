@@ -239,8 +239,9 @@ def test_clean_gives_nodes_back(device, word):
     ("settings", "stored", "mapping"),
     [
         ({}, 4000, "one-to-one"),
-        ({"length": 1.0}, 2000, "one-to-one"),
-        ({"length": 1.0}, 4000, "many-to-one"),
+        ({"length": 4.0}, 4000, "one-to-one"),
+        ({"length": 1.0, "tau": 0.6}, 2000, "one-to-one"),
+        ({"length": 1.0, "tau": 0.6}, 4000, "many-to-one"),
         ({"tau": 0}, 4000, "many-to-one"),
         ({"length": 1.0, "tau": 2}, 4000, "one-to-one"),
     ],
@@ -305,6 +306,18 @@ def test_combined_buckets_are_answered_together():
     assert (np.diff(buckets.astype(int)) > -17).all()
 
 
+def test_small_tables_are_not_reordered(monkeypatch):
+    table = HashMap("u4", "u4", 5000, method="supernode", device="cpu")
+    keys = some_keys(5000, 1)
+    table.insert(keys, keys)
+    values, _, rows = table.find(keys, in_order=False)
+    assert (rows == np.arange(5000)).all() and (values == keys).all()
+    # One that is much larger than the cache is.
+    monkeypatch.setattr(CpuBackend, "cache_nbytes", lambda self: table.nbytes // 16)
+    values, _, rows = table.find(keys, in_order=False)
+    assert (np.diff(rows) < 0).any() and (values == keys[rows]).all()
+
+
 def test_answers_in_any_order_of_sets_and_other_keys(device):
     seen = HashSet("u4", 1000, device=device.name, method="supernode", combined=2)
     keys = device.array(some_keys(500, 1))
@@ -329,5 +342,5 @@ def test_settings():
         HashSet("i4", method="supernode", node_nbytes=48)
     with pytest.raises(SpecError, match="whose size length= decides"):
         HashMap("i4", "i4", method="supernode", max_load=0.9)
-    with pytest.raises(SpecError, match="combined=0; use a whole number from 1"):
-        HashMap("i4", "i4", method="supernode", combined=0)
+    with pytest.raises(SpecError, match="combined=-1; use a whole number from 0"):
+        HashMap("i4", "i4", method="supernode", combined=-1)

@@ -94,6 +94,8 @@ _MIXES = {
 }
 _FINDS = ((Op.FIND, True, 1.0),)
 _HALF: dict[str, Any] = {"length": 0.5}
+_REORDERED: dict[str, Any] = {"combined": 256, "in_order": False}
+_LONGER = (*_LENGTHS, 2.0, 4.0)
 _FREE = (
     Line("slab", "slab", {"chain": X}),
     _node("supernode", length=X),
@@ -102,22 +104,22 @@ _FREE = (
 _DACHASH = (
     _figure(DACHASH, "4", "searches by bytes of a super node", "node_nbytes",
             (16.0, 32.0, 64.0, 128.0),
-            tuple(_node(f"ε = {each:g}", node_nbytes=X, length=each, in_order=False)
+            tuple(_node(f"ε = {each:g}", node_nbytes=X, length=each, **_REORDERED)
                   for each in (0.5, 1.0)), verbs=("find",)),
     _figure(DACHASH, "5", "searches by combined buckets", "combined",
             (1.0, 16.0, 64.0, 256.0, 1024.0, 4096.0),
             (_node("reorder", combined=X, in_order=False, **_HALF), _node("none", **_HALF)),
             verbs=("find",), n=7 * 2**18, held="2¹⁹ buckets"),
-    _figure(DACHASH, "6a", "mappings: batches of searches by expected length", "length", _LENGTHS,
+    _figure(DACHASH, "6a", "mappings: batches of searches by expected length", "length", _LONGER,
             (_node("one-to-one", tau=_ALL, length=X, mix=_FINDS),
              _node("many-to-one", tau=_NONE, length=X, mix=_FINDS)),
             work=changes.mixed, verbs=("mixed",)),
-    _figure(DACHASH, "6b", "mappings: mixed batches by expected length", "length", _LENGTHS,
+    _figure(DACHASH, "6b", "mappings: mixed batches by expected length", "length", _LONGER,
             (_node("one-to-one", tau=_ALL, length=X, mix=_MIXES["80/20"]),
              _node("many-to-one", tau=_NONE, length=X, mix=_MIXES["80/20"])),
             work=changes.mixed, verbs=("mixed",)),
     _figure(DACHASH, "7", "reorder on and off by expected length", "length", _LENGTHS,
-            (_node("on", length=X, in_order=False), _node("off", length=X)), verbs=("find",)),
+            (_node("on", length=X, **_REORDERED), _node("off", length=X)), verbs=("find",)),
     Figure("dachash-table-i", DACHASH, "Table I", "L2 bandwidth and hits with and without reorder",
            absent="not measured: it needs hardware counters, which this benchmark does not read"),
     _figure(DACHASH, "8", "builds by expected length", "length", _LENGTHS, _FREE[:2],
