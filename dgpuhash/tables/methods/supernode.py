@@ -31,7 +31,7 @@ _HEADER_NBYTES, _COUNTS, _NO_NODE = 8, 2, 2**32 - 2
 _LEAST_POOL = 256
 # Lanes that look for a key together, where several do.
 _LANES = 4
-# What is reordered by default: tables of so many caches, by as many buckets as the paper found best.
+# What is reordered by default: tables of so many caches, by as many buckets as the paper chose.
 _CACHES, _COMBINED = 16, 256
 
 
