@@ -202,6 +202,11 @@ CLAIMS = (
             "a million pairs on", "quadratic 1.25 N", "chained 2 N", "find", where=_above(1e6)),
     _versus("thesis-5.8", "quadratic probing finds faster than two-level cuckoo hashing", _Q,
             "two_level_cuckoo", "find"),
+    _versus("thesis-5.9", "where all searches fail two-level cuckoo hashing is ahead of a binary "
+            "search of shuffled queries", "two_level_cuckoo", "sorted array", "find",
+            where=_above(1.0)),
+    _versus("thesis-5.11", "multi-value tables are always slower to build than a sorted array",
+            "two_level_cuckoo", "sorted array", "build", 0.0, how="each"),
     _versus("thesis-5.10", "compacting tables find faster than a sorted array where few keys are "
             "repeated", "two_level_cuckoo", "sorted array", "find", where=_below(16.0)),
     _versus("thesis-5.10", "compacting tables take longer to build than a sorted array",
@@ -214,6 +219,8 @@ CLAIMS = (
             "cuckoo 1.05 N", "cuckoo 2 N", "build", 0.5, where=_above(1e6)),
     _versus("thesis-6.4", "larger tables find faster: 2 N beside 1.05 N",
             "cuckoo 2 N", "cuckoo 1.05 N", "find", where=_above(1e6)),
+    _versus("thesis-6.5", "cuckoo hashing withstands failed searches: of 1.25 N it is ahead of "
+            "1.05 N where all fail", "cuckoo 1.25 N", "cuckoo 1.05 N", "find", where=_above(1.0)),
     _versus("thesis-6.6", "two functions find faster than four with 3 N slots and more",
             "2 functions", "4 functions", "find", where=_above(3.0)),
     Claim("thesis-6.6", "four functions build fastest with about 4 N slots, faster than with 6 N",
@@ -247,6 +254,12 @@ CLAIMS = (
               "anew", "slab", _CU, "insert", paper, where=_at(1024.0 * each))
       for each, paper in ((128, 6.4), (64, 10.4), (32, 17.3))),
     _versus("slabhash-7", "batches with fewer updates are faster", "Γ2", "Γ0", "mixed"),
+    Claim("dachash-4", "nodes of 64 bytes are searched faster than those of 128",
+          _line("ε = 0.5", "find", node_nbytes=64), _line("ε = 0.5", "find", node_nbytes=128)),
+    Claim("dachash-4", "nodes of 64 bytes are searched faster than those of 32",
+          _line("ε = 0.5", "find", node_nbytes=64), _line("ε = 0.5", "find", node_nbytes=32)),
+    Claim("dachash-5", "256 combined buckets are searched faster than one at a time",
+          _line("reorder", "find", combined=256), _line("reorder", "find", combined=1)),
     _versus("dachash-6a", "where all rows search, one-to-one is always ahead", "one-to-one",
             "many-to-one", "mixed", how="each"),
     _versus("dachash-6b", "in mixed batches one-to-one is ahead below an expected length of 0.6",
