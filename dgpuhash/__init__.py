@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from dgpuhash.distributed import DistributedIndex
     from dgpuhash.frames import FrameIndex
+    from dgpuhash.frames.merge import merge
 
 __all__ = [
     "BloomFilter",
@@ -61,13 +62,18 @@ __all__ = [
     "join_indices",
     "kernel_options",
     "load",
+    "merge",
     "methods",
     "unique",
     "value_counts",
 ]
 
 # Imported at first use, because pandas and Dask take long to import.
-_LATER = {"DistributedIndex": "dgpuhash.distributed", "FrameIndex": "dgpuhash.frames"}
+_LATER = {
+    "DistributedIndex": "dgpuhash.distributed",
+    "FrameIndex": "dgpuhash.frames",
+    "merge": "dgpuhash.frames.merge",
+}
 
 
 def load(

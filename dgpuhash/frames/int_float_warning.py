@@ -15,7 +15,9 @@ from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.keyed_rows import KeyedRows
 
 __all__ = [
+    "MESSAGE",
     "IntFloatKey",
+    "caller_stacklevel",
     "has_non_integers",
     "int_float_keys",
     "warn_int_float_keys",
@@ -104,7 +106,7 @@ def warn_int_float_keys(left: Any, told: Sequence[IntFloatKey]) -> None:
     """
     for each in told if len(left) else ():
         if not each.floats_left or has_non_integers(left[each.name], each.integers):
-            warnings.warn(MESSAGE, UserWarning, stacklevel=_caller_stacklevel())
+            warnings.warn(MESSAGE, UserWarning, stacklevel=caller_stacklevel())
 
 
 def has_non_integers(column: Any, integers: np.dtype[Any]) -> bool:
@@ -123,7 +125,7 @@ def has_non_integers(column: Any, integers: np.dtype[Any]) -> bool:
     return not bool((same | np.isnan(floats)).all())
 
 
-def _caller_stacklevel() -> int:
+def caller_stacklevel() -> int:
     """Return the ``stacklevel`` of the first caller outside this package."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back and _root(frame) in _OWN:

@@ -75,14 +75,15 @@ class ArrowStrings:
 
     def equals(self, other: Any) -> np.ndarray:
         """Return a mask of the positions with equal strings; two nulls are equal."""
-        ours, theirs = self._flat(), other._flat()
+        ours, theirs = self.flat(), other.flat()
         same = pc.fill_null(pc.equal(ours, theirs), False).to_numpy(zero_copy_only=False)
         if ours.null_count and theirs.null_count:
             both = pc.and_(ours.is_null(), theirs.is_null())
             same = same | both.to_numpy(zero_copy_only=False)
         return same
 
-    def _flat(self) -> Any:
+    def flat(self) -> Any:
+        """Return the strings as one Arrow array."""
         if self._codes is None:
             return self._array
         return self._array.take(pa.array(self._codes, mask=self._codes < 0))

@@ -1,0 +1,114 @@
+"""Which dtypes of keys may be merged, and what becomes of the columns then, as in pandas."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from pandas.api.types import infer_dtype, is_bool_dtype, is_numeric_dtype, is_string_dtype
+
+from dgpuhash.errors import KeyTypeError
+from dgpuhash.frames.int_float_warning import MESSAGE, caller_stacklevel, has_non_integers
+from dgpuhash.frames.merge.keys import KeyPair
+
+__all__ = ["IncomparableError", "agree"]
+
+_OBJECT = np.dtype(object)
+# What pandas infers of columns that it merges with columns of numbers, and with text.
+_NUMBERS = frozenset({"integer", "mixed-integer", "boolean", "empty"})
+_TEXTS = frozenset({"string", "unicode", "mixed", "bytes", "empty"})
+
+
+class IncomparableError(KeyTypeError, ValueError):
+    """Keys of two dtypes that are never equal."""
+
+
+def agree(pair: KeyPair) -> tuple[Any, Any] | None:
+    """Return the dtypes that the columns of both sides get, None where they stay as they are.
+
+    Raises
+    ------
+    IncomparableError
+        When no value of one side can equal one of the other.
+
+    Warns
+    -----
+    UserWarning
+        When integers meet floats that are no integers.
+    """
+    left, right = pair.left.dtype, pair.right.dtype
+    if left == right or bool(len(pair.left)) != bool(len(pair.right)):
+        return None
+    if is_numeric_dtype(left) and is_numeric_dtype(right):
+        return _numbers_agree(pair, left, right)
+    texts = [_is_text(dtype) for dtype in (left, right)]
+    if any(texts) and _text_agrees(pair, texts) is False:
+        raise _incomparable(pair)
+    moments = [_moment(dtype) for dtype in (left, right)]
+    if any(moments):
+        if moments[0] != moments[1]:
+            raise _incomparable(pair)
+        return None
+    if left == _OBJECT and right == _OBJECT:
+        return None
+    return _values_dtype(left), _values_dtype(right)
+
+
+def _numbers_agree(pair: KeyPair, left: Any, right: Any) -> tuple[Any, Any] | None:
+    if left.kind == right.kind:
+        return None
+    kinds = {"u": "i"}
+    ours, theirs = kinds.get(left.kind, left.kind), kinds.get(right.kind, right.kind)
+    if {ours, theirs} == {"i", "f"}:
+        floats, integers = (pair.left, right) if ours == "f" else (pair.right, left)
+        plain = integers if isinstance(integers, np.dtype) else integers.numpy_dtype
+        if has_non_integers(floats, np.dtype(plain)):
+            warnings.warn(MESSAGE, UserWarning, stacklevel=caller_stacklevel())
+        return None
+    if infer_dtype(pair.left, skipna=False) == infer_dtype(pair.right, skipna=False):
+        return None
+    return _OBJECT, _OBJECT
+
+
+def _text_agrees(pair: KeyPair, texts: list[bool]) -> bool | None:
+    """Return False where text meets numbers, None where neither side is numbers."""
+    other = pair.right.dtype if texts[0] else pair.left.dtype
+    if is_bool_dtype(other):
+        return True
+    if not is_numeric_dtype(other):
+        return None
+    inferred = [infer_dtype(column, skipna=False) for column in (pair.left, pair.right)]
+    if all(each in _NUMBERS for each in inferred):
+        return True
+    return (inferred[0] in _TEXTS) == (inferred[1] in _TEXTS)
+
+
+def _is_text(dtype: Any) -> bool:
+    return bool(dtype == _OBJECT or is_string_dtype(dtype))
+
+
+def _moment(dtype: Any) -> str:
+    """Return what kind of moment a dtype holds, "" for others."""
+    if isinstance(dtype, pd.DatetimeTZDtype):
+        return "zone"
+    if isinstance(dtype, pd.PeriodDtype):
+        return str(dtype)
+    if isinstance(dtype, np.dtype) and dtype.kind in "mM":
+        return str(dtype.kind)
+    if isinstance(dtype, pd.ArrowDtype) and dtype.kind in "mM":
+        return "zone" if getattr(dtype.pyarrow_dtype, "tz", None) else str(dtype.kind)
+    return ""
+
+
+def _values_dtype(dtype: Any) -> Any:
+    return dtype.categories.dtype if isinstance(dtype, pd.CategoricalDtype) else _OBJECT
+
+
+def _incomparable(pair: KeyPair) -> IncomparableError:
+    return IncomparableError(
+        f"You are trying to merge on {pair.left.dtype} and {pair.right.dtype} columns for key "
+        f"'{pair.name}'. If you wish to proceed you should use pd.concat, or convert one side "
+        "with .astype"
+    )

@@ -1,0 +1,277 @@
+"""What a merge compares: columns, index levels and arrays of both sides."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dgpuhash.errors import ColumnError, KeyTypeError, ShapeError
+
+__all__ = ["JoinKeys", "KeyPair", "MergeError", "join_keys"]
+
+_ARRAYS = (np.ndarray, pd.api.extensions.ExtensionArray, pd.Index, pd.Series)
+
+
+class MergeError(ColumnError, pd.errors.MergeError):
+    """Keys, suffixes or options of a merge that do not fit together."""
+
+
+class MissingKeyError(ColumnError, KeyError):
+    """A key that a side of a merge does not have."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """A key of both sides.
+
+    Attributes
+    ----------
+    name : label or None
+        What the result calls it; None where both sides give an array.
+    left_label, right_label : label or None
+        The column or index level of each side; None for an array, and for an index as a whole.
+    left, right : Series
+        Its values, numbered from 0.
+    of_levels : bool
+        Whether it is an index level of that name on both sides.
+    """
+
+    name: Hashable | None
+    left_label: Hashable | None
+    right_label: Hashable | None
+    left: pd.Series
+    right: pd.Series
+    of_levels: bool = False
+
+    @property
+    def is_one_column(self) -> bool:
+        """Whether the result has one column for both sides."""
+        labels = self.left_label, self.right_label
+        return not all(isinstance(label, str) for label in labels) or labels[0] == labels[1]
+
+
+@dataclass(frozen=True, slots=True)
+class JoinKeys:
+    """The keys of a merge.
+
+    Attributes
+    ----------
+    pairs : list of KeyPair
+    left_index, right_index : bool
+        Whether a side is compared by its index.
+    """
+
+    pairs: list[KeyPair]
+    left_index: bool = False
+    right_index: bool = False
+
+    @property
+    def dropped(self) -> list[Hashable]:
+        """Columns and levels of the right side that the left one stands for."""
+        return [
+            pair.right_label
+            for pair in self.pairs
+            if pair.left_label is not None and pair.left_label == pair.right_label
+        ]
+
+    def frames(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Return the key columns of both sides, called by their numbers."""
+        sides = ([pair.left for pair in self.pairs], [pair.right for pair in self.pairs])
+        left, right = (pd.DataFrame(dict(enumerate(side)), copy=False) for side in sides)
+        return left, right
+
+
+def join_keys(
+    left: pd.DataFrame, right: pd.DataFrame, on: Any, left_on: Any, right_on: Any, *,
+    left_index: bool, right_index: bool,
+) -> JoinKeys:  # fmt: skip
+    """Return the keys that the arguments of a merge name.
+
+    Raises
+    ------
+    MergeError
+        When arguments exclude each other, or name no key.
+    MissingKeyError, ColumnError, ShapeError
+        When a side lacks a key, a label is ambiguous, or numbers of keys differ.
+    """
+    on, left_on, right_on = (_listed(each) for each in (on, left_on, right_on))
+    if on is None and left_on is None and right_on is None:
+        if left_index and right_index:
+            return JoinKeys(_index_pairs(left.index, right.index), True, True)
+        if left_index:
+            raise MergeError("Must pass right_on or right_index=True")
+        if right_index:
+            raise MergeError("Must pass left_on or left_index=True")
+        left_on = right_on = _common_columns(left, right)
+    elif on is not None:
+        for taken, what in (
+            (left_on is not None or right_on is not None, '"left_on" and "right_on"'),
+            (left_index or right_index, '"left_index" and "right_index"'),
+        ):
+            if taken:
+                raise MergeError(
+                    f'Can only pass argument "on" OR {what}, not a combination of both.'
+                )
+        left_on = right_on = on
+    else:
+        _check_sides("left", left_on, left_index, right_on, right_index)
+        _check_sides("right", right_on, right_index, left_on, left_index)
+    if right_index:
+        _check_levels(left_on, right.index, "left_on", "right")
+        pairs = [
+            KeyPair(name, label, None, values, level)
+            for (name, label, values), level in zip(
+                _given(left, left_on), _levels(right.index), strict=True
+            )
+        ]
+        return JoinKeys(pairs, right_index=True)
+    if left_index:
+        _check_levels(right_on, left.index, "right_on", "left")
+        pairs = [
+            KeyPair(name, None, label, level, values)
+            for (name, label, values), level in zip(
+                _given(right, right_on), _levels(left.index), strict=True
+            )
+        ]
+        return JoinKeys(pairs, left_index=True)
+    if len(left_on) != len(right_on):
+        raise ShapeError(
+            f"len(right_on) must equal len(left_on): {len(right_on)} keys for {len(left_on)}"
+        )
+    if not left_on:
+        raise MergeError("no key column was given; name some with on=")
+    pairs = []
+    for ours, theirs in zip(_given(left, left_on), _given(right, right_on), strict=True):
+        name = ours[1] if ours[1] is not None else theirs[1]
+        levels = (
+            ours[1] is not None
+            and ours[1] == theirs[1]
+            and all(each[1] not in frame.columns for each, frame in ((ours, left), (theirs, right)))
+        )
+        pairs.append(KeyPair(name, ours[1], theirs[1], ours[2], theirs[2], levels))
+    return JoinKeys(pairs)
+
+
+def _listed(given: Any) -> list[Any] | None:
+    if given is None:
+        return None
+    return list(given) if isinstance(given, tuple | list) else [given]
+
+
+def _check_sides(
+    side: str, given: list[Any] | None, index: bool, others: list[Any] | None, other_index: bool
+) -> None:
+    """Raise MergeError unless exactly one of a side's keys and its index are asked for."""
+    other = "right" if side == "left" else "left"
+    if given is None:
+        return
+    if index:
+        raise MergeError(f'Can only pass argument "{side}_on" OR "{side}_index" not both.')
+    if others is None and not other_index:
+        raise MergeError(f'Must pass "{other}_on" OR "{other}_index".')
+    if others is not None and other_index:
+        raise MergeError(f'Can only pass argument "{other}_on" OR "{other}_index" not both.')
+
+
+def _check_levels(given: list[Any], index: pd.Index, what: str, side: str) -> None:
+    if len(given) != index.nlevels:
+        raise ShapeError(
+            f'len({what}) must equal the number of levels in the index of "{side}"'
+        )
+
+
+def _common_columns(left: pd.DataFrame, right: pd.DataFrame) -> list[Hashable]:
+    there = set(right.columns)
+    common = [label for label in dict.fromkeys(left.columns) if label in there]
+    if not common:
+        raise MergeError(
+            "No common columns to perform merge on. Merge options: left_on=None, right_on=None, "
+            "left_index=False, right_index=False"
+        )
+    for frame in (left, right):
+        labels = [label for label in frame.columns if label in set(common)]
+        if len(labels) > len(common):
+            raise MergeError(f"Data columns not unique: {pd.Index(common)!r}")
+    return common
+
+
+def _given(frame: pd.DataFrame, keys: Sequence[Any]) -> list[tuple[Any, Any, pd.Series]]:
+    """Return the name, the label and the values of each key; both are None for arrays."""
+    found = []
+    for key in keys:
+        if isinstance(key, _ARRAYS) and len(key) == len(frame):
+            found.append((None, None, _series(key)))
+        else:
+            found.append((key, key, _series(_values(frame, key))))
+    return found
+
+
+def _values(frame: pd.DataFrame, label: Any) -> Any:
+    """Return the column or index level with this label."""
+    if isinstance(label, _ARRAYS):
+        raise ShapeError(f"a key of {len(label):,} rows for a frame of {len(frame):,}")
+    try:
+        hash(label)
+    except TypeError:
+        raise KeyTypeError(f"{label!r} is neither a label nor an array; give one of both") from None
+    names = list(frame.index.names)
+    in_columns, in_index = label in frame.columns, label is not None and label in names
+    if in_columns and in_index:
+        raise ColumnError(
+            f"'{label}' is both an index level and a column label, which is ambiguous."
+        )
+    if in_index:
+        return frame.index.get_level_values(names.index(label))
+    if not in_columns:
+        raise MissingKeyError(label)
+    column = frame[label]
+    if column.ndim > 1:
+        more = ""
+        if isinstance(frame.columns, pd.MultiIndex):
+            more = (
+                "\nFor a multi-index, the label must be a tuple with elements corresponding to "
+                "each level."
+            )
+        raise ColumnError(f"The column label '{label}' is not unique.{more}")
+    return column
+
+
+def _levels(index: pd.Index) -> list[pd.Series]:
+    return [_series(index.get_level_values(level)) for level in range(index.nlevels)]
+
+
+def _series(values: Any) -> pd.Series:
+    """Return values as a Series, numbered from 0."""
+    array = values.array if isinstance(values, pd.Series | pd.Index) else values
+    if isinstance(array, np.ndarray) and array.ndim != 1:
+        raise ShapeError(f"a key of {array.ndim} dimensions; give one")
+    return pd.Series(array, copy=False)
+
+
+def _index_pairs(left: pd.Index, right: pd.Index) -> list[KeyPair]:
+    """Return the levels by which two indexes are joined: those of one name, or all in order."""
+    if left.nlevels == right.nlevels and (
+        left.nlevels == 1 or list(left.names) == list(right.names)
+    ):
+        levels = [(number, number) for number in range(left.nlevels)]
+    else:
+        shared = [
+            name for name in left.names if name is not None and name in right.names
+        ]
+        if not shared:
+            raise ShapeError("cannot join with no overlapping index names")
+        levels = [(left.names.index(name), right.names.index(name)) for name in shared]
+    return [
+        KeyPair(
+            left.names[ours], None, None,
+            _series(left.get_level_values(ours)), _series(right.get_level_values(theirs)),
+        )
+        for ours, theirs in levels
+    ]  # fmt: skip

@@ -1,0 +1,277 @@
+"""The frame that a merge returns: columns, labels and dtypes, as pandas gives them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dgpuhash.errors import ColumnError, SpecError
+from dgpuhash.frames.dataframes import frames_of
+from dgpuhash.frames.merge.agreement import agree
+from dgpuhash.frames.merge.index import index_of, join_index, with_level
+from dgpuhash.frames.merge.keys import JoinKeys, KeyPair, MergeError
+from dgpuhash.frames.merge.rows import RowPairs
+
+__all__ = ["MergePlan", "Suffixes"]
+
+Suffixes = Sequence[str | None]
+_ORIGINS = ("left_only", "right_only", "both")
+
+
+@dataclass(frozen=True)
+class MergePlan:
+    """How two frames are put together, whichever of their rows match.
+
+    Attributes
+    ----------
+    left, right : DataFrame
+        With all of their columns and levels.
+    keys : JoinKeys
+    how : {"inner", "left", "right", "outer"}
+    labels : pair of Index
+        What the columns of each side are called in the result.
+    indicator : label or None
+        The column that tells on which side a row was found.
+    """
+
+    left: pd.DataFrame
+    right: pd.DataFrame
+    keys: JoinKeys
+    how: str
+    labels: tuple[pd.Index, pd.Index]
+    indicator: Hashable | None
+
+    @classmethod
+    def of(
+        cls, left: pd.DataFrame, right: pd.DataFrame, keys: JoinKeys, how: str, *,
+        suffixes: Suffixes = ("_x", "_y"), indicator: bool | str = False,
+    ) -> MergePlan:  # fmt: skip
+        """Return the plan for two frames.
+
+        Raises
+        ------
+        MergeError, ColumnError, KeyTypeError, SpecError
+            When columns overlap and suffixes do not tell them apart, the indicator's name is taken,
+            or keys are never equal.
+        """
+        rest = _without(right, keys.dropped)
+        name = _indicator_name(indicator, left, rest)
+        for pair in keys.pairs:
+            dtypes = None if keys.left_index and keys.right_index else agree(pair)
+            if dtypes is not None:
+                left, rest = (
+                    _cast(frame, pair.name, dtype)
+                    for frame, dtype in zip((left, rest), dtypes, strict=True)
+                )
+        labels = suffixed(left.columns, rest.columns, suffixes)
+        return cls(left, rest, keys, how, labels, name)
+
+    def frame(self, pairs: RowPairs) -> pd.DataFrame:
+        """Return the result with the given rows of both sides."""
+        index = join_index(self.left.index, self.right.index, self.keys, self.how, pairs)
+        sides = []
+        for frame, rows, labels in (
+            (self.left, pairs.left, self.labels[0]),
+            (self.right, pairs.right, self.labels[1]),
+        ):
+            part = _taken(frame, rows)
+            part.columns, part.index = labels, index
+            sides.append(part)
+        result = pd.concat(sides, axis=1)
+        if self.indicator is not None:
+            result[self.indicator] = _origins(pairs, len(index))
+        self._add_keys(result, pairs)
+        self._restore_levels(result)
+        left, right = self.left, self.right
+        result.attrs = left.attrs if left.attrs == right.attrs else {}
+        unique = left.flags.allows_duplicate_labels and right.flags.allows_duplicate_labels
+        if not unique:
+            result.flags.allows_duplicate_labels = False
+        return result
+
+    def _add_keys(self, result: pd.DataFrame, pairs: RowPairs) -> None:
+        """Fill the key columns where a side has no row, and add those that neither side has."""
+        for place, pair in enumerate(self.keys.pairs):
+            if self.keys.left_index and self.keys.right_index:
+                return
+            if not pair.is_one_column:
+                continue
+            name = pair.name
+            if name in result.columns:
+                if pairs.left is None and pairs.right is None:
+                    continue
+                sides = self._completed(name, pair, result[name].dtype, pairs)
+                if sides is not None:
+                    result[name] = _combined(*sides, pairs).set_axis(result.index)
+            elif name is not None and name in result.index.names:
+                column = _combined(pair.left, pair.right, pairs)
+                result.index = with_level(result.index, name, column)
+            else:
+                column = _combined(pair.left, pair.right, pairs)
+                result.insert(place, name or f"key_{place}", column.set_axis(result.index))
+
+    def _completed(
+        self, name: Hashable, pair: KeyPair, dtype: Any, pairs: RowPairs
+    ) -> tuple[pd.Series, pd.Series] | None:
+        """Return the columns of both sides from which a key column is made, None if it is whole."""
+        ours = name in self.left.columns
+        if not ours and name not in self.right.columns:
+            return None
+        own, other = (self.left, pair.right) if ours else (self.right, pair.left)
+        moments = dtype.kind == "M" == other.dtype.kind and dtype != other.dtype
+        if pairs.absent("left" if ours else "right") is None and not moments:
+            return None
+        column = own[name].reset_index(drop=True)
+        return (column, other) if ours else (other, column)
+
+    def _restore_levels(self, result: pd.DataFrame) -> None:
+        """Make an index of keys that were levels of both sides."""
+        names = [
+            pair.name
+            for pair in self.keys.pairs
+            if pair.of_levels and pair.name not in result.index.names
+        ]
+        if names:
+            result.index = index_of([result.pop(name) for name in names], names)
+
+
+def suffixed(left: pd.Index, right: pd.Index, suffixes: Suffixes) -> tuple[pd.Index, pd.Index]:
+    """Return what the columns of both sides are called beside each other.
+
+    Raises
+    ------
+    SpecError, ColumnError, MergeError
+        When `suffixes` is no pair, or does not tell columns of one name apart.
+    """
+    if isinstance(suffixes, dict | set | str) or not pd.api.types.is_list_like(suffixes):
+        raise SuffixTypeError(
+            f"Passing 'suffixes' as a {type(suffixes)}, is not supported. Provide 'suffixes' as a "
+            "tuple instead."
+        )
+    there = set(right)
+    both = [label for label in dict.fromkeys(left) if label in there]
+    if not both:
+        return left, right
+    ours, theirs = suffixes
+    if not ours and not theirs:
+        raise ColumnError(
+            f"columns overlap but no suffix specified: {pd.Index(both)}; rename them, or give "
+            "suffixes=('_left', '_right')"
+        )
+    taken = set(both)
+    labels = []
+    for columns, suffix in ((left, ours), (right, theirs)):
+        named = [
+            f"{label}{suffix}" if label in taken and suffix is not None else label
+            for label in columns
+        ]
+        if isinstance(columns, pd.MultiIndex):
+            named = [
+                tuple(f"{part}{suffix}" for part in label)
+                if label in taken and suffix is not None
+                else label
+                for label in columns
+            ]
+        labels.append(named)
+    doubled = set()
+    for columns, named in ((left, labels[0]), (right, labels[1])):
+        before, after = Counter(columns), Counter(named)
+        doubled |= {label for label in named if after[label] > 1 and before[label] <= 1}
+    doubled |= set(labels[0]) & (there - taken)
+    doubled |= set(labels[1]) & (set(left) - taken)
+    if doubled:
+        raise MergeError(
+            f"Passing 'suffixes' which cause duplicate columns {doubled} is not allowed."
+        )
+    made = [
+        pd.MultiIndex.from_tuples(named, names=columns.names)
+        if isinstance(columns, pd.MultiIndex)
+        else pd.Index(named, name=columns.name, tupleize_cols=False)
+        for columns, named in ((left, labels[0]), (right, labels[1]))
+    ]
+    return made[0], made[1]
+
+
+class SuffixTypeError(SpecError, TypeError):
+    """Suffixes that are no pair of texts."""
+
+
+def _without(frame: pd.DataFrame, dropped: Sequence[Hashable]) -> pd.DataFrame:
+    """Return a frame without some columns and index levels."""
+    columns = [label for label in dropped if label in frame.columns]
+    levels = [label for label in dropped if label not in columns]
+    if columns:
+        kept = [label not in set(columns) for label in frame.columns]
+        frame = frame.loc[:, kept]
+    if levels:
+        if frame.index.nlevels == len(levels):
+            frame = frame.set_axis(pd.RangeIndex(len(frame)), axis=0)
+        else:
+            frame = frame.set_axis(frame.index.droplevel(levels), axis=0)
+    return frame
+
+
+def _cast(frame: pd.DataFrame, label: Hashable, dtype: Any) -> pd.DataFrame:
+    if label is None or label not in frame.columns or frame[label].dtype == dtype:
+        return frame
+    made = frame.copy(deep=False)
+    made[label] = made[label].astype(dtype)
+    return made
+
+
+def _indicator_name(
+    indicator: bool | str, left: pd.DataFrame, right: pd.DataFrame
+) -> Hashable | None:
+    if not isinstance(indicator, bool | str):
+        raise SpecError("indicator option can only accept boolean or string arguments")
+    if indicator is False or indicator == "":
+        return None
+    name = "_merge" if indicator is True else indicator
+    there = {*left.columns, *right.columns}
+    for taken in ("_left_indicator", "_right_indicator"):
+        if taken in there:
+            raise ColumnError(
+                "Cannot use `indicator=True` option when data contains a column named "
+                f"{taken}; rename it"
+            )
+    if name in there:
+        raise ColumnError(
+            f"Cannot use name of an existing column for indicator column: {name!r}; give another"
+        )
+    return name
+
+
+def _origins(pairs: RowPairs, n: int) -> pd.Categorical:
+    codes = np.full(n, 2, np.int8)
+    for side, code in (("left", 1), ("right", 0)):
+        absent = pairs.absent(side)
+        if absent is not None:
+            codes[absent] = code
+    return pd.Categorical.from_codes(codes, categories=pd.Index(_ORIGINS))
+
+
+def _taken(frame: pd.DataFrame, rows: Any) -> pd.DataFrame:
+    """Return the rows of a frame, nulls for -1; all of them share its columns."""
+    if rows is None:
+        return frame.copy(deep=False)
+    return frames_of(frame).take_or_null(frame, rows)
+
+
+def _combined(left: pd.Series, right: pd.Series, pairs: RowPairs) -> pd.Series:
+    """Return a key of each row, the left one where there is one, numbered from 0."""
+    ours, theirs = pairs.rows("left", len(left)), pairs.rows("right", len(right))
+    gone = ours < 0
+    if gone.all() and len(ours):
+        return right.take(theirs).reset_index(drop=True)
+    if not gone.any() and len(ours) and (theirs < 0).all():
+        return left.take(ours).reset_index(drop=True)
+    kinds = left.dtype, right.dtype
+    if kinds[0] != kinds[1] and all(isinstance(each, pd.DatetimeTZDtype) for each in kinds):
+        right = right.dt.tz_convert(kinds[0].tz)
+    both = pd.concat([left, right], ignore_index=True)
+    return both.take(np.where(gone, len(left) + theirs, ours)).reset_index(drop=True)

@@ -1,0 +1,218 @@
+"""Which rows of two frames a merge puts side by side, and in which order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dgpuhash.frames.dataframes import frames_of
+from dgpuhash.frames.keyed_rows import KeyedRows, first_duplicate
+from dgpuhash.frames.keys.encoding import KeyEncoder
+from dgpuhash.frames.merge.keys import KeyPair
+
+__all__ = ["RowPairs", "cross", "first_repeat", "matched", "pairs_of", "sorted_by_key"]
+
+
+@dataclass(frozen=True, slots=True)
+class RowPairs:
+    """Rows of a merge: positions in both sides, -1 where a side has no row.
+
+    Attributes
+    ----------
+    left, right : int64 array or None
+        None stands for all rows of the side, in order.
+    """
+
+    left: Any
+    right: Any
+
+    def rows(self, side: str, n: int) -> Any:
+        """Return the positions in a side that has `n` rows."""
+        found = self.left if side == "left" else self.right
+        return np.arange(n, dtype=np.int64) if found is None else found
+
+    def absent(self, side: str) -> Any | None:
+        """Return a mask of the rows that a side lacks, None where it has all."""
+        found = self.left if side == "left" else self.right
+        if found is None or not len(found):
+            return None
+        mask = found < 0
+        return mask if mask.any() else None
+
+
+def pairs_of(
+    left: pd.DataFrame, right: pd.DataFrame, how: str, *, nulls_equal: bool = True
+) -> RowPairs:
+    """Return the rows of a merge by all columns of two frames of keys.
+
+    Rows are in the order of the left side, or of the right one for ``how="right"``, and then in
+    that of the other; right rows without a match come last for ``how="outer"``.
+
+    Parameters
+    ----------
+    left, right : DataFrame
+        Their columns are compared by position.
+    how : {"inner", "left", "right", "outer"}
+    nulls_equal : bool
+        Whether nulls match each other.
+    """
+    if how == "right":
+        swapped = pairs_of(right, left, "left", nulls_equal=nulls_equal)
+        return RowPairs(swapped.right, swapped.left)
+    asked, stored = matched(left, right, nulls_equal=nulls_equal)
+    if how == "inner":
+        return RowPairs(_whole(asked, len(left)), stored)
+    ours, theirs = _with_unmatched(len(left), asked, stored)
+    if how == "outer":
+        there = np.zeros(len(right), bool)
+        there[stored] = True
+        others = np.flatnonzero(~there)
+        if len(others):
+            ours = np.arange(len(left)) if ours is None else ours
+            ours = np.concatenate([ours, np.full(len(others), -1)])
+            theirs = np.concatenate([theirs, others])
+    return RowPairs(ours, theirs)
+
+
+def matched(left: pd.DataFrame, right: pd.DataFrame, *, nulls_equal: bool = True) -> Any:
+    """Return the positions of equal keys in two frames, ascending in the left one.
+
+    The side with fewer rows is indexed.
+    """
+    if not nulls_equal:
+        kept = [np.flatnonzero(frame.notna().all(axis=1).to_numpy()) for frame in (left, right)]
+        ours, theirs = matched(left.iloc[kept[0]], right.iloc[kept[1]])
+        return kept[0][ours], kept[1][theirs]
+    if len(left) == 0 or len(right) == 0:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    if len(left) * 2 < len(right):
+        stored, asked = _matched(right, left)
+        order = np.argsort(asked, kind="stable")
+        return asked[order], stored[order]
+    return _matched(left, right)
+
+
+def _matched(asked: pd.DataFrame, stored: pd.DataFrame) -> tuple[Any, Any]:
+    names = list(stored.columns)
+    encoder = _encoder(asked, stored, names)
+    rows = KeyedRows(stored, encoder, frames_of(stored).device)
+    rows.insert(stored, encoder.encode_rows(stored))
+    found, at = rows.pairs(encoder.encode(asked, names))
+    if found is None:
+        found = np.arange(len(at))
+    return found.astype(np.int64, copy=False), at.astype(np.int64, copy=False)
+
+
+def _encoder(asked: pd.DataFrame, stored: pd.DataFrame, names: list[Any]) -> KeyEncoder:
+    """Return the encoder of the stored keys, in types of the others where all of them are null."""
+    encoder, frames = KeyEncoder.for_frame(stored, names), frames_of(stored)
+    types = list(encoder.types)
+    for place, name in enumerate(names):
+        if frames.key_column(stored[name], name).type.kind == "null":
+            other = frames.key_column(asked[name], name).type
+            types[place] = types[place] if other.kind == "null" else replace(other, nullable=True)
+    return replace(encoder, types=tuple(types))
+
+
+def _whole(rows: Any, n: int) -> Any:
+    """Return None where these rows are all of `n` in order."""
+    return None if len(rows) == n and (n == 0 or bool((rows == np.arange(n)).all())) else rows
+
+
+def _with_unmatched(n: int, asked: Any, stored: Any) -> tuple[Any, Any]:
+    """Return the positions with the unmatched of `n` left rows added in place."""
+    counts = np.bincount(asked, minlength=n)
+    most = int(counts.max()) if n else 0
+    if most <= 1:
+        theirs = np.full(n, -1, np.int64)
+        theirs[asked] = stored
+        return None, theirs
+    each = np.maximum(counts, 1)
+    theirs = np.full(int(each.sum()), -1, np.int64)
+    theirs[np.repeat(counts > 0, each)] = stored
+    return np.repeat(np.arange(n), each), theirs
+
+
+def cross(left: int, right: int) -> RowPairs:
+    """Return every row of `left` rows beside each of `right`."""
+    return RowPairs(np.repeat(np.arange(left), right), np.tile(np.arange(right), left))
+
+
+def sorted_by_key(pairs: RowPairs, keys: list[KeyPair]) -> RowPairs:
+    """Return the rows in the order of their keys, nulls last; equal keys stay in order."""
+    if not keys:
+        return pairs
+    left, right = (len(side) for side in (keys[0].left, keys[0].right))
+    ours, theirs = pairs.rows("left", left), pairs.rows("right", right)
+    if len(ours) < 2:
+        return pairs
+    places = np.where(ours >= 0, ours, left + theirs)
+    levels: list[Any] = []
+    for key in reversed(keys):
+        values, nulls = _comparable(key)
+        levels.append(values[places])
+        if nulls is not None:
+            levels.append(nulls[places])
+    order = np.lexsort(levels)
+    ours = _whole(ours[order], left)
+    return RowPairs(ours, _whole(theirs[order], right))
+
+
+def _comparable(key: KeyPair) -> tuple[Any, Any | None]:
+    """Return the values of both sides, one behind the other, as NumPy sorts them, and nulls."""
+    if isinstance(key.left.dtype, pd.CategoricalDtype) and key.left.dtype == key.right.dtype:
+        right = key.right.astype(key.left.dtype)
+        codes = np.concatenate([key.left.cat.codes.to_numpy(), right.cat.codes.to_numpy()])
+        return codes, codes < 0
+    columns = [frames_of(key.left.to_frame()).key_column(each, key.name)
+               for each in (key.left, key.right)]  # fmt: skip
+    kinds = [column.type.kind for column in columns]
+    if "null" in kinds:
+        return _beside_nulls(columns, kinds)
+    nulls = [
+        np.zeros(len(column), bool) if column.nulls is None else column.nulls for column in columns
+    ]
+    null = np.concatenate(nulls)
+    if columns[0].strings is not None:
+        texts = pa.concat_arrays([column.strings.flat() for column in columns])
+        ranks = pc.rank(texts, "ascending", tiebreaker="dense")
+        return ranks.to_numpy(), None
+    values = [column.values for column in columns]
+    units = [column.type.unit for column in columns]
+    if units[0] != units[1]:
+        stamps = [
+            each.astype(np.int64).view(f"M8[{unit}]")
+            for each, unit in zip(values, units, strict=True)
+        ]
+        values = [np.concatenate(stamps).view(np.int64), np.empty(0, np.int64)]
+    return np.where(null, 0, np.concatenate(values)), null if null.any() else None
+
+
+def _beside_nulls(columns: list[Any], kinds: list[str]) -> tuple[Any, Any]:
+    """Return what is compared where one side is nulls alone."""
+    sides = []
+    for column, kind in zip(columns, kinds, strict=True):
+        if kind == "null":
+            sides.append((np.zeros(len(column)), np.ones(len(column), bool)))
+        elif column.strings is not None:
+            texts = column.strings.flat()
+            ranks = pc.rank(texts, "ascending", tiebreaker="dense")
+            sides.append((ranks.to_numpy(), texts.is_null().to_numpy(zero_copy_only=False)))
+        else:
+            null = np.zeros(len(column), bool) if column.nulls is None else column.nulls
+            sides.append((column.values, null))
+    values, nulls = (np.concatenate(side) for side in zip(*sides, strict=True))
+    return np.where(nulls, 0, values), nulls
+
+
+def first_repeat(keys: pd.DataFrame) -> int:
+    """Return a row whose key an earlier row has, or -1."""
+    if len(keys) < 2:
+        return -1
+    encoder = KeyEncoder.for_frame(keys, list(keys.columns))
+    return first_duplicate(encoder.encode(keys), np)

@@ -1,0 +1,239 @@
+"""``dgpuhash.merge``: joins of two frames, as pandas means them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dgpuhash.errors import KeyTypeError, SpecError, UnsupportedError
+from dgpuhash.frames.merge.keys import JoinKeys, MergeError, join_keys
+from dgpuhash.frames.merge.result import MergePlan, Suffixes
+from dgpuhash.frames.merge.rows import RowPairs, cross, first_repeat, pairs_of, sorted_by_key
+from dgpuhash.tables.memory_errors import function_translates_memory_errors
+
+__all__ = ["merge"]
+
+# Names of pandas, Dask, cuDF and Polars, and what they stand for.
+_HOWS = {
+    "inner": "inner",
+    "left": "left",
+    "right": "right",
+    "outer": "outer",
+    "full": "outer",
+    "cross": "cross",
+    "semi": "semi",
+    "leftsemi": "semi",
+    "left_semi": "semi",
+    "anti": "anti",
+    "leftanti": "anti",
+    "left_anti": "left_anti",
+    "right_anti": "right_anti",
+}
+_VALIDATED = {
+    "one_to_one": (True, True),
+    "1:1": (True, True),
+    "one_to_many": (True, False),
+    "1:m": (True, False),
+    "many_to_one": (False, True),
+    "m:1": (False, True),
+    "many_to_many": (False, False),
+    "m:m": (False, False),
+}
+
+
+class NotAFrameError(KeyTypeError):
+    """A side of a merge that is no frame."""
+
+
+@function_translates_memory_errors
+def merge(
+    left: Any,
+    right: Any,
+    how: str = "inner",
+    on: Any = None,
+    left_on: Any = None,
+    right_on: Any = None,
+    left_index: bool = False,
+    right_index: bool = False,
+    sort: bool = False,
+    suffixes: Suffixes = ("_x", "_y"),
+    indicator: bool | str = False,
+    validate: str | None = None,
+    *,
+    nulls_equal: bool = True,
+) -> Any:
+    """Return the rows of two frames side by side where their keys are equal.
+
+    Parameters
+    ----------
+    left, right : DataFrame or named Series
+    how : {"inner", "left", "right", "outer", "cross", "semi", "anti", "left_anti", "right_anti"}
+        Which rows without a match are kept; names of Dask, cuDF and Polars are known too. Semi and
+        anti return rows of `left` with their labels and columns, those with a match or without one;
+        ``"left_anti"`` and ``"right_anti"`` have the columns of both sides, as in pandas.
+    on : label, list of labels or arrays, optional
+        Columns or index levels of both sides; default: the columns that both have.
+    left_on, right_on : label, list of labels or arrays, optional
+        Those of each side, where their names differ.
+    left_index, right_index : bool
+        Whether a side is compared by its index.
+    sort : bool
+        Whether rows are sorted by their keys, nulls last. Otherwise they have the order of `left`,
+        for ``"right"`` that of `right`; ``"outer"`` is always sorted.
+    suffixes : pair of str or None
+        For columns of the same name on both sides.
+    indicator : bool or str
+        A column, called ``"_merge"`` or so, that tells on which side a row was found.
+    validate : str, optional
+        ``"1:1"``, ``"1:m"``, ``"m:1"`` or ``"m:m"``, as in pandas: which keys are unique.
+    nulls_equal : bool
+        Whether nulls match each other, as in pandas; False as in SQL.
+
+    Returns
+    -------
+    DataFrame
+        Order, labels and dtypes are those of `pandas.merge`.
+
+    Raises
+    ------
+    MergeError
+        When arguments exclude each other, suffixes do not tell columns apart, or `validate` fails.
+    ColumnError, ShapeError, KeyTypeError, SpecError
+        When a key is missing, arrays have another length, keys are never equal or cannot be keys,
+        or an argument is unknown.
+    OutOfMemoryError
+        When the result does not fit the memory.
+
+    Examples
+    --------
+    >>> import dgpuhash, pandas as pd
+    >>> planes = pd.DataFrame({"tailnum": ["N1", "N2"], "seats": [55, 182]})
+    >>> flights = pd.DataFrame({"flight": [7, 8], "tailnum": ["N2", "N9"]})
+    >>> dgpuhash.merge(flights, planes, how="outer", indicator=True)
+       flight tailnum  seats      _merge
+    0     NaN      N1   55.0  right_only
+    1     7.0      N2  182.0        both
+    2     8.0      N9    NaN   left_only
+    """
+    ours, theirs = _frame(left), _frame(right)
+    kind = _kind(how)
+    for name, given in (("left_index", left_index), ("right_index", right_index)):
+        if not isinstance(given, bool | np.bool_):
+            raise SpecError(f"{name} parameter must be of type bool, not {type(given)}")
+    levels = ours.columns.nlevels, theirs.columns.nlevels
+    if levels[0] != levels[1]:
+        raise MergeError(
+            f"Not allowed to merge between different levels. ({levels[0]} levels on the left, "
+            f"{levels[1]} on the right)"
+        )
+    if kind == "cross":
+        if left_index or right_index or any(each is not None for each in (on, left_on, right_on)):
+            raise MergeError(
+                "Can not pass on, right_on, left_on or set right_index=True or left_index=True"
+            )
+        plan = MergePlan.of(
+            ours, theirs, JoinKeys([]), "inner", suffixes=suffixes, indicator=indicator
+        )
+        return plan.frame(cross(len(ours), len(theirs)))
+    keys = join_keys(
+        ours, theirs, on, left_on, right_on, left_index=bool(left_index),
+        right_index=bool(right_index),
+    )  # fmt: skip
+    if kind in {"semi", "anti"}:
+        MergePlan.of(ours, theirs, keys, "inner", suffixes=("", "_y"))
+        _check(validate, keys)
+        return _filtered(ours, keys, keep=kind == "semi", nulls_equal=nulls_equal)
+    joined = kind.removesuffix("_anti")
+    plan = MergePlan.of(ours, theirs, keys, joined, suffixes=suffixes, indicator=indicator)
+    _check(validate, keys)
+    pairs = pairs_of(*keys.frames(), joined, nulls_equal=nulls_equal)
+    if sort or joined == "outer":
+        pairs = sorted_by_key(pairs, keys.pairs)
+    if joined != kind:
+        pairs = _unmatched(pairs, joined, len(ours), len(theirs))
+    return plan.frame(pairs)
+
+
+def _frame(given: Any) -> pd.DataFrame:
+    if isinstance(given, pd.DataFrame):
+        return given
+    if isinstance(given, pd.Series):
+        if given.name is None:
+            raise MergeError("Cannot merge a Series without a name")
+        return given.to_frame()
+    if hasattr(given, "__dask_graph__"):
+        raise UnsupportedError(
+            "a Dask frame is merged with an index: dgpuhash.DistributedIndex.build(right, on=…)"
+        )
+    raise NotAFrameError(
+        f"Can only merge Series or DataFrame objects, a {type(given)} was passed"
+    )
+
+
+def _kind(how: Any) -> str:
+    kind = _HOWS.get(how) if isinstance(how, str) else None
+    if kind is None:
+        raise SpecError(
+            f"'{how}' is not a valid Merge type: left, right, inner, outer, left_anti, "
+            "right_anti, cross, asof; or semi, anti"
+        )
+    return kind
+
+
+def _filtered(left: pd.DataFrame, keys: JoinKeys, *, keep: bool, nulls_equal: bool) -> Any:
+    found = np.zeros(len(left), bool)
+    rows = pairs_of(*keys.frames(), "inner", nulls_equal=nulls_equal).rows("left", len(left))
+    found[rows] = True
+    return left[found if keep else ~found]
+
+
+def _unmatched(pairs: RowPairs, how: str, left: int, right: int) -> RowPairs:
+    """Return the rows of the side that `how` names which have no match."""
+    ours, theirs = pairs.rows("left", left), pairs.rows("right", right)
+    kept = (theirs if how == "left" else ours) < 0
+    return RowPairs(ours[kept], theirs[kept])
+
+
+def _check(validate: str | None, keys: JoinKeys) -> None:
+    """Raise MergeError unless the sides have unique keys where they should."""
+    if validate is None:
+        return
+    if validate not in _VALIDATED:
+        known = "\n".join(f'- "{name}"' for name in _VALIDATED)
+        raise SpecError(f'"{validate}" is not a valid argument. Valid arguments are:\n{known}')
+    wanted = _VALIDATED[validate]
+    doubled = {
+        side: frame
+        for side, frame, unique in zip(("left", "right"), keys.frames(), wanted, strict=True)
+        if unique and first_repeat(frame) >= 0
+    }
+    if not doubled:
+        return
+    many = {(True, True): "one-to-one", (True, False): "one-to-many", (False, True): "many-to-one"}
+    which = (
+        "either left or right dataset" if len(doubled) == 2 else f"{next(iter(doubled))} dataset"
+    )
+    told = "".join(_duplicates(side, frame, keys) for side, frame in doubled.items())
+    end = "." if len(doubled) == 2 else ""
+    line = "\n" if wanted == (False, True) else ""
+    raise MergeError(
+        f"Merge keys are not unique in {which}; not a {many[wanted]} merge{end}{line}{told}"
+    )
+
+
+def _duplicates(side: str, frame: pd.DataFrame, keys: JoinKeys) -> str:
+    """Return the first rows of a side that repeat a key, as text."""
+    rows: list[int] = []
+    seen: set[Any] = set()
+    for row, key in enumerate(frame.itertuples(index=False, name=None)):
+        if key in seen:
+            rows.append(row)
+        seen.add(key)
+        if len(rows) == 5:
+            break
+    told = frame.iloc[rows]
+    labels = [getattr(pair, f"{side}_label") for pair in keys.pairs]
+    told.columns = [0 if label is None else label for label in labels]
+    return f"\nDuplicates in {side}:\n {told.to_string(index=False)} ..."
