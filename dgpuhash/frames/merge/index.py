@@ -34,9 +34,7 @@ def join_index(
     return pd.RangeIndex(len(pairs.left))
 
 
-def _of_one(
-    index: pd.Index, other: pd.Index, rows: Any, others: Any, *, lasting: bool
-) -> pd.Index:
+def _of_one(index: pd.Index, other: pd.Index, rows: Any, others: Any, *, lasting: bool) -> pd.Index:
     """Return the labels of one side, which no row lacks where that is `lasting`."""
     if rows is None:
         return index
@@ -94,9 +92,13 @@ def _of_levels(
             if name not in shared:
                 level = index.get_level_values(name).to_series().reset_index(drop=True)
                 parts[name] = level.reindex(rows)
-    order = list(parts)
-    if left.nlevels == 1 or right.nlevels == 1:
-        order = list((right if left.nlevels == 1 else left).names)
+    several = [index for index in (left, right) if isinstance(index, pd.MultiIndex)]
+    if len(several) == 1:
+        order = list(several[0].names)
+    elif how == "right":
+        order = [*right.names, *(name for name in left.names if name not in shared)]
+    else:
+        order = [*left.names, *(name for name in right.names if name not in shared)]
     return index_of([parts[name] for name in order], order)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from dgpuhash.errors import ColumnError, KeyTypeError, ShapeError
+from dgpuhash.frames.merge.comparable import comparable
 
 __all__ = ["JoinKeys", "KeyPair", "MergeError", "join_keys"]
 
@@ -24,7 +26,7 @@ class MissingKeyError(ColumnError, KeyError):
     """A key that a side of a merge does not have."""
 
     def __str__(self) -> str:
-        return str(self.args[0])
+        return repr(self.args[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ class KeyPair:
         return not all(isinstance(label, str) for label in labels) or labels[0] == labels[1]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class JoinKeys:
     """The keys of a merge.
 
@@ -81,10 +83,19 @@ class JoinKeys:
             if pair.left_label is not None and pair.left_label == pair.right_label
         ]
 
+    @functools.cached_property
+    def columns(self) -> list[list[tuple[pd.Series, pd.Series]]]:
+        """The columns that are compared, for each key (see `comparable`)."""
+        return [comparable(pair.left, pair.right, pair.name) for pair in self.pairs]
+
+    @functools.cached_property
     def frames(self) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Return the key columns of both sides, called by their numbers."""
-        sides = ([pair.left for pair in self.pairs], [pair.right for pair in self.pairs])
-        left, right = (pd.DataFrame(dict(enumerate(side)), copy=False) for side in sides)
+        """All columns of both sides that are compared, called by their numbers."""
+        flat = [columns for key in self.columns for columns in key]
+        left, right = (
+            pd.DataFrame({place: columns[side] for place, columns in enumerate(flat)}, copy=False)
+            for side in (0, 1)
+        )
         return left, right
 
 
@@ -182,9 +193,7 @@ def _check_sides(
 
 def _check_levels(given: list[Any], index: pd.Index, what: str, side: str) -> None:
     if len(given) != index.nlevels:
-        raise ShapeError(
-            f'len({what}) must equal the number of levels in the index of "{side}"'
-        )
+        raise ShapeError(f'len({what}) must equal the number of levels in the index of "{side}"')
 
 
 def _common_columns(left: pd.DataFrame, right: pd.DataFrame) -> list[Hashable]:
@@ -252,7 +261,7 @@ def _series(values: Any) -> pd.Series:
     array = values.array if isinstance(values, pd.Series | pd.Index) else values
     if isinstance(array, np.ndarray) and array.ndim != 1:
         raise ShapeError(f"a key of {array.ndim} dimensions; give one")
-    return pd.Series(array, copy=False)
+    return pd.Series(array, dtype=array.dtype, copy=False)
 
 
 def _index_pairs(left: pd.Index, right: pd.Index) -> list[KeyPair]:
@@ -262,9 +271,7 @@ def _index_pairs(left: pd.Index, right: pd.Index) -> list[KeyPair]:
     ):
         levels = [(number, number) for number in range(left.nlevels)]
     else:
-        shared = [
-            name for name in left.names if name is not None and name in right.names
-        ]
+        shared = [name for name in left.names if name in right.names]
         if not shared:
             raise ShapeError("cannot join with no overlapping index names")
         levels = [(left.names.index(name), right.names.index(name)) for name in shared]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -71,9 +70,12 @@ class MergePlan:
         labels = suffixed(left.columns, rest.columns, suffixes)
         return cls(left, rest, keys, how, labels, name)
 
-    def frame(self, pairs: RowPairs) -> pd.DataFrame:
-        """Return the result with the given rows of both sides."""
-        index = join_index(self.left.index, self.right.index, self.keys, self.how, pairs)
+    def index(self, pairs: RowPairs) -> pd.Index:
+        """Return the labels of the given rows."""
+        return join_index(self.left.index, self.right.index, self.keys, self.how, pairs)
+
+    def frame(self, pairs: RowPairs, index: pd.Index) -> pd.DataFrame:
+        """Return the result with the given rows of both sides, and their labels."""
         sides = []
         for frame, rows, labels in (
             (self.left, pairs.left, self.labels[0]),
@@ -164,37 +166,42 @@ def suffixed(left: pd.Index, right: pd.Index, suffixes: Suffixes) -> tuple[pd.In
             "suffixes=('_left', '_right')"
         )
     taken = set(both)
-    labels = []
-    for columns, suffix in ((left, ours), (right, theirs)):
-        named = [
-            f"{label}{suffix}" if label in taken and suffix is not None else label
-            for label in columns
-        ]
-        if isinstance(columns, pd.MultiIndex):
-            named = [
-                tuple(f"{part}{suffix}" for part in label)
-                if label in taken and suffix is not None
-                else label
-                for label in columns
-            ]
-        labels.append(named)
-    doubled = set()
-    for columns, named in ((left, labels[0]), (right, labels[1])):
-        before, after = Counter(columns), Counter(named)
-        doubled |= {label for label in named if after[label] > 1 and before[label] <= 1}
-    doubled |= set(labels[0]) & (there - taken)
-    doubled |= set(labels[1]) & (set(left) - taken)
+    made = _renamed(left, taken, ours), _renamed(right, taken, theirs)
+    doubled: set[Hashable] = set()
+    for before, after in zip((left, right), made, strict=True):
+        again = zip(after, _again(after), _again(before), strict=True)
+        doubled |= {label for label, now, then in again if now and not then}
+    doubled |= set(made[0]) & (there - taken)
+    doubled |= set(made[1]) & (set(left) - taken)
     if doubled:
         raise MergeError(
             f"Passing 'suffixes' which cause duplicate columns {doubled} is not allowed."
         )
-    made = [
-        pd.MultiIndex.from_tuples(named, names=columns.names)
-        if isinstance(columns, pd.MultiIndex)
-        else pd.Index(named, name=columns.name, tupleize_cols=False)
-        for columns, named in ((left, labels[0]), (right, labels[1]))
+    return made
+
+
+def _renamed(columns: pd.Index, taken: set[Hashable], suffix: str | None) -> pd.Index:
+    """Return the columns with a suffix behind those that both sides have."""
+    if suffix is None or not taken:
+        return columns
+    if not isinstance(columns, pd.MultiIndex):
+        named = [f"{label}{suffix}" if label in taken else label for label in columns]
+        return pd.Index(named, name=columns.name, tupleize_cols=False)
+    first = {label[0] for label in taken}  # type: ignore[index]
+    tuples = [
+        tuple(f"{part}{suffix}" if part in first else part for part in label) for label in columns
     ]
-    return made[0], made[1]
+    return pd.MultiIndex.from_tuples(tuples, names=columns.names)
+
+
+def _again(labels: pd.Index) -> list[bool]:
+    """Return of each label whether it stands before, too."""
+    seen: set[Hashable] = set()
+    told = []
+    for label in labels:
+        told.append(label in seen)
+        seen.add(label)
+    return told
 
 
 class SuffixTypeError(SpecError, TypeError):
@@ -206,8 +213,10 @@ def _without(frame: pd.DataFrame, dropped: Sequence[Hashable]) -> pd.DataFrame:
     columns = [label for label in dropped if label in frame.columns]
     levels = [label for label in dropped if label not in columns]
     if columns:
-        kept = [label not in set(columns) for label in frame.columns]
-        frame = frame.loc[:, kept]
+        kept = np.ones(frame.shape[1], bool)
+        for label in columns:
+            kept[frame.columns.get_loc(label)] = False
+        frame = frame.iloc[:, kept.nonzero()[0]]
     if levels:
         if frame.index.nlevels == len(levels):
             frame = frame.set_axis(pd.RangeIndex(len(frame)), axis=0)

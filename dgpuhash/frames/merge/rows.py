@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.keyed_rows import KeyedRows, first_duplicate
 from dgpuhash.frames.keys.encoding import KeyEncoder
-from dgpuhash.frames.merge.keys import KeyPair
+from dgpuhash.frames.merge.keys import JoinKeys, KeyPair
 
 __all__ = ["RowPairs", "cross", "first_repeat", "matched", "pairs_of", "sorted_by_key"]
 
@@ -35,6 +35,10 @@ class RowPairs:
         """Return the positions in a side that has `n` rows."""
         found = self.left if side == "left" else self.right
         return np.arange(n, dtype=np.int64) if found is None else found
+
+    def kept(self, mask: Any, left: int, right: int) -> RowPairs:
+        """Return the rows in a mask; the sides have so many."""
+        return RowPairs(self.rows("left", left)[mask], self.rows("right", right)[mask])
 
     def absent(self, side: str) -> Any | None:
         """Return a mask of the rows that a side lacks, None where it has all."""
@@ -143,34 +147,39 @@ def cross(left: int, right: int) -> RowPairs:
     return RowPairs(np.repeat(np.arange(left), right), np.tile(np.arange(right), left))
 
 
-def sorted_by_key(pairs: RowPairs, keys: list[KeyPair]) -> RowPairs:
+def sorted_by_key(pairs: RowPairs, keys: JoinKeys) -> RowPairs:
     """Return the rows in the order of their keys, nulls last; equal keys stay in order."""
-    if not keys:
-        return pairs
-    left, right = (len(side) for side in (keys[0].left, keys[0].right))
+    left, right = (len(frame) for frame in keys.frames)
     ours, theirs = pairs.rows("left", left), pairs.rows("right", right)
     if len(ours) < 2:
         return pairs
     places = np.where(ours >= 0, ours, left + theirs)
     levels: list[Any] = []
-    for key in reversed(keys):
-        values, nulls = _comparable(key)
-        levels.append(values[places])
-        if nulls is not None:
-            levels.append(nulls[places])
+    for pair, columns in reversed(list(zip(keys.pairs, keys.columns, strict=True))):
+        for each in reversed([_codes(pair)] if _are_categories(pair) else columns):
+            values, nulls = each if _are_categories(pair) else _comparable(*each)
+            levels.append(values[places])
+            if nulls is not None:
+                levels.append(nulls[places])
     order = np.lexsort(levels)
     ours = _whole(ours[order], left)
     return RowPairs(ours, _whole(theirs[order], right))
 
 
-def _comparable(key: KeyPair) -> tuple[Any, Any | None]:
+def _are_categories(key: KeyPair) -> bool:
+    return isinstance(key.left.dtype, pd.CategoricalDtype) and key.left.dtype == key.right.dtype
+
+
+def _codes(key: KeyPair) -> tuple[Any, Any]:
+    """Return the codes of categories, which are sorted by, and nulls."""
+    right = key.right.astype(key.left.dtype)
+    codes = np.concatenate([key.left.cat.codes.to_numpy(), right.cat.codes.to_numpy()])
+    return codes, codes < 0
+
+
+def _comparable(left: pd.Series, right: pd.Series) -> tuple[Any, Any | None]:
     """Return the values of both sides, one behind the other, as NumPy sorts them, and nulls."""
-    if isinstance(key.left.dtype, pd.CategoricalDtype) and key.left.dtype == key.right.dtype:
-        right = key.right.astype(key.left.dtype)
-        codes = np.concatenate([key.left.cat.codes.to_numpy(), right.cat.codes.to_numpy()])
-        return codes, codes < 0
-    columns = [frames_of(key.left.to_frame()).key_column(each, key.name)
-               for each in (key.left, key.right)]  # fmt: skip
+    columns = [frames_of(side.to_frame()).key_column(side, 0) for side in (left, right)]
     kinds = [column.type.kind for column in columns]
     if "null" in kinds:
         return _beside_nulls(columns, kinds)

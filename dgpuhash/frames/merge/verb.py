@@ -15,31 +15,29 @@ from dgpuhash.tables.memory_errors import function_translates_memory_errors
 
 __all__ = ["merge"]
 
-# Names of pandas, Dask, cuDF and Polars, and what they stand for.
+# Names of pandas, Dask and cuDF, and what they stand for.
 _HOWS = {
     "inner": "inner",
     "left": "left",
     "right": "right",
     "outer": "outer",
-    "full": "outer",
     "cross": "cross",
     "semi": "semi",
     "leftsemi": "semi",
-    "left_semi": "semi",
     "anti": "anti",
     "leftanti": "anti",
     "left_anti": "left_anti",
     "right_anti": "right_anti",
 }
 _VALIDATED = {
-    "one_to_one": (True, True),
     "1:1": (True, True),
-    "one_to_many": (True, False),
     "1:m": (True, False),
-    "many_to_one": (False, True),
     "m:1": (False, True),
-    "many_to_many": (False, False),
     "m:m": (False, False),
+    "one_to_one": (True, True),
+    "one_to_many": (True, False),
+    "many_to_one": (False, True),
+    "many_to_many": (False, False),
 }
 
 
@@ -70,7 +68,7 @@ def merge(
     ----------
     left, right : DataFrame or named Series
     how : {"inner", "left", "right", "outer", "cross", "semi", "anti", "left_anti", "right_anti"}
-        Which rows without a match are kept; names of Dask, cuDF and Polars are known too. Semi and
+        Which rows without a match are kept; names of Dask and cuDF are known too. Semi and
         anti return rows of `left` with their labels and columns, those with a match or without one;
         ``"left_anti"`` and ``"right_anti"`` have the columns of both sides, as in pandas.
     on : label, list of labels or arrays, optional
@@ -136,7 +134,8 @@ def merge(
         plan = MergePlan.of(
             ours, theirs, JoinKeys([]), "inner", suffixes=suffixes, indicator=indicator
         )
-        return plan.frame(cross(len(ours), len(theirs)))
+        pairs = cross(len(ours), len(theirs))
+        return plan.frame(pairs, plan.index(pairs))
     keys = join_keys(
         ours, theirs, on, left_on, right_on, left_index=bool(left_index),
         right_index=bool(right_index),
@@ -148,12 +147,15 @@ def merge(
     joined = kind.removesuffix("_anti")
     plan = MergePlan.of(ours, theirs, keys, joined, suffixes=suffixes, indicator=indicator)
     _check(validate, keys)
-    pairs = pairs_of(*keys.frames(), joined, nulls_equal=nulls_equal)
+    pairs = pairs_of(*keys.frames, joined, nulls_equal=nulls_equal)
     if sort or joined == "outer":
-        pairs = sorted_by_key(pairs, keys.pairs)
+        pairs = sorted_by_key(pairs, keys)
+    index = plan.index(pairs)
     if joined != kind:
-        pairs = _unmatched(pairs, joined, len(ours), len(theirs))
-    return plan.frame(pairs)
+        other, size = ("right", len(theirs)) if joined == "left" else ("left", len(ours))
+        kept = pairs.rows(other, size) < 0
+        index, pairs = index[kept], pairs.kept(kept, len(ours), len(theirs))
+    return plan.frame(pairs, index)
 
 
 def _frame(given: Any) -> pd.DataFrame:
@@ -167,9 +169,7 @@ def _frame(given: Any) -> pd.DataFrame:
         raise UnsupportedError(
             "a Dask frame is merged with an index: dgpuhash.DistributedIndex.build(right, on=…)"
         )
-    raise NotAFrameError(
-        f"Can only merge Series or DataFrame objects, a {type(given)} was passed"
-    )
+    raise NotAFrameError(f"Can only merge Series or DataFrame objects, a {type(given)} was passed")
 
 
 def _kind(how: Any) -> str:
@@ -184,16 +184,9 @@ def _kind(how: Any) -> str:
 
 def _filtered(left: pd.DataFrame, keys: JoinKeys, *, keep: bool, nulls_equal: bool) -> Any:
     found = np.zeros(len(left), bool)
-    rows = pairs_of(*keys.frames(), "inner", nulls_equal=nulls_equal).rows("left", len(left))
+    rows = pairs_of(*keys.frames, "inner", nulls_equal=nulls_equal).rows("left", len(left))
     found[rows] = True
     return left[found if keep else ~found]
-
-
-def _unmatched(pairs: RowPairs, how: str, left: int, right: int) -> RowPairs:
-    """Return the rows of the side that `how` names which have no match."""
-    ours, theirs = pairs.rows("left", left), pairs.rows("right", right)
-    kept = (theirs if how == "left" else ours) < 0
-    return RowPairs(ours[kept], theirs[kept])
 
 
 def _check(validate: str | None, keys: JoinKeys) -> None:
@@ -206,7 +199,7 @@ def _check(validate: str | None, keys: JoinKeys) -> None:
     wanted = _VALIDATED[validate]
     doubled = {
         side: frame
-        for side, frame, unique in zip(("left", "right"), keys.frames(), wanted, strict=True)
+        for side, frame, unique in zip(("left", "right"), keys.frames, wanted, strict=True)
         if unique and first_repeat(frame) >= 0
     }
     if not doubled:
