@@ -6,7 +6,7 @@ INSTALLED = $(VENV)/.installed
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES = pyproject.toml CMakeLists.txt scripts/install $(shell find kernels -type f)
 
-.PHONY: help demo test methods ucx rounds check docs kernels compile bench gpu wheel clean
+.PHONY: help demo test methods ucx rounds suites check docs kernels compile bench gpu wheel clean
 
 help:                       ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## */\1 /p' $(MAKEFILE_LIST) | while read -r target said; do \
@@ -26,6 +26,9 @@ ucx: $(INSTALLED)           ## run the distributed tests over UCXX, in an enviro
 
 rounds: $(INSTALLED)        ## play rounds of faults: processes killed, stopped, late, cut off, without memory
 	scripts/rounds --series 4 --silence 4 --seconds 300
+
+suites: $(INSTALLED)        ## run pandas' own tests of merges with ours; SUITE_REPORT: a file for what failed
+	PYTHONPATH=tests $(INSIDE) -m suites --tb=line
 
 check: $(INSTALLED)         ## lint, types, format, spelling, layering, age of the GPU proof
 	scripts/check

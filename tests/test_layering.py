@@ -71,7 +71,7 @@ ROOMS_WITHIN = {
         {"row_store", "matches"},
         {"keyed_rows", "merge_result"},
         {"lookup", "pages", "int_float_warning", "stats", "serialization"},
-        {"key_input"},
+        {"key_input", "merge"},
         {"lookup_mixin"},
         {"index"},
     ],

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dgpuhash.errors import KeyTypeError
 from dgpuhash.frames.merge.keys import JoinKeys
-from dgpuhash.frames.merge.rows import RowPairs
+from dgpuhash.frames.merge.rows import RowPairs, sortable
 
 __all__ = ["index_of", "join_index", "with_level"]
 
@@ -66,7 +67,7 @@ def _of_both(
         made = left if pairs.left is None else left.take(pairs.left)
     else:
         ours, theirs = pairs.rows("left", len(left)), pairs.rows("right", len(right))
-        made = left.append(right).take(np.where(ours < 0, len(left) + theirs, ours))
+        made = _beside(left, right).take(np.where(ours < 0, len(left) + theirs, ours))
     names = right.names if how == "right" else left.names
     if how in {"inner", "outer"}:
         names = [
@@ -112,9 +113,54 @@ def with_level(index: pd.Index, name: Hashable, values: pd.Series) -> pd.Index:
     return index_of(levels, list(index.names))
 
 
+def _beside(left: pd.Index, right: pd.Index) -> pd.Index:
+    """Return the labels of both indexes, one behind the other."""
+    if left.nlevels == 1:
+        return left.append(right)
+    levels = [
+        pd.concat([index.get_level_values(level).to_series() for index in (left, right)])
+        for level in range(left.nlevels)
+    ]
+    return index_of(levels, list(left.names))
+
+
 def index_of(levels: Sequence[Any], names: Sequence[Hashable | None]) -> pd.Index:
-    """Return an index of one level or several."""
-    if len(levels) == 1:
-        array = levels[0].array if isinstance(levels[0], pd.Series) else levels[0]
-        return pd.Index(array, name=names[0], copy=False)
-    return pd.MultiIndex.from_arrays([pd.Index(level) for level in levels], names=list(names))
+    """Return an index of one level or several, which are Series, arrays or indexes."""
+    columns = [
+        pd.Series(level.array if isinstance(level, pd.Series | pd.Index) else level, copy=False)
+        for level in levels
+    ]
+    if len(columns) == 1:
+        return pd.Index(columns[0].array, name=names[0], copy=False)
+    coded = [_level_of(column) for column in columns]
+    return pd.MultiIndex(
+        levels=[level for level, _ in coded],
+        codes=[codes for _, codes in coded],
+        names=list(names),
+        verify_integrity=False,
+    )
+
+
+def _level_of(column: pd.Series) -> tuple[pd.Index, Any]:
+    """Return the different values of a column, sorted where they can be, and each row's among them.
+
+    pandas' own constructors would hash them.
+    """
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        return pd.CategoricalIndex(column.cat.categories, dtype=column.dtype), column.cat.codes
+    try:
+        values, nulls = sortable(column)
+    except KeyTypeError:
+        found = dict.fromkeys(column[column.notna()])
+        places = {value: place for place, value in enumerate(found)}
+        codes = [places.get(value, -1) for value in column]
+        level = pd.Series(list(found), dtype=column.dtype)
+        return pd.Index(level.array, tupleize_cols=False), np.array(codes, np.int64)
+    rows = np.arange(len(column)) if nulls is None else np.flatnonzero(~nulls)
+    order = rows[np.argsort(values[rows], kind="stable")]
+    ordered = values[order]
+    first = np.ones(len(order), bool)
+    first[1:] = ordered[1:] != ordered[:-1]
+    codes = np.full(len(column), -1, np.int64)
+    codes[order] = np.cumsum(first) - 1
+    return pd.Index(column.iloc[order[first]].array, copy=False), codes

@@ -261,7 +261,9 @@ def _series(values: Any) -> pd.Series:
     array = values.array if isinstance(values, pd.Series | pd.Index) else values
     if isinstance(array, np.ndarray) and array.ndim != 1:
         raise ShapeError(f"a key of {array.ndim} dimensions; give one")
-    return pd.Series(array, dtype=array.dtype, copy=False)
+    # A Series of objects stays one, even if all of them are texts.
+    dtype = object if array.dtype == object else None
+    return pd.Series(array, dtype=dtype, copy=False)
 
 
 def _index_pairs(left: pd.Index, right: pd.Index) -> list[KeyPair]:

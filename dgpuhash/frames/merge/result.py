@@ -82,9 +82,11 @@ class MergePlan:
             (self.right, pairs.right, self.labels[1]),
         ):
             part = _taken(frame, rows)
-            part.columns, part.index = labels, index
+            # Labels that are the same are not joined.
+            part.columns, part.index = labels, pd.RangeIndex(len(index))
             sides.append(part)
         result = pd.concat(sides, axis=1)
+        result.index = index
         if self.indicator is not None:
             result[self.indicator] = _origins(pairs, len(index))
         self._add_keys(result, pairs)
@@ -191,7 +193,8 @@ def _renamed(columns: pd.Index, taken: set[Hashable], suffix: str | None) -> pd.
     tuples = [
         tuple(f"{part}{suffix}" if part in first else part for part in label) for label in columns
     ]
-    return pd.MultiIndex.from_tuples(tuples, names=columns.names)
+    levels = [pd.Series(level) for level in zip(*tuples, strict=True)]
+    return index_of(levels, list(columns.names))
 
 
 def _again(labels: pd.Index) -> list[bool]:

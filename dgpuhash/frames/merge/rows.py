@@ -15,7 +15,7 @@ from dgpuhash.frames.keyed_rows import KeyedRows, first_duplicate
 from dgpuhash.frames.keys.encoding import KeyEncoder
 from dgpuhash.frames.merge.keys import JoinKeys, KeyPair
 
-__all__ = ["RowPairs", "cross", "first_repeat", "matched", "pairs_of", "sorted_by_key"]
+__all__ = ["RowPairs", "cross", "first_repeat", "matched", "pairs_of", "sortable", "sorted_by_key"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +164,17 @@ def sorted_by_key(pairs: RowPairs, keys: JoinKeys) -> RowPairs:
     order = np.lexsort(levels)
     ours = _whole(ours[order], left)
     return RowPairs(ours, _whole(theirs[order], right))
+
+
+def sortable(column: pd.Series) -> tuple[Any, Any | None]:
+    """Return the values of a column as NumPy sorts them, and a mask of its nulls.
+
+    Raises KeyTypeError when they cannot be keys.
+    """
+    values, nulls = _comparable(column, column.iloc[:0])
+    if nulls is None and column.isna().any():
+        nulls = column.isna().to_numpy()
+    return values, nulls
 
 
 def _are_categories(key: KeyPair) -> bool:

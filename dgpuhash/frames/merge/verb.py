@@ -10,7 +10,7 @@ import pandas as pd
 from dgpuhash.errors import KeyTypeError, SpecError, UnsupportedError
 from dgpuhash.frames.merge.keys import JoinKeys, MergeError, join_keys
 from dgpuhash.frames.merge.result import MergePlan, Suffixes
-from dgpuhash.frames.merge.rows import RowPairs, cross, first_repeat, pairs_of, sorted_by_key
+from dgpuhash.frames.merge.rows import cross, first_repeat, pairs_of, sorted_by_key
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
 
 __all__ = ["merge"]
