@@ -15,7 +15,7 @@ from dgpuhash.frames.key_columns import check_comparable
 
 __all__ = ["comparable"]
 
-Columns = tuple[pd.Series, pd.Series]
+Columns = tuple[Any, Any]
 # What objects of one kind are converted to.
 _OBJECTS: dict[str, Any] = {
     "boolean": "boolean",
@@ -43,12 +43,12 @@ def comparable(left: pd.Series, right: pd.Series, name: object) -> list[Columns]
     return [
         (ours, theirs)
         if _are_comparable(ours, theirs, name)
-        else tuple(_only_nulls(side, number) for number, side in enumerate((ours, theirs)))
+        else (_only_nulls(ours, 0), _only_nulls(theirs, 1))
         for ours, theirs in _parts(_values(left), _values(right))
-    ]  # type: ignore[misc]
+    ]
 
 
-def _parts(left: pd.Series, right: pd.Series) -> Iterator[Columns]:
+def _parts(left: Any, right: Any) -> Iterator[Columns]:
     dtypes = left.dtype, right.dtype
     if all(isinstance(dtype, pd.IntervalDtype) for dtype in dtypes) and dtypes[0] == dtypes[1]:
         for end in ("left", "right"):
@@ -61,13 +61,13 @@ def _parts(left: pd.Series, right: pd.Series) -> Iterator[Columns]:
             )
             yield ours, theirs
     elif all(_is_decimal(dtype) for dtype in dtypes):
-        scale = max(dtype.pyarrow_dtype.scale for dtype in dtypes)  # type: ignore[union-attr]
+        scale = max(dtype.pyarrow_dtype.scale for dtype in dtypes)
         yield _decimals(left, scale), _decimals(right, scale)
     else:
         yield left, right
 
 
-def _values(side: pd.Series) -> pd.Series:
+def _values(side: Any) -> Any:
     """Return a key column as one of a dtype that stands for its values."""
     dtype: Any = side.dtype
     if isinstance(dtype, pd.PeriodDtype):

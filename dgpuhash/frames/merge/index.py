@@ -12,12 +12,10 @@ from dgpuhash.errors import KeyTypeError
 from dgpuhash.frames.merge.keys import JoinKeys
 from dgpuhash.frames.merge.rows import RowPairs, sortable
 
-__all__ = ["index_of", "join_index", "with_level"]
+__all__ = ["beside", "index_of", "join_index", "with_level"]
 
 
-def join_index(
-    left: pd.Index, right: pd.Index, keys: JoinKeys, how: str, pairs: RowPairs
-) -> pd.Index:
+def join_index(left: Any, right: Any, keys: JoinKeys, how: str, pairs: RowPairs) -> pd.Index:
     """Return the labels of the rows of a merge.
 
     Numbers from 0, unless a side is compared by its index: labels of the other side then, or of
@@ -35,7 +33,7 @@ def join_index(
     return pd.RangeIndex(len(pairs.left))
 
 
-def _of_one(index: pd.Index, other: pd.Index, rows: Any, others: Any, *, lasting: bool) -> pd.Index:
+def _of_one(index: Any, other: pd.Index, rows: Any, others: Any, *, lasting: bool) -> pd.Index:
     """Return the labels of one side, which no row lacks where that is `lasting`."""
     if rows is None:
         return index
@@ -53,9 +51,7 @@ def _labels(series: pd.Series, name: Hashable | None) -> pd.Index:
     return pd.Index(series.array, name=name, copy=False)
 
 
-def _of_both(
-    left: pd.Index, right: pd.Index, keys: JoinKeys, how: str, pairs: RowPairs
-) -> pd.Index:
+def _of_both(left: Any, right: Any, keys: JoinKeys, how: str, pairs: RowPairs) -> pd.Index:
     alike = left.nlevels == right.nlevels == len(keys.pairs)
     if not alike:
         return _of_levels(left, right, keys, how, pairs)
@@ -67,19 +63,12 @@ def _of_both(
         made = left if pairs.left is None else left.take(pairs.left)
     else:
         ours, theirs = pairs.rows("left", len(left)), pairs.rows("right", len(right))
-        made = _beside(left, right).take(np.where(ours < 0, len(left) + theirs, ours))
+        made = beside(left, right).take(np.where(ours < 0, len(left) + theirs, ours))
     names = right.names if how == "right" else left.names
-    if how in {"inner", "outer"}:
-        names = [
-            ours if ours == theirs else None
-            for ours, theirs in zip(left.names, right.names, strict=True)
-        ]
     return made if list(made.names) == list(names) else made.set_names(list(names))
 
 
-def _of_levels(
-    left: pd.Index, right: pd.Index, keys: JoinKeys, how: str, pairs: RowPairs
-) -> pd.Index:
+def _of_levels(left: Any, right: Any, keys: JoinKeys, how: str, pairs: RowPairs) -> pd.Index:
     """Return the labels of indexes that share some of their levels: these, and then the others."""
     sides = (left, pairs.rows("left", len(left))), (right, pairs.rows("right", len(right)))
     shared = [pair.name for pair in keys.pairs]
@@ -103,7 +92,7 @@ def _of_levels(
     return index_of([parts[name] for name in order], order)
 
 
-def with_level(index: pd.Index, name: Hashable, values: pd.Series) -> pd.Index:
+def with_level(index: Any, name: Hashable, values: pd.Series) -> pd.Index:
     """Return an index with other values of one level."""
     if index.nlevels == 1:
         return pd.Index(values.array, name=name, copy=False)
@@ -113,7 +102,7 @@ def with_level(index: pd.Index, name: Hashable, values: pd.Series) -> pd.Index:
     return index_of(levels, list(index.names))
 
 
-def _beside(left: pd.Index, right: pd.Index) -> pd.Index:
+def beside(left: Any, right: Any) -> pd.Index:
     """Return the labels of both indexes, one behind the other."""
     if left.nlevels == 1:
         return left.append(right)
@@ -141,7 +130,7 @@ def index_of(levels: Sequence[Any], names: Sequence[Hashable | None]) -> pd.Inde
     )
 
 
-def _level_of(column: pd.Series) -> tuple[pd.Index, Any]:
+def _level_of(column: Any) -> tuple[Any, Any]:
     """Return the different values of a column, sorted where they can be, and each row's among them.
 
     pandas' own constructors would hash them.
@@ -153,9 +142,9 @@ def _level_of(column: pd.Series) -> tuple[pd.Index, Any]:
     except KeyTypeError:
         found = dict.fromkeys(column[column.notna()])
         places = {value: place for place, value in enumerate(found)}
-        codes = [places.get(value, -1) for value in column]
+        placed = np.array([places.get(value, -1) for value in column], np.int64)
         level = pd.Series(list(found), dtype=column.dtype)
-        return pd.Index(level.array, tupleize_cols=False), np.array(codes, np.int64)
+        return pd.Index(level.array, tupleize_cols=False), placed
     rows = np.arange(len(column)) if nulls is None else np.flatnonzero(~nulls)
     order = rows[np.argsort(values[rows], kind="stable")]
     ordered = values[order]

@@ -198,7 +198,7 @@ def _check_levels(given: list[Any], index: pd.Index, what: str, side: str) -> No
 
 def _common_columns(left: pd.DataFrame, right: pd.DataFrame) -> list[Hashable]:
     there = set(right.columns)
-    common = [label for label in dict.fromkeys(left.columns) if label in there]
+    common: list[Hashable] = [label for label in dict.fromkeys(left.columns) if label in there]
     if not common:
         raise MergeError(
             "No common columns to perform merge on. Merge options: left_on=None, right_on=None, "
@@ -261,8 +261,10 @@ def _series(values: Any) -> pd.Series:
     array = values.array if isinstance(values, pd.Series | pd.Index) else values
     if isinstance(array, np.ndarray) and array.ndim != 1:
         raise ShapeError(f"a key of {array.ndim} dimensions; give one")
+    if type(array) is pd.arrays.NumpyExtensionArray:
+        array = array.to_numpy()
     # A Series of objects stays one, even if all of them are texts.
-    dtype = object if array.dtype == object else None
+    dtype = object if isinstance(array, np.ndarray) and array.dtype == object else None
     return pd.Series(array, dtype=dtype, copy=False)
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 from dgpuhash.errors import ColumnError, SpecError
 from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.merge.agreement import agree
-from dgpuhash.frames.merge.index import index_of, join_index, with_level
+from dgpuhash.frames.merge.index import beside, index_of, join_index, with_level
 from dgpuhash.frames.merge.keys import JoinKeys, KeyPair, MergeError
 from dgpuhash.frames.merge.rows import RowPairs
 
@@ -38,8 +38,8 @@ class MergePlan:
         The column that tells on which side a row was found.
     """
 
-    left: pd.DataFrame
-    right: pd.DataFrame
+    left: Any
+    right: Any
     keys: JoinKeys
     how: str
     labels: tuple[pd.Index, pd.Index]
@@ -74,19 +74,18 @@ class MergePlan:
         """Return the labels of the given rows."""
         return join_index(self.left.index, self.right.index, self.keys, self.how, pairs)
 
-    def frame(self, pairs: RowPairs, index: pd.Index) -> pd.DataFrame:
+    def frame(self, pairs: RowPairs, index: Any) -> Any:
         """Return the result with the given rows of both sides, and their labels."""
-        sides = []
-        for frame, rows, labels in (
-            (self.left, pairs.left, self.labels[0]),
-            (self.right, pairs.right, self.labels[1]),
-        ):
+        sides, first = [], 0
+        for frame, rows in ((self.left, pairs.left), (self.right, pairs.right)):
             part = _taken(frame, rows)
-            # Labels that are the same are not joined.
-            part.columns, part.index = labels, pd.RangeIndex(len(index))
+            # Plain numbers are labels that pandas need not join.
+            part.columns = pd.RangeIndex(first, first + frame.shape[1])
+            part.index = pd.RangeIndex(len(index))
             sides.append(part)
-        result = pd.concat(sides, axis=1)
-        result.index = index
+            first += frame.shape[1]
+        result: Any = pd.concat(sides, axis=1)
+        result.columns, result.index = beside(*self.labels), index
         if self.indicator is not None:
             result[self.indicator] = _origins(pairs, len(index))
         self._add_keys(result, pairs)
@@ -98,7 +97,7 @@ class MergePlan:
             result.flags.allows_duplicate_labels = False
         return result
 
-    def _add_keys(self, result: pd.DataFrame, pairs: RowPairs) -> None:
+    def _add_keys(self, result: Any, pairs: RowPairs) -> None:
         """Fill the key columns where a side has no row, and add those that neither side has."""
         for place, pair in enumerate(self.keys.pairs):
             if self.keys.left_index and self.keys.right_index:
@@ -133,7 +132,7 @@ class MergePlan:
         column = own[name].reset_index(drop=True)
         return (column, other) if ours else (other, column)
 
-    def _restore_levels(self, result: pd.DataFrame) -> None:
+    def _restore_levels(self, result: Any) -> None:
         """Make an index of keys that were levels of both sides."""
         names = [
             pair.name
@@ -211,7 +210,7 @@ class SuffixTypeError(SpecError, TypeError):
     """Suffixes that are no pair of texts."""
 
 
-def _without(frame: pd.DataFrame, dropped: Sequence[Hashable]) -> pd.DataFrame:
+def _without(frame: Any, dropped: Sequence[Hashable]) -> pd.DataFrame:
     """Return a frame without some columns and index levels."""
     columns = [label for label in dropped if label in frame.columns]
     levels = [label for label in dropped if label not in columns]
@@ -258,7 +257,7 @@ def _indicator_name(
     return name
 
 
-def _origins(pairs: RowPairs, n: int) -> pd.Categorical:
+def _origins(pairs: RowPairs, n: int) -> Any:
     codes = np.full(n, 2, np.int8)
     for side, code in (("left", 1), ("right", 0)):
         absent = pairs.absent(side)
@@ -274,7 +273,7 @@ def _taken(frame: pd.DataFrame, rows: Any) -> pd.DataFrame:
     return frames_of(frame).take_or_null(frame, rows)
 
 
-def _combined(left: pd.Series, right: pd.Series, pairs: RowPairs) -> pd.Series:
+def _combined(left: Any, right: Any, pairs: RowPairs) -> pd.Series:
     """Return a key of each row, the left one where there is one, numbered from 0."""
     ours, theirs = pairs.rows("left", len(left)), pairs.rows("right", len(right))
     gone = ours < 0

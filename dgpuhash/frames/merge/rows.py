@@ -182,15 +182,15 @@ def _are_categories(key: KeyPair) -> bool:
 
 
 def _codes(key: KeyPair) -> tuple[Any, Any]:
-    """Return the codes of categories, which are sorted by, and nulls."""
+    """Return the codes of categories, by which pandas sorts them: their nulls come first."""
     right = key.right.astype(key.left.dtype)
     codes = np.concatenate([key.left.cat.codes.to_numpy(), right.cat.codes.to_numpy()])
-    return codes, codes < 0
+    return codes, None
 
 
-def _comparable(left: pd.Series, right: pd.Series) -> tuple[Any, Any | None]:
+def _comparable(left: Any, right: Any) -> tuple[Any, Any | None]:
     """Return the values of both sides, one behind the other, as NumPy sorts them, and nulls."""
-    columns = [frames_of(side.to_frame()).key_column(side, 0) for side in (left, right)]
+    columns: list[Any] = [frames_of(side.to_frame()).key_column(side, 0) for side in (left, right)]
     kinds = [column.type.kind for column in columns]
     if "null" in kinds:
         return _beside_nulls(columns, kinds)

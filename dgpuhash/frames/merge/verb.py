@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from dgpuhash.errors import KeyTypeError, SpecError, UnsupportedError
+from dgpuhash.frames.merge.index import index_of
 from dgpuhash.frames.merge.keys import JoinKeys, MergeError, join_keys
 from dgpuhash.frames.merge.result import MergePlan, Suffixes
 from dgpuhash.frames.merge.rows import cross, first_repeat, pairs_of, sorted_by_key
@@ -164,7 +165,10 @@ def _frame(given: Any) -> pd.DataFrame:
     if isinstance(given, pd.Series):
         if given.name is None:
             raise MergeError("Cannot merge a Series without a name")
-        return given.to_frame()
+        frame = pd.DataFrame({0: given})
+        names = given.name if isinstance(given.name, tuple) else (given.name,)
+        frame.columns = index_of([pd.Series([name]) for name in names], [None] * len(names))
+        return frame
     if hasattr(given, "__dask_graph__"):
         raise UnsupportedError(
             "a Dask frame is merged with an index: dgpuhash.DistributedIndex.build(right, on=…)"

@@ -1,0 +1,182 @@
+"""`dgpuhash.merge` beside pandas, with every other engine shut."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from suites.raising import no_other_engine
+
+import dgpuhash
+from dgpuhash.errors import ColumnError, KeyTypeError, ShapeError, SpecError, UnsupportedError
+
+HOWS = ["inner", "left", "right", "outer", "left_anti", "right_anti"]
+MAKERS = {
+    "ints": lambda keys: pd.Series([0 if k is None else k for k in keys], dtype="int64"),
+    "floats": lambda keys: pd.Series([np.nan if k is None else k / 2 for k in keys], dtype=float),
+    "nullable": lambda keys: pd.Series(keys, dtype="Int64"),
+    "texts": lambda keys: pd.Series([None if k is None else f"k{k}" for k in keys], dtype="str"),
+    "objects": lambda keys: pd.Series([None if k is None else f"k{k}" for k in keys], dtype=object),
+    "categories": lambda keys: pd.Series(
+        pd.Categorical([None if k is None else f"k{k}" for k in keys], [f"k{k}" for k in range(6)])
+    ),
+    "moments": lambda keys: pd.Series(
+        [pd.NaT if k is None else pd.Timestamp(2026, 1, 1 + k) for k in keys], dtype="M8[us]"
+    ),
+    "zoned": lambda keys: pd.Series(
+        pd.to_datetime(
+            [pd.NaT if k is None else pd.Timestamp(2026, 1, 1 + k) for k in keys], utc=True
+        )
+    ),
+    "periods": lambda keys: pd.Series(
+        [pd.NaT if k is None else pd.Period(ordinal=k, freq="M") for k in keys],
+        dtype="period[M]",
+    ),
+}
+KEYS = st.lists(st.sampled_from([0, 1, 2, 3, 4, 5, None]), max_size=7)
+
+
+def ours(left, right, **arguments):
+    with no_other_engine():
+        return dgpuhash.merge(left, right, **arguments)
+
+
+def same(left, right, **arguments):
+    """Assert that our result is pandas', to its dtypes and labels."""
+    expected = pd.merge(left, right, **arguments)
+    pd.testing.assert_frame_equal(ours(left, right, **arguments), expected)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), kind=st.sampled_from(sorted(MAKERS)), how=st.sampled_from(HOWS))
+def test_one_key(data, kind, how):
+    left, right = (MAKERS[kind](data.draw(KEYS)) for _ in range(2))
+    a = pd.DataFrame({"k": left, "x": np.arange(len(left)), "both": left})
+    b = pd.DataFrame({"k": right, "flag": np.arange(len(right)) % 2 == 0, "both": right})
+    sort, indicator = data.draw(st.booleans()), data.draw(st.booleans())
+    if not (len(a) and len(b)):
+        # Where in the order nulls are depends in pandas on whether the other side has rows.
+        a, b = a.dropna().reset_index(drop=True), b.dropna().reset_index(drop=True)
+    same(a, b, on="k", how=how, sort=sort, indicator=indicator)
+    same(a, b.rename(columns={"k": "other"}), left_on="k", right_on="other", how=how)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    data=st.data(),
+    kinds=st.lists(st.sampled_from(["ints", "texts", "nullable", "moments"]), min_size=2,
+                   max_size=2),
+    how=st.sampled_from(HOWS),
+)  # fmt: skip
+def test_two_keys(data, kinds, how):
+    sides = []
+    for side in range(2):
+        rows = data.draw(st.integers(0, 7))
+        keys = [
+            MAKERS[kind](data.draw(st.lists(st.sampled_from([0, 1, None]), min_size=rows,
+                                            max_size=rows)))
+            for kind in kinds
+        ]  # fmt: skip
+        sides.append(pd.DataFrame({"a": keys[0], "b": keys[1], f"v{side}": np.arange(rows)}))
+    # Nulls of two keys have no one order in pandas.
+    whole = all(side[["a", "b"]].notna().all(axis=None) for side in sides)
+    if how != "outer" or whole:
+        same(*sides, on=["a", "b"], how=how)
+
+
+@pytest.mark.parametrize("how", HOWS[:4])
+@pytest.mark.parametrize("names", [("k", "k"), ("k", None), ("k", "l")])
+def test_indexes(how, names):
+    rng = np.random.default_rng(3)
+    left, right = (
+        pd.DataFrame({value: np.arange(6)}, pd.Index(rng.integers(0, 5, 6), name=name))
+        for value, name in zip("xy", names, strict=True)
+    )
+    same(left, right, how=how, left_index=True, right_index=True)
+    same(left, right.reset_index(drop=True), how=how, left_index=True, right_on="y")
+    same(left.reset_index(drop=True), right, how=how, left_on="x", right_index=True)
+
+
+@pytest.mark.parametrize("how", HOWS[:4])
+def test_levels_and_arrays(how):
+    left = pd.DataFrame({"a": [1, 2, 2], "x": [1.5, 2.5, 3.5]}).set_index("a")
+    right = pd.DataFrame({"a": [2, 3], "y": ["p", "q"]})
+    same(left, right, on="a", how=how)
+    same(left, right.set_index("a"), on="a", how=how)
+    same(left, right, left_on=np.array([2, 3, 3]), right_on="a", how=how)
+    same(left, right, left_on=[np.array([2, 3, 3])], right_on=[np.array([3, 4])], how=how)
+
+
+def test_cross_semi_and_anti():
+    left = pd.DataFrame({"k": [1, 2, None], "v": [1, 2, 3]}, index=[7, 8, 9])
+    right = pd.DataFrame({"k": [2.0, 2.0, None], "v": [4, 5, 6]})
+    same(left, right, how="cross")
+    found = left["k"].isin(right["k"])
+    for how, kept in (("semi", found), ("leftsemi", found), ("anti", ~found), ("leftanti", ~found)):
+        pd.testing.assert_frame_equal(ours(left, right, on="k", how=how), left[kept])
+    # SQL's nulls match nothing.
+    assert ours(left, right, on="k", how="semi", nulls_equal=False).index.tolist() == [8]
+    assert len(ours(left, right, on="k", how="outer", nulls_equal=False)) == 5
+
+
+@pytest.mark.parametrize("validate", ["1:1", "1:m", "m:1", "m:m"])
+@pytest.mark.parametrize("doubled", list(itertools.product([False, True], repeat=2)))
+def test_validate(validate, doubled):
+    left, right = (
+        pd.DataFrame({"k": ["a", "b", "b" if twice else "c"], "v": [1, 2, 3]}) for twice in doubled
+    )
+    try:
+        expected = pd.merge(left, right, on="k", validate=validate)
+    except pd.errors.MergeError as error:
+        with pytest.raises(pd.errors.MergeError) as raised:
+            ours(left, right, on="k", validate=validate)
+        assert str(raised.value).splitlines()[0] == str(error).splitlines()[0]
+        assert isinstance(raised.value, ColumnError)
+    else:
+        pd.testing.assert_frame_equal(ours(left, right, on="k", validate=validate), expected)
+
+
+def test_a_match_a_row_shares_the_left_columns():
+    left = pd.DataFrame({"k": np.arange(1000) % 7, "x": np.arange(1000.0)})
+    right = pd.DataFrame({"k": np.arange(5), "y": np.arange(5)})
+    merged = ours(left, right, on="k", how="left")
+    assert np.shares_memory(merged["x"].to_numpy(), left["x"].to_numpy())
+    merged.loc[0, "x"] = -1.0
+    assert left.loc[0, "x"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        ({"how": "full"}, SpecError, "'full' is not a valid Merge type"),
+        ({"on": "z"}, KeyError, "'z'"),
+        ({"on": "k", "left_on": "k"}, ColumnError, 'Can only pass argument "on" OR'),
+        ({"left_on": "k"}, ColumnError, 'Must pass "right_on" OR "right_index"'),
+        ({"left_on": ["k", "x"], "right_on": "k"}, ShapeError, r"len\(right_on\) must equal"),
+        ({"on": "k", "suffixes": (None, None)}, ColumnError, "columns overlap"),
+        ({"on": "k", "indicator": "x"}, ColumnError, "existing column"),
+        ({"on": "k", "validate": "2:2"}, SpecError, "2:2"),
+        ({"left_on": "k", "right_on": "x"}, KeyTypeError, "trying to merge on int64 and str"),
+    ],
+)
+def test_bad_arguments(arguments, error, words):
+    left = pd.DataFrame({"k": [1], "x": [1]})
+    right = pd.DataFrame({"k": [1], "x": ["a"]})
+    with pytest.raises(error, match=words):
+        ours(left, right, **arguments)
+
+
+def test_what_is_no_frame():
+    frame = pd.DataFrame({"k": [1]})
+    with pytest.raises(TypeError, match="Can only merge Series or DataFrame"):
+        ours(frame, [1])
+    dd = pytest.importorskip("dask.dataframe")
+    with pytest.raises(UnsupportedError, match="DistributedIndex"):
+        dgpuhash.merge(frame, dd.from_pandas(frame, npartitions=1))
+    with pytest.raises(KeyTypeError, match=r"mixed.*cannot be a key"):
+        mixed = pd.DataFrame({"k": pd.Series([1, "a"], dtype=object)})
+        ours(mixed, mixed, on="k")
