@@ -17,9 +17,6 @@ EXCEPTIONS: dict[str, str] = {
     "test_join.py::TestJoin::test_join_mixed_non_unique_index": (
         "labels of numbers and text together are refused by name"
     ),
-    "test_multi.py::test_merge_multi_datetime_nat_fused_sort": (
-        "nulls are last in every sort, where pandas has them first for some pairs of keys"
-    ),
     "test_multi.py::test_merge_multiindex_with_tuple_valued_level": "tuples are refused by name",
     "test_merge_antijoin.py::test_merge_antijoin_with_mixed_dtypes": (
         "numbers and text in one column are refused by name"

@@ -277,7 +277,7 @@ def _combined(left: Any, right: Any, pairs: RowPairs) -> pd.Series:
     """Return a key of each row, the left one where there is one, numbered from 0."""
     ours, theirs = pairs.rows("left", len(left)), pairs.rows("right", len(right))
     gone = ours < 0
-    if gone.all() and len(ours):
+    if gone.all() and (len(ours) or pairs.left is not None):
         return right.take(theirs).reset_index(drop=True)
     if not gone.any() and len(ours) and (theirs < 0).all():
         return left.take(ours).reset_index(drop=True)

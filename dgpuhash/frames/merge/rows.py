@@ -210,7 +210,14 @@ def _comparable(left: Any, right: Any) -> tuple[Any, Any | None]:
             for each, unit in zip(values, units, strict=True)
         ]
         values = [np.concatenate(stamps).view(np.int64), np.empty(0, np.int64)]
+    if all(side.dtype.kind in "mM" and not _is_arrow(side.dtype) for side in (left, right)):
+        # Their null is the least of their values, and pandas sorts it so.
+        return np.concatenate(values), None
     return np.where(null, 0, np.concatenate(values)), null if null.any() else None
+
+
+def _is_arrow(dtype: Any) -> bool:
+    return isinstance(dtype, pd.ArrowDtype)
 
 
 def _beside_nulls(columns: list[Any], kinds: list[str]) -> tuple[Any, Any]:

@@ -20,7 +20,10 @@ MAKERS = {
     "floats": lambda keys: pd.Series([np.nan if k is None else k / 2 for k in keys], dtype=float),
     "nullable": lambda keys: pd.Series(keys, dtype="Int64"),
     "texts": lambda keys: pd.Series([None if k is None else f"k{k}" for k in keys], dtype="str"),
-    "objects": lambda keys: pd.Series([None if k is None else f"k{k}" for k in keys], dtype=object),
+    # Of None pandas makes NaN in some joins.
+    "objects": lambda keys: pd.Series(
+        [np.nan if k is None else f"k{k}" for k in keys], dtype=object
+    ),
     "categories": lambda keys: pd.Series(
         pd.Categorical([None if k is None else f"k{k}" for k in keys], [f"k{k}" for k in range(6)])
     ),
@@ -58,9 +61,6 @@ def test_one_key(data, kind, how):
     a = pd.DataFrame({"k": left, "x": np.arange(len(left)), "both": left})
     b = pd.DataFrame({"k": right, "flag": np.arange(len(right)) % 2 == 0, "both": right})
     sort, indicator = data.draw(st.booleans()), data.draw(st.booleans())
-    if not (len(a) and len(b)):
-        # Where in the order nulls are depends in pandas on whether the other side has rows.
-        a, b = a.dropna().reset_index(drop=True), b.dropna().reset_index(drop=True)
     same(a, b, on="k", how=how, sort=sort, indicator=indicator)
     same(a, b.rename(columns={"k": "other"}), left_on="k", right_on="other", how=how)
 
