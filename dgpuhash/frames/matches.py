@@ -10,7 +10,7 @@ import numpy as np
 from dgpuhash import backend
 from dgpuhash.tables.select import gather_rows, select_found
 
-__all__ = ["Matches", "sort_by_query_row"]
+__all__ = ["Matches", "sort_by_query_row", "with_unmatched"]
 
 
 def sort_by_query_row(query_rows: Any, n: int, xp: ModuleType) -> tuple[Any, Any, int]:
@@ -52,6 +52,32 @@ def sort_by_query_row(query_rows: Any, n: int, xp: ModuleType) -> tuple[Any, Any
     )
     order = xp.cumsum(steps)
     return gather_rows(query_rows, order), order, len(rows)
+
+
+def with_unmatched(n: int, query_rows: Any, rows: Any, xp: ModuleType) -> tuple[Any, Any]:
+    """Return the rows of a left join: of the query, None if each occurs once, and found ones.
+
+    `query_rows` are row numbers below `n`, ascending, and `rows` what each of them found. Rows that
+    found nothing are added in place, with -1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> with_unmatched(3, np.array([0, 0, 2]), np.array([5, 6, 5]), np)
+    (array([0, 0, 1, 2]), array([ 5,  6, -1,  5]))
+    """
+    counts = xp.bincount(query_rows, minlength=n)
+    if n == 0 or int(counts.max()) <= 1:
+        found = xp.full(n, -1, dtype=xp.int64)
+        found[query_rows] = rows
+        return None, found
+    ends = xp.cumsum(xp.maximum(counts, 1))
+    steps = xp.zeros(int(ends[-1]), dtype=xp.int64)
+    steps[ends[:-1]] = 1
+    owners = xp.cumsum(steps)
+    found = xp.full(len(owners), -1, dtype=xp.int64)
+    found[xp.flatnonzero((counts > 0)[owners])] = rows
+    return owners, found
 
 
 class Matches(NamedTuple):

@@ -11,7 +11,7 @@ from dgpuhash.frames.dataframes.pandas_checks import check_takeable
 from dgpuhash.frames.key_columns import check_comparable
 from dgpuhash.frames.keys.encoding import KeyEncoder
 from dgpuhash.frames.labels import key_names, refuse_nulls, stored_labels
-from dgpuhash.frames.matches import sort_by_query_row
+from dgpuhash.frames.matches import sort_by_query_row, with_unmatched
 from dgpuhash.tables.select import gather_rows
 
 __all__ = [
@@ -249,7 +249,8 @@ def assemble(
     if len(query_rows) > 1 and bool((query_rows[1:] < query_rows[:-1]).any()):
         query_rows, right_rows, _ = sort_by_query_row(query_rows, len(left), xp)
     if how == "left":
-        query_rows, right_rows = _with_unmatched(len(left), query_rows, right_rows, xp)
+        owners, right_rows = with_unmatched(len(left), query_rows, right_rows, xp)
+        query_rows = xp.arange(len(left), dtype=xp.int64) if owners is None else owners
     wanted = {*right_on, *right}
     ordered = [label for label in index_meta if label in wanted]
     if meta is None:
@@ -338,19 +339,3 @@ def _merge_meta_untyped(
         meta = _inner_meta(alike, right, left_on, right_on, suffixes)
         given = left.iloc[:0].reset_index(drop=True)
         return frames_of(left).beside(given, meta.iloc[:, given.shape[1] :], meta.columns)
-
-
-def _with_unmatched(n: int, query_rows: Any, right_rows: Any, xp: Any) -> tuple[Any, Any]:
-    """Return both row lists with unmatched left rows added in place.
-
-    `n` is the number of left rows; an unmatched one has -1 for its right row.
-    """
-    counts = xp.bincount(query_rows, minlength=n)
-    if bool((counts == 1).all()):
-        return query_rows, right_rows
-    ends = xp.cumsum(xp.maximum(counts, 1))
-    total = int(ends[-1]) if n else 0
-    left_rows = xp.searchsorted(ends, xp.arange(total), side="right").astype(xp.int64)
-    filled = xp.full(len(left_rows), -1, dtype=xp.int64)
-    filled[xp.flatnonzero((counts > 0)[left_rows])] = right_rows
-    return left_rows, filled

@@ -134,24 +134,19 @@ def join_keys(
     else:
         _check_sides("left", left_on, left_index, right_on, right_index)
         _check_sides("right", right_on, right_index, left_on, left_index)
-    if right_index:
-        _check_levels(left_on, right.index, "left_on", "right")
-        pairs = [
-            KeyPair(name, label, None, values, level)
-            for (name, label, values), level in zip(
-                _given(left, left_on), _levels(right.index), strict=True
-            )
-        ]
-        return JoinKeys(pairs, right_index=True)
-    if left_index:
-        _check_levels(right_on, left.index, "right_on", "left")
-        pairs = [
-            KeyPair(name, None, label, level, values)
-            for (name, label, values), level in zip(
-                _given(right, right_on), _levels(left.index), strict=True
-            )
-        ]
-        return JoinKeys(pairs, left_index=True)
+    if left_index or right_index:
+        # One side names its keys, the other is compared by the levels of its index.
+        frame, index = (left, right.index) if right_index else (right, left.index)
+        named = left_on if right_index else right_on
+        what, side = ("left_on", "right") if right_index else ("right_on", "left")
+        _check_levels(named, index, what, side)
+        pairs = []
+        for (name, label, values), level in zip(_given(frame, named), _levels(index), strict=True):
+            if right_index:
+                pairs.append(KeyPair(name, label, None, values, level))
+            else:
+                pairs.append(KeyPair(name, None, label, level, values))
+        return JoinKeys(pairs, left_index, right_index)
     if len(left_on) != len(right_on):
         raise ShapeError(
             f"len(right_on) must equal len(left_on): {len(right_on)} keys for {len(left_on)}"

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.keyed_rows import KeyedRows, first_duplicate
 from dgpuhash.frames.keys.encoding import KeyEncoder
+from dgpuhash.frames.matches import with_unmatched
 from dgpuhash.frames.merge.keys import JoinKeys, KeyPair
 
 __all__ = ["RowPairs", "cross", "first_repeat", "matched", "pairs_of", "sortable", "sorted_by_key"]
@@ -71,7 +72,7 @@ def pairs_of(
     asked, stored = matched(left, right, nulls_equal=nulls_equal)
     if how == "inner":
         return RowPairs(_whole(asked, len(left)), stored)
-    ours, theirs = _with_unmatched(len(left), asked, stored)
+    ours, theirs = with_unmatched(len(left), asked, stored, np)
     if how == "outer":
         there = np.zeros(len(right), bool)
         there[stored] = True
@@ -126,20 +127,6 @@ def _encoder(asked: pd.DataFrame, stored: pd.DataFrame, names: list[Any]) -> Key
 def _whole(rows: Any, n: int) -> Any:
     """Return None where these rows are all of `n` in order."""
     return None if len(rows) == n and (n == 0 or bool((rows == np.arange(n)).all())) else rows
-
-
-def _with_unmatched(n: int, asked: Any, stored: Any) -> tuple[Any, Any]:
-    """Return the positions with the unmatched of `n` left rows added in place."""
-    counts = np.bincount(asked, minlength=n)
-    most = int(counts.max()) if n else 0
-    if most <= 1:
-        theirs = np.full(n, -1, np.int64)
-        theirs[asked] = stored
-        return None, theirs
-    each = np.maximum(counts, 1)
-    theirs = np.full(int(each.sum()), -1, np.int64)
-    theirs[np.repeat(counts > 0, each)] = stored
-    return np.repeat(np.arange(n), each), theirs
 
 
 def cross(left: int, right: int) -> RowPairs:
