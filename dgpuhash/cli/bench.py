@@ -43,6 +43,8 @@ _MAPS = ("32/32", "64/64", "32/64", "64/32")
 _SHARE = _Number(0.01, 1, max_open=True)
 _COUNT = _Counts(1)
 _POSITIVE = _Number(0, min_open=True)
+_JOINS = ("j1", "j2", "j3", "j4", "j5", "j5n", "j5outer", "j5right", "j5semi", "j5anti")
+_ENGINES = ("pandas", "polars", "duckdb", "dgpuhash", "standing", "dask", "dgpuhash-dask")
 _MODES = click.Choice(["weak", "strong"])
 _MATCHING = _Number(0, 1, min_open=True)
 _SPREAD = "unique|uniform:MULTIPLICITY|zipf:EXPONENT"
@@ -204,6 +206,26 @@ def _cpu() -> None:
 )
 def _papers() -> None:
     """Measure the papers' tables by their workloads, beside what they reach."""
+
+
+@_benchmark(
+    "frames",
+    click.option("--rows", type=_COUNT, help="Rows of the left frame; default: 10 million."),
+    _several("--question", "questions", type=click.Choice(_JOINS), said="Join; default: all"),
+    _several(
+        "--engine", "engines", type=click.Choice(_ENGINES), said="Library; default: all installed"
+    ),
+    click.option("--workers", type=_COUNT, help="Processes of a Dask cluster; default: none."),
+    click.option("--quick", is_flag=True, help="100,000 rows and one turn."),
+    repeats=click.option(
+        "--repeat", "repeats", type=_COUNT, help="Turns, of which the best counts; default: 2."
+    ),
+)
+def _frames() -> None:
+    """Measure joins of dataframes, beside pandas, Polars, DuckDB and Dask.
+
+    The frames and questions are those of the db-benchmark of h2o.ai and DuckDB.
+    """
 
 
 @_benchmark(

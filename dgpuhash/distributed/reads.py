@@ -7,6 +7,7 @@ from typing import Any
 
 from dgpuhash.distributed.handle import Handle
 from dgpuhash.distributed.ingest.source import frame_of, meta_of
+from dgpuhash.distributed.merge.verb import merge_with_tails
 from dgpuhash.distributed.partition.descriptor import Descriptor
 from dgpuhash.distributed.pruning.policy import PruningOptions, Switch
 from dgpuhash.distributed.query.lookup import Lookups
@@ -14,6 +15,7 @@ from dgpuhash.distributed.query.merge_collective import collective_merge
 from dgpuhash.distributed.query.plan import MergePlans, persist_unfused
 from dgpuhash.errors import SpecError
 from dgpuhash.frames import Lookup
+from dgpuhash.frames.merge_result import ALL_ROWS
 
 __all__ = ["ReadMixin"]
 
@@ -51,8 +53,9 @@ class ReadMixin(Handle):
             Key columns of the same name on both sides; default: the index's.
         left_on : label or list of labels, optional
             Key columns of `left`, where their names differ.
-        how : {"inner", "left", "semi", "anti"}
-            Semi: the rows of `left` with a match; anti: those without.
+        how : {"inner", "left", "right", "outer", "semi", "anti"}
+            Semi: the rows of `left` with a match; anti: those without. Right and outer, which are
+            for pandas, add a partition for each shard: rows of the index that nothing matches.
         columns : list of labels, optional
             Columns of the index to add; default: all. Others are not moved.
         suffixes : tuple
@@ -126,7 +129,7 @@ class ReadMixin(Handle):
         left = frame_of(left)
         sparing = PruningOptions.of(bloom_filter, deduplicate)
         asked = meta_of(left), on, left_on, how, columns, suffixes, sparing
-        if persist:
+        if persist and how not in ALL_ROWS:
 
             def together(descriptor: Descriptor) -> Any:
                 merging = self._merging_at(descriptor)
@@ -141,7 +144,8 @@ class ReadMixin(Handle):
         self._refreshed(self._current())
         client = self._client
         plan = self._reading(lambda current: self._merging_at(current).plan(client, *asked))
-        lazy = plan.lazy(left, client)
+        tails = plan.probe.how in ALL_ROWS
+        lazy = merge_with_tails(plan.probe, left) if tails else plan.lazy(left, client)
         return persist_unfused(self._client, lazy) if persist else lazy
 
     def _merging_at(self, descriptor: Descriptor) -> MergePlans:

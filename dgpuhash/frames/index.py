@@ -8,7 +8,6 @@ from typing import Any
 
 from dgpuhash.errors import DeviceError
 from dgpuhash.frames.dataframes import check_same_library, frames_of
-from dgpuhash.frames.int_float_warning import warn_int_float_merge
 from dgpuhash.frames.key_input import Query
 from dgpuhash.frames.keyed_rows import KeyedRows, first_duplicate
 from dgpuhash.frames.keys.encoding import EncodedKeys, KeyEncoder
@@ -17,13 +16,10 @@ from dgpuhash.frames.labels import key_names, stored_columns
 from dgpuhash.frames.lookup import Lookup, lookup_rows
 from dgpuhash.frames.lookup_mixin import LookupMixin
 from dgpuhash.frames.matches import Matches
+from dgpuhash.frames.merge.mixin import MergeMixin
 from dgpuhash.frames.merge_result import (
-    DEFAULT_SUFFIXES,
-    Suffixes,
-    assemble,
     check_how,
     join_columns,
-    needed_columns,
 )
 from dgpuhash.frames.pages import Page, first_page
 from dgpuhash.frames.row_store import RowStore
@@ -35,7 +31,7 @@ from dgpuhash.tables.rwlock import ReadWriteLock, read_locked, write_locked
 __all__ = ["FrameIndex"]
 
 
-class FrameIndex(LookupMixin):
+class FrameIndex(MergeMixin, LookupMixin):
     """Index of the rows of a pandas or cuDF frame by their key columns.
 
     Build one with `build`. A distributed index has one `FrameIndex` per shard; alone it serves one
@@ -258,66 +254,24 @@ class FrameIndex(LookupMixin):
     @read_locked
     def page(
         self, keys: Any, *, nbytes: int, columns: Sequence[Hashable] | None = None, skip: int = 0,
-        plain: bool = False, named: bool = True,
+        plain: bool = False, named: bool = True, marks: Any = None,
     ) -> Page:  # fmt: skip
         """Return an inner `match` in pages of `nbytes`; options as `first_page`."""
         wanted = list(self.meta if columns is None else columns)
-        return first_page(self._rows, self._encoded(keys), wanted, nbytes, skip, plain, named)
+        how = nbytes, skip, plain, named, marks
+        return first_page(self._rows, self._encoded(keys), wanted, *how)
+
+    @read_locked
+    def no_marks(self) -> Any:
+        """Return an array for the marks of `page`, without any."""
+        return self._frames.xp.zeros(len(self._rows.store), dtype="uint8")
 
     @function_translates_memory_errors
     @read_locked
-    def merge(
-        self,
-        left: Any,
-        on: Hashable | Sequence[Hashable] | None = None,
-        *,
-        left_on: Hashable | Sequence[Hashable] | None = None,
-        how: str = "inner",
-        columns: Sequence[Hashable] | None = None,
-        suffixes: Suffixes = DEFAULT_SUFFIXES,
-    ) -> Any:
-        """Return ``left.merge(index.frame(), …)`` without hashing the index again.
-
-        Parameters
-        ----------
-        left : DataFrame
-        on : label or list of labels, optional
-            Key columns of the same name on both sides; default: the index's.
-        left_on : label or list of labels, optional
-            Key columns of `left`, where their names differ.
-        how : {"inner", "left", "semi", "anti"}
-            Semi: the rows of `left` with a match, with their labels; anti: those without one.
-        columns : list of labels, optional
-            Columns of the index to add; default: all.
-        suffixes : tuple
-            For columns of the same name on both sides.
-
-        Raises
-        ------
-        ColumnError, KeyTypeError, UnsupportedError, SpecError
-            When columns are missing, incomparable or overlap, or `how` or `suffixes` is invalid.
-
-        Warns
-        -----
-        UserWarning
-            When integers are compared with floats that are not all integers, as pandas warns.
-
-        Notes
-        -----
-        Null keys (None, NaN, NaT, NA) match each other. NaN of nullable or Arrow floats is a null
-        or a key of its own, as in pandas for the two dtypes. Large integers and floats are compared
-        exactly, where pandas rounds the integers to float64.
-        """
-        check_how(how)
-        check_same_library(left, self._frames)
-        names = join_columns(left, asked := self._rows.encoder_for(left), on, left_on)
-        warn_int_float_merge(left, names, self._rows)
-        moved = needed_columns(self.meta, self._encoder, names, columns)
-        matches = self.match(left, how=how, on=list(names), columns=moved)
-        return assemble(
-            left, *matches, index_meta=self.meta, left_on=names, right_on=self._encoder.names,
-            how=how, suffixes=suffixes, alone=asked.is_untyped,
-        )  # fmt: skip
+    def unmarked(self, marks: Any, columns: Sequence[Hashable] | None = None) -> Any:
+        """Return the rows without a mark, in insertion order, with `columns`."""
+        rows = self._rows.table.items()[1]
+        return self._rows.store.take(rows[marks[rows] == 0], columns)
 
     def _query(self, keys: Any) -> Query:
         return Query.of(keys, self._encoder, self.meta)

@@ -25,26 +25,38 @@ __all__ = [
 
 Suffixes = tuple[str | None, str | None]
 HOWS = ("inner", "left", "semi", "anti")
+# Joins that also return rows of the index that nothing matches.
+ALL_ROWS = ("right", "outer")
+# Names of Dask and cuDF.
+_ALIASES = {"leftsemi": "semi", "leftanti": "anti"}
 DEFAULT_SUFFIXES: Suffixes = ("_x", "_y")
 
 
-def check_how(how: str) -> str:
-    """Return `how` when it is a join type that an index answers.
+def check_how(how: str, meta: Any = None) -> str:
+    """Return the join type of this name, when an index answers it.
+
+    Right and outer joins are answered where `meta` is given, and a frame of pandas.
 
     Raises
     ------
     UnsupportedError
         For other join types; the message tells how to get them.
     """
+    how = _ALIASES.get(how, how) if isinstance(how, str) else how
     if how in HOWS:
         return how
-    if how in ("outer", "right"):
+    if how in ALL_ROWS:
+        if meta is not None and frames_of(meta).name == "pandas":
+            return how
         raise UnsupportedError(
             f"how={how!r} also returns rows of the index that nothing matched; get it in two "
             "steps: merge with how='left' (or 'inner'), then build an index of the left keys, "
             "merge the indexed frame against that with how='anti', and concatenate the two"
         )
-    raise UnsupportedError(f"how={how!r}; use one of {', '.join(map(repr, HOWS))}")
+    known = ", ".join(map(repr, (*HOWS, *ALL_ROWS)))
+    raise UnsupportedError(
+        f"how={how!r}; use one of {known}; for others, dgpuhash.merge(left, right, how=…)"
+    )
 
 
 def join_columns(

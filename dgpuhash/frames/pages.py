@@ -66,6 +66,7 @@ def first_page(
     skip: int = 0,
     plain: bool = False,
     named: bool = True,
+    marks: Any = None,
 ) -> Page:
     """Return the matches of the first keys of a query, up to `nbytes`.
 
@@ -84,6 +85,8 @@ def first_page(
         Return the columns as a tuple of arrays where `RowStore.arrays` can.
     named : bool
         Return query positions even when each key has exactly one row; otherwise they are None then.
+    marks : uint8 array, optional
+        For each stored row, set to 1 where it is on the page.
     """
     arrays = stored.store.arrays(columns) if plain else None
     if arrays is None:
@@ -123,6 +126,8 @@ def first_page(
         candidates = candidates or Candidates.of(stored, encoded)
         room = max(1, int((stop - skip) * PAGE_FILL * nbytes / size))
         stop = candidates.stop(skip, room)
+    if marks is not None:
+        marks[rows] = 1
     rest = None if candidates is None else candidates.after(stop, room)
     return Page(Matches(query_rows, frame), rest)
 

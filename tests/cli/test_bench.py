@@ -49,14 +49,16 @@ def test_measures_and_writes_its_figures(tmp_path: Path) -> None:
         ["group", "--n", 1000, "--groups", 10, "--compare"],
         ["join", "--n", 1000, "--build", 10, "--hit-rate", 0.5, "--distribution", "uniform:2"],
         ["cpu", "--n", 1000],
+        ["frames", "--rows", 1000, "--question", "j1", "--engine", "dgpuhash"],
         ["exchange", "--workers", 2, "--bytes", 4096, "--exchange", "comm"],
         ["scaling", "--workers", 1, "-c", 1000, "--mode", "weak", "--frac-match", 0.5],
     ],
 )
 def test_every_question(arguments: list[object], tmp_path: Path) -> None:
     path = tmp_path / "figures.jsonl"
-    once = "--runs" if arguments[0] in {"exchange", "scaling"} else "--repeats"
-    result = run(*arguments, "--device", "cpu", once, 1, "--json", path)
+    once = {"exchange": "--runs", "scaling": "--runs", "frames": "--repeat"}
+    counted = once.get(str(arguments[0]), "--repeats")
+    result = run(*arguments, "--device", "cpu", counted, 1, "--json", path)
     assert result.exit_code == 0, result.output
     assert all(json.loads(line)["correct"] for line in path.read_text().splitlines())
     said = run("report", path, "--output", tmp_path / "report", "--no-plots")

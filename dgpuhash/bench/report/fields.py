@@ -16,6 +16,7 @@ BENCHES = (
         "join",
         "close",
         "cpu",
+        "frames",
         "papers",
         "exchange",
         "scaling",
@@ -27,8 +28,8 @@ _COUNT, _POSITIVE = "a whole number from 1 on", "a number above 0"
 _AMOUNT, _NUMBER = "a number from 0 on", "a number"
 _KINDS = {
     _TEXT: "limit verb library method pairs distribution protocol exchange mode figure source "
-    "bound unit line",
-    _COUNT: "width n rows workers hosts build groups footprint leaving batch",
+    "bound unit line how",
+    _COUNT: "width n rows workers hosts build groups footprint leaving batch answer_rows",
     _POSITIVE: "peer chain bits_per_key rate seconds worker_seconds measured_seconds load",
     _AMOUNT: "amount memory time floor ratio launch efficiency multiplicity hit_rate at_rest "
     "table_bytes exchanged_bytes",
@@ -42,6 +43,7 @@ _NEEDED = {
     "limits": "limit footprint",
     "exchange": "exchange leaving rate",
     "papers": "figure verb n",
+    "frames": "verb how library n seconds amount",
     "memory": "pairs n distribution load table_bytes at_rest while_built",
     "scaling": "verb mode library workers n rows rate seconds",
     "limit": "workers n",

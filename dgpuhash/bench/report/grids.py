@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from dgpuhash.bench.frames.tables import tables_of_frames
 from dgpuhash.bench.report.grid import (
     BRACKETS,
     WORDS,
@@ -60,6 +61,8 @@ def grids(bench: str, rows: Sequence[Row]) -> list[Grid]:
         return pivot(title, rows, ("workers", "protocol", "leaving"), "exchange", ())
     if bench == "papers":
         return grids_of_papers(rows)
+    if bench == "frames":
+        return [Grid(*each) for each in tables_of_frames(rows)]
     if bench == "scaling":
         return _scaling(rows)
     if bench == "model":

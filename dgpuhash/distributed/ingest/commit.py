@@ -39,7 +39,14 @@ from dgpuhash.distributed.shards.stats import IndexSize, ShardSize, shard_size
 from dgpuhash.errors import IndexLost, UnsupportedError
 from dgpuhash.frames import NumericDtypes, numeric_dtypes, promote_dtypes
 
-__all__ = ["change_to", "commit_change", "drop_shards", "shard_addresses"]
+__all__ = [
+    "change_to",
+    "commit_change",
+    "drop_shards",
+    "open_change",
+    "prepare_shards",
+    "shard_addresses",
+]
 
 # For each client, incarnations of the worker processes it has asked, until something fails.
 _incarnations: WeakKeyDictionary[Client, dict[str, str]] = WeakKeyDictionary()
@@ -201,7 +208,25 @@ def _prepare(
         later.append(("insert", stored))
     else:
         first = [*stored, *first]
-    heavy = change.heavy
+    return prepare_shards(client, change, first, later)
+
+
+def prepare_shards(
+    client: Client,
+    change: Change,
+    first: Sequence[Receipt],
+    later: Sequence[tuple[str, Sequence[Receipt]]] = (),
+) -> HeavyKeys:
+    """Prepare a change whose rows are in the inboxes of its shards; return the heavy keys.
+
+    Parameters
+    ----------
+    first : sequence of Receipt
+        For the rows of the change's verb.
+    later : sequence of (str, sequence of Receipt)
+        Verbs that follow a build in the same change, with the receipts for their rows.
+    """
+    workers, heavy = change.workers, change.heavy
     if heavy is None:
         added = [one for verb, put in later if verb != "erase" for one in put]
         heavy, moves = repair_heavy_keys(client, change, [*first, *added])

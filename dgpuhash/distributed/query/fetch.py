@@ -64,6 +64,8 @@ class ShardReader:
     how : str
     columns : sequence of labels
         Stored columns that are wanted.
+    marks : str
+        Name of a join whose marks the matched rows get; empty for none.
 
     Attributes
     ----------
@@ -71,11 +73,12 @@ class ShardReader:
     """
 
     def __init__(
-        self, worker: Any, descriptor: Descriptor, how: str, columns: Sequence[Hashable]
-    ) -> None:
+        self, worker: Any, descriptor: Descriptor, how: str, columns: Sequence[Hashable],
+        marks: str = "",
+    ) -> None:  # fmt: skip
         self._worker = worker
         self._descriptor = descriptor
-        self._how = how
+        self._how, self._marks = how, marks
         self.columns = list(columns)
 
     def probe_all(self, questions: Sequence[Sequence[tuple[Any, Payload]]]) -> list[Answer]:
@@ -126,6 +129,7 @@ class ShardReader:
             self.columns,
             0,
             sys.maxsize,
+            self._marks,
         )
 
     async def _ask_others(
@@ -186,6 +190,7 @@ class ShardReader:
             how=self._how,
             skip=skip,
             nbytes=hash_partition.chunk_nbytes(device),
+            marks=self._marks,
         )
 
 
@@ -210,6 +215,7 @@ def probe_shards(
     how: str,
     columns: Sequence[Hashable],
     sparing: PruningOptions,
+    marks: str = "",
 ) -> tuple[Any, Payload | None]:
     """Return the matches of `keys`, by RPCs to the owners of the keys.
 
@@ -227,12 +233,14 @@ def probe_shards(
     how : {"inner", "left", "semi", "anti"}
     columns : sequence of labels
         Columns of the index that are wanted.
-    sparing : Sparing
+    sparing : PruningOptions
+    marks : str
+        Name of a join whose marks the matched rows get.
     """
     if descriptor.placement is Placement.REPLICATED and worker.address in descriptor.workers:
         part = nearest_shard(descriptor.shards, worker.address)
         rows, found, _ = (
-            ShardReader(worker, descriptor, how, columns).probe_here(part, keys).outcome()
+            ShardReader(worker, descriptor, how, columns, marks).probe_here(part, keys).outcome()
         )
         return rows, found
     shard = asked = None
@@ -243,7 +251,7 @@ def probe_shards(
         asked = PrunedRows(encoded(keys, descriptor), bloom, sparing)
     questions = requests_by_shard(keys, count, descriptor, how, worker.address, asked)
     apart = descriptor.placement is Placement.INDEPENDENT
-    asker = ShardReader(worker, descriptor, *join_per_shard(how, columns, apart))
+    asker = ShardReader(worker, descriptor, *join_per_shard(how, columns, apart), marks)
     answers = asker.probe_all(questions)
     frames = frames_of(descriptor.meta)
     xp = frames.xp

@@ -6,20 +6,20 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, chain, islice, pairwise
-from typing import Any, ClassVar
+from typing import Any
 
+from dask.dataframe.dispatch import meta_nonempty
 from dask.sizeof import sizeof
 
 from dgpuhash.distributed.cluster.host import current_worker, plugin_of
 from dgpuhash.distributed.cluster.serialization import (
-    CachedPickle,
     EmptyFramePickle,
     Payload,
     concat_payloads,
     frame_of_payload,
     is_plain,
+    plain_arrays,
 )
-from dgpuhash.distributed.cluster.user_errors import raise_without_traceback
 from dgpuhash.distributed.partition.descriptor import Descriptor
 from dgpuhash.distributed.partition.hash_partition import chunk_nbytes
 from dgpuhash.distributed.pruning.policy import NO_PRUNING, PruningOptions
@@ -36,14 +36,16 @@ from dgpuhash.frames import (
     needed_columns,
 )
 from dgpuhash.frames.int_float_warning import IntFloatKey, int_float_keys, warn_int_float_keys
+from dgpuhash.frames.merge.partition import PartitionPlan
+from dgpuhash.frames.merge.standing import StandingPlan
 from dgpuhash.tables.memory_errors import memory_errors_of
 
-__all__ = ["Probe", "SealedProbe"]
+__all__ = ["Probe"]
 
 # By device: batches of partitions at work at once. On GPUs few large ones are faster.
 AT_ONCE = {"cpu": 2, "cuda": 1}
 
-Function = Callable[[Any], Any]
+Function = Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,10 @@ class Probe(EmptyFramePickle):
     sparing : Sparing
     mixed : tuple of Mixed
         Key columns that partitions warn about; before planning, that they may warn about.
+    plan : PartitionPlan or None
+        How partitions are merged, where neither columns name keys nor arrays are results.
+    marks : str
+        Name of the join whose marks the found rows get; empty for none.
     """
 
     descriptor: Descriptor
@@ -122,6 +128,29 @@ class Probe(EmptyFramePickle):
     plain: bool
     sparing: PruningOptions = NO_PRUNING
     mixed: tuple[IntFloatKey, ...] = ()
+    plan: PartitionPlan | None = None
+    marks: str = ""
+
+    @classmethod
+    def by_plan(cls, descriptor: Descriptor, plan: PartitionPlan, marks: str = "") -> Probe:
+        """Return the probe that merges partitions by a plan, and marks what they find."""
+        return cls(
+            descriptor,
+            left_on=(),
+            how=plan.arguments.how if plan.is_filter else "inner",
+            columns=None,
+            suffixes=("_x", "_y"),
+            moved=tuple(plan.fetched),
+            index_meta=plan.stored_meta,
+            left_meta=plan.probing_meta,
+            meta=plan.meta,
+            left_labels=list(plan.probing_meta),
+            left_dtypes=frames_of(plan.meta).dtypes(plan.probing_meta),
+            plain_keys=None,
+            plain=False,
+            plan=plan,
+            marks=marks,
+        )
 
     @classmethod
     def of(
@@ -138,10 +167,16 @@ class Probe(EmptyFramePickle):
         moved = needed_columns(descriptor.meta, descriptor.encoder, left_on, columns)
         wanted = {*moved, *names}
         index_meta = descriptor.meta[[label for label in descriptor.meta if label in wanted]]
-        meta = merge_meta(
-            left_meta, index_meta, left_on=left_on, right_on=names, how=how, suffixes=suffixes
-        )
-        frames, labels = frames_of(left_meta), list(left_meta)
+        frames, labels, plan = frames_of(left_meta), list(left_meta), None
+        if frames.name == "pandas" and how in {"left", "right", "outer"}:
+            plan = StandingPlan.to_index(
+                meta_nonempty(left_meta), meta_nonempty(index_meta), how, left_on, names, suffixes
+            )
+            meta, moved = plan.meta, plan.fetched
+        else:
+            meta = merge_meta(
+                left_meta, index_meta, left_on=left_on, right_on=names, how=how, suffixes=suffixes
+            )
         given, found = frames.dtypes(left_meta), frames.dtypes(descriptor.meta[moved])
         alike = frames.dtypes(left_meta[list(left_on)]) == frames.dtypes(
             descriptor.meta[list(names)]
@@ -161,7 +196,13 @@ class Probe(EmptyFramePickle):
             plain_keys=tuple(map(labels.index, left_on)) if alike else None,
             plain=how == "inner" and frames.dtypes(meta) == [*given, *found],
             mixed=tuple(int_float_keys(left_meta, left_on, descriptor.meta, names)),
+            plan=plan,
         )
+
+    @property
+    def query_how(self) -> str:
+        """What shards are asked: rows without a match are added by the asker."""
+        return "inner" if self.how in {"right", "outer"} else self.how
 
     def merged(self, left: Any, function: Function) -> Any:
         """Return the merge of a partition, in a task that calls `function`."""
@@ -237,6 +278,8 @@ class Probe(EmptyFramePickle):
 
     def asking(self, left: Any) -> ProbePartition:
         """Return a partition with the keys to probe for."""
+        if self.plan is not None and not self.left_on:
+            return self._asking_by(self.plan, left)
         frames, labelled = frames_of(left), list(left) == self.left_labels
         if not labelled:
             key_names(left, self.left_on)
@@ -259,6 +302,19 @@ class Probe(EmptyFramePickle):
         meets = alike and all(frames.is_typed(keys[label]) for label in keys)
         return ProbePartition(left, alike, arrays, keys, meets, nbytes, sizeof(keys))
 
+    def _asking_by(self, plan: PartitionPlan, left: Any) -> ProbePartition:
+        keys: Any = plan.asked(left)
+        like = self.descriptor.meta[list(self.descriptor.encoder.names)]
+        arrays = plain_arrays(keys, like)
+        meets = arrays is not None
+        if arrays is None:
+            frames = frames_of(keys)
+            meets = frames.dtypes(keys) == frames.dtypes(like)
+            meets = meets and all(frames.is_typed(keys[label]) for label in keys)
+        nbytes = sizeof(keys) if arrays is None else sum(array.nbytes for array in arrays)
+        asked = keys if arrays is None else arrays
+        return ProbePartition(left, True, None, asked, meets, sizeof(left), nbytes)
+
     def put_together(
         self, asking: ProbePartition, query_rows: Any, found: Payload | None, *, whole: bool = False
     ) -> Any:
@@ -275,6 +331,8 @@ class Probe(EmptyFramePickle):
             found = frame_of_payload(found, self.index_meta[list(self.moved)])
         if query_rows is None:
             query_rows = frames_of(asking.left).xp.arange(len(asking.left))
+        if self.plan is not None:
+            return self.plan.result(asking.left, query_rows, found)
         return assemble(
             asking.left,
             query_rows,
@@ -301,7 +359,14 @@ class Probe(EmptyFramePickle):
             keys = self._keys_of([asking.keys for asking in several])
         ends = list(accumulate((len(asking.left) for asking in several), initial=0))
         query_rows, payload = probe_shards(
-            worker, keys, ends[-1], self.descriptor, self.how, self.moved, self.sparing
+            worker,
+            keys,
+            ends[-1],
+            self.descriptor,
+            self.query_how,
+            self.moved,
+            self.sparing,
+            self.marks,
         )
         cuts = [0, len(query_rows)]
         if len(several) > 1:
@@ -332,28 +397,6 @@ class Probe(EmptyFramePickle):
             self.suffixes,
             self.sparing,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class SealedProbe:
-    """Probe as tasks carry it: pickled once."""
-
-    __name__: ClassVar[str] = "dgpuhash-merge"
-
-    seal: CachedPickle[Probe]
-    token: tuple[Any, ...]
-
-    @classmethod
-    def of(cls, probe: Probe) -> SealedProbe:
-        """Return `probe` in this form, with its token."""
-        return cls(CachedPickle.of(probe), probe.__dask_tokenize__())
-
-    def __call__(self, left: Any) -> Any:
-        with raise_without_traceback(), memory_errors_of("merge"):
-            return self.seal.opened().merged(left, self)
-
-    def __dask_tokenize__(self) -> tuple[Any, ...]:
-        return self.token
 
 
 def _cut(found: Payload | None, start: int, end: int) -> Payload | None:

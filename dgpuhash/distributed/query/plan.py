@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import dask.dataframe as dd
 from dask._task_spec import DataNode, Task, TaskRef
@@ -17,16 +17,29 @@ from dask.dataframe.dask_expr.io.io import BlockwiseIO, FromGraph
 from distributed import Client, Future
 
 from dgpuhash.distributed.cluster.client import check_same_cluster
-from dgpuhash.distributed.cluster.serialization import plain_arrays, put_in_cache, schema_key
+from dgpuhash.distributed.cluster.serialization import (
+    CachedPickle,
+    plain_arrays,
+    put_in_cache,
+    schema_key,
+)
+from dgpuhash.distributed.cluster.user_errors import raise_without_traceback
 from dgpuhash.distributed.ingest.source import check_library, meta_of, persisted_futures
 from dgpuhash.distributed.partition.descriptor import Descriptor
 from dgpuhash.distributed.pruning.policy import AbsentKeyStats, PruningOptions
-from dgpuhash.distributed.query.merge_tasks import Probe, SealedProbe
+from dgpuhash.distributed.query.merge_tasks import Probe
 from dgpuhash.distributed.shards.stats import columns_to_warn_about
 from dgpuhash.frames import check_how, column_labels, join_columns
 from dgpuhash.frames.int_float_warning import IntFloatKey
+from dgpuhash.tables.memory_errors import memory_errors_of
 
-__all__ = ["MergePlans", "map_persisted", "persist_unfused", "persisted_partitions"]
+__all__ = [
+    "MergePlans",
+    "map_persisted",
+    "one_partition",
+    "persist_unfused",
+    "persisted_partitions",
+]
 
 
 def persisted_partitions(frame: dd.DataFrame) -> list[Future] | None:
@@ -102,6 +115,28 @@ _plans: dict[str, MergePlan] = {}
 
 
 @dataclass(frozen=True, slots=True)
+class SealedProbe:
+    """Probe as tasks carry it: pickled once."""
+
+    __name__: ClassVar[str] = "dgpuhash-merge"
+
+    seal: CachedPickle[Probe]
+    token: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, probe: Probe) -> SealedProbe:
+        """Return `probe` in this form, with its token."""
+        return cls(CachedPickle.of(probe), probe.__dask_tokenize__())
+
+    def __call__(self, left: Any) -> Any:
+        with raise_without_traceback(), memory_errors_of("merge"):
+            return self.seal.opened().merged(left, self)
+
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        return self.token
+
+
+@dataclass(frozen=True, slots=True)
 class MergePlan:
     """Probe for all partitions of a merge, ready to send.
 
@@ -145,7 +180,7 @@ class MergePlan:
         A frame of the client's own is one partition.
         """
         if not isinstance(left, dd.DataFrame):
-            left = _one_partition(left)
+            left = one_partition(left)
         held = persisted_partitions(left)
         if held is not None:
             check_same_cluster(client, held, "rows")
@@ -209,7 +244,7 @@ class MergePlans:
         if known is not None:
             plan = known.by(descriptor, sparing)
         else:
-            check_how(how)
+            how = check_how(how, descriptor.meta)
             check_library(left_meta, descriptor.meta)
             names = join_columns(left_meta, descriptor.encoder, on, left_on)
             probe = Probe.of(left_meta, descriptor, tuple(names), how, wanted, suffixes)
@@ -222,7 +257,7 @@ class MergePlans:
         return plan
 
 
-def _one_partition(frame: Any) -> dd.DataFrame:
+def one_partition(frame: Any) -> dd.DataFrame:
     """Return `frame`, unchanged, as a Dask DataFrame of one partition.
 
     `dd.from_pandas` would convert its strings, and refuses some labels.

@@ -177,7 +177,7 @@ LOOK = 1.0
 # States of tasks that are going to end on their worker.
 BEFORE_END = {"ready", "executing"}
 
-Function = Callable[[Any], Any]
+Function = Callable[..., Any]
 
 
 class WaitingTask:
@@ -251,7 +251,7 @@ class WaitingTasks:
         ----------
         worker : distributed.Worker
         function : callable
-            Function of one argument.
+            Its first argument is the one to probe for; a second one is the same for all tasks.
         most_nbytes : int
             Limit of the bytes of all arguments.
         """
@@ -292,8 +292,13 @@ class WaitingTasks:
             found[task] = self._chosen[task] = WaitingTask(worker.data[key], asker)
 
 
+def _of_others(step: Task) -> bool:
+    """Return whether the arguments of a task are results of others: what asks, and what answers."""
+    return bool(step.args) and all(isinstance(each, TaskRef) for each in step.args[1:])
+
+
 def _argument(spec: Any, function: Function) -> Any:
-    """Return the key of the argument of a task that calls `function`.
+    """Return the key of the first argument of a task that calls `function`.
 
     None for other tasks, and where the argument is not there before the task begins.
     """
@@ -302,7 +307,7 @@ def _argument(spec: Any, function: Function) -> Any:
     # Dask may have fused several steps into one task.
     inner = spec.args[0] if spec.args else None
     for step in inner.values() if isinstance(inner, Mapping) else (spec,):
-        if isinstance(step, Task) and function == step.func and len(step.args) == 1:
+        if isinstance(step, Task) and function == step.func and _of_others(step):
             argument = step.args[0]
             if isinstance(argument, TaskRef) and argument.key in spec.dependencies:
                 return argument.key

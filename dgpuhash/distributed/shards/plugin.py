@@ -94,6 +94,9 @@ class ShardHost(WorkerPlugin):
         with suppress(CompileError):
             SHARES.take(worker.id, worker.state.nthreads)
         worker.handlers["dgpuhash_match"] = replying(self.match)
+        worker.handlers["dgpuhash_marks"] = replying(self.marks)
+        worker.handlers["dgpuhash_digest"] = replying(self.digest)
+        worker.handlers["dgpuhash_unmatched"] = replying(self.unmatched)
         worker.handlers["dgpuhash_bits"] = replying(self.bits)
         worker.handlers["dgpuhash_known"] = replying(self.known)
         worker.handlers["dgpuhash_put"] = replying(self.put)
@@ -128,15 +131,36 @@ class ShardHost(WorkerPlugin):
         how: str,
         skip: int,
         nbytes: int,
+        marks: str = "",
     ) -> list[Any]:
         """Return a page of matches: query rows, payload, and the next page.
 
         The payload has the index rows that match; the next page is None after the last one.
         """
         query_rows, payload, rest = await self.thread.run(
-            self.shards.match, uid, epoch, incarnation, keys, how, columns, skip, nbytes
+            self.shards.match, uid, epoch, incarnation, keys, how, columns, skip, nbytes, marks
         )
         return [to_message(query_rows), to_message(payload), rest]
+
+    async def marks(self, *, uid: str, epoch: int, incarnation: str, marks: str) -> list[Any]:
+        """Return for each row of the shard whether a join has found it."""
+        found = self.shards.found(uid, epoch, incarnation)
+        return [to_message(await self.thread.run(found.of, marks))]
+
+    async def digest(
+        self, *, uid: str, epoch: int, incarnation: str, marks: str, partition: int, digest: str
+    ) -> list[Any]:
+        """Return the digest of a partition's keys that was told first."""
+        return [self.shards.found(uid, epoch, incarnation).digest(marks, partition, digest)]
+
+    async def unmatched(
+        self, *, others: Any, uid: str, epoch: int, incarnation: str, marks: str, **asked: int
+    ) -> list[Any]:
+        """Return rows that a join has not found, as `Marks.others`."""
+        found = self.shards.found(uid, epoch, incarnation)
+        call = functools.partial(found.others, marks, others, **asked)
+        rows, rest = await self.thread.run(call)
+        return [to_message(rows), rest]
 
     async def bits(self, *, uid: str, epoch: int, incarnation: str, **asked: int) -> list[Any]:
         """Return words of the shard's Bloom filter, as `BloomCache.bits` gives them."""

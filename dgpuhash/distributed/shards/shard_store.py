@@ -17,15 +17,14 @@ from dgpuhash.distributed.cluster.serialization import (
     is_plain,
 )
 from dgpuhash.distributed.partition.change import Change
-from dgpuhash.distributed.partition.skew import NO_HEAVY, HeavyKeys
-from dgpuhash.distributed.pruning.worker_cache import BloomCache
+from dgpuhash.distributed.partition.skew import NO_HEAVY
 from dgpuhash.distributed.shards.inbox import Inbox, Parcel, Receipt
 from dgpuhash.distributed.shards.incoming import index_of_new_keys, rows_of, without_rows
+from dgpuhash.distributed.shards.shard import HeavyKeyRepair, Marks, Shard, StagedChange
 from dgpuhash.errors import IndexChanged, IndexLost
 from dgpuhash.frames import (
     Cursor,
     FrameIndex,
-    KeyEncoder,
     NumericDtypes,
     RowStore,
     frames_of,
@@ -33,68 +32,6 @@ from dgpuhash.frames import (
 )
 
 __all__ = ["ShardStore"]
-
-
-@dataclass(frozen=True, slots=True)
-class HeavyKeyRepair:
-    """Repair of a shard: keys to erase, and rows to insert in their place."""
-
-    gone: Any
-    rows: Any
-
-    @classmethod
-    def of(
-        cls, index: FrameIndex, rows: Any, heavy: HeavyKeys, encoder: KeyEncoder
-    ) -> HeavyKeyRepair:
-        """Return the repair that replaces the `heavy` keys' rows in `index`.
-
-        Afterwards the index has `rows` of these keys, and no others.
-        """
-        keys = index.frame(list(encoder.names))
-        frames = frames_of(keys)
-        among = heavy.among(encoder.encode_rows(keys).codes)
-        return cls(frames.take(keys, frames.xp.flatnonzero(among)), rows)
-
-    def carry_out(self, index: FrameIndex) -> None:
-        """Apply the repair to `index`, which is broken if this fails."""
-        index.erase(self.gone)
-        index.insert(self.rows)
-
-
-@dataclass
-class StagedChange:
-    """Change that is open on this worker.
-
-    First its `inbox` fills; once the change is prepared it is `ready`.
-    """
-
-    change: Change
-    inbox: Inbox
-    ready: bool = False
-    index: FrameIndex | None = None
-    rows: Any = None
-    added: FrameIndex | None = None
-    mending: HeavyKeyRepair | None = None
-    mixed: bool = False
-
-    @property
-    def kept(self) -> bool:
-        """Whether the change keeps the shard's rows."""
-        return self.inbox.part in self.change.kept
-
-
-@dataclass
-class Shard:
-    """One shard of an index, at one epoch."""
-
-    epoch: int
-    transaction: str
-    index: FrameIndex
-    changed_rows: int
-    mixed: bool = False
-    """Whether some shards hold other numeric dtypes than the index was planned with."""
-    sieve: BloomCache = field(default_factory=BloomCache)
-    """Bloom filter of the keys of all shards at this epoch, and statistics of lookups."""
 
 
 @dataclass
@@ -353,19 +290,33 @@ class ShardStore:
         columns: Sequence[Hashable],
         skip: int,
         nbytes: int,
+        marks: str = "",
     ) -> tuple[Any, Payload | None, Cursor | None]:
         """Return a page of matches of `keys`: positions, payload, and the rest.
 
         A page has at most `nbytes`. For a semi or anti join it is positions alone, all in one page.
+        Rows on it get a mark of the join called `marks`, if any.
         """
         index = self.at(uid, epoch, incarnation)
         keys, count = (tuple(keys), len(keys[0])) if is_plain(keys) else (keys, len(keys))
         if how in {"semi", "anti"}:
             return _narrow(index.match(keys, how=how).query_rows, count), None, None
         (rows, found), rest = index.page(
-            keys, nbytes=nbytes, columns=columns, skip=skip, plain=True
-        )
+            keys, nbytes=nbytes, columns=columns, skip=skip, plain=True,
+            marks=self._shards[uid].marks.of(marks) if marks else None,
+        )  # fmt: skip
         return _narrow(rows, count), found, rest
+
+    def found(self, uid: str, epoch: int, incarnation: str) -> Marks:
+        """Return the marks of the joins with a shard, for a request of a handle at `epoch`."""
+        self.at(uid, epoch, incarnation)
+        return self._shards[uid].marks
+
+    def unmark(self, uid: str, join: str) -> None:
+        """Forget the marks of a join."""
+        shard = self._shards.get(uid)
+        if shard is not None:
+            shard.marks.forget(join)
 
     def _take(self, staged: StagedChange, rows: Any) -> None:
         change = staged.change

@@ -13,7 +13,7 @@ import pandas as pd
 from dgpuhash.errors import ColumnError, KeyTypeError, ShapeError
 from dgpuhash.frames.merge.comparable import comparable
 
-__all__ = ["JoinKeys", "KeyPair", "MergeError", "join_keys"]
+__all__ = ["JoinKeys", "KeyPair", "MergeError", "as_series", "join_keys"]
 
 _ARRAYS = (np.ndarray, pd.api.extensions.ExtensionArray, pd.Index, pd.Series)
 
@@ -211,9 +211,9 @@ def _given(frame: pd.DataFrame, keys: Sequence[Any]) -> list[tuple[Any, Any, pd.
     found = []
     for key in keys:
         if isinstance(key, _ARRAYS) and len(key) == len(frame):
-            found.append((None, None, _series(key)))
+            found.append((None, None, as_series(key)))
         else:
-            found.append((key, key, _series(_values(frame, key))))
+            found.append((key, key, as_series(_values(frame, key))))
     return found
 
 
@@ -248,10 +248,10 @@ def _values(frame: pd.DataFrame, label: Any) -> Any:
 
 
 def _levels(index: pd.Index) -> list[pd.Series]:
-    return [_series(index.get_level_values(level)) for level in range(index.nlevels)]
+    return [as_series(index.get_level_values(level)) for level in range(index.nlevels)]
 
 
-def _series(values: Any) -> pd.Series:
+def as_series(values: Any) -> pd.Series:
     """Return values as a Series, numbered from 0."""
     array = values.array if isinstance(values, pd.Series | pd.Index) else values
     if isinstance(array, np.ndarray) and array.ndim != 1:
@@ -277,7 +277,7 @@ def _index_pairs(left: pd.Index, right: pd.Index) -> list[KeyPair]:
     return [
         KeyPair(
             left.names[ours], None, None,
-            _series(left.get_level_values(ours)), _series(right.get_level_values(theirs)),
+            as_series(left.get_level_values(ours)), as_series(right.get_level_values(theirs)),
         )
         for ours, theirs in levels
     ]  # fmt: skip

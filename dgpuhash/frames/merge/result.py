@@ -12,13 +12,13 @@ import pandas as pd
 from dgpuhash.errors import ColumnError, SpecError
 from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.merge.agreement import agree
+from dgpuhash.frames.merge.arguments import Suffixes
 from dgpuhash.frames.merge.index import beside, index_of, join_index, with_level
 from dgpuhash.frames.merge.keys import JoinKeys, KeyPair, MergeError
 from dgpuhash.frames.merge.rows import RowPairs
 
-__all__ = ["MergePlan", "Suffixes"]
+__all__ = ["MergePlan", "suffixed", "without"]
 
-Suffixes = Sequence[str | None]
 _ORIGINS = ("left_only", "right_only", "both")
 
 
@@ -58,7 +58,7 @@ class MergePlan:
             When columns overlap and suffixes do not tell them apart, the indicator's name is taken,
             or keys are never equal.
         """
-        rest = _without(right, keys.dropped)
+        rest = without(right, keys.dropped)
         name = _indicator_name(indicator, left, rest)
         for pair in keys.pairs:
             dtypes = None if keys.left_index and keys.right_index else agree(pair)
@@ -210,7 +210,7 @@ class SuffixTypeError(SpecError, TypeError):
     """Suffixes that are no pair of texts."""
 
 
-def _without(frame: Any, dropped: Sequence[Hashable]) -> pd.DataFrame:
+def without(frame: Any, dropped: Sequence[Hashable]) -> pd.DataFrame:
     """Return a frame without some columns and index levels."""
     columns = [label for label in dropped if label in frame.columns]
     levels = [label for label in dropped if label not in columns]

@@ -2,44 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from dgpuhash.errors import KeyTypeError, SpecError, UnsupportedError
+from dgpuhash.errors import KeyTypeError, SpecError
+from dgpuhash.frames.labels import column_labels
+from dgpuhash.frames.merge.arguments import JoinArguments, Suffixes, join_kind, uniques_of
 from dgpuhash.frames.merge.index import index_of
 from dgpuhash.frames.merge.keys import JoinKeys, MergeError, join_keys
-from dgpuhash.frames.merge.result import MergePlan, Suffixes
+from dgpuhash.frames.merge.result import MergePlan
 from dgpuhash.frames.merge.rows import cross, first_repeat, pairs_of, sorted_by_key
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
 
 __all__ = ["merge"]
 
-# Names of pandas, Dask and cuDF, and what they stand for.
-_HOWS = {
-    "inner": "inner",
-    "left": "left",
-    "right": "right",
-    "outer": "outer",
-    "cross": "cross",
-    "semi": "semi",
-    "leftsemi": "semi",
-    "anti": "anti",
-    "leftanti": "anti",
-    "left_anti": "left_anti",
-    "right_anti": "right_anti",
-}
-_VALIDATED = {
-    "1:1": (True, True),
-    "1:m": (True, False),
-    "m:1": (False, True),
-    "m:m": (False, False),
-    "one_to_one": (True, True),
-    "one_to_many": (True, False),
-    "many_to_one": (False, True),
-    "many_to_many": (False, False),
-}
+# Merges Dask frames; the room of frames knows nothing of Dask.
+_LAZILY = "dgpuhash.distributed.merge.verb:merge_lazily"
 
 
 class NotAFrameError(KeyTypeError):
@@ -62,12 +44,18 @@ def merge(
     validate: str | None = None,
     *,
     nulls_equal: bool = True,
+    columns: Sequence[Hashable] | None = None,
+    build: str = "auto",
+    npartitions: int | None = None,
+    client: Any = None,
 ) -> Any:
     """Return the rows of two frames side by side where their keys are equal.
 
     Parameters
     ----------
-    left, right : DataFrame or named Series
+    left, right : DataFrame or named Series, of pandas or Dask
+        A pandas frame beside a Dask one is one partition; where it is the indexed side and small,
+        every worker gets a copy.
     how : {"inner", "left", "right", "outer", "cross", "semi", "anti", "left_anti", "right_anti"}
         Which rows without a match are kept; names of Dask and cuDF are known too. Semi and
         anti return rows of `left` with their labels and columns, those with a match or without one;
@@ -89,11 +77,24 @@ def merge(
         ``"1:1"``, ``"1:m"``, ``"m:1"`` or ``"m:m"``, as in pandas: which keys are unique.
     nulls_equal : bool
         Whether nulls match each other, as in pandas; False as in SQL.
+    columns : list of labels, optional
+        Columns of `right` to keep beside its keys; default: all.
+    build : {"auto", "left", "right", "replicate"}
+        Of Dask frames: the side that is indexed on the workers, which the other one's partitions
+        ask; rows have the order of that other one. Replicate: the right side, whole on each worker.
+        Auto: the right side, for ``how="right"`` the left one.
+    npartitions : int, optional
+        Of Dask frames: hash ranges of the indexed side; default: the number of workers.
+    client : distributed.Client, optional
+        Of Dask frames; default: the current one.
 
     Returns
     -------
     DataFrame
-        Order, labels and dtypes are those of `pandas.merge`.
+        Of pandas frames: order, labels and dtypes are those of `pandas.merge`. Of a Dask frame: a
+        lazy one, with the partitions of the side that asks, in its order, and for outer merges one
+        more for each hash range, with rows that nothing matches. Its dtypes do not depend on the
+        data: columns of a side that may have no row are promoted, as int to float.
 
     Raises
     ------
@@ -102,6 +103,8 @@ def merge(
     ColumnError, ShapeError, KeyTypeError, SpecError
         When a key is missing, arrays have another length, keys are never equal or cannot be keys,
         or an argument is unknown.
+    UnsupportedError
+        When there is no client for Dask frames, or `build` does not suit `how`.
     OutOfMemoryError
         When the result does not fit the memory.
 
@@ -116,11 +119,22 @@ def merge(
     1     7.0      N2  182.0        both
     2     8.0      N9    NaN   left_only
     """
-    ours, theirs = _frame(left), _frame(right)
-    kind = _kind(how)
+    kind = join_kind(how)
     for name, given in (("left_index", left_index), ("right_index", right_index)):
         if not isinstance(given, bool | np.bool_):
             raise SpecError(f"{name} parameter must be of type bool, not {type(given)}")
+    asked = JoinArguments(
+        kind, on, left_on, right_on, bool(left_index), bool(right_index), suffixes, indicator,
+        nulls_equal, None if columns is None else tuple(column_labels(columns)),
+    )  # fmt: skip
+    if any(hasattr(side, "__dask_graph__") for side in (left, right)):
+        return resolve_name(_LAZILY)(
+            left, right, asked, unique=uniques_of(validate), sort=sort, build=build,
+            npartitions=npartitions, client=client,
+        )  # fmt: skip
+    ours, theirs = _frame(left), _frame(right)
+    if columns is not None:
+        theirs = asked.narrowed(theirs)
     levels = ours.columns.nlevels, theirs.columns.nlevels
     if levels[0] != levels[1]:
         raise MergeError(
@@ -169,21 +183,7 @@ def _frame(given: Any) -> pd.DataFrame:
         names = given.name if isinstance(given.name, tuple) else (given.name,)
         frame.columns = index_of([pd.Series([name]) for name in names], [None] * len(names))
         return frame
-    if hasattr(given, "__dask_graph__"):
-        raise UnsupportedError(
-            "a Dask frame is merged with an index: dgpuhash.DistributedIndex.build(right, on=…)"
-        )
     raise NotAFrameError(f"Can only merge Series or DataFrame objects, a {type(given)} was passed")
-
-
-def _kind(how: Any) -> str:
-    kind = _HOWS.get(how) if isinstance(how, str) else None
-    if kind is None:
-        raise SpecError(
-            f"'{how}' is not a valid Merge type: left, right, inner, outer, left_anti, "
-            "right_anti, cross, asof; or semi, anti"
-        )
-    return kind
 
 
 def _filtered(left: pd.DataFrame, keys: JoinKeys, *, keep: bool, nulls_equal: bool) -> Any:
@@ -195,12 +195,7 @@ def _filtered(left: pd.DataFrame, keys: JoinKeys, *, keep: bool, nulls_equal: bo
 
 def _check(validate: str | None, keys: JoinKeys) -> None:
     """Raise MergeError unless the sides have unique keys where they should."""
-    if validate is None:
-        return
-    if validate not in _VALIDATED:
-        known = "\n".join(f'- "{name}"' for name in _VALIDATED)
-        raise SpecError(f'"{validate}" is not a valid argument. Valid arguments are:\n{known}')
-    wanted = _VALIDATED[validate]
+    wanted = uniques_of(validate)
     doubled = {
         side: frame
         for side, frame, unique in zip(("left", "right"), keys.frames, wanted, strict=True)

@@ -140,9 +140,9 @@ def test_in_tasks_of_the_cluster(client, right, asked):
 def test_contains_asks_for_no_columns(threads, right, monkeypatch):
     asked = []
 
-    def spy(worker: Any, descriptor: Any, how: str, columns: Any) -> ShardReader:
+    def spy(worker: Any, descriptor: Any, how: str, columns: Any, marks: str) -> ShardReader:
         asked.append((how, list(columns)))
-        return ShardReader(worker, descriptor, how, columns)
+        return ShardReader(worker, descriptor, how, columns, marks)
 
     monkeypatch.setattr("dgpuhash.distributed.query.fetch.ShardReader", spy)
     with DistributedIndex.build(right, on="k", client=threads) as index:

@@ -1,0 +1,1 @@
+"""Benchmark of the verbs of dataframes, beside other libraries."""

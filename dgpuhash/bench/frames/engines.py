@@ -1,0 +1,164 @@
+"""Libraries that join frames in this process."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import pandas as pd
+import pyarrow as pa
+
+import dgpuhash
+from dgpuhash.bench.frames.checksum import Checksum, checksum_of_frame
+from dgpuhash.bench.frames.joins import Join
+from dgpuhash.bench.peers import OURS
+
+__all__ = ["ENGINES", "Engine", "Ours"]
+
+_HOWS = {how: how for how in ("inner", "left", "right", "outer", "semi", "anti")}
+
+
+class Engine(ABC):
+    """Library that answers questions of frames.
+
+    Attributes
+    ----------
+    name : str
+        The library's name and version.
+    package : str
+        What has to be installed.
+    hows : dict
+        The library's own word for each join that it has.
+    ours : bool
+        Whether it is this package.
+    workers : int
+        Processes of the cluster that it runs on; 0 for this process alone.
+    """
+
+    name: str
+    package: ClassVar[str] = "dgpuhash"
+    hows: ClassVar[dict[str, str]] = _HOWS
+    ours: ClassVar[bool] = False
+    workers: int = 0
+
+    @abstractmethod
+    def join(self, join: Join, left: pd.DataFrame, right: pd.DataFrame) -> Callable[[], Any]:
+        """Return the work to measure, with both sides in the library's own form."""
+
+    @abstractmethod
+    def checksum(self, made: Any) -> Checksum:
+        """Return the checksum of what the work returned."""
+
+    def cpu_seconds(self) -> float:
+        """Return the CPU time so far of all processes that the work may run in."""
+        return time.process_time()
+
+
+class Pandas(Engine):
+    """pandas on one core; semi-joins by ``isin``."""
+
+    package = "pandas"
+
+    def __init__(self) -> None:
+        self.name = f"pandas {pd.__version__}"
+
+    def join(self, join: Join, left: pd.DataFrame, right: pd.DataFrame) -> Callable[[], Any]:
+        if join.how == "semi":
+            return lambda: left[left[join.on].isin(right[join.on])]
+        if join.how == "anti":
+            return lambda: left[~left[join.on].isin(right[join.on])]
+        return lambda: left.merge(right, how=join.how, on=join.on)  # type: ignore[arg-type]
+
+    def checksum(self, made: Any) -> Checksum:
+        return checksum_of_frame(made)
+
+
+class Polars(Engine):
+    """Polars on all cores, with eager frames."""
+
+    package = "polars"
+    hows: ClassVar[dict[str, str]] = {**_HOWS, "outer": "full"}
+
+    def __init__(self) -> None:
+        import polars
+
+        self._polars: Any = polars
+        self.name = f"polars {polars.__version__}"
+
+    def join(self, join: Join, left: pd.DataFrame, right: pd.DataFrame) -> Callable[[], Any]:
+        lefts, rights = (self._polars.from_arrow(_arrow(side)) for side in (left, right))
+        how, keys = self.hows[join.how], join.on
+        coalesced = {"coalesce": True} if how == "full" else {}
+        return lambda: lefts.join(rights, on=keys, how=how, **coalesced)
+
+    def checksum(self, made: Any) -> Checksum:
+        v2 = made["v2"].to_numpy() if "v2" in made.columns else None
+        return Checksum.of(made["v1"].to_numpy(), v2)
+
+
+class DuckDB(Engine):
+    """DuckDB on all cores, from and to Arrow tables."""
+
+    package = "duckdb"
+    hows: ClassVar[dict[str, str]] = {**_HOWS, "outer": "full"}
+
+    def __init__(self) -> None:
+        import duckdb
+
+        self._duckdb = duckdb
+        self.name = f"DuckDB {duckdb.__version__}"
+
+    def join(self, join: Join, left: pd.DataFrame, right: pd.DataFrame) -> Callable[[], Any]:
+        connection = self._duckdb.connect()
+        connection.execute("set preserve_insertion_order = false")
+        connection.register("l", _arrow(left))
+        connection.register("r", _arrow(right))
+        query = f"select * from l {self.hows[join.how]} join r using ({join.on})"
+        return lambda: connection.sql(query).to_arrow_table()
+
+    def checksum(self, made: Any) -> Checksum:
+        v2 = made["v2"].to_numpy() if "v2" in made.column_names else None
+        return Checksum.of(made["v1"].to_numpy(), v2)
+
+
+class Ours(Engine):
+    """``dgpuhash.merge`` of two frames on all cores."""
+
+    ours = True
+
+    def __init__(self) -> None:
+        self.name = OURS
+
+    def join(self, join: Join, left: pd.DataFrame, right: pd.DataFrame) -> Callable[[], Any]:
+        return lambda: dgpuhash.merge(left, right, how=self.hows[join.how], on=join.on)
+
+    def checksum(self, made: Any) -> Checksum:
+        return checksum_of_frame(made)
+
+
+class Standing(Ours):
+    """Merges with a `FrameIndex` of the right side, built outside the time."""
+
+    hows: ClassVar[dict[str, str]] = {how: how for how in ("inner", "left", "semi", "anti")}
+
+    def __init__(self) -> None:
+        self.name = f"{OURS} standing"
+
+    def join(self, join: Join, left: pd.DataFrame, right: pd.DataFrame) -> Callable[[], Any]:
+        index = dgpuhash.FrameIndex.build(right, on=join.on)
+        return lambda: index.merge(left, how=self.hows[join.how])
+
+
+def _arrow(frame: pd.DataFrame) -> pa.Table:
+    return pa.Table.from_pandas(frame, preserve_index=False)
+
+
+ENGINES: dict[str, type[Engine]] = {
+    "pandas": Pandas,
+    "polars": Polars,
+    "duckdb": DuckDB,
+    "dgpuhash": Ours,
+    "standing": Standing,
+}

@@ -1,0 +1,188 @@
+"""Benchmark of joins of dataframes, beside pandas, Polars, DuckDB and Dask."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
+from importlib.util import find_spec
+from typing import Any
+
+from dgpuhash.backend import Backend
+from dgpuhash.bench.figure import require
+from dgpuhash.bench.frames.checksum import Checksum
+from dgpuhash.bench.frames.engines import ENGINES, Engine
+from dgpuhash.bench.frames.joins import FEWEST_ROWS, JOINS, Join, JoinFrames
+from dgpuhash.bench.frames.on_dask import ENGINES_ON_DASK
+from dgpuhash.bench.workers.cluster import start
+from dgpuhash.errors import DeviceError, SpecError, UnsupportedError
+
+__all__ = ["QUICK_ROWS", "REPEATS", "ROWS", "run"]
+
+ROWS = 10**7
+QUICK_ROWS = 10**5
+REPEATS = 2
+
+
+def run(
+    backend: Backend,
+    *,
+    rows: int | None = None,
+    questions: Sequence[str] = (),
+    engines: Sequence[str] = (),
+    workers: int | None = None,
+    quick: bool = False,
+    repeats: int | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Yield a row for each question and library: the CPU time, and the wall time.
+
+    Questions are the joins of the db-benchmark of h2o.ai and DuckDB, see `JOINS`. Libraries answer
+    a question one after the other, in `repeats` turns, and the least of each time counts. For each
+    turn a library gets new frames, converted outside the time; indexes of ``standing`` are built
+    then, too. Before the first question each joins a few rows. An answer is complete when it lies
+    in memory: of Dask, on the workers.
+
+    Parameters
+    ----------
+    backend : Backend
+        The CPU.
+    rows : int, optional
+        Rows of the left frame; default: 10**7.
+    questions : sequence of str, optional
+        Which of `JOINS`; default: all.
+    engines : sequence of str, optional
+        Which libraries: ``pandas``, ``polars``, ``duckdb``, ``dgpuhash``, ``standing``, ``dask``
+        and ``dgpuhash-dask``; default: all that are installed.
+    workers : int, optional
+        Processes of a cluster, with a thread each, for ``dask`` and ``dgpuhash-dask``; default: no
+        cluster, and none of the two.
+    quick : bool
+        Whether 10**5 rows and one turn are enough where nothing else is given.
+    repeats : int, optional
+        Turns; default: 2.
+
+    Raises
+    ------
+    DeviceError
+        When the backend is another device.
+    SpecError
+        When an option is impossible, or a library is not installed.
+    DgpuhashError
+        When an answer was wrong: its rows, the sums of its values, or which values stand beside
+        each other.
+
+    Notes
+    -----
+    ``amount`` is the CPU time of all processes in seconds, ``seconds`` the wall time. Rows of this
+    package have the least CPU time of the other libraries, in the same process or on the same
+    cluster, as ``peer``. What a library cannot do (`UnsupportedError`) has no row.
+    """
+    if backend.name != "cpu":
+        raise DeviceError(
+            "the benchmark 'frames' measures the CPU; leave out --device, or use 'cpu'"
+        )
+    if foreign := [name for name in questions if name not in JOINS]:
+        raise SpecError(f"question {foreign[0]!r}; use {', '.join(JOINS)}")
+    rows = rows or (QUICK_ROWS if quick else ROWS)
+    repeats = repeats or (1 if quick else REPEATS)
+    _check_engines(engines, workers)
+    with ExitStack() as stack:
+        frames = JoinFrames(rows)
+        used = [kind() for name, kind in ENGINES.items() if _is_asked(name, kind, engines)]
+        if workers:
+            crew = stack.enter_context(start(backend, workers))
+            used += [
+                kind(crew) for name, kind in ENGINES_ON_DASK.items() if name in (engines or [name])
+            ]
+        _warm_up(used)
+        for name in questions or JOINS:
+            yield from _rows(JOINS[name], frames, used, repeats)
+
+
+def _check_engines(engines: Sequence[str], workers: int | None) -> None:
+    """Raise SpecError for libraries that cannot be measured."""
+    for name in engines:
+        if name in ENGINES_ON_DASK:
+            if not workers:
+                raise SpecError(f"--engine {name} needs a cluster; give --workers 2, too")
+        elif name not in ENGINES:
+            raise SpecError(f"engine {name!r}; use {', '.join([*ENGINES, *ENGINES_ON_DASK])}")
+        elif not find_spec(package := ENGINES[name].package):
+            raise SpecError(
+                f"--engine {name} needs {package}, which is not installed; install it with "
+                f"'pip install {package}'"
+            )
+
+
+def _is_asked(name: str, kind: type[Engine], engines: Sequence[str]) -> bool:
+    return name in engines if engines else find_spec(kind.package) is not None
+
+
+def _warm_up(engines: Sequence[Engine]) -> None:
+    """Have every library join a few rows, so that no turn pays for what it loads at first."""
+    few, join = JoinFrames(FEWEST_ROWS), JOINS["j5"]
+    for engine in engines:
+        with suppress(UnsupportedError):
+            engine.join(join, *few.sides(join))()
+
+
+def _rows(
+    join: Join, frames: JoinFrames, engines: Sequence[Engine], repeats: int
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows of one question, after all libraries have answered it."""
+    gc.collect()
+    expected = frames.expected(join)
+    least: dict[Engine, tuple[float, float]] = {}
+    able = [engine for engine in engines if join.how in engine.hows]
+    for _ in range(repeats):
+        for engine in list(able):
+            try:
+                spent = _measured(join, frames, engine, expected)
+            except UnsupportedError:
+                able.remove(engine)
+                continue
+            before = least.get(engine, spent)
+            least[engine] = min(before[0], spent[0]), min(before[1], spent[1])
+    for engine in able:
+        cpu, wall = least[engine]
+        row = {
+            "n": len(frames.left),
+            "verb": join.name,
+            "how": join.how,
+            "library": engine.name,
+            "answer_rows": expected.rows,
+            "amount": _short(cpu),
+            "unit": "CPU s",
+            "seconds": _short(wall),
+        }
+        if engine.workers:
+            row["workers"] = engine.workers
+        theirs = [
+            least[peer][0] for peer in able if not peer.ours and peer.workers == engine.workers
+        ]
+        if engine.ours and theirs:
+            row["peer"] = _short(min(theirs))
+        yield {**row, "correct": True}
+
+
+def _measured(
+    join: Join, frames: JoinFrames, engine: Engine, expected: Checksum
+) -> tuple[float, float]:
+    """Return the CPU and wall seconds of one answer, which must be right."""
+    work = engine.join(join, *frames.sides(join))
+    cpu, wall = engine.cpu_seconds(), time.perf_counter()
+    made = work()
+    wall = time.perf_counter() - wall
+    cpu = engine.cpu_seconds() - cpu
+    found = engine.checksum(made)
+    require(
+        found == expected, f"the answer was {found}, and should be {expected},",
+        question=join.name, how=join.how, library=engine.name, n=len(frames.left),
+    )  # fmt: skip
+    return cpu, wall
+
+
+def _short(number: float) -> float:
+    """Round to four significant digits, more than the figures' precision."""
+    return float(f"{number:.4g}")

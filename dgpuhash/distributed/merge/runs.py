@@ -1,0 +1,200 @@
+"""Runs of merges, which the scheduler knows: who holds what, until when, and again after a loss."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from distributed import Client, Reschedule
+from distributed.diagnostics.plugin import SchedulerPlugin
+
+from dgpuhash.distributed.cluster.client import client_of
+from dgpuhash.distributed.cluster.host import NAME
+from dgpuhash.distributed.cluster.rpc import (
+    call_scheduler,
+    call_worker,
+    encode_call,
+    fire_and_forget,
+)
+from dgpuhash.errors import IndexLost
+
+__all__ = ["RECEIPT", "Run", "begin_run", "current_run", "lost_runs_again"]
+
+# Begins the keys of tasks that confirm a probe, which are made again with it.
+RECEIPT = "dgpuhash-receipt"
+# Seconds that the scheduler has to notice that a worker of a run is gone, and between two looks.
+NOTICE_SECONDS = 20.0
+LOOK_SECONDS = 0.05
+# States in which a task is over or has not begun.
+AT_REST = {"released", "forgotten", "erred"}
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What the workers hold for the tasks of one merge.
+
+    Attributes
+    ----------
+    uid : str
+        Name of the shards, or of the marks.
+    workers : tuple of str
+        Addresses of the workers that hold it.
+    free : bytes
+        Call that frees it on a worker, as `encode_call` returns it.
+    answer : Any
+        What the task that begins the run returns, also when it runs again.
+    restarts : bool
+        Whether the tasks can make it again when a worker is lost.
+    """
+
+    uid: str
+    workers: tuple[str, ...]
+    free: bytes
+    answer: Any
+    restarts: bool = True
+
+
+class MergeRuns(SchedulerPlugin):
+    """Scheduler plugin that frees runs when their tasks are over, and begins them again.
+
+    A run belongs to the key of its `seal`, the task that all probes depend on. It is over when that
+    task is released, erred or forgotten. When a worker of it is lost, its tasks begin again,
+    together: the rows of a lost shard come from all partitions, and what it had found is lost too.
+    """
+
+    name = f"{NAME}-runs"
+
+    def __init__(self, scheduler: Any) -> None:
+        self.scheduler = scheduler
+        self.runs: dict[Any, Run] = {}
+        self._broken: dict[str, list[Any]] = {}
+
+    def transition(
+        self, key: Any, start: str, finish: str, *args: Any, stimulus_id: str, **kwargs: Any
+    ) -> None:
+        """Free the run of a task that is over."""
+        if key not in self.runs or finish not in AT_REST:
+            return
+        run = self.runs.pop(key)
+        task = self.scheduler.tasks.get(key)
+        if finish == "released" and task is not None and task.waiters and run.restarts:
+            # Its result was lost, and is still wanted: `remove_worker` follows.
+            self._broken.setdefault(stimulus_id, []).append(key)
+        self._free(run)
+
+    def remove_worker(
+        self, scheduler: Any, worker: str, *, stimulus_id: str, **kwargs: Any
+    ) -> None:
+        """Begin the runs again that the worker was part of."""
+        again = self._broken.pop(stimulus_id, [])
+        for key, run in list(self.runs.items()):
+            if worker in run.workers and run.restarts:
+                del self.runs[key]
+                self._free(run)
+                again.append(key)
+        for key in again:
+            self._restart(key, stimulus_id)
+
+    def _restart(self, key: Any, stimulus_id: str) -> None:
+        seal = self.scheduler.tasks.get(key)
+        if seal is None or seal.state == "erred":
+            return
+        tasks = [seal, *seal.dependents, *seal.dependencies]
+        tasks += [
+            after
+            for probe in seal.dependents
+            for after in probe.dependents
+            if _name(after.key).startswith(RECEIPT)
+        ]
+        wanted = {task.key: "released" for task in tasks if task.state not in AT_REST}
+        self.scheduler.transitions(wanted, stimulus_id=stimulus_id)
+        self.scheduler.stimulus_queue_slots_maybe_opened(stimulus_id=stimulus_id)
+
+    def _free(self, run: Run) -> None:
+        for worker in run.workers:
+            if worker in self.scheduler.workers:
+                fire_and_forget(call_worker(self.scheduler, worker, run.free, None))
+
+
+def _name(key: Any) -> str:
+    return str(key[0] if isinstance(key, tuple) else key)
+
+
+def _plugin(scheduler: Any) -> MergeRuns:
+    found = scheduler.plugins.get(MergeRuns.name)
+    if found is None:
+        found = MergeRuns(scheduler)
+        scheduler.add_plugin(found, name=MergeRuns.name)
+    assert isinstance(found, MergeRuns)
+    return found
+
+
+def begin_run(client: Client, key: Any, run: Run, free: Callable[[], None]) -> Any:
+    """Make a run known; return the answer of the run that the key has from now on.
+
+    Another attempt of the task may have begun one before; `free` frees this one then.
+
+    Raises
+    ------
+    Reschedule
+        When nobody wants the run any more, or a worker of it is gone.
+    """
+    answer = call_scheduler(client, _begin, key, run)
+    if answer is None or answer[0] != run.uid:
+        free()
+    if answer is None:
+        raise Reschedule
+    return answer[1]
+
+
+def current_run(client: Client, key: Any) -> Any:
+    """Return the answer of the key's run, None where there is none."""
+    return call_scheduler(client, _current, key)
+
+
+def _begin(key: Any, run: Run, dask_scheduler: Any) -> tuple[str, Any] | None:
+    task = dask_scheduler.tasks.get(key)
+    if task is None or not set(run.workers) <= set(dask_scheduler.workers):
+        return None
+    found = _plugin(dask_scheduler).runs.setdefault(key, run)
+    return found.uid, found.answer
+
+
+def _current(key: Any, dask_scheduler: Any) -> Any:
+    run = _plugin(dask_scheduler).runs.get(key)
+    return None if run is None else run.answer
+
+
+async def _is_over(key: Any, uid: str, dask_scheduler: Any) -> bool:
+    """Return whether a run is over, once the scheduler has noticed what happened to its workers."""
+    runs = _plugin(dask_scheduler).runs
+    loop = asyncio.get_running_loop()
+    end = loop.time() + NOTICE_SECONDS
+    while key in runs and runs[key].uid == uid:
+        if loop.time() > end:
+            return False
+        if runs[key].restarts is False:
+            return False
+        await asyncio.sleep(LOOK_SECONDS)
+    # A task that is still there will not be made again.
+    task = dask_scheduler.tasks.get(key)
+    return task is None or task.state != "memory"
+
+
+@contextmanager
+def lost_runs_again(key: Any, uid: str) -> Iterator[None]:
+    """Guard a task of a run: where a loss ends the run, the task runs again with the next one."""
+    try:
+        yield
+    except IndexLost:
+        if call_scheduler(client_of(None), _is_over, key, uid):
+            raise Reschedule from None
+        raise
+
+
+def free_call(function: Callable[..., None], *args: Any) -> bytes:
+    """Return the call that frees a run on a worker: ``function(*args, dask_worker=…)``."""
+    return encode_call(function, *args)

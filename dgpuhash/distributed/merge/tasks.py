@@ -1,0 +1,332 @@
+"""Tasks of a merge: open, put, seal, probe and tail."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import uuid
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from distributed.utils import sync
+
+from dgpuhash.distributed.cluster.broadcast import run_on_workers
+from dgpuhash.distributed.cluster.client import client_of
+from dgpuhash.distributed.cluster.host import NAME, current_worker
+from dgpuhash.distributed.cluster.rpc import call_handler
+from dgpuhash.distributed.cluster.serialization import CachedPickle, frame_of_payload
+from dgpuhash.distributed.cluster.user_errors import raise_without_traceback
+from dgpuhash.distributed.ingest.commit import (
+    change_to,
+    drop_shards,
+    open_change,
+    prepare_shards,
+    shard_addresses,
+)
+from dgpuhash.distributed.ingest.shuffle_tasks import shuffle_partition
+from dgpuhash.distributed.merge.runs import Run, begin_run, current_run, free_call, lost_runs_again
+from dgpuhash.distributed.partition.change import Change
+from dgpuhash.distributed.partition.descriptor import Descriptor, Placement
+from dgpuhash.distributed.partition.hash_partition import chunk_nbytes
+from dgpuhash.distributed.query.fetch import encoded
+from dgpuhash.distributed.query.merge_tasks import Probe
+from dgpuhash.distributed.shards.inbox import Receipt
+from dgpuhash.errors import ColumnError, UnsupportedError
+from dgpuhash.frames import frames_of
+from dgpuhash.frames.merge.keys import MergeError
+from dgpuhash.frames.merge.partition import PartitionPlan
+from dgpuhash.tables.memory_errors import memory_errors_of
+
+__all__ = [
+    "BuildTask",
+    "Built",
+    "ProbeTask",
+    "open_build",
+    "open_marks",
+    "put_rows",
+    "seal",
+    "tail",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class BuildTask:
+    """What the tasks of a build have in common.
+
+    Attributes
+    ----------
+    plan : PartitionPlan
+        Of any merge that stores these rows.
+    ranges : int
+        The most shards, and hash ranges.
+    placement : Placement
+    unique : str
+        Text of the error when a key has two rows; empty where it may.
+    partitions : int
+        Number of partitions that are put.
+    """
+
+    plan: PartitionPlan
+    ranges: int
+    placement: Placement
+    unique: str
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A build whose shards wait for rows."""
+
+    uid: str
+    descriptor: CachedPickle[Descriptor]
+    change: CachedPickle[Change]
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """Shards that can be asked, of a run.
+
+    Attributes
+    ----------
+    uid : str
+        The run.
+    key : Any
+        The task that made this.
+    descriptor : CachedPickle of Descriptor
+    marks : str
+        Name of the marks of a merge that wants rows without a match; empty for none.
+    """
+
+    uid: str
+    key: Any
+    descriptor: CachedPickle[Descriptor]
+    marks: str = ""
+
+
+def open_build(task: CachedPickle[BuildTask], key: Any) -> Opened:
+    """Choose the owners of the rows, and open their shards."""
+    with raise_without_traceback():
+        client = client_of(None)
+        found = current_run(client, key)
+        if found is not None:
+            return found  # type: ignore[no-any-return]
+        build = task.opened()
+        plan, run = build.plan, uuid.uuid4().hex
+        shards = shard_addresses(client)
+        if build.placement is not Placement.REPLICATED:
+            shards = shards[: build.ranges]
+        descriptor = Descriptor(
+            uid=run,
+            name=f"merge-{run}",
+            epoch=1,
+            shards=shards,
+            encoder=plan.encoder(),
+            meta=plan.stored_meta,
+            unique=True if build.unique else None,
+            placement=build.placement,
+        )
+        change = replace(change_to(descriptor, "build"), partitions=build.partitions)
+        run_on_workers(client, change.workers, open_change, change)
+        opened = Opened(run, CachedPickle.of(descriptor), CachedPickle.of(change))
+        made = Run(run, tuple(change.workers), free_call(free_shard, run), opened)
+        return begin_run(  # type: ignore[no-any-return]
+            client, key, made, lambda: drop_shards(client, run, change.workers)
+        )
+
+
+def free_shard(uid: str, dask_worker: Any) -> None:
+    host = dask_worker.plugins.get(NAME)
+    if host is not None:
+        host.shards.drop(uid)
+
+
+def put_rows(
+    frame: Any, opened: Opened, task: CachedPickle[BuildTask], number: int, key: Any
+) -> Receipt:
+    """Send the rows of a partition to their owners; return the receipt."""
+    with raise_without_traceback(), lost_runs_again(key, opened.uid):
+        stored = task.opened().plan.stored(frame)
+        return shuffle_partition(stored, opened.change, number, number)
+
+
+def seal(opened: Opened, task: CachedPickle[BuildTask], key: Any, *receipts: Receipt) -> Built:
+    """Make the rows visible to probes."""
+    with raise_without_traceback(), memory_errors_of("merge"), lost_runs_again(key, opened.uid):
+        build, change = task.opened(), opened.change.opened()
+        try:
+            heavy = prepare_shards(client_of(None), change, list(receipts))
+        except ColumnError as error:
+            if not build.unique:
+                raise
+            raise MergeError(f"{build.unique}: {error}") from None
+        descriptor = replace(opened.descriptor.opened(), heavy=heavy)
+        return Built(opened.uid, key, CachedPickle.of(descriptor))
+
+
+def open_marks(descriptor: CachedPickle[Descriptor], key: Any) -> Built:
+    """Begin the marks of a merge with a standing index."""
+    with raise_without_traceback():
+        client = client_of(None)
+        found = current_run(client, key)
+        if found is not None:
+            return found  # type: ignore[no-any-return]
+        run, index = uuid.uuid4().hex, descriptor.opened()
+        sealed = Built(run, key, descriptor, run)
+        free = free_call(free_marks, index.uid, run)
+        made = Run(run, tuple(dict.fromkeys(index.workers)), free, sealed, restarts=False)
+        return begin_run(client, key, made, lambda: None)  # type: ignore[no-any-return]
+
+
+def free_marks(uid: str, marks: str, dask_worker: Any) -> None:
+    host = dask_worker.plugins.get(NAME)
+    if host is not None:
+        host.shards.unmark(uid, marks)
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeTask:
+    """Probe of partitions, as tasks carry it.
+
+    Attributes
+    ----------
+    plan : CachedPickle of PartitionPlan or Probe
+        Of a standing index: its probe.
+    token : str
+        Name of the merge.
+    tailed : bool
+        Whether rows are marked, for tails that follow.
+    """
+
+    __name__: ClassVar[str] = "dgpuhash-merge"
+
+    plan: CachedPickle[PartitionPlan | Probe]
+    token: str
+    tailed: bool
+
+    def __call__(self, frame: Any, sealed: Built, *checks: Built) -> Any:
+        del checks
+        with (
+            raise_without_traceback(),
+            memory_errors_of("merge"),
+            lost_runs_again(sealed.key, sealed.uid),
+        ):
+            return self.probe(sealed).merged(frame, self)
+
+    def probe(self, sealed: Built) -> Probe:
+        """Return the probe of a run; its tasks share one, which probes for several at once."""
+        marks = (sealed.marks or self.token) if self.tailed else ""
+        return _probe(self.plan, sealed.descriptor, marks)
+
+    def __dask_tokenize__(self) -> tuple[str, str]:
+        return "dgpuhash-merge", self.token
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ProbeTask) and other.token == self.token
+
+    def __hash__(self) -> int:
+        return hash(self.token)
+
+
+@functools.lru_cache(maxsize=16)
+def _probe(
+    plan: CachedPickle[PartitionPlan | Probe], descriptor: CachedPickle[Descriptor], marks: str
+) -> Probe:
+    known = plan.opened()
+    if isinstance(known, Probe):
+        return replace(known, marks=marks)
+    return Probe.by_plan(descriptor.opened(), known, marks)
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeReceipt:
+    """Confirmation that a partition has marked what it found, and a digest of its keys."""
+
+    partition: int
+    uid: str
+    digest: str
+
+
+def confirm(
+    frame: Any, merged: Any, sealed: Built, probe: ProbeTask, partition: int
+) -> ProbeReceipt:
+    """Return the receipt of a partition, once its merge is there.
+
+    Raises
+    ------
+    UnsupportedError
+        When the partition had other keys in an earlier run of its task.
+    """
+    with raise_without_traceback(), lost_runs_again(sealed.key, sealed.uid):
+        asking = probe.probe(sealed)
+        keys = asking.asking(frame).keys
+        codes = encoded(keys, asking.descriptor).codes
+        host = codes.get() if hasattr(codes, "get") else codes
+        digest = hashlib.blake2b(host.tobytes(), digest_size=16).hexdigest()
+        first = asking.descriptor.shards[0]
+        worker = current_worker()
+        known = sync(
+            worker.loop, call_handler, worker, first.worker, "dgpuhash_digest", {},
+            uid=asking.descriptor.uid, epoch=asking.descriptor.epoch,
+            incarnation=first.incarnation, marks=asking.marks, partition=partition, digest=digest,
+        )[0]  # fmt: skip
+        if known != digest:
+            raise UnsupportedError(
+                f"partition {partition} of the frame that is merged came out with other keys when "
+                "its task ran again, so that rows without a match cannot be told; make it "
+                "deterministic (a seed for random numbers, an order for what is read), or "
+                "persist() it first"
+            )
+        return ProbeReceipt(partition, sealed.uid, digest)
+
+
+def tail(sealed: Built, probe: ProbeTask, number: int, ranges: int, *receipts: ProbeReceipt) -> Any:
+    """Return the stored rows of a hash range that no partition has found."""
+    del receipts
+    with (
+        raise_without_traceback(),
+        memory_errors_of("merge"),
+        lost_runs_again(sealed.key, sealed.uid),
+    ):
+        asking = probe.probe(sealed)
+        rows = _unmatched(asking, number, ranges)
+        assert asking.plan is not None
+        return asking.plan.tail(rows)
+
+
+def _unmatched(asking: Probe, number: int, ranges: int) -> Any:
+    """Return the unmarked rows of range `number`: of one shard, or of a part of it."""
+    descriptor, worker = asking.descriptor, current_worker()
+    shards = descriptor.shards
+    part, block = number % len(shards), number // len(shards)
+    blocks = -(-(ranges - part) // len(shards))
+    others = None
+    if descriptor.placement is Placement.REPLICATED:
+        part, block, blocks = number % len(shards), number, ranges
+        others = _marks_of_copies(asking, part)
+    size = chunk_nbytes(frames_of(descriptor.meta).device)
+    pages, skip = [], 0
+    while skip is not None:
+        rows, skip = sync(
+            worker.loop, call_handler, worker, shards[part].worker, "dgpuhash_unmatched",
+            {"others": others}, uid=descriptor.uid, epoch=descriptor.epoch,
+            incarnation=shards[part].incarnation, marks=asking.marks, part=block, parts=blocks,
+            skip=skip, nbytes=size,
+        )  # fmt: skip
+        pages.append(frame_of_payload(rows, descriptor.stored))
+    found = pages[0] if len(pages) == 1 else frames_of(descriptor.meta).concat(pages)
+    return found.reset_index(drop=True)
+
+
+def _marks_of_copies(asking: Probe, but: int) -> Any:
+    """Return the marks of all copies of the rows but one, together."""
+    descriptor, worker = asking.descriptor, current_worker()
+    found = None
+    for part, shard in enumerate(descriptor.shards):
+        if part != but:
+            marks = sync(
+                worker.loop, call_handler, worker, shard.worker, "dgpuhash_marks", {},
+                uid=descriptor.uid, epoch=descriptor.epoch, incarnation=shard.incarnation,
+                marks=asking.marks,
+            )[0]  # fmt: skip
+            found = marks if found is None else found | marks
+    return found

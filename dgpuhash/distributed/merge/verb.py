@@ -1,0 +1,166 @@
+"""``dgpuhash.merge`` of Dask frames, and merges with a standing index that keep its other rows."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import dask.dataframe as dd
+from dask.base import tokenize
+from dask.dataframe.dask_expr import new_collection
+from dask.dataframe.dispatch import meta_nonempty
+from distributed import Client
+
+from dgpuhash.distributed.cluster.broadcast import ensure_plugin
+from dgpuhash.distributed.cluster.client import client_of, worker_ids
+from dgpuhash.distributed.cluster.preload import import_on_cluster
+from dgpuhash.distributed.ingest.mode import REPLICATED_NBYTES
+from dgpuhash.distributed.ingest.source import check_all_partitions, meta_of
+from dgpuhash.distributed.merge.expression import MergeExpr, ProbeExpr, StandingExpr
+from dgpuhash.distributed.partition.conflict import Conflict
+from dgpuhash.distributed.partition.descriptor import Placement
+from dgpuhash.distributed.query.merge_tasks import Probe
+from dgpuhash.distributed.query.plan import one_partition
+from dgpuhash.errors import DeviceError, SpecError, UnsupportedError
+from dgpuhash.frames import frames_of
+from dgpuhash.frames.merge.arguments import JoinArguments
+from dgpuhash.frames.merge.partition import PartitionPlan
+
+__all__ = ["merge_lazily"]
+
+BUILDS = ("auto", "left", "right", "replicate")
+
+
+def merge_lazily(
+    left: Any,
+    right: Any,
+    arguments: JoinArguments,
+    *,
+    unique: tuple[bool, bool] = (False, False),
+    sort: bool = False,
+    build: str = "auto",
+    npartitions: int | None = None,
+    client: Client | None = None,
+) -> dd.DataFrame:
+    """Return the lazy merge of two frames, one of which is a Dask frame at least.
+
+    Parameters
+    ----------
+    left, right : Dask or pandas DataFrame or Series
+    arguments : JoinArguments
+    unique : pair of bool
+        Whether the keys of each side are to be unique.
+    sort, build, npartitions, client
+        As in `dgpuhash.merge`.
+    """
+    client = client_of(client)
+    import_on_cluster(client)
+    _ensure_plugin(client)
+    sides = [_collection(side) for side in (left, right)]
+    own = [not isinstance(side, dd.DataFrame | dd.Series) for side in (left, right)]
+    ranges = _ranges(npartitions, client)
+    probing = _probing(build, arguments)
+    stored = 1 if probing == "left" else 0
+    placement = Placement.DISTRIBUTED
+    small = (
+        own[stored]
+        and frames_of(meta_of(sides[stored])).nbytes((left, right)[stored]) <= REPLICATED_NBYTES
+    )
+    if build == "replicate" or arguments.how == "cross" or (build == "auto" and small):
+        placement = Placement.REPLICATED
+    made = MergeExpr(
+        sides[0].expr, sides[1].expr, _resolved(sides, arguments), probing, ranges, placement,
+        unique,
+    )  # fmt: skip
+    merged = new_collection(made)
+    if sort and arguments.how not in ("semi", "anti", "cross"):
+        labels = [pair.name for pair in made.plan.keys.pairs if pair.name in merged.columns]
+        merged = merged.sort_values(labels)
+    return merged
+
+
+def merge_with_tails(probe: Probe, left: Any) -> dd.DataFrame:
+    """Return the lazy merge of a frame with an index, and rows of it that nothing matches."""
+    frame = (left if isinstance(left, dd.DataFrame) else one_partition(left)).expr
+    descriptor = probe.descriptor
+    if descriptor.conflict is not Conflict.ERROR:
+        raise UnsupportedError(
+            f"how={probe.how!r} with an index that resolves second rows by "
+            f"conflict={descriptor.conflict.value!r}: shards do not know which of their rows "
+            "count; build it with mode='distributed'"
+        )
+    standing = StandingExpr(descriptor, tokenize(frame._name, probe))
+    ranges = len(descriptor.whole)
+    return new_collection(ProbeExpr(frame, standing, probe.plan, ranges, None, probe))
+
+
+_ready: set[str] = set()
+
+
+def _ensure_plugin(client: Client) -> None:
+    """Install the plugin of the workers, once for each cluster."""
+    scheduler = client.scheduler_info(n_workers=0)["id"]
+    if scheduler not in _ready:
+        ensure_plugin(client)
+        _ready.add(scheduler)
+
+
+def _collection(side: Any) -> dd.DataFrame:
+    check_all_partitions(side)
+    if isinstance(side, dd.Series):
+        side = side.to_frame()
+    if isinstance(side, dd.DataFrame):
+        made = side
+    else:
+        made = one_partition(side.to_frame() if side.ndim == 1 else side)
+    if frames_of(made._meta).name != "pandas":
+        raise DeviceError(
+            "dgpuhash.merge takes Dask frames of pandas; convert this one with "
+            '.to_backend("pandas"), or build an index: DistributedIndex.build(right, on=…).merge('
+            "left)"
+        )
+    return made
+
+
+def _ranges(npartitions: int | None, client: Client) -> int:
+    if npartitions is None:
+        return max(1, len(worker_ids(client)))
+    if isinstance(npartitions, bool) or not isinstance(npartitions, int) or npartitions < 1:
+        raise SpecError(f"npartitions={npartitions!r}; give the number of hash ranges, 1 or more")
+    return npartitions
+
+
+def _probing(build: str, arguments: JoinArguments) -> str:
+    """Return the side whose partitions ask."""
+    if build not in BUILDS:
+        raise SpecError(f"build={build!r}; use one of {', '.join(map(repr, BUILDS))}")
+    joined = arguments.joined
+    if build == "left" and (joined == "left" or arguments.how in ("semi", "anti")):
+        raise UnsupportedError(
+            f"build='left' with how={arguments.how!r}: rows of the left side are told one by one, "
+            "so the right side is indexed; leave build= out"
+        )
+    if build == "right" and joined == "right":
+        raise UnsupportedError(
+            f"build='right' with how={arguments.how!r}: rows of the right side are told one by "
+            "one, so the left side is indexed; leave build= out"
+        )
+    if build == "left" or joined == "right":
+        return "right"
+    return "left"
+
+
+def _resolved(sides: Sequence[dd.DataFrame], arguments: JoinArguments) -> JoinArguments:
+    """Return the arguments with their keys named: columns that are dropped later were common."""
+    given = arguments.on, arguments.left_on, arguments.right_on
+    if arguments.how == "cross" or any(each is not None for each in given):
+        return arguments
+    if arguments.left_index or arguments.right_index:
+        return arguments
+    left, right = (meta_nonempty(side._meta) for side in sides)
+    plan = PartitionPlan.of(left, right, arguments)
+    labels: list[Hashable] = [pair.left_label for pair in plan.keys.pairs]
+    return JoinArguments(
+        arguments.how, labels, None, None, False, False, arguments.suffixes, arguments.indicator,
+        arguments.nulls_equal, arguments.columns,
+    )  # fmt: skip

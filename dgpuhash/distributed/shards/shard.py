@@ -1,0 +1,124 @@
+"""A shard, a change of it in progress, and the marks of joins with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from dgpuhash.distributed.partition.change import Change
+from dgpuhash.distributed.partition.skew import HeavyKeys
+from dgpuhash.distributed.pruning.worker_cache import BloomCache
+from dgpuhash.distributed.shards.inbox import Inbox
+from dgpuhash.frames import FrameIndex, KeyEncoder, frames_of
+
+__all__ = ["HeavyKeyRepair", "Marks", "Shard", "StagedChange"]
+
+
+@dataclass(frozen=True, slots=True)
+class HeavyKeyRepair:
+    """Repair of a shard: keys to erase, and rows to insert in their place."""
+
+    gone: Any
+    rows: Any
+
+    @classmethod
+    def of(
+        cls, index: FrameIndex, rows: Any, heavy: HeavyKeys, encoder: KeyEncoder
+    ) -> HeavyKeyRepair:
+        """Return the repair that replaces the `heavy` keys' rows in `index`.
+
+        Afterwards the index has `rows` of these keys, and no others.
+        """
+        keys = index.frame(list(encoder.names))
+        frames = frames_of(keys)
+        among = heavy.among(encoder.encode_rows(keys).codes)
+        return cls(frames.take(keys, frames.xp.flatnonzero(among)), rows)
+
+    def carry_out(self, index: FrameIndex) -> None:
+        """Apply the repair to `index`, which is broken if this fails."""
+        index.erase(self.gone)
+        index.insert(self.rows)
+
+
+@dataclass
+class StagedChange:
+    """Change that is open on this worker.
+
+    First its `inbox` fills; once the change is prepared it is `ready`.
+    """
+
+    change: Change
+    inbox: Inbox
+    ready: bool = False
+    index: FrameIndex | None = None
+    rows: Any = None
+    added: FrameIndex | None = None
+    mending: HeavyKeyRepair | None = None
+    mixed: bool = False
+
+    @property
+    def kept(self) -> bool:
+        """Whether the change keeps the shard's rows."""
+        return self.inbox.part in self.change.kept
+
+
+@dataclass
+class Marks:
+    """Which rows of an index were found, by the names of the joins that ask for the others.
+
+    Positions of rows stay as long as the epoch of a shard.
+    """
+
+    index: FrameIndex
+    _marks: dict[str, Any] = field(default_factory=dict)
+    _digests: dict[tuple[str, int], str] = field(default_factory=dict)
+
+    def of(self, join: str) -> Any:
+        """Return for each stored row whether a join has found it, as numbers that it sets to 1."""
+        if join not in self._marks:
+            self._marks[join] = self.index.no_marks()
+        return self._marks[join]
+
+    def digest(self, join: str, partition: int, digest: str) -> str:
+        """Return the digest of a partition's keys that was told first."""
+        return self._digests.setdefault((join, partition), digest)
+
+    def forget(self, join: str) -> None:
+        """Forget what a join has found."""
+        self._marks.pop(join, None)
+        for key in [key for key in self._digests if key[0] == join]:
+            del self._digests[key]
+
+    def others(
+        self, join: str, copies: Any, part: int, parts: int, skip: int, nbytes: int
+    ) -> tuple[Any, int | None]:
+        """Return rows that a join has not found, and the number to skip for the next ones.
+
+        They are at most `nbytes` of one of `parts` ranges of them; None after the last ones.
+        `copies` has the marks of other copies of the rows.
+        """
+        marks = self.of(join)
+        rows = self.index.unmarked(marks if copies is None else marks | copies)
+        start, end = (len(rows) * number // parts for number in (part, part + 1))
+        room = max(1, len(rows) * nbytes // max(1, frames_of(rows).nbytes(rows)))
+        last = min(end, start + skip + room)
+        return rows.iloc[start + skip : last], None if last == end else last - start
+
+
+@dataclass
+class Shard:
+    """One shard of an index, at one epoch."""
+
+    epoch: int
+    transaction: str
+    index: FrameIndex
+    changed_rows: int
+    mixed: bool = False
+    """Whether some shards hold other numeric dtypes than the index was planned with."""
+    sieve: BloomCache = field(default_factory=BloomCache)
+    """Bloom filter of the keys of all shards at this epoch, and statistics of lookups."""
+    marks: Marks = field(init=False)
+    """Which rows the joins have found that want those without a match."""
+
+    def __post_init__(self) -> None:
+        self.marks = Marks(self.index)

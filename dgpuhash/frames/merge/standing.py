@@ -1,0 +1,88 @@
+"""Merges with an index that stands: rows of an index that nothing matches are told, too."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dgpuhash.frames.matches import with_unmatched
+from dgpuhash.frames.merge.arguments import JoinArguments, Suffixes
+from dgpuhash.frames.merge.partition import PartitionPlan
+from dgpuhash.frames.merge.result import MergePlan
+from dgpuhash.frames.merge.rows import RowPairs, sorted_by_key
+
+__all__ = ["StandingPlan", "merge_all_rows"]
+
+
+class StandingPlan(PartitionPlan):
+    """How partitions are merged with the rows of an index, which keeps them as they are."""
+
+    @classmethod
+    def to_index(
+        cls, left: pd.DataFrame, right: pd.DataFrame, how: str, left_on: Sequence[Hashable],
+        right_on: Sequence[Hashable], suffixes: Suffixes,
+    ) -> StandingPlan:  # fmt: skip
+        """Return the plan for samples of the partitions and of the index.
+
+        Raises as `PartitionPlan.of`.
+        """
+        arguments = JoinArguments(
+            how, left_on=list(left_on), right_on=list(right_on), suffixes=suffixes
+        )
+        made = cls.of(left, right, arguments, "left")
+        assert isinstance(made, StandingPlan)
+        return made
+
+    @functools.cached_property
+    def key_labels(self) -> list[Hashable]:
+        """Labels of the index's key columns."""
+        return [pair.right_label for pair in self.keys.pairs]
+
+    @functools.cached_property
+    def stored_meta(self) -> pd.DataFrame:
+        """An empty frame like the index's rows."""
+        return self.right.iloc[:0]
+
+    def _stored_label(self, place: int) -> Hashable:
+        label: Hashable = self.right.columns[place]
+        return label
+
+
+def merge_all_rows(
+    left: pd.DataFrame, stored: pd.DataFrame, matches: tuple[Any, Any], how: str,
+    left_on: Sequence[Hashable], right_on: Sequence[Hashable], suffixes: Suffixes,
+) -> pd.DataFrame:  # fmt: skip
+    """Return the right or outer merge of a frame with all rows of an index, as pandas gives it.
+
+    Parameters
+    ----------
+    left, stored : DataFrame
+    matches : pair of int64 arrays
+        Positions of equal keys in `left`, ascending, and in `stored`.
+    how : {"right", "outer"}
+    left_on, right_on : sequence of labels
+    suffixes : pair of str or None
+    """
+    arguments = JoinArguments(
+        how, left_on=list(left_on), right_on=list(right_on), suffixes=suffixes
+    )
+    keys = arguments.keys(left, stored)
+    plan = MergePlan.of(left, stored, keys, how, suffixes=suffixes)
+    asked, found = matches
+    if how == "right":
+        order = np.argsort(found, kind="stable")
+        theirs, ours = with_unmatched(len(stored), found[order], asked[order], np)
+        pairs = RowPairs(ours, theirs)
+    else:
+        mine, theirs = with_unmatched(len(left), asked, found, np)
+        mine = np.arange(len(left)) if mine is None else mine
+        there = np.zeros(len(stored), bool)
+        there[found] = True
+        others = np.flatnonzero(~there)
+        ours = np.concatenate([mine, np.full(len(others), -1)])
+        pairs = sorted_by_key(RowPairs(ours, np.concatenate([theirs, others])), keys)
+    return plan.frame(pairs, plan.index(pairs))

@@ -1,0 +1,256 @@
+"""Benchmark of the verbs of dataframes, on few rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pandas as pd
+import pytest
+from clusters import cluster_of
+
+from dgpuhash import backend, bench
+from dgpuhash.bench import report
+from dgpuhash.bench.frames import engines, run
+from dgpuhash.bench.frames.checksum import SCALE, Checksum, checksum_of_frame
+from dgpuhash.bench.frames.joins import FEWEST_ROWS, JOINS, JoinFrames
+from dgpuhash.bench.frames.on_dask import ENGINES_ON_DASK
+from dgpuhash.bench.frames.tables import tables_of_frames
+from dgpuhash.bench.report.grids import grids
+from dgpuhash.bench.workers.cluster import Workers
+from dgpuhash.cli import bench as commands
+from dgpuhash.errors import DeviceError, DgpuhashError, SpecError, UnsupportedError
+
+CPU = backend.get("cpu")
+HERE = ["pandas", "polars", "DuckDB", "dgpuhash", "dgpuhash standing"]
+
+
+def libraries(rows: list[dict[str, Any]], verb: str) -> list[str]:
+    names = [row["library"] for row in rows if row["verb"] == verb]
+    return [name if name.startswith("dgpuhash") else name.split()[0] for name in names]
+
+
+def test_quick_in_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "frames.jsonl"
+    rows = bench.run("frames", quick=True, json_path=path)
+    assert list(dict.fromkeys(row["verb"] for row in rows)) == list(JOINS)
+    for name, join in JOINS.items():
+        assert libraries(rows, name) == HERE[: 4 if join.how in ("right", "outer") else 5]
+    for row in rows:
+        assert row["n"] == run.QUICK_ROWS
+        assert row["correct"]
+        assert row["amount"] > 0
+        assert row["seconds"] > 0
+        assert ("peer" in row) == row["library"].startswith("dgpuhash")
+    for name in JOINS:
+        theirs, ours = [], []
+        for row in rows:
+            if row["verb"] == name:
+                (ours if "peer" in row else theirs).append(row)
+        assert {row["peer"] for row in ours} == {min(row["amount"] for row in theirs)}
+        assert len({row["answer_rows"] for row in ours + theirs}) == 1
+    assert "dgpuhash standing / best" in capsys.readouterr().out
+    assert json.loads(path.read_text().splitlines()[0])["machine"]["pandas"] == pd.__version__
+    (document,) = report.write([path], tmp_path / "report")
+    text = document.read_text()
+    assert "## Joins of dataframes" in text
+    assert "CPU seconds of all processes, 100,000 rows" in text
+    cpu, wall = grids("frames", rows)
+    assert len(cpu.lines) == len(wall.lines) == len(JOINS)
+    assert all(len(line) == len(grid.header) for grid in (cpu, wall) for line in grid.lines)
+
+
+@pytest.mark.parametrize("rows", [FEWEST_ROWS, 12_345])
+def test_shapes(rows: int) -> None:
+    frames = JoinFrames(rows)
+    assert list(frames.left) == ["id1", "id2", "id3", "id4", "id5", "id6", "v1"]
+    assert {name: list(right) for name, right in frames.rights.items()} == {
+        "small": ["id1", "id4", "v2"],
+        "medium": ["id1", "id2", "id4", "id5", "v2"],
+        "big": ["id1", "id2", "id3", "id4", "id5", "id6", "v2"],
+    }
+    keys = {"small": "id1", "medium": "id2", "big": "id3"}
+    assert [len(frames.rights[name]) for name in keys] == [10, max(10, rows // 1000), rows]
+    assert len(frames.left) == rows
+    for name, key in keys.items():
+        stored, asked = frames.rights[name][key], frames.left[key]
+        assert stored.is_unique
+        assert asked.nunique() == len(stored)
+        # Nine tenths of either side's keys are on the other, and the others nowhere.
+        shared = len(set(stored) & set(asked))
+        assert shared == len(stored) * 9 // 10
+        assert max(stored.max(), asked.max()) == 2 * len(stored) - shared
+    for side in (frames.left, *frames.rights.values()):
+        for number, text in (("id1", "id4"), ("id2", "id5"), ("id3", "id6")):
+            if number in side:
+                assert side[number].dtype == np.int64
+                assert side[text].dtype == pd.StringDtype(na_value=np.nan)
+                assert (side[text] == "id" + side[number].astype("str")).all()
+        values = side.iloc[:, -1] * SCALE
+        assert (values == values.round()).all()
+        assert values.between(0, 100 * SCALE).all()
+    pd.testing.assert_frame_equal(frames.left, JoinFrames(rows).left)
+
+
+@pytest.mark.parametrize("join", JOINS.values(), ids=JOINS)
+def test_expected_answers_are_those_of_pandas(join: Any) -> None:
+    frames = JoinFrames(2000)
+    left, right = frames.sides(join)
+    assert not join.narrow or list(left) == [join.on, "v1"]
+    made = engines.Pandas().join(join, left, right)()
+    assert checksum_of_frame(made) == frames.expected(join)
+
+
+def test_checksums_of_parts_add_up() -> None:
+    frames = JoinFrames(3000)
+    join = JOINS["j5outer"]
+    left, right = frames.sides(join)
+    made = left.merge(right, how="outer", on="id3").sample(frac=1, random_state=1)
+    parts = [checksum_of_frame(made.iloc[first : first + 700]) for first in range(0, 4000, 700)]
+    assert sum(parts, Checksum(0, 0.0, 0.0, 0)) == checksum_of_frame(made) == frames.expected(join)
+
+
+def turned(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.assign(v2=np.roll(frame["v2"].to_numpy(), 1))
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda frame: frame.iloc[1:],
+        lambda frame: pd.concat([frame, frame.iloc[:1]]),
+        lambda frame: frame.assign(v1=frame["v1"].where(frame.index != 3)),
+        lambda frame: frame.assign(v2=frame["v2"] + 1),
+        turned,
+    ],
+)
+@pytest.mark.parametrize("question", ["j1", "j3", "j5outer"])
+def test_a_wrong_library_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+    spoil: Callable[[pd.DataFrame], pd.DataFrame],
+    question: str,
+) -> None:
+    class Wrong(engines.Pandas):
+        def __init__(self) -> None:
+            self.name = "spoiled"
+
+        def join(self, *given: Any) -> Any:
+            work = super().join(*given)
+            return lambda: spoil(work())
+
+    monkeypatch.setattr(run, "ENGINES", {"pandas": engines.Pandas, "wrong": Wrong})
+    said = rf"should be Checksum.* question {question}, .*library spoiled.*figures are void"
+    with pytest.raises(DgpuhashError, match=said):
+        list(run.run(CPU, rows=1000, questions=[question]))
+
+
+def test_turns_get_new_frames_and_the_best_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    log: list[str] = []
+    kept: list[Any] = []
+    clocks = {"first": iter([0.0, 5.0, 10.0, 13.0, 20.0, 24.0]), "second": iter([0.0, 2.0] * 3)}
+
+    class First(engines.Pandas):
+        def __init__(self) -> None:
+            self.name = "first"
+
+        def join(self, join: Any, left: Any, right: Any) -> Any:
+            log.append(self.name)
+            kept.extend((left, right))
+            return super().join(join, left, right)
+
+        def cpu_seconds(self) -> float:
+            return next(clocks[self.name])
+
+    class Second(First):
+        ours = True
+
+        def __init__(self) -> None:
+            self.name = "second"
+
+    monkeypatch.setattr(run, "ENGINES", {"first": First, "second": Second})
+    first, second = run.run(CPU, rows=1000, questions=["j5n"], repeats=3)
+    # Once before the turns, to load what the library needs.
+    assert log == ["first", "second"] * (1 + 3)
+    assert len({id(frame) for frame in kept}) == 2 * len(log)
+    assert (first["amount"], second["amount"]) == (3.0, 2.0)
+    assert second["peer"] == 3.0
+    assert "peer" not in first
+
+
+def test_what_a_library_cannot_do_is_left_blank(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Unable(engines.Pandas):
+        def join(self, join: Any, left: Any, right: Any) -> Any:
+            if join.name == "j1":
+                raise UnsupportedError("not yet")
+            return super().join(join, left, right)
+
+        def __init__(self) -> None:
+            self.name = "unable"
+
+    monkeypatch.setattr(run, "ENGINES", {"pandas": engines.Pandas, "unable": Unable})
+    rows = list(run.run(CPU, rows=1000, questions=["j1", "j5n"]))
+    assert [row["verb"] for row in rows] == ["j1", "j5n", "j5n"]
+    (_, header, lines), _ = tables_of_frames(rows)
+    assert header[2:] == (rows[0]["library"], "unable")
+    assert lines[0][3] == ""
+    assert lines[1][3]
+
+
+def test_chosen_libraries_and_those_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = list(run.run(CPU, rows=1000, questions=["j1"], engines=["standing", "pandas"]))
+    assert libraries(rows, "j1") == ["pandas", "dgpuhash standing"]
+    for options, said in (
+        ({"engines": ["sqlite"]}, "engine 'sqlite'; use pandas, .*dgpuhash-dask"),
+        ({"engines": ["dask"]}, "--engine dask needs a cluster; give --workers 2"),
+        ({"questions": ["q1"]}, "question 'q1'; use j1, j2"),
+        ({"rows": 10}, "--rows 10; give at least 100"),
+    ):
+        with pytest.raises(SpecError, match=said):
+            list(run.run(CPU, **options))  # type: ignore[arg-type]
+    gpu: Any = type("Gpu", (), {"name": "cuda"})()
+    with pytest.raises(DeviceError, match="measures the CPU"):
+        list(run.run(gpu))
+    monkeypatch.setattr(run, "find_spec", lambda package: None if package == "polars" else True)
+    rows = list(run.run(CPU, rows=1000, questions=["j1"]))
+    assert libraries(rows, "j1") == ["pandas", "DuckDB", "dgpuhash", "dgpuhash standing"]
+    with pytest.raises(SpecError, match=r"--engine polars needs polars, .*pip install polars"):
+        list(run.run(CPU, engines=["polars"]))
+
+
+def test_the_command_knows_all_of_them() -> None:
+    choices = {
+        option.name: list(option.type.choices)
+        for option in commands.bench.commands["frames"].params
+        if isinstance(option.type, click.Choice)
+    }
+    assert choices["questions"] == list(JOINS)
+    assert choices["engines"] == [*engines.ENGINES, *ENGINES_ON_DASK]
+
+
+@pytest.mark.cluster
+def test_on_dask(monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def threads(used: Any, count: int) -> Iterator[Workers]:
+        with cluster_of(count, processes=False) as client:
+            yield Workers(client, used.name)
+
+    monkeypatch.setattr(run, "start", threads)
+    chosen = ["pandas", "dgpuhash", "dask", "dgpuhash-dask"]
+    asked = ["j1", "j4", "j5", "j5outer", "j5semi", "j5anti"]
+    rows = list(run.run(CPU, rows=3000, questions=asked, engines=chosen, workers=2, repeats=1))
+    for name in asked:
+        theirs = ["pandas", "dgpuhash", "Dask", "dgpuhash on Dask"]
+        assert libraries(rows, name) == [
+            each for each in theirs if (name, each) != ("j5anti", "Dask")
+        ]
+    assert [row["library"] for row in rows if "workers" in row and "peer" in row] == [
+        "dgpuhash on Dask"
+    ] * 5
+    cpu, _ = tables_of_frames(rows)
+    assert cpu[1][-2:] == ("dgpuhash / best", "dgpuhash on Dask / best")
+    assert cpu[2][-1][-3:-1] != ("", "")
