@@ -57,6 +57,8 @@ class Fault:
         "bulk build",
         "bulk insert",
         "bulk merge",
+        "frames inner",
+        "frames outer",
     )
     #: Of a batch.
     rows: ClassVar[int] = 3000
@@ -180,6 +182,31 @@ class Twice(Fault):
 
     def undo(self) -> None:
         commit.shuffle_partition = shuffle_partition
+
+
+class Again(Fault):
+    """Loss of results that tasks of merges have left, again and again, so that they run again."""
+
+    name = "again"
+    works = ("frames inner", "frames outer")
+    harmless = True
+
+    def prepare(self) -> None:
+        self._ended = threading.Event()
+        self._losing = threading.Thread(target=self._lose, daemon=True)
+
+    def strike(self) -> None:
+        self._losing.start()
+
+    def undo(self) -> None:
+        self._ended.set()
+
+    def _lose(self) -> None:
+        for seed in range(30):
+            if self._ended.wait(0.1):
+                return
+            with suppress(Exception):
+                self.client.run_on_scheduler(lose_results, seed)
 
 
 class AtOnce(Fault):
@@ -313,6 +340,7 @@ FAULTS: dict[str, type[Fault]] = {
         Ballast,
         AtOnce,
         Twice,
+        Again,
     )
 }
 
@@ -381,3 +409,16 @@ def refuse_arrays(refused: bool) -> None:
 
     load.plain = plain
     core.merge_and_deserialize = load if refused else plain
+
+
+def lose_results(seed: int, dask_scheduler: Any) -> None:
+    """Forget some results of tasks of merges; the scheduler has them made again."""
+    names = ("probeexpr", "dgpuhash-put", "dgpuhash-receipt")
+    there = [
+        key
+        for key, task in dask_scheduler.tasks.items()
+        if task.state == "memory"
+        and str(key[0] if isinstance(key, tuple) else key).startswith(names)
+    ]
+    lost = random.Random(seed).sample(there, min(len(there), 2))
+    dask_scheduler.transitions(dict.fromkeys(lost, "released"), stimulus_id=f"lost-{seed}")

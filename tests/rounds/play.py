@@ -19,6 +19,7 @@ from dgpuhash.errors import DgpuhashError, IndexLost
 from rounds.bulk import BULK_WORKS
 from rounds.cluster import Cluster
 from rounds.faults import FAULTS, Fault
+from rounds.frames import FRAME_WORKS
 from rounds.tables import TABLE_WORKS
 from rounds.work import WORKS, Unfetched, Work, Wrong
 
@@ -187,7 +188,7 @@ def mended(cluster: Cluster, work: Work, again: bool, succeeded: bool) -> None:
 
 def begun(cluster: Cluster, fault: type[Fault], name: str, seed: int, pace: float) -> Work:
     """Prepare a verb and its fault."""
-    kind = (WORKS | BULK_WORKS | TABLE_WORKS)[name]
+    kind = (WORKS | BULK_WORKS | TABLE_WORKS | FRAME_WORKS)[name]
     return kind(cluster.client, cluster.folder, seed, fault.rows, cluster.device, pace)
 
 
@@ -354,6 +355,8 @@ DURATION = {
     "inserts": 0.8,
     "erase": 0.5,
     "merge": 0.8,
+    "frames inner": 1.2,
+    "frames outer": 1.4,
     "lookup": 0.2,
     "save": 0.06,
     "rebalance": 0.2,
