@@ -14,6 +14,7 @@ from dgpuhash.frames.labels import column_labels, key_names, stored_columns
 from dgpuhash.frames.lookup import Lookup, lookup_rows
 from dgpuhash.frames.lookup_mixin import LookupMixin
 from dgpuhash.frames.matches import Matches, sort_by_query_row
+from dgpuhash.frames.merge.accessor import FrameAccessor
 from dgpuhash.frames.merge_result import (
     assemble,
     assemble_arrays,
@@ -37,6 +38,7 @@ __all__ = [
     "POSITION_NBYTES",
     "Cursor",
     "EncodedKeys",
+    "FrameAccessor",
     "FrameIndex",
     "FrameStats",
     "KeyEncoder",

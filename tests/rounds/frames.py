@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any, ClassVar
 
 import pandas as pd
@@ -23,11 +24,13 @@ class FrameMerge(Work):
     how: ClassVar[str] = "inner"
 
     def start(self, client: Client) -> None:
-        self.left = self.slowly(probes(), 12)
-        self.right = self.slowly(self.before)
+        pass
 
     def carry_out(self, client: Client) -> None:
-        merged = dgpuhash.merge(self.left, self.right, how=self.how, on="k", client=client)
+        # Of another name each time: Dask keeps errors of tasks by their names.
+        pace = self.pace + random.random() / 1e6
+        left, right = self.slowly(probes(), 12, pace), self.slowly(self.before, 9, pace)
+        merged = dgpuhash.merge(left, right, how=self.how, on="k", client=client)
         self.check(fetched(client, merged, None), probes())
 
     def check(self, merged: Any, left: pd.DataFrame) -> None:

@@ -17,7 +17,6 @@ from dask.dataframe.dask_expr._expr import (
     determine_column_projection,
     is_filter_pushdown_available,
 )
-from dask.dataframe.dispatch import meta_nonempty
 from dask.tokenize import _tokenize_deterministic
 
 from dgpuhash.distributed.cluster.serialization import CachedPickle
@@ -33,6 +32,7 @@ from dgpuhash.distributed.merge.tasks import (
     tail,
 )
 from dgpuhash.distributed.partition.descriptor import Descriptor, Placement
+from dgpuhash.distributed.query.merge_tasks import sample
 from dgpuhash.frames.merge.arguments import JoinArguments
 from dgpuhash.frames.merge.partition import PartitionPlan
 
@@ -64,7 +64,7 @@ class MergeExpr(PartitionsFiltered, Expr):
     @functools.cached_property
     def plan(self) -> PartitionPlan:
         """How partitions are merged."""
-        left, right = (meta_nonempty(side._meta) for side in (self.left, self.right))
+        left, right = (sample(side._meta) for side in (self.left, self.right))
         return PartitionPlan.of(left, right, self.arguments, self.probing)
 
     @functools.cached_property

@@ -8,7 +8,6 @@ from typing import Any
 import dask.dataframe as dd
 from dask.base import tokenize
 from dask.dataframe.dask_expr import new_collection
-from dask.dataframe.dispatch import meta_nonempty
 from distributed import Client
 
 from dgpuhash.distributed.cluster.broadcast import ensure_plugin
@@ -19,7 +18,7 @@ from dgpuhash.distributed.ingest.source import check_all_partitions, meta_of
 from dgpuhash.distributed.merge.expression import MergeExpr, ProbeExpr, StandingExpr
 from dgpuhash.distributed.partition.conflict import Conflict
 from dgpuhash.distributed.partition.descriptor import Placement
-from dgpuhash.distributed.query.merge_tasks import Probe
+from dgpuhash.distributed.query.merge_tasks import Probe, sample
 from dgpuhash.distributed.query.plan import one_partition
 from dgpuhash.errors import DeviceError, SpecError, UnsupportedError
 from dgpuhash.frames import frames_of
@@ -109,10 +108,7 @@ def _collection(side: Any) -> dd.DataFrame:
     check_all_partitions(side)
     if isinstance(side, dd.Series):
         side = side.to_frame()
-    if isinstance(side, dd.DataFrame):
-        made = side
-    else:
-        made = one_partition(side.to_frame() if side.ndim == 1 else side)
+    made = side if isinstance(side, dd.DataFrame) else one_partition(side)
     if frames_of(made._meta).name != "pandas":
         raise DeviceError(
             "dgpuhash.merge takes Dask frames of pandas; convert this one with "
@@ -157,7 +153,7 @@ def _resolved(sides: Sequence[dd.DataFrame], arguments: JoinArguments) -> JoinAr
         return arguments
     if arguments.left_index or arguments.right_index:
         return arguments
-    left, right = (meta_nonempty(side._meta) for side in sides)
+    left, right = (sample(side._meta) for side in sides)
     plan = PartitionPlan.of(left, right, arguments)
     labels: list[Hashable] = [pair.left_label for pair in plan.keys.pairs]
     return JoinArguments(

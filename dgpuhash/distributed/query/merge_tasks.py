@@ -8,6 +8,8 @@ from functools import partial
 from itertools import accumulate, chain, islice, pairwise
 from typing import Any
 
+import numpy as np
+import pandas as pd
 from dask.dataframe.dispatch import meta_nonempty
 from dask.sizeof import sizeof
 
@@ -40,7 +42,7 @@ from dgpuhash.frames.merge.partition import PartitionPlan
 from dgpuhash.frames.merge.standing import StandingPlan
 from dgpuhash.tables.memory_errors import memory_errors_of
 
-__all__ = ["Probe"]
+__all__ = ["Probe", "sample"]
 
 # By device: batches of partitions at work at once. On GPUs few large ones are faster.
 AT_ONCE = {"cpu": 2, "cuda": 1}
@@ -170,7 +172,7 @@ class Probe(EmptyFramePickle):
         frames, labels, plan = frames_of(left_meta), list(left_meta), None
         if frames.name == "pandas" and how in {"left", "right", "outer"}:
             plan = StandingPlan.to_index(
-                meta_nonempty(left_meta), meta_nonempty(index_meta), how, left_on, names, suffixes
+                sample(left_meta), sample(index_meta), how, left_on, names, suffixes
             )
             meta, moved = plan.meta, plan.fetched
         else:
@@ -397,6 +399,15 @@ class Probe(EmptyFramePickle):
             self.suffixes,
             self.sparing,
         )
+
+
+def sample(meta: Any) -> Any:
+    """Return a pandas frame of two rows like an empty one; its objects are texts."""
+    made = meta_nonempty(meta)
+    for place, dtype in enumerate(made.dtypes):
+        if isinstance(dtype, np.dtype) and dtype.kind == "O":
+            made.isetitem(place, pd.Series(["a", "b"], dtype=object, index=made.index))
+    return made
 
 
 def _cut(found: Payload | None, start: int, end: int) -> Payload | None:

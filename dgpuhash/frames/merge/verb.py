@@ -12,8 +12,10 @@ import pandas as pd
 from dgpuhash.errors import KeyTypeError, SpecError
 from dgpuhash.frames.labels import column_labels
 from dgpuhash.frames.merge.arguments import JoinArguments, Suffixes, join_kind, uniques_of
+from dgpuhash.frames.merge.distinct import occurs
 from dgpuhash.frames.merge.index import index_of
 from dgpuhash.frames.merge.keys import JoinKeys, MergeError, join_keys
+from dgpuhash.frames.merge.kinds import as_pandas, from_pandas, sides_as_pandas
 from dgpuhash.frames.merge.result import MergePlan
 from dgpuhash.frames.merge.rows import cross, first_repeat, pairs_of, sorted_by_key
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
@@ -53,7 +55,8 @@ def merge(
 
     Parameters
     ----------
-    left, right : DataFrame or named Series, of pandas or Dask
+    left, right : DataFrame or named Series, of pandas, polars, PyArrow, narwhals or Dask
+        Polars and PyArrow frames have no index, and keep their types, such as integers with nulls.
         A pandas frame beside a Dask one is one partition; where it is the indexed side and small,
         every worker gets a copy.
     how : {"inner", "left", "right", "outer", "cross", "semi", "anti", "left_anti", "right_anti"}
@@ -91,10 +94,11 @@ def merge(
     Returns
     -------
     DataFrame
-        Of pandas frames: order, labels and dtypes are those of `pandas.merge`. Of a Dask frame: a
-        lazy one, with the partitions of the side that asks, in its order, and for outer merges one
-        more for each hash range, with rows that nothing matches. Its dtypes do not depend on the
-        data: columns of a side that may have no row are promoted, as int to float.
+        Of the library of `left`. Of pandas frames: order, labels and dtypes are those of
+        `pandas.merge`. Of a Dask frame: a lazy one, with the partitions of the side that asks, in
+        its order, and for outer merges one more for each hash range, with rows that nothing
+        matches. Its dtypes do not depend on the data: columns of a side that may have no row are
+        promoted, as int to float.
 
     Raises
     ------
@@ -104,7 +108,8 @@ def merge(
         When a key is missing, arrays have another length, keys are never equal or cannot be keys,
         or an argument is unknown.
     UnsupportedError
-        When there is no client for Dask frames, or `build` does not suit `how`.
+        When there is no client for Dask frames, or `build` does not suit `how`; when a frame of
+        polars is lazy, an index is named that a side does not have, or Arrow cannot hold a column.
     OutOfMemoryError
         When the result does not fit the memory.
 
@@ -127,12 +132,20 @@ def merge(
         kind, on, left_on, right_on, bool(left_index), bool(right_index), suffixes, indicator,
         nulls_equal, None if columns is None else tuple(column_labels(columns)),
     )  # fmt: skip
-    if any(hasattr(side, "__dask_graph__") for side in (left, right)):
+    lazy = [hasattr(side, "__dask_graph__") for side in (left, right)]
+    if any(lazy):
+        ours, theirs = (
+            side if one else _frame(as_pandas(side)[0])
+            for side, one in zip((left, right), lazy, strict=True)
+        )
         return resolve_name(_LAZILY)(
-            left, right, asked, unique=uniques_of(validate), sort=sort, build=build,
+            ours, theirs, asked, unique=uniques_of(validate), sort=sort, build=build,
             npartitions=npartitions, client=client,
         )  # fmt: skip
-    ours, theirs = _frame(left), _frame(right)
+    ours, theirs, library = sides_as_pandas(
+        left, right, left_index=bool(left_index), right_index=bool(right_index), suffixes=suffixes
+    )
+    ours, theirs = _frame(ours), _frame(theirs)
     if columns is not None:
         theirs = asked.narrowed(theirs)
     levels = ours.columns.nlevels, theirs.columns.nlevels
@@ -150,7 +163,7 @@ def merge(
             ours, theirs, JoinKeys([]), "inner", suffixes=suffixes, indicator=indicator
         )
         pairs = cross(len(ours), len(theirs))
-        return plan.frame(pairs, plan.index(pairs))
+        return from_pandas(plan.frame(pairs, plan.index(pairs)), library)
     keys = join_keys(
         ours, theirs, on, left_on, right_on, left_index=bool(left_index),
         right_index=bool(right_index),
@@ -158,7 +171,8 @@ def merge(
     if kind in {"semi", "anti"}:
         MergePlan.of(ours, theirs, keys, "inner", suffixes=("", "_y"))
         _check(validate, keys)
-        return _filtered(ours, keys, keep=kind == "semi", nulls_equal=nulls_equal)
+        filtered = _filtered(ours, keys, keep=kind == "semi", nulls_equal=nulls_equal)
+        return from_pandas(filtered, library)
     joined = kind.removesuffix("_anti")
     plan = MergePlan.of(ours, theirs, keys, joined, suffixes=suffixes, indicator=indicator)
     _check(validate, keys)
@@ -170,7 +184,7 @@ def merge(
         other, size = ("right", len(theirs)) if joined == "left" else ("left", len(ours))
         kept = pairs.rows(other, size) < 0
         index, pairs = index[kept], pairs.kept(kept, len(ours), len(theirs))
-    return plan.frame(pairs, index)
+    return from_pandas(plan.frame(pairs, index), library)
 
 
 def _frame(given: Any) -> pd.DataFrame:
@@ -187,9 +201,7 @@ def _frame(given: Any) -> pd.DataFrame:
 
 
 def _filtered(left: pd.DataFrame, keys: JoinKeys, *, keep: bool, nulls_equal: bool) -> Any:
-    found = np.zeros(len(left), bool)
-    rows = pairs_of(*keys.frames, "inner", nulls_equal=nulls_equal).rows("left", len(left))
-    found[rows] = True
+    found = occurs(*keys.frames, nulls_equal=nulls_equal)
     return left[found if keep else ~found]
 
 

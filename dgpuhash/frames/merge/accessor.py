@@ -1,0 +1,277 @@
+"""``df.dgpuhash``: accessor of pandas frames with merge, drop_duplicates and isin."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dgpuhash.errors import ColumnError, KeyTypeError, SpecError
+from dgpuhash.frames.merge.agreement import agree
+from dgpuhash.frames.merge.arguments import Suffixes
+from dgpuhash.frames.merge.comparable import comparable
+from dgpuhash.frames.merge.distinct import first_rows, occurs
+from dgpuhash.frames.merge.keys import MissingKeyError, join_keys
+from dgpuhash.frames.merge.kinds import sides_as_pandas
+from dgpuhash.frames.merge.verb import merge
+from dgpuhash.tables.memory_errors import function_translates_memory_errors
+
+__all__ = ["FrameAccessor"]
+
+# Nulls of an object column that differ from each other where it is the only one compared.
+_NULLS: tuple[type, ...] = (type(None), float, type(pd.NaT), type(pd.NA))
+
+
+@pd.api.extensions.register_dataframe_accessor("dgpuhash")
+class FrameAccessor:
+    """Accessor ``df.dgpuhash``, registered by importing this module.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> planes = pd.DataFrame({"tailnum": ["N1", "N2"], "seats": [55, 182]})
+    >>> flights = pd.DataFrame({"flight": [7, 8], "tailnum": ["N2", "N9"]})
+    >>> flights.dgpuhash.merge(planes, how="left")
+       flight tailnum  seats
+    0       7      N2  182.0
+    1       8      N9    NaN
+    """
+
+    def __init__(self, frame: pd.DataFrame) -> None:
+        self._frame = frame
+
+    def merge(
+        self,
+        right: Any,
+        how: str = "inner",
+        on: Any = None,
+        left_on: Any = None,
+        right_on: Any = None,
+        left_index: bool = False,
+        right_index: bool = False,
+        sort: bool = False,
+        suffixes: Suffixes = ("_x", "_y"),
+        indicator: bool | str = False,
+        validate: str | None = None,
+        *,
+        nulls_equal: bool = True,
+        columns: Sequence[Hashable] | None = None,
+        build: str = "auto",
+        npartitions: int | None = None,
+        client: Any = None,
+    ) -> Any:
+        """Return the rows of this frame and of `right` side by side where their keys are equal.
+
+        Parameters
+        ----------
+        right : DataFrame or named Series
+        how, on, left_on, right_on, left_index, right_index, sort, suffixes, indicator, validate
+            As for `dgpuhash.merge`; this frame is its `left`.
+        nulls_equal, columns, build, npartitions, client
+            As there.
+
+        Raises
+        ------
+        ColumnError, ShapeError, KeyTypeError, SpecError, UnsupportedError, OutOfMemoryError
+            As for `dgpuhash.merge`.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> seen = pd.DataFrame({"k": [1, 2, 3]})
+        >>> seen.dgpuhash.merge(pd.DataFrame({"k": [2]}), how="anti")
+           k
+        0  1
+        2  3
+        """
+        return merge(
+            self._frame, right, how, on, left_on, right_on, left_index, right_index, sort,
+            suffixes, indicator, validate, nulls_equal=nulls_equal, columns=columns, build=build,
+            npartitions=npartitions, client=client,
+        )  # fmt: skip
+
+    @function_translates_memory_errors
+    def drop_duplicates(
+        self,
+        subset: Hashable | Sequence[Hashable] | None = None,
+        *,
+        keep: str | bool = "first",
+    ) -> pd.DataFrame:
+        """Return one row of each key, with its label.
+
+        Parameters
+        ----------
+        subset : label or list of labels, optional
+            The columns that are the key; default: all.
+        keep : {"first", "last", False}
+            Which row of a key is kept; False keeps only rows whose key no other row has.
+
+        Returns
+        -------
+        DataFrame
+            Order, labels and dtypes are those of `pandas.DataFrame.drop_duplicates`.
+
+        Raises
+        ------
+        ColumnError
+            When a column is missing, or `subset` is empty.
+        KeyTypeError
+            When a column holds what cannot be compared, such as lists.
+        SpecError
+            When `keep` is unknown.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> visits = pd.DataFrame({"who": ["Ada", "Bo", "Ada"], "day": [1, 1, 2]})
+        >>> visits.dgpuhash.drop_duplicates("who", keep="last")
+           who  day
+        1   Bo    1
+        2  Ada    2
+        """
+        frame = self._frame
+        if frame.empty:
+            return frame.copy(deep=False)
+        first = first_rows(_compared(frame, _places(frame, subset)))
+        rows = np.arange(len(frame))
+        if keep == "first":
+            return frame[first == rows]
+        if keep == "last":
+            last = np.empty(len(frame), np.int64)
+            last[first] = rows
+            return frame[last[first] == rows]
+        if keep is not False:
+            raise SpecError(f'keep={keep!r}; give "first", "last" or False')
+        return frame[np.bincount(first)[first] == 1]
+
+    @function_translates_memory_errors
+    def isin(self, values: Any, on: Any = None) -> pd.Series:
+        """Return for each row whether its key occurs in another frame, as a Series of bool.
+
+        Parameters
+        ----------
+        values : DataFrame, named Series, Index, FrameIndex or DistributedIndex
+            Where the keys are looked for; the levels of an Index are the keys.
+        on : label or list of labels, optional
+            The key columns, of both frames; or those of this frame, in the order of an index's.
+            Default: the columns that both frames have, or those called as the keys of an index.
+
+        Raises
+        ------
+        ColumnError, ShapeError
+            When a key column is missing, or their number is not that of the index.
+        KeyTypeError
+            When keys are never equal or cannot be keys.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> flights = pd.DataFrame({"tailnum": ["N2", "N9"], "day": [1, 1]}, index=[7, 8])
+        >>> flights.dgpuhash.isin(pd.DataFrame({"tailnum": ["N1", "N2"]}))
+        7     True
+        8    False
+        dtype: bool
+        """
+        frame = self._frame
+        if isinstance(values, pd.Index):
+            names = list(values.names) if on is None else on
+            if on is None and None in names:
+                raise ColumnError("the levels of the Index have no names; name columns with on=")
+            other = pd.DataFrame(index=values)
+            keys = join_keys(frame, other, None, names, None, left_index=False, right_index=True)
+        elif hasattr(values, "contains") and not isinstance(values, pd.DataFrame | pd.Series):
+            return self._stored_in(values, on)
+        else:
+            ours, theirs, _ = sides_as_pandas(frame, values)
+            theirs = theirs.to_frame() if isinstance(theirs, pd.Series) else theirs
+            if not isinstance(theirs, pd.DataFrame):
+                raise KeyTypeError(
+                    f"keys in a {type(values).__name__}; give a DataFrame, an Index or a FrameIndex"
+                )
+            keys = join_keys(ours, theirs, on, None, None, left_index=False, right_index=False)
+        for pair in keys.pairs:
+            agree(pair)
+        return pd.Series(occurs(*keys.frames), frame.index)
+
+    def _stored_in(self, index: Any, on: Any) -> pd.Series:
+        """Return for each row whether an index of this library has its key."""
+        names = list(index.on if hasattr(index, "on") else index.encoder.names)
+        asked = names if on is None else list(on) if isinstance(on, list | tuple) else [on]
+        if len(asked) != len(names):
+            raise ColumnError(f"{len(asked)} key columns {asked!r} for an index on {names!r}")
+        missing = [label for label in asked if label not in self._frame.columns]
+        if missing:
+            raise MissingKeyError(missing)
+        return index.contains(self._frame[asked].set_axis(names, axis=1))
+
+
+def _places(frame: pd.DataFrame, subset: Any) -> list[int]:
+    """Return the positions of the columns that `subset` names."""
+    if subset is None:
+        return list(range(frame.shape[1]))
+    one = isinstance(subset, str) or not np.iterable(subset)
+    one = one or (isinstance(subset, tuple) and subset in frame.columns)
+    names = [subset] if one else list(subset)
+    missing = [name for name in names if name not in frame.columns]
+    if missing:
+        raise MissingKeyError(pd.Index(missing))
+    if not names:
+        raise ColumnError(f"subset is empty; choose from {list(frame.columns)!r}")
+    return [place for place, name in enumerate(frame.columns) if name in set(names)]
+
+
+def _compared(frame: pd.DataFrame, places: Sequence[int]) -> pd.DataFrame:
+    """Return the values of some columns as columns that can be keys, called by numbers."""
+    columns: list[Any] = []
+    for place in places:
+        column = frame.iloc[:, place]
+        series = pd.Series(column.array, dtype=column.dtype, copy=False)
+        columns.extend(_key_columns(series, frame.columns[place]))
+        if series.dtype == object and len(places) == 1 and series.hasnans:
+            columns.append(_null_kinds(series))
+    return pd.DataFrame(dict(enumerate(columns)), copy=False)
+
+
+def _key_columns(series: pd.Series, label: Hashable) -> list[pd.Series]:
+    if series.dtype != object or not _is_mixed(series):
+        try:
+            return [ours for ours, _ in comparable(series, series, label)]
+        except (KeyTypeError, TypeError, ValueError, OverflowError):
+            # Objects that no type of keys holds; Python compares them, as pandas does.
+            pass
+    numbers: dict[Any, int] = {}
+    values, nulls = series.astype(object), series.isna().to_numpy()
+    try:
+        numbered = [
+            -1 if null else numbers.setdefault(value, len(numbers))
+            for value, null in zip(values, nulls, strict=True)
+        ]
+    except TypeError as error:
+        raise KeyTypeError(
+            f"column {label!r} holds what cannot be compared ({error}); leave it out of subset, or "
+            "convert it with .astype('str')"
+        ) from error
+    return [pd.Series(numbered, dtype="int64")]
+
+
+def _is_mixed(objects: pd.Series) -> bool:
+    """Return whether objects are of several types that no column of keys has together."""
+    kind = pd.api.types.infer_dtype(objects, skipna=True)
+    if kind == "date":
+        # A moment is a date to Python, and equals none.
+        return any(isinstance(value, datetime.datetime) for value in objects[objects.notna()])
+    return kind.startswith("mixed")
+
+
+def _null_kinds(series: pd.Series) -> pd.Series:
+    """Return a number for what each value is a null of, 0 for others."""
+    kinds = np.zeros(len(series), np.int64)
+    for row in np.flatnonzero(series.isna().to_numpy()):
+        value = series.iloc[row]
+        # Others, such as Decimal's, equal nothing.
+        known = [place for place, kind in enumerate(_NULLS, 1) if isinstance(value, kind)]
+        kinds[row] = known[0] if known else len(_NULLS) + 1 + row
+    return pd.Series(kinds)
