@@ -20,7 +20,7 @@ from dask.dataframe.dask_expr._expr import (
 from dask.tokenize import _tokenize_deterministic
 
 from dgpuhash.distributed.cluster.serialization import CachedPickle
-from dgpuhash.distributed.merge.runs import RECEIPT
+from dgpuhash.distributed.merge.runs import OPENING, RECEIPT
 from dgpuhash.distributed.merge.tasks import (
     BuildTask,
     ProbeTask,
@@ -251,7 +251,7 @@ class BuildExpr(Expr):
 
     def _layer(self) -> dict[Any, Task]:
         key, count = (self._name, 0), self.frame.npartitions
-        opening = f"dgpuhash-open-{self.deterministic_token}"
+        opening = f"{OPENING}-{self.deterministic_token}"
         task = CachedPickle.of(
             BuildTask(self.stored.plan, self.ranges, self.placement, self.unique, count)
         )

@@ -21,10 +21,12 @@ from dgpuhash.distributed.cluster.rpc import (
 )
 from dgpuhash.errors import IndexLost
 
-__all__ = ["RECEIPT", "Run", "begin_run", "current_run", "lost_runs_again"]
+__all__ = ["OPENING", "RECEIPT", "Run", "begin_run", "current_run", "lost_runs_again"]
 
 # Begins the keys of tasks that confirm a probe, which are made again with it.
 RECEIPT = "dgpuhash-receipt"
+# Begins the key of the task that begins a run.
+OPENING = "dgpuhash-open"
 # Seconds that the scheduler has to notice that a worker of a run is gone, and between two looks.
 NOTICE_SECONDS = 20.0
 LOOK_SECONDS = 0.05
@@ -96,9 +98,10 @@ class MergeRuns(SchedulerPlugin):
                 self._free(run)
                 again.append(key)
         for key in again:
-            self._restart(key, stimulus_id)
+            self.begin_again(key, stimulus_id)
 
-    def _restart(self, key: Any, stimulus_id: str) -> None:
+    def begin_again(self, key: Any, stimulus_id: str) -> None:
+        """Have all tasks of a run made again."""
         seal = self.scheduler.tasks.get(key)
         if seal is None or seal.state == "erred":
             return
@@ -179,9 +182,17 @@ async def _is_over(key: Any, uid: str, dask_scheduler: Any) -> bool:
         if runs[key].restarts is False:
             return False
         await asyncio.sleep(LOOK_SECONDS)
-    # A task that is still there will not be made again.
     task = dask_scheduler.tasks.get(key)
-    return task is None or task.state != "memory"
+    if task is None:
+        return True
+    if task.state == "memory":
+        # It will not be made again.
+        return False
+    opened = [each for each in task.dependencies if _name(each.key).startswith(OPENING)]
+    if key not in runs and any(each.state == "memory" for each in opened):
+        # The run was freed when nobody wanted it, and is wanted again.
+        _plugin(dask_scheduler).begin_again(key, f"dgpuhash-{uid}-over")
+    return True
 
 
 @contextmanager

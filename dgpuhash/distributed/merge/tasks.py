@@ -5,9 +5,12 @@ from __future__ import annotations
 import functools
 import hashlib
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
+from distributed import Client
 from distributed.utils import sync
 
 from dgpuhash.distributed.cluster.broadcast import run_on_workers
@@ -31,7 +34,7 @@ from dgpuhash.distributed.partition.hash_partition import chunk_nbytes
 from dgpuhash.distributed.query.fetch import encoded
 from dgpuhash.distributed.query.merge_tasks import Probe
 from dgpuhash.distributed.shards.inbox import Receipt
-from dgpuhash.errors import ColumnError, UnsupportedError
+from dgpuhash.errors import ColumnError, IndexLost, UnsupportedError
 from dgpuhash.frames import frames_of
 from dgpuhash.frames.merge.keys import MergeError
 from dgpuhash.frames.merge.partition import PartitionPlan
@@ -47,6 +50,9 @@ __all__ = [
     "seal",
     "tail",
 ]
+
+# Attempts to open shards while workers leave.
+OPENINGS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,31 +113,43 @@ def open_build(task: CachedPickle[BuildTask], key: Any) -> Opened:
     """Choose the owners of the rows, and open their shards."""
     with raise_without_traceback():
         client = client_of(None)
-        found = current_run(client, key)
-        if found is not None:
-            return found  # type: ignore[no-any-return]
-        build = task.opened()
-        plan, run = build.plan, uuid.uuid4().hex
-        shards = shard_addresses(client)
-        if build.placement is not Placement.REPLICATED:
-            shards = shards[: build.ranges]
-        descriptor = Descriptor(
-            uid=run,
-            name=f"merge-{run}",
-            epoch=1,
-            shards=shards,
-            encoder=plan.encoder(),
-            meta=plan.stored_meta,
-            unique=True if build.unique else None,
-            placement=build.placement,
-        )
-        change = replace(change_to(descriptor, "build"), partitions=build.partitions)
+        for _ in range(OPENINGS - 1):
+            with suppress(IndexLost):
+                return _open_shards(client, task.opened(), key)
+        return _open_shards(client, task.opened(), key)
+
+
+def _open_shards(client: Client, build: BuildTask, key: Any) -> Opened:
+    """Return the run of the key, which is begun on the workers that are there.
+
+    Raises IndexLost when one of them leaves meanwhile.
+    """
+    found: Opened | None = current_run(client, key)
+    if found is not None:
+        return found
+    run, shards = uuid.uuid4().hex, shard_addresses(client)
+    if build.placement is not Placement.REPLICATED:
+        shards = shards[: build.ranges]
+    descriptor = Descriptor(
+        uid=run,
+        name=f"merge-{run}",
+        epoch=1,
+        shards=shards,
+        encoder=build.plan.encoder(),
+        meta=build.plan.stored_meta,
+        unique=True if build.unique else None,
+        placement=build.placement,
+    )
+    change = replace(change_to(descriptor, "build"), partitions=build.partitions)
+    free = partial(drop_shards, client, run, change.workers)
+    try:
         run_on_workers(client, change.workers, open_change, change)
         opened = Opened(run, CachedPickle.of(descriptor), CachedPickle.of(change))
         made = Run(run, tuple(change.workers), free_call(free_shard, run), opened)
-        return begin_run(  # type: ignore[no-any-return]
-            client, key, made, lambda: drop_shards(client, run, change.workers)
-        )
+        return begin_run(client, key, made, free)  # type: ignore[no-any-return]
+    except IndexLost:
+        free()
+        raise
 
 
 def free_shard(uid: str, dask_worker: Any) -> None:
