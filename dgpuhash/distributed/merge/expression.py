@@ -1,17 +1,21 @@
-"""Expressions of merges: what Dask optimizes, and the tasks that it becomes."""
+"""Expressions of merges, as Dask optimizes them."""
 
 from __future__ import annotations
 
 import functools
+from abc import abstractmethod
 from collections.abc import Hashable, Sequence
+from itertools import groupby
 from typing import Any
 
-from dask._task_spec import Task, TaskRef
+import dask.dataframe as dd
+from dask.dataframe.dask_expr import new_collection
 from dask.dataframe.dask_expr._expr import (
     And,
     Expr,
     Filter,
     Index,
+    Partitions,
     PartitionsFiltered,
     Projection,
     determine_column_projection,
@@ -19,37 +23,68 @@ from dask.dataframe.dask_expr._expr import (
 )
 from dask.tokenize import _tokenize_deterministic
 
-from dgpuhash.distributed.cluster.serialization import CachedPickle
-from dgpuhash.distributed.merge.runs import OPENING, RECEIPT
-from dgpuhash.distributed.merge.tasks import (
-    BuildTask,
-    ProbeTask,
-    confirm,
-    open_build,
-    open_marks,
-    put_rows,
-    seal,
-    tail,
-)
-from dgpuhash.distributed.partition.descriptor import Descriptor, Placement
+from dgpuhash.distributed.merge.steps import BuildExpr, ProbeExpr, StandingExpr, StoredRows
+from dgpuhash.distributed.partition.descriptor import Placement
 from dgpuhash.distributed.query.merge_tasks import sample
 from dgpuhash.frames.merge.arguments import JoinArguments
 from dgpuhash.frames.merge.partition import PartitionPlan
 
-__all__ = ["BuildExpr", "MergeExpr", "ProbeExpr", "StandingExpr"]
+__all__ = ["MergeExpr", "StandingMergeExpr"]
 
 
-class StoredRows:
-    """A plan, as far as it decides what is stored: its token names builds that can be shared."""
+class TailedExpr(PartitionsFiltered, Expr):
+    """Merge whose partitions are those of a frame, and then hash ranges of the stored side.
 
-    def __init__(self, plan: PartitionPlan) -> None:
-        self.plan = plan
+    Without `probed` there are no partitions but those of `tails`, the hash ranges whose other rows
+    are told (None: all of them).
+    """
 
-    def __dask_tokenize__(self) -> tuple[Any, ...]:
-        return ("dgpuhash-stored", self.plan.probing, *self.plan.stored_description)
+    @property
+    @abstractmethod
+    def plan(self) -> PartitionPlan:
+        """How partitions are merged."""
+
+    @property
+    def _asking(self) -> str:
+        """The operand whose partitions ask."""
+        return "frame"
+
+    @property
+    def _tails(self) -> tuple[int, ...]:
+        """The hash ranges whose rows without a match are told."""
+        if not self.plan.has_tail:
+            return ()
+        chosen = self.operand("tails")
+        return tuple(range(self.ranges)) if chosen is None else tuple(chosen)
+
+    def _divisions(self) -> tuple[None, ...]:
+        count = self.operand(self._asking).npartitions if self.operand("probed") else 0
+        return (None,) * (count + len(self._tails) + 1)
+
+    def _chosen_partitions(self) -> Expr:
+        """Return the merge of the partitions that are chosen.
+
+        Now, as Dask counts them: sources may put several of theirs into one later.
+        """
+        count = self.operand(self._asking).npartitions if self.operand("probed") else 0
+        runs = []
+        for is_tail, numbers in groupby(self.operand("_partitions"), lambda each: each >= count):
+            chosen = list(numbers)
+            operands = dict(zip(self._parameters, self.operands, strict=True))
+            operands |= {"_partitions": None, "tails": (), "probed": True}
+            if is_tail:
+                tails = tuple(self._tails[number - count] for number in chosen)
+                operands |= {"tails": tails, "probed": False}
+            else:
+                operands[self._asking] = Partitions(operands[self._asking], chosen)
+            runs.append(type(self)(*operands.values()))
+        if len(runs) == 1:
+            return runs[0]
+        together: Expr = dd.concat([new_collection(run) for run in runs]).expr
+        return together
 
 
-class MergeExpr(PartitionsFiltered, Expr):
+class MergeExpr(TailedExpr):
     """Merge of two frames: partitions of one ask for rows of the other.
 
     `probing` is the side that asks, `ranges` the number of hash ranges of the other, `placement`
@@ -57,9 +92,12 @@ class MergeExpr(PartitionsFiltered, Expr):
     """
 
     _parameters = [  # noqa: RUF012
-        "left", "right", "arguments", "probing", "ranges", "placement", "validate", "_partitions",
+        "left", "right", "arguments", "probing", "ranges", "placement", "validate", "probed",
+        "tails", "_partitions",
     ]  # fmt: skip
-    _defaults = {"validate": (False, False), "_partitions": None}  # noqa: RUF012
+    _defaults = {  # noqa: RUF012
+        "validate": (False, False), "probed": True, "tails": None, "_partitions": None,
+    }  # fmt: skip
 
     @functools.cached_property
     def plan(self) -> PartitionPlan:
@@ -72,16 +110,18 @@ class MergeExpr(PartitionsFiltered, Expr):
         return self.plan.meta
 
     @property
+    def _asking(self) -> str:
+        return str(self.probing)
+
+    @property
     def _sides(self) -> tuple[Expr, Expr]:
         """The side that asks, and the one that is stored."""
         sides = self.left, self.right
         return sides if self.probing == "left" else sides[::-1]
 
-    def _divisions(self) -> tuple[None, ...]:
-        tails = self.ranges if self.plan.has_tail else 0
-        return (None,) * (self._sides[0].npartitions + tails + 1)
-
     def _lower(self) -> Expr:
+        if self.operand("_partitions") is not None:
+            return self._chosen_partitions()
         asking, stored = self._sides
         uniques = self.validate if self.probing == "left" else self.validate[::-1]
         build = BuildExpr(
@@ -101,11 +141,12 @@ class MergeExpr(PartitionsFiltered, Expr):
             text = _not_unique(self, 0, uniques)
             placed = Placement.DISTRIBUTED
             checks.append(BuildExpr(asking, StoredRows(keys), self.ranges, placed, text))
-        return ProbeExpr(
-            asking, build, self.plan, self.ranges, self.operand("_partitions"), None, *checks
-        )
+        shown = self.operand("probed")
+        return ProbeExpr(asking, build, self.plan, self.ranges, shown, self._tails, None, *checks)
 
     def _simplify_down(self) -> Expr | None:
+        if self.operand("_partitions") is not None:
+            return self._chosen_partitions()
         if not self.plan.is_filter:
             return None
         wanted = self._key_columns("right")
@@ -156,41 +197,57 @@ class MergeExpr(PartitionsFiltered, Expr):
         return made[parent.operand("columns")]
 
     def _filtered_before(self, parent: Any, dependents: Any) -> Expr | None:
-        """Return the merge of a side of which the filter has kept some rows."""
-        if self.operand("_partitions") is not None or any(self.validate):
+        """Return the merge of sides of which filters have kept some rows, and what is left of them.
+
+        All conditions at once: Dask makes one filter of two that follow each other.
+        """
+        if any(self.validate) or not self.operand("probed") or self.operand("tails") is not None:
             return None
         if not is_filter_pushdown_available(self, parent, dependents):
             return None
-        predicate = parent.predicate
-        if isinstance(predicate, And):
-            first = Filter(self, predicate.left)
-            return Filter(first, predicate.right.substitute(self, first))
-        used = _columns_used(predicate, self)
-        if not used:
+        sides, left_over = [self.left, self.right], []
+        for condition in _conditions(parent.predicate):
+            places = self._sides_of(_columns_used(condition, self))
+            for place in places:
+                sides[place] = sides[place][
+                    condition.substitute(self, (self.left, self.right)[place])
+                ]
+            if not places:
+                left_over.append(condition)
+        if sides[0] is self.left and sides[1] is self.right:
             return None
-        joined, how = self.arguments.joined, self.arguments.how
-        plan, sides = self.plan.plan, [self.left, self.right]
-        labels = plan.labels if not self.plan.is_filter else (self.left.columns, ())
-        pushed = False
+        made = type(self)(*sides, *self.operands[2:])
+        rest = [condition.substitute(self, made) for condition in left_over]
+        return Filter(made, functools.reduce(And, rest)) if rest else made
+
+    def _sides_of(self, used: set[Hashable] | None) -> list[int]:
+        """Return the sides whose rows a condition on some columns may leave out before."""
+        arguments, plan = self.arguments, self.plan.plan
+        if not used or arguments.how == "cross" or arguments.how.endswith("_anti"):
+            return []
+        joined, places = arguments.joined, []
+        labels = (self.left.columns, ()) if self.plan.is_filter else plan.labels
         shared = set(self.plan.keys.dropped)
         for place, (side, allowed) in enumerate(
             ((plan.left, {"inner", "left"}), (plan.right, {"inner", "right"}))
         ):
-            same = {
-                label for label, name in zip(side.columns, labels[place], strict=False)
-                if label == name
-            }  # fmt: skip
-            if place == 1:
-                # Columns of one name are the left side's, and equal on both where rows match.
-                same |= shared if how in ("inner", "right") else set()
-            elif joined == "right":
+            called = zip(side.columns, labels[place], strict=False)
+            same = {label for label, name in called if label == name}
+            # A key of one name is the left side's, and equal on both where rows match.
+            if place == 1 and not self.plan.is_filter:
+                same |= shared
+            if joined == "right" and place == 0:
                 same -= shared
-            if used <= same and joined in allowed and not how.endswith("_anti"):
-                sides[place] = sides[place][predicate.substitute(self, sides[place])]
-                pushed = True
-        if not pushed or how == "cross":
-            return None
-        return type(self)(*sides, *self.operands[2:])
+            if used <= same and joined in allowed:
+                places.append(place)
+        return places
+
+
+def _conditions(predicate: Expr) -> list[Expr]:
+    """Return the conditions that are all to hold."""
+    if isinstance(predicate, And):
+        return [*_conditions(predicate.left), *_conditions(predicate.right)]
+    return [predicate]
 
 
 def _keys_only(arguments: JoinArguments) -> JoinArguments:
@@ -234,108 +291,35 @@ def _columns_used(predicate: Expr, merge: Expr) -> set[Hashable] | None:
     return used
 
 
-class BuildExpr(Expr):
-    """Shards with the rows of a frame while probes ask them; its one key is their seal."""
+class StandingMergeExpr(TailedExpr):
+    """Merge of a frame with a standing index, and rows of it that nothing matches.
 
-    _parameters = ["frame", "stored", "ranges", "placement", "unique"]  # noqa: RUF012
-
-    @property
-    def _meta(self) -> Any:
-        return self.stored.plan.stored_meta
-
-    def _divisions(self) -> tuple[None, None]:
-        return (None, None)
-
-    def _lower(self) -> None:
-        return None
-
-    def _layer(self) -> dict[Any, Task]:
-        key, count = (self._name, 0), self.frame.npartitions
-        opening = f"{OPENING}-{self.deterministic_token}"
-        task = CachedPickle.of(
-            BuildTask(self.stored.plan, self.ranges, self.placement, self.unique, count)
-        )
-        opened = TaskRef(opening)
-        graph: dict[Any, Task] = {opening: Task(opening, open_build, task, key)}
-        puts = [(f"dgpuhash-put-{self.deterministic_token}", number) for number in range(count)]
-        for number, put in enumerate(puts):
-            frame = TaskRef((self.frame._name, number))
-            graph[put] = Task(put, put_rows, frame, opened, task, number, key)
-        graph[key] = Task(key, seal, opened, task, key, *map(TaskRef, puts))
-        return graph
-
-
-class StandingExpr(Expr):
-    """A standing index, as probes ask it that mark what they find."""
-
-    _parameters = ["descriptor", "merge"]  # noqa: RUF012
-
-    @property
-    def _meta(self) -> Any:
-        return self.descriptor.meta
-
-    def _divisions(self) -> tuple[None, None]:
-        return (None, None)
-
-    def _lower(self) -> None:
-        return None
-
-    def _layer(self) -> dict[Any, Task]:
-        key, descriptor = (self._name, 0), self.descriptor
-        assert isinstance(descriptor, Descriptor)
-        return {key: Task(key, open_marks, CachedPickle.of(descriptor), key)}
-
-
-class ProbeExpr(PartitionsFiltered, Expr):
-    """Tasks of a merge: a probe for each partition, and a tail for each hash range.
-
-    Operands after the parameters are builds that the probes wait for; `probe` is that of a standing
-    index.
+    `known` is the probe, and `ranges` the number of shards.
     """
 
-    _parameters = ["frame", "build", "plan", "ranges", "_partitions", "probe"]  # noqa: RUF012
-    _defaults = {"_partitions": None, "probe": None}  # noqa: RUF012
+    _parameters = [  # noqa: RUF012
+        "frame", "known", "ranges", "probed", "tails", "_partitions",
+    ]  # fmt: skip
+    _defaults = {"probed": True, "tails": None, "_partitions": None}  # noqa: RUF012
+
+    @property
+    def plan(self) -> PartitionPlan:
+        """How partitions are merged."""
+        found: PartitionPlan = self.known.plan
+        return found
 
     @property
     def _meta(self) -> Any:
         return self.plan.meta
 
-    def _divisions(self) -> tuple[None, ...]:
-        tails = self.ranges if self.plan.has_tail else 0
-        return (None,) * (self.frame.npartitions + tails + 1)
+    def _simplify_down(self) -> Expr | None:
+        return None if self.operand("_partitions") is None else self._chosen_partitions()
 
-    def _lower(self) -> None:
-        return None
-
-    @property
-    def _checks(self) -> list[Any]:
-        return self.operands[len(self._parameters) :]
-
-    def _layer(self) -> dict[Any, Task]:
-        plan, count, name = self.plan, self.frame.npartitions, self._name
-        # Probes of other partitions of the same merge, in the same run, mark for the same tails.
-        token = _tokenize_deterministic(
-            self.frame._name, self.build._name, plan.arguments, plan.probing, self.ranges
-        )
-        known = self.operand("probe") or plan
-        probe = ProbeTask(CachedPickle.of(known), token, plan.has_tail)
-        graph: dict[Any, Task] = {}
-        sealed = TaskRef((self.build._name, 0))
-        checks = [TaskRef((check._name, 0)) for check in self._checks]
-        tails = any(number >= count for number in self._partitions)
-        places = {number: (name, place) for place, number in enumerate(self._partitions)}
-        wanted = range(count) if tails else [n for n in self._partitions if n < count]
-        for number in wanted:
-            key = places.get(number, (f"dgpuhash-probe-{token}", number))
-            graph[key] = Task(key, probe, TaskRef((self.frame._name, number)), sealed, *checks)
-            if tails:
-                receipt = (f"{RECEIPT}-{token}", number)
-                graph[receipt] = Task(
-                    receipt, confirm, TaskRef((self.frame._name, number)), TaskRef(key), sealed,
-                    probe, number,
-                )  # fmt: skip
-        receipts = [TaskRef((f"{RECEIPT}-{token}", number)) for number in range(count)]
-        for number, key in places.items():
-            if number >= count:
-                graph[key] = Task(key, tail, sealed, probe, number - count, self.ranges, *receipts)
-        return graph
+    def _lower(self) -> Expr:
+        if self.operand("_partitions") is not None:
+            return self._chosen_partitions()
+        token = _tokenize_deterministic(self.frame._name, self.known)
+        return ProbeExpr(
+            self.frame, StandingExpr(self.known.descriptor, token), self.plan, self.ranges,
+            self.operand("probed"), self._tails, self.known,
+        )  # fmt: skip

@@ -6,7 +6,6 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 import dask.dataframe as dd
-from dask.base import tokenize
 from dask.dataframe.dask_expr import new_collection
 from distributed import Client
 
@@ -15,7 +14,7 @@ from dgpuhash.distributed.cluster.client import client_of, worker_ids
 from dgpuhash.distributed.cluster.preload import import_on_cluster
 from dgpuhash.distributed.ingest.mode import REPLICATED_NBYTES
 from dgpuhash.distributed.ingest.source import check_all_partitions, meta_of
-from dgpuhash.distributed.merge.expression import MergeExpr, ProbeExpr, StandingExpr
+from dgpuhash.distributed.merge.expression import MergeExpr, StandingMergeExpr
 from dgpuhash.distributed.partition.conflict import Conflict
 from dgpuhash.distributed.partition.descriptor import Placement
 from dgpuhash.distributed.query.merge_tasks import Probe, sample
@@ -88,9 +87,7 @@ def merge_with_tails(probe: Probe, left: Any) -> dd.DataFrame:
             f"conflict={descriptor.conflict.value!r}: shards do not know which of their rows "
             "count; build it with mode='distributed'"
         )
-    standing = StandingExpr(descriptor, tokenize(frame._name, probe))
-    ranges = len(descriptor.whole)
-    return new_collection(ProbeExpr(frame, standing, probe.plan, ranges, None, probe))
+    return new_collection(StandingMergeExpr(frame, probe, len(descriptor.whole)))
 
 
 _ready: set[str] = set()

@@ -1,0 +1,137 @@
+"""Expressions of the tasks of a merge: builds, standing indexes and probes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dask._task_spec import Task, TaskRef
+from dask.dataframe.dask_expr._expr import Expr
+from dask.tokenize import _tokenize_deterministic
+
+from dgpuhash.distributed.cluster.serialization import CachedPickle
+from dgpuhash.distributed.merge.runs import OPENING, RECEIPT
+from dgpuhash.distributed.merge.tasks import (
+    BuildTask,
+    ProbeTask,
+    confirm,
+    open_build,
+    open_marks,
+    put_rows,
+    seal,
+    tail,
+)
+from dgpuhash.distributed.partition.descriptor import Descriptor
+from dgpuhash.frames.merge.partition import PartitionPlan
+
+__all__ = ["BuildExpr", "ProbeExpr", "StandingExpr", "StoredRows"]
+
+
+class StoredRows:
+    """A plan, as far as it decides what is stored: its token names builds that can be shared."""
+
+    def __init__(self, plan: PartitionPlan) -> None:
+        self.plan = plan
+
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        return ("dgpuhash-stored", self.plan.probing, *self.plan.stored_description)
+
+
+class BuildExpr(Expr):
+    """Shards with the rows of a frame while probes ask them; its one key is their seal."""
+
+    _parameters = ["frame", "stored", "ranges", "placement", "unique"]  # noqa: RUF012
+
+    @property
+    def _meta(self) -> Any:
+        return self.stored.plan.stored_meta
+
+    def _divisions(self) -> tuple[None, None]:
+        return (None, None)
+
+    def _lower(self) -> None:
+        return None
+
+    def _layer(self) -> dict[Any, Task]:
+        key, count = (self._name, 0), self.frame.npartitions
+        opening = f"{OPENING}-{self.deterministic_token}"
+        task = CachedPickle.of(
+            BuildTask(self.stored.plan, self.ranges, self.placement, self.unique, count)
+        )
+        opened = TaskRef(opening)
+        graph: dict[Any, Task] = {opening: Task(opening, open_build, task, key)}
+        puts = [(f"dgpuhash-put-{self.deterministic_token}", number) for number in range(count)]
+        for number, put in enumerate(puts):
+            frame = TaskRef((self.frame._name, number))
+            graph[put] = Task(put, put_rows, frame, opened, task, number, key)
+        graph[key] = Task(key, seal, opened, task, key, *map(TaskRef, puts))
+        return graph
+
+
+class StandingExpr(Expr):
+    """A standing index, as probes ask it that mark what they find."""
+
+    _parameters = ["descriptor", "merge"]  # noqa: RUF012
+
+    @property
+    def _meta(self) -> Any:
+        return self.descriptor.meta
+
+    def _divisions(self) -> tuple[None, None]:
+        return (None, None)
+
+    def _lower(self) -> None:
+        return None
+
+    def _layer(self) -> dict[Any, Task]:
+        key, descriptor = (self._name, 0), self.descriptor
+        assert isinstance(descriptor, Descriptor)
+        return {key: Task(key, open_marks, CachedPickle.of(descriptor), key)}
+
+
+class ProbeExpr(Expr):
+    """Tasks of a merge: a probe for each partition, and tails of hash ranges.
+
+    Operands after the parameters are builds that the probes wait for; `known` is the probe of a
+    standing index.
+    """
+
+    _parameters = [  # noqa: RUF012
+        "frame", "build", "plan", "ranges", "probed", "tails", "known",
+    ]  # fmt: skip
+
+    @property
+    def _meta(self) -> Any:
+        return self.plan.meta
+
+    def _divisions(self) -> tuple[None, ...]:
+        count = self.frame.npartitions if self.probed else 0
+        return (None,) * (count + len(self.tails) + 1)
+
+    def _lower(self) -> None:
+        return None
+
+    def _layer(self) -> dict[Any, Task]:
+        plan, count, name = self.plan, self.frame.npartitions, self._name
+        # One for all choices of partitions of a merge: their probes mark for the same tails.
+        token = _tokenize_deterministic(
+            self.frame._name, self.build._name, plan.arguments, plan.probing, self.ranges
+        )
+        probe = ProbeTask(CachedPickle.of(self.known or plan), token, bool(self.tails))
+        sealed = TaskRef((self.build._name, 0))
+        checks = [TaskRef((check._name, 0)) for check in self.operands[len(self._parameters) :]]
+        graph: dict[Any, Task] = {}
+        receipts = []
+        for number in range(count):
+            key = (name, number) if self.probed else (f"dgpuhash-probe-{token}", number)
+            frame = TaskRef((self.frame._name, number))
+            graph[key] = Task(key, probe, frame, sealed, *checks)
+            if self.tails:
+                receipt = (f"{RECEIPT}-{token}", number)
+                graph[receipt] = Task(
+                    receipt, confirm, frame, TaskRef(key), sealed, probe, number
+                )  # fmt: skip
+                receipts.append(TaskRef(receipt))
+        for place, number in enumerate(self.tails, start=count if self.probed else 0):
+            key = (name, place)
+            graph[key] = Task(key, tail, sealed, probe, number, self.ranges, *receipts)
+        return graph

@@ -1,0 +1,206 @@
+"""What Dask's optimizer makes of merges, and which tasks they become."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from clusters import assert_same, lazy, until
+from dask.dataframe.dask_expr._expr import Filter
+from dask.dataframe.dask_expr.io.io import FusedIO
+from dask.dataframe.dask_expr.io.parquet import ReadParquet
+
+import dgpuhash
+from dgpuhash.distributed.cluster.host import plugin_of
+from dgpuhash.distributed.merge.steps import BuildExpr, ProbeExpr
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def files(tmp_path) -> tuple[dd.DataFrame, dd.DataFrame]:
+    """Return two frames that are read from files: the first has four partitions."""
+    left = pd.DataFrame({"k": np.arange(40) % 9, "a": np.arange(40), "b": 1.5, "x": "l"})
+    right = pd.DataFrame({"k": np.arange(12), "c": np.arange(12), "d": 2.5, "x": "r"})
+    for name, frame, parts in (("left", left, 4), ("right", right, 2)):
+        lazy(frame, parts).to_parquet(tmp_path / name)
+    return dd.read_parquet(tmp_path / "left"), dd.read_parquet(tmp_path / "right")
+
+
+def read(merged: dd.DataFrame) -> dict[str, set[str]]:
+    """Return the columns that each source is read with, by the folder's name."""
+    found = {}
+    for each in merged.optimize(fuse=False).expr.walk():
+        each = each.operand("_expr") if isinstance(each, FusedIO) else each
+        if isinstance(each, ReadParquet):
+            found[str(each.operand("path")).rsplit("/", 1)[-1]] = set(each.columns)
+    return found
+
+
+def test_columns_that_nobody_wants_are_not_read(threads, files):
+    left, right = files
+    merged = dgpuhash.merge(left, right, on="k")
+    assert read(merged[["a", "c"]]) == {"left": {"k", "a"}, "right": {"k", "c"}}
+    assert read(merged["x_y"]) == {"left": {"k", "x"}, "right": {"k", "x"}}
+    assert read(merged.index) == {"left": {"k"}, "right": {"k"}}
+    assert read(dgpuhash.merge(left, right, "semi", on="k")) == {
+        "left": {"k", "a", "b", "x"},
+        "right": {"k"},
+    }
+    assert read(dgpuhash.merge(left, right, "outer", on="k")[["d"]])["right"] == {"k", "d"}
+    found = merged[["x_y", "a"]].compute()
+    wanted = left.compute().merge(right.compute(), on="k")[["x_y", "a"]]
+    pd.testing.assert_frame_equal(found.reset_index(drop=True), wanted)
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "right", "outer", "semi", "anti"])
+def test_filters_go_to_the_side_that_they_are_about(threads, files, how):
+    left, right = files
+    merged = dgpuhash.merge(left, right, how, on="k")
+    filters = [lambda frame: frame["a"] > 20, lambda frame: frame["k"] < 5]
+    if how in ("inner", "left", "right", "outer"):
+        filters += [lambda frame: frame["c"] < 6, lambda frame: frame["x_y"] == "r"]
+        filters += [lambda frame: (frame["a"] > 20) & (frame["c"] < 6)]
+    ours, theirs = left.compute(), right.compute()
+    if how in ("semi", "anti"):
+        whole = ours[ours["k"].isin(theirs["k"]) == (how == "semi")]
+    else:
+        whole = ours.merge(theirs, how, on="k")
+    for keep in filters:
+        found = merged[keep(merged)].compute()
+        wanted = whole[keep(whole)]
+        columns = list(wanted)
+        pd.testing.assert_frame_equal(
+            found.sort_values(columns, ignore_index=True),
+            wanted.sort_values(columns, ignore_index=True),
+            check_dtype=False,
+        )
+    first = merged[filters[0](merged)].optimize(fuse=False).expr
+    (probe,) = first.find_operations(ProbeExpr)
+    pushed = any(isinstance(each, Filter) for each in probe.frame.walk())
+    assert pushed == (how in ("inner", "left", "semi", "anti"))
+
+
+def test_one_partition_takes_few_tasks(threads, files):
+    left, right = files
+    merged = dgpuhash.merge(left, right, on="k")
+    graph = merged[["a"]].partitions[0].optimize().__dask_graph__()
+    probes = [key for key in graph if str(key[0]).startswith("probeexpr")]
+    assert len(probes) == 1
+    assert len(graph) <= 12
+    whole = dgpuhash.merge(left, right, "outer", on="k")
+    assert whole.npartitions == 4 + 3
+    assert len(whole.partitions[2].compute()) == 10 + sum(np.arange(20, 30) % 9 < 0)
+
+
+@pytest.mark.parametrize("how", ["inner", "right", "outer"])
+def test_chosen_partitions_are_those_of_the_whole(threads, files, how):
+    left, right = files
+    merged = dgpuhash.merge(left, right, how, on="k")
+    columns = [label for label in merged.columns if label not in ("x_x", "x_y", "b")]
+    # Of files of which little is read Dask puts several into one partition.
+    narrow, parts = merged[columns], merged.npartitions
+    each = [narrow.partitions[number].compute() for number in range(parts)]
+    for chosen in ([parts - 1], [0, parts - 1], [parts - 1, 0], [1, 0], list(range(parts))):
+        found = narrow.partitions[chosen].compute()
+        assert_same(found, pd.concat([each[number] for number in chosen]))
+    wanted = left.compute().merge(right.compute(), how, on="k")[columns]
+    pd.testing.assert_frame_equal(
+        pd.concat(each).sort_values(columns, ignore_index=True),
+        wanted.sort_values(columns, ignore_index=True),
+        check_dtype=False,
+    )
+
+
+def builds(*merges: dd.DataFrame) -> set[str]:
+    return {
+        each._name
+        for merged in merges
+        for each in merged.optimize(fuse=False).expr.find_operations(BuildExpr)
+    }
+
+
+def test_merges_share_a_build(threads, files):
+    left, right = files
+    inner, outer = (dgpuhash.merge(left, right, how, on="k") for how in ("inner", "left"))
+    assert len(builds(inner, outer, inner.partitions[1], inner.partitions[0])) == 1
+    assert len(builds(inner, dgpuhash.merge(left, right, left_on="a", right_on="k"))) == 2
+    again = dgpuhash.merge(left, right, on="k")
+    assert again._name == inner._name
+
+
+def test_nothing_is_built_before_it_is_computed(threads):
+    class Opened(Exception):
+        """Raised by a partition that is read."""
+
+    def refuse(number: int) -> pd.DataFrame:
+        raise Opened(str(number))
+
+    meta = pd.DataFrame({"k": [1]})[:0]
+    source = dd.from_map(refuse, range(3), meta=meta)
+    merged = dgpuhash.merge(source, source, "outer", on="k")
+    assert merged.optimize().npartitions == 6
+    assert list(merged.columns) == ["k"]
+    with pytest.raises(Opened):
+        merged.compute()
+    assert_nothing_is_left(threads)
+
+
+def assert_nothing_is_left(client: Any) -> None:
+    """Wait until no worker of the cluster holds a shard."""
+    workers = client.cluster.workers.values()
+    until(lambda: not any(plugin_of(each).shards._shards for each in workers))
+    until(lambda: not any(plugin_of(each).shards._staged for each in workers))
+
+
+def test_shards_go_when_they_are_not_wanted(threads, files):
+    left, right = files
+    merged = dgpuhash.merge(left, right, "outer", on="k").persist()
+    assert len(merged.compute()) == len(left.compute().merge(right.compute(), "outer", on="k"))
+    assert_nothing_is_left(threads)
+    slow = left.map_partitions(slowly, meta=left._meta)
+    future = threads.compute(dgpuhash.merge(slow, right, on="k"))
+    until(lambda: any(plugin_of(w).shards._shards for w in threads.cluster.workers.values()))
+    future.cancel()
+    del future
+    assert_nothing_is_left(threads)
+
+
+def slowly(part: pd.DataFrame) -> pd.DataFrame:
+    import time
+
+    time.sleep(0.5)
+    return part
+
+
+def test_a_frame_that_comes_out_otherwise_is_refused(threads):
+    right = pd.DataFrame({"k": np.arange(50), "y": 1})
+    seen: list[int] = []
+
+    def drawn(number: int) -> pd.DataFrame:
+        seen.append(number)
+        return pd.DataFrame({"k": np.arange(5) + len(seen), "x": 1})
+
+    drawn.__dask_tokenize__ = lambda: "drawn"  # type: ignore[attr-defined]
+    source = dd.from_map(drawn, range(2), meta=pd.DataFrame({"k": [1], "x": [1]})[:0])
+    index = dgpuhash.DistributedIndex.build(lazy(right, 2), on="k", client=threads)
+    with index:
+        merged = index.merge(source, how="outer")
+        graph = merged.optimize().__dask_graph__()
+        receipts = [key for key in graph if str(key[0]).startswith("dgpuhash-receipt")]
+        assert len(receipts) == 2
+        assert len(merged.compute()) >= 50
+
+
+def test_the_meta_is_true_however_the_rows_match(threads):
+    left = pd.DataFrame({"k": [1, 2], "i": [1, 2], "flag": [True, False], "n": pd.array([1, 2])})
+    right = left.rename(columns={"i": "j", "flag": "sign", "n": "m"})
+    for how, promoted in (("left", "j sign"), ("right", "i flag"), ("outer", "i flag j sign")):
+        merged = dgpuhash.merge(lazy(left, 2), lazy(right, 1), how, on="k")
+        changed = {label for label in merged.columns if merged.dtypes[label] in (float, object)}
+        assert changed == set(promoted.split())
+        assert merged.compute().dtypes.to_dict() == merged.dtypes.to_dict()
+        assert merged.dtypes["k"] == np.dtype("int64")
