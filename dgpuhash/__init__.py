@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dgpuhash import errors, tables
+from dgpuhash.accessors import register as _register_accessors
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables import (
     BloomFilter,
@@ -74,6 +75,9 @@ _LATER = {
     "FrameIndex": "dgpuhash.frames",
     "merge": "dgpuhash.frames.merge",
 }
+
+
+_register_accessors()
 
 
 def load(

@@ -27,6 +27,7 @@ NAMELESS_ROOMS = {"utils", "helpers", "common", "misc"}
 
 # A room may import itself and every room with a smaller number; types may come from anywhere.
 PYTHON_ROOMS = {
+    "accessors": 0,
     "errors": 0,
     "seeds": 1,
     "spec": 2,

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from dask.dataframe.extensions import register_dataframe_accessor
-
 from dgpuhash.distributed.index import DistributedIndex
-from dgpuhash.distributed.pruning.policy import Switch
-from dgpuhash.errors import UnsupportedError
+from dgpuhash.distributed.merge.verb import distinct_lazily, isin_lazily
+from dgpuhash.errors import SpecError
+from dgpuhash.frames.merge import merge
 
 __all__ = ["IndexAccessor"]
 
 
-@register_dataframe_accessor("dgpuhash")
 class IndexAccessor:
-    """Accessor ``ddf.dgpuhash``, registered by importing this package.
+    """Accessor ``ddf.dgpuhash``, registered by ``import dgpuhash``.
 
     Examples
     --------
@@ -31,6 +29,9 @@ class IndexAccessor:
        flight tailnum  seats
     0       7      N2  182.0
     1       8      N9    NaN
+    >>> flights.dgpuhash.merge(dd.from_pandas(planes), how="semi").compute()
+       flight tailnum
+    0       7      N2
     >>> client.close()
     """
 
@@ -39,33 +40,31 @@ class IndexAccessor:
 
     def merge(
         self,
-        index: DistributedIndex,
+        right: Any,
         on: Hashable | Sequence[Hashable] | None = None,
         *,
         left_on: Hashable | Sequence[Hashable] | None = None,
         how: str = "inner",
         columns: Sequence[Hashable] | None = None,
         suffixes: tuple[str | None, str | None] = ("_x", "_y"),
-        persist: bool = False,
-        bloom_filter: Switch = "auto",
-        deduplicate: Switch = "auto",
+        **options: Any,
     ) -> Any:
-        """Merge each partition of this frame with `index`; return it lazily.
-
-        The result is a Dask DataFrame, with order and labels as in `DistributedIndex.merge`.
+        """Merge each partition of this frame with an index, or with another frame; lazily.
 
         Parameters
         ----------
-        index : DistributedIndex
-        on, left_on, how, columns, suffixes, persist, bloom_filter, deduplicate
-            As for `DistributedIndex.merge`; this frame is its `left`.
+        right : DistributedIndex, Dask or pandas DataFrame
+        on, left_on, how, columns, suffixes
+            As for `DistributedIndex.merge`, or `dgpuhash.merge`; this frame is the `left`.
+        **options
+            The others of that verb: for an index persist, bloom_filter and deduplicate; for a frame
+            right_on, left_index, right_index, sort, indicator, validate, nulls_equal, build,
+            npartitions and client.
 
         Raises
         ------
-        UnsupportedError
-            When `index` is no `DistributedIndex`, and as for `DistributedIndex.merge`.
-        ColumnError, KeyTypeError, ClosedError, SpecError
-            As for `DistributedIndex.merge`.
+        UnsupportedError, ColumnError, KeyTypeError, ClosedError, SpecError
+            As for those; SpecError also when an option is unknown.
 
         Examples
         --------
@@ -81,12 +80,97 @@ class IndexAccessor:
         1    N9
         >>> client.close()
         """
-        if not isinstance(index, DistributedIndex):
-            raise UnsupportedError(
-                f"a {type(index).__name__} is no index; make one of it with "
-                "DistributedIndex.build(frame, on=…)"
-            )
-        return index.merge(
-            self._frame, on, left_on=left_on, how=how, columns=columns, suffixes=suffixes,
-            persist=persist, bloom_filter=bloom_filter, deduplicate=deduplicate,
-        )  # fmt: skip
+        standing = isinstance(right, DistributedIndex)
+        unknown = sorted(options.keys() - (_OF_INDEXES if standing else _OF_FRAMES))
+        if unknown:
+            what = "an index" if standing else "a frame"
+            known = sorted(_OF_INDEXES if standing else _OF_FRAMES)
+            raise SpecError(f"{unknown[0]}= in a merge with {what}; known options are {known}")
+        if standing:
+            return right.merge(
+                self._frame, on, left_on=left_on, how=how, columns=columns, suffixes=suffixes,
+                **options,
+            )  # fmt: skip
+        return merge(
+            self._frame, right, how, on, left_on, columns=columns, suffixes=suffixes, **options
+        )
+
+    def drop_duplicates(
+        self,
+        subset: Hashable | Sequence[Hashable] | None = None,
+        *,
+        keep: str | bool = "first",
+        npartitions: int | None = None,
+    ) -> Any:
+        """Return one row of each key, lazily: a partition for each hash range of the keys.
+
+        Parameters
+        ----------
+        subset : label or list of labels, optional
+            The columns that are the key; default: all.
+        keep : {"first", "last", False}
+            Which row of a key is kept, in the order of the partitions and their rows; False keeps
+            only rows whose key no other row has.
+        npartitions : int, optional
+            Default: the number of workers.
+
+        Returns
+        -------
+        Dask DataFrame
+            The rows that `pandas.DataFrame.drop_duplicates` returns, with their labels; in each
+            partition in the order of the frame.
+
+        Raises
+        ------
+        ColumnError, KeyTypeError, SpecError, UnsupportedError
+            When a column is missing or cannot be a key, an argument is unknown, or there is no
+            client.
+
+        Examples
+        --------
+        >>> import dask.dataframe as dd, pandas as pd
+        >>> from distributed import Client
+        >>> client = Client(processes=False, n_workers=2, dashboard_address=None)
+        >>> visits = dd.from_pandas(pd.DataFrame({"who": ["Ada", "Bo", "Ada"], "day": [1, 1, 2]}))
+        >>> visits.dgpuhash.drop_duplicates("who", keep="last").compute().sort_index()
+           who  day
+        1   Bo    1
+        2  Ada    2
+        >>> client.close()
+        """
+        return distinct_lazily(self._frame, subset, keep, npartitions)
+
+    def isin(self, values: Any, on: Hashable | Sequence[Hashable] | None = None) -> Any:
+        """Return for each row whether its key occurs in another frame, as a lazy Series of bool.
+
+        Parameters
+        ----------
+        values : Dask or pandas DataFrame
+        on : label or list of labels, optional
+            The key columns of both; default: the columns that both have.
+
+        Raises
+        ------
+        ColumnError, KeyTypeError, UnsupportedError
+            As for `dgpuhash.merge`.
+
+        Examples
+        --------
+        >>> import dask.dataframe as dd, pandas as pd
+        >>> from distributed import Client
+        >>> client = Client(processes=False, n_workers=2, dashboard_address=None)
+        >>> flights = dd.from_pandas(pd.DataFrame({"tailnum": ["N2", "N9"]}))
+        >>> flights.dgpuhash.isin(pd.DataFrame({"tailnum": ["N1", "N2"]})).compute().tolist()
+        [True, False]
+        >>> client.close()
+        """
+        return isin_lazily(self._frame, values, on)
+
+
+_OF_INDEXES = frozenset({"persist", "bloom_filter", "deduplicate"})
+_OF_FRAMES = frozenset(
+    {
+        "right_on", "left_index", "right_index", "sort", "indicator", "validate", "nulls_equal",
+        "build", "npartitions", "client",
+    }
+)  # fmt: skip

@@ -91,6 +91,17 @@ class Handle:
         return self._descriptor.meta.copy()
 
     @property
+    def columns(self) -> list[Hashable]:
+        """Labels of the stored columns, keys too."""
+        return list(self._descriptor.meta)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the rows and key tables on all workers; asks them."""
+        found = self.stats()
+        return int(found["row_nbytes"].sum() + found["table_nbytes"].sum())
+
+    @property
     def epoch(self) -> int:
         """Number of changes that this handle knows of: builds, updates, moves."""
         return self._descriptor.epoch

@@ -7,7 +7,7 @@ from typing import Any
 
 from dgpuhash.distributed.handle import Handle
 from dgpuhash.distributed.ingest.source import frame_of, meta_of
-from dgpuhash.distributed.merge.verb import merge_with_tails
+from dgpuhash.distributed.merge.verb import merge_with_tails, rows_lazily
 from dgpuhash.distributed.partition.descriptor import Descriptor
 from dgpuhash.distributed.pruning.policy import PruningOptions, Switch
 from dgpuhash.distributed.query.lookup import Lookups
@@ -147,6 +147,33 @@ class ReadMixin(Handle):
         tails = plan.probe.how in ALL_ROWS
         lazy = merge_with_tails(plan.probe, left) if tails else plan.lazy(left, client)
         return persist_unfused(self._client, lazy) if persist else lazy
+
+    def to_dask_dataframe(self) -> Any:
+        """Return the rows as a lazy Dask DataFrame, one partition a shard.
+
+        They are those of the epoch of this call: computing it after a change raises `IndexChanged`.
+        In a partition they have the order of insertion.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> from distributed import Client
+        >>> from dgpuhash.distributed import DistributedIndex
+        >>> client = Client(processes=False, n_workers=2, dashboard_address=None)
+        >>> planes = pd.DataFrame({"tailnum": ["N1", "N2"], "seats": [55, 182]})
+        >>> with DistributedIndex.build(planes, on="tailnum", client=client) as index:
+        ...     int(index.to_dask_dataframe()["seats"].sum().compute())
+        237
+        >>> client.close()
+        """
+        self._refreshed(self._current())
+        return rows_lazily(self._current())
+
+    def head(self, n: int = 5) -> Any:
+        """Return the first `n` rows, of the first shards."""
+        if isinstance(n, bool) or not isinstance(n, int) or n < 0:
+            raise SpecError(f"n={n!r}; give a number of rows, 0 or more")
+        return self.to_dask_dataframe().head(n, npartitions=-1)
 
     def _merging_at(self, descriptor: Descriptor) -> MergePlans:
         merging = self._merging

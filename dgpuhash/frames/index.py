@@ -268,10 +268,10 @@ class FrameIndex(MergeMixin, LookupMixin):
 
     @function_translates_memory_errors
     @read_locked
-    def unmarked(self, marks: Any, columns: Sequence[Hashable] | None = None) -> Any:
-        """Return the rows without a mark, in insertion order, with `columns`."""
+    def unmarked(self, marks: Any) -> Any:
+        """Return the positions in `store` of the rows without a mark, in insertion order."""
         rows = self._rows.table.items()[1]
-        return self._rows.store.take(rows[marks[rows] == 0], columns)
+        return rows if marks is None else rows[marks[rows] == 0]
 
     def _query(self, keys: Any) -> Query:
         return Query.of(keys, self._encoder, self.meta)

@@ -57,8 +57,12 @@ class TailedExpr(PartitionsFiltered, Expr):
         chosen = self.operand("tails")
         return tuple(range(self.ranges)) if chosen is None else tuple(chosen)
 
-    def _divisions(self) -> tuple[None, ...]:
-        count = self.operand(self._asking).npartitions if self.operand("probed") else 0
+    def _divisions(self) -> tuple[Any, ...]:
+        asking = self.operand(self._asking)
+        if self.plan.is_filter:
+            # Rows stay where they are, with their labels.
+            return tuple(asking.divisions)
+        count = asking.npartitions if self.operand("probed") else 0
         return (None,) * (count + len(self._tails) + 1)
 
     def _chosen_partitions(self) -> Expr:
@@ -92,8 +96,8 @@ class MergeExpr(TailedExpr):
     """
 
     _parameters = [  # noqa: RUF012
-        "left", "right", "arguments", "probing", "ranges", "placement", "validate", "probed",
-        "tails", "_partitions",
+        "left", "right", "arguments", "probing", "ranges", "placement", "seeds", "validate",
+        "probed", "tails", "_partitions",
     ]  # fmt: skip
     _defaults = {  # noqa: RUF012
         "validate": (False, False), "probed": True, "tails": None, "_partitions": None,
@@ -129,6 +133,7 @@ class MergeExpr(TailedExpr):
             StoredRows(self.plan),
             self.ranges,
             self.placement,
+            self.seeds,
             _not_unique(self, 1, uniques),
         )
         checks = []
@@ -139,8 +144,8 @@ class MergeExpr(TailedExpr):
                 self.plan.left, self.plan.right, _keys_only(self.arguments), other
             )
             text = _not_unique(self, 0, uniques)
-            placed = Placement.DISTRIBUTED
-            checks.append(BuildExpr(asking, StoredRows(keys), self.ranges, placed, text))
+            how = self.ranges, Placement.DISTRIBUTED, self.seeds, text
+            checks.append(BuildExpr(asking, StoredRows(keys), *how))
         shown = self.operand("probed")
         return ProbeExpr(asking, build, self.plan, self.ranges, shown, self._tails, None, *checks)
 

@@ -19,7 +19,7 @@ from dgpuhash.distributed.cluster.rpc import (
     encode_call,
     fire_and_forget,
 )
-from dgpuhash.errors import IndexLost
+from dgpuhash.errors import IndexChanged, IndexLost
 
 __all__ = ["OPENING", "RECEIPT", "Run", "begin_run", "current_run", "lost_runs_again"]
 
@@ -197,11 +197,16 @@ async def _is_over(key: Any, uid: str, dask_scheduler: Any) -> bool:
 
 @contextmanager
 def lost_runs_again(key: Any, uid: str) -> Iterator[None]:
-    """Guard a task of a run: where a loss ends the run, the task runs again with the next one."""
+    """Guard a task of a run: where a loss ends the run, the task runs again with the next one.
+
+    Without a `key`, the task asks a standing index, which no task can make again.
+    """
     try:
         yield
+    except IndexChanged:
+        raise
     except IndexLost:
-        if call_scheduler(client_of(None), _is_over, key, uid):
+        if key and call_scheduler(client_of(None), _is_over, key, uid):
             raise Reschedule from None
         raise
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dask._task_spec import Task, TaskRef
-from dask.dataframe.dask_expr._expr import Expr
+from dask.dataframe.dask_expr._expr import Expr, PartitionsFiltered
 from dask.tokenize import _tokenize_deterministic
 
 from dgpuhash.distributed.cluster.serialization import CachedPickle
@@ -18,28 +18,37 @@ from dgpuhash.distributed.merge.tasks import (
     open_marks,
     put_rows,
     seal,
+    stored_rows,
     tail,
 )
 from dgpuhash.distributed.partition.descriptor import Descriptor
+from dgpuhash.frames.merge.distinct import DistinctPlan
 from dgpuhash.frames.merge.partition import PartitionPlan
 
-__all__ = ["BuildExpr", "ProbeExpr", "StandingExpr", "StoredRows"]
+__all__ = ["BuildExpr", "ProbeExpr", "RowsExpr", "StandingExpr", "StoredRows"]
 
 
 class StoredRows:
     """A plan, as far as it decides what is stored: its token names builds that can be shared."""
 
-    def __init__(self, plan: PartitionPlan) -> None:
+    def __init__(self, plan: PartitionPlan | DistinctPlan) -> None:
         self.plan = plan
+
+    def __repr__(self) -> str:
+        return f"columns {list(self.plan.stored_meta)!r}"
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         return ("dgpuhash-stored", self.plan.probing, *self.plan.stored_description)
 
 
 class BuildExpr(Expr):
-    """Shards with the rows of a frame while probes ask them; its one key is their seal."""
+    """Shards with the rows of a frame while probes ask them; its one key is their seal.
 
-    _parameters = ["frame", "stored", "ranges", "placement", "unique"]  # noqa: RUF012
+    `seeds` are those of the process that made the expression, and in its token: partitions that are
+    computed one after the other are of the same hash ranges.
+    """
+
+    _parameters = ["frame", "stored", "ranges", "placement", "seeds", "unique"]  # noqa: RUF012
 
     @property
     def _meta(self) -> Any:
@@ -54,9 +63,8 @@ class BuildExpr(Expr):
     def _layer(self) -> dict[Any, Task]:
         key, count = (self._name, 0), self.frame.npartitions
         opening = f"{OPENING}-{self.deterministic_token}"
-        task = CachedPickle.of(
-            BuildTask(self.stored.plan, self.ranges, self.placement, self.unique, count)
-        )
+        how = self.ranges, self.placement, self.seeds, self.unique
+        task = CachedPickle.of(BuildTask(self.stored.plan, *how, count))
         opened = TaskRef(opening)
         graph: dict[Any, Task] = {opening: Task(opening, open_build, task, key)}
         puts = [(f"dgpuhash-put-{self.deterministic_token}", number) for number in range(count)]
@@ -103,7 +111,9 @@ class ProbeExpr(Expr):
     def _meta(self) -> Any:
         return self.plan.meta
 
-    def _divisions(self) -> tuple[None, ...]:
+    def _divisions(self) -> tuple[Any, ...]:
+        if self.plan.is_filter:
+            return tuple(self.frame.divisions)
         count = self.frame.npartitions if self.probed else 0
         return (None,) * (count + len(self.tails) + 1)
 
@@ -135,3 +145,26 @@ class ProbeExpr(Expr):
             key = (name, place)
             graph[key] = Task(key, tail, sealed, probe, number, self.ranges, *receipts)
         return graph
+
+
+class RowsExpr(PartitionsFiltered, Expr):
+    """Stored rows, one partition a hash range: of a build, or of a standing index."""
+
+    _parameters = ["build", "plan", "meta", "ranges", "_partitions"]  # noqa: RUF012
+    _defaults = {"_partitions": None}  # noqa: RUF012
+
+    @property
+    def _meta(self) -> Any:
+        return self.meta
+
+    def _divisions(self) -> tuple[None, ...]:
+        return (None,) * (self.ranges + 1)
+
+    def _lower(self) -> None:
+        return None
+
+    def _filtered_task(self, name: Any, index: int) -> Task:
+        build = self.build
+        built = TaskRef((build._name, 0)) if isinstance(build, Expr) else build
+        plan = None if self.plan is None else CachedPickle.of(self.plan)
+        return Task(name, stored_rows, built, plan, index, self.ranges)

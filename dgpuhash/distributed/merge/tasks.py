@@ -31,11 +31,14 @@ from dgpuhash.distributed.merge.runs import Run, begin_run, current_run, free_ca
 from dgpuhash.distributed.partition.change import Change
 from dgpuhash.distributed.partition.descriptor import Descriptor, Placement
 from dgpuhash.distributed.partition.hash_partition import chunk_nbytes
+from dgpuhash.distributed.partition.skew import NO_HEAVY
 from dgpuhash.distributed.query.fetch import encoded
 from dgpuhash.distributed.query.merge_tasks import Probe
 from dgpuhash.distributed.shards.inbox import Receipt
 from dgpuhash.errors import ColumnError, IndexLost, UnsupportedError
 from dgpuhash.frames import frames_of
+from dgpuhash.frames.keys.seeds import KeySeeds
+from dgpuhash.frames.merge.distinct import DistinctPlan
 from dgpuhash.frames.merge.keys import MergeError
 from dgpuhash.frames.merge.partition import PartitionPlan
 from dgpuhash.tables.memory_errors import memory_errors_of
@@ -48,6 +51,7 @@ __all__ = [
     "open_marks",
     "put_rows",
     "seal",
+    "stored_rows",
     "tail",
 ]
 
@@ -66,15 +70,18 @@ class BuildTask:
     ranges : int
         The most shards, and hash ranges.
     placement : Placement
+    seeds : KeySeeds
+        Of the keys: the same rows are in a hash range whenever it is computed.
     unique : str
         Text of the error when a key has two rows; empty where it may.
     partitions : int
         Number of partitions that are put.
     """
 
-    plan: PartitionPlan
+    plan: PartitionPlan | DistinctPlan
     ranges: int
     placement: Placement
+    seeds: KeySeeds
     unique: str
     partitions: int
 
@@ -135,12 +142,15 @@ def _open_shards(client: Client, build: BuildTask, key: Any) -> Opened:
         name=f"merge-{run}",
         epoch=1,
         shards=shards,
-        encoder=build.plan.encoder(),
+        encoder=replace(build.plan.encoder(), seeds=build.seeds),
         meta=build.plan.stored_meta,
         unique=True if build.unique else None,
         placement=build.placement,
     )
     change = replace(change_to(descriptor, "build"), partitions=build.partitions)
+    if isinstance(build.plan, DistinctPlan):
+        # Rows of a key stay together.
+        change = replace(change, heavy=NO_HEAVY)
     free = partial(drop_shards, client, run, change.workers)
     try:
         run_on_workers(client, change.workers, open_change, change)
@@ -306,45 +316,76 @@ def tail(sealed: Built, probe: ProbeTask, number: int, ranges: int, *receipts: P
         lost_runs_again(sealed.key, sealed.uid),
     ):
         asking = probe.probe(sealed)
-        rows = _unmatched(asking, number, ranges)
         assert asking.plan is not None
-        return asking.plan.tail(rows)
+        return asking.plan.tail(_unmatched(asking.descriptor, asking.marks, number, ranges))
 
 
-def _unmatched(asking: Probe, number: int, ranges: int) -> Any:
-    """Return the unmarked rows of range `number`: of one shard, or of a part of it."""
-    descriptor, worker = asking.descriptor, current_worker()
-    shards = descriptor.shards
-    part, block = number % len(shards), number // len(shards)
-    blocks = -(-(ranges - part) // len(shards))
-    others = None
+def stored_rows(
+    built: Built, plan: CachedPickle[DistinctPlan] | None, number: int, ranges: int
+) -> Any:
+    """Return the stored rows of a hash range, as a plan restores them."""
+    with (
+        raise_without_traceback(),
+        memory_errors_of("merge"),
+        lost_runs_again(built.key, built.uid),
+    ):
+        descriptor = built.descriptor.opened()
+        rows = _unmatched(descriptor, "", number, ranges)
+        return rows[list(descriptor.meta)] if plan is None else plan.opened().restored(rows)
+
+
+def _unmatched(descriptor: Descriptor, marks: str, number: int, ranges: int) -> Any:
+    """Return the unmarked rows of a hash range.
+
+    It is the same one whenever a partition is computed, whichever workers there are then. Rows of
+    copies are in ranges of positions.
+    """
+    shards, others = descriptor.shards, None
     if descriptor.placement is Placement.REPLICATED:
-        part, block, blocks = number % len(shards), number, ranges
-        others = _marks_of_copies(asking, part)
-    size = chunk_nbytes(frames_of(descriptor.meta).device)
-    pages, skip = [], 0
-    while skip is not None:
-        rows, skip = sync(
-            worker.loop, call_handler, worker, shards[part].worker, "dgpuhash_unmatched",
-            {"others": others}, uid=descriptor.uid, epoch=descriptor.epoch,
-            incarnation=shards[part].incarnation, marks=asking.marks, part=block, parts=blocks,
-            skip=skip, nbytes=size,
-        )  # fmt: skip
-        pages.append(frame_of_payload(rows, descriptor.stored))
+        part = number % len(shards)
+        if marks:
+            others = _marks_of_copies(descriptor, marks, part)
+        pages = _pages(descriptor, marks, part, number, ranges, others=others)
+    elif len(shards) == ranges and (descriptor.owned or not marks):
+        pages = _pages(descriptor, marks, number, 0, 1)
+    else:
+        by_key = descriptor.placement is Placement.DISTRIBUTED
+        pages = []
+        for part in range(len(shards)) if by_key else [number]:
+            where = (number, ranges) if by_key else (0, 1)
+            pages += _pages(descriptor, marks, part, *where, by_key=by_key)
     found = pages[0] if len(pages) == 1 else frames_of(descriptor.meta).concat(pages)
     return found.reset_index(drop=True)
 
 
-def _marks_of_copies(asking: Probe, but: int) -> Any:
+def _pages(
+    descriptor: Descriptor, marks: str, part: int, number: int, numbers: int, *,
+    others: Any = None, by_key: bool = False,
+) -> list[Any]:  # fmt: skip
+    """Return the unmarked rows of a range in one shard, page by page."""
+    worker, shard = current_worker(), descriptor.shards[part]
+    size = chunk_nbytes(frames_of(descriptor.meta).device)
+    pages, skip = [], 0
+    while skip is not None:
+        rows, skip = sync(
+            worker.loop, call_handler, worker, shard.worker, "dgpuhash_unmatched",
+            {"others": others}, uid=descriptor.uid, epoch=descriptor.epoch,
+            incarnation=shard.incarnation, marks=marks, part=number, parts=numbers, skip=skip,
+            nbytes=size, by_key=by_key,
+        )  # fmt: skip
+        pages.append(frame_of_payload(rows, descriptor.stored))
+    return pages
+
+
+def _marks_of_copies(descriptor: Descriptor, join: str, but: int) -> Any:
     """Return the marks of all copies of the rows but one, together."""
-    descriptor, worker = asking.descriptor, current_worker()
-    found = None
+    worker, found = current_worker(), None
     for part, shard in enumerate(descriptor.shards):
         if part != but:
             marks = sync(
                 worker.loop, call_handler, worker, shard.worker, "dgpuhash_marks", {},
                 uid=descriptor.uid, epoch=descriptor.epoch, incarnation=shard.incarnation,
-                marks=asking.marks,
+                marks=join,
             )[0]  # fmt: skip
             found = marks if found is None else found | marks
     return found

@@ -12,20 +12,28 @@ from distributed import Client
 from dgpuhash.distributed.cluster.broadcast import ensure_plugin
 from dgpuhash.distributed.cluster.client import client_of, worker_ids
 from dgpuhash.distributed.cluster.preload import import_on_cluster
+from dgpuhash.distributed.cluster.serialization import CachedPickle
 from dgpuhash.distributed.ingest.mode import REPLICATED_NBYTES
 from dgpuhash.distributed.ingest.source import check_all_partitions, meta_of
 from dgpuhash.distributed.merge.expression import MergeExpr, StandingMergeExpr
+from dgpuhash.distributed.merge.steps import BuildExpr, RowsExpr, StoredRows
+from dgpuhash.distributed.merge.tasks import Built
 from dgpuhash.distributed.partition.conflict import Conflict
-from dgpuhash.distributed.partition.descriptor import Placement
+from dgpuhash.distributed.partition.descriptor import Descriptor, Placement
 from dgpuhash.distributed.query.merge_tasks import Probe, sample
 from dgpuhash.distributed.query.plan import one_partition
 from dgpuhash.errors import DeviceError, SpecError, UnsupportedError
 from dgpuhash.frames import frames_of
+from dgpuhash.frames.keys.seeds import KeySeeds
+from dgpuhash.frames.merge.accessor import column_places
 from dgpuhash.frames.merge.arguments import JoinArguments
+from dgpuhash.frames.merge.distinct import DistinctPlan, check_keep
 from dgpuhash.frames.merge.partition import PartitionPlan
 
-__all__ = ["merge_lazily"]
+__all__ = ["distinct_lazily", "isin_lazily", "merge_lazily", "merge_with_tails", "rows_lazily"]
 
+# Of the keys of all merges that this process makes.
+SEEDS = KeySeeds.drawn()
 BUILDS = ("auto", "left", "right", "replicate")
 
 
@@ -52,8 +60,7 @@ def merge_lazily(
         As in `dgpuhash.merge`.
     """
     client = client_of(client)
-    import_on_cluster(client)
-    _ensure_plugin(client)
+    _prepare(client)
     sides = [_collection(side) for side in (left, right)]
     own = [not isinstance(side, dd.DataFrame | dd.Series) for side in (left, right)]
     ranges = _ranges(npartitions, client)
@@ -68,10 +75,10 @@ def merge_lazily(
         placement = Placement.REPLICATED
     made = MergeExpr(
         sides[0].expr, sides[1].expr, _resolved(sides, arguments), probing, ranges, placement,
-        unique,
+        SEEDS, unique,
     )  # fmt: skip
     merged = new_collection(made)
-    if sort and arguments.how not in ("semi", "anti", "cross"):
+    if sort and arguments.how not in ("semi", "anti", "isin", "cross"):
         labels = [pair.name for pair in made.plan.keys.pairs if pair.name in merged.columns]
         merged = merged.sort_values(labels)
     return merged
@@ -90,11 +97,40 @@ def merge_with_tails(probe: Probe, left: Any) -> dd.DataFrame:
     return new_collection(StandingMergeExpr(frame, probe, len(descriptor.whole)))
 
 
+def distinct_lazily(
+    frame: dd.DataFrame, subset: Any, keep: str | bool, npartitions: int | None
+) -> dd.DataFrame:
+    """Return one row of each key; see `IndexAccessor.drop_duplicates`."""
+    client = client_of(None)
+    check_keep(keep)
+    _prepare(client)
+    frame = _collection(frame)
+    meta, ranges = sample(frame._meta), _ranges(npartitions, client)
+    plan = DistinctPlan(meta, tuple(column_places(meta, subset)), keep)
+    placed = Placement.DISTRIBUTED
+    build = BuildExpr(frame.expr, StoredRows(plan), ranges, placed, SEEDS, "")
+    return new_collection(RowsExpr(build, plan, meta.iloc[:0], ranges))
+
+
+def isin_lazily(frame: dd.DataFrame, values: Any, on: Any) -> dd.Series:
+    """Return for each row whether its key occurs in `values`; see `IndexAccessor.isin`."""
+    found: Any = merge_lazily(frame, values, JoinArguments("isin", on))
+    return found
+
+
+def rows_lazily(descriptor: Descriptor) -> dd.DataFrame:
+    """Return the rows of a standing index, one partition a shard."""
+    built = Built("", "", CachedPickle.of(descriptor))
+    ranges = len(descriptor.whole)
+    return new_collection(RowsExpr(built, None, descriptor.meta, ranges))
+
+
 _ready: set[str] = set()
 
 
-def _ensure_plugin(client: Client) -> None:
-    """Install the plugin of the workers, once for each cluster."""
+def _prepare(client: Client) -> None:
+    """Install this library on the cluster, once for each of them."""
+    import_on_cluster(client)
     scheduler = client.scheduler_info(n_workers=0)["id"]
     if scheduler not in _ready:
         ensure_plugin(client)

@@ -154,7 +154,7 @@ class ShardHost(WorkerPlugin):
         return [self.shards.found(uid, epoch, incarnation).digest(marks, partition, digest)]
 
     async def unmatched(
-        self, *, others: Any, uid: str, epoch: int, incarnation: str, marks: str, **asked: int
+        self, *, others: Any, uid: str, epoch: int, incarnation: str, marks: str, **asked: Any
     ) -> list[Any]:
         """Return rows that a join has not found, as `Marks.others`."""
         found = self.shards.found(uid, epoch, incarnation)

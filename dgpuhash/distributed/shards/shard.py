@@ -90,19 +90,33 @@ class Marks:
             del self._digests[key]
 
     def others(
-        self, join: str, copies: Any, part: int, parts: int, skip: int, nbytes: int
+        self, join: str, copies: Any, part: int, parts: int, skip: int, nbytes: int, by_key: bool
     ) -> tuple[Any, int | None]:
         """Return rows that a join has not found, and the number to skip for the next ones.
 
-        They are at most `nbytes` of one of `parts` ranges of them; None after the last ones.
-        `copies` has the marks of other copies of the rows.
+        All rows for a join without a name. They are at most `nbytes` of one of `parts` ranges of
+        them; None after the last ones.
+        `copies` has the marks of other copies of the rows. Ranges are those of the hashes of keys
+        (`by_key`), or of positions.
         """
-        marks = self.of(join)
+        marks = self.of(join) if join else None
         rows = self.index.unmarked(marks if copies is None else marks | copies)
-        start, end = (len(rows) * number // parts for number in (part, part + 1))
-        room = max(1, len(rows) * nbytes // max(1, frames_of(rows).nbytes(rows)))
+        store, start, end = self.index.store, 0, len(rows)
+        if by_key:
+            rows = rows[self._owners(rows, parts) == part]
+            end = len(rows)
+        else:
+            start, end = (end * number // parts for number in (part, part + 1))
+        room = max(1, int(nbytes / max(1.0, store.row_nbytes(list(store.meta)))))
         last = min(end, start + skip + room)
-        return rows.iloc[start + skip : last], None if last == end else last - start
+        found = store.take(rows[start + skip : last])
+        return found, None if last == end else last - start
+
+    def _owners(self, rows: Any, parts: int) -> Any:
+        """Return the hash ranges that the keys of some rows are in."""
+        encoder = self.index.encoder
+        keys = self.index.store.take(rows, list(encoder.names))
+        return encoder.owners(encoder.encode_rows(keys).codes, parts)
 
 
 @dataclass

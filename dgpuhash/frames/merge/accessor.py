@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dgpuhash.errors import ColumnError, KeyTypeError, SpecError
+from dgpuhash.errors import ColumnError, KeyTypeError
 from dgpuhash.frames.merge.agreement import agree
 from dgpuhash.frames.merge.arguments import Suffixes
 from dgpuhash.frames.merge.comparable import comparable
-from dgpuhash.frames.merge.distinct import first_rows, occurs
+from dgpuhash.frames.merge.distinct import check_keep, kept_rows, occurs
 from dgpuhash.frames.merge.keys import MissingKeyError, join_keys
 from dgpuhash.frames.merge.kinds import sides_as_pandas
 from dgpuhash.frames.merge.verb import merge
@@ -25,9 +25,8 @@ __all__ = ["FrameAccessor"]
 _NULLS: tuple[type, ...] = (type(None), float, type(pd.NaT), type(pd.NA))
 
 
-@pd.api.extensions.register_dataframe_accessor("dgpuhash")
 class FrameAccessor:
-    """Accessor ``df.dgpuhash``, registered by importing this module.
+    """Accessor ``df.dgpuhash``, registered by ``import dgpuhash``.
 
     Examples
     --------
@@ -132,20 +131,11 @@ class FrameAccessor:
         1   Bo    1
         2  Ada    2
         """
+        check_keep(keep)
         frame = self._frame
         if frame.empty:
             return frame.copy(deep=False)
-        first = first_rows(_compared(frame, _places(frame, subset)))
-        rows = np.arange(len(frame))
-        if keep == "first":
-            return frame[first == rows]
-        if keep == "last":
-            last = np.empty(len(frame), np.int64)
-            last[first] = rows
-            return frame[last[first] == rows]
-        if keep is not False:
-            raise SpecError(f'keep={keep!r}; give "first", "last" or False')
-        return frame[np.bincount(first)[first] == 1]
+        return frame.iloc[kept_rows(_compared(frame, column_places(frame, subset)), keep)]
 
     @function_translates_memory_errors
     def isin(self, values: Any, on: Any = None) -> pd.Series:
@@ -208,7 +198,7 @@ class FrameAccessor:
         return index.contains(self._frame[asked].set_axis(names, axis=1))
 
 
-def _places(frame: pd.DataFrame, subset: Any) -> list[int]:
+def column_places(frame: pd.DataFrame, subset: Any) -> list[int]:
     """Return the positions of the columns that `subset` names."""
     if subset is None:
         return list(range(frame.shape[1]))

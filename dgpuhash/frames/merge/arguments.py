@@ -15,8 +15,8 @@ from dgpuhash.frames.merge.keys import JoinKeys, MergeError, join_keys
 __all__ = ["FILTERS", "JoinArguments", "Suffixes", "join_kind", "uniques_of"]
 
 Suffixes = Sequence[str | None]
-# Joins that return rows of the left side as they are.
-FILTERS = ("semi", "anti")
+# Joins that return rows of the left side as they are, or whether each one has a match.
+FILTERS = ("semi", "anti", "isin")
 # Names of pandas, Dask and cuDF, and what they stand for.
 _HOWS = {
     "inner": "inner",

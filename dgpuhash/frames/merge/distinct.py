@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from dgpuhash.errors import SpecError
 from dgpuhash.frames.keys.encoding import KeyEncoder, same_keys
+from dgpuhash.frames.merge.comparable import comparable
+from dgpuhash.frames.merge.index import index_of
+from dgpuhash.frames.merge.keys import as_series
 from dgpuhash.frames.merge.rows import matched
 from dgpuhash.tables import unique
 
-__all__ = ["first_rows", "occurs"]
+__all__ = ["DistinctPlan", "check_keep", "first_rows", "kept_rows", "occurs"]
 
 
 def first_rows(keys: pd.DataFrame) -> Any:
@@ -55,3 +60,98 @@ def occurs(left: pd.DataFrame, right: pd.DataFrame, *, nulls_equal: bool = True)
         distinct = right.iloc[first_rows(right) == np.arange(len(right))]
         found[matched(left, distinct, nulls_equal=nulls_equal)[0]] = True
     return found
+
+
+def check_keep(keep: Any) -> None:
+    """Raise SpecError unless `keep` is "first", "last" or False."""
+    if not (keep is False or keep in ("first", "last")):
+        raise SpecError(f"keep={keep!r}; use 'first', 'last' or False")
+
+
+def kept_rows(keys: pd.DataFrame, keep: str | bool) -> Any:
+    """Return the positions of the rows that stay of each key, ascending.
+
+    Parameters
+    ----------
+    keys : DataFrame
+    keep : {"first", "last", False}
+
+    Examples
+    --------
+    >>> kept_rows(pd.DataFrame({"k": [1, 2, 1]}), False)
+    array([1])
+    """
+    if keep == "last":
+        return len(keys) - 1 - kept_rows(keys.iloc[::-1], "first")[::-1]
+    first = first_rows(keys)
+    if keep is False:
+        return np.flatnonzero(np.bincount(first, minlength=len(keys))[first] == 1)
+    return np.flatnonzero(first == np.arange(len(keys)))
+
+
+@dataclass(frozen=True)
+class DistinctPlan:
+    """How partitions are stored, so that one row of each key is left where the key belongs.
+
+    Attributes
+    ----------
+    meta : DataFrame
+        A few rows like the partitions'.
+    places : tuple of int
+        The columns that are the key.
+    keep : {"first", "last", False}
+    """
+
+    meta: pd.DataFrame
+    places: tuple[int, ...]
+    keep: str | bool
+
+    def _keys(self, frame: pd.DataFrame) -> pd.DataFrame:
+        columns = []
+        for place in self.places:
+            column = as_series(frame.iloc[:, place])
+            columns += [own for own, _ in comparable(column, column, frame.columns[place])]
+        return pd.DataFrame({f"k{n}": column for n, column in enumerate(columns)}, copy=False)
+
+    @property
+    def stored_meta(self) -> pd.DataFrame:
+        """An empty frame like the stored ones."""
+        return self.stored(self.meta).iloc[:0]
+
+    @property
+    def stored_description(self) -> tuple[Any, ...]:
+        """What decides about `stored`."""
+        return ("distinct", repr(self.stored_meta.dtypes.to_dict()), self.places, self.keep)
+
+    @property
+    def probing(self) -> str:
+        """The side that asks: nobody does."""
+        return ""
+
+    def encoder(self) -> KeyEncoder:
+        """Return a new encoder of the stored keys."""
+        keys = self._keys(self.meta)
+        return KeyEncoder.for_frame(keys, list(keys))
+
+    def stored(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Return the rows of a partition that may stay, with their labels."""
+        made = self._keys(frame)
+        for place in range(frame.shape[1]):
+            made[f"c{place}"] = as_series(frame.iloc[:, place])
+        for level in range(frame.index.nlevels):
+            made[f"i{level}"] = as_series(frame.index.get_level_values(level))
+        if self.keep is False:
+            return made
+        keys = made[[label for label in made if str(label).startswith("k")]]
+        return made.iloc[kept_rows(keys, self.keep)]
+
+    def restored(self, found: pd.DataFrame) -> pd.DataFrame:
+        """Return the rows that stay of all that are stored in one place."""
+        keys = found[[label for label in found if str(label).startswith("k")]]
+        found = found.iloc[kept_rows(keys.reset_index(drop=True), self.keep)]
+        columns = {n: as_series(found[f"c{n}"]) for n in range(self.meta.shape[1])}
+        made = pd.DataFrame(columns, index=pd.RangeIndex(len(found)), copy=False)
+        made.columns = self.meta.columns
+        names = list(self.meta.index.names)
+        made.index = index_of([found[f"i{level}"] for level in range(len(names))], names)
+        return made

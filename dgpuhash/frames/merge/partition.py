@@ -71,6 +71,13 @@ class PartitionPlan:
         return self.arguments.how in FILTERS
 
     @property
+    def query_how(self) -> str:
+        """What the stored side is asked for: rows, or which keys it has or lacks."""
+        if not self.is_filter:
+            return "inner"
+        return "anti" if self.arguments.how == "anti" else "semi"
+
+    @property
     def has_tail(self) -> bool:
         """Whether stored rows without a match are wanted, too."""
         joined = self.arguments.joined
@@ -101,12 +108,14 @@ class PartitionPlan:
             )  # fmt: skip
 
     @functools.cached_property
-    def meta(self) -> pd.DataFrame:
+    def meta(self) -> Any:
         """An empty frame like every partition of the result.
 
         Columns of a side that may lack a row have the dtype that they get then.
         """
         plan = self.plan
+        if self.arguments.how == "isin":
+            return pd.Series([], self.left.index[:0], dtype=bool)
         if self.is_filter:
             return self.left.iloc[:0]
         none, both = np.array([0, -1]), np.arange(2)
@@ -274,7 +283,7 @@ class PartitionPlan:
             made[_BLANK] = nulls * np.int8(1 if stored else 2)
         return made
 
-    def result(self, frame: pd.DataFrame, query_rows: Any, found: Any) -> pd.DataFrame:
+    def result(self, frame: pd.DataFrame, query_rows: Any, found: Any) -> Any:
         """Return the merge of a partition with the stored rows that it found.
 
         Parameters
@@ -287,6 +296,10 @@ class PartitionPlan:
         found : DataFrame or None
             Stored rows, with the columns `fetched`.
         """
+        if self.arguments.how == "isin":
+            there = np.zeros(len(frame), bool)
+            there[query_rows] = True
+            return pd.Series(there, frame.index)
         if self.is_filter:
             return frame.iloc[query_rows]
         other: Any = np.arange(len(query_rows), dtype=np.int64)

@@ -1,0 +1,91 @@
+"""``frame.dgpuhash``: registered with pandas and Dask when they are imported, before or after."""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.util
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from importlib.machinery import ModuleSpec
+from pkgutil import resolve_name
+from types import ModuleType
+from typing import Any
+
+__all__ = ["register"]
+
+# By library: what registers an accessor of its frames, and the class of ours.
+_ACCESSORS = {
+    "pandas": (
+        "pandas.api.extensions:register_dataframe_accessor",
+        "dgpuhash.frames.merge.accessor:FrameAccessor",
+    ),
+    "dask.dataframe": (
+        "dask.dataframe.extensions:register_dataframe_accessor",
+        "dgpuhash.distributed.accessor:IndexAccessor",
+    ),
+}
+
+
+def register() -> None:
+    """Register the accessors of the libraries that are there, and of others once they are."""
+    for library in _ACCESSORS:
+        if library in sys.modules:
+            _register_with(library)
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+
+
+def _register_with(library: str) -> None:
+    registering, wanted = _ACCESSORS[library]
+
+    def accessor(frame: Any) -> Any:
+        # Imported with its first use: these take long.
+        return resolve_name(wanted)(frame)
+
+    accessor.__doc__ = "Verbs of dgpuhash for this frame."
+    resolve_name(registering)("dgpuhash")(accessor)
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finder that finds nothing by itself: it registers accessors after other finders' imports."""
+
+    def __init__(self) -> None:
+        self._waiting = {name for name in _ACCESSORS if name not in sys.modules}
+        self._asked = threading.local()
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the spec that other finders have, of a library that is waited for."""
+        if name not in self._waiting or getattr(self._asked, "now", False):
+            return None
+        self._asked.now = True
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self._asked.now = False
+        if spec is not None and spec.loader is not None:
+            self._waiting.discard(name)
+            spec.loader = _Loader(spec.loader, name)
+        return spec
+
+
+class _Loader(importlib.abc.Loader):
+    """Loader of another finder, and what is done when its module is there."""
+
+    def __init__(self, loader: Any, name: str) -> None:
+        self._loader, self._name = loader, name
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        made: ModuleType | None = self._loader.create_module(spec)
+        return made
+
+    def exec_module(self, module: ModuleType) -> None:
+        execute: Callable[[ModuleType], None] = self._loader.exec_module
+        spec = module.__spec__
+        if spec is not None:
+            # As without us: it can be asked for its source and its files.
+            spec.loader = module.__loader__ = self._loader
+        execute(module)
+        _register_with(self._name)

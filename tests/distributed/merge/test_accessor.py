@@ -1,0 +1,121 @@
+"""``ddf.dgpuhash`` with frames, and the rows of an index as a lazy frame, beside pandas."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from clusters import lazy
+from suites.raising import no_other_engine
+
+from dgpuhash.distributed import DistributedIndex
+from dgpuhash.errors import ColumnError, IndexChanged, SpecError
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def frame() -> pd.DataFrame:
+    rng = np.random.default_rng(3)
+    return pd.DataFrame(
+        {
+            "k": rng.integers(0, 40, 200),
+            "a": rng.integers(0, 3, 200),
+            "t": [f"t{n}" for n in rng.integers(0, 9, 200)],
+        }
+    )
+
+
+@pytest.mark.parametrize("keep", ["first", "last", False])
+@pytest.mark.parametrize("subset", [None, "k", ["t"], ["a", "t"]])
+@pytest.mark.parametrize("ranges", [None, 1, 5])
+def test_one_row_of_each_key(threads, frame, keep, subset, ranges):
+    distinct = lazy(frame, 6).dgpuhash.drop_duplicates(subset, keep=keep, npartitions=ranges)
+    assert distinct.npartitions == (ranges or 3)
+    with no_other_engine():
+        # One by one: each computation makes the hash ranges anew.
+        found = pd.concat([part.compute() for part in distinct.partitions]).sort_index()
+    pd.testing.assert_frame_equal(found, frame.drop_duplicates(subset, keep=keep))
+
+
+def test_which_keys_are_there(threads, frame):
+    others = pd.DataFrame({"k": [3, 3, 8, 99], "x": 1})
+    ours = dd.from_pandas(frame, npartitions=4)
+    for values in (others, lazy(others, 2)):
+        mask = ours.dgpuhash.isin(values)
+        with no_other_engine():
+            found = mask.compute()
+        pd.testing.assert_series_equal(found, frame["k"].isin([3, 8, 99]), check_names=False)
+        assert len(ours[mask].compute()) == found.sum()
+
+
+def test_merges_with_frames_and_with_indexes(threads, frame):
+    right = pd.DataFrame({"k": np.arange(30), "y": np.arange(30)})
+    ours = lazy(frame, 3)
+    merged = ours.dgpuhash.merge(lazy(right, 2), "k", how="outer", validate="m:1")
+    assert len(merged.compute()) == len(frame.merge(right, "outer", "k"))
+    with DistributedIndex.build(lazy(right, 2), on="k", client=threads) as index:
+        assert len(ours.dgpuhash.merge(index, how="right").compute()) >= 30
+        with pytest.raises(SpecError, match="validate= in a merge with an index"):
+            ours.dgpuhash.merge(index, validate="1:1")
+    with pytest.raises(SpecError, match="persist= in a merge with a frame"):
+        ours.dgpuhash.merge(right, persist=True)
+    with pytest.raises(SpecError, match="keep="):
+        ours.dgpuhash.drop_duplicates(keep="some")
+    with pytest.raises(KeyError, match="nothing"):
+        ours.dgpuhash.drop_duplicates("nothing")
+    with pytest.raises(ColumnError):
+        ours.dgpuhash.isin(right[["y"]])
+
+
+@pytest.mark.parametrize("mode", ["distributed", "replicated", "independent"])
+@pytest.mark.parametrize("how", ["left", "right", "outer"])
+def test_merges_with_an_index_tell_its_other_rows(threads, frame, mode, how):
+    right = pd.DataFrame({"k": np.arange(20, 60), "y": np.arange(40)})
+    with DistributedIndex.build(lazy(right, 3), on="k", mode=mode, client=threads) as index:
+        merged = index.merge(lazy(frame, 4), how=how)
+        with no_other_engine():
+            parts = [part.compute() for part in merged.partitions]
+    for part in parts:
+        assert part.dtypes.to_dict() == merged.dtypes.to_dict()
+    found, wanted = pd.concat(parts), frame.merge(right, how, "k")
+    columns = list(wanted)
+    pd.testing.assert_frame_equal(
+        found.sort_values(columns, ignore_index=True),
+        wanted.sort_values(columns, ignore_index=True),
+        check_dtype=False,
+    )
+
+
+@pytest.mark.parametrize("mode", ["distributed", "replicated", "independent"])
+def test_the_rows_of_an_index(threads, frame, mode):
+    with DistributedIndex.build(lazy(frame, 5), on="k", mode=mode, client=threads) as index:
+        rows = index.to_dask_dataframe()
+        columns = list(frame)
+        assert index.columns == columns
+        pd.testing.assert_frame_equal(
+            rows.compute().sort_values(columns, ignore_index=True),
+            frame.sort_values(columns, ignore_index=True),
+        )
+        assert len(index.head(7)) == 7
+        assert index.nbytes >= frame["k"].nbytes
+        with pytest.raises(SpecError, match="n=-1"):
+            index.head(-1)
+        index.insert(frame[:1])
+        with pytest.raises(IndexChanged):
+            rows.compute()
+
+
+def test_accessors_are_there_after_an_import():
+    program = (
+        "import dgpuhash, sys; assert 'pandas' not in sys.modules;"
+        "import pandas as pd; frame = pd.DataFrame({'k': [1, 1]});"
+        "assert 'dgpuhash.frames' not in sys.modules;"
+        "assert len(frame.dgpuhash.drop_duplicates()) == 1;"
+        "import dask.dataframe as dd; assert dd.from_pandas(frame).dgpuhash.merge"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
