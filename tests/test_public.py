@@ -18,7 +18,17 @@ def test_all_is_complete_and_sorted():
     assert sorted(dgpuhash.__all__) == list(dgpuhash.__all__)
     for name in dgpuhash.__all__:
         assert getattr(dgpuhash, name) is not None
-    modules = {"backend", "bench", "cli", "demo", "distributed", "frames", "spec", "tables"}
+    modules = {
+        "accessors",
+        "backend",
+        "bench",
+        "cli",
+        "demo",
+        "distributed",
+        "frames",
+        "spec",
+        "tables",
+    }
     public = {name for name in vars(dgpuhash) if not name.startswith("_")} - modules - {"seeds"}
     assert public - {"annotations", "TYPE_CHECKING"} <= set(dgpuhash.__all__)
 
