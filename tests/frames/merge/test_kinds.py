@@ -12,7 +12,6 @@ import narwhals.stable.v1
 import narwhals.stable.v2
 import numpy as np
 import pandas as pd
-import polars as pl
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -23,6 +22,9 @@ from suites.raising import no_other_engine
 import dgpuhash
 from dgpuhash.errors import ColumnError, UnsupportedError
 from dgpuhash.frames.merge.kinds import PANDAS, as_pandas, from_pandas
+
+# GPU machines may lack it.
+pl = pytest.importorskip("polars")
 
 EPOCH = dt.datetime(2026, 1, 1)
 # Keys by number, None for a null.
