@@ -21,7 +21,7 @@ from dgpuhash.distributed.cluster.rpc import (
 )
 from dgpuhash.errors import IndexChanged, IndexLost
 
-__all__ = ["OPENING", "RECEIPT", "Run", "begin_run", "current_run", "lost_runs_again"]
+__all__ = ["OPENING", "RECEIPT", "Run", "begin_run", "current_run", "free_run", "lost_runs_again"]
 
 # Begins the keys of tasks that confirm a probe, which are made again with it.
 RECEIPT = "dgpuhash-receipt"
@@ -30,6 +30,8 @@ OPENING = "dgpuhash-open"
 # Seconds that the scheduler has to notice that a worker of a run is gone, and between two looks.
 NOTICE_SECONDS = 20.0
 LOOK_SECONDS = 0.05
+# Seconds after which a run is freed once more.
+FREE_AGAIN_SECONDS = 5.0
 # States in which a task is over or has not begun.
 AT_REST = {"released", "forgotten", "erred"}
 
@@ -118,8 +120,31 @@ class MergeRuns(SchedulerPlugin):
 
     def _free(self, run: Run) -> None:
         for worker in run.workers:
-            if worker in self.scheduler.workers:
-                fire_and_forget(call_worker(self.scheduler, worker, run.free, None))
+            fire_and_forget(_freed(self.scheduler, worker, run.free))
+
+
+async def _freed(scheduler: Any, worker: str, free: bytes) -> None:
+    """Free what a worker holds of a run, also when it is silent for a while.
+
+    And once more: a worker that was stopped may open a shard after that, as it was told before.
+    """
+    for pause in (FREE_AGAIN_SECONDS, 0):
+        while worker in scheduler.workers:
+            try:
+                await call_worker(scheduler, worker, free, None)
+                break
+            except (OSError, TimeoutError):
+                await asyncio.sleep(1)
+        await asyncio.sleep(pause)
+
+
+def _free_run(run: Run, dask_scheduler: Any) -> None:
+    _plugin(dask_scheduler)._free(run)
+
+
+def free_run(client: Client, run: Run) -> None:
+    """Free what workers may hold of a run that never began."""
+    call_scheduler(client, _free_run, run)
 
 
 def _name(key: Any) -> str:
@@ -135,10 +160,10 @@ def _plugin(scheduler: Any) -> MergeRuns:
     return found
 
 
-def begin_run(client: Client, key: Any, run: Run, free: Callable[[], None]) -> Any:
+def begin_run(client: Client, key: Any, run: Run) -> Any:
     """Make a run known; return the answer of the run that the key has from now on.
 
-    Another attempt of the task may have begun one before; `free` frees this one then.
+    Another attempt of the task may have begun one before; this one is freed then.
 
     Raises
     ------
@@ -147,7 +172,7 @@ def begin_run(client: Client, key: Any, run: Run, free: Callable[[], None]) -> A
     """
     answer = call_scheduler(client, _begin, key, run)
     if answer is None or answer[0] != run.uid:
-        free()
+        free_run(client, run)
     if answer is None:
         raise Reschedule
     return answer[1]

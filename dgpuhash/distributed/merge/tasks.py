@@ -7,7 +7,6 @@ import hashlib
 import uuid
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar
 
 from distributed import Client
@@ -21,13 +20,19 @@ from dgpuhash.distributed.cluster.serialization import CachedPickle, frame_of_pa
 from dgpuhash.distributed.cluster.user_errors import raise_without_traceback
 from dgpuhash.distributed.ingest.commit import (
     change_to,
-    drop_shards,
     open_change,
     prepare_shards,
     shard_addresses,
 )
 from dgpuhash.distributed.ingest.shuffle_tasks import shuffle_partition
-from dgpuhash.distributed.merge.runs import Run, begin_run, current_run, free_call, lost_runs_again
+from dgpuhash.distributed.merge.runs import (
+    Run,
+    begin_run,
+    current_run,
+    free_call,
+    free_run,
+    lost_runs_again,
+)
 from dgpuhash.distributed.partition.change import Change
 from dgpuhash.distributed.partition.descriptor import Descriptor, Placement
 from dgpuhash.distributed.partition.hash_partition import chunk_nbytes
@@ -151,14 +156,13 @@ def _open_shards(client: Client, build: BuildTask, key: Any) -> Opened:
     if isinstance(build.plan, DistinctPlan):
         # Rows of a key stay together.
         change = replace(change, heavy=NO_HEAVY)
-    free = partial(drop_shards, client, run, change.workers)
+    opened = Opened(run, CachedPickle.of(descriptor), CachedPickle.of(change))
+    made = Run(run, tuple(change.workers), free_call(free_shard, run), opened)
     try:
         run_on_workers(client, change.workers, open_change, change)
-        opened = Opened(run, CachedPickle.of(descriptor), CachedPickle.of(change))
-        made = Run(run, tuple(change.workers), free_call(free_shard, run), opened)
-        return begin_run(client, key, made, free)  # type: ignore[no-any-return]
+        return begin_run(client, key, made)  # type: ignore[no-any-return]
     except IndexLost:
-        free()
+        free_run(client, made)
         raise
 
 
@@ -202,7 +206,7 @@ def open_marks(descriptor: CachedPickle[Descriptor], key: Any) -> Built:
         sealed = Built(run, key, descriptor, run)
         free = free_call(free_marks, index.uid, run)
         made = Run(run, tuple(dict.fromkeys(index.workers)), free, sealed, restarts=False)
-        return begin_run(client, key, made, lambda: None)  # type: ignore[no-any-return]
+        return begin_run(client, key, made)  # type: ignore[no-any-return]
 
 
 def free_marks(uid: str, marks: str, dask_worker: Any) -> None:

@@ -171,9 +171,9 @@ class Probe(EmptyFramePickle):
         index_meta = descriptor.meta[[label for label in descriptor.meta if label in wanted]]
         frames, labels, plan = frames_of(left_meta), list(left_meta), None
         if frames.name == "pandas" and how in {"left", "right", "outer"}:
-            plan = StandingPlan.to_index(
-                sample(left_meta), sample(index_meta), how, left_on, names, suffixes
-            )
+            sides = sample(left_meta), sample(index_meta)
+            plan = StandingPlan.to_index(*sides, how, left_on, names, suffixes)
+        if plan is not None:
             meta, moved = plan.meta, plan.fetched
         else:
             meta = merge_meta(
@@ -403,7 +403,7 @@ class Probe(EmptyFramePickle):
 
 def sample(meta: Any) -> Any:
     """Return a pandas frame of two rows like an empty one; its objects are texts."""
-    made = meta_nonempty(meta)
+    made = meta._constructor(meta_nonempty(meta))
     for place, dtype in enumerate(made.dtypes):
         if isinstance(dtype, np.dtype) and dtype.kind == "O":
             made.isetitem(place, pd.Series(["a", "b"], dtype=object, index=made.index))

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from dgpuhash.frames.matches import with_unmatched
+from dgpuhash.frames.merge.agreement import IncomparableError
 from dgpuhash.frames.merge.arguments import JoinArguments, Suffixes
 from dgpuhash.frames.merge.partition import PartitionPlan
 from dgpuhash.frames.merge.result import MergePlan
@@ -25,15 +26,21 @@ class StandingPlan(PartitionPlan):
     def to_index(
         cls, left: pd.DataFrame, right: pd.DataFrame, how: str, left_on: Sequence[Hashable],
         right_on: Sequence[Hashable], suffixes: Suffixes,
-    ) -> StandingPlan:  # fmt: skip
+    ) -> StandingPlan | None:  # fmt: skip
         """Return the plan for samples of the partitions and of the index.
 
-        Raises as `PartitionPlan.of`.
+        None for a left merge by keys that pandas does not compare, as objects of nulls alone with
+        moments. Raises as `PartitionPlan.of`.
         """
         arguments = JoinArguments(
             how, left_on=list(left_on), right_on=list(right_on), suffixes=suffixes
         )
-        made = cls.of(left, right, arguments, "left")
+        try:
+            made = cls.of(left, right, arguments, "left")
+        except IncomparableError:
+            if how != "left":
+                raise
+            return None
         assert isinstance(made, StandingPlan)
         return made
 

@@ -285,8 +285,8 @@ def test_what_is_no_frame_or_no_index_is_refused(threads, left, right):
         for series in (left["k"], lazy(left, 2)["k"], None):
             with pytest.raises(UnsupportedError, match="cannot be merged"):
                 index.merge(series)
-        with pytest.raises(UnsupportedError, match="is no index"):
-            lazy(left, 2).dgpuhash.merge(right)
+        with pytest.raises(TypeError, match="Series or DataFrame"):
+            lazy(left, 2).dgpuhash.merge([right])
         for url in (None, 5):
             with pytest.raises(SpecError, match="give a path"):
                 index.save(url)
