@@ -27,8 +27,10 @@ ucx: $(INSTALLED)           ## run the distributed tests over UCXX, in an enviro
 rounds: $(INSTALLED)        ## play rounds of faults: processes killed, stopped, late, cut off, without memory
 	scripts/rounds --series 4 --silence 4 --seconds 300
 
-suites: $(INSTALLED)        ## run pandas' own tests of merges with ours; SUITE_REPORT: a file for what failed
+suites: $(INSTALLED)        ## run pandas' and Dask's own tests of merges with ours, and TPC-H beside DuckDB; takes 20 minutes
 	PYTHONPATH=tests $(INSIDE) -m suites --tb=line
+	PYTHONPATH=tests $(INSIDE) -m suites.tpch --scale 0.1
+	PYTHONPATH=tests $(INSIDE) -m suites.dask_merge --tb=line
 
 check: $(INSTALLED)         ## lint, types, format, spelling, layering, age of the GPU proof
 	scripts/check

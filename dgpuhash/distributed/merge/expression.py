@@ -59,8 +59,8 @@ class TailedExpr(PartitionsFiltered, Expr):
 
     def _divisions(self) -> tuple[Any, ...]:
         asking = self.operand(self._asking)
-        if self.plan.is_filter:
-            # Rows stay where they are, with their labels.
+        if self.plan.keeps_labels and self.operand("probed"):
+            # Rows stay where they are.
             return tuple(asking.divisions)
         count = asking.npartitions if self.operand("probed") else 0
         return (None,) * (count + len(self._tails) + 1)
@@ -116,6 +116,11 @@ class MergeExpr(TailedExpr):
     @property
     def _asking(self) -> str:
         return str(self.probing)
+
+    @property
+    def _npartitions(self) -> int:
+        """The number of partitions, under Dask's name for what was asked for."""
+        return int(self.npartitions)
 
     @property
     def _sides(self) -> tuple[Expr, Expr]:

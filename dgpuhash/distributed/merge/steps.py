@@ -112,7 +112,7 @@ class ProbeExpr(Expr):
         return self.plan.meta
 
     def _divisions(self) -> tuple[Any, ...]:
-        if self.plan.is_filter:
+        if self.plan.keeps_labels and self.probed:
             return tuple(self.frame.divisions)
         count = self.frame.npartitions if self.probed else 0
         return (None,) * (count + len(self.tails) + 1)

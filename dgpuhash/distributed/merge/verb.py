@@ -6,6 +6,8 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 import dask.dataframe as dd
+import numpy as np
+import pandas as pd
 from dask.dataframe.dask_expr import new_collection
 from distributed import Client
 
@@ -61,6 +63,7 @@ def merge_lazily(
     """
     client = client_of(client)
     _prepare(client)
+    _check_keys(arguments)
     sides = [_collection(side) for side in (left, right)]
     own = [not isinstance(side, dd.DataFrame | dd.Series) for side in (left, right)]
     ranges = _ranges(npartitions, client)
@@ -149,6 +152,17 @@ def _collection(side: Any) -> dd.DataFrame:
             "left)"
         )
     return made
+
+
+def _check_keys(arguments: JoinArguments) -> None:
+    """Raise UnsupportedError for keys that are lazy themselves."""
+    for given in (arguments.on, arguments.left_on, arguments.right_on):
+        for key in given if isinstance(given, list | tuple) else [given]:
+            if hasattr(key, "__dask_graph__") or isinstance(key, np.ndarray | pd.Series):
+                raise UnsupportedError(
+                    f"a {type(key).__name__} as a key of Dask frames; make it a column of its "
+                    "frame with .assign(), and name that"
+                )
 
 
 def _ranges(npartitions: int | None, client: Client) -> int:

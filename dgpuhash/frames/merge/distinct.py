@@ -13,8 +13,8 @@ from dgpuhash.frames.keys.encoding import KeyEncoder, same_keys
 from dgpuhash.frames.merge.comparable import comparable
 from dgpuhash.frames.merge.index import index_of
 from dgpuhash.frames.merge.keys import as_series
-from dgpuhash.frames.merge.rows import matched
-from dgpuhash.tables import unique
+from dgpuhash.frames.merge.rows import encoder_of, stored_keys
+from dgpuhash.tables import isin, unique
 
 __all__ = ["DistinctPlan", "check_keep", "first_rows", "kept_rows", "occurs"]
 
@@ -55,11 +55,20 @@ def occurs(left: pd.DataFrame, right: pd.DataFrame, *, nulls_equal: bool = True)
     >>> occurs(pd.DataFrame({"k": [1, 2]}), pd.DataFrame({"k": [2, 2, 3]}))
     array([False,  True])
     """
-    found = np.zeros(len(left), bool)
-    if len(left) and len(right):
+    if len(left) == 0 or len(right) == 0:
+        return np.zeros(len(left), bool)
+    names = list(right.columns)
+    encoder = encoder_of(left, right, names)
+    asked = encoder.encode(left, names)
+    if asked.ambiguous is False:
+        found = isin(asked.codes, encoder.encode_rows(right).codes)
+        found = found if asked.valid is None else found & asked.valid
+    else:
+        # Each row of a code is compared, and thousands may have one key.
         distinct = right.iloc[first_rows(right) == np.arange(len(right))]
-        found[matched(left, distinct, nulls_equal=nulls_equal)[0]] = True
-    return found
+        rows, asked = stored_keys(distinct, left)
+        found = rows.found(asked)
+    return found if nulls_equal else found & left.notna().all(axis=1).to_numpy()
 
 
 def check_keep(keep: Any) -> None:

@@ -71,6 +71,15 @@ class PartitionPlan:
         return self.arguments.how in FILTERS
 
     @property
+    def keeps_labels(self) -> bool:
+        """Whether the rows of a partition keep their labels, and no others come beside them."""
+        if self.is_filter:
+            return True
+        keys = self.keys
+        by_index = keys.right_index if self.probing == "left" else keys.left_index
+        return by_index and not self.has_tail
+
+    @property
     def query_how(self) -> str:
         """What the stored side is asked for: rows, or which keys it has or lacks."""
         if not self.is_filter:

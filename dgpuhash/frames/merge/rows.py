@@ -12,11 +12,21 @@ import pyarrow.compute as pc
 
 from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.keyed_rows import KeyedRows, first_duplicate
-from dgpuhash.frames.keys.encoding import KeyEncoder
+from dgpuhash.frames.keys.encoding import EncodedKeys, KeyEncoder
 from dgpuhash.frames.matches import with_unmatched
 from dgpuhash.frames.merge.keys import JoinKeys, KeyPair
 
-__all__ = ["RowPairs", "cross", "first_repeat", "matched", "pairs_of", "sortable", "sorted_by_key"]
+__all__ = [
+    "RowPairs",
+    "cross",
+    "encoder_of",
+    "first_repeat",
+    "matched",
+    "pairs_of",
+    "sortable",
+    "sorted_by_key",
+    "stored_keys",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,17 +113,23 @@ def matched(left: pd.DataFrame, right: pd.DataFrame, *, nulls_equal: bool = True
 
 
 def _matched(asked: pd.DataFrame, stored: pd.DataFrame) -> tuple[Any, Any]:
-    names = list(stored.columns)
-    encoder = _encoder(asked, stored, names)
-    rows = KeyedRows(stored, encoder, frames_of(stored).device)
-    rows.insert(stored, encoder.encode_rows(stored))
-    found, at = rows.pairs(encoder.encode(asked, names))
+    rows, encoded = stored_keys(stored, asked)
+    found, at = rows.pairs(encoded)
     if found is None:
         found = np.arange(len(at))
     return found.astype(np.int64, copy=False), at.astype(np.int64, copy=False)
 
 
-def _encoder(asked: pd.DataFrame, stored: pd.DataFrame, names: list[Any]) -> KeyEncoder:
+def stored_keys(stored: pd.DataFrame, asked: pd.DataFrame) -> tuple[KeyedRows, EncodedKeys]:
+    """Return the rows of a frame by all of its columns, and keys of another frame to ask for."""
+    names = list(stored.columns)
+    encoder = encoder_of(asked, stored, names)
+    rows = KeyedRows(stored, encoder, frames_of(stored).device)
+    rows.insert(stored, encoder.encode_rows(stored))
+    return rows, encoder.encode(asked, names)
+
+
+def encoder_of(asked: pd.DataFrame, stored: pd.DataFrame, names: list[Any]) -> KeyEncoder:
     """Return the encoder of the stored keys, in types of the others where all of them are null."""
     encoder, frames = KeyEncoder.for_frame(stored, names), frames_of(stored)
     types = list(encoder.types)
