@@ -16,7 +16,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from polars.testing import assert_frame_equal
 from suites.raising import no_other_engine
 
 import dgpuhash
@@ -25,6 +24,7 @@ from dgpuhash.frames.merge.kinds import PANDAS, as_pandas, from_pandas
 
 # GPU machines may lack it.
 pl = pytest.importorskip("polars")
+assert_frame_equal = pytest.importorskip("polars.testing").assert_frame_equal
 
 EPOCH = dt.datetime(2026, 1, 1)
 # Keys by number, None for a null.
