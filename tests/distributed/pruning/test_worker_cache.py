@@ -269,5 +269,5 @@ def test_any_rows(threads: Client, data: st.DataObject) -> None:
                     deduplicate=deduplicate,
                 )
                 wanted = joined(left, stored, ["k"], how)
-        # Dtypes of a lazy merge do not depend on whether a row lacks a partner.
-        assert_same(merged.compute(), wanted.astype(merged.dtypes.to_dict()))
+                # Dtypes of a lazy merge do not depend on whether a row lacks a partner.
+                assert_same(merged.compute(), wanted.astype(merged.dtypes.to_dict()))
