@@ -25,7 +25,7 @@ __all__ = ["PartitionPlan"]
 _BLANK = "blank"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PartitionPlan:
     """How partitions of one side are merged with stored rows of the other.
 
@@ -64,6 +64,14 @@ class PartitionPlan:
             warnings.simplefilter("ignore", UserWarning)
             _ = plan.meta
         return plan
+
+    def __repr__(self) -> str:
+        names = [pair.name for pair in self.keys.pairs]
+        stored = "right" if self.probing == "left" else "left"
+        return (
+            f"<{self.arguments.how} merge by {names!r}: partitions of the {self.probing} side ask, "
+            f"of the {stored} side {list(self.storing.columns)!r} are stored>"
+        )
 
     @property
     def is_filter(self) -> bool:
