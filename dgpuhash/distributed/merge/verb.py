@@ -74,7 +74,13 @@ def merge_lazily(
         own[stored]
         and frames_of(meta_of(sides[stored])).nbytes((left, right)[stored]) <= REPLICATED_NBYTES
     )
-    if build == "replicate" or arguments.how == "cross" or (build == "auto" and small):
+    # One partition is in the memory of one worker anyway, as when Dask broadcasts it.
+    alone = (
+        arguments.joined != "outer"
+        and sides[stored].npartitions == 1 < sides[1 - stored].npartitions
+    )
+    chosen = build == "auto" and (small or (alone and not own[stored]))
+    if build == "replicate" or arguments.how == "cross" or chosen:
         placement = Placement.REPLICATED
     made = MergeExpr(
         sides[0].expr, sides[1].expr, _resolved(sides, arguments), probing, ranges, placement,
