@@ -8,7 +8,7 @@ from typing import Any
 from dgpuhash.distributed.handle import Handle
 from dgpuhash.distributed.ingest.source import frame_of, meta_of
 from dgpuhash.distributed.merge.verb import merge_with_tails, rows_lazily
-from dgpuhash.distributed.partition.descriptor import Descriptor
+from dgpuhash.distributed.partition.descriptor import Descriptor, Placement
 from dgpuhash.distributed.pruning.policy import PruningOptions, Switch
 from dgpuhash.distributed.query.lookup import Lookups
 from dgpuhash.distributed.query.merge_collective import collective_merge
@@ -174,6 +174,65 @@ class ReadMixin(Handle):
         if isinstance(n, bool) or not isinstance(n, int) or n < 0:
             raise SpecError(f"n={n!r}; give a number of rows, 0 or more")
         return self.to_dask_dataframe().head(n, npartitions=-1)
+
+    def explain(
+        self,
+        left: Any,
+        on: Hashable | Sequence[Hashable] | None = None,
+        *,
+        left_on: Hashable | Sequence[Hashable] | None = None,
+        how: str = "inner",
+        columns: Sequence[Hashable] | None = None,
+    ) -> str:
+        """Return in words how a merge of `left` runs: who asks, what is stored where, what travels.
+
+        Parameters
+        ----------
+        left, on, left_on, how, columns
+            As for `merge`, which raises the same errors.
+
+        Examples
+        --------
+        >>> import dask.dataframe as dd, pandas as pd
+        >>> from distributed import Client
+        >>> from dgpuhash.distributed import DistributedIndex
+        >>> client = Client(processes=False, n_workers=2, dashboard_address=None)
+        >>> planes = pd.DataFrame({"tailnum": ["N1", "N2"], "seats": [55, 182]})
+        >>> flights = dd.from_pandas(pd.DataFrame({"tailnum": ["N2", "N9"]}), npartitions=1)
+        >>> with DistributedIndex.build(planes, on="tailnum", client=client) as index:
+        ...     print(index.explain(flights, how="outer"))  # doctest: +ELLIPSIS
+        outer merge: 1 partition of the left side asks for ['tailnum'], in its order
+        stored: 2 rows, ... in 2 shards, distributed
+        sent: keys to their owners; back: ['seats']
+        then: 2 partitions with rows of the index that nothing matches
+        >>> client.close()
+        """
+        left = frame_of(left)
+        meta, sparing = meta_of(left), PruningOptions.of("auto", "auto")
+        asked = meta, on, left_on, how, columns, ("_x", "_y"), sparing
+        client = self._client
+        probe = self._reading(lambda now: self._merging_at(now).plan(client, *asked)).probe
+        self.stats()
+        parts = getattr(left, "npartitions", 1)
+        asks = (
+            "partition of the left side asks" if parts == 1 else "partitions of the left side ask"
+        )
+        if probe.descriptor.placement is Placement.REPLICATED:
+            sent = "nothing: each worker has all rows"
+        elif probe.descriptor.placement is Placement.INDEPENDENT:
+            sent = "keys to all shards"
+        else:
+            sent = "keys to their owners"
+        back = "which keys are there" if probe.how in ("semi", "anti") else repr(list(probe.moved))
+        lines = [
+            f"{probe.how} merge: {parts:,} {asks} for {list(probe.left_on)!r}, in its order",
+            f"stored: {self._held_in_words()} in {self._placed_in_words()}",
+            f"sent: {sent}; back: {back}",
+        ]
+        if probe.how in ALL_ROWS:
+            tails = len(probe.descriptor.whole)
+            lines.append(f"then: {tails} partitions with rows of the index that nothing matches")
+        return "\n".join(lines)
 
     def _merging_at(self, descriptor: Descriptor) -> MergePlans:
         merging = self._merging

@@ -101,6 +101,10 @@ def test_the_rows_of_an_index(threads, frame, mode):
             frame.sort_values(columns, ignore_index=True),
         )
         assert len(index.head(7)) == 7
+        told = index.explain(lazy(frame, 4), how="outer")
+        assert told.startswith("outer merge: 4 partitions of the left side ask for ['k']")
+        assert "200 rows" in told and mode in told and told.count("\n") == 3
+        assert "which keys" in index.explain(frame, how="semi")
         assert index.nbytes >= frame["k"].nbytes
         with pytest.raises(SpecError, match="n=-1"):
             index.head(-1)
