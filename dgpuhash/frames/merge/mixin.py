@@ -10,7 +10,7 @@ from dgpuhash.frames.dataframes import check_same_library
 from dgpuhash.frames.int_float_warning import warn_int_float_merge
 from dgpuhash.frames.keyed_rows import KeyedRows
 from dgpuhash.frames.matches import Matches
-from dgpuhash.frames.merge.standing import merge_all_rows
+from dgpuhash.frames.merge.standing import are_merged, merge_all_rows
 from dgpuhash.frames.merge_result import (
     ALL_ROWS,
     DEFAULT_SUFFIXES,
@@ -94,13 +94,18 @@ class MergeMixin(ABC):
         names = join_columns(left, asked := self._rows.encoder_for(left), on, left_on)
         warn_int_float_merge(left, names, self._rows)
         keys, moved = asked.names, needed_columns(self.meta, asked, names, columns)
-        if how in ALL_ROWS:
+        pandas = self._frames.name == "pandas" and not asked.is_untyped
+        if how in ALL_ROWS or (
+            how == "left" and pandas and are_merged(left, self.meta, names, keys)
+        ):
             ours, theirs = self._rows.pairs(asked.encode(left, list(names)))
-            rows = self._rows.table.items()[1]
-            places = self._frames.xp.searchsorted(rows, theirs)
             wanted = [label for label in self.meta if label in {*moved, *keys}]
-            stored = self._rows.store.take(rows, wanted)
-            return merge_all_rows(left, stored, (ours, places), how, names, keys, suffixes)
+            stored = self._rows.store.frame()[wanted]
+            if how in ALL_ROWS and self._rows.erased:
+                rows = self._rows.table.items()[1]
+                theirs = self._frames.xp.searchsorted(rows, theirs)
+                stored = self._rows.store.take(rows, wanted)
+            return merge_all_rows(left, stored, (ours, theirs), how, names, keys, suffixes)
         matches = self.match(left, how=how, on=list(names), columns=moved)
         return assemble(
             left, *matches, index_meta=self.meta, left_on=names, right_on=keys,

@@ -16,7 +16,7 @@ from dgpuhash.frames.merge.partition import PartitionPlan
 from dgpuhash.frames.merge.result import MergePlan
 from dgpuhash.frames.merge.rows import RowPairs, sorted_by_key
 
-__all__ = ["StandingPlan", "merge_all_rows"]
+__all__ = ["StandingPlan", "are_merged", "merge_all_rows"]
 
 
 class StandingPlan(PartitionPlan):
@@ -59,18 +59,29 @@ class StandingPlan(PartitionPlan):
         return label
 
 
+def are_merged(
+    left: pd.DataFrame, right: pd.DataFrame, left_on: Sequence[Hashable],
+    right_on: Sequence[Hashable],
+) -> bool:  # fmt: skip
+    """Return whether pandas compares the keys of two frames as they are."""
+    return all(
+        left[ours].dtype == right[theirs].dtype
+        for ours, theirs in zip(left_on, right_on, strict=True)
+    )
+
+
 def merge_all_rows(
     left: pd.DataFrame, stored: pd.DataFrame, matches: tuple[Any, Any], how: str,
     left_on: Sequence[Hashable], right_on: Sequence[Hashable], suffixes: Suffixes,
 ) -> pd.DataFrame:  # fmt: skip
-    """Return the right or outer merge of a frame with all rows of an index, as pandas gives it.
+    """Return the left, right or outer merge of a frame with the rows of an index, as pandas does.
 
     Parameters
     ----------
     left, stored : DataFrame
     matches : pair of int64 arrays
         Positions of equal keys in `left`, ascending, and in `stored`.
-    how : {"right", "outer"}
+    how : {"left", "right", "outer"}
     left_on, right_on : sequence of labels
     suffixes : pair of str or None
     """
@@ -80,7 +91,9 @@ def merge_all_rows(
     keys = arguments.keys(left, stored)
     plan = MergePlan.of(left, stored, keys, how, suffixes=suffixes)
     asked, found = matches
-    if how == "right":
+    if how == "left":
+        pairs = RowPairs(*with_unmatched(len(left), asked, found, np))
+    elif how == "right":
         order = np.argsort(found, kind="stable")
         theirs, ours = with_unmatched(len(stored), found[order], asked[order], np)
         pairs = RowPairs(ours, theirs)
