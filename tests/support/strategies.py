@@ -5,9 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from hypothesis import strategies as st
 
-__all__ = ["KEY_DTYPES", "VALUE_DTYPES", "key_pool", "keys_from", "random_keys", "random_values"]
+__all__ = [
+    "KEY_COLUMNS",
+    "KEY_DTYPES",
+    "VALUE_DTYPES",
+    "key_pool",
+    "keys_from",
+    "random_keys",
+    "random_values",
+]
 
 KEY_DTYPES = [
     "bool",
@@ -93,3 +102,31 @@ def random_values(dtype: Any, n: int, seed: int) -> np.ndarray:
     if made.kind in "SU":
         return random.integers(0, 1000, n).astype(made)
     return random.integers(0, 256, (n, made.itemsize), np.uint8).view(made).reshape(-1)
+
+
+# Columns of keys of each kind, from numbers and None.
+KEY_COLUMNS: dict[str, Any] = {
+    "ints": lambda keys: pd.Series([0 if k is None else k for k in keys], dtype="int64"),
+    "floats": lambda keys: pd.Series([np.nan if k is None else k / 2 for k in keys], dtype=float),
+    "nullable": lambda keys: pd.Series(keys, dtype="Int64"),
+    "texts": lambda keys: pd.Series([None if k is None else f"k{k}" for k in keys], dtype="str"),
+    # Of None pandas makes NaN in some joins.
+    "objects": lambda keys: pd.Series(
+        [np.nan if k is None else f"k{k}" for k in keys], dtype=object
+    ),
+    "categories": lambda keys: pd.Series(
+        pd.Categorical([None if k is None else f"k{k}" for k in keys], [f"k{k}" for k in range(6)])
+    ),
+    "moments": lambda keys: pd.Series(
+        [pd.NaT if k is None else pd.Timestamp(2026, 1, 1 + k) for k in keys], dtype="M8[us]"
+    ),
+    "zoned": lambda keys: pd.Series(
+        pd.to_datetime(
+            [pd.NaT if k is None else pd.Timestamp(2026, 1, 1 + k) for k in keys], utc=True
+        )
+    ),
+    "periods": lambda keys: pd.Series(
+        [pd.NaT if k is None else pd.Period(ordinal=k, freq="M") for k in keys],
+        dtype="period[M]",
+    ),
+}

@@ -12,6 +12,7 @@ import pytest
 from clusters import lazy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from strategies import KEY_COLUMNS
 from suites.raising import no_other_engine
 
 import dgpuhash
@@ -24,27 +25,7 @@ from dgpuhash.errors import (
 
 pytestmark = pytest.mark.cluster
 
-MAKERS: dict[str, Any] = {
-    "ints": lambda keys: pd.Series([0 if k is None else k for k in keys], dtype="int64"),
-    "narrow": lambda keys: pd.Series([0 if k is None else k for k in keys], dtype="int32"),
-    "floats": lambda keys: pd.Series(keys, dtype=float),
-    "nullable": lambda keys: pd.Series(keys, dtype="Int64"),
-    "texts": lambda keys: pd.Series([None if k is None else f"k{k}" for k in keys], dtype="str"),
-    "objects": lambda keys: pd.Series(
-        [np.nan if k is None else f"k{k}" for k in keys], dtype=object
-    ),
-    "categories": lambda keys: pd.Series(
-        pd.Categorical([None if k is None else f"k{k}" for k in keys], [f"k{k}" for k in range(6)])
-    ),
-    "moments": lambda keys: pd.Series(
-        [pd.NaT if k is None else pd.Timestamp(2026, 1, 1 + k) for k in keys], dtype="M8[us]"
-    ),
-    "zoned": lambda keys: pd.Series(
-        pd.to_datetime(
-            [pd.NaT if k is None else pd.Timestamp(2026, 1, 1 + k) for k in keys], utc=True
-        )
-    ),
-}
+MAKERS = KEY_COLUMNS | {"narrow": lambda keys: KEY_COLUMNS["ints"](keys).astype("int32")}
 HOWS = ["inner", "left", "right", "outer", "semi", "anti", "left_anti", "right_anti"]
 KEYS = st.lists(st.sampled_from([0, 1, 2, 3, 4, 5, None]), min_size=1, max_size=12)
 QUICKLY = settings(

@@ -9,37 +9,13 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from strategies import KEY_COLUMNS
 from suites.raising import no_other_engine
 
 import dgpuhash
 from dgpuhash.errors import ColumnError, KeyTypeError, ShapeError, SpecError, UnsupportedError
 
 HOWS = ["inner", "left", "right", "outer", "left_anti", "right_anti"]
-MAKERS = {
-    "ints": lambda keys: pd.Series([0 if k is None else k for k in keys], dtype="int64"),
-    "floats": lambda keys: pd.Series([np.nan if k is None else k / 2 for k in keys], dtype=float),
-    "nullable": lambda keys: pd.Series(keys, dtype="Int64"),
-    "texts": lambda keys: pd.Series([None if k is None else f"k{k}" for k in keys], dtype="str"),
-    # Of None pandas makes NaN in some joins.
-    "objects": lambda keys: pd.Series(
-        [np.nan if k is None else f"k{k}" for k in keys], dtype=object
-    ),
-    "categories": lambda keys: pd.Series(
-        pd.Categorical([None if k is None else f"k{k}" for k in keys], [f"k{k}" for k in range(6)])
-    ),
-    "moments": lambda keys: pd.Series(
-        [pd.NaT if k is None else pd.Timestamp(2026, 1, 1 + k) for k in keys], dtype="M8[us]"
-    ),
-    "zoned": lambda keys: pd.Series(
-        pd.to_datetime(
-            [pd.NaT if k is None else pd.Timestamp(2026, 1, 1 + k) for k in keys], utc=True
-        )
-    ),
-    "periods": lambda keys: pd.Series(
-        [pd.NaT if k is None else pd.Period(ordinal=k, freq="M") for k in keys],
-        dtype="period[M]",
-    ),
-}
 KEYS = st.lists(st.sampled_from([0, 1, 2, 3, 4, 5, None]), max_size=7)
 
 
@@ -55,9 +31,9 @@ def same(left, right, **arguments):
 
 
 @settings(max_examples=60, deadline=None)
-@given(data=st.data(), kind=st.sampled_from(sorted(MAKERS)), how=st.sampled_from(HOWS))
+@given(data=st.data(), kind=st.sampled_from(sorted(KEY_COLUMNS)), how=st.sampled_from(HOWS))
 def test_one_key(data, kind, how):
-    left, right = (MAKERS[kind](data.draw(KEYS)) for _ in range(2))
+    left, right = (KEY_COLUMNS[kind](data.draw(KEYS)) for _ in range(2))
     a = pd.DataFrame({"k": left, "x": np.arange(len(left)), "both": left})
     b = pd.DataFrame({"k": right, "flag": np.arange(len(right)) % 2 == 0, "both": right})
     sort, indicator = data.draw(st.booleans()), data.draw(st.booleans())
@@ -77,7 +53,7 @@ def test_two_keys(data, kinds, how):
     for side in range(2):
         rows = data.draw(st.integers(0, 7))
         keys = [
-            MAKERS[kind](data.draw(st.lists(st.sampled_from([0, 1, None]), min_size=rows,
+            KEY_COLUMNS[kind](data.draw(st.lists(st.sampled_from([0, 1, None]), min_size=rows,
                                             max_size=rows)))
             for kind in kinds
         ]  # fmt: skip
