@@ -124,6 +124,8 @@ class Built:
 def open_build(task: CachedPickle[BuildTask], key: Any) -> Opened:
     """Choose the owners of the rows, and open their shards."""
     with raise_without_traceback():
+        # Not with Dask's own schedulers, where a client may be there as well.
+        current_worker()
         client = client_of(None)
         for _ in range(OPENINGS - 1):
             with suppress(IndexLost):
@@ -198,6 +200,7 @@ def seal(opened: Opened, task: CachedPickle[BuildTask], key: Any, *receipts: Rec
 def open_marks(descriptor: CachedPickle[Descriptor], key: Any) -> Built:
     """Begin the marks of a merge with a standing index."""
     with raise_without_traceback():
+        current_worker()
         client = client_of(None)
         found = current_run(client, key)
         if found is not None:

@@ -226,5 +226,7 @@ def test_bad_input(threads, sides, monkeypatch):
         asked = {"left": ours, "right": theirs} | options
         with pytest.raises(error, match=match):
             dgpuhash.merge(**asked)
+    with pytest.raises(UnsupportedError, match="scheduler='threads'"):
+        dgpuhash.merge(ours, theirs, "outer", on="k").compute(scheduler="threads")
     with pytest.raises(TypeError, match="Series or DataFrame"):
         dgpuhash.merge(ours, [1, 2])
