@@ -32,10 +32,10 @@ _ALIASES = {"leftsemi": "semi", "leftanti": "anti"}
 DEFAULT_SUFFIXES: Suffixes = ("_x", "_y")
 
 
-def check_how(how: str, meta: Any = None) -> str:
+def check_how(how: str, *, all_rows: bool = False) -> str:
     """Return the join type of this name, when an index answers it.
 
-    Right and outer joins are answered where `meta` is given, and a frame of pandas.
+    `all_rows` tells whether it also answers right and outer joins.
 
     Raises
     ------
@@ -46,7 +46,7 @@ def check_how(how: str, meta: Any = None) -> str:
     if how in HOWS:
         return how
     if how in ALL_ROWS:
-        if meta is not None and frames_of(meta).name == "pandas":
+        if all_rows:
             return how
         raise UnsupportedError(
             f"how={how!r} also returns rows of the index that nothing matched; get it in two "

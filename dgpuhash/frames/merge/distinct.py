@@ -9,11 +9,12 @@ import numpy as np
 import pandas as pd
 
 from dgpuhash.errors import SpecError
+from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.keys.encoding import KeyEncoder, same_keys
 from dgpuhash.frames.merge.comparable import comparable
 from dgpuhash.frames.merge.index import index_of
 from dgpuhash.frames.merge.keys import as_series
-from dgpuhash.frames.merge.rows import encoder_of, stored_keys
+from dgpuhash.frames.merge.rows import complete, encoder_of, stored_keys
 from dgpuhash.tables import isin, unique
 
 __all__ = ["DistinctPlan", "check_keep", "first_rows", "kept_rows", "occurs"]
@@ -29,10 +30,11 @@ def first_rows(keys: pd.DataFrame) -> Any:
     >>> first_rows(pd.DataFrame({"a": ["x", "y", "x"], "b": [1, 1, 1]}))
     array([0, 1, 0])
     """
+    xp = frames_of(keys).xp
     if len(keys) == 0:
-        return np.empty(0, np.int64)
+        return xp.empty(0, np.int64)
     encoded = KeyEncoder.for_frame(keys, list(keys.columns)).encode(keys)
-    first, rows = np.empty(len(keys), np.int64), np.arange(len(keys))
+    first, rows = xp.empty(len(keys), np.int64), xp.arange(len(keys))
     while len(rows):
         _, heads, groups = unique(encoded.codes[rows], return_index=True, return_inverse=True)
         first[rows] = rows[heads[groups]]
@@ -55,8 +57,10 @@ def occurs(left: pd.DataFrame, right: pd.DataFrame, *, nulls_equal: bool = True)
     >>> occurs(pd.DataFrame({"k": [1, 2]}), pd.DataFrame({"k": [2, 2, 3]}))
     array([False,  True])
     """
+    frames = frames_of(left)
+    xp = frames.xp
     if len(left) == 0 or len(right) == 0:
-        return np.zeros(len(left), bool)
+        return xp.zeros(len(left), bool)
     names = list(right.columns)
     encoder = encoder_of(left, right, names)
     asked = encoder.encode(left, names)
@@ -65,10 +69,11 @@ def occurs(left: pd.DataFrame, right: pd.DataFrame, *, nulls_equal: bool = True)
         found = found if asked.valid is None else found & asked.valid
     else:
         # Each row of a code is compared, and thousands may have one key.
-        distinct = right.iloc[first_rows(right) == np.arange(len(right))]
+        heads = xp.flatnonzero(first_rows(right) == xp.arange(len(right)))
+        distinct = frames.take(right, heads)
         rows, asked = stored_keys(distinct, left)
         found = rows.found(asked)
-    return found if nulls_equal else found & left.notna().all(axis=1).to_numpy()
+    return found if nulls_equal else found & complete(left)
 
 
 def check_keep(keep: Any) -> None:

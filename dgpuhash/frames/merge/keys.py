@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dgpuhash.backend import device_of
 from dgpuhash.errors import ColumnError, KeyTypeError, ShapeError
+from dgpuhash.frames.dataframes import frames_named, frames_of
 from dgpuhash.frames.merge.comparable import comparable
 
 __all__ = ["JoinKeys", "KeyPair", "MergeError", "as_series", "join_keys"]
@@ -86,17 +88,26 @@ class JoinKeys:
     @functools.cached_property
     def columns(self) -> list[list[tuple[pd.Series, pd.Series]]]:
         """The columns that are compared, for each key (see `comparable`)."""
-        return [comparable(pair.left, pair.right, pair.name) for pair in self.pairs]
+        compare = comparable
+        if self.pairs and frames_of(self.pairs[0].left).name == "cudf":
+            from dgpuhash.frames.merge.cudf.keys import comparable as compare
+        return [compare(pair.left, pair.right, pair.name) for pair in self.pairs]
 
     @functools.cached_property
     def frames(self) -> tuple[pd.DataFrame, pd.DataFrame]:
         """All columns of both sides that are compared, called by their numbers."""
         flat = [columns for key in self.columns for columns in key]
         left, right = (
-            pd.DataFrame({place: columns[side] for place, columns in enumerate(flat)}, copy=False)
+            _frame_of({place: columns[side] for place, columns in enumerate(flat)})
             for side in (0, 1)
         )
         return left, right
+
+
+def _frame_of(columns: dict[Hashable, Any]) -> Any:
+    if columns and frames_of(columns[0]).name == "cudf":
+        return frames_of(columns[0]).make(columns)
+    return pd.DataFrame(columns, copy=False)
 
 
 def join_keys(
@@ -210,7 +221,7 @@ def _given(frame: pd.DataFrame, keys: Sequence[Any]) -> list[tuple[Any, Any, pd.
     """Return the name, the label and the values of each key; both are None for arrays."""
     found = []
     for key in keys:
-        if isinstance(key, _ARRAYS) and len(key) == len(frame):
+        if _is_array(key) and len(key) == len(frame):
             found.append((None, None, as_series(key)))
         else:
             found.append((key, key, as_series(_values(frame, key))))
@@ -219,7 +230,7 @@ def _given(frame: pd.DataFrame, keys: Sequence[Any]) -> list[tuple[Any, Any, pd.
 
 def _values(frame: pd.DataFrame, label: Any) -> Any:
     """Return the column or index level with this label."""
-    if isinstance(label, _ARRAYS):
+    if _is_array(label):
         raise ShapeError(f"a key of {len(label):,} rows for a frame of {len(frame):,}")
     try:
         hash(label)
@@ -251,8 +262,14 @@ def _levels(index: pd.Index) -> list[pd.Series]:
     return [as_series(index.get_level_values(level)) for level in range(index.nlevels)]
 
 
-def as_series(values: Any) -> pd.Series:
-    """Return values as a Series, numbered from 0."""
+def _is_array(values: Any) -> bool:
+    return isinstance(values, _ARRAYS) or device_of(values) == "cuda"
+
+
+def as_series(values: Any) -> Any:
+    """Return values as a Series, numbered from 0; those on a GPU as a cuDF one."""
+    if device_of(values) == "cuda":
+        return frames_named("cudf").series(values).reset_index(drop=True)
     array = values.array if isinstance(values, pd.Series | pd.Index) else values
     if isinstance(array, np.ndarray) and array.ndim != 1:
         raise ShapeError(f"a key of {array.ndim} dimensions; give one")

@@ -66,8 +66,7 @@ class MergeMixin(ABC):
         left_on : label or list of labels, optional
             Key columns of `left`, where their names differ.
         how : {"inner", "left", "right", "outer", "semi", "anti"}
-            Semi: the rows of `left` with a match, with their labels; anti: those without one. Right
-            and outer, which tell rows of the index without a match, are for pandas.
+            Semi: the rows of `left` with a match, with their labels; anti: those without one.
         columns : list of labels, optional
             Columns of the index to add; default: all.
         suffixes : tuple
@@ -89,7 +88,7 @@ class MergeMixin(ABC):
         or a key of its own, as in pandas for the two dtypes. Large integers and floats are compared
         exactly, where pandas rounds the integers to float64.
         """
-        how = check_how(how, self.meta)
+        how = check_how(how, all_rows=True)
         check_same_library(left, self._frames)
         names = join_columns(left, asked := self._rows.encoder_for(left), on, left_on)
         warn_int_float_merge(left, names, self._rows)

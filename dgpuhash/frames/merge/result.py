@@ -17,9 +17,10 @@ from dgpuhash.frames.merge.index import beside, index_of, join_index, with_level
 from dgpuhash.frames.merge.keys import JoinKeys, KeyPair, MergeError
 from dgpuhash.frames.merge.rows import RowPairs
 
-__all__ = ["MergePlan", "suffixed", "without"]
+__all__ = ["ORIGINS", "MergePlan", "suffixed", "without"]
 
-_ORIGINS = ("left_only", "right_only", "both")
+# What the column of an indicator holds.
+ORIGINS = ("left_only", "right_only", "both")
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,9 @@ class MergePlan:
         What the columns of each side are called in the result.
     indicator : label or None
         The column that tells on which side a row was found.
+    promotes : bool
+        Whether integers of a cuDF side that lacks rows become floats, as in cuDF itself; else they
+        have nulls.
     """
 
     left: Any
@@ -44,11 +48,12 @@ class MergePlan:
     how: str
     labels: tuple[pd.Index, pd.Index]
     indicator: Hashable | None
+    promotes: bool = True
 
     @classmethod
     def of(
-        cls, left: pd.DataFrame, right: pd.DataFrame, keys: JoinKeys, how: str, *,
-        suffixes: Suffixes = ("_x", "_y"), indicator: bool | str = False,
+        cls, left: Any, right: Any, keys: JoinKeys, how: str, *,
+        suffixes: Suffixes = ("_x", "_y"), indicator: bool | str = False, promotes: bool = True,
     ) -> MergePlan:  # fmt: skip
         """Return the plan for two frames.
 
@@ -58,17 +63,34 @@ class MergePlan:
             When columns overlap and suffixes do not tell them apart, the indicator's name is taken,
             or keys are never equal.
         """
-        rest = without(right, keys.dropped)
+        if cls is MergePlan and frames_of(left).name == "cudf":
+            from dgpuhash.frames.merge.cudf.plan import CudfPlan
+
+            return CudfPlan.of(
+                left, right, keys, how, suffixes=suffixes, indicator=indicator, promotes=promotes
+            )
+        rest = cls._without(right, keys.dropped)
         name = _indicator_name(indicator, left, rest)
+        left, rest = cls._agreed(left, rest, keys, how)
+        labels = suffixed(left.columns, rest.columns, suffixes)
+        return cls(left, rest, keys, how, labels, name, promotes)
+
+    @classmethod
+    def _without(cls, frame: Any, dropped: Sequence[Hashable]) -> Any:
+        """Return a side without columns and levels that the other one stands for."""
+        return without(frame, dropped)
+
+    @classmethod
+    def _agreed(cls, left: Any, right: Any, keys: JoinKeys, how: str) -> tuple[Any, Any]:
+        """Return both sides with their keys in dtypes of the result."""
         for pair in keys.pairs:
             dtypes = None if keys.left_index and keys.right_index else agree(pair)
             if dtypes is not None:
-                left, rest = (
+                left, right = (
                     _cast(frame, pair.name, dtype)
-                    for frame, dtype in zip((left, rest), dtypes, strict=True)
+                    for frame, dtype in zip((left, right), dtypes, strict=True)
                 )
-        labels = suffixed(left.columns, rest.columns, suffixes)
-        return cls(left, rest, keys, how, labels, name)
+        return left, right
 
     def index(self, pairs: RowPairs) -> pd.Index:
         """Return the labels of the given rows."""
@@ -263,7 +285,7 @@ def _origins(pairs: RowPairs, n: int) -> Any:
         absent = pairs.absent(side)
         if absent is not None:
             codes[absent] = code
-    return pd.Categorical.from_codes(codes, categories=pd.Index(_ORIGINS))
+    return pd.Categorical.from_codes(codes, categories=pd.Index(ORIGINS))
 
 
 def _taken(frame: pd.DataFrame, rows: Any) -> pd.DataFrame:

@@ -10,6 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dgpuhash import backend
 from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.keyed_rows import KeyedRows, first_duplicate
 from dgpuhash.frames.keys.encoding import EncodedKeys, KeyEncoder
@@ -18,6 +19,7 @@ from dgpuhash.frames.merge.keys import JoinKeys, KeyPair
 
 __all__ = [
     "RowPairs",
+    "complete",
     "cross",
     "encoder_of",
     "first_repeat",
@@ -44,8 +46,14 @@ class RowPairs:
 
     def rows(self, side: str, n: int) -> Any:
         """Return the positions in a side that has `n` rows."""
-        found = self.left if side == "left" else self.right
-        return np.arange(n, dtype=np.int64) if found is None else found
+        found, other = self.left, self.right
+        if side == "right":
+            found, other = other, found
+        if found is not None:
+            return found
+        on_host = other is None or isinstance(other, np.ndarray)
+        xp: Any = np if on_host else backend.get(None, other).xp
+        return xp.arange(n, dtype=np.int64)
 
     def kept(self, mask: Any, left: int, right: int) -> RowPairs:
         """Return the rows in a mask; the sides have so many."""
@@ -80,17 +88,18 @@ def pairs_of(
         swapped = pairs_of(right, left, "left", nulls_equal=nulls_equal)
         return RowPairs(swapped.right, swapped.left)
     asked, stored = matched(left, right, nulls_equal=nulls_equal)
+    xp = frames_of(left).xp
     if how == "inner":
-        return RowPairs(_whole(asked, len(left)), stored)
-    ours, theirs = with_unmatched(len(left), asked, stored, np)
+        return RowPairs(_whole(asked, len(left), xp), stored)
+    ours, theirs = with_unmatched(len(left), asked, stored, xp)
     if how == "outer":
-        there = np.zeros(len(right), bool)
+        there = xp.zeros(len(right), bool)
         there[stored] = True
-        others = np.flatnonzero(~there)
+        others = xp.flatnonzero(~there)
         if len(others):
-            ours = np.arange(len(left)) if ours is None else ours
-            ours = np.concatenate([ours, np.full(len(others), -1)])
-            theirs = np.concatenate([theirs, others])
+            ours = xp.arange(len(left)) if ours is None else ours
+            ours = xp.concatenate([ours, xp.full(len(others), -1)])
+            theirs = xp.concatenate([theirs, others])
     return RowPairs(ours, theirs)
 
 
@@ -99,15 +108,19 @@ def matched(left: pd.DataFrame, right: pd.DataFrame, *, nulls_equal: bool = True
 
     The side with fewer rows is indexed.
     """
+    frames = frames_of(left)
+    xp = frames.xp
     if not nulls_equal:
-        kept = [np.flatnonzero(frame.notna().all(axis=1).to_numpy()) for frame in (left, right)]
-        ours, theirs = matched(left.iloc[kept[0]], right.iloc[kept[1]])
+        kept = [xp.flatnonzero(complete(frame)) for frame in (left, right)]
+        ours, theirs = matched(*(
+            frames.take(frame, rows) for frame, rows in zip((left, right), kept, strict=True)
+        ))  # fmt: skip
         return kept[0][ours], kept[1][theirs]
     if len(left) == 0 or len(right) == 0:
-        return np.empty(0, np.int64), np.empty(0, np.int64)
+        return xp.empty(0, np.int64), xp.empty(0, np.int64)
     if len(left) * 2 < len(right):
         stored, asked = _matched(right, left)
-        order = np.argsort(asked, kind="stable")
+        order = xp.argsort(asked, kind="stable")
         return asked[order], stored[order]
     return _matched(left, right)
 
@@ -116,7 +129,7 @@ def _matched(asked: pd.DataFrame, stored: pd.DataFrame) -> tuple[Any, Any]:
     rows, encoded = stored_keys(stored, asked)
     found, at = rows.pairs(encoded)
     if found is None:
-        found = np.arange(len(at))
+        found = frames_of(stored).xp.arange(len(at))
     return found.astype(np.int64, copy=False), at.astype(np.int64, copy=False)
 
 
@@ -140,14 +153,26 @@ def encoder_of(asked: pd.DataFrame, stored: pd.DataFrame, names: list[Any]) -> K
     return replace(encoder, types=tuple(types))
 
 
-def _whole(rows: Any, n: int) -> Any:
+def complete(keys: Any) -> Any:
+    """Return a mask of the rows of which no key is null."""
+    frames = frames_of(keys)
+    if frames.name == "pandas":
+        return keys.notna().all(axis=1).to_numpy()
+    there = frames.xp.ones(len(keys), bool)
+    for label in keys:
+        nulls = frames.key_column(keys[label], label).nulls
+        there = there if nulls is None else there & ~nulls
+    return there
+
+
+def _whole(rows: Any, n: int, xp: Any = np) -> Any:
     """Return None where these rows are all of `n` in order."""
-    return None if len(rows) == n and (n == 0 or bool((rows == np.arange(n)).all())) else rows
+    return None if len(rows) == n and (n == 0 or bool((rows == xp.arange(n)).all())) else rows
 
 
-def cross(left: int, right: int) -> RowPairs:
+def cross(left: int, right: int, xp: Any = np) -> RowPairs:
     """Return every row of `left` rows beside each of `right`."""
-    return RowPairs(np.repeat(np.arange(left), right), np.tile(np.arange(right), left))
+    return RowPairs(xp.repeat(xp.arange(left), right), xp.tile(xp.arange(right), left))
 
 
 def sorted_by_key(pairs: RowPairs, keys: JoinKeys) -> RowPairs:
@@ -156,7 +181,13 @@ def sorted_by_key(pairs: RowPairs, keys: JoinKeys) -> RowPairs:
     ours, theirs = pairs.rows("left", left), pairs.rows("right", right)
     if len(ours) < 2:
         return pairs
-    places = np.where(ours >= 0, ours, left + theirs)
+    frames = frames_of(keys.frames[0])
+    places = frames.xp.where(ours >= 0, ours, left + theirs)
+    if frames.name == "cudf":
+        from dgpuhash.frames.merge.cudf.plan import key_order
+
+        order = key_order(keys, places)
+        return RowPairs(ours[order], theirs[order])
     levels: list[Any] = []
     for pair, columns in reversed(list(zip(keys.pairs, keys.columns, strict=True))):
         for each in reversed([_codes(pair)] if _are_categories(pair) else columns):
@@ -245,4 +276,4 @@ def first_repeat(keys: pd.DataFrame) -> int:
     if len(keys) < 2:
         return -1
     encoder = KeyEncoder.for_frame(keys, list(keys.columns))
-    return first_duplicate(encoder.encode(keys), np)
+    return first_duplicate(encoder.encode(keys), frames_of(keys).xp)

@@ -6,9 +6,9 @@ import functools
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
+from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.matches import with_unmatched
 from dgpuhash.frames.merge.agreement import IncomparableError
 from dgpuhash.frames.merge.arguments import JoinArguments, Suffixes
@@ -71,10 +71,12 @@ def are_merged(
 
 
 def merge_all_rows(
-    left: pd.DataFrame, stored: pd.DataFrame, matches: tuple[Any, Any], how: str,
+    left: Any, stored: Any, matches: tuple[Any, Any], how: str,
     left_on: Sequence[Hashable], right_on: Sequence[Hashable], suffixes: Suffixes,
-) -> pd.DataFrame:  # fmt: skip
+) -> Any:  # fmt: skip
     """Return the left, right or outer merge of a frame with the rows of an index, as pandas does.
+
+    Integers of a cuDF side that lacks rows have nulls.
 
     Parameters
     ----------
@@ -89,20 +91,22 @@ def merge_all_rows(
         how, left_on=list(left_on), right_on=list(right_on), suffixes=suffixes
     )
     keys = arguments.keys(left, stored)
-    plan = MergePlan.of(left, stored, keys, how, suffixes=suffixes)
+    plan = MergePlan.of(left, stored, keys, how, suffixes=suffixes, promotes=False)
     asked, found = matches
+    xp = frames_of(left).xp
+    asked = xp.arange(len(found)) if asked is None else asked
     if how == "left":
-        pairs = RowPairs(*with_unmatched(len(left), asked, found, np))
+        pairs = RowPairs(*with_unmatched(len(left), asked, found, xp))
     elif how == "right":
-        order = np.argsort(found, kind="stable")
-        theirs, ours = with_unmatched(len(stored), found[order], asked[order], np)
+        order = xp.argsort(found, kind="stable")
+        theirs, ours = with_unmatched(len(stored), found[order], asked[order], xp)
         pairs = RowPairs(ours, theirs)
     else:
-        mine, theirs = with_unmatched(len(left), asked, found, np)
-        mine = np.arange(len(left)) if mine is None else mine
-        there = np.zeros(len(stored), bool)
+        mine, theirs = with_unmatched(len(left), asked, found, xp)
+        mine = xp.arange(len(left)) if mine is None else mine
+        there = xp.zeros(len(stored), bool)
         there[found] = True
-        others = np.flatnonzero(~there)
-        ours = np.concatenate([mine, np.full(len(others), -1)])
-        pairs = sorted_by_key(RowPairs(ours, np.concatenate([theirs, others])), keys)
+        others = xp.flatnonzero(~there)
+        ours = xp.concatenate([mine, xp.full(len(others), -1)])
+        pairs = sorted_by_key(RowPairs(ours, xp.concatenate([theirs, others])), keys)
     return plan.frame(pairs, plan.index(pairs))

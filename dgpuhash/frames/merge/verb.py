@@ -10,12 +10,13 @@ import numpy as np
 import pandas as pd
 
 from dgpuhash.errors import KeyTypeError, SpecError
+from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.labels import column_labels
 from dgpuhash.frames.merge.arguments import JoinArguments, Suffixes, join_kind, uniques_of
 from dgpuhash.frames.merge.distinct import occurs
 from dgpuhash.frames.merge.index import index_of
 from dgpuhash.frames.merge.keys import JoinKeys, MergeError, join_keys
-from dgpuhash.frames.merge.kinds import as_pandas, from_pandas, sides_as_pandas
+from dgpuhash.frames.merge.kinds import PANDAS, as_pandas, from_pandas, sides_as_pandas
 from dgpuhash.frames.merge.result import MergePlan
 from dgpuhash.frames.merge.rows import cross, first_repeat, pairs_of, sorted_by_key
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
@@ -55,8 +56,9 @@ def merge(
 
     Parameters
     ----------
-    left, right : DataFrame or named Series, of pandas, polars, PyArrow, narwhals or Dask
+    left, right : DataFrame or named Series, of pandas, cuDF, polars, PyArrow, narwhals or Dask
         Polars and PyArrow frames have no index, and keep their types, such as integers with nulls.
+        cuDF frames are merged on their GPU; a frame of the host beside one is copied to it.
         A pandas frame beside a Dask one is one partition; where it is the indexed side and small,
         every worker gets a copy.
     how : {"inner", "left", "right", "outer", "cross", "semi", "anti", "left_anti", "right_anti"}
@@ -94,11 +96,11 @@ def merge(
     Returns
     -------
     DataFrame
-        Of the library of `left`. Of pandas frames: order, labels and dtypes are those of
-        `pandas.merge`. Of a Dask frame: a lazy one, with the partitions of the side that asks, in
-        its order, and for outer merges one more for each hash range, with rows that nothing
-        matches. Its dtypes do not depend on the data: columns of a side that may have no row are
-        promoted, as int to float.
+        Of the library of `left`, but cuDF's where one side is. Of pandas and cuDF frames: order and
+        labels are those of `pandas.merge`, and dtypes too, as far as cuDF has them. Of a Dask
+        frame: a lazy one, with the partitions of the side that asks, in its order, and for outer
+        merges one more for each hash range, with rows that nothing matches. Its dtypes do not
+        depend on the data: columns of a side that may have no row are promoted, as int to float.
 
     Raises
     ------
@@ -142,9 +144,14 @@ def merge(
             ours, theirs, asked, unique=uniques_of(validate), sort=sort, build=build,
             npartitions=npartitions, client=client,
         )  # fmt: skip
-    ours, theirs, library = sides_as_pandas(
-        left, right, left_index=bool(left_index), right_index=bool(right_index), suffixes=suffixes
-    )
+    library = PANDAS
+    if any(map(_is_cudf, (left, right))):
+        ours, theirs = (_on_gpu(side) for side in (left, right))
+    else:
+        ours, theirs, library = sides_as_pandas(
+            left, right, left_index=bool(left_index), right_index=bool(right_index),
+            suffixes=suffixes,
+        )  # fmt: skip
     ours, theirs = _frame(ours), _frame(theirs)
     if columns is not None:
         theirs = asked.narrowed(theirs)
@@ -162,7 +169,7 @@ def merge(
         plan = MergePlan.of(
             ours, theirs, JoinKeys([]), "inner", suffixes=suffixes, indicator=indicator
         )
-        pairs = cross(len(ours), len(theirs))
+        pairs = cross(len(ours), len(theirs), frames_of(ours).xp)
         return from_pandas(plan.frame(pairs, plan.index(pairs)), library)
     keys = join_keys(
         ours, theirs, on, left_on, right_on, left_index=bool(left_index),
@@ -187,9 +194,26 @@ def merge(
     return from_pandas(plan.frame(pairs, index), library)
 
 
-def _frame(given: Any) -> pd.DataFrame:
+def _is_cudf(frame: Any) -> bool:
+    return type(frame).__module__.partition(".")[0] == "cudf"
+
+
+def _on_gpu(frame: Any) -> Any:
+    """Return a frame of any library as a cuDF one."""
+    if _is_cudf(frame):
+        return frame
+    import cudf
+
+    return cudf.from_pandas(as_pandas(frame)[0])
+
+
+def _frame(given: Any) -> Any:
     if isinstance(given, pd.DataFrame):
         return given
+    if _is_cudf(given) and hasattr(given, "iloc"):
+        if given.ndim == 1 and given.name is None:
+            raise MergeError("Cannot merge a Series without a name")
+        return given if given.ndim == 2 else given.to_frame()
     if isinstance(given, pd.Series):
         if given.name is None:
             raise MergeError("Cannot merge a Series without a name")
@@ -200,8 +224,11 @@ def _frame(given: Any) -> pd.DataFrame:
     raise NotAFrameError(f"Can only merge Series or DataFrame objects, a {type(given)} was passed")
 
 
-def _filtered(left: pd.DataFrame, keys: JoinKeys, *, keep: bool, nulls_equal: bool) -> Any:
+def _filtered(left: Any, keys: JoinKeys, *, keep: bool, nulls_equal: bool) -> Any:
     found = occurs(*keys.frames, nulls_equal=nulls_equal)
+    frames = frames_of(left)
+    if frames.name == "cudf":
+        return frames.keep(left, frames.xp.flatnonzero(found if keep else ~found))
     return left[found if keep else ~found]
 
 
@@ -227,8 +254,10 @@ def _check(validate: str | None, keys: JoinKeys) -> None:
     )
 
 
-def _duplicates(side: str, frame: pd.DataFrame, keys: JoinKeys) -> str:
+def _duplicates(side: str, frame: Any, keys: JoinKeys) -> str:
     """Return the first rows of a side that repeat a key, as text."""
+    if frames_of(frame).name == "cudf":
+        frame = frame.to_pandas()
     rows: list[int] = []
     seen: set[Any] = set()
     for row, key in enumerate(frame.itertuples(index=False, name=None)):

@@ -1,0 +1,1 @@
+"""Merges of cuDF frames, whose rows stay in GPU memory."""

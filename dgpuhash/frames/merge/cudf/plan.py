@@ -1,0 +1,250 @@
+"""The cuDF frame that a merge returns: columns, labels and dtypes, as pandas gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.errors import UnsupportedError
+from dgpuhash.frames.dataframes import frames_named, frames_of
+from dgpuhash.frames.merge.cudf.keys import agreed, cast
+from dgpuhash.frames.merge.keys import JoinKeys, KeyPair, as_series
+from dgpuhash.frames.merge.result import ORIGINS, MergePlan
+from dgpuhash.frames.merge.rows import RowPairs
+
+__all__ = ["CudfPlan", "index_of", "key_order"]
+
+
+class CudfPlan(MergePlan):
+    """How two cuDF frames are put together, whichever of their rows match.
+
+    As in cuDF, integers become floats on a side that lacks rows; columns that can hold nulls stay
+    as they are, such as bool and text.
+    """
+
+    @classmethod
+    def _without(cls, frame: Any, dropped: Sequence[Hashable]) -> Any:
+        columns = [label for label in dropped if label in frame.columns]
+        levels = [label for label in dropped if label not in columns]
+        if columns:
+            frame = frame[[label for label in frame.columns if label not in columns]]
+        if len(levels) == frame.index.nlevels:
+            return frame.reset_index(drop=True)
+        if levels:
+            frame = frame.copy(deep=False)
+            frame.index = frame.index.droplevel(levels)
+        return frame
+
+    @classmethod
+    def _agreed(cls, left: Any, right: Any, keys: JoinKeys, how: str) -> tuple[Any, Any]:
+        if keys.left_index and keys.right_index:
+            return left, right
+        sides = [left, right]
+        for pair in keys.pairs:
+            if not pair.is_one_column:
+                continue
+            dtype = agreed(pair.left, pair.right, how)
+            for place, frame in enumerate(sides):
+                if pair.name in frame.columns and frame[pair.name].dtype != dtype:
+                    sides[place] = frame.copy(deep=False)
+                    sides[place][pair.name] = cast(frame[pair.name], dtype)
+        return sides[0], sides[1]
+
+    # Rows.
+
+    def _lacking(self, side: str, pairs: RowPairs) -> bool:
+        """Return whether numbers of a side become floats, as it lacks rows."""
+        return self.promotes and pairs.absent(side) is not None
+
+    def index(self, pairs: RowPairs) -> Any:
+        keys = self.keys
+        if keys.left_index and keys.right_index:
+            return self._index_of_both(pairs)
+        if keys.right_index or keys.left_index:
+            side = "left" if keys.right_index else "right"
+            return self._index_of_one(side, pairs)
+        for rows, frame in ((pairs.left, self.left), (pairs.right, self.right)):
+            if rows is None:
+                return _numbers(len(frame))
+        return _numbers(len(pairs.left))
+
+    def _index_of_one(self, side: str, pairs: RowPairs) -> Any:
+        """Return the labels of one side, null where it lacks a row."""
+        index = (self.left if side == "left" else self.right).index
+        rows = pairs.left if side == "left" else pairs.right
+        if rows is None:
+            return index
+        lacking = self._lacking(side, pairs)
+        levels = [
+            _promoted(taken(as_series(index.get_level_values(level)), rows), lacking=lacking)
+            for level in range(index.nlevels)
+        ]
+        return index_of(levels, list(index.names))
+
+    def _index_of_both(self, pairs: RowPairs) -> Any:
+        left, right, how = self.left.index, self.right.index, self.how
+        made = [self._combined(pair, pairs) for pair in self.keys.pairs]
+        if left.nlevels == right.nlevels == len(made):
+            return index_of(made, list(right.names if how == "right" else left.names))
+        # Indexes that share some of their levels: these, and then the others.
+        parts = {pair.name: column for pair, column in zip(self.keys.pairs, made, strict=True)}
+        for side, index in (("left", left), ("right", right)):
+            rows = pairs.left if side == "left" else pairs.right
+            for name in index.names:
+                if name not in parts:
+                    level = taken(as_series(index.get_level_values(name)), rows)
+                    parts[name] = _promoted(level, lacking=self._lacking(side, pairs))
+        if (left.nlevels > 1) != (right.nlevels > 1):
+            order = list((left if left.nlevels > 1 else right).names)
+        else:
+            first, then = (right, left) if how == "right" else (left, right)
+            order = [*first.names, *(name for name in then.names if name not in first.names)]
+        return index_of([parts[name] for name in order], order)
+
+    def _combined(self, pair: KeyPair, pairs: RowPairs) -> Any:
+        """Return a key of each row, the left one where there is one, in the dtype of both."""
+        dtype = agreed(pair.left, pair.right, self.how)
+        if self.how == "right":
+            return cast(taken(pair.right, pairs.right), dtype)
+        ours = cast(taken(pair.left, pairs.left), dtype)
+        gone = pairs.absent("left")
+        if gone is None:
+            return ours
+        theirs = cast(taken(pair.right, pairs.right), dtype)
+        return ours.where(frames_of(ours).series(~gone), theirs)
+
+    # Columns.
+
+    def frame(self, pairs: RowPairs, index: Any) -> Any:
+        frames, columns = frames_of(self.left), {}
+        shared = {
+            pair.name: pair
+            for pair in self.keys.pairs
+            if pair.is_one_column and not (self.keys.left_index and self.keys.right_index)
+        }
+        for side, frame, labels in zip(
+            ("left", "right"), (self.left, self.right), self.labels, strict=True
+        ):
+            rows = pairs.left if side == "left" else pairs.right
+            found = _rows_of(frame, rows)
+            lacking = self._lacking(side, pairs)
+            for own, label in zip(frame, labels, strict=True):
+                if label in columns:
+                    raise UnsupportedError(
+                        f"two columns called {label!r}, which a cuDF frame cannot hold; give other "
+                        "suffixes="
+                    )
+                pair = shared.get(label)
+                if pair is not None and label == own:
+                    columns[label] = self._combined(pair, pairs)
+                else:
+                    columns[label] = _promoted(found[own], lacking=lacking)
+        if self.indicator is not None:
+            columns[self.indicator] = _origins(pairs, len(index))
+        return self._with_keys(frames.make(columns), columns, shared, pairs, index)
+
+    def _with_keys(
+        self, made: Any, columns: Any, shared: dict[Any, KeyPair], pairs: RowPairs, index: Any
+    ) -> Any:
+        """Return the frame with its labels, and the keys that are no columns of either side."""
+        if not columns:
+            made = type(self.left)(index=_numbers(len(index)))
+        for place, pair in enumerate(self.keys.pairs):
+            name = pair.name
+            if shared.get(name) is not pair or name in columns:
+                continue
+            column = self._combined(pair, pairs)
+            if name is not None and name in index.names:
+                levels = [
+                    column if other == name else as_series(index.get_level_values(other))
+                    for other in index.names
+                ]
+                index = index_of(levels, list(index.names))
+            else:
+                made.insert(place, name or f"key_{place}", column)
+        levels = [
+            pair.name for pair in self.keys.pairs if pair.of_levels and pair.name not in index.names
+        ]
+        if levels:
+            index = index_of([made[name] for name in levels], levels)
+            made = made[[label for label in made.columns if label not in levels]]
+        made.index = index
+        columns = self.left.columns
+        if columns.nlevels > 1 and made.columns.nlevels == 1:
+            made.columns = type(columns).from_tuples(list(made), names=columns.names)
+        return made
+
+
+def taken(series: Any, rows: Any) -> Any:
+    """Return the values at these positions, null for -1; all of them for None."""
+    if rows is None:
+        return series
+    return frames_of(series).take_or_null(series.to_frame(0), rows)[0]
+
+
+def index_of(levels: Sequence[Any], names: Sequence[Hashable | None]) -> Any:
+    """Return a cuDF index of one level or several, which are Series."""
+    import cudf
+
+    if len(levels) == 1:
+        return cudf.Index(levels[0].reset_index(drop=True), name=names[0])
+    frame = frames_named("cudf").make(dict(enumerate(levels)))
+    return cudf.MultiIndex.from_frame(frame, names=list(names))
+
+
+def key_order(keys: JoinKeys, places: Any) -> Any:
+    """Return the order of the rows of both sides, one behind the other, by their keys.
+
+    Nulls come last; rows of equal keys stay in order.
+
+    Parameters
+    ----------
+    keys : JoinKeys
+    places : int64 array
+        The rows of each side's keys, those of the right one behind those of the left one.
+    """
+    columns: dict[Hashable, Any] = {}
+    for pair in keys.pairs:
+        dtype = agreed(pair.left, pair.right, "outer")
+        sides = [cast(side, dtype) for side in (pair.left, pair.right)]
+        both = frames_of(pair.left).concat([side.to_frame(0) for side in sides])
+        columns[len(columns)] = frames_of(both).take(both, places)[0]
+    frames = frames_named("cudf")
+    columns[len(columns)] = frames.xp.arange(len(places))
+    return frames.make(columns).argsort(na_position="last")
+
+
+def _rows_of(frame: Any, rows: Any) -> Any:
+    if rows is None:
+        return frame.reset_index(drop=True)
+    if frame.shape[1] == 0:
+        return frame
+    return frames_of(frame).take_or_null(frame, rows)
+
+
+def _numbers(n: int) -> Any:
+    import cudf
+
+    return cudf.RangeIndex(n)
+
+
+def _promoted(series: Any, *, lacking: bool) -> Any:
+    """Return a column as it is where its side lacks rows: numbers with nulls are floats."""
+    if lacking and isinstance(series.dtype, np.dtype) and series.dtype.kind in "iu":
+        return series.astype(np.float64)
+    return series
+
+
+def _origins(pairs: RowPairs, n: int) -> Any:
+    import cudf
+
+    frames = frames_named("cudf")
+    codes = frames.xp.full(n, 2, np.int8)
+    for side, code in (("left", 1), ("right", 0)):
+        absent = pairs.absent(side)
+        if absent is not None:
+            codes[absent] = code
+    texts = cudf.Series(list(ORIGINS)).take(codes).reset_index(drop=True)
+    return texts.astype(cudf.CategoricalDtype(list(ORIGINS)))
