@@ -133,14 +133,9 @@ class CudfFrames(Frames):
         if len(rows) == 0 or int(rows.min()) >= 0:
             return self.take(frame, rows)
         if len(frame) == 0:
-            return self._cudf.DataFrame(
-                {
-                    label: self._null(frame[label].dtype)
-                    .take(self._cp.zeros(len(rows), dtype=self._cp.int32))
-                    .reset_index(drop=True)
-                    for label in frame.columns
-                },
-                index=self._cudf.RangeIndex(len(rows)),
+            nobody = self._cp.zeros(len(rows), dtype=self._cp.int32)
+            return self.make(
+                {label: self._null(frame[label].dtype).take(nobody) for label in frame.columns}
             )
         taken = self.take(frame, self._cp.maximum(rows, 0))
         found = self._cudf.Series(rows >= 0)

@@ -157,7 +157,8 @@ def _pandas(pd: ModuleType, thing: Any, what: str) -> ArrayArgument | None:
 def as_extension_array(result: np.ndarray, dtype: Any, *, own: bool = False) -> Any:
     """Return a result as a nullable or Arrow array of pandas, as `dtype` is.
 
-    The result is returned unchanged if `dtype` is a plain NumPy dtype or pandas has no such array.
+    The result is returned unchanged if it is on a GPU, `dtype` is a plain NumPy dtype, or pandas
+    has no such array.
     Nothing becomes a null: NaN stays NaN. `own`: the result has exactly `dtype`, which holds all of
     its values.
 
@@ -170,7 +171,8 @@ def as_extension_array(result: np.ndarray, dtype: Any, *, own: bool = False) -> 
     'double[pyarrow]'
     """
     pd = sys.modules.get("pandas")
-    if pd is None or not isinstance(dtype, pd.api.extensions.ExtensionDtype):
+    on_host = isinstance(result, np.ndarray)
+    if pd is None or not on_host or not isinstance(dtype, pd.api.extensions.ExtensionDtype):
         return result
     if dtype.construct_array_type() is pd.arrays.NumpyExtensionArray:
         # A NumPy array in a pandas wrapper.

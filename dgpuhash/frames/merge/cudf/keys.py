@@ -76,7 +76,7 @@ def agreed(left: Any, right: Any, how: str) -> Any:
     """Return the dtype of a key column that both sides share, as cuDF gives it.
 
     A side whose rows all stay keeps its dtype; where both may lack rows, or only rows of both stay,
-    it is the common one.
+    it is the common one. Categories of one side, or others of each, become their values.
 
     Raises
     ------
@@ -95,8 +95,10 @@ def agreed(left: Any, right: Any, how: str) -> Any:
             )
         if set(ours.categories.to_pandas()) == set(theirs.categories.to_pandas()):
             return ours
+    if all(categorical):
+        return _common(ours.categories.dtype, theirs.categories.dtype)
     if any(categorical):
-        return _common(*(_values_dtype(each) for each in (ours, theirs)))
+        return _values_dtype(ours if categorical[0] else theirs)
     if ours == theirs or how == "left":
         return ours
     if how == "right":

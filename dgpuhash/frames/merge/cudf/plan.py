@@ -10,6 +10,7 @@ import numpy as np
 from dgpuhash.errors import UnsupportedError
 from dgpuhash.frames.dataframes import frames_named, frames_of
 from dgpuhash.frames.merge.cudf.keys import agreed, cast
+from dgpuhash.frames.merge.index import beside
 from dgpuhash.frames.merge.keys import JoinKeys, KeyPair, as_series
 from dgpuhash.frames.merge.result import ORIGINS, MergePlan
 from dgpuhash.frames.merge.rows import RowPairs
@@ -107,12 +108,12 @@ class CudfPlan(MergePlan):
         """Return a key of each row, the left one where there is one, in the dtype of both."""
         dtype = agreed(pair.left, pair.right, self.how)
         if self.how == "right":
-            return cast(taken(pair.right, pairs.right), dtype)
-        ours = cast(taken(pair.left, pairs.left), dtype)
+            return taken(cast(pair.right, dtype), pairs.right)
+        ours = taken(cast(pair.left, dtype), pairs.left)
         gone = pairs.absent("left")
         if gone is None:
             return ours
-        theirs = cast(taken(pair.right, pairs.right), dtype)
+        theirs = taken(cast(pair.right, dtype), pairs.right)
         return ours.where(frames_of(ours).series(~gone), theirs)
 
     # Columns.
@@ -151,6 +152,7 @@ class CudfPlan(MergePlan):
         """Return the frame with its labels, and the keys that are no columns of either side."""
         if not columns:
             made = type(self.left)(index=_numbers(len(index)))
+            made.columns = beside(*self.labels)
         for place, pair in enumerate(self.keys.pairs):
             name = pair.name
             if shared.get(name) is not pair or name in columns:
