@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from dgpuhash.errors import UnsupportedError
+from dgpuhash.errors import SpecError
 
 __all__ = ["ColumnNames", "ColumnTypes", "JoinKind", "columns_option", "types_option"]
 
@@ -82,19 +82,22 @@ types_option = click.option(
 
 
 class JoinKind(click.Choice[str]):
-    """Option type: the kinds of join that an index supports.
+    """Option type: the kinds of join, by the names of pandas, Dask or cuDF.
 
-    The error for any other kind says how to get it.
+    Examples
+    --------
+    >>> JoinKind().convert("leftsemi", None, None)
+    'semi'
     """
 
     def __init__(self) -> None:
-        super().__init__(["inner", "left", "semi", "anti"])
+        super().__init__(["inner", "left", "right", "outer", "semi", "anti"])
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the kind of join."""
-        from dgpuhash.frames.merge_result import check_how
+        from dgpuhash.frames.merge.arguments import join_kind
 
         try:
-            return check_how(value)
-        except UnsupportedError as error:
-            self.fail(str(error), param, ctx)
+            return join_kind(value)
+        except SpecError:
+            return super().convert(value, param, ctx)

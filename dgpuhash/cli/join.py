@@ -1,11 +1,11 @@
-"""`dgpuhash join`: join files with a saved index."""
+"""`dgpuhash join`: join files with files, or with a saved index."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from functools import partial
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
@@ -13,30 +13,56 @@ import pandas as pd
 
 from dgpuhash.cli.cluster import client_for, scheduler_option
 from dgpuhash.cli.columns import ColumnNames, JoinKind, columns_option, types_option
-from dgpuhash.errors import ColumnError
+from dgpuhash.errors import ColumnError, FormatError
+from dgpuhash.frames import key_names
+
+if TYPE_CHECKING:
+    from dgpuhash.cli.progress import RowProgress
 
 __all__ = ["join"]
 
-# Column with the position of each row in its partition, during a left join.
-ROW = "dgpuhash row"
+# Joins that keep rows of LEFT as they are.
+_FILTERS = ("semi", "anti")
+# Joins after which the rows of a side may be absent, and its integers null.
+_LACKING = {"left": ("right", "outer"), "right": ("left", "outer")}
 
 
 @click.command()
-@click.argument("source")
-@click.argument("index")
-@columns_option("--on", help="Key columns of SOURCE, where named otherwise.")
+@click.argument("left")
+@click.argument("right")
+@columns_option(
+    "--on",
+    help="Key columns of both sides; of LEFT alone where a saved index has others. Default: those "
+    "of the saved index, else all that both sides have.",
+)
+@columns_option("--left-on", help="Key columns of LEFT, where the names differ.")
+@columns_option("--right-on", help="Key columns of RIGHT, in the same order.")
 @click.option(
     "--how",
     type=JoinKind(),
     default="inner",
     show_default=True,
-    help="semi and anti keep the rows of SOURCE that have, or have no, partner.",
+    help="Which rows without a partner are kept. semi and anti keep the rows of LEFT that have, "
+    "or have no, partner. Names of Dask and cuDF, as leftsemi, are known too.",
 )
 @click.option(
     "-o",
     "--output",
     required=True,
     help="A .parquet, .csv or .csv.gz file, or a directory of them such as out.parquet/.",
+)
+@click.option(
+    "--validate",
+    type=click.Choice(["1:1", "1:m", "m:1", "m:m"]),
+    help="Insist that the keys of the side with a 1 are unique.",
+)
+@click.option(
+    "--indicator",
+    metavar="[NAME]",
+    is_flag=False,
+    flag_value="_merge",
+    help="Add a column with the side of each row: left_only, right_only or both. It is called "
+    "_merge, or by --indicator=NAME otherwise.",
 )
 @click.option(
     "--suffixes",
@@ -51,70 +77,199 @@ ROW = "dgpuhash row"
 @types_option
 @scheduler_option
 def join(
-    source: str,
-    index: str,
+    left: str,
+    right: str,
     on: list[str] | None,
+    left_on: list[str] | None,
+    right_on: list[str] | None,
     how: str,
     output: str,
+    validate: str | None,
+    indicator: str | None,
     suffixes: list[str],
     overwrite: bool,
     dtypes: tuple[tuple[str, str], ...],
     scheduler: str | None,
 ) -> None:
-    """Join the rows of SOURCE (Parquet or CSV) with the saved INDEX."""
-    from dgpuhash.cli.files import read, write
-    from dgpuhash.distributed import DistributedIndex
+    """Join the rows of LEFT with those of RIGHT.
 
+    Each side is Parquet or CSV (a path, a quoted glob or a URL), or a saved index. One of them is
+    held by the workers, RIGHT if possible, for right joins LEFT; the other passes by in partitions,
+    and rows come in its order.
+    """
+    import dgpuhash
+    from dgpuhash.cli.files import saved_index, write
+    from dgpuhash.cli.progress import RowProgress
+
+    _check_options(how, on, left_on, right_on, indicator, suffixes)
+    files = [path for path in (left, right) if not saved_index.is_saved(path)]
+    write.check_target(output, files, overwrite=overwrite)
+    start = time.perf_counter()
+    with client_for(scheduler) as client:
+        sides = _sides((left, right), dict(dtypes), client)
+        keys = _keys(sides, on, left_on, right_on) if how != "cross" else None
+        with RowProgress(client) as progress:
+            left_frame, right_frame = _frames(sides, keys, how, progress)
+            merged = dgpuhash.merge(
+                left_frame,
+                right_frame,
+                how,
+                left_on=keys and keys[0],
+                right_on=keys and keys[1],
+                suffixes=(suffixes[0], suffixes[1]),
+                indicator=indicator or False,
+                validate=validate,
+                client=client,
+            )
+            written = progress.writing(merged.npartitions)
+            try:
+                rows = write.write(merged, output, client, overwrite=overwrite, written=written)
+            except pd.errors.MergeError as error:
+                # What else the error tells is about the index of this join.
+                told = str(error).partition(": ")[0]
+                remedy = "drop rows there until each key has one, or use another --validate"
+                raise ColumnError(f"{told}; {remedy}") from error
+            read = progress.rows
+    click.echo(f"{output}: {rows:,} rows in {time.perf_counter() - start:.1f} s")
+    click.echo(
+        f"  {how} join of {read['left']:,} rows of {left} with {read['right']:,} rows of {right}"
+        f"{_in_words(keys)}"
+    )
+
+
+def _check_options(
+    how: str,
+    on: list[str] | None,
+    left_on: list[str] | None,
+    right_on: list[str] | None,
+    indicator: str | None,
+    suffixes: Sequence[str],
+) -> None:
+    """Refuse options that exclude each other."""
     if len(suffixes) != 2 or suffixes[0] == suffixes[1]:
         raise click.BadParameter(
             "give two endings that differ, e.g. _left,_right", param_hint="--suffixes"
         )
-    write.check_target(output, source, overwrite=overwrite)
-    frame = read.read(source, dict(dtypes))
-    start = time.perf_counter()
-    with client_for(scheduler) as client, DistributedIndex.load(index, client) as loaded:
-        same_names = on is None or set(on) == set(loaded.on)
-        options: dict[str, Any] = {"on": on} if same_names else {"left_on": on}
-        endings = suffixes[0], suffixes[1]
-        merge: Callable[..., Any] = partial(loaded.merge, suffixes=endings, **options)
-        joined = merge(frame, how=how)
-        if how == "left":
-            joined = _left_join(merge, frame)
-        rows = write.write(joined, output, client, overwrite=overwrite)
-    amount = "" if rows is None else f"{rows:,} rows "
-    click.echo(f"{output}: {amount}in {time.perf_counter() - start:.1f} s")
+    if on and (left_on or right_on):
+        raise click.BadParameter(
+            "names the keys of both sides; give it alone, or --left-on and --right-on",
+            param_hint="--on",
+        )
+    if how == "cross" and (on or left_on or right_on):
+        raise click.BadParameter("cross compares no keys; leave them out", param_hint="--how")
+    if how in _FILTERS and indicator:
+        raise click.BadParameter(
+            f"{how} keeps rows of one side; leave it out, or use --how left",
+            param_hint="--indicator",
+        )
 
 
-def _left_join(merge: Callable[..., Any], frame: Any) -> Any:
-    """Return a left join with the same exact dtypes in all partitions.
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """One side: where its rows are, and the key columns if it is a saved index."""
 
-    pandas' left join turns the integers of a partition into floats when a row has no partner, which
-    can round them; here such columns get nullable dtypes. The caller has run `merge` before, so
-    that errors do not name the join's own column.
+    name: str
+    path: str
+    frame: Any
+    on: list[Any] | None
+
+
+def _sides(paths: tuple[str, str], dtypes: dict[str, str], client: Any) -> list[_Side]:
+    """Return both sides; files are read with the dtypes given for their columns."""
+    from dgpuhash.cli.files import read, saved_index
+
+    found = []
+    for name, path in zip(("left", "right"), paths, strict=True):
+        if saved_index.is_saved(path):
+            found.append(_Side(name, path, *saved_index.read_saved(path, client)))
+        else:
+            found.append(_Side(name, path, read.read(path, dtypes, all_there=False), None))
+    files = [side for side in found if side.on is None]
+    unknown = [name for name in dtypes if not any(name in side.frame.columns for side in files)]
+    if unknown:
+        told = "; ".join(f"{side.path} has {list(side.frame.columns)!r}" for side in files)
+        raise FormatError(f"no columns {unknown!r} for these types in the files; {told}")
+    return found
+
+
+def _keys(
+    sides: Sequence[_Side],
+    on: list[str] | None,
+    left_on: list[str] | None,
+    right_on: list[str] | None,
+) -> tuple[list[Any], list[Any]]:
+    """Return the key columns of both sides.
+
+    Raises
+    ------
+    ColumnError
+        When a side lacks one, one is given twice, the sides have no column in common, or their
+        numbers differ.
     """
-    if ROW in frame.columns:
-        raise ColumnError(f"a column is called {ROW!r}, as one of the join's own; rename it")
-    numbered = frame.map_partitions(_numbered, meta=_numbered(frame._meta))
-    found, alone = merge(numbered, how="inner"), merge(numbered, how="anti")
-    meta = _concat_in_order(found._meta, alone._meta)
-    return found.map_partitions(_concat_in_order, alone, meta=meta, enforce_metadata=False)
+    left, right = sides
+    ours, theirs = left_on or left.on, right_on or right.on
+    if on is not None:
+        ours = on
+        theirs = on if right.on is None or set(on) == set(right.on) else right.on
+    if ours is None and theirs is None:
+        ours = [name for name in left.frame.columns if name in right.frame.columns]
+        if not ours:
+            raise ColumnError(
+                f"{left.path} and {right.path} have no column in common; name the keys with "
+                "--left-on and --right-on"
+            )
+    keys = ours or theirs or [], theirs or ours or []
+    for side, names in zip(sides, keys, strict=True):
+        try:
+            key_names(side.frame._meta, names)
+        except ColumnError as error:
+            raise ColumnError(
+                f"{side.path}: {error}; name its keys with --{side.name}-on"
+            ) from error
+    if len(keys[0]) != len(keys[1]):
+        raise ColumnError(
+            f"{left.path} has the keys {keys[0]!r} and {right.path} {keys[1]!r}; give as many of "
+            "each with --left-on and --right-on"
+        )
+    return keys
 
 
-def _numbered(part: pd.DataFrame) -> pd.DataFrame:
-    return part.assign(**{ROW: range(len(part))})
+def _frames(
+    sides: Sequence[_Side],
+    keys: tuple[list[Any], list[Any]] | None,
+    how: str,
+    progress: RowProgress,
+) -> list[Any]:
+    """Return the frames of both sides, as they are merged.
+
+    Rows are counted when they are read. Integers and truths that may be null get nullable dtypes,
+    as floats would round them.
+    """
+    same = {ours for ours, theirs in zip(*(keys or ((), ())), strict=True) if ours == theirs}
+    found = []
+    for place, side in enumerate(sides):
+        frame = side.frame
+        if how in _FILTERS and side.name == "right" and keys:
+            frame = frame[keys[place]]
+        nullable = {}
+        if how.removesuffix("_anti") in _LACKING[side.name]:
+            nullable = {
+                label: _nullable(dtype)
+                for label, dtype in frame.dtypes.items()
+                if label not in same and isinstance(dtype, np.dtype) and dtype.kind in "biu"
+            }
+        found.append(progress.counted(frame, side.name, nullable))
+    return found
 
 
-def _concat_in_order(found: pd.DataFrame, alone: pd.DataFrame) -> pd.DataFrame:
-    """Return the matched and unmatched rows of a partition in row order."""
-    width = alone.shape[1]
-    added = found.columns[width:]
-    nullable = {
-        label: "boolean" if dtype.kind == "b" else dtype.name.replace("i", "I").replace("u", "U")
-        for label, dtype in found[added].dtypes.items()
-        if isinstance(dtype, np.dtype) and dtype.kind in "biu"
-    }
-    found = found.astype(nullable)
-    # `found` has the labels with suffixes.
-    alone = alone.set_axis(found.columns[:width], axis=1).reindex(columns=found.columns)
-    joined = pd.concat([found, alone.astype(found[added].dtypes)])
-    return joined.sort_values(ROW, kind="stable", ignore_index=True).drop(columns=ROW)
+def _nullable(dtype: np.dtype[Any]) -> str:
+    return "boolean" if dtype.kind == "b" else dtype.name.replace("i", "I").replace("u", "U")
+
+
+def _in_words(keys: tuple[list[Any], list[Any]] | None) -> str:
+    if keys is None:
+        return ""
+    pairs = zip(*keys, strict=True)
+    return " on " + ", ".join(
+        f"{ours}" if ours == theirs else f"{ours} = {theirs}" for ours, theirs in pairs
+    )

@@ -51,17 +51,6 @@ def folder(tmp_path_factory):
     return made
 
 
-@pytest.mark.parametrize("how", ["inner", "left"])
-def test_join(folder, tmp_path, how):
-    target = tmp_path / "out.parquet"
-    options = ["--on", "tailnum", "--how", how, "--suffixes", "_flight,_plane", "-o", target]
-    run("join", folder / "flights-*.parquet", folder / "planes.dgph", *options)
-    expected = FLIGHTS.merge(PLANES, on="tailnum", how=how, suffixes=("_flight", "_plane"))
-    if how == "left":
-        expected = expected.astype({"seats": "Int64"})
-    pd.testing.assert_frame_equal(pd.read_parquet(target), expected)
-
-
 @pytest.mark.parametrize("target", ["out.parquet", "out.parquet/", "out.csv"])
 def test_left_join_makes_no_number_another_one(tmp_path, target):
     large = [2**53 + 1, 2**53 + 3, 2**63 - 1]
@@ -80,14 +69,6 @@ def test_left_join_makes_no_number_another_one(tmp_path, target):
     expected = left.merge(rows.astype(kinds), on="k", how="left")
     found = pd.read_parquet(written) if "parquet" in target else pd.read_csv(written, dtype=kinds)
     pd.testing.assert_frame_equal(found, expected, check_dtype="csv" not in target)
-
-
-@pytest.mark.parametrize(("how", "kept"), [("semi", True), ("anti", False)])
-def test_join_that_only_filters(folder, tmp_path, how, kept):
-    target = tmp_path / "out.csv"
-    run("join", folder / "flights-*.parquet", folder / "planes.dgph", "--how", how, "-o", target)
-    expected = FLIGHTS[FLIGHTS["tailnum"].isin(PLANES["tailnum"]) == kept]
-    pd.testing.assert_frame_equal(pd.read_csv(target), expected.reset_index(drop=True))
 
 
 def test_join_on_a_column_of_another_name_into_a_directory(folder, tmp_path):

@@ -253,12 +253,6 @@ def test_files_of_several_types_that_have_one_in_common(folder, tmp_path):
     assert pd.read_parquet(target)["hours"].tolist() == [1, 2, 0.5, 2.5]
 
 
-def test_a_kind_of_join_that_there_is_not(folder):
-    arguments = [folder / "flights.csv", folder / "planes.dgph", "-o", folder / "out.csv"]
-    expect_error("join", *arguments, "--how", "outer", says="in two steps")
-    expect_error("join", *arguments, "--how", "sideways", says="'semi'")
-
-
 @pytest.mark.parametrize(
     ("dtype", "key"), [("int8", "300"), ("uint64", "-1"), ("uint64", "9" * 30)]
 )
@@ -266,11 +260,3 @@ def test_keys_that_no_number_of_the_dtype_is(tmp_path, dtype, key):
     pd.DataFrame({"k": pd.Series([1], dtype=dtype)}).to_parquet(tmp_path / "k.parquet")
     run("build", tmp_path / "k.parquet", "--on", "k", "-o", tmp_path / "k.dgph")
     expect_error("lookup", tmp_path / "k.dgph", "--", key, says=f"column k is {dtype}")
-
-
-def test_a_column_called_like_that_of_a_left_join(folder, tmp_path):
-    rows = pd.DataFrame({"tailnum": ["N1"], "dgpuhash row": [5]})
-    rows.to_csv(tmp_path / "rows.csv", index=False)
-    join = ["join", tmp_path / "rows.csv", folder / "planes.dgph"]
-    expect_error(*join, "--how", "left", "-o", tmp_path / "out.csv", says="rename it")
-    run(*join, "-o", tmp_path / "out.csv")

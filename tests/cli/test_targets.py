@@ -39,7 +39,7 @@ def test_what_is_written_is_read_again(tmp_path, client, target):
     with dask.config.set({"dataframe.convert-string": False}):
         frame = dd.from_pandas(FRAME, npartitions=2)
     rows = write.write(frame, into, client)
-    assert rows == (None if target.endswith("/") else 3)
+    assert rows == 3
     again = read.read(into).compute()
     pd.testing.assert_frame_equal(again.reset_index(drop=True), FRAME)
     if "parquet" not in target:
@@ -171,8 +171,8 @@ def test_a_target_that_is_a_source_is_refused(tmp_path, source, target):
         FRAME.to_parquet(tmp_path / name)
     (tmp_path / "link.parquet").symlink_to(tmp_path / "part-0.parquet")
     with pytest.raises(UnsupportedError, match="is one of the sources; name another file"):
-        write.check_target(f"file://{tmp_path}/{target}", f"{tmp_path}/{source}")
-    write.check_target(f"{tmp_path}/part-2.parquet", f"{tmp_path}/{source}")
+        write.check_target(f"file://{tmp_path}/{target}", [f"{tmp_path}/{source}"])
+    write.check_target(f"{tmp_path}/part-2.parquet", [f"{tmp_path}/{source}"])
 
 
 @pytest.mark.parametrize("slash", ["", "/"])
@@ -203,8 +203,8 @@ def test_a_file_that_comes_meanwhile_is_not_replaced(tmp_path, client, monkeypat
     target = target if "://" in target else f"{tmp_path}/{target}"
     filesystem, path = fsspec.url_to_fs(target)
 
-    def meanwhile(futures):
-        yield from results(futures)
+    def meanwhile(*args):
+        yield from results(*args)
         with filesystem.open(path, "wb") as file:
             file.write(b"mine")
 
@@ -227,8 +227,9 @@ def test_a_directory_that_is_filled_meanwhile_stays(tmp_path, client, monkeypatc
     fill = write._fill
 
     def meanwhile(*args):
-        fill(*args)
+        rows = fill(*args)
         (tmp_path / "a.csv" / "mine").touch()
+        return rows
 
     monkeypatch.setattr(write, "_fill", meanwhile)
     with pytest.raises(UnsupportedError, match=r"a\.csv/ is not empty; .*name another directory"):
@@ -295,15 +296,22 @@ def test_a_full_disk(tmp_path, client, monkeypatch, target):
     assert not any(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("target", "way"),
-    [("a.parquet/", "pyarrow.parquet.write_table"), ("a.csv/", "pandas.DataFrame.to_csv")],
-)
-def test_a_full_disk_of_workers(tmp_path, client, monkeypatch, target, way):
+@pytest.mark.parametrize("target", ["a.parquet/", "a.csv/"])
+def test_a_full_disk_of_workers(tmp_path, client, monkeypatch, target):
     def fail(*args, **options):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(way, fail)
+    monkeypatch.setattr(write, "_save", fail)
     with pytest.raises(OSError, match=f"{target} cannot be written: No space .*; make room there"):
         write.write(dd.from_pandas(FRAME, npartitions=1), f"{tmp_path}/{target}", client)
     assert not any(tmp_path.iterdir())
+
+
+def test_files_of_a_directory_have_the_order_of_the_partitions(tmp_path, client):
+    rows = pd.DataFrame({"n": range(12)})
+    written = []
+    into = f"{tmp_path}/a.parquet/"
+    frame = dd.from_pandas(rows, npartitions=12)
+    assert write.write(frame, into, client, written=lambda: written.append(1)) == 12
+    assert len(written) == 12
+    pd.testing.assert_frame_equal(read.read(into).compute().reset_index(drop=True), rows)

@@ -16,7 +16,7 @@ from dgpuhash.errors import FormatError, UnsupportedError
 __all__ = ["read"]
 
 
-def read(pattern: str, dtypes: dict[str, str] | None = None) -> Any:
+def read(pattern: str, dtypes: dict[str, str] | None = None, *, all_there: bool = True) -> Any:
     """Return a Dask DataFrame of the files that `pattern` names.
 
     Parameters
@@ -25,6 +25,8 @@ def read(pattern: str, dtypes: dict[str, str] | None = None) -> Any:
         E.g. ``flights-*.parquet`` or ``s3://bucket/flights.csv``.
     dtypes : dict, optional
         Dtypes of columns, e.g. where those inferred from the first 16 MB of CSV are wrong.
+    all_there : bool
+        Whether to refuse dtypes of columns that are not there; otherwise they have no effect.
 
     Raises
     ------
@@ -55,11 +57,12 @@ def read(pattern: str, dtypes: dict[str, str] | None = None) -> Any:
         else:
             frame = read_parquet(filesystem, paths)
         unknown = [name for name in given if name not in frame.columns]
-        if unknown:
+        if unknown and all_there:
             raise FormatError(
                 f"{pattern} cannot be read as {kind}: no columns {unknown!r} for these types; "
                 f"there are {list(frame.columns)!r}"
             )
+        given = {name: dtype for name, dtype in given.items() if name not in unknown}
         if kind == "csv" or not given:
             return frame
         meta = frame._meta.astype(given)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import errno
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
+import dask
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-from distributed import Client, futures_of
+from distributed import Client, as_completed, futures_of
 
 from dgpuhash.cli.files.arrow_schema import schema_of, to_pandas, untyped_columns
 from dgpuhash.cli.files.paths import (
@@ -40,15 +42,15 @@ _REMOVALS = 3
 _NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
-def check_target(target: str, source: str | None = None, *, overwrite: bool = False) -> None:
+def check_target(target: str, sources: Sequence[str] = (), *, overwrite: bool = False) -> None:
     """Refuse a target that cannot be written, or is a source, before work.
 
     Parameters
     ----------
     target : str
         As for `write`.
-    source : str, optional
-        Source of the rows, as for `read`.
+    sources : sequence of str
+        Sources of the rows, as for `read`.
     overwrite : bool
         Whether an existing file may be replaced.
 
@@ -62,7 +64,7 @@ def check_target(target: str, source: str | None = None, *, overwrite: bool = Fa
     SpecError
         When the name is a pattern.
     FileNotFoundError
-        When the folder of the file, or the source, does not exist.
+        When the folder of the file, or a source, does not exist.
     """
     format_of(target)
     filesystem, path = filesystem_of(target)
@@ -79,7 +81,7 @@ def check_target(target: str, source: str | None = None, *, overwrite: bool = Fa
     parent = filesystem._parent(path)
     if _is_local(filesystem) and not filesystem.isdir(parent):
         raise FileNotFoundError(f"{target}: there is no folder {parent}; make it first")
-    if source is not None:
+    for source in sources:
         system, files = files_of(source)
         places = {canonical_path(system, file) for file in files}
         if system == filesystem and canonical_path(filesystem, path) in places:
@@ -87,14 +89,21 @@ def check_target(target: str, source: str | None = None, *, overwrite: bool = Fa
     check_absent(target, overwrite=overwrite)
 
 
-def write(frame: Any, target: str, client: Client, *, overwrite: bool = False) -> int | None:
-    """Write a Dask DataFrame; return its number of rows if known.
+def write(
+    frame: Any,
+    target: str,
+    client: Client,
+    *,
+    overwrite: bool = False,
+    written: Callable[[], None] = lambda: None,
+) -> int:
+    """Write a Dask DataFrame; return its number of rows.
 
     A target that ends with ``/`` becomes a directory with one file for each partition, written by
     the workers. Any other target becomes one file, written by this process in the order of the
     partitions. Both appear under their names only when they are complete, with one exception: on
     file systems that are not local, a directory is filled under its own name, and removed when the
-    write fails.
+    write fails. `written` is called whenever a partition is written.
 
     Raises
     ------
@@ -108,14 +117,11 @@ def write(frame: Any, target: str, client: Client, *, overwrite: bool = False) -
     with name_write_errors(target):
         if target.endswith("/"):
             with _whole_directory(target) as url:
-                _fill(frame, url, form, client)
-            return None
+                return _fill(frame, url, form, client, written)
         with _whole_file(target, form, overwrite) as stream:
             futures = client.compute(frame.to_delayed())
-            if form.kind == "csv":
-                return _save_csv(_results(futures), frame._meta, form.separator, stream)
-            schema = schema_of(frame._meta, futures, client)
-            return _save_parquet(_results(futures), schema, stream)
+            schema = schema_of(frame._meta, futures, client) if form.kind == "parquet" else None
+            return _save(_results(futures, written), frame._meta, form, schema, stream)
 
 
 @contextmanager
@@ -219,27 +225,60 @@ def _remove(filesystem: Any, path: str) -> None:
             return
 
 
-def _fill(frame: Any, url: str, form: FileFormat, client: Client) -> None:
-    """Write one file for each partition in the directory `url`, on workers."""
-    if form.kind == "csv":
-        frame.to_csv(
-            f"{url}/part-*{form.ending}", index=False, sep=form.separator,
-            compression=form.compression,
-        )  # fmt: skip
-        return
-    if untyped_columns(frame._meta):
-        frame = persist_unfused(client, frame)
-    schema = schema_of(frame._meta, futures_of(frame), client)
-    frame.to_parquet(url, write_index=False, schema=schema)
+def _fill(
+    frame: Any, url: str, form: FileFormat, client: Client, written: Callable[[], None]
+) -> int:
+    """Write one file for each partition in the directory `url`, on workers; return all rows."""
+    meta, schema = frame._meta, None
+    if form.kind == "parquet":
+        if untyped_columns(meta):
+            frame = persist_unfused(client, frame)
+        schema = schema_of(meta, futures_of(frame), client)
+    parts = frame.to_delayed()
+    digits = len(str(len(parts)))
+    save = dask.delayed(partial(_save_part, meta=meta, form=form, schema=schema), pure=False)
+    # One graph, so that partitions are written while others are computed.
+    tasks = [
+        save(part, f"{url}/part-{number:0{digits}}{form.ending}")
+        for number, part in enumerate(parts)
+    ]
+    del parts, frame
+    rows = 0
+    for _, count in as_completed(client.compute(tasks), with_results=True):
+        rows += count
+        written()
+    return rows
 
 
-def _results(futures: list[Any]) -> Iterator[pd.DataFrame]:
+def _save_part(
+    part: Any, file: str, *, meta: pd.DataFrame, form: FileFormat, schema: pa.Schema | None
+) -> int:
+    filesystem, path = filesystem_of(file)
+    with open_stream(filesystem, path, form.compression, "wb") as stream:
+        return _save([to_pandas(part)], meta, form, schema, stream)
+
+
+def _results(futures: list[Any], written: Callable[[], None]) -> Iterator[pd.DataFrame]:
     """Yield each result as pandas, in order.
 
     Drops each future at once, which frees the partition's memory on the workers.
     """
     while futures:
         yield to_pandas(futures.pop(0).result())
+        written()
+
+
+def _save(
+    parts: Iterable[pd.DataFrame],
+    meta: pd.DataFrame,
+    form: FileFormat,
+    schema: pa.Schema | None,
+    stream: IO[bytes],
+) -> int:
+    """Write partitions to a stream, one after the other; return their rows."""
+    if form.kind == "csv":
+        return _save_csv(parts, meta, form.separator, stream)
+    return _save_parquet(parts, schema, stream)
 
 
 def _save_parquet(parts: Iterable[pd.DataFrame], schema: pa.Schema, stream: IO[bytes]) -> int:

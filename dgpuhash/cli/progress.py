@@ -1,0 +1,97 @@
+"""Progress of a command: rows that tasks have read, partitions that are written."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+import pandas as pd
+from distributed import Client, get_worker
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+__all__ = ["RowProgress"]
+
+
+class RowProgress:
+    """Rows that tasks read of named frames, shown on standard error if that is a terminal.
+
+    Tasks report to the client by Dask's events; a task that runs twice counts once.
+
+    Examples
+    --------
+    >>> import dask.dataframe as dd
+    >>> client = Client(processes=False, n_workers=1, dashboard_address=None)
+    >>> with RowProgress(client) as progress:
+    ...     frame = progress.counted(dd.from_dict({"k": [1, 2, 3]}, npartitions=2), "left", {})
+    ...     int(frame["k"].sum().compute())
+    6
+    >>> progress.rows["left"]
+    3
+    >>> client.close()
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._topic = f"dgpuhash-rows-{uuid.uuid4().hex}"
+        self._read: dict[tuple[str, str], int] = {}
+        console = Console(stderr=True)
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self._bar.add_task("reading", total=None)
+
+    @property
+    def rows(self) -> Counter[str]:
+        """Rows read so far, by the names of their frames."""
+        found: Counter[str] = Counter()
+        for (name, _), rows in list(self._read.items()):
+            found[name] += rows
+        return found
+
+    def counted(self, frame: Any, name: str, dtypes: dict[Any, str]) -> Any:
+        """Return a Dask frame cast to `dtypes`, whose rows count under `name` when it is read."""
+        meta = frame._meta.astype(dtypes)
+        return frame.map_partitions(
+            _counted, self._topic, name, dtypes, meta=meta, enforce_metadata=False
+        )
+
+    def writing(self, partitions: int) -> Callable[[], None]:
+        """Return what to call when one of so many partitions is written."""
+        self._bar.update(self._task, total=partitions)
+        return lambda: self._bar.advance(self._task)
+
+    def __enter__(self) -> Self:
+        self._client.subscribe_topic(self._topic, self._take)
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._bar.stop()
+        self._client.unsubscribe_topic(self._topic)
+
+    def _take(self, event: tuple[float, tuple[str, str, int]]) -> None:
+        name, task, rows = event[1]
+        self._read[name, task] = rows
+        read = ", ".join(f"{rows:,} rows of {name}" for name, rows in sorted(self.rows.items()))
+        self._bar.update(self._task, description=f"{read} read")
+
+
+def _counted(part: pd.DataFrame, topic: str, name: str, dtypes: dict[Any, str]) -> pd.DataFrame:
+    worker = get_worker()
+    worker.log_event(topic, (name, str(worker.get_current_task()), len(part)))
+    return part.astype(dtypes) if dtypes else part
