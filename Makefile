@@ -25,12 +25,13 @@ ucx: $(INSTALLED)           ## run the distributed tests over UCXX, in an enviro
 	scripts/ucx
 
 rounds: $(INSTALLED)        ## play rounds of faults: processes killed, stopped, late, cut off, without memory
-	scripts/rounds --series 4 --silence 4 --seconds 300
+	scripts/rounds --series 4 --silence 4 --seconds $(or $(LIMIT),300)
 
-suites: $(INSTALLED)        ## run pandas' and Dask's own tests of merges with ours, and TPC-H beside DuckDB; takes 20 minutes
+suites: $(INSTALLED)        ## run pandas' and Dask's own tests of merges with ours, and TPC-H beside DuckDB; takes 30 minutes
 	PYTHONPATH=tests $(INSIDE) -m suites --tb=line
 	PYTHONPATH=tests $(INSIDE) -m suites.tpch --scale 0.1
 	PYTHONPATH=tests $(INSIDE) -m suites.dask_merge --tb=line
+	PYTHONPATH=tests $(INSIDE) -m suites.generated_merge --cases $(or $(CASES),10000)
 
 check: $(INSTALLED)         ## lint, types, format, spelling, layering, age of the GPU proof
 	scripts/check

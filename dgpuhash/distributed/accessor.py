@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any
 
+from dgpuhash.distributed.cluster.client import client_of
 from dgpuhash.distributed.index import DistributedIndex
+from dgpuhash.distributed.merge.explain import explained
 from dgpuhash.distributed.merge.verb import distinct_lazily, isin_lazily
 from dgpuhash.errors import SpecError
 from dgpuhash.frames.merge import merge
@@ -165,6 +167,44 @@ class IndexAccessor:
         >>> client.close()
         """
         return isin_lazily(self._frame, values, on)
+
+    def explain(self) -> str:
+        """Return in words how each merge of this library in the frame runs, after optimisation.
+
+        Of each merge: who asks and which side is indexed, and why; where its rows are placed, and
+        which columns are stored; what is read of each side once Dask has moved columns and
+        conditions there, with the bytes that are known beforehand; what is sent, and the partitions
+        of the result. A frame without such a merge says so. Nothing is computed; of Parquet files
+        that PyArrow reads, Dask reads the statistics of three.
+
+        Raises
+        ------
+        UnsupportedError
+            When there is no client.
+
+        Examples
+        --------
+        >>> import dask.dataframe as dd, pandas as pd
+        >>> from distributed import Client
+        >>> client = Client(processes=False, n_workers=2, dashboard_address=None)
+        >>> planes = dd.from_pandas(pd.DataFrame({"tailnum": ["N1", "N2"], "seats": [55, 182]}))
+        >>> flights = dd.from_pandas(
+        ...     pd.DataFrame({"tailnum": ["N2", "N9"], "day": [1, 2], "gate": [4, 5]})
+        ... )
+        >>> merged = flights.dgpuhash.merge(planes, on="tailnum", how="outer")
+        >>> print(merged[["tailnum", "day"]].dgpuhash.explain())  # doctest: +ELLIPSIS
+        outer merge by 'tailnum': 1 partition of the left side asks, in its order
+        indexed: the right side, as rows come in the order of the left side
+        placed: distributed over 2 hash ranges of its keys
+        stored: its keys alone
+        left side: 1 partition, ..., columns ['tailnum', 'day'] of 3
+        right side: 1 partition, ..., columns ['tailnum'] of 2
+        sent: keys to their owners; back: []
+        then: 2 partitions with rows of the right side that nothing matches
+        result: 3 partitions, divisions unknown
+        >>> client.close()
+        """
+        return explained(self._frame, client_of(None))
 
 
 _OF_INDEXES = frozenset({"persist", "bloom_filter", "deduplicate"})

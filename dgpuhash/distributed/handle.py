@@ -236,7 +236,7 @@ class Handle:
             check_library(collection, current.meta)
             if not self._compares(verb, meta_of(collection), names, current):
                 return 0
-            if verb == "insert" and current.placement is Placement.INDEPENDENT:
+            if verb != "erase" and current.placement is Placement.INDEPENDENT:
                 check_arrival_column(collection)
             end = replace(current, epoch=current.epoch + 1, revision=current.revision + 1)
             step = Step(verb, collection, end.revision)
@@ -253,7 +253,7 @@ class Handle:
     def _compares(
         self, verb: str, given: Any, names: Sequence[Hashable], current: Descriptor
     ) -> bool:
-        """Return whether an insert or erase of keys like `given` is a change.
+        """Return whether a change `verb` of keys like `given` is one.
 
         Raises KeyTypeError where the types of the keys do not compare. Keys of any type compare
         with an index without rows; an erase of keys that compare only therefore is no change, as no
@@ -265,7 +265,7 @@ class Handle:
             join_columns(given, descriptor.encoder)
             return descriptor is current
 
-        return check(current) if verb == "insert" else self._while_empty(current, check)
+        return self._while_empty(current, check) if verb == "erase" else check(current)
 
     def _while_empty(self, descriptor: Descriptor, read: Callable[[Descriptor], Result]) -> Result:
         """Return what `read` returns; an empty index takes keys of any type.

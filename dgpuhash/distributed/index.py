@@ -7,7 +7,6 @@ from collections.abc import Hashable, Sequence
 from contextlib import nullcontext, suppress
 from typing import Any
 
-import dask.dataframe as dd
 from distributed import Client
 
 from dgpuhash.distributed.cluster.client import client_of
@@ -29,14 +28,14 @@ from dgpuhash.distributed.storage import checkpoint
 from dgpuhash.distributed.storage.change_log import LogState
 from dgpuhash.distributed.storage.folder import Folder
 from dgpuhash.distributed.storage.manifest import load_with_retry
-from dgpuhash.errors import DgpuhashError, IndexNotFound, SpecError, UnsupportedError
-from dgpuhash.frames import keys_frame
+from dgpuhash.distributed.updates import UpdateMixin
+from dgpuhash.errors import DgpuhashError, IndexNotFound, SpecError
 from dgpuhash.frames.keys.table import KeyTableMethod
 
 __all__ = ["DistributedIndex"]
 
 
-class DistributedIndex(ReadMixin, IndexMaintenance):
+class DistributedIndex(ReadMixin, UpdateMixin, IndexMaintenance):
     """Hash index of rows on the workers of a Dask cluster, by key columns.
 
     Make one with `build`, `load` or `open`. The index stays on the workers until it is closed, and
@@ -339,59 +338,3 @@ class DistributedIndex(ReadMixin, IndexMaintenance):
                         checkpoint.remove_log(descriptor)
                 raise
         return index
-
-    def insert(self, rows: Any) -> int:
-        """Add rows, all of them or none; return their number.
-
-        The rows are added to the newest epoch of the index, whichever client made it.
-
-        Parameters
-        ----------
-        rows : Dask, pandas or cuDF DataFrame, or mapping of arrays
-            Rows with at least the stored columns.
-
-        Raises
-        ------
-        ColumnError, KeyTypeError
-            When columns are missing or do not fit, or a key of a unique index has a second row.
-        ShapeError, UnsupportedError
-            When arrays differ in length, or one array is given for several columns.
-        IndexNotFound
-            When another client has closed the index, or the scheduler has forgotten it.
-        IndexLost
-            When a worker is lost.
-        IndexChanged
-            When this client stalled during the change, so that another client took over; the rows
-            were not added.
-        OutOfMemoryError
-            When a worker's memory, or a device's, does not hold the rows, or the tasks that compute
-            them.
-        OSError
-            When the log of a durable index cannot be written.
-        """
-        return self._change("insert", rows, self._descriptor.meta.columns)
-
-    def erase(self, keys: Any) -> int:
-        """Remove all rows with these keys, or none; return the number of rows.
-
-        Parameters
-        ----------
-        keys : as for `lookup`, or a Dask DataFrame, or a Dask Series for one key column
-
-        Raises
-        ------
-        ColumnError, KeyTypeError, ShapeError, UnsupportedError
-            When keys do not fit the key columns, or are of another lazy type.
-        IndexLost, OutOfMemoryError, OSError
-            As for `insert`.
-        """
-        if isinstance(keys, dd.Series) and len(self.on) == 1:
-            keys = keys.to_frame(self.on[0])
-        if hasattr(keys, "__dask_graph__") and not isinstance(keys, dd.DataFrame):
-            raise UnsupportedError(
-                f"a lazy {type(keys).__name__} names no key columns; give a Dask DataFrame with "
-                f"the columns {self.on!r}, or compute() it first"
-            )
-        if not isinstance(keys, dd.DataFrame):
-            keys = keys_frame(keys, self._descriptor.encoder, self._descriptor.meta)
-        return self._change("erase", keys, self.on)

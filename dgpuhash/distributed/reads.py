@@ -7,8 +7,9 @@ from typing import Any
 
 from dgpuhash.distributed.handle import Handle
 from dgpuhash.distributed.ingest.source import frame_of, meta_of
+from dgpuhash.distributed.merge.explain import sent_to_shards
 from dgpuhash.distributed.merge.verb import merge_with_tails, rows_lazily
-from dgpuhash.distributed.partition.descriptor import Descriptor, Placement
+from dgpuhash.distributed.partition.descriptor import Descriptor
 from dgpuhash.distributed.pruning.policy import PruningOptions, Switch
 from dgpuhash.distributed.query.lookup import Lookups
 from dgpuhash.distributed.query.merge_collective import collective_merge
@@ -54,8 +55,8 @@ class ReadMixin(Handle):
         left_on : label or list of labels, optional
             Key columns of `left`, where their names differ.
         how : {"inner", "left", "right", "outer", "semi", "anti"}
-            Semi: the rows of `left` with a match; anti: those without. Right and outer, which are
-            for pandas, add a partition for each shard: rows of the index that nothing matches.
+            Semi: the rows of `left` with a match; anti: those without. Right and outer add a
+            partition for each shard: rows of the index that nothing matches.
         columns : list of labels, optional
             Columns of the index to add; default: all. Others are not moved.
         suffixes : tuple
@@ -217,12 +218,7 @@ class ReadMixin(Handle):
         asks = (
             "partition of the left side asks" if parts == 1 else "partitions of the left side ask"
         )
-        if probe.descriptor.placement is Placement.REPLICATED:
-            sent = "nothing: each worker has all rows"
-        elif probe.descriptor.placement is Placement.INDEPENDENT:
-            sent = "keys to all shards"
-        else:
-            sent = "keys to their owners"
+        sent = sent_to_shards(probe.descriptor.placement)
         back = "which keys are there" if probe.how in ("semi", "anti") else repr(list(probe.moved))
         lines = [
             f"{probe.how} merge: {parts:,} {asks} for {list(probe.left_on)!r}, in its order",

@@ -23,7 +23,7 @@ from dgpuhash.frames.merge_result import (
     merge_meta,
     needed_columns,
 )
-from dgpuhash.frames.pages import POSITION_NBYTES, Cursor, Page
+from dgpuhash.frames.pages import POSITION_NBYTES, Cursor, Page, RowLimit
 from dgpuhash.frames.row_store import (
     NumericDtypes,
     RowStore,
@@ -48,6 +48,7 @@ __all__ = [
     "NumericDtypes",
     "Page",
     "Query",
+    "RowLimit",
     "RowStore",
     "assemble",
     "assemble_arrays",

@@ -21,9 +21,10 @@ from dgpuhash.frames.merge_result import (
     check_how,
     join_columns,
 )
-from dgpuhash.frames.pages import Page, first_page
+from dgpuhash.frames.pages import Page, RowLimit, first_page
 from dgpuhash.frames.row_store import RowStore
 from dgpuhash.frames.serialization import read_index, write_index
+from dgpuhash.frames.spill.file import SpillFile
 from dgpuhash.frames.stats import FrameStats
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
 from dgpuhash.tables.rwlock import ReadWriteLock, read_locked, write_locked
@@ -193,9 +194,40 @@ class FrameIndex(MergeMixin, LookupMixin):
         self._turns.begin()
         self._rows.insert(*self._rows.fitting(frame, self._unique))
 
+    @function_translates_memory_errors
+    @write_locked
+    def upsert(self, frame: Any) -> int:
+        """Add the rows of `frame` in place of all rows that have their keys; return their number.
+
+        Nulls are keys as others are. Raises as `insert`; and ColumnError when two rows of `frame`
+        have one key, UnsupportedError when the method of the key table cannot erase.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> index = FrameIndex.build(pd.DataFrame({"k": [1, 1, 2], "v": ["a", "b", "c"]}), on="k")
+        >>> index.upsert(pd.DataFrame({"k": [1, 3], "v": ["d", "e"]}))
+        2
+        >>> index.frame()["v"].tolist()
+        ['c', 'd', 'e']
+        """
+        check_same_library(frame, self._frames)
+        key_names(frame, list(self._rows.store.meta.columns))
+        join_columns(frame, self._encoder if len(frame) else self._encoder.untyped())
+        self._turns.begin()
+        rows, encoded = self._rows.fitting(frame, unique=False)
+        self._rows.refuse_repeats(rows, encoded)
+        self._rows.check_change("upsert", rows)
+        self._rows.upsert(rows, encoded)
+        return len(rows)
+
     def check_change(self, verb: str, rows: Any) -> None:
-        """Raise UnsupportedError if the key table's method cannot insert or erase these rows."""
+        """Raise UnsupportedError if the key table's method cannot do this with these rows."""
         self._rows.check_change(verb, rows)
+
+    def refuse_repeats(self, keys: Any) -> None:
+        """Raise ColumnError if a frame with the keys of an upsert repeats one."""
+        self._rows.refuse_repeats(keys)
 
     @property
     def store(self) -> RowStore:
@@ -208,6 +240,13 @@ class FrameIndex(MergeMixin, LookupMixin):
         """Add rows as arrays of the stored columns and dtypes (`Frames.arrays`)."""
         self._turns.begin()
         self._rows.insert_arrays(arrays, self._unique)
+
+    @function_translates_memory_errors
+    @write_locked
+    def insert_spilled(self, keys: Any, file: SpillFile, spans: Sequence[tuple[int, int]]) -> None:
+        """Add the first rows: a frame of their keys, and where `file` has the other columns."""
+        self._turns.begin()
+        self._rows.insert_spilled(keys, file, spans, self._unique)
 
     @function_translates_memory_errors
     @read_locked
@@ -254,11 +293,11 @@ class FrameIndex(MergeMixin, LookupMixin):
     @read_locked
     def page(
         self, keys: Any, *, nbytes: int, columns: Sequence[Hashable] | None = None, skip: int = 0,
-        plain: bool = False, named: bool = True, marks: Any = None,
+        plain: bool = False, named: bool = True, marks: Any = None, limit: RowLimit | None = None,
     ) -> Page:  # fmt: skip
         """Return an inner `match` in pages of `nbytes`; options as `first_page`."""
         wanted = list(self.meta if columns is None else columns)
-        how = nbytes, skip, plain, named, marks
+        how = nbytes, skip, plain, named, marks, limit
         return first_page(self._rows, self._encoded(keys), wanted, *how)
 
     @read_locked

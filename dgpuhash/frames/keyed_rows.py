@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
+
+import numpy as np
 
 from dgpuhash.backend import is_out_of_memory
-from dgpuhash.errors import ColumnError, OutOfMemoryError
+from dgpuhash.errors import ColumnError, OutOfMemoryError, TableBroken
 from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.keys.encoding import EncodedKeys, KeyEncoder, same_keys
 from dgpuhash.frames.keys.table import AUTO, KeyTable, KeyTableMethod
 from dgpuhash.frames.row_store import RowStore
+from dgpuhash.frames.spill.file import SpillFile
+from dgpuhash.frames.spill.store import SpilledRowStore
 from dgpuhash.tables.commit import assigner
 
 __all__ = ["KeyedRows", "first_duplicate"]
@@ -39,7 +43,10 @@ class KeyedRows:
         self._xp = frames.xp
         self._encoder = encoder
         self.store = RowStore(meta)
-        self._new_table = partial(KeyTable, encoder.code_dtype, device, frames.device, method)
+        hashed = encoder.packing == "hashed"
+        self._new_table = partial(
+            KeyTable, encoder.code_dtype, device, frames.device, method, hashed=hashed
+        )
         self.table = self._new_table()
         self._told: dict[Hashable, bool] = {}
 
@@ -99,13 +106,16 @@ class KeyedRows:
         return rows, encoded
 
     def check_change(self, verb: str, rows: Any) -> None:
-        """Raise UnsupportedError if the table's method cannot insert, or erase, these rows."""
+        """Raise UnsupportedError if the table's method cannot do this with these rows."""
         method = self.table.method
-        method.require(verb, self.table.table)
-        if verb == "insert" and not method.lists:
-            codes = self._encoder.encode_rows(rows).codes
-            stored = bool(self.table.contains(codes).any())
-            if stored or len(self._xp.unique(codes)) < len(codes):
+        for needed in ("insert", "erase") if verb == "upsert" else (verb,):
+            method.require(needed, self.table.table)
+        if verb != "erase" and not method.lists:
+            encoded = self._encoder.encode_rows(rows)
+            stored = int(self.table.contains(encoded.codes).sum())
+            if verb == "upsert":
+                stored -= len(self.pairs(encoded)[1])
+            if stored or len(self._xp.unique(encoded.codes)) < len(encoded):
                 method.multimap()
 
     def insert(self, rows: Any, encoded: EncodedKeys, arrays: Sequence[Any] | None = None) -> None:
@@ -138,11 +148,101 @@ class KeyedRows:
             self.refuse_doubles(rows, encoded)
         self.insert(rows, encoded, arrays)
 
+    def upsert(self, rows: Any, encoded: EncodedKeys) -> None:
+        """Add rows, with their codes, in place of all rows that have their keys.
+
+        No two of `rows` have one key. Frees memory as `erase` does.
+        """
+        query_rows, stored = self.pairs(encoded)
+        if len(stored) == 0:
+            self.insert(rows, encoded)
+            return
+        if self._fit_in_place(encoded, len(stored)):
+            self._overwrite(rows, encoded, len(stored))
+        else:
+            self._exchange(rows, encoded, encoded.codes[query_rows], stored)
+        if self.erased > len(self):
+            self._compact()
+
+    def _fit_in_place(self, encoded: EncodedKeys, stored: int) -> bool:
+        """Return whether each code has one row at most, before and after an upsert.
+
+        `stored` is the number of rows with the keys of the upsert.
+        """
+        if not self.table.one_row_per_code:
+            return False
+        if encoded.ambiguous is False:
+            return True
+        distinct = len(self._xp.unique(encoded.codes)) == len(encoded)
+        return distinct and int(self.table.contains(encoded.codes).sum()) == stored
+
+    def _overwrite(self, rows: Any, encoded: EncodedKeys, stored: int) -> None:
+        """Carry out an upsert as one change of a map."""
+        before, first = self.store, len(self.store)
+        # Until the table names them, nobody finds the new rows.
+        assigner(self, store=before.appended(rows), _told={})()
+        try:
+            self.table.overwrite(encoded.codes, self._xp.arange(first, first + len(rows)), stored)
+        except Exception as error:
+            if isinstance(error, OutOfMemoryError) or is_out_of_memory(error):
+                self.store = before
+            raise
+
+    def _exchange(self, rows: Any, encoded: EncodedKeys, codes: Any, stored: Any) -> None:
+        """Carry out an upsert as an erase and an insert, both or none.
+
+        `codes` and `stored` are the pairs to erase.
+        """
+        before = self.store
+        try:
+            if encoded.ambiguous is False:
+                self.table.erase(codes)
+            else:
+                self.table.erase_pairs(codes, stored)
+            self.insert(rows, encoded)
+        except BaseException:
+            # An insert that is done has set the store.
+            if self.store is before:
+                self._put_back(codes, stored)
+            raise
+
+    def _put_back(self, codes: Any, stored: Any) -> None:
+        """Insert pairs again that an erase may have removed.
+
+        Until they are there, the index is broken.
+        """
+        table = self.table
+        self.table = BrokenTable()  # type: ignore[assignment]
+        found = table.find(self._xp.unique(codes))[1]
+        order = self._xp.argsort(stored)
+        order = order[~self._xp.isin(stored[order], found)]
+        table.insert(codes[order], stored[order])
+        assigner(self, table=table, _told={})()
+
+    def insert_spilled(self, keys: Any, file: SpillFile, spans: Any, unique: bool | None) -> None:
+        """Add the first rows: key columns, and where a file has the others (`SpilledRowStore`).
+
+        Raises as `insert_arrays`.
+        """
+        store = SpilledRowStore(self.store.meta, file, spans)
+        keys = store.conform(keys)
+        encoded = self._encoder.encode_rows(keys)
+        store.check_file()
+        if unique:
+            self.refuse_doubles(keys, encoded)
+        self.store = store
+        self.insert(keys, encoded)
+
     def pairs(self, encoded: EncodedKeys) -> tuple[Any, Any]:
         """Return the matches as pairs of query position and stored row number.
 
         The positions ascend.
         """
+        if encoded.ambiguous is True and self._xp is np:
+            found = self.partners(encoded)
+            if found is not None:
+                positions = np.flatnonzero(found >= 0)
+                return positions, found[positions]
         return self.verified_pairs(encoded, *self.table.find(encoded.codes, encoded.valid))
 
     def verified_pairs(self, encoded: EncodedKeys, query_rows: Any, rows: Any) -> tuple[Any, Any]:
@@ -169,6 +269,28 @@ class KeyedRows:
         if bool(matches.all()):
             return query_rows, rows
         return query_rows[matches], rows[matches]
+
+    def partners(self, encoded: EncodedKeys) -> Any | None:
+        """Return the stored row of each key, -1 where it has none.
+
+        None where a key may have several rows.
+        """
+        rows = self.table.partners(encoded.codes, encoded.valid)
+        if rows is None or len(self) == 0 or encoded.ambiguous is False or self._proved(encoded):
+            return rows
+        asked, xp = None, self._xp
+        if encoded.ambiguous is not True:
+            asked = xp.flatnonzero(encoded.codes == encoded.ambiguous)
+        elif int(xp.count_nonzero(rows >= 0)) * 2 < len(rows):
+            asked = xp.flatnonzero(rows >= 0)
+        found = rows if asked is None else rows[asked]
+        keys = self.store.take(xp.maximum(found, 0), self._encoder.names)
+        same = same_keys(encoded.columns, asked, self._encoder.normalise(keys), None)
+        if asked is None:
+            rows[~same] = -1
+        else:
+            rows[asked[~same]] = -1
+        return rows
 
     def _proved(self, encoded: EncodedKeys) -> bool:
         """Return whether equal codes prove equal keys as no side has a null."""
@@ -217,6 +339,22 @@ class KeyedRows:
                 "more than one row; drop the doubles (drop_duplicates), or build with unique=False"
             )
 
+    def refuse_repeats(self, keys: Any, encoded: EncodedKeys | None = None) -> None:
+        """Raise ColumnError when a key of an upsert is repeated.
+
+        `keys` is a frame with the key columns; others are ignored. `encoded` are its codes.
+        """
+        encoded = self._encoder.encode_rows(keys) if encoded is None else encoded
+        double = first_duplicate(encoded, self._xp)
+        if double >= 0:
+            names = list(self._encoder.names)
+            key = frames_of(keys).keep(keys[names], self._xp.asarray([double]))
+            raise ColumnError(
+                f"{key.to_dict('records')[0]!r} is a key of more than one row of the upsert, which "
+                "keeps one row a key; drop the doubles (drop_duplicates), or erase the keys and "
+                "insert all rows"
+            )
+
     def _compact(self) -> None:
         """Free the memory of erased rows, if the other rows can be copied."""
         try:
@@ -230,6 +368,19 @@ class KeyedRows:
                 raise
             return
         assigner(self, table=table, store=store)()
+
+
+class BrokenTable:
+    """Stand-in for a key table while pairs are missing from it."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise TableBroken(
+            "an upsert failed halfway, and the rows that it had removed could not be put back; "
+            "build the index anew, or load a save"
+        )
+
+    def __len__(self) -> int:
+        return int(self.__getattr__("pairs"))
 
 
 def first_duplicate(encoded: EncodedKeys, xp: Any) -> int:

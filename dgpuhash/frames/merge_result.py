@@ -30,6 +30,9 @@ ALL_ROWS = ("right", "outer")
 # Names of Dask and cuDF.
 _ALIASES = {"leftsemi": "semi", "leftanti": "anti"}
 DEFAULT_SUFFIXES: Suffixes = ("_x", "_y")
+# Metas of inner merges by the kinds of both sides, as each takes a few milliseconds.
+_metas: dict[tuple[Any, ...] | None, Any] = {}
+_MOST_METAS = 64
 
 
 def check_how(how: str, *, all_rows: bool = False) -> str:
@@ -328,7 +331,29 @@ def _inner_meta(
     if not isinstance(suffixes, tuple | list) or len(suffixes) != 2:
         raise SpecError(f"suffixes={suffixes!r}; give a pair of strings, such as ('_left', None)")
     frames, pair = frames_of(left), (suffixes[0], suffixes[1])
-    return frames.merge_meta(left.iloc[:0], right.iloc[:0], left_on, right_on, pair)
+    told = [_kind_of(left), _kind_of(right)]
+    known = None if None in told else (*told, tuple(left_on), tuple(right_on), pair)
+    if known in _metas:
+        # The caller may change it.
+        return _metas[known].copy()
+    made = frames.merge_meta(left.iloc[:0], right.iloc[:0], left_on, right_on, pair)
+    if known is not None:
+        if len(_metas) >= _MOST_METAS:
+            _metas.clear()
+        _metas[known] = made.copy()
+    return made
+
+
+def _kind_of(frame: Any) -> tuple[Any, ...] | None:
+    """Return what of a frame decides about the meta of its merges, None if it is not hashable.
+
+    Equal dtypes of categories may have them in another order.
+    """
+    dtypes = frames_of(frame).dtypes(frame)
+    if frame.attrs or any(hasattr(dtype, "categories") for dtype in dtypes):
+        return None
+    labels = frame.columns
+    return type(frame), type(labels), tuple(labels.names), tuple(labels), *dtypes
 
 
 def _merge_meta_untyped(

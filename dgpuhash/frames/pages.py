@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.keyed_rows import KeyedRows
@@ -13,12 +13,24 @@ from dgpuhash.frames.keys.encoding import EncodedKeys
 from dgpuhash.frames.matches import Matches
 from dgpuhash.tables.select import gather_rows
 
-__all__ = ["POSITION_NBYTES", "Cursor", "Page", "first_page"]
+__all__ = ["POSITION_NBYTES", "Cursor", "Page", "RowLimit", "first_page"]
 
 # Bytes of the query position that is sent with every matched row.
 POSITION_NBYTES = 8
 # Planned fill of a page: matched rows may be wider than the average row.
 PAGE_FILL = 0.9
+# Pairs of a key and a stored row from which on matches are counted before they are listed.
+COUNTED = 1 << 24
+
+
+class RowLimit(Protocol):
+    """What rows of a result have to fit into."""
+
+    def allows(self, rows: int, row_nbytes: float) -> bool:
+        """Return whether there is place for some rows more."""
+
+    def expect(self, rows: int, row_nbytes: float) -> None:
+        """Count rows; raise OutOfMemoryError when there is no place for them."""
 
 
 class Cursor(NamedTuple):
@@ -32,11 +44,14 @@ class Cursor(NamedTuple):
         Candidates of that key that were already sent; above 0 only for a key wider than a page.
     cuts : list of int
         Further positions, ascending: keys between two of them fill about a page.
+    left : int
+        Candidates that were not sent yet.
     """
 
     key: int
     skip: int
     cuts: list[int]
+    left: int = 0
 
 
 class Page(NamedTuple):
@@ -67,6 +82,7 @@ def first_page(
     plain: bool = False,
     named: bool = True,
     marks: Any = None,
+    limit: RowLimit | None = None,
 ) -> Page:
     """Return the matches of the first keys of a query, up to `nbytes`.
 
@@ -87,6 +103,8 @@ def first_page(
         Return query positions even when each key has exactly one row; otherwise they are None then.
     marks : uint8 array, optional
         For each stored row, set to 1 where it is on the page.
+    limit : RowLimit, optional
+        What is told the number of rows before they are there, and may refuse them.
     """
     arrays = stored.store.arrays(columns) if plain else None
     if arrays is None:
@@ -95,19 +113,26 @@ def first_page(
     else:
         row_nbytes = sum(array.dtype.itemsize for array in arrays)
     room = max(1, int(nbytes / (row_nbytes + POSITION_NBYTES)))
+    one_row = stored.table.one_row_per_code
     candidates = None
     most = len(encoded) * stored.table.rows_per_code
-    if skip == 0 and (most <= room or stored.table.one_row_per_code):
+    # A few keys may have most of the rows, and a list of all their matches no place.
+    bound = len(encoded) * (1 if one_row else len(stored))
+    if limit is not None and not limit.allows(bound, row_nbytes):
+        candidates = Candidates.of(stored, encoded)
+        limit.expect(candidates.rows, row_nbytes)
+    skewed = bound > COUNTED and frames_of(stored.store.meta).device == "cpu" and limit is None
+    if skip == 0 and (one_row or (most <= room and not skewed)):
         # All matches likely fit, or take no more memory than the keys: skip the count pass.
         found = stored.table.find(encoded.codes, encoded.valid, named=named)
         stop = len(found[1])
         if stop > room:
-            candidates = Candidates.of(stored, encoded)
+            candidates = candidates or Candidates.of(stored, encoded)
             stop = candidates.stop(skip, room)
             if found[0] is None:
                 found = candidates.xp.arange(len(found[1])), found[1]
     else:
-        candidates = Candidates.of(stored, encoded)
+        candidates = candidates or Candidates.of(stored, encoded)
         stop = candidates.stop(skip, room)
         keys = slice(0, candidates.keys_before(stop))
         valid = None if encoded.valid is None else encoded.valid[keys]
@@ -151,6 +176,11 @@ class Candidates:
         counts = stored.table.count(encoded.codes, encoded.valid)
         return cls(counts.cumsum(), frames_of(stored.store.meta).xp)
 
+    @property
+    def rows(self) -> int:
+        """Number of all candidates."""
+        return self._end(len(self.ends))
+
     def stop(self, start: int, room: int) -> int:
         """Return the end of a page of at most `room` candidates from `start`.
 
@@ -179,7 +209,8 @@ class Candidates:
         if skip:
             # A key wider than a page gets pages of its own.
             cuts.add(key + 1)
-        return Cursor(key, skip, sorted(cut for cut in cuts if key < cut < len(self.ends)))
+        further = sorted(cut for cut in cuts if key < cut < len(self.ends))
+        return Cursor(key, skip, further, self.rows - stop)
 
     def _end(self, keys: int) -> int:
         return int(self.ends[keys - 1]) if keys else 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import sys
 from collections.abc import Hashable, Sequence
 from typing import Any
 
@@ -28,6 +29,9 @@ class RowStore:
     like : DataFrame
         A frame with the columns and dtypes of the rows; none of its rows is stored.
     """
+
+    page_nbytes = sys.maxsize
+    """Bytes of rows that are to be taken at once for others."""
 
     def __init__(self, like: Any) -> None:
         self._frames = frames_of(like)
@@ -79,7 +83,11 @@ class RowStore:
             return
         for label, one, other in zip(self.meta, own, others, strict=True):
             if one is not None and one != other and _promoted(one, other) == np.float64:
-                self._refuse_inexact(self.frame() if rows is None else rows, label, one)
+                self._refuse_inexact(self._holding(label) if rows is None else rows, label, one)
+
+    def _holding(self, label: Hashable) -> Any:
+        """Return a frame of all rows that has a column."""
+        return self.frame()
 
     def _refuse_inexact(self, frame: Any, label: Hashable, dtype: np.dtype) -> None:
         if dtype.kind == "f" or dtype.itemsize < 8:
@@ -95,6 +103,9 @@ class RowStore:
                 f"{float(one):.0f}; insert integers of one dtype only, or convert the column with "
                 ".astype('float64') before the index is built"
             )
+
+    def free(self) -> None:
+        """Give back what rows take outside of memory; they cannot be read any more."""
 
     def append(self, frame: Any, arrays: Sequence[Any] | None = None) -> None:
         """Add the rows of `frame`.

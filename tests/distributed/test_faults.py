@@ -127,14 +127,19 @@ def test_killed_in_the_middle_of_a_build(cluster, planes, tmp_path, before):
         assert len(index) == 3000
 
 
-def test_killed_in_the_middle_of_an_insert(cluster, planes, tmp_path):
-    gate = Gate(tmp_path)
+@pytest.mark.parametrize("verb", ["insert", "upsert"])
+def test_killed_in_the_middle_of_a_change(cluster, planes, tmp_path, verb):
+    gate, rows = Gate(tmp_path), planes[:900].assign(k=np.arange(900))
     with DistributedIndex.build(planes, on="k", client=cluster) as index:
+        change = getattr(index, verb)
         with gate.opened_after(killer(cluster, index.workers[1])):
-            expect_lost(lambda: index.insert(read_halfway(planes, 12, gate, 4)))
+            expect_lost(lambda: change(read_halfway(rows, 12, gate, 4)))
         await_nannies(cluster)
         index.rebuild()
         assert len(index) == 3000
+        assert change(rows) == 900
+        assert len(index) == (3900 if verb == "insert" else 900)
+        assert index.find(np.arange(900)).frame["v"].isin(rows["v"]).all() == (verb == "upsert")
 
 
 @pytest.mark.parametrize("victim", [0, 1])

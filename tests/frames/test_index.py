@@ -13,8 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 
-from dgpuhash.errors import ColumnError, DeviceError, KeyTypeError, UnsupportedError
+from dgpuhash.errors import (
+    ColumnError,
+    DeviceError,
+    KeyTypeError,
+    OutOfMemoryError,
+    TableBroken,
+    UnsupportedError,
+)
 from dgpuhash.frames import FrameIndex, KeyEncoder
+from dgpuhash.frames.keys.table import KeyTable
 from dgpuhash.tables.stats import format_bytes
 
 PLANES = pd.DataFrame(
@@ -29,7 +37,7 @@ FLIGHTS = pd.DataFrame({"flight": [1, 2, 3, 4], "tailnum": ["N2", None, "N9", "N
 
 @settings(max_examples=60)
 @given(frame_pairs(most_keys=2), st.sampled_from([64, 2]), st.data())
-def test_insert_and_erase_agree_with_a_frame(pair, hash_bits, data):
+def test_changes_agree_with_a_frame(pair, hash_bits, data):
     _, rows, _, on = pair
     encoder = KeyEncoder.for_frame(rows, on, hash_bits=hash_bits)
     index = FrameIndex.build(rows.iloc[:0], on, encoder=encoder)
@@ -37,7 +45,13 @@ def test_insert_and_erase_agree_with_a_frame(pair, hash_bits, data):
     for _ in range(data.draw(st.integers(1, 4))):
         some = data.draw(st.lists(st.sampled_from(range(len(rows))), max_size=8))
         batch = rows.iloc[some]
-        if data.draw(st.booleans()):
+        verb = data.draw(st.sampled_from(["insert", "upsert", "erase"]))
+        if verb == "upsert":
+            batch = _first_of_each(batch, on)
+            assert index.upsert(batch) == len(batch)
+            left = model[~_matches(model, batch, on)]
+            model = pd.concat([left, batch], ignore_index=True)
+        elif verb == "insert":
             index.insert(batch)
             model = pd.concat([model, batch], ignore_index=True)
         else:
@@ -52,6 +66,51 @@ def test_insert_and_erase_agree_with_a_frame(pair, hash_bits, data):
 def _matches(frame: pd.DataFrame, keys: pd.DataFrame, on: list[str]) -> np.ndarray:
     numbered = frame[on].assign(row=np.arange(len(frame)))
     return np.isin(numbered["row"], numbered.merge(keys[on].drop_duplicates(), on=on)["row"])
+
+
+def _first_of_each(frame: pd.DataFrame, on: list[str]) -> pd.DataFrame:
+    keys = frame[on].assign(row=np.arange(len(frame)))
+    pairs = keys.merge(keys.rename(columns={"row": "other"}), on=on)
+    later = pairs.loc[pairs["other"] < pairs["row"], "row"]
+    return frame.iloc[~np.isin(np.arange(len(frame)), later)]
+
+
+@pytest.mark.parametrize("hash_bits", [64, 1])
+@pytest.mark.parametrize("dtype", ["str", "int64", "Int64"])
+def test_upserts(hash_bits, dtype):
+    frame = pd.DataFrame({"k": pd.Series(range(20)).astype(dtype), "v": range(20)})
+    encoder = KeyEncoder.for_frame(frame, "k", hash_bits=hash_bits)
+    for unique in (True, False):
+        index = FrameIndex.build(frame, "k", unique=unique, encoder=encoder)
+        with pytest.raises(ColumnError, match=r"'k'.* more than one row of the upsert"):
+            index.upsert(frame.iloc[[3, 4, 3]])
+        with pytest.raises(ColumnError):
+            index.upsert(frame[["k"]])
+        kept = frame.iloc[2:].assign(v=-1)
+        for _ in range(4):
+            assert index.upsert(kept) == 18
+        assert index.upsert(kept[:0]) == 0
+        assert_frame_equal(index.frame(), pd.concat([frame[:2], kept], ignore_index=True))
+        assert index.is_unique
+        if hash_bits == 64:
+            assert index.one_row_per_key
+        # Rows that are replaced do not stay.
+        assert len(index.store) <= 2 * len(index)
+
+
+def test_an_upsert_that_cannot_put_its_rows_back_says_so(monkeypatch):
+    index = FrameIndex.build(pd.DataFrame({"k": [1, 1, 2], "v": [1, 2, 3]}), "k")
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise OutOfMemoryError("1 byte needed and 0 free; use less")
+
+    monkeypatch.setattr(KeyTable, "insert", fail)
+    with pytest.raises(OutOfMemoryError):
+        index.upsert(pd.DataFrame({"k": [1], "v": [9]}))
+    monkeypatch.undo()
+    for ask in (lambda: index.lookup([2]), lambda: len(index), index.frame):
+        with pytest.raises(TableBroken, match="load a save"):
+            ask()
 
 
 def test_erased_rows_are_dropped_when_they_are_more_than_half():

@@ -42,6 +42,7 @@ VERBS = {
     "insert doubles": lambda index, key: index.insert(frame(key, range(20, 70), 100)),
     "erase": lambda index, key: index.erase(frame(key, range(10, 35))[["k"]]),
     "erase few": lambda index, key: index.erase(frame(key, range(3))[["k"]]),
+    "upsert": lambda index, key: index.upsert(frame(key, range(10, 60), 100)),
 }
 CASES = [
     (key, doubled, verb) for key in KEYS for doubled in (False, True) for verb in VERBS
@@ -63,6 +64,9 @@ class Judge:
         if verb.startswith("erase"):
             gone = frame(key, range(10, 35) if verb == "erase" else range(3))["k"]
             rows = rows[~rows["k"].isin(gone)]
+        elif verb == "upsert":
+            more = frame(key, range(10, 60), 100)
+            rows = pd.concat([rows[~rows["k"].isin(more["k"])], more])
         else:
             more = range(40, 70) if verb == "insert new" else range(20, 70)
             rows = pd.concat([rows, frame(key, more, 100)])

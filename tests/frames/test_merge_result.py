@@ -10,6 +10,7 @@ from frames.generated import frame_pairs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
+from suites.raising import no_other_engine
 
 from dgpuhash.errors import ColumnError, KeyTypeError
 from dgpuhash.frames import (
@@ -188,3 +189,11 @@ def test_only_columns_that_the_result_needs_are_moved():
     assert needed_columns(RIGHT, encoder, ["other"]) == ["k", "v", "w"]
     assert needed_columns(RIGHT, encoder, ["k"], ["w"]) == ["w"]
     assert needed_columns(RIGHT, encoder, ["other"], []) == ["k"]
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "right", "outer", "semi", "anti"])
+def test_no_other_engine_runs_beneath_a_merge_with_an_index(how):
+    index = FrameIndex.build(RIGHT, "k")
+    with no_other_engine():
+        found = index.merge(LEFT.assign(own=1), how=how)
+    assert len(found)

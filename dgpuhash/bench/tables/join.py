@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,9 @@ from dgpuhash.bench.keys import keys_of, uniform_floats
 from dgpuhash.bench.peers import OURS, Task, measured_libraries
 from dgpuhash.bench.timing import REPEATS, median_time
 from dgpuhash.errors import SpecError
+from dgpuhash.frames import FrameIndex
+from dgpuhash.frames.dataframes import frames_named
+from dgpuhash.frames.merge.verb import merge
 from dgpuhash.tables import HashMap, join_indices
 
 __all__ = ["BUILDS", "JoinInput", "run"]
@@ -41,8 +45,9 @@ def run(
     """Yield a row for each join, build size, hit rate and library.
 
     Keys are int64. ``inner``, ``left`` and ``semi`` are joins to pairs of row numbers; ``standing``
-    is the inner join by an existing `HashMap` of row numbers (where keys are unique); ``merge``, of
-    peers only, joins frames of a key and a row number.
+    is the inner join by an existing `HashMap` of row numbers (where keys are unique). ``merge``
+    joins frames of a key and a row number, on a GPU where cuDF is installed: ours by
+    `dgpuhash.merge`, and as ``standing merge`` by an existing `FrameIndex`.
 
     Parameters
     ----------
@@ -99,7 +104,8 @@ def run(
                     seconds, made = median_time(backend, task.work, repeats=repeats)
                     sides.check(verb, task.read(made), where)
                     del made
-                    yield duration(seconds, probing if verb == "standing" else floor, **where)
+                    standing = verb.startswith("standing")
+                    yield duration(seconds, probing if standing else floor, **where)
 
 
 class JoinInput:
@@ -133,7 +139,26 @@ class JoinInput:
                 self.right, self._backend.xp.arange(len(self.right)), max_load=_LOAD
             )
             made["standing"] = Task(partial(table.match, self.left), lambda rows: rows)
+        if self._backend.name == "cuda" and find_spec("cudf"):
+            made |= self._of_frames()
         return made
+
+    def _of_frames(self) -> dict[str, Task]:
+        """Return the tasks of merges of cuDF frames."""
+        frames = frames_named("cudf")
+        lefts, rights = (
+            frames.make({"key": keys, name: self._backend.xp.arange(len(keys))})
+            for name, keys in (("left", self.left), ("right", self.right))
+        )
+        index = FrameIndex.build(rights, "key")
+
+        def rows(merged: Any) -> tuple[Any, Any]:
+            return merged["left"].values, merged["right"].values
+
+        return {
+            "merge": Task(partial(merge, lefts, rights, on="key"), rows),
+            "standing merge": Task(partial(index.merge, lefts), rows),
+        }
 
     def check(self, verb: str, found: tuple[Any, ...], where: dict[str, Any]) -> None:
         """Raise if pairs of rows are not those of the join."""

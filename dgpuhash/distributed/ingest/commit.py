@@ -136,7 +136,7 @@ def commit_change(
     client : distributed.Client
     change : Change
     acts : sequence of RowOperation
-        The first has the change's verb; inserts and erases may follow a build.
+        The first has the change's verb; inserts, upserts and erases may follow a build.
     publish : callable
         Called once when every shard is ready, with the heavy keys: at that moment the change has
         happened.
@@ -162,7 +162,9 @@ def commit_change(
         put = None if moved else shuffle_together(client, change, acts)
         applied_when_asked = put is not None and change.epoch == 1
         heavy = _prepare(client, change, acts, moved or list) if put is None else put[0]
-        new = any(act.verb != "erase" and act.partitions for act in acts)
+        new = change.verb in {"build", "insert"} and any(
+            act.verb != "erase" and act.partitions for act in acts
+        )
         if change.placement is Placement.INDEPENDENT and change.unique and new:
             refuse_duplicates(client, change)
         publish(heavy)
@@ -203,8 +205,8 @@ def _prepare(
     stored = moved()
     first, *others = _put(client, change, acts)
     later = [(act.verb, put) for act, put in zip(acts[1:], others, strict=True)]
-    if any(verb == "erase" for verb, _ in later):
-        # Stored rows reflect these erases already, and some may have been inserted after them.
+    if any(verb != "insert" for verb, _ in later):
+        # Stored rows reflect these changes already, and some may have been inserted after them.
         later.append(("insert", stored))
     else:
         first = [*stored, *first]

@@ -51,7 +51,7 @@ class RowOperation:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One change: ``"build"``, ``"insert"`` or ``"erase"``, and its source.
+    """One change: ``"build"``, ``"insert"``, ``"upsert"`` or ``"erase"``, and its source.
 
     `revision`: the revision that the change led to.
     """
@@ -82,7 +82,9 @@ class Step:
             act = self._act(
                 self.verb, partitions_of(client, self.rows, list(names), descriptor.workers)
             )
-            there = lost.arrivals if lost is not None and self.verb != "erase" else ()
+            # Of the others, the keys are wanted on all shards.
+            added = self.verb in {"build", "insert"}
+            there = lost.arrivals if lost is not None and added else ()
             yield act.without(there) if there else act
 
     def _act(self, verb: str, partitions: Sequence[Any]) -> RowOperation:
@@ -131,7 +133,7 @@ def operations_of(
     """
     acts: list[RowOperation] = []
     for act in chain.from_iterable(step.acts(client, descriptor, lost) for step in steps):
-        if acts and act.verb == "insert" and acts[-1].verb != "erase":
+        if acts and act.verb == "insert" and acts[-1].verb in {"build", "insert"}:
             acts[-1] = acts[-1].and_then(act)
         else:
             acts.append(act)

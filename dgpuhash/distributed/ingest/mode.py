@@ -17,7 +17,7 @@ from dgpuhash.distributed.partition.row_order import check_arrival_column
 from dgpuhash.errors import SpecError
 from dgpuhash.frames import frames_of
 
-__all__ = ["REPLICATED_NBYTES", "PlacementChoice"]
+__all__ = ["REPLICATED_NBYTES", "PlacementChoice", "known_nbytes"]
 
 # What `mode="auto"` copies to every worker: 2**20 pairs of 8 + 8 bytes, whose table stays in the L2
 # cache of a GPU and takes little of any worker's memory. Two processes over TCP build copies of 16

@@ -91,6 +91,8 @@ def _reachable(change: Change, acts: Sequence[RowOperation]) -> InputSpec:
         raise DataNotLocal("rows go to no owners of keys")
     if len(acts) != 1 or change.verb == "erase" or change.kept or change.lost is not None:
         raise DataNotLocal("it is more than new rows")
+    if change.verb == "upsert" and change.heavy:
+        raise DataNotLocal("all workers have rows of the heavy keys")
     if not are_plain(change.meta):
         raise DataNotLocal("columns are no plain arrays")
     return partitions_spec(acts[0].partitions, change.meta)

@@ -15,7 +15,12 @@ from dgpuhash.distributed.cluster.user_errors import raise_without_traceback
 from dgpuhash.distributed.partition.change import Change
 from dgpuhash.distributed.partition.descriptor import Placement, ShardAddress
 from dgpuhash.distributed.partition.hash_partition import cut_into_chunks
-from dgpuhash.distributed.partition.routing import lost_rows, nearest_shard, rows_to_store
+from dgpuhash.distributed.partition.routing import (
+    keys_to_replace,
+    lost_rows,
+    nearest_shard,
+    rows_to_store,
+)
 from dgpuhash.distributed.partition.row_order import (
     ARRIVAL_COLUMN,
     add_arrival_column,
@@ -121,24 +126,41 @@ def parcels(
     else:
         rows = frames.conform(frame, change.meta[columns])
     encoded = encode(rows)
+    given = rows, encoded
     if change.lost is not None:
         rows = frames.take(rows, frames.xp.flatnonzero(lost_rows(rows, encoded, change)))
         encoded = encode(rows)
     tally = NO_COUNTS
-    if change.heavy is None and change.verb != "erase":
+    if change.heavy is None and change.verb in {"build", "insert"}:
         parts, seed = len(change.shards), change.encoder.seeds.owners
         tally = heavy_candidates(encoded.codes, parts, change.partitions, seed)
     attempt = uuid.uuid4().hex
     segments: list[list[Parcel]] = [[] for _ in change.shards]
-    counts = [0] * len(segments)
-    for first, owned in rows_to_store(rows, encoded, change, near, tally):
+    counts, keys = [0] * len(segments), [0] * len(segments)
+    layers = rows_to_store(rows, encoded, change, near, tally)
+    for first, owned in layers:
         for part, found in enumerate(cut_into_chunks(rows, owned, change.meta[columns], nbytes)):
             counts[part] += len(owned[part])
             segments[part] += [
                 Parcel(partition, attempt, number, len(piece), payload)
                 for number, (piece, payload) in enumerate(found, start=first)
             ]
-    return segments, Receipt(partition, attempt, tuple(counts), tally)
+    if change.verb == "upsert":
+        ((_, owned),) = layers
+        if change.lost is not None and change.placement is Placement.INDEPENDENT:
+            # Lost shards may have had rows of keys whose new rows are not lost.
+            rows, encoded = given
+            owned = [each[:0] for each in owned]
+        gone = keys_to_replace(encoded, change, owned)
+        names = list(change.encoder.names)
+        cut = cut_into_chunks(rows[names], gone, change.meta[names], nbytes)
+        for part, found in enumerate(cut):
+            keys[part] = len(gone[part])
+            segments[part] += [
+                Parcel(partition, attempt, -number, len(piece), payload)
+                for number, (piece, payload) in enumerate(found, start=1)
+            ]
+    return segments, Receipt(partition, attempt, tuple(counts), tally, tuple(keys))
 
 
 def parcel_limit(change: Change, worker: Any) -> int | None:

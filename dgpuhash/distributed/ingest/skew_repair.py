@@ -11,7 +11,6 @@ from distributed.utils import sync
 
 from dgpuhash import backend
 from dgpuhash.distributed.cluster.broadcast import run_on_workers
-from dgpuhash.distributed.cluster.serialization import frame_of_payload
 from dgpuhash.distributed.ingest.shuffle_tasks import CommExchange
 from dgpuhash.distributed.partition.change import CANDIDATE_CHUNKS, Change
 from dgpuhash.distributed.partition.hash_partition import cut_into_chunks
@@ -87,7 +86,7 @@ def rows_to_forward(
     segments: list[list[Parcel]] = [[] for _ in range(parts)]
     moves: Moves = {}
     for parcel in inbox.loose(receipts):
-        rows = frame_of_payload(parcel.payload, change.meta)
+        rows = inbox.rows(parcel, change.meta)
         codes = change.encoder.encode_rows(rows).codes
         xp = backend.get(None, codes).xp
         owners = xp.where(heavy.among(codes), np.uint32(part), change.encoder.owners(codes, parts))

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import functools
 from abc import abstractmethod
-from collections.abc import Hashable, Sequence
 from itertools import groupby
 from typing import Any
 
 import dask.dataframe as dd
 from dask.dataframe.dask_expr import new_collection
-from dask.dataframe.dask_expr._expr import (
-    And,
-    Expr,
-    Filter,
-    Index,
-    Partitions,
-    PartitionsFiltered,
-    Projection,
-    determine_column_projection,
-    is_filter_pushdown_available,
-)
+from dask.dataframe.dask_expr._expr import Blockwise, Expr, Partitions, PartitionsFiltered
 from dask.tokenize import _tokenize_deterministic
 
-from dgpuhash.distributed.merge.steps import BuildExpr, ProbeExpr, StandingExpr, StoredRows
+from dgpuhash.distributed.merge.copied import CopiedExpr, can_be_copied
+from dgpuhash.distributed.merge.sides import SidesExpr, not_unique
+from dgpuhash.distributed.merge.steps import (
+    BuildExpr,
+    GatedExpr,
+    ProbeExpr,
+    StandingExpr,
+    StoredRows,
+)
+from dgpuhash.distributed.merge.typed import TypedExpr, has_unknown_categories
 from dgpuhash.distributed.partition.descriptor import Placement
-from dgpuhash.distributed.query.merge_tasks import sample
 from dgpuhash.frames.merge.arguments import JoinArguments
 from dgpuhash.frames.merge.partition import PartitionPlan
 
@@ -88,7 +84,7 @@ class TailedExpr(PartitionsFiltered, Expr):
         return together
 
 
-class MergeExpr(TailedExpr):
+class MergeExpr(SidesExpr, TailedExpr):
     """Merge of two frames: partitions of one ask for rows of the other.
 
     `probing` is the side that asks, `ranges` the number of hash ranges of the other, `placement`
@@ -102,16 +98,6 @@ class MergeExpr(TailedExpr):
     _defaults = {  # noqa: RUF012
         "validate": (False, False), "probed": True, "tails": None, "_partitions": None,
     }  # fmt: skip
-
-    @functools.cached_property
-    def plan(self) -> PartitionPlan:
-        """How partitions are merged."""
-        left, right = (sample(side._meta) for side in (self.left, self.right))
-        return PartitionPlan.of(left, right, self.arguments, self.probing)
-
-    @functools.cached_property
-    def _meta(self) -> Any:
-        return self.plan.meta
 
     @property
     def _asking(self) -> str:
@@ -132,132 +118,46 @@ class MergeExpr(TailedExpr):
         if self.operand("_partitions") is not None:
             return self._chosen_partitions()
         asking, stored = self._sides
-        uniques = self.validate if self.probing == "left" else self.validate[::-1]
+        texts = not_unique(self.validate)
+        told, other_told = texts if self.probing == "left" else texts[::-1]
+        copied = self.placement is Placement.REPLICATED and can_be_copied(self.plan, stored)
+        if copied and not any(texts) and self.operand("probed"):
+            return CopiedExpr(asking, stored, self.plan)
         build = BuildExpr(
             stored,
             StoredRows(self.plan),
             self.ranges,
             self.placement,
             self.seeds,
-            _not_unique(self, 1, uniques),
+            other_told,
         )
         checks = []
-        if uniques[0]:
+        if told:
             # The keys of the side that asks are stored as well, to find those of two rows.
             other = "right" if self.probing == "left" else "left"
             keys = PartitionPlan.of(
                 self.plan.left, self.plan.right, _keys_only(self.arguments), other
             )
-            text = _not_unique(self, 0, uniques)
-            how = self.ranges, Placement.DISTRIBUTED, self.seeds, text
+            how = self.ranges, Placement.DISTRIBUTED, self.seeds, told
             checks.append(BuildExpr(asking, StoredRows(keys), *how))
         shown = self.operand("probed")
-        return ProbeExpr(asking, build, self.plan, self.ranges, shown, self._tails, None, *checks)
+        if isinstance(asking, Blockwise):
+            asking = GatedExpr(asking, build)
+        plan, tails = self.plan, self._tails
+        probe = ProbeExpr(asking, build, plan, self.ranges, shown, tails, None, *checks)
+        if has_unknown_categories(plan):
+            return TypedExpr(probe, plan, self.left, self.right)
+        return probe
 
     def _simplify_down(self) -> Expr | None:
         if self.operand("_partitions") is not None:
             return self._chosen_partitions()
-        if not self.plan.is_filter:
-            return None
-        wanted = self._key_columns("right")
-        if set(wanted) == set(self.right.columns) or not _are_unique(self.right.columns):
-            return None
-        right = self.right[[label for label in self.right.columns if label in wanted]]
-        return type(self)(self.left, right, *self.operands[2:])
+        return self._narrowed()
 
-    def _simplify_up(self, parent: Expr, dependents: Any) -> Expr | None:
-        if isinstance(parent, Filter):
-            return self._filtered_before(parent, dependents)
-        if isinstance(parent, Projection | Index):
-            return self._projected_before(parent, dependents)
-        return None
-
-    def _key_columns(self, side: str) -> set[Hashable]:
-        """Return the columns of a side that are keys."""
-        frame = self.left if side == "left" else self.right
-        labels = {getattr(pair, f"{side}_label") for pair in self.plan.keys.pairs}
-        return {label for label in frame.columns if label in labels}
-
-    def _projected_before(self, parent: Expr, dependents: Any) -> Expr | None:
-        """Return the merge of the columns that are wanted."""
-        sides = self.left, self.right
-        if not all(_are_unique(side.columns) for side in sides) or self.arguments.columns:
-            return None
-        columns: Any = determine_column_projection(self, parent, dependents)
-        wanted = set(columns if isinstance(columns, list) else [columns])
-        plan = self.plan.plan
-        kept: list[set[Hashable]] = [self._key_columns("left"), self._key_columns("right")]
-        labels = plan.labels if not self.plan.is_filter else (self.left.columns, [])
-        for place, (side, called) in enumerate(zip((plan.left, plan.right), labels, strict=True)):
-            for label, name in zip(side.columns, called, strict=False):
-                if name in wanted:
-                    kept[place].add(label)
-                    if label in sides[1 - place].columns and not self.plan.is_filter:
-                        # Both sides have it, and its suffix says which one this is.
-                        kept[1 - place].add(label)
-        narrow = [
-            [label for label in side.columns if label in some]
-            for side, some in zip(sides, kept, strict=True)
-        ]
-        if all(len(some) == len(side.columns) for some, side in zip(narrow, sides, strict=True)):
-            return None
-        made = type(self)(sides[0][narrow[0]], sides[1][narrow[1]], *self.operands[2:])
-        if isinstance(parent, Index):
-            return type(parent)(made)
-        return made[parent.operand("columns")]
-
-    def _filtered_before(self, parent: Any, dependents: Any) -> Expr | None:
-        """Return the merge of sides of which filters have kept some rows, and what is left of them.
-
-        All conditions at once: Dask makes one filter of two that follow each other.
-        """
-        if any(self.validate) or not self.operand("probed") or self.operand("tails") is not None:
-            return None
-        if not is_filter_pushdown_available(self, parent, dependents):
-            return None
-        sides, left_over = [self.left, self.right], []
-        for condition in _conditions(parent.predicate):
-            places = self._sides_of(_columns_used(condition, self))
-            for place in places:
-                sides[place] = sides[place][
-                    condition.substitute(self, (self.left, self.right)[place])
-                ]
-            if not places:
-                left_over.append(condition)
-        if sides[0] is self.left and sides[1] is self.right:
-            return None
-        made = type(self)(*sides, *self.operands[2:])
-        rest = [condition.substitute(self, made) for condition in left_over]
-        return Filter(made, functools.reduce(And, rest)) if rest else made
-
-    def _sides_of(self, used: set[Hashable] | None) -> list[int]:
-        """Return the sides whose rows a condition on some columns may leave out before."""
-        arguments, plan = self.arguments, self.plan.plan
-        if not used or arguments.how == "cross" or arguments.how.endswith("_anti"):
-            return []
-        joined, places = arguments.joined, []
-        labels = (self.left.columns, ()) if self.plan.is_filter else plan.labels
-        shared = set(self.plan.keys.dropped)
-        for place, (side, allowed) in enumerate(
-            ((plan.left, {"inner", "left"}), (plan.right, {"inner", "right"}))
-        ):
-            called = zip(side.columns, labels[place], strict=False)
-            same = {label for label, name in called if label == name}
-            # A key of one name is the left side's, and equal on both where rows match.
-            if place == 1 and not self.plan.is_filter:
-                same |= shared
-            if joined == "right" and place == 0:
-                same -= shared
-            if used <= same and joined in allowed:
-                places.append(place)
-        return places
-
-
-def _conditions(predicate: Expr) -> list[Expr]:
-    """Return the conditions that are all to hold."""
-    if isinstance(predicate, And):
-        return [*_conditions(predicate.left), *_conditions(predicate.right)]
-    return [predicate]
+    @property
+    def _takes_filters(self) -> bool:
+        whole = self.operand("probed") and self.operand("tails") is None
+        return whole and super()._takes_filters
 
 
 def _keys_only(arguments: JoinArguments) -> JoinArguments:
@@ -265,40 +165,6 @@ def _keys_only(arguments: JoinArguments) -> JoinArguments:
         "semi", arguments.on, arguments.left_on, arguments.right_on, arguments.left_index,
         arguments.right_index,
     )  # fmt: skip
-
-
-def _not_unique(merge: MergeExpr, place: int, uniques: Sequence[bool]) -> str:
-    """Return what is wrong when the keys of a side are not unique; empty where they may."""
-    if not uniques[place]:
-        return ""
-    probing_left = merge.probing == "left"
-    side = ("left", "right")[place if probing_left else 1 - place]
-    many = {(True, True): "one-to-one", (True, False): "one-to-many", (False, True): "many-to-one"}
-    told = many[tuple(bool(each) for each in merge.validate)]  # type: ignore[index]
-    return f"Merge keys are not unique in {side} dataset; not a {told} merge"
-
-
-def _are_unique(labels: Any) -> bool:
-    return len(set(labels)) == len(labels)
-
-
-def _columns_used(predicate: Expr, merge: Expr) -> set[Hashable] | None:
-    """Return the columns of a merge that a predicate reads, None unless it reads only those."""
-    used: set[Hashable] = set()
-    stack: list[Any] = [predicate]
-    while stack:
-        each = stack.pop()
-        if each._name == merge._name:
-            return None
-        if isinstance(each, Projection) and each.frame._name == merge._name:
-            used.update(each.columns)
-            continue
-        parts = each.dependencies()
-        if not parts and each.ndim:
-            # Another frame, whose rows belong to those of the merge.
-            return None
-        stack += parts
-    return used
 
 
 class StandingMergeExpr(TailedExpr):

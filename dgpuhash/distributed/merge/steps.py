@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dask._task_spec import Task, TaskRef
-from dask.dataframe.dask_expr._expr import Expr, PartitionsFiltered
+from dask.dataframe.dask_expr._expr import Blockwise, Expr, PartitionsFiltered
 from dask.tokenize import _tokenize_deterministic
 
 from dgpuhash.distributed.cluster.serialization import CachedPickle
@@ -25,7 +25,7 @@ from dgpuhash.distributed.partition.descriptor import Descriptor
 from dgpuhash.frames.merge.distinct import DistinctPlan
 from dgpuhash.frames.merge.partition import PartitionPlan
 
-__all__ = ["BuildExpr", "ProbeExpr", "RowsExpr", "StandingExpr", "StoredRows"]
+__all__ = ["BuildExpr", "GatedExpr", "ProbeExpr", "RowsExpr", "StandingExpr", "StoredRows"]
 
 
 class StoredRows:
@@ -73,6 +73,29 @@ class BuildExpr(Expr):
             graph[put] = Task(put, put_rows, frame, opened, task, number, key)
         graph[key] = Task(key, seal, opened, task, key, *map(TaskRef, puts))
         return graph
+
+
+class GatedExpr(Blockwise):
+    """Partitions of a side that asks, which are not read before the build of the other is sealed.
+
+    Dask fuses it with what reads them. Otherwise idle workers would read on while the last rows are
+    put, and keep what they read.
+    """
+
+    _parameters = ["frame", "build"]  # noqa: RUF012
+
+    @property
+    def _meta(self) -> Any:
+        return self.frame._meta
+
+    def _broadcast_dep(self, dep: Expr) -> bool:
+        return bool(dep._name == self.build._name)
+
+    @staticmethod
+    def operation(frame: Any, sealed: Any) -> Any:
+        """Return the partition."""
+        del sealed
+        return frame
 
 
 class StandingExpr(Expr):

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from dask.sizeof import sizeof
 from distributed import Client
 from distributed.utils import sync
 
@@ -39,7 +40,9 @@ from dgpuhash.distributed.partition.hash_partition import chunk_nbytes
 from dgpuhash.distributed.partition.skew import NO_HEAVY
 from dgpuhash.distributed.query.fetch import encoded
 from dgpuhash.distributed.query.merge_tasks import Probe
+from dgpuhash.distributed.query.result_limit import ResultLimit
 from dgpuhash.distributed.shards.inbox import Receipt
+from dgpuhash.distributed.shards.spilling import release_arrow
 from dgpuhash.errors import ColumnError, IndexLost, UnsupportedError
 from dgpuhash.frames import frames_of
 from dgpuhash.frames.keys.seeds import KeySeeds
@@ -62,6 +65,7 @@ __all__ = [
 
 # Attempts to open shards while workers leave.
 OPENINGS = 5
+RANGES = "use more hash ranges (npartitions=), or workers with more memory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +156,10 @@ def _open_shards(client: Client, build: BuildTask, key: Any) -> Opened:
         encoder=replace(build.plan.encoder(), seeds=build.seeds),
         meta=build.plan.stored_meta,
         unique=True if build.unique else None,
+        device=frames_of(build.plan.stored_meta).device,
         placement=build.placement,
     )
-    change = replace(change_to(descriptor, "build"), partitions=build.partitions)
+    change = replace(change_to(descriptor, "build"), partitions=build.partitions, spills=True)
     if isinstance(build.plan, DistinctPlan):
         # Rows of a key stay together.
         change = replace(change, heavy=NO_HEAVY)
@@ -189,10 +194,12 @@ def seal(opened: Opened, task: CachedPickle[BuildTask], key: Any, *receipts: Rec
         build, change = task.opened(), opened.change.opened()
         try:
             heavy = prepare_shards(client_of(None), change, list(receipts))
-        except ColumnError as error:
+        except ColumnError:
             if not build.unique:
                 raise
-            raise MergeError(f"{build.unique}: {error}") from None
+            raise MergeError(
+                f"{build.unique}; drop the doubles (drop_duplicates), or leave validate= out"
+            ) from None
         descriptor = replace(opened.descriptor.opened(), heavy=heavy)
         return Built(opened.uid, key, CachedPickle.of(descriptor))
 
@@ -245,7 +252,10 @@ class ProbeTask:
             memory_errors_of("merge"),
             lost_runs_again(sealed.key, sealed.uid),
         ):
-            return self.probe(sealed).merged(frame, self)
+            try:
+                return self.probe(sealed).merged(frame, self)
+            finally:
+                release_arrow()
 
     def probe(self, sealed: Built) -> Probe:
         """Return the probe of a run; its tasks share one, which probes for several at once."""
@@ -348,38 +358,42 @@ def _unmatched(descriptor: Descriptor, marks: str, number: int, ranges: int) -> 
     copies are in ranges of positions.
     """
     shards, others = descriptor.shards, None
+    limit = ResultLimit(current_worker(), 0, RANGES)
     if descriptor.placement is Placement.REPLICATED:
         part = number % len(shards)
         if marks:
             others = _marks_of_copies(descriptor, marks, part)
-        pages = _pages(descriptor, marks, part, number, ranges, others=others)
+        pages = _pages(descriptor, marks, part, number, ranges, limit, others=others)
     elif len(shards) == ranges and (descriptor.owned or not marks):
-        pages = _pages(descriptor, marks, number, 0, 1)
+        pages = _pages(descriptor, marks, number, 0, 1, limit)
     else:
         by_key = descriptor.placement is Placement.DISTRIBUTED
         pages = []
         for part in range(len(shards)) if by_key else [number]:
             where = (number, ranges) if by_key else (0, 1)
-            pages += _pages(descriptor, marks, part, *where, by_key=by_key)
+            pages += _pages(descriptor, marks, part, *where, limit, by_key=by_key)
     found = pages[0] if len(pages) == 1 else frames_of(descriptor.meta).concat(pages)
     return found.reset_index(drop=True)
 
 
 def _pages(
-    descriptor: Descriptor, marks: str, part: int, number: int, numbers: int, *,
-    others: Any = None, by_key: bool = False,
+    descriptor: Descriptor, marks: str, part: int, number: int, numbers: int,
+    limit: ResultLimit, *, others: Any = None, by_key: bool = False,
 ) -> list[Any]:  # fmt: skip
     """Return the unmarked rows of a range in one shard, page by page."""
     worker, shard = current_worker(), descriptor.shards[part]
     size = chunk_nbytes(frames_of(descriptor.meta).device)
-    pages, skip = [], 0
+    pages: list[Any] = []
+    skip = 0
     while skip is not None:
-        rows, skip = sync(
+        rows, skip, left = sync(
             worker.loop, call_handler, worker, shard.worker, "dgpuhash_unmatched",
             {"others": others}, uid=descriptor.uid, epoch=descriptor.epoch,
             incarnation=shard.incarnation, marks=marks, part=number, parts=numbers, skip=skip,
             nbytes=size, by_key=by_key,
         )  # fmt: skip
+        if not pages:
+            limit.expect(len(rows) + left, sizeof(rows) / max(1, len(rows)))
         pages.append(frame_of_payload(rows, descriptor.stored))
     return pages
 

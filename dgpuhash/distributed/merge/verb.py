@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import dask.dataframe as dd
@@ -16,7 +17,8 @@ from dgpuhash.distributed.cluster.client import client_of, worker_ids
 from dgpuhash.distributed.cluster.preload import import_on_cluster
 from dgpuhash.distributed.cluster.serialization import CachedPickle
 from dgpuhash.distributed.ingest.mode import REPLICATED_NBYTES
-from dgpuhash.distributed.ingest.source import check_all_partitions, meta_of
+from dgpuhash.distributed.ingest.source import check_all_partitions
+from dgpuhash.distributed.merge.aligned import AlignedMergeExpr, can_be_aligned
 from dgpuhash.distributed.merge.expression import MergeExpr, StandingMergeExpr
 from dgpuhash.distributed.merge.steps import BuildExpr, RowsExpr, StoredRows
 from dgpuhash.distributed.merge.tasks import Built
@@ -24,7 +26,7 @@ from dgpuhash.distributed.partition.conflict import Conflict
 from dgpuhash.distributed.partition.descriptor import Descriptor, Placement
 from dgpuhash.distributed.query.merge_tasks import Probe, sample
 from dgpuhash.distributed.query.plan import one_partition
-from dgpuhash.errors import DeviceError, SpecError, UnsupportedError
+from dgpuhash.errors import SpecError, UnsupportedError
 from dgpuhash.frames import frames_of
 from dgpuhash.frames.keys.seeds import KeySeeds
 from dgpuhash.frames.merge.accessor import column_places
@@ -64,33 +66,80 @@ def merge_lazily(
     client = client_of(client)
     _prepare(client)
     _check_keys(arguments)
-    sides = [_collection(side) for side in (left, right)]
-    own = [not isinstance(side, dd.DataFrame | dd.Series) for side in (left, right)]
+    sides = _of_one_library([_collection(side) for side in (left, right)])
     ranges = _ranges(npartitions, client)
-    probing = _probing(build, arguments)
-    stored = 1 if probing == "left" else 0
-    placement = Placement.DISTRIBUTED
-    small = (
-        own[stored]
-        and frames_of(meta_of(sides[stored])).nbytes((left, right)[stored]) <= REPLICATED_NBYTES
-    )
-    # One partition is in the memory of one worker anyway, as when Dask broadcasts it.
-    alone = (
+    arguments = _resolved(sides, arguments)
+    if arguments.columns is not None:
+        sides[1] = sides[1][list(arguments.narrowed(sides[1]._meta).columns)]
+        arguments = replace(arguments, columns=None)
+    probing = _probing(build, arguments, sides)
+    exprs = [side.expr for side in sides]
+    plan, stored = _plan(sides, arguments), 1 if probing == "left" else 0
+    if (
+        build == "auto"
+        and npartitions is None
+        and not _is_alone(sides, stored, arguments)
+        and can_be_aligned(exprs[0], exprs[1], plan)
+    ):
+        merged = new_collection(AlignedMergeExpr(*exprs, arguments, probing, unique))
+    else:
+        placement = _placement(build, arguments, (left, right)[stored], sides, stored)
+        merged = new_collection(
+            MergeExpr(*exprs, arguments, probing, ranges, placement, SEEDS, unique)
+        )
+    if sort and arguments.how not in ("semi", "anti", "isin", "cross"):
+        merged = _sorted(merged, plan)
+    return merged
+
+
+def _is_alone(sides: Sequence[dd.DataFrame], stored: int, arguments: JoinArguments) -> bool:
+    """Return whether a side of one partition is asked by several, and none of its rows is told."""
+    return (
         arguments.joined != "outer"
         and sides[stored].npartitions == 1 < sides[1 - stored].npartitions
     )
-    chosen = build == "auto" and (small or (alone and not own[stored]))
-    if build == "replicate" or arguments.how == "cross" or chosen:
-        placement = Placement.REPLICATED
-    made = MergeExpr(
-        sides[0].expr, sides[1].expr, _resolved(sides, arguments), probing, ranges, placement,
-        SEEDS, unique,
-    )  # fmt: skip
-    merged = new_collection(made)
-    if sort and arguments.how not in ("semi", "anti", "isin", "cross"):
-        labels = [pair.name for pair in made.plan.keys.pairs if pair.name in merged.columns]
-        merged = merged.sort_values(labels)
-    return merged
+
+
+def _placement(
+    build: str, arguments: JoinArguments, given: Any, sides: Sequence[dd.DataFrame], stored: int
+) -> Placement:
+    """Return where rows of the stored side are, which was given as that."""
+    own = not isinstance(given, dd.DataFrame | dd.Series)
+    if own:
+        copied = frames_of(sides[stored]._meta).nbytes(given) <= REPLICATED_NBYTES
+    else:
+        # It is in the memory of one worker anyway, as when Dask broadcasts it.
+        copied = _is_alone(sides, stored, arguments)
+    if build == "replicate" or arguments.how == "cross" or (build == "auto" and copied):
+        return Placement.REPLICATED
+    return Placement.DISTRIBUTED
+
+
+def _sorted(merged: dd.DataFrame, plan: PartitionPlan) -> dd.DataFrame:
+    """Return the merge in the order of its keys.
+
+    Raises
+    ------
+    UnsupportedError
+        When keys are its index, and its divisions are not known or another key comes first.
+    """
+    names: list[Any] = [pair.name for pair in plan.keys.pairs]
+    columns = set(merged.columns)
+    if columns.issuperset(names):
+        return merged.sort_values(names)
+    if not merged.known_divisions or names[0] in columns:
+        raise UnsupportedError(
+            "sort=True by an index whose divisions are not known; leave sort= out, and use "
+            ".reset_index().sort_values(…) of the merge"
+        )
+    inner = [name if name in columns else merged.index.name for name in names]
+    return merged.map_partitions(_in_order, inner[1:], meta=merged._meta)
+
+
+def _in_order(frame: pd.DataFrame, others: list[Any]) -> pd.DataFrame:
+    """Return a partition in the order of its labels, and then of other columns."""
+    in_order = frame.sort_values(others) if others else frame
+    return in_order.sort_index(kind="stable")
 
 
 def merge_with_tails(probe: Probe, left: Any) -> dd.DataFrame:
@@ -150,22 +199,26 @@ def _collection(side: Any) -> dd.DataFrame:
     check_all_partitions(side)
     if isinstance(side, dd.Series):
         side = side.to_frame()
-    made = side if isinstance(side, dd.DataFrame) else one_partition(side)
-    if frames_of(made._meta).name != "pandas":
-        raise DeviceError(
-            "dgpuhash.merge takes Dask frames of pandas; convert this one with "
-            '.to_backend("pandas"), or build an index: DistributedIndex.build(right, on=…).merge('
-            "left)"
-        )
-    return made
+    return side if isinstance(side, dd.DataFrame) else one_partition(side)
+
+
+def _of_one_library(sides: list[dd.DataFrame]) -> list[dd.DataFrame]:
+    """Return both sides as frames of cuDF, where one of them is."""
+    if len({frames_of(side._meta).name for side in sides}) == 1:
+        return sides
+    return [side.to_backend("cudf") for side in sides]
+
+
+class LazyKeyError(UnsupportedError, NotImplementedError):
+    """A key that is no column of a Dask frame."""
 
 
 def _check_keys(arguments: JoinArguments) -> None:
-    """Raise UnsupportedError for keys that are lazy themselves."""
+    """Raise LazyKeyError for keys that are lazy themselves."""
     for given in (arguments.on, arguments.left_on, arguments.right_on):
         for key in given if isinstance(given, list | tuple) else [given]:
             if hasattr(key, "__dask_graph__") or isinstance(key, np.ndarray | pd.Series):
-                raise UnsupportedError(
+                raise LazyKeyError(
                     f"a {type(key).__name__} as a key of Dask frames; make it a column of its "
                     "frame with .assign(), and name that"
                 )
@@ -179,7 +232,7 @@ def _ranges(npartitions: int | None, client: Client) -> int:
     return npartitions
 
 
-def _probing(build: str, arguments: JoinArguments) -> str:
+def _probing(build: str, arguments: JoinArguments, sides: Sequence[dd.DataFrame]) -> str:
     """Return the side whose partitions ask."""
     if build not in BUILDS:
         raise SpecError(f"build={build!r}; use one of {', '.join(map(repr, BUILDS))}")
@@ -196,6 +249,9 @@ def _probing(build: str, arguments: JoinArguments) -> str:
         )
     if build == "left" or joined == "right":
         return "right"
+    if build == "auto" and arguments.how == "inner" and sides[0].npartitions == 1:
+        # One task would ask for all rows of a side of many partitions.
+        return "left" if sides[1].npartitions == 1 else "right"
     return "left"
 
 
@@ -206,10 +262,10 @@ def _resolved(sides: Sequence[dd.DataFrame], arguments: JoinArguments) -> JoinAr
         return arguments
     if arguments.left_index or arguments.right_index:
         return arguments
+    labels: list[Hashable] = [pair.left_label for pair in _plan(sides, arguments).keys.pairs]
+    return replace(arguments, on=labels)
+
+
+def _plan(sides: Sequence[dd.DataFrame], arguments: JoinArguments) -> PartitionPlan:
     left, right = (sample(side._meta) for side in sides)
-    plan = PartitionPlan.of(left, right, arguments)
-    labels: list[Hashable] = [pair.left_label for pair in plan.keys.pairs]
-    return JoinArguments(
-        arguments.how, labels, None, None, False, False, arguments.suffixes, arguments.indicator,
-        arguments.nulls_equal, arguments.columns,
-    )  # fmt: skip
+    return PartitionPlan.of(left, right, arguments)

@@ -49,7 +49,7 @@ class Change(EmptyFramePickle):
     transaction : str
         Distinguishes this attempt from other attempts at the same epoch.
     verb : str
-        ``"build"``, ``"insert"`` or ``"erase"``.
+        ``"build"``, ``"insert"``, ``"upsert"`` or ``"erase"``.
     epoch : int
         The epoch after the change.
     placement : Placement
@@ -64,6 +64,8 @@ class Change(EmptyFramePickle):
         The keys whose rows are spread over all shards; None: a build finds them.
     partitions : int
         Number of partitions that the rows come from.
+    spills : bool
+        Whether rows of a build go to the disk where their worker has no memory for them.
     """
 
     uid: str
@@ -82,6 +84,7 @@ class Change(EmptyFramePickle):
     lost: LostShards | None = None
     heavy: HeavyKeys | None = NO_HEAVY
     partitions: int = 1
+    spills: bool = False
 
     @property
     def workers(self) -> list[str]:

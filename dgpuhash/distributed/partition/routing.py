@@ -13,7 +13,7 @@ from dgpuhash.distributed.partition.row_order import ARRIVAL_COLUMN
 from dgpuhash.distributed.partition.skew import NO_HEAVY, HeavyKeys, KeyCounts
 from dgpuhash.frames import EncodedKeys, frames_of
 
-__all__ = ["lost_rows", "nearest_shard", "rows_to_query", "rows_to_store"]
+__all__ = ["keys_to_replace", "lost_rows", "nearest_shard", "rows_to_query", "rows_to_store"]
 
 
 def rows_to_store(
@@ -60,6 +60,28 @@ def rows_to_store(
     xp = frames_of(rows).xp
     owners = xp.asarray(wanting)[rows[ARRIVAL_COLUMN].values % len(wanting)]
     return [(0, [xp.flatnonzero(owners == part) for part in range(parts)])]
+
+
+def keys_to_replace(encoded: EncodedKeys, change: Change, owned: Sequence[Any]) -> list[Any]:
+    """Return the positions of the keys whose rows an upsert erases on each shard.
+
+    The keys of rows that the shard gets itself, which are at `owned`, are left out.
+    """
+    parts, xp = len(change.shards), frames_of(change.meta).xp
+    if parts == 1 or change.placement is Placement.REPLICATED:
+        return [xp.arange(0)] * parts
+    # Until the heavy keys are known, rows of any key may be in any shard.
+    shared, kept = xp.ones(len(encoded), bool), change.kept
+    if change.placement is Placement.DISTRIBUTED:
+        kept = frozenset()
+        if change.heavy is not None:
+            shared = change.heavy.among(encoded.codes)
+    found = []
+    for part, rows in enumerate(owned):
+        here = shared.copy()
+        here[rows] = False
+        found.append(xp.flatnonzero(here)[: 0 if part in kept else None])
+    return found
 
 
 def lost_rows(rows: Any, encoded: EncodedKeys, change: Change) -> Any:

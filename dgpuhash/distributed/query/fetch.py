@@ -8,6 +8,7 @@ from collections.abc import Hashable, Sequence
 from itertools import pairwise
 from typing import Any
 
+from dask.sizeof import sizeof
 from distributed.utils import sync
 
 from dgpuhash.distributed.cluster.device_thread import BlockingJob
@@ -34,6 +35,7 @@ from dgpuhash.distributed.partition.row_order import (
 )
 from dgpuhash.distributed.pruning.policy import PruningOptions
 from dgpuhash.distributed.pruning.probe_keys import PrunedRows
+from dgpuhash.distributed.query.result_limit import ResultLimit
 from dgpuhash.distributed.shards.shard_store import Shard
 from dgpuhash.frames import POSITION_NBYTES, EncodedKeys, frames_of, sort_by_query_row
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
@@ -43,6 +45,10 @@ __all__ = ["Answer", "ShardReader", "probe_shards", "query_keys"]
 
 # Requests to one shard under way at once: the next keys travel while earlier ones are probed.
 AT_ONCE = 2
+FINER = (
+    "use finer partitions of the side that asks (.repartition(npartitions=…)), fewer columns, or "
+    "workers with more memory"
+)
 
 # Query rows that have a match, and the payload with the index rows that they match.
 Answer = tuple[Any, Payload]
@@ -66,6 +72,8 @@ class ShardReader:
         Stored columns that are wanted.
     marks : str
         Name of a join whose marks the matched rows get; empty for none.
+    limit : ResultLimit, optional
+        How many rows the answers may have together.
 
     Attributes
     ----------
@@ -74,9 +82,9 @@ class ShardReader:
 
     def __init__(
         self, worker: Any, descriptor: Descriptor, how: str, columns: Sequence[Hashable],
-        marks: str = "",
+        marks: str = "", limit: ResultLimit | None = None,
     ) -> None:  # fmt: skip
-        self._worker = worker
+        self._worker, self._limit = worker, limit
         self._descriptor = descriptor
         self._how, self._marks = how, marks
         self.columns = list(columns)
@@ -130,6 +138,7 @@ class ShardReader:
             0,
             sys.maxsize,
             self._marks,
+            self._limit,
         )
 
     async def _ask_others(
@@ -157,7 +166,7 @@ class ShardReader:
     async def _ask(self, part: int, keys: Payload, count: int) -> Pages:
         """Return the pages of a shard's answer to `count` keys."""
         frames = frames_of(self._descriptor.meta)
-        pages = []
+        pages: Pages = []
         spans = [(0, count, 0)]
         while spans:
             first, end, skip = spans.pop()
@@ -168,9 +177,13 @@ class ShardReader:
                 # Off the event loop: this copies as much as a message carries.
                 asked = await asyncio.to_thread(frames.take, keys, frames.xp.arange(first, end))
             query_rows, payload, rest = await self._page(part, asked, skip)
+            if self._limit is not None and not pages:
+                rows = len(query_rows)
+                left = 0 if rest is None else rest[3]
+                self._limit.expect(rows + left, sizeof(payload) / max(1, rows))
             pages.append((first, query_rows, payload))
             if rest is not None:
-                key, skip, cuts = rest
+                key, skip, cuts, _ = rest
                 ends = [first + position for position in (key, *cuts)]
                 further = [(start, stop, 0) for start, stop in pairwise([*ends, end])]
                 further[0] = (*further[0][:2], skip)
@@ -216,6 +229,7 @@ def probe_shards(
     columns: Sequence[Hashable],
     sparing: PruningOptions,
     marks: str = "",
+    beside: float = 0.0,
 ) -> tuple[Any, Payload | None]:
     """Return the matches of `keys`, by RPCs to the owners of the keys.
 
@@ -236,11 +250,18 @@ def probe_shards(
     sparing : PruningOptions
     marks : str
         Name of a join whose marks the matched rows get.
+    beside : float
+        Bytes that come beside a matched row in the result.
     """
+    limit = None
+    if how not in {"semi", "anti"} and frames_of(descriptor.meta).device == "cpu":
+        limit = ResultLimit(worker, beside + POSITION_NBYTES, FINER)
     if descriptor.placement is Placement.REPLICATED and worker.address in descriptor.workers:
         part = nearest_shard(descriptor.shards, worker.address)
         rows, found, _ = (
-            ShardReader(worker, descriptor, how, columns, marks).probe_here(part, keys).outcome()
+            ShardReader(worker, descriptor, how, columns, marks, limit)
+            .probe_here(part, keys)
+            .outcome()
         )
         return rows, found
     shard = asked = None
@@ -251,19 +272,21 @@ def probe_shards(
         asked = PrunedRows(encoded(keys, descriptor), bloom, sparing)
     questions = requests_by_shard(keys, count, descriptor, how, worker.address, asked)
     apart = descriptor.placement is Placement.INDEPENDENT
-    asker = ShardReader(worker, descriptor, *join_per_shard(how, columns, apart), marks)
+    asker = ShardReader(worker, descriptor, *join_per_shard(how, columns, apart), marks, limit)
     answers = asker.probe_all(questions)
     frames = frames_of(descriptor.meta)
     xp = frames.xp
     query_rows = xp.concatenate([rows for rows, _ in answers] or [xp.zeros(0, dtype="int64")])
-    payloads = [payload for _, payload in answers]
-    found = None
+    payloads, found = [payload for _, payload in answers], None
+    several = bool(answers)
+    # What is put together from payloads is as large as they are.
+    del answers
     if how in {"semi", "anti"}:
         if asked is not None:
             query_rows, _ = asked.expand_matches(query_rows, count)
         query_rows = combine_semi_joins(query_rows, count, how, xp)
         matched = len(query_rows) if how == "semi" else count - len(query_rows)
-    elif not answers:
+    elif not several:
         found, matched = descriptor.meta[list(columns)], 0
     elif apart:
         found = concat_payloads(payloads, descriptor.stored[asker.columns])
@@ -344,6 +367,7 @@ def _in_query_order(
         order, matched = matches if order is None else order[matches], _distinct(query_rows)
     if not all(map(is_plain, payloads)):
         found = concat_payloads(payloads, descriptor.meta[columns])
+        payloads.clear()
         return query_rows, found if order is None else frames.take(found, order), matched
     arrays = [
         column[0] if len(column) == 1 else frames.xp.concatenate(column)

@@ -26,6 +26,7 @@ from dgpuhash.distributed.partition.descriptor import Descriptor
 from dgpuhash.distributed.partition.hash_partition import chunk_nbytes
 from dgpuhash.distributed.pruning.policy import NO_PRUNING, PruningOptions
 from dgpuhash.distributed.query.fetch import probe_shards, query_keys
+from dgpuhash.distributed.query.result_limit import keys_within_memory
 from dgpuhash.distributed.query.task_batching import Coalescer, WaitingTask, WaitingTasks
 from dgpuhash.distributed.shards.secession import SecessionBudget, most_seceded_nbytes
 from dgpuhash.errors import OutOfMemoryError
@@ -170,7 +171,7 @@ class Probe(EmptyFramePickle):
         wanted = {*moved, *names}
         index_meta = descriptor.meta[[label for label in descriptor.meta if label in wanted]]
         frames, labels, plan = frames_of(left_meta), list(left_meta), None
-        if frames.name == "pandas" and how in {"left", "right", "outer"}:
+        if how in {"right", "outer"} or (how == "left" and frames.name == "pandas"):
             sides = sample(left_meta), sample(index_meta)
             plan = StandingPlan.to_index(*sides, how, left_on, names, suffixes)
         if plan is not None:
@@ -218,12 +219,13 @@ class Probe(EmptyFramePickle):
         if not own.meets:
             with host.service(SecessionBudget).task(own.nbytes, most_nbytes):
                 return next(self._merged(worker, [[own]]))[0]
-        with host.service(WaitingTasks).ready(
-            worker, function, most_nbytes - own.nbytes
-        ) as siblings:
-            askings = dict(self._askings(siblings, self._most_keys_nbytes - own.keys_nbytes))
+        room = most_nbytes - own.nbytes
+        with host.service(WaitingTasks).ready(worker, function, room) as siblings:
+            most = self._most_keys_nbytes(worker, own)
+            askings = dict(self._askings(siblings, most - own.keys_nbytes))
             if not askings:
-                with host.service(SecessionBudget).task(own.nbytes, most_nbytes):
+                stays = own.keys_nbytes > most
+                with host.service(SecessionBudget).task(own.nbytes, most_nbytes, stays=stays):
                     return self._ask(worker, [own])[0]
             with host.service(SecessionBudget).staying():
                 return self._merged_before(worker, own, askings)
@@ -261,22 +263,23 @@ class Probe(EmptyFramePickle):
 
     def _ask(self, worker: Any, several: Sequence[ProbePartition]) -> tuple[Any, list[Found]]:
         """Return the merge of the first partition, and matches of the others."""
-        host = plugin_of(worker)
+        host, most = plugin_of(worker), self._most_keys_nbytes(worker, several[0])
         with memory_errors_of("merge"):
+            at_once = AT_ONCE[frames_of(self.meta).device]
             return host.service(Coalescer).call(
-                partial(self._merged, worker),
-                several,
+                partial(self._merged, worker), several,
                 kind=id(self),
                 nbytes=sum(asking.keys_nbytes for asking in several),
-                most_nbytes=self._most_keys_nbytes,
-                at_once=AT_ONCE[frames_of(self.meta).device],
+                most_nbytes=most,
+                at_once=1 if several[0].keys_nbytes > most else at_once,
                 more=lambda: host.service(SecessionBudget).others_begin(worker),
-            )
+            )  # fmt: skip
 
-    @property
-    def _most_keys_nbytes(self) -> int:
-        """Bytes of the keys of a batch: about one parcel for each shard."""
-        return len(self.descriptor.shards) * chunk_nbytes(frames_of(self.meta).device)
+    def _most_keys_nbytes(self, worker: Any, like: ProbePartition) -> int:
+        """Bytes of the keys of a batch: a parcel for each shard, and what answers leave memory."""
+        size = len(like.left), like.keys_nbytes
+        most = keys_within_memory(worker, self.descriptor, self.moved, *size)
+        return min(most, len(self.descriptor.shards) * chunk_nbytes(frames_of(self.meta).device))
 
     def asking(self, left: Any) -> ProbePartition:
         """Return a partition with the keys to probe for."""
@@ -360,16 +363,11 @@ class Probe(EmptyFramePickle):
         if len(several) > 1:
             keys = self._keys_of([asking.keys for asking in several])
         ends = list(accumulate((len(asking.left) for asking in several), initial=0))
+        beside = sum(asking.nbytes for asking in several) / max(1, ends[-1])
         query_rows, payload = probe_shards(
-            worker,
-            keys,
-            ends[-1],
-            self.descriptor,
-            self.query_how,
-            self.moved,
-            self.sparing,
-            self.marks,
-        )
+            worker, keys, ends[-1], self.descriptor, self.query_how, self.moved, self.sparing,
+            self.marks, beside,
+        )  # fmt: skip
         cuts = [0, len(query_rows)]
         if len(several) > 1:
             cuts = xp.searchsorted(query_rows, xp.asarray(ends)).tolist()
@@ -402,8 +400,11 @@ class Probe(EmptyFramePickle):
 
 
 def sample(meta: Any) -> Any:
-    """Return a pandas frame of two rows like an empty one; its objects are texts."""
-    made = meta._constructor(meta_nonempty(meta))
+    """Return a frame of two rows like an empty one; objects of pandas are texts."""
+    made = meta_nonempty(meta)
+    if frames_of(meta).name != "pandas":
+        return made
+    made = meta._constructor(made)
     for place, dtype in enumerate(made.dtypes):
         if isinstance(dtype, np.dtype) and dtype.kind == "O":
             made.isetitem(place, pd.Series(["a", "b"], dtype=object, index=made.index))

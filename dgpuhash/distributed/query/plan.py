@@ -30,7 +30,6 @@ from dgpuhash.distributed.pruning.policy import AbsentKeyStats, PruningOptions
 from dgpuhash.distributed.query.merge_tasks import Probe
 from dgpuhash.distributed.shards.stats import columns_to_warn_about
 from dgpuhash.frames import check_how, column_labels, join_columns
-from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.int_float_warning import IntFloatKey
 from dgpuhash.tables.memory_errors import memory_errors_of
 
@@ -245,7 +244,7 @@ class MergePlans:
         if known is not None:
             plan = known.by(descriptor, sparing)
         else:
-            how = check_how(how, all_rows=frames_of(descriptor.meta).name == "pandas")
+            how = check_how(how, all_rows=True)
             check_library(left_meta, descriptor.meta)
             names = join_columns(left_meta, descriptor.encoder, on, left_on)
             probe = Probe.of(left_meta, descriptor, tuple(names), how, wanted, suffixes)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dgpuhash.distributed.cluster.serialization import frame_of_payload
 from dgpuhash.distributed.partition.change import CANDIDATE_CHUNKS
 from dgpuhash.distributed.partition.skew import NO_COUNTS, KeyCounts
 from dgpuhash.errors import IndexLost
@@ -34,7 +35,7 @@ class Parcel:
         Unique name of one run of the partition's task.
     number : int
         Number of the parcel within its segment; from `CANDIDATE_CHUNKS` on for keys that may be
-        heavy.
+        heavy; below 0 for keys alone, whose rows an upsert stores in other shards.
     rows : int
     payload : Any
         A frame, or device arrays.
@@ -51,13 +52,15 @@ class Parcel:
 class Receipt:
     """Confirmation of what one finished attempt has sent.
 
-    `rows` has the number of rows for each shard, `tally` the counts of keys that may be heavy.
+    `rows` has the number of rows for each shard, `tally` the counts of keys that may be heavy,
+    `keys` the number of keys for each shard of an upsert.
     """
 
     partition: int
     attempt: str
     rows: tuple[int, ...]
     tally: KeyCounts = NO_COUNTS
+    keys: tuple[int, ...] = ()
 
 
 @dataclass
@@ -71,6 +74,27 @@ class Inbox:
         """Store a parcel; one that was delivered before changes nothing."""
         segment = self._parcels.setdefault((parcel.partition, parcel.attempt), {})
         segment.setdefault(parcel.number, parcel)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether rows are to be spilled before more come."""
+        return False
+
+    def spill(self) -> None:
+        """Move rows from memory to the disk, where the inbox can.
+
+        Raises
+        ------
+        OutOfMemoryError
+            When the disk is full.
+        """
+
+    def free(self) -> None:
+        """Give back what rows take outside of memory."""
+
+    def rows(self, parcel: Parcel, like: Any) -> Any:
+        """Return the rows of a stored parcel as a frame with the columns of `like`."""
+        return frame_of_payload(parcel.payload, like)
 
     def loose(self, receipts: Sequence[Receipt]) -> list[Parcel]:
         """Return the parcels of keys that may be heavy, of accepted attempts."""
@@ -87,6 +111,19 @@ class Inbox:
         """Replace the stored parcel of the same partition, attempt and number."""
         self._parcels[parcel.partition, parcel.attempt][parcel.number] = parcel
 
+    def collect_keys(self, receipts: Sequence[Receipt]) -> list[Any]:
+        """Remove and return the payloads of keys alone; to be called before `collect`.
+
+        Raises as `collect`.
+        """
+        found = []
+        for receipt in receipts:
+            segment = self._parcels.get((receipt.partition, receipt.attempt), {})
+            parcels = [segment.pop(number) for number in sorted(segment) if number < 0]
+            self._check_rows(parcels, receipt, receipt.keys)
+            found += [parcel.payload for parcel in parcels]
+        return found
+
     def collect(self, receipts: Sequence[Receipt]) -> list[Any]:
         """Remove and return the payloads of accepted attempts, by partition.
 
@@ -101,16 +138,19 @@ class Inbox:
         for receipt in sorted(receipts, key=lambda receipt: receipt.partition):
             segment = self._parcels.pop((receipt.partition, receipt.attempt), {})
             parcels = [segment[number] for number in sorted(segment)]
-            rows = sum(parcel.rows for parcel in parcels)
-            if rows != receipt.rows[self.part]:
-                raise IndexLost(
-                    f"part {self.part} received {rows:,} of {receipt.rows[self.part]:,} rows of "
-                    f"partition {receipt.partition}; nothing was changed, call it again"
-                )
+            self._check_rows(parcels, receipt, receipt.rows)
             found += [parcel.payload for parcel in parcels]
         done = {receipt.partition for receipt in receipts}
         self._parcels = {key: box for key, box in self._parcels.items() if key[0] not in done}
         return found
+
+    def _check_rows(self, parcels: Sequence[Parcel], receipt: Receipt, told: Sequence[int]) -> None:
+        rows, wanted = sum(parcel.rows for parcel in parcels), told[self.part] if told else 0
+        if rows != wanted:
+            raise IndexLost(
+                f"part {self.part} received {rows:,} of {wanted:,} rows of partition "
+                f"{receipt.partition}; nothing was changed, call it again"
+            )
 
 
 class Exchange(ABC):

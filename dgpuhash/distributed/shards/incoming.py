@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dgpuhash.distributed.cluster.serialization import (
@@ -12,12 +13,12 @@ from dgpuhash.distributed.cluster.serialization import (
     is_plain,
 )
 from dgpuhash.errors import ColumnError
-from dgpuhash.frames import FrameIndex, check_lossless_concat
+from dgpuhash.frames import FrameIndex, check_lossless_concat, frames_of
 
 if TYPE_CHECKING:
     from dgpuhash.distributed.partition.change import Change
 
-__all__ = ["index_of_new_keys", "rows_of", "without_rows"]
+__all__ = ["all_keys_of", "index_of_new_keys", "keys_of", "rows_of", "without_rows"]
 
 
 def without_rows(change: Change) -> FrameIndex:
@@ -39,6 +40,17 @@ def rows_of(payloads: Sequence[Payload], change: Change) -> Any:
     if not all(map(is_plain, payloads)):
         check_lossless_concat([frame_of_payload(each, like) for each in payloads], like)
     return concat_payloads(payloads, like)
+
+
+def keys_of(payloads: Sequence[Payload], change: Change) -> Any:
+    """Return the keys alone of an upsert, whose rows are in other shards; None without any."""
+    return rows_of(payloads, replace(change, verb="erase")) if payloads else None
+
+
+def all_keys_of(rows: Any, gone: Any, change: Change) -> Any:
+    """Return the keys of an upsert that a shard knows, of its own rows and of others'."""
+    names = list(change.encoder.names)
+    return rows[names] if gone is None else frames_of(rows).concat([rows[names], gone[names]])
 
 
 def index_of_new_keys(index: FrameIndex, rows: Any, change: Change) -> FrameIndex:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -19,6 +20,7 @@ from dgpuhash.distributed.cluster.user_errors import install_log_filter
 from dgpuhash.distributed.collective.endpoint import Endpoint
 from dgpuhash.distributed.shards.inbox import Parcel
 from dgpuhash.distributed.shards.shard_store import ShardStore
+from dgpuhash.distributed.shards.spilling import WorkerMemory
 from dgpuhash.errors import CompileError, IndexLost
 
 if TYPE_CHECKING:
@@ -85,7 +87,7 @@ class ShardHost(WorkerPlugin):
         """
         install_log_filter()
         self.worker = worker
-        self.shards = ShardStore()
+        self.shards = ShardStore(memory=WorkerMemory(worker))
         self.thread = DeviceThread()
         self._services = {}
         self.ends = {}
@@ -137,6 +139,8 @@ class ShardHost(WorkerPlugin):
 
         The payload has the index rows that match; the next page is None after the last one.
         """
+        if (shard := self.shards.standing(uid)) is not None:
+            nbytes = min(nbytes, shard.index.store.page_nbytes)
         query_rows, payload, rest = await self.thread.run(
             self.shards.match, uid, epoch, incarnation, keys, how, columns, skip, nbytes, marks
         )
@@ -159,8 +163,8 @@ class ShardHost(WorkerPlugin):
         """Return rows that a join has not found, as `Marks.others`."""
         found = self.shards.found(uid, epoch, incarnation)
         call = functools.partial(found.others, marks, others, **asked)
-        rows, rest = await self.thread.run(call)
-        return [to_message(rows), rest]
+        rows, rest, left = await self.thread.run(call)
+        return [to_message(rows), rest, left]
 
     async def bits(self, *, uid: str, epoch: int, incarnation: str, **asked: int) -> list[Any]:
         """Return words of the shard's Bloom filter, as `BloomCache.bits` gives them."""
@@ -193,7 +197,10 @@ class ShardHost(WorkerPlugin):
     ) -> list[Any]:
         """Accept a parcel of an open change."""
         parcel = Parcel(partition, attempt, number, rows, payload)
-        self.shards.accept(uid, transaction, parcel)
+        inbox = self.shards.accept(uid, transaction, parcel)
+        if inbox.is_full:
+            # Not on the thread of the shards, which may wait for what this worker puts elsewhere.
+            await asyncio.to_thread(inbox.spill)
         return []
 
     async def collective(self, *, group: str, **message: Any) -> list[Any]:

@@ -48,15 +48,16 @@ class SecessionBudget:
         self._stayed = 0
 
     @contextmanager
-    def task(self, nbytes: int, most_nbytes: int) -> Iterator[None]:
+    def task(self, nbytes: int, most_nbytes: int, *, stays: bool = False) -> Iterator[None]:
         """Secede for the length of a block, where the memory budget allows it.
 
         The task's rows have `nbytes`. One task may always secede; more may while all seceded tasks
         have at most `most_nbytes` together: the rows of each, and its results, are in memory at one
-        time.
+        time. One that `stays` does not, as its result is large for the worker.
         """
         with self._lock:
-            leaves = not self._nbytes or sum(self._nbytes) + nbytes <= most_nbytes
+            fits = not self._nbytes or sum(self._nbytes) + nbytes <= most_nbytes
+            leaves = fits and not stays
             if leaves:
                 self._nbytes.append(nbytes)
         if not leaves:

@@ -52,6 +52,8 @@ class StagedChange:
     ready: bool = False
     index: FrameIndex | None = None
     rows: Any = None
+    gone: Any = None
+    """Keys alone that an upsert erases, whose rows other shards get."""
     added: FrameIndex | None = None
     mending: HeavyKeyRepair | None = None
     mixed: bool = False
@@ -72,6 +74,7 @@ class Marks:
     index: FrameIndex
     _marks: dict[str, Any] = field(default_factory=dict)
     _digests: dict[tuple[str, int], str] = field(default_factory=dict)
+    _ranges: dict[tuple[str, int], tuple[Any, list[int]]] = field(default_factory=dict)
 
     def of(self, join: str) -> Any:
         """Return for each stored row whether a join has found it, as numbers that it sets to 1."""
@@ -86,31 +89,46 @@ class Marks:
     def forget(self, join: str) -> None:
         """Forget what a join has found."""
         self._marks.pop(join, None)
+        self._ranges.clear()
         for key in [key for key in self._digests if key[0] == join]:
             del self._digests[key]
 
     def others(
         self, join: str, copies: Any, part: int, parts: int, skip: int, nbytes: int, by_key: bool
-    ) -> tuple[Any, int | None]:
-        """Return rows that a join has not found, and the number to skip for the next ones.
+    ) -> tuple[Any, int | None, int]:
+        """Return rows that a join has not found, the number to skip for the next ones, and theirs.
 
         All rows for a join without a name. They are at most `nbytes` of one of `parts` ranges of
         them; None after the last ones.
         `copies` has the marks of other copies of the rows. Ranges are those of the hashes of keys
         (`by_key`), or of positions.
         """
-        marks = self.of(join) if join else None
-        rows = self.index.unmarked(marks if copies is None else marks | copies)
-        store, start, end = self.index.store, 0, len(rows)
+        store = self.index.store
         if by_key:
-            rows = rows[self._owners(rows, parts) == part]
-            end = len(rows)
+            rows, edges = self._by_range(join, parts)
+            start, end = edges[part], edges[part + 1]
         else:
-            start, end = (end * number // parts for number in (part, part + 1))
+            marks = self.of(join) if join else None
+            rows = self.index.unmarked(marks if copies is None else marks | copies)
+            start, end = (len(rows) * number // parts for number in (part, part + 1))
+        nbytes = min(nbytes, store.page_nbytes)
         room = max(1, int(nbytes / max(1.0, store.row_nbytes(list(store.meta)))))
         last = min(end, start + skip + room)
         found = store.take(rows[start + skip : last])
-        return found, None if last == end else last - start
+        return found, None if last == end else last - start, end - last
+
+    def _by_range(self, join: str, parts: int) -> tuple[Any, list[int]]:
+        """Return the rows that a join has not found by hash range, and where each range begins.
+
+        They are kept for the other ranges: nothing is found any more once one is asked for.
+        """
+        if (join, parts) not in self._ranges:
+            rows = self.index.unmarked(self.of(join) if join else None)
+            owners, xp = self._owners(rows, parts), frames_of(self.index.meta).xp
+            order = xp.argsort(owners, kind="stable")
+            edges = xp.searchsorted(owners[order], xp.arange(parts + 1, dtype=owners.dtype))
+            self._ranges = {(join, parts): (rows[order], edges.tolist())}
+        return self._ranges[join, parts]
 
     def _owners(self, rows: Any, parts: int) -> Any:
         """Return the hash ranges that the keys of some rows are in."""

@@ -19,13 +19,21 @@ from dgpuhash.distributed.cluster.serialization import (
 from dgpuhash.distributed.partition.change import Change
 from dgpuhash.distributed.partition.skew import NO_HEAVY
 from dgpuhash.distributed.shards.inbox import Inbox, Parcel, Receipt
-from dgpuhash.distributed.shards.incoming import index_of_new_keys, rows_of, without_rows
+from dgpuhash.distributed.shards.incoming import (
+    all_keys_of,
+    index_of_new_keys,
+    keys_of,
+    rows_of,
+    without_rows,
+)
 from dgpuhash.distributed.shards.shard import HeavyKeyRepair, Marks, Shard, StagedChange
+from dgpuhash.distributed.shards.spilling import SpillingInbox, WorkerMemory
 from dgpuhash.errors import IndexChanged, IndexLost
 from dgpuhash.frames import (
     Cursor,
     FrameIndex,
     NumericDtypes,
+    RowLimit,
     RowStore,
     frames_of,
     promote_dtypes,
@@ -45,6 +53,7 @@ class ShardStore:
     """
 
     incarnation: str = field(default_factory=lambda: uuid.uuid4().hex)
+    memory: WorkerMemory | None = None
     _shards: dict[str, Shard] = field(default_factory=dict)
     _staged: dict[str, StagedChange] = field(default_factory=dict)
     _broken: dict[str, str] = field(default_factory=dict)
@@ -59,11 +68,17 @@ class ShardStore:
             raise IndexLost("a worker was restarted before an index was built; call it again")
         else:
             self._catch_up(change.uid, change.epoch - 1)
-        self._staged[change.uid] = StagedChange(change, Inbox(part), index=index if kept else None)
+        inbox = Inbox(part)
+        on_host = frames_of(change.meta).device == "cpu"
+        if change.spills and on_host and self.memory is not None:
+            inbox = SpillingInbox(part, change, self.memory)
+        self._staged[change.uid] = StagedChange(change, inbox, index=index if kept else None)
 
-    def accept(self, uid: str, transaction: str, parcel: Parcel) -> None:
-        """Put a parcel into the inbox of an open change."""
-        self._open(uid, transaction).inbox.accept(parcel)
+    def accept(self, uid: str, transaction: str, parcel: Parcel) -> Inbox:
+        """Put a parcel into the inbox of an open change, and return the inbox."""
+        inbox = self._open(uid, transaction).inbox
+        inbox.accept(parcel)
+        return inbox
 
     def inbox(self, uid: str, transaction: str) -> Inbox:
         """Return the inbox of an open change."""
@@ -92,13 +107,20 @@ class ShardStore:
         if staged.kept and not heavy:
             staged.ready = True
             return 0
+        staged.gone = keys_of(staged.inbox.collect_keys(receipts), change)
+        if isinstance(staged.inbox, SpillingInbox):
+            staged.index = staged.inbox.sealed(receipts)
+            if staged.index is not None:
+                staged.ready = True
+                return len(staged.index)
         rows = rows_of(staged.inbox.collect(receipts), change)
         stays = staged.index
         self._take(staged, rows)
         for verb, others in later:
+            gone = keys_of(staged.inbox.collect_keys(others), change)
             more = rows_of(staged.inbox.collect(others), replace(change, verb=verb))
             assert staged.index is not None
-            (staged.index.insert if verb == "insert" else staged.index.erase)(more)
+            _carry_out(verb, staged.index, more, gone)
         if stays is not None:
             assert staged.index is not None
             fresh = staged.index.frame()
@@ -149,7 +171,7 @@ class ShardStore:
         if staged.index is not None:
             return [staged.index.store]
         stores = [self._shards[uid].index.store]
-        if staged.change.verb == "insert":
+        if staged.change.verb != "erase":
             stores.append(RowStore(staged.change.meta))
             stores[1].append(staged.rows)
         return stores
@@ -214,11 +236,7 @@ class ShardStore:
             return count
         shard = self._shards[uid]
         with self._breaking(uid, f"an {change.verb}"):
-            if change.verb == "insert":
-                shard.index.insert(staged.rows)
-                count = len(staged.rows)
-            else:
-                count = shard.index.erase(staged.rows)
+            count = _carry_out(change.verb, shard.index, staged.rows, staged.gone)
         self._shards[uid] = Shard(change.epoch, transaction, shard.index, count, staged.mixed)
         return count
 
@@ -234,10 +252,12 @@ class ShardStore:
         Without `epoch`, of any epoch.
         """
         shard, staged = self._shards.get(uid), self._staged.get(uid)
-        if epoch is None or (shard is not None and shard.epoch <= epoch):
-            self._shards.pop(uid, None)
-        if epoch is None or (staged is not None and staged.change.epoch <= epoch):
-            self._staged.pop(uid, None)
+        if shard is not None and (epoch is None or shard.epoch <= epoch):
+            del self._shards[uid]
+            shard.index.store.free()
+        if staged is not None and (epoch is None or staged.change.epoch <= epoch):
+            del self._staged[uid]
+            staged.inbox.free()
         self._broken.pop(uid, None)
 
     def at(self, uid: str, epoch: int, incarnation: str) -> FrameIndex:
@@ -291,18 +311,19 @@ class ShardStore:
         skip: int,
         nbytes: int,
         marks: str = "",
+        limit: RowLimit | None = None,
     ) -> tuple[Any, Payload | None, Cursor | None]:
         """Return a page of matches of `keys`: positions, payload, and the rest.
 
         A page has at most `nbytes`. For a semi or anti join it is positions alone, all in one page.
-        Rows on it get a mark of the join called `marks`, if any.
+        Rows on it get a mark of the join called `marks`, if any. `limit` may refuse them.
         """
         index = self.at(uid, epoch, incarnation)
         keys, count = (tuple(keys), len(keys[0])) if is_plain(keys) else (keys, len(keys))
         if how in {"semi", "anti"}:
             return _narrow(index.match(keys, how=how).query_rows, count), None, None
         (rows, found), rest = index.page(
-            keys, nbytes=nbytes, columns=columns, skip=skip, plain=True,
+            keys, nbytes=nbytes, columns=columns, skip=skip, plain=True, limit=limit,
             marks=self._shards[uid].marks.of(marks) if marks else None,
         )  # fmt: skip
         return _narrow(rows, count), found, rest
@@ -327,8 +348,10 @@ class ShardStore:
             return
         staged.rows, index = rows, self._shards[change.uid].index
         index.check_change(change.verb, rows)
-        if change.verb == "insert":
+        if change.verb != "erase":
             index.store.check_rounding(rows)
+        if change.verb == "upsert":
+            index.refuse_repeats(all_keys_of(rows, staged.gone, change))
         if change.verb == "insert" and change.unique:
             staged.added = index_of_new_keys(index, rows, change)
 
@@ -356,6 +379,21 @@ class ShardStore:
                 "one; nothing of it is visible, call it again"
             )
         return staged
+
+
+def _carry_out(verb: str, index: FrameIndex, rows: Any, gone: Any) -> int:
+    """Change an index by rows, or keys to erase; return the number of rows that this is.
+
+    `gone` are further keys that an upsert erases.
+    """
+    if verb == "erase":
+        return index.erase(rows)
+    if verb == "insert":
+        index.insert(rows)
+        return len(rows)
+    if gone is not None:
+        index.erase(gone)
+    return index.upsert(rows)
 
 
 def _narrow(positions: Any, end: int) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Hashable, Mapping, Sequence
+from pkgutil import resolve_name
 from types import ModuleType
 from typing import Any
 
@@ -19,11 +20,14 @@ from dgpuhash.frames.dataframes.interop import is_arrow
 from dgpuhash.frames.dataframes.pandas_arrow import from_arrow, storage_name, to_arrow
 from dgpuhash.frames.dataframes.pandas_casts import cast
 from dgpuhash.frames.dataframes.pandas_keys import key_column, utf8_error
+from dgpuhash.frames.dataframes.pandas_take import TakenRows
 from dgpuhash.frames.key_columns import KeyColumn
 
 __all__ = ["PandasFrames"]
 
 POINTER_NBYTES = 8
+# What puts frames together is above the libraries of frames.
+_MERGE = "dgpuhash.frames.merge.verb:merge"
 # float64 represents every integer up to this magnitude.
 EXACT = 2**53
 
@@ -99,18 +103,10 @@ class PandasFrames(Frames):
         return _of_class(made, like)
 
     def take(self, frame: Any, rows: Any) -> Any:
-        if len(rows) == len(frame) and _is_range(rows):
-            taken = frame.copy(deep=False)
-        else:
-            taken = _allow_duplicate_labels(frame).take(rows)
-        return _numbered(taken)
+        return _of_class(TakenRows(rows, nulls=False).frame(frame), frame)
 
     def take_or_null(self, frame: Any, rows: Any) -> Any:
-        if not len(rows) or rows.min() >= 0:
-            return self.take(frame, rows)
-        numbered = frame.set_axis(pd.RangeIndex(len(frame)), axis=0)
-        # The label -1 is in no RangeIndex, so reindex fills those rows as a left merge does.
-        return _numbered(_allow_duplicate_labels(numbered).reindex(rows))
+        return _of_class(TakenRows(rows, nulls=True).frame(frame), frame)
 
     def keep(self, frame: Any, rows: Any) -> Any:
         return _allow_duplicate_labels(frame).take(rows)
@@ -156,9 +152,10 @@ class PandasFrames(Frames):
         given = left, right
         left, right = _cast_object_keys(left, right, left_on, right_on)
         try:
-            merged = _sample_rows(left, 1).merge(
+            _refuse_mixed_moments(left, right, left_on, right_on)
+            merged = resolve_name(_MERGE)(
+                _sample_rows(left, 1),
                 _sample_rows(right, 2),
-                how="inner",
                 left_on=list(left_on),
                 right_on=list(right_on),
                 suffixes=suffixes,
@@ -259,19 +256,10 @@ def _native(column: Any) -> Any:
     return column
 
 
-def _numbered(frame: Any) -> Any:
-    frame.index = pd.RangeIndex(len(frame))
-    return frame
-
-
 def _allow_duplicate_labels(frame: Any) -> Any:
     """Return the frame with duplicate labels allowed, which a flag may forbid."""
     allowed = frame.flags.allows_duplicate_labels
     return frame if allowed else frame.set_flags(allows_duplicate_labels=True)
-
-
-def _is_range(rows: np.ndarray) -> bool:
-    return bool((rows == np.arange(len(rows))).all())
 
 
 def _unite_categories(frames: list[Any], label: Hashable) -> list[Any]:
@@ -326,7 +314,7 @@ def _cast_object_keys(
             continue
         alone = [_sample_rows(meta, 1) for meta in (left[[label]], right[[other]])]
         try:
-            alone[0].merge(alone[1], left_on=[label], right_on=[other])
+            resolve_name(_MERGE)(*alone, left_on=[label], right_on=[other])
         except ValueError:
             if objects[0]:
                 left = left.astype({label: dtypes[1]})
@@ -368,10 +356,22 @@ def _sample_rows(meta: Any, rows: int) -> Any:
     return frame
 
 
+def _refuse_mixed_moments(
+    left: Any, right: Any, left_on: Sequence[Hashable], right_on: Sequence[Hashable]
+) -> None:
+    """Raise ValueError where a moment of Arrow meets one of pandas, which merges no such keys."""
+    for label, other in zip(left_on, right_on, strict=True):
+        dtypes = left[label].dtype, right[other].dtype
+        arrow = [isinstance(dtype, pd.ArrowDtype) for dtype in dtypes]
+        if arrow[0] != arrow[1] and all(dtype.kind in "mM" for dtype in dtypes):
+            raise ValueError("You are trying to merge on moments of Arrow and of pandas")
+
+
 def _merged_datetime_dtype(left: Any, right: Any, label: Hashable) -> Any:
     """Return the dtype that pandas gives to datetime keys when rows match."""
     alone = [_at_epoch(frame[[label]]) for frame in (left, right)]
-    return _sample_rows(alone[0], 1).merge(_sample_rows(alone[1], 2), on=[label]).dtypes.iloc[0]
+    samples = _sample_rows(alone[0], 1), _sample_rows(alone[1], 2)
+    return resolve_name(_MERGE)(*samples, on=[label]).dtypes.iloc[0]
 
 
 def _at_epoch(meta: Any) -> Any:

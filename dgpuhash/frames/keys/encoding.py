@@ -42,7 +42,7 @@ class EncodedKeys:
     valid : bool array or None
         False where a row holds a value that no indexed row can have: the row matches nothing, and
         its code is arbitrary (it may be sent to any owner). None: all rows are valid.
-    doubts : bool, or a number
+    ambiguous : bool, or a number
         Whether equal codes do not prove equal keys, so that hits must be verified; or the only
         code for which they do not.
     columns : tuple of NormalColumn
@@ -56,6 +56,14 @@ class EncodedKeys:
 
     def __len__(self) -> int:
         return len(self.codes)
+
+    @property
+    def proves(self) -> bool:
+        """Whether codes equal to others that prove it are equal keys."""
+        if self.ambiguous is False:
+            return True
+        # A reserved code stands for nulls, and there are none.
+        return self.ambiguous is not True and self.columns[0].nulls is None
 
 
 @dataclass(frozen=True, slots=True)

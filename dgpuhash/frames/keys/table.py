@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,108 +10,16 @@ import numpy as np
 from dgpuhash import backend as backends
 from dgpuhash.backend import is_out_of_memory
 from dgpuhash.backend.launches import Step
-from dgpuhash.errors import FormatError, SpecError, UnsupportedError
+from dgpuhash.errors import UnsupportedError
+from dgpuhash.frames.keys.direct import DirectTable
+from dgpuhash.frames.keys.method import AUTO, KeyTableMethod
 from dgpuhash.tables import HashMap, MultiMap
 from dgpuhash.tables.commit import assigner
-from dgpuhash.tables.stores.method import methods, table_spec
 
 __all__ = ["AUTO", "KeyTable", "KeyTableMethod"]
 
 ALL = slice(None)
 _no_op: Step = functools.partial(bool)
-
-
-@dataclass(frozen=True, slots=True)
-class KeyTableMethod:
-    """Method of an index's key tables, and all its settings.
-
-    Examples
-    --------
-    >>> KeyTableMethod.of("auto", {})
-    KeyTableMethod(name='auto', settings=())
-    """
-
-    name: str = "auto"
-    settings: tuple[tuple[str, int | float | str], ...] = ()
-
-    @classmethod
-    def of(cls, name: str, settings: Mapping[str, Any]) -> KeyTableMethod:
-        """Return the method of this name, with defaults where settings are missing.
-
-        Raises
-        ------
-        SpecError
-            When there is no such method, or a setting is not its own or impossible.
-        """
-        row = methods().get(name)
-        kind = "map" if row is None or "map" in row.nouns else "multimap"
-        spec = table_spec(
-            kind, np.uint64, np.uint64, max_load=None, seed=None, method=name, settings=settings
-        )
-        return cls(name, spec.settings)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return what a save says of the method: nothing of ``"auto"``."""
-        if self == AUTO:
-            return {}
-        return {"method": self.name, "settings": dict(self.settings)}
-
-    @classmethod
-    def from_json(cls, header: Mapping[str, Any], where: str) -> KeyTableMethod:
-        """Return the method of a save.
-
-        Raises
-        ------
-        FormatError
-            When there is no such method.
-        """
-        try:
-            return cls.of(header.get("method", "auto"), header.get("settings", {}))
-        except SpecError as error:
-            raise FormatError(f"{where}: {error}") from error
-
-    @property
-    def maps(self) -> bool:
-        """Whether there are maps of the method."""
-        return "map" in methods()[self.name].nouns
-
-    @property
-    def lists(self) -> bool:
-        """Whether there are multimaps of the method."""
-        return "multimap" in methods()[self.name].nouns
-
-    @property
-    def ordered(self) -> bool:
-        """Whether its multimaps keep the order of a key's values."""
-        return methods()[self.name].ordered
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The method as arguments of a table."""
-        return {"method": self.name, **dict(self.settings)}
-
-    def multimap(self) -> type[MultiMap]:
-        """Return the class of multimaps.
-
-        Raises
-        ------
-        UnsupportedError
-            When the method has none.
-        """
-        if not self.lists:
-            able = [each.name for each in methods().values() if "multimap" in each.nouns]
-            raise UnsupportedError(
-                f"several rows have one key, and method {self.name!r} serves no MultiMap; drop the "
-                f"duplicates, or use one of the methods that do: {', '.join(able)}"
-            )
-        return MultiMap
-
-    def require(self, verb: str, table: HashMap | MultiMap) -> None:
-        """Raise UnsupportedError if a table of the method has no such verb."""
-        methods()[self.name].require(verb, table.kind)
-
-
-AUTO = KeyTableMethod()
 
 
 class KeyTable:
@@ -128,6 +34,8 @@ class KeyTable:
     home : {"cpu", "cuda"}
         Where the frames' columns live: on the host for pandas.
     method : KeyTableMethod
+    hashed : bool
+        Whether codes are hashes, which never lie close together.
     """
 
     def __init__(
@@ -136,6 +44,8 @@ class KeyTable:
         device: str,
         home: str,
         method: KeyTableMethod = AUTO,
+        *,
+        hashed: bool = True,
     ) -> None:
         self._code_dtype, self._method = code_dtype, method
         self._backend = backends.get(device)
@@ -146,6 +56,10 @@ class KeyTable:
         self._unsettled: tuple[Any, Any, Any] | None = None
         # None: unknown, as an erase was interrupted.
         self._known_pairs: int | None = 0
+        # Rows by code, once as many were asked for as there are; False where codes lie far apart.
+        self._hashed = hashed
+        self._direct: DirectTable | bool | None = None
+        self._asked = 0
 
     def __len__(self) -> int:
         return self._pairs
@@ -193,6 +107,7 @@ class KeyTable:
         if len(codes) == 0:
             then()
             return
+        self._changes()
         codes, rows = self._in(codes), self._in(rows)
         table = self._wide_enough(int(rows[-1]))
         assert table.value_dtype is not None
@@ -205,6 +120,20 @@ class KeyTable:
             table._insert_then(codes, rows, assigner(self, _known_pairs=pairs), then)
         else:
             self._insert_in_map(table, codes, rows, then, undone)
+
+    def overwrite(self, codes: Any, rows: Any, stored: int) -> None:
+        """Give each of these distinct codes one row, in place of the row that it has, if any.
+
+        The table is a map, `rows` ascend, and `stored` of the codes have a row.
+        """
+        self._changes()
+        codes, rows = self._in(codes), self._in(rows)
+        table = self._wide_enough(int(rows[-1]))
+        assert isinstance(table, HashMap) and table.value_dtype is not None
+        pairs = self._pairs + len(codes) - stored
+        self._known_pairs = None
+        table.upsert(codes, _unsigned(rows, table.value_dtype))
+        self._known_pairs = pairs
 
     def count(self, codes: Any, valid: Any = None) -> Any:
         """Return how many rows `find` gives for each code, as int64."""
@@ -226,13 +155,13 @@ class KeyTable:
         xp = self._backend.xp
         if isinstance(self._table, HashMap):
             named = named or valid is not None or window != ALL
-            query_rows, rows = self._table._match(codes, named=named)
+            query_rows, rows = self._matches(self._table, codes, named=named)
             if query_rows is None:
-                return None, self._out(_signed(rows))
+                return None, self._out(rows)
             if valid is not None:
                 kept = self._in(valid)[query_rows]
                 query_rows, rows = query_rows[kept], rows[kept]
-            return self._out(query_rows[window]), self._out(_signed(rows[window]))
+            return self._out(query_rows[window]), self._out(rows[window])
         asked = None if valid is None else xp.flatnonzero(self._in(valid))
         rows, offsets = self._lists(codes if asked is None else codes[asked])
         numbers = xp.arange(*window.indices(len(rows)))
@@ -242,6 +171,51 @@ class KeyTable:
         if asked is not None:
             query_rows = asked[query_rows]
         return self._out(query_rows.astype(xp.int64)), self._out(_signed(rows))
+
+    def partners(self, codes: Any, valid: Any = None) -> Any | None:
+        """Return the row of each code as int64, -1 where it has none.
+
+        None where a code may have several rows. `valid` masks the codes to find.
+        """
+        table = self._table
+        if not isinstance(table, HashMap):
+            return None
+        direct = self._direct_for(table, len(codes))
+        if direct is not None:
+            found = direct.find(codes)
+        else:
+            rows, there = table.find(self._in(codes))
+            found = self._out(_signed(rows))
+            found[~self._out(there)] = -1
+        if valid is not None:
+            found[~valid] = -1
+        return found
+
+    def _matches(self, table: HashMap, codes: Any, *, named: bool) -> tuple[Any, Any]:
+        """Return positions of codes that have a row, None for all unless `named`, and the rows."""
+        direct = self._direct_for(table, len(codes))
+        if direct is None:
+            query_rows, rows = table._match(codes, named=named)
+            return query_rows, _signed(rows)
+        found = direct.find(codes)
+        query_rows = np.flatnonzero(found >= 0)
+        if len(query_rows) == len(found):
+            return query_rows if named else None, found
+        return query_rows, found[query_rows]
+
+    def _direct_for(self, table: HashMap, asked: int) -> DirectTable | None:
+        """Return an array of rows by code, once it pays, to ask for so many codes; or None."""
+        direct = self._direct
+        if direct is None and not self._hashed and self._backend.name == "cpu":
+            self._asked += asked
+            if self._asked >= len(table):
+                codes, rows = table.items()
+                self._direct = direct = DirectTable.rows_of(codes, self._asked, rows) or False
+        return direct if isinstance(direct, DirectTable) else None
+
+    def _changes(self) -> None:
+        """Forget what was made of the stored codes, before they change."""
+        self._direct, self._asked = None, 0
 
     def _lists(self, codes: Any) -> tuple[Any, Any]:
         """Return the rows of each code, ascending, and their offsets."""
@@ -255,10 +229,15 @@ class KeyTable:
 
     def contains(self, codes: Any) -> Any:
         """Return a mask of the codes that have a row."""
+        table = self._table
+        direct = self._direct_for(table, len(codes)) if isinstance(table, HashMap) else None
+        if direct is not None:
+            return direct.find(codes) >= 0
         return self._out(self._table.contains(self._in(codes)))
 
     def erase(self, codes: Any) -> int:
         """Erase all rows of these codes; return how many there were."""
+        self._changes()
         codes, pairs = self._in(codes), self._pairs
         counts = None if self.one_row_per_code else self._table.count(codes)
         self._known_pairs = None
@@ -272,6 +251,7 @@ class KeyTable:
 
         Other rows of the same codes stay.
         """
+        self._changes()
         xp = self._backend.xp
         distinct = xp.unique(self._in(codes))
         positions, stored = self.find(self._out(distinct))
@@ -305,7 +285,8 @@ class KeyTable:
     @property
     def nbytes(self) -> int:
         """Bytes of memory that the table holds."""
-        return self._table.nbytes
+        direct = self._direct
+        return self._table.nbytes + (direct.nbytes if isinstance(direct, DirectTable) else 0)
 
     def _filled(self, codes: Any, rows: Any) -> HashMap | MultiMap:
         """Return a table of the first rows: a map, or a multimap if codes repeat.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,9 +13,10 @@ from pandas.api.types import infer_dtype, is_bool_dtype, is_numeric_dtype, is_st
 
 from dgpuhash.errors import KeyTypeError
 from dgpuhash.frames.int_float_warning import MESSAGE, caller_stacklevel, has_non_integers
-from dgpuhash.frames.merge.keys import KeyPair
+from dgpuhash.frames.keys.categories import is_unknown, united
+from dgpuhash.frames.merge.keys import JoinKeys, KeyPair
 
-__all__ = ["IncomparableError", "agree"]
+__all__ = ["IncomparableError", "agree", "matched_keys", "with_all_categories"]
 
 _OBJECT = np.dtype(object)
 # What pandas infers of columns that it merges with columns of numbers, and with text.
@@ -47,7 +50,9 @@ def agree(pair: KeyPair) -> tuple[Any, Any] | None:
     if any(texts) and _text_agrees(pair, texts) is False:
         raise _incomparable(pair)
     moments = [_moment(dtype) for dtype in (left, right)]
-    if any(moments):
+    # pandas compares a moment of Arrow with whatever is no moment.
+    alone = [dtype for dtype, moment in zip((left, right), moments, strict=True) if moment]
+    if alone and not (len(alone) == 1 and isinstance(alone[0], pd.ArrowDtype)):
         if moments[0] != moments[1]:
             raise _incomparable(pair)
         return None
@@ -112,3 +117,54 @@ def _incomparable(pair: KeyPair) -> IncomparableError:
         f"'{pair.name}'. If you wish to proceed you should use pd.concat, or convert one side "
         "with .astype"
     )
+
+
+def matched_keys(keys: JoinKeys, probing: str, query_rows: Any, *, fetched: bool) -> JoinKeys:
+    """Return the keys of a partition, which ask for rows of the other side, and of what they found.
+
+    Values of found rows are those of the rows that they match: in the dtype of their side where it
+    is another one, or their labels are `fetched`.
+    """
+    pairs, left_probes = [], probing == "left"
+    for pair in keys.pairs:
+        mine, theirs = (pair.left, pair.right) if left_probes else (pair.right, pair.left)
+        values = mine
+        if fetched or mine.dtype != theirs.dtype:
+            values = _cast_key(mine.take(query_rows).reset_index(drop=True), theirs.dtype)
+        left, right = (mine, values) if left_probes else (values, mine)
+        pairs.append(replace(pair, left=left, right=right))
+    return JoinKeys(pairs, keys.left_index, keys.right_index)
+
+
+def _cast_key(values: pd.Series, dtype: Any) -> pd.Series:
+    if is_unknown(dtype):
+        return values
+    try:
+        return values.astype(dtype)
+    except (TypeError, ValueError):
+        return values
+
+
+def with_all_categories(
+    left: pd.DataFrame, right: pd.DataFrame, keys: JoinKeys, chosen: Sequence[bool]
+) -> tuple[pd.DataFrame, pd.DataFrame, JoinKeys]:
+    """Return both sides and their keys, of which the chosen ones have the categories of both."""
+    pairs = []
+    for pair, one in zip(keys.pairs, chosen, strict=True):
+        dtypes = pair.left.dtype, pair.right.dtype
+        if not (one and all(isinstance(dtype, pd.CategoricalDtype) for dtype in dtypes)):
+            pairs.append(pair)
+            continue
+        ours, theirs = united(pair.left, pair.right)
+        pairs.append(replace(pair, left=ours, right=theirs))
+        left = _with_categories(left, pair.left_label, ours)
+        right = _with_categories(right, pair.right_label, theirs)
+    return left, right, JoinKeys(pairs, keys.left_index, keys.right_index)
+
+
+def _with_categories(frame: pd.DataFrame, label: Hashable, like: pd.Series) -> pd.DataFrame:
+    if label is None or label not in frame.columns:
+        return frame
+    made = frame.copy(deep=False)
+    made[label] = made[label].cat.set_categories(like.cat.categories)
+    return made

@@ -10,11 +10,11 @@ import pandas as pd
 
 from dgpuhash.errors import SpecError
 from dgpuhash.frames.dataframes import frames_of
+from dgpuhash.frames.keys.direct import DirectTable
 from dgpuhash.frames.keys.encoding import KeyEncoder, same_keys
-from dgpuhash.frames.merge.comparable import comparable
 from dgpuhash.frames.merge.index import index_of
-from dgpuhash.frames.merge.keys import as_series
-from dgpuhash.frames.merge.rows import complete, encoder_of, stored_keys
+from dgpuhash.frames.merge.keys import JoinKeys, KeyPair, as_series
+from dgpuhash.frames.merge.rows import StoredKeys, complete, encoder_of
 from dgpuhash.tables import isin, unique
 
 __all__ = ["DistinctPlan", "check_keep", "first_rows", "kept_rows", "occurs"]
@@ -64,15 +64,21 @@ def occurs(left: pd.DataFrame, right: pd.DataFrame, *, nulls_equal: bool = True)
     names = list(right.columns)
     encoder = encoder_of(left, right, names)
     asked = encoder.encode(left, names)
-    if asked.ambiguous is False:
-        found = isin(asked.codes, encoder.encode_rows(right).codes)
+    known = encoder.encode_rows(right)
+    if known.proves and asked.proves:
+        table = DirectTable.set_of(known.codes, len(left)) if xp is np else None
+        found = isin(asked.codes, known.codes) if table is None else table.find(asked.codes)
         found = found if asked.valid is None else found & asked.valid
     else:
         # Each row of a code is compared, and thousands may have one key.
         heads = xp.flatnonzero(first_rows(right) == xp.arange(len(right)))
-        distinct = frames.take(right, heads)
-        rows, asked = stored_keys(distinct, left)
-        found = rows.found(asked)
+        distinct = right if len(heads) == len(right) else frames.take(right, heads)
+        partners, pairs = StoredKeys(distinct, encoder, len(left)).met(left)
+        if partners is None:
+            found = xp.zeros(len(left), bool)
+            found[pairs[0]] = True
+        else:
+            found = partners >= 0
     return found if nulls_equal else found & complete(left)
 
 
@@ -95,12 +101,15 @@ def kept_rows(keys: pd.DataFrame, keep: str | bool) -> Any:
     >>> kept_rows(pd.DataFrame({"k": [1, 2, 1]}), False)
     array([1])
     """
+    frames = frames_of(keys)
+    xp = frames.xp
     if keep == "last":
-        return len(keys) - 1 - kept_rows(keys.iloc[::-1], "first")[::-1]
+        backward = frames.take(keys, xp.arange(len(keys))[::-1])
+        return len(keys) - 1 - kept_rows(backward, "first")[::-1]
     first = first_rows(keys)
     if keep is False:
-        return np.flatnonzero(np.bincount(first, minlength=len(keys))[first] == 1)
-    return np.flatnonzero(first == np.arange(len(keys)))
+        return xp.flatnonzero(xp.bincount(first, minlength=len(keys))[first] == 1)
+    return xp.flatnonzero(first == xp.arange(len(keys)))
 
 
 @dataclass(frozen=True)
@@ -121,11 +130,13 @@ class DistinctPlan:
     keep: str | bool
 
     def _keys(self, frame: pd.DataFrame) -> pd.DataFrame:
-        columns = []
+        pairs = []
         for place in self.places:
-            column = as_series(frame.iloc[:, place])
-            columns += [own for own, _ in comparable(column, column, frame.columns[place])]
-        return pd.DataFrame({f"k{n}": column for n, column in enumerate(columns)}, copy=False)
+            column, label = as_series(frame.iloc[:, place]), frame.columns[place]
+            pairs.append(KeyPair(label, label, label, column, column))
+        keys = JoinKeys(pairs).frames[0]
+        keys.columns = [f"k{place}" for place in range(keys.shape[1])]
+        return keys
 
     @property
     def stored_meta(self) -> pd.DataFrame:
@@ -157,14 +168,13 @@ class DistinctPlan:
         if self.keep is False:
             return made
         keys = made[[label for label in made if str(label).startswith("k")]]
-        return made.iloc[kept_rows(keys, self.keep)]
+        return made.take(kept_rows(keys, self.keep))
 
     def restored(self, found: pd.DataFrame) -> pd.DataFrame:
         """Return the rows that stay of all that are stored in one place."""
         keys = found[[label for label in found if str(label).startswith("k")]]
-        found = found.iloc[kept_rows(keys.reset_index(drop=True), self.keep)]
-        columns = {n: as_series(found[f"c{n}"]) for n in range(self.meta.shape[1])}
-        made = pd.DataFrame(columns, index=pd.RangeIndex(len(found)), copy=False)
+        found = found.take(kept_rows(keys.reset_index(drop=True), self.keep))
+        made = found[[f"c{n}" for n in range(self.meta.shape[1])]].reset_index(drop=True)
         made.columns = self.meta.columns
         names = list(self.meta.index.names)
         made.index = index_of([found[f"i{level}"] for level in range(len(names))], names)

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dgpuhash.backend import device_of
 from dgpuhash.errors import KeyTypeError
 from dgpuhash.frames.merge.keys import JoinKeys
 from dgpuhash.frames.merge.rows import RowPairs, sortable
 
-__all__ = ["beside", "index_of", "join_index", "with_level"]
+__all__ = ["beside", "index_of", "join_index", "null_labels", "with_level"]
 
 
 def join_index(left: Any, right: Any, keys: JoinKeys, how: str, pairs: RowPairs) -> pd.Index:
@@ -45,6 +46,12 @@ def _of_one(index: Any, other: pd.Index, rows: Any, others: Any, *, lasting: boo
             return index.take(rows) if len(index) else index
         return index.to_series().reset_index(drop=True).reindex(rows).pipe(_labels, index.name)
     return other if others is None else other.take(others)
+
+
+def null_labels(like: pd.Index, n: int) -> pd.Index:
+    """Return so many labels of null, of the dtype of others."""
+    nulls = like[:0].to_series().reset_index(drop=True).reindex(np.full(n, -1))
+    return _labels(nulls, like.name)
 
 
 def _labels(series: pd.Series, name: Hashable | None) -> pd.Index:
@@ -113,8 +120,12 @@ def beside(left: Any, right: Any) -> pd.Index:
     return index_of(levels, list(left.names))
 
 
-def index_of(levels: Sequence[Any], names: Sequence[Hashable | None]) -> pd.Index:
+def index_of(levels: Sequence[Any], names: Sequence[Hashable | None]) -> Any:
     """Return an index of one level or several, which are Series, arrays or indexes."""
+    if device_of(levels[0]) == "cuda":
+        from dgpuhash.frames.merge.cudf.plan import index_of as of_cudf
+
+        return of_cudf(levels, names)
     columns = [
         pd.Series(level.array if isinstance(level, pd.Series | pd.Index) else level, copy=False)
         for level in levels

@@ -97,7 +97,10 @@ class MergeMixin(ABC):
         if how in ALL_ROWS or (
             how == "left" and pandas and are_merged(left, self.meta, names, keys)
         ):
-            ours, theirs = self._rows.pairs(asked.encode(left, list(names)))
+            encoded = asked.encode(left, list(names))
+            ours, theirs = None, self._rows.partners(encoded) if how == "left" else None
+            if theirs is None:
+                ours, theirs = self._rows.pairs(encoded)
             wanted = [label for label in self.meta if label in {*moved, *keys}]
             stored = self._rows.store.frame()[wanted]
             if how in ALL_ROWS and self._rows.erased:

@@ -11,14 +11,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dgpuhash.frames.dataframes import Frames, frames_of
+from dgpuhash.frames.keys.categories import as_values, is_unknown, with_texts
 from dgpuhash.frames.keys.encoding import KeyEncoder
 from dgpuhash.frames.matches import with_unmatched
-from dgpuhash.frames.merge.agreement import agree
+from dgpuhash.frames.merge.agreement import matched_keys, with_all_categories
 from dgpuhash.frames.merge.arguments import FILTERS, JoinArguments
-from dgpuhash.frames.merge.index import index_of
-from dgpuhash.frames.merge.keys import JoinKeys, KeyPair, as_series
-from dgpuhash.frames.merge.result import MergePlan, without
-from dgpuhash.frames.merge.rows import RowPairs
+from dgpuhash.frames.merge.distinct import occurs
+from dgpuhash.frames.merge.index import index_of, null_labels
+from dgpuhash.frames.merge.keys import JoinKeys, as_series
+from dgpuhash.frames.merge.result import MergePlan
+from dgpuhash.frames.merge.rows import RowPairs, complete, pairs_of, sorted_by_key
 
 __all__ = ["PartitionPlan"]
 
@@ -74,6 +77,10 @@ class PartitionPlan:
         )
 
     @property
+    def _frames(self) -> Frames:
+        return frames_of(self.left)
+
+    @property
     def is_filter(self) -> bool:
         """Whether the results are rows of the left side."""
         return self.arguments.how in FILTERS
@@ -81,11 +88,12 @@ class PartitionPlan:
     @property
     def keeps_labels(self) -> bool:
         """Whether the rows of a partition keep their labels, and no others come beside them."""
-        if self.is_filter:
-            return True
+        if self.is_filter or self.has_tail:
+            return self.is_filter
         keys = self.keys
         by_index = keys.right_index if self.probing == "left" else keys.left_index
-        return by_index and not self.has_tail
+        # Levels that are keys of both sides stay the index.
+        return by_index or any(pair.of_levels for pair in keys.pairs)
 
     @property
     def query_how(self) -> str:
@@ -121,7 +129,7 @@ class PartitionPlan:
                 return MergePlan.of(self.left, self.right, self.keys, how, suffixes=("", "_y"))
             return MergePlan.of(
                 self.left, self.right, self.keys, how, suffixes=self.arguments.suffixes,
-                indicator=self.arguments.indicator,
+                indicator=self.arguments.indicator, promotes=False,
             )  # fmt: skip
 
     @functools.cached_property
@@ -132,19 +140,18 @@ class PartitionPlan:
         """
         plan = self.plan
         if self.arguments.how == "isin":
-            return pd.Series([], self.left.index[:0], dtype=bool)
+            return self._frames.series(self._frames.xp.zeros(0, bool), self.left.index[:0])
         if self.is_filter:
             return self.left.iloc[:0]
-        none, both = np.array([0, -1]), np.arange(2)
+        xp = self._frames.xp
+        none, both = xp.array([0, -1]), xp.arange(2)
         pairs = {
             "inner": RowPairs(both, both),
             "left": RowPairs(both, none),
             "right": RowPairs(none, both),
-            "outer": RowPairs(np.array([0, 1, -1]), np.array([0, -1, 1])),
+            "outer": RowPairs(xp.array([0, 1, -1]), xp.array([0, -1, 1])),
         }[plan.how]
         return plan.frame(pairs, plan.index(pairs)).iloc[:0]
-
-    # The stored side.
 
     @property
     def storing(self) -> pd.DataFrame:
@@ -180,9 +187,8 @@ class PartitionPlan:
             (pair.right_label if self.probing == "left" else pair.left_label) for pair in keys.pairs
         ]
         dtypes = [(label, str(dtype), repr(dtype)) for label, dtype in meta.dtypes.items()]
-        kept = [self.storing.columns[place] for place in self._kept_places]
-        if self.is_filter:
-            kept = []
+        places = [] if self.is_filter else self._kept_places
+        kept = [self.storing.columns[place] for place in places]
         index = keys.right_index if self.probing == "left" else keys.left_index
         named = [pair.name for pair in keys.pairs] if index else []
         how = self.arguments.how == "cross", self.arguments.nulls_equal, index
@@ -194,16 +200,18 @@ class PartitionPlan:
 
     def stored(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Return the rows of a partition of the stored side as they are kept."""
+        frame = self._told(frame, self.storing)
         made = self._key_frame(frame, stored=True)
         made.columns = pd.Index([f"k{place}" for place in range(made.shape[1])])
-        kept = {} if self.is_filter else self._payload(frame)
-        for label, column in kept.items():
+        for label, column in self._payload(frame).items():
             made[label] = column
         return made
 
     def _payload(self, frame: pd.DataFrame) -> dict[str, Any]:
         """Return the columns that are kept beside the keys."""
-        columns = {}
+        columns: dict[str, Any] = {}
+        if self.is_filter:
+            return columns
         for place in self._kept_places:
             if place not in self._same_as_key:
                 columns[f"c{place}"] = as_series(frame.iloc[:, place])
@@ -259,20 +267,45 @@ class PartitionPlan:
     def _as_side(self, found: pd.DataFrame, *, whole: bool) -> pd.DataFrame:
         """Return stored rows as a frame of their side; all of its columns if `whole`."""
         dropped = set(self.keys.dropped) if self.probing == "left" and not whole else set()
-        columns: dict[int, Any] = {}
+        columns: dict[Hashable, Any] = {}
         labels: list[int] = []
         for place in self._kept_places:
             if self.storing.columns[place] not in dropped:
-                columns[len(labels)] = as_series(found[self._stored_label(place)])
+                column = as_series(found[self._stored_label(place)])
+                unknown = is_unknown(self.storing.dtypes.iloc[place])
+                columns[len(labels)] = as_values(column) if unknown else column
                 labels.append(place)
-        made = pd.DataFrame(columns, index=pd.RangeIndex(len(found)), copy=False)
+        made = found.iloc[:, :0]
+        if columns and self._frames.name == "cudf":
+            made = self._frames.make(columns)
+        elif columns:
+            made = pd.DataFrame(columns, index=pd.RangeIndex(len(found)), copy=False)
         made.columns = self.storing.columns[labels]
         if self._labels_wanted:
             levels = [found[f"i{level}"] for level in range(self.storing.index.nlevels)]
+            if is_unknown(self.storing.index.dtype):
+                levels = [as_values(levels[0])]
             made.index = index_of(levels, list(self.storing.index.names))
         return made
 
-    # The probing side.
+    @functools.cached_property
+    def _unknown_pairs(self) -> list[bool]:
+        """Of each key whether its categories are unknown on both sides."""
+        return [
+            is_unknown(key.left.dtype) and is_unknown(key.right.dtype) for key in self.keys.pairs
+        ]
+
+    def _told(self, frame: pd.DataFrame, sample: pd.DataFrame) -> pd.DataFrame:
+        """Return a partition with texts for categories that Dask does not know.
+
+        Keys of which only one side's are unknown stay, to be compared with values of the other.
+        """
+        if frame is sample:
+            return frame
+        labels = [{key.left_label, key.right_label} for key in self.keys.pairs]
+        both = zip(labels, self._unknown_pairs, strict=True)
+        compared = {label for some, unknown in both if unknown for label in some}
+        return with_texts(frame, sample.dtypes, compared, set().union(*labels) - compared)
 
     @property
     def probing_meta(self) -> pd.DataFrame:
@@ -281,7 +314,8 @@ class PartitionPlan:
 
     def asked(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Return the keys of a partition of the probing side, called as the stored ones."""
-        made = self._key_frame(frame, stored=False)
+        sample = self.left if self.probing == "left" else self.right
+        made = self._key_frame(self._told(frame, sample), stored=False)
         made.columns = pd.Index(self.key_labels)
         return made
 
@@ -293,11 +327,11 @@ class PartitionPlan:
         keys = keys or self.arguments.keys(*samples)
         made = keys.frames[0 if left else 1].copy(deep=False)
         if self.arguments.how == "cross":
-            return pd.DataFrame({0: np.zeros(len(frame), np.int8)})
+            blank: dict[Hashable, Any] = {0: self._frames.xp.zeros(len(frame), np.int8)}
+            return self._frames.make(blank)
         if not self.arguments.nulls_equal:
             # Another number on each side: rows with nulls meet no others.
-            nulls = made.isna().any(axis=1).to_numpy()
-            made[_BLANK] = nulls * np.int8(1 if stored else 2)
+            made[_BLANK] = ~complete(made) * np.int8(1 if stored else 2)
         return made
 
     def result(self, frame: pd.DataFrame, query_rows: Any, found: Any) -> Any:
@@ -313,97 +347,73 @@ class PartitionPlan:
         found : DataFrame or None
             Stored rows, with the columns `fetched`.
         """
+        xp = self._frames.xp
         if self.arguments.how == "isin":
-            there = np.zeros(len(frame), bool)
+            there = xp.zeros(len(frame), bool)
             there[query_rows] = True
-            return pd.Series(there, frame.index)
+            return self._frames.series(there, frame.index)
         if self.is_filter:
-            return frame.iloc[query_rows]
-        other: Any = np.arange(len(query_rows), dtype=np.int64)
+            return frame.take(query_rows)
+        other: Any = xp.arange(len(query_rows), dtype=np.int64)
         own: Any = query_rows
         if self.keeps_unmatched:
-            own, other = with_unmatched(len(frame), query_rows, other, np)
-        elif len(own) == len(frame) and bool((own == np.arange(len(own))).all()):
+            own, other = with_unmatched(len(frame), query_rows, other, xp)
+        elif len(own) == len(frame) and bool((own == xp.arange(len(own))).all()):
             own = None
-        stored = self._as_side(found, whole=False)
-        return self._made(frame, stored, own, other, query_rows)
+        return self._made(frame, self._as_side(found, whole=False), own, other, query_rows)
 
     def tail(self, found: pd.DataFrame) -> pd.DataFrame:
         """Return the stored rows that nothing matches, with all stored columns."""
         sample = (self.left if self.probing == "left" else self.right).iloc[:0]
-        nobody = np.full(len(found), -1, dtype=np.int64)
-        stored = self._as_side(found, whole=True)
-        return self._made(sample, stored, nobody, None, None)
+        nobody = self._frames.xp.full(len(found), -1, dtype=np.int64)
+        return self._made(sample, self._as_side(found, whole=True), nobody, None, None)
+
+    def merged(self, left: pd.DataFrame, right: pd.DataFrame) -> Any:
+        """Return the merge of two partitions that have all rows with their keys.
+
+        Outer merges are sorted by their keys, as those of frames.
+        """
+        arguments, keys = self.arguments, self.arguments.keys(left, right)
+        if self.is_filter:
+            there = occurs(*keys.frames, nulls_equal=arguments.nulls_equal)
+            kept = ~there if arguments.how == "anti" else there
+            return self.result(left, self._frames.xp.flatnonzero(kept), None)
+        pairs = pairs_of(*keys.frames, arguments.joined, nulls_equal=arguments.nulls_equal)
+        if arguments.joined == "outer":
+            pairs = sorted_by_key(pairs, keys)
+        return self.put_together(left, right, keys, pairs)
 
     def _made(
         self, frame: pd.DataFrame, stored: pd.DataFrame, own: Any, other: Any, query_rows: Any
     ) -> pd.DataFrame:
         """Return the result of a partition and stored rows."""
-        plan, arguments = self.plan, self.arguments
         left_probes = self.probing == "left"
         left, right = (frame, stored) if left_probes else (stored, frame)
         pairs = RowPairs(own, other) if left_probes else RowPairs(other, own)
-        keys = self._partition_keys(frame, stored, query_rows)
-        there = {*right.columns, *right.index.names}
-        right = without(right, [label for label in keys.dropped if label in there])
-        left, right = self._cast(left, plan.left), self._cast(right, plan.right)
-        made = MergePlan(left, right, keys, plan.how, plan.labels, plan.indicator)
-        index = made.index(pairs)
-        if arguments.how.endswith("_anti"):
-            absent = pairs.rows("right" if left_probes else "left", len(stored)) < 0
-            index, pairs = index[absent], pairs.kept(absent, len(left), len(right))
-        return conformed(made.frame(pairs, index), self.meta)
-
-    def _partition_keys(
-        self, frame: pd.DataFrame, stored: pd.DataFrame, query_rows: Any
-    ) -> JoinKeys:
-        """Return the keys of a partition and stored rows.
-
-        Values of stored rows are those of the rows that they match, where they were not fetched.
-        """
-        left_probes = self.probing == "left"
-        samples = (frame, self.right) if left_probes else (self.left, frame)
-        own = self.arguments.keys(*samples)
         if query_rows is None:
-            whole = (frame, stored) if left_probes else (stored, frame)
-            return self.arguments.keys(*whole)
-        pairs = []
-        for pair in own.pairs:
-            mine, theirs = (pair.left, pair.right) if left_probes else (pair.right, pair.left)
-            values = mine
-            if self._labels_wanted or mine.dtype != theirs.dtype:
-                values = _cast_key(mine.take(query_rows).reset_index(drop=True), theirs.dtype)
-            ours, others = (mine, values) if left_probes else (values, mine)
-            pairs.append(
-                KeyPair(pair.name, pair.left_label, pair.right_label, ours, others, pair.of_levels)
-            )
-        return JoinKeys(pairs, own.left_index, own.right_index)
+            keys = self.arguments.keys(left, right)
+        else:
+            samples = (frame, self.right) if left_probes else (self.left, frame)
+            keys = self.arguments.keys(*samples)
+            keys = matched_keys(keys, self.probing, query_rows, fetched=self._labels_wanted)
+        return self.put_together(left, right, keys, pairs)
 
-    def _cast(self, frame: pd.DataFrame, like: pd.DataFrame) -> pd.DataFrame:
-        """Return a side with the dtypes that the plan gives its keys."""
-        labels = {pair.name for pair in self.keys.pairs}
-        for label in labels:
-            if label in like.columns and frame[label].dtype != like[label].dtype and any(
-                agree(pair) for pair in self.keys.pairs if pair.name == label
-            ):  # fmt: skip
-                frame = frame.copy(deep=False)
-                frame[label] = frame[label].astype(like[label].dtype)
-        return frame
-
-
-def _cast_key(values: pd.Series, dtype: Any) -> pd.Series:
-    try:
-        return values.astype(dtype)
-    except (TypeError, ValueError):
-        return values
-
-
-def conformed(frame: pd.DataFrame, meta: pd.DataFrame) -> pd.DataFrame:
-    """Return a frame with the dtypes of `meta`, where they differ."""
-    for place, (ours, wanted) in enumerate(zip(frame.dtypes, meta.dtypes, strict=True)):
-        if ours != wanted and not isinstance(wanted, pd.CategoricalDtype):
-            frame.isetitem(place, frame.iloc[:, place].astype(wanted).array)
-    index: Any = frame.index
-    if index.nlevels == 1 and index.dtype != meta.index.dtype:
-        frame.index = index.astype(meta.index.dtype)
-    return frame
+    def put_together(
+        self, left: pd.DataFrame, right: pd.DataFrame, keys: JoinKeys, pairs: RowPairs
+    ) -> pd.DataFrame:
+        """Return the given rows of both sides as the result has them."""
+        plan, how = self.plan, self.arguments.how
+        if any(self._unknown_pairs):
+            left, right, keys = with_all_categories(left, right, keys, self._unknown_pairs)
+        made = plan.over(left, right, keys)
+        index = made.index(pairs)
+        if self._frames.name == "pandas" and keys.left_index != keys.right_index:
+            labelled, rows = (left, pairs.left) if keys.right_index else (right, pairs.right)
+            if not len(labelled) and rows is not None:
+                # pandas takes the labels of the other side then, which partitions must not.
+                index = null_labels(self.meta.index, len(rows))
+        if how.endswith("_anti"):
+            other, size = ("right", len(right)) if plan.how == "left" else ("left", len(left))
+            absent = pairs.rows(other, size) < 0
+            index, pairs = index[absent], pairs.kept(absent, len(left), len(right))
+        return plan.conformed(made.frame(pairs, index), self.meta)

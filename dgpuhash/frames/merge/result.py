@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -69,16 +69,51 @@ class MergePlan:
             return CudfPlan.of(
                 left, right, keys, how, suffixes=suffixes, indicator=indicator, promotes=promotes
             )
-        rest = cls._without(right, keys.dropped)
+        rest = cls.without(right, keys.dropped)
         name = _indicator_name(indicator, left, rest)
         left, rest = cls._agreed(left, rest, keys, how)
         labels = suffixed(left.columns, rest.columns, suffixes)
         return cls(left, rest, keys, how, labels, name, promotes)
 
+    def over(self, left: Any, right: Any, keys: JoinKeys) -> MergePlan:
+        """Return the plan for other rows of both sides; keys get the dtypes that they have here."""
+        there = {*right.columns, *right.index.names}
+        right = self.without(right, [label for label in keys.dropped if label in there])
+        left, right = self._cast_keys(left, self.left), self._cast_keys(right, self.right)
+        return replace(self, left=left, right=right, keys=keys)
+
+    def _cast_keys(self, frame: Any, like: Any) -> Any:
+        """Return a side with the dtypes that the plan gives its keys."""
+        labels = {pair.name for pair in self.keys.pairs}
+        for label in labels:
+            if label in like.columns and frame[label].dtype != like[label].dtype and any(
+                agree(pair) for pair in self.keys.pairs if pair.name == label
+            ):  # fmt: skip
+                frame = frame.copy(deep=False)
+                frame[label] = frame[label].astype(like[label].dtype)
+        return frame
+
     @classmethod
-    def _without(cls, frame: Any, dropped: Sequence[Hashable]) -> Any:
+    def without(cls, frame: Any, dropped: Sequence[Hashable]) -> Any:
         """Return a side without columns and levels that the other one stands for."""
         return without(frame, dropped)
+
+    @classmethod
+    def conformed(cls, frame: Any, meta: Any) -> Any:
+        """Return a result with the dtypes of `meta`, where they differ."""
+        for place, (ours, wanted) in enumerate(zip(frame.dtypes, meta.dtypes, strict=True)):
+            if ours != wanted and not isinstance(wanted, pd.CategoricalDtype):
+                # As a Series: of an array of objects pandas makes texts.
+                frame.isetitem(place, frame.iloc[:, place].astype(wanted))
+        index: Any = frame.index
+        wanted = meta.index.dtype
+        if (
+            index.nlevels == 1
+            and index.dtype != wanted
+            and not isinstance(wanted, pd.CategoricalDtype)
+        ):
+            frame.index = index.astype(wanted)
+        return frame
 
     @classmethod
     def _agreed(cls, left: Any, right: Any, keys: JoinKeys, how: str) -> tuple[Any, Any]:
@@ -98,14 +133,15 @@ class MergePlan:
 
     def frame(self, pairs: RowPairs, index: Any) -> Any:
         """Return the result with the given rows of both sides, and their labels."""
-        sides, first = [], 0
+        sides, first, keys = [], 0, self._key_columns(pairs)
         for frame, rows in ((self.left, pairs.left), (self.right, pairs.right)):
-            part = _taken(frame, rows)
+            part = _taken(frame, rows, keys)
             # Plain numbers are labels that pandas need not join.
             part.columns = pd.RangeIndex(first, first + frame.shape[1])
             part.index = pd.RangeIndex(len(index))
             sides.append(part)
             first += frame.shape[1]
+            keys = {name: column for name, column in keys.items() if name not in frame.columns}
         result: Any = pd.concat(sides, axis=1)
         result.columns, result.index = beside(*self.labels), index
         if self.indicator is not None:
@@ -119,39 +155,47 @@ class MergePlan:
             result.flags.allows_duplicate_labels = False
         return result
 
+    def _key_columns(self, pairs: RowPairs) -> dict[Hashable, pd.Series]:
+        """Return the key columns that are made of both sides, as one of them lacks rows."""
+        columns: dict[Hashable, pd.Series] = {}
+        if self.keys.left_index and self.keys.right_index:
+            return columns
+        if pairs.left is None and pairs.right is None:
+            return columns
+        there = {*self.labels[0], *self.labels[1]}
+        for pair in self.keys.pairs:
+            if pair.is_one_column and pair.name in there:
+                sides = self._completed(pair.name, pair, pairs)
+                if sides is not None:
+                    columns[pair.name] = _combined(*sides, pairs)
+        return columns
+
     def _add_keys(self, result: Any, pairs: RowPairs) -> None:
-        """Fill the key columns where a side has no row, and add those that neither side has."""
+        """Add the keys that are columns of neither side."""
         for place, pair in enumerate(self.keys.pairs):
             if self.keys.left_index and self.keys.right_index:
                 return
-            if not pair.is_one_column:
-                continue
             name = pair.name
-            if name in result.columns:
-                if pairs.left is None and pairs.right is None:
-                    continue
-                sides = self._completed(name, pair, result[name].dtype, pairs)
-                if sides is not None:
-                    result[name] = _combined(*sides, pairs).set_axis(result.index)
-            elif name is not None and name in result.index.names:
-                column = _combined(pair.left, pair.right, pairs)
+            if not pair.is_one_column or name in result.columns:
+                continue
+            column = _combined(pair.left, pair.right, pairs)
+            if name is not None and name in result.index.names:
                 result.index = with_level(result.index, name, column)
             else:
-                column = _combined(pair.left, pair.right, pairs)
                 result.insert(place, name or f"key_{place}", column.set_axis(result.index))
 
     def _completed(
-        self, name: Hashable, pair: KeyPair, dtype: Any, pairs: RowPairs
+        self, name: Hashable, pair: KeyPair, pairs: RowPairs
     ) -> tuple[pd.Series, pd.Series] | None:
         """Return the columns of both sides from which a key column is made, None if it is whole."""
         ours = name in self.left.columns
         if not ours and name not in self.right.columns:
             return None
         own, other = (self.left, pair.right) if ours else (self.right, pair.left)
-        moments = dtype.kind == "M" == other.dtype.kind and dtype != other.dtype
+        column = own[name].reset_index(drop=True)
+        moments = column.dtype.kind == "M" == other.dtype.kind and column.dtype != other.dtype
         if pairs.absent("left" if ours else "right") is None and not moments:
             return None
-        column = own[name].reset_index(drop=True)
         return (column, other) if ours else (other, column)
 
     def _restore_levels(self, result: Any) -> None:
@@ -288,11 +332,23 @@ def _origins(pairs: RowPairs, n: int) -> Any:
     return pd.Categorical.from_codes(codes, categories=pd.Index(ORIGINS))
 
 
-def _taken(frame: pd.DataFrame, rows: Any) -> pd.DataFrame:
-    """Return the rows of a frame, nulls for -1; all of them share its columns."""
+def _taken(frame: pd.DataFrame, rows: Any, whole: dict[Hashable, pd.Series]) -> pd.DataFrame:
+    """Return the rows of a frame, nulls for -1; all of them share its columns.
+
+    Columns of `whole` have these rows already.
+    """
+    done = {place: whole[label] for place, label in enumerate(frame.columns) if label in whole}
     if rows is None:
-        return frame.copy(deep=False)
-    return frames_of(frame).take_or_null(frame, rows)
+        part = frame.copy(deep=False)
+        for place, column in done.items():
+            part.isetitem(place, column.array)
+        return part
+    others = [place for place in range(frame.shape[1]) if place not in done]
+    part = frames_of(frame).take_or_null(frame.iloc[:, others] if done else frame, rows)
+    part.columns = pd.Index(others)
+    for place, column in done.items():
+        part.insert(place, place, column)
+    return part
 
 
 def _combined(left: Any, right: Any, pairs: RowPairs) -> pd.Series:
@@ -306,5 +362,11 @@ def _combined(left: Any, right: Any, pairs: RowPairs) -> pd.Series:
     kinds = left.dtype, right.dtype
     if kinds[0] != kinds[1] and all(isinstance(each, pd.DatetimeTZDtype) for each in kinds):
         right = right.dt.tz_convert(kinds[0].tz)
+    plain = isinstance(left.dtype, np.dtype) and left.dtype.kind in "biufmM"
+    if plain and left.dtype == right.dtype and len(left):
+        # -1 takes the last row, which the right one replaces.
+        values = left.to_numpy().take(ours, mode="wrap")
+        values[gone] = right.to_numpy().take(theirs[gone])
+        return pd.Series(values, copy=False)
     both = pd.concat([left, right], ignore_index=True)
     return both.take(np.where(gone, len(left) + theirs, ours)).reset_index(drop=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,13 +13,17 @@ import pyarrow.compute as pc
 
 from dgpuhash import backend
 from dgpuhash.frames.dataframes import frames_of
-from dgpuhash.frames.keyed_rows import KeyedRows, first_duplicate
-from dgpuhash.frames.keys.encoding import EncodedKeys, KeyEncoder
+from dgpuhash.frames.keyed_rows import first_duplicate
+from dgpuhash.frames.keys.direct import DirectTable
+from dgpuhash.frames.keys.encoding import EncodedKeys, KeyEncoder, same_keys
+from dgpuhash.frames.keys.order import sorted_rows
+from dgpuhash.frames.keys.table import KeyTable
 from dgpuhash.frames.matches import with_unmatched
 from dgpuhash.frames.merge.keys import JoinKeys, KeyPair
 
 __all__ = [
     "RowPairs",
+    "StoredKeys",
     "complete",
     "cross",
     "encoder_of",
@@ -27,8 +32,11 @@ __all__ = [
     "pairs_of",
     "sortable",
     "sorted_by_key",
-    "stored_keys",
 ]
+
+
+# The one right row of each left one, -1 for none; or None, and pairs of left and right rows.
+Found = tuple[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,17 +95,28 @@ def pairs_of(
     if how == "right":
         swapped = pairs_of(right, left, "left", nulls_equal=nulls_equal)
         return RowPairs(swapped.right, swapped.left)
-    asked, stored = matched(left, right, nulls_equal=nulls_equal)
-    xp = frames_of(left).xp
-    if how == "inner":
-        return RowPairs(_whole(asked, len(left), xp), stored)
-    ours, theirs = with_unmatched(len(left), asked, stored, xp)
+    found = _met(left, right, nulls_equal=nulls_equal)
+    return _pairs(found, how, len(left), len(right), frames_of(left).xp)
+
+
+def _pairs(found: Found, how: str, left: int, right: int, xp: Any) -> RowPairs:
+    """Return the rows of an inner, left or outer merge of sides with so many rows."""
+    ours, (theirs, pairs) = None, found
+    if theirs is None:
+        asked, stored = pairs
+        if how == "inner":
+            return RowPairs(_whole(asked, left, xp), stored)
+        ours, theirs = with_unmatched(left, asked, stored, xp)
+    elif how == "inner":
+        asked = xp.flatnonzero(theirs >= 0)
+        return RowPairs(None, theirs) if len(asked) == left else RowPairs(asked, theirs[asked])
     if how == "outer":
-        there = xp.zeros(len(right), bool)
-        there[stored] = True
-        others = xp.flatnonzero(~there)
+        # Rows without a partner mark the last place.
+        there = xp.zeros(right + 1, bool)
+        there[theirs] = True
+        others = xp.flatnonzero(~there[:-1])
         if len(others):
-            ours = xp.arange(len(left)) if ours is None else ours
+            ours = xp.arange(left) if ours is None else ours
             ours = xp.concatenate([ours, xp.full(len(others), -1)])
             theirs = xp.concatenate([theirs, others])
     return RowPairs(ours, theirs)
@@ -108,38 +127,125 @@ def matched(left: pd.DataFrame, right: pd.DataFrame, *, nulls_equal: bool = True
 
     The side with fewer rows is indexed.
     """
+    theirs, pairs = _met(left, right, nulls_equal=nulls_equal)
+    return pairs if theirs is None else _both(theirs, frames_of(left).xp)
+
+
+def _met(left: Any, right: Any, *, nulls_equal: bool) -> Found:
+    """Return the right row of each left one, -1 for none; or None, and pairs as `matched` does."""
     frames = frames_of(left)
     xp = frames.xp
-    if not nulls_equal:
-        kept = [xp.flatnonzero(complete(frame)) for frame in (left, right)]
-        ours, theirs = matched(*(
-            frames.take(frame, rows) for frame, rows in zip((left, right), kept, strict=True)
-        ))  # fmt: skip
-        return kept[0][ours], kept[1][theirs]
     if len(left) == 0 or len(right) == 0:
-        return xp.empty(0, np.int64), xp.empty(0, np.int64)
+        return None, (xp.empty(0, np.int64), xp.empty(0, np.int64))
+    if not nulls_equal:
+        masks = [complete(frame) for frame in (left, right)]
+        if not all(bool(mask.all()) for mask in masks):
+            kept = [xp.flatnonzero(mask) for mask in masks]
+            ours, theirs = matched(*(
+                frames.take(frame, rows) for frame, rows in zip((left, right), kept, strict=True)
+            ))  # fmt: skip
+            return None, (kept[0][ours], kept[1][theirs])
     if len(left) * 2 < len(right):
-        stored, asked = _matched(right, left)
-        order = xp.argsort(asked, kind="stable")
-        return asked[order], stored[order]
-    return _matched(left, right)
+        partners, pairs = _partners(right, left)
+        stored, asked = pairs if partners is None else _both(partners, xp)
+        order = sorted_rows([asked]) if xp is np else xp.argsort(asked, kind="stable")
+        return None, (asked[order], stored[order])
+    return _partners(left, right)
 
 
-def _matched(asked: pd.DataFrame, stored: pd.DataFrame) -> tuple[Any, Any]:
-    rows, encoded = stored_keys(stored, asked)
-    found, at = rows.pairs(encoded)
-    if found is None:
-        found = frames_of(stored).xp.arange(len(at))
-    return found.astype(np.int64, copy=False), at.astype(np.int64, copy=False)
+def _both(partners: Any, xp: Any) -> tuple[Any, Any]:
+    """Return the positions of rows that have a partner, and their partners."""
+    rows = xp.flatnonzero(partners >= 0)
+    return rows, partners[rows]
 
 
-def stored_keys(stored: pd.DataFrame, asked: pd.DataFrame) -> tuple[KeyedRows, EncodedKeys]:
-    """Return the rows of a frame by all of its columns, and keys of another frame to ask for."""
-    names = list(stored.columns)
-    encoder = encoder_of(asked, stored, names)
-    rows = KeyedRows(stored, encoder, frames_of(stored).device)
-    rows.insert(stored, encoder.encode_rows(stored))
-    return rows, encoder.encode(asked, names)
+def _partners(asked: Any, stored: Any) -> Found:
+    """Return the stored row of each asked one, -1 for none; or None, and pairs of rows."""
+    encoder = encoder_of(asked, stored, list(stored.columns))
+    return StoredKeys(stored, encoder, len(asked)).met(asked)
+
+
+class StoredKeys:
+    """Keys of a frame, which the keys of other frames are compared with.
+
+    Parameters
+    ----------
+    stored : DataFrame
+        The keys.
+    encoder : KeyEncoder
+        Of all columns.
+    asked : int
+        How many keys are asked for.
+    """
+
+    def __init__(self, stored: Any, encoder: KeyEncoder, asked: int) -> None:
+        frames, self._known = frames_of(stored), encoder.encode_rows(stored)
+        self._encoder, self._xp, self._device = encoder, frames.xp, frames.device
+        direct = self._xp is np and self._known.proves
+        self._direct = DirectTable.rows_of(self._known.codes, asked) if direct else None
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    @functools.cached_property
+    def _table(self) -> KeyTable:
+        table = KeyTable(self._encoder.code_dtype, self._device, self._device)
+        table.insert(self._known.codes, self._xp.arange(len(self)))
+        return table
+
+    def pairs(self, asked: Any, how: str) -> RowPairs:
+        """Return the rows of an inner or left merge of a frame of keys with these."""
+        return _pairs(self.met(asked), how, len(asked), len(self), self._xp)
+
+    def met(self, asked: Any) -> Found:
+        """Return the stored row of each asked key, -1 for none; or None, and pairs of rows."""
+        wanted, xp = self._encoder.encode(asked, list(asked.columns)), self._xp
+        key = wanted.columns[0]
+        if self._direct is not None and (wanted.proves or not key.type.nan_is_value):
+            partners, known = self._direct.find(wanted.codes), wanted.valid
+            if not wanted.proves:
+                # Their code may be that of a number, and no stored key is null.
+                known = ~key.nulls if known is None else known & ~key.nulls
+            if known is not None:
+                partners[~known] = -1
+            return partners, None
+        partners = self._table.partners(wanted.codes, wanted.valid) if xp is np else None
+        if partners is not None:
+            rows, same = self._verified(wanted, None, partners)
+            if same is not None:
+                partners[~same if rows is None else rows[~same]] = -1
+            return partners, None
+        rows, found = self._table.find(wanted.codes, wanted.valid)
+        at, same = self._verified(wanted, rows, found)
+        if same is not None:
+            kept = xp.ones(len(rows), bool)
+            kept[slice(None) if at is None else at] = same
+            rows, found = rows[kept], found[kept]
+        return None, (rows, found)
+
+    def _verified(self, wanted: EncodedKeys, rows: Any, found: Any) -> tuple[Any, Any]:
+        """Return positions of matches that codes do not prove, and which are of equal keys.
+
+        Positions are None for all, and the mask is None where there are no such matches. `rows` of
+        the asked keys are None for one stored row each, -1 for none.
+        """
+        xp = self._xp
+        if wanted.ambiguous is False or (wanted.proves and self._known.proves) or not len(self):
+            return None, None
+        at = None
+        if wanted.ambiguous is not True:
+            codes = wanted.codes if rows is None else wanted.codes[rows]
+            at = xp.flatnonzero(codes == wanted.ambiguous)
+        elif rows is None and int(xp.count_nonzero(found >= 0)) * 2 < len(found):
+            at = xp.flatnonzero(found >= 0)
+        asked, stored = (at, found) if at is None else (at, found[at])
+        if rows is not None:
+            asked = rows if at is None else rows[at]
+        if len(stored) == 0:
+            return None, None
+        if rows is None:
+            stored = xp.maximum(stored, 0)
+        return at, same_keys(wanted.columns, asked, self._known.columns, stored)
 
 
 def encoder_of(asked: pd.DataFrame, stored: pd.DataFrame, names: list[Any]) -> KeyEncoder:
@@ -195,7 +301,7 @@ def sorted_by_key(pairs: RowPairs, keys: JoinKeys) -> RowPairs:
             levels.append(values[places])
             if nulls is not None:
                 levels.append(nulls[places])
-    order = np.lexsort(levels)
+    order = sorted_rows(levels[::-1])
     ours = _whole(ours[order], left)
     return RowPairs(ours, _whole(theirs[order], right))
 
@@ -228,10 +334,6 @@ def _comparable(left: Any, right: Any) -> tuple[Any, Any | None]:
     kinds = [column.type.kind for column in columns]
     if "null" in kinds:
         return _beside_nulls(columns, kinds)
-    nulls = [
-        np.zeros(len(column), bool) if column.nulls is None else column.nulls for column in columns
-    ]
-    null = np.concatenate(nulls)
     if columns[0].strings is not None:
         texts = pa.concat_arrays([column.strings.flat() for column in columns])
         ranks = pc.rank(texts, "ascending", tiebreaker="dense")
@@ -247,7 +349,12 @@ def _comparable(left: Any, right: Any) -> tuple[Any, Any | None]:
     if all(side.dtype.kind in "mM" and not _is_arrow(side.dtype) for side in (left, right)):
         # Their null is the least of their values, and pandas sorts it so.
         return np.concatenate(values), None
-    return np.where(null, 0, np.concatenate(values)), null if null.any() else None
+    if all(column.nulls is None for column in columns):
+        return np.concatenate(values), None
+    null = np.concatenate([
+        np.zeros(len(column), bool) if column.nulls is None else column.nulls for column in columns
+    ])  # fmt: skip
+    return np.where(null, 0, np.concatenate(values)), null
 
 
 def _is_arrow(dtype: Any) -> bool:

@@ -6,9 +6,11 @@ import functools
 from collections.abc import Hashable, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from dgpuhash.frames.dataframes import frames_of
+from dgpuhash.frames.keys.order import sorted_rows
 from dgpuhash.frames.matches import with_unmatched
 from dgpuhash.frames.merge.agreement import IncomparableError
 from dgpuhash.frames.merge.arguments import JoinArguments, Suffixes
@@ -82,7 +84,8 @@ def merge_all_rows(
     ----------
     left, stored : DataFrame
     matches : pair of int64 arrays
-        Positions of equal keys in `left`, ascending, and in `stored`.
+        Positions of equal keys in `left`, ascending, and in `stored`. Of a left merge, the first
+        may be None: each row of `left` has one row of `stored`, or -1 for none.
     how : {"left", "right", "outer"}
     left_on, right_on : sequence of labels
     suffixes : pair of str or None
@@ -94,11 +97,13 @@ def merge_all_rows(
     plan = MergePlan.of(left, stored, keys, how, suffixes=suffixes, promotes=False)
     asked, found = matches
     xp = frames_of(left).xp
+    if how == "left" and asked is None:
+        return plan.frame(RowPairs(None, found), plan.index(RowPairs(None, found)))
     asked = xp.arange(len(found)) if asked is None else asked
     if how == "left":
         pairs = RowPairs(*with_unmatched(len(left), asked, found, xp))
     elif how == "right":
-        order = xp.argsort(found, kind="stable")
+        order = sorted_rows([found]) if xp is np else xp.argsort(found, kind="stable")
         theirs, ours = with_unmatched(len(stored), found[order], asked[order], xp)
         pairs = RowPairs(ours, theirs)
     else:

@@ -87,7 +87,8 @@ def merge(
     build : {"auto", "left", "right", "replicate"}
         Of Dask frames: the side that is indexed on the workers, which the other one's partitions
         ask; rows have the order of that other one. Replicate: the right side, whole on each worker.
-        Auto: the right side, for ``how="right"`` the left one.
+        Auto: the right side; the left one for ``how="right"``, and for inner merges if it has one
+        partition and the right side more; none where both sides have known divisions of their keys.
     npartitions : int, optional
         Of Dask frames: hash ranges of the indexed side; default: the number of workers.
     client : distributed.Client, optional

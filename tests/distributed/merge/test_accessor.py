@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from clusters import lazy
+from distributed import wait
 from suites.raising import no_other_engine
 
 from dgpuhash.distributed import DistributedIndex
@@ -111,6 +112,107 @@ def test_the_rows_of_an_index(threads, frame, mode):
         index.insert(frame[:1])
         with pytest.raises(IndexChanged):
             rows.compute()
+
+
+def test_a_lazy_merge_tells_how_it_runs(threads, frame, tmp_path):
+    right = pd.DataFrame({"k": np.arange(30), "y": np.arange(30), "z": "z"})
+    left, stored = dd.from_pandas(frame, npartitions=4), dd.from_pandas(right, npartitions=2)
+    merged = left.dgpuhash.merge(stored, on="k", how="outer", validate="m:1", npartitions=5)
+    told = merged[["k", "y"]].dgpuhash.explain().splitlines()
+    assert told == [
+        "outer merge by 'k': 4 partitions of the left side ask, in their order",
+        "indexed: the right side, as rows come in the order of the left side",
+        "placed: distributed over 5 hash ranges of its keys",
+        "stored: its keys and columns ['y']",
+        "left side: 4 partitions, 1.6 KiB, columns ['k'] of 3",
+        "right side: 2 partitions, 480 B, columns ['k', 'y'] of 3",
+        "sent: keys to their owners; back: ['y']",
+        "checked before: keys of the right side are unique",
+        "then: 5 partitions with rows of the right side that nothing matches",
+        "result: 9 partitions, divisions unknown",
+    ]
+    last = merged.partitions[-1].dgpuhash.explain()
+    assert "chosen alone: 1 partition" in last and "result: 1 partition" in last
+    inner = left.dgpuhash.merge(stored, on="k")
+    told = inner[inner["a"] > 0].dgpuhash.explain()
+    assert "columns ['k', 'a', 't'], 1 condition before the merge" in told
+    assert left.dgpuhash.explain().startswith("no merge of dgpuhash")
+    assert inner.persist().dgpuhash.explain().startswith("no merge of dgpuhash")
+
+
+def explained(threads, frame, tmp_path, case):
+    left = dd.from_pandas(frame, npartitions=4)
+    right = pd.DataFrame({"k": np.arange(30), "y": np.arange(30)})
+    stored = dd.from_pandas(right, npartitions=2)
+    one = dd.from_pandas(frame, npartitions=1)
+    if case == "parquet":
+        stored.to_parquet(tmp_path)
+        stored = dd.read_parquet(tmp_path, filesystem="arrow")
+    if case == "persisted":
+        stored = stored.persist()
+        wait(stored)
+    merged = {
+        "right": lambda: left.dgpuhash.merge(stored, on="k", how="right"),
+        "semi": lambda: left.dgpuhash.merge(stored, left_on="a", right_on="y", how="semi"),
+        "one": lambda: one.dgpuhash.merge(left, on="k"),
+        "build": lambda: left.dgpuhash.merge(stored, on="k", build="left"),
+        "copied": lambda: left.dgpuhash.merge(stored, on="k", build="replicate"),
+        "pandas": lambda: left.dgpuhash.merge(right, on="k"),
+        "cross": lambda: left.dgpuhash.merge(stored, how="cross"),
+        "labels": lambda: left.dgpuhash.merge(stored.set_index("k"), left_on="k", right_index=True),
+        "indexes": lambda: left.dgpuhash.merge(stored, left_index=True, right_index=True),
+    }.get(case, lambda: left.dgpuhash.merge(stored, on="k"))()
+    return merged.dgpuhash.explain()
+
+
+@pytest.mark.parametrize(
+    ("case", "words"),
+    [
+        ("right", ["indexed: the left side, as how='right' keeps each row of the right side"]),
+        ("semi", ["by 'a' = 'y'", "as how='semi' tells", "back: which keys", "divisions known"]),
+        ("one", ["the right side ask", "the left side, as it has one partition", "replicated"]),
+        ("build", ["indexed: the left side, by build='left'", "stored: its keys and columns"]),
+        ("copied", ["by build='replicate'", "sent: nothing: each worker has all rows"]),
+        ("pandas", ["replicated, all rows on each worker, as it is one partition", "480 B"]),
+        ("cross", ["cross merge: 4 part", "no keys and columns ['k', 'y']", "each row meets all"]),
+        (
+            "labels",
+            ["'k' = the index", "and the labels of rows", "right side: 2 partitions, bytes"],
+        ),
+        ("indexes", ["both sides have divisions", "nothing by hash", "divisions known"]),
+        ("parquet", ["right side: 2 partitions, "]),
+        ("persisted", ["right side: 2 partitions, "]),
+    ],
+)
+def test_what_a_lazy_merge_tells(threads, frame, tmp_path, case, words):
+    told = explained(threads, frame, tmp_path, case)
+    assert [word for word in words if word not in told] == [], told
+    if case in {"parquet", "persisted"}:
+        assert "bytes unknown" not in told
+
+
+def test_several_merges_and_those_with_indexes_are_told(threads, frame):
+    left, right = lazy(frame, 4), lazy(frame[:20], 2)
+    outer = left.dgpuhash.merge(right, on="k", how="outer")
+    told = outer.dgpuhash.merge(right, on="k", suffixes=("", "_r")).dgpuhash.explain()
+    first, second = told.split("\n\n")
+    assert first.startswith("merge 1: outer") and second.startswith("merge 2: inner")
+    assert "left side: 7 partitions, merge 1, columns" in second
+    both = dd.concat([left.dgpuhash.merge(right, on="k", how=how) for how in ("left", "inner")])
+    assert "shared: its shards are those of merge 1" in both.dgpuhash.explain()
+    with DistributedIndex.build(right, on="k", client=threads, name="told") as index:
+        for asking in (left, left.persist()):
+            told = asking.dgpuhash.merge(index, how="semi").dgpuhash.explain().splitlines()
+            assert told == [
+                "semi merge by 'k': 4 partitions of the left side ask the index 'told', in their "
+                "order",
+                "stored: 3 shards, distributed, epoch 1, columns ['k', 'a', 't']",
+                "sent: keys to their owners; back: which keys are there",
+                "result: 4 partitions, divisions unknown",
+            ]
+        told = left.dgpuhash.merge(index, how="outer").dgpuhash.explain()
+        assert "back: ['a', 't']" in told and "result: 7 partitions" in told
+        assert "then: 3 partitions with rows of the index that nothing matches" in told
 
 
 def test_accessors_are_there_after_an_import():

@@ -140,9 +140,11 @@ def test_in_tasks_of_the_cluster(client, right, asked):
 def test_contains_asks_for_no_columns(threads, right, monkeypatch):
     asked = []
 
-    def spy(worker: Any, descriptor: Any, how: str, columns: Any, marks: str) -> ShardReader:
+    def spy(
+        worker: Any, descriptor: Any, how: str, columns: Any, marks: str, limit: Any
+    ) -> ShardReader:
         asked.append((how, list(columns)))
-        return ShardReader(worker, descriptor, how, columns, marks)
+        return ShardReader(worker, descriptor, how, columns, marks, limit)
 
     monkeypatch.setattr("dgpuhash.distributed.query.fetch.ShardReader", spy)
     with DistributedIndex.build(right, on="k", client=threads) as index:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from dgpuhash.errors import KeyTypeError
 from dgpuhash.frames.dataframes import frames_of
@@ -13,6 +14,7 @@ from dgpuhash.frames.merge.agreement import IncomparableError
 
 __all__ = ["agreed", "cast", "comparable"]
 
+_UNITS = ("s", "ms", "us", "ns")
 _DECIMALS = {"DECIMAL32": "INT32", "DECIMAL64": "INT64", "DECIMAL128": "INT64"}
 
 
@@ -99,6 +101,9 @@ def agreed(left: Any, right: Any, how: str) -> Any:
         return _common(ours.categories.dtype, theirs.categories.dtype)
     if any(categorical):
         return _values_dtype(ours if categorical[0] else theirs)
+    if all(isinstance(dtype, pd.DatetimeTZDtype) for dtype in (ours, theirs)):
+        finer = max(ours, theirs, key=lambda dtype: _UNITS.index(dtype.unit))
+        return pd.DatetimeTZDtype(finer.unit, (theirs if how == "right" else ours).tz)
     if ours == theirs or how == "left":
         return ours
     if how == "right":
@@ -116,6 +121,9 @@ def cast(series: Any, dtype: Any) -> Any:
         if _is_categorical(dtype) and _same_categories(series.dtype, dtype):
             return series
         series = series.astype(_values_dtype(series.dtype))
+    if all(isinstance(each, pd.DatetimeTZDtype) for each in (series.dtype, dtype)):
+        moments = series.dt.tz_convert("UTC").dt.tz_localize(None).astype(f"M8[{dtype.unit}]")
+        return moments.dt.tz_localize("UTC").dt.tz_convert(str(dtype.tz))
     return series.astype(dtype)
 
 

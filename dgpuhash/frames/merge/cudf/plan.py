@@ -26,7 +26,7 @@ class CudfPlan(MergePlan):
     """
 
     @classmethod
-    def _without(cls, frame: Any, dropped: Sequence[Hashable]) -> Any:
+    def without(cls, frame: Any, dropped: Sequence[Hashable]) -> Any:
         columns = [label for label in dropped if label in frame.columns]
         levels = [label for label in dropped if label not in columns]
         if columns:
@@ -36,6 +36,17 @@ class CudfPlan(MergePlan):
         if levels:
             frame = frame.copy(deep=False)
             frame.index = frame.index.droplevel(levels)
+        return frame
+
+    @classmethod
+    def conformed(cls, frame: Any, meta: Any) -> Any:
+        for label in meta.columns:
+            wanted = meta[label].dtype
+            if frame[label].dtype != wanted:
+                frame[label] = cast(frame[label], wanted)
+        if frame.index.nlevels == 1 and frame.index.dtype != meta.index.dtype:
+            labels = cast(as_series(frame.index), meta.index.dtype)
+            frame.index = index_of([labels], [meta.index.name])
         return frame
 
     @classmethod
@@ -53,11 +64,19 @@ class CudfPlan(MergePlan):
                     sides[place][pair.name] = cast(frame[pair.name], dtype)
         return sides[0], sides[1]
 
+    def _cast_keys(self, frame: Any, like: Any) -> Any:
+        # They are cast where a result is made.
+        return frame
+
     # Rows.
+
+    def _absent(self, side: str, pairs: RowPairs) -> Any | None:
+        """Return a mask of the rows that a side lacks, None where it has all."""
+        return None if self.how in {"inner", side} else pairs.absent(side)
 
     def _lacking(self, side: str, pairs: RowPairs) -> bool:
         """Return whether numbers of a side become floats, as it lacks rows."""
-        return self.promotes and pairs.absent(side) is not None
+        return self.promotes and self._absent(side, pairs) is not None
 
     def index(self, pairs: RowPairs) -> Any:
         keys = self.keys
@@ -110,11 +129,17 @@ class CudfPlan(MergePlan):
         if self.how == "right":
             return taken(cast(pair.right, dtype), pairs.right)
         ours = taken(cast(pair.left, dtype), pairs.left)
-        gone = pairs.absent("left")
+        gone = self._absent("left", pairs)
         if gone is None:
             return ours
         theirs = taken(cast(pair.right, dtype), pairs.right)
         return ours.where(frames_of(ours).series(~gone), theirs)
+
+    def _key_column(self, pair: KeyPair, side: str, own: Any, pairs: RowPairs) -> Any:
+        """Return a key that is a column of a side, which may lack rows."""
+        if self._absent(side, pairs) is None:
+            return cast(own, agreed(pair.left, pair.right, self.how))
+        return self._combined(pair, pairs)
 
     # Columns.
 
@@ -139,7 +164,7 @@ class CudfPlan(MergePlan):
                     )
                 pair = shared.get(label)
                 if pair is not None and label == own:
-                    columns[label] = self._combined(pair, pairs)
+                    columns[label] = self._key_column(pair, side, found[own], pairs)
                 else:
                     columns[label] = _promoted(found[own], lacking=lacking)
         if self.indicator is not None:
@@ -199,7 +224,7 @@ def index_of(levels: Sequence[Any], names: Sequence[Hashable | None]) -> Any:
 def key_order(keys: JoinKeys, places: Any) -> Any:
     """Return the order of the rows of both sides, one behind the other, by their keys.
 
-    Nulls come last; rows of equal keys stay in order.
+    Nulls come last, those of categoricals first as in pandas; rows of equal keys stay in order.
 
     Parameters
     ----------
@@ -207,15 +232,23 @@ def key_order(keys: JoinKeys, places: Any) -> Any:
     places : int64 array
         The rows of each side's keys, those of the right one behind those of the left one.
     """
-    columns: dict[Hashable, Any] = {}
+    import pylibcudf as plc
+
+    frames, columns = frames_named("cudf"), []
     for pair in keys.pairs:
         dtype = agreed(pair.left, pair.right, "outer")
         sides = [cast(side, dtype) for side in (pair.left, pair.right)]
-        both = frames_of(pair.left).concat([side.to_frame(0) for side in sides])
-        columns[len(columns)] = frames_of(both).take(both, places)[0]
-    frames = frames_named("cudf")
-    columns[len(columns)] = frames.xp.arange(len(places))
-    return frames.make(columns).argsort(na_position="last")
+        both = frames.take(frames.concat([side.to_frame(0) for side in sides]), places)[0]
+        if hasattr(dtype, "categories"):
+            both = both.cat.codes.astype("int64").fillna(-1)
+        columns.append(both.to_pylibcudf()[0])
+    order = plc.sorting.stable_sorted_order(
+        plc.Table(columns),
+        [plc.types.Order.ASCENDING] * len(columns),
+        [plc.types.NullOrder.AFTER] * len(columns),
+    )
+    series: Any = type(keys.pairs[0].left)
+    return frames.array(series.from_pylibcudf(order))
 
 
 def _rows_of(frame: Any, rows: Any) -> Any:

@@ -1,0 +1,289 @@
+"""Merges of two frames by their indexes, whose divisions are known: partition with partition."""
+
+from __future__ import annotations
+
+import functools
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from dask._task_spec import Alias, Task, TaskRef
+from dask.dataframe.dask_expr._expr import Blockwise, Expr, PartitionsFiltered
+
+from dgpuhash.distributed.cluster.serialization import CachedPickle
+from dgpuhash.distributed.cluster.user_errors import raise_without_traceback
+from dgpuhash.distributed.merge.sides import SidesExpr, not_unique
+from dgpuhash.errors import UnsupportedError
+from dgpuhash.frames.merge.keys import KeyPair, MergeError
+from dgpuhash.frames.merge.partition import PartitionPlan
+from dgpuhash.frames.merge.rows import first_repeat
+from dgpuhash.tables.memory_errors import memory_errors_of
+
+__all__ = ["AlignedMergeExpr", "can_be_aligned"]
+
+
+def can_be_aligned(left: Expr, right: Expr, plan: PartitionPlan) -> bool:
+    """Return whether rows that match are in partitions of the same divisions."""
+    sides, metas = (left, right), (plan.left, plan.right)
+    if not all(isinstance(meta, pd.DataFrame) and meta.index.nlevels == 1 for meta in metas):
+        return False
+    dtypes = [meta.index.dtype for meta in metas]
+    if dtypes[0] != dtypes[1] or not _is_ordered(dtypes[0]):
+        return False
+    if not all(side.known_divisions and _are_ordered(side.divisions, dtypes[0]) for side in sides):
+        return False
+    return any(_is_of_indexes(pair, plan) for pair in plan.keys.pairs)
+
+
+def _is_of_indexes(pair: KeyPair, plan: PartitionPlan) -> bool:
+    """Return whether a key is the index of both sides."""
+    return all(
+        label is None or label not in side.columns
+        for label, side in ((pair.left_label, plan.left), (pair.right_label, plan.right))
+    )
+
+
+def _is_ordered(dtype: Any) -> bool:
+    """Return whether labels of a dtype can be compared with divisions."""
+    if isinstance(dtype, np.dtype):
+        return dtype.kind in "iufmMO"
+    return isinstance(dtype, pd.DatetimeTZDtype | pd.StringDtype)
+
+
+def _are_ordered(divisions: Sequence[Any], dtype: Any) -> bool:
+    if any(pd.isna(each) for each in divisions):
+        return False
+    return dtype.kind != "O" or all(isinstance(each, str) for each in divisions)
+
+
+class AlignedMergeExpr(SidesExpr, PartitionsFiltered, Expr):
+    """Merge of two frames by their indexes, with the divisions of both together.
+
+    No row is sent by its hash: a partition of the result takes what lies between two divisions,
+    from the partitions that have it. `validate` says which sides are to have unique keys.
+    """
+
+    _parameters = [  # noqa: RUF012
+        "left", "right", "arguments", "probing", "validate", "_partitions",
+    ]  # fmt: skip
+    _defaults = {"validate": (False, False), "_partitions": None}  # noqa: RUF012
+
+    @functools.cached_property
+    def _targets(self) -> tuple[Any, ...]:
+        """The divisions of both sides together."""
+        both = sorted({*self.left.divisions, *self.right.divisions})
+        if self.left.npartitions == self.right.npartitions == 1 or len(both) == 1:
+            return both[0], both[-1]
+        return tuple(both)
+
+    def _divisions(self) -> tuple[Any, ...]:
+        keys = self.plan.keys
+        labelled = self.plan.is_filter or (keys.left_index and keys.right_index)
+        if labelled or any(pair.of_levels for pair in keys.pairs):
+            return self._targets
+        # The labels are of one side, and there is none where it lacks a row.
+        return (None,) * len(self._targets)
+
+    @property
+    def _npartitions(self) -> int:
+        """The number of partitions, under Dask's name for what was asked for."""
+        return int(self.npartitions)
+
+    def _simplify_down(self) -> Expr | None:
+        return self._narrowed()
+
+    def _lower(self) -> Expr:
+        chosen = self.operand("_partitions")
+        chosen = None if chosen is None else tuple(chosen)
+        sides = (BetweenExpr(side, self._targets, chosen) for side in (self.left, self.right))
+        known = self._divisions()[0] is not None
+        return PairExpr(*sides, self.plan, not_unique(self.validate), known)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows of a partition that lie between two divisions.
+
+    Attributes
+    ----------
+    target : int
+        The first of the two divisions, by its number.
+    number : int
+        The partition.
+    low, high : label
+    closed : bool
+        Whether `high` is one of the labels.
+    whole : bool
+        Whether all rows of the partition do.
+    nulls : bool or None
+        Whether rows without a label are taken, too; None where the partition may have none.
+    """
+
+    target: int
+    number: int
+    low: Any
+    high: Any
+    closed: bool
+    whole: bool
+    nulls: bool | None
+
+
+class BetweenExpr(PartitionsFiltered, Expr):
+    """Rows of a frame between each two of some divisions, `targets`.
+
+    Rows whose label is null are in the last partition, where Dask puts them.
+    """
+
+    _parameters = ["frame", "targets", "_partitions"]  # noqa: RUF012
+    _defaults = {"_partitions": None}  # noqa: RUF012
+
+    @property
+    def _meta(self) -> Any:
+        return self.frame._meta
+
+    def _divisions(self) -> tuple[Any, ...]:
+        return tuple(self.targets)
+
+    def _lower(self) -> None:
+        return None
+
+    def is_last(self, place: int) -> bool:
+        """Return whether a chosen partition is the last one of all."""
+        return bool(self._partitions[place] == len(self.targets) - 2)
+
+    def _layer(self) -> dict[Any, Any]:
+        parts: dict[int, list[Part]] = {}
+        nullable = self._meta.index.dtype.kind not in "iu"
+        for part in _parts(self.frame.divisions, self.targets, nullable=nullable):
+            parts.setdefault(part.target, []).append(part)
+        graph: dict[Any, Any] = {}
+        for place, target in enumerate(self._partitions):
+            key, refs = (self._name, place), []
+            for part in parts.get(target, []):
+                found = TaskRef((self.frame._name, part.number))
+                if not part.whole:
+                    piece = (f"dgpuhash-between-{self.deterministic_token}", target, part.number)
+                    graph[piece] = Task(piece, rows_between, found, part)
+                    found = TaskRef(piece)
+                refs.append(found)
+            if len(refs) == 1:
+                graph[key] = Alias(key, refs[0])
+            else:
+                graph[key] = Task(key, rows_of, self._meta, *refs)
+        return graph
+
+
+def _parts(divisions: Sequence[Any], targets: Sequence[Any], *, nullable: bool) -> Iterator[Part]:
+    """Yield the parts of partitions that lie between two of the targets."""
+    last, end = len(divisions) - 2, len(targets) - 2
+    for number, (low, high) in enumerate(pairwise(divisions)):
+        closed = number == last or low == high
+        target, placed = max(0, bisect_left(targets, low) - 1), not nullable
+        while target <= end and targets[target] <= high:
+            start, stop, shut = targets[target], targets[target + 1], target == end
+            least, most = max(low, start), min(high, stop)
+            if least < most or (
+                least == most and (most < high or closed) and (most < stop or shut)
+            ):
+                whole = start <= low and (high < stop or (high == stop and (shut or not closed)))
+                # Rows without a label are in the last partition.
+                nulls = None if number < last or not nullable else shut
+                whole = whole and nulls is not False
+                placed = placed or shut
+                yield Part(target, number, start, stop, shut, whole, nulls)
+            target += 1
+        if number == last and not placed:
+            yield Part(end, number, targets[-1], targets[-1], False, False, True)
+
+
+def rows_between(frame: Any, part: Part) -> Any:
+    """Return the rows of a partition that belong to a part of it.
+
+    Raises
+    ------
+    UnsupportedError
+        When labels are null in a partition that is not the last one.
+    """
+    with raise_without_traceback():
+        index = frame.index
+        null = index.isna()
+        if part.nulls is None:
+            _check_labels(index)
+        kept = null & bool(part.nulls)
+        labels = index[~null]
+        below = labels <= part.high if part.closed else labels < part.high
+        kept[~null] = np.asarray(labels >= part.low, bool) & np.asarray(below, bool)
+        return frame[kept]
+
+
+def _check_labels(index: pd.Index) -> None:
+    if index.hasnans:
+        raise UnsupportedError(
+            "the index has null labels before its last partition, so that its divisions are not "
+            "true; merge frame.clear_divisions(), whose rows are found by hashes"
+        )
+
+
+def rows_of(meta: Any, *parts: Any) -> Any:
+    """Return the rows of parts, one behind the other."""
+    return pd.concat(parts) if parts else meta
+
+
+class PairExpr(Blockwise):
+    """Merge of each partition of a side with that of the other: sides that have been aligned.
+
+    `texts` tell what is wrong when keys of a side are not unique, and are empty where they may.
+    """
+
+    _parameters = ["left", "right", "plan", "texts", "known"]  # noqa: RUF012
+
+    @property
+    def _meta(self) -> Any:
+        return self.plan.meta
+
+    def _divisions(self) -> tuple[Any, ...]:
+        divisions = tuple(self.left.divisions)
+        return divisions if self.known else (None,) * len(divisions)
+
+    @functools.cached_property
+    def _name(self) -> str:
+        return f"dgpuhash-merge-{self.deterministic_token}"
+
+    @functools.cached_property
+    def _pickled(self) -> CachedPickle[PartitionPlan]:
+        return CachedPickle.of(self.plan)
+
+    def _task(self, name: Any, index: int) -> Task:
+        sides = (TaskRef((side._name, index)) for side in (self.left, self.right))
+        return Task(name, merge_pair, *sides, self._pickled, self.texts, self.left.is_last(index))
+
+    def _broadcast_dep(self, dep: Expr) -> bool:
+        return False
+
+
+def merge_pair(
+    left: Any, right: Any, plan: CachedPickle[PartitionPlan], texts: tuple[str, str], last: bool
+) -> Any:
+    """Return the merge of a partition of each side, which have the same divisions.
+
+    Raises
+    ------
+    MergeError
+        When keys are not unique where they should.
+    UnsupportedError
+        When labels are null, but in the last partition.
+    """
+    with raise_without_traceback(), memory_errors_of("merge"):
+        opened = plan.opened()
+        if not last:
+            for side in (left, right):
+                _check_labels(side.index)
+        if any(texts):
+            for text, keys in zip(texts, opened.arguments.keys(left, right).frames, strict=True):
+                if text and first_repeat(keys) >= 0:
+                    raise MergeError(text)
+        return opened.merged(left, right)

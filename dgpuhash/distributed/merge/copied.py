@@ -1,0 +1,114 @@
+"""Merges with a side of one partition: each partition of the other is merged with all of it."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import Any
+
+from dask._task_spec import Task, TaskRef
+from dask.dataframe.dask_expr._expr import Expr
+
+from dgpuhash.distributed.cluster.host import current_worker
+from dgpuhash.distributed.cluster.serialization import CachedPickle
+from dgpuhash.distributed.cluster.user_errors import raise_without_traceback
+from dgpuhash.distributed.query.fetch import FINER
+from dgpuhash.distributed.query.result_limit import ResultLimit
+from dgpuhash.frames import frames_of
+from dgpuhash.frames.merge.partition import PartitionPlan
+from dgpuhash.frames.merge.rows import RowPairs, StoredKeys
+from dgpuhash.tables.memory_errors import memory_errors_of
+
+__all__ = ["CopiedExpr", "can_be_copied"]
+
+
+def can_be_copied(plan: PartitionPlan, stored: Expr) -> bool:
+    """Return whether a stored side is one partition, of which only rows that are found matter."""
+    how = plan.arguments.how
+    other = plan.has_tail or plan.is_filter or how == "cross" or how.endswith("_anti")
+    return stored.npartitions == 1 and not other and frames_of(plan.left).name == "pandas"
+
+
+class CopiedExpr(Expr):
+    """Merge of each partition of a frame with the only one of another, which Dask sends around.
+
+    There are no shards, so that no task waits for others, and a loss costs only what is lost.
+    """
+
+    _parameters = ["frame", "stored", "plan"]  # noqa: RUF012
+
+    @property
+    def _meta(self) -> Any:
+        return self.plan.meta
+
+    def _divisions(self) -> tuple[Any, ...]:
+        if self.plan.keeps_labels:
+            return tuple(self.frame.divisions)
+        return (None,) * (self.frame.npartitions + 1)
+
+    def _lower(self) -> None:
+        return None
+
+    def _layer(self) -> dict[Any, Task]:
+        plan, stored = CachedPickle.of(self.plan), TaskRef((self.stored._name, 0))
+        graph: dict[Any, Task] = {}
+        for number in range(self.frame.npartitions):
+            key = (self._name, number)
+            frame = TaskRef((self.frame._name, number))
+            graph[key] = Task(key, merge_with_all, frame, stored, plan, self._name)
+        return graph
+
+
+def merge_with_all(frame: Any, stored: Any, plan: CachedPickle[PartitionPlan], merge: str) -> Any:
+    """Return the merge of a partition with all rows of the stored side.
+
+    The name `merge` tells merges with the same rows apart.
+    """
+    with raise_without_traceback(), memory_errors_of("merge"):
+        # Not with Dask's own schedulers, where a client may be there as well.
+        worker, opened = current_worker(), plan.opened()
+        keys = _keys.of(stored, opened, merge, len(frame))
+        how = "inner" if opened.arguments.how == "inner" else "left"
+        pairs = keys.pairs(opened.asked(frame), how)
+        _check_size(worker, pairs, frame, stored)
+        left, right = frame, stored
+        if opened.probing == "right":
+            left, right, pairs = stored, frame, RowPairs(pairs.right, pairs.left)
+        return opened.put_together(left, right, opened.arguments.keys(left, right), pairs)
+
+
+def _check_size(worker: Any, pairs: RowPairs, frame: Any, stored: Any) -> None:
+    """Raise OutOfMemoryError when the result has more rows than fit the memory."""
+    rows = 0 if pairs.right is None else len(pairs.right)
+    if rows > len(frame):
+        each = [frames_of(side).rows_nbytes(side) / max(1, len(side)) for side in (frame, stored)]
+        ResultLimit(worker, each[0], FINER).expect(rows, each[1])
+
+
+class KnownKeys:
+    """Keys of frames that tasks of this process merge with, as long as the frames are there."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: dict[tuple[int, str], tuple[Any, StoredKeys]] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def of(self, frame: Any, plan: PartitionPlan, merge: str, asked: int) -> StoredKeys:
+        """Return the keys of the stored side of a merge, for so many to be asked for."""
+        key = id(frame), merge
+        with self._lock:
+            known = self._known.get(key)
+            if known is not None and known[0]() is frame:
+                return known[1]
+            names = plan.key_labels
+            stored = plan.stored(frame)[names]
+            stored = frames_of(stored).conform(stored, plan.stored_meta[names])
+            keys = StoredKeys(stored, plan.encoder(), asked)
+            gone = weakref.ref(frame, lambda _: self._known.pop(key, None))
+            self._known[key] = gone, keys
+            return keys
+
+
+_keys = KnownKeys()

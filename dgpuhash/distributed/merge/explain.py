@@ -1,0 +1,320 @@
+"""Merges of a lazy frame in words: who asks, what is stored where, what is read and sent."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Any
+
+import dask.dataframe as dd
+import numpy as np
+from dask._expr import optimize_until
+from dask._task_spec import DataNode
+from dask.dataframe.dask_expr import new_collection
+from dask.dataframe.dask_expr._expr import Expr, Filter, Projection
+from dask.dataframe.dask_expr.io import FromPandas, ReadParquetPyarrowFS
+from dask.dataframe.dask_expr.io.io import FromGraph
+from distributed import Client
+
+from dgpuhash.distributed.ingest.mode import known_nbytes
+from dgpuhash.distributed.merge.aligned import AlignedMergeExpr
+from dgpuhash.distributed.merge.expression import MergeExpr, StandingMergeExpr
+from dgpuhash.distributed.merge.steps import ProbeExpr
+from dgpuhash.distributed.partition.descriptor import Placement
+from dgpuhash.distributed.query.merge_tasks import Probe
+from dgpuhash.distributed.query.plan import SealedProbe
+from dgpuhash.frames import frames_of
+from dgpuhash.frames.merge.partition import PartitionPlan
+from dgpuhash.tables.stats import format_bytes
+
+__all__ = ["counted", "explained", "sent_to_shards"]
+
+NO_MERGE = (
+    "no merge of dgpuhash: this frame was not made by dgpuhash.merge, frame.dgpuhash.merge or "
+    "index.merge, or it was computed since (persist)"
+)
+
+
+def explained(frame: dd.DataFrame, client: Client) -> str:
+    """Return in words how each merge of a frame runs; see `IndexAccessor.explain`."""
+    given = list(merges_of(frame.expr))
+    optimized: Any = optimize_until(frame.expr, "simplified-logical")
+    merges = list(merges_of(optimized))
+    # As written, to tell what the optimizer has moved.
+    alike = [_kind(each) for each in given] == [_kind(each) for each in merges]
+    before: Sequence[Expr | None] = given if alike else [None] * len(merges)
+    builds: dict[str, int] = {}
+    told = []
+    for number, (merge, written) in enumerate(zip(merges, before, strict=True), start=1):
+        lines = _lines(merge, written, merges, client)
+        if isinstance(merge, MergeExpr):
+            lowered = merge._lower()
+            first = number
+            if isinstance(lowered, ProbeExpr):
+                first = builds.setdefault(lowered.build._name, number)
+            if first != number:
+                lines.insert(-1, f"shared: its shards are those of merge {first}")
+        if len(merges) > 1:
+            lines[0] = f"merge {number}: {lines[0]}"
+        told.append("\n".join(lines))
+    return "\n\n".join(told) or NO_MERGE
+
+
+def merges_of(expression: Expr) -> Iterator[Expr]:
+    """Yield the merges of this library in an expression; those that others take, before them."""
+    stack, seen = [(expression, False)], set()
+    while stack:
+        each, visited = stack.pop()
+        if visited:
+            yield each
+        elif each._name not in seen:
+            seen.add(each._name)
+            if _is_merge(each):
+                stack.append((each, True))
+            stack += [(part, False) for part in reversed(each.dependencies())]
+
+
+def counted(number: int, what: str) -> str:
+    """Return a number of things in words.
+
+    Examples
+    --------
+    >>> counted(1, "partition"), counted(2000, "partition")
+    ('1 partition', '2,000 partitions')
+    """
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def sent_to_shards(placement: Placement) -> str:
+    """Return what a merge sends to stored rows of this placement."""
+    if placement is Placement.REPLICATED:
+        return "nothing: each worker has all rows"
+    if placement is Placement.INDEPENDENT:
+        return "keys to all shards"
+    return "keys to their owners"
+
+
+def _is_merge(each: Expr) -> bool:
+    ours = isinstance(each, MergeExpr | AlignedMergeExpr | StandingMergeExpr)
+    return ours or _probe_of(each) is not None
+
+
+def _kind(merge: Expr) -> tuple[Any, ...]:
+    """Return what the optimizer does not change of a merge."""
+    if isinstance(merge, MergeExpr | AlignedMergeExpr):
+        return type(merge), repr(merge.arguments)
+    return (type(merge),)
+
+
+def _probe_of(each: Expr) -> Probe | None:
+    """Return the probe of a merge with a standing index."""
+    if isinstance(each, StandingMergeExpr):
+        probe: Probe = each.known
+        return probe
+    sealed = [one for one in each.operands if isinstance(one, SealedProbe)]
+    return sealed[0].seal.opened() if sealed else None
+
+
+def _lines(merge: Expr, written: Expr | None, merges: Sequence[Expr], client: Client) -> list[str]:
+    if isinstance(merge, MergeExpr):
+        return _of_frames(merge, written, merges, client)
+    if isinstance(merge, AlignedMergeExpr):
+        return _of_divisions(merge, written, merges, client)
+    probe = _probe_of(merge)
+    assert probe is not None
+    return _of_an_index(merge, probe)
+
+
+def _of_frames(
+    merge: MergeExpr, written: Expr | None, merges: Sequence[Expr], client: Client
+) -> list[str]:
+    """Return the lines about a merge of two frames."""
+    plan, arguments = merge.plan, merge.arguments
+    asking = merge.left if plan.probing == "left" else merge.right
+    stored = "right" if plan.probing == "left" else "left"
+    copied = merge.placement is Placement.REPLICATED
+    many = asking.npartitions != 1
+    lines = [
+        f"{arguments.how} merge{_by(plan)}: {counted(asking.npartitions, 'partition')} of the "
+        f"{plan.probing} side ask{'' if many else 's'}, in {'their' if many else 'its'} order",
+        f"indexed: the {stored} side, {_why_indexed(merge)}",
+        f"placed: {_placed(merge, stored)}",
+        f"stored: {_stored(plan)}",
+    ]
+    lines += _read(merge, written, merges, client)
+    back = "which keys are there" if plan.is_filter else repr(_names(plan, plan.fetched))
+    lines.append(f"sent: {sent_to_shards(merge.placement)}; back: {'nothing' if copied else back}")
+    sides = [side for side, one in zip(("left", "right"), merge.validate, strict=True) if one]
+    if sides:
+        lines.append(f"checked before: keys of the {' and the '.join(sides)} side are unique")
+    if merge._tails:
+        tails = counted(len(merge._tails), "partition")
+        alone = "then" if merge.operand("probed") else "chosen alone"
+        lines.append(f"{alone}: {tails} with rows of the {stored} side that nothing matches")
+    return [*lines, _result(merge)]
+
+
+def _of_divisions(
+    merge: AlignedMergeExpr, written: Expr | None, merges: Sequence[Expr], client: Client
+) -> list[str]:
+    """Return the lines about a merge of frames with known divisions."""
+    plan = merge.plan
+    stored = "right" if plan.probing == "left" else "left"
+    return [
+        f"{merge.arguments.how} merge{_by(plan)}: both sides have divisions, and partitions of one "
+        "range meet",
+        f"indexed: the {stored} side, in each task by itself",
+        *_read(merge, written, merges, client),
+        "sent: rows between two divisions to one task; nothing by hash",
+        _result(merge),
+    ]
+
+
+def _of_an_index(merge: Expr, probe: Probe) -> list[str]:
+    """Return the lines about a merge of a frame with a standing index."""
+    descriptor, tails = probe.descriptor, len(getattr(merge, "_tails", ()))
+    parts = merge.npartitions - tails
+    filters = probe.how in ("semi", "anti")
+    back = "which keys are there" if filters else repr(list(probe.moved))
+    lines = [
+        f"{probe.how} merge by {_paired(probe.left_on, descriptor.encoder.names)}: "
+        f"{counted(parts, 'partition')} of the left side ask{'s' if parts == 1 else ''} the index "
+        f"{descriptor.name!r}, in {'its' if parts == 1 else 'their'} order",
+        f"stored: {counted(len(descriptor.shards), 'shard')}, {descriptor.placement.value}, epoch "
+        f"{descriptor.epoch:,}, columns {list(descriptor.meta)!r}",
+        f"sent: {sent_to_shards(descriptor.placement)}; back: {back}",
+    ]
+    if tails:
+        lines.append(
+            f"then: {counted(tails, 'partition')} with rows of the index that nothing matches"
+        )
+    return [*lines, _result(merge)]
+
+
+def _by(plan: PartitionPlan) -> str:
+    if plan.arguments.how == "cross":
+        return ""
+    pairs = plan.keys.pairs
+    labels = [[pair.left_label for pair in pairs], [pair.right_label for pair in pairs]]
+    return f" by {_paired(*labels)}"
+
+
+def _paired(ours: Sequence[Hashable], theirs: Sequence[Hashable]) -> str:
+    """Return the names of keys, those of both sides where they differ."""
+    named = [["the index" if label is None else repr(label) for label in each]
+             for each in (ours, theirs)]  # fmt: skip
+    pairs = zip(*named, strict=True)
+    return ", ".join(one if one == other else f"{one} = {other}" for one, other in pairs)
+
+
+def _why_indexed(merge: MergeExpr) -> str:
+    how, probing = merge.arguments.how, str(merge.probing)
+    if merge.plan.is_filter:
+        return f"as how={how!r} tells of each row of the left side"
+    if merge.plan.keeps_unmatched and merge.arguments.joined != "outer":
+        return f"as how={how!r} keeps each row of the {probing} side"
+    if probing == "left":
+        return "as rows come in the order of the left side"
+    if merge.left.npartitions == 1 < merge.right.npartitions:
+        return "as it has one partition, and the other side many"
+    return "by build='left'"
+
+
+def _placed(merge: MergeExpr, stored: str) -> str:
+    if merge.placement is Placement.DISTRIBUTED:
+        return f"distributed over {counted(merge.ranges, 'hash range')} of its keys"
+    side = merge.left if stored == "left" else merge.right
+    if merge.arguments.how == "cross":
+        why = "as each row meets all"
+    else:
+        why = "as it is one partition" if side.npartitions == 1 else "by build='replicate'"
+    return f"replicated, all rows on each worker, {why}"
+
+
+def _stored(plan: PartitionPlan) -> str:
+    """Return the columns that are kept of the stored side."""
+    columns = _names(plan, [label for label in plan.stored_meta if str(label)[0] == "c"])
+    beside = f" and columns {columns!r}" if columns else " alone"
+    labels = any(str(label)[0] == "i" for label in plan.stored_meta)
+    keys = "no keys" if plan.arguments.how == "cross" else "its keys"
+    return f"{keys}{beside}{', and the labels of rows' if labels else ''}"
+
+
+def _names(plan: PartitionPlan, labels: Sequence[Hashable]) -> list[Hashable]:
+    """Return what columns of stored rows are called in their side."""
+    found: list[Hashable] = []
+    keys: list[Hashable | None] = []
+    for pair, columns in zip(plan.keys.pairs, plan.keys.columns, strict=True):
+        label = pair.right_label if plan.probing == "left" else pair.left_label
+        keys += [label] * len(columns)
+    for kind, place in ((str(label)[0], int(str(label)[1:])) for label in labels):
+        if kind == "c":
+            found.append(plan.storing.columns[place])
+        elif kind == "k" and keys[place] is not None:
+            found.append(keys[place])
+        elif kind == "i":
+            found.append(plan.storing.index.names[place] or "its labels")
+    return found
+
+
+def _read(merge: Any, written: Any, merges: Sequence[Expr], client: Client) -> Iterator[str]:
+    """Yield what is read of each side, after the optimizer's work."""
+    names = [each._name for each in merges]
+    for side in ("left", "right"):
+        now = getattr(merge, side)
+        columns = list(now.columns)
+        told = f"columns {columns!r}"
+        if written is not None:
+            then = getattr(written, side)
+            if len(then.columns) > len(columns):
+                told += f" of {len(then.columns)}"
+            moved = len(_filters(now)) - len(_filters(then))
+            if moved > 0:
+                told += f", {counted(moved, 'condition')} before the merge"
+        made = next((f"merge {names.index(each._name) + 1}" for each in _chain(now)
+                     if each._name in names), "")  # fmt: skip
+        nbytes = None if made else _nbytes(now, columns, client)
+        size = f"{format_bytes(nbytes)}, " if nbytes is not None else ""
+        size = f"{made}, " if made else size or "bytes unknown before it is read, "
+        yield f"{side} side: {counted(now.npartitions, 'partition')}, {size}{told}"
+
+
+def _chain(expression: Expr) -> Iterator[Expr]:
+    """Yield an expression, and what it takes columns and rows of."""
+    yield expression
+    while isinstance(expression, Projection | Filter):
+        expression = expression.frame
+        yield expression
+
+
+def _filters(expression: Expr) -> list[Any]:
+    return list(expression.find_operations(Filter))
+
+
+def _nbytes(side: Expr, columns: list[Hashable], client: Client) -> int | None:
+    """Return the bytes of some columns of a side, if they are known without reading it."""
+    source = side
+    if len(set(columns)) < len(columns):
+        return None
+    while isinstance(source, Projection):
+        source = source.frame
+    if isinstance(source, FromPandas) and source.operand("_partitions") is None:
+        frame = source.operand("frame")._data
+        return int(frames_of(frame).nbytes(frame[columns]))
+    if isinstance(source, ReadParquetPyarrowFS) and source.filters is None:
+        found = source.approx_statistics()["columns"]
+        read = [each["total_uncompressed_size"] for each in found
+                if each["path_in_schema"] in columns]  # fmt: skip
+        return int(np.sum(read) * len(source._dataset_info["all_files"]))
+    if isinstance(source, FromGraph):
+        held = source.operand("layer").values()
+        if all(isinstance(each, DataNode) for each in held):
+            frames = [each.value for each in held]
+            return sum(int(frames_of(frame).nbytes(frame[columns])) for frame in frames)
+    if source.ndim == 2:
+        return known_nbytes(client, new_collection(source), columns)
+    return None
+
+
+def _result(merge: Expr) -> str:
+    told = "known" if merge.known_divisions else "unknown"
+    return f"result: {counted(merge.npartitions, 'partition')}, divisions {told}"

@@ -1,0 +1,176 @@
+"""Expressions of two sides, and what Dask's optimizer moves from their result to them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Hashable
+from typing import Any
+
+from dask.dataframe.dask_expr._expr import (
+    And,
+    Expr,
+    Filter,
+    Index,
+    Projection,
+    determine_column_projection,
+    is_filter_pushdown_available,
+)
+
+from dgpuhash.distributed.query.merge_tasks import sample
+from dgpuhash.frames.merge.partition import PartitionPlan
+
+__all__ = ["SidesExpr", "not_unique"]
+
+
+class SidesExpr(Expr):
+    """Merge of two frames, whose first operands are both sides and the arguments of the merge."""
+
+    @functools.cached_property
+    def plan(self) -> PartitionPlan:
+        """How partitions are merged."""
+        left, right = (sample(side._meta) for side in (self.left, self.right))
+        return PartitionPlan.of(left, right, self.arguments, self.probing)
+
+    @functools.cached_property
+    def _meta(self) -> Any:
+        return self.plan.meta
+
+    @property
+    def _takes_filters(self) -> bool:
+        """Whether rows may be left out before the merge."""
+        return not any(self.validate)
+
+    def _narrowed(self) -> Expr | None:
+        """Return the merge that filters by the right side's keys alone, None where it does."""
+        if not self.plan.is_filter:
+            return None
+        wanted = self._key_columns("right")
+        if set(wanted) == set(self.right.columns) or not _are_unique(self.right.columns):
+            return None
+        right = self.right[[label for label in self.right.columns if label in wanted]]
+        return type(self)(self.left, right, *self.operands[2:])
+
+    def _simplify_up(self, parent: Expr, dependents: Any) -> Expr | None:
+        if isinstance(parent, Filter):
+            return self._filtered_before(parent, dependents)
+        if isinstance(parent, Projection | Index):
+            return self._projected_before(parent, dependents)
+        return None
+
+    def _key_columns(self, side: str) -> set[Hashable]:
+        """Return the columns of a side that are keys."""
+        frame = self.left if side == "left" else self.right
+        labels = {getattr(pair, f"{side}_label") for pair in self.plan.keys.pairs}
+        return {label for label in frame.columns if label in labels}
+
+    def _projected_before(self, parent: Expr, dependents: Any) -> Expr | None:
+        """Return the merge of the columns that are wanted."""
+        sides = self.left, self.right
+        if not all(_are_unique(side.columns) for side in sides) or self.arguments.columns:
+            return None
+        columns: Any = determine_column_projection(self, parent, dependents)
+        wanted = set(columns if isinstance(columns, list) else [columns])
+        plan = self.plan.plan
+        kept: list[set[Hashable]] = [self._key_columns("left"), self._key_columns("right")]
+        labels = plan.labels if not self.plan.is_filter else (self.left.columns, [])
+        for place, (side, called) in enumerate(zip((plan.left, plan.right), labels, strict=True)):
+            for label, name in zip(side.columns, called, strict=False):
+                if name in wanted:
+                    kept[place].add(label)
+                    if label in sides[1 - place].columns and not self.plan.is_filter:
+                        # Both sides have it, and its suffix says which one this is.
+                        kept[1 - place].add(label)
+        narrow = [
+            [label for label in side.columns if label in some]
+            for side, some in zip(sides, kept, strict=True)
+        ]
+        if all(len(some) == len(side.columns) for some, side in zip(narrow, sides, strict=True)):
+            return None
+        made = type(self)(sides[0][narrow[0]], sides[1][narrow[1]], *self.operands[2:])
+        if isinstance(parent, Index):
+            return type(parent)(made)
+        return made[parent.operand("columns")]
+
+    def _filtered_before(self, parent: Any, dependents: Any) -> Expr | None:
+        """Return the merge of sides of which filters have kept some rows, and what is left of them.
+
+        All conditions at once: Dask makes one filter of two that follow each other.
+        """
+        if not self._takes_filters or not is_filter_pushdown_available(self, parent, dependents):
+            return None
+        sides, left_over = [self.left, self.right], []
+        for condition in _conditions(parent.predicate):
+            places = self._sides_of(_columns_used(condition, self))
+            for place in places:
+                sides[place] = sides[place][
+                    condition.substitute(self, (self.left, self.right)[place])
+                ]
+            if not places:
+                left_over.append(condition)
+        if sides[0] is self.left and sides[1] is self.right:
+            return None
+        made = type(self)(*sides, *self.operands[2:])
+        rest = [condition.substitute(self, made) for condition in left_over]
+        return Filter(made, functools.reduce(And, rest)) if rest else made
+
+    def _sides_of(self, used: set[Hashable] | None) -> list[int]:
+        """Return the sides whose rows a condition on some columns may leave out before."""
+        arguments, plan = self.arguments, self.plan.plan
+        if not used or arguments.how == "cross" or arguments.how.endswith("_anti"):
+            return []
+        joined, places = arguments.joined, []
+        labels = (self.left.columns, ()) if self.plan.is_filter else plan.labels
+        shared = set(self.plan.keys.dropped)
+        for place, (side, allowed) in enumerate(
+            ((plan.left, {"inner", "left"}), (plan.right, {"inner", "right"}))
+        ):
+            called = zip(side.columns, labels[place], strict=False)
+            same = {label for label, name in called if label == name}
+            # A key of one name is the left side's, and equal on both where rows match.
+            if place == 1 and not self.plan.is_filter:
+                same |= shared
+            if joined == "right" and place == 0:
+                same -= shared
+            if used <= same and joined in allowed:
+                places.append(place)
+        return places
+
+
+def not_unique(validate: tuple[bool, bool]) -> tuple[str, str]:
+    """Return what is wrong when keys of each side are not unique; empty where they may."""
+    many = {(True, True): "one-to-one", (True, False): "one-to-many", (False, True): "many-to-one"}
+    ours, theirs = (
+        f"Merge keys are not unique in {side} dataset; not a {many[validate]} merge" if one else ""
+        for side, one in zip(("left", "right"), validate, strict=True)
+    )
+    return ours, theirs
+
+
+def _conditions(predicate: Expr) -> list[Expr]:
+    """Return the conditions that are all to hold."""
+    if isinstance(predicate, And):
+        return [*_conditions(predicate.left), *_conditions(predicate.right)]
+    return [predicate]
+
+
+def _are_unique(labels: Any) -> bool:
+    return len(set(labels)) == len(labels)
+
+
+def _columns_used(predicate: Expr, merge: Expr) -> set[Hashable] | None:
+    """Return the columns of a merge that a predicate reads, None unless it reads only those."""
+    used: set[Hashable] = set()
+    stack: list[Any] = [predicate]
+    while stack:
+        each = stack.pop()
+        if each._name == merge._name:
+            return None
+        if isinstance(each, Projection) and each.frame._name == merge._name:
+            used.update(each.columns)
+            continue
+        parts = each.dependencies()
+        if not parts and each.ndim:
+            # Another frame, whose rows belong to those of the merge.
+            return None
+        stack += parts
+    return used

@@ -1,0 +1,334 @@
+"""Inboxes of rows that go to a file beyond their worker's share of memory."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+from dask.sizeof import sizeof
+
+from dgpuhash import backend
+from dgpuhash.distributed.cluster.serialization import (
+    Payload,
+    concat_payloads,
+    frame_of_payload,
+    is_plain,
+)
+from dgpuhash.distributed.partition.change import Change
+from dgpuhash.distributed.shards.inbox import Inbox, Parcel, Receipt
+from dgpuhash.distributed.shards.incoming import without_rows
+from dgpuhash.errors import OutOfMemoryError
+from dgpuhash.frames import FrameIndex, check_lossless_concat
+from dgpuhash.frames.spill.file import SpillFile, detached
+
+__all__ = ["SpilledPayload", "SpillingInbox", "WorkerMemory", "release_arrow", "trim"]
+
+# Bytes that a key table takes for a row, and with what is there only while it is filled.
+TABLE_NBYTES, FILLING_NBYTES = 20, 48
+# A build whose rows are all in memory is there twice while it is sealed, and probes take some.
+SHARE = 3
+# Bytes of rows beside their keys that are written at once. Less does not matter to a worker.
+WRITTEN_AT_ONCE = 4 << 20
+# Seconds in which memory may become free before a build or a result is refused, and between looks.
+WAIT_SECONDS = 5.0
+LOOK_SECONDS = 0.2
+
+
+class WorkerMemory:
+    """What a worker may still put into its memory, by the limit that Dask gives it.
+
+    Parameters
+    ----------
+    worker : distributed.Worker
+    """
+
+    def __init__(self, worker: Any) -> None:
+        self._worker = worker
+
+    @property
+    def address(self) -> str:
+        """Address of the worker."""
+        return str(self._worker.address)
+
+    @property
+    def folder(self) -> str:
+        """The worker's folder on its disk."""
+        return str(self._worker.local_directory)
+
+    def for_rows(self) -> int:
+        """Return the bytes until Dask would spill results, which rows of builds may take."""
+        return self._until("target", 0.6)
+
+    def for_tasks(self) -> int:
+        """Return the bytes until Dask would begin no tasks, which keys and results may take."""
+        return self._machine() or self._until("pause", 0.8)
+
+    def relieve(self) -> None:
+        """Give back what allocators keep, where rows of builds have no place otherwise."""
+        if self.for_rows() < 0:
+            trim()
+
+    def wait(self, enough: Callable[[], bool], seconds: float | None = None) -> bool:
+        """Wait until there is enough memory; return whether there is.
+
+        What ended just now may still be there, and other tasks end. `seconds` are `WAIT_SECONDS`
+        by default.
+        """
+        end = time.monotonic() + (WAIT_SECONDS if seconds is None else seconds)
+        while not enough():
+            if time.monotonic() > end:
+                return False
+            gc.collect()
+            trim()
+            if not enough():
+                time.sleep(LOOK_SECONDS)
+        return True
+
+    def _machine(self) -> int | None:
+        """Return the free bytes of the machine, for a worker that no nanny ends.
+
+        It may share a process with others, and a client, whose memory counts as its own.
+        """
+        if self._worker.nanny or not self._worker.memory_manager.memory_limit:
+            return None
+        return backend.get("cpu").memory()[0]
+
+    def _until(self, fraction: str, default: float) -> int:
+        """Return the bytes until a fraction of the limit is reached; `default` where it is off."""
+        manager = self._worker.memory_manager
+        if not manager.memory_limit:
+            return sys.maxsize
+        share = getattr(manager, f"memory_{fraction}_fraction") or default
+        return int(share * manager.memory_limit - self._worker.monitor.get_process_memory())
+
+
+def release_arrow() -> None:
+    """Give memory back that Arrow's allocator keeps for this thread; it counts as the process's."""
+    pa.default_memory_pool().release_unused()
+
+
+def trim() -> None:
+    """Give memory back that allocators keep."""
+    release_arrow()
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+@dataclass(frozen=True, slots=True)
+class SpilledPayload:
+    """Rows of a parcel with their keys in memory; a file has the others, from row `first` on."""
+
+    keys: Any
+    first: int
+
+
+class SpillingInbox(Inbox):
+    """Inbox of a build whose rows go to a file when they are more than the worker's share.
+
+    Keys stay in memory.
+
+    Parameters
+    ----------
+    part : int
+    change : Change
+    memory : WorkerMemory
+    """
+
+    def __init__(self, part: int, change: Change, memory: WorkerMemory) -> None:
+        super().__init__(part)
+        self._change, self._memory = change, memory
+        names = set(change.encoder.names)
+        self._key_places = [place for place, label in enumerate(change.meta) if label in names]
+        self._keys = change.meta.iloc[:, self._key_places]
+        self._others = change.meta[[label for label in change.meta if label not in names]]
+        self._share: int | None = None
+        self._there = self._rows = self._keys_nbytes = self._others_nbytes = 0
+        self._file: SpillFile | None = None
+        self._waiting: list[Parcel] = []
+        self._freed = False
+        # Parcels come on the event loop, and other threads write them.
+        self._lock, self._writing = threading.Lock(), threading.Lock()
+
+    def accept(self, parcel: Parcel) -> None:
+        """Store a parcel; one that was delivered before changes nothing."""
+        if self._share is None:
+            self._share, self._there = self._memory.for_rows() // SHARE, self._memory.for_tasks()
+        if parcel.number in self._parcels.get((parcel.partition, parcel.attempt), ()):
+            return
+        super().accept(parcel)
+        self._note(parcel)
+
+    def replace(self, parcel: Parcel) -> None:
+        before = self._parcels[parcel.partition, parcel.attempt][parcel.number]
+        super().replace(parcel)
+        self._note(before, -1)
+        self._note(parcel)
+
+    def _note(self, parcel: Parcel, times: int = 1) -> None:
+        keys, others = self._sizes(parcel.payload)
+        with self._lock:
+            self._rows += times * parcel.rows
+            self._keys_nbytes += times * keys
+            self._others_nbytes += times * others
+            if times == 1:
+                self._waiting.append(parcel)
+
+    def _sizes(self, payload: Payload) -> tuple[int, int]:
+        """Return the bytes of the keys, and of the other columns."""
+        if isinstance(payload, SpilledPayload):
+            return nbytes_of(payload.keys), 0
+        if is_plain(payload):
+            keys = sum(payload[place].nbytes for place in self._key_places)
+            return keys, sum(array.nbytes for array in payload) - keys
+        keys = nbytes_of(payload.iloc[:, self._key_places])
+        return keys, max(0, nbytes_of(payload) - keys)
+
+    @property
+    def is_full(self) -> bool:
+        waiting = self._others_nbytes
+        if self._share is None:
+            return False
+        if not self._has_place(self._kept):
+            return True
+        if waiting <= WRITTEN_AT_ONCE:
+            return False
+        if self._file is not None:
+            return True
+        return waiting + self._keys_nbytes > self._share or self._memory.for_rows() < 0
+
+    def spill(self) -> None:
+        """Write the rows that are in memory to the file.
+
+        Raises
+        ------
+        OutOfMemoryError
+            When the disk is full, or memory has no place for the keys.
+        """
+        if self._others.shape[1]:
+            self._spill()
+        self._memory.relieve()
+        self._require_memory(self._kept)
+
+    def _spill(self) -> None:
+        with self._writing:
+            with self._lock:
+                waiting, self._waiting = self._waiting, []
+            try:
+                while waiting and not self._freed:
+                    self._write(waiting[0])
+                    del waiting[0]
+            finally:
+                with self._lock:
+                    self._waiting += waiting
+                    if not self._waiting:
+                        # Sizes of texts are estimates.
+                        self._others_nbytes = 0
+                if self._freed:
+                    self._close()
+
+    def _write(self, parcel: Parcel) -> None:
+        """Write the rows of a parcel to the file, but for their keys, and forget them."""
+        segment = self._parcels.get((parcel.partition, parcel.attempt), {})
+        if segment.get(parcel.number) is not parcel:
+            return
+        if self._file is None:
+            self._file = SpillFile(self._others, self._memory.folder)
+        frame = frame_of_payload(parcel.payload, self._change.meta)
+        first = self._file.append(frame[list(self._others)])
+        keys = detached(frame.iloc[:, self._key_places])
+        segment[parcel.number] = replace(parcel, payload=SpilledPayload(keys, first))
+        with self._lock:
+            self._others_nbytes -= self._sizes(parcel.payload)[1]
+
+    def free(self) -> None:
+        self._freed = True
+        # Whoever writes gives the file back.
+        if self._writing.acquire(blocking=False):
+            self._close()
+            self._writing.release()
+
+    def _close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def rows(self, parcel: Parcel, like: Any) -> Any:
+        payload = parcel.payload
+        if not isinstance(payload, SpilledPayload):
+            return super().rows(parcel, like)
+        with self._writing:
+            assert self._file is not None
+            others = self._file.take(range_of(payload.first, parcel.rows))
+        return pd.concat([payload.keys, others], axis=1)[list(like)]
+
+    def sealed(self, receipts: Sequence[Receipt]) -> FrameIndex | None:
+        """Return the index of the rows of accepted attempts, where some are in a file.
+
+        All go there then; see `collect`.
+
+        Raises
+        ------
+        OutOfMemoryError
+            When the worker has no memory for the keys and their table, or the disk is full.
+        """
+        # Keys are put together, and get their codes.
+        self._require_memory(2 * self._keys_nbytes + self._rows * FILLING_NBYTES)
+        if self._file is None:
+            self._waiting = []
+            return None
+        self._spill()
+        payloads: list[SpilledPayload] = self.collect(receipts)
+        spans = [(each.first, len(each.keys)) for each in payloads]
+        keys = [each.keys for each in payloads]
+        del payloads
+        check_lossless_concat(keys, self._keys)
+        together = concat_payloads(keys, self._keys)
+        keys.clear()
+        index = without_rows(self._change)
+        index.insert_spilled(together, self._file, spans)
+        return index
+
+    @property
+    def _kept(self) -> int:
+        """Bytes of the keys and of the table that finds them."""
+        return self._keys_nbytes + self._rows * TABLE_NBYTES
+
+    def _place(self) -> int:
+        """Return the bytes that there are for the keys, with those that they take already."""
+        held = 0 if self._file is None else self._file.held_nbytes
+        mine = self._keys_nbytes + held + self._others_nbytes
+        return max(0, self._there, self._memory.for_tasks() + mine)
+
+    def _has_place(self, needed: int) -> bool:
+        held = 0 if self._file is None else self._file.held_nbytes
+        return needed + held <= self._place()
+
+    def _require_memory(self, needed: int) -> None:
+        """Raise OutOfMemoryError unless there is place for the keys."""
+        if self._memory.wait(lambda: self._freed or self._has_place(needed)):
+            return
+        raise OutOfMemoryError(
+            f"the keys of {self._rows:,} rows of a build, with the table that finds them, need "
+            f"{needed:,} bytes on worker {self._memory.address}, and "
+            f"{self._place():,} are there; use more workers, or such with more memory, and "
+            "npartitions= of their number at least; or index the other side: build='left' or "
+            "'right', or the sides exchanged"
+        )
+
+
+def nbytes_of(frame: Any) -> int:
+    """Return the bytes of a frame: an estimate for objects, which does not leave out views."""
+    return max(sizeof(frame), int(frame.memory_usage(deep=False).sum()))
+
+
+def range_of(first: int, count: int) -> Any:
+    """Return the numbers of `count` rows."""
+    return pd.RangeIndex(first, first + count).to_numpy()

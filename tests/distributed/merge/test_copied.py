@@ -1,0 +1,96 @@
+"""Merges of a Dask frame with one of one partition, which workers get whole, beside pandas."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pandas as pd
+import pytest
+from clusters import lazy
+from suites.raising import no_other_engine
+
+import dgpuhash
+from dgpuhash.distributed.merge.copied import CopiedExpr, KnownKeys
+from dgpuhash.distributed.query import result_limit
+from dgpuhash.errors import OutOfMemoryError
+from dgpuhash.frames.merge.keys import MergeError
+
+pytestmark = pytest.mark.cluster
+
+RANDOM = np.random.default_rng(3)
+LEFT = pd.DataFrame({"k": RANDOM.integers(0, 12, 40), "a": np.arange(40)})
+LEFT["t"] = "t" + LEFT["k"].astype("str")
+RIGHT = pd.DataFrame({"k": [3, 11, 5, 7, 1, 20], "b": [1.5, 2.5, 3.5, 4.5, 5.5, 6.5]})
+RIGHT["t"] = "t" + RIGHT["k"].astype("str")
+TWICE = pd.concat([RIGHT, RIGHT.assign(b=0.0)], ignore_index=True)
+
+
+def computed(left: pd.DataFrame, right: pd.DataFrame, parts: tuple[int, int], **how: object):
+    with no_other_engine():
+        merged = dgpuhash.merge(lazy(left, parts[0]), lazy(right, parts[1]), **how)
+        assert list(merged.optimize(fuse=False).expr.find_operations(CopiedExpr))
+        return merged.compute()
+
+
+@pytest.mark.parametrize("right", [RIGHT, TWICE, RIGHT.iloc[:0]], ids=["once", "twice", "none"])
+@pytest.mark.parametrize("on", [["k"], ["t"], ["k", "t"]])
+@pytest.mark.parametrize("how", ["inner", "left"])
+def test_rows_are_those_of_pandas_in_order(threads, right, on, how):
+    others = [label for label in ("k", "t") if label not in on]
+    right = right.drop(columns=others)
+    found = computed(LEFT, right, (4, 1), on=on, how=how)
+    wanted = LEFT.merge(right, on=on, how=how)
+    pd.testing.assert_frame_equal(found.reset_index(drop=True), wanted)
+
+
+@pytest.mark.parametrize("how", ["inner", "right"])
+def test_the_side_of_many_partitions_gives_the_order(threads, how):
+    found = computed(TWICE, LEFT, (1, 4), on="k", how=how)
+    wanted = LEFT.merge(TWICE, on="k", how="left" if how == "right" else how)
+    assert found["a"].tolist() == wanted["a"].tolist()
+    assert found["b"].fillna(-1).tolist() == wanted["b"].fillna(-1).tolist()
+
+
+def test_nulls_and_other_dtypes(threads):
+    left = LEFT.astype({"k": "Int64"})
+    left.loc[::5, "k"] = None
+    right = pd.DataFrame({"k": pd.Series([1, None, 7], dtype="Int64"), "b": [1, 2, 3]})
+    for equal in (True, False):
+        found = computed(left, right, (3, 1), on="k", nulls_equal=equal)
+        kept = right if equal else right.dropna()
+        wanted = left.merge(kept, on="k")
+        assert found[["a", "b"]].to_numpy().tolist() == wanted[["a", "b"]].to_numpy().tolist()
+
+
+def test_labels_of_an_index(threads):
+    right = RIGHT.set_index("k")[["b"]]
+    found = computed(LEFT, right, (4, 1), left_on="k", right_index=True, how="left")
+    wanted = LEFT.merge(right, left_on="k", right_index=True, how="left")
+    pd.testing.assert_frame_equal(found, wanted)
+
+
+def test_keys_are_known_as_long_as_their_frame_is_there(threads):
+    plan = dgpuhash.merge(lazy(LEFT, 4), lazy(TWICE, 1), on="k").expr.plan
+    known, frame = KnownKeys(), TWICE.copy()
+    keys = known.of(frame, plan, "merge", 10)
+    assert known.of(frame, plan, "merge", 10) is keys
+    assert known.of(frame, plan, "another", 10) is not keys
+    assert known.of(frame.copy(), plan, "merge", 10) is not keys
+    assert len(known) == 2
+    del frame
+    gc.collect()
+    assert len(known) == 0
+
+
+def test_a_result_without_place(threads, monkeypatch):
+    many = pd.DataFrame({"k": np.zeros(50, "int64"), "v": np.arange(50)})
+    merged = dgpuhash.merge(lazy(many, 2), lazy(many, 1), on="k")
+    monkeypatch.setattr(result_limit, "MOST_ROWS", 1249)
+    with pytest.raises(OutOfMemoryError, match=r"1,250 rows.*place for 1,249 rows; use finer"):
+        merged.compute()
+
+
+def test_keys_that_are_to_be_unique(threads):
+    with pytest.raises(MergeError, match="not unique in right"):
+        dgpuhash.merge(lazy(LEFT, 2), lazy(TWICE, 1), on="k", validate="m:1").compute()

@@ -1,0 +1,111 @@
+"""Arrays of rows by key, and the order of rows by keys, beside NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dgpuhash.frames import FrameIndex
+from dgpuhash.frames.keys.direct import DirectTable
+from dgpuhash.frames.keys.order import sorted_rows
+
+RANDOM = np.random.default_rng(7)
+
+
+def codes(values, dtype):
+    return np.array(values, dtype).view(f"u{np.dtype(dtype).itemsize}")
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize("base", [0, -5, "least", "most"])
+def test_rows_of_codes(dtype, base):
+    bounds = np.iinfo(dtype)
+    base = {"least": bounds.min, "most": bounds.max - 8}.get(base, base)
+    keys = [base + 8, base, base + 3]
+    asked = [bounds.min, bounds.max, -1, 0, *range(base, base + 9)]
+    table = DirectTable.rows_of(codes(keys, dtype), asked=0)
+    wanted = [keys.index(key) if key in keys else -1 for key in asked]
+    assert table.find(codes(asked, dtype)).tolist() == wanted
+    assert table.find(codes([], dtype)).tolist() == []
+    assert table.rows.tolist() == [1, 2, 0]
+    there = DirectTable.set_of(codes(keys * 2, dtype), asked=0)
+    assert there.find(codes(asked, dtype)).tolist() == [row >= 0 for row in wanted]
+
+
+def test_codes_that_have_no_array():
+    far = codes([0, 2**40], "int64")
+    assert DirectTable.rows_of(far, asked=10**9) is None
+    assert DirectTable.set_of(far, asked=10**9) is None
+    assert DirectTable.rows_of(codes([1, 2, 1], "int64"), asked=3) is None
+    assert DirectTable.rows_of(codes([], "int64"), asked=3) is None
+    # Few places are few, if many codes are asked for.
+    apart = codes([0, 10**4], "int64")
+    assert DirectTable.rows_of(apart, asked=10) is None
+    assert DirectTable.rows_of(apart, asked=10**5).find(apart).tolist() == [0, 1]
+
+
+def test_a_batch_larger_than_the_cache():
+    keys = RANDOM.permutation(60_000)[:50_000]
+    asked = RANDOM.integers(-10, 70_000, 100_000)
+    row_of = dict(zip(keys.tolist(), range(len(keys)), strict=True))
+    found = DirectTable.rows_of(codes(keys, "int64"), asked=0).find(codes(asked, "int64"))
+    assert found.tolist() == [row_of.get(key, -1) for key in asked.tolist()]
+
+
+COLUMNS = {
+    "different": RANDOM.permutation(9000) - 5,
+    "repeated": RANDOM.integers(0, 50, 9000),
+    "wide": RANDOM.integers(0, 2**40, 9000),
+    "widest": np.where(np.arange(9000) % 2, np.iinfo("int64").min, np.iinfo("int64").max),
+    "unsigned": np.array([*range(8998), 2**64 - 1, 2**64 - 2], "uint64"),
+    "small": RANDOM.integers(-100, 100, 9000).astype("int8"),
+    "bool": RANDOM.random(9000) < 0.5,
+    "float": np.round(RANDOM.random(9000), 2),
+    "nan": np.where(RANDOM.random(9000) < 0.1, np.nan, RANDOM.random(9000)),
+    "one": np.ones(9000, "int32"),
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_order_of_rows(name):
+    column = COLUMNS[name]
+    for columns in ([column], [column, COLUMNS["repeated"]], [COLUMNS["bool"], column]):
+        np.testing.assert_array_equal(sorted_rows(columns), np.lexsort(columns[::-1]))
+        few = [each[:100] for each in columns]
+        np.testing.assert_array_equal(sorted_rows(few), np.lexsort(few[::-1]))
+
+
+@pytest.mark.parametrize("dtype", ["int64", "Int64", "float64", "str"])
+def test_an_index_that_changes_between_many_lookups(dtype):
+    """The array that lookups make is forgotten when rows are added, replaced or erased."""
+
+    def frame(keys, values):
+        return pd.DataFrame({"k": pd.Series(keys).astype(dtype), "v": values})
+
+    rows = dict(zip(range(0, 40, 2), range(20), strict=True))
+    index = FrameIndex.build(frame(list(rows), list(rows.values())), on="k")
+    asked = frame(range(-3, 60), 0)[["k"]]
+
+    def check():
+        for _ in range(2):
+            wanted = asked[[key in rows for key in range(-3, 60)]]
+            assert index.merge(asked, how="semi")["k"].tolist() == wanted["k"].tolist()
+            inner = index.merge(asked)
+            assert inner["k"].tolist() == wanted["k"].tolist()
+            assert inner["v"].tolist() == [rows[key] for key in range(-3, 60) if key in rows]
+            assert index.merge(asked, how="left")["v"].notna().sum() == len(rows)
+
+    check()
+    index.insert(frame([1, 3], [100, 101]))
+    rows |= {1: 100, 3: 101}
+    check()
+    assert index.nbytes > 0
+    index.upsert(frame([2, 50], [7, 8]))
+    rows |= {2: 7, 50: 8}
+    check()
+    index.erase(frame([0, 50, 59], 0)[["k"]])
+    del rows[0], rows[50]
+    check()
+    index.insert(frame([1], [102]))
+    assert index.merge(frame([1], 0)[["k"]])["v"].tolist() == [100, 102]
