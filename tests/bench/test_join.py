@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from typing import Any
 
@@ -19,7 +20,10 @@ def test_join(device: str, capsys: pytest.CaptureFixture[str]) -> None:
     rows = bench.run(
         "join", device=device, n=[3000], builds=[10, 3000], hit_rates=[1.0, 0.3, 0.0], repeats=1
     )
-    assert [row["verb"] for row in rows] == ["inner", "left", "semi", "standing"] * 6
+    verbs = ["inner", "left", "semi", "standing"]
+    if device == "cuda" and importlib.util.find_spec("cudf"):
+        verbs += ["merge", "standing merge"]
+    assert [row["verb"] for row in rows] == verbs * 6
     assert all(row["time"] > 0 and row["floor"] > 0 and row["correct"] for row in rows)
     assert "standing" in capsys.readouterr().out
 

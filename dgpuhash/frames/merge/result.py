@@ -104,7 +104,15 @@ class MergePlan:
         for place, (ours, wanted) in enumerate(zip(frame.dtypes, meta.dtypes, strict=True)):
             if ours != wanted and not isinstance(wanted, pd.CategoricalDtype):
                 # As a Series: of an array of objects pandas makes texts.
-                frame.isetitem(place, frame.iloc[:, place].astype(wanted))
+                column = frame.iloc[:, place]
+                made = column.astype(wanted)
+                if ours.kind == "f" and wanted.kind in "iub" and not made.eq(column).all():
+                    raise ColumnError(
+                        f"column {frame.columns[place]!r} of a partition is {ours}, and Dask took "
+                        f"it for {wanted}, which cannot hold its values; give the frame its true "
+                        "dtypes (meta=, .astype)"
+                    )
+                frame.isetitem(place, made)
         index: Any = frame.index
         wanted = meta.index.dtype
         if (

@@ -14,6 +14,7 @@ from suites.raising import no_other_engine
 
 import dgpuhash
 from dgpuhash.errors import ColumnError, KeyTypeError, ShapeError, SpecError, UnsupportedError
+from dgpuhash.frames.merge.result import MergePlan
 
 HOWS = ["inner", "left", "right", "outer", "left_anti", "right_anti"]
 KEYS = st.lists(st.sampled_from([0, 1, 2, 3, 4, 5, None]), max_size=7)
@@ -156,3 +157,10 @@ def test_what_is_no_frame():
     with pytest.raises(KeyTypeError, match=r"mixed.*cannot be a key"):
         mixed = pd.DataFrame({"k": pd.Series([1, "a"], dtype=object)})
         ours(mixed, mixed, on="k")
+
+
+def test_a_partition_of_another_dtype_than_told_loses_no_value():
+    told = pd.DataFrame({"a": np.zeros(0, np.int64)})
+    assert MergePlan.conformed(pd.DataFrame({"a": [1.0, 2.0]}), told)["a"].tolist() == [1, 2]
+    with pytest.raises(ColumnError, match="true dtypes"):
+        MergePlan.conformed(pd.DataFrame({"a": [1.0, 2.5]}), told)
