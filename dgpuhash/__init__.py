@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from dgpuhash.distributed import DistributedIndex
     from dgpuhash.frames import FrameIndex
+    from dgpuhash.frames.groupby import groupby
     from dgpuhash.frames.merge import merge
 
 __all__ = [
@@ -59,6 +60,7 @@ __all__ = [
     "factorize",
     "get_include",
     "group_reduce",
+    "groupby",
     "isin",
     "join_indices",
     "kernel_options",
@@ -73,6 +75,7 @@ __all__ = [
 _LATER = {
     "DistributedIndex": "dgpuhash.distributed",
     "FrameIndex": "dgpuhash.frames",
+    "groupby": "dgpuhash.frames.groupby",
     "merge": "dgpuhash.frames.merge",
 }
 

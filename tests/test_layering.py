@@ -74,6 +74,7 @@ ROOMS_WITHIN = {
         {"keyed_rows", "merge_result"},
         {"lookup", "pages", "int_float_warning", "stats", "serialization"},
         {"key_input", "merge"},
+        {"groupby"},
         {"lookup_mixin"},
         {"index"},
     ],

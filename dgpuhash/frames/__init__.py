@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dgpuhash.frames.dataframes import frames_named, frames_of, make_frame
 from dgpuhash.frames.dataframes.pandas_checks import check_arrow_types
+from dgpuhash.frames.groupby.group_by import GroupBy
 from dgpuhash.frames.index import FrameIndex
 from dgpuhash.frames.key_input import Query, keys_frame
 from dgpuhash.frames.keys.encoding import EncodedKeys, KeyEncoder
@@ -41,6 +42,7 @@ __all__ = [
     "FrameAccessor",
     "FrameIndex",
     "FrameStats",
+    "GroupBy",
     "KeyEncoder",
     "Lookup",
     "LookupMixin",

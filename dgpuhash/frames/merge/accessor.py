@@ -1,10 +1,11 @@
-"""``df.dgpuhash``: accessor of pandas frames with merge, drop_duplicates and isin."""
+"""``df.dgpuhash``: accessor of pandas frames with merge, groupby, drop_duplicates and isin."""
 
 from __future__ import annotations
 
 import datetime
 from collections.abc import Hashable, Sequence
-from typing import Any
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -19,7 +20,13 @@ from dgpuhash.frames.merge.kinds import sides_as_pandas
 from dgpuhash.frames.merge.verb import merge
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
 
-__all__ = ["FrameAccessor"]
+if TYPE_CHECKING:
+    from dgpuhash.frames.groupby.group_by import GroupBy
+
+__all__ = ["FrameAccessor", "key_columns"]
+
+# In a room above this one.
+_GROUPBY = "dgpuhash.frames.groupby:groupby"
 
 # Nulls of an object column that differ from each other where it is the only one compared.
 _NULLS: tuple[type, ...] = (type(None), float, type(pd.NaT), type(pd.NA))
@@ -91,6 +98,41 @@ class FrameAccessor:
             suffixes, indicator, validate, nulls_equal=nulls_equal, columns=columns, build=build,
             npartitions=npartitions, client=client,
         )  # fmt: skip
+
+    def groupby(
+        self,
+        by: Any = None,
+        *,
+        level: Any = None,
+        sort: bool = True,
+        dropna: bool = True,
+        observed: bool = True,
+        as_index: bool = True,
+    ) -> GroupBy:
+        """Return the groups of the rows that have equal keys, to be aggregated.
+
+        Parameters
+        ----------
+        by, level, sort, dropna, observed, as_index
+            As for `dgpuhash.groupby`.
+
+        Raises
+        ------
+        ColumnError, ShapeError, SpecError, KeyTypeError, UnsupportedError, OutOfMemoryError
+            As for `dgpuhash.groupby`.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> visits = pd.DataFrame({"who": ["Ada", "Bo", "Ada"], "day": [1, 1, 2]})
+        >>> visits.dgpuhash.groupby("who")["day"].max().to_dict()
+        {'Ada': 2, 'Bo': 1}
+        """
+        made: GroupBy = resolve_name(_GROUPBY)(
+            self._frame, by, level=level, sort=sort, dropna=dropna, observed=observed,
+            as_index=as_index,
+        )  # fmt: skip
+        return made
 
     @function_translates_memory_errors
     def drop_duplicates(
@@ -219,13 +261,14 @@ def _compared(frame: pd.DataFrame, places: Sequence[int]) -> pd.DataFrame:
     for place in places:
         column = frame.iloc[:, place]
         series = pd.Series(column.array, dtype=column.dtype, copy=False)
-        columns.extend(_key_columns(series, frame.columns[place]))
+        columns.extend(key_columns(series, frame.columns[place]))
         if series.dtype == object and len(places) == 1 and series.hasnans:
             columns.append(_null_kinds(series))
     return pd.DataFrame(dict(enumerate(columns)), copy=False)
 
 
-def _key_columns(series: pd.Series, label: Hashable) -> list[pd.Series]:
+def key_columns(series: pd.Series, label: Hashable) -> list[pd.Series]:
+    """Return columns of keys that are equal where the values of a Series of any dtype are."""
     if series.dtype != object or not _is_mixed(series):
         try:
             return [ours for ours, _ in comparable(series, series, label)]

@@ -1,0 +1,267 @@
+"""Aggregates that need the rows of a group side by side: by group, or by group and value."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import operator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dgpuhash.errors import SpecError
+from dgpuhash.frames.groupby.aggregates.options import Options
+from dgpuhash.frames.groupby.aggregates.states import States
+from dgpuhash.frames.groupby.aggregates.values import Values
+from dgpuhash.frames.groupby.groups import Groups, compared, numbered
+from dgpuhash.frames.keys.order import sorted_rows
+
+__all__ = [
+    "added",
+    "complex_sums",
+    "distinct",
+    "distinct_values",
+    "ends",
+    "joined",
+    "lists",
+    "medians",
+    "products",
+    "quantiles",
+    "row_of_rank",
+    "text_sizes",
+]
+
+
+def _by_group(states: States) -> tuple[Any, Any]:
+    """Return positions of the values that are not null, by group, and where each group begins."""
+    codes, there = states.groups.kept_codes, states.values.there
+    codes = codes if there is None else codes[there]
+    order = sorted_rows([codes]) if len(codes) else codes
+    starts = np.concatenate([[0], np.cumsum(states.count)])
+    return order if there is None else there[order], starts
+
+
+# Of so many rows each, groups are sorted one by one.
+_ROWS_OF_GROUPS = 2**10
+
+
+def ends(groups: Groups, name: str) -> Any:
+    """Return the first or last row of each group among the rows in groups, -1 for none."""
+    rows = np.full(len(groups), -1, np.int64)
+    places, codes = np.arange(len(groups.kept_codes)), groups.kept_codes
+    step = -1 if name == "first" else 1
+    rows[codes[::step]] = places[::step]
+    return rows
+
+
+def text_sizes(values: Values, sizes: Any) -> Any:
+    """Return the sizes of groups of texts, in the integers that belong to their dtype."""
+    dtype = values.dtype
+    masked = isinstance(dtype, pd.StringDtype) and dtype.na_value is pd.NA
+    if masked and dtype.storage == "pyarrow":
+        return pd.arrays.IntegerArray(sizes, np.zeros(len(sizes), bool))
+    return values.results(sizes)
+
+
+def joined(states: States, void: Any) -> Any:
+    """Return the texts of each group, one behind the other."""
+    values = states.values
+    order, starts = _by_group(states)
+    texts = pa.array(values.series, type=pa.large_string(), from_pandas=True)
+    if isinstance(texts, pa.ChunkedArray):
+        texts = pa.concat_arrays(texts.chunks) if texts.num_chunks else pa.array([], texts.type)
+    parts = pa.LargeListArray.from_arrays(pa.array(starts), texts.take(pa.array(order)))
+    found = pc.binary_join(parts, pa.scalar("", pa.large_string()))
+    found = pc.if_else(pa.array(void), pa.scalar(None, pa.large_string()), found)
+    if isinstance(values.dtype, pd.ArrowDtype):
+        cast = found.cast(values.dtype.pyarrow_dtype)
+        return pd.arrays.ArrowExtensionArray(pa.chunked_array([cast]))
+    return pd.Series(found.to_pandas(), dtype=values.dtype).array
+
+
+def added(states: States, void: Any) -> Any:
+    """Return the objects of each group added up by Python."""
+    order, starts = _by_group(states)
+    objects = states.values.series.to_numpy()[order]
+    made = np.empty(len(states.groups), object)
+    for group, (start, end) in enumerate(itertools.pairwise(starts)):
+        if void[group]:
+            made[group] = np.nan
+        else:
+            made[group] = functools.reduce(operator.add, objects[start:end]) if end > start else 0
+    return made
+
+
+def complex_sums(states: States, void: Any) -> Any:
+    """Return the sums of complex numbers."""
+    order, starts = _by_group(states)
+    made = _reduced(np.add, states.values.numbers[order], starts, states.values.plain.type(0))
+    return np.where(void, np.nan, made)
+
+
+def products(states: States) -> Any:
+    """Return the product of each group's values, 1 for none: int64, uint64 or float64."""
+    values = states.values
+    order, starts = _by_group(states)
+    wide = {"float": np.float64, "uint": np.uint64}.get(values.kind, np.int64)
+    numbers = values.numbers[order].astype(wide)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return _reduced(np.multiply, numbers, starts, wide(1))
+
+
+def _reduced(ufunc: Any, numbers: Any, starts: Any, empty: Any) -> Any:
+    made = np.full(len(starts) - 1, empty, numbers.dtype)
+    there = starts[1:] > starts[:-1]
+    if there.any():
+        made[there] = ufunc.reduceat(numbers, starts[:-1][there])
+    return made
+
+
+def row_of_rank(values: Values, wanted: Any, void: Any) -> Any:
+    """Return for each rank a row that has it; ranks of groups in the mask mean nothing."""
+    rank = values.sortable
+    rows = np.arange(len(rank)) if values.there is None else values.there
+    at = np.zeros(int(rank[rows].max(initial=0)) + 1, np.int64)
+    at[rank[rows]] = rows
+    return at[np.where(void, 0, wanted).astype(np.int64)]
+
+
+def distinct(states: States, options: Options) -> Any:
+    """Return the number of different values of each group."""
+    codes, rows = _distinct(states, with_nulls=not options.dropna)
+    return np.bincount(codes[rows], minlength=len(states.groups)).astype(np.int64)
+
+
+def _distinct(states: States, *, with_nulls: bool) -> tuple[Any, Any]:
+    """Return the groups of all rows, and the first row of each value of each group."""
+    values, codes = states.values, states.groups.kept_codes
+    columns = [values.series, pd.Series(codes, copy=False)]
+    if values.nulls is not None:
+        columns.append(pd.Series(values.nulls))
+    _, heads = numbered(compared(columns))
+    if with_nulls or values.nulls is None:
+        return codes, heads
+    return codes, heads[~values.nulls[heads]]
+
+
+def distinct_values(states: States, _: Options) -> Any:
+    """Return an array of the different values of each group, in order of appearance."""
+    codes, rows = _distinct(states, with_nulls=True)
+    return _parts(states, rows[np.argsort(codes[rows], kind="stable")], codes[rows], arrays=True)
+
+
+def lists(states: States, _: Options) -> Any:
+    """Return a list of all values of each group, in order."""
+    codes = states.groups.kept_codes
+    order = sorted_rows([codes]) if len(codes) else codes
+    return _parts(states, order, codes, arrays=False)
+
+
+def _parts(states: States, order: Any, codes: Any, *, arrays: bool) -> Any:
+    column = states.values.series.iloc[order]
+    plain = isinstance(column.dtype, np.dtype) and column.dtype.kind not in "mM"
+    values = column.to_numpy() if plain else column.array
+    made = np.empty(len(states.groups), object)
+    ends_of = np.cumsum(np.bincount(codes, minlength=len(states.groups)))
+    for group, end in enumerate(ends_of):
+        start = ends_of[group - 1] if group else 0
+        made[group] = values[start:end] if arrays else column.iloc[start:end].to_list()
+    return made
+
+
+def _sorted_numbers(states: States) -> tuple[Any, Any]:
+    """Return the numbers by group and value, and where each group begins."""
+    values = states.values
+    codes, there = states.groups.kept_codes, values.there
+    codes = codes if there is None else codes[there]
+    numbers = values.numbers if there is None else values.numbers[there]
+    if values.kind == "bool":
+        numbers = numbers.astype(np.int64)
+    starts = np.concatenate([[0], np.cumsum(states.count)])
+    if len(states.groups) * _ROWS_OF_GROUPS > len(codes):
+        order = sorted_rows([codes, numbers]) if len(codes) else codes
+        return numbers[order], starts
+    ordered = numbers[sorted_rows([codes])]
+    for start, end in itertools.pairwise(starts):
+        ordered[start:end].sort()
+    return ordered, starts
+
+
+def medians(states: States, options: Options) -> Any:
+    """Return the median of each group's values."""
+    values = states.values
+    void = states.count < 1
+    if not options.skipna:
+        void |= states.count < states.groups.sizes
+    numbers, starts = _sorted_numbers(states)
+    low = starts[:-1] + (np.maximum(states.count, 1) - 1) // 2
+    high = starts[:-1] + states.count // 2
+    if len(numbers) == 0:
+        return _found(values, np.zeros(len(void)), void)
+    last = len(numbers) - 1
+    below, above = (numbers[np.minimum(place, last)] for place in (low, high))
+    return _found(values, _between(values, below, above, np.where(low < high, 0.5, 0)), void)
+
+
+def _between(values: Values, below: Any, above: Any, share: Any) -> Any:
+    """Return numbers between two numbers each: float64, of moments and spans whole ones."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        step = np.where(share > 0, (above - below).astype(np.float64) * share, 0)
+        if _are_ticks(values):
+            return below + np.trunc(step).astype(np.int64)
+        return np.where(below == above, 0, step) + below.astype(np.float64)
+
+
+def _are_ticks(values: Values) -> bool:
+    return values.kind in {"datetime", "timedelta", "period"}
+
+
+def _found(values: Values, made: Any, void: Any) -> Any:
+    if _are_ticks(values):
+        return values.ticks(made, void)
+    if values.kind == "float":
+        made = made.astype(values.plain)
+    return values.results(made, void)
+
+
+def quantiles(states: States, options: Options) -> Any:
+    """Return the quantiles of each group's values, for several q one behind the other."""
+    values, how = states.values, options.interpolation
+    wanted = np.atleast_1d(np.asarray(options.q, np.float64))
+    outside = wanted[~((wanted >= 0) & (wanted <= 1))]
+    if len(outside):
+        raise SpecError(f"'q' must be between 0 and 1. Got '{outside[0]}' instead")
+    count = np.repeat(states.count, len(wanted))
+    void = count < 1
+    numbers, starts = _sorted_numbers(states)
+    if len(numbers) == 0:
+        return _quantiles(values, np.zeros(len(count)), void, how)
+    exact = np.tile(wanted, len(states.count)) * np.maximum(count - 1, 0)
+    low = np.floor(exact).astype(np.int64)
+    part = exact - low
+    high = np.minimum(low + 1, np.maximum(count - 1, 0))
+    start, last = np.repeat(starts[:-1], len(wanted)), len(numbers) - 1
+    below, above = (numbers[np.minimum(start + place, last)] for place in (low, high))
+    if how == "lower":
+        made = below
+    elif how == "higher":
+        made = np.where(part > 0, above, below)
+    elif how == "nearest":
+        made = np.where((part > 0.5) | ((part == 0.5) & (low % 2 == 1)), above, below)
+    else:
+        share = np.where(part > 0, 0.5, 0) if how == "midpoint" else part
+        made = _between(values, below, above, share)
+    return _quantiles(values, made, void, how)
+
+
+def _quantiles(values: Values, made: Any, void: Any, how: str) -> Any:
+    if values.kind == "float" and values.storage == "numpy":
+        return values.results(made.astype(np.float64), void)
+    if values.kind not in {"int", "uint", "bool"} or how in {"linear", "midpoint"}:
+        return _found(values, made, void)
+    if values.storage == "numpy":
+        return values.results(np.where(void, 0, made).astype(np.int64), void)
+    return values.results(made.astype(values.plain), void)

@@ -1,0 +1,207 @@
+"""What is kept of each group so that aggregates follow from it, and how parts of it are merged.
+
+A state of two parts of the rows follows from those of the parts by `FOLDS`: that is what lets
+partitions be reduced where they are.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dgpuhash import backend
+from dgpuhash.frames.groupby.aggregates.values import Values
+from dgpuhash.frames.groupby.groups import Groups
+from dgpuhash.tables.columns.aggregates import ColumnReduction, reduce_groups
+
+__all__ = ["FOLDS", "States", "codes_of", "states_of"]
+
+_SIGN = np.uint64(1 << 63)
+
+FOLDS = {
+    "count": "sum",
+    "sum": "sum",
+    "total": "compensated",
+    "moment": "moments",
+    "least": "least",
+    "greatest": "greatest",
+    "first": "least row",
+    "last": "greatest row",
+    "any": "greatest",
+    "all": "least",
+}
+"""How the states of two parts of the rows become that of both.
+
+``moments``: n, mean and the sum of squared deviations, by Chan's formula. Rows are told by
+partition and position.
+"""
+
+# Term and fold of the kernels, for states that are one pass over the rows.
+_WORDS = {
+    "sum": ("integer", "sum"),
+    "total": ("real", "real_sum"),
+    "least": ("rank", "least"),
+    "greatest": ("rank", "greatest"),
+    "first": ("row", "least"),
+    "last": ("row", "greatest"),
+    "any": ("truth", "greatest"),
+    "all": ("truth", "least"),
+}
+
+
+@dataclass
+class States:
+    """The states of one column's groups, by name, and what they are states of.
+
+    Attributes
+    ----------
+    values : Values
+        The rows that are in a group.
+    groups : Groups
+    words : dict
+        uint64 words of each group, by the name of the state; the moment's are float64.
+    """
+
+    values: Values
+    groups: Groups
+    words: dict[str, Any]
+
+    @functools.cached_property
+    def count(self) -> Any:
+        """The number of values of each group that are not null."""
+        there = self.values.there
+        if there is None:
+            return self.groups.sizes
+        return np.bincount(self.groups.kept_codes[there], minlength=len(self.groups))
+
+    @property
+    def total(self) -> Any:
+        """The sum of each group's values, as float64."""
+        return self.words["total"].view(np.float64)
+
+    @property
+    def sum(self) -> Any:
+        """The sum of each group's values: int64, uint64 or float64."""
+        kind = self.values.kind
+        if kind == "float":
+            return self.total
+        return self.words["sum"].view(np.uint64 if kind == "uint" else np.int64)
+
+    @functools.cached_property
+    def stray(self) -> Any | None:
+        """A mask of the groups with a NaN that is no null, None where there is none."""
+        found = self.values.stray
+        if found is None:
+            return None
+        return np.bincount(self.groups.kept_codes[found], minlength=len(self.groups)) > 0
+
+    @property
+    def mean(self) -> Any:
+        """The mean of each group's values less their origin; NaN without values."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return self.total / self.count
+
+    def extreme(self, state: str) -> Any:
+        """Return the least or greatest value of each group, of groups without values anything."""
+        words, kind = self.words[state], self.values.sortable.dtype.kind
+        if kind == "f":
+            words = np.where(words >= _SIGN, words ^ _SIGN, ~words)
+            return words.view(np.float64).astype(self.values.sortable.dtype)
+        if kind == "i":
+            return (words ^ _SIGN).view(np.int64)
+        return words
+
+    def row(self, state: str) -> Any:
+        """Return the first or last row of each group that is not null, -1 for none."""
+        rows = self.words[state].view(np.int64) - (state == "last")
+        return self.rows_of(np.where(self.count > 0, rows, -1))
+
+    def rows_of(self, rows: Any) -> Any:
+        """Return the rows among all that are in a group, of positions among those not null."""
+        read = self.values.read
+        return rows if read is None else np.append(read, -1)[rows]
+
+
+def states_of(groups: Groups, wanted: Iterable[tuple[Values, Iterable[str]]]) -> list[States]:
+    """Return the states of several columns, each in few passes over the rows.
+
+    Columns without nulls share one pass; a column with nulls has one without these rows.
+    """
+    made: list[States] = []
+    deviating: list[States] = []
+    passes: dict[int, list[tuple[States, str]]] = {}
+    for values, names in wanted:
+        states = States(values, groups, {})
+        made.append(states)
+        needed = dict.fromkeys(names)
+        if "moment" in needed or (values.kind == "float" and "sum" in needed):
+            needed["total"] = None
+        if values.kind == "timedelta" and "sum" in needed:
+            # Tells whether the sum left the range of integers.
+            needed["total"] = None
+        if "moment" in needed:
+            deviating.append(states)
+        for name in needed:
+            if name in {"sum", "total"} and not values.is_number:
+                continue
+            if name in _WORDS and not (name == "sum" and values.kind == "float"):
+                which = 0 if values.read is None else id(values)
+                passes.setdefault(which, []).append((states, name))
+    for asked in passes.values():
+        _run(groups, asked)
+    for states in deviating:
+        states.words["moment"] = _squares(states)
+    return made
+
+
+def codes_of(states: States) -> Any:
+    """Return the groups of the values that kernels read."""
+    codes, read = states.groups.kept_codes, states.values.read
+    return codes if read is None else codes[read]
+
+
+def _run(groups: Groups, asked: list[tuple[States, str]]) -> None:
+    reductions = [_reduction(states.values, name) for states, name in asked]
+    words = reduce_groups(backend.get("cpu"), codes_of(asked[0][0]), len(groups), reductions)
+    for (states, name), found in zip(asked, words, strict=True):
+        states.words[name] = found
+
+
+def _reduction(values: Values, name: str) -> ColumnReduction:
+    term, fold = _WORDS[name]
+    if name in {"least", "greatest"}:
+        column = values.sortable
+    elif name in {"any", "all"} and not values.is_number:
+        column = values.truths
+    elif name == "total" and values.origin:
+        column = values.floats
+    elif name in {"first", "last"} and not values.skips_nan:
+        return ColumnReduction(None, "u1", term, fold)
+    else:
+        column = values.numbers
+    if values.read is not None:
+        column = column[values.read]
+    column = np.ascontiguousarray(column)
+    kind = "u" if column.dtype.kind == "b" else column.dtype.kind
+    return ColumnReduction(column, f"{kind}{column.dtype.itemsize}", term, fold)
+
+
+def _squares(states: States) -> Any:
+    """Return each group's sum of squared deviations from its mean, in a second pass.
+
+    What the rounding of the mean adds is taken off again.
+    """
+    values, codes, mean = states.values, codes_of(states), states.mean
+    numbers = values.floats if values.read is None else values.floats[values.read]
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        off = numbers - mean[codes]
+        reductions = [
+            ColumnReduction(column, "f8", "real", "real_sum") for column in (off * off, off)
+        ]
+        words = reduce_groups(backend.get("cpu"), codes, len(states.groups), reductions)
+        squares, rest = (each.view(np.float64) for each in words)
+        return np.where(np.isfinite(mean), squares - rest * rest / states.count, np.nan)

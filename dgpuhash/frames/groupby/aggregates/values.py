@@ -1,0 +1,287 @@
+"""A column whose rows are aggregated: its numbers, nulls and ranks, and arrays like it."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from dgpuhash.errors import UnsupportedError
+from dgpuhash.frames.groupby.order import ranks
+
+__all__ = ["Values", "kind_of", "taken"]
+
+_NUMERIC = {"b": "bool", "i": "int", "u": "uint", "f": "float", "c": "complex"}
+_TICKS = {"M": "datetime", "m": "timedelta"}
+_MASKED: dict[str, Any] = {
+    "b": pd.arrays.BooleanArray,
+    "i": pd.arrays.IntegerArray,
+    "u": pd.arrays.IntegerArray,
+    "f": pd.arrays.FloatingArray,
+}
+
+
+def kind_of(dtype: Any) -> str:
+    """Return the kind of a dtype: what its columns are aggregated as.
+
+    One of ``bool int uint float complex datetime timedelta period text category object arrow
+    other``.
+
+    Examples
+    --------
+    >>> kind_of(pd.Int8Dtype()), kind_of(np.dtype("M8[s]")), kind_of(pd.ArrowDtype(pa.string()))
+    ('int', 'datetime', 'text')
+    """
+    if isinstance(dtype, pd.StringDtype):
+        return "text"
+    if isinstance(dtype, pd.CategoricalDtype):
+        return "category"
+    if isinstance(dtype, pd.PeriodDtype):
+        return "period"
+    if isinstance(dtype, pd.ArrowDtype):
+        arrow = dtype.pyarrow_dtype
+        if pa.types.is_string(arrow) or pa.types.is_large_string(arrow):
+            return "text"
+        if pa.types.is_timestamp(arrow) or pa.types.is_duration(arrow):
+            return "datetime" if pa.types.is_timestamp(arrow) else "timedelta"
+        if not _is_number(arrow):
+            return "arrow"
+    if isinstance(dtype, pd.IntervalDtype | pd.SparseDtype):
+        return "other"
+    if dtype.kind in _TICKS:
+        return _TICKS[dtype.kind]
+    if dtype.kind in _NUMERIC:
+        return _NUMERIC[dtype.kind]
+    return "object" if dtype.kind == "O" and isinstance(dtype, np.dtype) else "other"
+
+
+def _is_number(arrow: Any) -> bool:
+    return bool(
+        pa.types.is_integer(arrow) or pa.types.is_floating(arrow) or pa.types.is_boolean(arrow)
+    )
+
+
+class Values:
+    """Rows of a column that are aggregated.
+
+    Parameters
+    ----------
+    series : Series
+        Numbered from 0.
+
+    Attributes
+    ----------
+    kind : str
+        See `kind_of`.
+    dtype : dtype
+    """
+
+    def __init__(self, series: Any) -> None:
+        if isinstance(series.dtype, pd.SparseDtype):
+            series = series.sparse.to_dense()
+        self.series: Any = series
+        self.dtype: Any = series.dtype
+        self.kind = kind_of(series.dtype)
+
+    def __len__(self) -> int:
+        return len(self.series)
+
+    @functools.cached_property
+    def storage(self) -> str:
+        """How results are stored: as NumPy's arrays, with a mask, or as Arrow's."""
+        if isinstance(self.dtype, pd.ArrowDtype):
+            return "arrow"
+        masked = isinstance(self.series.array, pd.arrays.BooleanArray | pd.arrays.IntegerArray)
+        masked = masked or isinstance(self.series.array, pd.arrays.FloatingArray)
+        return "masked" if masked else "numpy"
+
+    @functools.cached_property
+    def nulls(self) -> Any | None:
+        """A mask of the nulls, None where there are none."""
+        mask = self.series.isna().to_numpy()
+        return mask if mask.any() else None
+
+    @functools.cached_property
+    def there(self) -> Any | None:
+        """The positions of the values that are not null, None for all."""
+        return None if self.nulls is None else np.flatnonzero(~self.nulls)
+
+    @functools.cached_property
+    def numbers(self) -> Any:
+        """The values as NumPy numbers; moments and spans as int64 counts. Nulls mean nothing."""
+        dtype, series = self.dtype, self.series
+        if self.kind == "period":
+            return series.array.asi8
+        if self.kind in {"datetime", "timedelta"} and self.storage == "numpy":
+            letter = "M" if self.kind == "datetime" else "m"
+            return series.to_numpy(dtype=f"{letter}8[{self.unit}]").view(np.int64)
+        if self.storage == "numpy":
+            values = series.to_numpy()
+            return values.astype(np.float32) if values.dtype == np.float16 else values
+        if self.storage == "masked":
+            plain = np.dtype(dtype.numpy_dtype)
+            return series.to_numpy(dtype=plain, na_value=plain.type(0))
+        array = pa.chunked_array(pa.array(series, from_pandas=True))
+        if self.kind in {"datetime", "timedelta"}:
+            array = array.cast(pa.int64())
+        values = array.fill_null(False if self.kind == "bool" else 0).to_numpy()
+        return values.astype(np.float32) if values.dtype == np.float16 else values
+
+    @property
+    def plain(self) -> np.dtype[Any]:
+        """NumPy's dtype of the numbers as the column has them."""
+        if self.storage == "masked":
+            return np.dtype(self.dtype.numpy_dtype)
+        if self.storage == "arrow":
+            return np.dtype(self.dtype.numpy_dtype)
+        return np.dtype(self.dtype)
+
+    @functools.cached_property
+    def origin(self) -> int:
+        """What is taken off integers, so that float64 tells their differences; 0 for most."""
+        if self.kind == "float" or self.kind == "bool" or not len(self):
+            return 0
+        there = self.numbers if self.there is None else self.numbers[self.there]
+        if not len(there):
+            return 0
+        least, most = int(there.min()), int(there.max())
+        if self.kind in {"datetime", "timedelta", "period"}:
+            return least
+        # Where the differences are no more exact, small numbers would be less so.
+        exact = least >= -(2**53) and most <= 2**53
+        return 0 if exact or most - least > 2**53 else least
+
+    @functools.cached_property
+    def floats(self) -> Any:
+        """The numbers less `origin`, as float64; those of nulls mean nothing."""
+        if self.origin == 0:
+            return self.numbers.astype(np.float64, copy=False)
+        words = self.numbers.astype(np.uint64, copy=False)
+        return (words - np.uint64(self.origin % 2**64)).astype(np.float64)
+
+    @functools.cached_property
+    def stray(self) -> Any | None:
+        """The positions of NaNs that are no nulls, None where there are none."""
+        if self.kind != "float" or self.storage == "numpy":
+            return None
+        found = np.isnan(self.numbers)
+        if self.nulls is not None:
+            found &= ~self.nulls
+        return np.flatnonzero(found) if found.any() else None
+
+    @functools.cached_property
+    def read(self) -> Any | None:
+        """The positions of the values that kernels read, None for all."""
+        return None if self.skips_nan else self.there
+
+    @property
+    def skips_nan(self) -> bool:
+        """Whether the nulls are NaN, which kernels skip."""
+        return self.kind == "float" and self.storage == "numpy"
+
+    @property
+    def unit(self) -> str:
+        """The unit of moments and spans."""
+        if isinstance(self.dtype, pd.ArrowDtype):
+            return str(self.dtype.pyarrow_dtype.unit)
+        if isinstance(self.dtype, pd.DatetimeTZDtype):
+            return str(self.dtype.unit)
+        return str(np.datetime_data(self.dtype)[0])
+
+    @property
+    def is_number(self) -> bool:
+        """Whether the kernels read the values: numbers, moments and spans."""
+        return self.kind in {"bool", "int", "uint", "float", "datetime", "timedelta", "period"}
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether ``numeric_only=True`` keeps the column."""
+        return bool(pd.api.types.is_numeric_dtype(self.dtype))
+
+    @functools.cached_property
+    def sortable(self) -> Any:
+        """Numbers that compare as the values do; those of nulls mean nothing."""
+        return self.numbers if self.is_number else ranks(self.series)
+
+    @functools.cached_property
+    def truths(self) -> Any:
+        """Whether each value is true in Python, as uint8."""
+        if self.kind == "text":
+            lengths = self.series.str.len()
+            return (lengths.fillna(0).to_numpy(np.float64) > 0).astype(np.uint8)
+        if self.kind in {"object", "category"}:
+            there = self.series.notna()
+            values = self.series.astype(object)
+            return np.array(
+                [bool(value) for value in values.where(there, False)], bool
+            ).view(np.uint8)  # fmt: skip
+        if not self.is_number and self.kind != "complex":
+            raise UnsupportedError(f"any and all of {self.dtype}; convert it with .astype('bool')")
+        return (self.numbers != 0).view(np.uint8)
+
+    def results(self, values: Any, nulls: Any = None) -> Any:
+        """Return numbers as an array stored as this column is, with nulls where a mask is set."""
+        nulls = nulls if nulls is not None and nulls.any() else None
+        if self.storage == "masked":
+            mask = np.zeros(len(values), bool) if nulls is None else nulls
+            return _MASKED[values.dtype.kind](values, mask)
+        if self.storage == "arrow":
+            return pd.arrays.ArrowExtensionArray(pa.chunked_array([pa.array(values, mask=nulls)]))
+        if nulls is None:
+            return values
+        if values.dtype.kind == "f":
+            return np.where(nulls, values.dtype.type(np.nan), values)
+        return np.where(nulls, np.nan, values.astype(np.float64))
+
+    def ticks(self, counts: Any, nulls: Any = None) -> Any:
+        """Return int64 counts as moments, spans or periods of this column's dtype."""
+        dtype: Any = self.dtype
+        counts = np.ascontiguousarray(counts, np.int64)
+        if nulls is not None:
+            counts = np.where(nulls, np.iinfo(np.int64).min, counts)
+        if self.kind == "period":
+            return pd.arrays.PeriodArray(counts, dtype=dtype)
+        if self.storage == "arrow":
+            null = counts == np.iinfo(np.int64).min
+            made = pa.array(counts, mask=null).cast(dtype.pyarrow_dtype)
+            return pd.arrays.ArrowExtensionArray(pa.chunked_array([made]))
+        if self.kind == "timedelta":
+            return pd.Series(counts.view(f"m8[{self.unit}]")).array
+        made = pd.Series(counts.view(f"M8[{self.unit}]"))
+        if isinstance(dtype, pd.DatetimeTZDtype):
+            made = made.dt.tz_localize("UTC").dt.tz_convert(dtype.tz)
+        return made.array
+
+    def spans(self, counts: Any, nulls: Any) -> Any:
+        """Return float counts as spans of the unit of this column's moments or spans."""
+        made = np.where(nulls, 0, counts).astype(np.int64)
+        made[nulls] = np.iinfo(np.int64).min
+        if self.storage == "arrow":
+            array = pa.array(made, mask=nulls).cast(pa.duration(self.unit))
+            return pd.arrays.ArrowExtensionArray(pa.chunked_array([array]))
+        return pd.Series(made.view(f"m8[{self.unit}]")).array
+
+    def at(self, rows: Any) -> Any:
+        """Return the values at positions, null where a position is -1."""
+        return taken(self.series, rows)
+
+
+def taken(series: pd.Series, rows: Any) -> Any:
+    """Return the values at positions as an array, null where a position is -1.
+
+    Examples
+    --------
+    >>> taken(pd.Series([1, 2]), np.array([1, -1])).tolist()
+    [2.0, nan]
+    """
+    array: Any = series.array
+    if isinstance(series.dtype, np.dtype) and series.dtype.kind not in "mM":
+        array = series.to_numpy()
+    if not len(rows) or rows.min() >= 0:
+        return array.take(rows)
+    if isinstance(array, np.ndarray):
+        return pd.api.extensions.take(array, rows, allow_fill=True)
+    return array.take(rows, allow_fill=True)

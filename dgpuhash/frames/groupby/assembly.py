@@ -1,0 +1,106 @@
+"""Results of a groupby as frames and Series, with pandas' labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dgpuhash.frames.groupby.grouping_keys import levels_of
+from dgpuhash.frames.groupby.groups import Groups, inferred
+from dgpuhash.frames.merge.index import index_of
+
+__all__ = ["beneath", "frame_of", "index_with_level", "series_of", "with_keys", "without_keys"]
+
+
+def frame_of(arrays: Sequence[Any], columns: pd.Index, index: Any) -> pd.DataFrame:
+    """Return a frame of arrays with these labels."""
+    made = pd.DataFrame({
+        place: series_of(array, index) if _is_objects(array) else array
+        for place, array in enumerate(arrays)
+    }, index=index, copy=False)  # fmt: skip
+    made.columns = columns
+    return made
+
+
+def series_of(array: Any, index: Any, name: Any = None) -> pd.Series:
+    """Return a Series of an array with these labels; objects stay objects."""
+    dtype = object if _is_objects(array) else None
+    return pd.Series(array, index=index, name=name, dtype=dtype, copy=False)
+
+
+def _is_objects(array: Any) -> bool:
+    return isinstance(array, np.ndarray) and array.dtype == object
+
+
+def beneath(columns: pd.Index, places: Sequence[int], labels: Sequence[Any]) -> Any:
+    """Return labels of two levels: those of columns, and beneath them those of aggregates.
+
+    Examples
+    --------
+    >>> beneath(pd.Index(["a", "b"], name="c"), [0, 1], ["sum", "min"]).tolist()
+    [('a', 'sum'), ('b', 'min')]
+    """
+    taken = columns.take(list(places))
+    levels = levels_of(taken)
+    return index_of(
+        [*(_objects(level) for level in levels), _objects(labels)], [*columns.names, None]
+    )
+
+
+def _objects(labels: Any) -> pd.Series:
+    if isinstance(labels, pd.Index) and labels.dtype != object:
+        return pd.Series(labels.array)
+    made = np.empty(len(labels), object)
+    made[:] = list(labels)
+    return pd.Series(made, dtype=object).infer_objects()
+
+
+def with_keys(
+    result: pd.DataFrame, groups: Groups, repeats: int | None = None
+) -> pd.DataFrame:  # fmt: skip
+    """Return a result by group, numbered from 0, with the keys as its first columns.
+
+    Keys that the result has a column for are left out. `repeats`: the rows of each group,
+    None for one.
+    """
+    names: list[Any] = []
+    arrays: list[Any] = []
+    for place in reversed(range(len(groups.keys))):
+        name, column = groups.keys[place].name, groups.columns[place]
+        if name is None:
+            name = "index" if len(groups.keys) == 1 and repeats is None else f"level_{place}"
+        if name in result.columns or name in names:
+            continue
+        names.insert(0, name)
+        rows = np.repeat(np.arange(len(column)), repeats or 1)
+        arrays.insert(0, inferred(column).array.take(rows))
+    columns = result.columns
+    if columns.nlevels > 1:
+        full = [name if isinstance(name, tuple) else (name,) for name in names]
+        labels = [(*name, *[""] * (columns.nlevels - len(name))) for name in full]
+        levels = zip(*labels, *columns, strict=True)
+        columns = index_of([_objects(level) for level in levels], columns.names)
+    else:
+        for name in reversed(names):
+            columns = columns.insert(0, name)
+    data = [result.iloc[:, place].array for place in range(result.shape[1])]
+    return frame_of([*arrays, *data], columns, pd.RangeIndex(len(result)))
+
+
+def index_with_level(groups: Groups, values: Any, name: Any = None) -> Any:
+    """Return the labels of groups, each once for each of some values, which are the last level."""
+    rows = np.repeat(np.arange(len(groups)), len(values))
+    levels = levels_of(groups.index)
+    last = pd.Series(values).array.take(np.tile(np.arange(len(values)), len(groups)))
+    columns = [*(pd.Series(level.array.take(rows)) for level in levels), pd.Series(last)]
+    return index_of(columns, [*groups.index.names, name])
+
+
+def without_keys(result: Any, levels: int) -> Any:
+    """Return a frame or Series labelled by only the last levels of its labels."""
+    index = result.index
+    parts, names = levels_of(index)[-levels:], list(index.names)[-levels:]
+    return result.set_axis(index_of(parts, names), axis=0)

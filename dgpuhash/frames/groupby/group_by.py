@@ -1,0 +1,408 @@
+"""Groups of a frame's rows: what is aggregated, and every aggregate as a method."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dgpuhash.errors import SpecError, UnsupportedError
+from dgpuhash.frames.groupby import assembly, selections
+from dgpuhash.frames.groupby.aggregates import pairs
+from dgpuhash.frames.groupby.aggregates.options import Options, options_of
+from dgpuhash.frames.groupby.aggregates.refusals import AggregateTypeError
+from dgpuhash.frames.groupby.aggregates.table import AGGREGATES
+from dgpuhash.frames.groupby.aggregates.values import Values, taken
+from dgpuhash.frames.groupby.groups import Groups
+from dgpuhash.frames.groupby.methods import AggregateMethods
+from dgpuhash.frames.groupby.reduction import Wanted, reduced
+from dgpuhash.frames.groupby.requests import NoSuchAggregateError, name_of, requests
+from dgpuhash.frames.groupby.value_counts import value_counts
+from dgpuhash.frames.merge.keys import MissingKeyError, as_series
+from dgpuhash.tables.memory_errors import function_translates_memory_errors
+
+__all__ = ["GroupBy"]
+
+
+class GroupBy(AggregateMethods):
+    """Groups of the rows of a pandas frame, made by `dgpuhash.groupby`.
+
+    ``[column]`` aggregates one column to a Series, ``[columns]`` several to a frame; otherwise all
+    columns beside the keys are aggregated. Arguments, labels and dtypes are those of pandas.
+
+    Examples
+    --------
+    >>> import dgpuhash, pandas as pd
+    >>> sales = pd.DataFrame({"shop": ["a", "b", "a"], "price": [2.5, 1.0, 3.5]})
+    >>> groups = dgpuhash.groupby(sales, "shop")
+    >>> groups
+    <GroupBy of 3 rows by 'shop': 2 groups, columns ['price']>
+    >>> groups["price"].max().to_dict()
+    {'a': 3.5, 'b': 1.0}
+    """
+
+    def __init__(
+        self, frame: Any, groups: Groups, *, as_index: bool = True, selection: Any = None
+    ) -> None:
+        self._frame, self._groups, self._as_index = frame, groups, as_index
+        self._selection = selection
+        if frame.ndim == 1:
+            self._data = frame
+        elif selection is not None:
+            self._data = frame[selection]
+        else:
+            keys = {key.column for key in groups.keys if key.in_frame}
+            self._data = frame.loc[:, [label not in keys for label in frame.columns]]
+
+    # Without this, Python would iterate by numbers as labels of columns.
+    __iter__ = None
+
+    def __len__(self) -> int:
+        return self.ngroups
+
+    def __repr__(self) -> str:
+        names = ", ".join(repr(key.name) for key in self._groups.keys)
+        what = repr(self._data.name) if self._one else str(list(self._data.columns))
+        columns = f"column {what}" if self._one else f"columns {what}"
+        rows, groups = len(self._frame), len(self)
+        counted = f"{groups:,} group{'' if groups == 1 else 's'}"
+        return f"<GroupBy of {rows:,} rows by {names}: {counted}, {columns}>"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if self._frame.ndim == 2 and self._selection is None and name in self._frame.columns:
+            return self[name]
+        there = sorted(each for each in dir(type(self)) if not each.startswith("_"))
+        raise AttributeError(f"a GroupBy has no {name!r}; there is {', '.join(there)}")
+
+    def __getitem__(self, key: Any) -> GroupBy:
+        if self._frame.ndim == 1:
+            raise MissingKeyError(f"Column not found: {key}")
+        if self._selection is not None:
+            raise IndexError(f"Column(s) {self._selection} already selected")
+        if isinstance(key, tuple) and len(key) > 1:
+            raise SpecError(
+                "Cannot subset columns with a tuple with more than one element. Use a list instead."
+            )
+        if isinstance(key, list | np.ndarray | pd.Index | pd.Series):
+            missing = [label for label in key if label not in self._frame.columns]
+            if missing:
+                raise MissingKeyError(f"Columns not found: {str(missing)[1:-1]}")
+            key = list(key)
+        elif key not in self._frame.columns:
+            raise MissingKeyError(f"Column not found: {key}")
+        elif self._frame.columns.nlevels > 1:
+            # The first level of several columns, which keep their labels.
+            key = [key]
+        return GroupBy(self._frame, self._groups, as_index=self._as_index, selection=key)
+
+    @property
+    def ngroups(self) -> int:
+        """The number of groups."""
+        return len(self._groups)
+
+    def _of_all(self) -> GroupBy:
+        """Return these groups with the keys among what is aggregated."""
+        made = GroupBy(self._frame, self._groups, as_index=self._as_index)
+        made._data = self._frame
+        return made
+
+    @property
+    def _one(self) -> bool:
+        """Whether one column is aggregated, to a Series."""
+        return bool(self._data.ndim == 1)
+
+    @property
+    def _columns(self) -> list[pd.Series]:
+        data = self._data
+        if self._one:
+            return [as_series(data)]
+        return [as_series(data.iloc[:, place]) for place in range(data.shape[1])]
+
+    @property
+    def _labels(self) -> Any:
+        return pd.Index([self._data.name]) if self._one else self._data.columns
+
+    def _places(self, how: str, options: Options) -> list[int]:
+        """Return the positions of the columns that an aggregate takes."""
+        columns = self._columns
+        if self._one and options.numeric_only and how in {"idxmin", "idxmax"}:
+            raise TypeError(f"{how}() got an unexpected keyword argument 'numeric_only'")
+        if not options.numeric_only:
+            return list(range(len(columns)))
+        numeric = [place for place, each in enumerate(columns) if Values(each).is_numeric]
+        if self._one and not numeric:
+            told = f"Cannot use numeric_only=True with SeriesGroupBy.{how} and non-numeric dtypes."
+            if how == "sem":
+                told = (
+                    f"SeriesGroupBy.sem called with numeric_only=True and dtype {self._data.dtype}"
+                )
+            raise AggregateTypeError(told)
+        return numeric
+
+    def _reduced(self, wanted: list[Wanted]) -> list[Any]:
+        return reduced(self._groups, self._columns, wanted, self._frame.index)
+
+    def _in_frame(self, place: int, array: Any) -> Any:
+        """Return results of objects as pandas has them in frames: not as texts."""
+        if self._one or not isinstance(self._data.dtypes.iloc[place], np.dtype):
+            return array
+        texts = isinstance(getattr(array, "dtype", None), pd.StringDtype)
+        return array.to_numpy(dtype=object) if texts else array
+
+    @function_translates_memory_errors
+    def _aggregated(self, how: str, options: Options) -> Any:
+        """Return one aggregate of all columns."""
+        places = self._places(how, options)
+        arrays = self._reduced([Wanted(place, how, options) for place in places])
+        index, repeats = self._groups.index, None
+        if how == "quantile" and not pd.api.types.is_scalar(options.q):
+            index = assembly.index_with_level(self._groups, np.asarray(options.q, np.float64))
+            repeats = len(options.q)
+        if self._one and self._as_index:
+            return assembly.series_of(arrays[0], index, self._data.name)
+        arrays = [self._in_frame(place, each) for place, each in zip(places, arrays, strict=True)]
+        made = assembly.frame_of(arrays, self._labels.take(places), index)
+        if self._as_index:
+            return made
+        if repeats is not None:
+            levels = np.tile(np.asarray(options.q, np.float64), len(self._groups))
+            made.insert(0, f"level_{len(self._groups.keys)}", levels)
+        return assembly.with_keys(made, self._groups, repeats)
+
+    def agg(self, func: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Return aggregates by group.
+
+        Parameters
+        ----------
+        func : str, list, dict, optional
+            The name of an aggregate, several of them or pairs of a label and a name, or a
+            dictionary from columns to names or lists.
+        **kwargs
+            Options of the aggregates; without `func`, labels with pairs of a column and a name.
+
+        Raises
+        ------
+        NoSuchAggregateError, UnsupportedError, SpecError
+            When there is no such aggregate, it is a function, or labels repeat.
+        AggregateTypeError
+            When values of a dtype do not have the aggregate.
+
+        Examples
+        --------
+        >>> import dgpuhash, pandas as pd
+        >>> sales = pd.DataFrame({"shop": ["a", "b", "a"], "price": [2.5, 1.0, 3.5]})
+        >>> dgpuhash.groupby(sales, "shop").agg({"price": "mean"})["price"].tolist()
+        [3.0, 1.0]
+        """
+        if "axis" in kwargs and isinstance(func, str):
+            raise SpecError(f"Operation {func} does not support axis={kwargs['axis']}")
+        for option in ("engine", "engine_kwargs"):
+            if kwargs.pop(option, None) is not None:
+                raise UnsupportedError(f"{option}=: kernels of this library aggregate; leave it")
+        if func is list or isinstance(func, str):
+            how = func if isinstance(func, str) else name_of(func)
+            if how not in AGGREGATES and not hasattr(type(self), how):
+                raise NoSuchAggregateError(
+                    f"no aggregate {how!r}; there is {', '.join(AGGREGATES)}"
+                )
+            if how == "size":
+                return self.size()
+            if how not in AGGREGATES:
+                return getattr(self, how)(*args, **kwargs)
+            return self._aggregated(how, options_of(how, kwargs, args))
+        if func is not None and callable(func):
+            name_of(func)
+        named, options = ({}, kwargs) if func is not None else (kwargs, {})
+        if self._frame.ndim == 2 and self._selection is None and not isinstance(func, list | tuple):
+            # Keys can be named, too.
+            return self._of_all()._requested(func, named, options, args)
+        return self._requested(func, named, options, args)
+
+    aggregate = agg
+
+    @function_translates_memory_errors
+    def _requested(
+        self, func: Any, named: dict[str, Any], given: dict[str, Any], args: tuple[Any, ...]
+    ) -> Any:
+        asked = requests(self._labels, func, named, one=self._one)
+        wanted = []
+        for each in asked:
+            options = options_of(each.how, {**given, **(each.given or {})}, args)
+            wanted.append(Wanted(each.place, each.how, options))
+        arrays = self._reduced(wanted)
+        labels = [each.label for each in asked]
+        if self._one or (asked and all(each.is_named for each in asked)):
+            columns = pd.Index(labels)
+        elif isinstance(func, list | tuple) or any(label is not None for label in labels):
+            columns = assembly.beneath(self._labels, [each.place for each in asked], labels)
+        elif func and not asked:
+            columns = assembly.beneath(self._labels, [], [])
+        else:
+            columns = self._labels.take([each.place for each in asked])
+            if columns.dtype == object and columns.nlevels == 1:
+                columns = pd.Index(list(columns), name=columns.name, tupleize_cols=False)
+        made = assembly.frame_of(arrays, columns, self._groups.index)
+        return made if self._as_index else assembly.with_keys(made, self._groups)
+
+    @function_translates_memory_errors
+    def transform(self, func: Any, *args: Any, **kwargs: Any) -> Any:
+        """Return for each row the aggregate of its group, with the labels of the frame.
+
+        Parameters
+        ----------
+        func : str
+            The name of an aggregate.
+        **kwargs
+            Its options.
+
+        Examples
+        --------
+        >>> import dgpuhash, pandas as pd
+        >>> sales = pd.DataFrame({"shop": ["a", "b", "a"], "price": [2.5, 1.0, 3.5]})
+        >>> dgpuhash.groupby(sales, "shop")["price"].transform("sum").tolist()
+        [6.0, 1.0, 6.0]
+        """
+        if isinstance(func, str) and func not in AGGREGATES:
+            raise NoSuchAggregateError(f"'{func}' is not a valid function name for transform(name)")
+        how = name_of(func)
+        if how in {"list", "unique"}:
+            raise UnsupportedError(f"transform({how!r}); merge groups.agg({how!r}) by the keys")
+        options = options_of(how, kwargs, args)
+        codes = self._groups.codes
+        if how == "size" and not self._one:
+            sizes = pd.Series(self._groups.sizes)
+            return pd.Series(taken(sizes, codes), index=self._frame.index)
+        places = self._places(how, options)
+        arrays = self._reduced([Wanted(place, how, options) for place in places])
+        rows = [taken(assembly.series_of(array, None), codes) for array in arrays]
+        if self._one:
+            return assembly.series_of(rows[0], self._frame.index, self._data.name)
+        return assembly.frame_of(rows, self._labels.take(places), self._frame.index)
+
+    def size(self) -> Any:
+        """Return the number of rows of each group."""
+        sizes = self._groups.sizes
+        if self._one:
+            sizes = self._reduced([Wanted(0, "size", Options())])[0]
+        if self._as_index:
+            name = self._data.name if self._one else None
+            return pd.Series(sizes, index=self._groups.index, name=name)
+        made = assembly.frame_of([sizes], pd.Index(["size"]), self._groups.index)
+        return assembly.with_keys(made, self._groups)
+
+    def head(self, n: int = 5) -> Any:
+        """Return the first `n` rows of each group, in order; without the last ones if negative."""
+        return self._rows(selections.rows_before(self._groups, n))
+
+    def tail(self, n: int = 5) -> Any:
+        """Return the last `n` rows of each group, in order; without the first ones if negative."""
+        return self._rows(selections.rows_behind(self._groups, n))
+
+    def nth(self, n: Any, dropna: str | None = None) -> Any:
+        """Return the rows at places of their group: a number, a slice, or a list of these.
+
+        Rows with ``"any"`` or ``"all"`` nulls are not counted where `dropna` says so.
+        """
+        if not dropna:
+            return self._rows(selections.rows_at(self._groups, n))
+        if dropna not in {"any", "all"}:
+            raise SpecError(
+                "For a DataFrame or Series groupby.nth, dropna must be either None, 'any' or "
+                f"'all', (was passed {dropna})."
+            )
+        chosen = self._frame if self._selection is None else self._data
+        there = chosen.notna()
+        if there.ndim == 2:
+            there = there.all(axis=1) if dropna == "any" else there.any(axis=1)
+        return self._rows(selections.rows_at_of(self._groups, there.to_numpy(), n))
+
+    def _rows(self, mask: Any) -> Any:
+        return (self._frame if self._selection is None else self._data)[mask]
+
+    def nlargest(self, n: int = 5, keep: str = "first") -> Any:
+        """Return the `n` greatest values of one column in each group."""
+        return self._extremes("nlargest", n, keep)
+
+    def nsmallest(self, n: int = 5, keep: str = "first") -> Any:
+        """Return the `n` least values of one column in each group."""
+        return self._extremes("nsmallest", n, keep)
+
+    def _extremes(self, how: str, n: int, keep: str) -> Any:
+        if not self._one:
+            raise AttributeError(f"{how} is of one column; choose it with [column]")
+        found = selections.extremes(self._groups, self._data, n, keep, how)
+        return found if self._as_index else assembly.without_keys(found, self._data.index.nlevels)
+
+    def unique(self) -> Any:
+        """Return an array of the different values of one column in each group."""
+        if not self._one:
+            raise AttributeError("unique is of one column; choose it with [column]")
+        return self._aggregated("unique", Options())
+
+    @function_translates_memory_errors
+    def value_counts(
+        self,
+        subset: Any = None,
+        *,
+        normalize: bool = False,
+        sort: bool = True,
+        ascending: bool = False,
+        bins: Any = None,
+        dropna: bool = True,
+    ) -> Any:
+        """Return how often the values of a row occur together in each group.
+
+        Parameters
+        ----------
+        subset : list of labels, optional
+            The columns; by default all.
+        normalize : bool
+            Whether counts are divided by those of the group.
+        sort, ascending : bool
+            Whether the counts of a group are sorted, and in which order.
+        bins : sequence of numbers, optional
+            Edges of intervals, in which the values of one column are counted.
+        dropna : bool
+            Whether rows with a null are left out.
+
+        Raises
+        ------
+        ColumnError, SpecError, UnsupportedError
+            When a column is called as the result, `subset` names a key or no column, or `bins` is a
+            number.
+        """
+        return value_counts(
+            self._groups, self._data, subset=subset, bins=bins, as_index=self._as_index,
+            like=None if self._frame.ndim == 1 else self._frame.columns,
+            normalize=normalize, sort=sort, ascending=ascending, dropna=dropna,
+        )  # fmt: skip
+
+    def cov(
+        self, min_periods: int | None = None, ddof: int = 1, numeric_only: bool = False
+    ) -> Any:  # fmt: skip
+        """Return the covariances of all pairs of columns in each group."""
+        return self._matrices("cov", min_periods or 1, ddof, Options(numeric_only=numeric_only))
+
+    def corr(
+        self, method: str = "pearson", min_periods: int = 1, numeric_only: bool = False
+    ) -> Any:  # fmt: skip
+        """Return Pearson's correlations of all pairs of columns in each group."""
+        if method != "pearson":
+            raise UnsupportedError(f"corr with method={method!r}; there is 'pearson'")
+        return self._matrices("corr", min_periods, 1, Options(numeric_only=numeric_only))
+
+    def _matrices(self, how: str, least: int, ddof: int, options: Options) -> Any:
+        if self._one:
+            raise UnsupportedError(f"{how} of one column with another; choose both with [columns]")
+        places, columns = self._places(how, options), self._columns
+        made = pairs.matrices(
+            self._groups, [columns[place] for place in places], how, least, ddof
+        )  # fmt: skip
+        chosen = self._labels.take(places)
+        index = assembly.index_with_level(self._groups, chosen, chosen.name)
+        arrays = [made[:, :, place].reshape(-1) for place in range(len(places))]
+        found = assembly.frame_of(arrays, self._labels.take(places), index)
+        return found if self._as_index else assembly.without_keys(found, chosen.nlevels)

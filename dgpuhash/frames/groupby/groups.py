@@ -1,0 +1,298 @@
+"""Groups of rows: which group each row is in, in which order they come, and their keys."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import pandas as pd
+
+from dgpuhash.errors import UnsupportedError
+from dgpuhash.frames.dataframes import frames_of
+from dgpuhash.frames.groupby.grouping_keys import GroupingKey
+from dgpuhash.frames.groupby.order import key_order
+from dgpuhash.frames.keys.encoding import KeyEncoder, same_keys
+from dgpuhash.frames.keys.order import sorted_rows
+from dgpuhash.frames.merge.accessor import key_columns
+from dgpuhash.frames.merge.index import index_of
+from dgpuhash.tables import unique
+
+__all__ = ["MOST_GROUPS", "Groups", "compared", "inferred", "numbered"]
+
+# More groups of categories that no row has are refused.
+MOST_GROUPS = 10**7
+
+Flags: TypeAlias = bool | Sequence[bool]
+
+
+def numbered(keys: pd.DataFrame) -> tuple[Any, Any]:
+    """Return the number of each row's key, and the first row of each key.
+
+    Keys are numbered in order of first appearance. Rows of one code are compared with the first of
+    them; those that differ have another round.
+
+    Examples
+    --------
+    >>> numbered(pd.DataFrame({"a": ["x", "y", "x"], "b": [1, 1, 1]}))
+    (array([0, 1, 0]), array([0, 1]))
+    """
+    frames = frames_of(keys)
+    xp = frames.xp
+    if len(keys) == 0:
+        return xp.empty(0, np.int64), xp.empty(0, np.int64)
+    encoder = KeyEncoder.for_frame(keys, list(keys.columns))
+    encoded = encoder.encode(keys)
+    _, first, numbers = unique(encoded.codes, return_index=True, return_inverse=True)
+    if encoded.proves:
+        return numbers, first
+    heads, rows, own = [first], None, numbers
+    while True:
+        # The first rows apart lie closer together.
+        among = encoder.normalise(frames.take(keys, heads[-1]))
+        same = same_keys(encoded.columns, rows, among, own)
+        if bool(same.all()):
+            break
+        rows = xp.flatnonzero(~same) if rows is None else rows[~same]
+        _, found, own = unique(encoded.codes[rows], return_index=True, return_inverse=True)
+        numbers[rows] = own + sum(map(len, heads))
+        heads.append(rows[found])
+    first = xp.concatenate(heads)
+    if len(heads) == 1:
+        return numbers, first
+    order = xp.argsort(first)
+    rank = xp.empty(len(order), np.int64)
+    rank[order] = xp.arange(len(order))
+    return rank[numbers], first[order]
+
+
+def compared(columns: Sequence[pd.Series]) -> pd.DataFrame:
+    """Return columns that are equal where these are, called by numbers."""
+    made: list[Any] = []
+    for column in columns:
+        if isinstance(column.dtype, pd.CategoricalDtype):
+            made.append(pd.Series(column.cat.codes.to_numpy()))
+        else:
+            made.extend(key_columns(column, column.name))
+    if len(made) > 1:
+        made = [_narrowed(column) for column in made]
+    return pd.DataFrame(dict(enumerate(made)), copy=False)
+
+
+def _narrowed(column: pd.Series) -> pd.Series:
+    """Return integers less the least of them, in as few bits as that takes.
+
+    Several columns that fit 64 bits together are numbered without a hash.
+    """
+    if not isinstance(column.dtype, np.dtype) or column.dtype.kind not in "iu" or not len(column):
+        return column
+    values = column.to_numpy()
+    least = values.min()
+    span = int(values.max()) - int(least)
+    for narrow in (np.uint8, np.uint16, np.uint32):
+        if span <= np.iinfo(narrow).max and np.dtype(narrow).itemsize < values.itemsize:
+            return pd.Series((values - least).astype(narrow), copy=False)
+    return column
+
+
+class Groups:
+    """The groups of a frame's rows.
+
+    Parameters
+    ----------
+    keys : list of GroupingKey
+    rows : int
+        The number of rows.
+    sort : bool or sequence of bool
+        Whether groups come in the order of their keys, nulls last, or in order of first appearance;
+        of each key.
+    dropna : bool or sequence of bool
+        Whether rows with a null in a key are in no group.
+    observed : bool or sequence of bool
+        Whether only categories that occur are groups.
+
+    Attributes
+    ----------
+    keys : list of GroupingKey
+    columns : list of Series
+        For each key its value in each group.
+    codes : int64 array
+        The group of each row, -1 for rows in none.
+    """
+
+    def __init__(
+        self, keys: list[GroupingKey], rows: int, *, sort: Flags, dropna: Flags, observed: Flags
+    ) -> None:
+        self.keys, self._total = keys, rows
+        self.sorts, self.drops = _each(sort, keys), _each(dropna, keys)
+        seen = _each(observed, keys)
+        self._free = [place for place in _categories(keys) if not seen[place]]
+        self.is_observed = not self._free
+        kept = None
+        if any(self.drops):
+            nulls = np.zeros(rows, bool)
+            for key in itertools.compress(keys, self.drops):
+                nulls |= key.values.isna().to_numpy()
+            kept = np.flatnonzero(~nulls) if nulls.any() else None
+        self.rows = kept
+        values = [key.values if kept is None else _taken(key.values, kept) for key in keys]
+        codes, self.columns = self._found(values) if self.is_observed else self._product(values)
+        self.codes = codes
+        if kept is not None:
+            self.codes = np.full(rows, -1, np.int64)
+            self.codes[kept] = codes
+        self.kept_codes = codes
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    def _found(self, values: list[pd.Series]) -> tuple[Any, list[pd.Series]]:
+        """Return the codes of rows and the keys of the groups that occur."""
+        codes, heads = numbered(compared(values))
+        columns = [_taken(column, heads) for column in values]
+        return self._ordered(codes, columns) if any(self.sorts) else (codes, columns)
+
+    def _ordered(self, codes: Any, columns: list[pd.Series]) -> tuple[Any, list[pd.Series]]:
+        order = key_order(list(itertools.compress(columns, self.sorts)))
+        rank = np.empty(len(order), np.int64)
+        rank[order] = np.arange(len(order))
+        return rank[codes], [_taken(column, order) for column in columns]
+
+    def _product(self, values: list[pd.Series]) -> tuple[Any, list[pd.Series]]:
+        """Return the codes of rows and the keys of the product of all categories."""
+        free = self._free
+        levels = {place: self._level(place) for place in free}
+        sizes = {place: len(level) for place, (_, level) in levels.items()}
+        others = [place for place in range(len(values)) if place not in free]
+        outer = np.zeros(len(values[0]), np.int64)
+        heads = np.zeros(1, np.int64)
+        if others:
+            outer, heads = self._apart(others)
+        within = math.prod(sizes.values())
+        if len(heads) * within > MOST_GROUPS:
+            raise UnsupportedError(
+                f"observed=False makes {len(heads) * within:,} groups of categories, more than "
+                f"{MOST_GROUPS:,}; group with observed=True"
+            )
+        codes, inner = outer, np.zeros(1, np.int64)
+        places: dict[int, Any] = {}
+        for place in free:
+            codes = codes * sizes[place] + levels[place][0]
+            for other in places:
+                places[other] = np.repeat(places[other], sizes[place])
+            places[place] = np.tile(np.arange(sizes[place]), len(inner))
+            inner = np.zeros(len(places[place]), np.int64)
+        columns = []
+        for place in range(len(values)):
+            if place in free:
+                columns.append(_taken(levels[place][1], np.tile(places[place], len(heads))))
+            else:
+                columns.append(_taken(self.keys[place].values, np.repeat(heads, within)))
+        if not others:
+            return codes, columns
+        if any(self.sorts):
+            return self._ordered(codes, columns)
+        # Groups that occur come first.
+        _, first = numbered(pd.DataFrame({0: codes}))
+        there = np.zeros(len(columns[0]), bool)
+        there[codes] = True
+        order = np.concatenate([codes[first], np.flatnonzero(~there)])
+        rank = np.empty(len(order), np.int64)
+        rank[order] = np.arange(len(order))
+        return rank[codes], [_taken(column, order) for column in columns]
+
+    def _apart(self, places: list[int]) -> tuple[Any, Any]:
+        """Return the number of some keys in each row in a group, and the first row of each.
+
+        Rows without a group because of another key count.
+        """
+        columns = [self.keys[place].values for place in places]
+        nulls = np.zeros(self._total, bool)
+        for place, column in zip(places, columns, strict=True):
+            if self.drops[place]:
+                nulls |= column.isna().to_numpy()
+        rows = np.flatnonzero(~nulls)
+        numbers, heads = numbered(compared([_taken(column, rows) for column in columns]))
+        found = np.full(self._total, -1, np.int64)
+        found[rows] = numbers
+        return found if self.rows is None else found[self.rows], rows[heads]
+
+    def _level(self, key: int) -> tuple[Any, pd.Series]:
+        """Return the place of each row in a group among all categories of a key, and these."""
+        column: Any = self.keys[key].values
+        all_codes = column.cat.codes.to_numpy().astype(np.int64)
+        codes = all_codes if self.rows is None else all_codes[self.rows]
+        known = np.arange(len(column.cat.categories))
+        if self.drops[key]:
+            all_codes = all_codes[all_codes >= 0]
+        if not self.sorts[key]:
+            # In order of appearance, also in rows that another key leaves out.
+            _, first = numbered(pd.DataFrame({0: all_codes}))
+            seen = all_codes[first]
+            known = np.concatenate([seen, np.setdiff1d(known, seen)])
+        elif (all_codes < 0).any():
+            known = np.append(known, -1)
+        place = np.empty(len(known) + 1, np.int64)
+        place[known] = np.arange(len(known))
+        level = pd.Series(pd.Categorical.from_codes(known, dtype=column.dtype))
+        return place[codes], level
+
+    @functools.cached_property
+    def sizes(self) -> Any:
+        """The number of rows of each group."""
+        return np.bincount(self.kept_codes, minlength=len(self))
+
+    @functools.cached_property
+    def order(self) -> Any:
+        """Positions of the rows that are in a group, by group; those of a group stay in order."""
+        found = sorted_rows([self.kept_codes]) if len(self.kept_codes) else self.kept_codes
+        return found if self.rows is None else self.rows[found]
+
+    @functools.cached_property
+    def starts(self) -> Any:
+        """Where each group begins in `order`, and its end."""
+        return np.concatenate([[0], np.cumsum(self.sizes)])
+
+    @functools.cached_property
+    def places(self) -> Any:
+        """The place of each row in its group, counted from 0; -1 for rows in none."""
+        found = np.full(self._total, -1, np.int64)
+        found[self.order] = np.arange(len(self.order)) - np.repeat(self.starts[:-1], self.sizes)
+        return found
+
+    def kept(self, column: pd.Series) -> pd.Series:
+        """Return the rows of a column that are in a group."""
+        return column if self.rows is None else _taken(column, self.rows)
+
+    @functools.cached_property
+    def index(self) -> Any:
+        """The labels of the groups."""
+        columns, names = [*map(inferred, self.columns)], [key.name for key in self.keys]
+        if len(columns) == 1 and columns[0].dtype == object:
+            objects: Any = object
+            return pd.Index(columns[0].to_numpy(), objects, name=names[0], tupleize_cols=False)
+        return index_of(columns, names)
+
+
+def _each(flags: Flags, keys: list[GroupingKey]) -> list[bool]:
+    return [flags] * len(keys) if isinstance(flags, bool) else list(flags)
+
+
+def _categories(keys: list[GroupingKey]) -> list[int]:
+    return [
+        place for place, key in enumerate(keys) if isinstance(key.values.dtype, pd.CategoricalDtype)
+    ]
+
+
+def _taken(column: pd.Series, rows: Any) -> pd.Series:
+    return pd.Series(column.array.take(rows), dtype=column.dtype, copy=False)
+
+
+def inferred(column: pd.Series) -> pd.Series:
+    """Return the keys of groups, objects as what all of them are, their nulls as NaN."""
+    if column.dtype != object:
+        return column
+    return column.where(column.notna(), np.nan).infer_objects()

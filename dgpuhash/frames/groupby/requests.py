@@ -1,0 +1,175 @@
+"""What ``agg`` is asked for: names, lists, dictionaries and named aggregates, read as one list."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from dgpuhash.errors import SpecError, UnsupportedError
+from dgpuhash.frames.groupby.aggregates.table import AGGREGATES
+from dgpuhash.frames.merge.keys import MissingKeyError
+
+__all__ = ["NoSuchAggregateError", "Request", "name_of", "requests"]
+
+
+class NoSuchAggregateError(SpecError, AttributeError):
+    """An aggregate that there is not."""
+
+
+class RepeatedAggregateError(SpecError, pd.errors.SpecificationError):
+    """Names of results that do not tell them apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One column of the result.
+
+    Attributes
+    ----------
+    place : int
+        The position of the column that is aggregated.
+    how : str
+    label : label or None
+        What its column is called, beneath the label of the column that it aggregates or, where
+        `is_named`, alone. None: as that column.
+    is_named : bool
+    given : dict
+        Options of this one.
+    """
+
+    place: int
+    how: str
+    label: Hashable | None = None
+    is_named: bool = False
+    given: Any = None
+
+
+def name_of(how: Any) -> str:
+    """Return the name of an aggregate.
+
+    Raises
+    ------
+    NoSuchAggregateError, UnsupportedError
+        When there is none of that name, or it is a function.
+    """
+    if how is list:
+        return "list"
+    if callable(how):
+        name = getattr(how, "__name__", repr(how))
+        raise UnsupportedError(
+            f"the function {name} as an aggregate; give one of the names {', '.join(AGGREGATES)}"
+        )
+    if not isinstance(how, str) or how not in AGGREGATES:
+        raise NoSuchAggregateError(f"no aggregate {how!r}; there is {', '.join(AGGREGATES)}")
+    return how
+
+
+def requests(columns: pd.Index, func: Any, named: Mapping[str, Any], *, one: bool) -> list[Request]:
+    """Return the columns of the result that an ``agg`` asks for.
+
+    Parameters
+    ----------
+    columns : Index
+        The labels of the columns that can be aggregated.
+    func : list, dict or None
+    named : dict
+        The keyword arguments, where `func` is None.
+    one : bool
+        Whether a single column is aggregated, which has no label of its own then.
+    """
+    if func is None:
+        return _named(columns, named, one=one)
+    if isinstance(func, Mapping):
+        if one:
+            raise RepeatedAggregateError("nested renamer is not supported")
+        return _by_column(columns, func)
+    wanted = [_titled(each) for each in func]
+    if not one:
+        _check_distinct([label for label, _ in wanted])
+    return [
+        Request(place, how, label)
+        for place in range(1 if one else len(columns))
+        for label, how in wanted
+    ]
+
+
+def _titled(each: Any) -> tuple[Hashable, str]:
+    """Return the label and name of an element of a list: a name, or a pair of both."""
+    if isinstance(each, tuple | list):
+        return each[0], name_of(each[1])
+    name = name_of(each)
+    return name, name
+
+
+def _check_distinct(labels: list[Any]) -> None:
+    if len(set(labels)) < len(labels):
+        raise RepeatedAggregateError(
+            "Function names must be unique if there is no new column names assigned"
+        )
+
+
+def _places(columns: pd.Index, label: Any) -> list[int]:
+    found = [place for place, each in enumerate(columns) if each == label]
+    if not found:
+        raise MissingKeyError(f"Label(s) [{label!r}] do not exist")
+    return found
+
+
+def _by_column(columns: pd.Index, func: Mapping[Any, Any]) -> list[Request]:
+    if any(isinstance(each, Mapping) for each in func.values()):
+        raise RepeatedAggregateError("nested renamer is not supported")
+    missing = [label for label in func if label not in columns]
+    if missing:
+        raise MissingKeyError(f"Label(s) {missing} do not exist")
+    several = any(isinstance(each, list | tuple) for each in func.values())
+    made: list[Request] = []
+    for label, hows in func.items():
+        wanted = [_titled(each) for each in (hows if isinstance(hows, list | tuple) else [hows])]
+        for place in _places(columns, label):
+            made.extend(Request(place, how, title if several else None) for title, how in wanted)
+    return made
+
+
+def _named(columns: pd.Index, named: Mapping[str, Any], *, one: bool) -> list[Request]:
+    if not named:
+        raise NothingNamedError(
+            "Must provide 'func' or named aggregation **kwargs."
+            if one
+            else "Must provide 'func' or tuples of '(column, aggfunc)."
+        )
+    made = []
+    for label, each in named.items():
+        given: dict[str, Any] = {}
+        place = 0
+        how = each
+        if one and hasattr(each, "aggfunc"):
+            received = type(each).__name__
+            raise NothingNamedError(f"func is expected but received {received} in **kwargs.")
+        if hasattr(each, "aggfunc") or (isinstance(each, tuple) and not one):
+            if hasattr(each, "aggfunc"):
+                column, how = each.column, each.aggfunc
+                given = dict(getattr(each, "kwargs", None) or {})
+                if getattr(each, "args", None):
+                    raise UnsupportedError("positional arguments of NamedAgg; give them by name")
+            elif len(each) == 2:
+                column, how = each
+            else:
+                raise NothingNamedError("Must provide 'func' or tuples of '(column, aggfunc).")
+            if not one:
+                # Of columns with one label the first, as pandas has it.
+                place = _places(columns, column)[0]
+        elif not one:
+            raise NothingNamedError("Must provide 'func' or tuples of '(column, aggfunc).")
+        if one and isinstance(how, list | tuple):
+            raise NothingNamedError(
+                f"func is expected but received {type(how).__name__} in **kwargs."
+            )
+        made.append(Request(place, name_of(how), label, is_named=True, given=given))
+    return made
+
+
+class NothingNamedError(SpecError, TypeError):
+    """An ``agg`` without a function, or whose keyword arguments are no aggregates."""

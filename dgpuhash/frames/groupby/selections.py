@@ -1,0 +1,151 @@
+"""Rows of each group: the first and last, those at a place, the greatest and the least."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dgpuhash.errors import SpecError
+from dgpuhash.frames.groupby.aggregates.refusals import AggregateTypeError
+from dgpuhash.frames.groupby.aggregates.values import Values
+from dgpuhash.frames.groupby.grouping_keys import levels_of
+from dgpuhash.frames.groupby.groups import Groups
+from dgpuhash.frames.keys.order import sorted_rows
+from dgpuhash.frames.merge.index import index_of
+
+__all__ = ["extremes", "rows_at", "rows_at_of", "rows_before", "rows_behind"]
+
+
+class PlaceTypeError(SpecError, TypeError):
+    """A place in a group that is no number."""
+
+
+def rows_before(groups: Groups, n: int) -> Any:
+    """Return a mask of the first `n` rows of each group; without the last `-n` where negative."""
+    if n >= 0:
+        return (groups.places >= 0) & (groups.places < n)
+    return (groups.places >= 0) & (_behind(groups) >= -n)
+
+
+def rows_behind(groups: Groups, n: int) -> Any:
+    """Return a mask of the last `n` rows of each group; without the first `-n` where negative."""
+    if n >= 0:
+        return (groups.places >= 0) & (_behind(groups) < n)
+    return groups.places >= -n
+
+
+def _behind(groups: Groups) -> Any:
+    """Return how many rows of its group come after each row."""
+    return groups.sizes[np.maximum(groups.codes, 0)] - 1 - groups.places
+
+
+def rows_at(groups: Groups, n: Any) -> Any:
+    """Return a mask of the rows at places of their group: a number, slices, or a list of these.
+
+    Negative places count from the end.
+    """
+    wanted = n if isinstance(n, list | tuple | np.ndarray | range) else [n]
+    mask = np.zeros(len(groups.codes), bool)
+    for each in wanted:
+        mask |= _in_slice(groups, each) if isinstance(each, slice) else _at(groups, each)
+    return mask & (groups.codes >= 0)
+
+
+def rows_at_of(groups: Groups, kept: Any, n: Any) -> Any:
+    """Return a mask of the rows at a place of their group among the rows in a mask."""
+    if not pd.api.types.is_integer(n):
+        raise SpecError("dropna option only supported for an integer argument")
+    rows = np.flatnonzero(kept & (groups.codes >= 0))
+    codes = groups.codes[rows]
+    sizes = np.bincount(codes, minlength=len(groups))
+    order = sorted_rows([codes]) if len(rows) else rows
+    places = np.arange(len(rows)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    wanted = places == (n if n >= 0 else np.repeat(sizes, sizes) + n)
+    mask = np.zeros(len(kept), bool)
+    mask[rows[order[wanted]]] = True
+    return mask
+
+
+def _at(groups: Groups, place: Any) -> Any:
+    if not pd.api.types.is_integer(place):
+        raise PlaceTypeError(
+            f"Invalid index {type(place)}. Must be integer, list-like, slice or a tuple of "
+            "integers and slices"
+        )
+    return groups.places == place if place >= 0 else _behind(groups) == -place - 1
+
+
+def _in_slice(groups: Groups, asked: slice) -> Any:
+    start, stop, step = asked.start, asked.stop, 1 if asked.step is None else asked.step
+    if step < 1:
+        raise SpecError(f"Invalid step {step}. Must be non-negative")
+    places, behind = groups.places, _behind(groups)
+    mask = np.ones(len(places), bool)
+    from_start = places
+    if start is not None and start >= 0:
+        mask &= places >= start
+        from_start = places - start
+    elif start is not None:
+        mask &= behind < -start
+        sizes = groups.sizes[np.maximum(groups.codes, 0)]
+        from_start = places - np.maximum(sizes + start, 0)
+    if stop is not None:
+        mask &= places < stop if stop >= 0 else behind >= -stop
+    return mask if step == 1 else mask & (from_start % step == 0)
+
+
+def extremes(groups: Groups, column: pd.Series, n: int, keep: str, how: str) -> pd.Series:
+    """Return the `n` greatest or least values of each group, with keys and labels of the rows.
+
+    Parameters
+    ----------
+    groups : Groups
+    column : Series
+        With the labels of the frame.
+    n : int
+    keep : {"first", "last", "all"}
+        Which rows of equal values are kept.
+    how : {"nlargest", "nsmallest"}
+    """
+    if keep not in {"first", "last", "all"}:
+        raise SpecError(f"keep={keep!r}; use 'first', 'last' or 'all'")
+    values = Values(column.reset_index(drop=True))
+    if not values.is_number or values.kind == "period":
+        raise AggregateTypeError(f"Cannot use method '{how}' with dtype {column.dtype}")
+    codes = groups.kept_codes
+    rows = np.arange(len(column)) if groups.rows is None else groups.rows
+    numbers = values.numbers[rows]
+    nulls = np.zeros(len(rows), bool) if values.nulls is None else values.nulls[rows]
+    rank = _dense(numbers)
+    rank = np.where(nulls, len(rank), -rank if how == "nlargest" else rank)
+    later = np.arange(len(rows))
+    # Nulls fill up in their order.
+    ties = np.where(nulls, later, -later) if keep == "last" else later
+    order = sorted_rows([codes, rank, ties]) if len(rows) else later
+    sizes = groups.sizes
+    starts = np.repeat(np.cumsum(sizes) - sizes, sizes)
+    kept = np.arange(len(order)) - starts < n
+    if keep == "all" and n > 0:
+        last = np.minimum(starts + n - 1, len(order) - 1)
+        same = (rank[order][last] == rank[order]) & (codes[order][last] == codes[order])
+        kept |= same & ~nulls[order]
+    order = order[kept]
+    found = rows[order]
+    parts = [pd.Series(each.array.take(codes[order])) for each in levels_of(groups.index)]
+    labels = [pd.Series(each.array.take(found)) for each in levels_of(column.index)]
+    index = index_of([*parts, *labels], [*groups.index.names, *column.index.names])
+    return pd.Series(column.array.take(found), index=index, name=column.name, dtype=column.dtype)
+
+
+def _dense(numbers: Any) -> Any:
+    """Return ranks of numbers, equal ones of equal numbers."""
+    if len(numbers) == 0:
+        return numbers.astype(np.int64)
+    order = sorted_rows([numbers])
+    ordered = numbers[order]
+    steps = np.concatenate([[False], ordered[1:] != ordered[:-1]])
+    rank = np.empty(len(numbers), np.int64)
+    rank[order] = np.cumsum(steps)
+    return rank

@@ -1,0 +1,88 @@
+"""Sums and variances of floats beside exact rationals."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import pytest
+from suites.raising import no_other_engine
+
+import dgpuhash
+
+
+def exact_by_group(keys, values):
+    """Return the values of each group as fractions."""
+    found = {}
+    for key, value in zip(keys.tolist(), values.tolist(), strict=True):
+        found.setdefault(key, []).append(Fraction(value))
+    return found
+
+
+def variance(values, ddof=1):
+    mean = sum(values) / len(values)
+    return sum((each - mean) ** 2 for each in values) / (len(values) - ddof)
+
+
+def covariance(left, right):
+    means = [sum(side) / len(side) for side in (left, right)]
+    pairs = zip(left, right, strict=True)
+    return sum((a - means[0]) * (b - means[1]) for a, b in pairs) / (len(left) - 1)
+
+
+@pytest.mark.parametrize("rows", [300, 20_000])
+def test_variances_about_a_large_mean(rows):
+    rng = np.random.default_rng(9)
+    frame = pd.DataFrame({"k": rng.integers(0, 4, rows), "v": 1e9 + rng.normal(size=rows)})
+    frame["w"] = frame["v"] - 3 * rng.normal(size=rows)
+    with no_other_engine():
+        groups = dgpuhash.groupby(frame, "k")
+        made = groups["v"].agg(["var", "std", "sem"])
+        both, together = groups.cov(), groups.corr()
+    exact = exact_by_group(frame["k"], frame["v"])
+    others = exact_by_group(frame["k"], frame["w"])
+    for key, values in exact.items():
+        wanted = float(variance(values))
+        assert made["var"][key] == pytest.approx(wanted, rel=1e-6)
+        assert made["std"][key] == pytest.approx(wanted**0.5, rel=1e-6)
+        assert made["sem"][key] == pytest.approx((wanted / len(values)) ** 0.5, rel=1e-6)
+        mixed = covariance(values, others[key])
+        assert both.loc[(key, "v"), "w"] == pytest.approx(float(mixed), rel=1e-6)
+        spread = (wanted * float(variance(others[key]))) ** 0.5
+        assert together.loc[(key, "v"), "w"] == pytest.approx(float(mixed) / spread, rel=1e-6)
+
+
+def test_variances_of_large_integers():
+    values = np.array([0, 3, 6, 1, 1, 5]) + 2**62
+    frame = pd.DataFrame({"k": [0, 0, 0, 1, 1, 1], "v": values})
+    exact = exact_by_group(frame["k"], frame["v"])
+    made = dgpuhash.groupby(frame, "k")["v"].var()
+    assert made.tolist() == [float(variance(exact[0])), pytest.approx(float(variance(exact[1])))]
+
+
+def test_sums_are_compensated():
+    values = np.full(20_000, 0.1)
+    values[0] = 1e9
+    frame = pd.DataFrame({"k": np.zeros(len(values), int), "v": values})
+    with no_other_engine():
+        made = dgpuhash.groupby(frame, "k")["v"].agg(["sum", "mean"])
+    exact = sum(map(Fraction, values.tolist()))
+    assert made["sum"].tolist() == [float(exact)]
+    assert made["mean"].tolist() == [float(exact / len(values))]
+    assert values.cumsum()[-1] != float(exact)
+
+
+def test_infinity_stays():
+    frame = pd.DataFrame({"k": [0, 0, 1, 1], "v": [np.inf, 1.0, np.inf, -np.inf]})
+    made = dgpuhash.groupby(frame, "k")["v"].agg(["sum", "mean", "var"])
+    assert made["sum"][0] == np.inf
+    assert np.isnan(made["sum"][1])
+    assert made["var"].isna().all()
+
+
+def test_integers_wrap_as_those_of_pandas():
+    values = np.array([2**62, 2**62, 2**62, -1])
+    frame = pd.DataFrame({"k": [0, 0, 0, 1], "v": values, "u": values.view(np.uint64)})
+    made = dgpuhash.groupby(frame, "k")[["v", "u"]].sum()
+    pd.testing.assert_frame_equal(made, frame.groupby("k")[["v", "u"]].sum())
