@@ -29,7 +29,7 @@ MAKERS = KEY_COLUMNS | {"narrow": lambda keys: KEY_COLUMNS["ints"](keys).astype(
 HOWS = ["inner", "left", "right", "outer", "semi", "anti", "left_anti", "right_anti"]
 KEYS = st.lists(st.sampled_from([0, 1, 2, 3, 4, 5, None]), min_size=1, max_size=12)
 QUICKLY = settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 
