@@ -12,61 +12,19 @@ import numpy as np
 import pandas as pd
 
 from dgpuhash.errors import UnsupportedError
-from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey
 from dgpuhash.frames.groupby.order import key_order
-from dgpuhash.frames.keys.encoding import KeyEncoder, same_keys
 from dgpuhash.frames.keys.order import sorted_rows
 from dgpuhash.frames.merge.accessor import key_columns
+from dgpuhash.frames.merge.distinct import numbered
 from dgpuhash.frames.merge.index import index_of
-from dgpuhash.tables import unique
 
-__all__ = ["MOST_GROUPS", "Groups", "compared", "inferred", "numbered"]
+__all__ = ["MOST_GROUPS", "Groups", "compared", "inferred"]
 
 # More groups of categories that no row has are refused.
 MOST_GROUPS = 10**7
 
 Flags: TypeAlias = bool | Sequence[bool]
-
-
-def numbered(keys: pd.DataFrame) -> tuple[Any, Any]:
-    """Return the number of each row's key, and the first row of each key.
-
-    Keys are numbered in order of first appearance. Rows of one code are compared with the first of
-    them; those that differ have another round.
-
-    Examples
-    --------
-    >>> numbered(pd.DataFrame({"a": ["x", "y", "x"], "b": [1, 1, 1]}))
-    (array([0, 1, 0]), array([0, 1]))
-    """
-    frames = frames_of(keys)
-    xp = frames.xp
-    if len(keys) == 0:
-        return xp.empty(0, np.int64), xp.empty(0, np.int64)
-    encoder = KeyEncoder.for_frame(keys, list(keys.columns))
-    encoded = encoder.encode(keys)
-    _, first, numbers = unique(encoded.codes, return_index=True, return_inverse=True)
-    if encoded.proves:
-        return numbers, first
-    heads, rows, own = [first], None, numbers
-    while True:
-        # The first rows apart lie closer together.
-        among = encoder.normalise(frames.take(keys, heads[-1]))
-        same = same_keys(encoded.columns, rows, among, own)
-        if bool(same.all()):
-            break
-        rows = xp.flatnonzero(~same) if rows is None else rows[~same]
-        _, found, own = unique(encoded.codes[rows], return_index=True, return_inverse=True)
-        numbers[rows] = own + sum(map(len, heads))
-        heads.append(rows[found])
-    first = xp.concatenate(heads)
-    if len(heads) == 1:
-        return numbers, first
-    order = xp.argsort(first)
-    rank = xp.empty(len(order), np.int64)
-    rank[order] = xp.arange(len(order))
-    return rank[numbers], first[order]
 
 
 def compared(columns: Sequence[pd.Series]) -> pd.DataFrame:

@@ -13,8 +13,9 @@ from dgpuhash.frames.groupby import assembly
 from dgpuhash.frames.groupby.aggregates import ordered
 from dgpuhash.frames.groupby.aggregates.values import Values
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey, levels_of
-from dgpuhash.frames.groupby.groups import Groups, compared, numbered
+from dgpuhash.frames.groupby.groups import Groups, compared
 from dgpuhash.frames.groupby.order import key_order
+from dgpuhash.frames.merge.distinct import numbered
 from dgpuhash.frames.merge.index import index_of
 from dgpuhash.frames.merge.keys import as_series
 

@@ -17,33 +17,59 @@ from dgpuhash.frames.merge.keys import JoinKeys, KeyPair, as_series
 from dgpuhash.frames.merge.rows import StoredKeys, complete, encoder_of
 from dgpuhash.tables import isin, unique
 
-__all__ = ["DistinctPlan", "check_keep", "first_rows", "kept_rows", "occurs"]
+__all__ = ["DistinctPlan", "check_keep", "first_rows", "kept_rows", "numbered", "occurs"]
+
+
+def numbered(keys: pd.DataFrame) -> tuple[Any, Any]:
+    """Return the number of each row's key, and the first row of each key.
+
+    Keys are numbered in order of first appearance. Rows of one code are compared with the first of
+    them; those that differ have another round.
+
+    Examples
+    --------
+    >>> numbered(pd.DataFrame({"a": ["x", "y", "x"], "b": [1, 1, 1]}))
+    (array([0, 1, 0]), array([0, 1]))
+    """
+    frames = frames_of(keys)
+    xp = frames.xp
+    if len(keys) == 0:
+        return xp.empty(0, np.int64), xp.empty(0, np.int64)
+    encoder = KeyEncoder.for_frame(keys, list(keys.columns))
+    encoded = encoder.encode(keys)
+    _, first, numbers = unique(encoded.codes, return_index=True, return_inverse=True)
+    if encoded.proves:
+        return numbers, first
+    heads, rows, own = [first], None, numbers
+    while True:
+        # The first rows apart lie closer together.
+        among = encoder.normalise(frames.take(keys, heads[-1]))
+        same = same_keys(encoded.columns, rows, among, own)
+        if bool(same.all()):
+            break
+        rows = xp.flatnonzero(~same) if rows is None else rows[~same]
+        _, found, own = unique(encoded.codes[rows], return_index=True, return_inverse=True)
+        numbers[rows] = own + sum(map(len, heads))
+        heads.append(rows[found])
+    first = xp.concatenate(heads)
+    if len(heads) == 1:
+        return numbers, first
+    order = xp.argsort(first)
+    rank = xp.empty(len(order), np.int64)
+    rank[order] = xp.arange(len(order))
+    return rank[numbers], first[order]
 
 
 def first_rows(keys: pd.DataFrame) -> Any:
     """Return for each row the first row that has the same key in all columns.
-
-    Rows of one code are compared with the first of them; those that differ have another round.
 
     Examples
     --------
     >>> first_rows(pd.DataFrame({"a": ["x", "y", "x"], "b": [1, 1, 1]}))
     array([0, 1, 0])
     """
-    xp = frames_of(keys).xp
-    if len(keys) == 0:
-        return xp.empty(0, np.int64)
-    encoded = KeyEncoder.for_frame(keys, list(keys.columns)).encode(keys)
-    first, rows = xp.empty(len(keys), np.int64), xp.arange(len(keys))
-    while len(rows):
-        _, heads, groups = unique(encoded.codes[rows], return_index=True, return_inverse=True)
-        first[rows] = rows[heads[groups]]
-        if encoded.ambiguous is False:
-            break
-        later = rows[first[rows] != rows]
-        same = same_keys(encoded.columns, later, encoded.columns, first[later])
-        rows = later[~same]
-    return first
+    numbers, first = numbered(keys)
+    return first[numbers]
 
 
 def occurs(left: pd.DataFrame, right: pd.DataFrame, *, nulls_equal: bool = True) -> Any:

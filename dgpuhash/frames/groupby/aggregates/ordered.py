@@ -16,8 +16,9 @@ from dgpuhash.errors import SpecError
 from dgpuhash.frames.groupby.aggregates.options import Options
 from dgpuhash.frames.groupby.aggregates.states import States
 from dgpuhash.frames.groupby.aggregates.values import Values
-from dgpuhash.frames.groupby.groups import Groups, compared, numbered
+from dgpuhash.frames.groupby.groups import Groups, compared
 from dgpuhash.frames.keys.order import sorted_rows
+from dgpuhash.frames.merge.distinct import numbered
 
 __all__ = [
     "added",
