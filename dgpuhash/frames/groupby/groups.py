@@ -6,6 +6,7 @@ import functools
 import itertools
 import math
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -27,14 +28,17 @@ MOST_GROUPS = 10**7
 Flags: TypeAlias = bool | Sequence[bool]
 
 
-def compared(columns: Sequence[pd.Series]) -> pd.DataFrame:
-    """Return columns that are equal where these are, called by numbers."""
+def compared(columns: Sequence[pd.Series], names: Sequence[Any] = ()) -> pd.DataFrame:
+    """Return columns that are equal where these are, called by numbers.
+
+    Errors tell `names`, where they are given.
+    """
     made: list[Any] = []
-    for column in columns:
+    for column, name in zip_longest(columns, names):
         if isinstance(column.dtype, pd.CategoricalDtype):
             made.append(pd.Series(column.cat.codes.to_numpy()))
         else:
-            made.extend(key_columns(column, column.name))
+            made.extend(key_columns(column, column.name if name is None else name))
     if len(made) > 1:
         made = [_narrowed(column) for column in made]
     return pd.DataFrame(dict(enumerate(made)), copy=False)
@@ -109,7 +113,7 @@ class Groups:
 
     def _found(self, values: list[pd.Series]) -> tuple[Any, list[pd.Series]]:
         """Return the codes of rows and the keys of the groups that occur."""
-        codes, heads = numbered(compared(values))
+        codes, heads = numbered(compared(values, [key.name for key in self.keys]))
         columns = [_taken(column, heads) for column in values]
         return self._ordered(codes, columns) if any(self.sorts) else (codes, columns)
 
