@@ -284,7 +284,7 @@ def key_columns(series: pd.Series, label: Hashable) -> list[pd.Series]:
         ]
     except TypeError as error:
         raise KeyTypeError(
-            f"column {label!r} holds what cannot be compared ({error}); leave it out of the keys, or "
+            f"column {label!r} holds what cannot be compared ({error}); leave it out, or "
             "convert it with .astype('str')"
         ) from error
     return [pd.Series(numbered, dtype="int64")]
