@@ -194,7 +194,10 @@ def _afterwards(device: Any, table: Any, model: Any, folder: Path) -> None:
     copied = table.copy()
     for made in (copied, pickle.loads(pickle.dumps(table))):
         same(device, made, model)
-        assert made.spec == table.spec and made.stats().seed == table.stats().seed
+        assert made.spec == table.spec
+        mine, own = made.stats(), table.stats()
+        # A full table may refuse the keys in another order, and takes another function then.
+        assert mine.seed == own.seed or mine.reseeds > own.reseeds
     table.save(folder / "saved", overwrite=True)
     loaded = dgpuhash.load(folder / "saved", device.name)
     same(device, loaded, model)
