@@ -1,9 +1,13 @@
-"""``frame.dgpuhash``: registered with pandas and Dask when they are imported, before or after."""
+"""``frame.dgpuhash``: registered with pandas and Dask when they are imported, before or after.
+
+Where the environment says ``DGPUHASH_DASK=1``, Dask's own verbs are answered by ours then, too.
+"""
 
 from __future__ import annotations
 
 import importlib.abc
 import importlib.util
+import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -14,17 +18,28 @@ from typing import Any
 
 __all__ = ["register"]
 
-# By library: what registers an accessor of its frames, and the class of ours.
+# By library: what registers accessors of its frames and Series, and the classes of ours.
 _ACCESSORS = {
     "pandas": (
-        "pandas.api.extensions:register_dataframe_accessor",
-        "dgpuhash.frames.merge.accessor:FrameAccessor",
+        (
+            "pandas.api.extensions:register_dataframe_accessor",
+            "dgpuhash.frames.merge.accessor:FrameAccessor",
+        ),
     ),
     "dask.dataframe": (
-        "dask.dataframe.extensions:register_dataframe_accessor",
-        "dgpuhash.distributed.accessor:IndexAccessor",
+        (
+            "dask.dataframe.extensions:register_dataframe_accessor",
+            "dgpuhash.distributed.accessor:IndexAccessor",
+        ),
+        (
+            "dask.dataframe.extensions:register_series_accessor",
+            "dgpuhash.distributed.accessor:SeriesAccessor",
+        ),
     ),
 }
+
+# Of these libraries: the variable of the environment that enables what ours stands in for.
+_STAND_INS = {"dask.dataframe": ("DGPUHASH_DASK", "dgpuhash.dask:enable")}
 
 
 def register() -> None:
@@ -37,14 +52,22 @@ def register() -> None:
 
 
 def _register_with(library: str) -> None:
-    registering, wanted = _ACCESSORS[library]
+    for registering, wanted in _ACCESSORS[library]:
+        resolve_name(registering)("dgpuhash")(_accessor(wanted))
+    variable, enable = _STAND_INS.get(library, ("", ""))
+    if os.environ.get(variable) == "1":
+        resolve_name(enable)()
+
+
+def _accessor(wanted: str) -> Callable[[Any], Any]:
+    """Return what makes an accessor of a class, which is imported with its first use."""
 
     def accessor(frame: Any) -> Any:
-        # Imported with its first use: these take long.
+        # These take long to import.
         return resolve_name(wanted)(frame)
 
     accessor.__doc__ = "Verbs of dgpuhash for this frame."
-    resolve_name(registering)("dgpuhash")(accessor)
+    return accessor
 
 
 class _Finder(importlib.abc.MetaPathFinder):

@@ -3,7 +3,7 @@
 ///
 ///   atomic_load, atomic_store            u32 u64
 ///   atomic_swap_if, atomic_exchange      u32 u64, return what stood there
-///   atomic_fetch_add, _or, _and          u32 u64, return what stood there
+///   atomic_fetch_add, _or, _and          u32 u64, return what stood there; adds to a double, too
 ///   atomic_add, _or, _min, _max          return nothing; relaxed; min and max of signed words, too
 ///   atomic_swap_pair_if                  two u64 at once, from sm_90 on
 #pragma once
@@ -120,6 +120,7 @@ DG_FETCHING(atomic_exchange, u32, "exch.b32", "r")
 DG_FETCHING(atomic_exchange, u64, "exch.b64", "l")
 DG_FETCHING(atomic_fetch_add, u32, "add.u32", "r")
 DG_FETCHING(atomic_fetch_add, u64, "add.u64", "l")
+DG_FETCHING(atomic_fetch_add, double, "add.f64", "d")
 DG_FETCHING(atomic_fetch_or, u32, "or.b32", "r")
 DG_FETCHING(atomic_fetch_or, u64, "or.b64", "l")
 DG_FETCHING(atomic_fetch_and, u32, "and.b32", "r")

@@ -229,7 +229,9 @@ void reduce(std::mt19937& random, u64 rows, u64 groups, u64 copies, bool alone) 
 }
 
 /// Ones that would be lost beside a large number, and what is infinite.
-void compensate(u64 rows, u64 copies) {
+template <int W>
+void compensate(u64 rows, u64 copies, bool alone = true) {
+  const u64 segments = alone ? copies : 7;
   std::vector<i64> codes(rows);
   std::vector<double> reals(rows, 1.0), totals(2 * 2 * copies);
   for (u64 row = 0; row < rows; ++row) codes[row] = static_cast<i64>(row % 2);
@@ -238,9 +240,9 @@ void compensate(u64 rows, u64 copies) {
   reals[1] = __builtin_inf();
   const ReduceColumn column{reals.data(), reinterpret_cast<u64*>(totals.data()), Reading::f64,
                             Term::real, Fold::compensated};
-  const ReduceBatch batch{codes.data(), nullptr, &column, 1, 1, 0};
-  const u64 segment_rows = (rows + copies - 1) / copies;
-  group_reduce<1>({batch, nullptr, rows, segment_rows, 2, copies, copies});
+  const ReduceBatch batch{codes.data(), nullptr, &column, 1, alone, 0};
+  const u64 segment_rows = (rows + segments - 1) / segments;
+  group_reduce<W>({batch, nullptr, rows, segment_rows, 2, copies, segments});
   double sum = -0x1p60, excess = 0, others = 0;
   for (u64 copy = 0; copy < copies; ++copy) {
     sum += totals[4 * copy];
@@ -249,6 +251,33 @@ void compensate(u64 rows, u64 copies) {
   }
   CHECK(sum - excess == static_cast<double>(rows / 2 - 3));
   CHECK(others == __builtin_inf());
+}
+
+/// The same in records of totals, where the second word of a sum stands for a column of its own.
+template <int W>
+void add_compensated_rows(u64 rows) {
+  std::vector<u64> keys(rows), totals(3 * 2), distinct(2), marks;
+  std::vector<double> reals(rows, 1.0);
+  for (u64 row = 0; row < rows; ++row) keys[row] = 40 + row % 2;
+  for (u64 row = 2; row < 6; ++row) reals[row] = __builtin_nan("");
+  reals[0] = 0x1p60;
+  reals[1] = __builtin_inf();
+  const ReduceColumn columns[] = {
+      {reals.data(), nullptr, Reading::f64, Term::real, Fold::compensated},
+      {nullptr, nullptr, Reading::u8, Term::one, Fold::excess},
+      {nullptr, nullptr, Reading::u8, Term::one, Fold::sum},
+  };
+  const GroupMemory memory(64, 8, 64);
+  u64 refused = 0;
+  const GroupBatch batch{memory.storage, columns, 3, keys.data(), nullptr, &refused};
+  group_add<u64, W>({batch, 0, rows, 64, (rows + 63) / 64});
+  CHECK(refused == 0);
+  const auto first_rows = memory.template rank<W>(marks, rows);
+  group_gather<u64, W>({memory.storage, keys.data(), first_rows.data(), distinct.data(),
+                        totals.data(), 3, 2});
+  CHECK(real_of(totals[0]) - 0x1p60 - real_of(totals[2]) == static_cast<double>(rows / 2 - 3));
+  CHECK(real_of(totals[1]) == __builtin_inf());
+  CHECK(totals[4] == rows / 2);
 }
 
 /// Left rows of no, one or many pairs each; -1 stands for a row that is kept without a partner.
@@ -397,7 +426,12 @@ int main() {
   dg::test::count_rows_by<1>(3);
   dg::test::count_rows_by<4>(3);
   dg::test::count_rows_by<16>(2);
-  dg::test::compensate(300, 1);
-  dg::test::compensate(900, 5);
+  dg::test::compensate<1>(300, 1);
+  dg::test::compensate<1>(900, 5);
+  dg::test::compensate<4>(300, 3);
+  dg::test::compensate<4>(900, 1, false);
+  dg::test::compensate<8>(300, 1, false);
+  dg::test::add_compensated_rows<4>(300);
+  dg::test::add_compensated_rows<16>(200);
   std::printf("groups: passed\n");
 }

@@ -67,6 +67,25 @@ class ArrowStrings:
             return hashes
         return np.where(self._codes < 0, NULL_HASH, hashes[np.maximum(self._codes, 0)])
 
+    def words(self) -> np.ndarray | None:
+        """Return the strings as numbers, which are equal where the strings are.
+
+        None where they are not all of one length of up to 8 bytes, or there are nulls.
+        """
+        rows = len(self._array)
+        if self._codes is not None or rows == 0 or self._array.null_count:
+            return None
+        _, offsets, chars = self._array.buffers()
+        ends = np.frombuffer(offsets, np.int64)[self._array.offset :][: rows + 1]
+        length, rest = divmod(int(ends[-1] - ends[0]), rows)
+        if rest or not 0 < length <= 8 or (np.diff(ends) != length).any():
+            return None
+        letters = np.frombuffer(chars, np.uint8)[ends[0] : ends[-1]].reshape(rows, length)
+        made = np.zeros((rows, 8), np.uint8)
+        for place in range(length):
+            made[:, place] = letters[:, place]
+        return made.view(np.uint64)[:, 0]
+
     def take(self, rows: Any) -> ArrowStrings:
         """Return the strings at positions `rows`."""
         if self._codes is not None:

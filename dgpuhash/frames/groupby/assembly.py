@@ -75,8 +75,11 @@ def with_keys(
         if name in result.columns or name in names:
             continue
         names.insert(0, name)
-        rows = np.repeat(np.arange(len(column)), repeats or 1)
-        arrays.insert(0, inferred(column).array.take(rows))
+        values = inferred(column).array
+        if repeats is None:
+            arrays.insert(0, values.copy())
+        else:
+            arrays.insert(0, values.take(np.repeat(np.arange(len(column)), repeats)))
     columns = result.columns
     if columns.nlevels > 1:
         full = [name if isinstance(name, tuple) else (name,) for name in names]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -9,13 +10,13 @@ import pandas as pd
 
 from dgpuhash.errors import SpecError, UnsupportedError
 from dgpuhash.frames.groupby import assembly, selections
-from dgpuhash.frames.groupby.aggregates import pairs
 from dgpuhash.frames.groupby.aggregates.options import Options, options_of
 from dgpuhash.frames.groupby.aggregates.refusals import AggregateTypeError
 from dgpuhash.frames.groupby.aggregates.table import AGGREGATES
 from dgpuhash.frames.groupby.aggregates.values import Values, taken
+from dgpuhash.frames.groupby.functions import FunctionMethods, bound, transformed
 from dgpuhash.frames.groupby.groups import Groups
-from dgpuhash.frames.groupby.methods import AggregateMethods
+from dgpuhash.frames.groupby.methods import AggregateMethods, PairMethods
 from dgpuhash.frames.groupby.reduction import Wanted, reduced
 from dgpuhash.frames.groupby.requests import NoSuchAggregateError, name_of, requests
 from dgpuhash.frames.groupby.value_counts import value_counts
@@ -25,7 +26,7 @@ from dgpuhash.tables.memory_errors import function_translates_memory_errors
 __all__ = ["GroupBy"]
 
 
-class GroupBy(AggregateMethods):
+class GroupBy(AggregateMethods, PairMethods, FunctionMethods):
     """Groups of the rows of a pandas frame, made by `dgpuhash.groupby`.
 
     ``[column]`` aggregates one column to a Series, ``[columns]`` several to a frame; otherwise all
@@ -47,13 +48,7 @@ class GroupBy(AggregateMethods):
     ) -> None:
         self._frame, self._groups, self._as_index = frame, groups, as_index
         self._selection = selection
-        if frame.ndim == 1:
-            self._data = frame
-        elif selection is not None:
-            self._data = frame[selection]
-        else:
-            keys = {key.column for key in groups.keys if key.in_frame}
-            self._data = frame.loc[:, [label not in keys for label in frame.columns]]
+        self._apart = {key.column for key in groups.keys if key.in_frame}
 
     # Without this, Python would iterate by numbers as labels of columns.
     __iter__ = None
@@ -63,7 +58,7 @@ class GroupBy(AggregateMethods):
 
     def __repr__(self) -> str:
         names = ", ".join(repr(key.name) for key in self._groups.keys)
-        what = repr(self._data.name) if self._one else str(list(self._data.columns))
+        what = repr(self._like.name) if self._one else str(list(self._like.columns))
         columns = f"column {what}" if self._one else f"columns {what}"
         rows, groups = len(self._frame), len(self)
         counted = f"{groups:,} group{'' if groups == 1 else 's'}"
@@ -106,24 +101,49 @@ class GroupBy(AggregateMethods):
     def _of_all(self) -> GroupBy:
         """Return these groups with the keys among what is aggregated."""
         made = GroupBy(self._frame, self._groups, as_index=self._as_index)
-        made._data = self._frame
+        made._apart = set()
         return made
+
+    def _chosen(self, frame: Any) -> Any:
+        """Return what is aggregated of a frame with these columns."""
+        if frame.ndim == 1:
+            return frame
+        if self._selection is not None:
+            return frame[self._selection]
+        return frame.loc[:, [label not in self._apart for label in frame.columns]]
+
+    @functools.cached_property
+    def _data(self) -> Any:
+        return self._chosen(self._frame)
+
+    @functools.cached_property
+    def _like(self) -> Any:
+        """What is aggregated, without rows."""
+        return self._chosen(self._frame.iloc[:0])
 
     @property
     def _one(self) -> bool:
         """Whether one column is aggregated, to a Series."""
-        return bool(self._data.ndim == 1)
+        return bool(self._like.ndim == 1)
 
     @property
     def _columns(self) -> list[pd.Series]:
-        data = self._data
-        if self._one:
-            return [as_series(data)]
-        return [as_series(data.iloc[:, place]) for place in range(data.shape[1])]
+        frame = self._frame
+        if frame.ndim == 1:
+            return [as_series(frame)]
+        # Without a copy of those that are left out.
+        numbers = pd.DataFrame([range(frame.shape[1])], columns=frame.columns)
+        places = np.ravel(self._chosen(numbers))
+        return [as_series(frame.iloc[:, place]) for place in places]
+
+    @property
+    def _index(self) -> Any:
+        """The labels of results by group, until the keys are columns of them."""
+        return self._groups.index if self._as_index else pd.RangeIndex(len(self._groups))
 
     @property
     def _labels(self) -> Any:
-        return pd.Index([self._data.name]) if self._one else self._data.columns
+        return pd.Index([self._like.name]) if self._one else self._like.columns
 
     def _places(self, how: str, options: Options) -> list[int]:
         """Return the positions of the columns that an aggregate takes."""
@@ -137,7 +157,7 @@ class GroupBy(AggregateMethods):
             told = f"Cannot use numeric_only=True with SeriesGroupBy.{how} and non-numeric dtypes."
             if how == "sem":
                 told = (
-                    f"SeriesGroupBy.sem called with numeric_only=True and dtype {self._data.dtype}"
+                    f"SeriesGroupBy.sem called with numeric_only=True and dtype {self._like.dtype}"
                 )
             raise AggregateTypeError(told)
         return numeric
@@ -147,22 +167,25 @@ class GroupBy(AggregateMethods):
 
     def _in_frame(self, place: int, array: Any) -> Any:
         """Return results of objects as pandas has them in frames: not as texts."""
-        if self._one or not isinstance(self._data.dtypes.iloc[place], np.dtype):
+        if self._one or not isinstance(self._like.dtypes.iloc[place], np.dtype):
             return array
         texts = isinstance(getattr(array, "dtype", None), pd.StringDtype)
         return array.to_numpy(dtype=object) if texts else array
 
+    def _wanted(self, place: int, how: Any, options: Options) -> Wanted:
+        return Wanted(place, how, options, self._labels[place] if callable(how) else None)
+
     @function_translates_memory_errors
-    def _aggregated(self, how: str, options: Options) -> Any:
+    def _aggregated(self, how: Any, options: Options) -> Any:
         """Return one aggregate of all columns."""
         places = self._places(how, options)
-        arrays = self._reduced([Wanted(place, how, options) for place in places])
-        index, repeats = self._groups.index, None
+        arrays = self._reduced([self._wanted(place, how, options) for place in places])
+        index, repeats = self._index, None
         if how == "quantile" and not pd.api.types.is_scalar(options.q):
             index = assembly.index_with_level(self._groups, np.asarray(options.q, np.float64))
             repeats = len(options.q)
         if self._one and self._as_index:
-            return assembly.series_of(arrays[0], index, self._data.name)
+            return assembly.series_of(arrays[0], index, self._like.name)
         arrays = [self._in_frame(place, each) for place, each in zip(places, arrays, strict=True)]
         made = assembly.frame_of(arrays, self._labels.take(places), index)
         if self._as_index:
@@ -177,16 +200,17 @@ class GroupBy(AggregateMethods):
 
         Parameters
         ----------
-        func : str, list, dict, optional
+        func : str, function, list, dict, optional
             The name of an aggregate, several of them or pairs of a label and a name, or a
-            dictionary from columns to names or lists.
+            dictionary from columns to names or lists. A function of Python is called with each
+            column of each group, a Series: slow where groups are many.
         **kwargs
             Options of the aggregates; without `func`, labels with pairs of a column and a name.
 
         Raises
         ------
         NoSuchAggregateError, UnsupportedError, SpecError
-            When there is no such aggregate, it is a function, or labels repeat.
+            When there is no such aggregate, an engine is named, or labels repeat.
         AggregateTypeError
             When values of a dtype do not have the aggregate.
 
@@ -213,8 +237,8 @@ class GroupBy(AggregateMethods):
             if how not in AGGREGATES:
                 return getattr(self, how)(*args, **kwargs)
             return self._aggregated(how, options_of(how, kwargs, args))
-        if func is not None and callable(func):
-            name_of(func)
+        if callable(func):
+            return self._aggregated(bound(func, args, kwargs), Options())
         named, options = ({}, kwargs) if func is not None else (kwargs, {})
         if self._frame.ndim == 2 and self._selection is None and not isinstance(func, list | tuple):
             # Keys can be named, too.
@@ -230,8 +254,14 @@ class GroupBy(AggregateMethods):
         asked = requests(self._labels, func, named, one=self._one)
         wanted = []
         for each in asked:
-            options = options_of(each.how, {**given, **(each.given or {})}, args)
-            wanted.append(Wanted(each.place, each.how, options))
+            options = {**given, **(each.given or {})}
+            positional = each.args or args
+            if callable(each.how):
+                func = bound(each.how, positional, options)
+                wanted.append(self._wanted(each.place, func, Options()))
+            else:
+                found = options_of(each.how, options, positional)
+                wanted.append(Wanted(each.place, each.how, found))
         arrays = self._reduced(wanted)
         labels = [each.label for each in asked]
         if self._one or (asked and all(each.is_named for each in asked)):
@@ -244,17 +274,18 @@ class GroupBy(AggregateMethods):
             columns = self._labels.take([each.place for each in asked])
             if columns.dtype == object and columns.nlevels == 1:
                 columns = pd.Index(list(columns), name=columns.name, tupleize_cols=False)
-        made = assembly.frame_of(arrays, columns, self._groups.index)
+        made = assembly.frame_of(arrays, columns, self._index)
         return made if self._as_index else assembly.with_keys(made, self._groups)
 
     @function_translates_memory_errors
     def transform(self, func: Any, *args: Any, **kwargs: Any) -> Any:
-        """Return for each row the aggregate of its group, with the labels of the frame.
+        """Return for each row the aggregate of its group, or what a function makes of the group.
 
         Parameters
         ----------
-        func : str
-            The name of an aggregate.
+        func : str or function
+            The name of an aggregate. A function of Python is called with each column of each group,
+            and returns a value or one for each row: slow where groups are many.
         **kwargs
             Its options.
 
@@ -268,6 +299,8 @@ class GroupBy(AggregateMethods):
         if isinstance(func, str) and func not in AGGREGATES:
             raise NoSuchAggregateError(f"'{func}' is not a valid function name for transform(name)")
         how = name_of(func)
+        if callable(how):
+            return transformed(self._groups, self._data, bound(how, args, kwargs))
         if how in {"list", "unique"}:
             raise UnsupportedError(f"transform({how!r}); merge groups.agg({how!r}) by the keys")
         options = options_of(how, kwargs, args)
@@ -279,7 +312,7 @@ class GroupBy(AggregateMethods):
         arrays = self._reduced([Wanted(place, how, options) for place in places])
         rows = [taken(assembly.series_of(array, None), codes) for array in arrays]
         if self._one:
-            return assembly.series_of(rows[0], self._frame.index, self._data.name)
+            return assembly.series_of(rows[0], self._frame.index, self._like.name)
         return assembly.frame_of(rows, self._labels.take(places), self._frame.index)
 
     def size(self) -> Any:
@@ -288,9 +321,9 @@ class GroupBy(AggregateMethods):
         if self._one:
             sizes = self._reduced([Wanted(0, "size", Options())])[0]
         if self._as_index:
-            name = self._data.name if self._one else None
+            name = self._like.name if self._one else None
             return pd.Series(sizes, index=self._groups.index, name=name)
-        made = assembly.frame_of([sizes], pd.Index(["size"]), self._groups.index)
+        made = assembly.frame_of([sizes], pd.Index(["size"]), self._index)
         return assembly.with_keys(made, self._groups)
 
     def head(self, n: int = 5) -> Any:
@@ -379,30 +412,3 @@ class GroupBy(AggregateMethods):
             like=None if self._frame.ndim == 1 else self._frame.columns,
             normalize=normalize, sort=sort, ascending=ascending, dropna=dropna,
         )  # fmt: skip
-
-    def cov(
-        self, min_periods: int | None = None, ddof: int = 1, numeric_only: bool = False
-    ) -> Any:  # fmt: skip
-        """Return the covariances of all pairs of columns in each group."""
-        return self._matrices("cov", min_periods or 1, ddof, Options(numeric_only=numeric_only))
-
-    def corr(
-        self, method: str = "pearson", min_periods: int = 1, numeric_only: bool = False
-    ) -> Any:  # fmt: skip
-        """Return Pearson's correlations of all pairs of columns in each group."""
-        if method != "pearson":
-            raise UnsupportedError(f"corr with method={method!r}; there is 'pearson'")
-        return self._matrices("corr", min_periods, 1, Options(numeric_only=numeric_only))
-
-    def _matrices(self, how: str, least: int, ddof: int, options: Options) -> Any:
-        if self._one:
-            raise UnsupportedError(f"{how} of one column with another; choose both with [columns]")
-        places, columns = self._places(how, options), self._columns
-        made = pairs.matrices(
-            self._groups, [columns[place] for place in places], how, least, ddof
-        )  # fmt: skip
-        chosen = self._labels.take(places)
-        index = assembly.index_with_level(self._groups, chosen, chosen.name)
-        arrays = [made[:, :, place].reshape(-1) for place in range(len(places))]
-        found = assembly.frame_of(arrays, self._labels.take(places), index)
-        return found if self._as_index else assembly.without_keys(found, chosen.nlevels)

@@ -48,7 +48,7 @@ def grouping_keys(frame: Any, by: Any, level: Any) -> list[GroupingKey]:
         When the frame lacks a key, a label is ambiguous, an array has another length, or no key is
         named.
     UnsupportedError
-        When a key is a `pandas.Grouper`, or both `by` and `level` are given.
+        When a key is a `pandas.Grouper` of a frequency, or both `by` and `level` are given.
     """
     if level is not None:
         if by is None:
@@ -116,10 +116,7 @@ def levels_of(index: pd.Index) -> list[Any]:
 def _key(frame: Any, key: Any) -> GroupingKey:
     """Return one key, as pandas reads it."""
     if isinstance(key, pd.Grouper):
-        raise UnsupportedError(
-            f"a pandas.{type(key).__name__}; give a label, or for a freq= the Series "
-            "column.dt.floor(freq)"
-        )
+        return _of_grouper(frame, key)
     if isinstance(key, str | tuple) or (key is not None and pd.api.types.is_scalar(key)):
         return _labelled(frame, key)
     if isinstance(key, pd.Series):
@@ -139,6 +136,17 @@ def _key(frame: Any, key: Any) -> GroupingKey:
         raise ShapeError("Grouper and axis must be same length")
     name = key.name if isinstance(key, pd.Index) else None
     return GroupingKey(name, _column_of(key))
+
+
+def _of_grouper(frame: Any, key: pd.Grouper) -> GroupingKey:
+    """Return the column or level that a Grouper names."""
+    if key.freq is not None:
+        raise UnsupportedError(
+            f"a pandas.{type(key).__name__} with freq=; give the Series column.dt.floor(freq)"
+        )
+    if key.level is not None:
+        return _levels(frame.index, key.level)[0]
+    return _key(frame, key.key)
 
 
 def _mapped(labels: pd.Index, key: Callable[[Any], Any]) -> GroupingKey:

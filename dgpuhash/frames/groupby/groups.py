@@ -114,7 +114,8 @@ class Groups:
     def _found(self, values: list[pd.Series]) -> tuple[Any, list[pd.Series]]:
         """Return the codes of rows and the keys of the groups that occur."""
         codes, heads = numbered(compared(values, [key.name for key in self.keys]))
-        columns = [_taken(column, heads) for column in values]
+        alone = len(heads) == len(codes)
+        columns = [_copied(column) if alone else _taken(column, heads) for column in values]
         return self._ordered(codes, columns) if any(self.sorts) else (codes, columns)
 
     def _ordered(self, codes: Any, columns: list[pd.Series]) -> tuple[Any, list[pd.Series]]:
@@ -251,6 +252,10 @@ def _categories(keys: list[GroupingKey]) -> list[int]:
 
 def _taken(column: pd.Series, rows: Any) -> pd.Series:
     return pd.Series(column.array.take(rows), dtype=column.dtype, copy=False)
+
+
+def _copied(column: pd.Series) -> pd.Series:
+    return pd.Series(column.array.copy(), dtype=column.dtype, copy=False)
 
 
 def inferred(column: pd.Series) -> pd.Series:

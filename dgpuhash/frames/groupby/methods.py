@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from dgpuhash.errors import UnsupportedError
-from dgpuhash.frames.groupby.aggregates.options import Options
+import pandas as pd
 
-__all__ = ["AggregateMethods"]
+from dgpuhash.errors import UnsupportedError
+from dgpuhash.frames.groupby import assembly
+from dgpuhash.frames.groupby.aggregates import pairs
+from dgpuhash.frames.groupby.aggregates.options import Options
+from dgpuhash.frames.groupby.groups import Groups
+
+__all__ = ["AggregateMethods", "PairMethods"]
 
 
 class AggregateMethods(ABC):
@@ -130,3 +136,58 @@ class AggregateMethods(ABC):
     def idxmax(self, skipna: bool = True, numeric_only: bool = False) -> Any:
         """Return the labels of the first rows with the greatest values."""
         return self._of("idxmax", None, skipna=skipna, numeric_only=numeric_only)
+
+
+class PairMethods(ABC):
+    """Methods of pairs of columns."""
+
+    _groups: Groups
+    _as_index: bool
+
+    @property
+    @abstractmethod
+    def _one(self) -> bool: ...
+
+    @property
+    @abstractmethod
+    def _columns(self) -> list[pd.Series]: ...
+
+    @property
+    @abstractmethod
+    def _labels(self) -> Any: ...
+
+    @abstractmethod
+    def _places(self, how: str, options: Options) -> list[int]: ...
+
+    def cov(
+        self, min_periods: int | None = None, ddof: int = 1, numeric_only: bool = False
+    ) -> Any:  # fmt: skip
+        """Return the covariances of all pairs of columns in each group."""
+        return self._matrices("cov", min_periods or 1, ddof, Options(numeric_only=numeric_only))
+
+    def corr(
+        self, method: str = "pearson", min_periods: int = 1, numeric_only: bool = False
+    ) -> Any:  # fmt: skip
+        """Return Pearson's correlations of all pairs of columns in each group."""
+        if method != "pearson":
+            raise UnsupportedError(f"corr with method={method!r}; there is 'pearson'")
+        return self._matrices("corr", min_periods, 1, Options(numeric_only=numeric_only))
+
+    def _matrices(self, how: str, least: int, ddof: int, options: Options) -> Any:
+        if self._one:
+            raise UnsupportedError(f"{how} of one column with another; choose both with [columns]")
+        places = self._places(how, options)
+        made = pairs.matrices(
+            len(self._groups), len(places), self._moments(places), how, least, ddof
+        )  # fmt: skip
+        chosen = self._labels.take(places)
+        index = assembly.index_with_level(self._groups, chosen, chosen.name)
+        arrays = [made[:, :, place].reshape(-1) for place in range(len(places))]
+        found = assembly.frame_of(arrays, self._labels.take(places), index)
+        return found if self._as_index else assembly.without_keys(found, chosen.nlevels)
+
+    def _moments(self, places: Sequence[int]) -> Callable[[int, int], pairs.Moments]:
+        """Return the function of the moments of two of these columns, by number."""
+        columns = self._columns
+        floats = [pairs.floats(self._groups, columns[place]) for place in places]
+        return pairs.moments_of_all(self._groups, floats)

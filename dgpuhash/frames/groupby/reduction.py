@@ -15,10 +15,11 @@ from dgpuhash.frames.groupby.aggregates.refusals import AggregateTypeError, chec
 from dgpuhash.frames.groupby.aggregates.states import States, states_of
 from dgpuhash.frames.groupby.aggregates.table import AGGREGATES
 from dgpuhash.frames.groupby.aggregates.values import Values
+from dgpuhash.frames.groupby.functions import aggregated
 from dgpuhash.frames.groupby.groups import Groups
 from dgpuhash.frames.groupby.order import ranks
 
-__all__ = ["Wanted", "reduced"]
+__all__ = ["Wanted", "check_labelled", "check_observed", "reduced"]
 
 # What objects of one kind are aggregated as.
 _OBJECTS: dict[str, Any] = {
@@ -38,13 +39,16 @@ class Wanted:
     ----------
     place : int
         The position of the column.
-    how : str
+    how : str or function
     options : Options
+    label : label or None
+        What the column is called, for a function.
     """
 
     place: int
-    how: str
+    how: Any
     options: Options
+    label: Any = None
 
 
 def reduced(
@@ -66,9 +70,24 @@ def reduced(
     AggregateTypeError, UnsupportedError
         When values of a dtype do not have an aggregate.
     """
+    functions = {
+        place: aggregated(groups, columns[each.place].set_axis(index).rename(each.label), each.how)
+        for place, each in enumerate(wanted)
+        if callable(each.how)
+    }
+    if functions:
+        named = iter(_named(groups, columns, [w for w in wanted if not callable(w.how)], index))
+        return [functions[at] if at in functions else next(named) for at in range(len(wanted))]
+    return _named(groups, columns, wanted, index)
+
+
+def _named(
+    groups: Groups, columns: Sequence[pd.Series], wanted: Sequence[Wanted], index: Any
+) -> list[Any]:
+    """Return aggregates that have a name."""
     for each in wanted:
         if AGGREGATES[each.how].labels:
-            _check_observed(groups, each.how)
+            check_observed(groups, each.how)
     known: dict[int, Values] = {}
     numbers: dict[tuple[int, bool], Values] = {}
     read: list[Values] = []
@@ -133,7 +152,8 @@ def _as_objects(results: Any, dtype: Any) -> Any:
     return results.to_numpy(dtype=dtype, na_value=np.nan)
 
 
-def _check_observed(groups: Groups, how: str) -> None:
+def check_observed(groups: Groups, how: str) -> None:
+    """Raise SpecError where a group has no rows, whose labels are wanted."""
     if not groups.is_observed and (groups.sizes == 0).any():
         raise SpecError(
             f"Can't get {how} of an empty group due to unobserved categories. Specify "
@@ -141,13 +161,21 @@ def _check_observed(groups: Groups, how: str) -> None:
         )
 
 
+def check_labelled(how: str, options: Options, *, nulls: bool, lacking: bool) -> None:
+    """Raise SpecError where nulls are there that count, or a group lacks values."""
+    if nulls and not options.skipna:
+        raise SpecError(f"{how} with skipna=False encountered an NA value.")
+    if lacking:
+        raise SpecError(f"{how} with skipna=True encountered all NA values in a group.")
+
+
 def _labels(wanted: Wanted, states: States, rows: Any, index: Any) -> Any:
     """Return the labels of rows, which are positions among those that are in a group."""
     how = wanted.how
-    if not wanted.options.skipna and states.values.nulls is not None:
-        raise SpecError(f"{how} with skipna=False encountered an NA value.")
-    if len(rows) and rows.min() < 0:
-        raise SpecError(f"{how} with skipna=True encountered all NA values in a group.")
+    check_labelled(
+        how, wanted.options, nulls=states.values.nulls is not None,
+        lacking=bool(len(rows) and rows.min() < 0),
+    )  # fmt: skip
     if states.groups.rows is not None:
         rows = states.groups.rows[rows]
     labels = index.to_flat_index() if isinstance(index, pd.MultiIndex) else index

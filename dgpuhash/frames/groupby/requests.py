@@ -8,8 +8,9 @@ from typing import Any
 
 import pandas as pd
 
-from dgpuhash.errors import SpecError, UnsupportedError
+from dgpuhash.errors import SpecError
 from dgpuhash.frames.groupby.aggregates.table import AGGREGATES
+from dgpuhash.frames.groupby.functions import title_of, titles
 from dgpuhash.frames.merge.keys import MissingKeyError
 
 __all__ = ["NoSuchAggregateError", "Request", "name_of", "requests"]
@@ -31,37 +32,37 @@ class Request:
     ----------
     place : int
         The position of the column that is aggregated.
-    how : str
+    how : str or function
     label : label or None
         What its column is called, beneath the label of the column that it aggregates or, where
         `is_named`, alone. None: as that column.
     is_named : bool
     given : dict
         Options of this one.
+    args : tuple
+        Its arguments by position.
     """
 
     place: int
-    how: str
+    how: Any
     label: Hashable | None = None
     is_named: bool = False
     given: Any = None
+    args: tuple[Any, ...] = ()
 
 
-def name_of(how: Any) -> str:
-    """Return the name of an aggregate.
+def name_of(how: Any) -> Any:
+    """Return the name of an aggregate; a function as it is.
 
     Raises
     ------
-    NoSuchAggregateError, UnsupportedError
-        When there is none of that name, or it is a function.
+    NoSuchAggregateError
+        When there is none of that name.
     """
     if how is list:
         return "list"
     if callable(how):
-        name = getattr(how, "__name__", repr(how))
-        raise UnsupportedError(
-            f"the function {name} as an aggregate; give one of the names {', '.join(AGGREGATES)}"
-        )
+        return how
     if not isinstance(how, str) or how not in AGGREGATES:
         raise NoSuchAggregateError(f"no aggregate {how!r}; there is {', '.join(AGGREGATES)}")
     return how
@@ -86,7 +87,7 @@ def requests(columns: pd.Index, func: Any, named: Mapping[str, Any], *, one: boo
         if one:
             raise RepeatedAggregateError("nested renamer is not supported")
         return _by_column(columns, func)
-    wanted = [_titled(each) for each in func]
+    wanted = _titled(func)
     if not one:
         _check_distinct([label for label, _ in wanted])
     return [
@@ -96,12 +97,17 @@ def requests(columns: pd.Index, func: Any, named: Mapping[str, Any], *, one: boo
     ]
 
 
-def _titled(each: Any) -> tuple[Hashable, str]:
-    """Return the label and name of an element of a list: a name, or a pair of both."""
-    if isinstance(each, tuple | list):
-        return each[0], name_of(each[1])
-    name = name_of(each)
-    return name, name
+def _titled(hows: Any) -> list[tuple[Hashable, Any]]:
+    """Return the labels and names of a list: of names, functions, or pairs of a label and these."""
+    made: list[tuple[Hashable, Any]] = []
+    for each in hows:
+        if isinstance(each, tuple | list):
+            made.append((each[0], name_of(each[1])))
+        else:
+            how = name_of(each)
+            made.append((title_of(how) if callable(how) else how, how))
+    labels = titles([label for label, _ in made])
+    return [(label, how) for label, (_, how) in zip(labels, made, strict=True)]
 
 
 def _check_distinct(labels: list[Any]) -> None:
@@ -127,7 +133,7 @@ def _by_column(columns: pd.Index, func: Mapping[Any, Any]) -> list[Request]:
     several = any(isinstance(each, list | tuple) for each in func.values())
     made: list[Request] = []
     for label, hows in func.items():
-        wanted = [_titled(each) for each in (hows if isinstance(hows, list | tuple) else [hows])]
+        wanted = _titled(hows if isinstance(hows, list | tuple) else [hows])
         for place in _places(columns, label):
             made.extend(Request(place, how, title if several else None) for title, how in wanted)
     return made
@@ -143,6 +149,7 @@ def _named(columns: pd.Index, named: Mapping[str, Any], *, one: bool) -> list[Re
     made = []
     for label, each in named.items():
         given: dict[str, Any] = {}
+        args: tuple[Any, ...] = ()
         place = 0
         how = each
         if one and hasattr(each, "aggfunc"):
@@ -152,8 +159,7 @@ def _named(columns: pd.Index, named: Mapping[str, Any], *, one: bool) -> list[Re
             if hasattr(each, "aggfunc"):
                 column, how = each.column, each.aggfunc
                 given = dict(getattr(each, "kwargs", None) or {})
-                if getattr(each, "args", None):
-                    raise UnsupportedError("positional arguments of NamedAgg; give them by name")
+                args = tuple(getattr(each, "args", None) or ())
             elif len(each) == 2:
                 column, how = each
             else:
@@ -167,7 +173,7 @@ def _named(columns: pd.Index, named: Mapping[str, Any], *, one: bool) -> list[Re
             raise NothingNamedError(
                 f"func is expected but received {type(how).__name__} in **kwargs."
             )
-        made.append(Request(place, name_of(how), label, is_named=True, given=given))
+        made.append(Request(place, name_of(how), label, is_named=True, given=given, args=args))
     return made
 
 

@@ -9,6 +9,7 @@ import pandas as pd
 
 from dgpuhash.errors import SpecError
 from dgpuhash.frames.groupby.aggregates.refusals import AggregateTypeError
+from dgpuhash.frames.groupby.aggregates.states import extremes_of
 from dgpuhash.frames.groupby.aggregates.values import Values
 from dgpuhash.frames.groupby.grouping_keys import levels_of
 from dgpuhash.frames.groupby.groups import Groups
@@ -47,7 +48,8 @@ def rows_at(groups: Groups, n: Any) -> Any:
     Negative places count from the end.
     """
     wanted = n if isinstance(n, list | tuple | np.ndarray | range) else [n]
-    mask = np.zeros(len(groups.codes), bool)
+    # Of none, in an array of the codes' library.
+    mask = groups.codes < -1
     for each in wanted:
         mask |= _in_slice(groups, each) if isinstance(each, slice) else _at(groups, each)
     return mask & (groups.codes >= 0)
@@ -82,7 +84,7 @@ def _in_slice(groups: Groups, asked: slice) -> Any:
     if step < 1:
         raise SpecError(f"Invalid step {step}. Must be non-negative")
     places, behind = groups.places, _behind(groups)
-    mask = np.ones(len(places), bool)
+    mask = places >= -1
     from_start = places
     if start is not None and start >= 0:
         mask &= places >= start
@@ -114,17 +116,20 @@ def extremes(groups: Groups, column: pd.Series, n: int, keep: str, how: str) -> 
     values = Values(column.reset_index(drop=True))
     if not values.is_number or values.kind == "period":
         raise AggregateTypeError(f"Cannot use method '{how}' with dtype {column.dtype}")
-    codes = groups.kept_codes
     rows = np.arange(len(column)) if groups.rows is None else groups.rows
     numbers = values.numbers[rows]
     nulls = np.zeros(len(rows), bool) if values.nulls is None else values.nulls[rows]
+    near = _near(groups, numbers, nulls, n, how)
+    codes, sizes = groups.kept_codes, groups.sizes
+    if near is not None:
+        codes, rows, numbers, nulls = codes[near], rows[near], numbers[near], nulls[near]
+        sizes = np.bincount(codes, minlength=len(groups))
     rank = _dense(numbers)
     rank = np.where(nulls, len(rank), -rank if how == "nlargest" else rank)
     later = np.arange(len(rows))
     # Nulls fill up in their order.
     ties = np.where(nulls, later, -later) if keep == "last" else later
     order = sorted_rows([codes, rank, ties]) if len(rows) else later
-    sizes = groups.sizes
     starts = np.repeat(np.cumsum(sizes) - sizes, sizes)
     kept = np.arange(len(order)) - starts < n
     if keep == "all" and n > 0:
@@ -137,6 +142,28 @@ def extremes(groups: Groups, column: pd.Series, n: int, keep: str, how: str) -> 
     labels = [pd.Series(each.array.take(found)) for each in levels_of(column.index)]
     index = index_of([*parts, *labels], [*groups.index.names, *column.index.names])
     return pd.Series(column.array.take(found), index=index, name=column.name, dtype=column.dtype)
+
+
+def _near(groups: Groups, numbers: Any, nulls: Any, n: int, how: str) -> Any | None:
+    """Return positions among which the `n` greatest or least of each group are, None for all.
+
+    Where each of `n` parts of a group has a number, the least of their greatest ones bounds the
+    `n` greatest of the group.
+    """
+    if n < 1 or 4 * n * len(groups) > len(numbers) or numbers.dtype.kind not in "iuf":
+        return None
+    there = np.flatnonzero(~nulls) if nulls.any() else None
+    codes = groups.kept_codes
+    taken = codes if there is None else codes[there]
+    parts = taken * n
+    for part in range(1, n):
+        parts[part::n] += part
+    state = "greatest" if how == "nlargest" else "least"
+    held = Values(pd.Series(numbers if there is None else numbers[there], copy=False))
+    bounds = extremes_of(held, state, parts, n * len(groups)).reshape(len(groups), n)
+    if state == "greatest":
+        return np.flatnonzero(~(numbers < bounds.min(axis=1)[codes]))
+    return np.flatnonzero(~(numbers > bounds.max(axis=1)[codes]))
 
 
 def _dense(numbers: Any) -> Any:

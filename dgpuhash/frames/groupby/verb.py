@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pkgutil import resolve_name
 from typing import Any
 
 import pandas as pd
@@ -10,11 +11,14 @@ from dgpuhash.errors import KeyTypeError, UnsupportedError
 from dgpuhash.frames.groupby.group_by import GroupBy
 from dgpuhash.frames.groupby.grouping_keys import grouping_keys
 from dgpuhash.frames.groupby.groups import Groups
+from dgpuhash.frames.groupby.tables import TableGroupBy, keys_of_table
+from dgpuhash.frames.merge.kinds import PANDAS, as_pandas
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
 
 __all__ = ["groupby"]
 
-_LIBRARIES = {"cudf": "to_pandas()", "dask": "compute()", "polars": "to_pandas()"}
+# In a room above this one.
+_LAZILY = "dgpuhash.distributed.groupby.verb:groupby_lazily"
 
 
 @function_translates_memory_errors
@@ -27,12 +31,14 @@ def groupby(
     dropna: bool = True,
     observed: bool = True,
     as_index: bool = True,
-) -> GroupBy:
+    npartitions: int | None = None,
+    client: Any = None,
+) -> Any:
     """Return the groups of the rows of a frame that have equal keys, to be aggregated.
 
     Parameters
     ----------
-    frame : DataFrame or Series of pandas
+    frame : DataFrame of pandas, cuDF, Dask, polars or PyArrow; Series of pandas, cuDF or Dask
     by : label, list of labels, array, Series, Index, mapping or function
         The keys: columns, index levels by name, values for each row, or what a mapping or function
         makes of the labels of the rows.
@@ -46,11 +52,18 @@ def groupby(
     observed : bool
         Whether only categories that occur are groups. False: all combinations of categories.
     as_index : bool
-        Whether keys are the labels of results; otherwise they are their first columns.
+        Whether keys are the labels of results; otherwise they are their first columns, as always
+        for polars and PyArrow.
+    npartitions : int, optional
+        Of Dask frames: partitions of results, each with a hash range of the keys. Groups come in
+        order within each. Default: the number of workers, or 1 where dtypes tell that groups are
+        few.
+    client : distributed.Client, optional
+        Of the cluster of Dask frames; default: the current client.
 
     Returns
     -------
-    GroupBy
+    GroupBy, CudfGroupBy, LazyGroupBy for Dask frames, TableGroupBy for polars' and PyArrow's
         ``[column]`` or ``[columns]`` chooses what is aggregated; aggregates are methods, or named
         in ``agg``.
 
@@ -61,8 +74,8 @@ def groupby(
     KeyTypeError
         When values cannot be keys.
     UnsupportedError
-        When the frame is none of pandas, a key is a `pandas.Grouper`, or ``observed=False`` makes
-        more than 10,000,000 groups.
+        When the frame is of another library, there is no client for a Dask frame, a key is a
+        `pandas.Grouper` of a frequency, or ``observed=False`` makes more than 10,000,000 groups.
     OutOfMemoryError
         When groups do not fit the memory.
 
@@ -87,18 +100,49 @@ def groupby(
     0    a    6.0     2
     1    b    1.0     1
     """
-    library = type(frame).__module__.partition(".")[0]
+    if hasattr(frame, "__dask_graph__"):
+        return resolve_name(_LAZILY)(
+            frame, by, level=level, sort=sort, dropna=dropna, observed=observed,
+            as_index=as_index, npartitions=npartitions, client=client,
+        )  # fmt: skip
+    if type(frame).__module__.partition(".")[0] == "cudf":
+        return _of_cudf(frame, by, level, sort, dropna, observed, as_index)
+    kind = PANDAS
     if not isinstance(frame, pd.DataFrame | pd.Series):
-        if library in _LIBRARIES:
-            raise UnsupportedError(
-                f"a groupby of a {library} frame; convert it with .{_LIBRARIES[library]} first"
-            )
+        frame, kind = as_pandas(frame)
+    if kind != PANDAS:
+        by = keys_of_table(by, level, kind)
+    if not isinstance(frame, pd.DataFrame | pd.Series):
         raise KeyTypeError(
             f"a pandas DataFrame or Series is needed, not {type(frame).__name__}; make one with "
             "pandas.DataFrame(…)"
         )
+    if isinstance(by, pd.Grouper):
+        # A Grouper alone has its own, as in pandas.
+        sort, dropna = by.sort, by.dropna
     keys = grouping_keys(frame, by, level)
     groups = Groups(
         keys, len(frame), sort=bool(sort), dropna=bool(dropna), observed=bool(observed)
     )  # fmt: skip
+    if kind != PANDAS:
+        return TableGroupBy.of(frame, groups, kind)
     return GroupBy(frame, groups, as_index=bool(as_index))
+
+
+def _of_cudf(
+    frame: Any, by: Any, level: Any, sort: bool, dropna: bool, observed: bool, as_index: bool
+) -> Any:
+    """Return the groups of the rows of a cuDF frame."""
+    from dgpuhash.frames.groupby.cudf.group_by import CudfGroupBy
+    from dgpuhash.frames.groupby.cudf.groups import CudfGroups
+    from dgpuhash.frames.groupby.cudf.keys import grouping_keys as keys_of
+
+    if not hasattr(frame, "iloc"):
+        raise KeyTypeError(f"a cuDF DataFrame or Series is needed, not {type(frame).__name__}")
+    keys = keys_of(frame, by, level)
+    if not observed and any(hasattr(key.values.dtype, "categories") for key in keys):
+        raise UnsupportedError(
+            "observed=False of cuDF frames; group with observed=True, or frame.to_pandas()"
+        )
+    groups = CudfGroups(keys, len(frame), sort=bool(sort), dropna=bool(dropna))
+    return CudfGroupBy(frame, groups, as_index=bool(as_index))

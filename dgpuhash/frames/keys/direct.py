@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-__all__ = ["DirectTable"]
+__all__ = ["CloseKeys", "DirectTable"]
 
 # Places that may stand empty for each key, and places that are few whatever the number of keys.
 _PLACES_OF_A_KEY, _FEW_PLACES = 4, 2**18
@@ -99,3 +101,96 @@ def _span(codes: Any, asked: int) -> tuple[Any, int] | None:
 
 def _offsets(codes: Any, first: Any) -> Any:
     return (codes - first).astype(np.int64, copy=False)
+
+
+class CloseKeys:
+    """Integer keys of one column or several, for all combinations of which an array has places.
+
+    Parameters
+    ----------
+    columns : list of arrays
+        Of integers or truth values, the first of which counts most.
+    leasts : list of int
+        The least value of each column.
+    spans : list of int
+        How many values there may be in each column from the least one on.
+
+    Examples
+    --------
+    >>> keys = CloseKeys.of([np.array([7, 9, 7, 9]), np.array([1, 1, 1, 2])])
+    >>> keys.numbered()
+    (array([0, 1, 0, 2]), array([0, 1, 3]))
+    >>> keys.counts()
+    array([1, 0, 2])
+    """
+
+    def __init__(self, columns: Sequence[Any], leasts: list[int], spans: list[int]) -> None:
+        self._columns, self._leasts, self._spans = columns, leasts, spans
+        self._size = math.prod(spans)
+
+    @classmethod
+    def of(cls, columns: Sequence[Any], places: int = _PLACES_OF_A_KEY) -> CloseKeys | None:
+        """Return the keys of columns; None where they are no integers, or lie too far apart.
+
+        There are at most so many `places` for each row.
+        """
+        rows = len(columns[0])
+        if not rows or any(
+            not isinstance(each, np.ndarray) or each.dtype.kind not in "iub" for each in columns
+        ):
+            return None
+        taken, leasts, spans = [], [], []
+        for column in columns:
+            column = column.view(np.uint8) if column.dtype.kind == "b" else column
+            least = int(column.min())
+            taken.append(column)
+            leasts.append(least)
+            spans.append(int(column.max()) - least + 1)
+            if math.prod(spans) > places * rows:
+                return None
+        return cls(taken, leasts, spans)
+
+    def numbered(self, *, of_rows: bool = True) -> tuple[Any, Any]:
+        """Return the number of each row's key, and the first row of each key.
+
+        Keys are numbered in order of first appearance. Without `of_rows` the first is None.
+        """
+        rows = len(self._columns[0])
+        places = np.full(self._size, -1, np.int32 if rows < 2**31 else np.int64)
+        numbers = np.empty(rows, np.int64) if of_rows else None
+        first = [np.empty(0, np.int64)]
+        found = 0
+        for start, at in self._places():
+            if found < self._size:
+                new = np.flatnonzero(places.take(at) < 0)
+                if len(new):
+                    fresh = at[new]
+                    # Of several rows of a key the one written last stays: the first.
+                    places[fresh[::-1]] = new[::-1]
+                    new = new[places.take(fresh) == new]
+                    places[at[new]] = np.arange(found, found + len(new), dtype=places.dtype)
+                    first.append(start + new)
+                    found += len(new)
+            elif numbers is None:
+                break
+            if numbers is not None:
+                numbers[start : start + len(at)] = places.take(at)
+        return numbers, np.concatenate(first)
+
+    def counts(self) -> Any:
+        """Return how many keys there are of each value of the first column, the least one first."""
+        there = np.zeros(self._size, bool)
+        for _, at in self._places():
+            there[at] = True
+        return np.count_nonzero(there.reshape(self._spans[0], -1), axis=1)
+
+    def _places(self) -> Iterator[tuple[int, Any]]:
+        """Yield the places of the keys of some rows in turn, and the number of the first one."""
+        for start in range(0, len(self._columns[0]), _BATCH):
+            total: Any = None
+            for column, least, span in zip(self._columns, self._leasts, self._spans, strict=True):
+                batch = column[start : start + _BATCH]
+                above = (batch - batch.dtype.type(least)).view(f"u{batch.dtype.itemsize}")
+                above = above.astype(np.intp)
+                total = above if total is None else total * span + above
+            yield start, total

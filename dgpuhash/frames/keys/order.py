@@ -1,20 +1,23 @@
-"""Order of rows by their keys, in linear time where keys are integers of few bits."""
+"""Order of rows by their keys, in linear time where keys are numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from dgpuhash import backend
+from dgpuhash.backend.batch.partition import sort_by_word
 from dgpuhash.frames.keys.direct import DirectTable
 
-__all__ = ["sorted_rows"]
+__all__ = ["sorted_rows", "values_in_order"]
 
-# Fewer rows are compared with each other. More bits take as many passes as a sort by comparison.
-_FEW_ROWS, _MOST_BITS = 2**12, 48
-# NumPy sorts numbers of 16 bits by their digits.
-_DIGIT = 16
+# Fewer rows are compared with each other.
+_FEW_ROWS = 2**12
+# Bits that are sorted by at once, and of numbers that may lie close together.
+_WORD, _MOST_BITS = 32, 48
+_SIGN = {4: np.uint32(1 << 31), 8: np.uint64(1 << 63)}
 
 
 def sorted_rows(columns: Sequence[Any]) -> Any:
@@ -35,10 +38,37 @@ def sorted_rows(columns: Sequence[Any]) -> Any:
             return found
     order = None
     for column in reversed(columns):
-        for digit in _digits(column):
-            step = np.argsort(digit if order is None else digit[order], kind="stable")
-            order = step if order is None else order[step]
-    return order
+        numbers = _unsigned(column)
+        if numbers is None:
+            step = np.argsort(column if order is None else column.take(order), kind="stable")
+            order = step if order is None else order.take(step)
+            continue
+        for word, bits in _words(numbers):
+            rows = np.arange(len(word)) if order is None else order
+            word = word if order is None else word.take(order)
+            _, moved = sort_by_word(backend.get("cpu"), word, rows.view(np.uint64), bits=bits)
+            order = moved.view(np.int64)
+    return np.arange(len(columns[0])) if order is None else order
+
+
+def values_in_order(codes: Any, values: Any) -> Any:
+    """Return values in the order of their codes, which are not negative.
+
+    Values of one code stay in order.
+
+    Examples
+    --------
+    >>> values_in_order(np.array([2, 0, 2]), np.array([0.5, 7, 0.25]))
+    array([7.  , 0.5 , 0.25])
+    """
+    bits = int(codes.max(initial=0)).bit_length()
+    if len(codes) < _FEW_ROWS or bits > _WORD or values.itemsize not in _SIGN:
+        return values.take(sorted_rows([codes])) if len(codes) else values
+    if bits == 0:
+        return values.copy()
+    words = np.ascontiguousarray(values).view(f"u{values.itemsize}")
+    _, moved = sort_by_word(backend.get("cpu"), codes.astype(np.uint32), words, bits=bits)
+    return moved.view(values.dtype)
 
 
 def _placed(column: Any) -> Any | None:
@@ -46,7 +76,8 @@ def _placed(column: Any) -> Any | None:
     if column.dtype.kind not in "iu" or column.dtype.itemsize < 4:
         return None
     offsets = _above_least(column)
-    if int(offsets.max()) >> _MOST_BITS:
+    most = int(offsets.max())
+    if most >> _MOST_BITS or most + 1 < len(column):
         return None
     table = DirectTable.rows_of(offsets, asked=0)
     return None if table is None else table.rows
@@ -57,15 +88,30 @@ def _above_least(column: Any) -> Any:
     return (column - column.min()).view(np.dtype(f"u{column.dtype.itemsize}"))
 
 
-def _digits(column: Any) -> list[Any]:
-    """Return numbers by which a column is sorted, one after the other, the last counts most."""
-    if column.dtype.kind == "b":
-        return [column.view(np.uint8)]
-    if column.dtype.kind not in "iu" or column.dtype.itemsize <= 2:
-        return [column]
-    offsets = _above_least(column)
-    bits = int(offsets.max()).bit_length()
-    if bits > _MOST_BITS:
-        return [column]
-    digits = range(0, max(bits, 1), _DIGIT)
-    return [(offsets >> offsets.dtype.type(shift)).astype(np.uint16) for shift in digits]
+def _unsigned(column: Any) -> Any | None:
+    """Return unsigned numbers that compare as those of a column; None where NumPy compares."""
+    kind, nbytes = column.dtype.kind, column.dtype.itemsize
+    if kind == "b":
+        return column.view(np.uint8)
+    if kind in "iu":
+        return _above_least(column)
+    if kind != "f" or nbytes not in _SIGN:
+        return None
+    # Adding zero turns -0.0 into 0.0.
+    made = (column + column.dtype.type(0)).view(f"u{nbytes}")
+    flipped = made.view(f"i{nbytes}") >> (8 * nbytes - 1)
+    made ^= flipped.view(made.dtype) | _SIGN[nbytes]
+    nan = np.isnan(column)
+    if nan.any():
+        # Every NaN is the last number.
+        made[nan] = ~made.dtype.type(0)
+    made -= made.min()
+    return made
+
+
+def _words(numbers: Any) -> Iterator[tuple[Any, int]]:
+    """Yield words by which unsigned numbers are sorted in turn, the last counts most, and bits."""
+    bits = int(numbers.max()).bit_length()
+    for shift in range(0, bits, _WORD):
+        word = numbers if shift == 0 else numbers >> numbers.dtype.type(shift)
+        yield word.astype(np.uint32), min(_WORD, bits - shift)

@@ -10,7 +10,8 @@ import pandas as pd
 
 from dgpuhash.errors import SpecError
 from dgpuhash.frames.dataframes import frames_of
-from dgpuhash.frames.keys.direct import DirectTable
+from dgpuhash.frames.dataframes.strings import ArrowStrings
+from dgpuhash.frames.keys.direct import CloseKeys, DirectTable
 from dgpuhash.frames.keys.encoding import KeyEncoder, same_keys
 from dgpuhash.frames.merge.index import index_of
 from dgpuhash.frames.merge.keys import JoinKeys, KeyPair, as_series
@@ -20,11 +21,11 @@ from dgpuhash.tables import isin, unique
 __all__ = ["DistinctPlan", "check_keep", "first_rows", "kept_rows", "numbered", "occurs"]
 
 
-def numbered(keys: pd.DataFrame) -> tuple[Any, Any]:
+def numbered(keys: pd.DataFrame, *, of_rows: bool = True) -> tuple[Any, Any]:
     """Return the number of each row's key, and the first row of each key.
 
     Keys are numbered in order of first appearance. Rows of one code are compared with the first of
-    them; those that differ have another round.
+    them; those that differ have another round. Without `of_rows` the numbers may be None.
 
     Examples
     --------
@@ -35,10 +36,15 @@ def numbered(keys: pd.DataFrame) -> tuple[Any, Any]:
     xp = frames.xp
     if len(keys) == 0:
         return xp.empty(0, np.int64), xp.empty(0, np.int64)
+    exact = _without_hash(keys, of_rows=of_rows) if xp is np else None
+    if exact is not None:
+        return exact
     encoder = KeyEncoder.for_frame(keys, list(keys.columns))
     encoded = encoder.encode(keys)
+    if encoded.proves and not of_rows:
+        return None, unique(encoded.codes, return_index=True)[1]
     _, first, numbers = unique(encoded.codes, return_index=True, return_inverse=True)
-    if encoded.proves:
+    if encoded.proves or len(first) == len(numbers):
         return numbers, first
     heads, rows, own = [first], None, numbers
     while True:
@@ -58,6 +64,36 @@ def numbered(keys: pd.DataFrame) -> tuple[Any, Any]:
     rank = xp.empty(len(order), np.int64)
     rank[order] = xp.arange(len(order))
     return rank[numbers], first[order]
+
+
+def _without_hash(keys: pd.DataFrame, *, of_rows: bool) -> tuple[Any, Any] | None:
+    """Return what `numbered` does, of integers that lie close together and of short texts.
+
+    None for others. Texts of one length of a few bytes are numbers, too.
+    """
+    columns, texts = [], []
+    for name in keys:
+        dtype = keys[name].dtype
+        if isinstance(dtype, np.dtype):
+            columns.append(keys[name].to_numpy())
+            continue
+        if not isinstance(dtype, pd.StringDtype) or dtype.storage != "pyarrow":
+            return None
+        strings = frames_of(keys).key_column(keys[name], name).strings
+        words = strings.words() if isinstance(strings, ArrowStrings) else None
+        if words is None:
+            return None
+        texts.append(len(columns))
+        columns.append(words)
+    if len(columns) == 1 and texts:
+        _, first, numbers = unique(columns[0], return_index=True, return_inverse=True)
+        return numbers, first
+    if any(each.dtype.kind not in "iub" for each in columns):
+        return None
+    for place in texts:
+        columns[place] = unique(columns[place], return_inverse=True)[1]
+    close = CloseKeys.of(columns)
+    return None if close is None else close.numbered(of_rows=of_rows)
 
 
 def first_rows(keys: pd.DataFrame) -> Any:
@@ -97,7 +133,7 @@ def occurs(left: pd.DataFrame, right: pd.DataFrame, *, nulls_equal: bool = True)
         found = found if asked.valid is None else found & asked.valid
     else:
         # Each row of a code is compared, and thousands may have one key.
-        heads = xp.flatnonzero(first_rows(right) == xp.arange(len(right)))
+        heads = numbered(right, of_rows=False)[1]
         distinct = right if len(heads) == len(right) else frames.take(right, heads)
         partners, pairs = StoredKeys(distinct, encoder, len(left)).met(left)
         if partners is None:
@@ -132,10 +168,10 @@ def kept_rows(keys: pd.DataFrame, keep: str | bool) -> Any:
     if keep == "last":
         backward = frames.take(keys, xp.arange(len(keys))[::-1])
         return len(keys) - 1 - kept_rows(backward, "first")[::-1]
-    first = first_rows(keys)
-    if keep is False:
-        return xp.flatnonzero(xp.bincount(first, minlength=len(keys))[first] == 1)
-    return xp.flatnonzero(first == xp.arange(len(keys)))
+    if keep == "first":
+        return numbered(keys, of_rows=False)[1]
+    numbers, first = numbered(keys)
+    return first[xp.bincount(numbers, minlength=len(first)) == 1]
 
 
 @dataclass(frozen=True)

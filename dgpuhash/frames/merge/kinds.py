@@ -154,7 +154,7 @@ def _read(frame: Any) -> tuple[Any, Kind]:
         collected = "frame.collect()"
         if not wrapped.implementation.is_polars():
             collected = "narwhals.from_native(frame).collect().to_native()"
-        raise UnsupportedError(f"a {_named(frame)} is lazy and has no rows yet; merge {collected}")
+        raise UnsupportedError(f"a {_named(frame)} is lazy and has no rows yet; give {collected}")
     if isinstance(wrapped, nw.Series):
         if not wrapped.name:
             raise MergeError("Cannot merge a Series without a name")

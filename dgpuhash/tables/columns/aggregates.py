@@ -30,7 +30,8 @@ _WORDS = {4: np.uint32, 8: np.uint64}
 # groups of 8 million rows take 155 instead of 166 ms on two cores, 2^18 groups 163 instead of 534.
 _CPU_MANY_GROUPS = 2**15
 
-_CPU_SEGMENTS = 16
+# Segments with aggregates of their own: as many as have many rows for each group.
+_CPU_SEGMENTS = (16, 8, 4)
 # On a CPU the aggregates of a region stay in the caches.
 _REGION_BITS, _REGIONS = 12, 2**10
 # Tiles that fill a GPU, least rows of a tile, most groups for which a tile has its own aggregates.
@@ -80,11 +81,14 @@ def reduce_groups(
         ]
     totals = []
     for column in columns:
+        # Each sum has its excess beside it.
         shape = (plan.copies, groups, 2) if column.fold == "compensated" else (plan.copies, groups)
         totals.append(backend.full(shape, 2**64 - 1 if column.fold == "least" else 0, np.uint64))
     if groups and columns:
         _launch(backend, plan, codes, groups, columns, totals)
-    return [_combined(each, column.fold) for each, column in zip(totals, columns, strict=True)]
+    return [
+        _combined(backend, each, column.fold) for each, column in zip(totals, columns, strict=True)
+    ]
 
 
 def group_counts(backend: Backend, codes: Any, groups: int) -> Any:
@@ -100,11 +104,14 @@ def one_pass_pays(
 
     Where floats are added up in few groups, the result has the same bits in every run.
     """
-    if not 0 < len(columns) <= _MOST_AT_ONCE:
+    if not 0 < len(_in_records(columns)) <= _MOST_AT_ONCE:
         return False
-    unordered = any(column.fold == "real_sum" for column in columns)
+    unordered = any(column.fold in {"real_sum", "compensated"} for column in columns)
     if backend.name == "cpu":
         return estimate.least > _CPU_MANY_GROUPS and not unordered
+    if estimate.least <= _FEW_GROUPS and any(each.fold == "compensated" for each in columns):
+        # Blocks have no compensated sums of their own.
+        return False
     return estimate.least > _GPU_OWN_GROUPS or not unordered
 
 
@@ -116,9 +123,32 @@ def reduce_keys(
     The first rows (int64) of the distinct keys are in order; there is one array of aggregates for
     each column.
     """
-    table = _added(backend, bits, estimate, columns)
+    stored = _in_records(columns)
+    table = _added(backend, bits, estimate, [each for _, each in stored])
     first_rows = table.first_rows(len(bits))
-    return first_rows, *table.totals(bits, first_rows, len(columns))
+    keys, words = table.totals(bits, first_rows, len(stored))
+    totals: list[Any] = [None] * len(columns)
+    for (place, column), found in zip(stored, words, strict=True):
+        if column.fold == "excess":
+            pair = backend.xp.stack([totals[place], found], axis=1)
+            totals[place] = _combined(backend, pair[None], "compensated")
+        else:
+            totals[place] = found
+    return first_rows, keys, totals
+
+
+def _in_records(columns: Sequence[ColumnReduction]) -> list[tuple[int, ColumnReduction]]:
+    """Return columns with their places, as they are stored in records of a table.
+
+    Compensated sums come first, each with a column for its excess.
+    """
+    stored = []
+    for place, column in enumerate(columns):
+        if column.fold == "compensated":
+            stored.append((place, column))
+            stored.append((place, ColumnReduction(None, "u1", "one", "excess")))
+    others = [each for each in enumerate(columns) if each[1].fold != "compensated"]
+    return [*stored, *others]
 
 
 def _added(
@@ -210,8 +240,9 @@ def _plan(device: str, rows: int, groups: int) -> _SegmentPlan:
 
 def _cpu_plan(rows: int, groups: int) -> _SegmentPlan:
     few_rows = rows <= 2**_REGION_BITS
-    if few_rows or _CPU_SEGMENTS * groups <= rows // 4:
-        segments = 1 if few_rows else _CPU_SEGMENTS
+    able = (1,) if few_rows else _CPU_SEGMENTS
+    segments = next((each for each in able if few_rows or each * groups <= rows // 2), None)
+    if segments is not None:
         return _SegmentPlan(
             max(1, math.ceil(rows / segments)), segments, copies=segments, alone=True
         )
@@ -233,21 +264,27 @@ def _launch(
         regions = (codes >> plan.region_bits).astype(np.uint32)
         order, counts = backend.multisplit(regions, plan.segments)
         edges = backend.from_host(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
-    on_device = _column_structs(backend, columns, totals)
     # The greatest 32-bit word marks lanes without a row.
     wide = groups >= 2**32
-    backend.run(
-        kernel_named("group_reduce"), plan.segments,
-        batch=(codes, order, on_device, len(columns), plan.alone, wide),
-        edges=edges, rows=len(codes), segment_rows=plan.segment_rows, groups=groups,
-        copies=plan.copies,
-    )  # fmt: skip
+    # The totals of one column stay in a CPU's caches.
+    at_once = 1 if backend.name == "cpu" else len(columns)
+    for first in range(0, len(columns), at_once):
+        some = slice(first, first + at_once)
+        on_device = _column_structs(backend, columns[some], totals[some])
+        backend.run(
+            kernel_named("group_reduce"), plan.segments,
+            batch=(codes, order, on_device, len(columns[some]), plan.alone, wide),
+            edges=edges, rows=len(codes), segment_rows=plan.segment_rows, groups=groups,
+            copies=plan.copies,
+        )  # fmt: skip
 
 
-def _combined(totals: Any, fold: str) -> Any:
+def _combined(backend: Backend, totals: Any, fold: str) -> Any:
     """Return the aggregates of all segments, combined in segment order."""
     if fold == "compensated":
-        return _compensated(totals.view(np.float64)).view(np.uint64)
+        if backend.name == "cpu":
+            return _compensated(totals.view(np.float64)).view(np.uint64)
+        return _settled(backend, totals)
     if len(totals) == 1:
         return totals[0]
     if fold == "sum":
@@ -259,7 +296,7 @@ def _combined(totals: Any, fold: str) -> Any:
 
 
 def _compensated(totals: np.ndarray) -> np.ndarray:
-    """Return compensated sums over all segments.
+    """Return compensated sums over all segments, those that pandas has.
 
     Each segment has a sum, and the excess of this sum over the exact one.
     """
@@ -272,3 +309,27 @@ def _compensated(totals: np.ndarray) -> np.ndarray:
             excess[~np.isfinite(excess)] = 0
             sums = made
     return sums
+
+
+def _settled(backend: Backend, totals: Any) -> Any:
+    """Return compensated sums of the segments of a GPU, whose excess may be many roundings.
+
+    Sums of segments are added up as rows are.
+    """
+    xp, (copies, groups, _) = backend.xp, totals.shape
+    sums, excess = totals.view(np.float64)[..., 0], totals.view(np.float64)[..., 1]
+    if copies == 1:
+        return (sums[0] - excess[0]).view(np.uint64)
+    codes = xp.tile(xp.arange(groups, dtype=np.int64), copies)
+    columns = [
+        ColumnReduction(xp.ascontiguousarray(sums).reshape(-1), "f8", "real", "compensated"),
+        ColumnReduction(xp.ascontiguousarray(excess).reshape(-1), "f8", "real", "real_sum"),
+    ]
+    shapes = (1, groups, 2), (1, groups)
+    made = [backend.full(shape, 0, np.uint64) for shape in shapes]
+    plan = _SegmentPlan(_GPU_ROWS, math.ceil(len(codes) / _GPU_ROWS), copies=1, alone=False)
+    _launch(backend, plan, codes, groups, columns, made)
+    pair, rest = made[0].view(np.float64)[0], made[1].view(np.float64)[0]
+    # The sum of opposite infinities is no number, which rows leave out.
+    none = (sums != sums).any(axis=0)
+    return xp.where(none, np.nan, pair[:, 0] - (pair[:, 1] + rest)).view(np.uint64)

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from dgpuhash.frames import FrameIndex
-from dgpuhash.frames.keys.direct import DirectTable
-from dgpuhash.frames.keys.order import sorted_rows
+from dgpuhash.frames.keys.direct import CloseKeys, DirectTable
+from dgpuhash.frames.keys.order import sorted_rows, values_in_order
 
 RANDOM = np.random.default_rng(7)
 
@@ -63,6 +63,9 @@ COLUMNS = {
     "bool": RANDOM.random(9000) < 0.5,
     "float": np.round(RANDOM.random(9000), 2),
     "nan": np.where(RANDOM.random(9000) < 0.1, np.nan, RANDOM.random(9000)),
+    "zeros": RANDOM.choice([0.0, -0.0, np.inf, -np.inf, np.nan, -np.nan, -2.5], 9000),
+    "float32": RANDOM.normal(size=9000).astype("float32"),
+    "moments": RANDOM.integers(0, 9, 9000).astype("M8[s]"),
     "one": np.ones(9000, "int32"),
 }
 
@@ -74,6 +77,57 @@ def test_order_of_rows(name):
         np.testing.assert_array_equal(sorted_rows(columns), np.lexsort(columns[::-1]))
         few = [each[:100] for each in columns]
         np.testing.assert_array_equal(sorted_rows(few), np.lexsort(few[::-1]))
+
+
+@pytest.mark.parametrize("groups", [1, 7, 5000])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "int64", "int16"])
+def test_values_in_the_order_of_codes(groups, dtype):
+    for rows in (0, 100, 9000):
+        held = RANDOM.integers(0, groups, rows)
+        values = RANDOM.integers(-99, 99, rows).astype(dtype)
+        made = values_in_order(held, values)
+        np.testing.assert_array_equal(made, values[np.argsort(held, kind="stable")])
+        assert made.dtype == values.dtype
+        assert not np.shares_memory(made, values)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        [RANDOM.integers(-128, 127, 40_000).astype("int8")],
+        [RANDOM.integers(0, 150, 40_000), RANDOM.integers(-90, 90, 40_000).astype("int16")],
+        [RANDOM.random(40_000) < 0.1, RANDOM.integers(0, 300, 40_000).astype("uint16")],
+        [np.iinfo("int64").max - RANDOM.integers(0, 3, 40_000)],
+        [np.iinfo("uint64").max - RANDOM.integers(0, 3, 40_000).astype("uint64")],
+        [np.arange(40_000)[::-1]],
+        [np.zeros(40_000, "int64")],
+    ],
+)
+def test_keys_that_lie_close_together(columns):
+    keys = CloseKeys.of(columns)
+    places: dict[tuple[int, ...], int] = {}
+    rows = list(zip(*(column.tolist() for column in columns), strict=True))
+    wanted = [places.setdefault(row, len(places)) for row in rows]
+    numbers, first = keys.numbered()
+    assert numbers.tolist() == wanted
+    assert [rows[row] for row in first] == list(places)
+    without, again = keys.numbered(of_rows=False)
+    assert without is None
+    np.testing.assert_array_equal(again, first)
+    values = np.array([key[0] for key in places], columns[0].dtype).astype(object)
+    least = min(values)
+    assert keys.counts().tolist() == [
+        sum(values == least + step) for step in range(int(max(values) - least) + 1)
+    ]
+
+
+def test_keys_that_lie_far_apart():
+    assert CloseKeys.of([np.array([0, 2**40])]) is None
+    assert CloseKeys.of([np.array([np.iinfo("int64").min, np.iinfo("int64").max])]) is None
+    assert CloseKeys.of([np.arange(9), np.arange(9)]) is None
+    assert CloseKeys.of([np.arange(9), np.arange(9)], places=9) is not None
+    assert CloseKeys.of([np.array([0.5])]) is None
+    assert CloseKeys.of([np.array([], "int64")]) is None
 
 
 @pytest.mark.parametrize("dtype", ["int64", "Int64", "float64", "str"])

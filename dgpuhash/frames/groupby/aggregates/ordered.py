@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,9 @@ from dgpuhash.errors import SpecError
 from dgpuhash.frames.groupby.aggregates.options import Options
 from dgpuhash.frames.groupby.aggregates.states import States
 from dgpuhash.frames.groupby.aggregates.values import Values
-from dgpuhash.frames.groupby.groups import Groups, compared
-from dgpuhash.frames.keys.order import sorted_rows
+from dgpuhash.frames.groupby.groups import compared
+from dgpuhash.frames.keys.direct import CloseKeys
+from dgpuhash.frames.keys.order import sorted_rows, values_in_order
 from dgpuhash.frames.merge.distinct import numbered
 
 __all__ = [
@@ -25,13 +27,11 @@ __all__ = [
     "complex_sums",
     "distinct",
     "distinct_values",
-    "ends",
     "joined",
     "lists",
     "medians",
     "products",
     "quantiles",
-    "row_of_rank",
     "text_sizes",
 ]
 
@@ -45,17 +45,10 @@ def _by_group(states: States) -> tuple[Any, Any]:
     return order if there is None else there[order], starts
 
 
-# Of so many rows each, groups are sorted one by one.
-_ROWS_OF_GROUPS = 2**10
-
-
-def ends(groups: Groups, name: str) -> Any:
-    """Return the first or last row of each group among the rows in groups, -1 for none."""
-    rows = np.full(len(groups), -1, np.int64)
-    places, codes = np.arange(len(groups.kept_codes)), groups.kept_codes
-    step = -1 if name == "first" else 1
-    rows[codes[::step]] = places[::step]
-    return rows
+# Groups of so many rows on average are sorted one by one, smaller ones with those of their size.
+_ROWS_OF_GROUPS = 2**6
+# Places of an array for each row, with which different values are counted without a hash.
+_PLACES_OF_A_PAIR = 16
 
 
 def text_sizes(values: Values, sizes: Any) -> Any:
@@ -105,6 +98,8 @@ def complex_sums(states: States, void: Any) -> Any:
 
 def products(states: States) -> Any:
     """Return the product of each group's values, 1 for none: int64, uint64 or float64."""
+    if "prod" in states.words:
+        return states.words["prod"]
     values = states.values
     order, starts = _by_group(states)
     wide = {"float": np.float64, "uint": np.uint64}.get(values.kind, np.int64)
@@ -121,17 +116,19 @@ def _reduced(ufunc: Any, numbers: Any, starts: Any, empty: Any) -> Any:
     return made
 
 
-def row_of_rank(values: Values, wanted: Any, void: Any) -> Any:
-    """Return for each rank a row that has it; ranks of groups in the mask mean nothing."""
-    rank = values.sortable
-    rows = np.arange(len(rank)) if values.there is None else values.there
-    at = np.zeros(int(rank[rows].max(initial=0)) + 1, np.int64)
-    at[rank[rows]] = rows
-    return at[np.where(void, 0, wanted).astype(np.int64)]
-
-
 def distinct(states: States, options: Options) -> Any:
     """Return the number of different values of each group."""
+    values, codes = states.values, states.groups.kept_codes
+    there = values.there
+    if values.is_number and values.kind != "float" and (there is None or options.dropna):
+        numbers = values.numbers if there is None else values.numbers[there]
+        held = codes if there is None else codes[there]
+        close = CloseKeys.of([held, numbers], _PLACES_OF_A_PAIR)
+        if close is not None:
+            made = np.zeros(len(states.groups), np.int64)
+            least, counts = int(held.min()), close.counts()
+            made[least : least + len(counts)] = counts
+            return made
     codes, rows = _distinct(states, with_nulls=not options.dropna)
     return np.bincount(codes[rows], minlength=len(states.groups)).astype(np.int64)
 
@@ -173,8 +170,11 @@ def _parts(states: States, order: Any, codes: Any, *, arrays: bool) -> Any:
     return made
 
 
-def _sorted_numbers(states: States) -> tuple[Any, Any]:
-    """Return the numbers by group and value, and where each group begins."""
+def _selected(states: States, places: Callable[[Any], tuple[Any, ...]]) -> tuple[Any, Any]:
+    """Return the numbers by group, and where each group begins.
+
+    At `places` of a group of some size stand the numbers that would stand there if it were sorted.
+    """
     values = states.values
     codes, there = states.groups.kept_codes, values.there
     codes = codes if there is None else codes[there]
@@ -182,12 +182,20 @@ def _sorted_numbers(states: States) -> tuple[Any, Any]:
     if values.kind == "bool":
         numbers = numbers.astype(np.int64)
     starts = np.concatenate([[0], np.cumsum(states.count)])
-    if len(states.groups) * _ROWS_OF_GROUPS > len(codes):
-        order = sorted_rows([codes, numbers]) if len(codes) else codes
-        return numbers[order], starts
-    ordered = numbers[sorted_rows([codes])]
-    for start, end in itertools.pairwise(starts):
-        ordered[start:end].sort()
+    ordered = values_in_order(codes, numbers)
+    if len(states.groups) * _ROWS_OF_GROUPS <= len(codes):
+        for start, end in itertools.pairwise(starts):
+            if end > start:
+                ordered[start:end].partition(places(end - start))
+        return ordered, starts
+    sizes = states.count
+    by_size = sorted_rows([sizes])
+    edges = np.flatnonzero(np.diff(sizes[by_size], prepend=-1, append=-1))
+    for first, end in itertools.pairwise(edges):
+        alike = by_size[first:end]
+        if (size := int(sizes[alike[0]])) > 1:
+            rows = starts[alike, None] + np.arange(size)
+            ordered[rows] = np.partition(ordered[rows], places(size), axis=1)
     return ordered, starts
 
 
@@ -197,7 +205,7 @@ def medians(states: States, options: Options) -> Any:
     void = states.count < 1
     if not options.skipna:
         void |= states.count < states.groups.sizes
-    numbers, starts = _sorted_numbers(states)
+    numbers, starts = _selected(states, lambda size: ((size - 1) // 2, size // 2))
     low = starts[:-1] + (np.maximum(states.count, 1) - 1) // 2
     high = starts[:-1] + states.count // 2
     if len(numbers) == 0:
@@ -237,7 +245,13 @@ def quantiles(states: States, options: Options) -> Any:
         raise SpecError(f"'q' must be between 0 and 1. Got '{outside[0]}' instead")
     count = np.repeat(states.count, len(wanted))
     void = count < 1
-    numbers, starts = _sorted_numbers(states)
+
+    @functools.cache
+    def around(size: int) -> tuple[int, ...]:
+        low = np.floor(wanted * (size - 1)).astype(np.int64)
+        return *low.tolist(), *np.minimum(low + 1, size - 1).tolist()
+
+    numbers, starts = _selected(states, around)
     if len(numbers) == 0:
         return _quantiles(values, np.zeros(len(count)), void, how)
     exact = np.tile(wanted, len(states.count)) * np.maximum(count - 1, 0)

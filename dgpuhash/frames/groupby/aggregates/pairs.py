@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,48 +16,74 @@ from dgpuhash.frames.groupby.aggregates.values import Values
 from dgpuhash.frames.groupby.groups import Groups
 from dgpuhash.tables.columns.aggregates import ColumnReduction, reduce_groups
 
-__all__ = ["matrices", "pair"]
+__all__ = ["Moments", "floats", "matrices", "moments", "moments_of_all", "pair", "told"]
 
 
-def matrices(groups: Groups, columns: Sequence[pd.Series], how: str, least: int, ddof: int) -> Any:
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """What the rows of two columns tell of each group, where neither is null.
+
+    Attributes
+    ----------
+    count : int64 array
+    mixed, squares, others : float64 array
+        The sums of products of deviations from the means: of both columns, of the left one and of
+        the right one alone.
+    """
+
+    count: Any
+    mixed: Any
+    squares: Any
+    others: Any
+
+
+def matrices(
+    groups: int, columns: int, of: Callable[[int, int], Moments], how: str, least: int, ddof: int
+) -> Any:
     """Return one matrix of all pairs of columns for each group.
 
     Rows with a null in one of both columns are left out of a pair.
 
     Parameters
     ----------
-    groups : Groups
-    columns : list of Series
-        Of numbers, numbered from 0.
+    groups, columns : int
+        How many there are.
+    of : function
+        The moments of two columns by number, the first of which is not above the second.
     how : {"cov", "corr"}
     least : int
         Fewer rows of a pair give NaN.
     ddof : int
     """
-    floats = [_floats(groups, column) for column in columns]
-    made = np.full((len(groups), len(columns), len(columns)), np.nan)
-    for place, ours in enumerate(floats):
-        for other in range(place, len(floats)):
-            found = pair(groups, ours, floats[other], how, least, ddof)
+    made = np.full((groups, columns, columns), np.nan)
+    for place in range(columns):
+        for other in range(place, columns):
+            found = told(of(place, other), how, least, ddof)
             made[:, place, other] = made[:, other, place] = found
     return made
 
 
-def _floats(groups: Groups, column: pd.Series) -> Any:
+def floats(groups: Groups, column: pd.Series) -> Any:
     """Return the rows of a column that are in a group as float64, less a value of the column."""
     values = Values(groups.kept(column))
     if not values.is_number and values.kind != "object":
         raise SpecError(f"could not convert {column.dtype} to float; use numeric_only=True")
     if values.kind == "object":
         return column.astype(np.float64).to_numpy()
-    made = values.floats.copy()
-    if values.nulls is not None:
+    made = values.floats
+    if values.nulls is not None and not values.skips_nan:
+        made = made.copy()
         made[values.nulls] = np.nan
     return made
 
 
 def pair(groups: Groups, left: Any, right: Any, how: str, least: int, ddof: int) -> Any:
-    """Return the covariance or correlation of two columns of floats in each group.
+    """Return the covariance or correlation of two columns of floats in each group."""
+    return told(moments(groups, left, right), how, least, ddof)
+
+
+def moments(groups: Groups, left: Any, right: Any) -> Moments:
+    """Return the moments of two columns of floats in each group.
 
     Means are taken in a first pass, products of deviations from them in a second one.
     """
@@ -68,21 +96,60 @@ def pair(groups: Groups, left: Any, right: Any, how: str, least: int, ddof: int)
         ours, theirs = left - (words[0] / count)[codes], right - (words[1] / count)[codes]
         products = [ours * theirs, ours * ours, theirs * theirs, ours, theirs]
         mixed, squares, others, off, rest = _sums(codes, len(groups), products)
-        mixed = mixed - off * rest / count
+        return Moments(
+            count, mixed - off * rest / count, squares - off * off / count,
+            others - rest * rest / count,
+        )  # fmt: skip
+
+
+def moments_of_all(groups: Groups, columns: Sequence[Any]) -> Callable[[int, int], Moments]:
+    """Return a function of the moments of two columns by number, the first not above the second.
+
+    Without nulls all pairs share the means and the deviations from them.
+    """
+    if any(bool(np.isnan(column).any()) for column in columns):
+        return lambda ours, theirs: moments(groups, columns[ours], columns[theirs])
+    codes, count = groups.kept_codes, groups.sizes
+    off = []
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        for column, total in zip(columns, _sums(codes, len(groups), list(columns)), strict=True):
+            means = (total / count)[codes]
+            off.append(np.subtract(column, means, out=means))
+    rests = _sums(codes, len(groups), off)
+
+    @functools.cache
+    def mixed(place: int) -> list[Any]:
+        """Return the sums of products of a column's deviations and those of each column behind."""
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            sums = _sums(codes, len(groups), [off[place] * other for other in off[place:]])
+            return [
+                each - rests[place] * rest / count
+                for each, rest in zip(sums, rests[place:], strict=True)
+            ]
+
+    def of(ours: int, theirs: int) -> Moments:
+        return Moments(count, mixed(ours)[theirs - ours], mixed(ours)[0], mixed(theirs)[0])
+
+    return of
+
+
+def told(found: Moments, how: str, least: int, ddof: int) -> Any:
+    """Return covariances or correlations; NaN of fewer than `least` rows."""
+    count = found.count
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         if how == "cov":
-            made = mixed / (count - ddof)
+            made = found.mixed / (count - ddof)
             return np.where((count >= max(least, 1)) & (count > ddof), made, np.nan)
-        squares, others = squares - off * off / count, others - rest * rest / count
-        made = np.clip(mixed / np.sqrt(squares * others), -1, 1)
+        made = np.clip(found.mixed / np.sqrt(found.squares * found.others), -1, 1)
         return np.where(count >= max(least, 1), made, np.nan)
 
 
 def _sums(codes: Any, groups: int, columns: list[Any]) -> list[Any]:
     reductions = [
-        ColumnReduction(np.ascontiguousarray(column), "f8", "real", "real_sum")
-        for column in columns
+        ColumnReduction(each if each.flags.c_contiguous else each.copy(), "f8", "real", "real_sum")
+        for each in columns
     ]
     return [
         each.view(np.float64)
-        for each in reduce_groups(backend.get("cpu"), codes, groups, reductions)
+        for each in reduce_groups(backend.get(None, codes), codes, groups, reductions)
     ]

@@ -33,9 +33,10 @@ _TRUTH = {
     "period": "'{how}' with PeriodDtype is no longer supported. Use "
     "(obj != pd.Period(ordinal=0, freq=freq)).{how}() instead.",
 }
-# What is there of complex numbers, of other dtypes of Arrow, and of all the rest.
+# What is there of complex numbers, of decimals and other dtypes of Arrow, and of all the rest.
 _OFFERED = {
     "complex": _ANYTHING | {"sum", "mean", "any", "all"},
+    "decimal": _ANYTHING | {"min", "max", "sum", "mean"},
     "arrow": _ANYTHING | {"min", "max"},
     "other": _ANYTHING | {"min", "max"},
 }

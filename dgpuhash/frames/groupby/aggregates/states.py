@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from dgpuhash import backend
+from dgpuhash.frames.groupby.aggregates import decimals
 from dgpuhash.frames.groupby.aggregates.values import Values
 from dgpuhash.frames.groupby.groups import Groups
 from dgpuhash.tables.columns.aggregates import ColumnReduction, reduce_groups
 
-__all__ = ["FOLDS", "States", "codes_of", "states_of"]
+__all__ = ["FOLDS", "States", "codes_of", "ends", "extremes_of", "states_of"]
 
 _SIGN = np.uint64(1 << 63)
 
@@ -71,6 +72,11 @@ class States:
     words: dict[str, Any]
 
     @functools.cached_property
+    def decimal_parts(self) -> tuple[Any, ...]:
+        """The sums of each group's decimals, in parts; see `decimals`."""
+        return decimals.part_sums(self.values, codes_of(self), len(self.groups))
+
+    @functools.cached_property
     def count(self) -> Any:
         """The number of values of each group that are not null."""
         there = self.values.there
@@ -107,18 +113,40 @@ class States:
 
     def extreme(self, state: str) -> Any:
         """Return the least or greatest value of each group, of groups without values anything."""
-        words, kind = self.words[state], self.values.sortable.dtype.kind
-        if kind == "f":
-            words = np.where(words >= _SIGN, words ^ _SIGN, ~words)
-            return words.view(np.float64).astype(self.values.sortable.dtype)
-        if kind == "i":
-            return (words ^ _SIGN).view(np.int64)
-        return words
+        return _numbers_of(self.words[state], self.values.sortable.dtype)
 
     def row(self, state: str) -> Any:
         """Return the first or last row of each group that is not null, -1 for none."""
         rows = self.words[state].view(np.int64) - (state == "last")
         return self.rows_of(np.where(self.count > 0, rows, -1))
+
+    def value_of(self, state: str, void: Any) -> Any:
+        """Return the least or greatest value of each group as values of the column.
+
+        Null where a mask is set.
+        """
+        values, wanted = self.values, self.extreme(state)
+        rank = values.sortable
+        rows = np.arange(len(rank)) if values.there is None else values.there
+        at = np.zeros(int(rank[rows].max(initial=0)) + 1, np.int64)
+        at[rank[rows]] = rows
+        return values.at(np.where(void, -1, at[np.where(void, 0, wanted).astype(np.int64)]))
+
+    def end(self, state: str, least: int, *, nulls: bool) -> tuple[Any, Any]:
+        """Return the first or last value of each group, and a mask of the groups without one.
+
+        Groups with fewer than `least` values have none. `nulls`: nulls count as values.
+        """
+        rows = ends(self.groups, state) if nulls else self.row(state)
+        rows = np.where(self.count < least, -1, rows)
+        return self.values.at(rows), rows < 0
+
+    def whole_means(self, void: Any) -> Any:
+        """Return the means of moments and spans, cut off to whole units towards zero."""
+        mean = np.where(void, 0, self.mean)
+        above = np.floor(mean)
+        made = above.astype(np.int64) + self.values.origin
+        return made + ((made < 0) & (above < mean))
 
     def rows_of(self, rows: Any) -> Any:
         """Return the rows among all that are in a group, of positions among those not null."""
@@ -158,21 +186,47 @@ def states_of(groups: Groups, wanted: Iterable[tuple[Values, Iterable[str]]]) ->
     return made
 
 
+def ends(groups: Groups, name: str) -> Any:
+    """Return the first or last row of each group among the rows in groups, -1 for none."""
+    rows = np.full(len(groups), -1, np.int64)
+    places, codes = np.arange(len(groups.kept_codes)), groups.kept_codes
+    step = -1 if name == "first" else 1
+    rows[codes[::step]] = places[::step]
+    return rows
+
+
+def extremes_of(values: Values, state: str, codes: Any, groups: int) -> Any:
+    """Return the ``least`` or ``greatest`` of numbers in each group; without numbers no bound."""
+    words = reduce_groups(backend.get("cpu"), codes, groups, [_reduction(values, state)])
+    return _numbers_of(words[0], values.sortable.dtype)
+
+
 def codes_of(states: States) -> Any:
     """Return the groups of the values that kernels read."""
     codes, read = states.groups.kept_codes, states.values.read
     return codes if read is None else codes[read]
 
 
+def _numbers_of(words: Any, dtype: Any) -> Any:
+    """Return the numbers that words of ranks stand for."""
+    if dtype.kind == "f":
+        words = np.where(words >= _SIGN, words ^ _SIGN, ~words)
+        return words.view(np.float64).astype(dtype)
+    return (words ^ _SIGN).view(np.int64) if dtype.kind == "i" else words
+
+
 def _run(groups: Groups, asked: list[tuple[States, str]]) -> None:
     reductions = [_reduction(states.values, name) for states, name in asked]
     words = reduce_groups(backend.get("cpu"), codes_of(asked[0][0]), len(groups), reductions)
     for (states, name), found in zip(asked, words, strict=True):
-        states.words[name] = found
+        if name == "total" and states.values.are_small:
+            states.words[name] = found.view(np.int64).astype(np.float64).view(np.uint64)
+        else:
+            states.words[name] = found
 
 
 def _reduction(values: Values, name: str) -> ColumnReduction:
-    term, fold = _WORDS[name]
+    term, fold = _WORDS["sum" if name == "total" and values.are_small else name]
     if name in {"least", "greatest"}:
         column = values.sortable
     elif name in {"any", "all"} and not values.is_number:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dgpuhash.frames.groupby.aggregates import ordered
+from dgpuhash.frames.groupby.aggregates import decimals, ordered
 from dgpuhash.frames.groupby.aggregates.options import Options
 from dgpuhash.frames.groupby.aggregates.states import States, codes_of
 from dgpuhash.frames.groupby.aggregates.values import Values
@@ -74,6 +74,8 @@ def _sum(states: States, options: Options) -> Any:
         return values.ticks(states.sum, void)
     if values.kind == "complex":
         return ordered.complex_sums(states, void)
+    if values.kind == "decimal":
+        return decimals.sums(states, void)
     return _with_stray(states, _narrowed(states.sum, values), void)
 
 
@@ -118,12 +120,10 @@ def _mean(states: States, options: Options) -> Any:
     void = _void(states, 1, options)
     if values.kind == "complex":
         return ordered.complex_sums(states, void) / np.maximum(states.count, 1)
+    if values.kind == "decimal":
+        return decimals.means(states, void)
     if values.kind in {"datetime", "timedelta", "period"}:
-        above = np.floor(np.where(void, 0, states.mean))
-        made = above.astype(np.int64) + values.origin
-        # Parts of a unit are cut off, towards zero.
-        cut = (made < 0) & (above < np.where(void, 0, states.mean))
-        return values.ticks(made + cut, void)
+        return values.ticks(states.whole_means(void), void)
     return _with_stray(states, _cast(states.mean + values.origin, values), void)
 
 
@@ -164,12 +164,13 @@ def _prod(states: States, options: Options) -> Any:
 
 def _extreme(name: str) -> Callable[[States, Options], Any]:
     def result(states: States, options: Options) -> Any:
-        values, found = states.values, states.extreme(name)
+        values = states.values
         void = _void(states, max(options.least(-1), 1), options)
+        if not values.is_number:
+            return states.value_of(name, void)
+        found = states.extreme(name)
         if values.kind in {"datetime", "timedelta", "period"}:
             return values.ticks(found, void)
-        if not values.is_number:
-            return values.at(np.where(void, -1, ordered.row_of_rank(values, found, void)))
         return values.results(found.astype(values.plain), void)
 
     return result
@@ -177,13 +178,9 @@ def _extreme(name: str) -> Callable[[States, Options], Any]:
 
 def _end(name: str) -> Callable[[States, Options], Any]:
     def result(states: States, options: Options) -> Any:
-        rows = states.row(name)
-        if not options.skipna:
-            rows = ordered.ends(states.groups, name)
-        rows = np.where(states.count < options.least(-1), -1, rows)
-        found = states.values.at(rows)
+        found, void = states.end(name, options.least(-1), nulls=not options.skipna)
         if states.values.kind == "object":
-            found[rows < 0] = None
+            found[void] = None
         return found
 
     return result

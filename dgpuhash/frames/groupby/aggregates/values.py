@@ -27,8 +27,8 @@ _MASKED: dict[str, Any] = {
 def kind_of(dtype: Any) -> str:
     """Return the kind of a dtype: what its columns are aggregated as.
 
-    One of ``bool int uint float complex datetime timedelta period text category object arrow
-    other``.
+    One of ``bool int uint float complex datetime timedelta period text category object decimal
+    arrow other``.
 
     Examples
     --------
@@ -48,7 +48,7 @@ def kind_of(dtype: Any) -> str:
         if pa.types.is_timestamp(arrow) or pa.types.is_duration(arrow):
             return "datetime" if pa.types.is_timestamp(arrow) else "timedelta"
         if not _is_number(arrow):
-            return "arrow"
+            return "decimal" if pa.types.is_decimal128(arrow) else "arrow"
     if isinstance(dtype, pd.IntervalDtype | pd.SparseDtype):
         return "other"
     if dtype.kind in _TICKS:
@@ -140,14 +140,27 @@ class Values:
         return np.dtype(self.dtype)
 
     @functools.cached_property
+    def _extent(self) -> tuple[int, int]:
+        """The least and the greatest of integers; 0 without any."""
+        there = self.numbers if self.there is None else self.numbers[self.there]
+        return (int(there.min()), int(there.max())) if len(there) else (0, 0)
+
+    @functools.cached_property
+    def are_small(self) -> bool:
+        """Whether float64 tells the sum of any of the values, which are integers."""
+        if self.kind == "bool":
+            return len(self) <= 2**53
+        if self.kind not in {"int", "uint"}:
+            return False
+        least, most = self._extent
+        return max(-least, most) * len(self) <= 2**53
+
+    @functools.cached_property
     def origin(self) -> int:
         """What is taken off integers, so that float64 tells their differences; 0 for most."""
-        if self.kind == "float" or self.kind == "bool" or not len(self):
+        if self.kind == "float" or self.kind == "bool":
             return 0
-        there = self.numbers if self.there is None else self.numbers[self.there]
-        if not len(there):
-            return 0
-        least, most = int(there.min()), int(there.max())
+        least, most = self._extent
         if self.kind in {"datetime", "timedelta", "period"}:
             return least
         # Where the differences are no more exact, small numbers would be less so.

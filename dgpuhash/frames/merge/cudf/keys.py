@@ -12,7 +12,7 @@ from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.key_columns import check_comparable
 from dgpuhash.frames.merge.agreement import IncomparableError
 
-__all__ = ["agreed", "cast", "comparable"]
+__all__ = ["agreed", "cast", "comparable", "type_name", "unscaled"]
 
 _UNITS = ("s", "ms", "us", "ns")
 _DECIMALS = {"DECIMAL32": "INT32", "DECIMAL64": "INT64", "DECIMAL128": "INT64"}
@@ -29,7 +29,7 @@ def comparable(left: Any, right: Any, name: object) -> list[tuple[Any, Any]]:
         When both sides have rows and no value of one can equal one of the other, or they cannot be
         keys.
     """
-    kinds = [_kind(side) for side in (left, right)]
+    kinds = [type_name(side) for side in (left, right)]
     if any(kind in _DECIMALS for kind in kinds):
         if left.dtype != right.dtype:
             raise KeyTypeError(
@@ -37,7 +37,7 @@ def comparable(left: Any, right: Any, name: object) -> list[tuple[Any, Any]]:
                 f"scale; key {name!r} is {left.dtype} and {right.dtype}: convert one side with "
                 ".astype"
             )
-        return list(zip(_unscaled(left), _unscaled(right), strict=True))
+        return list(zip(unscaled(left), unscaled(right), strict=True))
     if len(left) and len(right):
         types = [frames_of(side).key_column(side, name).type for side in (left, right)]
         try:
@@ -50,7 +50,7 @@ def comparable(left: Any, right: Any, name: object) -> list[tuple[Any, Any]]:
     return [(left, right)]
 
 
-def _kind(series: Any) -> str:
+def type_name(series: Any) -> str:
     """Return libcudf's name for the type of a column."""
     import pylibcudf
 
@@ -59,11 +59,11 @@ def _kind(series: Any) -> str:
     return str(pylibcudf.TypeId(series.to_pylibcudf()[0].type().id()).name)
 
 
-def _unscaled(series: Any) -> list[Any]:
+def unscaled(series: Any) -> list[Any]:
     """Return the integers that a column of decimals is stored as: one a value, or two halves."""
     import pylibcudf as plc
 
-    column, kind = series.to_pylibcudf()[0], _kind(series)
+    column, kind = series.to_pylibcudf()[0], type_name(series)
     halves = 2 if kind == "DECIMAL128" else 1
     frames, n = frames_of(series), column.size()
     if n == 0:

@@ -15,7 +15,7 @@ from dgpuhash.frames.merge.keys import JoinKeys, KeyPair, as_series
 from dgpuhash.frames.merge.result import ORIGINS, MergePlan
 from dgpuhash.frames.merge.rows import RowPairs
 
-__all__ = ["CudfPlan", "index_of", "key_order"]
+__all__ = ["CudfPlan", "index_of", "key_order", "order_of", "taken"]
 
 
 class CudfPlan(MergePlan):
@@ -232,8 +232,6 @@ def key_order(keys: JoinKeys, places: Any) -> Any:
     places : int64 array
         The rows of each side's keys, those of the right one behind those of the left one.
     """
-    import pylibcudf as plc
-
     frames, columns = frames_named("cudf"), []
     for pair in keys.pairs:
         dtype = agreed(pair.left, pair.right, "outer")
@@ -241,14 +239,28 @@ def key_order(keys: JoinKeys, places: Any) -> Any:
         both = frames.take(frames.concat([side.to_frame(0) for side in sides]), places)[0]
         if hasattr(dtype, "categories"):
             both = both.cat.codes.astype("int64").fillna(-1)
-        columns.append(both.to_pylibcudf()[0])
+        columns.append(both)
+    return order_of(columns)
+
+
+def order_of(columns: Sequence[Any]) -> Any:
+    """Return the positions of rows in the order of several Series, nulls last, equal ones in order.
+
+    Categories are in their own order.
+    """
+    import pylibcudf as plc
+
+    sorted_by = []
+    for series in columns:
+        if hasattr(series.dtype, "categories"):
+            series = series.cat.codes.astype("int64").where(series.notna())
+        sorted_by.append(series.to_pylibcudf()[0])
     order = plc.sorting.stable_sorted_order(
-        plc.Table(columns),
-        [plc.types.Order.ASCENDING] * len(columns),
-        [plc.types.NullOrder.AFTER] * len(columns),
+        plc.Table(sorted_by),
+        [plc.types.Order.ASCENDING] * len(sorted_by),
+        [plc.types.NullOrder.AFTER] * len(sorted_by),
     )
-    series: Any = type(keys.pairs[0].left)
-    return frames.array(series.from_pylibcudf(order))
+    return frames_named("cudf").array(type(columns[0]).from_pylibcudf(order))
 
 
 def _rows_of(frame: Any, rows: Any) -> Any:

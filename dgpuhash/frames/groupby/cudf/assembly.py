@@ -1,0 +1,93 @@
+"""Results of a groupby as cuDF frames and Series, with cuDF's labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dgpuhash.frames.dataframes import frames_named
+from dgpuhash.frames.groupby.cudf.groups import CudfGroups, taken
+from dgpuhash.frames.merge.cudf.plan import index_of
+
+__all__ = ["frame_of", "index_with_level", "series_of", "with_keys"]
+
+
+def frame_of(columns: Sequence[Any], labels: Any, index: Any) -> Any:
+    """Return a frame of Series with these labels."""
+    import cudf
+
+    if not columns:
+        made = cudf.DataFrame(index=index)
+    else:
+        made = _plain_frame(columns)
+        made.index = index
+    made.columns = labels
+    return made
+
+
+def _plain_frame(columns: Sequence[Any]) -> Any:
+    """Return a frame of Series, called by numbers."""
+    if not all(isinstance(each.dtype, np.dtype) and each.dtype.kind in "biuf" for each in columns):
+        return frames_named("cudf").make(dict(enumerate(columns)))
+    import cudf
+    import pylibcudf as plc
+
+    # `make` takes several times as long, which few groups do not.
+    table = plc.Table([each.to_pylibcudf()[0] for each in columns])
+    return cudf.DataFrame.from_pylibcudf(table, {"columns": list(range(len(columns)))})
+
+
+def series_of(column: Any, index: Any, name: Any = None) -> Any:
+    """Return a Series with these labels and this name."""
+    made = column.reset_index(drop=True)
+    made.index = index
+    return made.rename(name)
+
+
+def with_keys(columns: Sequence[Any], labels: Any, groups: CudfGroups, level: Any = None) -> Any:
+    """Return a frame numbered from 0, with the keys as its first columns.
+
+    Keys that there is a column for are left out. `level`: numbers that come once for each group, in
+    a column behind the keys.
+    """
+    import cudf
+
+    keys, names = list(groups.columns), [key.name for key in groups.keys]
+    if level is not None:
+        keys, last = _repeated(keys, level)
+        keys, names = [*keys, last], [*names, None]
+    chosen: list[tuple[Any, Any]] = []
+    for place, (name, column) in enumerate(zip(names, keys, strict=True)):
+        if name is None:
+            name = "index" if len(names) == 1 else f"level_{place}"
+        if name not in labels and name not in [other for other, _ in chosen]:
+            chosen.append((name, column))
+    made = [column for _, column in chosen] + list(columns)
+    if labels.nlevels > 1:
+        firsts = [name if isinstance(name, tuple) else (name,) for name, _ in chosen]
+        full = [(*name, *[""] * (labels.nlevels - len(name))) for name in firsts]
+        titles: Any = pd.MultiIndex.from_tuples([*full, *labels], names=labels.names)
+    else:
+        titles = labels
+        for place, (name, _) in enumerate(chosen):
+            titles = titles.insert(place, name)
+    return frame_of(made, titles, cudf.RangeIndex(len(made[0]) if made else len(groups)))
+
+
+def index_with_level(groups: CudfGroups, values: Any, name: Any = None) -> Any:
+    """Return the labels of groups, each once for each of some values, which are the last level."""
+    keys, last = _repeated(list(groups.columns), values)
+    return index_of([*keys, last], [*(key.name for key in groups.keys), name])
+
+
+def _repeated(keys: list[Any], values: Any) -> tuple[list[Any], Any]:
+    """Return columns with each row as often as there are values, and the values beside them."""
+    frames = frames_named("cudf")
+    xp: Any = frames.xp
+    groups, count = len(keys[0]), len(values)
+    rows = xp.repeat(xp.arange(groups), count)
+    last = frames.series(np.asarray(values) if not isinstance(values, list) else values)
+    return [taken(key, rows) for key in keys], taken(last, xp.tile(xp.arange(count), groups))

@@ -1,0 +1,368 @@
+"""Groups of a cuDF frame's rows: what is aggregated, and every aggregate as a method."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dgpuhash.errors import SpecError, UnsupportedError
+from dgpuhash.frames.groupby.aggregates.options import Options
+from dgpuhash.frames.groupby.aggregates.refusals import AggregateTypeError
+from dgpuhash.frames.groupby.cudf import assembly
+from dgpuhash.frames.groupby.cudf.functions import (
+    named,
+    named_pair,
+    options_for,
+    refuse,
+    without_repeats,
+)
+from dgpuhash.frames.groupby.cudf.results import AGGREGATES
+from dgpuhash.frames.groupby.cudf.rows import PairMethods, RowMethods
+from dgpuhash.frames.groupby.cudf.states import CudfStates, reduce_states
+from dgpuhash.frames.groupby.cudf.value_counts import value_counts
+from dgpuhash.frames.groupby.cudf.values import (
+    CudfValues,
+    check_aggregate,
+    has_aggregate,
+    series_of_array,
+)
+from dgpuhash.frames.groupby.methods import AggregateMethods
+from dgpuhash.frames.groupby.requests import NoSuchAggregateError, name_of, requests
+from dgpuhash.frames.merge.cudf.plan import taken
+from dgpuhash.frames.merge.keys import MissingKeyError
+from dgpuhash.tables.memory_errors import function_translates_memory_errors
+
+__all__ = ["CudfGroupBy"]
+
+# Of columns of other dtypes a result has none; all of them raise where there is no other.
+_LEFT_OUT = {"other", "decimal"}
+
+
+# Of no rows their results have the dtype of the column, as cuDF's have.
+_OF_OWN_DTYPE = {"sum", "prod", "mean", "median", "var", "std"}
+
+
+class NothingToAggregateError(AggregateTypeError, pd.errors.DataError):
+    """An aggregate that no column has."""
+
+
+class CudfGroupBy(AggregateMethods, RowMethods, PairMethods):
+    """Groups of the rows of a cuDF frame, made by `dgpuhash.groupby`.
+
+    Arguments are those of a groupby of pandas frames; dtypes and labels of results are cuDF's. All
+    is computed on the GPU of the frame.
+    """
+
+    def __init__(
+        self, frame: Any, groups: Any, *, as_index: bool = True, selection: Any = None
+    ) -> None:
+        self._frame, self._groups, self._as_index = frame, groups, as_index
+        self._selection = selection
+        self._apart = {key.column for key in groups.keys if key.in_frame}
+
+    # Without this, Python would iterate by numbers as labels of columns.
+    __iter__ = None
+
+    def __len__(self) -> int:
+        return self.ngroups
+
+    def __repr__(self) -> str:
+        names = ", ".join(repr(key.name) for key in self._groups.keys)
+        what = repr(self._data.name) if self._one else str(list(self._data.columns))
+        columns = f"column {what}" if self._one else f"columns {what}"
+        return f"<GroupBy of {len(self._frame):,} rows by {names}: {len(self):,} groups, {columns}>"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if self._frame.ndim == 2 and self._selection is None and name in self._frame.columns:
+            return self[name]
+        there = sorted(each for each in dir(type(self)) if not each.startswith("_"))
+        raise AttributeError(f"a GroupBy has no {name!r}; there is {', '.join(there)}")
+
+    def __getitem__(self, key: Any) -> CudfGroupBy:
+        if self._frame.ndim == 1:
+            raise MissingKeyError(f"Column not found: {key}")
+        if self._selection is not None:
+            raise IndexError(f"Column(s) {self._selection} already selected")
+        several = isinstance(key, list | np.ndarray | pd.Index)
+        missing = [label for label in (key if several else [key]) if label not in self._frame]
+        if missing:
+            raise MissingKeyError(f"Columns not found: {str(missing)[1:-1]}")
+        key = list(key) if several else key
+        return CudfGroupBy(self._frame, self._groups, as_index=self._as_index, selection=key)
+
+    @property
+    def ngroups(self) -> int:
+        """The number of groups."""
+        return len(self._groups)
+
+    @functools.cached_property
+    def _data(self) -> Any:
+        """What is aggregated."""
+        frame = self._frame
+        if frame.ndim == 1:
+            return frame
+        if self._selection is not None:
+            return frame[self._selection]
+        return frame[[label for label in frame.columns if label not in self._apart]]
+
+    @property
+    def _chosen(self) -> Any:
+        return self._frame if self._selection is None else self._data
+
+    def _of_all(self) -> CudfGroupBy:
+        """Return these groups with the keys among what is aggregated."""
+        made = CudfGroupBy(self._frame, self._groups, as_index=self._as_index)
+        made._apart = set()
+        return made
+
+    @property
+    def _one(self) -> bool:
+        """Whether one column is aggregated, to a Series."""
+        return bool(self._data.ndim == 1)
+
+    @functools.cached_property
+    def _columns(self) -> list[CudfValues]:
+        data = self._data
+        series = [data] if self._one else [data[label] for label in data.columns]
+        return [CudfValues(each.reset_index(drop=True)) for each in series]
+
+    @functools.cached_property
+    def _labels(self) -> Any:
+        return pd.Index([self._data.name]) if self._one else self._data.columns
+
+    def _places(self, how: str, options: Options) -> list[int]:
+        """Return the positions of the columns that an aggregate takes."""
+        places = list(range(len(self._columns)))
+        if options.numeric_only:
+            return [place for place in places if self._columns[place].is_numeric]
+        kept = [
+            place
+            for place in places
+            if self._columns[place].kind not in _LEFT_OUT
+            or has_aggregate(self._columns[place], how)
+        ]
+        if places and not kept:
+            raise NothingToAggregateError("All requested aggregations are unsupported.")
+        return kept
+
+    @function_translates_memory_errors
+    def _reduced(self, wanted: Sequence[tuple[int, str, Options]]) -> list[Any]:
+        """Return for each position, name and options a Series of the values of all groups."""
+        known: dict[int, CudfStates] = {}
+        needs: list[tuple[CudfStates, tuple[str, ...]]] = []
+        for place, how, _ in wanted:
+            if place not in known:
+                known[place] = CudfStates(self._columns[place], self._groups, place)
+                known[place].labels = self._frame.index
+            check_aggregate(self._columns[place], how)
+            needs.append((known[place], AGGREGATES[how].states(known[place])))
+        try:
+            if any(AGGREGATES[how].numbers for _, how, _ in wanted):
+                self._groups.number()
+            sizes = any(how == "size" for _, how, _ in wanted)
+            reduce_states(self._groups, needs, sizes=sizes)
+            found = []
+            for place, how, options in wanted:
+                made = AGGREGATES[how].result(known[place], options)
+                if how in _OF_OWN_DTYPE and not len(made):
+                    made = made.astype(self._columns[place].dtype)
+                found.append(made)
+            return found
+        finally:
+            self._groups.forget()
+
+    def _made(self, columns: list[Any], labels: Any) -> Any:
+        """Return columns by group as a frame, with the keys where they belong."""
+        if not self._as_index:
+            return assembly.with_keys(columns, labels, self._groups)
+        return assembly.frame_of(columns, labels, self._groups.index)
+
+    def _aggregated(self, how: str, options: Options) -> Any:
+        """Return one aggregate of all columns."""
+        places = self._places(how, options)
+        columns = self._reduced([(place, how, options) for place in places])
+        labels = self._labels.take(places)
+        groups = self._groups
+        if how == "quantile" and not pd.api.types.is_scalar(options.q):
+            level = np.asarray(options.q, np.float64)
+            if not self._as_index:
+                return assembly.with_keys(columns, labels, groups, level)
+            index = assembly.index_with_level(groups, level)
+            if self._one:
+                return assembly.series_of(columns[0], index, self._data.name)
+            return assembly.frame_of(columns, labels, index)
+        if self._one and self._as_index:
+            return assembly.series_of(columns[0], groups.index, self._data.name)
+        return self._made(columns, labels)
+
+    def agg(self, func: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Return aggregates by group.
+
+        Parameters
+        ----------
+        func : str, list, dict or function, optional
+            The name of an aggregate, several of them or pairs of a label and a name, or a
+            dictionary from columns to names or lists. A function such as
+            ``lambda x: x.quantile(0.25)`` names an aggregate, too.
+        **kwargs
+            Options of the aggregates; without `func`, labels with pairs of a column and a name.
+
+        Raises
+        ------
+        NoSuchAggregateError, UnsupportedError, SpecError
+            When there is no such aggregate, it is another function, or labels repeat.
+        AggregateTypeError
+            When values of a dtype do not have the aggregate.
+        """
+        for option in ("engine", "engine_kwargs"):
+            if kwargs.pop(option, None) is not None:
+                raise UnsupportedError(f"{option}=: kernels of this library aggregate; leave it")
+        func = named(without_repeats(func))
+        if func is list or isinstance(func, str):
+            how: str = name_of(func) if func is list else func  # type: ignore[assignment]
+            if how == "size":
+                return self.size()
+            if how in AGGREGATES:
+                return self._aggregated(how, options_for(how, kwargs, args))
+            if not hasattr(type(self), how):
+                raise NoSuchAggregateError(
+                    f"no aggregate {how!r}; there is {', '.join(AGGREGATES)}"
+                )
+            return getattr(self, how)(*args, **kwargs)
+        if callable(func):
+            refuse(func, AGGREGATES)
+        given: dict[str, Any] = kwargs
+        asked: Mapping[str, Any] = {}
+        if func is None:
+            given, asked = {}, {label: named_pair(each) for label, each in kwargs.items()}
+        if self._frame.ndim == 2 and self._selection is None and not isinstance(func, list):
+            # Keys can be named, too.
+            return self._of_all()._requested(func, asked, given, args)
+        return self._requested(func, asked, given, args)
+
+    aggregate = agg
+
+    def _requested(
+        self, func: Any, asked: Mapping[str, Any], given: dict[str, Any], args: tuple[Any, ...]
+    ) -> Any:
+        found = requests(self._labels, func, asked, one=self._one)
+        if isinstance(func, list):
+            found = [
+                each for each in found
+                if self._columns[each.place].kind not in _LEFT_OUT
+                or has_aggregate(self._columns[each.place], each.how)
+            ]  # fmt: skip
+        wanted = [
+            (
+                each.place,
+                str(each.how),
+                options_for(each.how, {**given, **(each.given or {})}, args),
+            )
+            for each in found
+        ]
+        columns = self._reduced(wanted)
+        titles = [each.label for each in found]
+        places = [each.place for each in found]
+        if self._one or (found and all(each.is_named for each in found)):
+            labels: Any = pd.Index(titles)
+        elif isinstance(func, list) or any(title is not None for title in titles):
+            labels = self._beneath(places, titles)
+        else:
+            labels = self._labels.take(places)
+        return self._made(columns, labels)
+
+    def _beneath(self, places: list[int], titles: list[Any]) -> Any:
+        """Return labels of two levels: those of columns, and beneath them those of aggregates."""
+        above = [each if isinstance(each, tuple) else (each,) for each in self._labels.take(places)]
+        pairs_of = [(*each, title) for each, title in zip(above, titles, strict=True)]
+        return pd.MultiIndex.from_tuples(pairs_of, names=[*self._labels.names, None])
+
+    def transform(self, func: Any, *args: Any, **kwargs: Any) -> Any:
+        """Return for each row the aggregate of its group, with the labels of the frame.
+
+        Parameters
+        ----------
+        func : str or function
+            The name of an aggregate, or a function that names one.
+        **kwargs
+            Its options.
+        """
+        if not (isinstance(func, str) or callable(func)):
+            raise UnnamedError("Aggregation must be a named aggregation or a callable")
+        how = name_of(named(func))
+        if callable(how):
+            refuse(how, AGGREGATES)
+        if how in {"list", "unique"}:
+            raise UnsupportedError(f"transform({how!r}); merge groups.agg({how!r}) by the keys")
+        options = options_for(how, kwargs, args)
+        groups, index = self._groups, self._frame.index
+        if how == "size":
+            sizes = series_of_array(groups.sizes)
+            name = self._data.name if self._one else None
+            return assembly.series_of(taken(sizes, groups.codes), index, name)
+        places = self._places(how, options)
+        found = self._reduced([(place, str(how), options) for place in places])
+        rows = [taken(each, groups.codes) for each in found]
+        if self._one:
+            return assembly.series_of(rows[0], index, self._data.name)
+        return assembly.frame_of(rows, self._labels.take(places), index)
+
+    def size(self) -> Any:
+        """Return the number of rows of each group."""
+        groups = self._groups
+        sizes = series_of_array(groups.sizes)
+        if self._one:
+            sizes = self._reduced([(0, "size", Options())])[0]
+        if self._as_index:
+            name = self._data.name if self._one else None
+            return assembly.series_of(sizes, groups.index, name)
+        return assembly.with_keys([sizes], pd.Index(["size"]), groups)
+
+    def unique(self) -> Any:
+        """Return a list of the different values of each group."""
+        return self._aggregated("unique", Options())
+
+    @function_translates_memory_errors
+    def value_counts(
+        self,
+        subset: Any = None,
+        normalize: bool = False,
+        sort: bool = True,
+        ascending: bool = False,
+        dropna: bool = True,
+    ) -> Any:
+        """Return how often the values of a row occur together in each group.
+
+        Parameters
+        ----------
+        subset : list of labels, optional
+            The columns; by default all.
+        normalize : bool
+            Whether counts are divided by those of the group.
+        sort, ascending : bool
+            Whether the counts of a group are sorted, and in which order.
+        dropna : bool
+            Whether rows with a null are left out.
+
+        Raises
+        ------
+        ColumnError, SpecError, UnsupportedError
+            When a column is called as the result, `subset` names a key or no column, or values are
+            categories.
+        """
+        labels = list(self._labels)
+        columns = [(label, each.series) for label, each in zip(labels, self._columns, strict=True)]
+        return value_counts(
+            self._groups, columns, subset=subset, as_index=self._as_index, normalize=normalize,
+            sort=sort, ascending=ascending, dropna=dropna,
+        )  # fmt: skip
+
+
+class UnnamedError(SpecError, TypeError):
+    """What is neither the name of an aggregate nor a function."""

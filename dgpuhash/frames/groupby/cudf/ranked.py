@@ -1,0 +1,273 @@
+"""The values of each group in order: quantiles, and how many there are that differ."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.errors import SpecError
+from dgpuhash.frames.groupby.aggregates.options import Options
+from dgpuhash.frames.groupby.cudf.groups import compared
+from dgpuhash.frames.groupby.cudf.states import CudfStates, fused
+from dgpuhash.frames.merge.distinct import numbered
+from dgpuhash.tables.select import gather_rows
+
+__all__ = ["Ranked", "distinct", "distinct_rows", "medians", "quantiles"]
+
+_WORD_BITS = 64
+
+
+@functools.cache
+def _ranking(xp: Any, bits: int) -> Any:
+    word = np.dtype(f"u{bits // 8}").type
+    sign, least_nan = word(1 << (bits - 1)), word({32: 0x7F800001, 64: 0x7FF0000000000001}[bits])
+    most, quiet = word(2**bits - 1), word(bits - 1)
+
+    def rank(words: Any) -> Any:
+        # All NaNs are one and come last, and both zeros are one.
+        plain = xp.where((words & ~sign) == word(0), word(0), words)
+        ranked = xp.where((plain >> quiet) != word(0), ~plain, plain | sign)
+        return xp.where((words & ~sign) >= least_nan, most, ranked)
+
+    return fused(rank, xp)
+
+
+@functools.cache
+def _joining(xp: Any) -> Any:
+    def join(codes: Any, words: Any, kept: Any, lost: Any) -> Any:
+        return (codes << kept) | (words >> lost)
+
+    return fused(join, xp)
+
+
+@functools.cache
+def _within(xp: Any) -> Any:
+    def lie(words: Any, least: Any, most: Any) -> Any:
+        return (words >= least) & (words <= most)
+
+    return fused(lie, xp)
+
+
+def _words(numbers: Any, xp: Any) -> tuple[Any, int, Callable[[Any], Any]]:
+    """Return numbers as uint64 words that sort like them, their bits, and the inverse."""
+    dtype = numbers.dtype
+    if dtype.kind == "f":
+        word = np.dtype(f"u{dtype.itemsize}")
+        sign = word.type(1 << (8 * word.itemsize - 1))
+        ranked = _ranking(xp, 8 * word.itemsize)(numbers.view(word))
+
+        def real(words: Any) -> Any:
+            bits = words.astype(word)
+            # The bits of the word of all NaNs are those of a NaN.
+            return xp.where(bits & sign, bits ^ sign, ~bits).view(dtype)
+
+        return ranked.astype(np.uint64, copy=False), 8 * word.itemsize, real
+    wide = numbers.astype(np.uint64 if dtype.kind in "ub" else np.int64, copy=False)
+    if not len(wide):
+        return wide.view(np.uint64), 0, lambda words: words.view(wide.dtype)
+    least, most = int(wide.min()), int(wide.max())
+    words = wide.view(np.uint64) - np.uint64(least % 2**64)
+
+    def whole(words: Any) -> Any:
+        return (words + np.uint64(least % 2**64)).view(wide.dtype)
+
+    return words, (most - least).bit_length(), whole
+
+
+class Ranked:
+    """The values of each group in order, which one sort of words of both gives.
+
+    Where group and value do not fit 64 bits, the last bits of values are left out at first; rows
+    whose other bits are those of a value that is asked for are then compared in full.
+    """
+
+    def __init__(self, states: CudfStates) -> None:
+        values, groups, xp = states.values, states.groups, states.xp
+        self.xp = xp
+        numbers, codes = values.numbers, groups.numbers
+        if values.nulls is not None:
+            there = xp.flatnonzero(~values.nulls)
+            numbers, codes = gather_rows(numbers, there), gather_rows(codes, there)
+        self._codes, self._groups = codes, groups.numbered_groups
+        self._words, bits, self._decoded = _words(numbers, xp)
+        group_bits = max(self._groups - 1, 0).bit_length()
+        self._lost = max(0, bits + group_bits - _WORD_BITS)
+        self._kept = bits - self._lost
+        self._small = bits + group_bits <= 32
+
+    @functools.cached_property
+    def _composite(self) -> Any:
+        """Of each row the number of its group, and behind it the first bits of its value."""
+        kept, lost = np.uint64(min(self._kept, _WORD_BITS - 1)), np.uint64(self._lost)
+        made = _joining(self.xp)(self._codes.view(np.uint64), self._words, kept, lost)
+        return made.astype(np.uint32) if self._small else made
+
+    @functools.cached_property
+    def sorted(self) -> Any:
+        """The words of all rows in order."""
+        if self._lost:
+            return gather_rows(self._composite, self._order)
+        return self.xp.sort(self._composite)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether no bits were left out."""
+        return self._lost == 0
+
+    def distinct(self, ends: Any) -> Any:
+        """Return how many different values there are before each end of a group, if exact."""
+        steps = self.xp.zeros(len(self.sorted) + 1, np.int32)
+        steps[1] = 1
+        steps[2:] = self.sorted[1:] != self.sorted[:-1]
+        steps = self.xp.cumsum(steps, dtype=np.int32)
+        before = self.xp.concatenate([ends[:1] * 0, ends])
+        return self.xp.diff(steps[before]).astype(np.int64)
+
+    def at(self, low: Any, high: Any, groups: Any) -> tuple[Any, Any]:
+        """Return the numbers at two places that are neighbours, among all rows in order.
+
+        Both are of the group with this number.
+        """
+        if len(self._codes) == 0:
+            nothing = self._decoded(self.xp.zeros(len(low), np.uint64))
+            return nothing, nothing
+        last = len(self._codes) - 1
+        places = [each.clip(0, last) for each in (low, high)]
+        if self._lost:
+            words = self._full_words(places, groups)
+        else:
+            value = np.uint64((1 << self._kept) - 1)
+            found = (gather_rows(self.sorted, each) for each in places)
+            words = [each.astype(np.uint64, copy=False) & value for each in found]
+        return self._decoded(words[0]), self._decoded(words[1])
+
+    @functools.cached_property
+    def _order(self) -> Any:
+        """The rows in the order of their words, of which some bits may be left out."""
+        return self.xp.argsort(self._composite)
+
+    def _full_words(self, places: list[Any], groups: Any) -> list[Any]:
+        """Return the words of the values at places, where some bits were left out."""
+        xp, order = self.xp, self._order
+        rows = [gather_rows(order, each) for each in places]
+        words = [gather_rows(self._words, each) for each in rows]
+        begins = [gather_rows(self._composite, each) for each in rows]
+        # Values that begin alike are in any order.
+        alike = (begins[0] == begins[1]) & (places[0] != places[1])
+        for place, begin, step in zip(places, begins, (-1, 1), strict=True):
+            beside = (place + step).clip(0, len(order) - 1)
+            same = gather_rows(self._composite, gather_rows(order, beside)) == begin
+            alike |= same & (beside != place)
+        unsure = xp.flatnonzero(alike)
+        if len(unsure):
+            begins, places = ([each[unsure] for each in both] for both in (begins, places))
+            rests = self._lost_bits(begins, places, groups[unsure])
+            for word, rest in zip(words, rests, strict=True):
+                lost = np.uint64(self._lost)
+                word[unsure] = ((word[unsure] >> lost) << lost) | rest
+        return words
+
+    def _lost_bits(self, found: list[Any], places: list[Any], groups: Any) -> list[Any]:
+        """Return the last bits of the values at places, by comparing all that begin alike."""
+        xp = self.xp
+        # Of groups that are not asked for no row lies within these.
+        least, most = ~xp.zeros(self._groups, np.uint64), xp.zeros(self._groups, np.uint64)
+        least[groups], most[groups] = found
+        asked = (gather_rows(each, self._codes) for each in (least, most))
+        rows = xp.flatnonzero(_within(xp)(self._composite, *asked))
+        alike = gather_rows(self._composite, rows)
+        rest = gather_rows(self._words, rows) & np.uint64((1 << self._lost) - 1)
+        order = xp.lexsort(xp.stack([rest, alike]))
+        alike, rest = alike[order], rest[order]
+        made = []
+        for each, place in zip(found, places, strict=True):
+            at = xp.searchsorted(alike, each) + place - xp.searchsorted(self.sorted, each)
+            made.append(rest[at.clip(0, len(rest) - 1)])
+        return made
+
+
+def _ranked(states: CudfStates) -> tuple[Ranked, Any, Any]:
+    """Return the values in order; where each group begins, and its number, by the result."""
+    groups, xp = states.groups, states.xp
+    ranked = states.once("words", lambda: Ranked(states))
+    counts = states.by_number("count").view(np.int64)
+    starts = groups.arranged(xp.cumsum(counts) - counts)
+    numbers = groups.order if groups.order is not None else xp.arange(groups.numbered_groups)
+    return ranked, starts, numbers
+
+
+def medians(states: CudfStates, options: Options) -> tuple[Any, Any]:
+    """Return the median of each group's values, and which groups have none."""
+    void = states.count < 1
+    if not options.skipna:
+        void |= states.count < states.groups.sizes
+    return _quantile(states, 0.5, "linear"), void
+
+
+def quantiles(states: CudfStates, options: Options) -> tuple[Any, Any]:
+    """Return the quantiles of each group's values, for several q one behind the other.
+
+    And which groups have none.
+    """
+    wanted = np.atleast_1d(np.asarray(options.q, np.float64))
+    outside = wanted[~((wanted >= 0) & (wanted <= 1))]
+    if len(outside):
+        raise SpecError(f"'q' must be between 0 and 1. Got '{outside[0]}' instead")
+    made = [_quantile(states, float(q), options.interpolation) for q in wanted]
+    void = states.count < 1
+    if len(made) == 1:
+        return made[0], void
+    return states.xp.stack(made, axis=1).reshape(-1), states.xp.repeat(void, len(made))
+
+
+def _quantile(states: CudfStates, q: float, how: str) -> Any:
+    """Return one quantile of each group, of groups without values anything."""
+    xp = states.xp
+    ranked, starts, groups = states.once("ranked", lambda: _ranked(states))
+    last = xp.maximum(states.count - 1, 0)
+    exact = q * last
+    low = xp.floor(exact).astype(np.int64)
+    part = exact - low
+    high = xp.minimum(low + (part > 0), last)
+    below, above = ranked.at(starts + low, starts + high, groups)
+    if how == "lower":
+        return below
+    if how == "higher":
+        return above
+    if how == "nearest":
+        return xp.where((part > 0.5) | ((part == 0.5) & (low % 2 == 1)), above, below)
+    share = xp.where(part > 0, 0.5, 0) if how == "midpoint" else part
+    below, above = below.astype(np.float64), above.astype(np.float64)
+    # Of two that are infinite there is no difference.
+    step = xp.where((share > 0) & (below != above), (above - below) * share, 0)
+    return below + step
+
+
+def distinct(states: CudfStates, options: Options) -> Any:
+    """Return the number of different values of each group."""
+    values, groups, xp = states.values, states.groups, states.xp
+    made = None
+    if values.is_number and bool(states.count.sum()):
+        ranked = states.once("words", lambda: Ranked(states))
+        if ranked.is_exact:
+            made = ranked.distinct(xp.cumsum(states.by_number("count").view(np.int64)))
+    if made is None:
+        rows = distinct_rows(states)
+        if values.nulls is not None:
+            rows = rows[~values.nulls[rows]]
+        made = xp.bincount(groups.numbers[rows], minlength=groups.numbered_groups)
+    found = groups.arranged(made).astype(np.int64)
+    if options.dropna or values.nulls is None:
+        return found
+    return found + (states.count < groups.sizes)
+
+
+def distinct_rows(states: CudfStates) -> Any:
+    """Return the first row of each value of each group; nulls are one value."""
+    series = states.values.series
+    codes = states.groups.frames.series(states.groups.numbers)
+    _, heads = numbered(compared([(series.name, series), (None, codes)]))
+    return heads

@@ -1,0 +1,281 @@
+"""A column of a cuDF frame whose rows are aggregated: its numbers, nulls, and columns like it."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dgpuhash.errors import UnsupportedError
+from dgpuhash.frames.dataframes import frames_named
+from dgpuhash.frames.dataframes.cudf_keys import column_of
+from dgpuhash.frames.groupby.aggregates.refusals import AggregateTypeError
+from dgpuhash.frames.merge.cudf.keys import type_name, unscaled
+from dgpuhash.frames.merge.cudf.plan import order_of, taken
+
+__all__ = [
+    "CudfValues",
+    "check_aggregate",
+    "has_aggregate",
+    "list_column",
+    "marked",
+    "series_of_array",
+]
+
+_KINDS = {
+    "BOOL8": "bool",
+    "INT": "int",
+    "UINT": "uint",
+    "FLOAT": "float",
+    "TIMESTAMP": "datetime",
+    "DURATION": "timedelta",
+    "STRING": "text",
+    "DICTIONARY": "category",
+    "DECIMAL": "decimal",
+}
+_OF_ANYTHING = {"count", "size", "first", "last", "list"}
+_OF_KEYS = _OF_ANYTHING | {"nunique", "unique"}
+_OF_ORDERED = _OF_KEYS | {"min", "max"}
+# Aggregates of values that are no numbers.
+_OFFERED = {
+    "datetime": _OF_ORDERED | {"idxmin", "idxmax"},
+    "timedelta": _OF_ORDERED | {"idxmin", "idxmax", "sum", "mean"},
+    "text": _OF_ORDERED | {"sum", "any", "all"},
+    "category": _OF_KEYS - {"list"},
+    "decimal": _OF_ORDERED - {"unique"} | {"idxmin", "idxmax", "sum"},
+    "other": _OF_ANYTHING,
+}
+
+
+class NoReductionError(AggregateTypeError, RuntimeError):
+    """An aggregate that moments and spans do not have; of libcudf's class."""
+
+
+class CudfValues:
+    """Rows of a column that are aggregated.
+
+    Parameters
+    ----------
+    series : cudf.Series
+        Numbered from 0.
+
+    Attributes
+    ----------
+    kind : str
+        ``bool int uint float datetime timedelta text category decimal other``
+    dtype : dtype
+    """
+
+    def __init__(self, series: Any) -> None:
+        self.series, self.dtype = series, series.dtype
+        self.frames = frames_named("cudf")
+        self.xp: Any = self.frames.xp
+        name = type_name(series)
+        self.kind = next((kind for text, kind in _KINDS.items() if name.startswith(text)), "other")
+
+    def __len__(self) -> int:
+        return len(self.series)
+
+    @property
+    def is_number(self) -> bool:
+        """Whether the kernels read the values: numbers, moments and spans."""
+        return self.kind in {"bool", "int", "uint", "float", "datetime", "timedelta"}
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether ``numeric_only=True`` keeps the column."""
+        return self.kind in {"bool", "int", "uint", "float", "decimal"}
+
+    @functools.cached_property
+    def _read(self) -> Any:
+        return self.frames.key_column(self.series, self.series.name)
+
+    @property
+    def numbers(self) -> Any:
+        """The values as an array; moments and spans as counts. Nulls mean nothing."""
+        return self._read.values
+
+    @functools.cached_property
+    def nulls(self) -> Any | None:
+        """A mask of the nulls, None where there are none; a NaN is no null."""
+        if not self.series.has_nulls:
+            return None
+        if self.kind != "float":
+            return self.frames.array(self.series.isna().astype(bool))
+        import pylibcudf as plc
+
+        # `isna` takes NaN for a null.
+        missing = plc.unary.is_null(self.series.to_pylibcudf()[0])
+        return self.frames.array(type(self.series).from_pylibcudf(missing))
+
+    @functools.cached_property
+    def presence(self) -> Any | None:
+        """A float32 for each row that is NaN where it is null: what kernels leave out."""
+        if self.nulls is None:
+            return None
+        return marked(self.nulls, self.xp)
+
+    def filled(self, value: Any) -> Any:
+        """Return the numbers with a value in place of nulls."""
+        if self.nulls is None:
+            return self.numbers
+        return self.xp.where(self.nulls, self.numbers.dtype.type(value), self.numbers)
+
+    @functools.cached_property
+    def stray(self) -> Any | None:
+        """A mask of NaNs that are no nulls, None where there are none."""
+        if self.kind != "float" or not len(self):
+            return None
+        least = self.filled(0).min()
+        # The least of numbers one of which is NaN is NaN.
+        return self.xp.isnan(self.filled(0)) if bool(self.xp.isnan(least)) else None
+
+    @functools.cached_property
+    def origin(self) -> int:
+        """What is taken off integers, so that float64 tells their differences; 0 for most."""
+        if self.kind == "timedelta" and len(self):
+            return int(self.numbers.min()) if self.nulls is None else int(self.filled(0).min())
+        if self.kind not in {"int", "uint"} or self.numbers.dtype.itemsize < 8 or not len(self):
+            return 0
+        there = self.filled(0)
+        least, most = int(there.min()), int(there.max())
+        exact = least >= -(2**53) and most <= 2**53
+        return 0 if exact or most - least > 2**53 else least
+
+    @functools.cached_property
+    def floats(self) -> Any:
+        """The numbers less `origin` as float64, NaN where they are null."""
+        if self.origin == 0:
+            made = self.numbers.astype(np.float64, copy=False)
+        else:
+            words = self.numbers.astype(np.uint64) - np.uint64(self.origin % 2**64)
+            made = words.astype(np.float64)
+        return made if self.nulls is None else self.xp.where(self.nulls, np.nan, made)
+
+    @functools.cached_property
+    def sortable(self) -> Any:
+        """Numbers that compare as the values do; those of nulls mean nothing."""
+        return self.numbers if self.is_number else self._ranks[1]
+
+    @functools.cached_property
+    def _ranks(self) -> tuple[Any, Any]:
+        """The order of the rows by value, and the place of each row in it."""
+        order = order_of([self.series])
+        rank = self.xp.empty(len(order), np.int64)
+        rank[order] = self.xp.arange(len(order))
+        return order, rank
+
+    def row_of_rank(self, rank: Any) -> Any:
+        """Return the row at each place of the order of values that are no numbers."""
+        return self._ranks[0][rank]
+
+    @functools.cached_property
+    def truths(self) -> Any:
+        """Whether each value is true, as uint8; those of nulls mean nothing."""
+        if self.kind == "text":
+            lengths = self.series.str.len().fillna(0).astype("int64")
+            return (self.frames.array(lengths) > 0).view(np.uint8)
+        return (self.numbers != 0).view(np.uint8)
+
+    def results(self, values: Any, void: Any = None) -> Any:
+        """Return an array as a Series of this column's flavour of dtypes, null where masked."""
+        from cudf.utils.dtypes import get_dtype_of_same_kind
+
+        made = self.plain(values, void)
+        if isinstance(self.dtype, np.dtype):
+            return made
+        source = self.dtype
+        if self.kind == "category":
+            return made
+        if isinstance(source, pd.DatetimeTZDtype):
+            source = np.dtype(f"M8[{source.unit}]")
+        wanted = get_dtype_of_same_kind(source, made.dtype)
+        return made if wanted == made.dtype else made.astype(wanted)
+
+    def plain(self, values: Any, void: Any = None) -> Any:
+        """Return an array as a Series of its own dtype, null where masked."""
+        return self._with_nulls(series_of_array(values), void)
+
+    def _with_nulls(self, series: Any, void: Any) -> Any:
+        if void is None or not bool(void.any()):
+            return series
+        return series.where(self.frames.series(~void))
+
+    def ticks(self, counts: Any, void: Any = None) -> Any:
+        """Return counts as moments or spans of this column's dtype."""
+        if not len(counts):
+            return self.series.iloc[:0].reset_index(drop=True)
+        own = self.series.to_pylibcudf()[0]
+        counts = self.xp.ascontiguousarray(counts.astype(self.numbers.dtype, copy=False))
+        made = type(self.series).from_pylibcudf(column_of(counts, own))
+        dtype: Any = self.dtype
+        if isinstance(dtype, pd.DatetimeTZDtype):
+            made = made.dt.tz_localize("UTC").dt.tz_convert(str(dtype.tz))
+        elif made.dtype != dtype:
+            made = made.astype(dtype)
+        return self._with_nulls(made, void)
+
+    def at(self, rows: Any) -> Any:
+        """Return the values at positions, null where a position is -1."""
+        return taken(self.series, rows).rename(None)
+
+    @property
+    def unscaled(self) -> list[Any]:
+        """The integers that decimals are stored as, 0 for nulls: one a value, or two halves."""
+        return [self.frames.array(each.fillna(0).astype("int64")) for each in unscaled(self.series)]
+
+
+def series_of_array(array: Any) -> Any:
+    """Return a Series on the memory of an array, its NaNs as they are."""
+    frames = frames_named("cudf")
+    if not len(array):
+        return frames.series(array)
+    import pylibcudf as plc
+
+    column = plc.Column.from_cuda_array_interface(array)
+    return type(frames.series(array[:0])).from_pylibcudf(column)
+
+
+def marked(mask: Any, xp: Any) -> Any:
+    """Return a float32 for each row: NaN where a mask is set, 0 elsewhere."""
+    made = xp.zeros(len(mask), np.float32)
+    made[mask] = np.nan
+    return made
+
+
+def has_aggregate(values: CudfValues, how: str) -> bool:
+    """Return whether values have an aggregate."""
+    return how in _OFFERED.get(values.kind, {how})
+
+
+def check_aggregate(values: CudfValues, how: str) -> None:
+    """Raise AggregateTypeError or UnsupportedError unless values have an aggregate."""
+    if has_aggregate(values, how):
+        return
+    if values.kind in {"datetime", "timedelta"}:
+        raise NoReductionError(f"{values.dtype} type does not support {how} operations")
+    if values.kind in {"text", "category"}:
+        raise AggregateTypeError(f"{values.dtype} type does not support {how} operations")
+    raise UnsupportedError(
+        f"{how} of {values.dtype}; there is {', '.join(sorted(_OFFERED[values.kind]))}"
+    )
+
+
+def list_column(series: Any, ends: Any) -> Any:
+    """Return a Series of lists: the values of a Series, cut at positions from 0 on."""
+    import pylibcudf as plc
+
+    offsets = plc.Column.from_cuda_array_interface(ends.astype(np.int32))
+    child = series.to_pylibcudf()[0]
+    type_ = plc.DataType(plc.TypeId.LIST)
+    column = plc.Column(type_, len(ends) - 1, None, None, 0, 0, [offsets, child])
+    series_type = type(series)
+    if type_name(series) not in {"LIST", "STRUCT"}:
+        return series_type.from_pylibcudf(column)
+    from cudf.core.column import ColumnBase
+    from cudf.core.dtypes import ListDtype
+
+    # libcudf's columns do not have the names of fields.
+    return series_type._from_column(ColumnBase.create(column, ListDtype(series.dtype)))

@@ -1,0 +1,404 @@
+"""What a part keeps of a column's groups: values that mean the same in every part.
+
+A kind of state has some fields, arrays with an element for each group: numbers, or values of the
+column. Kinds are made of the rows of a part, and two parts are combined element by element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import pandas as pd
+
+from dgpuhash.errors import SpecError
+from dgpuhash.frames.groupby.aggregates import ordered
+from dgpuhash.frames.groupby.aggregates.options import Options
+from dgpuhash.frames.groupby.aggregates.states import codes_of, ends
+from dgpuhash.frames.groupby.aggregates.table import AGGREGATES
+from dgpuhash.frames.groupby.aggregates.values import Values, taken
+from dgpuhash.frames.groupby.assembly import series_of
+from dgpuhash.frames.groupby.groups import Groups
+from dgpuhash.frames.groupby.order import ranks
+from dgpuhash.frames.groupby.partial import numbers
+from dgpuhash.frames.groupby.partial.pair_states import (
+    PAIR_FIELDS,
+    PairColumn,
+    combined_pairs,
+    pair_states,
+    retracted_pairs,
+)
+
+__all__ = [
+    "AGGREGATE_OF", "KINDS", "NEVER", "Choice", "Part", "Place", "combined", "fields_of",
+    "kinds_for",
+    "place_of", "places_of", "prefix_of", "retracted", "total_of", "words_of",
+]  # fmt: skip
+
+_HALF = np.int64(2**32 - 1)
+_MOST_PARTS = 2**31
+NEVER = np.iinfo(np.int64).max
+_TICKS = frozenset({"datetime", "timedelta", "period"})
+Fields = dict[str, Any]
+# The position of a column, or those of a pair of columns.
+Place: TypeAlias = int | tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A column of a part, or a pair of columns.
+
+    Attributes
+    ----------
+    states : States or None
+        The states of one column.
+    number : int
+        That of the part.
+    groups : Groups or None
+    columns : list of PairColumn
+        Those of a pair.
+    labels : Series
+        Those of all rows.
+    """
+
+    states: Any
+    number: int
+    groups: Any = None
+    columns: list[PairColumn] = field(default_factory=list)
+    labels: Any = None
+
+    def places(self, rows: Any) -> Any:
+        """Return positions among the rows in groups as numbers that tell the part, too."""
+        return places_of(self.states.groups, self.number, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Of two values of a column the other one, where a mask is set."""
+
+    theirs: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of state.
+
+    Attributes
+    ----------
+    fields : tuple of str
+    words : tuple of str
+        The states of `states_of` from which it is made.
+    made : function
+        The fields of a part.
+    combined : function
+        The fields of two parts together, from those of both. They have all fields of the column.
+    retracted : function or None
+        The fields of what is left of the first part without the second.
+    """
+
+    fields: tuple[str, ...]
+    made: Callable[[Part], tuple[Any, ...]]
+    combined: Callable[[Fields, Fields], tuple[Any, ...]]
+    retracted: Callable[[Fields, Fields], tuple[Any, ...]] | None = None
+    words: tuple[str, ...] = ()
+
+
+def place_of(number: int, rows: Any) -> Any:
+    """Return rows as numbers that tell the part, too."""
+    if not 0 <= number < _MOST_PARTS:
+        raise SpecError(f"part number {number}; give 0 to {_MOST_PARTS - 1}")
+    return (number << 32) | rows
+
+
+def places_of(groups: Groups, number: int, rows: Any) -> Any:
+    """Return positions among the rows in groups as numbers that tell the part, too."""
+    kept = groups.rows
+    return place_of(number, rows if kept is None else np.append(kept, 0)[rows])
+
+
+def _numbers(name: str, made: Callable[[Part], Any], words: tuple[str, ...] = ()) -> Kind:
+    """Return a kind of integers that are added up."""
+    return Kind(
+        (name,),
+        lambda part: (made(part),),
+        lambda ours, theirs: (ours[name] + theirs[name],),
+        lambda ours, theirs: (ours[name] - theirs[name],),
+        words,
+    )
+
+
+def _stray(part: Part) -> Any:
+    found, groups = part.states.values.stray, part.states.groups
+    if found is None:
+        return np.zeros(len(groups), np.int64)
+    return np.bincount(groups.kept_codes[found], minlength=len(groups))
+
+
+def _real(part: Part) -> tuple[Any, ...]:
+    states = part.states
+    values = states.values.numbers
+    values = values if states.values.read is None else values[states.values.read]
+    floats = values.astype(np.float64, copy=False)
+    return numbers.real_sums(codes_of(states), len(states.groups), floats, states.count)
+
+
+def _wide(part: Part) -> tuple[Any, ...]:
+    states = part.states
+    values = states.values.numbers
+    values = values if states.values.read is None else values[states.values.read]
+    high = (values >> 32).astype(np.int64)
+    low = (values & values.dtype.type(_HALF)).astype(np.int64)
+    return numbers.integer_sums(codes_of(states), len(states.groups), [high, low])
+
+
+def _pairs(sign: int) -> Callable[[Fields, Fields], tuple[Any, ...]]:
+    def added(ours: Fields, theirs: Fields) -> tuple[Any, ...]:
+        other = sign * theirs["real"], sign * theirs["rest"]
+        return numbers.added((ours["real"], ours["rest"]), other)
+
+    return added
+
+
+_PARTS = tuple(f"part {place}" for place in range(4))
+
+
+def _parts(sign: int) -> Callable[[Fields, Fields], tuple[Any, ...]]:
+    def added(ours: Fields, theirs: Fields) -> tuple[Any, ...]:
+        return tuple(ours[name] + sign * theirs[name] for name in _PARTS)
+
+    return added
+
+
+def total_of(fields: Fields) -> tuple[Any, Any]:
+    """Return the sum of a column's groups as pairs of floats."""
+    if "real" in fields:
+        return fields["real"], fields["rest"]
+    if "high" in fields:
+        return numbers.of_words(fields["high"], fields["low"])
+    return numbers.of_integers(fields["sum"])
+
+
+def _between(ours: Fields, theirs: Fields) -> tuple[Any, Any, Any]:
+    """Return the counts of two parts, and what their means add to the squares of both."""
+    means = [
+        numbers.mean_of(total_of(each), each["count"]) for each in (ours, theirs)
+    ]  # fmt: skip
+    n, m = (each["count"].astype(np.float64) for each in (ours, theirs))
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        off = numbers.difference(*means)
+        return n, m, off * off * (n * (m / (n + m)))
+
+
+def _moments(ours: Fields, theirs: Fields) -> tuple[Any, ...]:
+    n, m, between = _between(ours, theirs)
+    with np.errstate(invalid="ignore", over="ignore"):
+        both = ours["moment"] + theirs["moment"] + between
+    return (np.where(n == 0, theirs["moment"], np.where(m == 0, ours["moment"], both)),)
+
+
+def _fewer_moments(ours: Fields, theirs: Fields) -> tuple[Any, ...]:
+    sums = [kind for kind in ("real", "wide", "sum") if KINDS[kind].fields[0] in ours]
+    left = retracted(["count", *sums], ours, theirs)
+    n, m, between = _between(left, theirs)
+    with np.errstate(invalid="ignore", over="ignore"):
+        rest = np.maximum(ours["moment"] - theirs["moment"] - between, 0)
+    return (np.where(n == 0, 0.0, np.where(m == 0, ours["moment"], rest)),)
+
+
+def _extreme(name: str) -> Kind:
+    def made(part: Part) -> tuple[Any, ...]:
+        states, values = part.states, part.states.values
+        if values.is_number:
+            return (states.extreme(name),)
+        return (states.value_of(name, states.count == 0),)
+
+    def combined(ours: Fields, theirs: Fields) -> tuple[Any, ...]:
+        before, _ = _compared(name, ours, theirs)
+        return (Choice(before),)
+
+    return Kind((name,), made, combined, words=(name,))
+
+
+def _compared(name: str, ours: Fields, theirs: Fields) -> tuple[Any, Any]:
+    """Return masks of groups of which the extreme of the second part wins, and ties."""
+    old, new = ours[name], theirs[name]
+    if not isinstance(old, np.ndarray) or old.dtype.kind == "O":
+        rank = ranks(pd.concat([series_of(each, None) for each in (old, new)], ignore_index=True))
+        old, new = rank[: len(old)], rank[len(old) :]
+    here, there = ours["count"] > 0, theirs["count"] > 0
+    less = new < old if name == "least" else new > old
+    return there & (less | ~here), there & here & (new == old)
+
+
+def _label(how: str, name: str) -> Kind:
+    """Return the kind of labels of the first rows with an extreme, which the column has, too."""
+
+    def made(part: Part) -> tuple[Any, ...]:
+        states = part.states
+        rows = AGGREGATES[how].result(states, Options())
+        places = np.where(rows < 0, NEVER, part.places(rows))
+        kept = states.groups.rows
+        # Of groups without values any label, so that the dtype stays.
+        rows = np.maximum(rows, 0)
+        return taken(part.labels, rows if kept is None or not len(rows) else kept[rows]), places
+
+    def combined(ours: Fields, theirs: Fields) -> tuple[Any, ...]:
+        old, new = ours[f"{how} row"], theirs[f"{how} row"]
+        wins, ties = _compared(name, ours, theirs)
+        wins |= ties & (new < old)
+        return Choice(wins), np.where(wins, new, old)
+
+    return Kind((how, f"{how} row"), made, combined, words=(name,))
+
+
+def _end(name: str, *, nulls: bool = False) -> Kind:
+    """Return the kind of first or last values, of nulls too where these are asked for."""
+    field = f"{name} of all" if nulls else name
+    first = name == "first"
+
+    def made(part: Part) -> tuple[Any, ...]:
+        states = part.states
+        rows = ends(states.groups, name) if nulls else states.row(name)
+        places = np.where(rows < 0, NEVER if first else -1, part.places(rows))
+        return states.values.at(rows), places
+
+    def combined(ours: Fields, theirs: Fields) -> tuple[Any, ...]:
+        old, new = ours[f"{field} row"], theirs[f"{field} row"]
+        chosen = Choice(new < old if first else new > old)
+        return chosen, np.minimum(old, new) if first else np.maximum(old, new)
+
+    return Kind((field, f"{field} row"), made, combined, words=() if nulls else (name,))
+
+
+def _truth(name: str) -> Kind:
+    def combined(ours: Fields, theirs: Fields) -> tuple[Any, ...]:
+        fold = np.maximum if name == "any" else np.minimum
+        return (fold(ours[name], theirs[name]),)
+
+    def made(part: Part) -> tuple[Any, ...]:
+        return ((part.states.words[name] != 0).astype(np.uint8),)
+
+    return Kind((name,), made, combined, words=(name,))
+
+
+def _product(ours: Fields, theirs: Fields) -> tuple[Any, ...]:
+    with np.errstate(over="ignore", invalid="ignore"):
+        return (ours["prod"] * theirs["prod"],)
+
+
+def _pair(part: Part) -> tuple[Any, ...]:
+    return pair_states(part.groups, part.columns)
+
+
+_EXTREMES = {"min": "least", "max": "greatest", "idxmin": "least", "idxmax": "greatest"}
+
+KINDS: dict[str, Kind] = {
+    "count": _numbers("count", lambda part: part.states.count.astype(np.int64)),
+    "stray": _numbers("stray", _stray),
+    "sum": _numbers("sum", lambda part: part.states.sum, ("sum",)),
+    "real": Kind(("real", "rest"), _real, _pairs(1), _pairs(-1)),
+    "wide": Kind(
+        ("high", "low"), _wide,
+        lambda ours, theirs: (ours["high"] + theirs["high"], ours["low"] + theirs["low"]),
+        lambda ours, theirs: (ours["high"] - theirs["high"], ours["low"] - theirs["low"]),
+    ),
+    "decimal": Kind(_PARTS, lambda part: part.states.decimal_parts, _parts(1), _parts(-1)),
+    "moment": Kind(
+        ("moment",), lambda part: (part.states.words["moment"],), _moments, _fewer_moments,
+        ("moment",),
+    ),
+    "least": _extreme("least"),
+    "greatest": _extreme("greatest"),
+    "first": _end("first"),
+    "last": _end("last"),
+    "first of all": _end("first", nulls=True),
+    "last of all": _end("last", nulls=True),
+    "idxmin": _label("idxmin", "least"),
+    "idxmax": _label("idxmax", "greatest"),
+    "any": _truth("any"),
+    "all": _truth("all"),
+    "pair": Kind(PAIR_FIELDS, _pair, combined_pairs, retracted_pairs),
+    "prod": Kind(("prod",), lambda part: (ordered.products(part.states),), _product),
+}  # fmt: skip
+"""Every kind by its name; `moment` is combined before the counts and sums that it needs."""
+
+
+AGGREGATE_OF = (
+    {"least": "min", "greatest": "max"}
+    | {f"{end} of all": end for end in ("first", "last")}
+    | {name: name for name in ("first", "last", "any", "all", "prod")}
+)
+"""The aggregates that cannot be taken back, by the kinds of their states."""
+
+
+def kinds_for(values: Values, how: str, options: Options) -> tuple[str, ...] | None:
+    """Return the kinds of states that an aggregate of a column takes; None where it needs rows."""
+    kind = values.kind
+    if how in {"size", "count"}:
+        return ("count",)
+    if how in {"first", "last"}:
+        return ("count", how if options.skipna else f"{how} of all")
+    if how in {"any", "all"}:
+        return ("count", how) if values.is_number or kind == "text" else None
+    if how in _EXTREMES:
+        known = values.is_number or kind in {"text", "category", "arrow", "decimal"}
+        own = [how] if how.startswith("idx") else []
+        return ("count", _EXTREMES[how], *own) if known else None
+    if kind == "decimal" and how in {"sum", "mean"}:
+        return ("count", "decimal")
+    if not values.is_number or how not in {"sum", "prod", "mean", "var", "std", "sem"}:
+        return None
+    made = ["count"]
+    if kind == "float":
+        made += ["real"] if how != "prod" else []
+        made += ["stray"] if values.storage != "numpy" else []
+    elif how != "prod":
+        wide = kind in _TICKS or (kind != "bool" and values.plain.itemsize == 8)
+        made += ["sum"] if how == "sum" or not wide else []
+        made += ["wide"] if wide and (how != "sum" or kind == "timedelta") else []
+    if how == "prod":
+        made.append("prod")
+    elif how in {"var", "std", "sem"}:
+        made.append("moment")
+    return tuple(made)
+
+
+def prefix_of(place: Place) -> str:
+    """Return what comes before a field in the labels of states.
+
+    Examples
+    --------
+    >>> prefix_of(2), prefix_of((2, 5))
+    ('2 ', '2*5 ')
+    """
+    return f"{place} " if isinstance(place, int) else f"{place[0]}*{place[1]} "
+
+
+def fields_of(kinds: Iterable[str]) -> list[str]:
+    """Return the fields of some kinds."""
+    return [field for kind in kinds for field in KINDS[kind].fields]
+
+
+def words_of(kinds: Iterable[str]) -> list[str]:
+    """Return the states of `states_of` that some kinds are made of."""
+    return [word for kind in kinds for word in KINDS[kind].words]
+
+
+def combined(kinds: Iterable[str], ours: Fields, theirs: Fields) -> Fields:
+    """Return the fields of the groups of two parts together."""
+    made: Fields = {}
+    for kind in kinds:
+        made.update(zip(KINDS[kind].fields, KINDS[kind].combined(ours, theirs), strict=True))
+    return made
+
+
+def retracted(kinds: Iterable[str], ours: Fields, theirs: Fields) -> Fields:
+    """Return the fields of what is left of groups without the rows of others."""
+    made: Fields = {}
+    for kind in kinds:
+        back = KINDS[kind].retracted
+        assert back is not None, kind
+        made.update(zip(KINDS[kind].fields, back(ours, theirs), strict=True))
+    return made

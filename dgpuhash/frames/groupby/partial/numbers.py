@@ -1,0 +1,174 @@
+"""Sums as pairs of floats: the nearest number, and what is left of the exact sum."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dgpuhash import backend
+from dgpuhash.tables.columns.aggregates import ColumnReduction, reduce_groups
+
+__all__ = [
+    "added",
+    "difference",
+    "integer_sums",
+    "mean_of",
+    "of_integers",
+    "of_words",
+    "real_sums",
+    "times",
+]
+
+Pair = tuple[Any, Any]
+# Of so many rows the rest of one cut is as exact as it takes.
+_FEW_ROWS = 32
+
+
+def _two_sum(a: Any, b: Any) -> Pair:
+    """Return the sum of two floats, and what rounding took off it (Knuth)."""
+    total = a + b
+    part = total - a
+    return total, (a - (total - part)) + (b - part)
+
+
+def _settled(high: Any, low: Any) -> Pair:
+    total = high + low
+    return total, low - (total - high)
+
+
+def _finite(total: Any, rest: Any) -> Pair:
+    """Return a pair, whose rest is 0 where the sum is no finite number."""
+    return total, np.where(np.isfinite(total), rest, 0.0)
+
+
+def added(ours: Pair, theirs: Pair) -> Pair:
+    """Return the sums of pairs.
+
+    Examples
+    --------
+    >>> total, rest = added((1e16, 1.0), (1.0, 0.0))
+    >>> float(total), float(rest)
+    (1.0000000000000002e+16, 0.0)
+    """
+    with np.errstate(invalid="ignore", over="ignore"):
+        high, error = _two_sum(ours[0], theirs[0])
+        low, rest = _two_sum(ours[1], theirs[1])
+        total, error = _settled(high, error + low)
+        total, error = _settled(total, error + rest)
+        return _finite(np.where(np.isfinite(high), total, high), error)
+
+
+def difference(ours: Pair, theirs: Pair) -> Any:
+    """Return the differences of pairs as floats."""
+    return added(ours, (-theirs[0], -theirs[1]))[0]
+
+
+def _split(value: Any) -> Pair:
+    """Return two floats of half the digits, whose sum a float is (Veltkamp)."""
+    scaled = value * 134217729.0
+    high = scaled - (scaled - value)
+    return high, value - high
+
+
+def times(pair: Pair, factor: Any) -> Pair:
+    """Return pairs times integers of less than 54 bits."""
+    n = np.asarray(factor, np.float64)
+    product = pair[0] * n
+    (a, b), (c, d) = _split(pair[0]), _split(n)
+    return _settled(product, ((a * c - product) + a * d + b * c) + b * d + pair[1] * n)
+
+
+def mean_of(total: Pair, count: Any) -> Pair:
+    """Return the means of so many values, as pairs; NaN of none."""
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        n = np.asarray(count, np.float64)
+        mean = total[0] / n
+        product = mean * n
+        (a, b), (c, d) = _split(mean), _split(n)
+        error = ((a * c - product) + a * d + b * c) + b * d
+        rest = ((total[0] - product) - error + total[1]) / n
+        rest = np.where(np.isfinite(rest), rest, 0.0)
+        return _finite(*_settled(mean, rest))
+
+
+def of_integers(values: Any) -> Pair:
+    """Return int64 or uint64 numbers as pairs.
+
+    Examples
+    --------
+    >>> [float(each[0]) for each in of_integers(np.array([2**53 + 1]))]
+    [9007199254740992.0, 1.0]
+    """
+    high = (values >> 32).astype(np.float64) * 2.0**32
+    low = (values & values.dtype.type(2**32 - 1)).astype(np.float64)
+    return _two_sum(high, low)
+
+
+def of_words(high: Any, low: Any) -> Pair:
+    """Return ``high * 2**32 + low`` of int64 numbers as pairs."""
+    above, below = of_integers(high)
+    return added((above * 2.0**32, below * 2.0**32), of_integers(low))
+
+
+def real_sums(codes: Any, groups: int, values: Any, counts: Any) -> Pair:
+    """Return the sum of the values of each group as pairs, of which NaNs are left out.
+
+    Each value is cut at a power of two that no sum of the group passes: the parts above it are
+    added up without rounding (Rump, Ogita and Oishi, 2008), and where groups have many rows so are
+    those above a second cut. The rest is added up with compensation.
+
+    Parameters
+    ----------
+    codes : int64 array
+        The group of each value.
+    groups : int
+        The number of groups.
+    values : float64 array
+    counts : int64 array
+        The number of values of each group that are no NaN.
+    """
+    given, finite = values, np.isfinite(values)
+    if not finite.all():
+        values = np.where(finite, values, 0.0)
+    (most,) = _reduced(codes, groups, [(np.abs(values), "rank", "greatest")])
+    most_rows = int(counts.max(initial=0))
+    spread = (most_rows + 2).bit_length()
+    # Exponents of the greatest values as floats have them; the words of ranks have a bit above.
+    exponent = (most.view(np.int64) >> 52 & 0x7FF) + 1 + spread
+    steps = [0] if most_rows <= _FEW_ROWS else [0, 52 - spread]
+    columns = []
+    with np.errstate(over="ignore", invalid="ignore"):
+        for step in steps:
+            cut = (np.clip(exponent - step, 1, 2046) << 52).view(np.float64)[codes]
+            part = cut + values
+            part -= cut
+            values = values - part
+            columns.append((part, "real", "real_sum"))
+        columns.append((values, "real", "real_sum"))
+        total, *others = (each.view(np.float64) for each in _reduced(codes, groups, columns))
+        pair: Pair = total, np.zeros(groups)
+        for each in others:
+            pair = added(pair, (each, np.zeros(groups)))
+    if np.isfinite(pair[0]).all() and (finite.all() or not np.isinf(given).any()):
+        return pair
+    (plain,) = _reduced(codes, groups, [(given, "real", "real_sum")])
+    total = plain.view(np.float64)
+    exact = np.isfinite(total) & np.isfinite(pair[0])
+    return np.where(exact, pair[0], total), np.where(exact, pair[1], 0.0)
+
+
+def integer_sums(codes: Any, groups: int, columns: list[Any]) -> tuple[Any, ...]:
+    """Return the sums of int64 columns by group."""
+    reductions = [ColumnReduction(column, "i8", "integer", "sum") for column in columns]
+    words = reduce_groups(backend.get("cpu"), codes, groups, reductions)
+    return tuple(each.view(np.int64) for each in words)
+
+
+def _reduced(codes: Any, groups: int, columns: list[tuple[Any, str, str]]) -> list[Any]:
+    reductions = [
+        ColumnReduction(None if values is None else np.ascontiguousarray(values),
+                        "u1" if values is None else "f8", term, fold)
+        for values, term, fold in columns
+    ]  # fmt: skip
+    return reduce_groups(backend.get("cpu"), codes, groups, reductions)

@@ -1,0 +1,416 @@
+"""How a groupby of a frame in parts runs: what each part gives, and what follows from all."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from dgpuhash.errors import UnsupportedError
+from dgpuhash.frames.groupby.aggregates.pairs import Moments
+from dgpuhash.frames.groupby.aggregates.states import ends, states_of
+from dgpuhash.frames.groupby.aggregates.table import AGGREGATES
+from dgpuhash.frames.groupby.aggregates.values import Values
+from dgpuhash.frames.groupby.assembly import frame_of
+from dgpuhash.frames.groupby.group_by import GroupBy
+from dgpuhash.frames.groupby.grouping_keys import GroupingKey, grouping_keys
+from dgpuhash.frames.groupby.groups import Groups
+from dgpuhash.frames.groupby.partial.asked import Asked, PlannedGroups
+from dgpuhash.frames.groupby.partial.dtypes import settled
+from dgpuhash.frames.groupby.partial.folded import FoldedGroups, FoldedStates
+from dgpuhash.frames.groupby.partial.keys import as_dtype, known, portable
+from dgpuhash.frames.groupby.partial.kinds import (
+    KINDS,
+    Part,
+    Place,
+    fields_of,
+    places_of,
+    prefix_of,
+    words_of,
+)
+from dgpuhash.frames.groupby.partial.pair_states import PairColumn
+from dgpuhash.frames.groupby.partial.rows import rows_of
+from dgpuhash.frames.groupby.partial.storage import array_of, plain
+from dgpuhash.frames.groupby.partial.verbs import (
+    AGGREGATING,
+    OF_ANY_ORDER,
+    OF_COLUMNS,
+    OF_DISTINCT,
+    Verb,
+)
+from dgpuhash.frames.groupby.reduction import Wanted
+from dgpuhash.frames.keys.encoding import KeyEncoder
+from dgpuhash.frames.merge.keys import as_series
+
+if TYPE_CHECKING:
+    from dgpuhash.frames.groupby.partial.standing import GroupRows, GroupStates
+
+__all__ = ["GroupPlan"]
+
+
+@dataclass(frozen=True)
+class GroupPlan:
+    """How a groupby of a frame in parts runs.
+
+    Each part is reduced where it lies, to its `states`: a frame with a row for each group, keys
+    first. States of several parts are folded where the groups belong, in `standing` ones, and these
+    give the result. Partial results are values that mean the same everywhere, so they can be sent,
+    saved and folded in any order; the part's number tells the order of rows.
+
+    Columns whose categories are not known to the plan are grouped and aggregated as objects. The
+    dtypes of `meta` do not depend on the values of a frame: sums and products of integers are
+    of 64 bits, and integers that can lack a value are float64.
+
+    Attributes
+    ----------
+    source : DataFrame or Series
+        Without rows.
+    by, level : as for `dgpuhash.groupby`
+        Labels, levels, functions and mappings, which each part has.
+    sort, dropna, observed, as_index : bool
+    selection : label or list of labels or None
+    verb : Verb
+    wanted : dict
+        By the position of a column of the source, or by those of a pair of columns, the kinds of
+        states that it takes; None where rows are needed.
+    meta : DataFrame, Series or Index
+        The result without rows.
+    encoder : KeyEncoder
+        Of the keys as `portable` columns.
+    labels : bool
+        Whether rows come with their labels, where they are needed.
+    distinct : bool
+        Whether one of several equal rows is enough.
+    in_order : bool
+        Whether the order of rows counts.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> sales = pd.DataFrame({"shop": ["a", "b", "a"], "price": [2.5, 1.0, 3.5]})
+    >>> plan = GroupPlan.of(sales.iloc[:0], "shop", how=Verb("mean"))
+    >>> states = plan.standing()
+    >>> for number in range(3):
+    ...     _ = states.fold(plan.reduce(sales.iloc[number : number + 1], number))
+    >>> states.result()["price"].to_dict()
+    {'a': 3.0, 'b': 1.0}
+    """
+
+    source: Any
+    by: Any
+    level: Any
+    sort: bool
+    dropna: bool
+    observed: bool
+    as_index: bool
+    selection: Any
+    verb: Verb
+    wanted: dict[Place, tuple[str, ...]] | None
+    read: tuple[int, ...]
+    meta: Any
+    encoder: KeyEncoder
+    labels: bool
+    distinct: bool
+    in_order: bool
+
+    @classmethod
+    def of(
+        cls,
+        meta: Any,
+        by: Any = None,
+        *,
+        how: Verb | str,
+        level: Any = None,
+        sort: bool = True,
+        dropna: bool = True,
+        observed: bool = True,
+        as_index: bool = True,
+        selection: Any = None,
+    ) -> GroupPlan:
+        """Return the plan of one verb of a groupby.
+
+        Parameters
+        ----------
+        meta : DataFrame or Series
+            A frame like the parts; its rows are not read.
+        by, level, sort, dropna, observed, as_index
+            As for `dgpuhash.groupby`.
+        how : Verb or str
+            The verb, or its name.
+        selection : label or list of labels, optional
+            What ``groups[selection]`` chooses.
+
+        Raises
+        ------
+        ColumnError, ShapeError, SpecError, KeyTypeError, UnsupportedError
+            As `dgpuhash.groupby` and the verb raise.
+        """
+        verb = how if isinstance(how, Verb) else Verb(how)
+        source = known(meta.iloc[:0])
+        keys = _known_keys(source, by, level)
+        if not observed and len(keys) > sum(
+            one.values.dtype == key.values.dtype
+            for one, key in zip(keys, grouping_keys(meta.iloc[:0], by, level), strict=True)
+        ):
+            raise UnsupportedError(
+                "observed=False of categories that only the partitions know; tell them with "
+                ".cat.as_known()"
+            )
+        groups = Groups(keys, 0, sort=sort, dropna=dropna, observed=True)
+        if selection is not None:
+            selection = GroupBy(source, groups)[selection]._selection
+        full = observed or not any(
+            isinstance(key.values.dtype, pd.CategoricalDtype) for key in keys
+        )
+        asked = Asked(full=full)
+        probe = PlannedGroups(
+            source, groups, asked.reduce, asked.moments, as_index=as_index,
+            selection=selection,
+        )  # fmt: skip
+        made = verb.of(probe)
+        wanted = asked.kinds if verb.name in AGGREGATING else None
+        read = sorted(asked.positions) if verb.name in AGGREGATING else probe._positions
+        if verb.name not in OF_COLUMNS and selection is None:
+            read = list(range(source.shape[1])) if source.ndim == 2 else [0]
+        encoder = KeyEncoder.for_frame(
+            columns := portable([key.values for key in keys], [key.name for key in keys]),
+            list(columns),
+        )
+        return cls(
+            source, by, level, sort, dropna, full, as_index, selection, verb, wanted, tuple(read),
+            made, encoder,
+            labels=verb.name not in OF_COLUMNS - {"nlargest", "nsmallest"}
+            or bool(asked.hows & {"idxmin", "idxmax"}),
+            distinct=bool(asked.hows) and asked.hows <= OF_DISTINCT,
+            in_order=not (sort and asked.hows and asked.hows <= OF_ANY_ORDER),
+        )  # fmt: skip
+
+    @property
+    def needs_rows(self) -> bool:
+        """Whether parts give their rows, not states of groups."""
+        return self.wanted is None
+
+    @functools.cached_property
+    def keys(self) -> list[GroupingKey]:
+        """The keys, without rows."""
+        return _known_keys(self.source, self.by, self.level)
+
+    @functools.cached_property
+    def key_labels(self) -> list[str]:
+        """The labels of the keys in states."""
+        made = [f"key{place}" for place in range(len(self.keys))]
+        if self.wanted is None:
+            labels = [] if self.source.ndim == 1 else list(self.source.columns)
+            for place, key in enumerate(self.keys):
+                if key.in_frame:
+                    made[place] = f"c{labels.index(key.column)}"
+        return made
+
+    @functools.cached_property
+    def places(self) -> list[int]:
+        """The positions of the columns that are read, and of others that are called alike."""
+        if self.source.ndim == 1:
+            return [0]
+        labels, keys = list(self.source.columns), {k.column for k in self.keys if k.in_frame}
+        chosen = {labels[position] for position in self.read} | keys
+        return [place for place, label in enumerate(labels) if label in chosen]
+
+    @property
+    def columns(self) -> list[Hashable]:
+        """The labels of the columns of the source that are read."""
+        if self.source.ndim == 1:
+            return []
+        return list(dict.fromkeys(self.source.columns[place] for place in self.places))
+
+    @functools.cached_property
+    def states_meta(self) -> pd.DataFrame:
+        """The states of no rows."""
+        return self.reduce(self.source, 0)
+
+    def reduce(self, part: Any, number: int) -> pd.DataFrame:
+        """Return the states of a part.
+
+        Parameters
+        ----------
+        part : DataFrame or Series
+            Like the source, with all of its columns or with `columns` alone.
+        number : int
+            The number of the part: rows of lower ones come first.
+
+        Returns
+        -------
+        DataFrame
+            A row for each group: its key (``key0`` and so on), its number of rows (``n``), its
+            first row (``at``: 2^32 times the number of the part and the position in it) and the
+            fields of `kinds`, with the position of the column before each. Where rows are needed,
+            the rows that are in a group, with their keys, ``at``, columns (``c0``) and labels
+            (``i0``).
+
+        Raises
+        ------
+        ColumnError
+            When a column has another dtype than that of the source.
+        """
+        keys = self._keys_of(part)
+        if self.wanted is None:
+            return rows_of(self, part, keys, number)
+        groups = Groups(
+            keys, len(part), sort=False, dropna=self.dropna and self.observed, observed=True
+        )  # fmt: skip
+        made: dict[str, Any] = dict(zip(self.key_labels, groups.columns, strict=True))
+        labels = None
+        if any(aggregate.startswith("idx") for each in self.wanted.values() for aggregate in each):
+            like = self.source.index
+            labels = as_dtype(as_series(part.index), like.dtype, like.name)
+        single = [place for place in self.wanted if isinstance(place, int)]
+        asked = [
+            (Values(groups.kept(self.column_of(part, place))), words_of(self.wanted[place]))
+            for place in single
+        ]
+        found = dict(zip(single, states_of(groups, asked), strict=True))
+        made["n"] = groups.sizes.astype(np.int64)
+        made["at"] = places_of(groups, number, ends(groups, "first"))
+        paired = {
+            each: PairColumn(groups, self.column_of(part, each))
+            for each in {
+                each for place in self.wanted if not isinstance(place, int) for each in place
+            }
+        }
+        for place, kinds in self.wanted.items():
+            if isinstance(place, int):
+                piece = Part(found[place], number, labels=labels)
+            else:
+                piece = Part(None, number, groups, [paired[each] for each in place])
+            for kind in kinds:
+                fields = zip(KINDS[kind].fields, KINDS[kind].made(piece), strict=True)
+                made.update({prefix_of(place) + name: array for name, array in fields})
+        return frame_of(list(made.values()), pd.Index(list(made)), pd.RangeIndex(len(groups)))
+
+    def owners(self, states: pd.DataFrame, ranges: int) -> Any:
+        """Return the range of hashes, below `ranges`, of each row of states.
+
+        It is equal for equal keys, whatever part they are of.
+        """
+        return self.encoder.owners(self.encoder.encode_rows(self.portable(states)).codes, ranges)
+
+    def standing(self) -> GroupStates | GroupRows:
+        """Return states of no rows, into which those of parts are folded."""
+        from dgpuhash.frames.groupby.partial.standing import GroupRows, GroupStates
+
+        return GroupRows(self) if self.needs_rows else GroupStates(self)
+
+    def portable(self, states: pd.DataFrame) -> pd.DataFrame:
+        """Return the keys of states as columns that are equal where keys are."""
+        columns = [as_series(states[label]) for label in self.key_labels]
+        return portable(columns, [key.name for key in self.keys])
+
+    def keys_of_states(self, states: pd.DataFrame) -> list[GroupingKey]:
+        """Return the keys of states, called as those of the source."""
+        return [
+            GroupingKey(key.name, as_series(states[label]), key.column, key.in_frame)
+            for key, label in zip(self.keys, self.key_labels, strict=True)
+        ]
+
+    def result(self, states: pd.DataFrame) -> Any:
+        """Return the result of folded states in which each key occurs once."""
+        if not self.sort or not self.observed:
+            order = np.argsort(states["at"].to_numpy(), kind="stable")
+            states = states.take(order).reset_index(drop=True)
+        groups = FoldedGroups(
+            self.keys_of_states(states), states["n"].to_numpy(),
+            sort=self.sort, dropna=self.dropna, observed=self.observed,
+        )  # fmt: skip
+        return self.result_of(states, groups)
+
+    def result_of(self, states: pd.DataFrame, groups: FoldedGroups) -> Any:
+        """Return the result of folded states, whose groups these are."""
+        assert self.wanted is not None
+        wanted = self.wanted
+        folded: dict[int, FoldedStates] = {}
+
+        def reduce(_: GroupBy, positions: Sequence[int], asked: Sequence[Wanted]) -> list[Any]:
+            found = []
+            for each in asked:
+                place = positions[each.place]
+                if place not in folded:
+                    values = Values(self.column_of(self.source, place))
+                    folded[place] = FoldedStates(values, groups, fields(place))
+                found.append(self._settled(folded[place], each))
+            return found
+
+        def fields(place: Place) -> dict[str, Any]:
+            return {
+                name: array_of(plain(states[prefix_of(place) + name]), groups.states)
+                for name in fields_of(wanted[place])
+            }
+
+        def moments(
+            _: GroupBy, positions: Sequence[int], __: Sequence[int]
+        ) -> Callable[[int, int], Moments]:
+            def of(first: int, second: int) -> Moments:
+                if (positions[first], positions[second]) not in wanted:
+                    found = fields(positions[first])
+                    moment = found["moment"]
+                    return Moments(found["count"], moment, moment, moment)
+                found = fields((positions[first], positions[second]))
+                return Moments(found["count"], found["mixed"], found["squares"], found["others"])
+
+            return of
+
+        return self.told(self.grouped(self.source, groups, reduce, moments))
+
+    def told(self, groups: GroupBy) -> Any:
+        """Return the answer of groups; keys that are columns of objects stay objects."""
+        made = self.verb.of(groups)
+        if self.as_index or made.ndim == 1 or made.columns.nlevels > 1:
+            return made
+        objects = [key.name for key in self.keys if key.in_frame and key.values.dtype == object]
+        wanted = {
+            name: object for name in objects if name in made and made[name].dtype != object
+        }  # fmt: skip
+        return made.astype(wanted) if wanted else made
+
+    def grouped(self, frame: Any, groups: Groups, reduce: Any, moments: Any = None) -> GroupBy:
+        """Return groups of a frame like the source, of which functions make aggregates."""
+        return PlannedGroups(
+            frame, groups, reduce, moments, as_index=self.as_index, selection=self.selection
+        )  # fmt: skip
+
+    def _settled(self, states: FoldedStates, each: Wanted) -> Any:
+        aggregate = AGGREGATES[each.how]
+        if aggregate.labels:
+            return states.labels(each.how, each.options)
+        found = aggregate.result(states, each.options)
+        return settled(found, states.values, each, full=self.observed)
+
+    def _keys_of(self, part: Any) -> list[GroupingKey]:
+        """Return the keys of a part, in the dtypes of those of the source."""
+        return [
+            GroupingKey(
+                key.name,
+                as_dtype(key.values, like.values.dtype, key.name),
+                key.column,
+                key.in_frame,
+            )
+            for key, like in zip(grouping_keys(part, self.by, self.level), self.keys, strict=True)
+        ]
+
+    def column_of(self, part: Any, position: int) -> pd.Series:
+        """Return a column of a part by its position in the source, in its dtype there."""
+        if part.ndim == 1:
+            return as_dtype(as_series(part), self.source.dtype, self.source.name)
+        like = self.source.iloc[:, position]
+        if part.shape[1] != self.source.shape[1]:
+            position = self.places.index(position)
+        return as_dtype(as_series(part.iloc[:, position]), like.dtype, like.name)
+
+
+def _known_keys(source: Any, by: Any, level: Any) -> list[GroupingKey]:
+    """Return the keys of a frame without rows; those of unknown categories are objects."""
+    return [
+        replace(key, values=known(key.values)) for key in grouping_keys(source, by, level)
+    ]  # fmt: skip

@@ -1,0 +1,367 @@
+"""States of groups that stand: those of parts are folded into them, at the cost of the part."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from dgpuhash.errors import SpecError, UnsupportedError
+from dgpuhash.frames.groupby.assembly import frame_of
+from dgpuhash.frames.groupby.partial.kinds import (
+    AGGREGATE_OF,
+    KINDS,
+    NEVER,
+    Choice,
+    combined,
+    fields_of,
+    prefix_of,
+    retracted,
+)
+from dgpuhash.frames.groupby.partial.rows import distinct_rows, result_of
+from dgpuhash.frames.groupby.partial.storage import NumberColumn, PagedRows, ValueColumn, plain
+from dgpuhash.frames.keyed_rows import KeyedRows
+from dgpuhash.frames.keys.encoding import EncodedKeys
+from dgpuhash.frames.merge.distinct import numbered
+from dgpuhash.tables import unique
+
+if TYPE_CHECKING:
+    from dgpuhash.frames.groupby.partial.plan import GroupPlan
+
+__all__ = ["GroupRows", "GroupStates"]
+
+# So many groups without rows are kept beside as many others.
+_FEW = 2**12
+
+
+class GroupStates:
+    """The states of groups, found by key in a hash table; hits are verified.
+
+    Parameters
+    ----------
+    plan : GroupPlan
+
+    Attributes
+    ----------
+    generation : int
+        Grows where positions of groups change, as many groups disappeared.
+    """
+
+    def __init__(self, plan: GroupPlan) -> None:
+        self.plan = plan
+        empty = plan.states_meta
+        self._keys, self._empty = _Keys(plan, empty), 0
+        self.generation = 0
+        self._columns: dict[str, NumberColumn | ValueColumn] = {
+            str(label): _column(plain(empty[label]))
+            for label in list(empty)[len(plan.key_labels) :]
+        }
+
+    def __len__(self) -> int:
+        """Return the number of groups that have rows."""
+        return len(self._keys) - self._empty
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that keys and states take."""
+        return self._keys.nbytes + sum(column.nbytes for column in self._columns.values())
+
+    def fold(self, states: pd.DataFrame) -> Any:
+        """Add the states of a part; return the positions of the groups that changed.
+
+        Costs what the part has, not what is here. Keys may occur more than once. Positions stay
+        until `generation` changes.
+        """
+        touched = [self._fold_distinct(each) for each in _distinct(self.plan, states)]
+        if len(touched) < 2:
+            return touched[0] if touched else np.empty(0, np.int64)
+        return unique(np.concatenate(touched))
+
+    def _fold_distinct(self, states: pd.DataFrame) -> Any:
+        rows, first = self._keys.placed(states)
+        fresh = np.flatnonzero(rows >= first)
+        known = np.flatnonzero(rows < first)
+        if len(known):
+            again = states if not len(fresh) else _taken(states, known)
+            if self._empty:
+                self._empty -= int((self._columns["n"].take(rows[known]) == 0).sum())
+            self._put(rows[known], again, self._combined(rows[known], again, combined))
+        if len(fresh):
+            new = states if not len(known) else _taken(states, fresh)
+            for label, column in self._columns.items():
+                column.append(plain(new[label]))
+        return rows
+
+    def retract(self, states: pd.DataFrame) -> Any:
+        """Take the states of rows away again; return the positions of the groups that changed.
+
+        Groups without rows disappear. Costs what these states have.
+
+        Raises
+        ------
+        UnsupportedError
+            When an aggregate cannot be taken back, as a minimum, or a sum of infinite values.
+        SpecError
+            When a group has fewer rows than are taken away.
+        """
+        for kinds in (self.plan.wanted or {}).values():
+            for kind in kinds:
+                if KINDS[kind].retracted is None:
+                    raise UnsupportedError(
+                        f"retract with the aggregate {AGGREGATE_OF[kind]}, which the rows that "
+                        "are left do not tell; there is count, size, sum, mean, var, std, sem, "
+                        "cov, corr"
+                    )
+        parts = _distinct(self.plan, states)
+        self._check_there(parts)
+        touched = [self._retract_distinct(each) for each in parts]
+        if self._empty > len(self) + _FEW:
+            self._compact()
+        if len(touched) < 2:
+            return touched[0] if touched else np.empty(0, np.int64)
+        return unique(np.concatenate(touched))
+
+    def _check_there(self, parts: list[pd.DataFrame]) -> None:
+        """Raise unless the groups have the rows of these parts."""
+        if not parts:
+            return
+        # The first part has every key.
+        rows = [self._keys.found(each) for each in parts]
+        gone = np.concatenate([each["n"].to_numpy() for each in parts])
+        _, first, places = unique(np.concatenate(rows), return_index=True, return_inverse=True)
+        at = np.concatenate(rows)[first]
+        less = np.bincount(places, weights=gone).astype(np.int64)
+        if (at < 0).any() or (self._columns["n"].take(at) < less).any():
+            raise SpecError(
+                "retract of rows that were never folded; each row can be taken away once"
+            )
+        for label, column in self._columns.items():
+            if label.endswith((" real", " left", " right")):
+                for part, held in zip(parts, rows, strict=True):
+                    whole = column.take(held)
+                    lost = ~np.isfinite(part[label].to_numpy()) & ~np.isfinite(whole)
+                    if (lost & (self._columns["n"].take(held) > part["n"].to_numpy())).any():
+                        raise UnsupportedError(
+                            "retract of infinite values, of which the sum does not tell the rest; "
+                            "build the state anew"
+                        )
+
+    def _retract_distinct(self, states: pd.DataFrame) -> Any:
+        rows = self._keys.found(states)
+        made = self._combined(rows, states, retracted)
+        left = self._columns["n"].take(rows) - states["n"].to_numpy()
+        none = left == 0
+        self._empty += int(none.sum())
+        made |= {"n": left, "at": np.where(none, NEVER, self._columns["at"].take(rows))}
+        for label, array in made.items():
+            self._columns[label].put(rows, np.where(none & (label != "at"), 0, array))
+        return rows
+
+    def _combined(self, rows: Any, states: pd.DataFrame, how: Any) -> dict[str, Any]:
+        """Return the fields of groups that are here together with those of a part."""
+        made: dict[str, Any] = {}
+        for place, kinds in (self.plan.wanted or {}).items():
+            names = {name: prefix_of(place) + name for name in fields_of(kinds)}
+            ours = {name: self._columns[label].take(rows) for name, label in names.items()}
+            theirs = {name: plain(states[label]) for name, label in names.items()}
+            made.update({names[name]: found for name, found in how(kinds, ours, theirs).items()})
+        return made
+
+    def _put(self, rows: Any, states: pd.DataFrame, made: dict[str, Any]) -> None:
+        """Replace the states of groups by those that are combined with a part's."""
+        n, at = self._columns["n"], self._columns["at"]
+        made |= {
+            "n": n.take(rows) + states["n"].to_numpy(),
+            "at": np.minimum(at.take(rows), states["at"].to_numpy()),
+        }
+        for label, found in made.items():
+            if not isinstance(found, Choice):
+                self._columns[label].put(rows, found)
+                continue
+            chosen = np.flatnonzero(found.theirs)
+            if len(chosen):
+                self._columns[label].put(rows[chosen], plain(states[label])[chosen])
+
+    def _compact(self) -> None:
+        """Free the memory of groups without rows."""
+        made = GroupStates(self.plan)
+        made.fold(self.frame())
+        self._keys, self._columns, self._empty = made._keys, made._columns, 0
+        self.generation += 1
+
+    def find(self, states: pd.DataFrame) -> Any:
+        """Return the position of each row's key, -1 where there is no such group.
+
+        `states` has the key columns of states; others are not read.
+        """
+        rows = self._keys.found(states)
+        if self._empty:
+            rows[self._columns["n"].take(np.maximum(rows, 0)) == 0] = -1
+        return rows
+
+    def take(self, rows: Any) -> pd.DataFrame:
+        """Return the states of the groups at positions, in the form of `GroupPlan.reduce`."""
+        keys = self._keys.take(rows)
+        arrays = [plain(keys[label]) for label in self.plan.key_labels]
+        arrays += [column.take(rows) for column in self._columns.values()]
+        labels = pd.Index([*self.plan.key_labels, *self._columns])
+        return frame_of(arrays, labels, pd.RangeIndex(len(rows)))
+
+    def frame(self) -> pd.DataFrame:
+        """Return the states as one frame, which can be folded into others."""
+        n = self._columns["n"].array
+        return self.take(np.flatnonzero(n) if self._empty else np.arange(len(n)))
+
+    def result(self) -> Any:
+        """Return the aggregates of the groups that are here."""
+        return self.plan.result(self.frame())
+
+
+class _Keys:
+    """The keys of groups: where each is.
+
+    Parameters
+    ----------
+    plan : GroupPlan
+    empty : DataFrame
+        States of no rows.
+    """
+
+    def __init__(self, plan: GroupPlan, empty: pd.DataFrame) -> None:
+        self._plan = plan
+        self._rows = KeyedRows(self._stored(empty), plan.encoder, "cpu")
+        self._rows.store = PagedRows(self._stored(empty))
+
+    def __len__(self) -> int:
+        return len(self._rows.store)
+
+    @property
+    def nbytes(self) -> int:
+        return self._rows.store.nbytes + self._rows.table.nbytes
+
+    def _stored(self, states: pd.DataFrame) -> pd.DataFrame:
+        """Return the keys of states, and the columns by which they are found."""
+        made = self._plan.portable(states)
+        for label in self._plan.key_labels:
+            made[label] = states[label].array
+        return made
+
+    def placed(self, states: pd.DataFrame) -> tuple[Any, int]:
+        """Return the position of each key, and the first position of new ones.
+
+        Keys that are not here yet are added. No key occurs twice.
+        """
+        first, keys = len(self), self._stored(states)
+        encoded = self._plan.encoder.encode_rows(keys)
+        found = self._found(encoded)
+        fresh = np.flatnonzero(found < 0)
+        if len(fresh):
+            found[fresh] = np.arange(first, first + len(fresh))
+            new = keys if len(fresh) == len(keys) else _taken(keys, fresh)
+            if len(fresh) < len(keys):
+                encoded = self._plan.encoder.encode_rows(new)
+            self._rows.insert(new, encoded)
+        return found, first
+
+    def found(self, states: pd.DataFrame) -> Any:
+        """Return the position of each key, -1 where it is not here."""
+        return self._found(self._plan.encoder.encode(self._plan.portable(states)))
+
+    def _found(self, encoded: EncodedKeys) -> Any:
+        found = np.full(len(encoded), -1, np.int64)
+        if not len(self):
+            return found
+        partners = self._rows.partners(encoded)
+        if partners is not None:
+            return partners
+        asked, there = self._rows.pairs(encoded)
+        found[asked] = there
+        return found
+
+    def take(self, rows: Any) -> pd.DataFrame:
+        """Return the keys at positions."""
+        return self._rows.store.take(rows, self._plan.key_labels)
+
+
+class GroupRows:
+    """Rows of groups that stand: those of parts are kept as they come.
+
+    Parameters
+    ----------
+    plan : GroupPlan
+
+    Attributes
+    ----------
+    generation : int
+        Grows where positions of rows change.
+    """
+
+    def __init__(self, plan: GroupPlan) -> None:
+        self.plan = plan
+        self._rows = PagedRows(plan.states_meta)
+        self.generation, self._enough = 0, _FEW
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that the rows take."""
+        return self._rows.nbytes
+
+    def fold(self, states: pd.DataFrame) -> Any:
+        """Add the rows of a part; return their positions here."""
+        first = len(self)
+        self._rows.append(states)
+        if self.plan.distinct and len(self) > self._enough:
+            self._compact()
+        return np.arange(min(first, len(self)), len(self))
+
+    def _compact(self) -> None:
+        """Keep one of the rows that are equal."""
+        rows = PagedRows(self.plan.states_meta)
+        rows.append(distinct_rows(self._rows.frame()))
+        # Where few are equal it seldom pays.
+        factor = 2 if 2 * len(rows) <= len(self) else 8
+        self._rows, self._enough = rows, factor * len(rows) + _FEW
+        self.generation += 1
+
+    def retract(self, states: pd.DataFrame) -> Any:
+        """Raise UnsupportedError: rows are only added."""
+        raise UnsupportedError(
+            f"retract with {self.plan.verb.name}, which needs the rows of each group; there is "
+            "count, size, sum, mean, var, std, sem, cov, corr"
+        )
+
+    def frame(self) -> pd.DataFrame:
+        """Return the rows as one frame, which can be folded into others."""
+        made: pd.DataFrame = self._rows.frame()
+        return made
+
+    def result(self) -> Any:
+        """Return the aggregates of the groups that are here."""
+        return result_of(self.plan, self.frame())
+
+
+def _distinct(plan: GroupPlan, states: pd.DataFrame) -> list[pd.DataFrame]:
+    """Return states as parts in which no key occurs twice."""
+    if not len(states):
+        return []
+    codes, heads = numbered(plan.portable(states))
+    if len(heads) == len(states):
+        return [states]
+    order = np.argsort(codes, kind="stable")
+    counts = np.bincount(codes)
+    turn = np.empty(len(states), np.int64)
+    turn[order] = np.arange(len(states)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return [_taken(states, np.flatnonzero(turn == each)) for each in range(int(counts.max()))]
+
+
+def _taken(states: pd.DataFrame, rows: Any) -> pd.DataFrame:
+    return states.take(rows).reset_index(drop=True)
+
+
+def _column(array: Any) -> NumberColumn | ValueColumn:
+    numbers = isinstance(array, np.ndarray) and array.dtype != object
+    return NumberColumn(array) if numbers else ValueColumn(array)

@@ -1,0 +1,40 @@
+"""Verbs of a groupby with their arguments, and what is known of each before it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from dgpuhash.frames.groupby.aggregates.table import AGGREGATES
+from dgpuhash.frames.groupby.group_by import GroupBy
+
+__all__ = ["AGGREGATING", "OF_ANY_ORDER", "OF_COLUMNS", "OF_DISTINCT", "Verb"]
+
+# Verbs that aggregate: they need nothing but states.
+AGGREGATING = frozenset({"agg", "aggregate", "cov", "corr", *AGGREGATES})
+# Aggregates that are the same of rows of which equal ones were left out.
+OF_DISTINCT = frozenset({"nunique", "unique", "any", "all"})
+OF_ANY_ORDER = frozenset({"nunique", "median", "quantile", "count", "size", "any", "all"})
+# Verbs that read no other columns than keys and what is chosen.
+OF_COLUMNS = AGGREGATING | {"nlargest", "nsmallest", "value_counts"}
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """A method of a GroupBy with its arguments.
+
+    Examples
+    --------
+    >>> Verb("sum", options={"min_count": 1})
+    Verb(name='sum', arguments=(), options={'min_count': 1})
+    >>> Verb("agg", options={"total": ("price", "sum")}).name
+    'agg'
+    """
+
+    name: str
+    arguments: tuple[Any, ...] = ()
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def of(self, groups: GroupBy) -> Any:
+        """Return what the method of these groups returns."""
+        return getattr(groups, self.name)(*self.arguments, **self.options)

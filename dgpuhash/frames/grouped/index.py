@@ -1,0 +1,205 @@
+"""GroupIndex: the states of groups by their keys, as one shard holds them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+import pandas as pd
+
+from dgpuhash.errors import ColumnError
+from dgpuhash.frames.dataframes import frames_of
+from dgpuhash.frames.grouped.aggregation import EPOCH, Aggregation
+from dgpuhash.frames.grouped.store import ResultRows, StateRows
+from dgpuhash.frames.index import FrameIndex
+from dgpuhash.frames.keys.encoding import EncodedKeys, KeyEncoder
+from dgpuhash.frames.keys.order import sorted_rows
+from dgpuhash.frames.keys.table import AUTO, KeyTableMethod
+from dgpuhash.frames.merge.distinct import numbered
+from dgpuhash.frames.pages import Page, RowLimit, first_page
+from dgpuhash.tables.memory_errors import function_translates_memory_errors
+from dgpuhash.tables.rwlock import read_locked, write_locked
+
+__all__ = ["GroupIndex"]
+
+
+class GroupIndex(FrameIndex):
+    """Index of groups by their keys: what is inserted are states, what is read are results.
+
+    States of a key that is stored are combined with the stored ones; `frame` has the states.
+
+    Parameters
+    ----------
+    groups : Aggregation
+    encoder : KeyEncoder
+    epoch : int
+        The epoch of the groups that are inserted.
+    device : str, optional
+    method : KeyTableMethod
+    """
+
+    def __init__(
+        self, groups: Aggregation, encoder: KeyEncoder, *, epoch: int, device: str | None = None,
+        method: KeyTableMethod = AUTO,
+    ) -> None:  # fmt: skip
+        super().__init__(groups.states, encoder, unique=True, device=device, method=method)
+        self._rows.store = StateRows(groups)
+        self._groups, self._epoch = groups, epoch
+
+    @property
+    def meta(self) -> Any:
+        """Empty frame with the keys and results."""
+        return self._groups.results
+
+    @property
+    def store(self) -> Any:
+        """The results by position, as `RowStore` has rows."""
+        return ResultRows(self._states, self._groups)
+
+    @property
+    def _states(self) -> StateRows:
+        store = self._rows.store
+        assert isinstance(store, StateRows)
+        return store
+
+    def insert(self, frame: Any) -> None:
+        """Combine states with the stored ones."""
+        self.fold(frame, self._epoch)
+
+    def insert_arrays(self, arrays: Sequence[Any]) -> None:
+        """Combine states given as arrays with the stored ones."""
+        self.insert(self._frames.from_arrays(arrays, self._groups.states))
+
+    def check_change(self, verb: str, rows: Any) -> None:
+        """Raise ColumnError if rows are to be taken off that were never added."""
+        if verb != "retract":
+            super().check_change("insert", rows)
+            return
+        batch = _Batch.of(rows, self._encoder)
+        places = self._places(batch.keys)
+        there = np.flatnonzero(places >= 0)
+        stored = self._groups.counts(self._states.take(places[there]))
+        for own, theirs in zip(stored, self._groups.counts(batch.rows), strict=True):
+            left = np.zeros(len(places), np.int64)
+            left[there] = own
+            np.subtract.at(left, batch.numbers, theirs)
+            if (left < 0).any():
+                self._refuse_group(batch, int(left.argmin()))
+
+    def _refuse_group(self, batch: _Batch, number: int) -> NoReturn:
+        names = list(self._encoder.names)
+        key = self._frames.take(batch.rows[names], batch.heads[[number]]).to_dict("records")[0]
+        raise ColumnError(
+            f"more rows, or values, of the group {key!r} are retracted than were added; nothing "
+            "was changed, retract rows of earlier updates alone"
+        )
+
+    @function_translates_memory_errors
+    @write_locked
+    def fold(self, states: Any, epoch: int, *, taken_off: bool = False) -> int:
+        """Combine states with the stored ones of their groups; return how many groups that changes.
+
+        Parameters
+        ----------
+        states : DataFrame
+            Of rows that follow all earlier ones; several of a group follow each other.
+        epoch : int
+            The epoch after the change.
+        taken_off : bool
+            Take the rows of the states off instead, and drop groups that have no rows any more.
+        """
+        self._turns.begin()
+        rows = self._states.stamped(self._states.conform(states), epoch)
+        batch = _Batch.of(rows, self._encoder)
+        places = self._places(batch.keys)
+        new = np.flatnonzero(places < 0)
+        if len(new):
+            fresh = self._frames.take(rows, batch.heads[new])
+            places[new] = len(self._states) + np.arange(len(new))
+            self._rows.insert(fresh, self._encoder.encode_rows(fresh))
+        others = self._states.columns_of(rows)
+        for turn in batch.turns(new):
+            self._states.combine(places[batch.numbers[turn]], others, turn, taken_off=taken_off)
+        if taken_off:
+            self._drop(places)
+        return len(places)
+
+    def _drop(self, places: Any) -> None:
+        """Remove those of some groups that have no rows."""
+        states = self._states.take(places)
+        gone = np.flatnonzero(self._groups.counts(states)[0] == 0)
+        if len(gone):
+            self._rows.erase(self._encoder.encode_rows(self._frames.take(states, gone)))
+
+    def _places(self, keys: EncodedKeys) -> Any:
+        """Return where the states of keys are stored, -1 for those that are not."""
+        found = self._rows.partners(keys)
+        if found is None:
+            asked, stored = self._rows.pairs(keys)
+            found = np.full(len(keys), -1, np.int64)
+            found[asked] = stored
+        return found.astype(np.int64, copy=False)
+
+    @function_translates_memory_errors
+    @read_locked
+    def page(
+        self, keys: Any, *, nbytes: int, columns: Sequence[Hashable] | None = None, skip: int = 0,
+        plain: bool = False, named: bool = True, marks: Any = None, limit: RowLimit | None = None,
+    ) -> Page:  # fmt: skip
+        wanted = list(self.meta if columns is None else columns)
+        read = copy.copy(self._rows)
+        read.store = self.store
+        how = nbytes, skip, plain, named, marks, limit
+        return first_page(read, self._encoded(keys), wanted, *how)
+
+    @function_translates_memory_errors
+    @read_locked
+    def changed_since(self, rows: Any, epoch: int) -> Any:
+        """Return those of the positions `rows` whose groups were changed after an epoch."""
+        return rows[self._states.column(EPOCH)[rows] > epoch]
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """States that come, and which of them are of one group.
+
+    Attributes
+    ----------
+    rows : DataFrame
+    numbers : int64 array
+        The number of the group of each.
+    heads : int64 array
+        The first of each group.
+    keys : EncodedKeys
+        The keys of the groups.
+    """
+
+    rows: Any
+    numbers: Any
+    heads: Any
+    keys: EncodedKeys
+
+    @classmethod
+    def of(cls, rows: Any, encoder: KeyEncoder) -> _Batch:
+        """Return states with the numbers of their groups."""
+        keys = rows[list(encoder.names)]
+        named = keys.set_axis(pd.RangeIndex(len(encoder.names)), axis=1)
+        numbers, heads = numbered(named)
+        firsts = keys if len(heads) == len(rows) else frames_of(rows).take(keys, heads)
+        return cls(rows, numbers, heads, encoder.encode_rows(firsts))
+
+    def turns(self, new: Any) -> Iterator[Any]:
+        """Yield rows of different groups, in order, without the first rows of the `new` groups."""
+        places = np.zeros(len(self.rows), np.int64)
+        if len(self.heads) < len(self.rows):
+            order = sorted_rows([self.numbers])
+            counts = np.bincount(self.numbers)
+            places[order] = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
+        places[self.heads[new]] = -1
+        for turn in range(int(places.max(initial=-1)) + 1):
+            rows = np.flatnonzero(places == turn)
+            if len(rows):
+                yield rows
