@@ -23,6 +23,7 @@ If it fails before it is published, the index stays as it was.
 from __future__ import annotations
 
 from dgpuhash.distributed.accessor import IndexAccessor
+from dgpuhash.distributed.grouped.group_by import DistributedGroupBy
 from dgpuhash.distributed.index import DistributedIndex
 from dgpuhash.distributed.load import load
 from dgpuhash.distributed.partition.descriptor import Placement
@@ -38,6 +39,7 @@ from dgpuhash.distributed.tables import (
 __all__ = [
     "DistributedBloomFilter",
     "DistributedCountMap",
+    "DistributedGroupBy",
     "DistributedIndex",
     "DistributedMap",
     "DistributedMultiMap",

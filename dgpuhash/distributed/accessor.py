@@ -6,13 +6,16 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 from dgpuhash.distributed.cluster.client import client_of
+from dgpuhash.distributed.groupby.counts import nunique_lazily, value_counts_lazily
+from dgpuhash.distributed.groupby.explain import explained
+from dgpuhash.distributed.groupby.group_by import LazyGroupBy
+from dgpuhash.distributed.groupby.verb import groupby_lazily
 from dgpuhash.distributed.index import DistributedIndex
-from dgpuhash.distributed.merge.explain import explained
 from dgpuhash.distributed.merge.verb import distinct_lazily, isin_lazily
 from dgpuhash.errors import SpecError
 from dgpuhash.frames.merge import merge
 
-__all__ = ["IndexAccessor"]
+__all__ = ["IndexAccessor", "SeriesAccessor"]
 
 
 class IndexAccessor:
@@ -142,6 +145,132 @@ class IndexAccessor:
         """
         return distinct_lazily(self._frame, subset, keep, npartitions)
 
+    def groupby(
+        self,
+        by: Any = None,
+        *,
+        level: Any = None,
+        sort: bool = True,
+        dropna: bool = True,
+        observed: bool = True,
+        as_index: bool = True,
+        npartitions: int | None = None,
+    ) -> LazyGroupBy:
+        """Return the groups of the rows that have equal keys, to be aggregated lazily.
+
+        Parameters
+        ----------
+        by, level, sort, dropna, observed, as_index, npartitions
+            As for `dgpuhash.groupby`.
+
+        Raises
+        ------
+        ColumnError, ShapeError, SpecError, KeyTypeError, UnsupportedError
+            As for `dgpuhash.groupby`.
+
+        Examples
+        --------
+        >>> import dask.dataframe as dd, pandas as pd
+        >>> from distributed import Client
+        >>> client = Client(processes=False, n_workers=2, dashboard_address=None)
+        >>> visits = dd.from_pandas(pd.DataFrame({"who": ["Ada", "Bo", "Ada"], "day": [1, 1, 2]}))
+        >>> last = visits.dgpuhash.groupby("who", npartitions=1)["day"].max()
+        >>> last.compute().to_dict()
+        {'Ada': 2, 'Bo': 1}
+        >>> client.close()
+        """
+        return groupby_lazily(
+            self._frame, by, level=level, sort=sort, dropna=dropna, observed=observed,
+            as_index=as_index, npartitions=npartitions,
+        )  # fmt: skip
+
+    def nunique(
+        self,
+        subset: Hashable | Sequence[Hashable] | None = None,
+        *,
+        dropna: bool = True,
+        npartitions: int | None = None,
+    ) -> Any:
+        """Return the number of different values of a column, or of each of several, lazily.
+
+        Parameters
+        ----------
+        subset : label or list of labels, optional
+            Default: all columns.
+        dropna : bool
+            Whether nulls are no value of their own.
+        npartitions : int, optional
+            Hash ranges of the values. Default: the number of workers.
+
+        Returns
+        -------
+        Dask Scalar for a label, otherwise a Dask Series
+
+        Raises
+        ------
+        ColumnError, KeyTypeError, UnsupportedError
+            When a column is missing or cannot be a key, or there is no client.
+
+        Examples
+        --------
+        >>> import dask.dataframe as dd, pandas as pd
+        >>> from distributed import Client
+        >>> client = Client(processes=False, n_workers=2, dashboard_address=None)
+        >>> visits = dd.from_pandas(pd.DataFrame({"who": ["Ada", "Bo", "Ada"], "day": [1, 1, 1]}))
+        >>> int(visits.dgpuhash.nunique("who").compute())
+        2
+        >>> visits.dgpuhash.nunique().compute().to_dict()
+        {'who': 2, 'day': 1}
+        >>> client.close()
+        """
+        return nunique_lazily(self._frame, subset, dropna=dropna, npartitions=npartitions)
+
+    def value_counts(
+        self,
+        subset: Hashable | Sequence[Hashable] | None = None,
+        *,
+        normalize: bool = False,
+        sort: bool = True,
+        ascending: bool = False,
+        dropna: bool = True,
+        npartitions: int | None = None,
+    ) -> Any:
+        """Return how often the values of each row occur, as a lazy Series.
+
+        Parameters
+        ----------
+        subset : label or list of labels, optional
+            The columns; default: all.
+        normalize : bool
+            Whether shares of all rows are told.
+        sort, ascending : bool
+            Whether counts come in their order, in one partition, and in which. Otherwise there is a
+            partition for each hash range of the values.
+        dropna : bool
+            Whether rows with a null are left out.
+        npartitions : int, optional
+            Hash ranges of the values. Default: the number of workers.
+
+        Raises
+        ------
+        ColumnError, KeyTypeError, UnsupportedError
+            When a column is missing or cannot be a key, or there is no client.
+
+        Examples
+        --------
+        >>> import dask.dataframe as dd, pandas as pd
+        >>> from distributed import Client
+        >>> client = Client(processes=False, n_workers=2, dashboard_address=None)
+        >>> visits = dd.from_pandas(pd.DataFrame({"who": ["Ada", "Bo", "Ada"], "day": [1, 1, 2]}))
+        >>> visits.dgpuhash.value_counts("who").compute().to_dict()
+        {'Ada': 2, 'Bo': 1}
+        >>> client.close()
+        """
+        return value_counts_lazily(
+            self._frame, subset, normalize=normalize, sort=sort, ascending=ascending,
+            dropna=dropna, npartitions=npartitions,
+        )  # fmt: skip
+
     def isin(self, values: Any, on: Hashable | Sequence[Hashable] | None = None) -> Any:
         """Return for each row whether its key occurs in another frame, as a lazy Series of bool.
 
@@ -169,13 +298,14 @@ class IndexAccessor:
         return isin_lazily(self._frame, values, on)
 
     def explain(self) -> str:
-        """Return in words how each merge of this library in the frame runs, after optimisation.
+        """Return in words how merges and groupbys of this library run, after optimisation.
 
         Of each merge: who asks and which side is indexed, and why; where its rows are placed, and
         which columns are stored; what is read of each side once Dask has moved columns and
         conditions there, with the bytes that are known beforehand; what is sent, and the partitions
-        of the result. A frame without such a merge says so. Nothing is computed; of Parquet files
-        that PyArrow reads, Dask reads the statistics of three.
+        of the result. Of each groupby: whether states or rows are sent, to how many hash ranges,
+        and what is read. A frame without either says so. Nothing is computed; of Parquet files that
+        PyArrow reads, Dask reads the statistics of three.
 
         Raises
         ------
@@ -205,6 +335,45 @@ class IndexAccessor:
         >>> client.close()
         """
         return explained(self._frame, client_of(None))
+
+
+class SeriesAccessor:
+    """Accessor ``series.dgpuhash`` of Dask Series, registered by ``import dgpuhash``.
+
+    Examples
+    --------
+    >>> import dask.dataframe as dd, pandas as pd
+    >>> from distributed import Client
+    >>> client = Client(processes=False, n_workers=2, dashboard_address=None)
+    >>> days = dd.from_pandas(pd.Series([3, 1, 3], name="day"), npartitions=2)
+    >>> days.dgpuhash.value_counts().compute().to_dict()
+    {3: 2, 1: 1}
+    >>> int(days.dgpuhash.nunique().compute())
+    2
+    >>> client.close()
+    """
+
+    def __init__(self, series: Any) -> None:
+        self._series = series
+
+    def groupby(self, by: Any = None, **options: Any) -> LazyGroupBy:
+        """Return the groups of the values whose rows have equal keys; see `dgpuhash.groupby`."""
+        return groupby_lazily(self._series, by, **options)
+
+    def nunique(self, *, dropna: bool = True, npartitions: int | None = None) -> Any:
+        """Return the number of different values, lazily; see `IndexAccessor.nunique`."""
+        return nunique_lazily(self._series, dropna=dropna, npartitions=npartitions)
+
+    def value_counts(self, **options: Any) -> Any:
+        """Return how often each value occurs, lazily; see `IndexAccessor.value_counts`."""
+        return value_counts_lazily(self._series, **options)
+
+    def drop_duplicates(
+        self, *, keep: str | bool = "first", npartitions: int | None = None
+    ) -> Any:  # fmt: skip
+        """Return one row of each value, lazily; see `IndexAccessor.drop_duplicates`."""
+        rows = distinct_lazily(self._series, None, keep, npartitions)
+        return rows[rows.columns[0]].rename(self._series.name)
 
 
 _OF_INDEXES = frozenset({"persist", "bloom_filter", "deduplicate"})

@@ -4,38 +4,25 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Hashable, Sequence
-from contextlib import nullcontext, suppress
 from typing import Any
 
 from distributed import Client
 
 from dgpuhash.distributed.cluster.client import client_of
-from dgpuhash.distributed.cluster.preload import import_on_cluster
-from dgpuhash.distributed.ingest.commit import change_to, shard_addresses
-from dgpuhash.distributed.ingest.history import Step, operations_of
+from dgpuhash.distributed.creation import NamedHandle
+from dgpuhash.distributed.ingest.commit import shard_addresses
 from dgpuhash.distributed.ingest.mode import PlacementChoice
 from dgpuhash.distributed.ingest.source import IndexSchema, collection_of
-from dgpuhash.distributed.partition.descriptor import Descriptor, SavedRevision
-from dgpuhash.distributed.partition.registry import (
-    Registry,
-    check_name,
-    generated_name,
-    name_taken_error,
-)
-from dgpuhash.distributed.reads import ReadMixin
-from dgpuhash.distributed.rebuild import IndexMaintenance
-from dgpuhash.distributed.storage import checkpoint
-from dgpuhash.distributed.storage.change_log import LogState
+from dgpuhash.distributed.partition.descriptor import Descriptor
+from dgpuhash.distributed.partition.registry import check_name, generated_name
 from dgpuhash.distributed.storage.folder import Folder
-from dgpuhash.distributed.storage.manifest import load_with_retry
 from dgpuhash.distributed.updates import UpdateMixin
-from dgpuhash.errors import DgpuhashError, IndexNotFound, SpecError
 from dgpuhash.frames.keys.table import KeyTableMethod
 
 __all__ = ["DistributedIndex"]
 
 
-class DistributedIndex(ReadMixin, UpdateMixin, IndexMaintenance):
+class DistributedIndex(UpdateMixin, NamedHandle):
     """Hash index of rows on the workers of a Dask cluster, by key columns.
 
     Make one with `build`, `load` or `open`. The index stays on the workers until it is closed, and
@@ -187,154 +174,3 @@ class DistributedIndex(ReadMixin, UpdateMixin, IndexMaintenance):
             log=None if durable is None else Folder(durable).url,
         )
         return cls._create(descriptor, client, collection, single_writer=single_writer)
-
-    @classmethod
-    def load(
-        cls,
-        url: str,
-        client: Client | None = None,
-        *,
-        name: str | None = None,
-        workers: Sequence[str] | None = None,
-        device: str | None = None,
-        durable: str | None = None,
-        single_writer: bool = False,
-    ) -> DistributedIndex:
-        """Load the index that was saved, or has its log, at `url`.
-
-        Its shards are spread over the cluster's current workers.
-
-        Parameters
-        ----------
-        url : str
-            As for `save`; also an archive, such as ``"zip://saved::saved.zip"``. A server that
-            sends only whole files needs ``"simplecache::http://…"``.
-        client, name, workers
-            As in `build`.
-        device : {"cpu", "cuda"}, optional
-            ``"cuda"`` reads the rows into cuDF.
-        durable : str, optional
-            As in `build`; or `url`, to continue its log: the index that wrote the log before can
-            still be read then, but no longer changed.
-        single_writer : bool
-            As in `build`.
-
-        Raises
-        ------
-        FormatError
-            When there is no saved index, or the save is damaged; nothing is changed then.
-        IndexChanged
-            When the index whose log is continued was changed during the call.
-        IndexLost
-            When a worker is lost.
-        SpecError, UnsupportedError, DeviceError, OutOfMemoryError, OSError
-            As for `build`; and when fsspec does not know the URL, or cuDF is not installed.
-        """
-        client = client_of(client)
-        check_name(name)
-        folder = Folder(url)
-        log = None if durable is None else Folder(durable).url
-        goes_on = log == folder.url
-
-        def load() -> DistributedIndex:
-            manifest = checkpoint.read_manifest(folder)
-            changes = checkpoint.changes_in(folder, manifest)
-            last = changes[-1].transaction if changes else None
-            saved = SavedRevision(folder.url, manifest.uid, manifest.revision + len(changes), last)
-            uid = uuid.uuid4().hex
-            meta = manifest.meta("cudf" if device == "cuda" else "pandas")
-            descriptor = Descriptor(
-                uid=uid,
-                name=name or generated_name(uid),
-                epoch=1,
-                shards=shard_addresses(client, workers),
-                encoder=manifest.encoder.read_as(meta),
-                meta=meta,
-                unique=manifest.unique,
-                device=device,
-                method=manifest.method,
-                placement=manifest.placement,
-                conflict=manifest.conflict,
-                saved=None if goes_on else saved,
-                revision=saved.revision + goes_on,
-                log=log,
-            )
-            continued = LogState(manifest, changes) if goes_on else None
-            return cls._create(descriptor, client, saved, continued, single_writer=single_writer)
-
-        return load_with_retry(folder, load)
-
-    @classmethod
-    def open(cls, name: str, client: Client | None = None) -> DistributedIndex:
-        """Return a handle of the index of this name, whichever client built it.
-
-        Raises
-        ------
-        IndexNotFound
-            When the cluster has no index of this name.
-        IndexLost
-            When the scheduler is gone, or a worker is lost during the call.
-        UnsupportedError
-            When there is no client, or a process of the cluster cannot import this library.
-        SpecError
-            When `name` is no text, or empty.
-        """
-        client = client_of(client)
-        check_name(name)
-        if name is None:
-            raise SpecError("name=None; give the name of an index, as the one that made it has it")
-        import_on_cluster(client)
-        registry = Registry(client)
-        descriptor = registry.find(name)
-        if descriptor is None:
-            raise IndexNotFound(
-                f"no index {name!r} on this cluster; there are {registry.names()!r}; build it, or "
-                "load it with DistributedIndex.load(url)"
-            )
-        return cls(descriptor, client)
-
-    @classmethod
-    def _create(
-        cls,
-        descriptor: Descriptor,
-        client: Client,
-        rows: Any,
-        continued: LogState | None = None,
-        *,
-        single_writer: bool,
-    ) -> DistributedIndex:
-        if not isinstance(single_writer, bool) or (single_writer and descriptor.log is None):
-            raise SpecError(
-                f"single_writer={single_writer!r}; give True or False, and True with durable= alone"
-            )
-        index = cls(descriptor, client)
-        change = change_to(descriptor, "build")
-        if continued is None:
-            checkpoint.check_free(descriptor)
-        if descriptor.log is not None and not single_writer:
-            Folder(descriptor.log).check_exclusive()
-        registry = index._registry
-        step = Step("build", rows, descriptor.revision)
-        # No other client knows a generated name.
-        drawn = descriptor.name == generated_name(descriptor.uid)
-        with nullcontext() if drawn else registry.changing(descriptor.name):
-            if not drawn and registry.find(descriptor.name) is not None:
-                raise name_taken_error(descriptor.name)
-            acts = operations_of(client, descriptor, [step])
-            try:
-                index._carry_out(
-                    None,
-                    descriptor,
-                    change,
-                    acts,
-                    step,
-                    write=lambda newest: checkpoint.start_log(client, newest, change, continued),
-                )
-            except BaseException:
-                # Nothing is left of the index, even when a worker is lost after it was published.
-                with suppress(DgpuhashError, OSError):
-                    index.close()
-                    if continued is None:
-                        checkpoint.remove_log(descriptor)
-                raise
-        return index

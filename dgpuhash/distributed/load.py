@@ -9,7 +9,9 @@ from typing import Any
 from distributed import Client
 
 from dgpuhash.distributed.cluster.client import client_of
+from dgpuhash.distributed.grouped.group_by import DistributedGroupBy
 from dgpuhash.distributed.index import DistributedIndex
+from dgpuhash.distributed.storage.checkpoint import read_manifest
 from dgpuhash.distributed.storage.folder import Folder
 from dgpuhash.distributed.storage.manifest import MANIFEST, load_with_retry
 from dgpuhash.distributed.tables import (
@@ -46,8 +48,9 @@ def load(
     Parameters
     ----------
     url : str or path
-        Folder that ``save`` of a `DistributedIndex`, `DistributedSet`, `DistributedMap`,
-        `DistributedMultiMap`, `DistributedCountMap` or `DistributedBloomFilter` wrote.
+        Folder that ``save`` of a `DistributedIndex`, `DistributedGroupBy`, `DistributedSet`,
+        `DistributedMap`, `DistributedMultiMap`, `DistributedCountMap` or `DistributedBloomFilter`
+        wrote.
     device : {"cpu", "cuda"}, optional
         Default: the CPU.
     client : distributed.Client, optional
@@ -78,7 +81,9 @@ def load(
     """
     folder, client = Folder(url), client_of(client)
     if not _is_table(folder):
-        return DistributedIndex.load(folder.url, client, device=device)
+        groups = load_with_retry(folder, lambda: read_manifest(folder)).groups
+        held = DistributedIndex if groups is None else DistributedGroupBy
+        return held.load(folder.url, client, device=device)
     kind = load_with_retry(folder, lambda: SavedTable.found_in(folder)).spec.kind
     return _TABLES[kind].load(folder.url, client=client, device=device)
 

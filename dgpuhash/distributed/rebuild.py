@@ -211,7 +211,7 @@ class IndexMaintenance(Handle):
                 raise IndexLost(
                     f"index {self.name!r} cannot be rebuilt: this handle did not build it, and "
                     "it was never saved in this state; build it again, or load an older save with "
-                    "DistributedIndex.load(url)"
+                    f"{type(self).__name__}.load(url)"
                 )
             for number, steps in enumerate(ways):
                 try:

@@ -59,6 +59,8 @@ class Fault:
         "bulk merge",
         "frames inner",
         "frames outer",
+        "update",
+        "retract",
     )
     #: Of a batch.
     rows: ClassVar[int] = 3000
@@ -174,7 +176,7 @@ class Twice(Fault):
     """Two runs of each partition's task, of which one counts."""
 
     name = "twice"
-    works = ("build", "insert", "erase")
+    works = ("build", "insert", "erase", "update", "retract")
     harmless = True
 
     def prepare(self) -> None:

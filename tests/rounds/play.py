@@ -20,6 +20,7 @@ from rounds.bulk import BULK_WORKS
 from rounds.cluster import Cluster
 from rounds.faults import FAULTS, Fault
 from rounds.frames import FRAME_WORKS
+from rounds.groups import GROUP_WORKS
 from rounds.tables import TABLE_WORKS
 from rounds.work import WORKS, Unfetched, Work, Wrong
 
@@ -188,7 +189,7 @@ def mended(cluster: Cluster, work: Work, again: bool, succeeded: bool) -> None:
 
 def begun(cluster: Cluster, fault: type[Fault], name: str, seed: int, pace: float) -> Work:
     """Prepare a verb and its fault."""
-    kind = (WORKS | BULK_WORKS | TABLE_WORKS | FRAME_WORKS)[name]
+    kind = (WORKS | BULK_WORKS | TABLE_WORKS | FRAME_WORKS | GROUP_WORKS)[name]
     return kind(cluster.client, cluster.folder, seed, fault.rows, cluster.device, pace)
 
 
@@ -353,6 +354,8 @@ DURATION = {
     "build": 0.6,
     "insert": 0.5,
     "inserts": 0.8,
+    "update": 0.5,
+    "retract": 0.5,
     "erase": 0.5,
     "merge": 0.8,
     "frames inner": 1.2,

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 from weakref import WeakSet
 
+import dask.base
 from distributed import Client, Future, get_client, get_worker, rejoin, secede
 
 from dgpuhash.errors import ClosedError, DgpuhashError, IndexLost, UnsupportedError
@@ -15,6 +16,7 @@ from dgpuhash.errors import ClosedError, DgpuhashError, IndexLost, UnsupportedEr
 __all__ = [
     "check_same_cluster",
     "client_of",
+    "computing_client",
     "in_task_of",
     "is_client_connected",
     "is_from_parent_process",
@@ -54,6 +56,29 @@ def client_of(client: Client | None) -> Client:
         )
     _check_thread(client)
     return client
+
+
+def computing_client() -> Client:
+    """Return the client with which Dask computes in this thread.
+
+    Raises
+    ------
+    UnsupportedError
+        When Dask computes with a scheduler of its own, and as for `client_of`.
+    ClosedError
+        As for `client_of`.
+    """
+    try:
+        client = getattr(dask.base.get_scheduler(), "__self__", None)
+    except RuntimeError:
+        # The configuration names a cluster, and there is none, or its client is asynchronous.
+        client = None
+    if not isinstance(client, Client):
+        raise UnsupportedError(
+            "Dask computes without a cluster here; make one with distributed.Client(), and leave "
+            "scheduler= out of Dask's configuration"
+        )
+    return client_of(client)
 
 
 # In a forked process: the clients of its parent.

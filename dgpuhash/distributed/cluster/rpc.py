@@ -185,7 +185,7 @@ def install_call_handler(named: str, dask_worker: Any) -> None:
     dask_worker.handlers[OPERATION] = answer
 
 
-REMEDY = "call index.rebuild(), or DistributedIndex.load(url) where the index was saved"
+REMEDY = "call rebuild() of the index, or load it where it was saved"
 
 Result = TypeVar("Result")
 

@@ -112,12 +112,13 @@ def change_to(descriptor: Descriptor, verb: str) -> Change:
         revision=descriptor.revision,
         shards=descriptor.shards,
         encoder=descriptor.encoder,
-        meta=descriptor.stored,
+        meta=descriptor.stored if descriptor.groups is None else descriptor.groups.states,
         unique=descriptor.unique if descriptor.conflict is Conflict.ERROR else None,
         device=descriptor.device,
         method=descriptor.method,
         placement=descriptor.placement,
         heavy=None if searched else descriptor.heavy,
+        groups=descriptor.groups,
     )
 
 

@@ -7,8 +7,11 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
+import dask
 from distributed import Client
 
+from dgpuhash.distributed.cluster.serialization import CachedPickle
+from dgpuhash.distributed.cluster.user_errors import raise_without_traceback
 from dgpuhash.distributed.ingest.source import partitions_of
 from dgpuhash.distributed.partition.change import LostShards
 from dgpuhash.distributed.partition.descriptor import Descriptor, SavedRevision
@@ -16,8 +19,14 @@ from dgpuhash.distributed.partition.row_order import arrival_number
 from dgpuhash.distributed.storage.arrow_files import delayed_frames
 from dgpuhash.distributed.storage.checkpoint import batches_of
 from dgpuhash.frames import frames_of
+from dgpuhash.frames.grouped.aggregation import Aggregation
+from dgpuhash.tables.memory_errors import function_translates_memory_errors
 
 __all__ = ["Lineage", "RowOperation", "Step", "operations_of"]
+
+
+# Verbs whose rows can as well be those of a build before.
+ADDS = {"insert", "update"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +49,12 @@ class RowOperation:
         ]
         return RowOperation(self.verb, [one for one, _ in left], [arrival for _, arrival in left])
 
+    def reduced(self, groups: Aggregation) -> RowOperation:
+        """Return this act with the states of the groups of each partition in place of its rows."""
+        reduce, seal = dask.delayed(reduce_partition, pure=False), CachedPickle.of(groups)
+        partitions = [reduce(one, seal, number) for number, one in enumerate(self.partitions)]
+        return RowOperation(self.verb, partitions, self.arrivals)
+
     def and_then(self, act: RowOperation) -> RowOperation:
         """Return this act with the partitions of `act` appended."""
         return RowOperation(
@@ -51,7 +66,7 @@ class RowOperation:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One change: ``"build"``, ``"insert"``, ``"upsert"`` or ``"erase"``, and its source.
+    """One change: its verb, such as ``"build"`` or ``"insert"``, and its source.
 
     `revision`: the revision that the change led to.
     """
@@ -78,10 +93,15 @@ class Step:
                 rows = delayed_frames(self.rows.url, filter(None, files), library)
                 yield self._act(batch.verb, rows)
         else:
-            names = descriptor.encoder.names if self.verb == "erase" else descriptor.meta.columns
+            names = descriptor.encoder.names if self.verb == "erase" else descriptor.given.columns
+            # Groups of the client's own rows are found by all workers.
+            pieces = 1 if descriptor.groups is None else len(descriptor.workers)
             act = self._act(
-                self.verb, partitions_of(client, self.rows, list(names), descriptor.workers)
+                self.verb,
+                partitions_of(client, self.rows, list(names), descriptor.workers, pieces=pieces),
             )
+            if descriptor.groups is not None:
+                act = act.reduced(descriptor.groups)
             # Of the others, the keys are wanted on all shards.
             added = self.verb in {"build", "insert"}
             there = lost.arrivals if lost is not None and added else ()
@@ -101,6 +121,10 @@ class Lineage:
     def record(self, step: Step) -> None:
         """Remember a change."""
         self._steps[step.revision] = step
+
+    def forget(self, revision: int) -> None:
+        """Forget the changes up to a revision, and the rows that they hold."""
+        self._steps = {number: step for number, step in self._steps.items() if number > revision}
 
     def ways_to_rebuild(self, descriptor: Descriptor) -> list[list[Step]]:
         """Return lists of steps that lead to the rows of `descriptor`, best first.
@@ -129,12 +153,19 @@ def operations_of(
 ) -> list[RowOperation]:
     """Return the acts that carry out `steps` in one change.
 
-    An insert is merged into the build or the insert before it.
+    An insert is merged into the build or the insert before it, an update of groups as well.
     """
     acts: list[RowOperation] = []
     for act in chain.from_iterable(step.acts(client, descriptor, lost) for step in steps):
-        if acts and act.verb == "insert" and acts[-1].verb in {"build", "insert"}:
+        if acts and act.verb in ADDS and acts[-1].verb in {"build", *ADDS}:
             acts[-1] = acts[-1].and_then(act)
         else:
             acts.append(act)
     return acts
+
+
+@raise_without_traceback()
+@function_translates_memory_errors
+def reduce_partition(frame: Any, seal: CachedPickle[Aggregation], number: int) -> Any:
+    """Return the states of the groups of a partition; runs as a Dask task."""
+    return seal.opened().reduce(frame, number)

@@ -40,6 +40,8 @@ __all__ = [
 
 # Frames of the client's own are sent in pieces of this size.
 PIECE_NBYTES = 32 << 20
+# Where workers are to share the work, in pieces of this size at least.
+LEAST_PIECE_NBYTES = 1 << 20
 
 
 def collection_of(data: Any, names: Sequence[Hashable]) -> Any:
@@ -151,13 +153,18 @@ def check_library(collection: Any, index_meta: Any) -> None:
 
 
 def partitions_of(
-    client: Client, collection: Any, columns: Sequence[Hashable], workers: Sequence[str]
+    client: Client,
+    collection: Any,
+    columns: Sequence[Hashable],
+    workers: Sequence[str],
+    *,
+    pieces: int = 1,
 ) -> list[Any]:
     """Return the partitions as Delayed or Future objects, in row order.
 
     They have these `columns`. A Dask DataFrame stays where it is: each partition is read by the
     task that needs it, and partitions of a persisted frame have all columns. Other frames are sent
-    to `workers` in pieces.
+    to `workers` in pieces, in as many as `pieces` where these are not small.
 
     Raises
     ------
@@ -189,11 +196,13 @@ def partitions_of(
         return list(projected.to_delayed())
     nbytes = frames_of(projected).nbytes(projected)
     step = max(1, len(projected) * PIECE_NBYTES // max(nbytes, 1))
-    pieces = [projected.iloc[start : start + step] for start in range(0, len(projected), step)]
-    if not pieces:
+    if nbytes > pieces * LEAST_PIECE_NBYTES:
+        step = min(step, -(-len(projected) // pieces))
+    cut = [projected.iloc[start : start + step] for start in range(0, len(projected), step)]
+    if not cut:
         return []
     try:
-        return list(scatter_to_workers(client, workers, pieces))
+        return list(scatter_to_workers(client, workers, cut))
     except KeyError as error:
         # Dask's scheduler raises it for a worker that is gone.
         raise IndexLost(f"worker {error} with a shard of the index is gone; {REMEDY}") from error

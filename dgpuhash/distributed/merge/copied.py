@@ -8,10 +8,12 @@ from typing import Any
 
 from dask._task_spec import Task, TaskRef
 from dask.dataframe.dask_expr._expr import Expr
+from dask.tokenize import _tokenize_deterministic
 
 from dgpuhash.distributed.cluster.host import current_worker
 from dgpuhash.distributed.cluster.serialization import CachedPickle
 from dgpuhash.distributed.cluster.user_errors import raise_without_traceback
+from dgpuhash.distributed.merge.steps import StoredRows
 from dgpuhash.distributed.query.fetch import FINER
 from dgpuhash.distributed.query.result_limit import ResultLimit
 from dgpuhash.frames import frames_of
@@ -51,23 +53,24 @@ class CopiedExpr(Expr):
 
     def _layer(self) -> dict[Any, Task]:
         plan, stored = CachedPickle.of(self.plan), TaskRef((self.stored._name, 0))
+        rows = _tokenize_deterministic(StoredRows(self.plan))
         graph: dict[Any, Task] = {}
         for number in range(self.frame.npartitions):
             key = (self._name, number)
             frame = TaskRef((self.frame._name, number))
-            graph[key] = Task(key, merge_with_all, frame, stored, plan, self._name)
+            graph[key] = Task(key, merge_with_all, frame, stored, plan, rows)
         return graph
 
 
-def merge_with_all(frame: Any, stored: Any, plan: CachedPickle[PartitionPlan], merge: str) -> Any:
+def merge_with_all(frame: Any, stored: Any, plan: CachedPickle[PartitionPlan], rows: str) -> Any:
     """Return the merge of a partition with all rows of the stored side.
 
-    The name `merge` tells merges with the same rows apart.
+    The name `rows` tells merges apart that store others of the same frame.
     """
     with raise_without_traceback(), memory_errors_of("merge"):
         # Not with Dask's own schedulers, where a client may be there as well.
         worker, opened = current_worker(), plan.opened()
-        keys = _keys.of(stored, opened, merge, len(frame))
+        keys = _keys.of(stored, opened, rows, len(frame))
         how = "inner" if opened.arguments.how == "inner" else "left"
         pairs = keys.pairs(opened.asked(frame), how)
         _check_size(worker, pairs, frame, stored)
@@ -95,9 +98,9 @@ class KnownKeys:
     def __len__(self) -> int:
         return len(self._known)
 
-    def of(self, frame: Any, plan: PartitionPlan, merge: str, asked: int) -> StoredKeys:
+    def of(self, frame: Any, plan: PartitionPlan, rows: str, asked: int) -> StoredKeys:
         """Return the keys of the stored side of a merge, for so many to be asked for."""
-        key = id(frame), merge
+        key = id(frame), rows
         with self._lock:
             known = self._known.get(key)
             if known is not None and known[0]() is frame:

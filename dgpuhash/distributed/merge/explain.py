@@ -26,7 +26,7 @@ from dgpuhash.frames import frames_of
 from dgpuhash.frames.merge.partition import PartitionPlan
 from dgpuhash.tables.stats import format_bytes
 
-__all__ = ["counted", "explained", "sent_to_shards"]
+__all__ = ["NO_MERGE", "counted", "explained", "sent_to_shards", "size_of"]
 
 NO_MERGE = (
     "no merge of dgpuhash: this frame was not made by dgpuhash.merge, frame.dgpuhash.merge or "
@@ -272,10 +272,14 @@ def _read(merge: Any, written: Any, merges: Sequence[Expr], client: Client) -> I
                 told += f", {counted(moved, 'condition')} before the merge"
         made = next((f"merge {names.index(each._name) + 1}" for each in _chain(now)
                      if each._name in names), "")  # fmt: skip
-        nbytes = None if made else _nbytes(now, columns, client)
-        size = f"{format_bytes(nbytes)}, " if nbytes is not None else ""
-        size = f"{made}, " if made else size or "bytes unknown before it is read, "
+        size = f"{made}, " if made else size_of(now, columns, client)
         yield f"{side} side: {counted(now.npartitions, 'partition')}, {size}{told}"
+
+
+def size_of(side: Expr, columns: list[Hashable], client: Client) -> str:
+    """Return the bytes of some columns of a side in words, and a comma."""
+    nbytes = _nbytes(side, columns, client)
+    return "bytes unknown before it is read, " if nbytes is None else f"{format_bytes(nbytes)}, "
 
 
 def _chain(expression: Expr) -> Iterator[Expr]:

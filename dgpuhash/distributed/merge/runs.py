@@ -1,32 +1,49 @@
-"""Runs of merges, which the scheduler knows: who holds what, until when, and again after a loss."""
+"""Runs on the scheduler, of merges and groupbys: who holds what, until when, again after a loss."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from distributed import Client, Reschedule
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from dgpuhash.distributed.cluster.client import client_of
-from dgpuhash.distributed.cluster.host import NAME
+from dgpuhash.distributed.cluster.host import NAME, current_worker
 from dgpuhash.distributed.cluster.rpc import (
     call_scheduler,
     call_worker,
     encode_call,
     fire_and_forget,
 )
+from dgpuhash.distributed.cluster.serialization import CachedPickle
+from dgpuhash.distributed.cluster.user_errors import raise_without_traceback
+from dgpuhash.distributed.merge.kept import OPENING, RECEIPT, KeptBuilds, KeptStats, task_name
 from dgpuhash.errors import IndexChanged, IndexLost
 
-__all__ = ["OPENING", "RECEIPT", "Run", "begin_run", "current_run", "free_run", "lost_runs_again"]
+__all__ = [
+    "OPENING",
+    "RECEIPT",
+    "Run",
+    "begin_run",
+    "current_run",
+    "drop_builds",
+    "free_call",
+    "free_run",
+    "keep_builds",
+    "kept_builds",
+    "lost_runs_again",
+    "open_run",
+]
 
-# Begins the keys of tasks that confirm a probe, which are made again with it.
-RECEIPT = "dgpuhash-receipt"
-# Begins the key of the task that begins a run.
-OPENING = "dgpuhash-open"
+Task = TypeVar("Task")
+Answer = TypeVar("Answer")
+
+# Attempts to begin a run while workers leave.
+OPENINGS = 5
 # Seconds that the scheduler has to notice that a worker of a run is gone, and between two looks.
 NOTICE_SECONDS = 20.0
 LOOK_SECONDS = 0.05
@@ -38,7 +55,7 @@ AT_REST = {"released", "forgotten", "erred"}
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What the workers hold for the tasks of one merge.
+    """What the workers hold for the tasks of one merge or groupby.
 
     Attributes
     ----------
@@ -52,6 +69,8 @@ class Run:
         What the task that begins the run returns, also when it runs again.
     restarts : bool
         Whether the tasks can make it again when a worker is lost.
+    stays : bool
+        Whether it may stay for the next merges: none but probes and tails ask it.
     """
 
     uid: str
@@ -59,6 +78,7 @@ class Run:
     free: bytes
     answer: Any
     restarts: bool = True
+    stays: bool = False
 
 
 class MergeRuns(SchedulerPlugin):
@@ -74,12 +94,17 @@ class MergeRuns(SchedulerPlugin):
     def __init__(self, scheduler: Any) -> None:
         self.scheduler = scheduler
         self.runs: dict[Any, Run] = {}
+        self.kept = KeptBuilds(scheduler)
         self._broken: dict[str, list[Any]] = {}
 
     def transition(
         self, key: Any, start: str, finish: str, *args: Any, stimulus_id: str, **kwargs: Any
     ) -> None:
-        """Free the run of a task that is over."""
+        """Free the run of a task that is over, or let one that is complete stay."""
+        if finish in AT_REST:
+            self.kept.over(key)
+        elif finish == "memory" and key in self.runs and self.runs[key].stays:
+            self.kept.built(key, self.runs[key].uid, self.runs[key].workers)
         if key not in self.runs or finish not in AT_REST:
             return
         run = self.runs.pop(key)
@@ -102,6 +127,14 @@ class MergeRuns(SchedulerPlugin):
         for key in again:
             self.begin_again(key, stimulus_id)
 
+    def update_graph(self, scheduler: Any, *, tasks: list[Any], **kwargs: Any) -> None:
+        """Note the builds that stay and are asked again."""
+        self.kept.asked(tasks)
+
+    def remove_client(self, scheduler: Any, client: str) -> None:
+        """Let no build of a client stay that has left."""
+        self.kept.stop(client)
+
     def begin_again(self, key: Any, stimulus_id: str) -> None:
         """Have all tasks of a run made again."""
         seal = self.scheduler.tasks.get(key)
@@ -112,7 +145,7 @@ class MergeRuns(SchedulerPlugin):
             after
             for probe in seal.dependents
             for after in probe.dependents
-            if _name(after.key).startswith(RECEIPT)
+            if task_name(after.key).startswith(RECEIPT)
         ]
         wanted = {task.key: "released" for task in tasks if task.state not in AT_REST}
         self.scheduler.transitions(wanted, stimulus_id=stimulus_id)
@@ -147,10 +180,6 @@ def free_run(client: Client, run: Run) -> None:
     call_scheduler(client, _free_run, run)
 
 
-def _name(key: Any) -> str:
-    return str(key[0] if isinstance(key, tuple) else key)
-
-
 def _plugin(scheduler: Any) -> MergeRuns:
     found = scheduler.plugins.get(MergeRuns.name)
     if found is None:
@@ -176,6 +205,36 @@ def begin_run(client: Client, key: Any, run: Run) -> Any:
     if answer is None:
         raise Reschedule
     return answer[1]
+
+
+def keep_builds(client: Client, limit: int | None) -> None:
+    """Let builds of frames that the client holds stay for its next merges, in so many bytes."""
+    call_scheduler(client, _keep, client.id, limit)
+
+
+def drop_builds(client: Client) -> None:
+    """Let no build of the client stay any more."""
+    call_scheduler(client, _stop, client.id)
+
+
+def kept_builds(client: Client) -> KeptStats | None:
+    """Return what stays of the builds of a client, None where nothing is to."""
+    found: KeptStats | None = call_scheduler(client, _stats, client.id)
+    return found
+
+
+def _keep(client: str, limit: int | None, dask_scheduler: Any) -> None:
+    _plugin(dask_scheduler).kept.keep_for(client, limit)
+
+
+def _stop(client: str, dask_scheduler: Any) -> None:
+    _plugin(dask_scheduler).kept.stop(client)
+
+
+async def _stats(client: str, dask_scheduler: Any) -> KeptStats | None:
+    kept = _plugin(dask_scheduler).kept
+    await kept.measure(client)
+    return kept.stats(client)
 
 
 def current_run(client: Client, key: Any) -> Any:
@@ -213,7 +272,7 @@ async def _is_over(key: Any, uid: str, dask_scheduler: Any) -> bool:
     if task.state == "memory":
         # It will not be made again.
         return False
-    opened = [each for each in task.dependencies if _name(each.key).startswith(OPENING)]
+    opened = [each for each in task.dependencies if task_name(each.key).startswith(OPENING)]
     if key not in runs and any(each.state == "memory" for each in opened):
         # The run was freed when nobody wanted it, and is wanted again.
         _plugin(dask_scheduler).begin_again(key, f"dgpuhash-{uid}-over")
@@ -234,6 +293,20 @@ def lost_runs_again(key: Any, uid: str) -> Iterator[None]:
         if key and call_scheduler(client_of(None), _is_over, key, uid):
             raise Reschedule from None
         raise
+
+
+def open_run(
+    begin: Callable[[Client, Task, Any], Answer], task: CachedPickle[Task], key: Any
+) -> Answer:
+    """Return what `begin` does for the task that begins a run, also while workers leave."""
+    with raise_without_traceback():
+        # Not with Dask's own schedulers, where a client may be there as well.
+        current_worker()
+        client = client_of(None)
+        for _ in range(OPENINGS - 1):
+            with suppress(IndexLost):
+                return begin(client, task.opened(), key)
+        return begin(client, task.opened(), key)
 
 
 def free_call(function: Callable[..., None], *args: Any) -> bytes:

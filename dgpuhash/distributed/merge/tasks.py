@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import uuid
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -33,6 +32,7 @@ from dgpuhash.distributed.merge.runs import (
     free_call,
     free_run,
     lost_runs_again,
+    open_run,
 )
 from dgpuhash.distributed.partition.change import Change
 from dgpuhash.distributed.partition.descriptor import Descriptor, Placement
@@ -63,8 +63,6 @@ __all__ = [
     "tail",
 ]
 
-# Attempts to open shards while workers leave.
-OPENINGS = 5
 RANGES = "use more hash ranges (npartitions=), or workers with more memory"
 
 
@@ -117,24 +115,20 @@ class Built:
     descriptor : CachedPickle of Descriptor
     marks : str
         Name of the marks of a merge that wants rows without a match; empty for none.
+    since : int
+        Of groups only those are read that changed after this epoch.
     """
 
     uid: str
     key: Any
     descriptor: CachedPickle[Descriptor]
     marks: str = ""
+    since: int = 0
 
 
 def open_build(task: CachedPickle[BuildTask], key: Any) -> Opened:
     """Choose the owners of the rows, and open their shards."""
-    with raise_without_traceback():
-        # Not with Dask's own schedulers, where a client may be there as well.
-        current_worker()
-        client = client_of(None)
-        for _ in range(OPENINGS - 1):
-            with suppress(IndexLost):
-                return _open_shards(client, task.opened(), key)
-        return _open_shards(client, task.opened(), key)
+    return open_run(_open_shards, task, key)
 
 
 def _open_shards(client: Client, build: BuildTask, key: Any) -> Opened:
@@ -164,7 +158,7 @@ def _open_shards(client: Client, build: BuildTask, key: Any) -> Opened:
         # Rows of a key stay together.
         change = replace(change, heavy=NO_HEAVY)
     opened = Opened(run, CachedPickle.of(descriptor), CachedPickle.of(change))
-    made = Run(run, tuple(change.workers), free_call(free_shard, run), opened)
+    made = Run(run, tuple(change.workers), free_call(free_shard, run), opened, stays=True)
     try:
         run_on_workers(client, change.workers, open_change, change)
         return begin_run(client, key, made)  # type: ignore[no-any-return]
@@ -347,11 +341,13 @@ def stored_rows(
         lost_runs_again(built.key, built.uid),
     ):
         descriptor = built.descriptor.opened()
-        rows = _unmatched(descriptor, "", number, ranges)
+        rows = _unmatched(descriptor, "", number, ranges, built.since)
         return rows[list(descriptor.meta)] if plan is None else plan.opened().restored(rows)
 
 
-def _unmatched(descriptor: Descriptor, marks: str, number: int, ranges: int) -> Any:
+def _unmatched(
+    descriptor: Descriptor, marks: str, number: int, ranges: int, since: int = 0
+) -> Any:
     """Return the unmarked rows of a hash range.
 
     It is the same one whenever a partition is computed, whichever workers there are then. Rows of
@@ -365,7 +361,7 @@ def _unmatched(descriptor: Descriptor, marks: str, number: int, ranges: int) -> 
             others = _marks_of_copies(descriptor, marks, part)
         pages = _pages(descriptor, marks, part, number, ranges, limit, others=others)
     elif len(shards) == ranges and (descriptor.owned or not marks):
-        pages = _pages(descriptor, marks, number, 0, 1, limit)
+        pages = _pages(descriptor, marks, number, 0, 1, limit, since=since)
     else:
         by_key = descriptor.placement is Placement.DISTRIBUTED
         pages = []
@@ -378,7 +374,7 @@ def _unmatched(descriptor: Descriptor, marks: str, number: int, ranges: int) -> 
 
 def _pages(
     descriptor: Descriptor, marks: str, part: int, number: int, numbers: int,
-    limit: ResultLimit, *, others: Any = None, by_key: bool = False,
+    limit: ResultLimit, *, others: Any = None, by_key: bool = False, since: int = 0,
 ) -> list[Any]:  # fmt: skip
     """Return the unmarked rows of a range in one shard, page by page."""
     worker, shard = current_worker(), descriptor.shards[part]
@@ -390,7 +386,7 @@ def _pages(
             worker.loop, call_handler, worker, shard.worker, "dgpuhash_unmatched",
             {"others": others}, uid=descriptor.uid, epoch=descriptor.epoch,
             incarnation=shard.incarnation, marks=marks, part=number, parts=numbers, skip=skip,
-            nbytes=size, by_key=by_key,
+            nbytes=size, by_key=by_key, since=since,
         )  # fmt: skip
         if not pages:
             limit.expect(len(rows) + left, sizeof(rows) / max(1, len(rows)))

@@ -34,9 +34,18 @@ from dgpuhash.frames.merge.arguments import JoinArguments
 from dgpuhash.frames.merge.distinct import DistinctPlan, check_keep
 from dgpuhash.frames.merge.partition import PartitionPlan
 
-__all__ = ["distinct_lazily", "isin_lazily", "merge_lazily", "merge_with_tails", "rows_lazily"]
+__all__ = [
+    "SEEDS",
+    "distinct_lazily",
+    "hash_ranges",
+    "isin_lazily",
+    "merge_lazily",
+    "merge_with_tails",
+    "prepare",
+    "rows_lazily",
+]
 
-# Of the keys of all merges that this process makes.
+# Of the keys of all merges and groups that this process makes.
 SEEDS = KeySeeds.drawn()
 BUILDS = ("auto", "left", "right", "replicate")
 
@@ -64,10 +73,10 @@ def merge_lazily(
         As in `dgpuhash.merge`.
     """
     client = client_of(client)
-    _prepare(client)
+    prepare(client)
     _check_keys(arguments)
     sides = _of_one_library([_collection(side) for side in (left, right)])
-    ranges = _ranges(npartitions, client)
+    ranges = hash_ranges(npartitions, client)
     arguments = _resolved(sides, arguments)
     if arguments.columns is not None:
         sides[1] = sides[1][list(arguments.narrowed(sides[1]._meta).columns)]
@@ -161,9 +170,9 @@ def distinct_lazily(
     """Return one row of each key; see `IndexAccessor.drop_duplicates`."""
     client = client_of(None)
     check_keep(keep)
-    _prepare(client)
+    prepare(client)
     frame = _collection(frame)
-    meta, ranges = sample(frame._meta), _ranges(npartitions, client)
+    meta, ranges = sample(frame._meta), hash_ranges(npartitions, client)
     plan = DistinctPlan(meta, tuple(column_places(meta, subset)), keep)
     placed = Placement.DISTRIBUTED
     build = BuildExpr(frame.expr, StoredRows(plan), ranges, placed, SEEDS, "")
@@ -186,7 +195,7 @@ def rows_lazily(descriptor: Descriptor) -> dd.DataFrame:
 _ready: set[str] = set()
 
 
-def _prepare(client: Client) -> None:
+def prepare(client: Client) -> None:
     """Install this library on the cluster, once for each of them."""
     import_on_cluster(client)
     scheduler = client.scheduler_info(n_workers=0)["id"]
@@ -224,7 +233,8 @@ def _check_keys(arguments: JoinArguments) -> None:
                 )
 
 
-def _ranges(npartitions: int | None, client: Client) -> int:
+def hash_ranges(npartitions: int | None, client: Client) -> int:
+    """Return the number of hash ranges: as many as workers, unless it is given."""
     if npartitions is None:
         return max(1, len(worker_ids(client)))
     if isinstance(npartitions, bool) or not isinstance(npartitions, int) or npartitions < 1:

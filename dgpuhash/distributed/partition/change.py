@@ -9,6 +9,7 @@ from dgpuhash.distributed.cluster.serialization import EmptyFramePickle
 from dgpuhash.distributed.partition.descriptor import Placement, ShardAddress
 from dgpuhash.distributed.partition.skew import NO_HEAVY, HeavyKeys
 from dgpuhash.frames import KeyEncoder
+from dgpuhash.frames.grouped.aggregation import Aggregation
 from dgpuhash.frames.keys.table import AUTO, KeyTableMethod
 
 __all__ = ["CANDIDATE_CHUNKS", "Change", "LostShards"]
@@ -49,7 +50,8 @@ class Change(EmptyFramePickle):
     transaction : str
         Distinguishes this attempt from other attempts at the same epoch.
     verb : str
-        ``"build"``, ``"insert"``, ``"upsert"`` or ``"erase"``.
+        ``"build"``, ``"insert"``, ``"upsert"`` or ``"erase"``; of groups ``"build"``,
+        ``"update"`` or ``"retract"``.
     epoch : int
         The epoch after the change.
     placement : Placement
@@ -66,6 +68,8 @@ class Change(EmptyFramePickle):
         Number of partitions that the rows come from.
     spills : bool
         Whether rows of a build go to the disk where their worker has no memory for them.
+    groups : Aggregation or None
+        What shards that hold the states of groups aggregate; rows are states then.
     """
 
     uid: str
@@ -85,6 +89,7 @@ class Change(EmptyFramePickle):
     heavy: HeavyKeys | None = NO_HEAVY
     partitions: int = 1
     spills: bool = False
+    groups: Aggregation | None = None
 
     @property
     def workers(self) -> list[str]:

@@ -11,6 +11,7 @@ from dgpuhash.distributed.partition.conflict import Conflict
 from dgpuhash.distributed.partition.row_order import add_arrival_column
 from dgpuhash.distributed.partition.skew import NO_HEAVY, HeavyKeys
 from dgpuhash.frames import KeyEncoder
+from dgpuhash.frames.grouped.aggregation import Aggregation
 from dgpuhash.frames.keys.table import AUTO, KeyTableMethod
 
 __all__ = ["Descriptor", "Placement", "SavedRevision", "ShardAddress"]
@@ -119,6 +120,8 @@ class Descriptor(EmptyFramePickle):
         sees it.
     turn : str
         Token of the client that may change the index: drawn anew when a change begins.
+    groups : Aggregation or None
+        What shards that hold the states of groups aggregate; `meta` is like the results then.
     """
 
     uid: str
@@ -138,6 +141,7 @@ class Descriptor(EmptyFramePickle):
     heavy: HeavyKeys = NO_HEAVY
     log: str | None = None
     turn: str = ""
+    groups: Aggregation | None = None
 
     def without_rows(self) -> Descriptor:
         """Return the descriptor for queries of an index that has no rows.
@@ -165,6 +169,11 @@ class Descriptor(EmptyFramePickle):
         if self.placement is Placement.INDEPENDENT:
             return add_arrival_column(self.meta, 0)
         return self.meta
+
+    @property
+    def given(self) -> Any:
+        """Empty frame like the rows that a change is given."""
+        return self.meta if self.groups is None else self.groups.source
 
     @property
     def owned(self) -> bool:

@@ -14,6 +14,7 @@ from dgpuhash.distributed.cluster.serialization import (
 )
 from dgpuhash.errors import ColumnError
 from dgpuhash.frames import FrameIndex, check_lossless_concat, frames_of
+from dgpuhash.frames.grouped.index import GroupIndex
 
 if TYPE_CHECKING:
     from dgpuhash.distributed.partition.change import Change
@@ -24,6 +25,9 @@ __all__ = ["all_keys_of", "index_of_new_keys", "keys_of", "rows_of", "without_ro
 def without_rows(change: Change) -> FrameIndex:
     """Return an empty index with the settings of `change`."""
     unique, device, method = change.unique, change.device, change.method
+    if change.groups is not None:
+        groups, encoder = change.groups, change.encoder
+        return GroupIndex(groups, encoder, epoch=change.epoch, device=device, method=method)
     return FrameIndex(change.meta, change.encoder, unique=unique, device=device, method=method)
 
 

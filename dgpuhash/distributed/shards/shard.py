@@ -10,6 +10,7 @@ from dgpuhash.distributed.partition.skew import HeavyKeys
 from dgpuhash.distributed.pruning.worker_cache import BloomCache
 from dgpuhash.distributed.shards.inbox import Inbox
 from dgpuhash.frames import FrameIndex, KeyEncoder, frames_of
+from dgpuhash.frames.grouped.index import GroupIndex
 
 __all__ = ["HeavyKeyRepair", "Marks", "Shard", "StagedChange"]
 
@@ -94,14 +95,15 @@ class Marks:
             del self._digests[key]
 
     def others(
-        self, join: str, copies: Any, part: int, parts: int, skip: int, nbytes: int, by_key: bool
-    ) -> tuple[Any, int | None, int]:
+        self, join: str, copies: Any, part: int, parts: int, skip: int, nbytes: int, by_key: bool,
+        since: int = 0,
+    ) -> tuple[Any, int | None, int]:  # fmt: skip
         """Return rows that a join has not found, the number to skip for the next ones, and theirs.
 
         All rows for a join without a name. They are at most `nbytes` of one of `parts` ranges of
         them; None after the last ones.
         `copies` has the marks of other copies of the rows. Ranges are those of the hashes of keys
-        (`by_key`), or of positions.
+        (`by_key`), or of positions. Of groups only those are told that changed `since` an epoch.
         """
         store = self.index.store
         if by_key:
@@ -110,6 +112,8 @@ class Marks:
         else:
             marks = self.of(join) if join else None
             rows = self.index.unmarked(marks if copies is None else marks | copies)
+            if since and isinstance(self.index, GroupIndex):
+                rows = self.index.changed_since(rows, since)
             start, end = (len(rows) * number // parts for number in (part, part + 1))
         nbytes = min(nbytes, store.page_nbytes)
         room = max(1, int(nbytes / max(1.0, store.row_nbytes(list(store.meta)))))

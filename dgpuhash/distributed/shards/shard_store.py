@@ -38,6 +38,7 @@ from dgpuhash.frames import (
     frames_of,
     promote_dtypes,
 )
+from dgpuhash.frames.grouped.index import GroupIndex
 
 __all__ = ["ShardStore"]
 
@@ -120,7 +121,7 @@ class ShardStore:
             gone = keys_of(staged.inbox.collect_keys(others), change)
             more = rows_of(staged.inbox.collect(others), replace(change, verb=verb))
             assert staged.index is not None
-            _carry_out(verb, staged.index, more, gone)
+            _carry_out(verb, staged.index, more, gone, change.epoch)
         if stays is not None:
             assert staged.index is not None
             fresh = staged.index.frame()
@@ -236,7 +237,7 @@ class ShardStore:
             return count
         shard = self._shards[uid]
         with self._breaking(uid, f"an {change.verb}"):
-            count = _carry_out(change.verb, shard.index, staged.rows, staged.gone)
+            count = _carry_out(change.verb, shard.index, staged.rows, staged.gone, change.epoch)
         self._shards[uid] = Shard(change.epoch, transaction, shard.index, count, staged.mixed)
         return count
 
@@ -381,11 +382,13 @@ class ShardStore:
         return staged
 
 
-def _carry_out(verb: str, index: FrameIndex, rows: Any, gone: Any) -> int:
+def _carry_out(verb: str, index: FrameIndex, rows: Any, gone: Any, epoch: int) -> int:
     """Change an index by rows, or keys to erase; return the number of rows that this is.
 
-    `gone` are further keys that an upsert erases.
+    `gone` are further keys that an upsert erases. Of groups it is the number of those that change.
     """
+    if isinstance(index, GroupIndex):
+        return index.fold(rows, epoch, taken_off=verb == "retract")
     if verb == "erase":
         return index.erase(rows)
     if verb == "insert":

@@ -48,7 +48,7 @@ __all__ = [
 MAGIC = b"dgpuhash log 1"
 END = b"\nend\n"
 NAME = re.compile(r"log-(\d{12})\.record")
-VERBS = {"insert", "upsert", "erase", "load", "save"}
+VERBS = {"insert", "upsert", "erase", "update", "retract", "load", "save"}
 
 # Returns the error of a writer whose index was changed meanwhile, or None where it was not.
 Outdated = Callable[[], IndexLost | None]
@@ -63,8 +63,8 @@ class Record:
     revision : int
         Revision after the change.
     verb : str
-        ``"insert"``, ``"upsert"`` or ``"erase"``; ``"load"`` when another index continued the log,
-        and ``"save"`` before a save truncated it.
+        ``"insert"``, ``"upsert"`` or ``"erase"``, of groups ``"update"`` or ``"retract"``;
+        ``"load"`` when another index continued the log, and ``"save"`` before a save truncated it.
     uid : str
         Identifier of the index.
     transaction : str

@@ -15,7 +15,8 @@ from dgpuhash.distributed.partition.descriptor import Descriptor, Placement
 from dgpuhash.distributed.storage.arrow_files import RowsFile, digest_of
 from dgpuhash.distributed.storage.folder import Folder
 from dgpuhash.errors import DgpuhashError, ExistsError, FormatError
-from dgpuhash.frames import KeyEncoder, frames_named
+from dgpuhash.frames import KeyEncoder, frames_named, frames_of
+from dgpuhash.frames.grouped.aggregation import Aggregation
 from dgpuhash.frames.keys.table import AUTO, KeyTableMethod
 
 __all__ = [
@@ -187,6 +188,8 @@ WHAT = "index"
 VERSION = 3
 # Version 2 has no seeds in its encoder, since all indexes had the same ones.
 OLDEST = 2
+# Version 4 holds states of groups, which earlier programs would take for rows.
+WITH_GROUPS = 4
 
 
 @dataclass(frozen=True)
@@ -213,6 +216,8 @@ class Manifest:
     logged : bool
         Whether later changes are in a log in the same folder.
     method : KeyTableMethod
+    groups : Aggregation or None
+        What states of groups aggregate, where these are in the shards.
     """
 
     name: str
@@ -227,6 +232,7 @@ class Manifest:
     revision: int
     logged: bool
     method: KeyTableMethod = AUTO
+    groups: Aggregation | None = None
 
     @classmethod
     def of(
@@ -246,6 +252,7 @@ class Manifest:
             descriptor.revision,
             logged,
             descriptor.method,
+            descriptor.groups,
         )
 
     def owned_by(self, uid: str) -> Manifest:
@@ -272,7 +279,11 @@ class Manifest:
             "logged": self.logged,
             **self.method.to_json(),
         }
-        return to_checked_json(WHAT, VERSION, body)
+        if self.groups is None:
+            return to_checked_json(WHAT, VERSION, body)
+        source = frames_of(self.groups.source).to_arrow(self.groups.source)
+        body["groups"] = {"source": _to_text(source), **self.groups.to_json()}
+        return to_checked_json(WHAT, WITH_GROUPS, body)
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str) -> Manifest:
@@ -283,7 +294,7 @@ class Manifest:
         FormatError
             When the manifest is foreign, newer than this program, or damaged.
         """
-        return from_checked_json(WHAT, VERSION, data, where, cls._from_body, oldest=OLDEST)
+        return from_checked_json(WHAT, WITH_GROUPS, data, where, cls._from_body, oldest=OLDEST)
 
     @classmethod
     def _from_body(cls, body: dict[str, Any]) -> Manifest:
@@ -304,7 +315,15 @@ class Manifest:
             body["revision"],
             body["logged"],
             KeyTableMethod.from_json(body, "its method"),
+            _groups_in(body.get("groups")),
         )
+
+
+def _groups_in(body: dict[str, Any] | None) -> Aggregation | None:
+    if body is None:
+        return None
+    source = frames_named("pandas").from_arrow(_from_text(body["source"]))
+    return Aggregation.from_json(source, body)
 
 
 def _to_text(table: pa.Table) -> str:

@@ -136,8 +136,8 @@ def test_a_lazy_merge_tells_how_it_runs(threads, frame, tmp_path):
     inner = left.dgpuhash.merge(stored, on="k")
     told = inner[inner["a"] > 0].dgpuhash.explain()
     assert "columns ['k', 'a', 't'], 1 condition before the merge" in told
-    assert left.dgpuhash.explain().startswith("no merge of dgpuhash")
-    assert inner.persist().dgpuhash.explain().startswith("no merge of dgpuhash")
+    assert left.dgpuhash.explain().startswith("no merge or groupby of dgpuhash")
+    assert inner.persist().dgpuhash.explain().startswith("no merge or groupby of dgpuhash")
 
 
 def explained(threads, frame, tmp_path, case):

@@ -1,0 +1,1 @@
+"""``dgpuhash.groupby`` of Dask frames: expressions, tasks, and the states that workers hold."""

@@ -1,0 +1,156 @@
+"""Columns of categories that only the partitions know: the owners learn them with the states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+from dask.dataframe.utils import UNKNOWN_CATEGORIES
+
+from dgpuhash.frames.groupby.grouping_keys import levels_of
+from dgpuhash.frames.groupby.partial import GroupPlan
+from dgpuhash.frames.groupby.partial.rows import result_of
+from dgpuhash.frames.keys.categories import is_unknown
+from dgpuhash.frames.keys.seeds import KeySeeds
+from dgpuhash.frames.merge.index import index_of
+
+if TYPE_CHECKING:
+    from dgpuhash.distributed.groupby.asked import Asked
+
+__all__ = ["UnknownCategories"]
+
+# The only category of metas that a plan is made of.
+_BLANK = "dgpuhash category"
+
+
+@dataclass(frozen=True)
+class UnknownCategories:
+    """What it takes to tell results in categories that come with the partitions.
+
+    Until then their values are objects. All results have the categories of all partitions, in the
+    order in which these have them.
+
+    Attributes
+    ----------
+    asked : Asked
+    source : DataFrame or Series
+        Without rows, as Dask knows it.
+    seeds : KeySeeds
+    """
+
+    asked: Asked
+    source: Any
+    seeds: KeySeeds
+
+    @classmethod
+    def of(cls, asked: Asked, source: Any, seeds: KeySeeds) -> UnknownCategories | None:
+        """Return this for a frame that has such columns, None for others."""
+        made = cls(asked, source, seeds)
+        return made if made.places else None
+
+    @property
+    def places(self) -> list[int]:
+        """The positions of the columns."""
+        return [n for n, each in enumerate(_columns(self.source)) if is_unknown(each.dtype)]
+
+    def categories(self, part: Any) -> tuple[pd.Index, ...]:
+        """Return the categories of a partition's columns."""
+        columns = _columns(part)
+        found = (columns[place] for place in self.places)
+        return tuple(
+            each.cat.categories if isinstance(each.dtype, pd.CategoricalDtype) else pd.Index([])
+            for each in found
+        )
+
+    def meta(self) -> Any:
+        """Return an empty result, whose categories are as unknown as those of the source."""
+        blank = pd.Index([_BLANK])
+        return _unknown(self._plan([blank] * len(self.places)).meta)
+
+    def result(
+        self, plan: GroupPlan, states: pd.DataFrame, found: Sequence[tuple[pd.Index, ...]]
+    ) -> Any:
+        """Return the result of states or rows.
+
+        Parameters
+        ----------
+        plan : GroupPlan
+            Of objects in place of categories.
+        states : DataFrame
+            Its states, or rows where it needs them.
+        found : sequence of tuple of Index
+            The categories of all partitions.
+        """
+        known = self._plan([_together(each) for each in zip(*found, strict=True)])
+        if known.needs_rows and not plan.needs_rows:
+            return plan.result(states)
+        if plan.needs_rows:
+            labels = dict(zip(known.key_labels, plan.key_labels, strict=True))
+            rows = states.assign(**{new: states[old] for new, old in labels.items() if new != old})
+            keys = zip(known.key_labels, known.keys, strict=True)
+            like = {label: key.values.dtype for label, key in keys}
+            columns = _columns(known.source)
+            like |= {f"c{place}": columns[place].dtype for place in known.places}
+            return result_of(known, _cast(rows, like))
+        standing = known.standing()
+        standing.fold(_cast(states, known.states_meta.dtypes.to_dict()))
+        return standing.result()
+
+    def _plan(self, categories: Sequence[pd.Index]) -> GroupPlan:
+        source = self.source
+        for place, each in zip(self.places, categories, strict=True):
+            dtype = pd.CategoricalDtype(each, _columns(source)[place].dtype.ordered)
+            column = pd.Series(pd.Categorical([], dtype=dtype), source.index)
+            if source.ndim == 1:
+                source = column.rename(source.name)
+            else:
+                source = source.copy(deep=False)
+                source.isetitem(place, column)
+        return self.asked.plan(source, self.seeds)
+
+
+def _columns(frame: Any) -> list[Any]:
+    if frame.ndim == 1:
+        return [frame]
+    return [frame.iloc[:, place] for place in range(frame.shape[1])]
+
+
+def _together(categories: Iterable[pd.Index]) -> pd.Index:
+    """Return the categories of all partitions, in the order in which they come."""
+    there = [each for each in categories if len(each)]
+    made = there[0] if there else pd.Index([], dtype=object)
+    for each in there[1:]:
+        more = each[made.get_indexer(each) < 0]
+        made = made.append(more) if len(more) else made
+    return made
+
+
+def _cast(states: pd.DataFrame, like: dict[Any, Any]) -> pd.DataFrame:
+    """Return states whose columns are categories where these dtypes are."""
+    made = states.copy(deep=False)
+    for label, dtype in like.items():
+        if isinstance(dtype, pd.CategoricalDtype) and label in made:
+            made[label] = pd.Series(pd.Categorical(made[label].to_numpy(), dtype=dtype), made.index)
+    return made
+
+
+def _unknown(meta: Any) -> Any:
+    """Return an empty result with unknown categories where it has the blank one."""
+    made = meta.copy()
+    if made.ndim == 1:
+        made = _column(made)
+    else:
+        for place in range(made.shape[1]):
+            made.isetitem(place, _column(made.iloc[:, place]))
+    levels = [_column(pd.Series(level)) for level in levels_of(made.index)]
+    made.index = index_of(levels, list(made.index.names))
+    return made
+
+
+def _column(column: pd.Series) -> pd.Series:
+    dtype = column.dtype
+    if isinstance(dtype, pd.CategoricalDtype) and list(dtype.categories) == [_BLANK]:
+        return column.cat.set_categories([UNKNOWN_CATEGORIES])
+    return column

@@ -1,0 +1,61 @@
+"""Merges and groupbys of a lazy frame in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from dask._expr import optimize_until
+from dask.dataframe.dask_expr._expr import Expr
+from distributed import Client
+
+from dgpuhash.distributed.groupby.steps import FoldExpr, GroupsExpr
+from dgpuhash.distributed.merge.explain import NO_MERGE, counted, size_of
+from dgpuhash.distributed.merge.explain import explained as merges_explained
+
+__all__ = ["explained"]
+
+_NOTHING = (
+    "no merge or groupby of dgpuhash: this frame was not made by dgpuhash.merge, dgpuhash.groupby, "
+    "their methods or index.merge, or it was computed since (persist)"
+)
+
+
+def explained(frame: Any, client: Client) -> str:
+    """Return in words how merges and groupbys of a frame run; see `IndexAccessor.explain`."""
+    merges = merges_explained(frame, client)
+    optimized: Any = optimize_until(frame.expr, "simplified-logical")
+    groups = ["\n".join(_lines(each, client)) for each in _groups_of(optimized)]
+    told = [*([] if merges == NO_MERGE else [merges]), *groups]
+    return "\n\n".join(told) or _NOTHING
+
+
+def _groups_of(expression: Expr) -> list[GroupsExpr]:
+    """Return the groupbys of this library in an expression; those that others take, before them."""
+    found: list[Any] = list(expression.find_operations(GroupsExpr))
+    return list({each._name: each for each in reversed(found)}.values())
+
+
+def _lines(groups: Any, client: Client) -> Iterator[str]:
+    """Yield the lines about a groupby."""
+    states: FoldExpr = groups.states
+    plan, source = states.plan, states.frame
+    names = [states.asked.names.get(key.name, key.name) for key in plan.keys]
+    by = ", ".join("the index" if name is None else repr(name) for name in names)
+    parts = source.npartitions
+    yield (
+        f"{plan.verb.name} by {by}: {counted(parts, 'partition')} "
+        f"{'is' if parts == 1 else 'are'} reduced where {'it lies' if parts == 1 else 'they lie'}"
+    )
+    if plan.needs_rows:
+        yield "reduced: to the rows that are in a group, as the verb needs them side by side"
+    else:
+        told = [label for label in plan.states_meta if label not in {*plan.key_labels, "at"}]
+        yield f"reduced: to a row a group, with {counted(len(told), 'state')} beside its keys"
+    yield f"placed: {counted(states.ranges, 'hash range')} of the keys, each with one worker"
+    columns = list(source.columns)
+    size = size_of(source, columns, client) if source.ndim == 2 else ""
+    yield f"source: {counted(parts, 'partition')}, {size}columns {columns!r}"
+    yield f"sent: {'rows' if plan.needs_rows else 'states'} to the owners of their hash ranges"
+    order = "in the order of their keys" if plan.sort else "in order of appearance"
+    yield f"result: {counted(groups.npartitions, 'partition')}, groups {order} in each"

@@ -1,0 +1,262 @@
+"""Groups of the rows of a Dask frame: what is aggregated, and every aggregate as a lazy method."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+from dask.dataframe.dask_expr import new_collection
+from dask.dataframe.dispatch import make_meta
+
+from dgpuhash.distributed.groupby.asked import Asked
+from dgpuhash.distributed.groupby.pairs import nunique_by_pairs
+from dgpuhash.distributed.groupby.steps import groups_of
+from dgpuhash.distributed.groupby.transform import transformed
+from dgpuhash.distributed.merge.verb import SEEDS
+from dgpuhash.errors import SpecError
+from dgpuhash.frames.groupby.aggregates.options import Options
+from dgpuhash.frames.groupby.group_by import GroupBy
+from dgpuhash.frames.groupby.grouping_keys import GroupingKey
+from dgpuhash.frames.groupby.methods import AggregateMethods
+from dgpuhash.frames.groupby.partial import Verb
+
+__all__ = ["LazyGroupBy"]
+
+
+class LazyGroupBy(AggregateMethods):
+    """Groups of the rows of a Dask frame, made by `dgpuhash.groupby`.
+
+    ``[column]`` and ``[columns]`` choose what is aggregated. Results are lazy frames or Series with
+    a partition for each hash range of the keys.
+
+    Examples
+    --------
+    >>> import dask.dataframe as dd, dgpuhash, pandas as pd
+    >>> from distributed import Client
+    >>> client = Client(processes=False, n_workers=2, dashboard_address=None)
+    >>> sales = pd.DataFrame({"shop": ["a", "b", "a"], "price": [2.5, 1.0, 3.5]})
+    >>> groups = dgpuhash.groupby(dd.from_pandas(sales, npartitions=2), "shop")
+    >>> groups
+    <LazyGroupBy of 2 partitions by 'shop': 2 hash ranges, columns ['price']>
+    >>> sorted(groups["price"].sum().compute().items())
+    [('a', 6.0), ('b', 1.0)]
+    >>> client.close()
+    """
+
+    def __init__(
+        self, frame: Any, asked: Asked, like: GroupBy, ranges: int, workers: int
+    ) -> None:  # fmt: skip
+        self._frame, self._asked, self._like = frame, asked, like
+        self._ranges, self._workers = ranges, workers
+
+    # Without this, Python would iterate by numbers as labels of columns.
+    __iter__ = None
+
+    def __repr__(self) -> str:
+        names = [self._asked.names.get(key.name, key.name) for key in self._keys]
+        by = ", ".join(map(repr, names))
+        columns = repr(self._like).rpartition("column")[2]
+        parts, ranges = self._frame.npartitions, self._ranges
+        return (
+            f"<LazyGroupBy of {parts:,} partition{'' if parts == 1 else 's'} by {by}: {ranges:,} "
+            f"hash range{'' if ranges == 1 else 's'}, column{columns}"
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        like = self._like
+        if like._frame.ndim == 2 and like._selection is None and name in like._frame.columns:
+            return self[name]
+        there = sorted(each for each in dir(type(self)) if not each.startswith("_"))
+        raise AttributeError(f"a LazyGroupBy has no {name!r}; there is {', '.join(there)}")
+
+    def __getitem__(self, key: Any) -> LazyGroupBy:
+        like = self._like[key]
+        asked = replace(self._asked, selection=like._selection)
+        return LazyGroupBy(self._frame, asked, like, self._ranges, self._workers)
+
+    def _of_asked(self, asked: Asked) -> LazyGroupBy:
+        """Return groups of the same rows that are asked for otherwise."""
+        return LazyGroupBy(self._frame, asked, self._like, self._ranges, self._workers)
+
+    @property
+    def _keys(self) -> list[GroupingKey]:
+        """The keys, without rows."""
+        return self._like._groups.keys
+
+    def _lazily(self, name: str, *args: Any, **options: Any) -> Any:
+        """Return what a method of the groups of a pandas frame returns, lazily."""
+        asked = replace(self._asked, verb=Verb(name, args, options))
+        return new_collection(groups_of(self._frame.expr, asked, self._ranges, SEEDS))
+
+    def _by_function(self, name: str, meta: Any, *args: Any, **options: Any) -> Any:
+        """Return what a method that takes functions returns, lazily."""
+        asked = replace(self._asked, verb=Verb(name, args, options))
+        meta = asked.tried(self._frame._meta) if meta is None else make_meta(meta)
+        asked = replace(asked, meta=meta)
+        return new_collection(groups_of(self._frame.expr, asked, self._ranges, SEEDS))
+
+    def _of(self, how: str, engine: Any, **given: Any) -> Any:
+        if engine is not None:
+            given["engine"] = engine
+        if how == "nunique" and (found := self._only_column()) is not None:
+            return nunique_by_pairs(self, found, **given)
+        return self._lazily(how, **given)
+
+    def _aggregated(self, how: str, options: Options) -> Any:
+        return self._lazily("agg", how, **asdict(options))
+
+    def _only_column(self) -> Any:
+        """Return the label of the only column that is aggregated to a Series; None otherwise."""
+        like = self._like
+        return like._selection if like._one and like._frame.ndim == 2 else None
+
+    def agg(self, func: Any = None, *args: Any, meta: Any = None, **kwargs: Any) -> Any:
+        """Return aggregates by group, lazily; see `GroupBy.agg` of `dgpuhash.groupby`.
+
+        Parameters
+        ----------
+        func : str, function, list, dict, optional
+            The name of an aggregate, several of them or pairs of a label and a name, or a
+            dictionary from columns to names or lists. A function of Python gets each column of each
+            group whole, where the group belongs.
+        meta : DataFrame or Series, optional
+            An empty result, where functions make it. Default: they are tried with made-up rows.
+        **kwargs
+            Options of the aggregates; without `func`, labels with pairs of a column and a name.
+
+        Raises
+        ------
+        NoSuchAggregateError, UnsupportedError, SpecError
+            When there is no such aggregate, a function fails with made-up rows, or labels repeat.
+        """
+        if any(map(callable, _named(func, kwargs))):
+            return self._by_function("agg", meta, func, *args, **kwargs)
+        if func == "size":
+            return self.size()
+        if func == "nunique" and not args and kwargs.keys() <= {"dropna"}:
+            return self.nunique(**kwargs)
+        return self._lazily("agg", func, *args, **kwargs)
+
+    aggregate = agg
+
+    def size(self) -> Any:
+        """Return the number of rows of each group."""
+        return self._lazily("size")
+
+    def unique(self) -> Any:
+        """Return an array of the different values of one column in each group."""
+        return self._lazily("unique")
+
+    def cov(
+        self, min_periods: int | None = None, ddof: int = 1, numeric_only: bool = False
+    ) -> Any:  # fmt: skip
+        """Return the covariances of all pairs of columns in each group."""
+        given = {"min_periods": min_periods, "ddof": ddof, "numeric_only": numeric_only}
+        return self._lazily("cov", **given)
+
+    def corr(
+        self, method: str = "pearson", min_periods: int = 1, numeric_only: bool = False
+    ) -> Any:  # fmt: skip
+        """Return Pearson's correlations of all pairs of columns in each group."""
+        given = {"method": method, "min_periods": min_periods, "numeric_only": numeric_only}
+        return self._lazily("corr", **given)
+
+    def head(self, n: int = 5) -> Any:
+        """Return the first `n` rows of each group; without the last ones if negative."""
+        return self._lazily("head", n)
+
+    def tail(self, n: int = 5) -> Any:
+        """Return the last `n` rows of each group; without the first ones if negative."""
+        return self._lazily("tail", n)
+
+    def nth(self, n: Any, dropna: str | None = None) -> Any:
+        """Return the rows at places of their group: a number, a slice, or a list of these."""
+        return self._lazily("nth", n, dropna=dropna)
+
+    def nlargest(self, n: int = 5, keep: str = "first") -> Any:
+        """Return the `n` greatest values of one column in each group."""
+        return self._lazily("nlargest", n, keep=keep)
+
+    def nsmallest(self, n: int = 5, keep: str = "first") -> Any:
+        """Return the `n` least values of one column in each group."""
+        return self._lazily("nsmallest", n, keep=keep)
+
+    def value_counts(self, subset: Any = None, **options: Any) -> Any:
+        """Return how often the values of a row occur together in each group.
+
+        Parameters and errors are those of `GroupBy.value_counts`.
+        """
+        return self._lazily("value_counts", subset, **options)
+
+    def apply(self, func: Any, *args: Any, meta: Any = None, **kwargs: Any) -> Any:
+        """Return what a function makes of each group, put together.
+
+        The rows of a group are sent to the worker that its key belongs to, and the function runs
+        there, once a group.
+
+        Parameters
+        ----------
+        func : function or str
+            A name is that of a method.
+        meta : DataFrame or Series, optional
+            An empty result. Default: the function is tried with a few made-up rows.
+        *args, **kwargs
+            Further arguments of the function.
+
+        Raises
+        ------
+        SpecError
+            When there is no such function, or it fails with made-up rows.
+        """
+        if kwargs.pop("include_groups", False):
+            raise SpecError("include_groups=True is no longer allowed.")
+        if isinstance(func, str):
+            return getattr(self, func)(*args, **kwargs)
+        return self._by_function("apply", meta, func, *args, **kwargs)
+
+    def transform(self, func: Any, *args: Any, meta: Any = None, **kwargs: Any) -> Any:
+        """Return for each row the aggregate of its group: rows, order and divisions stay.
+
+        The groups are merged with the rows by their keys, so that the frame is read twice.
+
+        Parameters
+        ----------
+        func : str or function
+            The name of an aggregate. A function of Python runs where a group belongs; then rows
+            come in partitions by their hash range.
+        meta : DataFrame or Series, optional
+            An empty result of a function. Default: it is tried with a few made-up rows.
+        **kwargs
+            Options of the aggregate.
+
+        Raises
+        ------
+        NoSuchAggregateError, UnsupportedError, SpecError
+            When there is no such aggregate, or a function fails with made-up rows.
+
+        Notes
+        -----
+        dtypes do not depend on the data: where a key may be null and `dropna` leaves its rows out,
+        integers become float64, and booleans object.
+        """
+        if callable(func):
+            return self._by_function("transform", meta, func, *args, **kwargs)
+        return transformed(self, func, args, kwargs)
+
+
+def _named(func: Any, named: dict[str, Any]) -> Iterator[Any]:
+    """Yield the aggregates that `agg` is asked for: names or functions."""
+    if func is None:
+        for each in named.values():
+            yield each[1] if isinstance(each, tuple) and len(each) > 1 else each
+    elif isinstance(func, Mapping):
+        for each in func.values():
+            yield from _named(each, {})
+    elif isinstance(func, list | tuple):
+        for each in func:
+            yield each[1] if isinstance(each, tuple) and len(each) > 1 else each
+    elif func is not list:
+        yield func

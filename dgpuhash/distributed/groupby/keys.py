@@ -1,0 +1,101 @@
+"""Keys of Dask frames that are no columns yet, and become such: lazy Series and functions."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+from dask.dataframe.dispatch import meta_nonempty
+
+from dgpuhash.errors import UnsupportedError
+from dgpuhash.frames.groupby.grouping_keys import grouping_keys
+
+__all__ = ["with_keys"]
+
+
+def with_keys(frame: Any, by: Any) -> tuple[Any, Any, Any, dict[Hashable, Hashable]]:
+    """Return a frame that has all keys, and how they are called there.
+
+    Parameters
+    ----------
+    frame : Dask DataFrame or Series
+    by : Any
+        As for `dgpuhash.groupby`; lazy Series and Indexes are of the same rows.
+
+    Returns
+    -------
+    frame
+        With what is none yet as columns; of a Series then a frame, too.
+    by
+        With their labels.
+    selection : label or None
+        The column that the values of a Series are then.
+    names : dict
+        What these columns are called in results.
+
+    Raises
+    ------
+    UnsupportedError
+        When a key is an array or a frame of another library.
+    """
+    several = isinstance(by, list | tuple) and not (
+        isinstance(by, tuple) and frame.ndim == 2 and by in list(frame.columns)
+    )
+    keys: list[Any] = list(by) if several else [by]
+    for key in keys:
+        if isinstance(key, np.ndarray | pd.Series | pd.Index | pd.DataFrame):
+            raise UnsupportedError(
+                f"a {type(key).__name__} as a key of a Dask frame; make it a column with "
+                ".assign(), and name that"
+            )
+    if not any(isinstance(key, dd.Series) or _is_of_labels(key) for key in keys):
+        return frame, by, None, {}
+    names: dict[Hashable, Hashable] = {}
+    selection: Hashable | None = None
+    made = frame
+    if frame.ndim == 1:
+        selection = "dgpuhash value"
+        made, names[selection] = frame.to_frame(selection), frame.name
+    added = {}
+    for place, key in enumerate(keys):
+        label = f"dgpuhash key {place}"
+        if _is_of_labels(key):
+            keys[place] = label
+            (names[label],) = (each.name for each in grouping_keys(made._meta, key, None))
+            # Of a few rows, to know the dtype.
+            meta = with_key(meta_nonempty(made._meta), key, label).iloc[:0]
+            made = made.map_partitions(with_key, key, label, meta=meta)
+            continue
+        if not isinstance(key, dd.Series):
+            continue
+        known = frame.ndim == 2 and key.name in list(frame.columns)
+        if known and key._name == frame[key.name]._name:
+            keys[place] = key.name
+            continue
+        keys[place], names[label] = label, key.name
+        if isinstance(key, dd.Index):
+            meta = with_labels(made._meta, key._meta, label)
+            made = made.map_partitions(with_labels, key, label, meta=meta, align_dataframes=False)
+        else:
+            added[label] = key
+    made = made.assign(**added) if added else made
+    return made, keys if several else keys[0], selection, names
+
+
+def _is_of_labels(key: Any) -> bool:
+    """Return whether a key is made of the labels of rows: by a function or a mapping."""
+    return callable(key) or isinstance(key, Mapping)
+
+
+def with_key(part: pd.DataFrame, key: Any, column: str) -> pd.DataFrame:
+    """Return a partition with what a function or mapping makes of its labels as a column."""
+    (made,) = grouping_keys(part, key, None)
+    return part.assign(**{column: made.values.array})
+
+
+def with_labels(part: pd.DataFrame, labels: pd.Index, column: str) -> pd.DataFrame:
+    """Return a partition with labels of its rows as a column."""
+    return part.assign(**{column: labels.array})

@@ -1,0 +1,218 @@
+"""The states of groups that a worker owns while the tasks of groupbys run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from dgpuhash.distributed.cluster.rpc import fire_and_forget
+from dgpuhash.distributed.cluster.serialization import concat_payloads, to_message
+from dgpuhash.distributed.groupby.categories import UnknownCategories
+from dgpuhash.distributed.shards.plugin import replying
+from dgpuhash.errors import IndexLost, UnsupportedError
+from dgpuhash.frames.groupby.partial import GroupPlan
+from dgpuhash.tables.memory_errors import memory_errors_of
+
+__all__ = ["FOLD", "RESULT", "FoldReceipt", "GroupOwners", "drop_groups"]
+
+# Names of the handlers on workers.
+FOLD = "dgpuhash_fold"
+RESULT = "dgpuhash_groups"
+
+
+@dataclass(frozen=True, slots=True)
+class FoldReceipt:
+    """Confirmation that one attempt at a partition has put its states to their owners.
+
+    Attributes
+    ----------
+    partition : int
+    digest : str
+        Of the rows that were reduced.
+    rows : tuple of int
+        The number of states for each hash range.
+    categories : tuple of Index
+        Those of the columns whose categories only partitions know.
+    """
+
+    partition: int
+    digest: str
+    rows: tuple[int, ...]
+    categories: tuple[pd.Index, ...] = ()
+
+
+@dataclass(slots=True)
+class Folded:
+    """A partition of which an attempt was folded, and when that is over."""
+
+    digest: str
+    rows: int
+    work: asyncio.Future[Any]
+
+
+@dataclass(slots=True)
+class RangeStates:
+    """The states of one hash range, which partitions are folded into.
+
+    Attributes
+    ----------
+    states : GroupStates
+    folded : dict
+        By partition: the attempt that counts.
+    waiting : dict
+        By partition and attempt: the pieces of attempts that are not complete.
+    is_sealed : bool
+        Whether all partitions are there.
+    categories : sequence
+        Those that the partitions have, where nothing else knows them.
+    result : frame, optional
+        The answer, once it was asked for.
+    """
+
+    plan: GroupPlan
+    states: Any
+    unknown: UnknownCategories | None
+    folded: dict[int, Folded] = field(default_factory=dict)
+    waiting: dict[tuple[int, str], dict[int, Any]] = field(default_factory=dict)
+    is_sealed: bool = False
+    categories: Sequence[tuple[pd.Index, ...]] = ()
+    result: Any = None
+
+    def fold(self, payloads: Sequence[Any]) -> None:
+        """Fold the states of a partition."""
+        with memory_errors_of("groupby"):
+            self.states.fold(concat_payloads(payloads, self.plan.states_meta))
+
+    def told(self) -> Any:
+        """Return the answer."""
+        if self.result is None:
+            with memory_errors_of("groupby"):
+                if self.unknown is None:
+                    self.result = self.states.result()
+                else:
+                    states = self.states.frame()
+                    self.result = self.unknown.result(self.plan, states, self.categories)
+            # They are not needed any more.
+            self.states = None
+        return self.result
+
+
+class GroupOwners:
+    """All states of groups on one worker, by the run that they belong to."""
+
+    def __init__(self) -> None:
+        self.runs: dict[str, dict[int, RangeStates]] = {}
+        self._host: Any = None
+
+    def open(
+        self,
+        host: Any,
+        uid: str,
+        plan: GroupPlan,
+        unknown: UnknownCategories | None,
+        parts: Sequence[int],
+    ) -> None:
+        """Begin the states of some hash ranges of a run."""
+        if self._host is None:
+            self._host = host
+            host.worker.handlers[FOLD] = replying(self.fold)
+            host.worker.handlers[RESULT] = replying(self.told)
+        self.runs[uid] = {part: RangeStates(plan, plan.standing(), unknown) for part in parts}
+
+    def drop(self, uid: str) -> None:
+        """Free the states of a run."""
+        self.runs.pop(uid, None)
+
+    def _states(self, uid: str, part: int) -> RangeStates:
+        found = self.runs.get(uid, {}).get(part)
+        if found is None:
+            raise IndexLost("the states of the groups are gone from a worker; compute them again")
+        return found
+
+    async def fold(
+        self,
+        *,
+        payload: Any,
+        uid: str,
+        part: int,
+        partition: int,
+        attempt: str,
+        number: int,
+        pieces: int,
+        rows: int,
+        digest: str,
+    ) -> list[Any]:
+        """Accept a piece of a partition's states; return once its partition is folded.
+
+        The first attempt of which all pieces are here counts. Others are left out, and must be of
+        the same rows.
+        """
+        states = self._states(uid, part)
+        first = states.folded.get(partition)
+        if first is None:
+            if states.is_sealed:
+                raise changed(partition)
+            box = states.waiting.setdefault((partition, attempt), {})
+            box.setdefault(number, payload)
+            if len(box) < pieces:
+                return []
+            payloads = [box[each] for each in sorted(box)]
+            for key in [key for key in states.waiting if key[0] == partition]:
+                del states.waiting[key]
+            work = fire_and_forget(self._host.thread.run(states.fold, payloads))
+            first = states.folded[partition] = Folded(digest, rows, work)
+        elif first.digest != digest:
+            raise changed(partition)
+        await asyncio.shield(first.work)
+        return []
+
+    def seal(self, uid: str, receipts: Sequence[FoldReceipt]) -> None:
+        """Check that what was folded is what the receipts of all partitions say.
+
+        Raises
+        ------
+        IndexLost
+            When states are missing.
+        UnsupportedError
+            When a partition had other rows in another attempt.
+        """
+        for part in self.runs.get(uid, {}):
+            states = self._states(uid, part)
+            for receipt in receipts:
+                found = states.folded.get(receipt.partition)
+                if found is not None and found.digest != receipt.digest:
+                    raise changed(receipt.partition)
+                if (0 if found is None else found.rows) != receipt.rows[part]:
+                    raise IndexLost(
+                        f"states of partition {receipt.partition} are missing; compute it again"
+                    )
+            states.waiting.clear()
+            states.categories = [receipt.categories for receipt in receipts]
+            states.is_sealed = True
+
+    async def told(self, *, uid: str, part: int) -> list[Any]:
+        """Return the answer of a hash range."""
+        states = self._states(uid, part)
+        if not states.is_sealed:
+            raise IndexLost("the states of the groups are not complete; compute them again")
+        return [to_message(await self._host.thread.run(states.told))]
+
+
+def changed(partition: int) -> UnsupportedError:
+    """Return the error of a partition that came out with other rows when its task ran again."""
+    return UnsupportedError(
+        f"partition {partition} of the frame that is grouped came out with other rows when its "
+        "task ran again, so that rows would count twice or not at all; make it deterministic (a "
+        "seed for random numbers, an order for what is read), or persist() it first"
+    )
+
+
+def drop_groups(uid: str, dask_worker: Any) -> None:
+    """Free what a worker holds of a run."""
+    host = dask_worker.plugins.get("dgpuhash")
+    if host is not None:
+        host.service(GroupOwners).drop(uid)

@@ -1,0 +1,137 @@
+"""Expressions of a groupby: the states of groups, and the answer of each hash range."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Hashable
+from dataclasses import replace
+from typing import Any
+
+from dask._task_spec import Task, TaskRef
+from dask.dataframe.dask_expr._expr import (
+    Expr,
+    PartitionsFiltered,
+    Projection,
+    determine_column_projection,
+)
+
+from dgpuhash.distributed.cluster.serialization import CachedPickle
+from dgpuhash.distributed.groupby.asked import Asked, called
+from dgpuhash.distributed.groupby.categories import UnknownCategories
+from dgpuhash.distributed.groupby.tasks import (
+    GroupTask,
+    open_groups,
+    reduce_partition,
+    result_of,
+    seal_groups,
+)
+from dgpuhash.distributed.merge.runs import OPENING
+from dgpuhash.frames.groupby.partial import GroupPlan
+
+__all__ = ["FoldExpr", "GroupsExpr", "groups_of"]
+
+
+class FoldExpr(Expr):
+    """States of groups, which owners of hash ranges hold; its one key is their seal.
+
+    `seeds` are those of the process that made the expression, and in its token: partitions that are
+    computed one after the other are of the same hash ranges.
+    """
+
+    _parameters = ["frame", "asked", "ranges", "seeds"]  # noqa: RUF012
+
+    @functools.cached_property
+    def plan(self) -> GroupPlan:
+        """How partitions are reduced, folded and told."""
+        asked: Asked = self.asked
+        return asked.plan(self.frame._meta, self.seeds)
+
+    @functools.cached_property
+    def unknown(self) -> UnknownCategories | None:
+        """What tells results in categories that only the partitions know."""
+        return UnknownCategories.of(self.asked, self.frame._meta, self.seeds)
+
+    @functools.cached_property
+    def told(self) -> Any:
+        """An empty result."""
+        asked: Asked = self.asked
+        if asked.meta is not None:
+            return asked.meta
+        meta = self.plan.meta if self.unknown is None else self.unknown.meta()
+        return called(meta, asked.names)
+
+    @property
+    def _meta(self) -> Any:
+        return self.plan.states_meta
+
+    def _divisions(self) -> tuple[None, None]:
+        return (None, None)
+
+    def _lower(self) -> None:
+        return None
+
+    def _layer(self) -> dict[Any, Task]:
+        key, token = (self._name, 0), self.deterministic_token
+        opening = f"{OPENING}-{token}"
+        task = CachedPickle.of(GroupTask(self.plan, self.ranges, self.unknown))
+        opened = TaskRef(opening)
+        graph: dict[Any, Task] = {opening: Task(opening, open_groups, task, key)}
+        receipts = []
+        for number in range(self.frame.npartitions):
+            put = (f"dgpuhash-reduce-{token}", number)
+            frame = TaskRef((self.frame._name, number))
+            graph[put] = Task(put, reduce_partition, frame, opened, task, number, key)
+            receipts.append(TaskRef(put))
+        graph[key] = Task(key, seal_groups, opened, key, *receipts)
+        return graph
+
+
+class GroupsExpr(PartitionsFiltered, Expr):
+    """Aggregates of groups, one partition a hash range of their keys."""
+
+    _parameters = ["states", "_partitions"]  # noqa: RUF012
+    _defaults = {"_partitions": None}  # noqa: RUF012
+
+    @property
+    def _meta(self) -> Any:
+        return self.states.told
+
+    def _divisions(self) -> tuple[None, ...]:
+        return (None,) * (self.states.ranges + 1)
+
+    def _lower(self) -> None:
+        return None
+
+    def _filtered_task(self, name: Any, index: int) -> Task:
+        asked = self.states.asked
+        sealed, meta = TaskRef((self.states._name, 0)), CachedPickle.of(asked.meta)
+        return Task(name, result_of, sealed, index, dict(asked.names), meta)
+
+    def _simplify_up(self, parent: Expr, dependents: Any) -> Expr | None:
+        if not isinstance(parent, Projection) or self.ndim == 1:
+            return None
+        columns: Any = determine_column_projection(self, parent, dependents)
+        wanted: list[Hashable] = columns if isinstance(columns, list) else [columns]
+        states = self.states
+        asked = states.asked.narrowed(self.columns, wanted)
+        if asked is None:
+            return None
+        made = groups_of(states.frame, asked, states.ranges, states.seeds)
+        return type(parent)(type(self)(made.states, self._partitions_given), *parent.operands[1:])
+
+    @property
+    def _partitions_given(self) -> Any:
+        return self.operand("_partitions")
+
+
+def groups_of(frame: Expr, asked: Asked, ranges: int, seeds: Any) -> GroupsExpr:
+    """Return the aggregates of a frame's groups; only the columns that they need are read."""
+    if asked.verb.name == "size" and isinstance(asked.selection, list):
+        # They are not read.
+        asked = replace(asked, selection=None)
+    needed = set(asked.plan(frame._meta, seeds).columns)
+    if frame.ndim == 2 and len(set(frame.columns)) == len(frame.columns):
+        columns = [label for label in frame.columns if label in needed]
+        if len(columns) < len(frame.columns):
+            frame = Projection(frame, columns)
+    return GroupsExpr(FoldExpr(frame, asked, ranges, seeds))

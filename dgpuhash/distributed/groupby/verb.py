@@ -1,0 +1,75 @@
+"""``dgpuhash.groupby`` of Dask frames and Series."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pandas as pd
+from distributed import Client
+
+from dgpuhash.distributed.cluster.client import client_of
+from dgpuhash.distributed.groupby.asked import Asked
+from dgpuhash.distributed.groupby.group_by import LazyGroupBy
+from dgpuhash.distributed.groupby.keys import with_keys
+from dgpuhash.distributed.ingest.source import check_all_partitions
+from dgpuhash.distributed.merge.verb import hash_ranges, prepare
+from dgpuhash.errors import UnsupportedError
+from dgpuhash.frames import frames_of
+from dgpuhash.frames.groupby.group_by import GroupBy
+from dgpuhash.frames.keys.categories import is_unknown
+
+__all__ = ["groupby_lazily", "ranges_of"]
+
+# Groups that one worker tells faster than several.
+FEW_GROUPS = 2**12
+
+
+def groupby_lazily(
+    frame: Any,
+    by: Any = None,
+    *,
+    level: Any = None,
+    sort: bool = True,
+    dropna: bool = True,
+    observed: bool = True,
+    as_index: bool = True,
+    npartitions: int | None = None,
+    client: Client | None = None,
+) -> LazyGroupBy:
+    """Return the groups of the rows of a Dask frame or Series; see `dgpuhash.groupby`."""
+    client = client_of(client)
+    prepare(client)
+    check_all_partitions(frame)
+    if (library := frames_of(frame._meta).name) != "pandas":
+        raise UnsupportedError(
+            f"a groupby of a Dask frame of {library}; convert it with .to_backend('pandas') first"
+        )
+    frame, by, selection, names = with_keys(frame, by)
+    asked = Asked(
+        by, level, bool(sort), bool(dropna), bool(observed), bool(as_index), names=names
+    )  # fmt: skip
+    like = asked.groups(frame._meta)
+    workers = hash_ranges(npartitions, client)
+    made = LazyGroupBy(frame, asked, like, ranges_of(like, npartitions, client), workers)
+    return made if selection is None else made[selection]
+
+
+def ranges_of(like: GroupBy, npartitions: int | None, client: Client) -> int:
+    """Return the number of hash ranges of groups.
+
+    It is 1 where dtypes tell that groups are few, and where categories that no row has are groups:
+    of several ranges, each would have them.
+    """
+    ranges = hash_ranges(npartitions, client)
+    if not like._groups.is_observed:
+        return 1
+    sizes = [_most_values(key.values.dtype) for key in like._groups.keys]
+    return 1 if npartitions is None and math.prod(sizes) <= FEW_GROUPS else ranges
+
+
+def _most_values(dtype: Any) -> float:
+    """Return how many values a dtype has at most, with null."""
+    if isinstance(dtype, pd.CategoricalDtype):
+        return math.inf if is_unknown(dtype) else len(dtype.categories) + 1
+    return 3 if dtype.kind == "b" else math.inf

@@ -1,0 +1,1 @@
+"""DistributedGroupBy: aggregates by group that live on the workers."""

@@ -1,0 +1,256 @@
+"""Builds that stay on the workers for the next merges, while the frame that they are of is held."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from dgpuhash.distributed.cluster.host import NAME
+from dgpuhash.distributed.cluster.rpc import call_worker, encode_call, fire_and_forget
+from dgpuhash.distributed.shards.stats import shard_size
+
+__all__ = ["OPENING", "RECEIPT", "KeptBuilds", "KeptStats", "task_name"]
+
+# Begins the keys of tasks that confirm a probe, which are made again with it.
+RECEIPT = "dgpuhash-receipt"
+# Begins the key of the task that begins a run.
+OPENING = "dgpuhash-open"
+# The name with which the scheduler wants the results that stay, as a client would.
+KEEPER = f"{NAME}-kept"
+# Of a worker's memory, and in bytes: what builds may take unless a client says otherwise.
+SHARE, MOST_NBYTES = 0.1, 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class KeptStats:
+    """What stays of the builds of one client.
+
+    Attributes
+    ----------
+    builds, nbytes : int
+    limit : int
+        The most bytes.
+    again : int
+        Merges that took a build which was there.
+    dropped : int
+        Builds that had no room.
+    """
+
+    builds: int
+    nbytes: int
+    limit: int
+    again: int
+    dropped: int
+
+
+@dataclass
+class Kept:
+    """A build that stays.
+
+    Attributes
+    ----------
+    client : str
+        Whose it is.
+    uid : str
+    workers : tuple of str
+        Who holds a shard of this name.
+    sources : tuple of key
+        The tasks whose results it was made of.
+    nbytes : int
+        As it was measured last.
+    """
+
+    client: str
+    uid: str
+    workers: tuple[str, ...]
+    sources: tuple[Any, ...]
+    nbytes: int
+
+
+@dataclass
+class Keeping:
+    """What a client wants: the most bytes (None: by the workers' memory), and what it got."""
+
+    limit: int | None
+    again: int = 0
+    dropped: int = 0
+
+
+class KeptBuilds:
+    """The builds of persisted frames that stay, on the scheduler.
+
+    A build is the result of its last task, and is there while somebody wants that. Here it is
+    wanted in the name of `KEEPER`, until a partition of the frame is released, its client leaves or
+    has no room for it, or rows of it are marked: marks belong to one computation.
+    """
+
+    def __init__(self, scheduler: Any) -> None:
+        self._scheduler = scheduler
+        self._clients: dict[str, Keeping] = {}
+        # The one that was asked longest ago comes first.
+        self._kept: OrderedDict[Any, Kept] = OrderedDict()
+        self._by_source: dict[Any, set[Any]] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def keep_for(self, client: str, limit: int | None) -> None:
+        """Keep the builds of a client from now on, in so many bytes."""
+        self._clients.setdefault(client, Keeping(limit)).limit = limit
+        self._make_room(client)
+
+    def stop(self, client: str) -> None:
+        """Drop the builds of a client, and keep none from now on."""
+        self._clients.pop(client, None)
+        for key in [key for key, kept in self._kept.items() if kept.client == client]:
+            self._drop(key)
+
+    def stats(self, client: str) -> KeptStats | None:
+        """Return what stays for a client, None where nothing is to."""
+        keeping = self._clients.get(client)
+        if keeping is None:
+            return None
+        mine = self._of(client)
+        nbytes = sum(kept.nbytes for kept in mine)
+        return KeptStats(
+            len(mine), nbytes, self._limit(keeping), keeping.again, keeping.dropped
+        )  # fmt: skip
+
+    def built(self, key: Any, uid: str, workers: Iterable[str]) -> None:
+        """Keep a build that is complete, if its client wants that and holds all it was made of."""
+        if not self._clients:
+            return
+        task = self._scheduler.tasks[key]
+        sources = list(_held(task))
+        if not sources or None in sources or _marking(task):
+            return
+        for client in self._clients:
+            if all(_wants(client, source) for source in sources):
+                break
+        else:
+            return
+        names = tuple(source.key for source in sources)
+        nbytes = sum(max(0, source.nbytes) for source in sources)
+        self._kept[key] = Kept(client, uid, tuple(workers), names, nbytes)
+        for name in names:
+            self._by_source.setdefault(name, set()).add(key)
+        self._scheduler.client_desires_keys(keys=[key], client=KEEPER)
+        fire_and_forget(self.measure(client))
+
+    def over(self, key: Any) -> None:
+        """Drop what is made of a task that is at rest now, or is its result."""
+        if self._kept:
+            for build in [key, *self._by_source.get(key, ())]:
+                if build in self._kept:
+                    self._drop(build)
+
+    def asked(self, tasks: Iterable[Any]) -> None:
+        """Count the builds that new tasks ask, and drop those that they mark."""
+        if not self._kept:
+            return
+        new = set(tasks)
+        for key in list(self._kept):
+            task = self._scheduler.tasks.get(key)
+            if task is None or not any(each.key in new for each in task.dependents):
+                continue
+            client = self._kept[key].client
+            self._clients[client].again += 1
+            self._kept.move_to_end(key)
+            # Key tables are made by the first probes.
+            fire_and_forget(self.measure(client))
+            if _marking(task):
+                self._drop(key)
+
+    def _of(self, client: str) -> list[Kept]:
+        return [kept for kept in self._kept.values() if kept.client == client]
+
+    def _limit(self, keeping: Keeping) -> int:
+        if keeping.limit is not None:
+            return keeping.limit
+        limits = (worker.memory_limit for worker in self._scheduler.workers.values())
+        return sum(min(MOST_NBYTES, int(each * SHARE) or MOST_NBYTES) for each in limits)
+
+    def _make_room(self, client: str) -> None:
+        """Drop the builds asked longest ago, until those of a client have room."""
+        keeping = self._clients.get(client)
+        if keeping is None:
+            return
+        limit = self._limit(keeping)
+        while (mine := self._of(client)) and sum(kept.nbytes for kept in mine) > limit:
+            oldest = next(key for key, kept in self._kept.items() if kept is mine[0])
+            keeping.dropped += 1
+            self._drop(oldest)
+
+    async def measure(self, client: str) -> None:
+        """Ask the workers how large the builds of a client are, and drop those without room."""
+        for kept in self._of(client):
+            call = encode_call(build_size, kept.uid)
+            try:
+                calls = (call_worker(self._scheduler, each, call, None) for each in kept.workers)
+                sizes = await asyncio.gather(*calls)
+            except (OSError, TimeoutError):
+                continue
+            if None not in sizes:
+                kept.nbytes = sum(sizes)
+        self._make_room(client)
+
+    def _drop(self, key: Any) -> None:
+        """Want a build no more; it is freed with the loop's next turn, if nobody asks it."""
+        for name in self._kept.pop(key).sources:
+            self._by_source[name].discard(key)
+            if not self._by_source[name]:
+                del self._by_source[name]
+        # Not now: the scheduler may be amid other transitions.
+        asyncio.get_running_loop().call_soon(self._release, key)
+
+    def _release(self, key: Any) -> None:
+        if key not in self._kept and KEEPER in self._scheduler.clients:
+            self._scheduler.client_releases_keys(keys=[key], client=KEEPER)
+
+
+def task_name(key: Any) -> str:
+    """Return the name in the key of a task, without its number."""
+    return str(key[0] if isinstance(key, tuple) else key)
+
+
+def _held(task: Any) -> Iterator[Any]:
+    """Yield the tasks that a build was made of whose results clients hold.
+
+    None for those that nobody holds.
+    """
+    stack, seen = list(task.dependencies), {task.key}
+    while stack:
+        each = stack.pop()
+        if each.key in seen:
+            continue
+        seen.add(each.key)
+        wanting = {client.client_key for client in each.who_wants or ()} - {KEEPER}
+        if each.state == "memory" and wanting:
+            yield each
+        elif each.dependencies:
+            stack += each.dependencies
+        elif not task_name(each.key).startswith(OPENING):
+            yield None
+
+
+def _wants(client: str, task: Any) -> bool:
+    return any(each.client_key == client for each in task.who_wants)
+
+
+def _marking(task: Any) -> bool:
+    """Return whether tasks that ask a build mark rows of it."""
+    return any(
+        task_name(after.key).startswith(RECEIPT)
+        for probe in task.dependents
+        for after in probe.dependents
+    )
+
+
+def build_size(uid: str, dask_worker: Any) -> int | None:
+    """Return the bytes of a worker's shard, None where they are not known."""
+    host = dask_worker.plugins.get(NAME)
+    shard = None if host is None else host.shards.standing(uid)
+    return None if shard is None else shard_size(shard.index)[1]

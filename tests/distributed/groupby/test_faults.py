@@ -1,0 +1,96 @@
+"""Groupbys whose workers die, and whose tasks run twice."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from clusters import killer, lazy, until
+from distributed import Client, Status
+from gate import Gate, read_halfway
+
+import dgpuhash
+from dgpuhash.distributed.groupby import steps
+from dgpuhash.distributed.groupby.tasks import reduce_partition
+from dgpuhash.errors import UnsupportedError
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def rows() -> pd.DataFrame:
+    return pd.DataFrame({"k": np.arange(3000) % 800, "v": np.arange(3000)})
+
+
+@pytest.fixture
+def cluster(processes: Client) -> Client:
+    """Return the client of two workers, alive."""
+    nannies = processes.cluster.workers
+    until(
+        lambda: (
+            len(processes.run(os.getpid, on_error="ignore")) == 2
+            and all(each.status is Status.running for each in nannies.values())
+        )
+    )
+    return processes
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_killed_while_partitions_are_folded(cluster, rows, tmp_path, victim):
+    gate, worker = Gate(tmp_path), sorted(cluster.nthreads())[victim]
+    result = dgpuhash.groupby(read_halfway(rows, 8, gate, 5), "k").agg(["sum", "median"])
+    with gate.opened_after(killer(cluster, worker)):
+        found = result.compute()
+    pd.testing.assert_frame_equal(found.sort_index(), rows.groupby("k").agg(["sum", "median"]))
+
+
+def test_killed_while_results_are_read(cluster, rows, tmp_path):
+    gate, worker = Gate(tmp_path), sorted(cluster.nthreads())[0]
+    result = dgpuhash.groupby(lazy(rows, 6), "k", npartitions=4).sum()
+    wait = gate.wait
+
+    def late(part: pd.DataFrame) -> pd.DataFrame:
+        wait()
+        return part
+
+    with gate.opened_after(killer(cluster, worker)):
+        found = result.map_partitions(late, meta=result._meta).compute()
+    pd.testing.assert_frame_equal(found.sort_index(), rows.groupby("k").sum())
+
+
+def test_tasks_that_run_twice_count_once(threads, rows, monkeypatch):
+    monkeypatch.setattr(steps, "reduce_partition", twice)
+    result = dgpuhash.groupby(lazy(rows, 4), "k").agg(n=("v", "size"), v=("v", "sum"))
+    wanted = rows.groupby("k").agg(n=("v", "size"), v=("v", "sum"))
+    pd.testing.assert_frame_equal(result.compute().sort_index(), wanted)
+
+
+def twice(frame: Any, *args: Any) -> Any:
+    """Reduce a partition in two attempts; tell of the second."""
+    reduce_partition(frame, *args)
+    return reduce_partition(frame, *args)
+
+
+@pytest.mark.parametrize("changed", ["k", "v"])
+def test_a_partition_that_comes_out_otherwise_is_refused(threads, rows, monkeypatch, changed):
+    def otherwise(frame: Any, *args: Any) -> Any:
+        reduce_partition(frame, *args)
+        return reduce_partition(frame.assign(**{changed: frame[changed].to_numpy() + 0.25}), *args)
+
+    monkeypatch.setattr(steps, "reduce_partition", otherwise)
+    source = lazy(rows.astype({"v": "float64", "k": "float64"}), 3)
+    with pytest.raises(UnsupportedError, match="deterministic"):
+        dgpuhash.groupby(source, "k").sum().compute()
+
+
+def test_errors_of_partitions_reach_the_user(threads, rows):
+    def broken(number: int) -> pd.DataFrame:
+        raise OSError(f"no file {number}")
+
+    source = dd.from_map(broken, range(2), meta=rows[:0])
+    with pytest.raises(OSError, match="no file"):
+        dgpuhash.groupby(source, "k").sum().compute()
