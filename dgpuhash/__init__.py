@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
-    from dgpuhash.distributed import DistributedIndex
+    from dgpuhash.distributed import DistributedGroupBy, DistributedIndex
     from dgpuhash.frames import FrameIndex
     from dgpuhash.frames.groupby import groupby
     from dgpuhash.frames.merge import merge
@@ -47,6 +47,7 @@ __all__ = [
     "BloomFilter",
     "BloomStats",
     "CountMap",
+    "DistributedGroupBy",
     "DistributedIndex",
     "FrameIndex",
     "HashMap",
@@ -73,6 +74,7 @@ __all__ = [
 
 # Imported at first use, because pandas and Dask take long to import.
 _LATER = {
+    "DistributedGroupBy": "dgpuhash.distributed",
     "DistributedIndex": "dgpuhash.distributed",
     "FrameIndex": "dgpuhash.frames",
     "groupby": "dgpuhash.frames.groupby",
@@ -93,8 +95,8 @@ def load(
     path : path or fsspec URL
         A file that ``save`` of a `HashSet`, `HashMap`, `MultiMap`, `CountMap`, `KeyIds`,
         `BloomFilter` or `FrameIndex` wrote; or a folder that ``save`` of a `DistributedIndex`,
-        `DistributedSet`, `DistributedMap`, `DistributedMultiMap` or `DistributedCountMap` wrote,
-        which is loaded onto the workers of a cluster.
+        `DistributedGroupBy`, `DistributedSet`, `DistributedMap`, `DistributedMultiMap` or
+        `DistributedCountMap` wrote, which is loaded onto the workers of a cluster.
     device : {"cpu", "cuda"}, optional
         Device of the object; None for the CPU.
     client : distributed.Client, optional
@@ -143,6 +145,9 @@ def load(
 def __getattr__(name: str) -> object:
     import importlib.metadata
 
+    if name == "dask":
+        # Not in `__all__`: an import of all names would hide Dask itself.
+        return importlib.import_module("dgpuhash.dask")
     if name in _LATER:
         return getattr(importlib.import_module(_LATER[name]), name)
     if name == "__version__":
@@ -151,4 +156,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, "__version__"})
+    return sorted({*globals(), *__all__, "dask", "__version__"})

@@ -76,7 +76,7 @@ def test_commands_in_pages_exist():
             found = main.commands[command]
             if isinstance(found, click.Group):
                 found = found.commands[arguments.pop(0)]
-            known = {name for each in found.params for name in each.opts}
+            known = {name for each in found.params for name in (*each.opts, *each.secondary_opts)}
             assert {one for one in arguments if one.startswith("-")} <= known, f"{page}: {line}"
         for command in re.findall(r"`dgpuhash (\w+)", text):
             assert command in main.commands, f"{page}: {command}"

@@ -35,11 +35,12 @@ PYTHON_ROOMS = {
     "tables": 4,
     "frames": 5,
     "distributed": 6,
-    "bench": 7,
-    "demo": 8,
-    "cli": 9,
-    "__main__": 10,
-    "__init__": 10,
+    "dask": 7,
+    "bench": 8,
+    "demo": 9,
+    "cli": 10,
+    "__main__": 11,
+    "__init__": 11,
 }
 ROOMS_WITHIN = {
     "backend": [
@@ -77,6 +78,7 @@ ROOMS_WITHIN = {
         {"groupby"},
         {"lookup_mixin"},
         {"index"},
+        {"grouped"},
     ],
     "distributed": [
         {"cluster"},
@@ -87,10 +89,12 @@ ROOMS_WITHIN = {
         {"pipeline", "ingest"},
         {"query", "tables"},
         {"merge"},
+        {"groupby"},
         {"handle"},
         {"reads"},
         {"rebuild", "updates"},
-        {"index"},
+        {"creation"},
+        {"index", "grouped"},
         {"accessor", "load"},
     ],
     "bench": [

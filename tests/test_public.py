@@ -23,6 +23,7 @@ def test_all_is_complete_and_sorted():
         "backend",
         "bench",
         "cli",
+        "dask",
         "demo",
         "distributed",
         "frames",
@@ -50,6 +51,7 @@ def test_errors_all_is_complete_and_sorted():
     [
         *(("dgpuhash", name) for name in dgpuhash.__all__ if name != "errors"),
         *(("dgpuhash.distributed", name) for name in distributed.__all__),
+        *(("dgpuhash.dask", name) for name in dgpuhash.dask.__all__ if name != "Answer"),
         ("dgpuhash.frames", "FrameAccessor"),
         ("dgpuhash.frames", "GroupBy"),
         ("dgpuhash.frames", "Lookup"),

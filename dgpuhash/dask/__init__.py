@@ -1,0 +1,12 @@
+"""Dask's own merges, joins, groupbys and distinct rows, answered by this library.
+
+``dgpuhash.dask.enable()``, or ``DGPUHASH_DASK=1`` in the environment of a program that imports
+dgpuhash, and nothing else of the program is to change.
+"""
+
+from __future__ import annotations
+
+from dgpuhash.dask.report import Answer, Report
+from dgpuhash.dask.switch import disable, enable, enabled, report
+
+__all__ = ["Answer", "Report", "disable", "enable", "enabled", "report"]

@@ -1,0 +1,154 @@
+"""Calls of Dask's verbs: who answers each, and the count of that."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from weakref import WeakSet
+
+from distributed import Client
+
+from dgpuhash.dask.report import Answer
+from dgpuhash.distributed.cluster.client import computing_client
+from dgpuhash.distributed.merge.runs import keep_builds
+from dgpuhash.distributed.merge.verb import prepare
+
+__all__ = ["Answering", "answering"]
+
+OURS, DASK = "dgpuhash", "Dask"
+
+
+class Calls(threading.local):
+    """What goes on in a thread.
+
+    Attributes
+    ----------
+    within : bool
+        Whether a verb is being answered: what it calls of Dask is Dask's.
+    verb : str
+        The verb that was called, where it answers by another one; empty for none.
+    """
+
+    within: bool = False
+    verb: str = ""
+
+
+class Answering:
+    """Whether verbs are answered by ours, and what has been answered by whom.
+
+    Attributes
+    ----------
+    on : bool
+    falls_back : bool
+        Whether Dask answers what ours refuses; otherwise the error of ours is raised.
+    kept_nbytes : int or None
+        The most bytes of builds that stay, None for what the workers' memory allows.
+    """
+
+    def __init__(self) -> None:
+        self.on = False
+        self.falls_back = True
+        self.kept_nbytes: int | None = None
+        self._calls = Calls()
+        self._lock = threading.Lock()
+        self._counts: Counter[tuple[str, str, str]] = Counter()
+        # Those whose builds stay.
+        self._clients: WeakSet[Client] = WeakSet()
+
+    def answer(
+        self,
+        verb: str,
+        ours: Callable[[Client], Any],
+        theirs: Callable[[], Any],
+        *,
+        begins: bool = False,
+    ) -> Any:
+        """Return what `ours` returns for the cluster's client, or else `theirs`.
+
+        What only begins a verb of ours does not count: groups, whose aggregates do.
+
+        Raises
+        ------
+        Exception
+            What `theirs` raises; what `ours` does where nothing falls back.
+        """
+        if not self.on or self._calls.within:
+            return theirs()
+        verb = self._calls.verb or verb
+        with self._within():
+            try:
+                made = ours(self._client())
+            except Exception as error:
+                reason = f"{type(error).__name__}: {error}"
+                if not self.falls_back:
+                    raise
+            else:
+                if not begins:
+                    self.note(verb, OURS)
+                return made
+            made = theirs()
+        # Not before: errors of Dask are no answers.
+        self.note(verb, DASK, reason)
+        return made
+
+    @contextmanager
+    def named(self, verb: str) -> Iterator[None]:
+        """Let calls of other verbs in the block count as calls of this one."""
+        before, self._calls.verb = self._calls.verb, self._calls.verb or verb
+        try:
+            yield
+        finally:
+            self._calls.verb = before
+
+    def note(self, verb: str, by: str, reason: str = "") -> None:
+        """Count an answer."""
+        with self._lock:
+            self._counts[verb, by, reason] += 1
+
+    def answers(self) -> tuple[Answer, ...]:
+        """Return what has been answered, ours first, the most frequent first."""
+        with self._lock:
+            found = [
+                Answer(verb, by, times, reason)
+                for (verb, by, reason), times in self._counts.items()
+            ]
+        return tuple(sorted(found, key=lambda each: (each.by != OURS, -each.times, each.verb)))
+
+    def clear(self) -> None:
+        """Forget what has been answered."""
+        with self._lock:
+            self._counts.clear()
+
+    def clients(self) -> list[Client]:
+        """Return the clients whose builds stay, as far as they are connected."""
+        with self._lock:
+            return [client for client in self._clients if client.status == "running"]
+
+    def forget_clients(self) -> None:
+        """Take all clients as unknown."""
+        with self._lock:
+            self._clients.clear()
+
+    @contextmanager
+    def _within(self) -> Iterator[None]:
+        self._calls.within = True
+        try:
+            yield
+        finally:
+            self._calls.within = False
+
+    def _client(self) -> Client:
+        """Return the client with which Dask computes, whose builds stay from now on."""
+        client = computing_client()
+        if client not in self._clients:
+            prepare(client)
+            keep_builds(client, self.kept_nbytes)
+            with self._lock:
+                self._clients.add(client)
+        return client
+
+
+answering = Answering()

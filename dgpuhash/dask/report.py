@@ -1,0 +1,115 @@
+"""What was answered by whom, as a table."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass
+from html import escape
+
+from dgpuhash.distributed.merge.kept import KeptStats
+from dgpuhash.tables.stats import format_bytes
+
+__all__ = ["Answer", "Report"]
+
+# The most characters of a reason in a line of the table.
+REASON_WIDTH = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How often one verb was answered by one library, for one reason.
+
+    Attributes
+    ----------
+    verb : str
+        As Dask calls it, of groupbys with the aggregate: ``"groupby.sum"``.
+    by : {"dgpuhash", "Dask"}
+    times : int
+    reason : str
+        The error with which ours refused; empty where it answered.
+    """
+
+    verb: str
+    by: str
+    times: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Answers since verbs were enabled, and the builds that stay for the next ones.
+
+    It is shown as a table.
+
+    Attributes
+    ----------
+    enabled : bool
+        Whether verbs of Dask are answered by ours now.
+    answers : tuple of Answer
+        Ours first, and of each library the most frequent ones first.
+    kept : tuple of KeptStats
+        Of each client that verbs were answered with: builds that stay, with their bytes.
+
+    Examples
+    --------
+    >>> Report(True, (Answer("merge", "dgpuhash", 3, ""), Answer("merge", "Dask", 1, "no client")))
+    Dask's verbs are answered by dgpuhash where it can: enabled
+    verb   answered by  times  why not
+    merge  dgpuhash         3
+    merge  Dask             1  no client
+    """
+
+    enabled: bool
+    answers: tuple[Answer, ...]
+    kept: tuple[KeptStats, ...] = ()
+
+    def times(self, verb: str, by: str) -> int:
+        """Return how often a verb was answered by a library, for any reason."""
+        return sum(each.times for each in self.answers if (each.verb, each.by) == (verb, by))
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        head = ("verb", "answered by", "times", "why not")
+        return [
+            head,
+            *(
+                (each.verb, each.by, f"{each.times:,}", _shortened(each.reason))
+                for each in self.answers
+            ),
+        ]
+
+    def _title(self) -> str:
+        state = "enabled" if self.enabled else "disabled"
+        return f"Dask's verbs are answered by dgpuhash where it can: {state}"
+
+    def _end(self) -> list[str]:
+        return [
+            f"builds that stay: {kept.builds}, {format_bytes(kept.nbytes)} of at most "
+            f"{format_bytes(kept.limit)}; asked again {kept.again:,} times, {kept.dropped:,} "
+            "without room"
+            for kept in self.kept
+        ]
+
+    def __repr__(self) -> str:
+        rows = self._rows()
+        if len(rows) == 1:
+            return "\n".join([self._title(), "no verb was called", *self._end()])
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = [
+            f"{verb:<{widths[0]}}  {by:<{widths[1]}}  {times:>{widths[2]}}  {reason}".rstrip()
+            for verb, by, times, reason in rows
+        ]
+        return "\n".join([self._title(), *lines, *self._end()])
+
+    def _repr_html_(self) -> str:
+        head, *rows = self._rows()
+        cells = "".join(f"<th>{escape(name)}</th>" for name in head)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{escape(text)}</td>" for text in row) + "</tr>" for row in rows
+        )
+        end = "".join(f"<p>{escape(line)}</p>" for line in self._end())
+        caption = f"<caption>{escape(self._title())}</caption>"
+        return f"<table>{caption}<thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>{end}"
+
+
+def _shortened(reason: str) -> str:
+    return textwrap.shorten(reason, REASON_WIDTH, placeholder=" …")
