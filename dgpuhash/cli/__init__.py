@@ -18,13 +18,14 @@ def main() -> None:
 
 
 def _register() -> None:
-    from dgpuhash.cli import bench, build, cache, demo, info, join, lookup
+    from dgpuhash.cli import bench, build, cache, demo, groupby, info, join, lookup
 
     for command in (
         demo.demo,
         info.info,
         build.build,
         join.join,
+        groupby.groupby,
         lookup.lookup,
         bench.bench,
         cache.cache,

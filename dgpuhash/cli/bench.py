@@ -44,6 +44,10 @@ _SHARE = _Number(0.01, 1, max_open=True)
 _COUNT = _Counts(1)
 _POSITIVE = _Number(0, min_open=True)
 _JOINS = ("j1", "j2", "j3", "j4", "j5", "j5n", "j5outer", "j5right", "j5semi", "j5anti")
+_GROUPINGS = (
+    *(f"q{number}" for number in range(1, 11)),
+    *("nunique", "distinct", "counts", "transform"),
+)
 _ENGINES = ("pandas", "polars", "duckdb", "dgpuhash", "standing", "dask", "dgpuhash-dask")
 _MODES = click.Choice(["weak", "strong"])
 _MATCHING = _Number(0, 1, min_open=True)
@@ -210,8 +214,17 @@ def _papers() -> None:
 
 @_benchmark(
     "frames",
-    click.option("--rows", type=_COUNT, help="Rows of the left frame; default: 10 million."),
-    _several("--question", "questions", type=click.Choice(_JOINS), said="Join; default: all"),
+    click.option(
+        "--rows",
+        type=_COUNT,
+        help="Rows of the left frame, or of the grouped one; default: 10 million.",
+    ),
+    _several(
+        "--question",
+        "questions",
+        type=click.Choice((*_JOINS, *_GROUPINGS)),
+        said="Join or groupby; default: all",
+    ),
     _several(
         "--engine", "engines", type=click.Choice(_ENGINES), said="Library; default: all installed"
     ),
@@ -222,7 +235,7 @@ def _papers() -> None:
     ),
 )
 def _frames() -> None:
-    """Measure joins of dataframes, beside pandas, Polars, DuckDB and Dask.
+    """Measure joins and groupbys of dataframes, beside pandas, Polars, DuckDB and Dask.
 
     The frames and questions are those of the db-benchmark of h2o.ai and DuckDB.
     """

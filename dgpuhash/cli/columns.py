@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import click
 
 from dgpuhash.errors import SpecError
 
-__all__ = ["ColumnNames", "ColumnTypes", "JoinKind", "columns_option", "types_option"]
+__all__ = [
+    "Aggregate", "AggregateCall", "ColumnNames", "ColumnTypes", "JoinKind", "columns_option",
+    "types_option",
+]  # fmt: skip
 
 
 def columns_option(*names: str, **settings: Any) -> Callable[[Callable[..., Any]], Any]:
@@ -101,3 +106,68 @@ class JoinKind(click.Choice[str]):
             return join_kind(value)
         except SpecError:
             return super().convert(value, param, ctx)
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """An aggregate that an option asks for.
+
+    Attributes
+    ----------
+    label : str
+        What its column is called.
+    how : str
+    column : str
+        Empty for the number of rows.
+    options : dict
+    """
+
+    label: str
+    how: str
+    column: str
+    options: dict[str, float] = field(default_factory=dict)
+
+
+# [LABEL=]NAME([COLUMN[, OPTION=NUMBER]…])
+_OPTION = r",\s*[a-z_]+\s*=\s*[0-9.]+\s*"
+_CALL = re.compile(
+    rf"\s*(?:(?P<label>[^=()]+)=)?\s*(?P<call>(?P<how>[A-Za-z_]+)"
+    rf"\(\s*(?P<column>.*?)\s*(?P<options>(?:{_OPTION})*)\))\s*",
+    re.DOTALL,
+)
+
+
+class AggregateCall(click.ParamType):
+    """Option type: an aggregate of a column, and what it is called.
+
+    Examples
+    --------
+    >>> AggregateCall().convert("total=sum(price)", None, None)
+    Aggregate(label='total', how='sum', column='price', options={})
+    >>> AggregateCall().convert("quantile(price, q=0.9)", None, None)
+    Aggregate(label='quantile(price, q=0.9)', how='quantile', column='price', options={'q': 0.9})
+    """
+
+    name = "[NAME=]AGGREGATE(COLUMN)"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Aggregate:
+        """Return what is aggregated, how, and what it is called."""
+        if isinstance(value, Aggregate):
+            return value
+        found = _CALL.fullmatch(value)
+        if found is None:
+            self.fail(
+                f"{value!r} is not of the form NAME=AGGREGATE(COLUMN), e.g. 'total=sum(price)', "
+                "'n=count()' or 'top=quantile(price, q=0.9)'"
+            )
+        options = {}
+        for each in found["options"].split(",")[1:]:
+            name, _, number = each.partition("=")
+            try:
+                options[name.strip()] = float(number) if "." in number else int(number)
+            except ValueError:
+                self.fail(f"{number.strip()!r} in {value!r} is no number")
+        label = (found["label"] or found["call"]).strip()
+        return Aggregate(label, found["how"], found["column"], options)

@@ -49,7 +49,7 @@ _LACKING = {"left": ("right", "outer"), "right": ("left", "outer")}
     "-o",
     "--output",
     required=True,
-    help="A .parquet, .csv or .csv.gz file, or a directory of them such as out.parquet/.",
+    help="A .parquet, .csv, .csv.gz or .arrow file, or a directory of them such as out.parquet/.",
 )
 @click.option(
     "--validate",

@@ -18,6 +18,7 @@ from dgpuhash import backend, bench
 from dgpuhash.bench import report
 from dgpuhash.bench.frames import engines, run
 from dgpuhash.bench.frames.checksum import SCALE, Checksum, checksum_of_frame
+from dgpuhash.bench.frames.groupings import GROUPINGS, GroupFrames, Totals
 from dgpuhash.bench.frames.joins import FEWEST_ROWS, JOINS, JoinFrames
 from dgpuhash.bench.frames.on_dask import ENGINES_ON_DASK
 from dgpuhash.bench.frames.tables import tables_of_frames
@@ -38,16 +39,18 @@ def libraries(rows: list[dict[str, Any]], verb: str) -> list[str]:
 def test_quick_in_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "frames.jsonl"
     rows = bench.run("frames", quick=True, json_path=path)
-    assert list(dict.fromkeys(row["verb"] for row in rows)) == list(JOINS)
+    assert list(dict.fromkeys(row["verb"] for row in rows)) == list(run.QUESTIONS)
     for name, join in JOINS.items():
         assert libraries(rows, name) == HERE[: 4 if join.how in ("right", "outer") else 5]
+    for name in GROUPINGS:
+        assert libraries(rows, name) == HERE[:4]
     for row in rows:
         assert row["n"] == run.QUICK_ROWS
         assert row["correct"]
         assert row["amount"] > 0
         assert row["seconds"] > 0
         assert ("peer" in row) == row["library"].startswith("dgpuhash")
-    for name in JOINS:
+    for name in run.QUESTIONS:
         theirs, ours = [], []
         for row in rows:
             if row["verb"] == name:
@@ -58,10 +61,10 @@ def test_quick_in_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert json.loads(path.read_text().splitlines()[0])["machine"]["pandas"] == pd.__version__
     (document,) = report.write([path], tmp_path / "report")
     text = document.read_text()
-    assert "## Joins of dataframes" in text
+    assert "## Joins and groupbys of dataframes" in text
     assert "CPU seconds of all processes, 100,000 rows" in text
     cpu, wall = grids("frames", rows)
-    assert len(cpu.lines) == len(wall.lines) == len(JOINS)
+    assert len(cpu.lines) == len(wall.lines) == len(run.QUESTIONS)
     assert all(len(line) == len(grid.header) for grid in (cpu, wall) for line in grid.lines)
 
 
@@ -104,6 +107,46 @@ def test_expected_answers_are_those_of_pandas(join: Any) -> None:
     assert not join.narrow or list(left) == [join.on, "v1"]
     made = engines.Pandas().join(join, left, right)()
     assert checksum_of_frame(made) == frames.expected(join)
+
+
+@pytest.mark.parametrize("grouping", GROUPINGS.values(), ids=GROUPINGS)
+def test_expected_answers_about_groups_are_those_of_pandas(grouping: Any) -> None:
+    frames = GroupFrames(3000)
+    work = frames.work(engines.Pandas(), grouping)
+    assert frames.checksum(engines.Pandas(), grouping, work()) == frames.expected(grouping)
+
+
+def test_shape_of_the_frame_that_is_grouped() -> None:
+    frame = GroupFrames(20_000).frame
+    assert [frame[name].nunique() for name in frame][:6] == [100, 100, 200, 100, 100, 200]
+    assert frame["id1"].str.fullmatch(r"id\d{3}").all()
+    assert frame["id3"].str.fullmatch(r"id\d{10}").all()
+    assert [(frame[name].min(), frame[name].max()) for name in ("v1", "v2")] == [(1, 5), (1, 15)]
+    pd.testing.assert_frame_equal(frame, GroupFrames(20_000).frame)
+    with pytest.raises(SpecError, match="--rows 99; give at least 100"):
+        GroupFrames(99)
+
+
+@pytest.mark.parametrize("spoiled", ["a row", "a value", "two values", "a key"])
+def test_wrong_groups_are_caught(monkeypatch: pytest.MonkeyPatch, spoiled: str) -> None:
+    class Wrong(engines.Pandas):
+        def group(self, *given: Any) -> Any:
+            made = super().group(*given)()
+            if spoiled == "a row":
+                made = made.iloc[1:]
+            elif spoiled == "a value":
+                made.loc[3, "a0"] += 1
+            elif spoiled == "two values":
+                made.loc[3, "a0"] += 1
+                made.loc[4, "a0"] -= 1
+            else:
+                made.loc[3, "id4"] += 1
+            return lambda: made
+
+    monkeypatch.setattr(run, "ENGINES", {"wrong": Wrong})
+    with pytest.raises(DgpuhashError, match=r"should be Totals.* question q4, .*figures are void"):
+        list(run.run(CPU, rows=1000, questions=["q4"]))
+    assert Totals.of([np.array([1])], [np.array([2])]) != 2
 
 
 def test_checksums_of_parts_add_up() -> None:
@@ -207,7 +250,7 @@ def test_chosen_libraries_and_those_that_are_not_there(monkeypatch: pytest.Monke
     for options, said in (
         ({"engines": ["sqlite"]}, "engine 'sqlite'; use pandas, .*dgpuhash-dask"),
         ({"engines": ["dask"]}, "--engine dask needs a cluster; give --workers 2"),
-        ({"questions": ["q1"]}, "question 'q1'; use j1, j2"),
+        ({"questions": ["q0"]}, "question 'q0'; use j1, j2, .*, q1, q2"),
         ({"rows": 10}, "--rows 10; give at least 100"),
     ):
         with pytest.raises(SpecError, match=said):
@@ -228,7 +271,7 @@ def test_the_command_knows_all_of_them() -> None:
         for option in commands.bench.commands["frames"].params
         if isinstance(option.type, click.Choice)
     }
-    assert choices["questions"] == list(JOINS)
+    assert choices["questions"] == list(run.QUESTIONS)
     assert choices["engines"] == [*engines.ENGINES, *ENGINES_ON_DASK]
 
 

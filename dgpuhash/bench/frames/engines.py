@@ -1,4 +1,4 @@
-"""Libraries that join frames in this process."""
+"""Libraries that join and group frames in this process."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ import pandas as pd
 import pyarrow as pa
 
 import dgpuhash
+from dgpuhash.bench.frames import verbs
 from dgpuhash.bench.frames.checksum import Checksum, checksum_of_frame
+from dgpuhash.bench.frames.groupings import GROUPINGS, Grouping
 from dgpuhash.bench.frames.joins import Join
 from dgpuhash.bench.peers import OURS
+from dgpuhash.errors import UnsupportedError
 
 __all__ = ["ENGINES", "Engine", "Ours"]
 
-_HOWS = {how: how for how in ("inner", "left", "right", "outer", "semi", "anti")}
+_JOINS = {how: how for how in ("inner", "left", "right", "outer", "semi", "anti")}
+_HOWS = {**_JOINS, **{grouping.how: grouping.how for grouping in GROUPINGS.values()}}
 
 
 class Engine(ABC):
@@ -30,7 +34,7 @@ class Engine(ABC):
     package : str
         What has to be installed.
     hows : dict
-        The library's own word for each join that it has.
+        The library's own word for each join that it has, and verbs of groups.
     ours : bool
         Whether it is this package.
     workers : int
@@ -50,6 +54,14 @@ class Engine(ABC):
     @abstractmethod
     def checksum(self, made: Any) -> Checksum:
         """Return the checksum of what the work returned."""
+
+    def group(self, grouping: Grouping, frame: pd.DataFrame) -> Callable[[], Any]:
+        """Return the work to measure, with the frame in the library's own form."""
+        raise UnsupportedError(f"{self.name} of {grouping.name}; take another library")
+
+    def grouped(self, grouping: Grouping, made: Any, frame: pd.DataFrame) -> pa.Table:
+        """Return the keys and aggregates of what the work returned."""
+        return verbs.grouped_by_frames(grouping, made, frame)
 
     def cpu_seconds(self) -> float:
         """Return the CPU time so far of all processes that the work may run in."""
@@ -74,6 +86,9 @@ class Pandas(Engine):
     def checksum(self, made: Any) -> Checksum:
         return checksum_of_frame(made)
 
+    def group(self, grouping: Grouping, frame: pd.DataFrame) -> Callable[[], Any]:
+        return verbs.pandas_of(grouping, frame)
+
 
 class Polars(Engine):
     """Polars on all cores, with eager frames."""
@@ -97,9 +112,16 @@ class Polars(Engine):
         v2 = made["v2"].to_numpy() if "v2" in made.columns else None
         return Checksum.of(made["v1"].to_numpy(), v2)
 
+    def group(self, grouping: Grouping, frame: pd.DataFrame) -> Callable[[], Any]:
+        return verbs.polars_of(self._polars, grouping, self._polars.from_arrow(_arrow(frame)))
+
+    def grouped(self, grouping: Grouping, made: Any, frame: pd.DataFrame) -> pa.Table:
+        table: pa.Table = made.to_arrow()
+        return table
+
 
 class DuckDB(Engine):
-    """DuckDB on all cores, from and to Arrow tables."""
+    """DuckDB on all cores, from and to Arrow tables; groups of its own tables."""
 
     package = "duckdb"
     hows: ClassVar[dict[str, str]] = {**_HOWS, "outer": "full"}
@@ -122,9 +144,21 @@ class DuckDB(Engine):
         v2 = made["v2"].to_numpy() if "v2" in made.column_names else None
         return Checksum.of(made["v1"].to_numpy(), v2)
 
+    def group(self, grouping: Grouping, frame: pd.DataFrame) -> Callable[[], Any]:
+        connection = self._duckdb.connect()
+        connection.execute("set preserve_insertion_order = false")
+        connection.register("given", _arrow(frame))
+        connection.execute("create table f as select * from given")
+        query = verbs.sql_of(grouping)
+        return lambda: connection.sql(query).to_arrow_table()
+
+    def grouped(self, grouping: Grouping, made: Any, frame: pd.DataFrame) -> pa.Table:
+        table: pa.Table = made
+        return table
+
 
 class Ours(Engine):
-    """``dgpuhash.merge`` of two frames on all cores."""
+    """``dgpuhash.merge`` of two frames and ``dgpuhash.groupby`` of one, on all cores."""
 
     ours = True
 
@@ -136,6 +170,9 @@ class Ours(Engine):
 
     def checksum(self, made: Any) -> Checksum:
         return checksum_of_frame(made)
+
+    def group(self, grouping: Grouping, frame: pd.DataFrame) -> Callable[[], Any]:
+        return verbs.ours_of(grouping, frame)
 
 
 class Standing(Ours):

@@ -5,7 +5,7 @@ The frames have the shape of its J1: keys by a permutation, 90 % of them on both
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -119,6 +119,19 @@ class JoinFrames:
         if join.narrow:
             return left[[join.on, "v1"]], right[[join.on, "v2"]]
         return left.copy(deep=False), right.copy(deep=False)
+
+    def __len__(self) -> int:
+        return len(self.left)
+
+    def work(self, engine: Any, join: Join) -> Callable[[], Any]:
+        """Return what a library does for a question."""
+        made: Callable[[], Any] = engine.join(join, *self.sides(join))
+        return made
+
+    def checksum(self, engine: Any, join: Join, made: Any) -> Checksum:
+        """Return the checksum of a library's answer."""
+        found: Checksum = engine.checksum(made)
+        return found
 
     def expected(self, join: Join) -> Checksum:
         """Return the checksum of a join, which no library is asked for.

@@ -17,7 +17,7 @@ from distributed import futures_of, wait
 
 import dgpuhash
 from dgpuhash.bench.frames.checksum import Checksum, checksum_of_frame
-from dgpuhash.bench.frames.engines import Engine, Ours
+from dgpuhash.bench.frames.engines import Engine
 from dgpuhash.bench.frames.joins import Join
 from dgpuhash.bench.peers import OURS
 from dgpuhash.bench.workers.cluster import Workers
@@ -81,7 +81,7 @@ class OursOnDask(Dask):
     """``dgpuhash.merge`` of persisted Dask frames."""
 
     package = "dgpuhash"
-    hows = Ours.hows
+    hows: ClassVar[dict[str, str]] = {how: how for how in (*Dask.hows, "anti")}
     ours = True
 
     def __init__(self, crew: Workers) -> None:

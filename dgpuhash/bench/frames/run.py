@@ -1,4 +1,4 @@
-"""Benchmark of joins of dataframes, beside pandas, Polars, DuckDB and Dask."""
+"""Benchmark of joins and groupbys of dataframes, beside pandas, Polars, DuckDB and Dask."""
 
 from __future__ import annotations
 
@@ -13,12 +13,16 @@ from dgpuhash.backend import Backend
 from dgpuhash.bench.figure import require
 from dgpuhash.bench.frames.checksum import Checksum
 from dgpuhash.bench.frames.engines import ENGINES, Engine
+from dgpuhash.bench.frames.groupings import GROUPINGS, GroupFrames, Grouping, Totals
 from dgpuhash.bench.frames.joins import FEWEST_ROWS, JOINS, Join, JoinFrames
 from dgpuhash.bench.frames.on_dask import ENGINES_ON_DASK
 from dgpuhash.bench.workers.cluster import start
 from dgpuhash.errors import DeviceError, SpecError, UnsupportedError
 
-__all__ = ["QUICK_ROWS", "REPEATS", "ROWS", "run"]
+__all__ = ["QUESTIONS", "QUICK_ROWS", "REPEATS", "ROWS", "run"]
+
+# Kept of both kinds alike: frames whose `work` and `checksum` take their questions.
+QUESTIONS: dict[str, Any] = {**JOINS, **GROUPINGS}
 
 ROWS = 10**7
 QUICK_ROWS = 10**5
@@ -37,7 +41,8 @@ def run(
 ) -> Iterator[dict[str, Any]]:
     """Yield a row for each question and library: the CPU time, and the wall time.
 
-    Questions are the joins of the db-benchmark of h2o.ai and DuckDB, see `JOINS`. Libraries answer
+    Questions are those of the db-benchmark of h2o.ai and DuckDB, see `JOINS` and `GROUPINGS`.
+    Libraries answer
     a question one after the other, in `repeats` turns, and the least of each time counts. For each
     turn a library gets new frames, converted outside the time; indexes of ``standing`` are built
     then, too. Before the first question each joins a few rows. An answer is complete when it lies
@@ -48,9 +53,9 @@ def run(
     backend : Backend
         The CPU.
     rows : int, optional
-        Rows of the left frame; default: 10**7.
+        Rows of the left frame, or of the one that is grouped; default: 10**7.
     questions : sequence of str, optional
-        Which of `JOINS`; default: all.
+        Which of `JOINS` and `GROUPINGS`; default: all.
     engines : sequence of str, optional
         Which libraries: ``pandas``, ``polars``, ``duckdb``, ``dgpuhash``, ``standing``, ``dask``
         and ``dgpuhash-dask``; default: all that are installed.
@@ -70,7 +75,7 @@ def run(
         When an option is impossible, or a library is not installed.
     DgpuhashError
         When an answer was wrong: its rows, the sums of its values, or which values stand beside
-        each other.
+        each other or a key.
 
     Notes
     -----
@@ -82,13 +87,13 @@ def run(
         raise DeviceError(
             "the benchmark 'frames' measures the CPU; leave out --device, or use 'cpu'"
         )
-    if foreign := [name for name in questions if name not in JOINS]:
-        raise SpecError(f"question {foreign[0]!r}; use {', '.join(JOINS)}")
+    if foreign := [name for name in questions if name not in QUESTIONS]:
+        raise SpecError(f"question {foreign[0]!r}; use {', '.join(QUESTIONS)}")
     rows = rows or (QUICK_ROWS if quick else ROWS)
     repeats = repeats or (1 if quick else REPEATS)
     _check_engines(engines, workers)
+    asked = [QUESTIONS[name] for name in questions or QUESTIONS]
     with ExitStack() as stack:
-        frames = JoinFrames(rows)
         used = [kind() for name, kind in ENGINES.items() if _is_asked(name, kind, engines)]
         if workers:
             crew = stack.enter_context(start(backend, workers))
@@ -96,8 +101,11 @@ def run(
                 kind(crew) for name, kind in ENGINES_ON_DASK.items() if name in (engines or [name])
             ]
         _warm_up(used)
-        for name in questions or JOINS:
-            yield from _rows(JOINS[name], frames, used, repeats)
+        for kind, frames_of in ((Join, JoinFrames), (Grouping, GroupFrames)):
+            own = [question for question in asked if isinstance(question, kind)]
+            frames = frames_of(rows) if own else None
+            for question in own:
+                yield from _rows(question, frames, used, repeats)
 
 
 def _check_engines(engines: Sequence[str], workers: int | None) -> None:
@@ -124,21 +132,21 @@ def _warm_up(engines: Sequence[Engine]) -> None:
     few, join = JoinFrames(FEWEST_ROWS), JOINS["j5"]
     for engine in engines:
         with suppress(UnsupportedError):
-            engine.join(join, *few.sides(join))()
+            few.work(engine, join)()
 
 
 def _rows(
-    join: Join, frames: JoinFrames, engines: Sequence[Engine], repeats: int
+    question: Any, frames: Any, engines: Sequence[Engine], repeats: int
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of one question, after all libraries have answered it."""
     gc.collect()
-    expected = frames.expected(join)
+    expected = frames.expected(question)
     least: dict[Engine, tuple[float, float]] = {}
-    able = [engine for engine in engines if join.how in engine.hows]
+    able = [engine for engine in engines if question.how in engine.hows]
     for _ in range(repeats):
         for engine in list(able):
             try:
-                spent = _measured(join, frames, engine, expected)
+                spent = _measured(question, frames, engine, expected)
             except UnsupportedError:
                 able.remove(engine)
                 continue
@@ -147,9 +155,9 @@ def _rows(
     for engine in able:
         cpu, wall = least[engine]
         row = {
-            "n": len(frames.left),
-            "verb": join.name,
-            "how": join.how,
+            "n": len(frames),
+            "verb": question.name,
+            "how": question.how,
             "library": engine.name,
             "answer_rows": expected.rows,
             "amount": _short(cpu),
@@ -167,18 +175,18 @@ def _rows(
 
 
 def _measured(
-    join: Join, frames: JoinFrames, engine: Engine, expected: Checksum
+    question: Any, frames: Any, engine: Engine, expected: Checksum | Totals
 ) -> tuple[float, float]:
     """Return the CPU and wall seconds of one answer, which must be right."""
-    work = engine.join(join, *frames.sides(join))
+    work = frames.work(engine, question)
     cpu, wall = engine.cpu_seconds(), time.perf_counter()
     made = work()
     wall = time.perf_counter() - wall
     cpu = engine.cpu_seconds() - cpu
-    found = engine.checksum(made)
+    found = frames.checksum(engine, question, made)
     require(
         found == expected, f"the answer was {found}, and should be {expected},",
-        question=join.name, how=join.how, library=engine.name, n=len(frames.left),
+        question=question.name, how=question.how, library=engine.name, n=len(frames),
     )  # fmt: skip
     return cpu, wall
 

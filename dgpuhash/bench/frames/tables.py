@@ -24,18 +24,18 @@ def tables_of_frames(rows: Sequence[Row]) -> list[Table]:
     >>> ours = {**row, "library": "dgpuhash", "amount": 0.25, "peer": 0.5}
     >>> cpu, wall = tables_of_frames([theirs, ours])
     >>> cpu[1:]
-    (('question', 'join', 'pandas', 'dgpuhash', 'dgpuhash / best'),
+    (('question', 'verb', 'pandas', 'dgpuhash', 'dgpuhash / best'),
      [('j1', 'inner', '0.5', '0.25', '0.50')])
     >>> wall[1:]
-    (('question', 'join', 'pandas', 'dgpuhash'), [('j1', 'inner', '0.25', '0.25')])
+    (('question', 'verb', 'pandas', 'dgpuhash'), [('j1', 'inner', '0.25', '0.25')])
     """
     made = []
     for n in dict.fromkeys(row["n"] for row in rows):
         own = [row for row in rows if row["n"] == n]
         ours = dict.fromkeys(row["library"] for row in own if "peer" in row)
         cpu = _table(
-            f"CPU seconds of all processes, {n:,} rows on the left, and ours beside the best of "
-            "the others in the same process, or on the same cluster",
+            f"CPU seconds of all processes, {n:,} rows, of joins on the left, and ours beside the "
+            "best of the others in the same process, or on the same cluster",
             own,
             "amount",
         )
@@ -45,7 +45,7 @@ def tables_of_frames(rows: Sequence[Row]) -> list[Table]:
         lines = [(*line, *more) for line, more in zip(cpu[2], ratios, strict=True)]
         header = (*cpu[1], *(f"{library} / best" for library in ours))
         made.append((cpu[0], header, lines))
-        made.append(_table(f"wall seconds, {n:,} rows on the left", own, "seconds"))
+        made.append(_table(f"wall seconds, {n:,} rows, of joins on the left", own, "seconds"))
     return made
 
 
@@ -56,7 +56,7 @@ def _table(title: str, rows: Sequence[Row], figure: str) -> Table:
     for verb, how in questions:
         found = (_row_of(rows, verb, library) for library in libraries)
         lines.append((verb, how, *(f"{row[figure]:.3g}" if row else "" for row in found)))
-    return title, ("question", "join", *libraries), lines
+    return title, ("question", "verb", *libraries), lines
 
 
 def _row_of(rows: Sequence[Row], verb: str, library: str) -> Row | None:

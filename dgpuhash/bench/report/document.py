@@ -26,7 +26,7 @@ _QUESTIONS = {
     "join": "Joins",
     "close": "Keys in the order of another table",
     "cpu": "The CPU",
-    "frames": "Joins of dataframes",
+    "frames": "Joins and groupbys of dataframes",
     "papers": "The papers' tables and figures",
     "exchange": "From all workers to all workers",
     "scaling": "More workers",

@@ -46,7 +46,7 @@ class _NamingEngine(ArrowDatasetEngine):
             return super()._read_table(path_or_frag, *args, **options)
 
 
-def read_parquet(filesystem: Any, paths: list[str]) -> Any:
+def read_parquet(filesystem: Any, paths: list[str], *, decimals: bool = False) -> Any:
     """Return a Dask DataFrame of Parquet files with the same columns.
 
     Integer and boolean columns that may hold nulls get pandas' nullable dtypes, such as ``Int64``.
@@ -55,6 +55,8 @@ def read_parquet(filesystem: Any, paths: list[str]) -> Any:
     ----------
     filesystem : fsspec.AbstractFileSystem
     paths : list of str
+    decimals : bool
+        Whether decimals stay Arrow's; otherwise they are objects of Python.
 
     Raises
     ------
@@ -70,6 +72,9 @@ def read_parquet(filesystem: Any, paths: list[str]) -> Any:
     with_nulls = set().union(*(footer.with_nulls for footer in footers.values()))
     types = {field.type for field in common if field.name in with_nulls}
     nullable = {each: dtype for each, dtype in _NULLABLE.items() if each in types}
+    if decimals:
+        found = {field.type for field in common if pa.types.is_decimal(field.type)}
+        nullable.update({each: pd.ArrowDtype(each) for each in found})
     # An index written by pandas becomes an ordinary column.
     return dd.read_parquet(
         paths,

@@ -26,6 +26,7 @@ __all__ = [
 
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 _KINDS = {".parquet": "parquet", ".pq": "parquet", ".parq": "parquet", ".csv": "csv", ".tsv": "csv"}
+_WRITTEN = {**_KINDS, ".arrow": "arrow", ".feather": "arrow"}
 
 
 class FileFormat(NamedTuple):
@@ -33,7 +34,8 @@ class FileFormat(NamedTuple):
 
     Attributes
     ----------
-    kind : {"parquet", "csv"}
+    kind : {"parquet", "csv", "arrow"}
+        Arrow's are those of its IPC format.
     ending : str
         E.g. ``.csv.gz``.
     separator : str
@@ -48,14 +50,16 @@ class FileFormat(NamedTuple):
     compression: str | None
 
 
-def format_of(path: str) -> FileFormat:
+def format_of(path: str, *, written: bool = False) -> FileFormat:
     """Return the file format that the ending of `path` names.
+
+    Arrow files are only `written`.
 
     Raises
     ------
     UnsupportedError
-        When the ending is neither Parquet nor CSV, a Parquet file is compressed as a whole, or the
-        compression is not installed.
+        When the ending is neither Parquet nor CSV, a Parquet or Arrow file is compressed as a
+        whole, or the compression is not installed.
 
     Examples
     --------
@@ -65,19 +69,22 @@ def format_of(path: str) -> FileFormat:
     ('\\t', 'gzip')
     """
     ending, compressed = _endings(path)
-    if ending not in _KINDS:
+    kinds = _WRITTEN if written else _KINDS
+    if ending not in kinds:
         raise UnsupportedError(
             f"{path}: the ending says neither Parquet nor CSV; use .parquet or .csv"
+            + ", or .arrow for an Arrow file" * written
         )
-    if compressed and _KINDS[ending] == "parquet":
+    if compressed and kinds[ending] != "csv":
         raise UnsupportedError(
-            f"{path}: Parquet is compressed inside; use a file that ends with {ending}"
+            f"{path}: {kinds[ending].capitalize()} is compressed inside; use a file that ends with "
+            f"{ending}"
         )
     compression = infer_compression(path.rstrip("/").lower()) if compressed else None
     if compressed and compression is None:
         raise UnsupportedError(f"{path} takes zstandard; install it with 'pip install zstandard'")
     separator = "\t" if ending == ".tsv" else ","
-    return FileFormat(_KINDS[ending], ending + compressed, separator, compression)
+    return FileFormat(kinds[ending], ending + compressed, separator, compression)
 
 
 def _endings(path: str) -> tuple[str, str]:

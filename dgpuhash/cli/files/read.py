@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import dask
@@ -16,17 +17,25 @@ from dgpuhash.errors import FormatError, UnsupportedError
 __all__ = ["read"]
 
 
-def read(pattern: str, dtypes: dict[str, str] | None = None, *, all_there: bool = True) -> Any:
+def read(
+    pattern: str | Sequence[str],
+    dtypes: dict[str, str] | None = None,
+    *,
+    all_there: bool = True,
+    decimals: bool = False,
+) -> Any:
     """Return a Dask DataFrame of the files that `pattern` names.
 
     Parameters
     ----------
-    pattern : str
-        E.g. ``flights-*.parquet`` or ``s3://bucket/flights.csv``.
+    pattern : str or sequence of str
+        E.g. ``flights-*.parquet`` or ``s3://bucket/flights.csv``; several on one file system.
     dtypes : dict, optional
         Dtypes of columns, e.g. where those inferred from the first 16 MB of CSV are wrong.
     all_there : bool
         Whether to refuse dtypes of columns that are not there; otherwise they have no effect.
+    decimals : bool
+        Whether decimals of Parquet files stay Arrow's; otherwise they are Python's.
 
     Raises
     ------
@@ -37,10 +46,19 @@ def read(pattern: str, dtypes: dict[str, str] | None = None, *, all_there: bool 
         CSV files differ in separator or compression, or when a dtype is given for an unknown
         column. Computing the frame raises it as well, for errors further down in a file.
     UnsupportedError
-        When some files are Parquet and others CSV.
+        When some files are Parquet and others CSV, or they are on several file systems.
     """
     given = dtypes or {}
-    filesystem, paths = files_of(pattern)
+    named = [pattern] if isinstance(pattern, str) else list(pattern)
+    pattern = ", ".join(named)
+    filesystem, paths = files_of(named[0])
+    for each in named[1:]:
+        system, more = files_of(each)
+        if system != filesystem:
+            raise UnsupportedError(
+                f"{named[0]} and {each} are on several file systems; copy the files to one"
+            )
+        paths = [*paths, *more]
     forms = {format_of(path)._replace(ending=""): path for path in paths}
     kind, *others = {form.kind for form in forms}
     if others:
@@ -55,7 +73,7 @@ def read(pattern: str, dtypes: dict[str, str] | None = None, *, all_there: bool 
         if kind == "csv":
             frame = read_csv(filesystem, paths, next(iter(forms)), given)
         else:
-            frame = read_parquet(filesystem, paths)
+            frame = read_parquet(filesystem, paths, decimals=decimals)
         unknown = [name for name in given if name not in frame.columns]
         if unknown and all_there:
             raise FormatError(

@@ -59,14 +59,15 @@ def check_target(target: str, sources: Sequence[str] = (), *, overwrite: bool = 
     ExistsError
         When the file exists and `overwrite` is False.
     UnsupportedError
-        When the ending is neither Parquet nor CSV, the file system is unknown, the name of a file
-        is that of a directory, a target directory is not empty, or the target is a source.
+        When the ending is neither Parquet nor CSV nor Arrow, the file system is unknown, the name
+        of a file is that of a directory, a target directory is not empty, or the target is a
+        source.
     SpecError
         When the name is a pattern.
     FileNotFoundError
         When the folder of the file, or a source, does not exist.
     """
-    format_of(target)
+    format_of(target, written=True)
     filesystem, path = filesystem_of(target)
     check_no_pattern(target, filesystem)
     if target.endswith("/"):
@@ -113,14 +114,14 @@ def write(
     OSError
         When the target cannot be written; raised before any computation where this is known.
     """
-    form = format_of(target)
+    form = format_of(target, written=True)
     with name_write_errors(target):
         if target.endswith("/"):
             with _whole_directory(target) as url:
                 return _fill(frame, url, form, client, written)
         with _whole_file(target, form, overwrite) as stream:
             futures = client.compute(frame.to_delayed())
-            schema = schema_of(frame._meta, futures, client) if form.kind == "parquet" else None
+            schema = None if form.kind == "csv" else schema_of(frame._meta, futures, client)
             return _save(_results(futures, written), frame._meta, form, schema, stream)
 
 
@@ -230,7 +231,7 @@ def _fill(
 ) -> int:
     """Write one file for each partition in the directory `url`, on workers; return all rows."""
     meta, schema = frame._meta, None
-    if form.kind == "parquet":
+    if form.kind != "csv":
         if untyped_columns(meta):
             frame = persist_unfused(client, frame)
         schema = schema_of(meta, futures_of(frame), client)
@@ -278,12 +279,9 @@ def _save(
     """Write partitions to a stream, one after the other; return their rows."""
     if form.kind == "csv":
         return _save_csv(parts, meta, form.separator, stream)
-    return _save_parquet(parts, schema, stream)
-
-
-def _save_parquet(parts: Iterable[pd.DataFrame], schema: pa.Schema, stream: IO[bytes]) -> int:
+    new = pq.ParquetWriter if form.kind == "parquet" else pa.ipc.new_file
     rows = 0
-    with pq.ParquetWriter(stream, schema) as writer:
+    with new(stream, schema) as writer:
         for part in parts:
             writer.write_table(pa.Table.from_pandas(part, schema=schema, preserve_index=False))
             rows += len(part)

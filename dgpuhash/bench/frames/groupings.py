@@ -1,0 +1,297 @@
+"""Groupbys of the db-benchmark of h2o.ai and DuckDB, and what is like them: frames, answers.
+
+The frames have the shape of its G1: keys of 100 kinds, and of as many kinds as hundredths of rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dgpuhash.bench.frames.checksum import SCALE
+from dgpuhash.errors import SpecError
+
+__all__ = ["FEWEST_GROUPED", "GROUPINGS", "GroupFrames", "Grouping", "Totals"]
+
+FEWEST_GROUPED = 100
+_SEED = 108
+_KINDS = 100
+_LARGEST_VALUE = 100
+_DIGITS = {"id1": 3, "id2": 3, "id3": 10}
+# Of sums of the same numbers in another order.
+_TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """Question about the groups of a frame.
+
+    Attributes
+    ----------
+    name : str
+    how : str
+        ``groupby``, or the verb that it is like: ``nlargest``, ``corr``, ``nunique``,
+        ``drop_duplicates``, ``value_counts`` or ``transform``.
+    by : tuple of str
+        The key columns.
+    aggregates : tuple of (str, str)
+        Columns and what is asked of them.
+    """
+
+    name: str
+    how: str
+    by: tuple[str, ...]
+    aggregates: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that are read."""
+        return list(dict.fromkeys([*self.by, *(column for column, _ in self.aggregates)]))
+
+    @property
+    def names(self) -> list[str]:
+        """What the aggregates are called."""
+        return [f"a{number}" for number in range(len(self.aggregates))]
+
+
+_SIX = tuple(f"id{number}" for number in range(1, 7))
+GROUPINGS = {
+    each.name: each
+    for each in (
+        Grouping("q1", "groupby", ("id1",), (("v1", "sum"),)),
+        Grouping("q2", "groupby", ("id1", "id2"), (("v1", "sum"),)),
+        Grouping("q3", "groupby", ("id3",), (("v1", "sum"), ("v3", "mean"))),
+        Grouping("q4", "groupby", ("id4",), (("v1", "mean"), ("v2", "mean"), ("v3", "mean"))),
+        Grouping("q5", "groupby", ("id6",), (("v1", "sum"), ("v2", "sum"), ("v3", "sum"))),
+        Grouping("q6", "groupby", ("id4", "id5"), (("v3", "median"), ("v3", "std"))),
+        Grouping("q7", "groupby", ("id3",), (("v1", "max"), ("v2", "min"))),
+        Grouping("q8", "nlargest", ("id6",), (("v3", "nlargest"),)),
+        Grouping("q9", "corr", ("id2", "id4"), (("v1", "corr"), ("v2", "corr"))),
+        Grouping("q10", "groupby", _SIX, (("v3", "sum"), ("v1", "size"))),
+        Grouping("nunique", "nunique", ("id4",), (("id6", "nunique"),)),
+        Grouping("distinct", "drop_duplicates", ("id6", "id4")),
+        Grouping("counts", "value_counts", ("id6",), (("id6", "size"),)),
+        Grouping("transform", "transform", ("id3",), (("v3", "mean"),)),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Totals:
+    """Checksum of an answer by group, the same for every order of rows.
+
+    Attributes
+    ----------
+    rows : int
+    sums : tuple of float
+        Of each column of aggregates.
+    weighted : tuple of float
+        The same, after a product of each value with a number that its key tells.
+
+    Examples
+    --------
+    >>> made = Totals.of([np.array([1, 2])], [np.array([0.5, 1.5])])
+    >>> made.rows, made.sums
+    (2, (2.0,))
+    >>> made == Totals.of([np.array([2, 1])], [np.array([1.5, 0.5])])
+    True
+    >>> made == Totals.of([np.array([2, 1])], [np.array([0.5, 1.5])])
+    False
+    """
+
+    rows: int
+    sums: tuple[float, ...]
+    weighted: tuple[float, ...]
+
+    @classmethod
+    def of(cls, keys: list[Any], values: list[Any]) -> Totals:
+        """Return the totals of integer keys and values beside them."""
+        weight = np.ones(len(keys[0]), np.int64)
+        for key in keys:
+            weight = (weight * 31 + key) % 8191
+        columns = [np.nan_to_num(np.asarray(value, np.float64)) for value in values]
+        weighted = [float((column * weight).sum()) for column in columns]
+        return cls(
+            len(weight), tuple(float(column.sum()) for column in columns),
+            (float(weight.sum()), *weighted),
+        )  # fmt: skip
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Totals):
+            return NotImplemented
+        ours, theirs = (*self.sums, *self.weighted), (*other.sums, *other.weighted)
+        return self.rows == other.rows and all(
+            math.isclose(left, right, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
+            for left, right in zip(ours, theirs, strict=True)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class GroupFrames:
+    """Frame whose rows are grouped, the same one for each number of rows.
+
+    Parameters
+    ----------
+    rows : int
+
+    Attributes
+    ----------
+    frame : pandas.DataFrame
+        Texts ``id1``, ``id2`` and ``id3``, integers ``id4``, ``id5`` and ``id6``, integers ``v1``
+        and ``v2``, and floats ``v3``.
+
+    Raises
+    ------
+    SpecError
+        When there are too few rows for keys of every kind.
+
+    Examples
+    --------
+    >>> frames = GroupFrames(1000)
+    >>> list(frames.frame)
+    ['id1', 'id2', 'id3', 'id4', 'id5', 'id6', 'v1', 'v2', 'v3']
+    >>> frames.expected(GROUPINGS["q1"]).rows
+    100
+    """
+
+    def __init__(self, rows: int) -> None:
+        if rows < FEWEST_GROUPED:
+            raise SpecError(f"--rows {rows}; give at least {FEWEST_GROUPED}")
+        random = np.random.default_rng(_SEED)
+        self._ids = {
+            name: random.integers(
+                1, (rows // _KINDS if name in ("id3", "id6") else _KINDS) + 1, rows
+            )
+            for name in _SIX
+        }
+        columns: dict[str, Any] = {
+            name: _texts(ids, _DIGITS[name]) if name in _DIGITS else ids
+            for name, ids in self._ids.items()
+        }
+        columns["v1"] = random.integers(1, 6, rows)
+        columns["v2"] = random.integers(1, 16, rows)
+        columns["v3"] = random.integers(0, _LARGEST_VALUE * SCALE, rows) / SCALE
+        self.frame = pd.DataFrame(columns)
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+    def asked(self, grouping: Grouping) -> pd.DataFrame:
+        """Return the columns of a question, as a frame that was not used before."""
+        return self.frame[grouping.columns]
+
+    def work(self, engine: Any, grouping: Grouping) -> Callable[[], Any]:
+        """Return what a library does for a question."""
+        made: Callable[[], Any] = engine.group(grouping, self.asked(grouping))
+        return made
+
+    def checksum(self, engine: Any, grouping: Grouping, made: Any) -> Totals:
+        """Return the totals of a library's answer."""
+        answer: pa.Table = engine.grouped(grouping, made, self.asked(grouping))
+        keys = [_ids_of(answer[name]) for name in grouping.by]
+        return Totals.of(
+            keys, [answer[name].to_numpy() for name in answer.column_names[len(keys) :]]
+        )
+
+    def expected(self, grouping: Grouping) -> Totals:
+        """Return the totals of an answer, which no library is asked for: NumPy sorts the keys."""
+        keys = [self._ids[name] for name in grouping.by]
+        columns = {
+            name: self._ids[name] if name in self._ids else self.frame[name].to_numpy()
+            for name, _ in grouping.aggregates
+        }
+        last = list(columns)[-1:] if grouping.how != "corr" else []
+        order = np.lexsort([*(columns[name] for name in last), *keys[::-1]])
+        ordered = [key[order] for key in keys]
+        steps = np.any([np.diff(key, prepend=-1) != 0 for key in ordered], axis=0)
+        groups = _Sorted(
+            np.flatnonzero(steps), {name: each[order] for name, each in columns.items()}
+        )
+        rows = groups.starts
+        if grouping.how == "nlargest":
+            rows = np.flatnonzero(groups.behind() < 2)
+            found = [groups.columns["v3"][rows]]
+        elif grouping.how == "corr":
+            found = [groups.squared_correlation("v1", "v2")]
+        elif grouping.how == "transform":
+            rows, found = np.arange(len(order)), [groups.to_rows(groups.aggregate("v3", "mean"))]
+        else:
+            found = [groups.aggregate(column, how) for column, how in grouping.aggregates]
+        if grouping.name == "q7":
+            found = [found[0] - found[1]]
+        return Totals.of([key[rows] for key in ordered], found)
+
+
+class _Sorted:
+    """Rows by group, and where each group starts."""
+
+    def __init__(self, starts: Any, columns: dict[str, Any]) -> None:
+        self.starts, self.columns = starts, columns
+
+    def sizes(self, rows: int) -> Any:
+        return np.diff(self.starts, append=rows)
+
+    def _sum(self, values: Any) -> Any:
+        return np.add.reduceat(values, self.starts)
+
+    def to_rows(self, values: Any) -> Any:
+        return np.repeat(values, self.sizes(len(next(iter(self.columns.values())))))
+
+    def behind(self) -> Any:
+        """Return how many rows of its group come after each row."""
+        sizes = self.sizes(len(next(iter(self.columns.values()))))
+        return np.repeat(self.starts + sizes, sizes) - 1 - np.arange(sizes.sum())
+
+    def aggregate(self, column: str, how: str) -> Any:
+        values = self.columns[column]
+        sizes = self.sizes(len(values))
+        if how == "median":
+            low, high = (self.starts + (sizes - odd) // 2 for odd in (1, 0))
+            return (values[low] + values[high]) / 2
+        if how == "nunique":
+            fresh = np.diff(values, prepend=values[0]) != 0
+            fresh[self.starts] = True
+            return self._sum(fresh.astype(np.int64))
+        if how == "std":
+            off = values - self.to_rows(self._sum(values) / sizes)
+            with np.errstate(invalid="ignore", divide="ignore"):
+                return np.sqrt(self._sum(off * off) / (sizes - 1))
+        made = {
+            "size": lambda: sizes,
+            "sum": lambda: self._sum(values),
+            "mean": lambda: self._sum(values) / sizes,
+            "max": lambda: np.maximum.reduceat(values, self.starts),
+            "min": lambda: np.minimum.reduceat(values, self.starts),
+        }
+        return made[how]()
+
+    def squared_correlation(self, left: str, right: str) -> Any:
+        sizes = self.sizes(len(self.columns[left]))
+        ours, theirs = (
+            self.columns[name] - self.to_rows(self._sum(self.columns[name]) / sizes)
+            for name in (left, right)
+        )
+        with np.errstate(invalid="ignore", divide="ignore"):
+            both = self._sum(ours * theirs) ** 2
+            return both / (self._sum(ours * ours) * self._sum(theirs * theirs))
+
+
+def _texts(ids: Any, digits: int) -> Any:
+    """Return ``"id007"`` for 7 and three digits, as pandas' own texts."""
+    numbers = pc.utf8_lpad(pc.cast(pa.array(ids), pa.string()), digits, padding="0")
+    return pd.array(pc.binary_join_element_wise("id", numbers, ""), dtype="str")
+
+
+def _ids_of(keys: Any) -> Any:
+    """Return the numbers of keys, texts or not."""
+    if pa.types.is_integer(keys.type):
+        return keys.to_numpy()
+    return pc.cast(pc.utf8_slice_codeunits(keys.cast(pa.large_string()), 2), pa.int64()).to_numpy()

@@ -1,0 +1,202 @@
+"""`dgpuhash groupby`: aggregate the rows of files by key."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+import pandas as pd
+
+from dgpuhash.cli.cluster import client_for, scheduler_option
+from dgpuhash.cli.columns import Aggregate, AggregateCall, columns_option, types_option
+from dgpuhash.errors import ColumnError, DgpuhashError, SpecError
+from dgpuhash.frames import key_names
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = ["groupby"]
+
+# Rows of files have no labels for these to give.
+_LABELS = ("idxmin", "idxmax")
+_MOST_SHOWN = 40
+# Of files and pipes, where nothing is cut off.
+_WIDEST = 10_000
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True)
+@columns_option("--by", required=True, help="Key columns.")
+@click.option(
+    "--agg",
+    "aggregates",
+    type=AggregateCall(),
+    multiple=True,
+    required=True,
+    help="An aggregate and the name of its column, e.g. 'total=sum(price)', or 'n=count()' for the "
+    "number of rows. Options are written behind the column: 'top=quantile(price, q=0.9)'.",
+)
+@click.option(
+    "--sort/--no-sort",
+    default=True,
+    show_default=True,
+    help="Put groups in the order of their keys, in one partition.",
+)
+@click.option(
+    "--dropna/--keep-nulls",
+    default=True,
+    show_default=True,
+    help="Leave out rows with a null among their keys.",
+)
+@click.option(
+    "-o",
+    "--output",
+    help="A .parquet, .csv, .csv.gz or .arrow file, or a directory of them such as out.parquet/. "
+    "Default: a table on the terminal.",
+)
+@click.option(
+    "--force", "overwrite", is_flag=True, help="Replace a file that is there; no directory."
+)
+@types_option
+@scheduler_option
+def groupby(
+    files: tuple[str, ...],
+    by: list[str],
+    aggregates: tuple[Aggregate, ...],
+    sort: bool,
+    dropna: bool,
+    output: str | None,
+    overwrite: bool,
+    dtypes: tuple[tuple[str, str], ...],
+    scheduler: str | None,
+) -> None:
+    """Aggregate the rows of FILES that have equal keys.
+
+    FILES are Parquet or CSV (paths, quoted globs or URLs). Their partitions pass by, and what is
+    kept of them are the groups; aggregates such as median keep the rows of their columns.
+    """
+    import dgpuhash
+    from dgpuhash.cli.files import read, write
+    from dgpuhash.cli.progress import RowProgress
+
+    if output is not None:
+        write.check_target(output, files, overwrite=overwrite)
+    start = time.perf_counter()
+    with client_for(scheduler) as client:
+        frame = read.read(files, dict(dtypes), decimals=True)
+        named = _named(frame._meta, by, aggregates)
+        read_columns = dict.fromkeys([*by, *(each.column for each in aggregates if each.column)])
+        _tell_rows(frame._meta, by, named)
+        with RowProgress(client) as progress:
+            counted = progress.counted(frame[list(read_columns)], "files", {})
+            groups = dgpuhash.groupby(
+                counted, by, sort=sort, dropna=dropna, as_index=False,
+                npartitions=1 if sort else None, client=client,
+            )  # fmt: skip
+            made = groups.agg(**named)
+            if output is None:
+                shown = _gathered(made, client)
+                rows = len(shown)
+            else:
+                written = progress.writing(made.npartitions)
+                rows = write.write(made, output, client, overwrite=overwrite, written=written)
+            passed = progress.rows["files"]
+    if output is None:
+        _show(shown)
+    told = f"{rows:,} group{'' if rows == 1 else 's'} of {passed:,} rows by {', '.join(by)}"
+    seconds = time.perf_counter() - start
+    click.echo(f"{output or ', '.join(files)}: {told} in {seconds:.1f} s", err=output is None)
+
+
+def _named(
+    meta: pd.DataFrame, by: Sequence[str], aggregates: Iterable[Aggregate]
+) -> dict[str, pd.NamedAgg]:
+    """Return the named aggregates of an ``agg``.
+
+    Raises
+    ------
+    ColumnError
+        When a column is not there.
+    SpecError
+        When an aggregate is unknown or has no column, or two columns of the result have one name.
+    """
+    from dgpuhash.frames.groupby.aggregates.table import AGGREGATES
+
+    key_names(meta, list(by))
+    known = [name for name in AGGREGATES if name not in _LABELS]
+    made: dict[str, pd.NamedAgg] = {}
+    for each in aggregates:
+        if each.how not in known:
+            raise SpecError(
+                f"--agg: no aggregate {each.how!r} of files; there is {', '.join(known)}"
+            )
+        if not each.column and each.how not in {"count", "size"}:
+            raise SpecError(f"--agg: {each.how}() needs a column, as in '{each.how}(price)'")
+        if each.column and each.column not in meta.columns:
+            raise ColumnError(
+                f"--agg: no column {each.column!r}; the files have {list(meta.columns)!r}"
+            )
+        how = each.how if each.column else "size"
+        made[each.label] = pd.NamedAgg(each.column or by[0], how, **each.options)
+    counts = Counter([*by, *(each.label for each in aggregates)])
+    twice = [label for label, count in counts.items() if count > 1]
+    if twice:
+        raise SpecError(
+            f"--agg: several columns called {twice[0]!r}; name each, as in 'total=sum(price)'"
+        )
+    return made
+
+
+def _tell_rows(meta: pd.DataFrame, by: Sequence[str], named: dict[str, pd.NamedAgg]) -> None:
+    """Say which aggregates keep rows in memory.
+
+    Raises
+    ------
+    SpecError
+        When an aggregate has no such option.
+    """
+    from dgpuhash.frames.groupby.partial import GroupPlan, Verb
+
+    keeping: list[str] = []
+    for label, each in named.items():
+        try:
+            plan = GroupPlan.of(meta, list(by), how=Verb("agg", options={label: each}))
+        except TypeError as error:
+            if isinstance(error, DgpuhashError):
+                raise
+            raise SpecError(f"--agg: {error}") from error
+        if plan.needs_rows:
+            keeping.append(str(each.aggfunc))
+    if keeping:
+        click.echo(
+            f"{', '.join(dict.fromkeys(keeping))}: the rows of the columns that are read stay in "
+            "memory until the end",
+            err=True,
+        )
+
+
+def _gathered(made: Any, client: Client) -> pd.DataFrame:
+    parts = client.gather(client.compute(made.to_delayed()))
+    return parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
+
+
+def _show(made: pd.DataFrame) -> None:
+    """Print the first groups as a table."""
+    from rich.console import Console
+
+    from dgpuhash.demo.report import table_of
+
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=_WIDEST)
+    console.print(table_of(made.head(_MOST_SHOWN), texts=_texts))
+    if len(made) > _MOST_SHOWN:
+        click.echo(f"and {len(made) - _MOST_SHOWN:,} more groups; write all with -o", err=True)
+
+
+def _texts(column: pd.Series) -> Iterable[str]:
+    """Return the values as text, nulls as a dash."""
+    return column.astype(str).where(column.notna(), "-")
