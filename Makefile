@@ -30,6 +30,7 @@ rounds: $(INSTALLED)        ## play rounds of faults: processes killed, stopped,
 suites: $(INSTALLED)        ## run pandas' and Dask's own tests of merges and groupbys with ours, and TPC-H beside DuckDB; takes 30 minutes
 	PYTHONPATH=tests $(INSIDE) -m suites --tb=line
 	PYTHONPATH=tests $(INSIDE) -m suites.tpch --scale 0.1
+	PYTHONPATH=tests $(INSIDE) -m suites.tpch --scale 0.1 --dask
 	PYTHONPATH=tests $(INSIDE) -m suites.dask_merge --tb=line
 	PYTHONPATH=tests $(INSIDE) -m suites.generated_merge --cases $(or $(CASES),10000)
 	PYTHONPATH=tests $(INSIDE) -m suites.pandas_groupby --tb=line

@@ -1,16 +1,18 @@
-"""Run Dask's tests of merges with `dgpuhash.merge` in the place of Dask's: a plugin of pytest.
+"""Run Dask's tests of merges with `dgpuhash.dask.enabled`: a plugin of pytest.
 
 ``python -m suites.dask_merge`` runs them; arguments go to pytest. They run on a cluster within this
-process, also where they ask for Dask's synchronous scheduler. Dask's expressions of merges raise,
-and so do pandas' engines of merges in tasks and below our verb. With ``SUITE_PLAIN=1`` it is Dask's
-merge that is called through the plugin, which shows that the plugin changes no test.
-``SUITE_REPORT`` names a file for what failed, ``SUITE_CALLS`` one for the calls of each test.
+process, also where they ask for Dask's synchronous scheduler. What ours refuses is an error there;
+Dask's expressions of merges raise, and so do pandas' engines of merges in tasks and below our verb.
+With ``SUITE_PLAIN=1`` it is Dask's merge that is called through the plugin, which shows that the
+plugin changes no test. ``SUITE_REPORT`` names a file for what failed, ``SUITE_CALLS`` one for the
+calls of each test.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import logging
 import os
 import re
@@ -69,64 +71,30 @@ class Counts(pandas_merge.Counts):
     expected: tuple[bool, bool] = (True, True)
 
 
-def merge_in_place(
-    original: Callable[..., Any], ours: Callable[..., Any] | None, counts: Counts
-) -> Callable[..., Any]:
-    """Return a function with the arguments of Dask's merge that calls `ours`, or None `original`.
+def noted_merge(merge: Callable[..., Any], counts: Counts) -> Callable[..., Any]:
+    """Return a function that calls a merge of Dask frames, and notes what it may promote."""
+    # Not that of pandas, whose name Dask's bears.
+    parameters = inspect.signature(merge, follow_wrapped=False)
 
-    What only says how Dask is to shuffle goes to `original` alone.
-    """
-
-    @functools.wraps(original)
-    def merge(
-        left: Any,
-        right: Any,
-        how: Any = "inner",
-        on: Any = None,
-        left_on: Any = None,
-        right_on: Any = None,
-        left_index: Any = False,
-        right_index: Any = False,
-        suffixes: Any = ("_x", "_y"),
-        indicator: Any = False,
-        shuffle_method: Any = None,
-        npartitions: Any = None,
-        broadcast: Any = None,
-    ) -> Any:
-        if counts.within:
-            raise AssertionError("Dask's merge was called")
-        given = {
-            "how": how, "on": on, "left_on": left_on, "right_on": right_on,
-            "left_index": left_index, "right_index": right_index, "suffixes": suffixes,
-            "indicator": indicator, "npartitions": npartitions,
-        }  # fmt: skip
+    @functools.wraps(merge)
+    def noted(*args: Any, **kwargs: Any) -> Any:
         counts.calls += 1
-        if ours is None:
-            return original(
-                left, right, shuffle_method=shuffle_method, broadcast=broadcast, **given
-            )
-        unnamed = on is None and left_on is None and right_on is None
-        if unnamed and not (left_index or right_index or set(left.columns) & set(right.columns)):
-            # Frames without a common column are merged by their indexes in Dask.
-            given.update(left_index=True, right_index=True)
-        if not any(is_lazy(side) for side in (left, right)):
-            left = dd.from_pandas(left, npartitions=1)
-        counts.within += 1
-        try:
-            # Hash ranges there, partitions of the result here.
-            given.pop("npartitions")
-            made = ours(left, right, **given)
-            made = as_many(made, left, right, how, npartitions)
-        finally:
-            counts.within -= 1
+        made = merge(*args, **kwargs)
+        if _PLAIN:
+            return made
+        call = parameters.bind(*args, **kwargs)
+        call.apply_defaults()
+        left, right, how, npartitions, suffixes = (
+            call.arguments[name] for name in ("left", "right", "how", "npartitions", "suffixes")
+        )
         if how in ("left", "right", "outer"):
             counts.promotable |= set(made.columns) - whole(left, right, how, suffixes)
-        return made
+        return made if npartitions is not None else as_many(made, left, right, how)
 
-    return merge
+    return noted
 
 
-def as_many(made: Any, left: Any, right: Any, how: str, npartitions: Any) -> Any:
+def as_many(made: Any, left: Any, right: Any, how: str) -> Any:
     """Return a merge of ours with as many partitions as Dask's, and no more known divisions.
 
     For tests that count them beside the rows: outer merges of ours have one partition more for each
@@ -137,10 +105,9 @@ def as_many(made: Any, left: Any, right: Any, how: str, npartitions: Any) -> Any
     unknown = any(side.npartitions > 1 and not side.known_divisions for side in lazy)
     if unknown and made.known_divisions:
         made = made.clear_divisions()
-    if how == "outer" and npartitions is None:
-        npartitions = max(side.npartitions for side in lazy)
-    if npartitions is not None and not made.known_divisions:
-        made = made.repartition(npartitions=npartitions)
+    if how == "outer" and not made.known_divisions:
+        count = max((side.npartitions for side in lazy), default=1)
+        made = made.repartition(npartitions=count)
     return made
 
 
@@ -156,30 +123,19 @@ def whole(left: Any, right: Any, how: str, suffixes: Any) -> set[Hashable]:
     return {*labels, *(f"{label}{suffix or ''}" for label in labels)}
 
 
-def join_in_place(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function for `DataFrame.join`, which calls `DataFrame.merge` also for lists."""
+def noted_join(join: Callable[..., Any], counts: Counts) -> Callable[..., Any]:
+    """Return a function that calls `DataFrame.join`, and notes what one of a list may promote."""
 
-    @functools.wraps(original)
-    def join(self: Any, other: Any, on: Any = None, how: Any = "left", **given: Any) -> Any:
-        # Dask checks its arguments, and a single frame goes to `self.merge` from there.
-        made = original(self, other, on, how, **given)
-        if not isinstance(other, list):
-            return made
-        by_index = {"left_index": True, "right_index": True}
-        if how == "left":
-            return self.merge(outer_of(other), how="left", **by_index)
-        return outer_of([self, *other])
+    @functools.wraps(join)
+    def noted(self: Any, other: Any, on: Any = None, how: Any = "left", **given: Any) -> Any:
+        # A single frame goes to `self.merge`.
+        made = join(self, other, on, how, **given)
+        if isinstance(other, list):
+            counts.calls += 1
+            counts.promotable |= set(made.columns) - set(self.columns if how == "left" else ())
+        return made
 
-    return join
-
-
-def outer_of(frames: list[Any]) -> Any:
-    """Return the outer join of frames by their indexes, in the pairs in which Dask joins a list."""
-    if len(frames) == 1:
-        return frames[0]
-    middle = len(frames) // 2
-    sides = outer_of(frames[:middle]), outer_of(frames[middle:])
-    return sides[0].merge(sides[1], how="outer", left_index=True, right_index=True)
+    return noted
 
 
 def replace(undo: contextlib.ExitStack, owner: Any, name: str, value: Any) -> None:
@@ -192,17 +148,19 @@ def replace(undo: contextlib.ExitStack, owner: Any, name: str, value: Any) -> No
 
 
 def swap(undo: contextlib.ExitStack, counts: Counts) -> None:
-    """Put ours in each module of Dask that binds its merge, and in `DataFrame.join`.
+    """Let ours answer Dask's merges, without a way back to Dask, and note each call.
 
-    `DataFrame.merge` and `DataFrame.join` look it up there when they are called; that they do is
-    checked.
+    That `DataFrame.merge` and `DataFrame.join` come to ours is checked.
     """
     original = _collection.merge
-    merge = merge_in_place(original, None if _PLAIN else dgpuhash.merge, counts)
+    if not _PLAIN:
+        undo.enter_context(dgpuhash.dask.enabled(fallback=False))
+    called = _collection.merge
+    noted = noted_merge(called, counts)
     for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] == "dask" and vars(module).get("merge") is original:
-            replace(undo, module, "merge", merge)
-    replace(undo, dd.DataFrame, "join", join_in_place(dd.DataFrame.join))
+        if name.partition(".")[0] == "dask" and vars(module).get("merge") is called:
+            replace(undo, module, "merge", noted)
+    replace(undo, dd.DataFrame, "join", noted_join(dd.DataFrame.join, counts))
     if not _PLAIN:
         shut(undo)
     alone = pd.DataFrame({"k": [1]})
@@ -213,17 +171,25 @@ def swap(undo: contextlib.ExitStack, counts: Counts) -> None:
         lambda: frame.join(other),
         lambda: frame.join([other, third]),
     ):
-        before = counts.calls
+        before = answered(counts)
         # Ours may fail: that is for the tests to tell.
         with contextlib.suppress(Exception):
             call()
-        if counts.calls == before:
+        if answered(counts) == before:
             raise pytest.UsageError("this release of Dask binds its merge elsewhere too")
     if not _PLAIN:
         check_shut(lambda: original(frame, frame), "an expression of Dask")
         with ThreadPoolExecutor(1) as thread:
             check_shut(thread.submit(alone.merge, alone).result, "pandas in a task")
     counts.calls = 0
+
+
+def answered(counts: Counts) -> int:
+    """Return how many merges and joins were answered: by ours, as `dgpuhash.dask` tells."""
+    if _PLAIN:
+        return counts.calls
+    told = dgpuhash.dask.report()
+    return sum(told.times(verb, "dgpuhash") for verb in ("merge", "join"))
 
 
 def shut(undo: contextlib.ExitStack) -> None:

@@ -1,4 +1,4 @@
-"""TPC-H: queries with `dgpuhash.merge` on Dask frames, which must give what DuckDB gives.
+"""TPC-H: its 22 queries with our merges and groupbys, which must give what DuckDB gives.
 
 ``PYTHONPATH=tests python -m suites.tpch`` runs them.
 """

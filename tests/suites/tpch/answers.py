@@ -1,8 +1,9 @@
-"""What DuckDB answers to the SQL of a query, and how an answer from Dask differs from it."""
+"""What DuckDB answers to the SQL of a query, and how another answer differs from it."""
 
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pandas as pd
 
 from suites.tpch.data import Tables
 
-__all__ = ["difference", "expected_of", "first_rows", "open_tables"]
+__all__ = ["difference", "expected_of", "first_rows", "names_in", "open_tables"]
 
 _SQL = Path(__file__).parent / "sql"
 # Columns that order the queries which return only their first rows, and how many these are.
@@ -44,9 +45,18 @@ def open_tables(folder: Path) -> duckdb.DuckDBPyConnection:
 
 def expected_of(number: int, database: duckdb.DuckDBPyConnection) -> pd.DataFrame:
     """Return DuckDB's answer to a query, with exact decimals."""
-    (path,) = _SQL.glob(f"*/q{number:02d}.sql")
-    answer = database.sql(path.read_text())
+    answer = database.sql(_sql(number))
     return pd.DataFrame(answer.fetchall(), columns=pd.Index(answer.columns), dtype=object)
+
+
+def names_in(number: int) -> set[str]:
+    """Return the names in the SQL of a query: of all columns that it needs, among others."""
+    return set(re.findall(r"\w+", _sql(number)))
+
+
+def _sql(number: int) -> str:
+    (path,) = _SQL.glob(f"*/q{number:02d}.sql")
+    return path.read_text()
 
 
 def first_rows(number: int, answer: pd.DataFrame) -> pd.DataFrame:
