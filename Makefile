@@ -27,13 +27,14 @@ ucx: $(INSTALLED)           ## run the distributed tests over UCXX, in an enviro
 rounds: $(INSTALLED)        ## play rounds of faults: processes killed, stopped, late, cut off, without memory
 	scripts/rounds --series 4 --silence 4 --seconds $(or $(LIMIT),300)
 
-suites: $(INSTALLED)        ## run pandas' and Dask's own tests of merges and groupbys with ours, and TPC-H beside DuckDB; takes 30 minutes
+suites: $(INSTALLED)        ## run pandas' and Dask's own tests of merges and groupbys with ours, and TPC-H beside DuckDB; takes 50 minutes
 	PYTHONPATH=tests $(INSIDE) -m suites --tb=line
 	PYTHONPATH=tests $(INSIDE) -m suites.tpch --scale 0.1
 	PYTHONPATH=tests $(INSIDE) -m suites.tpch --scale 0.1 --dask
 	PYTHONPATH=tests $(INSIDE) -m suites.dask_merge --tb=line
 	PYTHONPATH=tests $(INSIDE) -m suites.generated_merge --cases $(or $(CASES),10000)
 	PYTHONPATH=tests $(INSIDE) -m suites.pandas_groupby --tb=line
+	PYTHONPATH=tests $(INSIDE) -m suites.dask_groupby --tb=line
 
 check: $(INSTALLED)         ## lint, types, format, spelling, layering, age of the GPU proof
 	scripts/check

@@ -37,8 +37,9 @@ _OF_DASK = {"split_every", "shuffle_method"}
 def groupby_in_place(original: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function for `groupby` of frames and Series.
 
-    ``sort=True`` makes one partition, in order. A number as `split_out` of an aggregate is that of
-    hash ranges; `split_every` and `shuffle_method` are for Dask alone.
+    With ``sort=True`` one hash range is sorted, and split into `split_out` partitions. A number as
+    `split_out` is that of hash ranges otherwise; `split_every` and `shuffle_method` are for Dask
+    alone.
     """
 
     @functools.wraps(original)
@@ -77,8 +78,8 @@ class _Rows:
         self.groups(client)
 
     def groups(self, client: Client, ranges: int | None = None) -> Any:
-        """Return the groups of ours, with so many hash ranges."""
-        if ranges is None and self.sort:
+        """Return the groups of ours, with so many hash ranges; sorted ones have one."""
+        if self.sort:
             ranges = 1
         made: Any = groupby_lazily(
             self.frame, self.by, sort=bool(self.sort), dropna=self.dropna, observed=self.observed,
@@ -179,7 +180,10 @@ def _aggregated(rows: _Rows, name: str, call: inspect.BoundArguments, client: Cl
     if any(isinstance(each, dd.Aggregation) for each in _each(first)):
         raise UnsupportedError("an Aggregation in pieces; use the names of aggregates")
     groups = rows.groups(client, ranges)
-    return getattr(groups, "agg" if name == "aggregate" else name)(*first, *args, **kept)
+    made = getattr(groups, "agg" if name == "aggregate" else name)(*first, *args, **kept)
+    if rows.sort and ranges is not None and made.npartitions == 1 < ranges:
+        made = made.repartition(npartitions=ranges)
+    return made
 
 
 def _each(func: Any) -> list[Any]:

@@ -66,6 +66,8 @@ def test_partitions_and_order(cluster: Client):
         groups = frame.groupby("k", sort=True)["x"]
         assert groups.sum().npartitions == 1
         pd.testing.assert_series_equal(groups.sum().compute(), ROWS.groupby("k")["x"].sum())
+        halves = groups.sum(split_out=2)
+        assert halves.npartitions == 2 and halves.compute().index.is_monotonic_increasing
         split = frame.groupby("k")["x"].sum(split_out=3, split_every=2, shuffle_method="tasks")
         assert split.npartitions == 3
         counts = frame["k"].value_counts(split_out=1)

@@ -273,8 +273,8 @@ void add_compensated_rows(u64 rows) {
   group_add<u64, W>({batch, 0, rows, 64, (rows + 63) / 64});
   CHECK(refused == 0);
   const auto first_rows = memory.template rank<W>(marks, rows);
-  group_gather<u64, W>({memory.storage, keys.data(), first_rows.data(), distinct.data(),
-                        totals.data(), 3, 2});
+  group_gather<u64, W>(
+      {memory.storage, keys.data(), first_rows.data(), distinct.data(), totals.data(), 3, 2});
   CHECK(real_of(totals[0]) - 0x1p60 - real_of(totals[2]) == static_cast<double>(rows / 2 - 3));
   CHECK(real_of(totals[1]) == __builtin_inf());
   CHECK(totals[4] == rows / 2);

@@ -220,6 +220,7 @@ class Suite(pandas_merge.Suite):
             self.others[item.nodeid] = found
         return result
 
+    @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count what Dask expects to fail, as it lacks it, and ours does not, as passed."""
         if report.failed and str(report.longrepr).startswith("[XPASS(strict)]"):

@@ -6,7 +6,7 @@ __all__ = ["EXCEPTIONS"]
 
 _REFUSED = "asks that it be refused as Dask does, and it is made here"
 _PARTS = "asks for the number of partitions that Dask guesses or has by split_every"
-_NAME = "compares names of optimized expressions, which are to be those of Dask's own rewriting"
+_WORDS = "asks for Dask's words where aggregates of texts are refused"
 _DIVISIONS = "asks that apply by the index keeps divisions; rows go to owners of keys here"
 
 # By file and test, as "test_groupby.py::test_split_out"; "[...]" names one parameter set of it.
@@ -22,8 +22,11 @@ EXCEPTIONS: dict[str, str] = {
     "test_groupby.py::test_split_out_automatically": _PARTS,
     "test_groupby.py::test_groupby_nunique": _REFUSED,
     "test_groupby.py::test_series_groupby_not_supported": _REFUSED,
-    "test_groupby.py::test_groupby_numeric_only_not_implemented": (
-        "asks for Dask's words where aggregates of texts are refused"
+    "test_groupby.py::test_shuffle_aggregate_defaults": _PARTS,
+    "test_groupby.py::test_groupby_numeric_only_None_column_name": _WORDS,
+    "test_groupby.py::test_groupby_numeric_only_not_implemented": _WORDS,
+    "test_groupby.py::test_groupby_unaligned_index": (
+        "asks that keys of other rows be refused, which belong to rows by their labels as in pandas"
     ),
     "test_groupby.py::test_groupby_respect_shuffle_context": "asks for Dask's shuffle by tasks",
 }

@@ -16,7 +16,7 @@ from dgpuhash.distributed.groupby.asked import Asked
 from dgpuhash.distributed.groupby.steps import groups_of
 from dgpuhash.distributed.groupby.verb import ranges_of
 from dgpuhash.distributed.ingest.source import check_all_partitions
-from dgpuhash.distributed.merge.verb import SEEDS, prepare
+from dgpuhash.distributed.merge.verb import SEEDS, hash_ranges, prepare
 from dgpuhash.frames.merge.accessor import column_places
 
 __all__ = ["nunique_lazily", "value_counts_lazily"]
@@ -91,7 +91,8 @@ def _sizes(
     names: dict[Hashable, Hashable] | None = None,
 ) -> Any:
     asked = Asked(by, sort=False, dropna=dropna, as_index=as_index, names=names or {})
-    ranges = ranges_of(asked.groups(frame._meta), npartitions, client_of(None))
+    ranges = hash_ranges(npartitions, client_of(None))
+    ranges = ranges_of(asked.groups(frame._meta), npartitions, ranges)
     return new_collection(groups_of(frame.expr, asked, ranges, SEEDS))
 
 

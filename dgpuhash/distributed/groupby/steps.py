@@ -72,7 +72,7 @@ class FoldExpr(Expr):
 
     def _layer(self) -> dict[Any, Task]:
         key, token = (self._name, 0), self.deterministic_token
-        opening = f"{OPENING}-{token}"
+        opening = (f"{OPENING}-{token}", 0)
         task = CachedPickle.of(GroupTask(self.plan, self.ranges, self.unknown))
         opened = TaskRef(opening)
         graph: dict[Any, Task] = {opening: Task(opening, open_groups, task, key)}

@@ -51,17 +51,16 @@ def groupby_lazily(
     )  # fmt: skip
     like = asked.groups(frame._meta)
     workers = hash_ranges(npartitions, client)
-    made = LazyGroupBy(frame, asked, like, ranges_of(like, npartitions, client), workers)
+    made = LazyGroupBy(frame, asked, like, ranges_of(like, npartitions, workers), workers)
     return made if selection is None else made[selection]
 
 
-def ranges_of(like: GroupBy, npartitions: int | None, client: Client) -> int:
-    """Return the number of hash ranges of groups.
+def ranges_of(like: GroupBy, npartitions: int | None, ranges: int) -> int:
+    """Return the number of hash ranges of groups: `ranges` where nothing else is better.
 
     It is 1 where dtypes tell that groups are few, and where categories that no row has are groups:
     of several ranges, each would have them.
     """
-    ranges = hash_ranges(npartitions, client)
     if not like._groups.is_observed:
         return 1
     sizes = [_most_values(key.values.dtype) for key in like._groups.keys]

@@ -232,9 +232,8 @@ class DistributedGroupBy(NamedHandle):
     def retract(self, rows: Any) -> int:
         """Take rows off their groups again, all of them or none; return the number of groups.
 
-        Groups without rows are dropped. Sums, counts and means are those of the other rows, unless
-        an infinity was among what was taken off, which leaves NaN; variances lose digits where that
-        lay far further apart than the rows that stay.
+        Groups without rows are dropped. Sums, counts and means are those of the other rows;
+        variances lose digits where what is taken off lay far further apart than the rows that stay.
 
         Parameters
         ----------
@@ -244,7 +243,8 @@ class DistributedGroupBy(NamedHandle):
         Raises
         ------
         UnsupportedError
-            When an aggregate is none of count, size, sum, mean, var, std and sem.
+            When an aggregate is none of count, size, sum, mean, var, std and sem; when infinite
+            values are taken off a group that has other rows.
         ColumnError
             When more rows of a group, or more values, are taken off than were added; and as for
             `update`. Nothing is changed then.

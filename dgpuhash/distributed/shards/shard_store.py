@@ -236,7 +236,7 @@ class ShardStore:
             self._shards[uid] = Shard(change.epoch, transaction, staged.index, count, staged.mixed)
             return count
         shard = self._shards[uid]
-        with self._breaking(uid, f"an {change.verb}"):
+        with self._breaking(uid, f"the {change.verb}"):
             count = _carry_out(change.verb, shard.index, staged.rows, staged.gone, change.epoch)
         self._shards[uid] = Shard(change.epoch, transaction, shard.index, count, staged.mixed)
         return count

@@ -81,9 +81,9 @@ def groupby(
 
     Notes
     -----
-    Groups, their order, labels and dtypes are pandas' own. No hash is trusted: the keys of a group
-    are compared. Floats are added up with compensation; variances are computed from deviations, in
-    a second pass over the rows.
+    Groups, their order, labels and dtypes are pandas' own, or of cuDF frames cuDF's. No hash is
+    trusted: the keys of a group are compared. Floats are added up with compensation; variances are
+    computed from deviations, in a second pass over the rows.
 
     Examples
     --------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import pickle
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -107,9 +108,10 @@ class Aggregation:
 
     def _check_states(self) -> None:
         """Raise UnsupportedError for aggregates that do not follow from states."""
+        rows = self._plan.needs_rows
         wrong = [
             how for _, column, how, options in self.named
-            if AGGREGATES[how].labels or _plan(self, [(column, how, options)]).needs_rows
+            if AGGREGATES[how].labels or (rows and _plan(self, [(column, how, options)]).needs_rows)
         ]  # fmt: skip
         if wrong:
             raise UnsupportedError(
@@ -118,7 +120,11 @@ class Aggregation:
             )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), tuple(getattr(self, each.name) for each in fields(self))
+        return _remade, (self._packed,)
+
+    @functools.cached_property
+    def _packed(self) -> bytes:
+        return pickle.dumps(tuple(getattr(self, each.name) for each in fields(self)))
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values for `from_json`, without the source."""
@@ -220,6 +226,14 @@ class Aggregation:
         labels = [SIZE, *(f"{OWN}{place} count" for place in self.kinds)]
         return [states[label].to_numpy() for label in labels]
 
+    def infinite(self, states: Any) -> Any:
+        """Return a mask of the states with a sum that is no finite number."""
+        found = np.zeros(len(states), bool)
+        for place, kinds in self.kinds.items():
+            if "real" in kinds:
+                found |= ~np.isfinite(states[f"{OWN}{place} real"].to_numpy())
+        return found
+
     def check_retractable(self) -> None:
         """Raise UnsupportedError when rows cannot be taken off the aggregates again."""
         wrong = []
@@ -232,6 +246,12 @@ class Aggregation:
                 f"rows cannot be taken off {', '.join(wrong)}, whose value before them is not "
                 "known; build groups of count, size, sum, mean, var, std and sem alone"
             )
+
+
+@functools.lru_cache(maxsize=32)
+def _remade(packed: bytes) -> Aggregation:
+    """Return the aggregation of these bytes, one for all changes: its plan takes time to make."""
+    return Aggregation(*pickle.loads(packed))
 
 
 class _EachRow(FoldedGroups):

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import numpy as np
 import pandas as pd
 
-from dgpuhash.errors import ColumnError
+from dgpuhash.errors import ColumnError, UnsupportedError
 from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.grouped.aggregation import EPOCH, Aggregation
 from dgpuhash.frames.grouped.store import ResultRows, StateRows
@@ -74,7 +74,10 @@ class GroupIndex(FrameIndex):
         self.insert(self._frames.from_arrays(arrays, self._groups.states))
 
     def check_change(self, verb: str, rows: Any) -> None:
-        """Raise ColumnError if rows are to be taken off that were never added."""
+        """Raise ColumnError if rows are to be taken off that were never added.
+
+        And UnsupportedError for infinities among rows that are taken off groups that stay.
+        """
         if verb != "retract":
             super().check_change("insert", rows)
             return
@@ -82,12 +85,21 @@ class GroupIndex(FrameIndex):
         places = self._places(batch.keys)
         there = np.flatnonzero(places >= 0)
         stored = self._groups.counts(self._states.take(places[there]))
+        rows_left = None
         for own, theirs in zip(stored, self._groups.counts(batch.rows), strict=True):
             left = np.zeros(len(places), np.int64)
             left[there] = own
             np.subtract.at(left, batch.numbers, theirs)
             if (left < 0).any():
                 self._refuse_group(batch, int(left.argmin()))
+            # The first counts are those of rows.
+            rows_left = left if rows_left is None else rows_left
+        infinite = batch.numbers[self._groups.infinite(batch.rows)]
+        if rows_left is not None and (rows_left[infinite] > 0).any():
+            raise UnsupportedError(
+                "infinite values are retracted from groups with other rows, whose sums are not "
+                "known; nothing was changed, build the groups anew without these values"
+            )
 
     def _refuse_group(self, batch: _Batch, number: int) -> NoReturn:
         names = list(self._encoder.names)

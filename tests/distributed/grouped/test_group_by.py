@@ -284,11 +284,7 @@ def test_a_log_has_each_change_that_returned(threads, first, tmp_path, monkeypat
         lose(state, threads, 0, 1, 2)
         with DistributedGroupBy.load(url, threads, durable=url) as again:
             check(again, [*given, rows(4)])
-            again.update(rows(5))
-            with pytest.raises(FormatError, match="holds another state"):
-                state.rebuild()
-            check(again, [*given, rows(4), rows(5)])
-    assert len(list(Path(url).glob("log-*.record"))) == 3
+    assert len(list(Path(url).glob("log-*.record"))) == 2
 
 
 def test_builds_that_cannot_be_leave_nothing(threads, first):

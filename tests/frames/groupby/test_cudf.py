@@ -232,6 +232,51 @@ def test_many_groups_in_one_pass():
         assert ours["v"].nunique().to_pandas().equals(theirs["v"].nunique())
 
 
+@pytest.mark.parametrize("dtypes", ["i2", "u4", "f4", "f8", "M8[s]", "i4 i4", "i8 u1"])
+@pytest.mark.parametrize("span", [50, 30_000])
+def test_keys_of_64_bits_and_less(dtypes, span):
+    import cudf
+
+    rows = 2**16
+    keys = [RNG.integers(0, span, rows).astype(dtype) for dtype in dtypes.split()]
+    host = pd.DataFrame({f"k{place}": key for place, key in enumerate(keys)})
+    by = list(host)
+    host["v"], host["f"] = RNG.integers(-9, 9, rows), RNG.normal(size=rows)
+    moved = cudf.from_pandas(host)
+    how = {"v": ["sum", "max", "count", "nunique"], "f": ["first", "last", "median", "var"]}
+    for sort in (True, False):
+        found = dgpuhash.groupby(moved, by, sort=sort).agg(how)
+        expected = dgpuhash.groupby(host, by, sort=sort).agg(how)
+        assert found.index.to_pandas().equals(expected.index)
+        np.testing.assert_allclose(found.to_pandas(), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("sort", [True, False])
+def test_groups_in_any_order(sort):
+    numbers = FRAMES[True][["k", "i", "f"]]
+    ours = dgpuhash.groupby(on_gpu(numbers), "k", sort=sort)
+    # Always by key, as in cuDF.
+    assert_same(ours.cov(), dgpuhash.groupby(numbers, "k").cov())
+    ordered = numbers.dropna(subset="k").sort_values("k", kind="stable")
+    expected = dgpuhash.groupby(ordered, "k").head(2).index.tolist()
+    assert ours.head(2, preserve_order=False).index.to_pandas().tolist() == expected
+    assert_same(ours["i"].max(), dgpuhash.groupby(numbers, "k", sort=sort)["i"].max())
+
+
+def test_values_of_many_groups_that_begin_alike():
+    import cudf
+
+    rows = 2**16
+    host = pd.DataFrame({"k": RNG.integers(0, 5000, rows)})
+    host["v"] = RNG.integers(0, 4, rows) + RNG.integers(0, 3, rows) * 2.0**-50
+    ours, theirs = (dgpuhash.groupby(each, "k") for each in (cudf.from_pandas(host), host))
+    assert ours["v"].median().to_pandas().equals(theirs["v"].median())
+    for how in ("lower", "higher"):
+        found = ours["v"].quantile(0.3, interpolation=how).to_pandas()
+        assert found.equals(theirs["v"].quantile(0.3, interpolation=how))
+    assert ours["v"].nunique().to_pandas().equals(theirs["v"].nunique())
+
+
 @pytest.mark.parametrize("groups", [3, 5_000, 60_000])
 def test_sums_of_floats_are_compensated(groups):
     import cudf

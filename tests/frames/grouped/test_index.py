@@ -139,6 +139,17 @@ def test_rows_that_were_not_added_are_not_taken_off():
             index.check_change("retract", groups.reduce(pd.DataFrame(wrong), 0))
 
 
+def test_infinite_values_are_taken_off_whole_groups_alone():
+    groups = grouped(["k"], {"total": ("v", "sum")})
+    index = index_of(groups)
+    one = pd.DataFrame({"k": [7, 7, 8], "v": [1.5, -np.inf, 2.0]})
+    index.insert(groups.reduce(one, 0))
+    with pytest.raises(UnsupportedError, match="infinite values are retracted"):
+        index.check_change("retract", groups.reduce(one[1:2], 0))
+    index.check_change("retract", groups.reduce(one[:1], 0))
+    index.check_change("retract", groups.reduce(one[:2], 0))
+
+
 def test_which_groups_changed_since_an_epoch():
     groups = grouped(["k"], {"total": ("v", "sum")})
     index = index_of(groups)
