@@ -18,7 +18,7 @@ def main() -> None:
 
 
 def _register() -> None:
-    from dgpuhash.cli import bench, build, cache, demo, info, join, lookup
+    from dgpuhash.cli import bench, build, cache, demo, info, join, kmer, lookup
 
     for command in (
         demo.demo,
@@ -26,6 +26,7 @@ def _register() -> None:
         build.build,
         join.join,
         lookup.lookup,
+        kmer.kmer,
         bench.bench,
         cache.cache,
     ):
