@@ -35,11 +35,12 @@ PYTHON_ROOMS = {
     "tables": 4,
     "frames": 5,
     "distributed": 6,
-    "bench": 7,
-    "demo": 8,
-    "cli": 9,
-    "__main__": 10,
-    "__init__": 10,
+    "kmer": 7,
+    "bench": 8,
+    "demo": 9,
+    "cli": 10,
+    "__main__": 11,
+    "__init__": 11,
 }
 ROOMS_WITHIN = {
     "backend": [
@@ -93,6 +94,10 @@ ROOMS_WITHIN = {
         {"index"},
         {"accessor", "load"},
     ],
+    "kmer": [
+        {"sequences"},
+        {"counts"},
+    ],
     "bench": [
         {"keys", "machine", "figure", "fit_memory", "memory", "method"},
         {"distribution", "timing"},
@@ -113,6 +118,7 @@ KERNEL_ROOMS = {
     "memory": 1,
     "table": 2,
     "batch": 2,
+    "kmer": 2,
     "launch": 3,
     "device": 4,
     "host": 4,

@@ -78,7 +78,7 @@ DG_FN void for_each_super_kmer(const KmerParts& by, const u8* letters, const i64
     const u64 from = at + 1 - by.k;
     if (lowest.at < from) lowest = minimizer_of(by, letters, from, at + 1);
     const u32 here = by.part(lowest.hash);
-    if (kmers != 0 && here == part && from == start + kmers) {
+    if (kmers != 0 && here == part && run > by.k) {
       ++kmers;
       continue;
     }

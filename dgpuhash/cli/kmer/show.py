@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -10,9 +10,13 @@ import click
 
 __all__ = ["dump", "histogram", "query", "stats"]
 
-_counts = click.argument("counts")
 # K-mers of a query that are looked up at once.
 _ASKED = 2**18
+
+
+def _counts(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the argument COUNTS to a command."""
+    return click.argument("counts")(command)
 
 
 def _loaded(path: str) -> Any:
@@ -26,7 +30,7 @@ def _loaded(path: str) -> Any:
 def histogram(counts: str) -> None:
     """Print each count that occurs, a tab, and how many k-mers of COUNTS have it."""
     found, numbers = _loaded(counts).histogram()
-    out = click.get_text_stream("stdout")
+    out = click.open_file("-", "w")
     for count, number in zip(found.tolist(), numbers.tolist(), strict=True):
         out.write(f"{count}\t{number}\n")
 
@@ -36,7 +40,7 @@ def histogram(counts: str) -> None:
 @click.option("--sorted", "is_sorted", is_flag=True, help="In the order of the k-mers' letters.")
 def dump(counts: str, is_sorted: bool) -> None:
     """Print each k-mer of COUNTS, a tab and its count."""
-    _loaded(counts).dump(click.get_binary_stream("stdout"), sort=is_sorted)
+    _loaded(counts).dump(click.open_file("-", "wb"), sort=is_sorted)
 
 
 @click.command()
@@ -45,7 +49,7 @@ def dump(counts: str, is_sorted: bool) -> None:
 def query(counts: str, kmers: tuple[str, ...]) -> None:
     """Print KMERS, tabs and their counts in COUNTS; - reads k-mers, one a line, from the input."""
     loaded, asked = _loaded(counts), _asked(kmers)
-    out = click.get_text_stream("stdout")
+    out = click.open_file("-", "w")
     while some := list(islice(asked, _ASKED)):
         for kmer, count in zip(some, loaded.query(some).tolist(), strict=True):
             out.write(f"{kmer}\t{count}\n")
@@ -54,7 +58,7 @@ def query(counts: str, kmers: tuple[str, ...]) -> None:
 def _asked(kmers: tuple[str, ...]) -> Iterator[str]:
     for kmer in kmers:
         if kmer == "-":
-            yield from filter(None, map(str.strip, click.get_text_stream("stdin")))
+            yield from filter(None, map(str.strip, click.open_file("-")))
         else:
             yield kmer
 

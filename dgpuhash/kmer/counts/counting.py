@@ -18,7 +18,7 @@ from dgpuhash.kmer.counts.super_kmers import split, unpack
 __all__ = ["Bounds", "Counted", "Filed", "counted"]
 
 # K-mers that one table counts: on a CPU it lies in the caches.
-_GROUP_KMERS = {"cpu": 2**20, "cuda": 2**26}
+_GROUP_KMERS = {"cpu": 2**17, "cuda": 2**26}
 # Bytes of super-k-mers that are held before they go to a file.
 _HELD_NBYTES = 2**28
 # Bytes for each k-mer of a group: words, their table while it grows, and the result.
@@ -77,16 +77,23 @@ class Filed:
     """Arrays in a file without a name, mapped into memory as they are read."""
 
     def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile()
+        self._file: Any = None
 
     def keep(self, found: CountedKmers) -> CountedKmers:
         """Return the same k-mers from the file."""
         high = None if found.high is None else self._mapped(found.high)
         return CountedKmers(self._mapped(found.low), high, self._mapped(found.counts))
 
+    def close(self) -> None:
+        """Close the file; what is mapped stays."""
+        if self._file is not None:
+            self._file.close()
+
     def _mapped(self, array: np.ndarray) -> np.ndarray:
         if not len(array):
             return array
+        if self._file is None:
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115
         at = self._file.seek(0, 2)
         at += -at % 64
         self._file.seek(at)
@@ -123,7 +130,7 @@ def counted(
     group_kmers = _GROUP_KMERS[backend.name]
     if memory is not None:
         group_kmers = min(group_kmers, memory // 4 // _KMER_NBYTES)
-    partitions = Partitions(backend, held)
+    partitions, file = Partitions(backend, held), Filed()
     try:
         for letters, offsets in batches:
             if len(letters):
@@ -133,7 +140,7 @@ def counted(
             super_kmers=partitions.super_kmers, nbytes=partitions.nbytes,
             spilled=partitions.spilled,
         )  # fmt: skip
-        kept_nbytes, file = 0, Filed()
+        kept_nbytes = 0
         for first, last in pairwise(made.edges):
             expected = min(int(partitions.kmers[first:last].sum()), group_kmers)
             fold = Fold(backend, expected)
@@ -147,4 +154,5 @@ def counted(
             made.groups.append(found)
     finally:
         partitions.close()
+        file.close()
     return made

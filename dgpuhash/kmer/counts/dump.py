@@ -55,7 +55,7 @@ def sorted_pieces(
 
 
 def _borders(backend: Backend, groups: Sequence[CountedKmers], k: int) -> list[Any]:
-    """Return the first bases where pieces begin; None before the first piece, and behind the last."""
+    """Return the first bases where pieces begin; None before and behind all."""
     total = sum(map(len, groups))
     pieces = -(-total // _PIECE_ROWS)
     if pieces <= 1:

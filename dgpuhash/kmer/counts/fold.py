@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +12,10 @@ import numpy as np
 from dgpuhash.backend import Backend
 from dgpuhash.tables import CountMap, factorize
 
-__all__ = ["CountedKmers", "Fold", "Found"]
+__all__ = ["CountedKmers", "Fold", "histogram", "numbered"]
 
+# Counts below have a place each in a histogram.
+_FEW = 2**16
 _HALF = np.uint64(32)
 _LOW = np.uint64(2**32 - 1)
 
@@ -53,12 +57,12 @@ class Fold:
     backend : Backend
         Where the k-mers are.
     kmers : int
-        How many are expected.
+        How many are expected; the table has room for them.
     """
 
     def __init__(self, backend: Backend, kmers: int) -> None:
         self._backend = backend
-        self._table = CountMap(np.uint64, device=backend.name)
+        self._table = CountMap(np.uint64, kmers, device=backend.name)
         self._expected = kmers
         self._waiting: list[CountedKmers] = []
         self._waiting_rows = 0
@@ -95,7 +99,7 @@ class Fold:
         xp = self._backend.xp
         parts = [*([] if self._held is None else [self._held]), *self._waiting]
         self._waiting, self._waiting_rows = [], 0
-        keys, low, high = _numbered(
+        keys, low, high = numbered(
             xp.concatenate([part.low for part in parts]),
             xp.concatenate([part.high for part in parts]),
         )
@@ -107,35 +111,25 @@ class Fold:
         )
 
 
-class Found:
-    """Counts of chosen k-mers among those of a group.
-
-    Parameters
-    ----------
-    backend : Backend
-        Where both are.
-    group : CountedKmers
-    """
-
-    def __init__(self, backend: Backend, group: CountedKmers) -> None:
-        self._backend, self._group = backend, group
-        self._table: CountMap | None = None
-
-    def counts_of(self, low: Any, high: Any) -> Any:
-        """Return the count of each k-mer (uint64), 0 where it is absent."""
-        group = self._group
-        if high is None:
-            if self._table is None:
-                self._table = CountMap.from_keys(
-                    group.low, group.counts, device=self._backend.name
-                )
-            return self._table.count(low)
-        join, n = self._backend.xp.concatenate, len(group)
-        keys, _, _ = _numbered(join([group.low, low]), join([group.high, high]))
-        return CountMap.from_keys(keys[:n], group.counts).count(keys[n:])
+def histogram(backend: Backend, groups: Sequence[CountedKmers]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the counts that occur (uint64), ascending, and how many k-mers have each (int64)."""
+    xp = backend.xp
+    by_count = xp.zeros(_FEW, np.int64)
+    higher: Counter[int] = Counter()
+    for group in groups:
+        is_few = group.counts < _FEW
+        by_count += xp.bincount(group.counts[is_few].astype(np.int64), minlength=_FEW)
+        found, times = np.unique(backend.to_host(group.counts[~is_few]), return_counts=True)
+        higher.update(dict(zip(found.tolist(), times.tolist(), strict=True)))
+    numbers = backend.to_host(by_count)
+    low, high = np.flatnonzero(numbers), sorted(higher)
+    return (
+        np.concatenate([low.astype(np.uint64), np.array(high, np.uint64)]),
+        np.concatenate([numbers[low], np.array([higher[each] for each in high], np.int64)]),
+    )
 
 
-def _numbered(low: Any, high: Any) -> tuple[Any, Any, Any]:
+def numbered(low: Any, high: Any) -> tuple[Any, Any, Any]:
     """Return one key for each pair of words, and the distinct words by their halves of it."""
     lows, low = factorize(low)
     highs, high = factorize(high)

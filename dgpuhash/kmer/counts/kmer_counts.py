@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from typing import Any, BinaryIO, Self
 
 import numpy as np
 
 from dgpuhash import backend as backends
-from dgpuhash.errors import FormatError, SequenceError, SpecError
+from dgpuhash.errors import SpecError
 from dgpuhash.kmer.counts.counting import Bounds, Counted, counted
 from dgpuhash.kmer.counts.dump import lines, sorted_pieces
-from dgpuhash.kmer.counts.fold import CountedKmers, Fold, Found
-from dgpuhash.kmer.counts.super_kmers import PARTS, WORD_BASES, single_kmers
-from dgpuhash.kmer.counts.tally import Tally, check_k
+from dgpuhash.kmer.counts.fold import CountedKmers, Fold, histogram
+from dgpuhash.kmer.counts.lookup import KmerLookup
+from dgpuhash.kmer.counts.saved import load_counts, save_counts
+from dgpuhash.kmer.counts.super_kmers import WORD_BASES
+from dgpuhash.kmer.counts.tally import Tally, check_k, checked_letters
 from dgpuhash.kmer.sequences.batches import BATCH_LETTERS, read_sequences
 from dgpuhash.kmer.sequences.files import Paths
-from dgpuhash.tables.serialization import Buffers, read_file, write_file
 
 __all__ = ["KmerCounts"]
 
-_KIND = "kmer counts"
 _LEAST_MEMORY = 2**24
 _COUNT = np.dtype(np.uint64)
 # What the header of a saved file tells beside the counts.
@@ -42,11 +42,11 @@ class KmerCounts:
     >>> letters = np.frombuffer(b"ACGTACGTTACG", np.uint8)
     >>> counts = KmerCounts.from_letters(letters, [0, 8, 12], k=3)
     >>> len(counts), counts.total
-    (3, 8)
+    (2, 8)
     >>> counts.query(["ACG", "CGT", "TAC", "GGG"])
-    array([5, 5, 2, 0], dtype=uint64)
+    array([5, 5, 3, 0], dtype=uint64)
     >>> counts.histogram()
-    (array([1, 2, 5], dtype=uint64), array([1, 1, 1]))
+    (array([3, 5], dtype=uint64), array([1, 1]))
     """
 
     def __init__(
@@ -55,8 +55,8 @@ class KmerCounts:
         self._k, self._canonical = k, canonical
         self._backend = backends.get(device)
         self._edges, self._groups = made.edges, made.groups
-        self._told = dict(told)
-        self._found: dict[int, Found] = {}
+        self._told = {name: int(told[name]) for name in _TOLD}
+        self._lookup = KmerLookup(self._backend, k, canonical, made.edges, made.groups)
 
     @classmethod
     def count(
@@ -110,7 +110,7 @@ class KmerCounts:
         >>> fasta = pathlib.Path(tempfile.mkdtemp(), "one.fa")
         >>> _ = fasta.write_text(">r\\nAACCN\\nTT\\n")
         >>> KmerCounts.count(fasta, k=2).query(["AA", "GG", "AC"])
-        array([1, 1, 1], dtype=uint64)
+        array([2, 1, 1], dtype=uint64)
         """
         check_k(k)
         batch_letters = BATCH_LETTERS
@@ -161,19 +161,8 @@ class KmerCounts:
         """
         check_k(k)
         backend = backends.get(None, letters)
-        letters = backend.asarray(letters, np.uint8)
-        offsets = backend.asarray(offsets, np.int64)
-        edges = backend.to_host(offsets[:1]), backend.to_host(offsets[-1:])
-        if (
-            len(offsets) == 0
-            or (edges[0][0], edges[1][0]) != (0, len(letters))
-            or bool((offsets[1:] < offsets[:-1]).any())
-        ):
-            raise SequenceError(
-                f"offsets do not part {len(letters):,} letters; begin with 0, end with their "
-                "number, and never go down"
-            )
-        read = Tally(k, 0, None)
+        letters, offsets = checked_letters(backend, letters, offsets)
+        read = Tally(k)
         read.add(len(offsets) - 1, len(letters), backend.xp.diff(offsets))
         batch = [(letters, offsets)]
         return cls._counted(batch, read, backend.name, canonical, min_count, max_count, None)
@@ -245,10 +234,11 @@ class KmerCounts:
         (array([1, 5], dtype=uint64), array([1, 1], dtype=uint64))
         """
         join = self._backend.xp.concatenate
-        pieces = list(self._pieces(sort))
+        groups, k = self._groups, self._k
+        pieces = list(sorted_pieces(self._backend, groups, k)) if sort else groups
         low = join([piece.low for piece in pieces])
         counts = join([piece.counts for piece in pieces]).astype(_COUNT, copy=False)
-        if self._k <= WORD_BASES:
+        if k <= WORD_BASES:
             return low, counts
         high = join([piece.high for piece in pieces])
         wide = np.empty(len(low), [("high", "<u8"), ("low", "<u8")])
@@ -263,24 +253,7 @@ class KmerCounts:
         >>> KmerCounts.from_letters(np.frombuffer(b"AAACC", np.uint8), [0, 5], k=1).histogram()
         (array([2, 3], dtype=uint64), array([1, 1]))
         """
-        xp, few = self._backend.xp, 2**16
-        by_count = xp.zeros(few, np.int64)
-        higher: dict[int, int] = {}
-        for group in self._groups:
-            is_few = group.counts < few
-            by_count += xp.bincount(group.counts[is_few].astype(np.int64), minlength=few)
-            found, times = np.unique(
-                self._backend.to_host(group.counts[~is_few]), return_counts=True
-            )
-            for count, n in zip(found.tolist(), times.tolist(), strict=True):
-                higher[count] = higher.get(count, 0) + n
-        numbers = self._backend.to_host(by_count)
-        low = np.flatnonzero(numbers)
-        high = sorted(higher)
-        return (
-            np.concatenate([low.astype(_COUNT), np.array(high, _COUNT)]),
-            np.concatenate([numbers[low], np.array([higher[each] for each in high], np.int64)]),
-        )
+        return histogram(self._backend, self._groups)
 
     def dump(self, file: BinaryIO, *, sort: bool = False) -> None:
         """Write a line of each k-mer, a tab and its count to an open binary file.
@@ -323,27 +296,7 @@ class KmerCounts:
         >>> counts.query(["AA", "tt", "GT", "CG"])
         array([1, 1, 1, 0], dtype=uint64)
         """
-        given = [each.encode() if isinstance(each, str) else bytes(each) for each in kmers]
-        if wrong := next((each for each in given if not _is_kmer(each, self._k)), None):
-            raise SequenceError(
-                f"{wrong.decode(errors='replace')!r} is no k-mer of these counts; pass "
-                f"{self._k} letters A, C, G or T"
-            )
-        backend = self._backend
-        letters = backend.from_host(np.frombuffer(b"".join(given), np.uint8))
-        found = single_kmers(backend, letters, self._k, canonical=self._canonical)
-        assert found is not None
-        parts, low, high = found
-        asked = CountedKmers(low, high, parts)
-        numbers = np.searchsorted(self._edges, backend.to_host(parts), side="right") - 1
-        counts = np.zeros(len(given), _COUNT)
-        for number in np.unique(numbers).tolist():
-            rows = np.flatnonzero(numbers == number)
-            chosen = asked.rows(backend.from_host(rows))
-            if number not in self._found:
-                self._found[number] = Found(backend, self._groups[number])
-            counts[rows] = backend.to_host(self._found[number].counts_of(chosen.low, chosen.high))
-        return counts
+        return self._lookup.counts_of(kmers)
 
     def merge(self, other: KmerCounts) -> KmerCounts:
         """Return the sums of both counts.
@@ -394,11 +347,10 @@ class KmerCounts:
         --------
         >>> counts = KmerCounts.from_letters(np.frombuffer(b"AAC", np.uint8), [0, 3], k=2)
         >>> counts.stats()["distinct"], counts.stats()["bytes_per_kmer"]
-        (2, 1.5)
+        (2, 3.0)
         """
         found, numbers = self.histogram()
-        told = dict(self._told)
-        told["bytes_per_kmer"] = round(told["super_kmer_nbytes"] / max(told["kmers"], 1), 3)
+        told = self._told
         return {
             "k": self._k,
             "canonical": self._canonical,
@@ -407,6 +359,7 @@ class KmerCounts:
             "singletons": int(numbers[found == 1].sum()),
             "max_count": int(found[-1]) if len(found) else 0,
             **told,
+            "bytes_per_kmer": round(told["super_kmer_nbytes"] / max(told["kmers"], 1), 3),
             "groups": len(self._groups),
         }
 
@@ -435,19 +388,8 @@ class KmerCounts:
         >>> KmerCounts.load(path).query(["AA"])
         array([1], dtype=uint64)
         """
-        buffers: dict[str, np.ndarray] = {}
-        for number, group in enumerate(self._groups):
-            low, counts = self._backend.to_host(group.low), self._backend.to_host(group.counts)
-            buffers[f"low {number}"] = low
-            if group.high is not None:
-                buffers[f"high {number}"] = self._backend.to_host(group.high)
-            most = int(counts.max()) if len(counts) else 0
-            buffers[f"counts {number}"] = counts.astype(np.min_scalar_type(most))
-        header = {
-            "kind": _KIND, "k": self._k, "canonical": self._canonical, "parts": PARTS,
-            "edges": self._edges, "told": self._told,
-        }  # fmt: skip
-        write_file(path, header, buffers, overwrite=overwrite)
+        header = {"k": self._k, "canonical": self._canonical, "told": self._told}
+        save_counts(path, self._backend, header, self._edges, self._groups, overwrite=overwrite)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], device: str | None = None) -> Self:
@@ -460,38 +402,12 @@ class KmerCounts:
         OSError
             When it is not there, or cannot be read.
         """
-        header, raw = read_file(path)
-        name = os.fspath(path)
-        if header.get("kind") != _KIND:
-            raise FormatError(f"{name} has no counts of k-mers; pass what KmerCounts.save wrote")
-        buffers = Buffers(name, raw)
-        edges, k = header["edges"], header["k"]
-        buffers.check(header["parts"] == PARTS, "its k-mers are dealt out to other parts")
         backend = backends.get(device)
-        groups = []
-        for number in range(len(edges) - 1):
-            low = buffers.get(f"low {number}", _COUNT)
-            high = buffers.get(f"high {number}", _COUNT, len(low)) if k > WORD_BASES else None
-            size = len(raw.get(f"counts {number}", ())) // max(len(low), 1)
-            buffers.check(not len(low) or size in (1, 2, 4, 8), f"counts {number} have no width")
-            word = np.dtype(f"u{size}") if size else np.dtype(np.uint8)
-            counts = buffers.get(f"counts {number}", word, len(low)).astype(_COUNT)
-            groups.append(
-                CountedKmers(
-                    backend.from_host(low),
-                    None if high is None else backend.from_host(high),
-                    backend.from_host(counts),
-                )
-            )
-        return cls(k, header["canonical"], backend.name, Counted(edges, groups), header["told"])
-
-    def _pieces(self, sort: bool) -> Iterator[CountedKmers]:
-        yield from sorted_pieces(self._backend, self._groups, self._k) if sort else self._groups
+        header, edges, groups = load_counts(path, backend)
+        told = {name: header["told"].get(name, 0) for name in _TOLD}
+        made = Counted(edges, groups)
+        return cls(header["k"], header["canonical"], backend.name, made, told)
 
     def _between(self, first: int, last: int) -> list[CountedKmers]:
         """Return the groups of the parts [first, last)."""
         return self._groups[self._edges.index(first) : self._edges.index(last)]
-
-
-def _is_kmer(text: bytes, k: int) -> bool:
-    return len(text) == k and not set(text.upper()) - set(b"ACGT")

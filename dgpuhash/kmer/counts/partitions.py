@@ -103,7 +103,7 @@ class Partitions:
 
     def _spill(self) -> None:
         if self._file is None:
-            self._file = tempfile.TemporaryFile(buffering=0)
+            self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
         at = self._file.seek(0, 2)
         for made in self._held:
             places = []
@@ -120,7 +120,7 @@ class Partitions:
     def _from_file(self, at: int, n: int, dtype: Any) -> Any:
         array = np.empty(n, dtype)
         self._file.seek(at)
-        room = memoryview(array.view(np.uint8))
+        room = array.view(np.uint8).data
         while len(room):
             done = self._file.readinto(room)
             if not done:

@@ -16,7 +16,7 @@ from dgpuhash.backend import Backend, kernel_named
 
 __all__ = ["PARTS", "WORD_BASES", "SuperKmers", "as_text", "single_kmers", "split", "unpack"]
 
-PARTS = 1024
+PARTS = 4096
 # Of minimizers: long enough for many of them, short enough for long super-k-mers.
 _MINIMIZER = 10
 _SEGMENT_ROWS = {"cpu": 8192, "cuda": 256}
@@ -94,16 +94,14 @@ def unpack(
 
 def single_kmers(
     backend: Backend, letters: Any, k: int, *, canonical: bool
-) -> tuple[Any, Any, Any] | None:
+) -> tuple[Any, Any, Any]:
     """Return part, last 32 bases and those before, of k-mers that stand one after another.
 
-    None when a letter is no base.
+    All letters are bases.
     """
     n = len(letters) // k
     offsets = backend.xp.arange(n + 1, dtype=np.int64) * k
     starts, kmers, parts = _runs(backend, letters, offsets, k)
-    if len(parts) != n:
-        return None
     packed = _packed(backend, letters, starts, kmers, _sums(backend, _nbytes(kmers, k)), k)
     return parts, *unpack(backend, packed, kmers, k, canonical=canonical)
 
@@ -131,10 +129,16 @@ def _runs(backend: Backend, letters: Any, offsets: Any, k: int) -> tuple[Any, An
     segment_rows = _SEGMENT_ROWS[backend.name]
     segments = math.ceil(len(letters) / segment_rows)
     counts = backend.empty(segments, np.int64)
-    fields = dict(
-        letters=letters, offsets=offsets, k=k, m=min(k, _MINIMIZER), n_parts=PARTS,
-        records=len(offsets) - 1, rows=len(letters), segment_rows=segment_rows,
-    )  # fmt: skip
+    fields = {
+        "letters": letters,
+        "offsets": offsets,
+        "k": k,
+        "m": min(k, _MINIMIZER),
+        "n_parts": PARTS,
+        "records": len(offsets) - 1,
+        "rows": len(letters),
+        "segment_rows": segment_rows,
+    }
     backend.run(kernel_named("super_kmer_count"), segments, places=counts, **fields)
     places = _sums(backend, counts)
     n = int(places[-1])
@@ -146,9 +150,7 @@ def _runs(backend: Backend, letters: Any, offsets: Any, k: int) -> tuple[Any, An
     return starts, kmers, parts
 
 
-def _packed(
-    backend: Backend, letters: Any, starts: Any, kmers: Any, places: Any, k: int
-) -> Any:
+def _packed(backend: Backend, letters: Any, starts: Any, kmers: Any, places: Any, k: int) -> Any:
     """Return the bases of super-k-mers, each from its byte in `places` on."""
     packed = backend.empty(int(places[-1]), np.uint8)
     backend.run(

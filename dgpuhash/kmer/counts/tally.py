@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from dgpuhash.backend import Backend
 from dgpuhash.errors import SequenceError, SpecError
 from dgpuhash.kmer.sequences.batches import SequenceBatch
 
-__all__ = ["Tally", "check_k"]
+__all__ = ["Tally", "check_k", "checked_letters"]
 
 WIDEST = 64
 
@@ -19,6 +20,25 @@ def check_k(k: int) -> None:
     """Raise SpecError unless k-mers can have `k` letters."""
     if not 1 <= k <= WIDEST:
         raise SpecError(f"k={k}; use 1 to {WIDEST}")
+
+
+def checked_letters(backend: Backend, letters: Any, offsets: Any) -> tuple[Any, Any]:
+    """Return letters (uint8) and offsets (int64) of records as arrays of the backend.
+
+    Raises
+    ------
+    SequenceError
+        When the offsets are not those of records in the letters.
+    """
+    letters = backend.asarray(letters, np.uint8)
+    offsets = backend.asarray(offsets, np.int64)
+    ends = backend.to_host(offsets[[0, -1]]).tolist() if len(offsets) else None
+    if ends != [0, len(letters)] or bool((offsets[1:] < offsets[:-1]).any()):
+        raise SequenceError(
+            f"offsets do not part {len(letters):,} letters; begin with 0, end with their number, "
+            "and never go down"
+        )
+    return letters, offsets
 
 
 class Tally:

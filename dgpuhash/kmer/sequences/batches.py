@@ -63,6 +63,15 @@ class SequenceBatch:
         Whether the first piece goes on with the last record of the batch before.
     repeated : int
         Letters that both have.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> fastq = pathlib.Path(tempfile.mkdtemp(), "one.fq")
+    >>> _ = fastq.write_text("@r\\nACGT\\n+\\nII#I\\n")
+    >>> (batch,) = read_sequences(fastq)
+    >>> len(batch), batch.masked(20).tobytes()
+    (1, b'ACNT')
     """
 
     file: str
@@ -132,9 +141,7 @@ def read_sequences(
     ('first one', b'ACGTAC', [0, 6, 8])
     """
     files = files_of(paths)
-    yield from ahead(
-        batch for file in files for batch in _batches_of(file, overlap, batch_letters)
-    )
+    yield from ahead(batch for file in files for batch in _batches_of(file, overlap, batch_letters))
 
 
 def read_pairs(
@@ -221,9 +228,7 @@ class _File:
     def read_to(self, letters: int) -> None:
         """Parse until so many letters can be taken, or the file ends."""
         parser = self._parser
-        while not self.is_read and (
-            parser.letters < letters or not (self._cuts or parser.records)
-        ):
+        while not self.is_read and (parser.letters < letters or not (self._cuts or parser.records)):
             text = next(self._text, None)
             self.is_read = text is None
             parser.feed(text or b"", self.is_read)
@@ -319,9 +324,7 @@ def _every_other(batch: SequenceBatch, first: int) -> SequenceBatch:
     )  # fmt: skip
 
 
-def _spans(
-    items: np.ndarray, offsets: np.ndarray, chosen: slice
-) -> tuple[np.ndarray, np.ndarray]:
+def _spans(items: np.ndarray, offsets: np.ndarray, chosen: slice) -> tuple[np.ndarray, np.ndarray]:
     """Return what chosen spans have, and where each begins now."""
     sizes = np.diff(offsets)
     is_chosen = np.zeros(len(sizes), bool)
@@ -331,9 +334,7 @@ def _spans(
 
 def _check_names(first: SequenceBatch, second: SequenceBatch, done: int) -> None:
     n = len(first)
-    pair = native().unlike_names(
-        first.names, first.name_offsets, second.names, second.name_offsets
-    )
+    pair = native().unlike_names(first.names, first.name_offsets, second.names, second.name_offsets)
     if pair == n:
         return
     record = int(first.numbers[pair]) + 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bz2
-import glob
 import gzip
 import importlib
 import importlib.util
@@ -12,7 +11,8 @@ import lzma
 import os
 import sys
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -24,8 +24,8 @@ STDIN = "-"
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 CHUNK_NBYTES = 2**20
-# Of a zstd file; what comes out of it may be much more.
-_ZSTD_NBYTES = 2**16
+# Of a compressed file; what comes out of it may be much more.
+_PACKED_NBYTES = 2**16
 _HEAD_NBYTES = 6
 _ENDINGS = tuple(
     f".{kind}{packed}"
@@ -35,7 +35,7 @@ _ENDINGS = tuple(
 
 
 def files_of(paths: Paths) -> list[str]:
-    """Return the files that paths, globs, folders and URLs name, in the order of their names' bytes.
+    """Return the files that paths, globs, folders and URLs name, ordered by their names' bytes.
 
     Several arguments keep their own order. Of a folder these are the files, also of folders in
     it, that end as FASTA or FASTQ does, compressed or not; ``"-"`` is the standard input.
@@ -62,12 +62,15 @@ def _files_named(name: str) -> list[str]:
     if "://" in name:
         return _files_at(name)
     if Path(name).is_dir():
-        return _sequence_files(
-            name, (os.path.join(at, file) for at, _, files in os.walk(name) for file in files)
-        )
-    found = [name]
-    if not Path(name).exists():
-        found = sorted(filter(os.path.isfile, glob.glob(name, recursive=True)), key=os.fsencode)
+        inside = (path for path in Path(name).rglob("*") if path.is_file())
+        return _sequence_files(name, map(str, inside))
+    if Path(name).exists():
+        return [name]
+    anchor = Path(name).anchor
+    pattern = name[len(anchor) :]
+    matches = Path(anchor).glob(pattern) if set(name) & set("*?[") else ()
+    shown = (path for path in matches if path.is_file() and not path.name.startswith("."))
+    found = sorted(map(str, shown), key=os.fsencode)
     if not found:
         raise FileNotFoundError(f"{name}: no such file; check the path (globs need quotes)")
     return found
@@ -95,7 +98,7 @@ def _sequence_files(folder: str, files: Iterable[str]) -> list[str]:
     found = [
         file
         for file in files
-        if file.lower().endswith(_ENDINGS) and not os.path.basename(file).startswith(".")
+        if file.lower().endswith(_ENDINGS) and not Path(file).name.startswith(".")
     ]
     if not found:
         raise FileNotFoundError(
@@ -140,7 +143,7 @@ def text_of(name: str) -> Iterator[bytes]:
 
 def _opened(name: str) -> Any:
     if name == STDIN:
-        return open(sys.stdin.fileno(), "rb", closefd=False)
+        return nullcontext(sys.stdin.buffer)
     if "://" in name:
         import fsspec
 
@@ -176,29 +179,67 @@ def _head_of(stream: BinaryIO) -> tuple[bytes, BinaryIO]:
 
 
 def _chunks(name: str, head: bytes, stream: BinaryIO) -> Iterator[bytes]:
-    if head.startswith(b"\x28\xb5\x2f\xfd"):
-        yield from _zstd_chunks(name, stream)
-        return
-    reader: Any = stream
     if head.startswith(b"\x1f\x8b"):
-        reader = _gzip_reader(stream)
+        yield from _gzip_chunks(stream)
     elif head.startswith(b"BZh"):
-        reader = bz2.open(stream)
+        yield from _frames(stream, bz2.BZ2Decompressor)
     elif head.startswith(b"\xfd7zXZ\x00"):
-        reader = lzma.open(stream)
-    try:
-        while chunk := reader.read(CHUNK_NBYTES):
+        yield from _frames(stream, lzma.LZMADecompressor)
+    elif head.startswith(b"\x28\xb5\x2f\xfd"):
+        yield from _zstd_chunks(name, stream)
+    else:
+        while chunk := stream.read(CHUNK_NBYTES):
             yield chunk
-    finally:
-        if reader is not stream:
-            reader.close()
 
 
-def _gzip_reader(stream: BinaryIO) -> Any:
-    """Return what decompresses on a thread of its own where isal is installed."""
+def _gzip_chunks(stream: BinaryIO) -> Iterator[bytes]:
+    """Yield text that a thread of its own decompresses where isal is installed."""
     if importlib.util.find_spec("isal") is None:
-        return gzip.open(stream)
-    return importlib.import_module("isal.igzip_threaded").open(stream, "rb", threads=1)
+        with gzip.open(stream) as reader:
+            while chunk := reader.read(CHUNK_NBYTES):
+                yield chunk
+        return
+    wrong: Any = importlib.import_module("isal.igzip_lib").IsalError
+    with importlib.import_module("isal.igzip_threaded").open(stream, "rb", threads=1) as reader:
+        while True:
+            try:
+                chunk = reader.read(CHUNK_NBYTES)
+            except wrong as error:
+                raise ValueError(str(error)) from error
+            if not chunk:
+                return
+            yield chunk
+
+
+def _frames(stream: BinaryIO, new: Callable[[], Any]) -> Iterator[bytes]:
+    """Yield the text of all frames; Python's own readers leave out what is wrong behind one."""
+    frame, packed, begun = new(), b"", False
+    while True:
+        if not packed and getattr(frame, "needs_input", True):
+            packed = stream.read(_PACKED_NBYTES)
+            if not packed:
+                break
+        # Padding lies between frames.
+        packed = packed if begun else packed.lstrip(b"\0")
+        if not (packed or begun):
+            continue
+        text, packed = _step(frame, packed)
+        begun = not frame.eof
+        if text:
+            yield text
+        if frame.eof:
+            frame = new()
+    if begun:
+        raise EOFError
+
+
+def _step(frame: Any, packed: bytes) -> tuple[bytes, bytes]:
+    """Return text, as much as a chunk where the frame has a bound, and what is left behind it."""
+    if hasattr(frame, "needs_input"):
+        text = frame.decompress(packed, CHUNK_NBYTES)
+    else:
+        text = frame.decompress(packed)
+    return text, frame.unused_data
 
 
 def _zstd_chunks(name: str, stream: BinaryIO) -> Iterator[bytes]:
@@ -208,18 +249,7 @@ def _zstd_chunks(name: str, stream: BinaryIO) -> Iterator[bytes]:
         raise UnsupportedError(
             f"{name} takes zstandard; install it with \"pip install 'dgpuhash[kmer]'\""
         ) from error
-    frame, packed = zstandard.ZstdDecompressor().decompressobj(), b""
-    begun = False
-    while packed := packed or stream.read(_ZSTD_NBYTES):
-        try:
-            text = frame.decompress(packed)
-        except zstandard.ZstdError as error:
-            raise ValueError(str(error)) from error
-        begun = not frame.eof
-        if text:
-            yield text
-        packed = frame.unused_data
-        if frame.eof:
-            frame = zstandard.ZstdDecompressor().decompressobj()
-    if begun:
-        raise EOFError
+    try:
+        yield from _frames(stream, zstandard.ZstdDecompressor().decompressobj)
+    except zstandard.ZstdError as error:
+        raise ValueError(str(error)) from error

@@ -21,6 +21,11 @@ class Sample(NamedTuple):
         Reads, or the first mates.
     r2 : str or None
         The second mates.
+
+    Examples
+    --------
+    >>> Sample("gut", "gut.fq.gz").r2 is None
+    True
     """
 
     name: str
