@@ -55,7 +55,7 @@ nb::tuple take(SequenceParser& parser, i64 most) {
   return nb::make_tuple(array_of(std::move(taken.letters)), array_of(std::move(taken.offsets)),
                         array_of(std::move(taken.qualities)), array_of(std::move(taken.names)),
                         array_of(std::move(taken.name_offsets)), array_of(std::move(taken.numbers)),
-                        array_of(std::move(taken.starts)));
+                        array_of(std::move(taken.starts)), taken.cut);
 }
 
 nb::object error(const SequenceParser& parser) {
@@ -82,11 +82,12 @@ i64 unlike(Input<u8> names, Input<i64> offsets, Input<u8> mates, Input<i64> mate
 
 void add_sequences(nb::module_& module) {
   nb::class_<SequenceParser>(module, "SequenceParser")
-      .def(nb::init<i64>(), nb::arg("overlap"))
+      .def(nb::init<i64, i64>(), nb::arg("overlap"), nb::arg("stride") = 1)
       .def("feed", &feed, nb::arg("text"), nb::arg("last"),
            "Parse the next bytes of the text; the GIL is released.")
       .def("take", &take, nb::arg("most") = -1,
-           "(letters, offsets, qualities, names, name_offsets, numbers, starts) of records so far.")
+           "(letters, offsets, qualities, names, name_offsets, numbers, starts, cut) of records so "
+           "far.")
       .def_prop_ro("error", &error, "(fault, record, line, detail), or None.")
       .def_prop_ro("letters", &SequenceParser::letters, "Letters that `take` would give.")
       .def_prop_ro("records", &SequenceParser::whole_records, "Whole records that are held.")

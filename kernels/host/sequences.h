@@ -18,6 +18,7 @@ struct Records {
   std::vector<i64> offsets{0}, name_offsets{0};
   std::vector<i64> numbers;  // of the record in the file, from 0
   std::vector<i64> starts;   // the piece's first letter in its record
+  bool cut = false;          // whether the last one goes on
 };
 
 class SequenceParser {
@@ -44,8 +45,9 @@ class SequenceParser {
   };
 
   /// Records that are not whole yet are cut where `take` finds them, and go on with their last `overlap`
-  /// letters; below 0 they stay until they are whole, as those of FASTQ always do.
-  explicit SequenceParser(i64 overlap) : overlap_(overlap) {}
+  /// letters, or fewer, from a multiple of `stride` on; so all windows of `overlap` + 1 letters that begin
+  /// there are whole in one piece. Below 0 they stay until they are whole, as those of FASTQ always do.
+  explicit SequenceParser(i64 overlap, i64 stride) : overlap_(overlap), stride_(stride) {}
 
   /// Parses the text's next bytes; after an error nothing more.
   void feed(std::string_view text, bool last) {
@@ -74,7 +76,9 @@ class SequenceParser {
     if (cut) {
       const std::size_t length = held_.letters.size() - last_offset();
       held_.offsets.push_back(static_cast<i64>(held_.letters.size()));
-      carried = std::min(static_cast<std::size_t>(overlap_), length);
+      const i64 end = held_.starts.back() + static_cast<i64>(length);
+      const i64 first = std::max(end - overlap_ + stride_ - 1, i64{0}) / stride_ * stride_;
+      carried = static_cast<std::size_t>(end - std::max(std::min(first, end), held_.starts.back()));
       taken = whole + 1;
     }
     Records out = std::move(held_);
@@ -101,6 +105,7 @@ class SequenceParser {
     out.name_offsets.resize(taken + 1);
     out.numbers.resize(taken);
     out.starts.resize(taken);
+    out.cut = cut;
     return out;
   }
 
@@ -283,7 +288,7 @@ class SequenceParser {
     end_record();
   }
 
-  const i64 overlap_;
+  const i64 overlap_, stride_;
   Records held_;
   Error error_;
   std::string tail_;         // of the text, a line's beginning

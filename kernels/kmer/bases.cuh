@@ -17,6 +17,15 @@ DG_FN u32 base_of(u8 letter) {
   return (0x54474341u >> 8 * base & 0xff) == upper ? base : kNoBase;
 }
 
+/// Eight letters that are bases, the first one lowest, as 16 bits in that order.
+DG_FN u32 bases_of(u64 letters) {
+  const u64 order = letters >> 1 & 0x0303030303030303ull;
+  u64 bases = order ^ (order >> 1 & 0x0101010101010101ull);
+  bases = (bases | bases >> 6) & 0x000f000f000f000full;
+  bases = (bases | bases >> 12) & 0x000000ff000000ffull;
+  return static_cast<u32>(bases | bases >> 24) & 0xffff;
+}
+
 DG_FN u8 letter_of(u32 base) { return static_cast<u8>(0x54474341u >> 8 * base); }
 
 }  // namespace dg

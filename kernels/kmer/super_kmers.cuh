@@ -26,10 +26,13 @@ struct Minimizer {
   u64 hash = 0;
   u64 at = 0;
 
-  DG_FN void meet(u64 other, u64 place, bool is_first) {
-    if (!is_first && other > hash) return;
+  /// Whether the lowest hash is another one now.
+  DG_FN bool meet(u64 other, u64 place, bool is_first) {
+    if (!is_first && other > hash) return false;
+    const bool is_new = is_first || other != hash;
     hash = other;
     at = place;
+    return is_new;
   }
 };
 
@@ -56,7 +59,8 @@ DG_FN void for_each_super_kmer(const KmerParts& by, const u8* letters, const i64
   u64 run = 0;    // bases since the last break
   u64 kmers = 0;  // of the super-k-mer that goes on
   u64 start = 0;
-  u32 part = 0;
+  u32 part = 0, here = 0;
+  bool is_new = false;  // whether `here` is not yet the part of the lowest hash
   u64 end_of_record = static_cast<u64>(offsets[record + 1]);
   for (u64 at = first; at < last + by.k - 1; ++at) {
     if (at == end_of_record) {
@@ -73,11 +77,15 @@ DG_FN void for_each_super_kmer(const KmerParts& by, const u8* letters, const i64
     }
     mer.push(base, by.m);
     ++run;
-    if (run >= by.m) lowest.meet(by.hash(mer), at + 1 - by.m, run == by.m);
+    if (run >= by.m) is_new |= lowest.meet(by.hash(mer), at + 1 - by.m, run == by.m);
     if (run < by.k) continue;
     const u64 from = at + 1 - by.k;
-    if (lowest.at < from) lowest = minimizer_of(by, letters, from, at + 1);
-    const u32 here = by.part(lowest.hash);
+    if (lowest.at < from) {
+      lowest = minimizer_of(by, letters, from, at + 1);
+      is_new = true;
+    }
+    if (is_new) here = by.part(lowest.hash);
+    is_new = false;
     if (kmers != 0 && here == part && run > by.k) {
       ++kmers;
       continue;

@@ -76,9 +76,8 @@ def test_small_inputs_count_as_the_established_tools_count(row, device):
     check(counts, row)
 
 
-@pytest.mark.parametrize("which", ["31-1", "55-1"])
-def test_a_genome_counts_as_the_established_tools_count(which, device):
-    (row,) = (row for row in EXPECTED if name_of(row) == f"ecoli_MG1655-{which}")
+def test_a_genome_counts_as_the_established_tools_count(device):
+    (row,) = (row for row in EXPECTED if name_of(row) == "ecoli_MG1655-31-1")
     genome = DATA / "genomes" / "ecoli_MG1655.fna.gz"
     check(KmerCounts.count(genome, int(row["k"]), device=device.name), row)
 
@@ -161,18 +160,21 @@ def drawn(n, seed):
 
 
 @pytest.mark.parametrize("k", [31, 47])
-def test_less_memory_gives_the_same_counts(tmp_path, k):
-    letters = drawn(5_000_000, 3)
+def test_less_memory_gives_the_same_counts(tmp_path, monkeypatch, k):
+    monkeypatch.setattr(kmer_counts, "_LEAST_MEMORY", 2**20)
+    letters = drawn(600_000, 3)
     (tmp_path / "one.fa").write_bytes(b">one line\n" + letters.tobytes())
-    counts = KmerCounts.count(tmp_path / "one.fa", k, memory=2**24)
+    counts = KmerCounts.count(tmp_path / "one.fa", k, memory=2**20)
     expected = KmerCounts.from_letters(letters, [0, len(letters)], k)
     for own, its in zip(counts.items(sort=True), expected.items(sort=True), strict=True):
         assert np.array_equal(own, its)
     assert counts.total == len(letters) - k + 1
     stats = counts.stats()
-    assert stats["spilled"] > 2**22
-    assert stats["groups"] > 8
+    assert stats["spilled"] > 2**18
+    assert stats["groups"] > 200
     assert any(isinstance(group.low, np.memmap) for group in counts._groups)
+    counts.save(tmp_path / "mapped.dgkc")
+    assert dumped(KmerCounts.load(tmp_path / "mapped.dgkc")) == dumped(expected)
 
 
 @pytest.mark.parametrize("k", [21, 40])

@@ -126,11 +126,12 @@ def test_line_ends_blank_lines_and_marks_change_nothing(tmp_path, text, same):
     letters=st.lists(st.text("ACGTN", max_size=60), min_size=1, max_size=6),
     width=st.integers(1, 70),
     overlap=st.integers(0, 12),
+    stride=st.integers(1, 13),
     chunk=st.integers(1, 40),
     batch=st.integers(1, 50),
 )
 def test_pieces_of_a_record_overlap_and_are_all_of_it(
-    tmp_path_factory, letters, width, overlap, chunk, batch
+    tmp_path_factory, letters, width, overlap, stride, chunk, batch
 ):
     text = "".join(
         f">{number} name\n"
@@ -141,7 +142,7 @@ def test_pieces_of_a_record_overlap_and_are_all_of_it(
     found = [""] * len(letters)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "CHUNK_NBYTES", chunk)
-        batches = list(read_sequences(path, overlap=overlap, batch_letters=batch))
+        batches = list(read_sequences(path, overlap=overlap, stride=stride, batch_letters=batch))
         whole = records_in(read_sequences(path, batch_letters=batch))
     new_records = new_letters = 0
     for each in batches:
@@ -152,11 +153,13 @@ def test_pieces_of_a_record_overlap_and_are_all_of_it(
             assert each.name(row) == f"{number} name"
             piece, known = each.sequence(row).decode(), found[number]
             repeated = len(known) - int(start)
-            # As many letters as a k-mer needs beside one of its own.
-            assert repeated == min(overlap, len(known))
+            # The first multiple whose window is not whole in the piece before.
+            first = -(-max(len(known) - overlap, 0) // stride) * stride
+            assert int(start) == min(first, len(known))
             assert known[int(start) :] == piece[:repeated]
             found[number] += piece[repeated:]
     assert found == letters
+    assert [each.is_cut for each in batches] == [*(each.continues for each in batches[1:]), False]
     assert (new_records, new_letters) == (len(letters), sum(map(len, letters)))
     assert whole == model.records_of(text)
 

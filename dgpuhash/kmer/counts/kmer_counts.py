@@ -10,6 +10,7 @@ from typing import Any, BinaryIO, Self
 import numpy as np
 
 from dgpuhash import backend as backends
+from dgpuhash.backend import Backend
 from dgpuhash.errors import SpecError
 from dgpuhash.kmer.counts.counting import Bounds, Counted, counted
 from dgpuhash.kmer.counts.dump import lines, sorted_pieces
@@ -118,11 +119,14 @@ class KmerCounts:
             if memory < _LEAST_MEMORY:
                 raise SpecError(f"memory={memory:,}; use {_LEAST_MEMORY:,} bytes or more")
             batch_letters = min(batch_letters, memory // 32)
-        batches = read_sequences(paths, overlap=k - 1, batch_letters=batch_letters)
+        backend = backends.get(device)
         read = Tally(k, min_quality, progress)
-        return cls._counted(
-            read.letters_of(batches), read, device, canonical, min_count, max_count, memory
+        batches = read_sequences(paths, overlap=k - 1, batch_letters=batch_letters)
+        arrays = (
+            (backend.from_host(letters), backend.from_host(offsets))
+            for letters, offsets in read.letters_of(batches)
         )
+        return cls._counted(arrays, read, backend, canonical, min_count, max_count, memory)
 
     @classmethod
     def from_letters(
@@ -165,14 +169,14 @@ class KmerCounts:
         read = Tally(k)
         read.add(len(offsets) - 1, len(letters), backend.xp.diff(offsets))
         batch = [(letters, offsets)]
-        return cls._counted(batch, read, backend.name, canonical, min_count, max_count, None)
+        return cls._counted(batch, read, backend, canonical, min_count, max_count, None)
 
     @classmethod
     def _counted(
         cls,
         batches: Iterable[tuple[Any, Any]],
         read: Tally,
-        device: str | None,
+        backend: Backend,
         canonical: bool,
         min_count: int,
         max_count: int | None,
@@ -182,11 +186,9 @@ class KmerCounts:
             raise SpecError(
                 f"min_count={min_count}, max_count={max_count}; use 1 or more, in this order"
             )
-        backend = backends.get(device)
         made = counted(
-            backend, ((backend.asarray(letters), backend.asarray(offsets))
-                      for letters, offsets in batches),
-            read.k, canonical=canonical, bounds=Bounds(min_count, max_count), memory=memory,
+            backend, batches, read.k, canonical=canonical,
+            bounds=Bounds(min_count, max_count), memory=memory,
         )  # fmt: skip
         read.check()
         told = {

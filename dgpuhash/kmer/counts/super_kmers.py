@@ -55,9 +55,7 @@ def split(backend: Backend, letters: Any, offsets: Any, k: int) -> SuperKmers:
 
     Only A, C, G and T, of any case, are bases; k-mers have no other letters.
     """
-    starts, kmers, parts = _runs(backend, letters, offsets, k)
-    order = backend.stable_order(parts)
-    starts, kmers, parts = starts[order], kmers[order], parts[order]
+    starts, kmers, parts = _runs(backend, letters, offsets, k, by_part=True)
     byte_ends = _sums(backend, _nbytes(kmers, k))
     packed = _packed(backend, letters, starts, kmers, byte_ends, k)
     edges = backend.xp.searchsorted(parts, backend.xp.arange(PARTS + 1))
@@ -124,30 +122,31 @@ def as_text(backend: Backend, low: Any, high: Any, counts: Any, k: int) -> np.nd
     return backend.to_host(text)
 
 
-def _runs(backend: Backend, letters: Any, offsets: Any, k: int) -> tuple[Any, Any, Any]:
-    """Return the first letter, the k-mers and the part of each super-k-mer, in order."""
-    segment_rows = _SEGMENT_ROWS[backend.name]
+def _runs(
+    backend: Backend, letters: Any, offsets: Any, k: int, *, by_part: bool = False
+) -> tuple[Any, Any, Any]:
+    """Return first letter, k-mers and part of each super-k-mer, in order or in that of parts."""
+    xp, segment_rows = backend.xp, _SEGMENT_ROWS[backend.name]
     segments = math.ceil(len(letters) / segment_rows)
     counts = backend.empty(segments, np.int64)
-    fields = {
-        "letters": letters,
-        "offsets": offsets,
-        "k": k,
-        "m": min(k, _MINIMIZER),
-        "n_parts": PARTS,
-        "records": len(offsets) - 1,
-        "rows": len(letters),
-        "segment_rows": segment_rows,
-    }
-    backend.run(kernel_named("super_kmer_count"), segments, places=counts, **fields)
-    places = _sums(backend, counts)
-    n = int(places[-1])
-    starts, kmers, parts = (backend.empty(n, word) for word in (np.int64, np.uint16, np.uint16))
-    backend.run(
-        kernel_named("super_kmer_write"), segments,
-        places=places, starts=starts, kmers=kmers, parts=parts, **fields,
-    )  # fmt: skip
-    return starts, kmers, parts
+    # A super-k-mer has four k-mers or more on average, unless k is small.
+    room, most = 0, segment_rows // 4
+    while room < most:
+        room = most
+        starts, kmers, parts = (
+            backend.empty(segments * room, word) for word in (np.int64, np.uint16, np.uint16)
+        )
+        backend.run(
+            kernel_named("super_kmer_find"), segments,
+            letters=letters, offsets=offsets, counts=counts, starts=starts, kmers=kmers,
+            parts=parts, k=k, m=min(k, _MINIMIZER), n_parts=PARTS, records=len(offsets) - 1,
+            rows=len(letters), segment_rows=segment_rows, room=room,
+        )  # fmt: skip
+        most = int(counts.max()) if segments else 0
+    rows = xp.flatnonzero(xp.arange(room) < counts[:, None])
+    if by_part:
+        rows = rows[backend.stable_order(parts[rows])]
+    return starts[rows], kmers[rows], parts[rows]
 
 
 def _packed(backend: Backend, letters: Any, starts: Any, kmers: Any, places: Any, k: int) -> Any:
@@ -168,5 +167,5 @@ def _nbytes(kmers: Any, k: int) -> Any:
 def _sums(backend: Backend, sizes: Any) -> Any:
     """Return where each of these sizes begins, and the last one's end (int64)."""
     sums = backend.zeros(len(sizes) + 1, np.int64)
-    backend.xp.cumsum(sizes, out=sums[1:])
+    backend.xp.cumsum(sizes, dtype=np.int64, out=sums[1:])
     return sums

@@ -59,6 +59,8 @@ class SequenceBatch:
         Each record's number in its file, from 0; pieces of one record share it.
     starts : array of int64
         Where a piece begins in its record; 0 of whole records.
+    is_cut : bool
+        Whether the last record goes on in the next batch.
     continues : bool
         Whether the first piece goes on with the last record of the batch before.
     repeated : int
@@ -82,6 +84,7 @@ class SequenceBatch:
     name_offsets: np.ndarray
     numbers: np.ndarray
     starts: np.ndarray
+    is_cut: bool = False
     continues: bool = False
     repeated: int = 0
 
@@ -106,7 +109,11 @@ class SequenceBatch:
 
 
 def read_sequences(
-    paths: Paths, *, overlap: int | None = None, batch_letters: int = BATCH_LETTERS
+    paths: Paths,
+    *,
+    overlap: int | None = None,
+    stride: int = 1,
+    batch_letters: int = BATCH_LETTERS,
 ) -> Iterator[SequenceBatch]:
     """Yield the records of files in batches of about `batch_letters`, in order.
 
@@ -121,6 +128,9 @@ def read_sequences(
         Cut records of FASTA that are longer than a batch, and let pieces begin with so many
         letters of the one before: k - 1 of them, and no k-mer is lost or comes twice. None:
         records are whole.
+    stride : int
+        Let pieces begin at its multiples, with up to `overlap` letters of the one before: every
+        window of ``overlap + 1`` letters that begins at a multiple is in one piece.
     batch_letters : int
         When a batch is complete.
 
@@ -141,7 +151,9 @@ def read_sequences(
     ('first one', b'ACGTAC', [0, 6, 8])
     """
     files = files_of(paths)
-    yield from ahead(batch for file in files for batch in _batches_of(file, overlap, batch_letters))
+    yield from ahead(
+        batch for file in files for batch in _batches_of(file, overlap, stride, batch_letters)
+    )
 
 
 def read_pairs(
@@ -213,9 +225,9 @@ def ahead(items: Iterator[Item]) -> Iterator[Item]:
 class _File:
     """A file that is parsed as far as it was asked for."""
 
-    def __init__(self, name: str, overlap: int | None) -> None:
+    def __init__(self, name: str, overlap: int | None = None, stride: int = 1) -> None:
         self.name = name
-        self._parser = native().SequenceParser(-1 if overlap is None else overlap)
+        self._parser = native().SequenceParser(-1 if overlap is None else overlap, stride)
         self._cuts = overlap is not None
         self._text = text_of(name)
         self.is_read = False
@@ -249,8 +261,10 @@ class _File:
         raise SequenceError(f"{self.name}, {place}: {_FAULTS[fault]}{said}")
 
 
-def _batches_of(name: str, overlap: int | None, letters: int) -> Iterator[SequenceBatch]:
-    file = _File(name, overlap)
+def _batches_of(
+    name: str, overlap: int | None, stride: int, letters: int
+) -> Iterator[SequenceBatch]:
+    file = _File(name, overlap, stride)
     number, end = -1, 0
     while not file.is_read:
         file.read_to(letters)
@@ -267,7 +281,7 @@ def _batches_of(name: str, overlap: int | None, letters: int) -> Iterator[Sequen
 def _paired(
     name: str, mate_name: str, letters: int
 ) -> Iterator[tuple[SequenceBatch, SequenceBatch]]:
-    first, second = _File(name, None), _File(mate_name, None)
+    first, second = _File(name), _File(mate_name)
     done = 0
     while True:
         first.read_to(letters)
@@ -288,7 +302,7 @@ def _paired(
 
 
 def _interleaved(name: str, letters: int) -> Iterator[tuple[SequenceBatch, SequenceBatch]]:
-    file = _File(name, None)
+    file = _File(name)
     done = 0
     while True:
         file.read_to(letters)

@@ -12,7 +12,7 @@ namespace dg {
 struct SuperKmerArgs {
   const u8* letters;
   const i64* offsets;  // of each record, and the end of the last one, which is `rows`
-  i64* places;         // of each segment: how many super-k-mers it has; then where they go
+  i64* counts;         // of each segment: how many super-k-mers it has
   i64* starts;         // of each super-k-mer: its first letter
   u16* kmers;          // and its k-mers
   u16* parts;          // and the part
@@ -22,37 +22,30 @@ struct SuperKmerArgs {
   u64 records;
   u64 rows;          // letters
   u64 segment_rows;  // letters in which a lane's k-mers start, at most 65,535
+  u64 room;          // for so many super-k-mers of a segment; what is more is counted alone
   u64 n;             // segments
 
-  DG_FIELDS(letters, offsets, places, starts, kmers, parts, k, m, n_parts, records, rows,
-            segment_rows, n)
+  DG_FIELDS(letters, offsets, counts, starts, kmers, parts, k, m, n_parts, records, rows,
+            segment_rows, room, n)
 };
 
-template <class Visit>
-DG_FN void super_kmers_of(const SuperKmerArgs& args, u64 segment, const Visit& visit) {
+/// Each segment writes from its own room's begin on.
+DG_KERNEL super_kmer_find(SuperKmerArgs args) {
   const KmerParts by{static_cast<u32>(args.k), static_cast<u32>(args.m), args.n_parts};
-  const u64 first = segment * args.segment_rows;
-  for_each_super_kmer(by, args.letters, args.offsets, row_at(args.offsets, args.records, first, 0),
-                      first, end_of_rows(args, segment), visit);
-}
-
-DG_KERNEL super_kmer_count(SuperKmerArgs args) {
   for_each_segment<1>(args.n, args.segment_rows, [&](auto, u64 segment) {
-    i64 count = 0;
-    super_kmers_of(args, segment, [&](u64, u64, u32) { ++count; });
-    args.places[segment] = count;
-  });
-}
-
-DG_KERNEL super_kmer_write(SuperKmerArgs args) {
-  for_each_segment<1>(args.n, args.segment_rows, [&](auto, u64 segment) {
-    i64 to = args.places[segment];
-    super_kmers_of(args, segment, [&](u64 start, u64 kmers, u32 part) {
-      args.starts[to] = static_cast<i64>(start);
-      args.kmers[to] = static_cast<u16>(kmers);
-      args.parts[to] = static_cast<u16>(part);
-      ++to;
-    });
+    const u64 first = segment * args.segment_rows, room = segment * args.room;
+    u64 count = 0;
+    for_each_super_kmer(by, args.letters, args.offsets,
+                        row_at(args.offsets, args.records, first, 0), first,
+                        end_of_rows(args, segment), [&](u64 start, u64 kmers, u32 part) {
+                          if (count < args.room) {
+                            args.starts[room + count] = static_cast<i64>(start);
+                            args.kmers[room + count] = static_cast<u16>(kmers);
+                            args.parts[room + count] = static_cast<u16>(part);
+                          }
+                          ++count;
+                        });
+    args.counts[segment] = static_cast<i64>(count);
   });
 }
 
@@ -74,7 +67,15 @@ DG_KERNEL super_kmer_pack(PackArgs args) {
     const u64 letters = args.kmers[row] + args.k - 1;
     const u8* from = args.letters + args.starts[row];
     u8* to = args.packed + args.places[row];
-    for (u64 at = 0; at < letters; at += 4) {
+    u64 at = 0;
+    for (; at + 8 <= letters; at += 8) {
+      u64 eight = 0;
+      for (u32 i = 0; i < 8; ++i) eight |= static_cast<u64>(from[at + i]) << 8 * i;
+      const u32 bases = bases_of(eight);
+      *to++ = static_cast<u8>(bases);
+      *to++ = static_cast<u8>(bases >> 8);
+    }
+    for (; at < letters; at += 4) {
       u32 byte = 0;
       for (u32 i = 0; i < 4 && at + i < letters; ++i) byte |= base_of(from[at + i]) << 2 * i;
       *to++ = static_cast<u8>(byte);

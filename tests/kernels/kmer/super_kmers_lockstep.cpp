@@ -55,23 +55,30 @@ Counts counted(const std::vector<std::string>& records, u64 k, u64 m, u64 parts,
   }
   const u8* bytes = reinterpret_cast<const u8*>(letters.data());
   const u64 segments = (letters.size() + segment_rows - 1) / segment_rows;
-  std::vector<i64> places(segments);
-  SuperKmerArgs args{bytes, offsets.data(), places.data(),  nullptr,      nullptr, nullptr, k, m,
-                     parts, records.size(), letters.size(), segment_rows, segments};
-  super_kmer_count(args);
-  i64 n = 0;
-  for (i64& place : places) {
-    const i64 size = place;
-    place = n;
-    n += size;
+  // Too little room at first; then as much as is needed.
+  std::vector<i64> counts_of(segments), room_starts;
+  std::vector<u16> room_kmers, room_parts;
+  u64 room = 1;
+  for (u32 tries = 0; tries < 2; ++tries) {
+    room_starts.assign(segments * room, -1);
+    room_kmers.assign(segments * room, 0);
+    room_parts.assign(segments * room, 0);
+    super_kmer_find({bytes, offsets.data(), counts_of.data(), room_starts.data(), room_kmers.data(),
+                     room_parts.data(), k, m, parts, records.size(), letters.size(), segment_rows,
+                     room, segments});
+    for (const i64 count : counts_of) room = std::max(room, static_cast<u64>(count));
   }
-  const u64 rows = static_cast<u64>(n);
-  std::vector<i64> starts(rows), packed_at(rows), first(rows);
-  std::vector<u16> kmers(rows), part(rows);
-  args.starts = starts.data();
-  args.kmers = kmers.data();
-  args.parts = part.data();
-  super_kmer_write(args);
+  std::vector<i64> starts;
+  std::vector<u16> kmers, part;
+  for (u64 segment = 0; segment < segments; ++segment)
+    for (u64 at = segment * room; at < segment * room + static_cast<u64>(counts_of[segment]);
+         ++at) {
+      starts.push_back(room_starts[at]);
+      kmers.push_back(room_kmers[at]);
+      part.push_back(room_parts[at]);
+    }
+  const u64 rows = starts.size();
+  std::vector<i64> packed_at(rows), first(rows);
   i64 nbytes = 0, total = 0;
   for (u64 row = 0; row < rows; ++row) {
     CHECK(part[row] < parts && kmers[row] > 0);
