@@ -146,9 +146,9 @@ def counted(
             fold = Fold(backend, expected)
             for packed, kmers in partitions.read(first, last, group_kmers):
                 fold.add(*unpack(backend, packed, kmers, k, canonical=canonical))
-            found = bounds.of(fold.result())
+            found = bounds.of(fold.result()).narrow()
             made.inserts += fold.inserts
-            kept_nbytes += len(found) * (16 if found.high is None else 24)
+            kept_nbytes += found.nbytes
             if memory is not None and kept_nbytes > memory // 2 and backend.name == "cpu":
                 found = file.keep(found)
             made.groups.append(found)

@@ -30,7 +30,7 @@ class CountedKmers:
         The last 32 bases, or all.
     high : array of uint64 or None
         Those before; None for k of at most 32.
-    counts : array of uint64
+    counts : array of uint8, uint16, uint32 or uint64
     """
 
     low: Any
@@ -44,6 +44,18 @@ class CountedKmers:
         """Return some rows, by a mask, positions or a slice."""
         high = None if self.high is None else self.high[chosen]
         return CountedKmers(self.low[chosen], high, self.counts[chosen])
+
+    def narrow(self) -> CountedKmers:
+        """Return the same with counts no wider than the highest needs."""
+        most = int(self.counts.max()) if len(self) else 0
+        counts = self.counts.astype(np.min_scalar_type(most), copy=False)
+        return CountedKmers(self.low, self.high, counts)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        high = 0 if self.high is None else int(self.high.nbytes)
+        return int(self.low.nbytes + self.counts.nbytes) + high
 
 
 class Fold:
@@ -117,7 +129,7 @@ def histogram(backend: Backend, groups: Sequence[CountedKmers]) -> tuple[np.ndar
     by_count = xp.zeros(_FEW, np.int64)
     higher: Counter[int] = Counter()
     for group in groups:
-        is_few = group.counts < _FEW
+        is_few = group.counts.astype(np.uint64) < _FEW
         by_count += xp.bincount(group.counts[is_few].astype(np.int64), minlength=_FEW)
         found, times = np.unique(backend.to_host(group.counts[~is_few]), return_counts=True)
         higher.update(dict(zip(found.tolist(), times.tolist(), strict=True)))

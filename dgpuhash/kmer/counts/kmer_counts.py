@@ -330,7 +330,7 @@ class KmerCounts:
             for part in parts:
                 if len(part):
                     fold.add(part.low, part.high, part.counts)
-            made.groups.append(fold.result())
+            made.groups.append(fold.result().narrow())
         told = {name: self._told[name] + other._told[name] for name in _TOLD}
         return KmerCounts(self._k, self._canonical, self._backend.name, made, told)
 

@@ -29,15 +29,13 @@ def save_counts(
     *,
     overwrite: bool,
 ) -> None:
-    """Write groups of k-mers, whole or not at all; counts as wide as the group's highest."""
+    """Write groups of k-mers, whole or not at all."""
     buffers: dict[str, np.ndarray] = {}
     for number, group in enumerate(groups):
-        counts = backend.to_host(group.counts)
-        most = int(counts.max()) if len(counts) else 0
         buffers[f"low {number}"] = backend.to_host(group.low)
         if group.high is not None:
             buffers[f"high {number}"] = backend.to_host(group.high)
-        buffers[f"counts {number}"] = counts.astype(np.min_scalar_type(most))
+        buffers[f"counts {number}"] = backend.to_host(group.counts)
     told = {"kind": _KIND, "parts": PARTS, "edges": list(edges), **header}
     write_file(path, told, buffers, overwrite=overwrite)
 
@@ -70,7 +68,7 @@ def load_counts(
             CountedKmers(
                 backend.from_host(low),
                 None if high is None else backend.from_host(high),
-                backend.from_host(counts.astype(_WORD)),
+                backend.from_host(counts),
             )
         )
     return header, edges, groups
