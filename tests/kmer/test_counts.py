@@ -172,7 +172,7 @@ def test_less_memory_gives_the_same_counts(tmp_path, monkeypatch, k):
     stats = counts.stats()
     assert stats["spilled"] > 2**18
     assert stats["groups"] > 200
-    assert any(isinstance(group.low, np.memmap) for group in counts._groups)
+    assert not counts._groups[len(counts._groups) - 1].low.flags.owndata
     counts.save(tmp_path / "mapped.dgkc")
     assert dumped(KmerCounts.load(tmp_path / "mapped.dgkc")) == dumped(expected)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -12,10 +11,11 @@ import numpy as np
 
 from dgpuhash.backend import Backend
 from dgpuhash.kmer.counts.fold import CountedKmers, Fold
+from dgpuhash.kmer.counts.groups import Groups, GroupWriter
 from dgpuhash.kmer.counts.partitions import Partitions
 from dgpuhash.kmer.counts.super_kmers import split, unpack
 
-__all__ = ["Bounds", "Counted", "Filed", "counted"]
+__all__ = ["Bounds", "Counted", "counted"]
 
 # K-mers that one table counts: on a CPU it lies in the caches.
 _GROUP_KMERS = {"cpu": 2**17, "cuda": 2**26}
@@ -56,7 +56,7 @@ class Counted:
     ----------
     edges : list of int
         The first part of each group, and the number of parts.
-    groups : list of CountedKmers
+    groups : Groups
     inserts : int
         Calls of a table's insert.
     kmers, super_kmers, nbytes, spilled : int
@@ -65,41 +65,12 @@ class Counted:
     """
 
     edges: list[int]
-    groups: list[CountedKmers] = field(default_factory=list)
+    groups: Groups = field(default_factory=Groups)
     inserts: int = 0
     kmers: int = 0
     super_kmers: int = 0
     nbytes: int = 0
     spilled: int = 0
-
-
-class Filed:
-    """Arrays in a file without a name, mapped into memory as they are read."""
-
-    def __init__(self) -> None:
-        self._file: Any = None
-
-    def keep(self, found: CountedKmers) -> CountedKmers:
-        """Return the same k-mers from the file."""
-        high = None if found.high is None else self._mapped(found.high)
-        return CountedKmers(self._mapped(found.low), high, self._mapped(found.counts))
-
-    def close(self) -> None:
-        """Close the file; what is mapped stays."""
-        if self._file is not None:
-            self._file.close()
-
-    def _mapped(self, array: np.ndarray) -> np.ndarray:
-        if not len(array):
-            return array
-        if self._file is None:
-            self._file = tempfile.TemporaryFile()  # noqa: SIM115
-        at = self._file.seek(0, 2)
-        at += -at % 64
-        self._file.seek(at)
-        self._file.write(np.ascontiguousarray(array).view(np.uint8).data)
-        self._file.flush()
-        return np.memmap(self._file, array.dtype, "r", at, array.shape)
 
 
 def counted(
@@ -130,7 +101,9 @@ def counted(
     group_kmers = _GROUP_KMERS[backend.name]
     if memory is not None:
         group_kmers = min(group_kmers, memory // 4 // _KMER_NBYTES)
-    partitions, file = Partitions(backend, held), Filed()
+    partitions = Partitions(backend, held)
+    # Groups on a GPU stay there.
+    writer = GroupWriter(None if memory is None or backend.name != "cpu" else memory // 2)
     try:
         for letters, offsets in batches:
             if len(letters):
@@ -140,19 +113,15 @@ def counted(
             super_kmers=partitions.super_kmers, nbytes=partitions.nbytes,
             spilled=partitions.spilled,
         )  # fmt: skip
-        kept_nbytes = 0
         for first, last in pairwise(made.edges):
             expected = min(int(partitions.kmers[first:last].sum()), group_kmers)
             fold = Fold(backend, expected)
             for packed, kmers in partitions.read(first, last, group_kmers):
                 fold.add(*unpack(backend, packed, kmers, k, canonical=canonical))
-            found = bounds.of(fold.result()).narrow()
+            writer.append(bounds.of(fold.result()).narrow())
             made.inserts += fold.inserts
-            kept_nbytes += found.nbytes
-            if memory is not None and kept_nbytes > memory // 2 and backend.name == "cpu":
-                found = file.keep(found)
-            made.groups.append(found)
+        made.groups = writer.finish()
     finally:
         partitions.close()
-        file.close()
+        writer.close()
     return made

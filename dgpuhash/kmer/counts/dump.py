@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -10,19 +10,18 @@ import numpy as np
 
 from dgpuhash.backend import Backend
 from dgpuhash.kmer.counts.fold import CountedKmers
+from dgpuhash.kmer.counts.groups import Groups
 from dgpuhash.kmer.counts.super_kmers import as_text
 
 __all__ = ["lines", "sorted_pieces"]
 
 # K-mers that are sorted, or become text, at once.
 _PIECE_ROWS = 2**22
-_SAMPLED_ROWS = 2**10
+_SAMPLED = 2**8
 _WORD_BASES = 32
 
 
-def lines(
-    backend: Backend, groups: Sequence[CountedKmers], k: int, *, is_sorted: bool
-) -> Iterator[np.ndarray]:
+def lines(backend: Backend, groups: Groups, k: int, *, is_sorted: bool) -> Iterator[np.ndarray]:
     """Yield the text of all k-mers, some bytes (uint8, on the host) at a time."""
     for piece in sorted_pieces(backend, groups, k) if is_sorted else groups:
         for start in range(0, len(piece), _PIECE_ROWS):
@@ -30,9 +29,7 @@ def lines(
             yield as_text(backend, part.low, part.high, part.counts, k)
 
 
-def sorted_pieces(
-    backend: Backend, groups: Sequence[CountedKmers], k: int
-) -> Iterator[CountedKmers]:
+def sorted_pieces(backend: Backend, groups: Groups, k: int) -> Iterator[CountedKmers]:
     """Yield all k-mers in their order, those between two borders at a time."""
     xp = backend.xp
     for first, last in pairwise(_borders(backend, groups, k)):
@@ -54,17 +51,15 @@ def sorted_pieces(
         yield CountedKmers(low[order], high[order], counts[order])
 
 
-def _borders(backend: Backend, groups: Sequence[CountedKmers], k: int) -> list[Any]:
+def _borders(backend: Backend, groups: Groups, k: int) -> list[Any]:
     """Return the first bases where pieces begin; None before and behind all."""
-    total = sum(map(len, groups))
-    pieces = -(-total // _PIECE_ROWS)
+    pieces = -(-groups.rows // _PIECE_ROWS)
     if pieces <= 1:
         return [None, None]
-    steps = [max(len(group) // _SAMPLED_ROWS, 1) for group in groups]
     sampled = np.concatenate(
         [
-            backend.to_host(_first_bases(group.rows(slice(None, None, step)), k))
-            for group, step in zip(groups, steps, strict=True)
+            backend.to_host(_first_bases(group.rows(slice(None, None, _SAMPLED)), k))
+            for group in groups
         ]
     )
     sampled.sort()

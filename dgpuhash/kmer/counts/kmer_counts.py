@@ -15,6 +15,7 @@ from dgpuhash.errors import SpecError
 from dgpuhash.kmer.counts.counting import Bounds, Counted, counted
 from dgpuhash.kmer.counts.dump import lines, sorted_pieces
 from dgpuhash.kmer.counts.fold import CountedKmers, Fold, histogram
+from dgpuhash.kmer.counts.groups import Groups
 from dgpuhash.kmer.counts.lookup import KmerLookup
 from dgpuhash.kmer.counts.saved import load_counts, save_counts
 from dgpuhash.kmer.counts.super_kmers import WORD_BASES
@@ -218,7 +219,7 @@ class KmerCounts:
         return sum(int(group.counts.sum(dtype=_COUNT)) for group in self._groups)
 
     def __len__(self) -> int:
-        return sum(map(len, self._groups))
+        return self._groups.rows
 
     def __repr__(self) -> str:
         of = "canonical k-mers" if self._canonical else "k-mers"
@@ -323,15 +324,16 @@ class KmerCounts:
         if self._backend is not other._backend:
             raise SpecError("the counts are on two devices; load both on one")
         edges = sorted({*self._edges} & {*other._edges})
-        made = Counted(edges)
+        groups = []
         for first, last in pairwise(edges):
             parts = [*self._between(first, last), *other._between(first, last)]
             fold = Fold(self._backend, max(map(len, parts)))
             for part in parts:
                 if len(part):
                     fold.add(part.low, part.high, part.counts)
-            made.groups.append(fold.result().narrow())
+            groups.append(fold.result().narrow())
         told = {name: self._told[name] + other._told[name] for name in _TOLD}
+        made = Counted(edges, Groups(groups))
         return KmerCounts(self._k, self._canonical, self._backend.name, made, told)
 
     def stats(self) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,9 @@ import numpy as np
 from dgpuhash.backend import Backend
 from dgpuhash.errors import FormatError
 from dgpuhash.kmer.counts.fold import CountedKmers
+from dgpuhash.kmer.counts.groups import Groups
 from dgpuhash.kmer.counts.super_kmers import PARTS, WORD_BASES
-from dgpuhash.tables.serialization import Buffers, read_file, write_file
+from dgpuhash.tables.serialization import Buffers, map_file, write_file
 
 __all__ = ["load_counts", "save_counts"]
 
@@ -25,24 +26,38 @@ def save_counts(
     backend: Backend,
     header: Mapping[str, Any],
     edges: Sequence[int],
-    groups: Sequence[CountedKmers],
+    groups: Groups,
     *,
     overwrite: bool,
 ) -> None:
     """Write groups of k-mers, whole or not at all."""
-    buffers: dict[str, np.ndarray] = {}
-    for number, group in enumerate(groups):
-        buffers[f"low {number}"] = backend.to_host(group.low)
-        if group.high is not None:
-            buffers[f"high {number}"] = backend.to_host(group.high)
-        buffers[f"counts {number}"] = backend.to_host(group.counts)
     told = {"kind": _KIND, "parts": PARTS, "edges": list(edges), **header}
-    write_file(path, told, buffers, overwrite=overwrite)
+    write_file(path, told, _Buffers(backend, groups), overwrite=overwrite)
+
+
+class _Buffers(Mapping[str, np.ndarray]):
+    """Arrays of groups by their names, each on the host while it is written."""
+
+    def __init__(self, backend: Backend, groups: Groups) -> None:
+        self._backend, self._groups = backend, groups
+        fields = ("low", "counts") if groups[0].high is None else ("low", "high", "counts")
+        self._names = [f"{field} {at}" for at in range(len(groups)) for field in fields]
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        field, at = name.split()
+        self._groups.release()
+        return self._backend.to_host(getattr(self._groups[int(at)], field))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 def load_counts(
     path: str | os.PathLike[str], backend: Backend
-) -> tuple[dict[str, Any], list[int], list[CountedKmers]]:
+) -> tuple[dict[str, Any], list[int], Groups]:
     """Return the header, the edges and the groups of a file that `save_counts` wrote.
 
     Raises
@@ -50,7 +65,7 @@ def load_counts(
     FormatError
         When the file is another one, or damaged.
     """
-    header, raw = read_file(path)
+    header, raw, mapped = map_file(path)
     name = os.fspath(path)
     if header.get("kind") != _KIND:
         raise FormatError(f"{name} has no counts of k-mers; pass what KmerCounts.save wrote")
@@ -71,4 +86,5 @@ def load_counts(
                 backend.from_host(counts),
             )
         )
-    return header, edges, groups
+    # Groups on a GPU are copies.
+    return header, edges, Groups(groups, mapped if backend.name == "cpu" else None)
