@@ -227,7 +227,7 @@ def read_file(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, n
 def map_file(
     path: str | os.PathLike[str],
 ) -> tuple[dict[str, Any], dict[str, np.ndarray], mmap.mmap | None]:
-    """Return what `read_file` does, but buffers in the map of a local file, and that map or None."""
+    """Return as `read_file` does, but buffers in the map of a local file; and the map, or None."""
     return _read(os.fspath(path), is_mapped="://" not in os.fspath(path))
 
 

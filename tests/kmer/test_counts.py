@@ -8,6 +8,8 @@ import hashlib
 import io
 import os
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +19,9 @@ from hypothesis import strategies as st
 from kmer import model
 
 import dgpuhash
-from dgpuhash.errors import ExistsError, FormatError, SequenceError, SpecError
+from dgpuhash.errors import ExistsError, FormatError, OutOfMemoryError, SequenceError, SpecError
 from dgpuhash.kmer import KmerCounts
-from dgpuhash.kmer.counts import counting, kmer_counts
+from dgpuhash.kmer.counts import counting, kmer_counts, unnamed_file
 
 HERE = Path(__file__).parent / "data"
 # Genomes, reads and what the established tools make of them.
@@ -175,6 +177,37 @@ def test_less_memory_gives_the_same_counts(tmp_path, monkeypatch, k):
     assert not counts._groups[len(counts._groups) - 1].low.flags.owndata
     counts.save(tmp_path / "mapped.dgkc")
     assert dumped(KmerCounts.load(tmp_path / "mapped.dgkc")) == dumped(expected)
+
+
+def test_memory_does_not_grow_with_the_input(tmp_path):
+    peaks = []
+    for n in (2_000_000, 12_000_000):
+        path = tmp_path / f"{n}.fa"
+        path.write_bytes(b">one\n" + drawn(n, n).tobytes())
+        program = (
+            "import resource, sys; from dgpuhash.kmer import KmerCounts\n"
+            "counts = KmerCounts.count(sys.argv[1], memory=2**24)\n"
+            "assert counts.total == int(sys.argv[2]) - 30\n"
+            "counts.save(sys.argv[1] + '.dgkc')\n"
+            "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", program, path, str(n)],
+            capture_output=True, text=True, timeout=250, check=True,
+        )  # fmt: skip
+        peaks.append(int(done.stdout))
+    # The larger result alone has 100 MiB, and its super-k-mers 13.
+    assert peaks[1] < peaks[0] + 24
+
+
+def test_a_full_disk_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(kmer_counts, "_LEAST_MEMORY", 2**16)
+    with Path("/dev/full").open("wb", buffering=0) as full:
+        monkeypatch.setattr(unnamed_file.tempfile, "TemporaryFile", lambda **_: full)
+        monkeypatch.setattr(full, "seek", lambda at: at, raising=False)
+        (tmp_path / "one.fa").write_bytes(b">one\n" + drawn(100_000, 1).tobytes())
+        with pytest.raises(OutOfMemoryError, match="TMPDIR"):
+            KmerCounts.count(tmp_path / "one.fa", memory=2**16)
 
 
 @pytest.mark.parametrize("k", [21, 40])

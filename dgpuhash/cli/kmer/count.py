@@ -57,6 +57,7 @@ def count(
 
     SOURCES are FASTA or FASTQ, plain or compressed: paths, quoted globs, folders, URLs or -.
     """
+    from dgpuhash.cli.files.write import name_write_errors
     from dgpuhash.kmer import KmerCounts
     from dgpuhash.tables.serialization import check_absent
 
@@ -68,7 +69,8 @@ def count(
             sources, k, canonical=canonical, min_count=min_count, max_count=max_count,
             min_quality=min_quality, memory=nbytes, progress=told,
         )  # fmt: skip
-    counts.save(output, overwrite=overwrite)
+    with name_write_errors(output):
+        counts.save(output, overwrite=overwrite)
     stats = counts.stats()
     click.echo(
         f"{output}: {stats['distinct']:,} k-mers of {k} letters, {stats['kmers']:,} in all, from "
@@ -83,6 +85,7 @@ def count(
 @_force
 def merge(counts: tuple[str, ...], output: str, overwrite: bool) -> None:
     """Add up the files of COUNTS, which are of one k."""
+    from dgpuhash.cli.files.write import name_write_errors
     from dgpuhash.kmer import KmerCounts
     from dgpuhash.tables.serialization import check_absent
 
@@ -90,7 +93,8 @@ def merge(counts: tuple[str, ...], output: str, overwrite: bool) -> None:
     merged, *others = map(KmerCounts.load, counts)
     for other in others:
         merged = merged.merge(other)
-    merged.save(output, overwrite=overwrite)
+    with name_write_errors(output):
+        merged.save(output, overwrite=overwrite)
     click.echo(f"{output}: {len(merged):,} k-mers of {merged.k} letters, {merged.total:,} in all")
 
 

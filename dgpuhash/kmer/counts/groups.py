@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import mmap
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, overload
 
 import numpy as np
 
 from dgpuhash.kmer.counts.fold import CountedKmers
+from dgpuhash.kmer.counts.unnamed_file import UnnamedFile
 
 __all__ = ["GroupWriter", "Groups"]
-
-_ALIGNMENT = 64
 
 
 class Groups(Sequence[CountedKmers]):
@@ -76,7 +74,7 @@ class GroupWriter:
     def __init__(self, memory: int | None) -> None:
         self._left = memory
         self._held: list[CountedKmers] = []
-        self._file: Any = None
+        self._file = UnnamedFile()
         self._places: list[list[tuple[int, np.dtype[Any], int] | None]] = []
 
     def append(self, group: CountedKmers) -> None:
@@ -91,32 +89,20 @@ class GroupWriter:
 
     def finish(self) -> Groups:
         """Return the groups, in their order; nothing is added after that."""
-        if self._file is None:
-            return Groups(self._held)
-        with self._file as file:
-            file.flush()
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        mapped = self._file.mapped()
         filed = [
-            CountedKmers(*(None if each is None else _mapped(mapped, *each) for each in places))
+            CountedKmers(*(None if each is None else _part_of(mapped, *each) for each in places))
             for places in self._places
         ]
         return Groups([*self._held, *filed], mapped)
 
     def close(self) -> None:
         """Close the file; what is mapped stays."""
-        if self._file is not None:
-            self._file.close()
+        self._file.close()
 
     def _put(self, array: np.ndarray) -> tuple[int, np.dtype[Any], int]:
-        if self._file is None:
-            self._file = tempfile.TemporaryFile()  # noqa: SIM115
-            # An empty file cannot be mapped.
-            self._file.write(bytes(_ALIGNMENT))
-        self._file.write(bytes(-self._file.tell() % _ALIGNMENT))
-        at = self._file.tell()
-        self._file.write(array.data)
-        return at, array.dtype, len(array)
+        return self._file.append(array), array.dtype, len(array)
 
 
-def _mapped(file: mmap.mmap, at: int, dtype: np.dtype[Any], n: int) -> np.ndarray:
-    return np.frombuffer(file, dtype, n, at) if n else np.empty(0, dtype)
+def _part_of(mapped: mmap.mmap | None, at: int, dtype: np.dtype[Any], n: int) -> np.ndarray:
+    return np.empty(0, dtype) if mapped is None or not n else np.frombuffer(mapped, dtype, n, at)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 
 from dgpuhash.backend import Backend
 from dgpuhash.kmer.counts.super_kmers import PARTS, SuperKmers
+from dgpuhash.kmer.counts.unnamed_file import UnnamedFile
 
 __all__ = ["Partitions"]
 
@@ -18,8 +18,7 @@ __all__ = ["Partitions"]
 class Partitions:
     """Super-k-mers of batches, read part by part.
 
-    What is more than `memory` bytes goes to a file in the folder for temporary files. It has no
-    name: it is gone when this object is, also when the process is killed.
+    What is more than `memory` bytes goes to an `UnnamedFile`.
 
     Parameters
     ----------
@@ -33,7 +32,7 @@ class Partitions:
         self._backend, self._memory = backend, memory
         self._held: list[SuperKmers] = []
         self._held_nbytes = 0
-        self._file: Any = None
+        self._file = UnnamedFile()
         self._written: list[tuple[SuperKmers, int, int]] = []
         self.kmers = np.zeros(PARTS, np.int64)
         self.super_kmers = self.nbytes = self.spilled = 0
@@ -79,8 +78,7 @@ class Partitions:
     def close(self) -> None:
         """Free the memory and the file."""
         self._held, self._written = [], []
-        if self._file is not None:
-            self._file.close()
+        self._file.close()
 
     def _shares(self, first: int, last: int) -> Iterator[tuple[Any, Any, int]]:
         for made, packed_at, kmers_at in self._written:
@@ -102,31 +100,15 @@ class Partitions:
         return join(packed), join(kmers)
 
     def _spill(self) -> None:
-        if self._file is None:
-            self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
-        at = self._file.seek(0, 2)
         for made in self._held:
-            places = []
-            for array in (made.packed, made.kmers):
-                places.append(at)
-                raw = self._backend.to_host(array).view(np.uint8).data
-                while len(raw):
-                    done = self._file.write(raw)
-                    at, raw = at + done, raw[done:]
+            packed, kmers = map(self._backend.to_host, (made.packed, made.kmers))
+            places = self._file.append(packed), self._file.append(kmers)
             self.spilled += made.nbytes
             self._written.append((replace(made, packed=None, kmers=None), *places))
         self._held, self._held_nbytes = [], 0
 
     def _from_file(self, at: int, n: int, dtype: Any) -> Any:
-        array = np.empty(n, dtype)
-        self._file.seek(at)
-        room = array.view(np.uint8).data
-        while len(room):
-            done = self._file.readinto(room)
-            if not done:
-                raise OSError("the temporary file of super-k-mers was cut short by someone else")
-            room = room[done:]
-        return self._backend.from_host(array)
+        return self._backend.from_host(self._file.read(at, n, dtype))
 
 
 def _spans(made: SuperKmers, first: int, last: int) -> tuple[slice, slice, int]:
