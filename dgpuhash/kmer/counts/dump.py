@@ -12,6 +12,7 @@ from dgpuhash.backend import Backend
 from dgpuhash.kmer.counts.fold import CountedKmers
 from dgpuhash.kmer.counts.groups import Groups
 from dgpuhash.kmer.counts.super_kmers import as_text
+from dgpuhash.kmer.sequences.batches import ahead
 
 __all__ = ["lines", "sorted_pieces"]
 
@@ -23,7 +24,9 @@ _WORD_BASES = 32
 
 def lines(backend: Backend, groups: Groups, k: int, *, is_sorted: bool) -> Iterator[np.ndarray]:
     """Yield the text of all k-mers, some bytes (uint8, on the host) at a time."""
-    for piece in sorted_pieces(backend, groups, k) if is_sorted else groups:
+    pieces = sorted_pieces(backend, groups, k) if is_sorted else iter(groups)
+    # NumPy sorts without the GIL, while the piece before becomes text.
+    for piece in ahead(pieces) if backend.name == "cpu" else pieces:
         for start in range(0, len(piece), _PIECE_ROWS):
             part = piece.rows(slice(start, start + _PIECE_ROWS))
             yield as_text(backend, part.low, part.high, part.counts, k)
