@@ -14,6 +14,8 @@
     ├── OutOfMemoryError  (MemoryError)   the host or the device has not enough memory
     ├── DeviceError       (RuntimeError)  no such device, too old, or arrays on different ones
     │   └── CompileError                  a kernel or the extension could not be built
+    ├── SequenceError     (ValueError)    a file that is not sequences, or is damaged
+    ├── TaxonomyError     (ValueError)    a taxonomy that is wrong, or references without a taxon
     ├── FormatError       (ValueError)    a saved file that is not dgpuhash's, truncated or damaged
     ├── ExistsError       (FileExistsError)  a file or folder to write that already exists
     ├── ClosedError       (RuntimeError)  an index that was closed
@@ -45,9 +47,11 @@ __all__ = [
     "KeyTypeError",
     "OutOfMemoryError",
     "ReentranceError",
+    "SequenceError",
     "ShapeError",
     "SpecError",
     "TableBroken",
+    "TaxonomyError",
     "UnsupportedError",
 ]
 
@@ -105,6 +109,20 @@ class DeviceError(DgpuhashError, RuntimeError):
 
 class CompileError(DeviceError):
     """A kernel or the extension could not be built."""
+
+
+class SequenceError(DgpuhashError, ValueError):
+    """A file that is not sequences, damaged or cut short, or mates that are no pairs.
+
+    The message tells file, record and line.
+    """
+
+
+class TaxonomyError(DgpuhashError, ValueError):
+    """A file of a taxonomy that is wrong, an unknown taxon, or references without a taxon.
+
+    The message tells file and line where there are any.
+    """
 
 
 class FormatError(DgpuhashError, ValueError):

@@ -36,6 +36,7 @@ PYTHON_ROOMS = {
     "frames": 5,
     "distributed": 6,
     "dask": 7,
+    "kmer": 7,
     "bench": 8,
     "demo": 9,
     "cli": 10,
@@ -97,6 +98,10 @@ ROOMS_WITHIN = {
         {"index", "grouped"},
         {"accessor", "load"},
     ],
+    "kmer": [
+        {"sequences"},
+        {"counts"},
+    ],
     "bench": [
         {"keys", "machine", "figure", "fit_memory", "memory", "method"},
         {"distribution", "timing"},
@@ -117,6 +122,7 @@ KERNEL_ROOMS = {
     "memory": 1,
     "table": 2,
     "batch": 2,
+    "kmer": 2,
     "launch": 3,
     "device": 4,
     "host": 4,

@@ -11,7 +11,7 @@ from importlib import metadata
 import pytest
 
 import dgpuhash
-from dgpuhash import distributed, errors
+from dgpuhash import distributed, errors, kmer
 
 
 def test_all_is_complete_and_sorted():
@@ -27,6 +27,7 @@ def test_all_is_complete_and_sorted():
         "demo",
         "distributed",
         "frames",
+        "kmer",
         "spec",
         "tables",
     }
@@ -52,6 +53,7 @@ def test_errors_all_is_complete_and_sorted():
         *(("dgpuhash", name) for name in dgpuhash.__all__ if name != "errors"),
         *(("dgpuhash.distributed", name) for name in distributed.__all__),
         *(("dgpuhash.dask", name) for name in dgpuhash.dask.__all__ if name != "Answer"),
+        *(("dgpuhash.kmer", name) for name in kmer.__all__),
         ("dgpuhash.frames", "FrameAccessor"),
         ("dgpuhash.frames", "GroupBy"),
         ("dgpuhash.frames", "Lookup"),

@@ -18,7 +18,7 @@ def main() -> None:
 
 
 def _register() -> None:
-    from dgpuhash.cli import bench, build, cache, demo, groupby, info, join, lookup
+    from dgpuhash.cli import bench, build, cache, demo, groupby, info, join, kmer, lookup
 
     for command in (
         demo.demo,
@@ -27,6 +27,7 @@ def _register() -> None:
         join.join,
         groupby.groupby,
         lookup.lookup,
+        kmer.kmer,
         bench.bench,
         cache.cache,
     ):

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import mmap
 import os
 import struct
 import uuid
@@ -37,6 +38,7 @@ __all__ = [
     "exists_error",
     "file_exists",
     "header_of",
+    "map_file",
     "read_file",
     "read_only_error",
     "rename_into_place",
@@ -55,8 +57,6 @@ def check_no_pattern(url: str, system: Any) -> None:
     """Raise SpecError if fsspec would read a part of `url` as a pattern.
 
     Local file systems do not; others match patterns when a file is renamed.
-
-    Local ones do not; others look for what matches when a file is renamed.
     """
     from fsspec.implementations.local import LocalFileSystem
 
@@ -166,17 +166,17 @@ def write_file(
         When the file system is read-only, such as HTTP.
     """
     check_absent(path, overwrite=overwrite)
-    raw = {name: _as_bytes(array) for name, array in buffers.items()}
+    # Of a mapping that reads its arrays as it is asked, one is there at a time.
     described = [
-        {"name": name, "nbytes": len(data), "blake2b": _digest(data).hex()}
-        for name, data in raw.items()
+        {"name": name, "nbytes": array.nbytes, "blake2b": _digest(_as_bytes(array)).hex()}
+        for name, array in buffers.items()
     ]
     manifest = json.dumps({"header": header, "buffers": described}, sort_keys=True).encode()
     with _complete(path, overwrite) as file:
         file.write(_PREFIX.pack(MAGIC, VERSION, len(manifest), _digest(manifest)))
         file.write(manifest)
         position = _PREFIX.size + len(manifest)
-        for data in raw.values():
+        for data in map(_as_bytes, buffers.values()):
             file.write(bytes(-position % _ALIGNMENT))
             position += -position % _ALIGNMENT + len(data)
             for start in range(0, len(data), _PIECE):
@@ -221,21 +221,38 @@ def read_file(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, n
     FileNotFoundError
         When the file does not exist.
     """
-    name = os.fspath(path)
+    return _read(os.fspath(path), is_mapped=False)[:2]
+
+
+def map_file(
+    path: str | os.PathLike[str],
+) -> tuple[dict[str, Any], dict[str, np.ndarray], mmap.mmap | None]:
+    """Return as `read_file` does, but buffers in the map of a local file; and the map, or None."""
+    return _read(os.fspath(path), is_mapped="://" not in os.fspath(path))
+
+
+def _read(
+    name: str, *, is_mapped: bool
+) -> tuple[dict[str, Any], dict[str, np.ndarray], mmap.mmap | None]:
     with _existing(name) as (file, nbytes):
         header, described, position = _manifest(file, nbytes, name)
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if is_mapped else None
         found = {}
         for entry in described:
             position += -position % _ALIGNMENT
-            file.seek(position)
-            array = np.empty(entry["nbytes"], np.uint8)
-            if _fill(file, array) != len(array):
-                raise _damaged(name, f"buffer {entry['name']!r} is cut short")
+            if mapped is None or not entry["nbytes"]:
+                file.seek(position)
+                array = np.empty(entry["nbytes"], np.uint8)
+                if _fill(file, array) != len(array):
+                    raise _damaged(name, f"buffer {entry['name']!r} is cut short")
+            else:
+                mapped.madvise(mmap.MADV_DONTNEED)
+                array = np.frombuffer(mapped, np.uint8, entry["nbytes"], position)
             if _digest(array.data).hex() != entry["blake2b"]:
                 raise _damaged(name, f"the checksum of buffer {entry['name']!r} is wrong")
             position += len(array)
             found[entry["name"]] = array
-    return header, found
+    return header, found, mapped
 
 
 def _manifest(

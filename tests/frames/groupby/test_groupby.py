@@ -257,7 +257,7 @@ def colliding(monkeypatch):
 def test_keys_of_one_hash_are_told_apart(sort):
     rng = np.random.default_rng(8)
     frame = pd.DataFrame({
-        "a": rng.integers(0, 9, 200).astype(str), "b": rng.integers(0, 9, 200).astype(str),
+        "a": rng.integers(0, 12, 200).astype(str), "b": rng.integers(0, 12, 200).astype(str),
         "v": rng.integers(0, 99, 200), "t": rng.integers(0, 30, 200).astype(str),
     })  # fmt: skip
     same_as_pandas(frame, ["a", "b"], lambda groups: groups["v"].sum(), sort=sort)

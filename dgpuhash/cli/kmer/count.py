@@ -1,0 +1,141 @@
+"""`dgpuhash kmer count` and `merge`: write files of counts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from dgpuhash.errors import SpecError
+
+__all__ = ["count", "merge"]
+
+_output = click.option("-o", "--output", required=True, help="Where to save, e.g. counts.dgkc.")
+_force = click.option(
+    "--force", "overwrite", is_flag=True, help="Replace a file that is there already."
+)
+
+
+@click.command()
+@click.argument("sources", nargs=-1, required=True)
+@click.option("-k", "k", default=31, show_default=True, help="Letters of a k-mer, 1 to 64.")
+@_output
+@click.option(
+    "--no-canonical",
+    "canonical",
+    flag_value=False,
+    default=True,
+    type=bool,
+    help="Count a k-mer and its reverse complement apart.",
+)
+@click.option("--min-count", default=1, show_default=True, help="Leave out rarer k-mers.")
+@click.option("--max-count", type=int, help="Leave out k-mers of higher counts.")
+@click.option(
+    "--min-quality", default=0, show_default=True, help="Mask letters of a lower quality."
+)
+@click.option(
+    "--memory",
+    metavar="BYTES",
+    help="E.g. 4GiB: what is more passes through temporary files.",
+)
+@_force
+def count(
+    sources: tuple[str, ...],
+    k: int,
+    output: str,
+    canonical: bool,
+    min_count: int,
+    max_count: int | None,
+    min_quality: int,
+    memory: str | None,
+    overwrite: bool,
+) -> None:
+    """Count the k-mers of SOURCES and save them.
+
+    SOURCES are FASTA or FASTQ, plain or compressed: paths, quoted globs, folders, URLs or -.
+    """
+    from dgpuhash.cli.files.write import name_write_errors
+    from dgpuhash.kmer import KmerCounts
+    from dgpuhash.tables.serialization import check_absent
+
+    nbytes = None if memory is None else _bytes_of(memory)
+    check_absent(output, overwrite=overwrite)
+    start = time.perf_counter()
+    with _progress() as told:
+        counts = KmerCounts.count(
+            sources, k, canonical=canonical, min_count=min_count, max_count=max_count,
+            min_quality=min_quality, memory=nbytes, progress=told,
+        )  # fmt: skip
+    with name_write_errors(output):
+        counts.save(output, overwrite=overwrite)
+    stats = counts.stats()
+    click.echo(
+        f"{output}: {stats['distinct']:,} k-mers of {k} letters, {stats['kmers']:,} in all, from "
+        f"{stats['records']:,} records of {stats['letters']:,} letters in "
+        f"{time.perf_counter() - start:.1f} s"
+    )
+
+
+@click.command()
+@click.argument("counts", nargs=-1, required=True)
+@_output
+@_force
+def merge(counts: tuple[str, ...], output: str, overwrite: bool) -> None:
+    """Add up the files of COUNTS, which are of one k."""
+    from dgpuhash.cli.files.write import name_write_errors
+    from dgpuhash.kmer import KmerCounts
+    from dgpuhash.tables.serialization import check_absent
+
+    check_absent(output, overwrite=overwrite)
+    merged, *others = map(KmerCounts.load, counts)
+    for other in others:
+        merged = merged.merge(other)
+    with name_write_errors(output):
+        merged.save(output, overwrite=overwrite)
+    click.echo(f"{output}: {len(merged):,} k-mers of {merged.k} letters, {merged.total:,} in all")
+
+
+def _bytes_of(text: str) -> int:
+    """Return the bytes that a text such as 4GiB tells.
+
+    Examples
+    --------
+    >>> _bytes_of("4GiB"), _bytes_of("100 MB")
+    (4294967296, 100000000)
+    """
+    from dask.utils import parse_bytes
+
+    try:
+        return int(parse_bytes(text))
+    except ValueError as error:
+        raise SpecError(f"--memory {text}: no number of bytes; write e.g. 4GiB") from error
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int], Any]]:
+    """Yield what is told of letters that were read, shown on standard error if it is a terminal."""
+    from rich.console import Console
+    from rich.progress import Progress, TextColumn, TimeElapsedColumn
+
+    console, start = Console(stderr=True), time.perf_counter()
+    bar = Progress(
+        TextColumn("{task.description}"),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    task = bar.add_task("reading")
+    letters = 0
+
+    def told(more: int) -> None:
+        nonlocal letters
+        letters += more
+        rate = letters / (time.perf_counter() - start) / 1e6
+        bar.update(task, description=f"{letters:,} letters read, {rate:,.1f} million a second")
+
+    with bar:
+        yield told

@@ -1,0 +1,72 @@
+"""`dgpuhash kmer histogram`, `dump`, `query` and `stats`: what a file of counts holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any
+
+import click
+
+__all__ = ["dump", "histogram", "query", "stats"]
+
+# K-mers of a query that are looked up at once.
+_ASKED = 2**18
+
+
+def _counts(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the argument COUNTS to a command."""
+    return click.argument("counts")(command)
+
+
+def _loaded(path: str) -> Any:
+    from dgpuhash.kmer import KmerCounts
+
+    return KmerCounts.load(path)
+
+
+@click.command()
+@_counts
+def histogram(counts: str) -> None:
+    """Print each count that occurs, a tab, and how many k-mers of COUNTS have it."""
+    found, numbers = _loaded(counts).histogram()
+    out = click.open_file("-", "w")
+    for count, number in zip(found.tolist(), numbers.tolist(), strict=True):
+        out.write(f"{count}\t{number}\n")
+
+
+@click.command()
+@_counts
+@click.option("--sorted", "is_sorted", is_flag=True, help="In the order of the k-mers' letters.")
+def dump(counts: str, is_sorted: bool) -> None:
+    """Print each k-mer of COUNTS, a tab and its count."""
+    _loaded(counts).dump(click.open_file("-", "wb"), sort=is_sorted)
+
+
+@click.command()
+@_counts
+@click.argument("kmers", nargs=-1, required=True)
+def query(counts: str, kmers: tuple[str, ...]) -> None:
+    """Print KMERS, tabs and their counts in COUNTS; - reads k-mers, one a line, from the input."""
+    loaded, asked = _loaded(counts), _asked(kmers)
+    out = click.open_file("-", "w")
+    while some := list(islice(asked, _ASKED)):
+        for kmer, count in zip(some, loaded.query(some).tolist(), strict=True):
+            out.write(f"{kmer}\t{count}\n")
+
+
+def _asked(kmers: tuple[str, ...]) -> Iterator[str]:
+    for kmer in kmers:
+        if kmer == "-":
+            yield from filter(None, map(str.strip, click.open_file("-")))
+        else:
+            yield kmer
+
+
+@click.command()
+@_counts
+def stats(counts: str) -> None:
+    """Print what was read for COUNTS, and what is in it."""
+    for name, value in _loaded(counts).stats().items():
+        shown = str(value).lower() if isinstance(value, bool) else str(value)
+        click.echo(f"{name}\t{shown}")

@@ -1,0 +1,127 @@
+"""Batches of letters counted: dealt out to parts first, then one group of parts after another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.backend import Backend
+from dgpuhash.kmer.counts.fold import CountedKmers, Fold
+from dgpuhash.kmer.counts.groups import Groups, GroupWriter
+from dgpuhash.kmer.counts.partitions import Partitions
+from dgpuhash.kmer.counts.super_kmers import split, unpack
+
+__all__ = ["Bounds", "Counted", "counted"]
+
+# K-mers that one table counts: on a CPU it lies in the caches.
+_GROUP_KMERS = {"cpu": 2**17, "cuda": 2**26}
+# Bytes of super-k-mers that are held before they go to a file.
+_HELD_NBYTES = 2**28
+# Bytes for each k-mer of a group: words, their table while it grows, and the result.
+_KMER_NBYTES = 96
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Which counts are kept.
+
+    Attributes
+    ----------
+    least : int
+    most : int or None
+    """
+
+    least: int = 1
+    most: int | None = None
+
+    def of(self, found: CountedKmers) -> CountedKmers:
+        """Return the k-mers whose counts are kept."""
+        if self.least <= 1 and self.most is None:
+            return found
+        kept = found.counts >= np.uint64(self.least)
+        if self.most is not None:
+            kept &= found.counts <= np.uint64(self.most)
+        return found.rows(kept)
+
+
+@dataclass(slots=True)
+class Counted:
+    """K-mers of an input in groups of neighbouring parts.
+
+    Attributes
+    ----------
+    edges : list of int
+        The first part of each group, and the number of parts.
+    groups : Groups
+    inserts : int
+        Calls of a table's insert.
+    kmers, super_kmers, nbytes, spilled : int
+        K-mers that were counted, super-k-mers, their bytes, and those bytes that went through a
+        file.
+    """
+
+    edges: list[int]
+    groups: Groups = field(default_factory=Groups)
+    inserts: int = 0
+    kmers: int = 0
+    super_kmers: int = 0
+    nbytes: int = 0
+    spilled: int = 0
+
+
+def counted(
+    backend: Backend,
+    batches: Iterable[tuple[Any, Any]],
+    k: int,
+    *,
+    canonical: bool,
+    bounds: Bounds,
+    memory: int | None,
+) -> Counted:
+    """Return the counts of the k-mers of batches, each letters and offsets.
+
+    Parameters
+    ----------
+    backend : Backend
+        Where the batches are.
+    batches : iterable of (letters, offsets)
+    k : int
+    canonical : bool
+        Whether a k-mer and its reverse complement are one.
+    bounds : Bounds
+        Of the counts that are kept.
+    memory : int or None
+        Bytes: super-k-mers, and what was counted, go to files above that.
+    """
+    held = _HELD_NBYTES if memory is None else memory // 4
+    group_kmers = _GROUP_KMERS[backend.name]
+    if memory is not None:
+        group_kmers = min(group_kmers, memory // 4 // _KMER_NBYTES)
+    partitions = Partitions(backend, held)
+    # Groups on a GPU stay there.
+    writer = GroupWriter(None if memory is None or backend.name != "cpu" else memory // 2)
+    try:
+        for letters, offsets in batches:
+            if len(letters):
+                partitions.append(split(backend, letters, offsets, k))
+        made = Counted(
+            partitions.groups(group_kmers), kmers=int(partitions.kmers.sum()),
+            super_kmers=partitions.super_kmers, nbytes=partitions.nbytes,
+            spilled=partitions.spilled,
+        )  # fmt: skip
+        for first, last in pairwise(made.edges):
+            expected = min(int(partitions.kmers[first:last].sum()), group_kmers)
+            fold = Fold(backend, expected)
+            for packed, kmers in partitions.read(first, last, group_kmers):
+                fold.add(*unpack(backend, packed, kmers, k, canonical=canonical))
+            writer.append(bounds.of(fold.result()).narrow())
+            made.inserts += fold.inserts
+        made.groups = writer.finish()
+    finally:
+        partitions.close()
+        writer.close()
+    return made

@@ -1,0 +1,99 @@
+"""Counts of chosen k-mers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.backend import Backend
+from dgpuhash.errors import SequenceError
+from dgpuhash.kmer.counts.fold import CountedKmers, numbered
+from dgpuhash.kmer.counts.super_kmers import single_kmers
+from dgpuhash.tables import CountMap
+
+__all__ = ["KmerLookup"]
+
+
+class KmerLookup:
+    """Lookups of k-mers in groups of parts.
+
+    Parameters
+    ----------
+    backend : Backend
+        Where the groups are.
+    k, canonical
+        Of their k-mers.
+    edges : sequence of int
+        The first part of each group, and the number of parts.
+    groups : sequence of CountedKmers
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        k: int,
+        canonical: bool,
+        edges: Sequence[int],
+        groups: Sequence[CountedKmers],
+    ) -> None:
+        self._backend, self._k, self._canonical = backend, k, canonical
+        self._edges = np.asarray(edges)
+        self._groups = [_Group(backend, group) for group in groups]
+
+    def counts_of(self, kmers: Iterable[str | bytes]) -> np.ndarray:
+        """Return the count of each k-mer (uint64), 0 where it is absent.
+
+        Raises
+        ------
+        SequenceError
+            When one is no k-mer.
+        """
+        given = [each.encode() if isinstance(each, str) else bytes(each) for each in kmers]
+        if wrong := [each for each in given if not _is_kmer(each, self._k)]:
+            raise SequenceError(
+                f"{wrong[0].decode(errors='replace')!r} is no k-mer of these counts; pass "
+                f"{self._k} letters A, C, G or T"
+            )
+        backend = self._backend
+        letters = backend.from_host(np.frombuffer(b"".join(given), np.uint8))
+        parts, low, high = single_kmers(backend, letters, self._k, canonical=self._canonical)
+        asked = CountedKmers(low, high, parts)
+        numbers = np.searchsorted(self._edges, backend.to_host(parts), side="right") - 1
+        counts = np.zeros(len(given), np.uint64)
+        for number in np.unique(numbers).tolist():
+            rows = np.flatnonzero(numbers == number)
+            chosen = asked.rows(backend.from_host(rows))
+            counts[rows] = backend.to_host(self._groups[number].counts_of(chosen))
+        return counts
+
+
+class _Group:
+    """Counts of chosen k-mers among those of a group.
+
+    Parameters
+    ----------
+    backend : Backend
+        Where both are.
+    group : CountedKmers
+    """
+
+    def __init__(self, backend: Backend, group: CountedKmers) -> None:
+        self._backend, self._group = backend, group
+        self._table: CountMap | None = None
+
+    def counts_of(self, asked: CountedKmers) -> Any:
+        """Return the count of each k-mer (uint64), 0 where it is absent."""
+        group = self._group
+        if asked.high is None:
+            if self._table is None:
+                self._table = CountMap.from_keys(group.low, group.counts, device=self._backend.name)
+            return self._table.count(asked.low)
+        join, n = self._backend.xp.concatenate, len(group)
+        keys, _, _ = numbered(join([group.low, asked.low]), join([group.high, asked.high]))
+        return CountMap.from_keys(keys[:n], group.counts).count(keys[n:])
+
+
+def _is_kmer(text: bytes, k: int) -> bool:
+    return len(text) == k and not set(text.upper()) - set(b"ACGT")

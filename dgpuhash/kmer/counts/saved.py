@@ -1,0 +1,90 @@
+"""Files of counted k-mers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.backend import Backend
+from dgpuhash.errors import FormatError
+from dgpuhash.kmer.counts.fold import CountedKmers
+from dgpuhash.kmer.counts.groups import Groups
+from dgpuhash.kmer.counts.super_kmers import PARTS, WORD_BASES
+from dgpuhash.tables.serialization import Buffers, map_file, write_file
+
+__all__ = ["load_counts", "save_counts"]
+
+_KIND = "kmer counts"
+_WORD = np.dtype(np.uint64)
+
+
+def save_counts(
+    path: str | os.PathLike[str],
+    backend: Backend,
+    header: Mapping[str, Any],
+    edges: Sequence[int],
+    groups: Groups,
+    *,
+    overwrite: bool,
+) -> None:
+    """Write groups of k-mers, whole or not at all."""
+    told = {"kind": _KIND, "parts": PARTS, "edges": list(edges), **header}
+    write_file(path, told, _Buffers(backend, groups), overwrite=overwrite)
+
+
+class _Buffers(Mapping[str, np.ndarray]):
+    """Arrays of groups by their names, each on the host while it is written."""
+
+    def __init__(self, backend: Backend, groups: Groups) -> None:
+        self._backend, self._groups = backend, groups
+        fields = ("low", "counts") if groups[0].high is None else ("low", "high", "counts")
+        self._names = [f"{field} {at}" for at in range(len(groups)) for field in fields]
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        field, at = name.split()
+        self._groups.release()
+        return self._backend.to_host(getattr(self._groups[int(at)], field))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def load_counts(
+    path: str | os.PathLike[str], backend: Backend
+) -> tuple[dict[str, Any], list[int], Groups]:
+    """Return the header, the edges and the groups of a file that `save_counts` wrote.
+
+    Raises
+    ------
+    FormatError
+        When the file is another one, or damaged.
+    """
+    header, raw, mapped = map_file(path)
+    name = os.fspath(path)
+    if header.get("kind") != _KIND:
+        raise FormatError(f"{name} has no counts of k-mers; pass what KmerCounts.save wrote")
+    buffers = Buffers(name, raw)
+    buffers.check(header["parts"] == PARTS, "its k-mers are dealt out to other parts")
+    edges, is_wide = header["edges"], header["k"] > WORD_BASES
+    groups = []
+    for number in range(len(edges) - 1):
+        low = buffers.get(f"low {number}", _WORD)
+        high = buffers.get(f"high {number}", _WORD, len(low)) if is_wide else None
+        size = len(raw.get(f"counts {number}", ())) // max(len(low), 1)
+        buffers.check(not len(low) or size in (1, 2, 4, 8), f"counts {number} have no width")
+        counts = buffers.get(f"counts {number}", np.dtype(f"u{size or 1}"), len(low))
+        groups.append(
+            CountedKmers(
+                backend.from_host(low),
+                None if high is None else backend.from_host(high),
+                backend.from_host(counts),
+            )
+        )
+    # Groups on a GPU are copies.
+    return header, edges, Groups(groups, mapped if backend.name == "cpu" else None)

@@ -1,0 +1,1 @@
+"""Files of sequences as batches of letters."""

@@ -1,0 +1,359 @@
+"""Sequences of files as batches of letters, single or in pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import NoReturn, TypeVar
+
+import numpy as np
+
+from dgpuhash.backend.native import native
+from dgpuhash.errors import SequenceError, SpecError
+from dgpuhash.kmer.sequences.files import Paths, files_of, text_of
+
+__all__ = ["BATCH_LETTERS", "SequenceBatch", "ahead", "read_pairs", "read_sequences"]
+
+BATCH_LETTERS = 2**23
+# Of FASTQ: a quality is its letter's number less this.
+QUALITY_OFFSET = 33
+
+Item = TypeVar("Item")
+
+_FAULTS = {
+    "no_header": "there is a line of neither FASTA nor FASTQ, whose records begin with '>' or '@'; "
+    "pass a file of sequences",
+    "mixed": "a record of the other format, FASTA or FASTQ, follows; give each format files of "
+    "its own",
+    "control_byte": "there are bytes of no text; copy the file again, or pass its text",
+    "protein": "the letters are those of a protein; pass nucleotides",
+    "no_sequence": "the line of letters is missing; write an empty one for an empty read",
+    "no_plus": "the line that begins with '+' is missing behind the letters; FASTQ has four "
+    "lines a record, so join lines that were wrapped",
+    "short_quality": "its quality is shorter than its sequence; copy the file again",
+    "long_quality": "its quality is longer than its sequence; copy the file again",
+    "truncated": "the file ends within it; copy the file again",
+}
+
+
+@dataclass(slots=True)
+class SequenceBatch:
+    """Records of one file, one after another, or pieces of long ones.
+
+    Attributes
+    ----------
+    file : str
+        Its name.
+    letters : array of uint8
+        As they are in the file, of all records.
+    offsets : array of int64
+        ``n + 1`` positions: record i has ``letters[offsets[i]:offsets[i + 1]]``.
+    qualities : array of uint8 or None
+        The quality of each letter as FASTQ writes it; None of FASTA.
+    names : array of uint8
+        The header lines without their first letter.
+    name_offsets : array of int64
+        Where they begin, and the last one's end.
+    numbers : array of int64
+        Each record's number in its file, from 0; pieces of one record share it.
+    starts : array of int64
+        Where a piece begins in its record; 0 of whole records.
+    is_cut : bool
+        Whether the last record goes on in the next batch.
+    continues : bool
+        Whether the first piece goes on with the last record of the batch before.
+    repeated : int
+        Letters that both have.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> fastq = pathlib.Path(tempfile.mkdtemp(), "one.fq")
+    >>> _ = fastq.write_text("@r\\nACGT\\n+\\nII#I\\n")
+    >>> (batch,) = read_sequences(fastq)
+    >>> len(batch), batch.masked(20).tobytes()
+    (1, b'ACNT')
+    """
+
+    file: str
+    letters: np.ndarray
+    offsets: np.ndarray
+    qualities: np.ndarray | None
+    names: np.ndarray
+    name_offsets: np.ndarray
+    numbers: np.ndarray
+    starts: np.ndarray
+    is_cut: bool = False
+    continues: bool = False
+    repeated: int = 0
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def masked(self, min_quality: int) -> np.ndarray:
+        """Return the letters, with N where the quality is below `min_quality`."""
+        if self.qualities is None or min_quality <= 0:
+            return self.letters
+        low = self.qualities < min_quality + QUALITY_OFFSET
+        return np.where(low, np.uint8(ord("N")), self.letters)
+
+    def sequence(self, row: int) -> bytes:
+        """Return the letters of one record."""
+        return self.letters[self.offsets[row] : self.offsets[row + 1]].tobytes()
+
+    def name(self, row: int) -> str:
+        """Return the header of one record without its first letter."""
+        span = self.names[self.name_offsets[row] : self.name_offsets[row + 1]]
+        return span.tobytes().decode(errors="replace")
+
+
+def read_sequences(
+    paths: Paths,
+    *,
+    overlap: int | None = None,
+    stride: int = 1,
+    batch_letters: int = BATCH_LETTERS,
+) -> Iterator[SequenceBatch]:
+    """Yield the records of files in batches of about `batch_letters`, in order.
+
+    FASTA and FASTQ, plain or compressed by gzip (BGZF, several members), bzip2, xz or zstd, as
+    the files' content says. Batches of one file have records of that file only. The next batch is
+    read and parsed, on a thread without the GIL, while the caller has the one before.
+
+    Parameters
+    ----------
+    paths : path, glob, folder, URL, "-" or several of them
+    overlap : int, optional
+        Cut records of FASTA that are longer than a batch, and let pieces begin with so many
+        letters of the one before: k - 1 of them, and no k-mer is lost or comes twice. None:
+        records are whole.
+    stride : int
+        Let pieces begin at its multiples, with up to `overlap` letters of the one before: every
+        window of ``overlap + 1`` letters that begins at a multiple is in one piece.
+    batch_letters : int
+        When a batch is complete.
+
+    Raises
+    ------
+    SequenceError
+        When a file is not sequences, is damaged or is cut short; with file, record and line.
+    FileNotFoundError, OSError
+        When a file is not there, or cannot be read.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> fasta = pathlib.Path(tempfile.mkdtemp(), "two.fa")
+    >>> _ = fasta.write_text(">first one\\nACGT\\nAC\\n>second\\nGG\\n")
+    >>> (batch,) = read_sequences(fasta)
+    >>> batch.name(0), batch.sequence(0), batch.offsets.tolist()
+    ('first one', b'ACGTAC', [0, 6, 8])
+    """
+    files = files_of(paths)
+    yield from ahead(
+        batch for file in files for batch in _batches_of(file, overlap, stride, batch_letters)
+    )
+
+
+def read_pairs(
+    paths: Paths,
+    mates: Paths | None = None,
+    *,
+    interleaved: bool = False,
+    batch_letters: int = BATCH_LETTERS,
+) -> Iterator[tuple[SequenceBatch, SequenceBatch]]:
+    """Yield batches of as many first as second mates, row by row.
+
+    Parameters
+    ----------
+    paths : paths, as those of `read_sequences`
+        Files of first mates, or of both.
+    mates : paths, optional
+        As many files of second mates.
+    interleaved : bool
+        Whether `paths` has both, mates one after the other.
+    batch_letters : int
+        When a batch is complete.
+
+    Raises
+    ------
+    SequenceError
+        When files have unequal numbers of records, or names of mates differ beside ``/1``, ``/2``
+        and what follows a blank; and as `read_sequences`.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> fastq = pathlib.Path(tempfile.mkdtemp(), "pairs.fq")
+    >>> _ = fastq.write_text("@a/1\\nAC\\n+\\nII\\n@a/2\\nGTT\\n+\\nIII\\n")
+    >>> ((first, second),) = read_pairs(fastq, interleaved=True)
+    >>> first.sequence(0), second.sequence(0)
+    (b'AC', b'GTT')
+    """
+    if interleaved == (mates is not None):
+        raise SpecError("pairs are in two files, or interleaved in one; pass one of the two")
+    if interleaved:
+        yield from ahead(
+            pair for file in files_of(paths) for pair in _interleaved(file, batch_letters)
+        )
+        return
+    assert mates is not None
+    firsts, seconds = files_of(paths), files_of(mates)
+    if len(firsts) != len(seconds):
+        raise SequenceError(
+            f"{len(firsts)} files of first and {len(seconds)} of second mates; give each file "
+            "its other one"
+        )
+    yield from ahead(
+        pair
+        for first, second in zip(firsts, seconds, strict=True)
+        for pair in _paired(first, second, batch_letters)
+    )
+
+
+def ahead(items: Iterator[Item]) -> Iterator[Item]:
+    """Yield items that are made on another thread, one ahead."""
+    end = object()
+    with ThreadPoolExecutor(1, "dgpuhash-read") as thread:
+        following = thread.submit(next, items, end)
+        while (item := following.result()) is not end:
+            following = thread.submit(next, items, end)
+            yield item  # type: ignore[misc]
+
+
+class _File:
+    """A file that is parsed as far as it was asked for."""
+
+    def __init__(self, name: str, overlap: int | None = None, stride: int = 1) -> None:
+        self.name = name
+        self._parser = native().SequenceParser(-1 if overlap is None else overlap, stride)
+        self._cuts = overlap is not None
+        self._text = text_of(name)
+        self.is_read = False
+
+    @property
+    def records(self) -> int:
+        """Whole records that are parsed and not taken."""
+        return int(self._parser.records)
+
+    def read_to(self, letters: int) -> None:
+        """Parse until so many letters can be taken, or the file ends."""
+        parser = self._parser
+        while not self.is_read and (parser.letters < letters or not (self._cuts or parser.records)):
+            text = next(self._text, None)
+            self.is_read = text is None
+            parser.feed(text or b"", self.is_read)
+            if parser.error is not None:
+                self._fail(*parser.error)
+        if self.is_read and not parser.format:
+            raise SequenceError(f"{self.name} has no sequences; leave it out, or copy it again")
+
+    def take(self, most: int = -1) -> SequenceBatch:
+        """Return the first `most` whole records; below 0 all that there is."""
+        letters, offsets, qualities, *rest = self._parser.take(most)
+        is_fastq = self._parser.format == "@"
+        return SequenceBatch(self.name, letters, offsets, qualities if is_fastq else None, *rest)
+
+    def _fail(self, fault: str, record: int, line: int, detail: str) -> NoReturn:
+        place = f"record {record:,}, line {line:,}" if record else f"line {line:,}"
+        said = f" ({detail})" if detail else ""
+        raise SequenceError(f"{self.name}, {place}: {_FAULTS[fault]}{said}")
+
+
+def _batches_of(
+    name: str, overlap: int | None, stride: int, letters: int
+) -> Iterator[SequenceBatch]:
+    file = _File(name, overlap, stride)
+    number, end = -1, 0
+    while not file.is_read:
+        file.read_to(letters)
+        batch = file.take()
+        if not len(batch):
+            continue
+        if batch.numbers[0] == number:
+            batch.continues, batch.repeated = True, end - int(batch.starts[0])
+        number = int(batch.numbers[-1])
+        end = int(batch.starts[-1] + batch.offsets[-1] - batch.offsets[-2])
+        yield batch
+
+
+def _paired(
+    name: str, mate_name: str, letters: int
+) -> Iterator[tuple[SequenceBatch, SequenceBatch]]:
+    first, second = _File(name), _File(mate_name)
+    done = 0
+    while True:
+        first.read_to(letters)
+        second.read_to(letters)
+        n = min(first.records, second.records)
+        if n == 0:
+            break
+        pair = first.take(n), second.take(n)
+        _check_names(*pair, done)
+        done += n
+        yield pair
+    left = first if first.records else second
+    if left.records:
+        raise SequenceError(
+            f"{name} and {mate_name} have unequal numbers of records: record {done + 1:,} of "
+            f"{left.name}, {left.take(1).name(0)!r}, has no mate; give both files the same reads"
+        )
+
+
+def _interleaved(name: str, letters: int) -> Iterator[tuple[SequenceBatch, SequenceBatch]]:
+    file = _File(name)
+    done = 0
+    while True:
+        file.read_to(letters)
+        while not file.is_read and file.records < 2:
+            letters *= 2
+            file.read_to(letters)
+        n = file.records // 2
+        if n == 0:
+            break
+        batch = file.take(2 * n)
+        pair = _every_other(batch, 0), _every_other(batch, 1)
+        _check_names(*pair, done)
+        done += n
+        yield pair
+    if file.records:
+        raise SequenceError(
+            f"{name} has an odd number of records: record {2 * done + 1:,}, "
+            f"{file.take(1).name(0)!r}, has no mate; pass mates one after the other"
+        )
+
+
+def _every_other(batch: SequenceBatch, first: int) -> SequenceBatch:
+    """Return every second record, from `first` on."""
+    chosen = slice(first, None, 2)
+    letters, offsets = _spans(batch.letters, batch.offsets, chosen)
+    names, name_offsets = _spans(batch.names, batch.name_offsets, chosen)
+    qualities = batch.qualities
+    if qualities is not None:
+        qualities, _ = _spans(qualities, batch.offsets, chosen)
+    return SequenceBatch(
+        batch.file, letters, offsets, qualities, names, name_offsets,
+        batch.numbers[chosen], batch.starts[chosen],
+    )  # fmt: skip
+
+
+def _spans(items: np.ndarray, offsets: np.ndarray, chosen: slice) -> tuple[np.ndarray, np.ndarray]:
+    """Return what chosen spans have, and where each begins now."""
+    sizes = np.diff(offsets)
+    is_chosen = np.zeros(len(sizes), bool)
+    is_chosen[chosen] = True
+    return items[np.repeat(is_chosen, sizes)], np.append(0, np.cumsum(sizes[chosen]))
+
+
+def _check_names(first: SequenceBatch, second: SequenceBatch, done: int) -> None:
+    n = len(first)
+    pair = native().unlike_names(first.names, first.name_offsets, second.names, second.name_offsets)
+    if pair == n:
+        return
+    record = int(first.numbers[pair]) + 1
+    raise SequenceError(
+        f"{first.file}, record {record:,}: {first.name(pair)!r} and its mate of {second.file}, "
+        f"{second.name(pair)!r}, are not one pair (pair {done + pair + 1:,}); sort both files "
+        "alike, and drop reads without a mate"
+    )

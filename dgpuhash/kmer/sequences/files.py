@@ -1,0 +1,255 @@
+"""Names, globs, folders and URLs of sequence files, and their text, whatever compressed it."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import importlib
+import importlib.util
+import io
+import lzma
+import os
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from dgpuhash.errors import SequenceError, UnsupportedError
+
+__all__ = ["STDIN", "Paths", "files_of", "text_of"]
+
+STDIN = "-"
+Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+
+CHUNK_NBYTES = 2**20
+# Of a compressed file; what comes out of it may be much more.
+_PACKED_NBYTES = 2**16
+_HEAD_NBYTES = 6
+_ENDINGS = tuple(
+    f".{kind}{packed}"
+    for kind in ("fa", "fas", "fasta", "fna", "ffn", "frn", "fq", "fastq")
+    for packed in ("", ".gz", ".bgz", ".bz2", ".xz", ".zst")
+)
+
+
+def files_of(paths: Paths) -> list[str]:
+    """Return the files that paths, globs, folders and URLs name, ordered by their names' bytes.
+
+    Several arguments keep their own order. Of a folder these are the files, also of folders in
+    it, that end as FASTA or FASTQ does, compressed or not; ``"-"`` is the standard input.
+
+    Raises
+    ------
+    FileNotFoundError
+        When nothing is there.
+
+    Examples
+    --------
+    >>> files_of("-")
+    ['-']
+    """
+    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    if not given:
+        raise FileNotFoundError("no file was given; name a file, a glob, a folder, a URL or -")
+    return [file for path in given for file in _files_named(os.fspath(path))]
+
+
+def _files_named(name: str) -> list[str]:
+    if name == STDIN:
+        return [name]
+    if "://" in name:
+        return _files_at(name)
+    if Path(name).is_dir():
+        inside = (path for path in Path(name).rglob("*") if path.is_file())
+        return _sequence_files(name, map(str, inside))
+    if Path(name).exists():
+        return [name]
+    anchor = Path(name).anchor
+    pattern = name[len(anchor) :]
+    matches = Path(anchor).glob(pattern) if set(name) & set("*?[") else ()
+    shown = (path for path in matches if path.is_file() and not path.name.startswith("."))
+    found = sorted(map(str, shown), key=os.fsencode)
+    if not found:
+        raise FileNotFoundError(f"{name}: no such file; check the path (globs need quotes)")
+    return found
+
+
+def _files_at(url: str) -> list[str]:
+    import fsspec
+
+    try:
+        system, path = fsspec.url_to_fs(url)
+    except (ImportError, ValueError) as error:
+        raise UnsupportedError(f"{url} cannot be opened: {error}") from error
+    if system.isdir(path):
+        found = _sequence_files(url, system.find(path))
+    elif system.exists(path):
+        return [url]
+    else:
+        found = sorted(system.glob(path) if set(path) & set("*?[") else [], key=os.fsencode)
+    if not found:
+        raise FileNotFoundError(f"{url}: no such file; check the address")
+    return [system.unstrip_protocol(file) for file in found]
+
+
+def _sequence_files(folder: str, files: Iterable[str]) -> list[str]:
+    found = [
+        file
+        for file in files
+        if file.lower().endswith(_ENDINGS) and not Path(file).name.startswith(".")
+    ]
+    if not found:
+        raise FileNotFoundError(
+            f"{folder}: no file in it ends as FASTA or FASTQ does, e.g. .fna.gz; name the files"
+        )
+    return sorted(found, key=os.fsencode)
+
+
+def text_of(name: str) -> Iterator[bytes]:
+    """Yield the text of a file, some bytes at a time; its content tells how it is compressed.
+
+    Raises
+    ------
+    SequenceError
+        When compressed data is cut short or damaged.
+    UnsupportedError
+        When zstandard is needed and not installed.
+    OSError
+        When the file cannot be read.
+    """
+    with _opened(name) as file:
+        head, stream = _head_of(file)
+        done = 0
+        try:
+            for text in _chunks(name, head, stream):
+                done += len(text)
+                yield text
+        except EOFError as error:
+            raise SequenceError(
+                f"{name} is cut short: its compressed data ends too early, after {done:,} bytes "
+                "of text; copy or download it again"
+            ) from error
+        except (zlib.error, lzma.LZMAError, ValueError, OSError) as error:
+            # Of the file itself, and not of what is in it.
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
+            raise SequenceError(
+                f"{name} is damaged: {str(error) or 'its compressed data is wrong'}, after "
+                f"{done:,} bytes of text; copy or download it again"
+            ) from error
+
+
+def _opened(name: str) -> Any:
+    if name == STDIN:
+        return nullcontext(sys.stdin.buffer)
+    if "://" in name:
+        import fsspec
+
+        return fsspec.open(name, "rb")
+    return Path(name).open("rb")
+
+
+class _Joined(io.RawIOBase):
+    """A stream, and what was read of it already."""
+
+    def __init__(self, head: bytes, stream: BinaryIO) -> None:
+        self._head, self._stream = head, stream
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, room: Any) -> int:
+        piece = self._head[: len(room)] or self._stream.read(len(room))
+        self._head = self._head[len(room) :]
+        room[: len(piece)] = piece
+        return len(piece)
+
+
+def _head_of(stream: BinaryIO) -> tuple[bytes, BinaryIO]:
+    """Return the first bytes of a stream, and the stream with them."""
+    head = b""
+    while len(head) < _HEAD_NBYTES and (more := stream.read(_HEAD_NBYTES - len(head))):
+        head += more
+    if stream.seekable():
+        stream.seek(0)
+        return head, stream
+    return head, cast(BinaryIO, io.BufferedReader(_Joined(head, stream), CHUNK_NBYTES))
+
+
+def _chunks(name: str, head: bytes, stream: BinaryIO) -> Iterator[bytes]:
+    if head.startswith(b"\x1f\x8b"):
+        yield from _gzip_chunks(stream)
+    elif head.startswith(b"BZh"):
+        yield from _frames(stream, bz2.BZ2Decompressor)
+    elif head.startswith(b"\xfd7zXZ\x00"):
+        yield from _frames(stream, lzma.LZMADecompressor)
+    elif head.startswith(b"\x28\xb5\x2f\xfd"):
+        yield from _zstd_chunks(name, stream)
+    else:
+        while chunk := stream.read(CHUNK_NBYTES):
+            yield chunk
+
+
+def _gzip_chunks(stream: BinaryIO) -> Iterator[bytes]:
+    """Yield text that a thread of its own decompresses where isal is installed."""
+    if importlib.util.find_spec("isal") is None:
+        with gzip.open(stream) as reader:
+            while chunk := reader.read(CHUNK_NBYTES):
+                yield chunk
+        return
+    wrong: Any = importlib.import_module("isal.igzip_lib").IsalError
+    with importlib.import_module("isal.igzip_threaded").open(stream, "rb", threads=1) as reader:
+        while True:
+            try:
+                chunk = reader.read(CHUNK_NBYTES)
+            except wrong as error:
+                raise ValueError(str(error)) from error
+            if not chunk:
+                return
+            yield chunk
+
+
+def _frames(stream: BinaryIO, new: Callable[[], Any]) -> Iterator[bytes]:
+    """Yield the text of all frames; Python's own readers leave out what is wrong behind one."""
+    frame, packed, begun = new(), b"", False
+    while True:
+        if not packed and getattr(frame, "needs_input", True):
+            packed = stream.read(_PACKED_NBYTES)
+            if not packed:
+                break
+        # Padding lies between frames.
+        packed = packed if begun else packed.lstrip(b"\0")
+        if not (packed or begun):
+            continue
+        text, packed = _step(frame, packed)
+        begun = not frame.eof
+        if text:
+            yield text
+        if frame.eof:
+            frame = new()
+    if begun:
+        raise EOFError
+
+
+def _step(frame: Any, packed: bytes) -> tuple[bytes, bytes]:
+    """Return text, as much as a chunk where the frame has a bound, and what is left behind it."""
+    if hasattr(frame, "needs_input"):
+        text = frame.decompress(packed, CHUNK_NBYTES)
+    else:
+        text = frame.decompress(packed)
+    return text, frame.unused_data
+
+
+def _zstd_chunks(name: str, stream: BinaryIO) -> Iterator[bytes]:
+    try:
+        zstandard = importlib.import_module("zstandard")
+    except ImportError as error:
+        raise UnsupportedError(
+            f"{name} takes zstandard; install it with \"pip install 'dgpuhash[kmer]'\""
+        ) from error
+    try:
+        yield from _frames(stream, zstandard.ZstdDecompressor().decompressobj)
+    except zstandard.ZstdError as error:
+        raise ValueError(str(error)) from error

@@ -1,0 +1,10 @@
+/// What sequences.cpp adds to the extension module.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace dg {
+
+void add_sequences(nanobind::module_& module);
+
+}  // namespace dg
