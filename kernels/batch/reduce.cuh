@@ -21,8 +21,8 @@ enum class Term : u64 { one, integer, real, rank, row, truth };
 
 /// A compensated sum is two words: the sum, and what it is too large by. In a record of totals the next
 /// column stands for the second word, whose fold is `excess`. Tiles of one lane have it where no other
-/// tile adds beside.
-enum class Fold : u64 { sum, real_sum, least, greatest, compensated, excess };
+/// tile adds beside. A pair is the same with all that roundings took off the sum, for tiles of one lane.
+enum class Fold : u64 { sum, real_sum, least, greatest, compensated, excess, pair };
 
 /// In device memory.
 struct ReduceColumn {
@@ -377,6 +377,16 @@ DG_FN bool reduce_alone(const ReduceBatch& batch, const ReduceColumn& column, u6
         [&](u64 code, double value) { add_compensated(sums + 2 * code, value); });
     return true;
   }
+  if (column.fold == Fold::pair && real && column.term == Term::real) {
+    const double* const values = static_cast<const double*>(column.values);
+    double* const sums = reinterpret_cast<double*>(column.totals) + 2 * first_total;
+    add_each(
+        batch, column, first, last, [&](u64 row) { return values[row]; },
+        [&](u64 code, double value) {
+          if (value == value) add_to_sum(sums + 2 * code, Compensated{value, 0.0}, true);
+        });
+    return true;
+  }
   const bool whole = column.reading == Reading::i64 || column.reading == Reading::u64;
   if (column.fold == Fold::sum && whole && column.term == Term::integer) {
     const u64* const values = static_cast<const u64*>(column.values);
@@ -390,13 +400,12 @@ DG_FN bool reduce_alone(const ReduceBatch& batch, const ReduceColumn& column, u6
   if (column.term != Term::rank || !(least || column.fold == Fold::greatest)) return false;
   if (real) {
     add_bounds(batch, column, first, last, first_total, least, [&](u64 row) {
-      return term_of(ReduceColumn{column.values, nullptr, Reading::f64, Term::rank, column.fold}, row,
-                     row);
+      return term_of(ReduceColumn{column.values, nullptr, Reading::f64, Term::rank, column.fold},
+                     row, row);
     });
   } else if (column.reading == Reading::i64) {
-    add_bounds(batch, column, first, last, first_total, least, [&](u64 row) {
-      return integer_term<i64>(column.values, row, Term::rank);
-    });
+    add_bounds(batch, column, first, last, first_total, least,
+               [&](u64 row) { return integer_term<i64>(column.values, row, Term::rank); });
   } else {
     return false;
   }
@@ -409,8 +418,7 @@ template <class Tile>
 DG_FN void reduce_segment(Tile tile, const ReduceBatch& batch, u64 first, u64 last,
                           u64 first_total) {
   if constexpr (Tile::size == 1) {
-    if (batch.column_count == 1 &&
-        reduce_alone(batch, batch.columns[0], first, last, first_total))
+    if (batch.column_count == 1 && reduce_alone(batch, batch.columns[0], first, last, first_total))
       return;
   }
   for (u64 start = first; start < last; start += Tile::size) {

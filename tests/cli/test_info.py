@@ -16,7 +16,7 @@ from distributed import LocalCluster
 import dgpuhash.cli
 from dgpuhash.cli import main
 
-COMMANDS = ["bench", "build", "cache", "demo", "info", "join", "kmer", "lookup"]
+COMMANDS = ["bench", "build", "cache", "demo", "groupby", "info", "join", "kmer", "lookup"]
 
 
 def test_info_names_versions_backends_and_cache(monkeypatch, tmp_path):

@@ -71,7 +71,8 @@ def reduce_groups(
 ) -> list[Any]:
     """Return, for each column, the aggregate (uint64 words) of each group.
 
-    `codes` (int64) are the group numbers of the rows.
+    `codes` (int64) are the group numbers of the rows. The fold ``pair``, of float64 columns on CPUs,
+    gives two words for each group: a sum, and what it is too large by.
     """
     plan = _plan(backend.name, len(codes), groups)
     if backend.name == "cpu" and plan.alone:
@@ -82,7 +83,8 @@ def reduce_groups(
     totals = []
     for column in columns:
         # Each sum has its excess beside it.
-        shape = (plan.copies, groups, 2) if column.fold == "compensated" else (plan.copies, groups)
+        pairs = column.fold in {"compensated", "pair"}
+        shape = (plan.copies, groups, 2) if pairs else (plan.copies, groups)
         totals.append(backend.full(shape, 2**64 - 1 if column.fold == "least" else 0, np.uint64))
     if groups and columns:
         _launch(backend, plan, codes, groups, columns, totals)
@@ -285,6 +287,8 @@ def _combined(backend: Backend, totals: Any, fold: str) -> Any:
         if backend.name == "cpu":
             return _compensated(totals.view(np.float64)).view(np.uint64)
         return _settled(backend, totals)
+    if fold == "pair":
+        return _paired(totals.view(np.float64)).view(np.uint64)
     if len(totals) == 1:
         return totals[0]
     if fold == "sum":
@@ -309,6 +313,19 @@ def _compensated(totals: np.ndarray) -> np.ndarray:
             excess[~np.isfinite(excess)] = 0
             sums = made
     return sums
+
+
+def _paired(totals: np.ndarray) -> np.ndarray:
+    """Return the sums of all segments, and what they are too large by (Knuth 1969)."""
+    sums, excess = totals[0, :, 0], totals[0, :, 1]
+    with np.errstate(invalid="ignore", over="ignore"):
+        for each in totals[1:]:
+            made = sums + each[:, 0]
+            part = made - sums
+            lost = (sums - (made - part)) + (each[:, 0] - part)
+            excess = excess + each[:, 1] - lost
+            sums = made
+    return np.stack([sums, excess], axis=1)
 
 
 def _settled(backend: Backend, totals: Any) -> Any:

@@ -141,7 +141,7 @@ def _real(part: Part) -> tuple[Any, ...]:
     values = states.values.numbers
     values = values if states.values.read is None else values[states.values.read]
     floats = values.astype(np.float64, copy=False)
-    return numbers.real_sums(codes_of(states), len(states.groups), floats, states.count)
+    return numbers.real_sums(codes_of(states), len(states.groups), floats)
 
 
 def _wide(part: Part) -> tuple[Any, ...]:

@@ -21,8 +21,6 @@ __all__ = [
 ]
 
 Pair = tuple[Any, Any]
-# Of so many rows the rest of one cut is as exact as it takes.
-_FEW_ROWS = 32
 
 
 def _two_sum(a: Any, b: Any) -> Pair:
@@ -111,12 +109,10 @@ def of_words(high: Any, low: Any) -> Pair:
     return added((above * 2.0**32, below * 2.0**32), of_integers(low))
 
 
-def real_sums(codes: Any, groups: int, values: Any, counts: Any) -> Pair:
+def real_sums(codes: Any, groups: int, values: Any) -> Pair:
     """Return the sum of the values of each group as pairs, of which NaNs are left out.
 
-    Each value is cut at a power of two that no sum of the group passes: the parts above it are
-    added up without rounding (Rump, Ogita and Oishi, 2008), and where groups have many rows so are
-    those above a second cut. The rest is added up with compensation.
+    What each addition rounds off is added up beside the sum (Ogita, Rump and Oishi, 2005).
 
     Parameters
     ----------
@@ -125,37 +121,13 @@ def real_sums(codes: Any, groups: int, values: Any, counts: Any) -> Pair:
     groups : int
         The number of groups.
     values : float64 array
-    counts : int64 array
-        The number of values of each group that are no NaN.
     """
-    given, finite = values, np.isfinite(values)
-    if not finite.all():
-        values = np.where(finite, values, 0.0)
-    (most,) = _reduced(codes, groups, [(np.abs(values), "rank", "greatest")])
-    most_rows = int(counts.max(initial=0))
-    spread = (most_rows + 2).bit_length()
-    # Exponents of the greatest values as floats have them; the words of ranks have a bit above.
-    exponent = (most.view(np.int64) >> 52 & 0x7FF) + 1 + spread
-    steps = [0] if most_rows <= _FEW_ROWS else [0, 52 - spread]
-    columns = []
-    with np.errstate(over="ignore", invalid="ignore"):
-        for step in steps:
-            cut = (np.clip(exponent - step, 1, 2046) << 52).view(np.float64)[codes]
-            part = cut + values
-            part -= cut
-            values = values - part
-            columns.append((part, "real", "real_sum"))
-        columns.append((values, "real", "real_sum"))
-        total, *others = (each.view(np.float64) for each in _reduced(codes, groups, columns))
-        pair: Pair = total, np.zeros(groups)
-        for each in others:
-            pair = added(pair, (each, np.zeros(groups)))
-    if np.isfinite(pair[0]).all() and (finite.all() or not np.isinf(given).any()):
-        return pair
-    (plain,) = _reduced(codes, groups, [(given, "real", "real_sum")])
-    total = plain.view(np.float64)
-    exact = np.isfinite(total) & np.isfinite(pair[0])
-    return np.where(exact, pair[0], total), np.where(exact, pair[1], 0.0)
+    column = ColumnReduction(np.ascontiguousarray(values), "f8", "real", "pair")
+    (words,) = reduce_groups(backend.get("cpu"), codes, groups, [column])
+    sums, excess = words.view(np.float64).T
+    with np.errstate(invalid="ignore", over="ignore"):
+        total, rest = _settled(sums, -excess)
+        return _finite(np.where(np.isfinite(sums), total, sums), rest)
 
 
 def integer_sums(codes: Any, groups: int, columns: list[Any]) -> tuple[Any, ...]:
@@ -163,12 +135,3 @@ def integer_sums(codes: Any, groups: int, columns: list[Any]) -> tuple[Any, ...]
     reductions = [ColumnReduction(column, "i8", "integer", "sum") for column in columns]
     words = reduce_groups(backend.get("cpu"), codes, groups, reductions)
     return tuple(each.view(np.int64) for each in words)
-
-
-def _reduced(codes: Any, groups: int, columns: list[tuple[Any, str, str]]) -> list[Any]:
-    reductions = [
-        ColumnReduction(None if values is None else np.ascontiguousarray(values),
-                        "u1" if values is None else "f8", term, fold)
-        for values, term, fold in columns
-    ]  # fmt: skip
-    return reduce_groups(backend.get("cpu"), codes, groups, reductions)

@@ -58,9 +58,7 @@ class PairColumn:
 
     def _sums(self, rows: Any, counts: Any) -> tuple[Any, Any]:
         groups = self._groups
-        total = numbers.real_sums(
-            groups.kept_codes[rows], len(groups), self.values[rows], counts
-        )  # fmt: skip
+        total = numbers.real_sums(groups.kept_codes[rows], len(groups), self.values[rows])
         if not self.origin:
             return total
         origin = np.full(len(groups), self.origin, np.int64)
