@@ -345,9 +345,7 @@ def stored_rows(
         return rows[list(descriptor.meta)] if plan is None else plan.opened().restored(rows)
 
 
-def _unmatched(
-    descriptor: Descriptor, marks: str, number: int, ranges: int, since: int = 0
-) -> Any:
+def _unmatched(descriptor: Descriptor, marks: str, number: int, ranges: int, since: int = 0) -> Any:
     """Return the unmarked rows of a hash range.
 
     It is the same one whenever a partition is computed, whichever workers there are then. Rows of
