@@ -128,7 +128,7 @@ def test_without_a_cluster_dask_answers():
     assert found.times("merge", "dgpuhash") == 0
     lines = str(found).splitlines()
     assert lines[0].endswith("enabled")
-    assert lines[2].startswith("merge    Dask             1  UnsupportedError: Dask computes witho")
+    assert lines[2].startswith("merge    Dask             1  UnsupportedError: Dask computes ")
     assert "<td>Dask</td>" in found._repr_html_()
 
 

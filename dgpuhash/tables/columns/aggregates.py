@@ -71,8 +71,8 @@ def reduce_groups(
 ) -> list[Any]:
     """Return, for each column, the aggregate (uint64 words) of each group.
 
-    `codes` (int64) are the group numbers of the rows. The fold ``pair``, of float64 columns on CPUs,
-    gives two words for each group: a sum, and what it is too large by.
+    `codes` (int64) are the group numbers of the rows. The fold ``pair``, of float64 on CPUs, gives
+    two words for each group: a sum, and what it is too large by.
     """
     plan = _plan(backend.name, len(codes), groups)
     if backend.name == "cpu" and plan.alone:

@@ -116,8 +116,8 @@ def test_columns_by_attribute_and_arrays_as_keys(frame):
     [
         (lambda frame: dgpuhash.groupby(frame.lazy(), "name"), r"frame\.collect\(\)"),
         (lambda frame: dgpuhash.groupby(frame, level=0), "has no index"),
-        (lambda frame: dgpuhash.groupby(frame, "nome"), "nome"),
-        (lambda frame: dgpuhash.groupby(frame, "name").agg({"nome": "sum"}), "nome"),
+        (lambda frame: dgpuhash.groupby(frame, "missing"), "missing"),
+        (lambda frame: dgpuhash.groupby(frame, "name").agg({"missing": "sum"}), "missing"),
     ],
 )
 def test_refused(frame, call, message):
