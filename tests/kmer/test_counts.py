@@ -300,6 +300,17 @@ def test_letters_without_a_kmer_give_empty_counts():
     assert counts.merge(counts).stats()["max_count"] == 0
 
 
+def test_high_counts_have_a_place_in_the_histogram():
+    letters = np.concatenate([np.full(70_003, ord("A"), np.uint8), drawn(50, 1)])
+    counts = KmerCounts.from_letters(letters, [0, 70_003, len(letters)], 4)
+    found, numbers = (each.tolist() for each in counts.histogram())
+    assert found[-1] == counts.stats()["max_count"] >= 70_000
+    assert sum(numbers) == len(counts)
+    assert sum(count * n for count, n in zip(found, numbers, strict=True)) == counts.total
+    merged = counts.merge(counts.merge(counts))
+    assert merged.histogram()[0].tolist() == [3 * count for count in found]
+
+
 def test_the_same_genome_twice_counts_twice(tmp_path):
     text = gzip.decompress(SMALL["phage_lambda"].read_bytes())
     (tmp_path / "twice.fa").write_bytes(text + text)

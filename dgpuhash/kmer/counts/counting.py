@@ -114,9 +114,10 @@ def counted(
             spilled=partitions.spilled,
         )  # fmt: skip
         for first, last in pairwise(made.edges):
-            expected = min(int(partitions.kmers[first:last].sum()), group_kmers)
+            # Parts are not divided: a group is seldom much larger, but may be by far.
+            expected = min(int(partitions.kmers[first:last].sum()), 2 * group_kmers)
             fold = Fold(backend, expected)
-            for packed, kmers in partitions.read(first, last, group_kmers):
+            for packed, kmers in partitions.read(first, last, 2 * group_kmers):
                 fold.add(*unpack(backend, packed, kmers, k, canonical=canonical))
             writer.append(bounds.of(fold.result()).narrow())
             made.inserts += fold.inserts
