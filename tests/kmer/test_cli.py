@@ -54,7 +54,7 @@ def test_options_reach_the_counts(tmp_path):
     path = tmp_path / "reads.dgkc"
     run(
         "count", reads, "-k", 11, "-o", path, "--no-canonical", "--min-count", 2,
-        "--max-count", 30, "--min-quality", 5, "--memory", "16MiB",
+        "--max-count", 30, "--min-quality", 5, "--memory", "16MiB", "--device", "cpu",
     )  # fmt: skip
     assert run("dump", "--sorted", path).encode() == model.dump(expected)
 

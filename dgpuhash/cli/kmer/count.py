@@ -41,6 +41,13 @@ _force = click.option(
     metavar="BYTES",
     help="E.g. 4GiB: what is more passes through temporary files.",
 )
+@click.option(
+    "--device",
+    type=click.Choice(["cpu", "cuda"]),
+    default="cpu",
+    show_default=True,
+    help="Where to count.",
+)
 @_force
 def count(
     sources: tuple[str, ...],
@@ -51,6 +58,7 @@ def count(
     max_count: int | None,
     min_quality: int,
     memory: str | None,
+    device: str,
     overwrite: bool,
 ) -> None:
     """Count the k-mers of SOURCES and save them.
@@ -67,7 +75,7 @@ def count(
     with _progress() as told:
         counts = KmerCounts.count(
             sources, k, canonical=canonical, min_count=min_count, max_count=max_count,
-            min_quality=min_quality, memory=nbytes, progress=told,
+            min_quality=min_quality, memory=nbytes, device=device, progress=told,
         )  # fmt: skip
     with name_write_errors(output):
         counts.save(output, overwrite=overwrite)
