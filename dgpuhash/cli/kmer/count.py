@@ -5,11 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dgpuhash.errors import SpecError
+
+if TYPE_CHECKING:
+    from dgpuhash.kmer import KmerCounts
 
 __all__ = ["count", "merge"]
 
@@ -65,7 +68,6 @@ def count(
 
     SOURCES are FASTA or FASTQ, plain or compressed: paths, quoted globs, folders, URLs or -.
     """
-    from dgpuhash.cli.files.write import name_write_errors
     from dgpuhash.kmer import KmerCounts
     from dgpuhash.tables.serialization import check_absent
 
@@ -77,8 +79,7 @@ def count(
             sources, k, canonical=canonical, min_count=min_count, max_count=max_count,
             min_quality=min_quality, memory=nbytes, device=device, progress=told,
         )  # fmt: skip
-    with name_write_errors(output):
-        counts.save(output, overwrite=overwrite)
+    _save(counts, output, overwrite)
     stats = counts.stats()
     click.echo(
         f"{output}: {stats['distinct']:,} k-mers of {k} letters, {stats['kmers']:,} in all, from "
@@ -93,7 +94,6 @@ def count(
 @_force
 def merge(counts: tuple[str, ...], output: str, overwrite: bool) -> None:
     """Add up the files of COUNTS, which are of one k."""
-    from dgpuhash.cli.files.write import name_write_errors
     from dgpuhash.kmer import KmerCounts
     from dgpuhash.tables.serialization import check_absent
 
@@ -101,9 +101,20 @@ def merge(counts: tuple[str, ...], output: str, overwrite: bool) -> None:
     merged, *others = map(KmerCounts.load, counts)
     for other in others:
         merged = merged.merge(other)
-    with name_write_errors(output):
-        merged.save(output, overwrite=overwrite)
+    _save(merged, output, overwrite)
     click.echo(f"{output}: {len(merged):,} k-mers of {merged.k} letters, {merged.total:,} in all")
+
+
+def _save(counts: KmerCounts, output: str, overwrite: bool) -> None:
+    """Save counts; an error names the output."""
+    try:
+        counts.save(output, overwrite=overwrite)
+    except OSError:
+        # It imports Dask, which takes longer than most counts do.
+        from dgpuhash.cli.files.write import name_write_errors
+
+        with name_write_errors(output):
+            raise
 
 
 def _bytes_of(text: str) -> int:
