@@ -16,7 +16,10 @@ struct KmerParts {
   u32 m;      // of minimizers, at most k and 32
   u64 parts;  // at most 65,536
 
-  DG_FN u64 hash(const Kmer64& mer) const { return mix(mer.canonical() ^ 0x9e3779b97f4a7c15ull); }
+  /// One product: it orders m-mers, and says nothing else.
+  DG_FN u64 hash(const Kmer64& mer) const {
+    return (mer.canonical() ^ 0x5bd1e995u) * 0x9e3779b97f4a7c15ull;
+  }
   // The lowest of many hashes is low: it says nothing by its own top bits.
   DG_FN u32 part(u64 hash) const { return owner_of_hash(mix(hash ^ 0xc2b2ae3d27d4eb4full), parts); }
 };

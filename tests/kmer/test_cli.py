@@ -54,7 +54,7 @@ def test_options_reach_the_counts(tmp_path):
     path = tmp_path / "reads.dgkc"
     run(
         "count", reads, "-k", 11, "-o", path, "--no-canonical", "--min-count", 2,
-        "--max-count", 30, "--min-quality", 5, "--memory", "16MiB",
+        "--max-count", 30, "--min-quality", 5, "--memory", "16MiB", "--device", "cpu",
     )  # fmt: skip
     assert run("dump", "--sorted", path).encode() == model.dump(expected)
 
@@ -82,6 +82,8 @@ def test_errors_are_one_line_and_leave_no_output(tmp_path):
         assert said in error
         assert len(error.splitlines()) == 1
         assert list(tmp_path.iterdir()) == [short]
+    error = run("count", EDGE, "-o", tmp_path / "none" / "out.dgkc", code=2)
+    assert "out.dgkc cannot be written: No such file or directory; choose" in error
     KmerCounts.count(EDGE, 5).save(path)
     assert "--force" in run("count", EDGE, "-o", path, code=2)
     assert "k is 5" not in run("count", EDGE, "-k", 6, "-o", path, "--force")

@@ -267,6 +267,18 @@ def test_arrays_of_a_device_are_counted_there(device):
     assert dumped(counts) == dumped(expected)
 
 
+@pytest.mark.parametrize("size", [1, 16, 50, 10_000])
+def test_slices_of_arrays_lose_and_repeat_no_kmer(monkeypatch, device, size):
+    monkeypatch.setitem(kmer_counts._SLICE_LETTERS, device.name, size)
+    sizes = [0, 0, 30, 5, 0, 200, 11, 12, 0]
+    letters, offsets = drawn(sum(sizes), 4), np.append(0, np.cumsum(sizes))
+    text = letters.tobytes().decode()
+    records = [("", text[at : at + n], "") for at, n in zip(offsets[:-1], sizes, strict=True)]
+    counts = KmerCounts.from_letters(device.array(letters), device.array(offsets), 12)
+    assert dumped(counts) == model.dump(model.kmer_counts(records, 12))
+    assert counts.stats()["records"] == len(sizes)
+
+
 @pytest.mark.parametrize("k", [0, -1, 65])
 def test_impossible_k_is_refused(k):
     with pytest.raises(SpecError, match=f"k={k}; use 1 to 64"):
@@ -298,6 +310,17 @@ def test_letters_without_a_kmer_give_empty_counts():
     assert [each.tolist() for each in counts.histogram()] == [[], []]
     assert counts.query(["ACG"]).tolist() == [0]
     assert counts.merge(counts).stats()["max_count"] == 0
+
+
+def test_high_counts_have_a_place_in_the_histogram():
+    letters = np.concatenate([np.full(70_003, ord("A"), np.uint8), drawn(50, 1)])
+    counts = KmerCounts.from_letters(letters, [0, 70_003, len(letters)], 4)
+    found, numbers = (each.tolist() for each in counts.histogram())
+    assert found[-1] == counts.stats()["max_count"] >= 70_000
+    assert sum(numbers) == len(counts)
+    assert sum(count * n for count, n in zip(found, numbers, strict=True)) == counts.total
+    merged = counts.merge(counts.merge(counts))
+    assert merged.histogram()[0].tolist() == [3 * count for count in found]
 
 
 def test_the_same_genome_twice_counts_twice(tmp_path):

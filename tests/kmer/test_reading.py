@@ -263,6 +263,20 @@ def test_broken_compression_gives_no_partial_result(tmp_path, how, fault):
         list(read_sequences(written(tmp_path, bytes(packed))))
 
 
+@pytest.mark.parametrize("how", ["gzip", "bzip2", "xz", "zstd"])
+def test_what_follows_compressed_data_is_padding_or_wrong(tmp_path, how):
+    packed = PACKED[how](FASTA.encode())
+    padded = written(tmp_path, packed + bytes(64), "padded")
+    assert records_in(read_sequences(padded)) == model.records_of(FASTA)
+    for rest, said in (
+        (b"something else", "damaged"),
+        (b"\x1f\x8b\x08", "(damaged|cut short)"),
+        (packed[:-3], "cut short"),
+    ):
+        with pytest.raises(SequenceError, match=said):
+            list(read_sequences(written(tmp_path, packed + rest)))
+
+
 def test_a_file_that_cannot_be_read_is_no_fault_of_its_content(tmp_path):
     with pytest.raises(OSError, match="directory") as raised:
         list(files.text_of(str(tmp_path)))

@@ -5,11 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dgpuhash.errors import SpecError
+
+if TYPE_CHECKING:
+    from dgpuhash.kmer import KmerCounts
 
 __all__ = ["count", "merge"]
 
@@ -41,6 +44,13 @@ _force = click.option(
     metavar="BYTES",
     help="E.g. 4GiB: what is more passes through temporary files.",
 )
+@click.option(
+    "--device",
+    type=click.Choice(["cpu", "cuda"]),
+    default="cpu",
+    show_default=True,
+    help="Where to count.",
+)
 @_force
 def count(
     sources: tuple[str, ...],
@@ -51,13 +61,13 @@ def count(
     max_count: int | None,
     min_quality: int,
     memory: str | None,
+    device: str,
     overwrite: bool,
 ) -> None:
     """Count the k-mers of SOURCES and save them.
 
     SOURCES are FASTA or FASTQ, plain or compressed: paths, quoted globs, folders, URLs or -.
     """
-    from dgpuhash.cli.files.write import name_write_errors
     from dgpuhash.kmer import KmerCounts
     from dgpuhash.tables.serialization import check_absent
 
@@ -67,10 +77,9 @@ def count(
     with _progress() as told:
         counts = KmerCounts.count(
             sources, k, canonical=canonical, min_count=min_count, max_count=max_count,
-            min_quality=min_quality, memory=nbytes, progress=told,
+            min_quality=min_quality, memory=nbytes, device=device, progress=told,
         )  # fmt: skip
-    with name_write_errors(output):
-        counts.save(output, overwrite=overwrite)
+    _save(counts, output, overwrite)
     stats = counts.stats()
     click.echo(
         f"{output}: {stats['distinct']:,} k-mers of {k} letters, {stats['kmers']:,} in all, from "
@@ -85,7 +94,6 @@ def count(
 @_force
 def merge(counts: tuple[str, ...], output: str, overwrite: bool) -> None:
     """Add up the files of COUNTS, which are of one k."""
-    from dgpuhash.cli.files.write import name_write_errors
     from dgpuhash.kmer import KmerCounts
     from dgpuhash.tables.serialization import check_absent
 
@@ -93,9 +101,20 @@ def merge(counts: tuple[str, ...], output: str, overwrite: bool) -> None:
     merged, *others = map(KmerCounts.load, counts)
     for other in others:
         merged = merged.merge(other)
-    with name_write_errors(output):
-        merged.save(output, overwrite=overwrite)
+    _save(merged, output, overwrite)
     click.echo(f"{output}: {len(merged):,} k-mers of {merged.k} letters, {merged.total:,} in all")
+
+
+def _save(counts: KmerCounts, output: str, overwrite: bool) -> None:
+    """Save counts; an error names the output."""
+    try:
+        counts.save(output, overwrite=overwrite)
+    except OSError:
+        # It imports Dask, which takes longer than most counts do.
+        from dgpuhash.cli.files.write import name_write_errors
+
+        with name_write_errors(output):
+            raise
 
 
 def _bytes_of(text: str) -> int:

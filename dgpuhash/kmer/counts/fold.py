@@ -14,6 +14,8 @@ from dgpuhash.tables import CountMap, factorize
 
 __all__ = ["CountedKmers", "Fold", "histogram", "numbered"]
 
+# Slots for each k-mer: on a CPU, whose caches hold the table, searches are shorter with more.
+_ROOM = {"cpu": 1.5, "cuda": 1}
 # Counts below have a place each in a histogram.
 _FEW = 2**16
 _HALF = np.uint64(32)
@@ -74,7 +76,8 @@ class Fold:
 
     def __init__(self, backend: Backend, kmers: int) -> None:
         self._backend = backend
-        self._table = CountMap(np.uint64, kmers, device=backend.name)
+        room = int(kmers * _ROOM[backend.name])
+        self._table = CountMap(np.uint64, room, device=backend.name)
         self._expected = kmers
         self._waiting: list[CountedKmers] = []
         self._waiting_rows = 0
@@ -129,7 +132,10 @@ def histogram(backend: Backend, groups: Sequence[CountedKmers]) -> tuple[np.ndar
     by_count = xp.zeros(_FEW, np.int64)
     higher: Counter[int] = Counter()
     for group in groups:
-        is_few = group.counts.astype(np.uint64) < _FEW
+        if group.counts.dtype.itemsize <= 2:
+            by_count += xp.bincount(group.counts, minlength=_FEW)
+            continue
+        is_few = group.counts < np.uint64(_FEW)
         by_count += xp.bincount(group.counts[is_few].astype(np.int64), minlength=_FEW)
         found, times = np.unique(backend.to_host(group.counts[~is_few]), return_counts=True)
         higher.update(dict(zip(found.tolist(), times.tolist(), strict=True)))

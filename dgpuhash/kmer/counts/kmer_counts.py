@@ -19,13 +19,15 @@ from dgpuhash.kmer.counts.groups import Groups
 from dgpuhash.kmer.counts.lookup import KmerLookup
 from dgpuhash.kmer.counts.saved import load_counts, save_counts
 from dgpuhash.kmer.counts.super_kmers import WORD_BASES
-from dgpuhash.kmer.counts.tally import Tally, check_k, checked_letters
+from dgpuhash.kmer.counts.tally import Tally, check_k, checked_letters, slices
 from dgpuhash.kmer.sequences.batches import BATCH_LETTERS, read_sequences
 from dgpuhash.kmer.sequences.files import Paths
 
 __all__ = ["KmerCounts"]
 
 _LEAST_MEMORY = 2**24
+# Of arrays, at a time.
+_SLICE_LETTERS = {"cpu": BATCH_LETTERS, "cuda": 2**28}
 _COUNT = np.dtype(np.uint64)
 # What the header of a saved file tells beside the counts.
 _TOLD = ("records", "letters", "kmers", "super_kmers", "super_kmer_nbytes", "spilled", "inserts")
@@ -169,7 +171,7 @@ class KmerCounts:
         letters, offsets = checked_letters(backend, letters, offsets)
         read = Tally(k)
         read.add(len(offsets) - 1, len(letters), backend.xp.diff(offsets))
-        batch = [(letters, offsets)]
+        batch = slices(backend, letters, offsets, k, _SLICE_LETTERS[backend.name])
         return cls._counted(batch, read, backend, canonical, min_count, max_count, None)
 
     @classmethod

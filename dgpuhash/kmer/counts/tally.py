@@ -11,7 +11,7 @@ from dgpuhash.backend import Backend
 from dgpuhash.errors import SequenceError, SpecError
 from dgpuhash.kmer.sequences.batches import SequenceBatch
 
-__all__ = ["Tally", "check_k", "checked_letters"]
+__all__ = ["Tally", "check_k", "checked_letters", "slices"]
 
 WIDEST = 64
 
@@ -39,6 +39,18 @@ def checked_letters(backend: Backend, letters: Any, offsets: Any) -> tuple[Any, 
             "and never go down"
         )
     return letters, offsets
+
+
+def slices(
+    backend: Backend, letters: Any, offsets: Any, k: int, size: int
+) -> Iterator[tuple[Any, Any]]:
+    """Yield letters and offsets of so many k-mers' starts at a time: each k-mer in one slice."""
+    xp = backend.xp
+    for start in range(0, len(letters), size):
+        end = min(start + size + k - 1, len(letters))
+        edges = xp.searchsorted(offsets, xp.asarray([start, end - 1]), side="right")
+        first, last = backend.to_host(edges).tolist()
+        yield letters[start:end], xp.clip(offsets[first - 1 : last + 1], start, end) - start
 
 
 class Tally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import mmap
+import os
 import shutil
 import tempfile
 from typing import Any
@@ -65,13 +66,11 @@ class UnnamedFile:
         return at
 
     def read(self, at: int, n: int, dtype: DTypeLike) -> np.ndarray:
-        """Return `n` elements from a place on."""
+        """Return `n` elements from a place on; several threads may read at once."""
         array = np.empty(n, dtype)
-        if n:
-            self._file.seek(at)
         room = array.view(np.uint8).data
         while len(room):
-            done = self._file.readinto(room)
+            done = os.preadv(self._file.fileno(), [room], at + array.nbytes - len(room))
             if not done:
                 raise OSError("a temporary file of k-mers was cut short by someone else")
             room = room[done:]

@@ -63,7 +63,7 @@ struct PackArgs {
 
 /// Four bases a byte, the first one lowest; each super-k-mer begins with a byte.
 DG_KERNEL super_kmer_pack(PackArgs args) {
-  for_each_tile<1>(args.n, [&](auto, u64 row) {
+  const auto pack = [&](auto, u64 row) {
     const u64 letters = args.kmers[row] + args.k - 1;
     const u8* from = args.letters + args.starts[row];
     u8* to = args.packed + args.places[row];
@@ -80,6 +80,11 @@ DG_KERNEL super_kmer_pack(PackArgs args) {
       for (u32 i = 0; i < 4 && at + i < letters; ++i) byte |= base_of(from[at + i]) << 2 * i;
       *to++ = static_cast<u8>(byte);
     }
+  };
+  // Their order is not that of the letters.
+  for_each_tile<1>(args.n, pack, [&](u64 row) {
+    prefetch(args.letters + args.starts[row]);
+    prefetch(args.letters + args.starts[row] + args.k);
   });
 }
 
