@@ -13,11 +13,9 @@ import zlib
 from pathlib import Path
 from types import SimpleNamespace
 
-import dnaio
 import fsspec
 import numpy as np
 import pytest
-import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 from kmer import model
@@ -25,6 +23,9 @@ from kmer import model
 from dgpuhash.errors import SequenceError, SpecError
 from dgpuhash.kmer import read_pairs, read_samples, read_sequences
 from dgpuhash.kmer.sequences import files
+
+# Machines with GPUs have them not.
+dnaio, zstandard = pytest.importorskip("dnaio"), pytest.importorskip("zstandard")
 
 HERE = Path(__file__).parent / "data"
 FASTA = ">one first\nACGT\nAC\n>two\n\n>three\nGGN\n"

@@ -12,7 +12,9 @@ import pandas as pd
 from dgpuhash.distributed.cluster.rpc import fire_and_forget
 from dgpuhash.distributed.cluster.serialization import concat_payloads, to_message
 from dgpuhash.distributed.groupby.categories import UnknownCategories
+from dgpuhash.distributed.groupby.spilling import SpillingStates, most_nbytes, share_of
 from dgpuhash.distributed.shards.plugin import replying
+from dgpuhash.distributed.shards.spilling import WorkerMemory
 from dgpuhash.errors import IndexLost, UnsupportedError
 from dgpuhash.frames.groupby.partial import GroupPlan
 from dgpuhash.tables.memory_errors import memory_errors_of
@@ -60,7 +62,7 @@ class RangeStates:
 
     Attributes
     ----------
-    states : GroupStates
+    states : SpillingStates
     folded : dict
         By partition: the attempt that counts.
     waiting : dict
@@ -70,11 +72,11 @@ class RangeStates:
     categories : sequence
         Those that the partitions have, where nothing else knows them.
     result : frame, optional
-        The answer, once it was asked for.
+        The answer, once it was asked for; it is made anew where a file has the states.
     """
 
     plan: GroupPlan
-    states: Any
+    states: SpillingStates | None
     unknown: UnknownCategories | None
     folded: dict[int, Folded] = field(default_factory=dict)
     waiting: dict[tuple[int, str], dict[int, Any]] = field(default_factory=dict)
@@ -84,21 +86,20 @@ class RangeStates:
 
     def fold(self, payloads: Sequence[Any]) -> None:
         """Fold the states of a partition."""
+        assert self.states is not None
         with memory_errors_of("groupby"):
             self.states.fold(concat_payloads(payloads, self.plan.states_meta))
 
     def told(self) -> Any:
         """Return the answer."""
-        if self.result is None:
-            with memory_errors_of("groupby"):
-                if self.unknown is None:
-                    self.result = self.states.result()
-                else:
-                    states = self.states.frame()
-                    self.result = self.unknown.result(self.plan, states, self.categories)
+        if self.states is None:
+            return self.result
+        with memory_errors_of("groupby"):
+            result = self.states.result(self.unknown, self.categories)
+        if not self.states.is_spilled:
             # They are not needed any more.
-            self.states = None
-        return self.result
+            self.result, self.states = result, None
+        return result
 
 
 class GroupOwners:
@@ -107,6 +108,8 @@ class GroupOwners:
     def __init__(self) -> None:
         self.runs: dict[str, dict[int, RangeStates]] = {}
         self._host: Any = None
+        self._memory: WorkerMemory | None = None
+        self._share = 0
 
     def open(
         self,
@@ -114,18 +117,38 @@ class GroupOwners:
         uid: str,
         plan: GroupPlan,
         unknown: UnknownCategories | None,
+        ranges: int,
         parts: Sequence[int],
     ) -> None:
-        """Begin the states of some hash ranges of a run."""
+        """Begin the states of some of the hash ranges of a run."""
         if self._host is None:
             self._host = host
             host.worker.handlers[FOLD] = replying(self.fold)
             host.worker.handlers[RESULT] = replying(self.told)
-        self.runs[uid] = {part: RangeStates(plan, plan.standing(), unknown) for part in parts}
+        self._memory = host.shards.memory
+        if self._memory is not None and not self.runs:
+            self._share = share_of(self._memory)
+        self.runs[uid] = {
+            part: RangeStates(plan, SpillingStates(plan, ranges, self._memory), unknown)
+            for part in parts
+        }
 
     def drop(self, uid: str) -> None:
         """Free the states of a run."""
-        self.runs.pop(uid, None)
+        for each in self.runs.pop(uid, {}).values():
+            if (states := each.states) is not None:
+                states.free()
+
+    def _fold(self, states: RangeStates, payloads: Sequence[Any]) -> None:
+        """Fold the states of a partition; write the largest states beyond the share of all."""
+        states.fold(payloads)
+        memory = self._memory
+        while memory is not None:
+            there = [each.states for run in list(self.runs.values()) for each in run.values()]
+            held = [each for each in there if each is not None and each.nbytes]
+            if sum(each.nbytes for each in held) <= most_nbytes(memory, self._share):
+                return
+            max(held, key=lambda each: each.nbytes).spill()
 
     def _states(self, uid: str, part: int) -> RangeStates:
         found = self.runs.get(uid, {}).get(part)
@@ -163,7 +186,7 @@ class GroupOwners:
             payloads = [box[each] for each in sorted(box)]
             for key in [key for key in states.waiting if key[0] == partition]:
                 del states.waiting[key]
-            work = fire_and_forget(self._host.thread.run(states.fold, payloads))
+            work = fire_and_forget(self._host.thread.run(self._fold, states, payloads))
             first = states.folded[partition] = Folded(digest, rows, work)
         elif first.digest != digest:
             raise changed(partition)

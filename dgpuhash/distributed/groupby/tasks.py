@@ -119,7 +119,7 @@ def begin_states(host: Any, packed: CachedPickle[GroupTask], opened: Opened) -> 
     """Begin the states of the hash ranges that a worker owns."""
     task, own = packed.opened(), host.worker.address
     parts = [part for part, worker in enumerate(opened.workers) if worker == own]
-    host.service(GroupOwners).open(host, opened.uid, task.plan, task.unknown, parts)
+    host.service(GroupOwners).open(host, opened.uid, task.plan, task.unknown, task.ranges, parts)
 
 
 class FoldExchange(Exchange):

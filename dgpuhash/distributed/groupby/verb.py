@@ -23,6 +23,8 @@ __all__ = ["groupby_lazily", "ranges_of"]
 
 # Groups that one worker tells faster than several.
 FEW_GROUPS = 2**12
+# Partitions of the source for one of the result.
+PARTS = 4
 
 
 def groupby_lazily(
@@ -51,20 +53,36 @@ def groupby_lazily(
     )  # fmt: skip
     like = asked.groups(frame._meta)
     workers = hash_ranges(npartitions, client)
-    made = LazyGroupBy(frame, asked, like, ranges_of(like, npartitions, workers), workers)
+    ranges = ranges_of(like, npartitions, workers, frame.npartitions)
+    made = LazyGroupBy(frame, asked, like, ranges, max(ranges, workers))
     return made if selection is None else made[selection]
 
 
-def ranges_of(like: GroupBy, npartitions: int | None, ranges: int) -> int:
-    """Return the number of hash ranges of groups: `ranges` where nothing else is better.
+def ranges_of(like: GroupBy, npartitions: int | None, ranges: int, parts: int) -> int:
+    """Return the number of hash ranges of groups.
 
-    It is 1 where dtypes tell that groups are few, and where categories that no row has are groups:
-    of several ranges, each would have them.
+    It is `ranges`, or a fourth of the source's partitions where that is more: then a partition of
+    the result is at most as large as four of them, whatever the number of groups. It is 1 where
+    dtypes tell that groups are few, and where categories that no row has are groups: of several
+    ranges, each would have them.
+
+    Parameters
+    ----------
+    like : GroupBy
+        The groups, without rows.
+    npartitions : int, optional
+        What a user asks for.
+    ranges : int
+        That, or the number of workers.
+    parts : int
+        The number of partitions of the source.
     """
     if not like._groups.is_observed:
         return 1
+    if npartitions is not None:
+        return ranges
     sizes = [_most_values(key.values.dtype) for key in like._groups.keys]
-    return 1 if npartitions is None and math.prod(sizes) <= FEW_GROUPS else ranges
+    return 1 if math.prod(sizes) <= FEW_GROUPS else max(ranges, parts // PARTS)
 
 
 def _most_values(dtype: Any) -> float:

@@ -56,8 +56,8 @@ def groupby(
         for polars and PyArrow.
     npartitions : int, optional
         Of Dask frames: partitions of results, each with a hash range of the keys. Groups come in
-        order within each. Default: the number of workers, or 1 where dtypes tell that groups are
-        few.
+        order within each. Default: the number of workers, or a fourth of the frame's partitions
+        where that is more; 1 where dtypes tell that groups are few.
     client : distributed.Client, optional
         Of the cluster of Dask frames; default: the current client.
 

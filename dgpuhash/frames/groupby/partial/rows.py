@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
+from dgpuhash.frames.groupby.aggregates.states import ends
 from dgpuhash.frames.groupby.assembly import frame_of
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey, levels_of
 from dgpuhash.frames.groupby.groups import Groups, compared
+from dgpuhash.frames.groupby.partial.folded import FoldedGroups
 from dgpuhash.frames.groupby.partial.kinds import place_of
 from dgpuhash.frames.groupby.partial.storage import plain
+from dgpuhash.frames.groupby.partial.verbs import AGGREGATING
 from dgpuhash.frames.merge.distinct import numbered
 from dgpuhash.frames.merge.index import index_of
 from dgpuhash.frames.merge.keys import as_series
@@ -19,7 +23,7 @@ from dgpuhash.frames.merge.keys import as_series
 if TYPE_CHECKING:
     from dgpuhash.frames.groupby.partial.plan import GroupPlan
 
-__all__ = ["distinct_rows", "result_of", "rows_of"]
+__all__ = ["distinct_rows", "in_pieces", "result_of", "result_of_pieces", "rows_of"]
 
 
 def rows_of(plan: GroupPlan, part: Any, keys: list[GroupingKey], number: int) -> pd.DataFrame:
@@ -61,6 +65,47 @@ def _ordered(rows: pd.DataFrame) -> pd.DataFrame:
 
 def result_of(plan: GroupPlan, rows: pd.DataFrame) -> Any:
     """Return the result of rows that came from parts in any order."""
+    return _told(plan, rows)[0]
+
+
+def in_pieces(plan: GroupPlan) -> bool:
+    """Return whether results of some of the groups can be put together; see `result_of_pieces`."""
+    return plan.verb.name in AGGREGATING and plan.observed
+
+
+def result_of_pieces(plan: GroupPlan, pieces: Iterable[pd.DataFrame]) -> Any:
+    """Return the result of rows that come in pieces, of which each has whole groups.
+
+    Only one piece is in memory at a time, with the results of those before. All groups have equally
+    many rows of the result.
+    """
+    found = [_told(plan, rows) for rows in pieces]
+    filled = [each for each in found if len(each[0])]
+    if len(filled) < 2:
+        return (filled or found)[0][0]
+    results = [result for result, _ in filled]
+    heads = pd.concat([heads for _, heads in filled], ignore_index=True)
+    if plan.sort:
+        order = FoldedGroups(
+            plan.keys_of_states(heads), np.ones(len(heads), np.int64),
+            sort=True, dropna=plan.dropna, observed=True,
+        ).states  # fmt: skip
+    else:
+        order = np.argsort(heads["at"].to_numpy(), kind="stable")
+    levels, names = [levels_of(result.index) for result in results], results[0].index.names
+    whole = pd.concat([result.reset_index(drop=True) for result in results], ignore_index=True)
+    times = len(whole) // len(heads)
+    order = (order[:, None] * times + np.arange(times)).ravel()
+    whole = whole.take(order).reset_index(drop=True)
+    if plan.as_index:
+        columns = [pd.concat([as_series(each) for each in level], ignore_index=True)
+                   for level in zip(*levels, strict=True)]  # fmt: skip
+        whole.index = index_of([column.take(order) for column in columns], list(names))
+    return whole
+
+
+def _told(plan: GroupPlan, rows: pd.DataFrame) -> tuple[Any, pd.DataFrame]:
+    """Return the result of rows, and the keys of its groups with the place of the first row."""
     rows = _ordered(rows) if plan.in_order else rows
     labels: Any = pd.RangeIndex(len(rows))
     if plan.labels:
@@ -75,7 +120,10 @@ def result_of(plan: GroupPlan, rows: pd.DataFrame) -> Any:
     grouped = plan.grouped(
         frame, groups, lambda made, _, wanted: made.settled(wanted, full=plan.observed)
     )
-    return plan.told(grouped)
+    heads = dict(zip(plan.key_labels, groups.columns, strict=True))
+    if not plan.sort:
+        heads["at"] = pd.Series(rows["at"].to_numpy()[ends(groups, "first")])
+    return plan.told(grouped), pd.DataFrame(heads, copy=False)
 
 
 def _frame(plan: GroupPlan, rows: pd.DataFrame, labels: pd.Index) -> Any:
