@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from dask.sizeof import sizeof
 from distributed import Client
 from distributed.utils import sync
 
@@ -172,9 +173,12 @@ def reduce_partition(
             ]
             for found in cut_into_chunks(states, owned, task.plan.states_meta)
         ]
+        nbytes = sizeof(states)
+        # What is sent is a copy.
+        del states, owned
         putting = FoldExchange(worker, opened, digest, rows).put_segments(segments)
         going = asyncio.run_coroutine_threadsafe(putting, worker.loop.asyncio_loop)
-        plugin_of(worker).service(SecessionBudget).result(going, states, worker)
+        plugin_of(worker).service(SecessionBudget).result(going, frame, worker, nbytes=nbytes)
         unknown = task.unknown
         categories = () if unknown is None else unknown.categories(frame)
         return FoldReceipt(number, digest, rows, categories)

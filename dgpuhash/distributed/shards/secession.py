@@ -85,13 +85,19 @@ class SecessionBudget:
             with self._lock:
                 self._stayed -= 1
 
-    def result(self, work: Future[Result], rows: Any, worker: Worker) -> Result:
+    def result(
+        self, work: Future[Result], rows: Any, worker: Worker, *, nbytes: int | None = None
+    ) -> Result:
         """Return the result of `work`, and secede if it takes long.
 
-        `work` runs on the event loop, for the task whose partition is `rows`.
+        `work` runs on the event loop, for the task whose partition is `rows`. Where it sends
+        `nbytes` that are much of the worker's memory, the task stays.
         """
         if not wait([work], MOMENT).done:
-            with self.task(sizeof(rows), most_seceded_nbytes(worker, frames_of(rows).device)):
+            limit = worker.memory_manager.memory_limit
+            stays = bool(nbytes and limit and nbytes > limit // SHARE)
+            most = most_seceded_nbytes(worker, frames_of(rows).device)
+            with self.task(sizeof(rows), most, stays=stays):
                 wait([work])
         return work.result()
 

@@ -74,34 +74,60 @@ def in_pieces(plan: GroupPlan) -> bool:
 
 
 def result_of_pieces(plan: GroupPlan, pieces: Iterable[pd.DataFrame]) -> Any:
-    """Return the result of rows that come in pieces, of which each has whole groups.
+    """Return the result of rows, or of folded states, in pieces of which each has whole groups.
 
     Only one piece is in memory at a time, with the results of those before. All groups have equally
     many rows of the result.
     """
-    found = [_told(plan, rows) for rows in pieces]
-    filled = [each for each in found if len(each[0])]
-    if len(filled) < 2:
-        return (filled or found)[0][0]
-    results = [result for result, _ in filled]
-    heads = pd.concat([heads for _, heads in filled], ignore_index=True)
+    results: list[Any] = []
+    parts: list[pd.DataFrame] = []
+    for piece in pieces:
+        result, heads = (_told if plan.needs_rows else _folded)(plan, piece)
+        if results and not len(results[0]):
+            results.clear()
+            parts.clear()
+        if len(result) or not results:
+            results.append(result)
+            parts.append(heads)
+    if len(results) == 1:
+        return results[0]
+    heads = pd.concat(parts, ignore_index=True)
+    parts.clear()
     if plan.sort:
-        order = FoldedGroups(
-            plan.keys_of_states(heads), np.ones(len(heads), np.int64),
-            sort=True, dropna=plan.dropna, observed=True,
-        ).states  # fmt: skip
+        order = _groups(plan, heads.assign(n=np.ones(len(heads), np.int64))).states
     else:
         order = np.argsort(heads["at"].to_numpy(), kind="stable")
-    levels, names = [levels_of(result.index) for result in results], results[0].index.names
-    whole = pd.concat([result.reset_index(drop=True) for result in results], ignore_index=True)
+    indexes = [each.index for each in results]
+    whole = pd.concat([each.reset_index(drop=True) for each in results], ignore_index=True)
+    # Their memory is needed for the rows in order.
+    results.clear()
+    del result
     times = len(whole) // len(heads)
     order = (order[:, None] * times + np.arange(times)).ravel()
     whole = whole.take(order).reset_index(drop=True)
     if plan.as_index:
-        columns = [pd.concat([as_series(each) for each in level], ignore_index=True)
-                   for level in zip(*levels, strict=True)]  # fmt: skip
-        whole.index = index_of([column.take(order) for column in columns], list(names))
+        columns = [
+            pd.concat([as_series(each) for each in level], ignore_index=True).take(order)
+            for level in zip(*map(levels_of, indexes), strict=True)
+        ]
+        whole.index = index_of(columns, list(indexes[0].names))
     return whole
+
+
+def _groups(plan: GroupPlan, states: pd.DataFrame) -> FoldedGroups:
+    return FoldedGroups(
+        plan.keys_of_states(states), states["n"].to_numpy(),
+        sort=plan.sort, dropna=plan.dropna, observed=plan.observed,
+    )  # fmt: skip
+
+
+def _folded(plan: GroupPlan, states: pd.DataFrame) -> tuple[Any, pd.DataFrame]:
+    """Return the result of folded states; and its groups, as `_told` does."""
+    groups = _groups(plan, states)
+    heads = dict(zip(plan.key_labels, groups.columns, strict=True))
+    if not plan.sort:
+        heads["at"] = pd.Series(states["at"].to_numpy()[groups.states])
+    return plan.result_of(states, groups), pd.DataFrame(heads, copy=False)
 
 
 def _told(plan: GroupPlan, rows: pd.DataFrame) -> tuple[Any, pd.DataFrame]:

@@ -1,6 +1,6 @@
 """Merge with a side larger than the memory of its workers, and with ones that are too large.
 
-``python -m suites.spill_merge`` builds 3 GiB on two workers of 1 GiB, for each join. It checks
+``python -m suites.spill.merge`` builds 3 GiB on two workers of 1 GiB, for each join. It checks
 counts and sums, that no worker was ended and that no file is left, and prints what it took.
 """
 

@@ -1,0 +1,203 @@
+"""States of a hash range that go to a file beyond their worker's share of memory."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dgpuhash import backend
+from dgpuhash.distributed.groupby.categories import UnknownCategories
+from dgpuhash.distributed.shards.spilling import (
+    SHARE,
+    WRITTEN_AT_ONCE,
+    WorkerMemory,
+    range_of,
+    release_arrow,
+)
+from dgpuhash.errors import IndexLost, OutOfMemoryError
+from dgpuhash.frames import frames_of
+from dgpuhash.frames.groupby.partial import GroupPlan
+from dgpuhash.frames.groupby.partial.rows import in_pieces, result_of, result_of_pieces
+from dgpuhash.frames.spill.file import SpillFile
+
+__all__ = ["SpillingStates", "most_nbytes", "share_of"]
+
+# Sub-ranges of a hash range that was written to a file; the result is made of one after the other.
+PIECES = 16
+# States or rows of a sub-range are in memory this often while its result is made.
+TIMES = 2
+
+
+def share_of(memory: WorkerMemory) -> int:
+    """Return the bytes that all states on a worker may have in memory before some are written."""
+    return max(0, memory.for_rows()) // SHARE
+
+
+def most_nbytes(memory: WorkerMemory, share: int) -> int:
+    """Return the bytes that states may have now: less where the worker's memory is used up."""
+    return share if memory.for_rows() >= 0 else min(share, WRITTEN_AT_ONCE)
+
+
+class SpillingStates:
+    """States or rows of one hash range; a file has those that memory had no place for.
+
+    They are written as they stand, and later ones are folded into new states. Each write has the
+    rows of one sub-range side by side, so that sub-ranges can be read one by one.
+
+    Parameters
+    ----------
+    plan : GroupPlan
+    ranges : int
+        The number of hash ranges of the run.
+    memory : WorkerMemory, optional
+        None where the states stay in memory.
+    """
+
+    def __init__(self, plan: GroupPlan, ranges: int, memory: WorkerMemory | None) -> None:
+        self._plan, self._ranges, self._memory = plan, ranges, memory
+        self._standing = plan.standing()
+        self._file: SpillFile | None = None
+        self._spans: list[list[tuple[int, int]]] = [[] for _ in range(PIECES)]
+        self._freed, self._writing = False, threading.Lock()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the states in memory."""
+        return self._standing.nbytes if len(self._standing) else 0
+
+    @property
+    def is_spilled(self) -> bool:
+        """Whether some are in a file."""
+        return self._file is not None
+
+    def fold(self, states: pd.DataFrame) -> None:
+        """Add the states of a partition."""
+        self._standing.fold(states)
+
+    def spill(self) -> None:
+        """Write the states that are in memory to the file.
+
+        Raises
+        ------
+        OutOfMemoryError
+            When the disk is full.
+        """
+        assert self._memory is not None
+        try:
+            with self._writing:
+                if len(self._standing) and not self._freed:
+                    self._write(self._standing.frame(), self._memory.folder)
+                self._standing = self._plan.standing()
+        finally:
+            self._close_if_freed()
+        release_arrow()
+        self._memory.relieve()
+
+    def _write(self, states: pd.DataFrame, folder: str) -> None:
+        # Owners are equal shares of the hashes: each is that of the run, and of a sub-range in it.
+        owners = self._plan.owners(states, self._ranges * PIECES) % PIECES
+        order, counts = backend.get("cpu").multisplit(owners.astype(np.uint32), PIECES)
+        if self._file is None:
+            self._file = SpillFile(self._plan.states_meta, folder)
+        first = self._file.append(states.take(order))
+        for spans, count in zip(self._spans, counts.tolist(), strict=True):
+            if count:
+                spans.append((first, count))
+            first += count
+
+    def free(self) -> None:
+        """Give the file back; whoever writes to it does, once that is over."""
+        self._freed = True
+        self._close_if_freed()
+
+    def _close_if_freed(self) -> None:
+        if self._freed and self._writing.acquire(blocking=False):
+            try:
+                if self._file is not None:
+                    self._file.close()
+            finally:
+                self._writing.release()
+
+    def result(
+        self, unknown: UnknownCategories | None, categories: Sequence[tuple[pd.Index, ...]]
+    ) -> Any:
+        """Return the answer; it can be asked for again where a file has the states.
+
+        A file is read by sub-range, and aggregates are made of each alone. Other verbs, as
+        ``head``, and categories that only partitions know have all of the range in memory.
+
+        Raises
+        ------
+        OutOfMemoryError
+            When the worker has no memory for a sub-range, or for the result.
+        IndexLost
+            When the file was given back.
+        """
+        plan = self._plan
+        if self._file is None:
+            if unknown is None:
+                return self._standing.result()
+            return unknown.result(plan, self._standing.frame(), categories)
+        self.spill()
+        try:
+            if unknown is None and in_pieces(plan):
+                rows = map(self._read, self._spans) if plan.needs_rows else self._folded()
+                return result_of_pieces(plan, rows)
+            if plan.needs_rows:
+                whole = self._read([span for spans in self._spans for span in spans])
+            else:
+                whole = self._together(self._folded())
+            if unknown is not None:
+                return unknown.result(plan, whole, categories)
+            return result_of(plan, whole) if plan.needs_rows else plan.result(whole)
+        finally:
+            release_arrow()
+
+    def _folded(self) -> Iterator[pd.DataFrame]:
+        """Yield the states of each sub-range, in which each key occurs once."""
+        for spans in self._spans:
+            standing = self._plan.standing()
+            self._require(self._nbytes(spans))
+            for span in spans:
+                standing.fold(self._taken([span]))
+            yield standing.frame()
+
+    def _read(self, spans: Sequence[tuple[int, int]]) -> pd.DataFrame:
+        """Return the rows of some spans."""
+        self._require(self._nbytes(spans))
+        return self._taken(spans)
+
+    def _taken(self, spans: Sequence[tuple[int, int]]) -> pd.DataFrame:
+        assert self._file is not None
+        if self._freed:
+            raise IndexLost("the states of the groups are gone from a worker; compute them again")
+        rows = [range_of(first, count) for first, count in spans]
+        return self._file.take(np.concatenate([np.empty(0, np.int64), *rows]))
+
+    def _nbytes(self, spans: Sequence[tuple[int, int]]) -> int:
+        assert self._file is not None
+        row = sum(map(self._file.row_nbytes, self._plan.states_meta))
+        return int(row * sum(count for _, count in spans))
+
+    def _together(self, pieces: Iterator[pd.DataFrame]) -> pd.DataFrame:
+        frames = frames_of(self._plan.states_meta)
+        made = [each for each in pieces if len(each)]
+        self._require(sum(map(frames.rows_nbytes, made)))
+        whole: pd.DataFrame = frames.concat(made) if made else self._plan.states_meta
+        return whole
+
+    def _require(self, nbytes: int) -> None:
+        """Raise OutOfMemoryError unless there is memory to make a result of states of `nbytes`."""
+        memory, needed = self._memory, TIMES * nbytes
+        assert memory is not None
+        if memory.wait(lambda: self._freed or needed <= memory.for_tasks()):
+            return
+        raise OutOfMemoryError(
+            f"the groups of one of {self._ranges:,} hash ranges need {needed:,} bytes on worker "
+            f"{memory.address}, and {max(0, memory.for_tasks()):,} are there; give the groupby a "
+            "greater npartitions=, or use workers with more memory"
+        )

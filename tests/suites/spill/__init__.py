@@ -1,0 +1,1 @@
+"""Merges and groupbys of more than the memory of their workers."""
