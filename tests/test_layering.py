@@ -100,7 +100,10 @@ ROOMS_WITHIN = {
     ],
     "kmer": [
         {"sequences"},
-        {"counts"},
+        {"counts", "taxonomy"},
+        {"accessions"},
+        {"placement"},
+        {"formats"},
     ],
     "bench": [
         {"keys", "machine", "figure", "fit_memory", "memory", "method"},

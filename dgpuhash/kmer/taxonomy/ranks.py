@@ -1,0 +1,100 @@
+"""Ranks: those of NCBI's files, the slots of ranked lineages, the codes of reports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dgpuhash.errors import TaxonomyError
+
+__all__ = ["CODES", "SLOTS", "codes_of", "slot_of", "slots_of"]
+
+# From the lowest to the highest; a ranked lineage has one place for each.
+SLOTS = (
+    "sequence",
+    "form",
+    "variety",
+    "subspecies",
+    "species",
+    "subgenus",
+    "genus",
+    "subtribe",
+    "tribe",
+    "subfamily",
+    "family",
+    "suborder",
+    "order",
+    "subclass",
+    "class",
+    "subphylum",
+    "phylum",
+    "subkingdom",
+    "kingdom",
+    "domain",
+    "root",
+)
+# NCBI's other ranks, by the slot that takes them. All that are in neither have no slot.
+_FOLDED = {
+    "genome": "sequence",
+    "forma": "form",
+    "varietas": "variety",
+    "species group": "subgenus",
+    "species subgroup": "subgenus",
+    "superfamily": "suborder",
+    "parvorder": "suborder",
+    "infraorder": "suborder",
+    "superorder": "subclass",
+    "infraclass": "subclass",
+    "superclass": "subphylum",
+    "superphylum": "subkingdom",
+    "division": "phylum",
+    "subdomain": "kingdom",
+    "superkingdom": "domain",
+    "acellular root": "domain",
+}
+_SLOT_OF = {
+    **{name: slot for slot, name in enumerate(SLOTS)},
+    **{name: SLOTS.index(slot) for name, slot in _FOLDED.items()},
+}
+CODES = {
+    "superkingdom": "D",
+    "domain": "D",
+    "acellular root": "D",
+    "kingdom": "K",
+    "phylum": "P",
+    "class": "C",
+    "order": "O",
+    "family": "F",
+    "genus": "G",
+    "species": "S",
+}
+
+
+def slot_of(rank: str) -> int:
+    """Return the place of a rank in ranked lineages.
+
+    Raises
+    ------
+    TaxonomyError
+        When the rank has none.
+
+    Examples
+    --------
+    >>> slot_of("species"), slot_of("superkingdom")
+    (4, 19)
+    """
+    found = _SLOT_OF.get(rank)
+    if found is None:
+        raise TaxonomyError(f"{rank!r} is no ranked level; use one of {', '.join(SLOTS)}")
+    return found
+
+
+def slots_of(names: Sequence[str]) -> np.ndarray:
+    """Return the slot of each rank, -1 for those without."""
+    return np.array([_SLOT_OF.get(name, -1) for name in names], np.int8)
+
+
+def codes_of(names: Sequence[str]) -> np.ndarray:
+    """Return the letter of each rank in reports, "" for those without."""
+    return np.array([CODES.get(name, "") for name in names], "U1")

@@ -1,0 +1,137 @@
+"""Taxonomies as a header and arrays, in files of their own or in those of an index."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dgpuhash.errors import TaxonomyError
+from dgpuhash.kmer.taxonomy.tree import Tree
+from dgpuhash.tables.serialization import Buffers
+
+__all__ = ["Taxa", "subset", "taxa_from", "taxa_to", "unknown_error"]
+
+_TAXID = np.dtype(np.int64)
+_TEXT = "taxonomy names"
+_SHOWN = 5
+
+
+class Taxa(NamedTuple):
+    """What is known of taxa.
+
+    Attributes
+    ----------
+    tree : Tree
+    names : Arrow array of text
+        By number, from 1.
+    ranks : array of uint16
+        By number, from 1: places in `rank_names`.
+    rank_names : list of str
+    merged : array of int64
+        Of shape (n, 2): old taxids, ascending, and those that took their place.
+    deleted : array of int64
+        Ascending.
+    """
+
+    tree: Tree
+    names: Any
+    ranks: np.ndarray
+    rank_names: list[str]
+    merged: np.ndarray
+    deleted: np.ndarray
+
+
+def unknown_error(missing: np.ndarray, deleted: np.ndarray) -> TaxonomyError:
+    """Return the error for taxids that are not there, some of them because NCBI deleted them."""
+    chosen = deleted if len(deleted) else missing
+    shown = ", ".join(map(str, chosen[:_SHOWN]))
+    some = f"{len(chosen):,} taxid{'s' * (len(chosen) != 1)}"
+    if len(deleted):
+        return TaxonomyError(f"NCBI deleted {some}: {shown}; look up what is there today")
+    return TaxonomyError(
+        f"{some} not in the taxonomy: {shown}; take a taxonomy of the same or a later day"
+    )
+
+
+def subset(taxa: Taxa, numbers: np.ndarray, merged: np.ndarray) -> Taxa:
+    """Return the taxa of numbers and their ancestors alone.
+
+    Parameters
+    ----------
+    taxa : Taxa
+    numbers : array of uint32
+    merged : array of int64
+        What the old taxids of `taxa.merged` lead to.
+    """
+    tree = taxa.tree
+    kept = tree.with_ancestors(numbers)
+    new = np.zeros(len(tree.taxids), np.uint32)
+    new[kept] = np.arange(1, len(kept) + 1)
+    small = Tree.of_parents(
+        np.append(np.int64(0), tree.taxids[kept]),
+        np.append(np.uint32(0), new[tree.parents[kept]]),
+    )
+    return taxa._replace(
+        tree=small,
+        names=taxa.names.take(kept - 1),
+        ranks=taxa.ranks[kept - 1],
+        merged=taxa.merged[small.numbers(merged) != 0],
+    )
+
+
+def taxa_to(taxa: Taxa) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Return taxa as what JSON can hold, and arrays."""
+    import pyarrow as pa
+
+    names = pa.concat_arrays([taxa.names.cast(pa.large_string())])
+    _, offsets, text = names.buffers()
+    arrays = {
+        "taxonomy taxids": taxa.tree.taxids,
+        "taxonomy parents": taxa.tree.parents,
+        "taxonomy ranks": taxa.ranks,
+        "taxonomy merged": taxa.merged,
+        "taxonomy deleted": taxa.deleted,
+        "taxonomy offsets": np.frombuffer(offsets, _TAXID)[: len(names) + 1],
+        _TEXT: np.frombuffer(text or b"", np.uint8),
+    }
+    return {"taxonomy ranks": taxa.rank_names}, arrays
+
+
+def taxa_from(header: Mapping[str, Any], buffers: Buffers) -> Taxa:
+    """Return the taxa that `taxa_to` made arrays of.
+
+    Raises
+    ------
+    FormatError
+        When an array is missing or does not fit to the others.
+    """
+    import pyarrow as pa
+
+    taxids = buffers.get("taxonomy taxids", _TAXID)
+    n = len(taxids) - 1
+    parents = buffers.get("taxonomy parents", np.dtype(np.uint32), n + 1)
+    ranks = buffers.get("taxonomy ranks", np.dtype(np.uint16), n)
+    offsets = buffers.get("taxonomy offsets", _TAXID, n + 1)
+    text = buffers.get(_TEXT, np.dtype(np.uint8))
+    rank_names = list(header["taxonomy ranks"])
+    # Parents come before their children, and their numbers go up.
+    buffers.check(
+        n > 0
+        and not parents[:2].any()
+        and bool((parents[2:] < np.arange(2, n + 1)).all())
+        and bool((parents[2:] > 0).all())
+        and bool((parents[2:] >= parents[1:-1]).all()),
+        "its taxa are no tree",
+    )
+    buffers.check(bool((ranks < len(rank_names)).all()), "it has unknown ranks")
+    buffers.check(
+        offsets[0] >= 0 and offsets[-1] <= len(text) and bool((np.diff(offsets) >= 0).all()),
+        "its names have no ends",
+    )
+    kept = [pa.py_buffer(np.ascontiguousarray(array)) for array in (offsets, text)]
+    names = pa.Array.from_buffers(pa.large_string(), n, [None, *kept])
+    merged = buffers.get("taxonomy merged", _TAXID).reshape(-1, 2)
+    deleted = buffers.get("taxonomy deleted", _TAXID)
+    return Taxa(Tree.of_parents(taxids, parents), names, ranks, rank_names, merged, deleted)
