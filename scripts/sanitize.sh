@@ -46,6 +46,9 @@ part() {
 }
 export -f part
 status=0
-printf '%s\n' "$FOLDER"/*.part | xargs -P "$(nproc)" -I{} bash -c 'part {}' || status=1
+# The tools keep memory of their own on the GPU, 8 GiB for each process is enough.
+mib=$(nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits | head -n 1)
+together=$((mib / 8192 < $(nproc) ? mib / 8192 : $(nproc)))
+printf '%s\n' "$FOLDER"/*.part | xargs -P "$together" -I{} bash -c 'part {}' || status=1
 grep -h 'SUMMARY' "$FOLDER"/*.log | sort | uniq -c
 exit $status
