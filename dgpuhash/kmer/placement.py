@@ -87,7 +87,7 @@ def place_references(
         Its `accession_files` are read as well.
     references : iterable of Reference or (header, file)
     accessions : sequence of paths
-        As for `dgpuhash.kmer.accessions.taxids_of`.
+        More files: accession2taxid, assembly_summary, two columns, or GTDB.
     allow_unplaced : int
         How many references may have no place, a doubtful one or an id that was there already.
 

@@ -124,7 +124,7 @@ class AggregateMethods(ABC):
     def quantile(
         self, q: Any = 0.5, interpolation: str = "linear", numeric_only: bool = False
     ) -> Any:
-        """Return the quantiles; of several `q` one row for each of them."""
+        """Return the quantiles; of several ``q`` one row for each of them."""
         return self._of(
             "quantile", None, q=q, interpolation=interpolation, numeric_only=numeric_only
         )
