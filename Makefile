@@ -6,7 +6,7 @@ INSTALLED = $(VENV)/.installed
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES = pyproject.toml CMakeLists.txt scripts/install $(shell find kernels -type f)
 
-.PHONY: help demo test methods ucx rounds suites check docs kernels compile bench gpu wheel clean
+.PHONY: help demo test methods genomes ucx rounds suites check docs kernels compile bench gpu wheel clean
 
 help:                       ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## */\1 /p' $(MAKEFILE_LIST) | while read -r target said; do \
@@ -20,6 +20,9 @@ test: $(INSTALLED)          ## run the tests and the docstrings' examples
 
 methods: $(INSTALLED)       ## run the tests that all methods of tables have in common, with each of them
 	MARKS=methods scripts/test tests/tables
+
+genomes: $(INSTALLED)       ## count the k-mers of whole genomes, as DGPUHASH_KMER_DATA (default: ../shared/kmer) has them
+	MARKS=genomes scripts/test tests/kmer
 
 ucx: $(INSTALLED)           ## run the distributed tests over UCXX, in an environment of their own
 	scripts/ucx

@@ -78,6 +78,7 @@ def test_small_inputs_count_as_the_established_tools_count(row, device):
     check(counts, row)
 
 
+@pytest.mark.genomes
 @pytest.mark.skipif(not DATA.is_dir(), reason="DGPUHASH_KMER_DATA names no folder of genomes")
 def test_a_genome_counts_as_the_established_tools_count(device):
     (row,) = (row for row in EXPECTED if name_of(row) == "ecoli_MG1655-31-1")
@@ -85,6 +86,7 @@ def test_a_genome_counts_as_the_established_tools_count(device):
     check(KmerCounts.count(genome, int(row["k"]), device=device.name), row)
 
 
+@pytest.mark.genomes
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "row", [row for row in EXPECTED if row["dataset"] not in SMALL], ids=name_of
