@@ -67,7 +67,7 @@ started=$(date +%s)
 by_both=$(find tests/kernels -name '*_lockstep.cpp' | sed 's#.*/##; s#\.cpp$##' | sort)
 lockstep=$by_both
 if [ "${QUICK:-0}" != 0 ]; then
-    lockstep=$(echo "$by_both" | grep -vE '^(cops|count|lists|slab)_')
+    lockstep=$(echo "$by_both" | grep -vE '^(chained|cops|count|cuckoo|lists|slab|supernode)_')
     by_both=$(echo "$lockstep" | grep -E '^(bucket_list|group|open|partition|region)_')
 fi
 {
