@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import lzma
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -19,13 +21,21 @@ __all__ = ["check_columns", "map_files", "name_read_errors"]
 
 Seen = TypeVar("Seen")
 
+
+def _errors_of_isal() -> tuple[type[Exception], ...]:
+    """Return the errors of isal, with which fsspec reads gzip where it is installed."""
+    if importlib.util.find_spec("isal") is None:
+        return ()
+    return (importlib.import_module("isal.igzip_lib").IsalError,)
+
+
 # Errors of pandas, Arrow and decompressors, and their remedies; the first match counts.
 _REMEDIES: tuple[tuple[tuple[type[Exception], ...], str], ...] = (
     ((pd.errors.ParserError,), "no row may have more fields than the header"),
     ((pd.errors.EmptyDataError,), "a file has at least a line of column names"),
     ((UnicodeError,), "write the file in UTF-8"),
     (
-        (OSError, EOFError, zlib.error, lzma.LZMAError),
+        (OSError, EOFError, zlib.error, lzma.LZMAError, *_errors_of_isal()),
         "check that you may read the file, and that it is whole",
     ),
     (

@@ -121,7 +121,7 @@ def test_a_lost_shard_is_told(threads, left, right, bloom_filter):
     with DistributedIndex.build(right, on="k", client=threads) as index:
         merged = index.merge(lazy(left, 3), bloom_filter=bloom_filter)
         threads.run(forget_shard, index._descriptor.uid, workers=index.workers[:1])
-        with pytest.raises(IndexLost, match=r"index\.rebuild"):
+        with pytest.raises(IndexLost, match=r"rebuild\(\) of the index"):
             merged.compute()
 
 
