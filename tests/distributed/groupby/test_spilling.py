@@ -13,7 +13,7 @@ import dask
 import numpy as np
 import pandas as pd
 import pytest
-from clusters import lazy, until
+from clusters import lazy, unnamed_files, until
 from suites.raising import no_other_engine
 
 import dgpuhash
@@ -46,18 +46,7 @@ def written(monkeypatch) -> Iterator[list[int]]:
     monkeypatch.setattr(spilling, "PIECES", 3)
     yield rows
     # No file is left of any of them.
-    until(lambda: not files())
-
-
-def files() -> list[str]:
-    """Return the files without a name that this process has open in folders of workers."""
-    found = []
-    for each in Path("/proc/self/fd").iterdir():
-        try:
-            found.append(str(each.readlink()))
-        except OSError:
-            continue
-    return [name for name in found if "dask-scratch" in name and name.endswith("(deleted)")]
+    until(lambda: not unnamed_files())
 
 
 def runs(client: Any) -> int:
@@ -148,7 +137,7 @@ def test_a_result_is_told_again(threads, rows, written):
 def fails(part: pd.DataFrame, partition_info: Any = None) -> pd.DataFrame:
     """Return a partition; fail with the last one, once some are on the disk."""
     if partition_info and partition_info["number"] == 3:
-        until(lambda: bool(files()))
+        until(lambda: bool(unnamed_files()))
         raise ZeroDivisionError
     return part
 
@@ -156,7 +145,7 @@ def fails(part: pd.DataFrame, partition_info: Any = None) -> pd.DataFrame:
 def slowly(part: pd.DataFrame, partition_info: Any = None) -> pd.DataFrame:
     """Return a partition; the last one late."""
     if partition_info and partition_info["number"] == 3:
-        until(lambda: bool(files()))
+        until(lambda: bool(unnamed_files()))
         time.sleep(0.5)
     return part
 
@@ -165,13 +154,13 @@ def test_nothing_is_left_after_errors_and_cancel(threads, rows, written, monkeyp
     source = lazy(rows, 4).map_partitions(fails, meta=rows.iloc[:0])
     with pytest.raises(ZeroDivisionError):
         dgpuhash.groupby(source, "k")["v"].sum().compute()
-    until(lambda: runs(threads) == 0 and not files())
+    until(lambda: runs(threads) == 0 and not unnamed_files())
 
     source = lazy(rows, 4).map_partitions(slowly, meta=rows.iloc[:0])
     future = threads.compute(dgpuhash.groupby(source, "k")["v"].sum())
-    until(lambda: bool(files()))
+    until(lambda: bool(unnamed_files()))
     future.cancel()
-    until(lambda: runs(threads) == 0 and not files())
+    until(lambda: runs(threads) == 0 and not unnamed_files())
 
     write = os.write
 

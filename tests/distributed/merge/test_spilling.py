@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from clusters import lazy, until
+from clusters import lazy, unnamed_files, until
 from suites.raising import no_other_engine
 
 import dgpuhash
@@ -43,18 +43,7 @@ def written(monkeypatch) -> Iterator[list[int]]:
     monkeypatch.setattr(spilling, "SHARE", 1 << 60)
     yield rows
     # No file is left of any of them.
-    until(lambda: not files())
-
-
-def files() -> list[str]:
-    """Return the files without a name that this process has open in folders of workers."""
-    found = []
-    for each in Path("/proc/self/fd").iterdir():
-        try:
-            found.append(str(each.readlink()))
-        except OSError:
-            continue
-    return [name for name in found if "dask-scratch" in name and name.endswith("(deleted)")]
+    until(lambda: not unnamed_files())
 
 
 def shards(client: Any) -> int:
@@ -147,7 +136,7 @@ def test_nothing_is_left_of_a_merge_that_is_cancelled(threads, sides, written):
     left, right = sides
     merged = dgpuhash.merge(lazy(left, 4).map_partitions(slowly), lazy(right, 4), on="k")
     future = threads.compute(merged)
-    until(lambda: bool(files()) and shards(threads) > 0)
+    until(lambda: bool(unnamed_files()) and shards(threads) > 0)
     future.cancel()
     del future
     until(lambda: shards(threads) == 0)
