@@ -52,7 +52,9 @@ def session():
     "page", [page for page in PAGES if examples_in(page) and page != GUIDE], ids=shown_by
 )
 def test_examples_give_what_they_show(page, session):
-    run(examples_in(page), shown_by(page), session)
+    names = run(examples_in(page), shown_by(page), session)
+    if names["client"] is not session["client"]:
+        names["client"].close()
 
 
 def test_getting_started_runs():
