@@ -35,6 +35,7 @@ __all__ = [
     "Buffers",
     "check_absent",
     "check_no_pattern",
+    "complete_file",
     "exists_error",
     "file_exists",
     "header_of",
@@ -172,7 +173,7 @@ def write_file(
         for name, array in buffers.items()
     ]
     manifest = json.dumps({"header": header, "buffers": described}, sort_keys=True).encode()
-    with _complete(path, overwrite) as file:
+    with complete_file(path, overwrite) as file:
         file.write(_PREFIX.pack(MAGIC, VERSION, len(manifest), _digest(manifest)))
         file.write(manifest)
         position = _PREFIX.size + len(manifest)
@@ -293,11 +294,8 @@ def _manifest(
 
 
 @contextmanager
-def _complete(path: str | os.PathLike[str], overwrite: bool) -> Iterator[BinaryIO]:
-    """Open a temporary file that gets its final name on success.
-
-    It is renamed to `path` when the block ends without an error, and removed otherwise.
-    """
+def complete_file(path: str | os.PathLike[str], overwrite: bool) -> Iterator[BinaryIO]:
+    """Open a file that is renamed to `path` when the block ends without an error, else removed."""
     system, name = _place(os.fspath(path))
     part = f"{name}.{uuid.uuid4().hex}.part"
     if system is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -17,6 +17,7 @@ from dgpuhash.tables.stats import Figures
 
 if TYPE_CHECKING:
     from dgpuhash.tables.arguments.combine import Change
+    from dgpuhash.tables.arguments.lca import LcaChange
 
 __all__ = ["AnyStore", "IdStore", "Lent", "ListStore", "Store", "no_appends"]
 
@@ -127,7 +128,7 @@ class Store(AnyStore, Protocol):
     def insert(self, keys: Any, values: Any, then: MakeSteps | None = None) -> Any:
         """Insert the absent keys; return a mask of the rows that created keys."""
 
-    def combine(self, keys: Any, values: Any, change: Change) -> Any:
+    def combine(self, keys: Any, values: Any, change: Change | LcaChange) -> Any:
         """Insert pairs; change the value of a key by each further pair of it.
 
         Returns a mask of the rows that created keys.
@@ -182,6 +183,9 @@ class ListStore(AnyStore, Protocol):
 
     def insert(self, bits: Any, rows: Any, *then: Step) -> None:
         """Append at least one value to its key's list; run `then` in the same call."""
+
+    def insert_all(self, batches: Iterable[tuple[Any, Any]]) -> None:
+        """Append the values of batches, at least one in each, to lists that are as if from one."""
 
     def build(self, bits: Any, offsets: Any, rows: Any) -> None:
         """Store lists of values, at least one in each, in this empty store."""

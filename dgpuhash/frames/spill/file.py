@@ -27,9 +27,7 @@ __all__ = ["SpillFile", "WholeWrites", "detached", "told_if_full"]
 # What a file system says that has no room.
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _ROWS = "rows"
-_REMEDY = (
-    "give the workers a local_directory= on a larger disk, or let more workers hold the rows"
-)
+_REMEDY = "give the workers a local_directory= on a larger disk, or let more workers hold the rows"
 
 
 @dataclass(slots=True)
