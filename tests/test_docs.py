@@ -57,13 +57,36 @@ def test_examples_give_what_they_show(page, session):
         names["client"].close()
 
 
-def test_getting_started_runs():
-    text = (DOCS / "getting-started.md").read_text()
-    cells = re.findall(r"^```{code-cell}[^\n]*\n(.+?)^```", text, flags=re.DOTALL | re.MULTILINE)
+def cells_of(page):
+    """Return the program of a notebook's cells."""
+    cells = re.findall(
+        r"^```{code-cell}[^\n]*\n(?::[^\n]*\n)?(.+?)^```",
+        (DOCS / page).read_text(),
+        flags=re.DOTALL | re.MULTILINE,
+    )
     assert len(cells) > 4
+    return "\n".join(cells)
+
+
+def test_getting_started_runs():
     # `make docs` runs them as they are; here workers are threads, which start at once.
-    program = "\n".join(cells).replace("LocalCluster(", "LocalCluster(processes=False, ")
+    program = cells_of("getting-started.md").replace(
+        "LocalCluster(", "LocalCluster(processes=False, "
+    )
     exec(compile(program, "getting-started.md", "exec"), {})
+
+
+def test_a_metagenome_runs(monkeypatch, capsys):
+    import matplotlib
+
+    monkeypatch.chdir(ROOT)
+    matplotlib.use("agg")
+    names = {}
+    exec(compile(cells_of("guide/metagenome.md"), "metagenome.md", "exec"), names)
+    shown = capsys.readouterr().out
+    assert shown.startswith(" 45.32\t1993\t1993\tU\t0\tunclassified\n 54.68\t2405\t0\tR\t1\troot\n")
+    assert names["species"]["reads"].sum() == 4398
+    assert len(names["axes"].patches) == len(names["species"])
 
 
 def test_commands_in_pages_exist():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dgpuhash.kmer.classify import Classification
 from dgpuhash.kmer.counts.kmer_counts import KmerCounts
 from dgpuhash.kmer.loading import load_index
 from dgpuhash.kmer.minimizers.index import MinimizerIndex
@@ -12,6 +13,7 @@ from dgpuhash.kmer.sketches.index import SketchIndex
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 
 __all__ = [
+    "Classification",
     "KmerCounts",
     "MinimizerIndex",
     "Placement",

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain
 from typing import Any
 
@@ -18,7 +16,7 @@ from dgpuhash.kmer.calls import CalledReads, Calls, CallTally, Index
 from dgpuhash.kmer.formats.calls import calls_writer, format_of, needs_detail, table_of
 from dgpuhash.kmer.formats.labels import Labels
 from dgpuhash.kmer.formats.metacache import abundance_lines
-from dgpuhash.kmer.formats.outputs import check_output, opened_output, write_lines
+from dgpuhash.kmer.formats.outputs import check_output, opened_output, write_beside, write_lines
 from dgpuhash.kmer.formats.report import kreport, mpa_report
 from dgpuhash.kmer.sequences.batches import (
     BATCH_LETTERS,
@@ -32,8 +30,6 @@ __all__ = ["Classification"]
 
 _REPORTS = ("kraken", "mpa")
 _QUALITY = "minimum_base_quality"
-# Batches that are written or wait for it while the next one is classified.
-_WAITING = 2
 
 
 class Classification:
@@ -58,6 +54,8 @@ class Classification:
         Is told the number of letters of each batch that was classified.
     consumed : callable, optional
         Is told, on another thread, how many bytes of files were read.
+    minimizer_data : bool
+        Whether reports have the minimizers of reads, too; of Kraken 2's rule.
     **options
         Those of the index's `call`.
 
@@ -67,6 +65,21 @@ class Classification:
         When an option is impossible.
     FileNotFoundError
         When a file is not there.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from dgpuhash.kmer import SketchIndex
+    >>> fasta = pathlib.Path(tempfile.mkdtemp(), "one.fa")
+    >>> _ = fasta.write_text(">r\\nACGTTGCAACGTAGCTAGCTTAGCATCGATTACG\\n")
+    >>> calls = SketchIndex.build(fasta, taxonomy=None).classify(fasta)
+    >>> calls
+    <Classification of reads of 1 file, not read yet>
+    >>> calls.to_pandas()
+      read  taxid      rank  hits  length
+    0    r     -1  sequence    16      34
+    >>> calls
+    <Classification of 1 reads of 1 file, 100.0 % with a call>
     """
 
     def __init__(
@@ -79,11 +92,18 @@ class Classification:
         batch_letters: int = BATCH_LETTERS,
         progress: Callable[[int], object] | None = None,
         consumed: Callable[[int], object] | None = None,
+        minimizer_data: bool = False,
         **options: Any,
     ) -> None:
         if interleaved and mates is not None:
             raise SpecError("pairs are in two files, or interleaved in one; pass one of the two")
+        # What begins to count minimizers, for each pass.
+        new_seen = getattr(index, "seen_minimizers", None) if minimizer_data else None
+        if minimizer_data and new_seen is None:
+            raise SpecError("minimizer_data is of the rule of Kraken 2; leave it out")
         self._index, self._options = index, options
+        self._new_seen: Any = new_seen
+        self._seen: Any = None
         self._files = files_of(reads)
         self._mates = None if mates is None else files_of(mates)
         self._interleaved = interleaved
@@ -126,8 +146,10 @@ class Classification:
         OSError
             When a file cannot be read.
         """
-        options = self._options_of_call()
-        tally = CallTally()
+        options, tally, seen = self._options_of_call(), CallTally(), None
+        if self._new_seen is not None:
+            seen = self._new_seen()
+            options = {**options, "seen": seen}
         for reads, mates in self._read():
             calls = self._call(*self._arguments(reads, mates), options, detail=detail)
             called = CalledReads(reads, mates, calls.on_host(self._backend))
@@ -135,7 +157,7 @@ class Classification:
             if self._progress is not None:
                 self._progress(called.letters)
             yield called
-        self._made = tally.finish()
+        self._made, self._seen = tally.finish(), seen
 
     def _read(self) -> Iterator[tuple[SequenceBatch, SequenceBatch | None]]:
         settings: Any = {"batch_letters": self._batch_letters, "consumed": self._consumed}
@@ -225,7 +247,11 @@ class Classification:
         call, below 0 the number of a target), rank, hits (of the best candidate; of k-mers in the
         clade of the call) and length (letters of the read, or of both mates).
         """
-        return table_of(list(self), self._labels).to_pandas()
+        import pyarrow as pa
+
+        tables = [table_of(None, self._labels)]
+        tables += [table_of(reads, self._labels) for reads in self]
+        return pa.concat_tables(tables).unify_dictionaries().to_pandas()
 
     def write(
         self,
@@ -267,7 +293,7 @@ class Classification:
                 stream, name, self._labels, rule=self._index.rule, use_names=use_names
             ) as write,
         ):
-            _beside(self.batches(detail=needs_detail(name)), write)
+            write_beside(self.batches(detail=needs_detail(name)), write)
 
     def report_lines(self, *, style: str = "kraken", zero_counts: bool = False) -> Iterator[str]:
         """Yield the lines of a report; calls of targets are those of their taxa.
@@ -289,10 +315,11 @@ class Classification:
         if style not in _REPORTS:
             raise SpecError(f"style={style!r}; use one of {', '.join(_REPORTS)}")
         calls, counts = self.counts
-        lines = kreport if style == "kraken" else mpa_report
-        return lines(
-            self._labels.taxonomy, self._labels.lifted(calls), counts, zero_counts=zero_counts
-        )
+        arguments = self._labels.taxonomy, self._labels.lifted(calls), counts
+        if style == "mpa":
+            return mpa_report(*arguments, zero_counts=zero_counts)
+        minimizers = None if self._seen is None else self._seen.by_clade()
+        return kreport(*arguments, zero_counts=zero_counts, minimizers=minimizers)
 
     def report(
         self,
@@ -386,15 +413,3 @@ class Classification:
                 "share": reads / total if total else reads,
             }
         )
-
-
-def _beside(batches: Iterator[CalledReads], write: Callable[[CalledReads], None]) -> None:
-    """Write batches, in order, on a thread beside the one that makes them."""
-    waiting: deque[Future[None]] = deque()
-    with ThreadPoolExecutor(1, "dgpuhash-write") as thread:
-        for called in batches:
-            waiting.append(thread.submit(write, called))
-            if len(waiting) > _WAITING:
-                waiting.popleft().result()
-        while waiting:
-            waiting.popleft().result()

@@ -183,6 +183,7 @@ class References:
         self._lengths: list[int] = []
         self._sizes: list[int] = []
         self._taxids: np.ndarray | None = None
+        self.notes: list[str] = []
 
     @property
     def first(self) -> int:
@@ -287,7 +288,7 @@ class References:
             found = place_references(
                 taxonomy, given, accessions, allow_unplaced=allow_unplaced, known=there
             )
-        self._taxids = found.taxids
+        self._taxids, self.notes = found
         return found
 
     def _read(

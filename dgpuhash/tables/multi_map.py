@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Any, cast
 
 import numpy as np
@@ -12,8 +13,13 @@ from dgpuhash.backend.launches import Step
 from dgpuhash.errors import ShapeError, UnsupportedError
 from dgpuhash.tables.arguments.encoding import word_dtype, words_of
 from dgpuhash.tables.arguments.interop import ArrayArgument, as_argument
-from dgpuhash.tables.arguments.validate import as_device_array, natural_dtype
+from dgpuhash.tables.arguments.validate import (
+    as_device_array,
+    checked_offsets,
+    natural_dtype,
+)
 from dgpuhash.tables.base import Table
+from dgpuhash.tables.bucket_list.storage import insert_all
 from dgpuhash.tables.memory_errors import translates_memory_errors
 from dgpuhash.tables.rwlock import read_locked, write_locked
 from dgpuhash.tables.serialization import Buffers
@@ -139,6 +145,49 @@ class MultiMap(UserKernels, Table):
         return made
 
     @classmethod
+    def from_batches(
+        cls,
+        batches: Iterable[tuple[Any, Any]],
+        key_dtype: DTypeLike,
+        value_dtype: DTypeLike,
+        **settings: Any,
+    ) -> MultiMap:
+        """Return a multimap of pairs that come in batches, as if they came in one.
+
+        All are held, then stored at once in contiguous lists. The method ``"auto"`` groups them
+        part by part, in less memory than one insert takes; others insert batch after batch.
+
+        Parameters
+        ----------
+        batches : iterable of (keys, values)
+            Arrays of one device.
+        key_dtype, value_dtype, **settings
+            As for the class.
+
+        Raises
+        ------
+        KeyTypeError, ShapeError, DeviceError, OutOfMemoryError
+            As for `insert`.
+
+        Examples
+        --------
+        >>> batches = [([1, 2], [10, 20]), ([1], [11])]
+        >>> MultiMap.from_batches(batches, "int64", "int64").find([1])[0]
+        array([10, 11])
+        """
+        made = cls(key_dtype, value_dtype, **settings)
+        made._fill(batches)
+        return made
+
+    @translates_memory_errors
+    def _fill(self, batches: Iterable[tuple[Any, Any]]) -> None:
+        # Nobody else has the table yet, so that batches are made without its lock.
+        pairs = (self._pairs(keys, values)[1:] for keys, values in batches)
+        filled = ((words_of(bits), rows) for bits, rows in pairs if len(bits))
+        for first in filled:
+            insert_all(self._lists, chain([first], filled))
+
+    @classmethod
     def from_lists(cls, keys: Any, offsets: Any, values: Any, **settings: Any) -> MultiMap:
         """Return a multimap of distinct keys and their lists, as `lists` gives them.
 
@@ -148,8 +197,6 @@ class MultiMap(UserKernels, Table):
             Of the multimap's dtypes.
         offsets : array of int64
             One more than `keys`: key *i* has ``values[offsets[i]:offsets[i + 1]]``, one or more.
-        **settings
-            As for the class.
 
         Raises
         ------
@@ -173,27 +220,11 @@ class MultiMap(UserKernels, Table):
         taken, words = self._keys(keys)
         backend = self._home(taken)
         rows = as_device_array(backend, as_argument(values, "values"), self._value, "values")
-        ends = backend.asarray(offsets, _INT64)
-        sizes = ends[1:] - ends[:-1]
-        if len(ends) != len(words) + 1 or not bool(
-            (ends[0] == 0) & (ends[-1] == len(rows)) & (sizes > 0).all()
-        ):
-            raise ShapeError(
-                f"offsets do not part {len(rows):,} values of {len(words):,} keys; begin with 0, "
-                "end with the number of values, and go up"
-            )
-        if self.spec.cap is not None and len(sizes) and int(sizes.max()) > self.spec.cap:
-            raise ShapeError(
-                f"a list of {int(sizes.max()):,} values is longer than cap={self.spec.cap:,}; "
-                "insert its pairs instead"
-            )
+        ends = checked_offsets(backend, offsets, len(words), len(rows), self.spec.cap)
         if len(words):
             self._lists.build(words, ends, rows)
-        if (n := len(self._lists)) != len(words):
-            raise ShapeError(
-                f"{len(words) - n:,} of {len(words):,} keys came before; give each key once, or "
-                "insert pairs"
-            )
+        if len(self._lists) != len(words):
+            raise ShapeError("some keys come twice; give each key once, or insert pairs")
 
     @property
     @read_locked
@@ -269,8 +300,7 @@ class MultiMap(UserKernels, Table):
             require_order(self.method)
             if self.spec.cap is not None:
                 raise UnsupportedError(
-                    f"a MultiMap with cap={self.spec.cap} keeps no order of a key's values; leave "
-                    "stable or cap out"
+                    "a MultiMap with cap= keeps no order of values; leave stable or cap out"
                 )
         taken, asked, bits = self._asked(keys)
         found, offsets = self._lists.find(words_of(bits))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -183,9 +183,6 @@ class ListStore(AnyStore, Protocol):
 
     def insert(self, bits: Any, rows: Any, *then: Step) -> None:
         """Append at least one value to its key's list; run `then` in the same call."""
-
-    def insert_all(self, batches: Iterable[tuple[Any, Any]]) -> None:
-        """Append the values of batches, at least one in each, to lists that are as if from one."""
 
     def build(self, bits: Any, offsets: Any, rows: Any) -> None:
         """Store lists of values, at least one in each, in this empty store."""

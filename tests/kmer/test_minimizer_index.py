@@ -14,7 +14,8 @@ from kmer.worlds import World, arrays, fasta, rows
 
 from dgpuhash.errors import ExistsError, FormatError, SequenceError, SpecError, TaxonomyError
 from dgpuhash.kmer import MinimizerIndex, Taxonomy
-from dgpuhash.kmer.minimizers import building, runs
+from dgpuhash.kmer.formats.report import kreport
+from dgpuhash.kmer.minimizers import building, reads, runs
 from dgpuhash.kmer.minimizers.settings import CallOptions, MinimizerSettings
 
 FEW = {"k": 20, "l": 15, "spaces": 2}
@@ -62,7 +63,6 @@ def test_tier_tiny(device):
     stats = index.stats()
     assert stats["distinct"] == len(index) == 74245
     assert (stats["targets"], stats["letters"], stats["taxa"]) == (40, 233194, 14)
-    assert stats["minimizers"] > stats["distinct"]
     assert repr(index) == f"<MinimizerIndex: 74,245 minimizers of 40 sequences, {device.name}>"
 
 
@@ -83,6 +83,41 @@ def test_segments_do_not_matter(device, host, monkeypatch, world, segment_rows):
     for one, other in zip(index.taxon_counts(), expected.taxon_counts(), strict=True):
         np.testing.assert_array_equal(one, other)
     assert rows(called(device, index, made.pairs)) == calls
+
+
+@pytest.mark.parametrize("with_mates", [True, False])
+def test_slices_of_a_batch_are_called_as_the_whole(device, monkeypatch, world, with_mates):
+    made, folder = world
+    index = MinimizerIndex.build(folder, taxonomy=folder / "taxonomy", device=device.name, **FEW)
+    options = {"with_mates": with_mates, "confidence": 0.1}
+    calls = called(device, index, made.pairs, **options)
+    for letters in (50, 700):
+        monkeypatch.setattr(reads, "_SLICE_LETTERS", letters)
+        found = called(device, index, made.pairs, **options)
+        assert rows(found) == rows(calls)
+        assert found.hits.tolist() == calls.hits.tolist()
+
+
+def test_seen_minimizers(device, world):
+    made, folder = world
+    index = MinimizerIndex.build(folder, taxonomy=folder / "taxonomy", device=device.name, **FEW)
+    expected = model.MinimizerModel(made.references, made.taxonomy, **FEW)
+    met = []
+    for pair in made.pairs:
+        for letters in pair:
+            those = [each for each in expected.minimizers(letters) if each is not None]
+            met += [one for one, other in zip(those, [None, *those], strict=False) if one != other]
+    met = [each for each in met if expected.taxids.get(each)]
+    seen = index.seen_minimizers()
+    for some in (made.pairs[:5], made.pairs[5:]):
+        called(device, index, some, seen=seen)
+    assert len(seen) == len(set(met))
+    for counts, those in zip(seen.by_clade(), (met, set(met)), strict=True):
+        for taxid in index.taxonomy.taxids[1:].tolist():
+            lines = (made.taxonomy.lineage(expected.taxids[each]) for each in those)
+            assert counts[index.taxonomy.numbers(taxid)] == sum(taxid in line for line in lines)
+    line = next(iter(kreport(index.taxonomy, [0, 1], minimizers=seen.by_clade())))
+    assert line.split("\t")[3:5] == ["0", "0"]
 
 
 @pytest.mark.parametrize("confidence", [0, 0.02, 0.2])
@@ -107,10 +142,10 @@ def test_long_reads_of_many_taxa(device, tmp_path, confidence):
     index = MinimizerIndex.build(
         tmp_path / "all.fa", taxonomy=tmp_path / "taxonomy", device=device.name, **FEW
     )
-    reads = [letters, letters[3000:9000] * 2, letters[:700], letters[5000:5100], "", "ACGT" * 500]
-    reads += ["".join(draw.choice("NACGTACGTACGTACGTACGTACGT") if draw.random() < 0.02 else each
+    given = [letters, letters[3000:9000] * 2, letters[:700], letters[5000:5100], "", "ACGT" * 500]
+    given += ["".join(draw.choice("NACGTACGTACGTACGTACGTACGT") if draw.random() < 0.02 else each
                       for each in letters)]  # fmt: skip
-    pairs = [(read, reads[at - 1]) for at, read in enumerate(reads)]
+    pairs = [(read, given[at - 1]) for at, read in enumerate(given)]
     assert len({each for each in made.call(letters).entries if each > 0}) > 100
     for with_mates in (True, False):
         expected = [
@@ -152,7 +187,7 @@ def test_add(device, world):
     for one, other in zip(index.taxon_counts(), whole.taxon_counts(), strict=True):
         np.testing.assert_array_equal(one, other)
     assert rows(called(device, index, made.pairs)) == rows(called(device, whole, made.pairs))
-    told = ("letters", "minimizers", "distinct", "targets", "taxa")
+    told = ("letters", "distinct", "targets", "taxa")
     assert [index.stats()[name] for name in told] == [whole.stats()[name] for name in told]
     assert index.targets.names[:1] == [each.name for each in made.files[2]]
     with pytest.raises(TaxonomyError, match="id is there already"):
@@ -210,7 +245,7 @@ def test_save_and_load(device, world, tmp_path):
     )
     assert rows(called(device, loaded, made.pairs)) == rows(called(device, index, made.pairs))
     assert loaded.targets.names == index.targets.names
-    same = ("letters", "minimizers", "distinct", "taxa", "targets")
+    same = ("letters", "distinct", "taxa", "targets")
     assert [loaded.stats()[name] for name in same] == [index.stats()[name] for name in same]
     # The taxa that it has are known, further ones only with their taxonomy.
     (tmp_path / "more.fa").write_text(f">more taxid|8\n{made.files[0][0].letters}\n")

@@ -31,7 +31,9 @@ class Tier:
         rows = (self.taxonomy_folder / "nucl_gb.accession2taxid").read_text().splitlines()[1:]
         taxids = {version: int(taxid) for _, version, taxid, _ in (row.split("\t") for row in rows)}
         found = []
-        for file in sorted((self.folder / "genomes").iterdir(), key=lambda file: str(file).encode()):
+        for file in sorted(
+            (self.folder / "genomes").iterdir(), key=lambda file: str(file).encode()
+        ):
             for header, letters, _ in _records(file):
                 name = header.split()[0]
                 found.append(Reference(name, letters, taxids[name]))

@@ -40,8 +40,9 @@ class World:
         self.taxonomy = Model(TAXA)
         self.files = self._references(scale)
         self.pairs = [self._pair() for _ in range(pairs)]
-        self.pairs[:6] = [("", ""), ("ACGT", ""), ("", self.pairs[7][1]), (self.pairs[8][0], "")] + [
-            ("N" * 80, "n" * 3), ("A" * 90, "ACGT" * 20)
+        self.pairs[:6] = [
+            ("", ""), ("ACGT", ""), ("", self.pairs[7][1]), (self.pairs[8][0], ""),
+            ("N" * 80, "n" * 3), ("A" * 90, "ACGT" * 20),
         ]  # fmt: skip
         # Reads longer than many windows, one of two references.
         some = [each.letters for each in self.references[:3]]
@@ -139,9 +140,7 @@ def arrays(texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
 def rows(calls: Any) -> list[tuple[int, list[tuple[int, int]]]]:
     """Return the call and the details of each read."""
     offsets = calls.detail_offsets.tolist()
-    details = list(
-        zip(calls.detail_taxids.tolist(), calls.detail_counts.tolist(), strict=True)
-    )
+    details = list(zip(calls.detail_taxids.tolist(), calls.detail_counts.tolist(), strict=True))
     return [
         (taxid, details[start:end])
         for taxid, start, end in zip(calls.taxids.tolist(), offsets[:-1], offsets[1:], strict=True)

@@ -74,10 +74,12 @@ def built(
         read = References(
             references, mask=mask, order=order, progress=progress.of(lambda: read.letters)
         )
-        return kind.build(
+        index = kind.build(
             read, taxonomy=tree, accessions=accessions, allow_unplaced=allow_unplaced,
             device=device, mask=mask, order=order, **settings,
         )  # fmt: skip
+    _tell_notes(read.notes)
+    return index
 
 
 @click.command()
@@ -117,6 +119,7 @@ def add(
             known=index.targets, progress=progress.of(lambda: read.letters),
         )  # fmt: skip
         index.add(read, taxonomy=tree, accessions=accessions, allow_unplaced=allow_unplaced)
+    _tell_notes(read.notes)
     _save(index, output or db, overwrite or output is None)
     _told(index, output or db, start)
 
@@ -132,10 +135,13 @@ def _save(index: Any, output: str, overwrite: bool) -> None:
             raise
 
 
+def _tell_notes(notes: list[str]) -> None:
+    for note in notes:
+        click.echo(f"note: {note}", err=True)
+
+
 def _told(index: Any, output: str, start: float) -> None:
     targets = index.targets
-    for note in index.stats().get("notes", ()):
-        click.echo(f"note: {note}", err=True)
     placed = len({int(taxid) for taxid in targets.taxids.tolist() if taxid})
     click.echo(
         f"{output}: {len(targets.names):,} sequences of {placed:,} taxa, "

@@ -56,6 +56,11 @@ def _output_options(command: Any) -> Any:
             "--report-zero-counts", is_flag=True, help="Lines of taxa without reads, too."
         ),
         click.option(
+            "--report-minimizer-data",
+            is_flag=True,
+            help="[Kraken 2] Minimizers of reads, and distinct ones, in two more columns.",
+        ),
+        click.option(
             "--abundance", metavar="RANKS", help="Estimate reads of these, e.g. species,genus."
         ),
         click.option("--abundance-output", help="Where to write that; default -."),
@@ -80,6 +85,7 @@ class _Outputs:
     report: str | None
     report_style: str
     report_zero_counts: bool
+    report_minimizer_data: bool
     abundance: tuple[str, ...]
     abundance_output: str | None
     overwrite: bool
@@ -234,6 +240,8 @@ class _Work:
 
         if self.outputs.output is not None:
             format_of(self.outputs.form, rule)
+        if self.outputs.report_minimizer_data and rule != "kraken2":
+            raise SpecError("--report-minimizer-data is of the rule of Kraken 2; leave it out")
         for name, _, _ in self.samples:
             self._outputs(name).check()
 
@@ -252,7 +260,8 @@ class _Work:
             with letter_progress(total) as progress:
                 classified = Classification(
                     index, firsts, seconds, interleaved=self.is_interleaved,
-                    progress=progress.letters, consumed=progress.consumed, **options,
+                    progress=progress.letters, consumed=progress.consumed,
+                    minimizer_data=self.outputs.report_minimizer_data, **options,
                 )  # fmt: skip
                 self._outputs(name).write(classified)
             found.append((name, classified.summary()))

@@ -82,10 +82,10 @@ def count(
             consumed=progress.consumed,
         )  # fmt: skip
     _save(counts, output, overwrite)
-    stats = counts.stats()
+    told = counts.told
     click.echo(
-        f"{output}: {stats['distinct']:,} k-mers of {k} letters, {stats['kmers']:,} in all, from "
-        f"{stats['records']:,} records of {stats['letters']:,} letters in "
+        f"{output}: {len(counts):,} k-mers of {k} letters, {told['kmers']:,} in all, from "
+        f"{told['records']:,} records of {told['letters']:,} letters in "
         f"{time.perf_counter() - start:.1f} s"
     )
 

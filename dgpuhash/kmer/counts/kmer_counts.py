@@ -195,15 +195,7 @@ class KmerCounts:
             bounds=Bounds(min_count, max_count), memory=memory,
         )  # fmt: skip
         read.check()
-        told = {
-            "records": read.records,
-            "letters": read.letters,
-            "kmers": made.kmers,
-            "super_kmers": made.super_kmers,
-            "super_kmer_nbytes": made.nbytes,
-            "spilled": made.spilled,
-            "inserts": made.inserts,
-        }
+        told = {"records": read.records, "letters": read.letters, **made.told}
         return cls(read.k, canonical, backend.name, made, told)
 
     @property
@@ -220,6 +212,11 @@ class KmerCounts:
     def total(self) -> int:
         """Sum of all counts, exact."""
         return sum(int(group.counts.sum(dtype=_COUNT)) for group in self._groups)
+
+    @property
+    def told(self) -> dict[str, int]:
+        """What was read, of `stats`, without a look at the counts."""
+        return dict(self._told)
 
     def __len__(self) -> int:
         return self._groups.rows

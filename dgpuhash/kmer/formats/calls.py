@@ -69,8 +69,8 @@ def calls_writer(
     if name == "parquet":
         import pyarrow.parquet as pq
 
-        with pq.ParquetWriter(stream, table_of([], labels).schema) as writer:
-            yield lambda reads: writer.write_table(table_of([reads], labels))
+        with pq.ParquetWriter(stream, table_of(None, labels).schema) as writer:
+            yield lambda reads: writer.write_table(table_of(reads, labels))
         return
     if name == "metacache":
         stream.write(METACACHE_HEAD)
@@ -106,26 +106,25 @@ def tsv_lines(reads: CalledReads, labels: Labels, *, use_names: bool = False) ->
     return bytes_of(joined([reads.ids, labels.column(reads.calls.taxids, texts)]))
 
 
-def table_of(batches: list[CalledReads], labels: Labels) -> Any:
+def table_of(reads: CalledReads | None, labels: Labels) -> Any:
     """Return an Arrow table with a row for each read: read, taxid, rank, hits and length."""
     import pyarrow as pa
 
-    calls = [reads.calls for reads in batches]
-    empty = np.empty(0, np.int64)
-    taxids = np.concatenate([empty, *(each.taxids for each in calls)])
+    none = np.empty(0, np.int64)
+    taxids = none if reads is None else reads.calls.taxids
     distinct, places = distinct_of(taxids)
     names = labels.ranks(distinct)
     ranks = sorted({*names} - {""})
     codes = np.array([ranks.index(name) if name else -1 for name in names], np.int16)[places]
     return pa.table(
         {
-            "read": pa.chunked_array([_text_of(reads.ids) for reads in batches], pa.large_string()),
+            "read": pa.array([], pa.large_string()) if reads is None else _text_of(reads.ids),
             "taxid": taxids,
             "rank": pa.DictionaryArray.from_arrays(
                 pa.array(codes, mask=codes < 0), pa.array(ranks, pa.string())
             ),
-            "hits": np.concatenate([empty.astype(np.uint32), *(each.hits for each in calls)]),
-            "length": np.concatenate([empty, *(reads.lengths for reads in batches)]),
+            "hits": none.astype(np.uint32) if reads is None else reads.calls.hits,
+            "length": none if reads is None else reads.lengths,
         }
     )
 

@@ -48,7 +48,7 @@ class ChosenTaxa:
             if not digits.removeprefix("-").isdecimal() or (is_clade and int(digits) <= 0):
                 raise SpecError(f"{text!r} is no taxon; write taxids such as 562, 562+ or 0")
             (self._clades if is_clade else single).append(int(digits))
-        self._single = np.array(single, np.int64)
+        self._single = labels.current(np.array(single, np.int64))
         for clade in self._clades:
             labels.taxonomy.rank(clade)
 

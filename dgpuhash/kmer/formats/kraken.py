@@ -8,7 +8,7 @@ import numpy as np
 
 from dgpuhash.kmer.calls import AMBIGUOUS, MATE_BORDER, CalledReads, Calls
 from dgpuhash.kmer.formats.labels import Labels, distinct_of
-from dgpuhash.kmer.formats.text import bytes_of, in_lists, joined, taken, texts_of
+from dgpuhash.kmer.formats.text import at_places, bytes_of, in_lists, joined, taken, texts_of
 
 __all__ = ["kraken_lines"]
 
@@ -47,14 +47,19 @@ def _letters(reads: CalledReads) -> Any:
 
 
 def _details(calls: Calls, has_runs: bool) -> Any:
-    offsets, taxids = calls.detail_offsets, calls.detail_taxids
-    distinct, places = distinct_of(taxids)
-    first, counts = distinct.astype(str).astype(object), texts_of(calls.detail_counts)
+    offsets = calls.detail_offsets
+    distinct, places = distinct_of(calls.detail_taxids)
+    first = distinct.astype(str).astype(object)
     if has_runs:
         first[distinct == AMBIGUOUS] = "A"
         first[distinct == MATE_BORDER] = "|"
-        counts = _instead(counts, taxids == MATE_BORDER, b"|")
-    texts = in_lists(joined([taken(first.tolist(), places), counts], b":"), offsets, b" ")
+    # Many reads have the same details: each is written once.
+    both, each = distinct_of(places.astype(np.int64) << 32 | calls.detail_counts)
+    places, counts = both >> 32, texts_of(both & 0xFFFFFFFF)
+    if has_runs:
+        counts = _instead(counts, distinct[places] == MATE_BORDER, b"|")
+    pairs = joined([taken(first.tolist(), places), counts], b":")
+    texts = in_lists(at_places(pairs, each), offsets, b" ")
     return _instead(texts, offsets[1:] == offsets[:-1], b"0:0")
 
 

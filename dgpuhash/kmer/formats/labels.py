@@ -50,6 +50,10 @@ class Labels:
             raise TaxonomyError("the index has no taxonomy; build it with one, for taxa and ranks")
         return self._taxonomy
 
+    def current(self, taxids: np.ndarray) -> np.ndarray:
+        """Return taxids with those that were merged replaced, as far as there is a taxonomy."""
+        return taxids if self._taxonomy is None else self._taxonomy.current(taxids)
+
     @property
     def targets(self) -> Targets:
         """The targets that calls below 0 are."""

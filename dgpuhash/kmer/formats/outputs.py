@@ -8,19 +8,25 @@ import importlib.util
 import io
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
 from dgpuhash.kmer.sequences.files import STDIN
 from dgpuhash.tables.serialization import check_absent, complete_file
 
-__all__ = ["STDOUT", "check_output", "opened_output", "write_lines"]
+__all__ = ["STDOUT", "check_output", "opened_output", "write_beside", "write_lines"]
 
 STDOUT = STDIN
 _GZIP_LEVEL = 4
 _ISAL_LEVEL = 1
+# Items that are written or wait for it while the next one is made.
+_WAITING = 2
+
+Item = TypeVar("Item")
 
 
 def check_output(target: str | os.PathLike[str], *, overwrite: bool = False) -> None:
@@ -93,6 +99,18 @@ def write_lines(
     with opened_output(target, overwrite=overwrite) as stream:
         for line in lines:
             stream.write(f"{line}\n".encode())
+
+
+def write_beside(items: Iterable[Item], write: Callable[[Item], None]) -> None:
+    """Write items, in order, on a thread beside the one that makes them."""
+    waiting: deque[Future[None]] = deque()
+    with ThreadPoolExecutor(1, "dgpuhash-write") as thread:
+        for item in items:
+            waiting.append(thread.submit(write, item))
+            if len(waiting) > _WAITING:
+                waiting.popleft().result()
+        while waiting:
+            waiting.popleft().result()
 
 
 class _Told(io.RawIOBase):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["bytes_of", "in_lists", "joined", "taken", "texts_of"]
+__all__ = ["at_places", "bytes_of", "in_lists", "joined", "taken", "texts_of"]
 
 
 def texts_of(numbers: np.ndarray) -> Any:
@@ -36,7 +36,14 @@ def taken(texts: Sequence[str | bytes], places: np.ndarray) -> Any:
     import pyarrow as pa
 
     coded = [text.encode() if isinstance(text, str) else text for text in texts]
-    return pa.array(coded, pa.large_binary()).take(pa.array(places))
+    return at_places(pa.array(coded, pa.large_binary()), places)
+
+
+def at_places(texts: Any, places: np.ndarray) -> Any:
+    """Return the text of an Arrow array at each place."""
+    import pyarrow as pa
+
+    return texts.take(pa.array(places))
 
 
 def joined(columns: Sequence[Any], separator: bytes = b"\t") -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ __all__ = [
     "BATCH_LETTERS",
     "counts_of_taxa",
     "empty_table",
+    "figures",
     "fold_references",
     "renumbered",
     "room_for",
@@ -84,8 +85,8 @@ def fold_references(
     batches: Iterable[ReferenceBatch],
     numbers: np.ndarray,
     first: int,
-) -> int:
-    """Add the minimizers of references to a map, and return how many came, equal ones too.
+) -> None:
+    """Add the minimizers of references to a map.
 
     Parameters
     ----------
@@ -101,7 +102,6 @@ def fold_references(
     first : int
     """
     change = lca(taxonomy.parents).on(backend)
-    came = 0
     for batch in batches:
         nodes = numbers[batch.targets - first]
         runs = minimizer_runs(
@@ -109,10 +109,8 @@ def fold_references(
             backend.from_host(batch.letters), backend.from_host(batch.offsets),
             nodes=backend.from_host(nodes),
         )  # fmt: skip
-        came += len(runs)
         if len(runs):
             table._insert_combined(runs.minimizers, runs.nodes, change)
-    return came
 
 
 def counts_of_taxa(backend: Backend, table: HashMap, taxonomy: Taxonomy) -> Any:
@@ -120,3 +118,16 @@ def counts_of_taxa(backend: Backend, table: HashMap, taxonomy: Taxonomy) -> Any:
     _, nodes = table.items()
     found = backend.xp.bincount(nodes, minlength=len(taxonomy.taxids))
     return backend.to_host(found).astype(np.int64, copy=False)
+
+
+def figures(settings: MinimizerSettings, table: HashMap, told: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what was read for a map of minimizers, and its size."""
+    return {
+        "k": settings.k,
+        "l": settings.l,
+        "spaces": settings.spaces,
+        "letters": told["letters"],
+        "distinct": len(table),
+        "nbytes": table.nbytes,
+        "load": round(len(table) / max(table.stats().slots, 1), 3),
+    }

@@ -11,34 +11,31 @@ import numpy as np
 
 from dgpuhash import backend as backends
 from dgpuhash.backend import Backend
-from dgpuhash.errors import SequenceError, SpecError
 from dgpuhash.kmer.calls import Calls
 from dgpuhash.kmer.classify import Classification
-from dgpuhash.kmer.counts.tally import checked_letters
 from dgpuhash.kmer.formats.report import kreport
-from dgpuhash.kmer.index_file import read_index, write_index
 from dgpuhash.kmer.minimizers.building import (
     BATCH_LETTERS,
     counts_of_taxa,
     empty_table,
+    figures,
     fold_references,
     renumbered,
     room_for,
     taxonomy_of,
 )
-from dgpuhash.kmer.minimizers.calling import FoundRuns, TreeArrays, called, joined, with_details
-from dgpuhash.kmer.minimizers.reads import Reads, slices
-from dgpuhash.kmer.minimizers.runs import minimizer_runs
+from dgpuhash.kmer.minimizers.calling import TreeArrays
+from dgpuhash.kmer.minimizers.finder import Finder
+from dgpuhash.kmer.minimizers.reads import Reads
+from dgpuhash.kmer.minimizers.saved import load_table, save_table
+from dgpuhash.kmer.minimizers.seen import SeenMinimizers
 from dgpuhash.kmer.minimizers.settings import CallOptions, MinimizerSettings
 from dgpuhash.kmer.references import References, Targets
-from dgpuhash.kmer.sequences.batches import QUALITY_OFFSET
 from dgpuhash.kmer.sequences.files import Paths
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 from dgpuhash.tables import HashMap
 
 __all__ = ["MinimizerIndex"]
-
-_KEY, _NODE = np.dtype(np.uint64), np.dtype(np.uint32)
 
 
 class MinimizerIndex:
@@ -104,10 +101,8 @@ class MinimizerIndex:
             FASTA or FASTQ, plain or compressed.
         taxonomy : Taxonomy or path
             Or the folder of NCBI's files.
-        accessions : sequence of paths
-            More files that tell the taxids of sequences, as `place_references` takes them.
-        allow_unplaced : int
-            How many references may have no taxon; they are left out.
+        accessions, allow_unplaced
+            As for `place_references`; references without a taxon are left out.
         device : {"cpu", "cuda"}, optional
             None: a CPU.
         progress : callable, optional
@@ -136,7 +131,7 @@ class MinimizerIndex:
         notes = references.place(taxonomy, accessions, allow_unplaced=allow_unplaced).notes
         own = taxonomy_of(taxonomy, references.targets, None)
         room = room_for(made, references.letters, backend.name)
-        told = {"minimizers": 0, "letters": 0, "notes": []}
+        told = {"letters": 0, "notes": []}
         index = cls(backend, made, own, Targets.none(), empty_table(backend.name, room), told)
         index._fold(references, notes)
         index._whole = taxonomy
@@ -193,7 +188,7 @@ class MinimizerIndex:
         batches = references.batches(
             overlap=self._settings.k - 1, batch_letters=BATCH_LETTERS[self._backend.name]
         )
-        self._told["minimizers"] += fold_references(
+        fold_references(
             self._backend, self._settings, self._table, self._taxonomy, batches, numbers,
             references.first,
         )  # fmt: skip
@@ -241,6 +236,7 @@ class MinimizerIndex:
         qualities: Any = None,
         mate_qualities: Any = None,
         detail: bool = False,
+        seen: SeenMinimizers | None = None,
         **options: Any,
     ) -> Calls:
         """Return the calls of one batch of reads, or of pairs.
@@ -257,6 +253,8 @@ class MinimizerIndex:
             Of each letter, as FASTQ writes them.
         detail : bool
             Whether the taxa of all k-mers are wanted.
+        seen : SeenMinimizers, optional
+            Counts the minimizers that are found.
         **options
             Those of `CallOptions`: ``confidence``, ``minimum_hit_groups``,
             ``minimum_base_quality``, ``quick`` and ``ignore_ambiguous``.
@@ -290,37 +288,15 @@ class MinimizerIndex:
         """
         chosen = CallOptions.of(**options)
         backend, came_from = self._backend, backends.get(None, letters, mate_letters)
-        first = self._checked(came_from, letters, offsets, qualities, chosen)
+        if not chosen.minimum_base_quality:
+            qualities = mate_qualities = None
+        first = Reads.of(backend, letters, offsets, qualities)
         second = None
         if mate_letters is not None:
-            second = self._checked(came_from, mate_letters, mate_offsets, mate_qualities, chosen)
-            if len(second.offsets) != len(first.offsets):
-                raise SequenceError(
-                    f"{len(first.offsets) - 1:,} reads and {len(second.offsets) - 1:,} mates; pass "
-                    "one mate of each read"
-                )
-        calls = joined(
-            backend,
-            [
-                self._called(one, other, chosen, detail=detail)
-                for one, other in slices(backend, first, second)
-            ],
-        )
+            second = Reads.of(backend, mate_letters, mate_offsets, mate_qualities)
+        finder = Finder(backend, self._settings, self._table, self._tree, chosen)
+        calls = finder.calls(first, second, detail=detail, seen=seen)
         return calls if came_from is backend else calls.on_host(backend)
-
-    def _called(
-        self, first: Reads, second: Reads | None, options: CallOptions, *, detail: bool
-    ) -> Calls:
-        backend, k = self._backend, self._settings.k
-        found = [
-            None if reads is None else self._found(reads, options) for reads in (first, second)
-        ]
-        one, other = found
-        assert one is not None
-        calls = called(backend, self._tree, one, other, k, options)
-        if detail:
-            calls = with_details(backend, self._tree, one, other, k, calls)
-        return calls
 
     def classify(
         self,
@@ -364,35 +340,6 @@ class MinimizerIndex:
             self, reads, mates, interleaved=interleaved, progress=progress, **options
         )
 
-    def _checked(
-        self, came_from: Backend, letters: Any, offsets: Any, qualities: Any, options: CallOptions
-    ) -> Reads:
-        """Return reads on the index's device; qualities only where they are asked for."""
-        letters, offsets = checked_letters(came_from, letters, offsets)
-        if options.minimum_base_quality == 0:
-            qualities = None
-        if qualities is not None:
-            qualities = came_from.asarray(qualities, np.uint8)
-            if len(qualities) != len(letters):
-                raise SequenceError(
-                    f"{len(qualities):,} qualities of {len(letters):,} letters; pass one of each"
-                )
-        if came_from is self._backend:
-            return Reads(letters, offsets, qualities)
-        put = self._backend.from_host
-        return Reads(put(letters), put(offsets), None if qualities is None else put(qualities))
-
-    def _found(self, reads: Reads, options: CallOptions) -> FoundRuns:
-        """Return the runs of reads, and the taxa of their minimizers."""
-        backend = self._backend
-        runs = minimizer_runs(
-            backend, self._settings, reads.letters, reads.offsets, qualities=reads.qualities,
-            least_quality=options.minimum_base_quality + QUALITY_OFFSET,
-        )  # fmt: skip
-        taxa, _ = self._table.find(runs.minimizers)
-        places = backend.xp.searchsorted(runs.starts, reads.offsets.astype(np.uint32))
-        return FoundRuns(reads.offsets, places.astype(np.int64, copy=False), runs, taxa)
-
     def taxon_counts(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the taxids that minimizers have (int64), and how many have each (int64).
 
@@ -411,6 +358,10 @@ class MinimizerIndex:
         numbers = np.flatnonzero(counts)
         return self._taxonomy.taxids[numbers].astype(np.int64), counts[numbers]
 
+    def seen_minimizers(self) -> SeenMinimizers:
+        """Return what counts the minimizers that `call` finds, for a report of them."""
+        return SeenMinimizers(self._backend, self._taxonomy.tree)
+
     def inspect(self) -> Iterator[str]:
         """Yield the lines of a report of how many minimizers taxa have."""
         yield from kreport(self._taxonomy, *self.taxon_counts())
@@ -421,23 +372,14 @@ class MinimizerIndex:
         Returns
         -------
         dict
-            ``rule``, ``k``, ``l``, ``spaces``; ``targets``, ``letters`` and runs of ``minimizers``
-            that were read; ``distinct`` minimizers, ``taxa`` that they have, ``nbytes`` and
-            ``load`` of their map.
+            ``rule``, ``k``, ``l``, ``spaces``; ``targets`` and ``letters`` that were read;
+            ``distinct`` minimizers, ``taxa`` that they have, ``nbytes`` and ``load`` of their map.
         """
-        settings, table = self._settings, self._table
         return {
             "rule": self.rule,
-            "k": settings.k,
-            "l": settings.l,
-            "spaces": settings.spaces,
+            **figures(self._settings, self._table, self._told),
             "targets": len(self._targets.names),
-            "letters": self._told["letters"],
-            "minimizers": self._told["minimizers"],
-            "distinct": len(table),
             "taxa": len(self.taxon_counts()[0]),
-            "nbytes": table.nbytes,
-            "load": round(len(table) / max(table.stats().slots, 1), 3),
         }
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
@@ -457,11 +399,9 @@ class MinimizerIndex:
         OSError
             When it cannot be written.
         """
-        keys, nodes = map(self._backend.to_host, self._table.items())
-        write_index(
-            path, rule=self.rule, settings=asdict(self._settings),
-            arrays={"minimizers": keys, "nodes": nodes}, taxonomy=self._taxonomy,
-            targets=self._targets, told=self._told, overwrite=overwrite,
+        save_table(
+            path, self._backend, self._table, rule=self.rule, settings=asdict(self._settings),
+            taxonomy=self._taxonomy, targets=self._targets, told=self._told, overwrite=overwrite,
         )  # fmt: skip
 
     @classmethod
@@ -476,19 +416,4 @@ class MinimizerIndex:
             When it is not there, or cannot be read.
         """
         backend = backends.get(device)
-        saved = read_index(path, cls.rule)
-        keys = saved.arrays.get("minimizers", _KEY)
-        nodes = saved.arrays.get("nodes", _NODE, len(keys))
-        taxonomy = saved.taxonomy
-        saved.arrays.check(taxonomy is not None, "it has no taxonomy")
-        assert taxonomy is not None
-        n = len(taxonomy.taxids)
-        saved.arrays.check(not len(nodes) or int(nodes.max()) < n, "it has unknown taxa")
-        try:
-            settings = MinimizerSettings.of(**saved.settings)
-        except SpecError as error:
-            saved.arrays.check(False, f"its settings are impossible ({error})")
-            raise
-        table = empty_table(backend.name, len(keys))
-        table._add(backend.from_host(keys), backend.from_host(nodes))
-        return cls(backend, settings, taxonomy, saved.targets, table, saved.told)
+        return cls(backend, *load_table(path, backend, cls.rule))

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from dgpuhash import backend as backends
 from dgpuhash.backend import Backend
+from dgpuhash.errors import DeviceError, SequenceError
+from dgpuhash.kmer.counts.tally import checked_letters
 
 __all__ = ["Reads", "slices"]
 
@@ -15,7 +19,8 @@ __all__ = ["Reads", "slices"]
 _SLICE_LETTERS = 2**20
 
 
-class Reads(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Reads:
     """Single reads, or the first or second mates.
 
     Attributes
@@ -30,6 +35,37 @@ class Reads(NamedTuple):
     letters: Any
     offsets: Any
     qualities: Any
+
+    @classmethod
+    def of(cls, backend: Backend, letters: Any, offsets: Any, qualities: Any) -> Reads:
+        """Return reads in arrays of any device as those of a backend.
+
+        Raises
+        ------
+        SequenceError
+            When the offsets are not those of records in the letters, or there is another number of
+            qualities.
+        """
+        came_from = backends.get(None, letters)
+        letters, offsets = checked_letters(came_from, letters, offsets)
+        if qualities is not None:
+            qualities = came_from.asarray(qualities, np.uint8)
+            if len(qualities) != len(letters):
+                raise SequenceError(
+                    f"{len(qualities):,} qualities of {len(letters):,} letters; pass one of each"
+                )
+        if came_from is backend:
+            return cls(letters, offsets, qualities)
+        if came_from.name != "cpu":
+            raise DeviceError(
+                "the reads are on a GPU and the index is on a CPU; load it with device='cuda', or "
+                "pass cupy.asnumpy(letters)"
+            )
+        put = backend.from_host
+        return cls(put(letters), put(offsets), None if qualities is None else put(qualities))
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
 
     def rows(self, first: int, last: int) -> Reads:
         """Return the reads [first, last)."""

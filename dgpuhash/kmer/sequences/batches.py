@@ -255,10 +255,15 @@ class _File:
         """Whole records that are parsed and not taken."""
         return int(self._parser.records)
 
+    @property
+    def _has_some(self) -> bool:
+        """Whether records, or a piece of one, can be taken; those of FASTQ are never cut."""
+        return bool(self._parser.records) or (self._cuts and self._parser.format == ">")
+
     def read_to(self, letters: int) -> None:
         """Parse until so many letters can be taken, or the file ends."""
         parser = self._parser
-        while not self.is_read and (parser.letters < letters or not (self._cuts or parser.records)):
+        while not self.is_read and (parser.letters < letters or not self._has_some):
             text = next(self._text, None)
             self.is_read = text is None
             parser.feed(text or b"", self.is_read)

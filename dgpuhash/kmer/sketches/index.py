@@ -17,7 +17,7 @@ from dgpuhash.kmer.classify import Classification
 from dgpuhash.kmer.index_file import read_index, write_index
 from dgpuhash.kmer.references import References, Targets
 from dgpuhash.kmer.sequences.files import Paths
-from dgpuhash.kmer.sketches.building import fill
+from dgpuhash.kmer.sketches.building import filled, table_settings
 from dgpuhash.kmer.sketches.candidates import TopLists, calls_of
 from dgpuhash.kmer.sketches.contents import digests_of, sizes_of
 from dgpuhash.kmer.sketches.coverage import Coverage
@@ -64,7 +64,9 @@ class SketchIndex:
         # All taxa, and those of references.
         self._whole = self._taxonomy = taxonomy
         self._targets = Targets.none()
-        self._table = self._empty()
+        self._table = MultiMap(
+            settings.feature, _LOCATION, **table_settings(settings, self._backend.name)
+        )
         self._dropped = HashSet(settings.feature, device=self._backend.name)
         self._told: dict[str, Any] = {"found": 0, "notes": []}
 
@@ -103,12 +105,8 @@ class SketchIndex:
         ------
         SpecError
             When a setting is impossible.
-        SequenceError
-            When a file is not sequences, or is damaged.
-        TaxonomyError
-            When a reference has no place in the taxonomy.
-        FileNotFoundError, OSError
-            When a file is not there, or cannot be read.
+        SequenceError, TaxonomyError, FileNotFoundError, OSError
+            As `References`, and its `place`.
         """
         made = cls(SketchSettings.of(**settings), _taxonomy_of(taxonomy), device)
         made.add(
@@ -154,9 +152,8 @@ class SketchIndex:
         notes = references.place(whole, accessions, allow_unplaced=allow_unplaced).notes
         targets = self._targets.join(references.targets)
         own = None if whole is None else whole.subset(np.unique(targets.taxids))
-        table = self._table.copy() if len(self._table) else self._empty()
         dropped = self._dropped.copy()
-        found = fill(self._backend, table, references, settings, dropped)
+        table, found = filled(self._backend, self._table, references, settings, dropped)
         told = self._told
         self._table, self._dropped, self._targets = table, dropped, targets
         self._taxonomy, self._whole = own, whole
@@ -164,11 +161,6 @@ class SketchIndex:
             **told, "found": told["found"] + found, "notes": [*told["notes"], *notes]
         }  # fmt: skip
         self.__dict__.pop("_lineages", None)
-
-    def _empty(self) -> MultiMap:
-        return MultiMap(
-            self._settings.feature, _LOCATION, cap=self._settings.cap, device=self._backend.name
-        )
 
     @property
     def settings(self) -> SketchSettings:
@@ -274,10 +266,8 @@ class SketchIndex:
 
         Raises
         ------
-        SpecError
-            When an option is impossible.
-        FileNotFoundError
-            When a file is not there.
+        SpecError, FileNotFoundError
+            As `Classification`.
         """
         return Classification(self, reads, mates, interleaved=interleaved, **options)
 
@@ -328,7 +318,7 @@ class SketchIndex:
         path : path or fsspec URL
             By custom its name ends in ``.dgki``.
         overwrite : bool
-            Whether a file that is there may be replaced.
+            Whether it may be there already.
 
         Raises
         ------
@@ -363,10 +353,8 @@ class SketchIndex:
 
         Raises
         ------
-        FormatError
-            When the file is no index of this rule, or damaged.
-        FileNotFoundError
-            When it is not there.
+        FormatError, OSError
+            When the file is no index of this rule, is damaged, or cannot be read.
         """
         saved = read_index(path, cls.rule)
         settings, arrays = SketchSettings(**saved.settings), saved.arrays
@@ -377,7 +365,7 @@ class SketchIndex:
         locations = arrays.get("locations", _LOCATION)
         try:
             made._table = MultiMap.from_lists(
-                up(features), up(offsets), up(locations), cap=settings.cap, device=made.device
+                up(features), up(offsets), up(locations), **table_settings(settings, made.device)
             )
         except ShapeError as error:
             arrays.check(False, str(error))

@@ -72,7 +72,7 @@ def top_lists_of(
 def _checked(backend: Backend, batch: Batch) -> list[Any]:
     """Return arrays of a batch on the backend, those of mates only where there are some."""
     made = []
-    for letters, offsets in (batch[:2], batch[2:4]):
+    for letters, offsets in zip(batch[::2], batch[1::2], strict=True):
         if letters is not None:
             made += [backend.asarray(letters, np.uint8), backend.asarray(offsets, _OFFSET)]
     for letters, offsets in zip(made[::2], made[1::2], strict=True):

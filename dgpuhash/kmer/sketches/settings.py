@@ -72,8 +72,10 @@ class SketchSettings:
                 f"a sketch index has no setting {unknown[0]!r}; use some of "
                 f"{', '.join(cls.__slots__)}"
             )
-        window, k = given.get("window", cls().window), given.get("k", cls().k)
-        return cls(**given, stride=max(window - k + 1, 1) if stride is None else stride)
+        if stride is None:
+            window = _whole("window", given.get("window", cls().window), 1, _LONGEST_WINDOW)
+            stride = max(window - _whole("k", given.get("k", cls().k), 1, _WIDEST) + 1, 1)
+        return cls(**given, stride=stride)
 
     def __post_init__(self) -> None:
         ranges = {
@@ -146,16 +148,22 @@ class CallOptions:
         maxcand: int = 2,
         insertsize: int = 0,
         cov_percentile: float = 0,
+        **unknown: Any,
     ) -> Self:
         """Return options from what users pass.
 
         Raises
         ------
         SpecError
-            When one is impossible.
+            When one is unknown or impossible.
         TaxonomyError
             When a rank has no slot.
         """
+        if unknown:
+            raise SpecError(
+                f"calls by sketches have no option {min(unknown)!r}; use some of lowest, highest, "
+                "hitmin, hitdiff, maxcand, insertsize, cov_percentile"
+            )
         low, high = slot_of(lowest), min(slot_of(highest), len(SLOTS) - 2)
         if low > high:
             raise SpecError(f"lowest={lowest!r} is above highest={highest!r}; swap them")

@@ -21,11 +21,21 @@ from dgpuhash.tables.commit import assigner
 from dgpuhash.tables.open_addressing.growth import Storage
 from dgpuhash.tables.open_addressing.wide_values import ValueRows
 from dgpuhash.tables.stats import Figures
-from dgpuhash.tables.store import Lent, no_appends
+from dgpuhash.tables.store import Lent, ListStore, no_appends
 
-__all__ = ["ListStorage"]
+__all__ = ["ListStorage", "insert_all"]
 
 _GARBAGE_ROWS = 1024
+
+
+def insert_all(store: ListStore, batches: Iterable[tuple[Any, Any]]) -> None:
+    """Insert batches of pairs, at least one in each, into lists that are contiguous then."""
+    if isinstance(store, ListStorage):
+        store.insert_all(batches)
+        return
+    for bits, rows in batches:
+        store.insert(bits, rows)
+    store.compact()
 
 
 class ListStorage:

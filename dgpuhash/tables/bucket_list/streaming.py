@@ -54,12 +54,13 @@ def group_batches(
     for part in range(2**shared):
         pieces = [(bits, words, slice(*ends[part : part + 2])) for bits, words, ends in held]
         bits, words = (
-            backend.xp.concatenate([piece[which][piece[2]] for piece in pieces])
-            for which in (0, 1)
+            backend.xp.concatenate([piece[which][piece[2]] for piece in pieces]) for which in (0, 1)
         )
         if not len(bits):
             continue
-        batch = cut(_in_order(backend, group_by_key(backend, bits, words, seed, None, shared), seed))
+        batch = cut(
+            _in_order(backend, group_by_key(backend, bits, words, seed, None, shared), seed)
+        )
         n, end = runs + len(batch.keys), size + len(batch.values)
         keys[runs:n], values[size:end] = batch.keys, batch.values
         first = backend.xp.arange(len(batch.keys)) if batch.starts is None else batch.starts[:-1]

@@ -11,9 +11,9 @@ namespace dg {
 /// Records come from two places in turn: the first mates of reads, then the second ones; or from one.
 struct SketchArgs {
   const u8* letters;
-  const i64* offsets;       // of each read, and the end of the last one
-  const u8* mate_letters;   // or null
-  const i64* mate_offsets;  // or null
+  const i64* offsets;  // of each read, and the end of the last one
+  const u8* mate_letters;
+  const i64* mate_offsets;  // or null: there are no mates
   const i64* windows;       // of each record: its first window; and the number of all
   void* features;           // of each window: `most` places, the last ones empty
   i64* counts;              // of each window: how many features it has; or null
@@ -42,8 +42,8 @@ DG_KERNEL sketch_find(SketchArgs args) {
       u32 found = 0;
       if (row < all) {
         record = row_at(args.windows, args.records, row, record);
-        const bool is_mate = args.mate_letters && record % 2 != 0;
-        const u64 read = args.mate_letters ? record / 2 : record;
+        const bool is_mate = args.mate_offsets && record % 2 != 0;
+        const u64 read = args.mate_offsets ? record / 2 : record;
         const i64* offsets = is_mate ? args.mate_offsets : args.offsets;
         const u64 first = (row - static_cast<u64>(args.windows[record])) * args.stride;
         const u64 left = static_cast<u64>(offsets[read + 1] - offsets[read]) - first;

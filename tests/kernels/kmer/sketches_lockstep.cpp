@@ -106,7 +106,8 @@ void check_sketches(const std::vector<std::string>& firsts, const std::vector<st
   const u64 rows = expected.size() + 3, records = windows.size() - 1;
   std::vector<Feature> features(rows * most, 7);
   std::vector<i64> counts(rows, -1);
-  sketch_find<Feature>({batch.bytes(), batch.offsets.data(), paired ? mates.bytes() : nullptr,
+  sketch_find<Feature>({batch.bytes(), batch.offsets.data(),
+                        paired && !mates.letters.empty() ? mates.bytes() : nullptr,
                         paired ? mates.offsets.data() : nullptr, windows.data(), features.data(),
                         counts.data(), k, most, window, stride, records, rows, segment_rows,
                         (rows + segment_rows - 1) / segment_rows});
@@ -298,7 +299,8 @@ int main() {
                                   test::drawn(random, 80, "AT"),
                                   ""};
   std::vector<std::string> seconds(firsts.rbegin(), firsts.rend());
-  for (const auto& mates : {std::vector<std::string>{}, seconds})
+  const std::vector<std::string> none, empty(firsts.size());
+  for (const auto& mates : {none, seconds, empty})
     for (const u64 segment_rows : {1, 5}) {
       test::check_sketches<u32>(firsts, mates, 16, 16, 127, 112, segment_rows);
       test::check_sketches<u32>(firsts, mates, 3, 4, 20, 7, segment_rows);

@@ -378,6 +378,48 @@ def test_a_table_of_what_was_found_is_shown(indexes, tmp_path):
     assert row.split()[:5] == ["4,398", "2,405", "54.68", "1,993", "1,319,400"]
 
 
+def test_reports_may_have_minimizers(indexes, written):
+    given = [*READS, "--paired", "--report", "-", "--report-minimizer-data"]
+    lines = run("classify", indexes["kraken2"], *given).splitlines()
+    plain = (written / "kraken2.report").read_text().splitlines()
+    assert len(lines) == len(plain)
+    for line, other in zip(lines, plain, strict=True):
+        fields = line.split("\t")
+        assert fields[:3] + fields[5:] == other.split("\t")
+        if fields[6] != "0":
+            assert 0 < int(fields[4]) <= int(fields[3])
+    error = run("classify", indexes["metacache"], *given, code=2)
+    assert "--report-minimizer-data is of the rule of Kraken 2" in error
+
+
 def test_outputs_may_be_devices(indexes):
     run("classify", indexes["kraken2"], READS[0], "-o", "/dev/null", "--report", "/dev/null")
     assert Path("/dev/null").is_char_device()
+
+
+def test_places_come_from_gtdb_files_and_headers(tmp_path):
+    letters = "".join(each.letters for each in TINY.references[:1])
+    gtdb, accessions = tmp_path / "gtdb.tsv", tmp_path / "accessions"
+    lineage = "d__Archaea;p__Nanoarchaeota"
+    gtdb.write_text(f"GB_GCA_000000001.1\t{lineage}\nRS_GCF_000000002.1\td__Bacteria\n")
+    named = tmp_path / "GCA_000000001.1_x.fna"
+    named.write_text(f">one\n{letters}\n")
+    out = tmp_path / "out.dgki"
+    run("build", named, "--rule", "kraken2", "--gtdb", gtdb, "-o", out)
+    assert run("classify", out, named, "--use-names").split("\t")[2].startswith("Nanoarchaeota (")
+    # 1034808 was merged into 562.
+    fasta = tmp_path / "some.fa"
+    fasta.write_text(f">one taxid|1034808\n{letters}\n>two.1\n{letters[::-1]}\n")
+    accessions.write_text("two.1\t573\n")
+    taxonomy = ["--taxonomy", TINY.taxonomy_folder]
+    for rule in RULES:
+        result = CliRunner().invoke(
+            main, ["kmer", "build", *map(str, [fasta, "--rule", rule, *taxonomy, "-o", out,
+                   "--force", "--accessions", accessions])],
+        )  # fmt: skip
+        assert "note: taxid 1034808 of one of " in result.stderr
+        assert "was merged into 562" in result.stderr
+        rows = run("inspect", out, "--targets").splitlines()[1:]
+        assert [row.split("\t")[2] for row in rows] == ["562", "573"]
+    error = run("build", named, "--rule", "kraken2", "--gtdb", gtdb, *taxonomy, "-o", "x", code=2)
+    assert "--taxonomy and --gtdb are two taxonomies; pass one" in error

@@ -13,13 +13,15 @@ import pytest
 from kmer.classify.fakes import FakeIndex
 from kmer.tiers import TINY
 
-from dgpuhash.errors import ExistsError, SpecError
+from dgpuhash.errors import ExistsError, FormatError, SpecError, TaxonomyError
 from dgpuhash.kmer import Taxonomy
 from dgpuhash.kmer.abundance import abundances, by_rank
 from dgpuhash.kmer.classify import Classification
+from dgpuhash.kmer.formats.chosen import ChosenTaxa
 from dgpuhash.kmer.formats.labels import Labels
 from dgpuhash.kmer.formats.metacache import abundance_lines
 from dgpuhash.kmer.formats.outputs import opened_output
+from dgpuhash.kmer.formats.read_calls import CallStream, read_calls
 from dgpuhash.kmer.references import References, Targets
 
 TARGETS = Targets(
@@ -268,3 +270,69 @@ def test_abundances_are_metacaches(taxonomy):
     assert list(lines) == text[:at]
     lines = abundance_lines(labels, *abundances(labels, calls, counts, "species"), [text[at]])
     assert list(lines) == text[at:]
+
+
+def test_taxa_are_chosen_by_taxid_clade_and_target(taxonomy):
+    labels = Labels(taxonomy, TARGETS)
+    calls = np.array([562, 0, -1, 573, 511145, -2, 2, 562])
+    # 1034808 was merged into 562; target 1 is of 511145, a strain of 562.
+    for texts, expected in (
+        (["562"], [562]),
+        (["1034808"], [562]),
+        (["562+"], [562, -1, 511145]),
+        (["511145", "0"], [0, -1, 511145]),
+        (["-2,573"], [573, -2]),
+        (["1+"], [562, -1, 573, 511145, -2, 2]),
+    ):
+        assert ChosenTaxa(texts, labels).among(calls).tolist() == [
+            call in expected for call in calls
+        ]
+    for text in ("x", "", "+", "0+", "-1+", "562++", "5 6"):
+        with pytest.raises(SpecError, match="is no taxon; write taxids such as 562, 562"):
+            ChosenTaxa([text], labels)
+    with pytest.raises(TaxonomyError, match="not in the taxonomy: 7"):
+        ChosenTaxa(["7+"], labels)
+
+
+@pytest.mark.parametrize("form", ["tsv", "kraken", "parquet"])
+@pytest.mark.parametrize("use_names", [False, True])
+def test_calls_are_read_as_they_were_written(
+    taxonomy, made, tmp_path, monkeypatch, form, use_names
+):
+    index = FakeIndex(taxonomy, TARGETS, "metacache")
+    path = tmp_path / ("calls.gz" if form == "tsv" else "calls")
+    # Bytes of no text are replaced in frames.
+    written(index, made[0], True, path, monkeypatch, form=form, use_names=use_names)
+    rows = list(rows_of(index, made[1], True))
+    blocks = list(read_calls(path))
+    assert len(blocks) > 1 or form == "parquet"
+    assert [each for ids, _ in blocks for each in ids.to_pylist()] == [
+        name.decode(errors="replace").encode() if form == "parquet" else name for name, *_ in rows
+    ]
+    assert [call for _, calls in blocks for call in calls.tolist()] == [row[1] for row in rows]
+    stream, taken = CallStream(path), []
+    found = Classification(index, made[0] / "r1.fq", made[0] / "r2.fq", batch_letters=77)
+    if form != "parquet":
+        for batch in found:
+            taken += stream.take(batch.ids).tolist()
+        stream.finish()
+        assert taken == [row[1] for row in rows]
+
+
+def test_files_without_calls_are_refused(tmp_path):
+    path = tmp_path / "calls"
+    for text, said in (
+        ("a\t1\nb\tx\n", "lines from 1 on: no calls"),
+        ("one\n", "no calls"),
+        ("a\t1\nb\t2\t3\n", "no calls"),
+        ("a\t1.5\n", "no calls"),
+        ("PAR1 and no more", "has no calls"),
+    ):
+        path.write_text(text)
+        with pytest.raises(FormatError, match=said):
+            list(read_calls(path))
+    path.write_text("")
+    assert list(read_calls(path)) == []
+    pd.DataFrame({"x": [1]}).to_parquet(path)
+    with pytest.raises(FormatError, match="has no calls"):
+        list(read_calls(path))

@@ -96,9 +96,7 @@ def test_the_top_list_needs_no_order():
         found = [draw.randint(1, 4) for _ in range(n)]
         # One feature that all have, in as many windows as there are hits.
         feature = next(made.sketches("AAC"))[0]
-        made.lists = {
-            feature: [(at, 0) for at, hits in enumerate(found, 1) for _ in range(hits)]
-        }
+        made.lists = {feature: [(at, 0) for at, hits in enumerate(found, 1) for _ in range(hits)]}
         maxcand = draw.randint(1, 4)
         top = made.candidates("AAC", lowest="species", maxcand=maxcand)
         best = {}
