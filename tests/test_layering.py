@@ -100,6 +100,7 @@ ROOMS_WITHIN = {
     ],
     "kmer": [
         {"sequences"},
+        {"cluster"},
         {"counts", "taxonomy"},
         {"accessions"},
         {"placement"},

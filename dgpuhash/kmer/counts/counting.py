@@ -12,12 +12,13 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dgpuhash.backend import Backend
+from dgpuhash.errors import SpecError
 from dgpuhash.kmer.counts.fold import CountedKmers, Fold
 from dgpuhash.kmer.counts.groups import Groups, GroupWriter
 from dgpuhash.kmer.counts.partitions import Partitions
-from dgpuhash.kmer.counts.super_kmers import split, unpack
+from dgpuhash.kmer.counts.super_kmers import PARTS, split, unpack
 
-__all__ = ["Bounds", "Counted", "counted"]
+__all__ = ["Bounds", "Counted", "counted", "counts_of", "summed"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -44,6 +45,12 @@ class Bounds:
 
     least: int = 1
     most: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.least < 1 or (self.most is not None and self.most < self.least):
+            raise SpecError(
+                f"min_count={self.least}, max_count={self.most}; use 1 or more, in this order"
+            )
 
     def of(self, found: CountedKmers) -> CountedKmers:
         """Return the k-mers whose counts are kept."""
@@ -116,9 +123,6 @@ def counted(
         Bytes: super-k-mers, and what was counted, go to files above that.
     """
     held = _HELD_NBYTES if memory is None else memory // 4
-    group_kmers = _GROUP_KMERS[backend.name]
-    if memory is not None:
-        group_kmers = min(group_kmers, memory // 8 // _KMER_NBYTES)
     partitions = Partitions(backend, held)
     # Groups on a GPU stay there.
     writer = GroupWriter(None if memory is None or backend.name != "cpu" else memory // 2)
@@ -126,28 +130,75 @@ def counted(
         for letters, offsets in batches:
             if len(letters):
                 partitions.append(split(backend, letters, offsets, k))
-        made = Counted(
-            partitions.groups(group_kmers), kmers=int(partitions.kmers.sum()),
-            super_kmers=partitions.super_kmers, nbytes=partitions.nbytes,
-            spilled=partitions.spilled,
-        )  # fmt: skip
-
-        def folded(span: tuple[int, int]) -> tuple[CountedKmers, int]:
-            # Parts are not divided: a group is seldom much larger, but may be by far.
-            expected = min(int(partitions.kmers[slice(*span)].sum()), 2 * group_kmers)
-            fold = Fold(backend, expected)
-            for packed, kmers in partitions.read(*span, 2 * group_kmers):
-                fold.add(*unpack(backend, packed, kmers, k, canonical=canonical))
-            return bounds.of(fold.result()).narrow(), fold.inserts
-
-        for group, inserts in _side_by_side(folded, pairwise(made.edges), _FOLDS[backend.name]):
+        made, groups = counts_of(
+            backend, partitions, k, canonical=canonical, bounds=bounds, memory=memory
+        )
+        for group in groups:
             writer.append(group)
-            made.inserts += inserts
         made.groups = writer.finish()
     finally:
         partitions.close()
         writer.close()
     return made
+
+
+def counts_of(
+    backend: Backend,
+    partitions: Partitions,
+    k: int,
+    *,
+    canonical: bool,
+    bounds: Bounds,
+    memory: int | None,
+    span: tuple[int, int] = (0, PARTS),
+) -> tuple[Counted, Iterator[CountedKmers]]:
+    """Return what is told of the super-k-mers of partitions, and an iterator of their groups.
+
+    Calls of inserts are told when the iterator has ended. `span`: the parts that have some.
+    """
+    group_kmers = _GROUP_KMERS[backend.name]
+    if memory is not None:
+        group_kmers = min(group_kmers, memory // 8 // _KMER_NBYTES)
+    first, last = span
+    inside = [edge for edge in partitions.groups(group_kmers) if first < edge < last]
+    made = Counted(
+        [first, *inside, last], kmers=int(partitions.kmers.sum()),
+        super_kmers=partitions.super_kmers, nbytes=partitions.nbytes, spilled=partitions.spilled,
+    )  # fmt: skip
+
+    def folded(span: tuple[int, int]) -> tuple[CountedKmers, int]:
+        # Parts are not divided: a group is seldom much larger, but may be by far.
+        expected = min(int(partitions.kmers[slice(*span)].sum()), 2 * group_kmers)
+        fold = Fold(backend, expected)
+        for packed, kmers in partitions.read(*span, 2 * group_kmers):
+            fold.add(*unpack(backend, packed, kmers, k, canonical=canonical))
+        return bounds.of(fold.result()).narrow(), fold.inserts
+
+    def groups() -> Iterator[CountedKmers]:
+        spans = pairwise(made.edges)
+        for group, inserts in _side_by_side(folded, spans, _FOLDS[backend.name]):
+            made.inserts += inserts
+            yield group
+
+    return made, groups()
+
+
+def summed(backend: Backend, one: Counted, other: Counted) -> Counted:
+    """Return the edges and the groups of the sums of two counts."""
+    edges = sorted({*one.edges} & {*other.edges})
+    groups = []
+    for first, last in pairwise(edges):
+        parts = [
+            part
+            for each in (one, other)
+            for part in each.groups[each.edges.index(first) : each.edges.index(last)]
+        ]
+        fold = Fold(backend, max(map(len, parts)))
+        for part in parts:
+            if len(part):
+                fold.add(part.low, part.high, part.counts)
+        groups.append(fold.result().narrow())
+    return Counted(edges, Groups(groups))
 
 
 def _side_by_side(

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from itertools import pairwise
-from typing import Any, BinaryIO, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 import numpy as np
 
 from dgpuhash import backend as backends
 from dgpuhash.backend import Backend
 from dgpuhash.errors import SpecError
-from dgpuhash.kmer.counts.counting import Bounds, Counted, counted
+from dgpuhash.kmer.counts.counting import Bounds, Counted, counted, summed
 from dgpuhash.kmer.counts.dump import lines, sorted_pieces
-from dgpuhash.kmer.counts.fold import CountedKmers, Fold, histogram
-from dgpuhash.kmer.counts.groups import Groups
+from dgpuhash.kmer.counts.fold import histogram
 from dgpuhash.kmer.counts.lookup import KmerLookup
 from dgpuhash.kmer.counts.saved import load_counts, save_counts
 from dgpuhash.kmer.counts.super_kmers import WORD_BASES
 from dgpuhash.kmer.counts.tally import Tally, check_k, checked_letters, slices
 from dgpuhash.kmer.sequences.batches import BATCH_LETTERS, read_sequences
 from dgpuhash.kmer.sequences.files import Paths
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 __all__ = ["KmerCounts"]
 
@@ -74,6 +75,7 @@ class KmerCounts:
         min_quality: int = 0,
         memory: int | None = None,
         device: str | None = None,
+        client: Client | None = None,
         progress: Callable[[int], object] | None = None,
         consumed: Callable[[int], object] | None = None,
     ) -> Self:
@@ -96,6 +98,8 @@ class KmerCounts:
             files. The result is the same. None: super-k-mers beyond 256 MiB do.
         device : {"cpu", "cuda"}, optional
             None: a CPU.
+        client : distributed.Client, optional
+            The workers of its cluster read ranges of the files and count; the counts come here.
         progress, consumed : callable, optional
             Is told the number of letters of each batch; of bytes of files, on another thread.
 
@@ -123,6 +127,12 @@ class KmerCounts:
             if memory < _LEAST_MEMORY:
                 raise SpecError(f"memory={memory:,}; use {_LEAST_MEMORY:,} bytes or more")
             size = min(size, memory // 32)
+        bounds = Bounds(min_count, max_count)
+        if client is not None:
+            from dgpuhash.kmer.counts.on_workers import CountPlan, counted_on_workers
+
+            plan = CountPlan(k, canonical, bounds, min_quality, size, memory, device)
+            return cls._of(*counted_on_workers(client, paths, plan, progress), canonical, "cpu")
         backend = backends.get(device)
         read = Tally(k, min_quality, progress)
         batches = read_sequences(paths, overlap=k - 1, batch_letters=size, consumed=consumed)
@@ -130,7 +140,7 @@ class KmerCounts:
             (backend.from_host(letters), backend.from_host(offsets))
             for letters, offsets in read.letters_of(batches)
         )
-        return cls._counted(arrays, read, backend, canonical, min_count, max_count, memory)
+        return cls._counted(arrays, read, backend, canonical, bounds, memory)
 
     @classmethod
     def from_letters(
@@ -173,7 +183,7 @@ class KmerCounts:
         read = Tally(k)
         read.add(len(offsets) - 1, len(letters), backend.xp.diff(offsets))
         batch = slices(backend, letters, offsets, k, _SLICE_LETTERS[backend.name])
-        return cls._counted(batch, read, backend, canonical, min_count, max_count, None)
+        return cls._counted(batch, read, backend, canonical, Bounds(min_count, max_count), None)
 
     @classmethod
     def _counted(
@@ -182,21 +192,17 @@ class KmerCounts:
         read: Tally,
         backend: Backend,
         canonical: bool,
-        min_count: int,
-        max_count: int | None,
+        bounds: Bounds,
         memory: int | None,
     ) -> Self:
-        if min_count < 1 or (max_count is not None and max_count < min_count):
-            raise SpecError(
-                f"min_count={min_count}, max_count={max_count}; use 1 or more, in this order"
-            )
-        made = counted(
-            backend, batches, read.k, canonical=canonical,
-            bounds=Bounds(min_count, max_count), memory=memory,
-        )  # fmt: skip
+        made = counted(backend, batches, read.k, canonical=canonical, bounds=bounds, memory=memory)
+        return cls._of(made, read, canonical, backend.name)
+
+    @classmethod
+    def _of(cls, made: Counted, read: Tally, canonical: bool, device: str) -> Self:
         read.check()
         told = {"records": read.records, "letters": read.letters, **made.told}
-        return cls(read.k, canonical, backend.name, made, told)
+        return cls(read.k, canonical, device, made, told)
 
     @property
     def k(self) -> int:
@@ -323,17 +329,10 @@ class KmerCounts:
                 raise SpecError(f"{name} is {own} here and {its} there; count both alike")
         if self._backend is not other._backend:
             raise SpecError("the counts are on two devices; load both on one")
-        edges = sorted({*self._edges} & {*other._edges})
-        groups = []
-        for first, last in pairwise(edges):
-            parts = [*self._between(first, last), *other._between(first, last)]
-            fold = Fold(self._backend, max(map(len, parts)))
-            for part in parts:
-                if len(part):
-                    fold.add(part.low, part.high, part.counts)
-            groups.append(fold.result().narrow())
+        made = summed(
+            self._backend, Counted(self._edges, self._groups), Counted(other._edges, other._groups)
+        )
         told = {name: self._told[name] + other._told[name] for name in _TOLD}
-        made = Counted(edges, Groups(groups))
         return KmerCounts(self._k, self._canonical, self._backend.name, made, told)
 
     def stats(self) -> dict[str, Any]:
@@ -411,7 +410,3 @@ class KmerCounts:
         told = {name: header["told"].get(name, 0) for name in _TOLD}
         made = Counted(edges, groups)
         return cls(header["k"], header["canonical"], backend.name, made, told)
-
-    def _between(self, first: int, last: int) -> list[CountedKmers]:
-        """Return the groups of the parts [first, last)."""
-        return self._groups[self._edges.index(first) : self._edges.index(last)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 from typing import NoReturn, TypeVar
 
 import numpy as np
@@ -13,7 +14,14 @@ from dgpuhash.backend.native import native
 from dgpuhash.errors import SequenceError, SpecError
 from dgpuhash.kmer.sequences.files import Paths, files_of, text_of
 
-__all__ = ["BATCH_LETTERS", "SequenceBatch", "ahead", "read_pairs", "read_sequences"]
+__all__ = [
+    "BATCH_LETTERS",
+    "SequenceBatch",
+    "ahead",
+    "batches_of_text",
+    "read_pairs",
+    "read_sequences",
+]
 
 BATCH_LETTERS = 2**23
 # Of FASTQ: a quality is its letter's number less this.
@@ -243,11 +251,12 @@ class _File:
         overlap: int | None = None,
         stride: int = 1,
         consumed: Callable[[int], object] | None = None,
+        text: Iterator[bytes] | None = None,
     ) -> None:
         self.name = name
         self._parser = native().SequenceParser(-1 if overlap is None else overlap, stride)
         self._cuts = overlap is not None
-        self._text = text_of(name, consumed)
+        self._text = text_of(name, consumed) if text is None else text
         self.is_read = False
 
     @property
@@ -282,6 +291,22 @@ class _File:
         place = f"record {record:,}, line {line:,}" if record else f"line {line:,}"
         said = f" ({detail})" if detail else ""
         raise SequenceError(f"{self.name}, {place}: {_FAULTS[fault]}{said}")
+
+
+def batches_of_text(
+    name: str, text: Iterator[bytes], overlap: int | None, batch_letters: int
+) -> Iterator[SequenceBatch]:
+    """Yield the records of some text of a file; none when there is no text.
+
+    Raises
+    ------
+    SequenceError
+        As `read_sequences`.
+    """
+    first = next((each for each in text if each), None)
+    if first is not None:
+        file = _File(name, overlap, text=chain([first], text))
+        yield from ahead(_batches_of(file, batch_letters))
 
 
 def _batches_of(file: _File, letters: int) -> Iterator[SequenceBatch]:

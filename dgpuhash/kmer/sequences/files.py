@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, cast
 
 from dgpuhash.errors import SequenceError, UnsupportedError
 
-__all__ = ["STDIN", "Paths", "files_of", "text_of"]
+__all__ = ["CHUNK_NBYTES", "PACKED_STARTS", "STDIN", "Paths", "files_of", "opened", "text_of"]
 
 STDIN = "-"
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
@@ -27,6 +27,8 @@ CHUNK_NBYTES = 2**20
 # Of a compressed file; what comes out of it may be much more.
 _PACKED_NBYTES = 2**16
 _HEAD_NBYTES = 6
+_GZIP, _BZIP2, _XZ, _ZSTD = b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd"
+PACKED_STARTS = (_GZIP, _BZIP2, _XZ, _ZSTD)
 _ENDINGS = tuple(
     f".{kind}{packed}"
     for kind in ("fa", "fas", "fasta", "fna", "ffn", "frn", "fq", "fastq")
@@ -125,7 +127,7 @@ def text_of(name: str, consumed: Callable[[int], object] | None = None) -> Itera
     OSError
         When the file cannot be read.
     """
-    with _opened(name) as file:
+    with opened(name) as file:
         head, stream = _head_of(file)
         done = place = 0
         try:
@@ -150,7 +152,8 @@ def text_of(name: str, consumed: Callable[[int], object] | None = None) -> Itera
             ) from error
 
 
-def _opened(name: str) -> Any:
+def opened(name: str) -> Any:
+    """Return what opens the bytes of a file, a URL or the standard input."""
     if name == STDIN:
         return nullcontext(sys.stdin.buffer)
     if "://" in name:
@@ -188,13 +191,13 @@ def _head_of(stream: BinaryIO) -> tuple[bytes, BinaryIO]:
 
 
 def _chunks(name: str, head: bytes, stream: BinaryIO) -> Iterator[bytes]:
-    if head.startswith(b"\x1f\x8b"):
+    if head.startswith(_GZIP):
         yield from _gzip_chunks(stream)
-    elif head.startswith(b"BZh"):
+    elif head.startswith(_BZIP2):
         yield from _frames(stream, bz2.BZ2Decompressor)
-    elif head.startswith(b"\xfd7zXZ\x00"):
+    elif head.startswith(_XZ):
         yield from _frames(stream, lzma.LZMADecompressor)
-    elif head.startswith(b"\x28\xb5\x2f\xfd"):
+    elif head.startswith(_ZSTD):
         yield from _zstd_chunks(name, stream)
     else:
         while chunk := stream.read(CHUNK_NBYTES):
