@@ -150,14 +150,27 @@ class Classification:
         if self._new_seen is not None:
             seen = self._new_seen()
             options = {**options, "seen": seen}
-        for reads, mates in self._read():
-            calls = self._call(*self._arguments(reads, mates), options, detail=detail)
+        for reads, mates, calls in self._called(options, detail=detail):
             called = CalledReads(reads, mates, calls.on_host(self._backend))
             tally.add(called)
             if self._progress is not None:
                 self._progress(called.letters)
             yield called
         self._made, self._seen = tally.finish(), seen
+
+    def _called(
+        self, options: Any, *, detail: bool
+    ) -> Iterator[tuple[SequenceBatch, SequenceBatch | None, Calls]]:
+        """Yield batches and their calls; an index on workers has several under way."""
+        many = getattr(self._index, "call_many", None)
+        if many is None:
+            for reads, mates in self._read():
+                arguments = self._arguments(reads, mates)
+                yield reads, mates, self._call(*arguments, options, detail=detail)
+            return
+        batches = ((each, self._arguments(*each)) for each in self._read())
+        for (reads, mates), calls in many(batches, options, detail=detail):
+            yield reads, mates, calls
 
     def _read(self) -> Iterator[tuple[SequenceBatch, SequenceBatch | None]]:
         settings: Any = {"batch_letters": self._batch_letters, "consumed": self._consumed}

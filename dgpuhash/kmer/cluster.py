@@ -29,6 +29,8 @@ _LOOK_SECONDS = 2.0
 _LONELY_LOOKS = 15
 # Batches of each worker that are under way.
 _AHEAD = 2
+# Of a worker's memory, that an index may take on each of them.
+_REPLICATED_SHARE = 0.25
 _ATTEMPTS = 4
 _REMEDY = "start workers, and build the index again, or load it where it was saved"
 
@@ -66,6 +68,28 @@ class Workers:
         told = self.client.scheduler_info(n_workers=-1)["workers"].values()
         limits = [parse_bytes(each["memory_limit"] or 0) for each in told]
         return min((each for each in limits if each), default=0)
+
+    def mode_for(self, mode: str, nbytes: int) -> tuple[str, str]:
+        """Return the mode of an index of about so many bytes, and why it is that.
+
+        Raises
+        ------
+        SpecError
+            When there is no such mode.
+        """
+        if mode not in MODES:
+            raise SpecError(f"mode={mode!r}; use one of {', '.join(MODES)}")
+        if mode != "auto":
+            return mode, "it was asked for"
+        if len(self.addresses) == 1:
+            return "replicated", "there is one worker"
+        memory, share = self.memory, _REPLICATED_SHARE
+        about = f"about {nbytes:,} bytes"
+        if not memory:
+            return "replicated", f"{about}, and workers have no limit of memory"
+        if nbytes <= memory * share:
+            return "replicated", f"{about} are at most {share:.0%} of a worker's {memory:,}"
+        return "distributed", f"{about} are more than {share:.0%} of a worker's {memory:,}"
 
     def submit(self, call: Callable[..., Any], *args: Any, near: str | None = None) -> Future:
         """Run a function of a module as a task, by choice on the worker `near`."""
@@ -130,7 +154,7 @@ class Workers:
             addresses = self.addresses
             where = [addresses[number % len(addresses)]] if addresses else None
             with _losses():
-                there = self.client.scatter(data(item), hash=False, workers=where)
+                (there,) = self.client.scatter([data(item)], hash=False, workers=where)
             return begin(number, there)
 
         for number, item in enumerate(items):
@@ -173,9 +197,3 @@ def check_files(files: Sequence[str]) -> None:
     """Raise SequenceError when workers cannot read one of the files."""
     if STDIN in files:
         raise SequenceError("workers cannot read the standard input; name files that they see")
-
-
-def check_mode(mode: str) -> None:
-    """Raise SpecError when there is no such mode."""
-    if mode not in MODES:
-        raise SpecError(f"mode={mode!r}; use one of {', '.join(MODES)}")

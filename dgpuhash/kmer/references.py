@@ -15,7 +15,7 @@ from dgpuhash.kmer.sequences.batches import BATCH_LETTERS, SequenceBatch, read_s
 from dgpuhash.kmer.sequences.files import STDIN, Paths, files_of
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 
-__all__ = ["ReferenceBatch", "References", "Targets", "numbered_files"]
+__all__ = ["ReferenceBatch", "References", "Targets", "masked", "numbered_files"]
 
 _MASKS = ("none", "lowercase")
 
@@ -176,7 +176,7 @@ class References:
         if mask not in _MASKS:
             raise SpecError(f"mask={mask!r}; use one of {', '.join(map(repr, _MASKS))}")
         self.files = numbered_files(paths, order)
-        self._masks = mask == "lowercase"
+        self.masks = mask == "lowercase"
         self._known = Targets.none() if known is None else known
         self._progress = progress
         self._headers: list[str] | None = None
@@ -211,6 +211,17 @@ class References:
             np.zeros(n, np.int64) if self._taxids is None else self._taxids,
         )
 
+    @property
+    def is_read(self) -> bool:
+        """Whether headers and lengths are known."""
+        return self._headers is not None
+
+    def know(self, headers: Sequence[Sequence[str]], lengths: Sequence[Sequence[int]]) -> None:
+        """Take headers and lengths of each file's records from where they were read."""
+        self._headers = [header for each in headers for header in each]
+        self._lengths = [length for each in lengths for length in each]
+        self._sizes = list(map(len, headers))
+
     def batches(
         self, *, overlap: int | None = None, stride: int = 1, batch_letters: int = BATCH_LETTERS
     ) -> Iterator[ReferenceBatch]:
@@ -230,11 +241,8 @@ class References:
             When a file cannot be read.
         """
         for batch, first in self._read(overlap, stride, batch_letters):
-            letters = batch.letters
-            if self._masks:
-                letters = np.where(letters >= ord("a"), np.uint8(ord("N")), letters)
             yield ReferenceBatch(
-                letters,
+                masked(batch.letters) if self.masks else batch.letters,
                 batch.offsets,
                 batch.numbers + (self.first + first),
                 batch.starts,
@@ -313,6 +321,11 @@ class References:
         edges = [*firsts.values(), len(headers)]
         self._headers, self._lengths = headers, lengths
         self._sizes = np.diff(edges).tolist()
+
+
+def masked(letters: np.ndarray) -> np.ndarray:
+    """Return letters with N in place of small ones."""
+    return np.where(letters >= ord("a"), np.uint8(ord("N")), letters)
 
 
 def _with_files(files: Sequence[str], **settings: Any) -> Iterator[tuple[int, SequenceBatch]]:

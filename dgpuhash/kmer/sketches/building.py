@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import chain
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,10 @@ from dgpuhash.backend import Backend
 from dgpuhash.kmer.references import References
 from dgpuhash.kmer.sketches.settings import SketchSettings
 from dgpuhash.kmer.sketches.sketching import sketch_references
+from dgpuhash.kmer.target_runs import TargetRun
 from dgpuhash.tables import HashSet, MultiMap
 
-__all__ = ["filled", "table_settings"]
+__all__ = ["Sketched", "filled", "table_settings"]
 
 _LOCATION = np.dtype(np.uint64)
 # Features of reads are often absent: searches for these end sooner in a table with more room.
@@ -31,40 +31,51 @@ def table_settings(settings: SketchSettings, device: str) -> dict[str, Any]:
 def filled(
     backend: Backend,
     table: MultiMap,
-    references: References,
+    batches: Iterable[tuple[Any, Any]],
     settings: SketchSettings,
     dropped: HashSet,
-) -> tuple[MultiMap, int]:
-    """Return a table with the features of references, too, and how many locations they have.
+) -> MultiMap:
+    """Return a table with the features of batches, too, each with its location.
 
     Features in `dropped` are left out; overpopulated ones go there from the table, where the
     settings say so.
     """
-    sketched = _Sketched(backend, references, settings, dropped)
+
+    def kept() -> Iterator[tuple[Any, Any]]:
+        if len(table):
+            yield table.items()
+        for features, locations in batches:
+            if not len(dropped):
+                yield features, locations
+                continue
+            stays = ~dropped.contains(features)
+            yield features[stays], locations[stays]
+
     made = MultiMap.from_batches(
-        chain([table.items()] if len(table) else [], sketched),
-        settings.feature, _LOCATION, **table_settings(settings, backend.name),
-    )  # fmt: skip
+        kept(), settings.feature, _LOCATION, **table_settings(settings, backend.name)
+    )
     if settings.remove_overpopulated:
         features, offsets, _ = made.lists()
         over = features[offsets[1:] - offsets[:-1] >= settings.cap]
         made.erase(over)
         dropped.insert(over)
-    return made, sketched.found
+    return made
 
 
-class _Sketched:
-    """Features and locations of references, batch by batch; `found` counts them."""
+class Sketched:
+    """Features and locations of references, batch by batch; `found` counts them.
+
+    Parameters
+    ----------
+    backend : Backend
+    references : References or TargetRun
+    settings : SketchSettings
+    """
 
     def __init__(
-        self,
-        backend: Backend,
-        references: References,
-        settings: SketchSettings,
-        dropped: HashSet,
+        self, backend: Backend, references: References | TargetRun, settings: SketchSettings
     ) -> None:
-        self._backend, self._references = backend, references
-        self._settings, self._dropped = settings, dropped
+        self._backend, self._references, self._settings = backend, references, settings
         self.found = 0
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
@@ -80,7 +91,4 @@ class _Sketched:
                 backend.from_host(batch.offsets), batch.targets, batch.starts, is_cut=batch.is_cut,
             )  # fmt: skip
             self.found += len(features)
-            if len(self._dropped):
-                stays = ~self._dropped.contains(features)
-                features, locations = features[stays], locations[stays]
             yield features, locations

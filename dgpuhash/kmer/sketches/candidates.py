@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from dgpuhash.kmer.calls import Calls
 from dgpuhash.kmer.sketches.lineages import TargetLineages
 from dgpuhash.kmer.sketches.settings import CallOptions
 
-__all__ = ["TopLists", "calls_of", "top_lists"]
+__all__ = ["TopLists", "calls_of", "merged", "top_lists"]
 
 # Places of a hash table for each hit, as kernels/kmer/candidates.cuh has it.
 _PLACES_OF_HIT = 2
@@ -108,3 +109,35 @@ def calls_of(
         made.detail_taxids = lineages.taxids_of(top.taxa[shown], options.lowest)
         made.detail_counts = top.counts[shown]
     return made
+
+
+def merged(backend: Backend, parts: Sequence[TopLists]) -> TopLists:
+    """Return the best candidates of reads among those in parts of the targets.
+
+    Of each taxon it is the one with most hits, of these that with the lowest target; then those
+    with most hits, and of as many those with the lowest targets.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    xp = backend.xp
+    n, most = parts[0].targets.shape
+    names = [each.name for each in fields(TopLists) if getattr(parts[0], each.name) is not None]
+    joined = {name: xp.stack([getattr(part, name) for part in parts], axis=1) for name in names}
+    rows = xp.repeat(xp.arange(n), len(parts) * most)
+    flat = {name: array.ravel() for name, array in joined.items()}
+    there = xp.flatnonzero(flat["counts"] != 0)
+    rows, flat = rows[there], {name: array[there] for name, array in flat.items()}
+    fewer = xp.iinfo(np.uint32).max - flat["counts"]
+    order = xp.lexsort(xp.stack([flat["targets"], fewer, flat["taxa"], rows]))
+    taxa, of = flat["taxa"][order], rows[order]
+    is_first = xp.ones(len(order), bool)
+    is_first[1:] = (of[1:] != of[:-1]) | (taxa[1:] != taxa[:-1])
+    order = order[is_first]
+    order = order[xp.lexsort(xp.stack([flat["targets"][order], fewer[order], rows[order]]))]
+    rows = rows[order]
+    ranks = xp.arange(len(rows)) - xp.searchsorted(rows, rows)
+    stays = ranks < most
+    made = {name: backend.zeros((n, most), _WORD) for name in names}
+    for name, array in made.items():
+        array[rows[stays], ranks[stays]] = flat[name][order[stays]]
+    return TopLists(**made)

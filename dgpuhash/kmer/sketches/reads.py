@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -17,7 +18,7 @@ from dgpuhash.kmer.sketches.settings import CallOptions, SketchSettings
 from dgpuhash.kmer.sketches.sketching import sketch_reads
 from dgpuhash.tables import MultiMap
 
-__all__ = ["Batch", "joined", "top_lists_of"]
+__all__ = ["Batch", "SketchedReads", "joined", "sketched", "top_lists_of"]
 
 Batch = tuple[Any, ...]
 """Letters and offsets, and those of mates, or None."""
@@ -57,16 +58,48 @@ def top_lists_of(
     SequenceError
         When offsets do not part the letters, or mates are not as many.
     """
+    for reads in sketched(backend, settings, batch, options):
+        hits, places = table.find(reads.features)
+        firsts = places[reads.firsts]
+        yield top_lists(backend, hits, firsts, reads.reaches, lineages, options, runs=runs)
+
+
+@dataclass(frozen=True, slots=True)
+class SketchedReads:
+    """The features of some reads.
+
+    Attributes
+    ----------
+    features : array
+        Those of all reads, and in places that some do not need the highest number.
+    firsts : array of int64
+        Where each read's begin, and the last one's end.
+    reaches : array of uint32
+        Windows that a run of each read spans at most.
+    """
+
+    features: Any
+    firsts: Any
+    reaches: Any
+
+
+def sketched(
+    backend: Backend, settings: SketchSettings, batch: Batch, options: CallOptions
+) -> Iterator[SketchedReads]:
+    """Yield the features of a batch, of some reads at a time.
+
+    Raises
+    ------
+    SequenceError
+        As `top_lists_of`.
+    """
     for letters, offsets, *mates in _slices(backend, _checked(backend, batch)):
         features, firsts = sketch_reads(backend, settings, letters, offsets, *mates)
-        hits, places = table.find(features)
         lengths = backend.xp.diff(offsets)
         if mates:
             lengths = lengths + backend.xp.diff(mates[1])
         reaches = backend.xp.maximum(lengths, options.insertsize) // settings.stride + 2
-        yield top_lists(
-            backend, hits, places[firsts], reaches.astype(np.uint32), lineages, options, runs=runs
-        )
+        yield SketchedReads(features, firsts, reaches.astype(np.uint32))
 
 
 def _checked(backend: Backend, batch: Batch) -> list[Any]:

@@ -1,0 +1,205 @@
+"""What an index of sketches holds, and its files."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from dgpuhash import backend as backends
+from dgpuhash.errors import ShapeError
+from dgpuhash.kmer.index_file import read_index, write_index
+from dgpuhash.kmer.references import Targets
+from dgpuhash.kmer.sketches.building import table_settings
+from dgpuhash.kmer.sketches.contents import digests_of, sizes_of
+from dgpuhash.kmer.sketches.lineages import TargetLineages
+from dgpuhash.kmer.sketches.settings import SketchSettings
+from dgpuhash.kmer.sketches.sketching import n_windows
+from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
+from dgpuhash.tables import HashSet, MultiMap
+
+__all__ = ["HeldSketches"]
+
+_LOCATION = np.dtype(np.uint64)
+_OFFSET = np.dtype(np.int64)
+
+
+class HeldSketches:
+    """The locations of features, and what they are of.
+
+    Parameters
+    ----------
+    settings : SketchSettings
+    taxonomy : Taxonomy, optional
+    device : {"cpu", "cuda"}, optional
+    """
+
+    rule: ClassVar[str] = "metacache"
+
+    def __init__(
+        self,
+        settings: SketchSettings,
+        taxonomy: Taxonomy | None = None,
+        device: str | None = None,
+    ) -> None:
+        self._backend = backends.get(device)
+        self._settings = settings
+        # All taxa, and those of references.
+        self._whole = self._taxonomy = taxonomy
+        self._targets = Targets.none()
+        self._table = MultiMap(
+            settings.feature, _LOCATION, **table_settings(settings, self._backend.name)
+        )
+        self._dropped = HashSet(settings.feature, device=self._backend.name)
+        self._told: dict[str, Any] = {"found": 0, "notes": []}
+
+    @property
+    def settings(self) -> SketchSettings:
+        """What the index was built with."""
+        return self._settings
+
+    @property
+    def taxonomy(self) -> Taxonomy | None:
+        """The taxonomy of the references."""
+        return self._taxonomy
+
+    @property
+    def targets(self) -> Targets:
+        """The references in the order of their numbers."""
+        return self._targets
+
+    @property
+    def device(self) -> str:
+        """Where the index is."""
+        return self._backend.name
+
+    @property
+    def table(self) -> MultiMap:
+        """The locations, ``target << 32 | window``, of each feature."""
+        return self._table
+
+    def __len__(self) -> int:
+        return len(self._targets.names)
+
+    def __repr__(self) -> str:
+        table = self._table
+        return (
+            f"<SketchIndex: {len(self):,} sequences, {table.n_keys:,} features at "
+            f"{len(table):,} places, {self._backend.name}>"
+        )
+
+    def stats(self) -> dict[str, Any]:
+        """Return what was read and what is stored.
+
+        Returns
+        -------
+        dict
+            ``rule`` and the settings; ``targets``, their ``letters`` and ``windows``; ``found``
+            features of windows; ``features`` and ``locations`` that are stored, and features that
+            were ``dropped`` as overpopulated; ``longest_list``; ``nbytes`` of the table; ``notes``
+            on the places of references.
+
+        Examples
+        --------
+        >>> HeldSketches(SketchSettings()).stats()["locations"]
+        0
+        """
+        return {
+            "rule": self.rule,
+            **asdict(self._settings),
+            "targets": len(self),
+            "letters": int(self._targets.lengths.sum()),
+            "windows": int(self._windows().sum()),
+            "found": self._told["found"],
+            **sizes_of(self._table),
+            "dropped": len(self._dropped),
+            "notes": list(self._told["notes"]),
+        }
+
+    def digests(self) -> dict[str, str]:
+        """Return SHA-256 sums of all features' lines, in the order of their bytes.
+
+        Returns
+        -------
+        dict
+            ``locations``: of lines ``feature -> (target,window)(target,window)...``, targets from
+            0; ``features``: of lines ``feature -> number of locations``.
+        """
+        return digests_of(*map(self._backend.to_host, self._table.lists()))
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the index to a file, whole or not at all.
+
+        Parameters
+        ----------
+        path : path or fsspec URL
+            By custom its name ends in ``.dgki``.
+        overwrite : bool
+            Whether it may be there already.
+
+        Raises
+        ------
+        ExistsError
+            When the file is there already.
+        OSError
+            When it cannot be written.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "none.dgki")
+        >>> HeldSketches(SketchSettings(k=12)).save(path)
+        >>> HeldSketches.load(path).settings.k
+        12
+        """
+        features, offsets, locations = map(self._backend.to_host, self._table.lists())
+        arrays = {
+            "features": features,
+            "offsets": offsets,
+            "locations": locations,
+            "dropped": self._backend.to_host(self._dropped.items()),
+        }
+        write_index(
+            path, rule=self.rule, settings=asdict(self._settings), arrays=arrays,
+            taxonomy=self._taxonomy, targets=self._targets, told=self._told, overwrite=overwrite,
+        )  # fmt: skip
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], device: str | None = None) -> Self:
+        """Return the index that `save` wrote, on the CPU or another device.
+
+        Raises
+        ------
+        FormatError, OSError
+            When the file is no index of this rule, is damaged, or cannot be read.
+        """
+        saved = read_index(path, cls.rule)
+        settings, arrays = SketchSettings(**saved.settings), saved.arrays
+        made = cls(settings, saved.taxonomy, device)
+        up = made._backend.from_host
+        features = arrays.get("features", settings.feature)
+        offsets = arrays.get("offsets", _OFFSET, len(features) + 1)
+        locations = arrays.get("locations", _LOCATION)
+        try:
+            made._table = MultiMap.from_lists(
+                up(features), up(offsets), up(locations), **table_settings(settings, made.device)
+            )
+        except ShapeError as error:
+            arrays.check(False, str(error))
+        made._dropped.insert(up(arrays.get("dropped", settings.feature)))
+        made._targets, made._told = saved.targets, saved.told
+        n = len(saved.targets.names)
+        arrays.check(not len(locations) or int(locations.max()) >> 32 < n, "it has too few targets")
+        return made
+
+    def _windows(self) -> np.ndarray:
+        """Return how many windows with k-mers each target has."""
+        lengths = self._targets.lengths
+        return n_windows(lengths, self._settings, least=self._settings.k)
+
+    @cached_property
+    def _lineages(self) -> TargetLineages:
+        return TargetLineages(self._backend, self._taxonomy, self._targets.taxids)

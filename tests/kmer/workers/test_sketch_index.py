@@ -1,0 +1,125 @@
+"""Indexes of sketches on workers: the calls and the locations of one device."""
+
+from __future__ import annotations
+
+import pytest
+from kmer.tiers import TINY
+from kmer.worlds import World, arrays
+
+from dgpuhash.errors import ClosedError, DgpuhashError, SpecError
+from dgpuhash.kmer import SketchIndex, load_index
+from dgpuhash.kmer.sequences import files
+from dgpuhash.kmer.sketches import building
+from dgpuhash.kmer.sketches.on_workers import DistributedSketchIndex
+
+MODES = ("distributed", "independent", "replicated")
+WORLD = World(5, pairs=60)
+SMALL = {"k": 11, "sketch": 8, "window": 40}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return WORLD.write(tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture(params=MODES)
+def mode(request):
+    return request.param
+
+
+@pytest.fixture(params=[1, 2, 3])
+def client(request, clients):
+    return clients[request.param]
+
+
+def of_pairs(index, **options):
+    firsts, seconds = zip(*WORLD.pairs, strict=True)
+    calls = index.call(*arrays(firsts), *arrays(seconds), **options)
+    return [None if each is None else each.tolist() for each in fields_of(calls)]
+
+
+def fields_of(calls):
+    return [getattr(calls, name) for name in type(calls).__slots__]
+
+
+def test_tier_tiny(client, mode, monkeypatch):
+    made = SketchIndex.build(
+        TINY.folder / "genomes", taxonomy=TINY.taxonomy_folder, client=client, mode=mode
+    )
+    assert made.digests() == {
+        "locations": TINY.digest("locations"),
+        "features": TINY.digest("featurecounts"),
+    }
+    reads = [TINY.folder / f"reads_{mate}.fq.gz" for mate in (1, 2)]
+    # Many batches, of 64 pairs or fewer.
+    monkeypatch.setattr(files, "CHUNK_NBYTES", 64 * 230)
+    found = [
+        batch.calls.taxids.tolist()
+        for batch in made.classify(*reads, lowest="species", batch_letters=64 * 150)
+    ]
+    assert sum(found, []) == TINY.calls("metacache.species.calls.tsv")
+    assert len(found) >= 50
+
+
+@pytest.mark.parametrize("cap", [1, 3])
+def test_caps_and_pieces_over_workers(client, mode, folder, monkeypatch, cap):
+    """Records in many pieces, and features over the cap, or dropped, at any number of parts."""
+    for removes in (False, True):
+        settings = {**SMALL, "cap": cap, "remove_overpopulated": removes}
+        expected = SketchIndex.build(folder, taxonomy=folder / "taxonomy", **settings)
+        monkeypatch.setitem(building._BATCH_LETTERS, "cpu", 150)
+        found = SketchIndex.build(
+            folder, taxonomy=folder / "taxonomy", client=client, mode=mode, **settings
+        )
+        assert found.digests() == expected.digests()
+        told, of_one = found.stats(), expected.stats()
+        for name in ("features", "locations", "dropped", "found", "targets"):
+            assert told[name] == of_one[name]
+        for options in (
+            {"detail": True, "maxcand": 3},
+            {"detail": True, "lowest": "genus", "hitmin": 2},
+            {"cov_percentile": 30},
+        ):
+            assert of_pairs(found, **options) == of_pairs(expected, **options)
+
+
+def test_files_are_those_of_one_device(clients, folder, tmp_path, mode):
+    expected = SketchIndex.build(folder, taxonomy=folder / "taxonomy", cap=3, **SMALL)
+    made = SketchIndex.build(
+        folder, taxonomy=folder / "taxonomy", client=clients[3], mode=mode, cap=3, **SMALL
+    )
+    made.save(tmp_path / "made.dgki")
+    assert load_index(tmp_path / "made.dgki").digests() == expected.digests()
+    expected.save(tmp_path / "one.dgki")
+    for n in (2, 3):
+        again = DistributedSketchIndex.load(tmp_path / "one.dgki", client=clients[n], mode=mode)
+        assert again.digests() == expected.digests()
+        assert of_pairs(again, detail=True) == of_pairs(expected, detail=True)
+
+
+def test_additions_go_on(clients, folder, mode):
+    paths = sorted(folder.glob("*.fa"))
+    settings = {**SMALL, "cap": 2, "remove_overpopulated": True, "order": "given"}
+    settings["taxonomy"] = folder / "taxonomy"
+    expected = SketchIndex.build(paths[:2], **settings)
+    made = SketchIndex.build(paths[:2], client=clients[2], mode=mode, **settings)
+    for file in paths[2:]:
+        for index in (expected, made):
+            index.add(file)
+    assert made.digests() == expected.digests()
+    assert of_pairs(made, detail=True) == of_pairs(expected, detail=True)
+
+
+def test_what_is_wrong_is_told(clients, folder):
+    with pytest.raises(SpecError, match="mode='all'"):
+        SketchIndex.build(folder, taxonomy=None, client=clients[1], mode="all")
+    made = SketchIndex.build(folder, taxonomy=None, client=clients[2], **SMALL)
+    assert made.mode == "replicated" and "a worker's" in made.why
+    with pytest.raises(SpecError, match="maxcand"):
+        of_pairs(made, maxcand=0)
+    with pytest.raises(DgpuhashError, match="is there already"):
+        made.add(folder)
+    assert len(made) == len(WORLD.references)
+    made.close()
+    with pytest.raises(ClosedError):
+        of_pairs(made)
