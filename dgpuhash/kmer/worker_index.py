@@ -11,6 +11,7 @@ import numpy as np
 from distributed import Client, Future
 
 from dgpuhash import backend as backends
+from dgpuhash.errors import ClosedError
 from dgpuhash.kmer.calls import Calls
 from dgpuhash.kmer.classify import Classification
 from dgpuhash.kmer.cluster import Workers, check_files
@@ -19,7 +20,7 @@ from dgpuhash.kmer.sequences.files import Paths
 from dgpuhash.kmer.target_runs import headers_of
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 
-__all__ = ["WorkerIndex"]
+__all__ = ["WorkerIndex", "made_there"]
 
 Item = TypeVar("Item")
 Batch = tuple[Sequence[Any], Mapping[str, Any]]
@@ -233,9 +234,25 @@ class WorkerIndex(ABC):
         told: dict[str, Any] = self.gather().stats()
         return {**told, "mode": self._mode, "why": self._why, "parts": len(self._parts)}
 
+    @property
+    def _held(self) -> tuple[Future, list[Future]]:
+        """What all parts need to know, and the parts."""
+        if self._context is None:
+            raise ClosedError("the index was closed; build it again, or load it")
+        return self._context, self._parts
+
     def close(self) -> None:
         """Free the memory of the workers."""
         self._parts, self._context = [], None
+
+
+def made_there(workers: Workers, parts: Sequence[Future]) -> None:
+    """Wait for parts where they are."""
+    workers.results([workers.submit(_done, part) for part in parts])
+
+
+def _done(part: Any) -> None:
+    """Take a part: it is made."""
 
 
 def _on_host(array: Any) -> np.ndarray:

@@ -42,7 +42,7 @@ from dgpuhash.kmer.sketches.reads import Batch
 from dgpuhash.kmer.sketches.settings import CallOptions, SketchSettings
 from dgpuhash.kmer.target_runs import runs_of
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
-from dgpuhash.kmer.worker_index import WorkerIndex
+from dgpuhash.kmer.worker_index import WorkerIndex, made_there
 from dgpuhash.tables import MultiMap
 
 __all__ = ["DistributedSketchIndex"]
@@ -119,7 +119,7 @@ class DistributedSketchIndex(WorkerIndex):
             )
             for at, address in enumerate(workers.addresses)
         ]
-        workers.results([workers.submit(_done, part) for part in made._parts])
+        made_there(workers, made._parts)
         return made
 
     @property
@@ -176,7 +176,7 @@ class DistributedSketchIndex(WorkerIndex):
             ]  # fmt: skip
             del made, pieces
         # What is wrong is told before the index changes.
-        workers.results([workers.submit(_done, part) for part in parts])
+        made_there(workers, parts)
         self._parts, self._taxonomy = parts, own
         self._context = self._context_of(own, targets)
 
@@ -205,8 +205,7 @@ class DistributedSketchIndex(WorkerIndex):
 
     def _asked_of_parts(self, number: int, batch: Future, options: Any, wanted: str) -> Future:
         """Return the task of the calls of a batch, or of its candidates."""
-        workers, context, parts = self._workers, self._context, self._parts
-        assert context is not None, "the index was closed"
+        workers, (context, parts) = self._workers, self._held
         if self._mode == "replicated":
             part = parts[number % len(parts)]
             return workers.submit(called_here, context, part, batch, options, wanted)
@@ -261,7 +260,8 @@ class DistributedSketchIndex(WorkerIndex):
         workers = self._workers
         made = context_of(self._settings, self._taxonomy, self._targets, device)
         put = made._backend.from_host
-        parts = self._parts[:1] if self._mode == "replicated" else self._parts
+        _, parts = self._held
+        parts = parts[:1] if self._mode == "replicated" else parts
         told: dict[str, Any] = {"found": 0, "notes": list(self._notes)}
 
         def batches() -> Iterator[tuple[Any, Any]]:
@@ -278,7 +278,3 @@ class DistributedSketchIndex(WorkerIndex):
         )  # fmt: skip
         made._told, made._whole = told, self._whole
         return made
-
-
-def _done(part: Any) -> None:
-    """Take a part: it is made."""

@@ -1,0 +1,208 @@
+"""Index of minimizers on the workers of a Dask cluster."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Self
+
+import numpy as np
+from distributed import Client, Future
+
+from dgpuhash import backend as backends
+from dgpuhash.errors import SpecError
+from dgpuhash.kmer.formats.report import kreport
+from dgpuhash.kmer.index_file import read_index
+from dgpuhash.kmer.minimizers.building import taxonomy_of
+from dgpuhash.kmer.minimizers.index import MinimizerIndex
+from dgpuhash.kmer.minimizers.parts import (
+    called_here,
+    called_of_taxa,
+    contents_of,
+    context_of,
+    dealt_batch,
+    folded_items,
+    found_in,
+    loaded_part,
+    minimizers_of_run,
+    part_of,
+)
+from dgpuhash.kmer.minimizers.settings import CallOptions, MinimizerSettings
+from dgpuhash.kmer.references import References, Targets
+from dgpuhash.kmer.target_runs import runs_of
+from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
+from dgpuhash.kmer.worker_index import WorkerIndex, made_there
+
+__all__ = ["DistributedMinimizerIndex"]
+
+# Letters of references whose minimizers a task finds.
+_RUN_LETTERS = 2**26
+# Of a minimizer in a map that has grown.
+_MINIMIZER_NBYTES = 24
+
+
+class DistributedMinimizerIndex(WorkerIndex):
+    """A `MinimizerIndex` on the workers of a Dask cluster; `MinimizerIndex.build` makes it.
+
+    Calls are those of the index on one device. Its mode says where minimizers are:
+    ``"replicated"``, all on each worker, and each classifies some batches of reads;
+    ``"independent"``, each worker has those of neighbouring targets, and taxa that they have for a
+    minimizer are folded where the reads are; ``"distributed"``, each has some minimizers.
+    """
+
+    rule = MinimizerIndex.rule
+
+    @classmethod
+    def build(
+        cls,
+        references: Any,
+        *,
+        client: Client,
+        mode: str = "auto",
+        taxonomy: Taxonomy | str | os.PathLike[str],
+        device: str | None = None,
+        accessions: Sequence[str | os.PathLike[str]] = (),
+        allow_unplaced: int = 0,
+        progress: Callable[[int], object] | None = None,
+        **settings: Any,
+    ) -> Self:
+        """Return an index as `MinimizerIndex.build` does, whose parameters these are."""
+        made = cls(client, MinimizerSettings.of(**settings), mode, device)
+        made.add(
+            references, taxonomy=taxonomy, accessions=accessions, allow_unplaced=allow_unplaced,
+            progress=progress,
+        )  # fmt: skip
+        return made
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        client: Client,
+        mode: str = "auto",
+        device: str | None = None,
+    ) -> Self:
+        """Return the index in a file, which all workers read.
+
+        Raises
+        ------
+        FormatError, OSError
+            As `MinimizerIndex.load`.
+        """
+        saved = read_index(path, cls.rule)
+        made = cls(client, MinimizerSettings.of(**saved.settings), mode, device)
+        workers, name = made._workers, os.fspath(path)
+        nbytes = len(saved.arrays.get("minimizers", np.dtype(np.uint64))) * _MINIMIZER_NBYTES
+        made._mode, made._why = workers.mode_for(mode, nbytes)
+        addresses = workers.addresses
+        parts = [
+            workers.submit(loaded_part, name, made._mode, len(addresses), at, device, near=address)
+            for at, address in enumerate(addresses)
+        ]
+        made_there(workers, parts)
+        made._parts, made._targets = parts, saved.targets
+        made._taxonomy, made._notes = saved.taxonomy, list(saved.told["notes"])
+        made._context = made._context_of(made.taxonomy, saved.targets)
+        return made
+
+    @property
+    def taxonomy(self) -> Taxonomy:
+        """The taxa of the references, and their ancestors."""
+        assert self._taxonomy is not None
+        return self._taxonomy
+
+    def __repr__(self) -> str:
+        return (
+            f"<DistributedMinimizerIndex: {len(self._targets.names):,} sequences, {self._mode}, "
+            f"{len(self._parts)} parts>"
+        )
+
+    @property
+    def _bytes_of_letter(self) -> float:
+        return float(self._settings.density) * _MINIMIZER_NBYTES
+
+    def _context_of(self, taxonomy: Taxonomy, targets: Targets) -> Future:
+        return self._workers.submit(
+            context_of, self._settings, taxonomy, targets, self._worker_device
+        )
+
+    def _take(self, whole: Taxonomy | None, references: References, targets: Targets) -> None:
+        assert whole is not None
+        workers, old = self._workers, self._parts
+        addresses = workers.addresses
+        own = taxonomy_of(whole, references.targets, self._taxonomy)
+        context = self._context_of(own, targets)
+        letters = int(references.targets.lengths.sum())
+        n_runs = max(-(-letters // _RUN_LETTERS), len(addresses))
+        if self._mode == "independent":
+            runs = runs_of(references, len(addresses))
+        else:
+            runs = runs_of(references, n_runs)
+        n = (len(old) or len(addresses)) if self._mode == "distributed" else 1
+        made = [workers.submit(minimizers_of_run, context, run, n) for run in runs]
+        pieces = [workers.split(each, n) for each in made]
+        if self._mode == "independent":
+            parts = old + [
+                workers.submit(part_of, context, None, piece, near=address)
+                for piece, address in zip(pieces, addresses, strict=True)
+            ]
+        else:
+            parts = [
+                workers.submit(
+                    part_of, context, old[at] if old else None,
+                    [piece[at if n > 1 else 0] for piece in pieces],
+                    near=addresses[at % len(addresses)],
+                )
+                for at in range(len(old) or len(addresses))
+            ]  # fmt: skip
+        # What is wrong is told before the index changes.
+        made_there(workers, parts)
+        self._parts, self._taxonomy, self._context = parts, own, context
+
+    def _checked(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        given = dict(options)
+        if given.pop("seen", None) is not None:
+            raise SpecError(
+                "workers do not count the minimizers of reads; leave out minimizer_data, or "
+                "gather() the index"
+            )
+        CallOptions.of(**given)
+        return given
+
+    def _begin(self, number: int, batch: Future, options: Any, *, detail: bool) -> Future:
+        workers, (context, parts) = self._workers, self._held
+        if self._mode == "replicated":
+            part = parts[number % len(parts)]
+            return workers.submit(called_here, context, part, batch, options, detail)
+        folds = self._mode == "independent"
+        n = 1 if folds else len(parts)
+        *dealt, rest = workers.split(
+            workers.submit(dealt_batch, context, batch, options, n), n + 1
+        )
+        found = [
+            workers.submit(found_in, context, part, dealt[0 if folds else at])
+            for at, part in enumerate(parts)
+        ]
+        return workers.submit(called_of_taxa, context, rest, found, options, detail, folds)
+
+    def taxon_counts(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the taxids that minimizers have, and how many have each."""
+        return self.gather().taxon_counts()
+
+    def inspect(self) -> Iterator[str]:
+        """Yield the lines of a report of how many minimizers taxa have."""
+        yield from kreport(self.taxonomy, *self.taxon_counts())
+
+    def gather(self, device: str | None = None) -> MinimizerIndex:
+        """Return the index as one of this process."""
+        workers, backend = self._workers, backends.get(device)
+        _, parts = self._held
+        parts = parts[:1] if self._mode == "replicated" else parts
+        items = (workers.result(workers.submit(contents_of, part)) for part in parts)
+        table = folded_items(backend, self.taxonomy, items)
+        told = {"letters": int(self._targets.lengths.sum()), "notes": list(self._notes)}
+        made = MinimizerIndex(backend, self._settings, self.taxonomy, self._targets, table, told)
+        made._whole = self._whole
+        return made

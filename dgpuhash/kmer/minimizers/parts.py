@@ -1,0 +1,265 @@
+"""Parts of an index of minimizers, and calls by them, as tasks make both."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dgpuhash import backend as backends
+from dgpuhash.backend import Backend
+from dgpuhash.errors import SequenceError
+from dgpuhash.kmer.calls import Calls
+from dgpuhash.kmer.minimizers.building import BATCH_LETTERS, empty_table
+from dgpuhash.kmer.minimizers.calling import FoundRuns, called, joined, with_details
+from dgpuhash.kmer.minimizers.index import MinimizerIndex
+from dgpuhash.kmer.minimizers.reads import Reads, slices
+from dgpuhash.kmer.minimizers.runs import MinimizerRuns, minimizer_runs
+from dgpuhash.kmer.minimizers.saved import load_table
+from dgpuhash.kmer.minimizers.settings import CallOptions, MinimizerSettings
+from dgpuhash.kmer.references import Targets
+from dgpuhash.kmer.sequences.batches import QUALITY_OFFSET
+from dgpuhash.kmer.target_runs import TargetRun
+from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
+from dgpuhash.tables import HashMap, lca
+
+__all__ = [
+    "MinimizerPart",
+    "called_here",
+    "called_of_taxa",
+    "contents_of",
+    "context_of",
+    "dealt_batch",
+    "folded_items",
+    "found_in",
+    "loaded_part",
+    "minimizers_of_run",
+    "part_of",
+]
+
+_NODE = np.dtype(np.uint32)
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+
+
+@dataclass(frozen=True, slots=True)
+class MinimizerPart:
+    """Minimizers and the taxids of their lowest common ancestors; a task's result.
+
+    Attributes
+    ----------
+    table : HashMap
+        Of minimizers to numbers of a taxonomy.
+    taxids : array
+        Of these numbers.
+    """
+
+    table: HashMap
+    taxids: np.ndarray
+
+    def __sizeof__(self) -> int:
+        return self.table.nbytes + 2**10
+
+
+@dataclass(frozen=True, slots=True)
+class _Mates:
+    """The runs of first or second mates of some reads; where their minimizers went."""
+
+    offsets: Any
+    places: Any
+    runs: MinimizerRuns
+    rows: list[Any]
+
+
+def context_of(
+    settings: MinimizerSettings, taxonomy: Taxonomy, targets: Targets, device: str | None
+) -> MinimizerIndex:
+    """Return an index of the targets that has no minimizers."""
+    backend = backends.get(device)
+    told: dict[str, Any] = {"letters": int(targets.lengths.sum()), "notes": []}
+    return MinimizerIndex(backend, settings, taxonomy, targets, empty_table(backend.name), told)
+
+
+def owners_of(minimizers: Any, n: int) -> Any:
+    """Return which of n parts has each minimizer."""
+    return (minimizers * _MIX >> np.uint64(40)) % np.uint64(n)
+
+
+def minimizers_of_run(context: MinimizerIndex, run: TargetRun, n: int) -> list[Any]:
+    """Return minimizers of a run, and their taxa's numbers, for each of n owners, on the host.
+
+    What has one minimizer twice in a batch is folded already.
+    """
+    backend, settings = context._backend, context.settings
+    numbers = context.taxonomy.numbers(context.targets.taxids).astype(_NODE)
+    change = lca(context.taxonomy.parents).on(backend)
+    made: list[list[tuple[Any, Any]]] = [[] for _ in range(n)]
+    table = empty_table(backend.name)
+    batches = run.batches(overlap=settings.k - 1, batch_letters=BATCH_LETTERS[backend.name])
+    put = backend.from_host
+    for batch in batches:
+        runs = minimizer_runs(
+            backend, settings, put(batch.letters), put(batch.offsets),
+            nodes=put(numbers[batch.targets]),
+        )  # fmt: skip
+        if len(runs):
+            table._insert_combined(runs.minimizers, runs.nodes, change)
+    keys, nodes = map(backend.to_host, table.items())
+    owners = owners_of(keys, n)
+    for owner in range(n):
+        own = owners == owner
+        made[owner].append((keys[own], nodes[own]))
+    return [*made]
+
+
+def part_of(
+    context: MinimizerIndex, before: MinimizerPart | None, pieces: list[list[tuple[Any, Any]]]
+) -> MinimizerPart:
+    """Return a part with the minimizers of pieces, too, and the numbers of the index."""
+    backend, taxonomy = context._backend, context.taxonomy
+    change = lca(taxonomy.parents).on(backend)
+    table = empty_table(backend.name, sum(len(keys) for piece in pieces for keys, _ in piece))
+    put = backend.from_host
+    if before is not None and len(before.table):
+        keys, nodes = before.table.items()
+        numbers = taxonomy.numbers(before.taxids).astype(_NODE)
+        table._insert_combined(keys, put(numbers)[nodes], change)
+    for piece in pieces:
+        for keys, nodes in piece:
+            if len(keys):
+                table._insert_combined(put(keys), put(nodes), change)
+    return MinimizerPart(table, taxonomy.taxids)
+
+
+def loaded_part(path: str, mode: str, n: int, at: int, device: str | None) -> MinimizerPart:
+    """Return the part of a file's index that a worker has."""
+    backend = backends.get(device)
+    _, taxonomy, _, table, _ = load_table(path, backend, MinimizerIndex.rule)
+    if mode != "replicated":
+        # Of parts of neighbouring targets it matters only that together they have all.
+        keys, nodes = table.items()
+        own = owners_of(keys, n) == at
+        table = empty_table(backend.name, int(own.sum()))
+        table._add(keys[own], nodes[own])
+    return MinimizerPart(table, taxonomy.taxids)
+
+
+def contents_of(part: MinimizerPart) -> tuple[Any, Any, np.ndarray]:
+    """Return minimizers of a part, their taxa's numbers, and the taxids of numbers."""
+    host = backends.get(part.table.device).to_host
+    keys, nodes = map(host, part.table.items())
+    return keys, nodes, part.taxids
+
+
+def folded_items(
+    backend: Backend, taxonomy: Taxonomy, items: Iterable[tuple[Any, Any, np.ndarray]]
+) -> HashMap:
+    """Return the map of all that `contents_of` gave of parts."""
+    change = lca(taxonomy.parents).on(backend)
+    table = empty_table(backend.name)
+    put = backend.from_host
+    for keys, nodes, taxids in items:
+        if len(keys):
+            numbers = taxonomy.numbers(taxids).astype(_NODE)
+            table._insert_combined(put(keys), put(numbers[nodes]), change)
+    return table
+
+
+def called_here(
+    context: MinimizerIndex, part: MinimizerPart, batch: Any, options: Any, detail: bool
+) -> Calls:
+    """Return the calls of a batch by a part that has all minimizers, on the host."""
+    index = copy.copy(context)
+    index._table = part.table
+    arrays, beside = batch
+    return index.call(*arrays, detail=detail, **beside, **options).on_host(context._backend)
+
+
+def dealt_batch(context: MinimizerIndex, batch: Any, options: Any, n: int) -> list[Any]:
+    """Return the minimizers of a batch for each of n owners, and what is left to know of it."""
+    backend, chosen = context._backend, CallOptions.of(**options)
+    arrays, beside = batch
+    if not chosen.minimum_base_quality:
+        beside = {}
+    first = Reads.of(backend, arrays[0], arrays[1], beside.get("qualities"))
+    second = None
+    if len(arrays) > 2 and arrays[2] is not None:
+        second = Reads.of(backend, arrays[2], arrays[3], beside.get("mate_qualities"))
+        if len(second) != len(first):
+            raise SequenceError(
+                f"{len(first):,} reads and {len(second):,} mates; pass one mate of each read"
+            )
+    dealt: list[list[Any]] = [[] for _ in range(n)]
+    rest = []
+    for pair in slices(backend, first, second):
+        sides = []
+        for reads in pair:
+            if reads is None:
+                continue
+            runs = minimizer_runs(
+                backend, context.settings, reads.letters, reads.offsets,
+                qualities=reads.qualities,
+                least_quality=chosen.minimum_base_quality + QUALITY_OFFSET,
+            )  # fmt: skip
+            places = backend.xp.searchsorted(runs.starts, reads.offsets.astype(np.uint32))
+            owners = owners_of(runs.minimizers, n)
+            rows = [backend.xp.flatnonzero(owners == owner) for owner in range(n)]
+            for owner, own in enumerate(rows):
+                dealt[owner].append(runs.minimizers[own])
+            offsets = reads.offsets
+            sides.append(_Mates(offsets, places.astype(np.int64, copy=False), runs, rows))
+        rest.append(sides)
+    return [*dealt, rest]
+
+
+def found_in(
+    context: MinimizerIndex, part: MinimizerPart, minimizers: list[Any]
+) -> list[Any]:
+    """Return the numbers of the taxa that minimizers have in a part, 0 of none."""
+    numbers = context._backend.from_host(context.taxonomy.numbers(part.taxids).astype(_NODE))
+    return [numbers[part.table.find(each)[0]] for each in minimizers]
+
+
+def called_of_taxa(
+    context: MinimizerIndex,
+    rest: list[Any],
+    found: list[list[Any]],
+    options: Any,
+    detail: bool,
+    folds: bool,
+) -> Calls:
+    """Return the calls of a batch from the taxa of its minimizers, on the host.
+
+    `folds`: each part was asked for all minimizers, and has those of some targets.
+    """
+    backend, chosen, k = context._backend, CallOptions.of(**options), context.settings.k
+    answers = iter(zip(*found, strict=True))
+    made = []
+    for sides in rest:
+        runs = [_with_taxa(context, side, next(answers), folds=folds) for side in sides]
+        one, other = runs[0], runs[1] if len(runs) > 1 else None
+        calls = called(backend, context._tree, one, other, k, chosen)
+        if detail:
+            calls = with_details(backend, context._tree, one, other, k, calls)
+        made.append(calls)
+    return joined(backend, made).on_host(backend)
+
+
+def _with_taxa(context: MinimizerIndex, side: _Mates, answers: Any, *, folds: bool) -> FoundRuns:
+    backend, n = context._backend, len(side.runs)
+    if folds and len(answers) > 1:
+        change = lca(context.taxonomy.parents).on(backend)
+        # Of each run, by its number.
+        table = empty_table(backend.name, n)
+        for found in answers:
+            rows = backend.xp.flatnonzero(found)
+            if len(rows):
+                table._insert_combined(rows.astype(np.uint64), found[rows], change)
+        taxa, _ = table.find(backend.xp.arange(n, dtype=np.uint64))
+        return FoundRuns(side.offsets, side.places, side.runs, taxa)
+    taxa = backend.zeros(n, _NODE)
+    for rows, found in zip(side.rows, answers, strict=True):
+        taxa[rows] = found
+    return FoundRuns(side.offsets, side.places, side.runs, taxa)
