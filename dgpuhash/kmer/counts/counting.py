@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -17,6 +18,7 @@ from dgpuhash.kmer.counts.fold import CountedKmers, Fold
 from dgpuhash.kmer.counts.groups import Groups, GroupWriter
 from dgpuhash.kmer.counts.partitions import Partitions
 from dgpuhash.kmer.counts.super_kmers import PARTS, split, unpack
+from dgpuhash.kmer.sequences.ahead import threads_of_a_generator
 
 __all__ = ["Bounds", "Counted", "counted", "counts_of", "summed"]
 
@@ -166,10 +168,14 @@ def counts_of(
         super_kmers=partitions.super_kmers, nbytes=partitions.nbytes, spilled=partitions.spilled,
     )  # fmt: skip
 
+    # Each thread's table.
+    held = threading.local()
+
     def folded(span: tuple[int, int]) -> tuple[CountedKmers, int]:
         # Parts are not divided: a group is seldom much larger, but may be by far.
         expected = min(int(partitions.kmers[slice(*span)].sum()), 2 * group_kmers)
-        fold = Fold(backend, expected)
+        fold = Fold(backend, expected, getattr(held, "table", None))
+        held.table = fold.table
         for packed, kmers in partitions.read(*span, 2 * group_kmers):
             fold.add(*unpack(backend, packed, kmers, k, canonical=canonical))
         return bounds.of(fold.result()).narrow(), fold.inserts
@@ -209,7 +215,7 @@ def _side_by_side(
         yield from map(call, items)
         return
     running: deque[Future[Result]] = deque()
-    with ThreadPoolExecutor(threads, "dgpuhash-fold") as pool:
+    with threads_of_a_generator(threads, "dgpuhash-fold") as pool:
         for item in items:
             running.append(pool.submit(call, item))
             if len(running) > threads:

@@ -72,12 +72,24 @@ class Fold:
         Where the k-mers are.
     kmers : int
         How many are expected; the table has room for them.
+    table : CountMap, optional
+        The table of a fold whose result was read, to be used again.
+
+    Attributes
+    ----------
+    table : CountMap
+    inserts : int
+        Calls of its insert.
     """
 
-    def __init__(self, backend: Backend, kmers: int) -> None:
+    def __init__(self, backend: Backend, kmers: int, table: CountMap | None = None) -> None:
         self._backend = backend
         room = int(kmers * _ROOM[backend.name])
-        self._table = CountMap(np.uint64, room, device=backend.name)
+        if table is None or table.capacity < room:
+            table = CountMap(np.uint64, room, device=backend.name)
+        else:
+            table.clear()
+        self.table = table
         self._expected = kmers
         self._waiting: list[CountedKmers] = []
         self._waiting_rows = 0
@@ -87,7 +99,7 @@ class Fold:
     def add(self, low: Any, high: Any, counts: Any = 1) -> None:
         """Count k-mers, each once, or as often as `counts` says."""
         if high is None:
-            self._insert(self._table, low, counts)
+            self._insert(self.table, low, counts)
             return
         if isinstance(counts, int):
             counts = self._backend.xp.full(len(low), counts, np.uint64)
@@ -103,7 +115,7 @@ class Fold:
             self._fold_wide()
             assert self._held is not None
             return self._held
-        low, counts = self._table.items()
+        low, counts = self.table.items()
         return CountedKmers(low, None, counts)
 
     def _insert(self, table: CountMap, keys: Any, counts: Any) -> None:

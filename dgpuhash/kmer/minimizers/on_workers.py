@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any, Self
 
 import numpy as np
@@ -132,7 +131,8 @@ class DistributedMinimizerIndex(WorkerIndex):
         assert whole is not None
         workers, old = self._workers, self._parts
         addresses = workers.addresses
-        own = taxonomy_of(whole, references.targets, self._taxonomy)
+        held = self._taxonomy if self._taxonomy is not None else whole.subset([])
+        own = taxonomy_of(whole, references.targets, held)
         context = self._context_of(own, targets)
         letters = int(references.targets.lengths.sum())
         n_runs = max(-(-letters // _RUN_LETTERS), len(addresses))
@@ -178,9 +178,7 @@ class DistributedMinimizerIndex(WorkerIndex):
             return workers.submit(called_here, context, part, batch, options, detail)
         folds = self._mode == "independent"
         n = 1 if folds else len(parts)
-        *dealt, rest = workers.split(
-            workers.submit(dealt_batch, context, batch, options, n), n + 1
-        )
+        *dealt, rest = workers.split(workers.submit(dealt_batch, context, batch, options, n), n + 1)
         found = [
             workers.submit(found_in, context, part, dealt[0 if folds else at])
             for at, part in enumerate(parts)

@@ -214,9 +214,7 @@ def dealt_batch(context: MinimizerIndex, batch: Any, options: Any, n: int) -> li
     return [*dealt, rest]
 
 
-def found_in(
-    context: MinimizerIndex, part: MinimizerPart, minimizers: list[Any]
-) -> list[Any]:
+def found_in(context: MinimizerIndex, part: MinimizerPart, minimizers: list[Any]) -> list[Any]:
     """Return the numbers of the taxa that minimizers have in a part, 0 of none."""
     numbers = context._backend.from_host(context.taxonomy.numbers(part.taxids).astype(_NODE))
     return [numbers[part.table.find(each)[0]] for each in minimizers]

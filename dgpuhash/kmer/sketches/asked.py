@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.kmer.references import Targets
-from dgpuhash.kmer.sketches.candidates import TopLists, calls_of, merged, top_lists
+from dgpuhash.kmer.sketches.candidates import TopLists, calls_of, concatenated, merged
 from dgpuhash.kmer.sketches.index import SketchIndex
 from dgpuhash.kmer.sketches.parts import SketchPart, owners_of
-from dgpuhash.kmer.sketches.reads import Batch, SketchedReads, joined, sketched
+from dgpuhash.kmer.sketches.reads import Batch, SketchedReads, candidates_of, joined, sketched
 from dgpuhash.kmer.sketches.settings import SketchSettings
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 
@@ -58,18 +58,8 @@ def candidates_in(
     """Return the candidates of reads among the targets of a part."""
     made = []
     for each in reads:
-        hits, places = part.table.find(each.features)
-        made.append(
-            top_lists(
-                context._backend,
-                hits,
-                places[each.firsts],
-                each.reaches,
-                context._lineages,
-                options[0],
-                runs=runs,
-            )
-        )
+        found = part.table.find(each.features)
+        made.append(_candidates(context, *found, each, options, runs=runs))
     return made
 
 
@@ -122,18 +112,20 @@ def called_of_locations(
         for own, (locations, places) in zip(rows, answers, strict=True):
             begin = offsets[own] - places[:-1]
             hits[xp.repeat(begin, sizes[own]) + xp.arange(len(locations))] = locations
-        tops.append(
-            top_lists(
-                backend,
-                hits,
-                offsets[firsts],
-                reaches,
-                context._lineages,
-                options[0],
-                runs=wanted == "runs",
-            )
-        )
+        reads = SketchedReads(None, firsts, reaches)
+        tops.append(_candidates(context, hits, offsets, reads, options, runs=wanted == "runs"))
     return _called(context, tops, options, wanted)
+
+
+def _candidates(
+    context: SketchIndex, hits: Any, places: Any, reads: SketchedReads, options: Any, *, runs: bool
+) -> TopLists:
+    """Return the best candidates of reads by the hits of their features."""
+    backend = context._backend
+    found = list(
+        candidates_of(backend, hits, places, reads, context._lineages, options[0], runs=runs)
+    )
+    return concatenated(backend, found)
 
 
 def _called(context: SketchIndex, tops: list[TopLists], options: Any, wanted: str) -> Any:

@@ -14,13 +14,22 @@ from dgpuhash.kmer.sketches.sketching import sketch_references
 from dgpuhash.kmer.target_runs import TargetRun
 from dgpuhash.tables import HashSet, MultiMap
 
-__all__ = ["Sketched", "filled", "table_settings"]
+__all__ = [
+    "batches_of_letters",
+    "batches_of_references",
+    "filled",
+    "sketches_of",
+    "stored",
+    "table_settings",
+]
+
+Batch = tuple[Any, Any, np.ndarray, np.ndarray, bool]
 
 _LOCATION = np.dtype(np.uint64)
 # Features of reads are often absent: searches for these end sooner in a table with more room.
 _LOAD = 0.7
 # Letters that are sketched at once.
-_BATCH_LETTERS = {"cpu": 2**22, "cuda": 2**26}
+_BATCH_LETTERS = {"cpu": 2**20, "cuda": 2**26}
 
 
 def table_settings(settings: SketchSettings, device: str) -> dict[str, Any]:
@@ -31,25 +40,51 @@ def table_settings(settings: SketchSettings, device: str) -> dict[str, Any]:
 def filled(
     backend: Backend,
     table: MultiMap,
-    batches: Iterable[tuple[Any, Any]],
+    batches: Iterable[Batch],
     settings: SketchSettings,
     dropped: HashSet,
-) -> MultiMap:
-    """Return a table with the features of batches, too, each with its location.
+) -> tuple[MultiMap, int]:
+    """Return a table with the features of references, too, and how many locations they have.
 
     Features in `dropped` are left out; overpopulated ones go there from the table, where the
     settings say so.
     """
+    found = 0
+
+    def counted() -> Iterator[tuple[Any, Any]]:
+        nonlocal found
+        for features, locations in sketches_of(backend, settings, batches):
+            found += len(features)
+            yield features, locations
+
+    return stored(backend, table, counted(), settings, dropped), found
+
+
+def sketches_of(
+    backend: Backend, settings: SketchSettings, batches: Iterable[Batch]
+) -> Iterator[tuple[Any, Any]]:
+    """Yield the features of references, and their locations."""
+    for letters, offsets, targets, starts, is_cut in batches:
+        yield sketch_references(backend, settings, letters, offsets, targets, starts, is_cut=is_cut)
+
+
+def stored(
+    backend: Backend,
+    table: MultiMap,
+    found: Iterable[tuple[Any, Any]],
+    settings: SketchSettings,
+    dropped: HashSet,
+) -> MultiMap:
+    """Return a table with features and locations, too; for the rest see `filled`."""
 
     def kept() -> Iterator[tuple[Any, Any]]:
         if len(table):
             yield table.items()
-        for features, locations in batches:
-            if not len(dropped):
-                yield features, locations
-                continue
-            stays = ~dropped.contains(features)
-            yield features[stays], locations[stays]
+        for features, locations in found:
+            if len(dropped):
+                stays = ~dropped.contains(features)
+                features, locations = features[stays], locations[stays]
+            yield features, locations
 
     made = MultiMap.from_batches(
         kept(), settings.feature, _LOCATION, **table_settings(settings, backend.name)
@@ -62,33 +97,44 @@ def filled(
     return made
 
 
-class Sketched:
-    """Features and locations of references, batch by batch; `found` counts them.
+def batches_of_references(
+    backend: Backend, references: References | TargetRun, settings: SketchSettings
+) -> Iterator[Batch]:
+    """Yield letters and offsets on the backend, targets and starts of pieces, and if one goes on.
 
-    Parameters
-    ----------
-    backend : Backend
-    references : References or TargetRun
-    settings : SketchSettings
+    See `ReferenceBatch`.
     """
+    for batch in references.batches(
+        overlap=settings.window - 1,
+        stride=settings.stride,
+        batch_letters=_BATCH_LETTERS[backend.name],
+    ):
+        letters, offsets = map(backend.from_host, (batch.letters, batch.offsets))
+        yield letters, offsets, batch.targets, batch.starts, batch.is_cut
 
-    def __init__(
-        self, backend: Backend, references: References | TargetRun, settings: SketchSettings
-    ) -> None:
-        self._backend, self._references, self._settings = backend, references, settings
-        self.found = 0
 
-    def __iter__(self) -> Iterator[tuple[Any, Any]]:
-        backend, settings = self._backend, self._settings
-        batches = self._references.batches(
-            overlap=settings.window - 1,
-            stride=settings.stride,
-            batch_letters=_BATCH_LETTERS[backend.name],
+def batches_of_letters(
+    backend: Backend, settings: SketchSettings, letters: Any, offsets: np.ndarray, first: int
+) -> Iterator[Batch]:
+    """Yield the same of references in one array, whose offsets are on the host.
+
+    `first` is the number of the first target.
+    """
+    start, total = 0, len(letters)
+    while start < total:
+        end = min(start + max(_BATCH_LETTERS[backend.name], 2 * settings.window), total)
+        row = int(np.searchsorted(offsets, start, side="right")) - 1
+        last = int(np.searchsorted(offsets, end, side="left")) - 1
+        begins = offsets[row : last + 1]
+        edges = np.clip(offsets[row : last + 2], start, end) - start
+        is_cut = end < offsets[last + 1]
+        yield (
+            letters[start:end],
+            backend.from_host(edges),
+            np.arange(row, last + 1, dtype=np.int64) + first,
+            np.maximum(start - begins, 0),
+            is_cut,
         )
-        for batch in batches:
-            features, locations = sketch_references(
-                backend, settings, backend.from_host(batch.letters),
-                backend.from_host(batch.offsets), batch.targets, batch.starts, is_cut=batch.is_cut,
-            )  # fmt: skip
-            self.found += len(features)
-            yield features, locations
+        # The next piece begins with the first window that is not whole yet.
+        full = (end - int(begins[-1]) - settings.window) // settings.stride + 1
+        start = int(begins[-1]) + max(full, 0) * settings.stride if is_cut else end

@@ -13,7 +13,7 @@ from dgpuhash.kmer.calls import Calls
 from dgpuhash.kmer.sketches.lineages import TargetLineages
 from dgpuhash.kmer.sketches.settings import CallOptions
 
-__all__ = ["TopLists", "calls_of", "merged", "top_lists"]
+__all__ = ["TopLists", "calls_of", "concatenated", "merged", "top_lists"]
 
 # Places of a hash table for each hit, as kernels/kmer/candidates.cuh has it.
 _PLACES_OF_HIT = 2
@@ -109,6 +109,16 @@ def calls_of(
         made.detail_taxids = lineages.taxids_of(top.taxa[shown], options.lowest)
         made.detail_counts = top.counts[shown]
     return made
+
+
+def concatenated(backend: Backend, parts: Sequence[TopLists]) -> TopLists:
+    """Return the candidates of some reads and then of others."""
+    if len(parts) == 1:
+        return parts[0]
+    columns = ([getattr(part, each.name) for part in parts] for each in fields(TopLists))
+    return TopLists(
+        *(None if column[0] is None else backend.xp.concatenate(column) for column in columns)
+    )
 
 
 def merged(backend: Backend, parts: Sequence[TopLists]) -> TopLists:

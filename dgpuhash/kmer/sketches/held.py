@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict
-from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -13,11 +12,12 @@ from dgpuhash import backend as backends
 from dgpuhash.errors import ShapeError
 from dgpuhash.kmer.index_file import read_index, write_index
 from dgpuhash.kmer.references import Targets
-from dgpuhash.kmer.sketches.building import table_settings
-from dgpuhash.kmer.sketches.contents import digests_of, sizes_of
-from dgpuhash.kmer.sketches.lineages import TargetLineages
+from dgpuhash.kmer.sketches.building import (
+    table_settings,
+)
+from dgpuhash.kmer.sketches.calling import SketchCaller
+from dgpuhash.kmer.sketches.contents import arrays_of, digests_of, sizes_of
 from dgpuhash.kmer.sketches.settings import SketchSettings
-from dgpuhash.kmer.sketches.sketching import n_windows
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 from dgpuhash.tables import HashSet, MultiMap
 
@@ -27,7 +27,7 @@ _LOCATION = np.dtype(np.uint64)
 _OFFSET = np.dtype(np.int64)
 
 
-class HeldSketches:
+class HeldSketches(SketchCaller):
     """The locations of features, and what they are of.
 
     Parameters
@@ -155,16 +155,12 @@ class HeldSketches:
         >>> HeldSketches.load(path).settings.k
         12
         """
-        features, offsets, locations = map(self._backend.to_host, self._table.lists())
-        arrays = {
-            "features": features,
-            "offsets": offsets,
-            "locations": locations,
-            "dropped": self._backend.to_host(self._dropped.items()),
-        }
+        # A table with the same seed takes the features nearly in the order of its slots.
+        told = {**self._told, "seed": self._table.spec.seed}
         write_index(
-            path, rule=self.rule, settings=asdict(self._settings), arrays=arrays,
-            taxonomy=self._taxonomy, targets=self._targets, told=self._told, overwrite=overwrite,
+            path, rule=self.rule, settings=asdict(self._settings),
+            arrays=arrays_of(self._backend, self._table, self._dropped),
+            taxonomy=self._taxonomy, targets=self._targets, told=told, overwrite=overwrite,
         )  # fmt: skip
 
     @classmethod
@@ -177,6 +173,7 @@ class HeldSketches:
             When the file is no index of this rule, is damaged, or cannot be read.
         """
         saved = read_index(path, cls.rule)
+        seed = saved.told.pop("seed")
         settings, arrays = SketchSettings(**saved.settings), saved.arrays
         made = cls(settings, saved.taxonomy, device)
         up = made._backend.from_host
@@ -185,8 +182,9 @@ class HeldSketches:
         locations = arrays.get("locations", _LOCATION)
         try:
             made._table = MultiMap.from_lists(
-                up(features), up(offsets), up(locations), **table_settings(settings, made.device)
-            )
+                up(features), up(offsets), up(locations), seed=seed,
+                **table_settings(settings, made.device),
+            )  # fmt: skip
         except ShapeError as error:
             arrays.check(False, str(error))
         made._dropped.insert(up(arrays.get("dropped", settings.feature)))
@@ -194,12 +192,3 @@ class HeldSketches:
         n = len(saved.targets.names)
         arrays.check(not len(locations) or int(locations.max()) >> 32 < n, "it has too few targets")
         return made
-
-    def _windows(self) -> np.ndarray:
-        """Return how many windows with k-mers each target has."""
-        lengths = self._targets.lengths
-        return n_windows(lengths, self._settings, least=self._settings.k)
-
-    @cached_property
-    def _lineages(self) -> TargetLineages:
-        return TargetLineages(self._backend, self._taxonomy, self._targets.taxids)

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self, overload
 
 import numpy as np
 
-from dgpuhash.kmer.calls import Calls
+from dgpuhash import backend as backends
 from dgpuhash.kmer.classify import Classification
-from dgpuhash.kmer.references import References
+from dgpuhash.kmer.counts.tally import checked_letters
+from dgpuhash.kmer.references import References, Targets, targets_of_letters
 from dgpuhash.kmer.sequences.files import Paths
-from dgpuhash.kmer.sketches.building import Sketched, filled
-from dgpuhash.kmer.sketches.candidates import TopLists, calls_of
-from dgpuhash.kmer.sketches.coverage import Coverage
+from dgpuhash.kmer.sketches.building import (
+    batches_of_letters,
+    batches_of_references,
+    filled,
+)
 from dgpuhash.kmer.sketches.held import HeldSketches
-from dgpuhash.kmer.sketches.reads import Batch, joined, top_lists_of
-from dgpuhash.kmer.sketches.settings import CallOptions, SketchSettings
+from dgpuhash.kmer.sketches.settings import SketchSettings
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 
 if TYPE_CHECKING:
@@ -103,7 +105,7 @@ class SketchIndex(HeldSketches):
         **settings
             ``k`` (16), ``sketch`` (16), ``window`` (127), ``stride`` (``window - k + 1``), ``cap``
             (254), ``remove_overpopulated`` (False), ``mask`` ("none"), ``order`` ("path"): see
-            `SketchSettings` in `dgpuhash.kmer.sketches.settings`.
+            `SketchSettings` in ``dgpuhash.kmer.sketches.settings``.
 
         Raises
         ------
@@ -124,6 +126,49 @@ class SketchIndex(HeldSketches):
         made.add(
             references, accessions=accessions, allow_unplaced=allow_unplaced, progress=progress
         )
+        return made
+
+    @classmethod
+    def from_letters(
+        cls,
+        letters: Any,
+        offsets: Any,
+        taxids: Any = None,
+        *,
+        taxonomy: Taxonomy | str | os.PathLike[str] | None = None,
+        names: Sequence[str] | None = None,
+        **settings: Any,
+    ) -> Self:
+        """Return an index of references in arrays, on their device.
+
+        Parameters
+        ----------
+        letters : array of uint8
+            The references, one after another; NumPy or CuPy.
+        offsets : array of int64
+            ``n + 1`` positions: reference i is ``letters[offsets[i]:offsets[i + 1]]``.
+        taxids : array of int, optional
+            Of each reference, 0 of those without a place; None: none has one.
+        taxonomy, **settings
+            As for `build`.
+        names : sequence of str, optional
+            Their ids; numbers from 1 on when None.
+
+        Raises
+        ------
+        SpecError, SequenceError, TaxonomyError
+            When a setting is impossible, the arrays do not fit to each other, or a taxid is
+            unknown.
+
+        Examples
+        --------
+        >>> letters = np.frombuffer(b"ACGTTGCAACGTAGCTAGCTTAGCATCGATTACG", np.uint8)
+        >>> SketchIndex.from_letters(letters, [0, len(letters)])
+        <SketchIndex: 1 sequences, 16 features at 16 places, cpu>
+        """
+        device = backends.get(None, letters).name
+        made = cls(SketchSettings.of(**settings), _taxonomy_of(taxonomy), device)
+        made.add_letters(letters, offsets, taxids, names=names)
         return made
 
     def add(
@@ -162,68 +207,49 @@ class SketchIndex(HeldSketches):
                 progress=progress,
             )  # fmt: skip
         notes = references.place(whole, accessions, allow_unplaced=allow_unplaced).notes
-        targets = self._targets.join(references.targets)
-        own = None if whole is None else whole.subset(np.unique(targets.taxids))
-        dropped = self._dropped.copy()
-        sketched = Sketched(self._backend, references, settings)
-        table = filled(self._backend, self._table, sketched, settings, dropped)
-        told = self._told
-        self._table, self._dropped, self._targets = table, dropped, targets
-        self._taxonomy, self._whole = own, whole
-        self._told = {
-            **told, "found": told["found"] + sketched.found, "notes": [*told["notes"], *notes]
-        }  # fmt: skip
-        self.__dict__.pop("_lineages", None)
+        batches = batches_of_references(self._backend, references, settings)
+        self._take(whole, references.targets, batches, notes)
 
-    def call(
+    def add_letters(
         self,
         letters: Any,
         offsets: Any,
-        mate_letters: Any = None,
-        mate_offsets: Any = None,
-        /,
+        taxids: Any = None,
         *,
-        detail: bool = False,
-        **options: Any,
-    ) -> Calls:
-        """Return the calls of reads or pairs in arrays, on their device.
+        taxonomy: Taxonomy | str | os.PathLike[str] | None = None,
+        names: Sequence[str] | None = None,
+    ) -> None:
+        """Add references in arrays of the index's device, as `add` does those of files.
 
-        Parameters
-        ----------
-        letters, offsets : array of uint8, array of int64
-            Read i is ``letters[offsets[i]:offsets[i + 1]]``.
-        mate_letters, mate_offsets : array, optional
-            The same of second mates.
-        detail : bool
-            Whether the candidates are returned, too.
-        **options
-            ``lowest`` ("sequence") and ``highest`` ("domain"), ranks; ``hitmin`` (a third of
-            the features of a window), ``hitdiff`` (100, percent), ``maxcand`` (2), ``insertsize``
-            (0), ``cov_percentile`` (0): see `CallOptions` in `dgpuhash.kmer.sketches.settings`.
-            ``kept``, as `prepare` found it: of each target, whether it may be a candidate (uint8).
+        Parameters are those of `from_letters`; `taxonomy` may be None as for `add`.
 
         Raises
         ------
-        SpecError, TaxonomyError
-            When an option is impossible.
-        SequenceError
-            When offsets do not part the letters, or mates are not as many.
-
-        Examples
-        --------
-        See the class.
+        SequenceError, TaxonomyError
+            As `from_letters`; the index is unchanged.
         """
-        batch = (letters, offsets, mate_letters, mate_offsets)
-        kept = options.pop("kept", None)
-        chosen = CallOptions.of(self._settings, **options)
-        if chosen.cov_percentile and kept is None:
-            kept = self.prepare(lambda: iter([batch]), **options)["kept"]
-        backend, lineages = self._backend, self._lineages
-        found = [
-            calls_of(backend, top, lineages, chosen, kept=kept, detail=detail)
-            for top in self._top_lists(batch, chosen)
-        ]
-        return joined(backend, found)
+        whole = self._whole if taxonomy is None else _taxonomy_of(taxonomy)
+        letters, offsets = checked_letters(self._backend, letters, offsets)
+        edges = self._backend.to_host(offsets)
+        targets = targets_of_letters(whole, edges, taxids, names, self._targets)
+        batches = batches_of_letters(self._backend, self._settings, letters, edges, len(self))
+        self._take(whole, targets, batches)
+
+    def _take(
+        self,
+        whole: Taxonomy | None,
+        targets: Targets,
+        batches: Iterable[Any],
+        notes: Sequence[str] = (),
+    ) -> None:
+        dropped, told = self._dropped.copy(), self._told
+        table, found = filled(self._backend, self._table, batches, self._settings, dropped)
+        targets = self._targets.join(targets)
+        own = None if whole is None else whole.subset(np.unique(targets.taxids))
+        self._table, self._dropped, self._targets = table, dropped, targets
+        self._taxonomy, self._whole = own, whole
+        self._told = {"found": told["found"] + found, "notes": [*told["notes"], *notes]}
+        self.__dict__.pop("_lineages", None)
 
     def classify(
         self,
@@ -248,35 +274,6 @@ class SketchIndex(HeldSketches):
             As `Classification`.
         """
         return Classification(self, reads, mates, interleaved=interleaved, **options)
-
-    def prepare(self, batches: Callable[[], Iterator[Batch]], **options: Any) -> dict[str, Any]:
-        """Return options for `call`, after a first pass over all reads where they need one.
-
-        With ``cov_percentile`` the targets that reads cover least are found.
-
-        Parameters
-        ----------
-        batches : callable
-            Returns an iterator of arguments of `call`.
-        **options
-            As for `call`.
-        """
-        chosen = CallOptions.of(self._settings, **options)
-        if not chosen.cov_percentile:
-            return options
-        coverage = Coverage(self._backend, self._windows())
-        for batch in batches():
-            for top in self._top_lists(batch, chosen, runs=True):
-                coverage.add(top, chosen)
-        return {**options, "kept": coverage.kept(chosen.cov_percentile)}
-
-    def _top_lists(
-        self, batch: Batch, options: CallOptions, *, runs: bool = False
-    ) -> Iterator[TopLists]:
-        """Yield the top lists of some reads of a batch at a time."""
-        return top_lists_of(
-            self._backend, self._settings, self._table, self._lineages, batch, options, runs=runs
-        )
 
 
 def _taxonomy_of(given: Taxonomy | str | os.PathLike[str] | None) -> Taxonomy | None:

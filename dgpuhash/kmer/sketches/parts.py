@@ -11,7 +11,13 @@ import numpy as np
 from dgpuhash import backend as backends
 from dgpuhash.backend import Backend
 from dgpuhash.kmer.index_file import read_index
-from dgpuhash.kmer.sketches.building import Sketched, filled, table_settings
+from dgpuhash.kmer.sketches.building import (
+    batches_of_references,
+    filled,
+    sketches_of,
+    stored,
+    table_settings,
+)
 from dgpuhash.kmer.sketches.settings import SketchSettings
 from dgpuhash.kmer.target_runs import TargetRun
 from dgpuhash.tables import HashSet, MultiMap
@@ -57,7 +63,7 @@ def features_of_run(
 ) -> list[Any]:
     """Return the features and locations of a run for each of n owners, on the host."""
     backend = backends.get(device)
-    batches = Sketched(backend, run, settings)
+    batches = sketches_of(backend, settings, batches_of_references(backend, run, settings))
     made: list[list[tuple[Any, Any]]] = [[] for _ in range(n)]
     for batch in batches:
         features, locations = map(backend.to_host, batch)
@@ -84,7 +90,7 @@ def folded(
     batches = [each for piece in pieces for each in piece]
     put = backend.from_host
     on_device = ((put(features), put(locations)) for features, locations in batches)
-    table = filled(backend, before.table, on_device, settings, dropped)
+    table = stored(backend, before.table, on_device, settings, dropped)
     return SketchPart(table, dropped, before.found + sum(len(each[0]) for each in batches))
 
 
@@ -95,9 +101,10 @@ def part_of_run(
     backend = backends.get(device)
     empty = _empty(settings, backend)
     dropped = empty.dropped if before is None else before.dropped.copy()
-    batches = Sketched(backend, run, settings)
+    batches = batches_of_references(backend, run, settings)
     apart = replace(settings, remove_overpopulated=False)
-    return SketchPart(filled(backend, empty.table, batches, apart, dropped), dropped, batches.found)
+    table, found = filled(backend, empty.table, batches, apart, dropped)
+    return SketchPart(table, dropped, found)
 
 
 def features_with(part: SketchPart, least: int) -> np.ndarray:
