@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from clusters import cluster_of
 from distributed import Client
+from kmer.workers.common import WORLD
 
 
 @pytest.fixture(scope="module")
@@ -15,3 +17,9 @@ def clients() -> Iterator[dict[int, Client]]:
     """Yield clients of clusters by their numbers of workers."""
     with ExitStack() as stack:
         yield {n: stack.enter_context(cluster_of(n, processes=False)) for n in (1, 2, 3)}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder of the world's references."""
+    return WORLD.write(tmp_path_factory.mktemp("world"))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import pytest
 from kmer.tiers import TINY
-from kmer.worlds import World, arrays
+from kmer.workers.common import MODES, WORLD, fields_of, of_pairs
 
 from dgpuhash.errors import ClosedError, DgpuhashError, SpecError
 from dgpuhash.kmer import SketchIndex, load_index
@@ -12,39 +14,15 @@ from dgpuhash.kmer.sequences import files
 from dgpuhash.kmer.sketches import building
 from dgpuhash.kmer.sketches.on_workers import DistributedSketchIndex
 
-MODES = ("distributed", "independent", "replicated")
-WORLD = World(5, pairs=60)
 SMALL = {"k": 11, "sketch": 8, "window": 40}
+RUNS = [(3, "distributed"), (1, "distributed"), (3, "independent"), (2, "independent")]
+RUNS += [(2, "replicated"), (1, "replicated")]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return WORLD.write(tmp_path_factory.mktemp("world"))
-
-
-@pytest.fixture(params=MODES)
-def mode(request):
-    return request.param
-
-
-@pytest.fixture(params=[1, 2, 3])
-def client(request, clients):
-    return clients[request.param]
-
-
-def of_pairs(index, **options):
-    firsts, seconds = zip(*WORLD.pairs, strict=True)
-    calls = index.call(*arrays(firsts), *arrays(seconds), **options)
-    return [None if each is None else each.tolist() for each in fields_of(calls)]
-
-
-def fields_of(calls):
-    return [getattr(calls, name) for name in type(calls).__slots__]
-
-
-def test_tier_tiny(client, mode, monkeypatch):
+@pytest.mark.parametrize(("workers", "mode"), RUNS[::2])
+def test_tier_tiny(clients, workers, mode, monkeypatch):
     made = SketchIndex.build(
-        TINY.folder / "genomes", taxonomy=TINY.taxonomy_folder, client=client, mode=mode
+        TINY.folder / "genomes", taxonomy=TINY.taxonomy_folder, client=clients[workers], mode=mode
     )
     assert made.digests() == {
         "locations": TINY.digest("locations"),
@@ -57,19 +35,19 @@ def test_tier_tiny(client, mode, monkeypatch):
         batch.calls.taxids.tolist()
         for batch in made.classify(*reads, lowest="species", batch_letters=64 * 150)
     ]
-    assert sum(found, []) == TINY.calls("metacache.species.calls.tsv")
+    assert list(chain.from_iterable(found)) == TINY.calls("metacache.species.calls.tsv")
     assert len(found) >= 50
 
 
-@pytest.mark.parametrize("cap", [1, 3])
-def test_caps_and_pieces_over_workers(client, mode, folder, monkeypatch, cap):
+@pytest.mark.parametrize(("workers", "mode"), RUNS)
+def test_caps_and_pieces_over_workers(clients, workers, mode, folder, monkeypatch):
     """Records in many pieces, and features over the cap, or dropped, at any number of parts."""
-    for removes in (False, True):
+    for cap, removes in ((1, False), (2, True), (3, False)):
         settings = {**SMALL, "cap": cap, "remove_overpopulated": removes}
         expected = SketchIndex.build(folder, taxonomy=folder / "taxonomy", **settings)
         monkeypatch.setitem(building._BATCH_LETTERS, "cpu", 150)
         found = SketchIndex.build(
-            folder, taxonomy=folder / "taxonomy", client=client, mode=mode, **settings
+            folder, taxonomy=folder / "taxonomy", client=clients[workers], mode=mode, **settings
         )
         assert found.digests() == expected.digests()
         told, of_one = found.stats(), expected.stats()
@@ -80,9 +58,10 @@ def test_caps_and_pieces_over_workers(client, mode, folder, monkeypatch, cap):
             {"detail": True, "lowest": "genus", "hitmin": 2},
             {"cov_percentile": 30},
         ):
-            assert of_pairs(found, **options) == of_pairs(expected, **options)
+            assert fields_of(of_pairs(found, **options)) == fields_of(of_pairs(expected, **options))
 
 
+@pytest.mark.parametrize("mode", MODES)
 def test_files_are_those_of_one_device(clients, folder, tmp_path, mode):
     expected = SketchIndex.build(folder, taxonomy=folder / "taxonomy", cap=3, **SMALL)
     made = SketchIndex.build(
@@ -94,9 +73,10 @@ def test_files_are_those_of_one_device(clients, folder, tmp_path, mode):
     for n in (2, 3):
         again = DistributedSketchIndex.load(tmp_path / "one.dgki", client=clients[n], mode=mode)
         assert again.digests() == expected.digests()
-        assert of_pairs(again, detail=True) == of_pairs(expected, detail=True)
+        assert fields_of(of_pairs(again)) == fields_of(of_pairs(expected))
 
 
+@pytest.mark.parametrize("mode", MODES)
 def test_additions_go_on(clients, folder, mode):
     paths = sorted(folder.glob("*.fa"))
     settings = {**SMALL, "cap": 2, "remove_overpopulated": True, "order": "given"}
@@ -107,7 +87,7 @@ def test_additions_go_on(clients, folder, mode):
         for index in (expected, made):
             index.add(file)
     assert made.digests() == expected.digests()
-    assert of_pairs(made, detail=True) == of_pairs(expected, detail=True)
+    assert fields_of(of_pairs(made)) == fields_of(of_pairs(expected))
 
 
 def test_what_is_wrong_is_told(clients, folder):
