@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from dgpuhash.kmer.formats.labels import Labels
 from dgpuhash.kmer.taxonomy.ranks import slot_of
 
-__all__ = ["abundances", "by_rank"]
+__all__ = ["abundance_frame", "abundances", "by_rank"]
 
 
 def abundances(
@@ -85,3 +87,20 @@ def _share_down(
         for child in children[taxon]:
             found[child] += found[taxon] * (found[child] + below[child]) / below[taxon]
         del found[taxon]
+
+
+def abundance_frame(labels: Labels, calls: np.ndarray, counts: np.ndarray, rank: str) -> Any:
+    """Return what `abundances` tells as a DataFrame, with names and shares of all reads."""
+    import pandas as pd
+
+    found, reads = abundances(labels, calls, counts, rank)
+    total = float(reads.sum())
+    return pd.DataFrame(
+        {
+            "taxid": found,
+            "name": labels.names(found),
+            "rank": labels.ranks(found),
+            "reads": reads,
+            "share": reads / total if total else reads,
+        }
+    )

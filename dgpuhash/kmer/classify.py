@@ -11,7 +11,7 @@ import numpy as np
 
 from dgpuhash import backend as backends
 from dgpuhash.errors import SequenceError, SpecError
-from dgpuhash.kmer.abundance import abundances, by_rank
+from dgpuhash.kmer.abundance import abundance_frame, abundances, by_rank
 from dgpuhash.kmer.calls import CalledReads, Calls, CallTally, Index
 from dgpuhash.kmer.formats.calls import calls_writer, format_of, needs_detail, table_of
 from dgpuhash.kmer.formats.labels import Labels
@@ -414,16 +414,4 @@ class Classification:
         TaxonomyError
             When there is no such rank.
         """
-        import pandas as pd
-
-        calls, reads = abundances(self._labels, *self.counts, rank)
-        total = float(reads.sum())
-        return pd.DataFrame(
-            {
-                "taxid": calls,
-                "name": self._labels.names(calls),
-                "rank": self._labels.ranks(calls),
-                "reads": reads,
-                "share": reads / total if total else reads,
-            }
-        )
+        return abundance_frame(self._labels, *self.counts, rank)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import operator
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 from dask.utils import parse_bytes
@@ -19,7 +21,7 @@ from dgpuhash.distributed.cluster.user_errors import install_log_filter, raise_w
 from dgpuhash.errors import IndexLost, SequenceError, SpecError
 from dgpuhash.kmer.sequences.files import STDIN
 
-__all__ = ["MODES", "Workers", "check_files"]
+__all__ = ["MODES", "Workers", "check_files", "seen_by_workers"]
 
 Item = TypeVar("Item")
 
@@ -32,6 +34,7 @@ _AHEAD = 2
 # Of a worker's memory, that an index may take on each of them.
 _REPLICATED_SHARE = 0.25
 _ATTEMPTS = 4
+_PAUSE_SECONDS = 0.5
 _REMEDY = "start workers, and build the index again, or load it where it was saved"
 
 
@@ -151,11 +154,7 @@ class Workers:
         most = _AHEAD * max(len(self.addresses), 1)
 
         def begun(number: int, item: Item) -> Future:
-            addresses = self.addresses
-            where = [addresses[number % len(addresses)]] if addresses else None
-            with _losses():
-                (there,) = self.client.scatter([data(item)], hash=False, workers=where)
-            return begin(number, there)
+            return begin(number, self._sent(data(item), number))
 
         for number, item in enumerate(items):
             running.append((number, item, begun(number, item)))
@@ -163,6 +162,22 @@ class Workers:
                 yield self._first(running, begun)
         while running:
             yield self._first(running, begun)
+
+    def _sent(self, data: Any, number: int) -> Future:
+        """Send data to one of the workers that are there."""
+        for attempt in range(_ATTEMPTS):
+            addresses = self.addresses
+            where = [addresses[(number + attempt) % len(addresses)]] if addresses else None
+            try:
+                with _losses(), seceding(self.client):
+                    (there,) = self.client.scatter([data], hash=False, workers=where)
+                return there
+            except IndexLost:
+                if attempt + 1 == _ATTEMPTS:
+                    raise
+                # The scheduler is about to notice.
+                time.sleep(_PAUSE_SECONDS)
+        raise AssertionError
 
     def _first(
         self, running: deque[tuple[int, Item, Future]], begun: Callable[[int, Item], Future]
@@ -197,3 +212,8 @@ def check_files(files: Sequence[str]) -> None:
     """Raise SequenceError when workers cannot read one of the files."""
     if STDIN in files:
         raise SequenceError("workers cannot read the standard input; name files that they see")
+
+
+def seen_by_workers(name: str) -> str:
+    """Return the name of a file as workers have it, which are in other folders."""
+    return name if "://" in name else str(Path(name).absolute())

@@ -3,17 +3,44 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING, overload
 
 from dgpuhash.kmer.index_file import rule_of
 from dgpuhash.kmer.minimizers.index import MinimizerIndex
 from dgpuhash.kmer.sketches.index import SketchIndex
 
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from dgpuhash.kmer.minimizers.on_workers import DistributedMinimizerIndex
+    from dgpuhash.kmer.sketches.on_workers import DistributedSketchIndex
+
 __all__ = ["load_index"]
 
 
+@overload
 def load_index(
-    path: str | os.PathLike[str], device: str | None = None
-) -> SketchIndex | MinimizerIndex:
+    path: str | os.PathLike[str],
+    device: str | None = None,
+    *,
+    client: None = None,
+    mode: str = "auto",
+) -> SketchIndex | MinimizerIndex: ...
+@overload
+def load_index(
+    path: str | os.PathLike[str],
+    device: str | None = None,
+    *,
+    client: Client,
+    mode: str = "auto",
+) -> DistributedSketchIndex | DistributedMinimizerIndex: ...
+def load_index(
+    path: str | os.PathLike[str],
+    device: str | None = None,
+    *,
+    client: Client | None = None,
+    mode: str = "auto",
+) -> SketchIndex | MinimizerIndex | DistributedSketchIndex | DistributedMinimizerIndex:
     """Return the index in a file, of the class of its rule.
 
     Parameters
@@ -22,6 +49,10 @@ def load_index(
         What `SketchIndex.save` or `MinimizerIndex.save` wrote.
     device : {"cpu", "cuda"}, optional
         None: a CPU.
+    client : distributed.Client, optional
+        The workers of its cluster read the file, and have the index.
+    mode : {"auto", "distributed", "independent", "replicated"}
+        As for `SketchIndex.build`.
 
     Raises
     ------
@@ -39,5 +70,13 @@ def load_index(
     >>> load_index(folder / "one.dgki").rule
     'metacache'
     """
-    kind = SketchIndex if rule_of(path) == SketchIndex.rule else MinimizerIndex
+    is_sketched = rule_of(path) == SketchIndex.rule
+    if client is not None:
+        from dgpuhash.kmer.minimizers.on_workers import DistributedMinimizerIndex
+        from dgpuhash.kmer.sketches.on_workers import DistributedSketchIndex
+
+        if is_sketched:
+            return DistributedSketchIndex.load(path, client=client, mode=mode, device=device)
+        return DistributedMinimizerIndex.load(path, client=client, mode=mode, device=device)
+    kind = SketchIndex if is_sketched else MinimizerIndex
     return kind.load(path, device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -60,10 +60,11 @@ class TargetRun:
                     break
 
 
-def runs_of(references: References, n: int) -> list[TargetRun]:
+def runs_of(references: References, named: Callable[[str], str], n: int) -> list[TargetRun]:
     """Return n runs of about as many letters, in the order of the targets' numbers.
 
-    A target is in one run; runs may be empty.
+    A target is in one run; runs may be empty. `named` gives files the names by which they are
+    read.
     """
     targets = references.targets
     ends = np.cumsum(targets.lengths)
@@ -75,7 +76,7 @@ def runs_of(references: References, n: int) -> list[TargetRun]:
     files = list(zip(targets.files, *(at_files[:-1], at_files[1:]), strict=True))
     return [
         TargetRun(
-            [(file, at) for file, at, end in files if at < last and first < end],
+            [(named(file), at) for file, at, end in files if at < last and first < end],
             first,
             last,
             references.first,

@@ -14,7 +14,7 @@ from dgpuhash import backend as backends
 from dgpuhash.errors import ClosedError
 from dgpuhash.kmer.calls import Calls
 from dgpuhash.kmer.classify import Classification
-from dgpuhash.kmer.cluster import Workers, check_files
+from dgpuhash.kmer.cluster import Workers, check_files, seen_by_workers
 from dgpuhash.kmer.references import References, Targets
 from dgpuhash.kmer.sequences.files import Paths
 from dgpuhash.kmer.target_runs import headers_of
@@ -118,7 +118,9 @@ class WorkerIndex(ABC):
             )
         check_files(references.files)
         if not references.is_read:
-            read = workers.results([workers.submit(headers_of, file) for file in references.files])
+            read = workers.results(
+                [workers.submit(headers_of, seen_by_workers(file)) for file in references.files]
+            )
             references.know([headers for headers, _ in read], [lengths for _, lengths in read])
         notes = references.place(whole, accessions, allow_unplaced=allow_unplaced).notes
         targets = self._targets.join(references.targets)

@@ -10,6 +10,8 @@ import click
 
 from dgpuhash.cli.kmer.options import (
     build_options,
+    client_of,
+    cluster_options,
     device,
     force,
     of_rule,
@@ -28,10 +30,17 @@ _output = click.option("-o", "--output", required=True, help="Where to save, e.g
 @click.command()
 @_references
 @build_options
+@cluster_options
 @_output
 @device
 @force
-def build(references: tuple[str, ...], output: str, overwrite: bool, **settings: Any) -> None:
+def build(
+    references: tuple[str, ...],
+    output: str,
+    scheduler: str | None,
+    overwrite: bool,
+    **settings: Any,
+) -> None:
     """Index the sequences of REFS, to classify reads by.
 
     REFS are FASTA or FASTQ, plain or compressed: paths, quoted globs, folders or URLs.
@@ -40,8 +49,9 @@ def build(references: tuple[str, ...], output: str, overwrite: bool, **settings:
 
     check_absent(output, overwrite=overwrite)
     start = time.perf_counter()
-    index = built(references, **settings)
-    _save(index, output, overwrite)
+    with client_of(scheduler) as client:
+        index = built(references, client=client, **settings)
+        _save(index, output, overwrite)
     _told(index, output, start)
 
 
@@ -56,6 +66,8 @@ def built(
     mask: str,
     order: str,
     device: str,
+    client: Any,
+    mode: str,
     **given: Any,
 ) -> Any:
     """Return the index of references as options of a command say."""
@@ -76,9 +88,11 @@ def built(
         )
         index = kind.build(
             read, taxonomy=tree, accessions=accessions, allow_unplaced=allow_unplaced,
-            device=device, mask=mask, order=order, **settings,
+            device=device, client=client, mode=mode, mask=mask, order=order, **settings,
         )  # fmt: skip
     _tell_notes(read.notes)
+    if client is not None:
+        click.echo(f"note: the index is {index.mode}: {index.why}", err=True)
     return index
 
 

@@ -12,6 +12,8 @@ from dgpuhash.cli.kmer.build import built
 from dgpuhash.cli.kmer.options import (
     build_options,
     call_options,
+    client_of,
+    cluster_options,
     device,
     force,
     of_rule,
@@ -162,9 +164,18 @@ _NAMES = [name for name in _Outputs.__slots__ if name != "abundance"]
 )
 @_output_options
 @call_options
+@cluster_options
 @device
 @force
-def classify(db: str, reads: tuple[str, ...], rule: str | None, device: str, **given: Any) -> None:
+def classify(
+    db: str,
+    reads: tuple[str, ...],
+    rule: str | None,
+    scheduler: str | None,
+    mode: str,
+    device: str,
+    **given: Any,
+) -> None:
     """Classify READS by DB, an index that build made.
 
     READS are FASTA or FASTQ, plain or compressed: paths, quoted globs, folders, URLs or -.
@@ -178,7 +189,8 @@ def classify(db: str, reads: tuple[str, ...], rule: str | None, device: str, **g
         raise SpecError(f"{db} was built by --rule {there}, and --rule {rule} was asked for")
     options = of_rule(there, given)
     work.check(there)
-    work.classify(load_index(db, device), options)
+    with client_of(scheduler) as client:
+        work.classify(load_index(db, device, client=client, mode=mode), options)
 
 
 @click.command()
@@ -194,9 +206,17 @@ def classify(db: str, reads: tuple[str, ...], rule: str | None, device: str, **g
 @build_options
 @_output_options
 @call_options
+@cluster_options
 @device
 @force
-def run(reads: tuple[str, ...], references: tuple[str, ...], rule: str, **given: Any) -> None:
+def run(
+    reads: tuple[str, ...],
+    references: tuple[str, ...],
+    rule: str,
+    scheduler: str | None,
+    mode: str,
+    **given: Any,
+) -> None:
     """Index references and classify READS by them; the index is not saved."""
     from dgpuhash.cli.kmer.options import BUILD_NAMES
 
@@ -204,7 +224,9 @@ def run(reads: tuple[str, ...], references: tuple[str, ...], rule: str, **given:
     settings = {name: given.pop(name) for name in BUILD_NAMES}
     options = of_rule(rule, given)
     work.check(rule)
-    work.classify(built(references, rule=rule, **settings), options)
+    with client_of(scheduler) as client:
+        index = built(references, rule=rule, client=client, mode=mode, **settings)
+        work.classify(index, options)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dgpuhash.cli.kmer.options import client_of
 from dgpuhash.cli.kmer.progress import letter_progress, nbytes_of
 from dgpuhash.errors import SpecError
 
@@ -50,6 +51,11 @@ _force = click.option(
     show_default=True,
     help="Where to count.",
 )
+@click.option(
+    "--scheduler",
+    metavar="ADDRESS",
+    help="Count on the workers of this Dask cluster, e.g. tcp://host:8786; they read the files.",
+)
 @_force
 def count(
     sources: tuple[str, ...],
@@ -61,6 +67,7 @@ def count(
     min_quality: int,
     memory: str | None,
     device: str,
+    scheduler: str | None,
     overwrite: bool,
 ) -> None:
     """Count the k-mers of SOURCES and save them.
@@ -75,11 +82,11 @@ def count(
     check_absent(output, overwrite=overwrite)
     start = time.perf_counter()
     files = files_of(sources)
-    with letter_progress(nbytes_of(files)) as progress:
+    with client_of(scheduler) as client, letter_progress(nbytes_of(files)) as progress:
         counts = KmerCounts.count(
             files, k, canonical=canonical, min_count=min_count, max_count=max_count,
-            min_quality=min_quality, memory=nbytes, device=device, progress=progress.letters,
-            consumed=progress.consumed,
+            min_quality=min_quality, memory=nbytes, device=device, client=client,
+            progress=progress.letters, consumed=progress.consumed,
         )  # fmt: skip
     _save(counts, output, overwrite)
     told = counts.told

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -16,6 +17,8 @@ __all__ = [
     "BUILD_NAMES",
     "build_options",
     "call_options",
+    "client_of",
+    "cluster_options",
     "device",
     "force",
     "of_rule",
@@ -131,6 +134,34 @@ read_options = _all_of(
     click.option("--paired", is_flag=True, help="READS are files of first and second mates."),
     click.option("--interleaved", is_flag=True, help="Mates follow each other in each file."),
 )
+
+
+cluster_options = _all_of(
+    click.option(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="Work on the workers of this Dask cluster, e.g. tcp://host:8786; they read the files.",
+    ),
+    click.option(
+        "--mode",
+        type=click.Choice(["auto", "distributed", "independent", "replicated"]),
+        default="auto",
+        show_default=True,
+        help="Where the index is: dealt out by hash, by sequences, or whole on each worker.",
+    ),
+)
+
+
+@contextmanager
+def client_of(scheduler: str | None) -> Iterator[Any]:
+    """Yield a client of the cluster at an address, or None without one."""
+    if scheduler is None:
+        yield None
+        return
+    from dgpuhash.cli.cluster import client_for
+
+    with client_for(scheduler) as client:
+        yield client
 
 
 def of_rule(rule: str, given: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from distributed import Client
 
 from dgpuhash import backend as backends
 from dgpuhash.errors import SequenceError
-from dgpuhash.kmer.cluster import Workers, check_files
+from dgpuhash.kmer.cluster import Workers, check_files, seen_by_workers
 from dgpuhash.kmer.counts.counting import Bounds, Counted, counts_of
 from dgpuhash.kmer.counts.fold import CountedKmers
 from dgpuhash.kmer.counts.groups import Groups, GroupWriter
@@ -80,6 +80,7 @@ def counted_on_workers(
     """
     workers, files = Workers(client), files_of(paths)
     check_files(files)
+    files = list(map(seen_by_workers, files))
     planned = workers.results([workers.submit(ranges_of, file, RANGE_NBYTES) for file in files])
     n_folds = max(sum(map(len, planned)) // _RANGES_OF_FOLD, len(workers.addresses))
     edges = tuple(np.linspace(0, PARTS, n_folds + 1).astype(int).tolist())

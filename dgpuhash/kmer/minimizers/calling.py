@@ -57,6 +57,7 @@ class TreeArrays:
     """
 
     def __init__(self, backend: Backend, tree: Tree) -> None:
+        self._made_of = backend, tree
         self.taxids = backend.from_host(tree.taxids.astype(np.int64, copy=False))
         self._held = tuple(
             backend.from_host(array.astype(_NUMBER))
@@ -67,6 +68,10 @@ class TreeArrays:
         self.packed = backend.pack(
             struct_named("TaxonTree"), tree=nodes, places=places, sizes=sizes
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What is packed are addresses.
+        return TreeArrays, self._made_of
 
 
 def called(

@@ -11,6 +11,7 @@ from distributed import Client, Future
 
 from dgpuhash import backend as backends
 from dgpuhash.errors import SpecError
+from dgpuhash.kmer.cluster import seen_by_workers
 from dgpuhash.kmer.formats.report import kreport
 from dgpuhash.kmer.index_file import read_index
 from dgpuhash.kmer.minimizers.building import taxonomy_of
@@ -92,7 +93,7 @@ class DistributedMinimizerIndex(WorkerIndex):
         """
         saved = read_index(path, cls.rule)
         made = cls(client, MinimizerSettings.of(**saved.settings), mode, device)
-        workers, name = made._workers, os.fspath(path)
+        workers, name = made._workers, seen_by_workers(os.fspath(path))
         nbytes = len(saved.arrays.get("minimizers", np.dtype(np.uint64))) * _MINIMIZER_NBYTES
         made._mode, made._why = workers.mode_for(mode, nbytes)
         addresses = workers.addresses
@@ -137,9 +138,9 @@ class DistributedMinimizerIndex(WorkerIndex):
         letters = int(references.targets.lengths.sum())
         n_runs = max(-(-letters // _RUN_LETTERS), len(addresses))
         if self._mode == "independent":
-            runs = runs_of(references, len(addresses))
+            runs = runs_of(references, seen_by_workers, len(addresses))
         else:
-            runs = runs_of(references, n_runs)
+            runs = runs_of(references, seen_by_workers, n_runs)
         n = (len(old) or len(addresses)) if self._mode == "distributed" else 1
         made = [workers.submit(minimizers_of_run, context, run, n) for run in runs]
         pieces = [workers.split(each, n) for each in made]

@@ -11,6 +11,7 @@ from distributed import Client, Future
 
 from dgpuhash import backend as backends
 from dgpuhash.kmer.calls import Calls
+from dgpuhash.kmer.cluster import seen_by_workers
 from dgpuhash.kmer.index_file import read_index
 from dgpuhash.kmer.references import References, Targets
 from dgpuhash.kmer.sketches.asked import (
@@ -111,7 +112,7 @@ class DistributedSketchIndex(WorkerIndex):
         made._taxonomy, made._targets = saved.taxonomy, saved.targets
         made._notes = list(saved.told["notes"])
         made._context = made._context_of(saved.taxonomy, saved.targets)
-        n, name = len(workers.addresses), os.fspath(path)
+        n, name = len(workers.addresses), seen_by_workers(os.fspath(path))
         edges = np.linspace(0, len(saved.targets.names), n + 1).astype(np.int64).tolist()
         made._parts = [
             workers.submit(
@@ -153,14 +154,18 @@ class DistributedSketchIndex(WorkerIndex):
             before = old[0] if old else None
             new = [
                 workers.submit(part_of_run, settings, device, run, before, near=address)
-                for run, address in zip(runs_of(references, len(addresses)), addresses, strict=True)
+                for run, address in zip(
+                    runs_of(references, seen_by_workers, len(addresses)), addresses, strict=True
+                )
             ]
             parts = self._capped([*old, *new])
         else:
             is_split = self._mode == "distributed"
             n = len(old) or len(addresses)
             letters = int(references.targets.lengths.sum())
-            runs = runs_of(references, max(-(-letters // _RUN_LETTERS), len(addresses)))
+            runs = runs_of(
+                references, seen_by_workers, max(-(-letters // _RUN_LETTERS), len(addresses))
+            )
             made = [
                 workers.submit(features_of_run, settings, device, run, n if is_split else 1)
                 for run in runs

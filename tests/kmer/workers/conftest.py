@@ -16,7 +16,12 @@ from kmer.workers.common import WORLD
 def clients() -> Iterator[dict[int, Client]]:
     """Yield clients of clusters by their numbers of workers."""
     with ExitStack() as stack:
-        yield {n: stack.enter_context(cluster_of(n, processes=False)) for n in (1, 2, 3)}
+        # Commands find those with an address.
+        protocols = {1: "inproc", 2: "tcp", 3: "inproc"}
+        yield {
+            n: stack.enter_context(cluster_of(n, processes=False, protocol=protocol))
+            for n, protocol in protocols.items()
+        }
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from itertools import chain
 
 import pytest
@@ -70,6 +71,13 @@ def test_files_and_additions(clients, folder, expected, tmp_path, mode):
         assert fields_of(of_pairs(index)) == fields_of(of_pairs(expected))
     again.save(tmp_path / "all.dgki")
     assert items(load_index(tmp_path / "all.dgki")) == items(expected)
+
+
+def test_copies_have_no_addresses(expected):
+    """Those of the tree's arrays would be another process's."""
+    again = pickle.loads(pickle.dumps(expected))
+    assert again._tree.packed != expected._tree.packed
+    assert fields_of(of_pairs(again)) == fields_of(of_pairs(expected))
 
 
 def test_what_is_wrong_is_told(clients, folder):
