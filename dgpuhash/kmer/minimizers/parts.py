@@ -24,6 +24,7 @@ from dgpuhash.kmer.references import Targets
 from dgpuhash.kmer.sequences.batches import QUALITY_OFFSET
 from dgpuhash.kmer.target_runs import TargetRun
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
+from dgpuhash.kmer.worker_index import part_numbers
 from dgpuhash.tables import HashMap, lca
 
 __all__ = [
@@ -41,7 +42,6 @@ __all__ = [
 ]
 
 _NODE = np.dtype(np.uint32)
-_MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +82,6 @@ def context_of(
     return MinimizerIndex(backend, settings, taxonomy, targets, empty_table(backend.name), told)
 
 
-def owners_of(minimizers: Any, n: int) -> Any:
-    """Return which of n parts has each minimizer."""
-    return (minimizers * _MIX >> np.uint64(40)) % np.uint64(n)
-
-
 def minimizers_of_run(context: MinimizerIndex, run: TargetRun, n: int) -> list[Any]:
     """Return minimizers of a run, and their taxa's numbers, for each of n owners, on the host.
 
@@ -107,7 +102,7 @@ def minimizers_of_run(context: MinimizerIndex, run: TargetRun, n: int) -> list[A
         if len(runs):
             table._insert_combined(runs.minimizers, runs.nodes, change)
     keys, nodes = map(backend.to_host, table.items())
-    owners = owners_of(keys, n)
+    owners = part_numbers(keys, n)
     for owner in range(n):
         own = owners == owner
         made[owner].append((keys[own], nodes[own]))
@@ -140,7 +135,7 @@ def loaded_part(path: str, mode: str, n: int, at: int, device: str | None) -> Mi
     if mode != "replicated":
         # Of parts of neighbouring targets it matters only that together they have all.
         keys, nodes = table.items()
-        own = owners_of(keys, n) == at
+        own = part_numbers(keys, n) == at
         table = empty_table(backend.name, int(own.sum()))
         table._add(keys[own], nodes[own])
     return MinimizerPart(table, taxonomy.taxids)
@@ -204,7 +199,7 @@ def dealt_batch(context: MinimizerIndex, batch: Any, options: Any, n: int) -> li
                 least_quality=chosen.minimum_base_quality + QUALITY_OFFSET,
             )  # fmt: skip
             places = backend.xp.searchsorted(runs.starts, reads.offsets.astype(np.uint32))
-            owners = owners_of(runs.minimizers, n)
+            owners = part_numbers(runs.minimizers, n)
             rows = [backend.xp.flatnonzero(owners == owner) for owner in range(n)]
             for owner, own in enumerate(rows):
                 dealt[owner].append(runs.minimizers[own])

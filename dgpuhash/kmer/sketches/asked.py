@@ -11,10 +11,11 @@ import numpy as np
 from dgpuhash.kmer.references import Targets
 from dgpuhash.kmer.sketches.candidates import TopLists, calls_of, concatenated, merged
 from dgpuhash.kmer.sketches.index import SketchIndex
-from dgpuhash.kmer.sketches.parts import SketchPart, owners_of
+from dgpuhash.kmer.sketches.parts import SketchPart
 from dgpuhash.kmer.sketches.reads import Batch, SketchedReads, candidates_of, joined, sketched
 from dgpuhash.kmer.sketches.settings import SketchSettings
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
+from dgpuhash.kmer.worker_index import part_numbers
 
 __all__ = [
     "called_here",
@@ -79,7 +80,7 @@ def dealt_batch(context: SketchIndex, batch: Any, options: Any, n: int) -> list[
     rest = []
     for reads in sketched_batch(context, batch, options):
         features = reads.features
-        owners = owners_of(features, n)
+        owners = part_numbers(features, n)
         owners[features == none] = n
         places = []
         for owner in range(n):

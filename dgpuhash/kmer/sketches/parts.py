@@ -20,6 +20,7 @@ from dgpuhash.kmer.sketches.building import (
 )
 from dgpuhash.kmer.sketches.settings import SketchSettings
 from dgpuhash.kmer.target_runs import TargetRun
+from dgpuhash.kmer.worker_index import part_numbers
 from dgpuhash.tables import HashSet, MultiMap
 
 __all__ = [
@@ -31,13 +32,10 @@ __all__ = [
     "folded",
     "limited",
     "loaded_part",
-    "owners_of",
     "part_of_run",
     "stacked",
     "united",
 ]
-
-_MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +50,6 @@ class SketchPart:
         return self.table.nbytes + 2**10
 
 
-def owners_of(features: Any, n: int) -> Any:
-    """Return which of n parts has each feature."""
-    mixed = features.astype(np.uint64) * _MIX >> np.uint64(40)
-    return mixed % np.uint64(n)
-
-
 def features_of_run(
     settings: SketchSettings, device: str | None, run: TargetRun, n: int
 ) -> list[Any]:
@@ -70,7 +62,7 @@ def features_of_run(
         if n == 1:
             made[0].append((features, locations))
             continue
-        owners = owners_of(features, n)
+        owners = part_numbers(features, n)
         for owner in range(n):
             own = owners == owner
             made[owner].append((features[own], locations[own]))
@@ -180,7 +172,7 @@ def loaded_part(
         owned = (locations >> np.uint64(32)).astype(np.int64)
         stays = (owned >= span[0]) & (owned < span[1])
     elif mode == "distributed":
-        stays = np.repeat(owners_of(features, n) == at, sizes)
+        stays = np.repeat(part_numbers(features, n) == at, sizes)
     else:
         stays = np.ones(len(locations), bool)
     sums = np.append(0, np.cumsum(stays))

@@ -48,21 +48,18 @@ def test_a_worker_killed_in_a_build(processes):
     assert made.digests()["locations"] == TINY.digest("locations")
 
 
-@pytest.mark.parametrize("kind", [SketchIndex, MinimizerIndex])
-def test_a_worker_killed_in_classify(processes, monkeypatch, kind):
+def test_a_worker_killed_in_classify(processes, monkeypatch):
     processes.wait_for_workers(2)
-    made = kind.build(
+    made = MinimizerIndex.build(
         TINY.folder / "genomes", taxonomy=TINY.taxonomy_folder, client=processes,
         mode="distributed",
     )  # fmt: skip
     monkeypatch.setattr(files, "CHUNK_NBYTES", 2**16)
-    options = {"lowest": "species"} if kind is SketchIndex else {}
-    batches = iter(made.classify(*READS, batch_letters=2**14, **options))
+    batches = iter(made.classify(*READS, batch_letters=2**14))
     found = [batch.calls.taxids.tolist() for batch in islice(batches, 2)]
     kill(processes, max(processes.nthreads()), noticed=False)
     found += [batch.calls.taxids.tolist() for batch in batches]
-    name = "metacache.species.calls.tsv" if kind is SketchIndex else "kraken2.calls.tsv"
-    assert list(chain.from_iterable(found)) == TINY.calls(name)
+    assert list(chain.from_iterable(found)) == TINY.calls("kraken2.calls.tsv")
     assert len(found) > 5
 
 

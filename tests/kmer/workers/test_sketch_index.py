@@ -15,11 +15,11 @@ from dgpuhash.kmer.sketches import building
 from dgpuhash.kmer.sketches.on_workers import DistributedSketchIndex
 
 SMALL = {"k": 11, "sketch": 8, "window": 40}
-RUNS = [(3, "distributed"), (1, "distributed"), (3, "independent"), (2, "independent")]
-RUNS += [(2, "replicated"), (1, "replicated")]
 
 
-@pytest.mark.parametrize(("workers", "mode"), RUNS[::2])
+@pytest.mark.parametrize(
+    ("workers", "mode"), [(3, "distributed"), (3, "independent"), (2, "replicated")]
+)
 def test_tier_tiny(clients, workers, mode, monkeypatch):
     made = SketchIndex.build(
         TINY.folder / "genomes", taxonomy=TINY.taxonomy_folder, client=clients[workers], mode=mode
@@ -39,26 +39,36 @@ def test_tier_tiny(clients, workers, mode, monkeypatch):
     assert len(found) >= 50
 
 
-@pytest.mark.parametrize(("workers", "mode"), RUNS)
-def test_caps_and_pieces_over_workers(clients, workers, mode, folder, monkeypatch):
+@pytest.mark.parametrize(
+    ("workers", "mode", "cap", "removes"),
+    [
+        (3, "distributed", 1, False),
+        (1, "distributed", 2, True),
+        (1, "independent", 2, True),
+        (2, "independent", 3, False),
+        (3, "independent", 2, True),
+        (3, "independent", 1, False),
+        (2, "replicated", 2, True),
+    ],
+)
+def test_caps_and_pieces_over_workers(clients, workers, mode, cap, removes, folder, monkeypatch):
     """Records in many pieces, and features over the cap, or dropped, at any number of parts."""
-    for cap, removes in ((1, False), (2, True), (3, False)):
-        settings = {**SMALL, "cap": cap, "remove_overpopulated": removes}
-        expected = SketchIndex.build(folder, taxonomy=folder / "taxonomy", **settings)
-        monkeypatch.setitem(building._BATCH_LETTERS, "cpu", 150)
-        found = SketchIndex.build(
-            folder, taxonomy=folder / "taxonomy", client=clients[workers], mode=mode, **settings
-        )
-        assert found.digests() == expected.digests()
-        told, of_one = found.stats(), expected.stats()
-        for name in ("features", "locations", "dropped", "found", "targets"):
-            assert told[name] == of_one[name]
-        for options in (
-            {"detail": True, "maxcand": 3},
-            {"detail": True, "lowest": "genus", "hitmin": 2},
-            {"cov_percentile": 30},
-        ):
-            assert fields_of(of_pairs(found, **options)) == fields_of(of_pairs(expected, **options))
+    settings = {**SMALL, "cap": cap, "remove_overpopulated": removes}
+    expected = SketchIndex.build(folder, taxonomy=folder / "taxonomy", **settings)
+    monkeypatch.setitem(building._BATCH_LETTERS, "cpu", 150)
+    found = SketchIndex.build(
+        folder, taxonomy=folder / "taxonomy", client=clients[workers], mode=mode, **settings
+    )
+    assert found.digests() == expected.digests()
+    told, of_one = found.stats(), expected.stats()
+    for name in ("features", "locations", "dropped", "found", "targets"):
+        assert told[name] == of_one[name]
+    for options in (
+        {"detail": True, "maxcand": 3},
+        {"detail": True, "lowest": "genus", "hitmin": 2},
+        {"cov_percentile": 30},
+    ):
+        assert fields_of(of_pairs(found, **options)) == fields_of(of_pairs(expected, **options))
 
 
 @pytest.mark.parametrize("mode", MODES)
