@@ -50,6 +50,18 @@ DG_FN Quarter load_quarter(const void* from) {
                    "=r"(quarter.word[3])
                  : "r"(static_cast<u32>(address))
                  : "memory");
+#if DG_KEY_SWAP
+  else if constexpr (sizeof(Unit) == kQuarterBytes &&
+                     (access == Access::shared || access == Access::lasting))
+    // As one scalar, which is not seen torn beside the swaps of others; four words might be.
+    asm volatile(
+        "{\n .reg .b128 all;\n .reg .b64 low, high;\n ld.relaxed.gpu.global.b128 all, [%4];\n"
+        " mov.b128 {low, high}, all;\n mov.b64 {%0, %1}, low;\n mov.b64 {%2, %3}, high;\n}"
+        : "=r"(quarter.word[0]), "=r"(quarter.word[1]), "=r"(quarter.word[2]),
+          "=r"(quarter.word[3])
+        : "l"(address)
+        : "memory");
+#endif
   else if constexpr (access == Access::frozen)
     asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(quarter.word[0]), "=r"(quarter.word[1]), "=r"(quarter.word[2]),
@@ -101,9 +113,15 @@ DG_FN Quarter load_quarter(const void* from) {
     std::memcpy(&quarter, from, sizeof quarter);
   } else {
     // By way of a vector: words stored one by one cannot be loaded as a whole at once.
-    Unit __attribute__((vector_size(kQuarterBytes))) units;
-    for (u32 i = 0; i < kQuarterBytes / sizeof(Unit); ++i)
-      units[i] = atomic_load<Order::relaxed>(static_cast<const Unit*>(from) + i);
+    using Half = typename Chosen<sizeof(Unit) == kQuarterBytes, u64, Unit>::Type;
+    Half __attribute__((vector_size(kQuarterBytes))) units;
+    if constexpr (sizeof(Unit) == kQuarterBytes) {
+      const u128 whole = load_settled(static_cast<const u128*>(from));
+      units[0] = whole.low, units[1] = whole.high;
+    } else {
+      for (u32 i = 0; i < kQuarterBytes / sizeof(Unit); ++i)
+        units[i] = atomic_load<Order::relaxed>(static_cast<const Unit*>(from) + i);
+    }
     std::memcpy(&quarter, &units, sizeof quarter);
   }
 #endif
@@ -114,7 +132,7 @@ DG_FN Quarter load_quarter(const void* from) {
 template <class Word>
 DG_FN Word load_leaving(const Word* from) {
 #if DG_GPU && __CUDA_ARCH__ >= 800
-  static_assert(sizeof(Word) == 4 || sizeof(Word) == 8);
+  static_assert(sizeof(Word) == 4 || sizeof(Word) == 8 || sizeof(Word) == 16);
   u64 first;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(first));
   const auto address = __cvta_generic_to_global(from);
@@ -122,6 +140,10 @@ DG_FN Word load_leaving(const Word* from) {
   if constexpr (sizeof(Word) == 4)
     asm volatile("ld.global.nc.L2::cache_hint.u32 %0, [%1], %2;"
                  : "=r"(word)
+                 : "l"(address), "l"(first));
+  else if constexpr (sizeof(Word) == 16)
+    asm volatile("ld.global.nc.L2::cache_hint.v2.u64 {%0, %1}, [%2], %3;"
+                 : "=l"(word.low), "=l"(word.high)
                  : "l"(address), "l"(first));
   else
     asm volatile("ld.global.nc.L2::cache_hint.u64 %0, [%1], %2;"
@@ -174,21 +196,34 @@ DG_FN void store_leaving(Word* to, Word word) {
 
 #if !DG_GPU
 
+/// A key, as often as it goes into four words.
+using FourWords = u32 __attribute__((vector_size(kQuarterBytes)));
+inline FourWords repeated(u32 key) { return FourWords{key, key, key, key}; }
+inline FourWords repeated(u64 key) {
+  const u32 low = static_cast<u32>(key), high = static_cast<u32>(key >> 32);
+  return FourWords{low, high, low, high};
+}
+inline FourWords repeated(u128 key) {
+  FourWords words;
+  std::memcpy(&words, &key, sizeof words);
+  return words;
+}
+
 /// Which slots of a bucket begin with `key`: bit i for slot i. Four words at a time, by the compiler's
 /// vectors of 16 bytes, which every CPU has.
 template <u32 slot_nbytes, class Key>
 u32 slots_with(const Quarter (&bucket)[kQuarters], Key key) {
-  using Words = u32 __attribute__((vector_size(kQuarterBytes)));
+  using Words = FourWords;
   using Pair = u64 __attribute__((vector_size(kQuarterBytes)));
   constexpr u32 per_quarter = kQuarterBytes / slot_nbytes;
-  const u32 low = static_cast<u32>(key), high = static_cast<u32>(static_cast<u64>(key) >> 32);
-  const Words wanted = sizeof(Key) == 4 ? Words{low, low, low, low} : Words{low, high, low, high};
+  const Words wanted = repeated(key);
   Words bits{};
   for (u32 part = 0; part < kQuarters; ++part) {
     Words seen;
     std::memcpy(&seen, &bucket[part], sizeof seen);
     Words same = reinterpret_cast<Words>(seen == wanted);
-    if constexpr (sizeof(Key) == 8) same &= __builtin_shufflevector(same, same, 1, 0, 3, 2);
+    if constexpr (sizeof(Key) >= 8) same &= __builtin_shufflevector(same, same, 1, 0, 3, 2);
+    if constexpr (sizeof(Key) == 16) same &= __builtin_shufflevector(same, same, 2, 3, 0, 1);
     Words weight{};
     for (u32 i = 0; i < per_quarter; ++i)
       weight[i * slot_nbytes / 4] = 1u << (part * per_quarter + i);

@@ -61,7 +61,7 @@ struct OpenWalks {
   Stop step(Key key, Walk& walk) const {
     Quarter seen[kQuarters];
     for (u32 part = 0; part < kQuarters; ++part)
-      seen[part] = load_quarter<access, typename Slots::Unit>(table.quarter(walk.bucket, part));
+      seen[part] = table.template load<access>(walk.bucket, part);
     // In equal time whatever stands where: branches that nobody foresees take as long as all slots.
     const u32 hits = slots_with<Slots::nbytes>(seen, key);
     const u32 gaps = slots_with<Slots::nbytes>(seen, Mark<Key>::empty);

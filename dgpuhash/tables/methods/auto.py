@@ -45,6 +45,7 @@ METHODS = (
         section="§IV-B, IV-C",
         nouns={"set": Auto, "map": Auto, "multimap": Auto, "ids": Auto},
         when="always, unless another fits better",
+        records=True,
         uses=("open_", "region_", "list_", "group_"),
     ),
 )
