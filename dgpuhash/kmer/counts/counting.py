@@ -124,7 +124,7 @@ def counted(
         def folded(span: tuple[int, int]) -> tuple[CountedKmers, int]:
             # Parts are not divided: a group is seldom much larger, but may be by far.
             expected = min(int(partitions.kmers[slice(*span)].sum()), 2 * group_kmers)
-            fold = Fold(backend, expected)
+            fold = Fold(backend, expected, k)
             for packed, kmers in partitions.read(*span, 2 * group_kmers):
                 fold.add(*unpack(backend, packed, kmers, k, canonical=canonical))
             return bounds.of(fold.result()).narrow(), fold.inserts

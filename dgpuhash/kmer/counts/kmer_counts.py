@@ -14,7 +14,7 @@ from dgpuhash.backend import Backend
 from dgpuhash.errors import SpecError
 from dgpuhash.kmer.counts.counting import Bounds, Counted, counted
 from dgpuhash.kmer.counts.dump import lines, sorted_pieces
-from dgpuhash.kmer.counts.fold import CountedKmers, Fold, histogram
+from dgpuhash.kmer.counts.fold import WIDE_KMER, CountedKmers, Fold, histogram
 from dgpuhash.kmer.counts.groups import Groups
 from dgpuhash.kmer.counts.lookup import KmerLookup
 from dgpuhash.kmer.counts.saved import load_counts, save_counts
@@ -246,7 +246,7 @@ class KmerCounts:
         if k <= WORD_BASES:
             return low, counts
         high = join([piece.high for piece in pieces])
-        wide = np.empty(len(low), [("high", "<u8"), ("low", "<u8")])
+        wide = np.empty(len(low), WIDE_KMER)
         wide["high"], wide["low"] = self._backend.to_host(high), self._backend.to_host(low)
         return wide, counts
 
@@ -329,7 +329,7 @@ class KmerCounts:
         groups = []
         for first, last in pairwise(edges):
             parts = [*self._between(first, last), *other._between(first, last)]
-            fold = Fold(self._backend, max(map(len, parts)))
+            fold = Fold(self._backend, max(map(len, parts)), self._k)
             for part in parts:
                 if len(part):
                     fold.add(part.low, part.high, part.counts)
