@@ -125,7 +125,7 @@ def key_dtype(k: int) -> np.dtype[Any]:
 
 
 def keys_of(backend: Backend, low: Any, high: Any) -> Any:
-    """Return k-mers as keys of tables: of two words as records, which are rows of bytes on a GPU."""
+    """Return k-mers as keys of tables: on a GPU, records are rows of bytes."""
     if high is None:
         return low
     words = backend.empty((len(low), 2), np.uint64)

@@ -15,7 +15,7 @@ from dgpuhash.backend.layout import struct_named
 from dgpuhash.tables.arguments.combine import Change
 from dgpuhash.tables.arguments.encoding import words_of
 from dgpuhash.tables.commit import BrokenSlots, MakeSteps, assigner
-from dgpuhash.tables.open_addressing import bulk_build, cardinality
+from dgpuhash.tables.open_addressing import cardinality
 from dgpuhash.tables.open_addressing.batch_insert import BatchInserter
 from dgpuhash.tables.open_addressing.bulk_stream import StreamedBuild
 from dgpuhash.tables.open_addressing.combine import (
