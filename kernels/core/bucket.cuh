@@ -15,6 +15,12 @@ struct alignas(kQuarterBytes) Quarter {
   u32 word[4];
 };
 
+#if !DG_GPU
+/// The compiler's vectors of 16 bytes, which every CPU has.
+using TwoWords = u64 __attribute__((vector_size(kQuarterBytes)));
+using FourWords = u32 __attribute__((vector_size(kQuarterBytes)));
+#endif
+
 /// How a walk reads buckets.
 enum class Access {
   /// Nobody writes during the launch: any cache may answer. What is read once stays in no L1 cache.
@@ -113,16 +119,16 @@ DG_FN Quarter load_quarter(const void* from) {
     std::memcpy(&quarter, from, sizeof quarter);
   } else {
     // By way of a vector: words stored one by one cannot be loaded as a whole at once.
-    using Half = typename Chosen<sizeof(Unit) == kQuarterBytes, u64, Unit>::Type;
-    Half __attribute__((vector_size(kQuarterBytes))) units;
     if constexpr (sizeof(Unit) == kQuarterBytes) {
       const u128 whole = load_settled(static_cast<const u128*>(from));
-      units[0] = whole.low, units[1] = whole.high;
+      const TwoWords units{whole.low, whole.high};
+      std::memcpy(&quarter, &units, sizeof quarter);
     } else {
+      Unit __attribute__((vector_size(kQuarterBytes))) units;
       for (u32 i = 0; i < kQuarterBytes / sizeof(Unit); ++i)
         units[i] = atomic_load<Order::relaxed>(static_cast<const Unit*>(from) + i);
+      std::memcpy(&quarter, &units, sizeof quarter);
     }
-    std::memcpy(&quarter, &units, sizeof quarter);
   }
 #endif
   return quarter;
@@ -197,24 +203,19 @@ DG_FN void store_leaving(Word* to, Word word) {
 #if !DG_GPU
 
 /// A key, as often as it goes into four words.
-using FourWords = u32 __attribute__((vector_size(kQuarterBytes)));
 inline FourWords repeated(u32 key) { return FourWords{key, key, key, key}; }
 inline FourWords repeated(u64 key) {
   const u32 low = static_cast<u32>(key), high = static_cast<u32>(key >> 32);
   return FourWords{low, high, low, high};
 }
 inline FourWords repeated(u128 key) {
-  FourWords words;
-  std::memcpy(&words, &key, sizeof words);
-  return words;
+  return reinterpret_cast<FourWords>(TwoWords{key.low, key.high});
 }
 
-/// Which slots of a bucket begin with `key`: bit i for slot i. Four words at a time, by the compiler's
-/// vectors of 16 bytes, which every CPU has.
+/// Which slots of a bucket begin with `key`: bit i for slot i. Four words at a time.
 template <u32 slot_nbytes, class Key>
 u32 slots_with(const Quarter (&bucket)[kQuarters], Key key) {
   using Words = FourWords;
-  using Pair = u64 __attribute__((vector_size(kQuarterBytes)));
   constexpr u32 per_quarter = kQuarterBytes / slot_nbytes;
   const Words wanted = repeated(key);
   Words bits{};
@@ -229,7 +230,7 @@ u32 slots_with(const Quarter (&bucket)[kQuarters], Key key) {
       weight[i * slot_nbytes / 4] = 1u << (part * per_quarter + i);
     bits |= same & weight;
   }
-  const Pair halves = reinterpret_cast<Pair>(bits);
+  const TwoWords halves = reinterpret_cast<TwoWords>(bits);
   const u64 both = halves[0] | halves[1];
   return static_cast<u32>(both | both >> 32);
 }
