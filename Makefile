@@ -6,7 +6,7 @@ INSTALLED = $(VENV)/.installed
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES = pyproject.toml CMakeLists.txt scripts/install $(shell find kernels -type f)
 
-.PHONY: help demo test methods genomes ucx rounds suites check docs kernels compile bench gpu wheel clean
+.PHONY: help demo test methods genomes peers ucx rounds suites check docs kernels compile bench gpu wheel clean
 
 help:                       ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## */\1 /p' $(MAKEFILE_LIST) | while read -r target said; do \
@@ -53,6 +53,9 @@ compile: $(INSTALLED)       ## compile the kernels for every GPU architecture; A
 
 bench: $(INSTALLED)         ## measure the tables on this machine
 	$(INSIDE) -m dgpuhash bench tables
+
+peers:                      ## install the programs that `dgpuhash bench kmer --compare` measures: Kraken 2, KMC, Jellyfish, wgsim
+	scripts/peers/install
 
 gpu:                        ## what is run on a machine with GPUs; MODE="multigpu scaling" for several; writes receipts/
 	scripts/gpu.sh "$(or $(MODE),figures gpu)" $(WHEELS)

@@ -25,6 +25,7 @@ from dgpuhash.tables import (
     group_reduce,
     isin,
     join_indices,
+    lca,
     unique,
     value_counts,
 )
@@ -65,6 +66,7 @@ __all__ = [
     "isin",
     "join_indices",
     "kernel_options",
+    "lca",
     "load",
     "merge",
     "methods",

@@ -17,6 +17,7 @@ from dgpuhash.seeds import draw_seed
 __all__ = ["TableSpec", "key_dtype_of", "native_dtype", "value_dtype_of"]
 
 MAX_CAPACITY = 2**48
+MAX_CAP = 2**24
 KINDS = ("set", "map", "multimap", "count", "ids", "bloom_filter")
 _WITHOUT_VALUES = ("set", "ids", "bloom_filter")
 # Their keys may be records.
@@ -145,6 +146,8 @@ class TableSpec:
         First bucket of a key's value list (multimaps; s0 of WarpCore §IV-C).
     growth : float
         Growth of a key's buckets (multimaps; lambda of WarpCore §IV-C).
+    cap : int, optional
+        Values of a key that a multimap keeps, the smallest ones; None: all.
     method : str
         How the table stores its keys: a name of `dgpuhash.methods`.
     settings : mapping or tuple of pairs
@@ -166,6 +169,7 @@ class TableSpec:
     seed: int = field(default_factory=draw_seed)
     initial_bucket: int = 1
     growth: float = 1.1
+    cap: int | None = None
     method: str = "auto"
     settings: Any = ()
 
@@ -215,12 +219,29 @@ class TableSpec:
         if not 1.0 <= growth <= 16.0:
             raise SpecError(f"growth={growth}; use a factor from 1.0 to 16.0")
         object.__setattr__(self, "growth", growth)
+        self._check_cap()
         if not isinstance(self.method, str):
             raise SpecError(f"method={self.method!r}; use a name such as 'auto'")
         object.__setattr__(self, "settings", _pairs(self.settings))
         key_dtype_of(_described(self.key_dtype), records=self.kind in _OF_RECORDS)
         if self.value_dtype is not None:
             value_dtype_of(_described(self.value_dtype))
+
+    def _check_cap(self) -> None:
+        if self.cap is None:
+            return
+        cap = _integer(self.cap, "cap")
+        if not 1 <= cap <= MAX_CAP:
+            raise SpecError(f"cap={cap}; use 1 to {MAX_CAP:,} values, or None for all")
+        object.__setattr__(self, "cap", cap)
+        if self.kind != "multimap":
+            raise SpecError(f"cap={cap} of a {self.kind}; only a MultiMap has several values a key")
+        value = self.value
+        if value is None or value.kind not in "iu":
+            raise SpecError(
+                f"cap={cap} keeps the smallest values, and those of dtype {value} have no order; "
+                "use an integer dtype, or leave cap out"
+            )
 
     @property
     def key(self) -> np.dtype[Any]:

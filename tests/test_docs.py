@@ -52,16 +52,41 @@ def session():
     "page", [page for page in PAGES if examples_in(page) and page != GUIDE], ids=shown_by
 )
 def test_examples_give_what_they_show(page, session):
-    run(examples_in(page), shown_by(page), session)
+    names = run(examples_in(page), shown_by(page), session)
+    if names["client"] is not session["client"]:
+        names["client"].close()
+
+
+def cells_of(page):
+    """Return the program of a notebook's cells."""
+    cells = re.findall(
+        r"^```{code-cell}[^\n]*\n(?::[^\n]*\n)?(.+?)^```",
+        (DOCS / page).read_text(),
+        flags=re.DOTALL | re.MULTILINE,
+    )
+    assert len(cells) > 4
+    return "\n".join(cells)
 
 
 def test_getting_started_runs():
-    text = (DOCS / "getting-started.md").read_text()
-    cells = re.findall(r"^```{code-cell}[^\n]*\n(.+?)^```", text, flags=re.DOTALL | re.MULTILINE)
-    assert len(cells) > 4
     # `make docs` runs them as they are; here workers are threads, which start at once.
-    program = "\n".join(cells).replace("LocalCluster(", "LocalCluster(processes=False, ")
+    program = cells_of("getting-started.md").replace(
+        "LocalCluster(", "LocalCluster(processes=False, "
+    )
     exec(compile(program, "getting-started.md", "exec"), {})
+
+
+def test_a_metagenome_runs(monkeypatch, capsys):
+    import matplotlib
+
+    monkeypatch.chdir(ROOT)
+    matplotlib.use("agg")
+    names = {}
+    exec(compile(cells_of("guide/metagenome.md"), "metagenome.md", "exec"), names)
+    shown = capsys.readouterr().out
+    assert shown.startswith(" 45.32\t1993\t1993\tU\t0\tunclassified\n 54.68\t2405\t0\tR\t1\troot\n")
+    assert names["species"]["reads"].sum() == 4398
+    assert len(names["axes"].patches) == len(names["species"])
 
 
 def test_commands_in_pages_exist():

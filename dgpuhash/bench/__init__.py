@@ -12,6 +12,7 @@ from typing import IO, Any
 from dgpuhash import backend
 from dgpuhash.bench import limits, machine, report
 from dgpuhash.bench.frames import run as frames
+from dgpuhash.bench.kmer import run as kmer
 from dgpuhash.bench.model import run as model
 from dgpuhash.bench.papers import run as papers
 from dgpuhash.bench.tables import close, cpu, group, join, multi, open_tables
@@ -31,6 +32,7 @@ BENCHES: dict[str, Callable[..., Iterator[dict[str, Any]]]] = {
     "close": close.run,
     "cpu": cpu.run,
     "frames": frames.run,
+    "kmer": kmer.run,
     "papers": papers.run,
     "exchange": exchange.run,
     "scaling": scaling.run,
@@ -54,7 +56,7 @@ def run(
     name : str
         Which benchmark: one of `BENCHES`.
     device : {"cpu", "cuda", None}
-        None: a GPU where one exists, except for ``cpu`` and ``frames``.
+        None: a GPU where one exists, except for ``cpu``, ``frames`` and ``kmer``.
     json_path : path, optional
         Where to write the figures, one JSON object a line, as they are measured.
     overwrite : bool
@@ -91,7 +93,7 @@ def run(
     known = list(inspect.signature(BENCHES[name]).parameters)[1:]
     if foreign := sorted(options.keys() - set(known)):
         raise SpecError(f"{name!r} has no option {foreign[0]!r}; it has {', '.join(known)}")
-    here = "cpu" if name in ("cpu", "frames") else backend.default_device()
+    here = "cpu" if name in ("cpu", "frames", "kmer") else backend.default_device()
     used = backend.get(device or here)
     described = machine.describe(used)
     target = None if json_path is None else Path(json_path)

@@ -49,6 +49,7 @@ _GROUPINGS = (
     *("nunique", "distinct", "counts", "transform"),
 )
 _ENGINES = ("pandas", "polars", "duckdb", "dgpuhash", "standing", "dask", "dgpuhash-dask")
+_KMERS = ("count", "build-kraken2", "classify-kraken2", "build-metacache", "classify-metacache")
 _MODES = click.Choice(["weak", "strong"])
 _MATCHING = _Number(0, 1, min_open=True)
 _SPREAD = "unique|uniform:MULTIPLICITY|zipf:EXPONENT"
@@ -238,6 +239,27 @@ def _frames() -> None:
     """Measure joins and groupbys of dataframes, beside pandas, Polars, DuckDB and Dask.
 
     The frames and questions are those of the db-benchmark of h2o.ai and DuckDB.
+    """
+
+
+@_benchmark(
+    "kmer",
+    _several("--question", "questions", type=click.Choice(_KMERS), said="Question; default: all"),
+    _several(
+        "--input", "kinds", type=click.Choice(["plain", "gz"]), said="Kind of files; default: both"
+    ),
+    click.option("--pairs", type=_COUNT, help="Pairs of reads to classify; default: 500,000."),
+    click.option("--quick", is_flag=True, help="50,000 pairs and one turn."),
+    _COMPARE,
+    click.option("--metacache", metavar="PATH", help="MetaCache's program, to compare with."),
+    repeats=click.option(
+        "--repeat", "repeats", type=_COUNT, help="Turns; the median is taken; default: 5."
+    ),
+)
+def _kmer() -> None:
+    """Measure counts of k-mers, builds and calls, beside KMC, Jellyfish and Kraken 2.
+
+    DGPUHASH_KMER_DATA names the folder of genomes; 'make peers' installs the other programs.
     """
 
 

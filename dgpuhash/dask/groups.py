@@ -31,7 +31,7 @@ OTHERS = (
     "bfill", "cumcount", "cumprod", "cumsum", "ffill", "get_group", "rolling", "shift",
 )  # fmt: skip
 # Arguments of Dask that say how it is to compute.
-_OF_DASK = {"split_every", "shuffle_method"}
+_OF_DASK = {"split_every", "shuffle_method", "shuffle_backend"}
 
 
 def groupby_in_place(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import NamedTuple
 
@@ -74,6 +74,7 @@ def place_references(
     accessions: Sequence[str | os.PathLike[str]] = (),
     *,
     allow_unplaced: int = 0,
+    known: Mapping[str, str] | None = None,
 ) -> Placement:
     """Return the taxid of each reference sequence.
 
@@ -90,6 +91,8 @@ def place_references(
         More files: accession2taxid, assembly_summary, two columns, or GTDB.
     allow_unplaced : int
         How many references may have no place, a doubtful one or an id that was there already.
+    known : mapping of str to str, optional
+        Ids that were there before, and their files.
 
     Raises
     ------
@@ -120,7 +123,7 @@ def place_references(
     ]
     state = _State.of(taxonomy, {taxid for each in choices for taxid in each})
     faults = _Faults()
-    first: dict[str, Reference] = {}
+    first = {name: Reference(name, file) for name, file in (known or {}).items()}
     merged: dict[int, str] = {}
     taxids = np.zeros(len(given), np.int64)
     for at, (each, ones) in enumerate(zip(given, choices, strict=True)):

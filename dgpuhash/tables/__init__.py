@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from dgpuhash.spec import TableSpec
+from dgpuhash.tables.arguments.lca import lca
 from dgpuhash.tables.bloom.filter import BloomFilter, BloomStats
 from dgpuhash.tables.columns.factorize import factorize, unique, value_counts
 from dgpuhash.tables.columns.group_reduce import group_reduce
@@ -31,6 +32,7 @@ __all__ = [
     "group_reduce",
     "isin",
     "join_indices",
+    "lca",
     "load",
     "table_of",
     "unique",

@@ -14,6 +14,7 @@ from dgpuhash.errors import SpecError
 from dgpuhash.tables.arguments.combine import Change, check_combine
 from dgpuhash.tables.arguments.encoding import value_memory, word_dtype, words_of
 from dgpuhash.tables.arguments.interop import ArrayArgument, as_argument
+from dgpuhash.tables.arguments.lca import Lca, LcaChange, check_lca
 from dgpuhash.tables.arguments.validate import (
     as_device_array,
     natural_dtype,
@@ -143,12 +144,12 @@ class HashMap(UserKernels, FindsPairs, ExecutesPairs, Table):
     @translates_memory_errors
     @write_locked
     def insert(
-        self, keys: Any, values: Any, *, keep: str | None = None, combine: str | None = None
+        self, keys: Any, values: Any, *, keep: str | None = None, combine: str | Lca | None = None
     ) -> Any:
         """Add pairs whose keys are not stored yet; stored keys keep their value.
 
-        With `combine`, a key gets the sum, minimum, maximum or bitwise or of the value that it has,
-        if any, and of the values of all its rows.
+        With `combine`, a key gets the sum, minimum, maximum, bitwise or, or lowest common ancestor
+        of the value that it has, if any, and of the values of all its rows.
 
         Parameters
         ----------
@@ -157,10 +158,12 @@ class HashMap(UserKernels, FindsPairs, ExecutesPairs, Table):
         keep : {"any", "first", "last"}
             Which pair is stored when a new key occurs more than once: any one of them, whole (the
             fastest and the default), or the pair in the first or the last row.
-        combine : {"sum", "min", "max", "or"}, optional
+        combine : {"sum", "min", "max", "or"} or `lca` of a tree, optional
             Of integers, bools (not "sum") and floats of 4 or 8 bytes (not "or"). Integers wrap
             around, as in NumPy. Floats are added in any order, so that sums agree to rounding; a
-            minimum or maximum with a NaN is NaN, as that of `numpy.minimum`.
+            minimum or maximum with a NaN is NaN, as that of `numpy.minimum`. Of integers that are
+            nodes of a tree, ``lca(parents)`` is their lowest common ancestor; stored values that
+            are no nodes are replaced.
 
         Returns
         -------
@@ -204,19 +207,25 @@ class HashMap(UserKernels, FindsPairs, ExecutesPairs, Table):
             fresh[chosen] = self._values.insert(store, bits[chosen], rows[chosen])
         return taken.wrap(fresh, _BOOL)
 
-    def _combine(self, keys: Any, values: Any, combine: str, keep: str | None) -> Any:
+    def _combine(self, keys: Any, values: Any, combine: str | Lca, keep: str | None) -> Any:
         """Insert with `combine`; holds the write lock."""
+        if isinstance(combine, Lca):
+            check_lca(combine, keep, self._value)
+            methods()[self._spec.method].require("lca", self.kind)
+            _, _, rows = self._pairs(keys, values)
+            combine.check_nodes(rows)
+            return self._changed(keys, values, combine.on(self._opened().backend))
         change = check_combine(combine, keep, self._value)
         methods()[self._spec.method].require("combine", self.kind)
         return self._changed(keys, values, change)
 
     @translates_memory_errors
     @write_locked
-    def _insert_combined(self, keys: Any, values: Any, change: Change) -> Any:
+    def _insert_combined(self, keys: Any, values: Any, change: Change | LcaChange) -> Any:
         """Insert and combine values by `change`, whatever their dtype is."""
         return self._changed(keys, values, change)
 
-    def _changed(self, keys: Any, values: Any, change: Change) -> Any:
+    def _changed(self, keys: Any, values: Any, change: Change | LcaChange) -> Any:
         taken, bits, rows = self._pairs(keys, values)
         words = value_memory(rows, self._value)
         return taken.wrap(self._opened().combine(bits, words, change), _BOOL)

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from dgpuhash.backend.launches import Step
+from dgpuhash.errors import ShapeError, UnsupportedError
 from dgpuhash.tables.arguments.encoding import word_dtype, words_of
 from dgpuhash.tables.arguments.interop import ArrayArgument, as_argument
-from dgpuhash.tables.arguments.validate import as_device_array, natural_dtype
+from dgpuhash.tables.arguments.validate import (
+    as_device_array,
+    checked_offsets,
+    natural_dtype,
+)
 from dgpuhash.tables.base import Table
+from dgpuhash.tables.bucket_list.storage import insert_all
 from dgpuhash.tables.memory_errors import translates_memory_errors
 from dgpuhash.tables.rwlock import read_locked, write_locked
 from dgpuhash.tables.serialization import Buffers
@@ -52,6 +59,9 @@ class MultiMap(UserKernels, Table):
         Values in the first bucket of a key's chain; 1 when None.
     growth : float, optional
         Factor by which each further bucket is larger; 1.1 when None.
+    cap : int, optional
+        Values of each key that stay: the smallest ones, whatever the order in which they come; the
+        order of a key's values is not kept then. Values are integers, the method is ``"auto"``.
     method : str
         How keys and values are stored: a name of `dgpuhash.methods`, of which ``"auto"`` is
         described above.
@@ -64,6 +74,8 @@ class MultiMap(UserKernels, Table):
         When a dtype cannot be stored.
     SpecError
         When a setting is impossible.
+    UnsupportedError
+        When the method has no `cap`.
     DeviceError
         When there is no such device.
     OutOfMemoryError
@@ -88,6 +100,10 @@ class MultiMap(UserKernels, Table):
     (array([10, 30, 20]), array([0, 2, 2, 3]))
     >>> len(routes), routes.n_keys
     (3, 2)
+    >>> first_two = MultiMap("int32", "int64", cap=2)
+    >>> first_two.insert(np.array([7, 7, 7], "int32"), np.array([30, 10, 20]))
+    >>> first_two.find(np.array([7], "int32"))[0]
+    array([10, 20])
     """
 
     kind = "multimap"
@@ -103,12 +119,13 @@ class MultiMap(UserKernels, Table):
         seed: int | None = None,
         initial_bucket: int | None = None,
         growth: float | None = None,
+        cap: int | None = None,
         method: str = "auto",
         **settings: int | float | str,
     ) -> None:
         spec = multimap_spec(
             key_dtype, value_dtype, max_load=max_load, seed=seed, method=method,
-            settings=settings, initial_bucket=initial_bucket, growth=growth,
+            settings=settings, initial_bucket=initial_bucket, growth=growth, cap=cap,
         )  # fmt: skip
         super().__init__(spec, capacity, device)
 
@@ -126,6 +143,88 @@ class MultiMap(UserKernels, Table):
         made = cls(key, value, **settings)
         made.insert(keys, values)
         return made
+
+    @classmethod
+    def from_batches(
+        cls,
+        batches: Iterable[tuple[Any, Any]],
+        key_dtype: DTypeLike,
+        value_dtype: DTypeLike,
+        **settings: Any,
+    ) -> MultiMap:
+        """Return a multimap of pairs that come in batches, as if they came in one.
+
+        All are held, then stored at once in contiguous lists. The method ``"auto"`` groups them
+        part by part, in less memory than one insert takes; others insert batch after batch.
+
+        Parameters
+        ----------
+        batches : iterable of (keys, values)
+            Arrays of one device.
+        key_dtype, value_dtype, **settings
+            As for the class.
+
+        Raises
+        ------
+        KeyTypeError, ShapeError, DeviceError, OutOfMemoryError
+            As for `insert`.
+
+        Examples
+        --------
+        >>> batches = [([1, 2], [10, 20]), ([1], [11])]
+        >>> MultiMap.from_batches(batches, "int64", "int64").find([1])[0]
+        array([10, 11])
+        """
+        made = cls(key_dtype, value_dtype, **settings)
+        made._fill(batches)
+        return made
+
+    @translates_memory_errors
+    def _fill(self, batches: Iterable[tuple[Any, Any]]) -> None:
+        # Nobody else has the table yet, so that batches are made without its lock.
+        pairs = (self._pairs(keys, values)[1:] for keys, values in batches)
+        filled = ((words_of(bits), rows) for bits, rows in pairs if len(bits))
+        for first in filled:
+            insert_all(self._lists, chain([first], filled))
+
+    @classmethod
+    def from_lists(cls, keys: Any, offsets: Any, values: Any, **settings: Any) -> MultiMap:
+        """Return a multimap of distinct keys and their lists, as `lists` gives them.
+
+        Parameters
+        ----------
+        keys, values : array
+            Of the multimap's dtypes.
+        offsets : array of int64
+            One more than `keys`: key *i* has ``values[offsets[i]:offsets[i + 1]]``, one or more.
+
+        Raises
+        ------
+        ShapeError
+            When offsets do not part the values, or keys are not distinct.
+
+        Examples
+        --------
+        >>> MultiMap.from_lists([4, 6], [0, 2, 3], [1, 2, 3]).find([6, 4])
+        (array([3, 1, 2]), array([0, 1, 3]))
+        """
+        key = natural_dtype(as_argument(keys, "keys"), "keys")
+        value = natural_dtype(as_argument(values, "values"), "values")
+        made = cls(key, value, **settings)
+        made._build(keys, offsets, values)
+        return made
+
+    @translates_memory_errors
+    @write_locked
+    def _build(self, keys: Any, offsets: Any, values: Any) -> None:
+        taken, words = self._keys(keys)
+        backend = self._home(taken)
+        rows = as_device_array(backend, as_argument(values, "values"), self._value, "values")
+        ends = checked_offsets(backend, offsets, len(words), len(rows), self.spec.cap)
+        if len(words):
+            self._lists.build(words, ends, rows)
+        if len(self._lists) != len(words):
+            raise ShapeError("some keys come twice; give each key once, or insert pairs")
 
     @property
     @read_locked
@@ -190,7 +289,7 @@ class MultiMap(UserKernels, Table):
         KeyTypeError, ShapeError, DeviceError
             When an argument does not fit the table.
         UnsupportedError
-            When `stable` is set, and the table's method keeps no order.
+            When `stable` is set, and the table's method keeps no order, or the table has a `cap`.
 
         Examples
         --------
@@ -199,6 +298,10 @@ class MultiMap(UserKernels, Table):
         """
         if stable:
             require_order(self.method)
+            if self.spec.cap is not None:
+                raise UnsupportedError(
+                    "a MultiMap with cap= keeps no order of values; leave stable or cap out"
+                )
         taken, asked, bits = self._asked(keys)
         found, offsets = self._lists.find(words_of(bits))
         values = taken.wrap(found, self._value, by_row=False)
@@ -245,6 +348,21 @@ class MultiMap(UserKernels, Table):
         """
         bits, values = self._lists.items()
         return self._stored_keys(bits), values
+
+    @translates_memory_errors
+    @read_locked
+    def lists(self) -> tuple[Any, Any, Any]:
+        """Return the distinct keys, where the list of each begins (int64), and all values.
+
+        There is one more offset than keys: the end of the last list.
+
+        Examples
+        --------
+        >>> MultiMap.from_arrays([4, 4], [0.5, 0.25]).lists()
+        (array([4]), array([0, 2]), array([0.5 , 0.25]))
+        """
+        bits, offsets, values = self._lists.lists()
+        return self._stored_keys(bits), offsets, values
 
     @translates_memory_errors
     @write_locked

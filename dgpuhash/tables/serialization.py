@@ -16,7 +16,6 @@ the final name exists, unless `overwrite` is set.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import mmap
 import os
@@ -30,11 +29,13 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from dgpuhash.errors import ExistsError, FormatError, SpecError, UnsupportedError
+from dgpuhash.tables.arguments.checksums import as_bytes, digest_of, with_digests
 
 __all__ = [
     "Buffers",
     "check_absent",
     "check_no_pattern",
+    "complete_file",
     "exists_error",
     "file_exists",
     "header_of",
@@ -166,17 +167,17 @@ def write_file(
         When the file system is read-only, such as HTTP.
     """
     check_absent(path, overwrite=overwrite)
-    # Of a mapping that reads its arrays as it is asked, one is there at a time.
+    # Of a mapping that reads its arrays as it is asked, two are there at a time.
     described = [
-        {"name": name, "nbytes": array.nbytes, "blake2b": _digest(_as_bytes(array)).hex()}
-        for name, array in buffers.items()
+        {"name": name, "nbytes": array.nbytes, "blake2b": made}
+        for name, (array, made) in zip(buffers, with_digests(buffers.values()), strict=True)
     ]
     manifest = json.dumps({"header": header, "buffers": described}, sort_keys=True).encode()
-    with _complete(path, overwrite) as file:
-        file.write(_PREFIX.pack(MAGIC, VERSION, len(manifest), _digest(manifest)))
+    with complete_file(path, overwrite) as file:
+        file.write(_PREFIX.pack(MAGIC, VERSION, len(manifest), digest_of(manifest)))
         file.write(manifest)
         position = _PREFIX.size + len(manifest)
-        for data in map(_as_bytes, buffers.values()):
+        for data in map(as_bytes, buffers.values()):
             file.write(bytes(-position % _ALIGNMENT))
             position += -position % _ALIGNMENT + len(data)
             for start in range(0, len(data), _PIECE):
@@ -238,19 +239,24 @@ def _read(
         header, described, position = _manifest(file, nbytes, name)
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if is_mapped else None
         found = {}
-        for entry in described:
-            position += -position % _ALIGNMENT
-            if mapped is None or not entry["nbytes"]:
-                file.seek(position)
-                array = np.empty(entry["nbytes"], np.uint8)
-                if _fill(file, array) != len(array):
-                    raise _damaged(name, f"buffer {entry['name']!r} is cut short")
-            else:
-                mapped.madvise(mmap.MADV_DONTNEED)
-                array = np.frombuffer(mapped, np.uint8, entry["nbytes"], position)
-            if _digest(array.data).hex() != entry["blake2b"]:
+
+        def arrays(position: int) -> Iterator[np.ndarray]:
+            for entry in described:
+                position += -position % _ALIGNMENT
+                if mapped is None or not entry["nbytes"]:
+                    file.seek(position)
+                    array = np.empty(entry["nbytes"], np.uint8)
+                    if _fill(file, array) != len(array):
+                        raise _damaged(name, f"buffer {entry['name']!r} is cut short")
+                else:
+                    mapped.madvise(mmap.MADV_DONTNEED)
+                    array = np.frombuffer(mapped, np.uint8, entry["nbytes"], position)
+                position += len(array)
+                yield array
+
+        for entry, (array, made) in zip(described, with_digests(arrays(position)), strict=True):
+            if made != entry["blake2b"]:
                 raise _damaged(name, f"the checksum of buffer {entry['name']!r} is wrong")
-            position += len(array)
             found[entry["name"]] = array
     return header, found, mapped
 
@@ -270,7 +276,7 @@ def _manifest(
     if length > min(_LONGEST_MANIFEST, nbytes - _PREFIX.size):
         raise _damaged(name, f"a manifest of {length:,} bytes cannot be in {nbytes:,} bytes")
     text = file.read(length)
-    if _digest(text) != digest:
+    if digest_of(text) != digest:
         raise _damaged(name, "the checksum of its manifest is wrong")
     try:
         manifest = json.loads(text)
@@ -293,11 +299,8 @@ def _manifest(
 
 
 @contextmanager
-def _complete(path: str | os.PathLike[str], overwrite: bool) -> Iterator[BinaryIO]:
-    """Open a temporary file that gets its final name on success.
-
-    It is renamed to `path` when the block ends without an error, and removed otherwise.
-    """
+def complete_file(path: str | os.PathLike[str], overwrite: bool) -> Iterator[BinaryIO]:
+    """Open a file that is renamed to `path` when the block ends without an error, else removed."""
     system, name = _place(os.fspath(path))
     part = f"{name}.{uuid.uuid4().hex}.part"
     if system is not None:
@@ -371,15 +374,6 @@ def _fill(file: BinaryIO, array: np.ndarray) -> int:
         array[filled : filled + len(piece)] = np.frombuffer(piece, np.uint8)
         filled += len(piece)
     return filled
-
-
-def _as_bytes(array: np.ndarray) -> memoryview:
-    flat = np.ascontiguousarray(array)
-    return flat.reshape(-1).view(np.uint8).data if flat.size else memoryview(b"")
-
-
-def _digest(data: bytes | memoryview) -> bytes:
-    return hashlib.blake2b(data, digest_size=16).digest()
 
 
 def _damaged(name: str, why: str) -> FormatError:

@@ -17,6 +17,7 @@ from dgpuhash.tables.stats import Figures
 
 if TYPE_CHECKING:
     from dgpuhash.tables.arguments.combine import Change
+    from dgpuhash.tables.arguments.lca import LcaChange
 
 __all__ = ["AnyStore", "IdStore", "Lent", "ListStore", "Store", "no_appends"]
 
@@ -127,7 +128,7 @@ class Store(AnyStore, Protocol):
     def insert(self, keys: Any, values: Any, then: MakeSteps | None = None) -> Any:
         """Insert the absent keys; return a mask of the rows that created keys."""
 
-    def combine(self, keys: Any, values: Any, change: Change) -> Any:
+    def combine(self, keys: Any, values: Any, change: Change | LcaChange) -> Any:
         """Insert pairs; change the value of a key by each further pair of it.
 
         Returns a mask of the rows that created keys.

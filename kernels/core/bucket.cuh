@@ -63,8 +63,7 @@ DG_FN Quarter load_quarter(const void* from) {
     asm volatile(
         "{\n .reg .b128 all;\n .reg .b64 low, high;\n ld.relaxed.gpu.global.b128 all, [%4];\n"
         " mov.b128 {low, high}, all;\n mov.b64 {%0, %1}, low;\n mov.b64 {%2, %3}, high;\n}"
-        : "=r"(quarter.word[0]), "=r"(quarter.word[1]), "=r"(quarter.word[2]),
-          "=r"(quarter.word[3])
+        : "=r"(quarter.word[0]), "=r"(quarter.word[1]), "=r"(quarter.word[2]), "=r"(quarter.word[3])
         : "l"(address)
         : "memory");
 #endif

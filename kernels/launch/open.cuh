@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/fields.cuh"
+#include "core/tree.cuh"
 #include "grid/interleaved.cuh"
 #include "grid/result_staging.cuh"
 #include "table/open_rows.cuh"
@@ -34,6 +35,17 @@ struct OpenCombineArgs {
   u64 flag;    // of the rows that open_change takes
 
   DG_FIELDS(table, keys, values, flags, n, term, action, kind, flag)
+};
+
+struct OpenLcaArgs {
+  OpenStorage table;  // `state->pending` gets the rows that found no place
+  Tree tree;
+  const void* keys;
+  const void* values;  // nodes of the tree, as words
+  u8* flags;  // or null; 1 in the one row that created each new key, 3 where there was no place
+  u64 n;
+
+  DG_FIELDS(table, tree, keys, values, flags, n)
 };
 
 struct OpenFindArgs {
@@ -223,6 +235,26 @@ DG_KERNEL open_change(OpenCombineArgs args) {
           term);
     });
   }
+}
+
+/// Stores pairs and changes the values of stored keys to the lowest common ancestor of all. Nobody stores a
+/// first value: all change the -1 of a new slot, which is no node.
+template <class Key, class ValueType, int W>
+DG_KERNEL open_lca(OpenLcaArgs args) {
+  using Table = OpenRows<Key, ValueType>;
+  using Value = typename Table::Value;
+  const Table table{args.table};
+  insert_batch<Key, ValueType, W, true>(
+      table, args.keys, args.n, Table::unlimited, [](u64, Key, const auto&) { return ~Value{0}; },
+      [&](u64 row, const typename Table::Placed& placed, Tally<1>& created) {
+        const bool fresh = placed.outcome == Outcome::created;
+        if (placed.outcome == Outcome::refused)
+          atomic_add<Order::relaxed>(&args.table.state->pending, 1);
+        else
+          table.fold(placed.slot, static_cast<const Value*>(args.values)[row], args.tree);
+        if (args.flags) args.flags[row] = placed.outcome == Outcome::refused ? 3 : fresh;
+        created.of[0] += fresh;
+      });
 }
 
 template <class Key, class ValueType, int W>

@@ -6,6 +6,7 @@
 #include "core/fields.cuh"
 #include "core/outcome.cuh"
 #include "core/slot.cuh"
+#include "core/tree.cuh"
 #include "table/claims.cuh"
 #include "table/overflow.cuh"
 #include "table/slots.cuh"
@@ -80,6 +81,14 @@ struct OpenSlots {
       slots().template change_word<0>(&at.state->side_value[~slot], term, change);
     else
       slots().combine(slot, term, change);
+  }
+
+  /// Changes the value of a key that is stored to its lowest common ancestor with a node; as `change`.
+  DG_FN void fold(u64 slot, Value node, const Tree& tree) const {
+    if (slot >= side(1))
+      slots().template fold_word<0>(&at.state->side_value[~slot], node, tree);
+    else
+      slots().fold(slot, node, tree);
   }
 
   /// Stores a pair in a slot that nobody else works at.

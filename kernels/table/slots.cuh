@@ -5,6 +5,7 @@
 #include "core/atomic.cuh"
 #include "core/outcome.cuh"
 #include "core/slot.cuh"
+#include "core/tree.cuh"
 
 namespace dg {
 
@@ -61,7 +62,15 @@ struct SlotArray {
       change_word<0>(value_at(slot), term, change);
   }
 
-  /// The same; by a store where that will do.
+  /// Changes the value of a key that is stored to its lowest common ancestor with a node; as `combine`.
+  DG_FN void fold(u64 slot, Value node, const Tree& tree) const {
+    if constexpr (Slots::one_word)
+      fold_word<32>(static_cast<u64*>(keys) + slot, node, tree);
+    else
+      fold_word<0>(value_at(slot), node, tree);
+  }
+
+  /// As `combine`; by a store where that will do.
   DG_FN void change(u64 slot, Key key, Value value, Change how) const {
     if constexpr (Slots::has_value) {
       if (how.action == OnExisting::keep) return;
@@ -139,7 +148,6 @@ struct SlotArray {
   /// Of a value that is the bits of a word from `shift` on.
   template <u32 shift, class Word>
   DG_FN static void change_word(Word* word, Value term, Change change) {
-    constexpr Word below = shift == 0 ? 0 : (Word{1} << shift) - 1;
     if (change.action == OnExisting::sum) {
       if (change.kind != ValueKind::floating)
         return atomic_add<Order::relaxed>(word,
@@ -154,9 +162,21 @@ struct SlotArray {
                                         as_real<float>(static_cast<u32>(term)));
 #endif
     }
+    replace_by<shift>(word, [&](Value held) { return changed(held, term, change); });
+  }
+
+  template <u32 shift, class Word>
+  DG_FN static void fold_word(Word* word, Value node, const Tree& tree) {
+    replace_by<shift>(word, [&](Value held) { return tree.folded(held, node); });
+  }
+
+  /// Replaces a value, that is the bits of a word from `shift` on, by what `make` makes of it.
+  template <u32 shift, class Word, class Make>
+  DG_FN static void replace_by(Word* word, const Make& make) {
+    constexpr Word below = shift == 0 ? 0 : (Word{1} << shift) - 1;
     Word held = atomic_load<Order::relaxed>(word);
     while (true) {
-      const Value made = changed(static_cast<Value>(held >> shift), term, change);
+      const Value made = make(static_cast<Value>(held >> shift));
       const Word wanted = static_cast<Word>(static_cast<Word>(made) << shift) | (held & below);
       if (wanted == held) return;
       const Word seen = atomic_swap_if<Order::relaxed>(word, held, wanted);

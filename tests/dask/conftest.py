@@ -12,7 +12,7 @@ from distributed import Client
 import dgpuhash
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def shared() -> Iterator[Client]:
     with cluster_of(2, processes=False) as client:
         yield client

@@ -106,6 +106,56 @@ void combine_term() {
   }
 }
 
+/// Nodes of a tree, 0 and all ones among them, over stored keys and new ones.
+template <class Key, class Value, int W>
+void fold_nodes() {
+  std::mt19937 random(W);
+  const u32 nodes = 40;
+  const u64 n = 64;
+  std::vector<u32> parents(nodes, 0);
+  for (u32 node = 2; node < nodes; ++node) parents[node] = 1 + random() % (node - 1);
+  const auto lca = [&](Value left, Value right) {
+    std::vector<bool> above(nodes);
+    if (left == 0) return right;
+    if (right == 0) return left;
+    for (; left != 0; left = parents[left]) above[left] = true;
+    while (!above[right]) right = parents[right];
+    return right;
+  };
+  TableMemory<Key, Value> table(7, 2);
+  std::map<Key, Value> model;
+  for (const u32 range : {4, 60, 30}) {
+    const auto keys = contended_keys<Key>(random, n, range);
+    std::vector<Value> values(n);
+    std::vector<u8> flags(n, 9);
+    std::map<Key, u32> created;
+    for (u64 row = 0; row < n; ++row) {
+      values[row] = random() % nodes;
+      const auto [at, fresh] = model.emplace(keys[row], values[row]);
+      created[keys[row]] += fresh;
+      if (!fresh) at->second = lca(at->second, values[row]);
+    }
+    open_lca<Key, Value, kWide<W>>({table.storage,
+                                    {parents.data(), nodes},
+                                    keys.data(),
+                                    values.data(),
+                                    range == 30 ? nullptr : flags.data(),
+                                    n});
+    for (u64 row = 0; range != 30 && row < n; ++row) {
+      CHECK(flags[row] <= 1);
+      created[keys[row]] -= flags[row];
+    }
+    for (const auto& [key, left] : created) CHECK(range == 30 || left == 0);
+    CHECK(table.state.occupied == model.size());
+    std::vector<u8> found;
+    const auto held = find<Key, Value>(table, keys, found);
+    for (u64 row = 0; row < n; ++row) CHECK(found[row] && held[row] == model[keys[row]]);
+  }
+  const Tree tree{parents.data(), nodes};
+  CHECK(tree.folded(~Value{0}, Value{0}) == 0 && tree.folded(Value{0}, ~Value{0}) == 0);
+  CHECK(tree.folded(Value{77}, Value{5}) == 5 && tree.folded(Value{5}, Value{77}) == 5);
+}
+
 /// Integers, those of one byte too, and floats.
 template <class Key, class Value, int W>
 void combines() {
@@ -118,6 +168,7 @@ void combines() {
   combine<Key, Value, W>({OnExisting::max, ValueKind::floating}, 30);
   combine<Key, Value, W>({OnExisting::bit_or, ValueKind::unsigned_integer}, 20);
   combine_term<Key, Value, W>();
+  fold_nodes<Key, Value, W>();
 }
 
 template <class Key, class Value>

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from kmer import model
 
 from dgpuhash.cli import main
+from dgpuhash.cli.kmer.progress import LetterProgress, nbytes_of
 from dgpuhash.kmer import KmerCounts
 
 EDGE = Path(__file__).parent / "data" / "edge.fa"
@@ -94,3 +95,19 @@ def test_errors_are_one_line_and_leave_no_output(tmp_path):
     )
     assert "'ACGTN' is no k-mer" in run("query", tmp_path / "five.dgkc", "ACGTN", code=2)
     assert "was not saved by dgpuhash" in run("histogram", EDGE, code=2)
+
+
+def test_progress_has_letters_their_rate_and_an_end():
+    progress = LetterProgress(nbytes_of([str(EDGE), str(EDGE)]))
+    task = progress.bar.tasks[0]
+    assert task.total == 2 * EDGE.stat().st_size
+    counts = KmerCounts.count(
+        [EDGE, EDGE], 21, progress=progress.letters, consumed=progress.consumed
+    )
+    assert task.completed == task.total
+    assert task.description.startswith(f"{counts.stats()['letters']:,} letters, ")
+    assert task.description.endswith(" million a second")
+    assert nbytes_of(["-", str(EDGE)]) is None
+    told = progress.of(lambda: 5000)
+    told(100)
+    assert (task.completed, task.total) == (counts.stats()["letters"] + 100, 5000)

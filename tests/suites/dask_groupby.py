@@ -1,31 +1,31 @@
-"""Run Dask's tests of groupbys with `dgpuhash.groupby` in the place of Dask's: a plugin of pytest.
+"""Run Dask's tests of groupbys with `dgpuhash.dask.enabled`: a plugin of pytest.
 
 ``python -m suites.dask_groupby`` runs them; arguments go to pytest. They run on a cluster within
 this process, also where they ask for Dask's synchronous scheduler. Below code of ours, Dask's
 expressions of groupbys and pandas' engines raise. What ours lacks, such as ``cumsum``, is Dask's:
-tests that ask for it are counted apart. With ``SUITE_PLAIN=1`` all is Dask's, which shows that the
-plugin changes no test. ``SUITE_REPORT`` names a file for what failed.
+tests that ask for it are counted apart. What else ours refuses and Dask answers is a failure. With
+``SUITE_PLAIN=1`` all is Dask's, which shows that the plugin changes no test. ``SUITE_REPORT`` names
+a file for what failed.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import sys
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import dask
 import dask.dataframe as dd
+import pandas as pd
 import pytest
 from dask.dataframe.dask_expr import _groupby
 
 import dgpuhash
+from dgpuhash.dask.answering import DASK, answering
 from suites import dask_merge, pandas_merge, raising
 from suites.dask_groupby_exceptions import EXCEPTIONS
 
@@ -34,170 +34,80 @@ MODULES = (
     "dask.dataframe.dask_expr.tests.test_groupby",
 )
 _PLAIN = os.environ.get("SUITE_PLAIN") == "1"
-# Verbs of ours that Dask has, too.
-_VERBS = frozenset(
-    [
-        "agg",
-        "aggregate",
-        "all",
-        "any",
-        "apply",
-        "corr",
-        "count",
-        "cov",
-        "first",
-        "head",
-        "idxmax",
-        "idxmin",
-        "last",
-        "max",
-        "mean",
-        "median",
-        "min",
-        "nunique",
-        "prod",
-        "size",
-        "std",
-        "sum",
-        "tail",
-        "transform",
-        "unique",
-        "value_counts",
-        "var",
-    ]
+# What ours has not, by the words with which it refuses it; and nothing without a cluster.
+_LACKED = (
+    "groups of dgpuhash have no ",
+    "an Aggregation in pieces",
+    "with group_keys=False",
+    "Dask computes without a cluster here",
 )
-# What only says how Dask is to go about it.
-_HOW = ("split_every", "shuffle_method", "shuffle_backend")
+# The code that asks ours, and Dask where ours refuses.
+_SWITCH = f"{Path(dgpuhash.dask.__file__).parent}{os.sep}"
 # A hook of this plugin too, for the file of failures.
 pytest_addoption = pandas_merge.pytest_addoption
 
 
 @dataclass
 class Counts(pandas_merge.Counts):
-    """Calls of our verbs, and of those that ours lacks.
+    """Calls of groups' verbs, by who answered them.
 
     Attributes
     ----------
-    verbs, others : Counter
-        By name.
+    others : Counter
+        What ours lacks, by why.
+    refused : Counter
+        What ours refused otherwise and Dask answered, by verb and why.
     """
 
-    verbs: Counter[str] = field(default_factory=Counter)
     others: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
 
-
-class GroupByInPlace:
-    """What stands for Dask's groups: verbs of ours where there are such, and Dask's otherwise."""
-
-    def __init__(
-        self,
-        counts: Counts,
-        original: Callable[..., Any],
-        frame: Any,
-        by: Any,
-        options: dict[str, Any],
-        selection: Any = None,
-    ) -> None:
-        self._counts, self._original = counts, original
-        self._frame, self._by, self._options = frame, by, options
-        self._selection = selection
-        # Both refuse what is no key.
-        self._dask()
-        self._ours(1)
-
-    def _dask(self) -> Any:
-        groups = self._original(self._frame, self._by, **self._options)
-        return groups if self._selection is None else groups[self._selection]
-
-    def _ours(self, npartitions: int) -> Any:
-        given = {
-            name: self._options[name]
-            for name in ("sort", "observed", "dropna")
-            if self._options.get(name) is not None
-        }
-        self._counts.within += 1
-        try:
-            groups = dgpuhash.groupby(self._frame, self._by, npartitions=npartitions, **given)
-            return groups if self._selection is None else groups[self._selection]
-        finally:
-            self._counts.within -= 1
-
-    def __getitem__(self, key: Any) -> GroupByInPlace:
-        key = list(key) if isinstance(key, tuple) else key
-        return GroupByInPlace(
-            self._counts, self._original, self._frame, self._by, self._options, key
-        )
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        if name not in _VERBS:
-            if self._selection is None and name in getattr(self._frame, "columns", ()):
-                return self[name]
-            found = getattr(self._dask(), name)
-            self._counts.others[name] += 1
-            return found
-        if name in ("apply", "transform") and self._options.get("group_keys", True) is not True:
-            self._counts.others[f"{name}, group_keys=False"] += 1
-            return getattr(self._dask(), name)
-        return functools.partial(self._called, name)
-
-    def __dir__(self) -> list[str]:
-        return dir(self._dask())
-
-    def _called(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """Call a verb of ours; of functions it lacks Dask's."""
-        leaves = _leaves([*args, *kwargs.values()])
-        if any(type(each).__name__ == "Aggregation" for each in leaves):
-            self._counts.others["Aggregation"] += 1
-            return getattr(self._dask(), name)(*args, **kwargs)
-        split_out = kwargs.pop("split_out", None)
-        for option in _HOW:
-            kwargs.pop(option, None)
-        self._counts.calls += 1
-        self._counts.verbs[name] += 1
-        parts = self._frame.npartitions if split_out is True else split_out
-        if self._options.get("sort"):
-            # Wholly, which ours does in one partition.
-            parts = 1
-        if name in ("apply", "transform") and callable(args[0]) and _is_default(kwargs):
-            kwargs.pop("meta", None)
-            # As Dask's method does, whose interface this is.
-            warnings.warn("`meta` is not specified, inferred from partial data", stacklevel=2)
-        return getattr(self._ours(parts or 1), name)(*args, **kwargs)
-
-
-def _is_default(options: dict[str, Any]) -> bool:
-    """Return whether no meta is given."""
-    return options.get("meta", _groupby.no_default) is _groupby.no_default
-
-
-def _leaves(given: Any) -> Iterator[Any]:
-    """Yield what lists, tuples and dictionaries hold."""
-    if isinstance(given, dict):
-        given = list(given.values())
-    if isinstance(given, list | tuple):
-        for each in given:
-            yield from _leaves(each)
-    else:
-        yield given
+    def note(self, verb: str, by: str, reason: str) -> None:
+        """Count an answer."""
+        if not verb.startswith("groupby"):
+            return
+        if by != DASK:
+            self.calls += 1
+        elif any(words in reason for words in _LACKED):
+            self.others[reason.partition(": ")[2].partition(";")[0]] += 1
+        else:
+            self.refused[f"{verb}: {reason}"] += 1
 
 
 def swap(undo: contextlib.ExitStack, counts: Counts) -> None:
-    """Put ours in the place of `groupby` of Dask's frames and Series."""
-    for owner in (dd.DataFrame, dd.Series):
-        original = owner.groupby
+    """Let ours answer Dask's verbs, and count who answers those of groups."""
+    note = answering.note
 
-        def groupby(
-            self: Any, by: Any, *, _original: Any = original, **options: Any
-        ) -> GroupByInPlace:
-            return GroupByInPlace(counts, _original, self, by, options)
+    def noted(verb: str, by: str, reason: str = "") -> None:
+        counts.note(verb, by, reason)
+        note(verb, by, reason)
 
-        dask_merge.replace(undo, owner, "groupby", groupby)
+    undo.enter_context(dgpuhash.dask.enabled())
+    dask_merge.replace(undo, answering, "note", noted)
     undo.enter_context(raising.no_other_engine())
-    dask_merge.replace(undo, raising, "running", dask_merge.but_in_metas(raising.running))
+    running = but_in_switch(dask_merge.but_in_metas(raising.running))
+    dask_merge.replace(undo, raising, "running", running)
     if not issubclass(_groupby.SingleAggregation, _groupby.GroupByBase):
         raise pytest.UsageError("this release of Dask has other expressions of groupbys")
+    frame = dd.from_pandas(pd.DataFrame({"k": [1], "v": [2]}), npartitions=1)
+    frame.groupby("k").v.sum()
+    frame.groupby("k").v.cumsum()
+    if counts.calls != 1 or len(counts.others) != 1:
+        raise pytest.UsageError("groups of Dask's frames are not asked of ours")
+    counts.calls = 0
+    counts.others.clear()
+
+
+def but_in_switch(running: Callable[[], bool]) -> Callable[[], bool]:
+    """Return a function that is false where the switch has Dask answer."""
+
+    def nearest() -> bool:
+        frame = sys._getframe() if running() else None
+        while frame is not None and not raising._is_ours(frame.f_code.co_filename):
+            frame = frame.f_back
+        return frame is not None and not frame.f_code.co_filename.startswith(_SWITCH)
+
+    return nearest
 
 
 class Suite(pandas_merge.Suite):
@@ -218,6 +128,15 @@ class Suite(pandas_merge.Suite):
             self.callers.add(item.nodeid)
         if found := list((self.counts.others - others).keys()):
             self.others[item.nodeid] = found
+        return result
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
+        """Let a test fail for what ours refused and Dask answered."""
+        refused = self.counts.refused.copy()
+        result = yield
+        if found := list((self.counts.refused - refused).keys()):
+            pytest.fail(f"ours refused {found[0]}", pytrace=False)
         return result
 
     @pytest.hookimpl(tryfirst=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ["EXCEPTIONS"]
 
 _REFUSED = "asks that it be refused as Dask does, and it is made here"
-_PARTS = "asks for the number of partitions that Dask guesses or has by split_every"
+_PARTS = "asks for the partitions or the expression that Dask has by a guess or split_every"
 _WORDS = "asks for Dask's words where aggregates of texts are refused"
 _DIVISIONS = "asks that apply by the index keeps divisions; rows go to owners of keys here"
 
@@ -21,10 +21,18 @@ EXCEPTIONS: dict[str, str] = {
     "test_groupby.py::test_groupby_split_every": _PARTS,
     "test_groupby.py::test_split_out_automatically": _PARTS,
     "test_groupby.py::test_groupby_nunique": _REFUSED,
+    "test_groupby.py::test_groupby_with_pd_grouper": _REFUSED,
     "test_groupby.py::test_series_groupby_not_supported": _REFUSED,
     "test_groupby.py::test_shuffle_aggregate_defaults": _PARTS,
     "test_groupby.py::test_groupby_numeric_only_None_column_name": _WORDS,
     "test_groupby.py::test_groupby_numeric_only_not_implemented": _WORDS,
+    "test_groupby.py::test_groupby_reduction_split": _PARTS,
+    "test_groupby.py::test_series_groupby_errors": (
+        "asks that keys of other partitions be refused, which belong to rows by their labels here"
+    ),
+    "test_groupby.py::test_split_apply_combine_on_series": (
+        "asks for the order of rows with one label, which are in partitions of their own here"
+    ),
     "test_groupby.py::test_groupby_unaligned_index": (
         "asks that keys of other rows be refused, which belong to rows by their labels as in pandas"
     ),

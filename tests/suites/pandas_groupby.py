@@ -25,9 +25,10 @@ import pytest
 from pandas.api.typing import DataFrameGroupBy, SeriesGroupBy
 
 import dgpuhash
-from suites import pandas_merge
+from dgpuhash.frames.groupby.group_by import GroupBy
+from suites import pandas_merge, raising
 from suites.pandas_groupby_exceptions import EXCEPTIONS
-from suites.raising import no_other_engine, verb_runs
+from suites.raising import no_other_engine
 
 MODULES = (
     "test_reductions",
@@ -52,7 +53,7 @@ AGGREGATES = {
     "any", "all", "nunique", "median", "quantile", "idxmin", "idxmax", "nlargest", "nsmallest",
     "head", "unique", "list", "cov", "corr", "value_counts",
 }  # fmt: skip
-VERBS = AGGREGATES | {"agg", "aggregate", "transform"}
+VERBS = {name for name in dir(GroupBy) if not name.startswith("_")} - {"ngroups"}
 # What must pass, in percent, of the tests of a kind.
 BARS = {"only ours": 97, "ours and others": 90, "only others": 100, "none": 100}
 # Whether pandas' own aggregates are to run.
@@ -182,9 +183,21 @@ def without_error(made: Any) -> Any:
 
 
 def apart(call: Callable[[], Any]) -> Any:
-    """Return what a function of ours returns while pandas' engines raise."""
-    with no_other_engine(), verb_runs():
+    """Return what a function of ours returns while pandas' engines raise, but for the test's."""
+    with no_other_engine():
         return call()
+
+
+def ours_runs() -> bool:
+    """Return whether ours is nearer on the stack than a test, whose functions may call pandas."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if raising._is_ours(frame.f_code.co_filename):
+            return True
+        if frame.f_code.co_filename.startswith(pandas_merge._TESTS):
+            return False
+        frame = frame.f_back
+    return False
 
 
 @contextlib.contextmanager
@@ -215,15 +228,18 @@ def within_plugin(filename: str) -> bool:
 
 
 def is_for_pandas(name: str, own: Any, args: Any, kwargs: dict[str, Any]) -> bool:
-    """Return whether a call asks for more than aggregates by name: functions, Numba, other keys."""
+    """Return whether a call asks for what ours has not: Numba, ``group_keys``, other names."""
     if kwargs.get("engine") == "numba":
         return True
-    if name in ("nlargest", "nsmallest"):
+    if name in ("nlargest", "nsmallest", "apply"):
         # ``group_keys`` is an argument for `apply`.
-        return not getattr(own, "group_keys", True)
-    if name not in ("agg", "aggregate", "transform"):
+        if not getattr(own, "group_keys", True):
+            return True
+    elif name not in ("agg", "aggregate", "transform"):
         return False
     func = args[0] if args else kwargs.get("func")
+    if name in ("nlargest", "nsmallest"):
+        return False
     if func is None:
         asked = [function_of(each) for each in kwargs.values()]
     else:
@@ -250,17 +266,19 @@ def function_of(named: Any) -> Any:
 
 
 def is_ours(func: Any, own: Any) -> bool:
-    """Return whether a function of `agg` is one of ours by name, or a name that nobody knows."""
+    """Return whether ours has a function of `agg`; of names also those that nobody knows."""
     if not isinstance(func, str):
-        return func is list
+        return True
     return func in AGGREGATES or not hasattr(own, func)
 
 
 def is_key(by: Any) -> bool:
-    """Return whether ours groups by it: by anything but `pandas.Grouper` and its likes."""
+    """Return whether ours groups by it: by anything but times of a `pandas.Grouper`."""
     if isinstance(by, list):
         return all(is_key(each) for each in by)
-    return not (isinstance(by, pd.Grouper) or type(by).__module__.startswith("pandas.core.groupby"))
+    if isinstance(by, pd.Grouper):
+        return getattr(by, "freq", None) is None
+    return not type(by).__module__.startswith("pandas.core.groupby")
 
 
 def groupby_in_place(
@@ -301,6 +319,8 @@ def swap(counts: Counts) -> None:
             "dgpuhash has no groupby to run pandas' tests with; SUITE_PLAIN=1 runs them with "
             "pandas' own"
         )
+    if ours is not None:
+        raising.running = ours_runs
     for owner, kind in ((pd.DataFrame, DataFrameGroupBy), (pd.Series, SeriesGroupBy)):
         owner.groupby = groupby_in_place(owner.groupby, ours, kind, counts)
 

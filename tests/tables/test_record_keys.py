@@ -118,6 +118,20 @@ def test_combine(device, value, combine):
     assert counted(device, table) == {name: int(each) for name, each in model.items()}
 
 
+def test_ancestors(device):
+    parents = np.array([0, 0, 1, 1, 2], np.uint32)
+    pool = key_pool(RECORD)
+    table = HashMap(RECORD, "u4", device=device.name)
+    fold = dgpuhash.lca(device.array(parents))
+    for nodes in (4, 3):
+        values = np.full(len(pool), nodes, np.uint32)
+        values[::2] = 2
+        table.insert(device.array(pool), device.array(values), combine=fold)
+    found = device.backend.to_host(table.find(device.array(pool))[0])
+    assert (found[::2] == 2).all()
+    assert (found[1::2] == 1).all()
+
+
 def test_values_of_any_width(device):
     keys = random_keys(RECORD, 400, 5, distinct=90)
     for value in ("i2", "f8", "S24", "u8,u8"):

@@ -234,7 +234,7 @@ def test_manifests_that_lie_are_refused(saved, change):
     text = json.dumps(manifest).encode()
     start = PREFIX.size + length
     body = whole[start + -start % 64 :]
-    prefix = PREFIX.pack(b"dgpuhash", 1, len(text), serialization._digest(text))
+    prefix = PREFIX.pack(b"dgpuhash", 1, len(text), serialization.digest_of(text))
     start = len(prefix) + len(text)
     saved.write_bytes(prefix + text + bytes(-start % 64) + body)
     with pytest.raises(FormatError):

@@ -27,6 +27,7 @@ _QUESTIONS = {
     "close": "Keys in the order of another table",
     "cpu": "The CPU",
     "frames": "Joins and groupbys of dataframes",
+    "kmer": "K-mers: counts, builds and calls",
     "papers": "The papers' tables and figures",
     "exchange": "From all workers to all workers",
     "scaling": "More workers",

@@ -17,6 +17,7 @@ BENCHES = (
         "close",
         "cpu",
         "frames",
+        "kmer",
         "papers",
         "exchange",
         "scaling",
@@ -28,11 +29,11 @@ _COUNT, _POSITIVE = "a whole number from 1 on", "a number above 0"
 _AMOUNT, _NUMBER = "a number from 0 on", "a number"
 _KINDS = {
     _TEXT: "limit verb library method pairs distribution protocol exchange mode figure source "
-    "bound unit line how",
+    "bound unit line how input rule",
     _COUNT: "width n rows workers hosts build groups footprint leaving batch answer_rows",
     _POSITIVE: "peer chain bits_per_key rate seconds worker_seconds measured_seconds load",
     _AMOUNT: "amount memory time floor ratio launch efficiency multiplicity hit_rate at_rest "
-    "table_bytes exchanged_bytes",
+    "table_bytes exchanged_bytes peak_nbytes differing",
     _NUMBER: "overhead overlap error while_built",
     _PARTS: "steps phases",
     _OBJECT: "machine",
@@ -44,6 +45,7 @@ _NEEDED = {
     "exchange": "exchange leaving rate",
     "papers": "figure verb n",
     "frames": "verb how library n seconds amount",
+    "kmer": "verb input library n seconds amount floor ratio peak_nbytes",
     "memory": "pairs n distribution load table_bytes at_rest while_built",
     "scaling": "verb mode library workers n rows rate seconds",
     "limit": "workers n",

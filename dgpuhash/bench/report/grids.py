@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from dgpuhash.bench.frames.tables import tables_of_frames
+from dgpuhash.bench.kmer.tables import tables_of_kmers
 from dgpuhash.bench.report.grid import (
     BRACKETS,
     WORDS,
@@ -63,6 +64,8 @@ def grids(bench: str, rows: Sequence[Row]) -> list[Grid]:
         return grids_of_papers(rows)
     if bench == "frames":
         return [Grid(*each) for each in tables_of_frames(rows)]
+    if bench == "kmer":
+        return [Grid(*each) for each in tables_of_kmers(rows)]
     if bench == "scaling":
         return _scaling(rows)
     if bench == "model":

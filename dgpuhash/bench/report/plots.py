@@ -110,6 +110,7 @@ _PLOTS = {
     "close": (),
     "cpu": (),
     "frames": (),
+    "kmer": (),
     "exchange": (
         Plot("rate", "leaving", "bytes that leave each worker", "rate",
              "GB/s that leave each worker", ("workers", "protocol"), ("exchange",), _BOTH),

@@ -17,7 +17,8 @@ __all__ = ["show_progress", "summary"]
 Row = dict[str, Any]
 _FILE_WIDTH = 300
 _NAMES = (
-    "mode", "exchange", "workers", "leaving", "limit", "figure", "verb", "library", "pairs", "n",
+    "mode", "exchange", "workers", "leaving", "limit", "figure", "verb", "rule", "input",
+    "library", "pairs", "n",
     "build", "groups", "distribution", "multiplicity", "load", "width", "hit_rate",
     "batch", "footprint", "line", "space", "failed", "chain", "length",
 )  # fmt: skip

@@ -1,17 +1,17 @@
-"""`dgpuhash kmer`: k-mers of sequences, counted."""
+"""`dgpuhash kmer`: k-mers of sequences counted, and reads classified by them."""
 
 from __future__ import annotations
 
 import click
 
-from dgpuhash.cli.kmer import count, show
+from dgpuhash.cli.kmer import build, classify, count, extract, show
 
 __all__ = ["kmer"]
 
 
 @click.group()
 def kmer() -> None:
-    """Count the k-mers of sequences."""
+    """Count k-mers of sequences; classify reads by the rules of MetaCache and Kraken 2."""
 
 
 for command in (
@@ -21,5 +21,12 @@ for command in (
     show.query,
     count.merge,
     show.stats,
+    build.build,
+    build.add,
+    build.inspect,
+    classify.classify,
+    classify.run,
+    extract.report,
+    extract.extract,
 ):
     kmer.add_command(command)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from dgpuhash.cli.kmer.progress import letter_progress, nbytes_of
 from dgpuhash.errors import SpecError
 
 if TYPE_CHECKING:
@@ -69,21 +68,24 @@ def count(
     SOURCES are FASTA or FASTQ, plain or compressed: paths, quoted globs, folders, URLs or -.
     """
     from dgpuhash.kmer import KmerCounts
+    from dgpuhash.kmer.sequences.files import files_of
     from dgpuhash.tables.serialization import check_absent
 
     nbytes = None if memory is None else _bytes_of(memory)
     check_absent(output, overwrite=overwrite)
     start = time.perf_counter()
-    with _progress() as told:
+    files = files_of(sources)
+    with letter_progress(nbytes_of(files)) as progress:
         counts = KmerCounts.count(
-            sources, k, canonical=canonical, min_count=min_count, max_count=max_count,
-            min_quality=min_quality, memory=nbytes, device=device, progress=told,
+            files, k, canonical=canonical, min_count=min_count, max_count=max_count,
+            min_quality=min_quality, memory=nbytes, device=device, progress=progress.letters,
+            consumed=progress.consumed,
         )  # fmt: skip
     _save(counts, output, overwrite)
-    stats = counts.stats()
+    told = counts.told
     click.echo(
-        f"{output}: {stats['distinct']:,} k-mers of {k} letters, {stats['kmers']:,} in all, from "
-        f"{stats['records']:,} records of {stats['letters']:,} letters in "
+        f"{output}: {len(counts):,} k-mers of {k} letters, {told['kmers']:,} in all, from "
+        f"{told['records']:,} records of {told['letters']:,} letters in "
         f"{time.perf_counter() - start:.1f} s"
     )
 
@@ -131,30 +133,3 @@ def _bytes_of(text: str) -> int:
         return int(parse_bytes(text))
     except ValueError as error:
         raise SpecError(f"--memory {text}: no number of bytes; write e.g. 4GiB") from error
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[int], Any]]:
-    """Yield what is told of letters that were read, shown on standard error if it is a terminal."""
-    from rich.console import Console
-    from rich.progress import Progress, TextColumn, TimeElapsedColumn
-
-    console, start = Console(stderr=True), time.perf_counter()
-    bar = Progress(
-        TextColumn("{task.description}"),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
-    task = bar.add_task("reading")
-    letters = 0
-
-    def told(more: int) -> None:
-        nonlocal letters
-        letters += more
-        rate = letters / (time.perf_counter() - start) / 1e6
-        bar.update(task, description=f"{letters:,} letters read, {rate:,.1f} million a second")
-
-    with bar:
-        yield told

@@ -57,5 +57,7 @@ def _lines(groups: Any, client: Client) -> Iterator[str]:
     size = size_of(source, columns, client) if source.ndim == 2 else ""
     yield f"source: {counted(parts, 'partition')}, {size}columns {columns!r}"
     yield f"sent: {'rows' if plan.needs_rows else 'states'} to the owners of their hash ranges"
+    if states.ranked:
+        yield "not sent: rows of heavy keys, whose values are found by rounds of counts"
     order = "in the order of their keys" if plan.sort else "in order of appearance"
     yield f"result: {counted(groups.npartitions, 'partition')}, groups {order} in each"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,18 +12,24 @@ import pandas as pd
 from dgpuhash.distributed.cluster.rpc import fire_and_forget
 from dgpuhash.distributed.cluster.serialization import concat_payloads, to_message
 from dgpuhash.distributed.groupby.categories import UnknownCategories
+from dgpuhash.distributed.groupby.heavy.held import Held, HeldRows, Target
+from dgpuhash.distributed.groupby.heavy.rounds import Found
 from dgpuhash.distributed.groupby.spilling import SpillingStates, most_nbytes, share_of
+from dgpuhash.distributed.partition.skew import HeavyKeys
 from dgpuhash.distributed.shards.plugin import replying
 from dgpuhash.distributed.shards.spilling import WorkerMemory
 from dgpuhash.errors import IndexLost, UnsupportedError
 from dgpuhash.frames.groupby.partial import GroupPlan
 from dgpuhash.tables.memory_errors import memory_errors_of
 
-__all__ = ["FOLD", "RESULT", "FoldReceipt", "GroupOwners", "drop_groups"]
+__all__ = ["FOLD", "HOLD", "RESULT", "FoldReceipt", "GroupOwners", "drop_groups"]
 
 # Names of the handlers on workers.
 FOLD = "dgpuhash_fold"
+HOLD = "dgpuhash_hold"
 RESULT = "dgpuhash_groups"
+# The attempt that rows of a hash range are, whose keys are heavy in other partitions.
+RANGE = "range"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +45,15 @@ class FoldReceipt:
         The number of states for each hash range.
     categories : tuple of Index
         Those of the columns whose categories only partitions know.
+    held : Held, optional
+        The rows that stayed where they were, as a worker is not to have all of a key.
     """
 
     partition: int
     digest: str
     rows: tuple[int, ...]
     categories: tuple[pd.Index, ...] = ()
+    held: Held | None = None
 
 
 @dataclass(slots=True)
@@ -76,6 +85,7 @@ class RangeStates:
     """
 
     plan: GroupPlan
+    by_rows: GroupPlan | None
     states: SpillingStates | None
     unknown: UnknownCategories | None
     folded: dict[int, Folded] = field(default_factory=dict)
@@ -84,11 +94,12 @@ class RangeStates:
     categories: Sequence[tuple[pd.Index, ...]] = ()
     result: Any = None
 
-    def fold(self, payloads: Sequence[Any]) -> None:
-        """Fold the states of a partition."""
-        assert self.states is not None
+    def fold(self, payloads: Sequence[Any], *, by_rows: bool) -> None:
+        """Fold the states of a partition, or its rows."""
+        plan = self.by_rows if by_rows else self.plan
+        assert self.states is not None and plan is not None
         with memory_errors_of("groupby"):
-            self.states.fold(concat_payloads(payloads, self.plan.states_meta))
+            self.states.fold(concat_payloads(payloads, plan.states_meta), by_rows=by_rows)
 
     def told(self) -> Any:
         """Return the answer."""
@@ -107,6 +118,7 @@ class GroupOwners:
 
     def __init__(self) -> None:
         self.runs: dict[str, dict[int, RangeStates]] = {}
+        self.held: dict[str, HeldRows] = {}
         self._host: Any = None
         self._memory: WorkerMemory | None = None
         self._share = 0
@@ -119,32 +131,49 @@ class GroupOwners:
         unknown: UnknownCategories | None,
         ranges: int,
         parts: Sequence[int],
+        ranked: Sequence[int] = (),
+        by_rows: GroupPlan | None = None,
     ) -> None:
-        """Begin the states of some of the hash ranges of a run."""
+        """Begin the states of some of the hash ranges of a run.
+
+        `ranked` are the columns of which only values at some places are asked for, and `by_rows`
+        is the plan of partitions that give their rows in place of states.
+        """
         if self._host is None:
             self._host = host
             host.worker.handlers[FOLD] = replying(self.fold)
+            host.worker.handlers[HOLD] = replying(self.hold)
             host.worker.handlers[RESULT] = replying(self.told)
         self._memory = host.shards.memory
         if self._memory is not None and not self.runs:
             self._share = share_of(self._memory)
         self.runs[uid] = {
-            part: RangeStates(plan, SpillingStates(plan, ranges, self._memory), unknown)
+            part: RangeStates(
+                plan, by_rows, SpillingStates(plan, ranges, self._memory, by_rows), unknown
+            )
             for part in parts
         }
+        if ranked:
+            self.held[uid] = HeldRows(plan, ranked, self._memory)
 
     def drop(self, uid: str) -> None:
         """Free the states of a run."""
+        if uid in self.held:
+            self.held.pop(uid).free()
         for each in self.runs.pop(uid, {}).values():
             if (states := each.states) is not None:
                 states.free()
 
-    def _fold(self, states: RangeStates, payloads: Sequence[Any]) -> None:
+    def _fold(self, states: RangeStates, payloads: Sequence[Any], by_rows: bool) -> None:
         """Fold the states of a partition; write the largest states beyond the share of all."""
-        states.fold(payloads)
+        states.fold(payloads, by_rows=by_rows)
+        self._write_largest()
+
+    def _write_largest(self) -> None:
         memory = self._memory
         while memory is not None:
-            there = [each.states for run in list(self.runs.values()) for each in run.values()]
+            there: list[Any] = list(self.held.values())
+            there += [each.states for run in list(self.runs.values()) for each in run.values()]
             held = [each for each in there if each is not None and each.nbytes]
             if sum(each.nbytes for each in held) <= most_nbytes(memory, self._share):
                 return
@@ -153,7 +182,7 @@ class GroupOwners:
     def _states(self, uid: str, part: int) -> RangeStates:
         found = self.runs.get(uid, {}).get(part)
         if found is None:
-            raise IndexLost("the states of the groups are gone from a worker; compute them again")
+            raise lost()
         return found
 
     async def fold(
@@ -168,8 +197,9 @@ class GroupOwners:
         pieces: int,
         rows: int,
         digest: str,
+        by_rows: bool,
     ) -> list[Any]:
-        """Accept a piece of a partition's states; return once its partition is folded.
+        """Accept a piece of a partition's states or rows; return once its partition is folded.
 
         The first attempt of which all pieces are here counts. Others are left out, and must be of
         the same rows.
@@ -186,12 +216,51 @@ class GroupOwners:
             payloads = [box[each] for each in sorted(box)]
             for key in [key for key in states.waiting if key[0] == partition]:
                 del states.waiting[key]
-            work = fire_and_forget(self._host.thread.run(self._fold, states, payloads))
+            work = fire_and_forget(self._host.thread.run(self._fold, states, payloads, by_rows))
             first = states.folded[partition] = Folded(digest, rows, work)
         elif first.digest != digest:
             raise changed(partition)
         await asyncio.shield(first.work)
         return []
+
+    async def hold(self, *, payload: Any, uid: str, partition: int, attempt: str) -> list[Any]:
+        """Keep the rows of a partition's heavy keys."""
+        if uid not in self.held:
+            raise lost()
+        await self._host.thread.run(self._hold, self.held[uid], partition, attempt, payload)
+        return []
+
+    def _hold(self, held: HeldRows, partition: int, attempt: str, rows: pd.DataFrame) -> None:
+        with memory_errors_of("groupby"):
+            held.add(partition, attempt, rows)
+        self._write_largest()
+
+    def choose(
+        self, uid: str, attempts: Sequence[tuple[int, str]], heavy: HeavyKeys
+    ) -> pd.DataFrame:
+        """Keep the rows of heavy keys of these attempts and of the ranges; return their keys."""
+        if uid not in self.held:
+            raise lost()
+        held, chosen = self.held[uid], list(attempts)
+        for part, each in self.runs.get(uid, {}).items():
+            assert each.states is not None
+            held.add(part, RANGE, each.states.take_out(heavy))
+            chosen.append((part, RANGE))
+        return held.chosen(chosen)
+
+    def counts(self, uid: str, numbers: Any, targets: Sequence[Target], bits: int) -> Any:
+        """Return how many words of rows that stayed here there are; see `HeldRows.counts`."""
+        if uid not in self.held:
+            raise lost()
+        return self.held[uid].counts(numbers, targets, bits)
+
+    def add_found(self, uid: str, found: Mapping[int, Found]) -> None:
+        """Add the answers for heavy keys by hash range, and forget their rows."""
+        if uid in self.held:
+            self.held.pop(uid).free()
+        for part, each in self.runs.get(uid, {}).items():
+            if part in found and each.states is not None:
+                each.states.add_found(found[part])
 
     def seal(self, uid: str, receipts: Sequence[FoldReceipt]) -> None:
         """Check that what was folded is what the receipts of all partitions say.
@@ -223,6 +292,11 @@ class GroupOwners:
         if not states.is_sealed:
             raise IndexLost("the states of the groups are not complete; compute them again")
         return [to_message(await self._host.thread.run(states.told))]
+
+
+def lost() -> IndexLost:
+    """Return the error of states that a worker has no more."""
+    return IndexLost("the states of the groups are gone from a worker; compute them again")
 
 
 def changed(partition: int) -> UnsupportedError:

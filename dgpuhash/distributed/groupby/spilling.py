@@ -11,6 +11,8 @@ import pandas as pd
 
 from dgpuhash import backend
 from dgpuhash.distributed.groupby.categories import UnknownCategories
+from dgpuhash.distributed.groupby.heavy.rounds import Found
+from dgpuhash.distributed.partition.skew import NO_HEAVY, HeavyKeys
 from dgpuhash.distributed.shards.spilling import (
     SHARE,
     WRITTEN_AT_ONCE,
@@ -21,7 +23,15 @@ from dgpuhash.distributed.shards.spilling import (
 from dgpuhash.errors import IndexLost, OutOfMemoryError
 from dgpuhash.frames import frames_of
 from dgpuhash.frames.groupby.partial import GroupPlan
-from dgpuhash.frames.groupby.partial.rows import in_pieces, result_of, result_of_pieces
+from dgpuhash.frames.groupby.partial.batches import folding
+from dgpuhash.frames.groupby.partial.ranked import result_of_places
+from dgpuhash.frames.groupby.partial.rows import (
+    in_pieces,
+    key_codes,
+    parts_of_rows,
+    result_of,
+    result_of_pieces,
+)
 from dgpuhash.frames.spill.file import SpillFile
 
 __all__ = ["SpillingStates", "most_nbytes", "share_of"]
@@ -55,28 +65,50 @@ class SpillingStates:
         The number of hash ranges of the run.
     memory : WorkerMemory, optional
         None where the states stay in memory.
+    by_rows : GroupPlan, optional
+        That of partitions that give their rows in place of states.
     """
 
-    def __init__(self, plan: GroupPlan, ranges: int, memory: WorkerMemory | None) -> None:
+    def __init__(
+        self,
+        plan: GroupPlan,
+        ranges: int,
+        memory: WorkerMemory | None,
+        by_rows: GroupPlan | None = None,
+    ) -> None:
         self._plan, self._ranges, self._memory = plan, ranges, memory
-        self._standing = plan.standing()
+        # Those of partitions that gave them in place of states.
+        self._rows = None if by_rows is None else by_rows.standing()
+        self._standing = folding(plan)
         self._file: SpillFile | None = None
         self._spans: list[list[tuple[int, int]]] = [[] for _ in range(PIECES)]
         self._freed, self._writing = False, threading.Lock()
+        # Rows of keys with these codes are not here any more, and the answer for them.
+        self._taken_out, self._found = NO_HEAVY, list[Found]()
 
     @property
     def nbytes(self) -> int:
         """Bytes of the states in memory."""
-        return self._standing.nbytes if len(self._standing) else 0
+        return sum(each.nbytes for each in (self._standing, self._rows) if each)
 
     @property
     def is_spilled(self) -> bool:
         """Whether some are in a file."""
         return self._file is not None
 
-    def fold(self, states: pd.DataFrame) -> None:
-        """Add the states of a partition."""
-        self._standing.fold(states)
+    def fold(self, states: pd.DataFrame, *, by_rows: bool = False) -> None:
+        """Add the states of a partition, or its rows."""
+        to = self._rows if by_rows else self._standing
+        assert to is not None
+        to.fold(states)
+
+    def _fold_rows(self) -> None:
+        """Turn the rows of partitions into states."""
+        if self._rows:
+            rows, plan = self._rows.frame(), self._rows.plan
+            self._rows = folding(plan)
+            for number, part in parts_of_rows(plan, rows):
+                self._standing.fold(self._plan.reduce(part, number))
 
     def spill(self) -> None:
         """Write the states that are in memory to the file.
@@ -89,9 +121,10 @@ class SpillingStates:
         assert self._memory is not None
         try:
             with self._writing:
+                self._fold_rows()
                 if len(self._standing) and not self._freed:
                     self._write(self._standing.frame(), self._memory.folder)
-                self._standing = self._plan.standing()
+                self._standing = folding(self._plan)
         finally:
             self._close_if_freed()
         release_arrow()
@@ -122,6 +155,33 @@ class SpillingStates:
             finally:
                 self._writing.release()
 
+    def take_out(self, heavy: HeavyKeys) -> pd.DataFrame:
+        """Return the rows of keys with some codes, which are not here from now on."""
+        frames = frames_of(self._plan.states_meta)
+        if self._file is None:
+            rows = self._standing.frame()
+            among = heavy.among(key_codes(self._plan, rows))
+            if not among.any():
+                return self._plan.states_meta
+            self._standing = folding(self._plan)
+            self._standing.fold(rows.take(np.flatnonzero(~among)).reset_index(drop=True))
+            return rows.take(np.flatnonzero(among)).reset_index(drop=True)
+        self.spill()
+        encoder = self._plan.encoder
+        codes = np.array(heavy.codes, key_codes(self._plan, self._plan.states_meta).dtype)
+        pieces = np.unique(encoder.owners(codes, self._ranges * PIECES) % PIECES)
+        found = [self._plan.states_meta]
+        for piece in pieces.tolist():
+            rows = self._read(self._spans[piece])
+            found.append(rows.take(np.flatnonzero(heavy.among(key_codes(self._plan, rows)))))
+        self._taken_out = heavy
+        whole: pd.DataFrame = frames.concat(found)
+        return whole
+
+    def add_found(self, found: Found) -> None:
+        """Add the answer of groups whose rows were never here, or were taken out."""
+        self._found.append(found)
+
     def result(
         self, unknown: UnknownCategories | None, categories: Sequence[tuple[pd.Index, ...]]
     ) -> Any:
@@ -138,7 +198,13 @@ class SpillingStates:
             When the file was given back.
         """
         plan = self._plan
+        told = [result_of_places(plan, each.keys, each.known) for each in self._found]
         if self._file is None:
+            if told:
+                return result_of_pieces(plan, [self._standing.frame()], told)
+            if self._rows and not len(self._standing):
+                return self._rows.result()
+            self._fold_rows()
             if unknown is None:
                 return self._standing.result()
             return unknown.result(plan, self._standing.frame(), categories)
@@ -146,7 +212,7 @@ class SpillingStates:
         try:
             if unknown is None and in_pieces(plan):
                 rows = map(self._read, self._spans) if plan.needs_rows else self._folded()
-                return result_of_pieces(plan, rows)
+                return result_of_pieces(plan, rows, told)
             if plan.needs_rows:
                 whole = self._read([span for spans in self._spans for span in spans])
             else:
@@ -160,16 +226,20 @@ class SpillingStates:
     def _folded(self) -> Iterator[pd.DataFrame]:
         """Yield the states of each sub-range, in which each key occurs once."""
         for spans in self._spans:
-            standing = self._plan.standing()
+            standing = folding(self._plan)
             self._require(self._nbytes(spans))
             for span in spans:
                 standing.fold(self._taken([span]))
             yield standing.frame()
 
     def _read(self, spans: Sequence[tuple[int, int]]) -> pd.DataFrame:
-        """Return the rows of some spans."""
+        """Return the rows of some spans, but for those that were taken out."""
         self._require(self._nbytes(spans))
-        return self._taken(spans)
+        rows = self._taken(spans)
+        if not self._taken_out:
+            return rows
+        among = self._taken_out.among(key_codes(self._plan, rows))
+        return rows.take(np.flatnonzero(~among)).reset_index(drop=True)
 
     def _taken(self, spans: Sequence[tuple[int, int]]) -> pd.DataFrame:
         assert self._file is not None

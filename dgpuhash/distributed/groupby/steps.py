@@ -27,6 +27,8 @@ from dgpuhash.distributed.groupby.tasks import (
 )
 from dgpuhash.distributed.merge.runs import OPENING
 from dgpuhash.frames.groupby.partial import GroupPlan
+from dgpuhash.frames.groupby.partial.ranked import ranked_columns
+from dgpuhash.frames.groupby.partial.rows import plan_of_rows
 
 __all__ = ["FoldExpr", "GroupsExpr", "groups_of"]
 
@@ -52,6 +54,11 @@ class FoldExpr(Expr):
         return UnknownCategories.of(self.asked, self.frame._meta, self.seeds)
 
     @functools.cached_property
+    def ranked(self) -> tuple[int, ...]:
+        """The columns of which only values at some places are asked for."""
+        return ranked_columns(self.plan) if self.unknown is None else ()
+
+    @functools.cached_property
     def told(self) -> Any:
         """An empty result."""
         asked: Asked = self.asked
@@ -73,7 +80,10 @@ class FoldExpr(Expr):
     def _layer(self) -> dict[Any, Task]:
         key, token = (self._name, 0), self.deterministic_token
         opening = (f"{OPENING}-{token}", 0)
-        task = CachedPickle.of(GroupTask(self.plan, self.ranges, self.unknown))
+        by_rows = plan_of_rows(self.plan) if self.unknown is None else None
+        task = CachedPickle.of(
+            GroupTask(self.plan, self.ranges, self.unknown, self.ranked, by_rows)
+        )  # fmt: skip
         opened = TaskRef(opening)
         graph: dict[Any, Task] = {opening: Task(opening, open_groups, task, key)}
         receipts = []
@@ -82,7 +92,7 @@ class FoldExpr(Expr):
             frame = TaskRef((self.frame._name, number))
             graph[put] = Task(put, reduce_partition, frame, opened, task, number, key)
             receipts.append(TaskRef(put))
-        graph[key] = Task(key, seal_groups, opened, key, *receipts)
+        graph[key] = Task(key, seal_groups, opened, task, key, *receipts)
         return graph
 
 

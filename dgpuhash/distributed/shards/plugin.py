@@ -20,7 +20,7 @@ from dgpuhash.distributed.cluster.user_errors import install_log_filter
 from dgpuhash.distributed.collective.endpoint import Endpoint
 from dgpuhash.distributed.shards.inbox import Parcel
 from dgpuhash.distributed.shards.shard_store import ShardStore
-from dgpuhash.distributed.shards.spilling import WorkerMemory
+from dgpuhash.distributed.shards.spilling import WorkerMemory, keep_freed_memory
 from dgpuhash.errors import CompileError, IndexLost
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ class ShardHost(WorkerPlugin):
         State is kept for each worker, since a process may have several.
         """
         install_log_filter()
+        keep_freed_memory(worker)
         self.worker = worker
         self.shards = ShardStore(memory=WorkerMemory(worker))
         self.thread = DeviceThread()

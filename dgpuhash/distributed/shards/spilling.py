@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 import sys
 import threading
 import time
@@ -30,7 +31,14 @@ from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.frames import FrameIndex, check_lossless_concat
 from dgpuhash.frames.spill.file import SpillFile, detached
 
-__all__ = ["SpilledPayload", "SpillingInbox", "WorkerMemory", "release_arrow", "trim"]
+__all__ = [
+    "SpilledPayload",
+    "SpillingInbox",
+    "WorkerMemory",
+    "keep_freed_memory",
+    "release_arrow",
+    "trim",
+]
 
 # Bytes that a key table takes for a row, and with what is there only while it is filled.
 TABLE_NBYTES, FILLING_NBYTES = 20, 48
@@ -41,6 +49,10 @@ WRITTEN_AT_ONCE = 4 << 20
 # Seconds in which memory may become free before a build or a result is refused, and between looks.
 WAIT_SECONDS = 5.0
 LOOK_SECONDS = 0.2
+# What Dask's nannies have glibc do: give back freed memory beyond this.
+TRIMMED = {"MALLOC_TRIM_THRESHOLD_": "65536"}
+# Numbers of glibc's M_TRIM_THRESHOLD and M_MMAP_THRESHOLD, the latter at its greatest.
+KEPT_BY_MALLOC = {-1: 64 << 20, -3: 32 << 20}
 
 
 class WorkerMemory:
@@ -121,6 +133,24 @@ def trim() -> None:
     release_arrow()
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def keep_freed_memory(worker: Any) -> bool:
+    """Have the C library keep freed memory for the next arrays; return whether it does now.
+
+    Where it gives each array back at once, as nannies have it, every new one costs its page faults
+    anew, which takes longer than most of what is done with it. Only a process of one worker with
+    Dask's own setting is changed: what a user has set stays. `trim` gives back what is kept.
+    """
+    set_by_dask = all(os.environ.get(name) == value for name, value in TRIMMED.items())
+    if not worker.nanny or not set_by_dask or "MALLOC_MMAP_THRESHOLD_" in os.environ:
+        return False
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        # Another C library.
+        return False
+    return all([mallopt(number, nbytes) == 1 for number, nbytes in KEPT_BY_MALLOC.items()])
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dgpuhash import backend
 from dgpuhash.backend.batch.partition import sort_by_word
 from dgpuhash.frames.keys.direct import DirectTable
 
-__all__ = ["sorted_rows", "values_in_order"]
+__all__ = ["numbers_of_words", "sorted_rows", "values_in_order", "words_of_numbers"]
 
 # Fewer rows are compared with each other.
 _FEW_ROWS = 2**12
@@ -97,16 +97,51 @@ def _unsigned(column: Any) -> Any | None:
         return _above_least(column)
     if kind != "f" or nbytes not in _SIGN:
         return None
-    # Adding zero turns -0.0 into 0.0.
-    made = (column + column.dtype.type(0)).view(f"u{nbytes}")
-    flipped = made.view(f"i{nbytes}") >> (8 * nbytes - 1)
-    made ^= flipped.view(made.dtype) | _SIGN[nbytes]
-    nan = np.isnan(column)
-    if nan.any():
-        # Every NaN is the last number.
-        made[nan] = ~made.dtype.type(0)
+    made = _bits_in_order(column)
     made -= made.min()
     return made
+
+
+def _bits_in_order(floats: Any) -> Any:
+    """Return unsigned numbers that compare as floats do; every NaN is the last number."""
+    nbytes = floats.dtype.itemsize
+    # Adding zero turns -0.0 into 0.0.
+    made = (floats + floats.dtype.type(0)).view(f"u{nbytes}")
+    flipped = made.view(f"i{nbytes}") >> (8 * nbytes - 1)
+    made ^= flipped.view(made.dtype) | _SIGN[nbytes]
+    nan = np.isnan(floats)
+    if nan.any():
+        made[nan] = ~made.dtype.type(0)
+    return made
+
+
+def words_of_numbers(numbers: Any) -> Any:
+    """Return uint64 words that compare as numbers of one dtype do, wherever these are.
+
+    NaN is the last of all.
+
+    Examples
+    --------
+    >>> words = words_of_numbers(np.array([2, -1, 0]))
+    >>> np.argsort(words), numbers_of_words(words, np.dtype("int64"))
+    (array([1, 2, 0]), array([ 2, -1,  0]))
+    """
+    if numbers.dtype.kind == "f":
+        return _bits_in_order(numbers).astype(np.uint64)
+    if numbers.dtype.kind == "i":
+        return numbers.astype(np.int64).view(np.uint64) ^ _SIGN[8]
+    return numbers.astype(np.uint64)
+
+
+def numbers_of_words(words: Any, dtype: np.dtype[Any]) -> Any:
+    """Return the numbers of a dtype of which `words_of_numbers` made words; -0.0 is 0.0."""
+    if dtype.kind == "f":
+        bits = words.astype(f"u{dtype.itemsize}")
+        sign = _SIGN[dtype.itemsize]
+        return np.where(bits & sign, bits ^ sign, ~bits).view(dtype)
+    if dtype.kind == "i":
+        return (words ^ _SIGN[8]).view(np.int64).astype(dtype)
+    return words.astype(dtype)
 
 
 def _words(numbers: Any) -> Iterator[tuple[Any, int]]:

@@ -22,10 +22,12 @@ import pyarrow as pa
 from dgpuhash.errors import IndexLost, KeyTypeError, OutOfMemoryError, UnsupportedError
 from dgpuhash.frames.dataframes import frames_of
 
-__all__ = ["SpillFile", "detached"]
+__all__ = ["SpillFile", "WholeWrites", "detached", "told_if_full"]
 
 # What a file system says that has no room.
-FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_ROWS = "rows"
+_REMEDY = "give the workers a local_directory= on a larger disk, or let more workers hold the rows"
 
 
 @dataclass(slots=True)
@@ -96,7 +98,7 @@ class SpillFile:
         self._frames = frames_of(like)
         self.meta = like.iloc[:0]
         self._folder = folder
-        with _told_if_full(folder, 0):
+        with told_if_full(folder, 0, _ROWS, _REMEDY):
             self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
         weakref.finalize(self, self._file.close)
         self._starts: list[int] = []
@@ -152,7 +154,7 @@ class SpillFile:
         nbytes = {label: self._frames.rows_nbytes(frame[[label]]) for label in self._pieces}
         pieces, end = {}, self._end
         try:
-            with _told_if_full(self._folder, sum(nbytes.values())):
+            with told_if_full(self._folder, sum(nbytes.values()), _ROWS, _REMEDY):
                 for label in self._pieces:
                     pieces[label] = self._written(frame[[label]])
         except BaseException:
@@ -322,18 +324,17 @@ class WholeWrites(io.RawIOBase):
 
 
 @contextmanager
-def _told_if_full(folder: str, nbytes: int) -> Iterator[None]:
-    """Translate errors of a full disk raised inside a block."""
+def told_if_full(folder: str, nbytes: int, what: str, remedy: str) -> Iterator[None]:
+    """Translate errors of a full disk raised inside a block that writes `nbytes` of `what`."""
     try:
         yield
     except OSError as error:
-        if error.errno not in FULL:
+        if error.errno not in _FULL:
             raise
         free = shutil.disk_usage(folder).free
         raise OutOfMemoryError(
-            f"the disk is full: rows that memory has no place for go to {folder}, where "
-            f"{nbytes:,} bytes more are needed and {free:,} are free; free some, give the workers "
-            "a local_directory= on a larger disk, or let more workers hold the rows"
+            f"the disk is full: {what} that memory has no place for go to {folder}, where "
+            f"{nbytes:,} bytes more are needed and {free:,} are free; free some, {remedy}"
         ) from error
 
 

@@ -23,7 +23,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 # K-mers that one table counts: on a CPU it lies in the caches.
-_GROUP_KMERS = {"cpu": 2**17, "cuda": 2**26}
+_GROUP_KMERS = {"cpu": 2**16, "cuda": 2**26}
 # Groups at once: what runs in Python beside the kernels takes a quarter of a CPU's time.
 _FOLDS = {"cpu": 3, "cuda": 1}
 # Bytes of super-k-mers that are held before they go to a file.
@@ -78,6 +78,17 @@ class Counted:
     super_kmers: int = 0
     nbytes: int = 0
     spilled: int = 0
+
+    @property
+    def told(self) -> dict[str, int]:
+        """What was counted, by names."""
+        return {
+            "kmers": self.kmers,
+            "super_kmers": self.super_kmers,
+            "super_kmer_nbytes": self.nbytes,
+            "spilled": self.spilled,
+            "inserts": self.inserts,
+        }
 
 
 def counted(

@@ -75,6 +75,7 @@ class KmerCounts:
         memory: int | None = None,
         device: str | None = None,
         progress: Callable[[int], object] | None = None,
+        consumed: Callable[[int], object] | None = None,
     ) -> Self:
         """Return the counts of the k-mers in files.
 
@@ -95,8 +96,8 @@ class KmerCounts:
             files. The result is the same. None: super-k-mers beyond 256 MiB do.
         device : {"cpu", "cuda"}, optional
             None: a CPU.
-        progress : callable, optional
-            Is told the number of letters of each batch.
+        progress, consumed : callable, optional
+            Is told the number of letters of each batch; of bytes of files, on another thread.
 
         Raises
         ------
@@ -117,14 +118,14 @@ class KmerCounts:
         array([2, 1, 1], dtype=uint64)
         """
         check_k(k)
-        batch_letters = BATCH_LETTERS
+        size = BATCH_LETTERS
         if memory is not None:
             if memory < _LEAST_MEMORY:
                 raise SpecError(f"memory={memory:,}; use {_LEAST_MEMORY:,} bytes or more")
-            batch_letters = min(batch_letters, memory // 32)
+            size = min(size, memory // 32)
         backend = backends.get(device)
         read = Tally(k, min_quality, progress)
-        batches = read_sequences(paths, overlap=k - 1, batch_letters=batch_letters)
+        batches = read_sequences(paths, overlap=k - 1, batch_letters=size, consumed=consumed)
         arrays = (
             (backend.from_host(letters), backend.from_host(offsets))
             for letters, offsets in read.letters_of(batches)
@@ -194,15 +195,7 @@ class KmerCounts:
             bounds=Bounds(min_count, max_count), memory=memory,
         )  # fmt: skip
         read.check()
-        told = {
-            "records": read.records,
-            "letters": read.letters,
-            "kmers": made.kmers,
-            "super_kmers": made.super_kmers,
-            "super_kmer_nbytes": made.nbytes,
-            "spilled": made.spilled,
-            "inserts": made.inserts,
-        }
+        told = {"records": read.records, "letters": read.letters, **made.told}
         return cls(read.k, canonical, backend.name, made, told)
 
     @property
@@ -219,6 +212,11 @@ class KmerCounts:
     def total(self) -> int:
         """Sum of all counts, exact."""
         return sum(int(group.counts.sum(dtype=_COUNT)) for group in self._groups)
+
+    @property
+    def told(self) -> dict[str, int]:
+        """What was read, of `stats`, without a look at the counts."""
+        return dict(self._told)
 
     def __len__(self) -> int:
         return self._groups.rows

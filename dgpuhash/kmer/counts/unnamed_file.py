@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import errno
 import mmap
 import os
-import shutil
 import tempfile
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from dgpuhash.errors import OutOfMemoryError
+from dgpuhash.frames.spill.file import WholeWrites, told_if_full
 
 __all__ = ["UnnamedFile"]
 
 _ALIGNMENT = 64
-# What a file system says that has no room.
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_REMEDY = "or name a folder of a larger disk by the variable TMPDIR"
 
 
 class UnnamedFile:
@@ -48,20 +45,10 @@ class UnnamedFile:
         if self._file is None:
             self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
         at = self._end + -self._end % _ALIGNMENT
-        raw = array.view(np.uint8).data
-        try:
+        folder = tempfile.gettempdir()
+        with told_if_full(folder, array.nbytes, "k-mers", _REMEDY):
             self._file.seek(at)
-            while len(raw):
-                raw = raw[self._file.write(raw) :]
-        except OSError as error:
-            if error.errno not in _FULL:
-                raise
-            folder = tempfile.gettempdir()
-            raise OutOfMemoryError(
-                f"the disk is full: k-mers that memory has no place for go to {folder}, where "
-                f"{len(raw):,} bytes more are needed and {shutil.disk_usage(folder).free:,} are "
-                "free; free some, or name a folder of a larger disk by the variable TMPDIR"
-            ) from error
+            WholeWrites(self._file).write(array.view(np.uint8).data)
         self._end = at + array.nbytes
         return at
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NoReturn, TypeVar
@@ -114,6 +114,7 @@ def read_sequences(
     overlap: int | None = None,
     stride: int = 1,
     batch_letters: int = BATCH_LETTERS,
+    consumed: Callable[[int], object] | None = None,
 ) -> Iterator[SequenceBatch]:
     """Yield the records of files in batches of about `batch_letters`, in order.
 
@@ -133,6 +134,8 @@ def read_sequences(
         window of ``overlap + 1`` letters that begins at a multiple is in one piece.
     batch_letters : int
         When a batch is complete.
+    consumed : callable, optional
+        Is told, on that thread, how many bytes of files were read.
 
     Raises
     ------
@@ -152,7 +155,9 @@ def read_sequences(
     """
     files = files_of(paths)
     yield from ahead(
-        batch for file in files for batch in _batches_of(file, overlap, stride, batch_letters)
+        batch
+        for file in files
+        for batch in _batches_of(_File(file, overlap, stride, consumed), batch_letters)
     )
 
 
@@ -162,6 +167,7 @@ def read_pairs(
     *,
     interleaved: bool = False,
     batch_letters: int = BATCH_LETTERS,
+    consumed: Callable[[int], object] | None = None,
 ) -> Iterator[tuple[SequenceBatch, SequenceBatch]]:
     """Yield batches of as many first as second mates, row by row.
 
@@ -175,6 +181,8 @@ def read_pairs(
         Whether `paths` has both, mates one after the other.
     batch_letters : int
         When a batch is complete.
+    consumed : callable, optional
+        As for `read_sequences`.
 
     Raises
     ------
@@ -195,7 +203,9 @@ def read_pairs(
         raise SpecError("pairs are in two files, or interleaved in one; pass one of the two")
     if interleaved:
         yield from ahead(
-            pair for file in files_of(paths) for pair in _interleaved(file, batch_letters)
+            pair
+            for file in files_of(paths)
+            for pair in _interleaved(_File(file, consumed=consumed), batch_letters)
         )
         return
     assert mates is not None
@@ -208,7 +218,9 @@ def read_pairs(
     yield from ahead(
         pair
         for first, second in zip(firsts, seconds, strict=True)
-        for pair in _paired(first, second, batch_letters)
+        for pair in _paired(
+            _File(first, consumed=consumed), _File(second, consumed=consumed), batch_letters
+        )
     )
 
 
@@ -225,11 +237,17 @@ def ahead(items: Iterator[Item]) -> Iterator[Item]:
 class _File:
     """A file that is parsed as far as it was asked for."""
 
-    def __init__(self, name: str, overlap: int | None = None, stride: int = 1) -> None:
+    def __init__(
+        self,
+        name: str,
+        overlap: int | None = None,
+        stride: int = 1,
+        consumed: Callable[[int], object] | None = None,
+    ) -> None:
         self.name = name
         self._parser = native().SequenceParser(-1 if overlap is None else overlap, stride)
         self._cuts = overlap is not None
-        self._text = text_of(name)
+        self._text = text_of(name, consumed)
         self.is_read = False
 
     @property
@@ -237,10 +255,15 @@ class _File:
         """Whole records that are parsed and not taken."""
         return int(self._parser.records)
 
+    @property
+    def _has_some(self) -> bool:
+        """Whether records, or a piece of one, can be taken; those of FASTQ are never cut."""
+        return bool(self._parser.records) or (self._cuts and self._parser.format == ">")
+
     def read_to(self, letters: int) -> None:
         """Parse until so many letters can be taken, or the file ends."""
         parser = self._parser
-        while not self.is_read and (parser.letters < letters or not (self._cuts or parser.records)):
+        while not self.is_read and (parser.letters < letters or not self._has_some):
             text = next(self._text, None)
             self.is_read = text is None
             parser.feed(text or b"", self.is_read)
@@ -261,10 +284,7 @@ class _File:
         raise SequenceError(f"{self.name}, {place}: {_FAULTS[fault]}{said}")
 
 
-def _batches_of(
-    name: str, overlap: int | None, stride: int, letters: int
-) -> Iterator[SequenceBatch]:
-    file = _File(name, overlap, stride)
+def _batches_of(file: _File, letters: int) -> Iterator[SequenceBatch]:
     number, end = -1, 0
     while not file.is_read:
         file.read_to(letters)
@@ -279,9 +299,8 @@ def _batches_of(
 
 
 def _paired(
-    name: str, mate_name: str, letters: int
+    first: _File, second: _File, letters: int
 ) -> Iterator[tuple[SequenceBatch, SequenceBatch]]:
-    first, second = _File(name), _File(mate_name)
     done = 0
     while True:
         first.read_to(letters)
@@ -296,13 +315,13 @@ def _paired(
     left = first if first.records else second
     if left.records:
         raise SequenceError(
-            f"{name} and {mate_name} have unequal numbers of records: record {done + 1:,} of "
-            f"{left.name}, {left.take(1).name(0)!r}, has no mate; give both files the same reads"
+            f"{first.name} and {second.name} have unequal numbers of records: record "
+            f"{done + 1:,} of {left.name}, {left.take(1).name(0)!r}, has no mate; give both files "
+            "the same reads"
         )
 
 
-def _interleaved(name: str, letters: int) -> Iterator[tuple[SequenceBatch, SequenceBatch]]:
-    file = _File(name)
+def _interleaved(file: _File, letters: int) -> Iterator[tuple[SequenceBatch, SequenceBatch]]:
     done = 0
     while True:
         file.read_to(letters)
@@ -319,7 +338,7 @@ def _interleaved(name: str, letters: int) -> Iterator[tuple[SequenceBatch, Seque
         yield pair
     if file.records:
         raise SequenceError(
-            f"{name} has an odd number of records: record {2 * done + 1:,}, "
+            f"{file.name} has an odd number of records: record {2 * done + 1:,}, "
             f"{file.take(1).name(0)!r}, has no mate; pass mates one after the other"
         )
 

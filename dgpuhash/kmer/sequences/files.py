@@ -107,8 +107,14 @@ def _sequence_files(folder: str, files: Iterable[str]) -> list[str]:
     return sorted(found, key=os.fsencode)
 
 
-def text_of(name: str) -> Iterator[bytes]:
+def text_of(name: str, consumed: Callable[[int], object] | None = None) -> Iterator[bytes]:
     """Yield the text of a file, some bytes at a time; its content tells how it is compressed.
+
+    Parameters
+    ----------
+    name : str
+    consumed : callable, optional
+        Is told how many bytes of the file were read, compressed as they are.
 
     Raises
     ------
@@ -121,10 +127,13 @@ def text_of(name: str) -> Iterator[bytes]:
     """
     with _opened(name) as file:
         head, stream = _head_of(file)
-        done = 0
+        done = place = 0
         try:
             for text in _chunks(name, head, stream):
                 done += len(text)
+                if consumed is not None and file.seekable():
+                    before, place = place, file.tell()
+                    consumed(place - before)
                 yield text
         except EOFError as error:
             raise SequenceError(

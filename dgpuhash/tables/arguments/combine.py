@@ -45,7 +45,9 @@ def change_of(combine: str, dtype: np.dtype[Any]) -> Change:
     dgpuhash.errors.UnsupportedError: combine='or' needs values of integers or bools...
     """
     if combine not in _ACTIONS:
-        raise SpecError(f"combine={combine!r}; use 'sum', 'min', 'max' or 'or'")
+        raise SpecError(
+            f"combine={combine!r}; use 'sum', 'min', 'max' or 'or', or lca(parents) in a HashMap"
+        )
     kind = _KINDS.get(dtype.kind)
     if kind is None or (dtype.kind == "f" and dtype.itemsize not in (4, 8)):
         raise UnsupportedError(

@@ -16,6 +16,7 @@ from dgpuhash.tables.arguments.objects import dtype_for, objects_as_dtype
 
 __all__ = [
     "as_device_array",
+    "checked_offsets",
     "default_row",
     "has_python_values",
     "host_as_device_array",
@@ -84,6 +85,32 @@ def has_python_values(taken: ArrayArgument) -> bool:
     Python values are converted by value, whatever dtype NumPy gives them.
     """
     return taken.location is None or _of_objects(taken)
+
+
+def checked_offsets(
+    backend: Backend, offsets: Any, lists: int, values: int, cap: int | None
+) -> Any:
+    """Return the offsets (int64) of so many lists of values on the backend.
+
+    Raises
+    ------
+    ShapeError
+        When they do not part the values, a list is empty, or longer than `cap`.
+    """
+    ends = backend.asarray(offsets, np.int64)
+    if len(ends) != lists + 1:
+        raise ShapeError(f"{len(ends):,} offsets of {lists:,} keys; pass one more than keys")
+    sizes = ends[1:] - ends[:-1]
+    if not bool((ends[0] == 0) & (ends[-1] == values) & (sizes > 0).all()):
+        raise ShapeError(
+            f"offsets do not part {values:,} values into {lists:,} lists; begin with 0, end with "
+            "the number of values, and go up"
+        )
+    if cap is not None and lists and int(sizes.max()) > cap:
+        raise ShapeError(
+            f"a list of {int(sizes.max()):,} values is longer than cap={cap:,}; insert its pairs"
+        )
+    return ends
 
 
 def default_row(default: Any, dtype: np.dtype[Any]) -> np.ndarray:

@@ -24,23 +24,25 @@ _DEVIATIONS = 5
 
 
 def group_parts_by_key(
-    backend: Backend, bits: Any, values: Any, seed: int, sample: Sample
+    backend: Backend, bits: Any, values: Any, seed: int, sample: Sample, shared: int = 0
 ) -> tuple[Any, Any, Any] | None:
     """Group a batch by key, part by part in a block's shared memory.
 
     Returns the distinct keys by ascending hash, where their runs begin in the values, and the
-    values.
+    values. All hashes have the same highest `shared` bits.
 
     The last of the starts is the end. None if a part would not fit into a block's shared memory.
     """
     rows, most = len(bits), backend.max_part_rows
     # Parts are one third to two thirds full.
     parts_bits = max(1, (3 * rows // (2 * most) - 1).bit_length())
-    small = parts_bits + WITHIN_BITS <= _HASH_BITS
+    order_bits = shared + parts_bits + WITHIN_BITS
+    small = order_bits <= _HASH_BITS - (shared > 0)
     each, mean = rows / sample.keys, rows >> parts_bits
     if sample.heavy or not small or each > _MOST_EACH or _most_rows(mean, each) > most:
         return None
-    spread = 2 ** (parts_bits + WITHIN_BITS) - 1
+    # Of shared bits the others are exactly those behind.
+    spread = 2**order_bits - (shared == 0)
     moved, spare, bounds = _partition(backend, bits, values, (seed, spread), parts_bits)
     parts = 2**parts_bits
     places = backend.zeros(parts + 1, np.uint64)
@@ -84,7 +86,7 @@ def _partition(
     most, within = PASS_PARTS[backend.name].bit_length() - 1, WITHIN_BITS
     low = parts_bits // 2 if parts_bits > most else 0
     high = 2 ** (parts_bits - low)
-    moved, bounds = run_pass(backend, bits, values, Digit(*order, within + low, 2**32 - 1, high))
+    moved, bounds = run_pass(backend, bits, values, Digit(*order, within + low, high - 1, high))
     bounds = backend.xp.ascontiguousarray(bounds)
     if not low:
         spare = Partitioned(
@@ -122,14 +124,20 @@ class GroupedBatch:
 
 
 def group_by_key(
-    backend: Backend, bits: Any, values: Any, seed: int, sample: Sample | None = None
+    backend: Backend,
+    bits: Any,
+    values: Any,
+    seed: int,
+    sample: Sample | None = None,
+    shared: int = 0,
 ) -> GroupedBatch:
     """Return the pairs of key words and value words grouped by key.
 
     Changes neither array.
 
     The keys of large batches are in the order of ascending hash, the order of a table with that
-    seed. A `sample` of the keys tells by how many bits to sort.
+    seed. A `sample` of the keys tells by how many bits to sort. All hashes have the same highest
+    `shared` bits.
     """
     rows = len(bits)
     if rows <= _FEW_ROWS[backend.name]:
@@ -137,10 +145,10 @@ def group_by_key(
         bits, values = bits[order], values[order]
         return _write(backend, bits, values, _sums(backend, _count(backend, bits)), by_hash=False)
     sample = sample or Sample.of(backend, bits)
-    grouped = group_parts_by_key(backend, bits, values, seed, sample)
+    grouped = group_parts_by_key(backend, bits, values, seed, sample, shared)
     if grouped is not None:
         return GroupedBatch(*grouped, by_hash=True)
-    width = _width(backend, rows, sample)
+    width = min(_width(backend, rows, sample) + shared, _HASH_BITS)
     bits, values = backend.sort_by_hash(bits, values, bits=width, seed=seed)
     order = seed, 2**width - 1
     return _write(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -12,17 +13,29 @@ from dgpuhash.backend.launches import Step
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables.arguments.encoding import value_words, values_of, word_dtype
 from dgpuhash.tables.bucket_list import table as bucket_list
+from dgpuhash.tables.bucket_list.capped import Cap
 from dgpuhash.tables.bucket_list.grouping import GroupedBatch, group_by_key
 from dgpuhash.tables.bucket_list.pool import ValueLists, list_numbers
+from dgpuhash.tables.bucket_list.streaming import group_batches
 from dgpuhash.tables.commit import assigner
 from dgpuhash.tables.open_addressing.growth import Storage
 from dgpuhash.tables.open_addressing.wide_values import ValueRows
 from dgpuhash.tables.stats import Figures
-from dgpuhash.tables.store import Lent, no_appends
+from dgpuhash.tables.store import Lent, ListStore, no_appends
 
-__all__ = ["ListStorage"]
+__all__ = ["ListStorage", "insert_all"]
 
 _GARBAGE_ROWS = 1024
+
+
+def insert_all(store: ListStore, batches: Iterable[tuple[Any, Any]]) -> None:
+    """Insert batches of pairs, at least one in each, into lists that are contiguous then."""
+    if isinstance(store, ListStorage):
+        store.insert_all(batches)
+        return
+    for bits, rows in batches:
+        store.insert(bits, rows)
+    store.compact()
 
 
 class ListStorage:
@@ -49,6 +62,7 @@ class ListStorage:
         self.backend, self._spec, self._dtype = backend, spec, spec.value
         self._inline = self._dtype.itemsize in (1, 2, 4, 8)
         self._word = word_dtype(self._dtype) if self._inline else np.dtype(np.uint64)
+        self._cap = None if spec.cap is None else Cap(backend, spec.cap, self._dtype)
         self._known_size = 0
         self._payload, self._lists = self._no_payload(), self._new_lists()
         self._keys = Storage(
@@ -104,21 +118,46 @@ class ListStorage:
         if size == len(rows):
             payload, words = self._store_payload(self._no_payload(), rows)
             lists = self._new_lists()
-            store = bucket_list.build_lists(store.lent(), lists, bits, words)
+            cut = None if self._cap is None else self._cap.cut
+            store = bucket_list.build_lists(store.lent(), lists, bits, words, cut)
+            size = lists.appended
             after = assigner(self, _keys=store, _lists=lists, _payload=payload, _known_size=size)
             store.backend.in_one_call([after, *then])
             return
         payload, words = self._store_payload(self._payload, rows)
         batch = group_by_key(store.backend, bits, words, store.slots.seed)
-        made = bucket_list.prepare_append(store, self._lists, batch)
+        if self._cap is not None:
+            batch = self._cap.cut(batch)
+        opened = self._open(batch)
+        made = bucket_list.prepare_append(store, self._lists, opened)
         if made is None:
             self._compact(len(batch.keys))
-            store = self._keys
-            made = bucket_list.prepare_append(store, self._lists, batch)
+            store, opened = self._keys, self._open(batch)
+            made = bucket_list.prepare_append(store, self._lists, opened)
             assert made is not None
+        size = self.pairs + len(opened.batch.values) - opened.replaced
         after = assigner(self, _lists=made.lists, _payload=payload, _known_size=size)
         self._known_size = None
-        store.commit(*made.steps, store.replacing(batch.keys, made.entries), after, *then)
+        keys = opened.batch.keys
+        store.commit(*made.steps, store.replacing(keys, made.entries), after, *then)
+
+    def insert_all(self, batches: Iterable[tuple[Any, Any]]) -> None:
+        """Append the values of all batches, to lists that are as if from one."""
+        if len(self) or not self._inline:
+            for bits, rows in batches:
+                self.insert(bits, rows)
+            self.compact()
+            return
+        words = ((bits, value_words(rows, self._dtype)) for bits, rows in batches)
+        cut = self._uncut if self._cap is None else self._cap.cut
+        made = group_batches(self.backend, words, self._keys.slots.seed, cut)
+        if made is not None:
+            self._keys = bucket_list.build_grouped(self._keys, self._lists, made)
+            self._known_size = len(made.values)
+
+    @staticmethod
+    def _uncut(batch: GroupedBatch) -> GroupedBatch:
+        return batch
 
     def build(self, bits: Any, offsets: Any, rows: Any) -> None:
         """Store lists of values, at least one in each, in this empty store."""
@@ -216,6 +255,11 @@ class ListStorage:
     def ready(self) -> None:
         """Allocate what large batches need before they come."""
         self._keys.ready()
+
+    def _open(self, batch: GroupedBatch) -> bucket_list.OpenedBatch:
+        """Return a batch with the lists of its keys; without values that the cap leaves out."""
+        opened = bucket_list.open_batch(self._keys, self._lists, batch)
+        return opened if self._cap is None else self._cap.beside(self._lists, opened)
 
     def _no_payload(self) -> ValueRows | None:
         return None if self._inline else ValueRows(self.backend, self._dtype)

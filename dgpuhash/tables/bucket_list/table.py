@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,7 +13,17 @@ from dgpuhash.tables.bucket_list.pool import NO_VALUES, PreparedAppend, ValueLis
 from dgpuhash.tables.open_addressing.cardinality import Sample
 from dgpuhash.tables.open_addressing.growth import Storage
 
-__all__ = ["all_lists", "build_grouped", "build_lists", "find_handles", "prepare_append"]
+__all__ = [
+    "OpenedBatch",
+    "all_lists",
+    "build_grouped",
+    "build_lists",
+    "find_handles",
+    "open_batch",
+    "prepare_append",
+]
+
+Cut = Callable[[GroupedBatch], GroupedBatch]
 
 # Batches of at least this size are sampled first.
 _SAMPLED_ROWS = 2**18
@@ -30,10 +42,13 @@ def all_lists(store: Storage, lists: ValueLists) -> tuple[Any, Any, Any]:
     return bits, offsets, words
 
 
-def build_lists(store: Storage, lists: ValueLists, bits: Any, words: Any) -> Storage:
+def build_lists(
+    store: Storage, lists: ValueLists, bits: Any, words: Any, cut: Cut | None = None
+) -> Storage:
     """Replace the content of the lists by pairs; return a table of entries.
 
-    `bits` and `words` are the pairs' keys and values.
+    `bits` and `words` are the pairs' keys and values. `cut` takes those out of the grouped batch
+    that have no place.
 
     The table is `store`, which has no keys, if the entries fit.
     """
@@ -44,9 +59,8 @@ def build_lists(store: Storage, lists: ValueLists, bits: Any, words: Any) -> Sto
             made = _settle_unique(store, lists, bits, words)
             if made is not None:
                 return made
-    return build_grouped(
-        store, lists, group_by_key(store.backend, bits, words, store.slots.seed, sample)
-    )
+    batch = group_by_key(store.backend, bits, words, store.slots.seed, sample)
+    return build_grouped(store, lists, batch if cut is None else cut(batch))
 
 
 def build_grouped(store: Storage, lists: ValueLists, batch: GroupedBatch) -> Storage:
@@ -82,19 +96,49 @@ def _settle_unique(store: Storage, lists: ValueLists, bits: Any, words: Any) -> 
     return None
 
 
-def prepare_append(store: Storage, lists: ValueLists, batch: GroupedBatch) -> PreparedAppend | None:
+class OpenedBatch(NamedTuple):
+    """A grouped batch, and what the table has of its keys.
+
+    Attributes
+    ----------
+    batch : GroupedBatch
+        With starts.
+    handles, entries : array
+        Of its keys.
+    new : int
+        Keys that the table does not have.
+    replaced : int
+        Stored values whose keys get whole lists of their own: their handles say that they have
+        none.
+    """
+
+    batch: GroupedBatch
+    handles: Any
+    entries: Any
+    new: int
+    replaced: int = 0
+
+
+def open_batch(store: Storage, lists: ValueLists, batch: GroupedBatch) -> OpenedBatch:
+    """Return a batch with the handles of its keys."""
+    if batch.starts is None:
+        starts = store.backend.xp.arange(len(batch.keys) + 1, dtype=np.int64)
+        batch = replace(batch, starts=starts)
+    handles, entries = find_handles(store, lists, batch.keys)
+    return OpenedBatch(batch, handles, entries, int((handles == np.uint64(NO_VALUES)).sum()))
+
+
+def prepare_append(store: Storage, lists: ValueLists, opened: OpenedBatch) -> PreparedAppend | None:
     """Prepare the append of a grouped batch to the lists.
 
     New keys get entries, or runs at the end of the pool; the lists of stored keys grow.
 
     Reserves slots for the new keys. None if there are too few list numbers.
     """
-    starts = batch.starts
-    if starts is None:
-        starts = store.backend.xp.arange(len(batch.keys) + 1, dtype=np.int64)
-    plan = lists.plan(*find_handles(store, lists, batch.keys), starts, batch.values)
+    batch = opened.batch
+    plan = lists.plan(opened.handles, opened.entries, batch.starts, batch.values)
     if not lists.can_number(plan):
         return None
     appended = lists.appending(plan, batch.values)
-    store.make_room(int((plan.handles == np.uint64(NO_VALUES)).sum()))
+    store.make_room(opened.new)
     return appended

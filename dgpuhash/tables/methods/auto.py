@@ -10,7 +10,7 @@ from dgpuhash.backend import Backend
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables.bucket_list.storage import ListStorage
 from dgpuhash.tables.open_addressing.growth import Storage
-from dgpuhash.tables.stores.method import Method
+from dgpuhash.tables.stores.method import VERBS, Method
 from dgpuhash.tables.stores.whole.ids import GroupIds
 
 __all__ = ["METHODS"]
@@ -45,6 +45,7 @@ METHODS = (
         section="§IV-B, IV-C",
         nouns={"set": Auto, "map": Auto, "multimap": Auto, "ids": Auto},
         when="always, unless another fits better",
+        verbs=(*VERBS, "lca"),
         records=True,
         uses=("open_", "region_", "list_", "group_"),
     ),

@@ -14,6 +14,7 @@ from dgpuhash.backend.launches import Step
 from dgpuhash.backend.layout import struct_named
 from dgpuhash.tables.arguments.combine import Change
 from dgpuhash.tables.arguments.encoding import words_of
+from dgpuhash.tables.arguments.lca import LcaChange
 from dgpuhash.tables.commit import BrokenSlots, MakeSteps, assigner
 from dgpuhash.tables.open_addressing import cardinality
 from dgpuhash.tables.open_addressing.batch_insert import BatchInserter
@@ -104,7 +105,7 @@ class Storage(BatchInserter):
             return self._insert(keys, values, told=True)
         return self._insert(keys, values, told=True, then=lambda fresh, _: then(fresh))
 
-    def combine(self, keys: Any, values: Any, change: Change) -> Any:
+    def combine(self, keys: Any, values: Any, change: Change | LcaChange) -> Any:
         """Insert pairs; change the value of a key by each further pair of it.
 
         Returns a mask of the rows that created keys. `values` may be one number, the word of every
@@ -139,7 +140,7 @@ class Storage(BatchInserter):
             self.commit(*combining(backend, self._slots, keys, values, fresh, change))
         return fresh
 
-    def _combined_by_estimate(self, keys: Any, values: Any, change: Change) -> Any:
+    def _combined_by_estimate(self, keys: Any, values: Any, change: Change | LcaChange) -> Any:
         """Combine a batch of repeated keys, for which there is room if an estimate is right.
 
         Returns None, and changes nothing, where most rows bring new keys, or too many do.
@@ -173,7 +174,9 @@ class Storage(BatchInserter):
         backend.in_one_call([assigner(self, _slots=made)])
         return fresh
 
-    def _combined_rest(self, keys: Any, values: Any, fresh: Any, change: Change) -> Slots:
+    def _combined_rest(
+        self, keys: Any, values: Any, fresh: Any, change: Change | LcaChange
+    ) -> Slots:
         """Return larger slots with the rows of a batch that were refused.
 
         An estimate exceeds four standard deviations, and then all slots beyond the load factor too,

@@ -13,7 +13,7 @@ from dgpuhash.backend.constants import SAMPLE_ROWS, UNLIMITED, claim_words, over
 from dgpuhash.backend.launches import Step
 from dgpuhash.seeds import seed_of_generation
 from dgpuhash.tables.cached import cached
-from dgpuhash.tables.open_addressing.extent import Extent, State, slot_nbytes
+from dgpuhash.tables.open_addressing.extent import Extent, State, reserved_words, slot_nbytes
 
 __all__ = ["Slots"]
 
@@ -353,17 +353,11 @@ class Slots:
             table=self.storage, offsets=offsets, keys=keys, values=values,
         )  # fmt: skip
         if len(aside):
-            keys[regular:] = backend.from_host(self._marks()[aside])
+            keys[regular:] = backend.from_host(reserved_words(self.key)[aside])
             if values is not None:
                 beside = state["side_value"][aside].astype(self.value)
                 values[regular:] = backend.from_host(beside)
         return keys, values
-
-    def _marks(self) -> np.ndarray:
-        """Return the two reserved keys, in the order of the side slots."""
-        nbytes = self.key.itemsize
-        marks = [2 ** (8 * nbytes) - 1 - aside for aside in range(2)]
-        return np.frombuffer(b"".join(it.to_bytes(nbytes, "little") for it in marks), self.key)
 
     def move_to(self, target: Slots) -> None:
         """Store all keys in `target`, which is blank and has room for them."""

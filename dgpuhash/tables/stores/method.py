@@ -309,13 +309,21 @@ def multimap_spec(
     growth: float | None,
     settings: Mapping[str, Any],
     method: str,
+    cap: int | None = None,
     **fields: Any,
 ) -> TableSpec:
     """Return a multimap's spec as `table_spec` does.
 
     `initial_bucket` and `growth` are fields of the spec for ``"auto"``, and else settings of the
-    method, which may have none of these names.
+    method, which may have none of these names. Only ``"auto"`` has a `cap`.
     """
+    if cap is not None:
+        if method != "auto":
+            raise UnsupportedError(
+                f"a MultiMap of method {method!r} keeps all values; use method 'auto' with cap="
+                f"{cap}, or leave cap out"
+            )
+        fields["cap"] = cap
     given = {"initial_bucket": initial_bucket, "growth": growth}
     chosen = {name: each for name, each in given.items() if each is not None}
     if method == "auto":

@@ -49,8 +49,8 @@ struct Lines {
   template <bool places, Access access, class Lanes>
   DG_FN static Seen look(Lanes tile, const void* slots, Key key, u64 line) {
     return look_by<places>(tile, key, line, [&](u64 each, u32 part) {
-      return load_quarter<access, typename Slots::Unit>(
-          static_cast<const char*>(slots) + each * kBucketBytes + part * kQuarterBytes);
+      return load_quarter<access, typename Slots::Unit>(static_cast<const char*>(slots) +
+                                                        each * kBucketBytes + part * kQuarterBytes);
     });
   }
 

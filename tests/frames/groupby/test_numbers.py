@@ -86,3 +86,21 @@ def test_integers_wrap_as_those_of_pandas():
     frame = pd.DataFrame({"k": [0, 0, 0, 1], "v": values, "u": values.view(np.uint64)})
     made = dgpuhash.groupby(frame, "k")[["v", "u"]].sum()
     pd.testing.assert_frame_equal(made, frame.groupby("k")[["v", "u"]].sum())
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int64", "uint64"])
+def test_values_between_the_least_and_the_greatest_integer(dtype):
+    limits = np.iinfo(dtype)
+    frame = pd.DataFrame({"k": 1, "v": np.array([limits.max, limits.min], dtype)})
+    groups = dgpuhash.groupby(frame, "k")["v"]
+    exact = Fraction(limits.min), Fraction(limits.max)
+    # Half of 2^64 has its last bit beyond float64.
+    assert groups.median()[1] == pytest.approx(float(sum(exact) / 2), rel=1e-15, abs=0.5)
+    wanted = float(exact[0] + (exact[1] - exact[0]) / 8)
+    assert groups.quantile(0.125)[1] == pytest.approx(wanted, rel=1e-15)
+
+
+def test_a_median_beside_an_infinity():
+    frame = pd.DataFrame({"k": [1, 1, 2, 2, 3, 3], "v": np.array([-np.inf, 1, 2, np.inf] * 2)[:6]})
+    wanted = frame.groupby("k")["v"].median()
+    pd.testing.assert_series_equal(dgpuhash.groupby(frame, "k")["v"].median(), wanted)

@@ -170,11 +170,13 @@ def _parts(states: States, order: Any, codes: Any, *, arrays: bool) -> Any:
     return made
 
 
-def _selected(states: States, places: Callable[[Any], tuple[Any, ...]]) -> tuple[Any, Any]:
-    """Return the numbers by group, and where each group begins.
+def _selected(states: States, places: Callable[[Any], tuple[Any, ...]]) -> Callable[..., Any]:
+    """Return the function of groups and places that tells the numbers there, if each were sorted.
 
-    At `places` of a group of some size stand the numbers that would stand there if it were sorted.
+    It does so for the `places` of a group of some size.
     """
+    if states.ranked is not None:
+        return states.ranked
     values = states.values
     codes, there = states.groups.kept_codes, values.there
     codes = codes if there is None else codes[there]
@@ -187,16 +189,23 @@ def _selected(states: States, places: Callable[[Any], tuple[Any, ...]]) -> tuple
         for start, end in itertools.pairwise(starts):
             if end > start:
                 ordered[start:end].partition(places(end - start))
-        return ordered, starts
-    sizes = states.count
-    by_size = sorted_rows([sizes])
-    edges = np.flatnonzero(np.diff(sizes[by_size], prepend=-1, append=-1))
-    for first, end in itertools.pairwise(edges):
-        alike = by_size[first:end]
-        if (size := int(sizes[alike[0]])) > 1:
-            rows = starts[alike, None] + np.arange(size)
-            ordered[rows] = np.partition(ordered[rows], places(size), axis=1)
-    return ordered, starts
+    else:
+        sizes = states.count
+        by_size = sorted_rows([sizes])
+        edges = np.flatnonzero(np.diff(sizes[by_size], prepend=-1, append=-1))
+        for first, end in itertools.pairwise(edges):
+            alike = by_size[first:end]
+            if (size := int(sizes[alike[0]])) > 1:
+                rows = starts[alike, None] + np.arange(size)
+                ordered[rows] = np.partition(ordered[rows], places(size), axis=1)
+    last = len(ordered) - 1
+
+    def at(groups: Any, where: Any) -> Any:
+        if last < 0:
+            return np.zeros(len(groups))
+        return ordered[np.minimum(starts[groups] + where, last)]
+
+    return at
 
 
 def medians(states: States, options: Options) -> Any:
@@ -205,23 +214,34 @@ def medians(states: States, options: Options) -> Any:
     void = states.count < 1
     if not options.skipna:
         void |= states.count < states.groups.sizes
-    numbers, starts = _selected(states, lambda size: ((size - 1) // 2, size // 2))
-    low = starts[:-1] + (np.maximum(states.count, 1) - 1) // 2
-    high = starts[:-1] + states.count // 2
-    if len(numbers) == 0:
-        return _found(values, np.zeros(len(void)), void)
-    last = len(numbers) - 1
-    below, above = (numbers[np.minimum(place, last)] for place in (low, high))
-    return _found(values, _between(values, below, above, np.where(low < high, 0.5, 0)), void)
+    at = _selected(states, lambda size: ((size - 1) // 2, size // 2))
+    low, high = (np.maximum(states.count, 1) - 1) // 2, states.count // 2
+    groups = np.arange(len(low))
+    below, above = (at(groups, place) for place in (low, high))
+    made = _between(values, below, above, np.where(low < high, 0.5, 0))
+    if values.kind == "float" and (endless := np.isinf(below) | np.isinf(above)).any():
+        # Between an infinity and a number, as pandas' mean of both.
+        with np.errstate(invalid="ignore"):
+            made = np.where(endless, below + above, made)
+    return _found(values, made, void)
 
 
 def _between(values: Values, below: Any, above: Any, share: Any) -> Any:
     """Return numbers between two numbers each: float64, of moments and spans whole ones."""
     with np.errstate(invalid="ignore", over="ignore"):
-        step = np.where(share > 0, (above - below).astype(np.float64) * share, 0)
+        step = np.where(share > 0, _apart(below, above) * share, 0)
         if _are_ticks(values):
             return below + np.trunc(step).astype(np.int64)
         return np.where(below == above, 0, step) + below.astype(np.float64)
+
+
+def _apart(below: Any, above: Any) -> Any:
+    """Return how far numbers are above others, as float64; integers may be of any size."""
+    kind = below.dtype.kind
+    if kind in "iu":
+        words = (each.astype(f"{kind}8").view(np.uint64) for each in (above, below))
+        return operator.sub(*words).astype(np.float64)
+    return above.astype(np.float64, copy=False) - below.astype(np.float64, copy=False)
 
 
 def _are_ticks(values: Values) -> bool:
@@ -251,15 +271,13 @@ def quantiles(states: States, options: Options) -> Any:
         low = np.floor(wanted * (size - 1)).astype(np.int64)
         return *low.tolist(), *np.minimum(low + 1, size - 1).tolist()
 
-    numbers, starts = _selected(states, around)
-    if len(numbers) == 0:
-        return _quantiles(values, np.zeros(len(count)), void, how)
+    at = _selected(states, around)
     exact = np.tile(wanted, len(states.count)) * np.maximum(count - 1, 0)
     low = np.floor(exact).astype(np.int64)
     part = exact - low
     high = np.minimum(low + 1, np.maximum(count - 1, 0))
-    start, last = np.repeat(starts[:-1], len(wanted)), len(numbers) - 1
-    below, above = (numbers[np.minimum(start + place, last)] for place in (low, high))
+    groups = np.repeat(np.arange(len(states.count)), len(wanted))
+    below, above = (at(groups, place) for place in (low, high))
     if how == "lower":
         made = below
     elif how == "higher":

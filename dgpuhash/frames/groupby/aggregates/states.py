@@ -7,7 +7,7 @@ partitions be reduced where they are.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,11 +65,15 @@ class States:
     groups : Groups
     words : dict
         uint64 words of each group, by the name of the state; the moment's are float64.
+    ranked : callable, optional
+        Of groups and places in these: the values there if each group were sorted, where the rows
+        are not here.
     """
 
     values: Values
     groups: Groups
     words: dict[str, Any]
+    ranked: Callable[[Any, Any], Any] | None = None
 
     @functools.cached_property
     def decimal_parts(self) -> tuple[Any, ...]:

@@ -32,8 +32,8 @@ from dgpuhash.frames.groupby.partial.pair_states import (
 )
 
 __all__ = [
-    "AGGREGATE_OF", "KINDS", "NEVER", "Choice", "Part", "Place", "combined", "fields_of",
-    "kinds_for",
+    "ADDED_UP", "AGGREGATE_OF", "KINDS", "NEVER", "Choice", "Part", "Place", "combined",
+    "fields_of", "kinds_for",
     "place_of", "places_of", "prefix_of", "retracted", "total_of", "words_of",
 ]  # fmt: skip
 
@@ -324,6 +324,9 @@ KINDS: dict[str, Kind] = {
 }  # fmt: skip
 """Every kind by its name; `moment` is combined before the counts and sums that it needs."""
 
+
+ADDED_UP = frozenset({"count", "stray", "sum", "real", "wide", "decimal"})
+"""The kinds of which each field is a sum."""
 
 AGGREGATE_OF = (
     {"least": "min", "greatest": "max"}

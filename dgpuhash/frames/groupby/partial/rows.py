@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from dgpuhash.frames.groupby.aggregates.states import ends
+from dgpuhash.frames.groupby.aggregates.values import Values
 from dgpuhash.frames.groupby.assembly import frame_of
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey, levels_of
 from dgpuhash.frames.groupby.groups import Groups, compared
@@ -23,7 +27,24 @@ from dgpuhash.frames.merge.keys import as_series
 if TYPE_CHECKING:
     from dgpuhash.frames.groupby.partial.plan import GroupPlan
 
-__all__ = ["distinct_rows", "in_pieces", "result_of", "result_of_pieces", "rows_of"]
+__all__ = [
+    "distinct_rows",
+    "in_pieces",
+    "key_codes",
+    "mostly_distinct_rows",
+    "parts_of_rows",
+    "plan_of_rows",
+    "result_of",
+    "result_of_pieces",
+    "rows_of",
+]
+
+# Rows of a sample by which parts with few groups are known, and such parts as have no sample.
+_SAMPLE, _FEW_ROWS = 2**12, 2**14
+# Of so many keys one is counted, with all of its rows.
+_OF_KEYS = 2**5
+# The share of different keys in a sample below which there are few.
+_MOSTLY = 0.8
 
 
 def rows_of(plan: GroupPlan, part: Any, keys: list[GroupingKey], number: int) -> pd.DataFrame:
@@ -45,6 +66,59 @@ def rows_of(plan: GroupPlan, part: Any, keys: list[GroupingKey], number: int) ->
         if nulls.any():
             found = found.take(np.flatnonzero(~nulls)).reset_index(drop=True)
     return distinct_rows(found) if plan.distinct else found
+
+
+def plan_of_rows(plan: GroupPlan) -> GroupPlan | None:
+    """Return a plan with which parts give their rows in place of states; None for no such.
+
+    Rows are no larger than states where what is aggregated are numbers.
+    """
+    columns = [Values(plan.column_of(plan.source, place)) for place in plan.read]
+    fit = plan.observed and all(each.is_number for each in columns)
+    if plan.needs_rows or not fit or not all(key.in_frame for key in plan.keys):
+        return None
+    return replace(plan, wanted=None)
+
+
+def key_codes(plan: GroupPlan, states: pd.DataFrame) -> Any:
+    """Return the code of the key of each row of states, equal for equal keys."""
+    return plan.encoder.encode_rows(plan.portable(states)).codes
+
+
+def mostly_distinct_rows(
+    plan: GroupPlan, part: Any, number: int
+) -> tuple[pd.DataFrame, Any] | None:  # fmt: skip
+    """Return the rows of a part with the codes of their keys, if most have keys of their own.
+
+    That more than half do is told by samples, None otherwise; the same part has the same answer.
+    `plan` is one of rows.
+    """
+    if len(part) < _FEW_ROWS:
+        return None
+    some = np.random.default_rng(number).integers(0, len(part), _SAMPLE)
+    if not _share(key_codes(plan, plan.reduce(part.take(some), number))) > _MOSTLY:
+        return None
+    rows = plan.reduce(part, number)
+    codes = key_codes(plan, rows)
+    # A sample of rows has few of each key: this one has all rows of some keys.
+    if not _share(codes[plan.encoder.owners(codes, _OF_KEYS) == 0]) > 1 / 2:
+        return None
+    return rows, codes
+
+
+def _share(codes: Any) -> float:
+    """Return how many different codes there are for each of them."""
+    return len(np.unique(codes)) / max(1, len(codes))
+
+
+def parts_of_rows(plan: GroupPlan, rows: pd.DataFrame) -> Iterator[tuple[int, pd.DataFrame]]:
+    """Yield the rows of each part as such a part, with its number; keys are columns of it."""
+    rows = _ordered(rows)
+    numbers = rows["at"].to_numpy() >> 32
+    edges = np.flatnonzero(np.diff(numbers, prepend=-1, append=-1))
+    for start, end in pairwise(edges.tolist()):
+        part = rows.iloc[start:end].reset_index(drop=True)
+        yield int(numbers[start]), _frame(plan, part, _labels(plan, part))
 
 
 def distinct_rows(rows: pd.DataFrame) -> pd.DataFrame:
@@ -73,16 +147,20 @@ def in_pieces(plan: GroupPlan) -> bool:
     return plan.verb.name in AGGREGATING and plan.observed
 
 
-def result_of_pieces(plan: GroupPlan, pieces: Iterable[pd.DataFrame]) -> Any:
+def result_of_pieces(
+    plan: GroupPlan,
+    pieces: Iterable[pd.DataFrame],
+    told: Iterable[tuple[Any, pd.DataFrame]] = (),
+) -> Any:
     """Return the result of rows, or of folded states, in pieces of which each has whole groups.
 
     Only one piece is in memory at a time, with the results of those before. All groups have equally
-    many rows of the result.
+    many rows of the result. `told` are results of other groups, with their keys.
     """
     results: list[Any] = []
     parts: list[pd.DataFrame] = []
-    for piece in pieces:
-        result, heads = (_told if plan.needs_rows else _folded)(plan, piece)
+    of_piece = partial(_told if plan.needs_rows else _folded, plan)
+    for result, heads in chain(told, map(of_piece, pieces)):
         if results and not len(results[0]):
             results.clear()
             parts.clear()
@@ -133,12 +211,7 @@ def _folded(plan: GroupPlan, states: pd.DataFrame) -> tuple[Any, pd.DataFrame]:
 def _told(plan: GroupPlan, rows: pd.DataFrame) -> tuple[Any, pd.DataFrame]:
     """Return the result of rows, and the keys of its groups with the place of the first row."""
     rows = _ordered(rows) if plan.in_order else rows
-    labels: Any = pd.RangeIndex(len(rows))
-    if plan.labels:
-        index = plan.source.index
-        levels = [as_series(rows[f"i{level}"]) for level in range(index.nlevels)]
-        labels = index_of(levels, list(index.names))
-    frame = _frame(plan, rows, labels)
+    frame = _frame(plan, rows, _labels(plan, rows))
     groups = Groups(
         plan.keys_of_states(rows), len(rows), sort=plan.sort, dropna=plan.dropna,
         observed=plan.observed,
@@ -150,6 +223,14 @@ def _told(plan: GroupPlan, rows: pd.DataFrame) -> tuple[Any, pd.DataFrame]:
     if not plan.sort:
         heads["at"] = pd.Series(rows["at"].to_numpy()[ends(groups, "first")])
     return plan.told(grouped), pd.DataFrame(heads, copy=False)
+
+
+def _labels(plan: GroupPlan, rows: pd.DataFrame) -> Any:
+    if not plan.labels:
+        return pd.RangeIndex(len(rows))
+    index = plan.source.index
+    levels = [as_series(rows[f"i{level}"]) for level in range(index.nlevels)]
+    return index_of(levels, list(index.names))
 
 
 def _frame(plan: GroupPlan, rows: pd.DataFrame, labels: pd.Index) -> Any:

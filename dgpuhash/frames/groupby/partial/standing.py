@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ from dgpuhash.frames.groupby.partial.kinds import (
     KINDS,
     NEVER,
     Choice,
+    Place,
     combined,
     fields_of,
     prefix_of,
@@ -29,7 +31,9 @@ from dgpuhash.tables import unique
 if TYPE_CHECKING:
     from dgpuhash.frames.groupby.partial.plan import GroupPlan
 
-__all__ = ["GroupRows", "GroupStates"]
+__all__ = ["GroupRows", "GroupStates", "StateColumns", "distinct_parts"]
+
+Wanted: TypeAlias = Mapping[Place, tuple[str, ...]]
 
 # So many groups without rows are kept beside as many others.
 _FEW = 2**12
@@ -53,10 +57,8 @@ class GroupStates:
         empty = plan.states_meta
         self._keys, self._empty = _Keys(plan, empty), 0
         self.generation = 0
-        self._columns: dict[str, NumberColumn | ValueColumn] = {
-            str(label): _column(plain(empty[label]))
-            for label in list(empty)[len(plan.key_labels) :]
-        }
+        self._states = StateColumns(plan, empty)
+        self._columns = self._states.columns
 
     def __len__(self) -> int:
         """Return the number of groups that have rows."""
@@ -86,7 +88,7 @@ class GroupStates:
             again = states if not len(fresh) else _taken(states, known)
             if self._empty:
                 self._empty -= int((self._columns["n"].take(rows[known]) == 0).sum())
-            self._put(rows[known], again, self._combined(rows[known], again, combined))
+            self._states.fold(rows[known], again, self.plan.wanted or {})
         if len(fresh):
             new = states if not len(known) else _taken(states, fresh)
             for label, column in self._columns.items():
@@ -149,7 +151,7 @@ class GroupStates:
 
     def _retract_distinct(self, states: pd.DataFrame) -> Any:
         rows = self._keys.found(states)
-        made = self._combined(rows, states, retracted)
+        made = self._states.combined(rows, states, self.plan.wanted or {}, retracted)
         left = self._columns["n"].take(rows) - states["n"].to_numpy()
         none = left == 0
         self._empty += int(none.sum())
@@ -158,36 +160,12 @@ class GroupStates:
             self._columns[label].put(rows, np.where(none & (label != "at"), 0, array))
         return rows
 
-    def _combined(self, rows: Any, states: pd.DataFrame, how: Any) -> dict[str, Any]:
-        """Return the fields of groups that are here together with those of a part."""
-        made: dict[str, Any] = {}
-        for place, kinds in (self.plan.wanted or {}).items():
-            names = {name: prefix_of(place) + name for name in fields_of(kinds)}
-            ours = {name: self._columns[label].take(rows) for name, label in names.items()}
-            theirs = {name: plain(states[label]) for name, label in names.items()}
-            made.update({names[name]: found for name, found in how(kinds, ours, theirs).items()})
-        return made
-
-    def _put(self, rows: Any, states: pd.DataFrame, made: dict[str, Any]) -> None:
-        """Replace the states of groups by those that are combined with a part's."""
-        n, at = self._columns["n"], self._columns["at"]
-        made |= {
-            "n": n.take(rows) + states["n"].to_numpy(),
-            "at": np.minimum(at.take(rows), states["at"].to_numpy()),
-        }
-        for label, found in made.items():
-            if not isinstance(found, Choice):
-                self._columns[label].put(rows, found)
-                continue
-            chosen = np.flatnonzero(found.theirs)
-            if len(chosen):
-                self._columns[label].put(rows[chosen], plain(states[label])[chosen])
-
     def _compact(self) -> None:
         """Free the memory of groups without rows."""
         made = GroupStates(self.plan)
         made.fold(self.frame())
-        self._keys, self._columns, self._empty = made._keys, made._columns, 0
+        self._keys, self._empty = made._keys, 0
+        self._states, self._columns = made._states, made._columns
         self.generation += 1
 
     def find(self, states: pd.DataFrame) -> Any:
@@ -202,11 +180,7 @@ class GroupStates:
 
     def take(self, rows: Any) -> pd.DataFrame:
         """Return the states of the groups at positions, in the form of `GroupPlan.reduce`."""
-        keys = self._keys.take(rows)
-        arrays = [plain(keys[label]) for label in self.plan.key_labels]
-        arrays += [column.take(rows) for column in self._columns.values()]
-        labels = pd.Index([*self.plan.key_labels, *self._columns])
-        return frame_of(arrays, labels, pd.RangeIndex(len(rows)))
+        return self._states.take(rows, self._keys.take(rows))
 
     def frame(self) -> pd.DataFrame:
         """Return the states as one frame, which can be folded into others."""
@@ -216,6 +190,63 @@ class GroupStates:
     def result(self) -> Any:
         """Return the aggregates of the groups that are here."""
         return self.plan.result(self.frame())
+
+
+class StateColumns:
+    """The states of groups beside their keys, by position.
+
+    Parameters
+    ----------
+    plan : GroupPlan
+    states : DataFrame
+        Those of the first groups.
+
+    Attributes
+    ----------
+    columns : dict
+        By label.
+    """
+
+    def __init__(self, plan: GroupPlan, states: pd.DataFrame) -> None:
+        self._keys = plan.key_labels
+        self.columns: dict[str, NumberColumn | ValueColumn] = {
+            str(label): _column(plain(states[label])) for label in list(states)[len(self._keys) :]
+        }
+
+    def fold(self, rows: Any, states: pd.DataFrame, wanted: Wanted) -> None:
+        """Combine the states of groups at positions, each of which occurs once, with others."""
+        made = self.combined(rows, states, wanted, combined)
+        n, at = self.columns["n"], self.columns["at"]
+        made |= {
+            "n": n.take(rows) + states["n"].to_numpy(),
+            "at": np.minimum(at.take(rows), states["at"].to_numpy()),
+        }
+        for label, found in made.items():
+            if not isinstance(found, Choice):
+                self.columns[label].put(rows, found)
+                continue
+            chosen = np.flatnonzero(found.theirs)
+            if len(chosen):
+                self.columns[label].put(rows[chosen], plain(states[label])[chosen])
+
+    def combined(
+        self, rows: Any, states: pd.DataFrame, wanted: Wanted, how: Any
+    ) -> dict[str, Any]:  # fmt: skip
+        """Return the fields of groups that are here together with those of a part."""
+        made: dict[str, Any] = {}
+        for place, kinds in wanted.items():
+            names = {name: prefix_of(place) + name for name in fields_of(kinds)}
+            ours = {name: self.columns[label].take(rows) for name, label in names.items()}
+            theirs = {name: plain(states[label]) for name, label in names.items()}
+            made.update({names[name]: found for name, found in how(kinds, ours, theirs).items()})
+        return made
+
+    def take(self, rows: Any, keys: pd.DataFrame) -> pd.DataFrame:
+        """Return the states at positions with their keys, in the form of `GroupPlan.reduce`."""
+        arrays = [plain(keys[label]) for label in self._keys]
+        arrays += [column.take(rows) for column in self.columns.values()]
+        labels = pd.Index([*self._keys, *self.columns])
+        return frame_of(arrays, labels, pd.RangeIndex(len(rows)))
 
 
 class _Keys:
@@ -351,11 +382,26 @@ def _distinct(plan: GroupPlan, states: pd.DataFrame) -> list[pd.DataFrame]:
     codes, heads = numbered(plan.portable(states))
     if len(heads) == len(states):
         return [states]
+    return [_taken(states, rows) for rows in distinct_parts(codes, np.arange(len(codes)))]
+
+
+def distinct_parts(codes: Any, rows: Any) -> list[Any]:
+    """Return rows in as few parts as it takes so that no code occurs twice in one.
+
+    Examples
+    --------
+    >>> [part.tolist() for part in distinct_parts(np.array([5, 7, 5]), np.array([0, 1, 2]))]
+    [[0, 1], [2]]
+    """
     order = np.argsort(codes, kind="stable")
-    counts = np.bincount(codes)
-    turn = np.empty(len(states), np.int64)
-    turn[order] = np.arange(len(states)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return [_taken(states, np.flatnonzero(turn == each)) for each in range(int(counts.max()))]
+    found = codes[order]
+    if not (found[1:] == found[:-1]).any():
+        return [rows]
+    first = np.flatnonzero(np.concatenate([[True], found[1:] != found[:-1]]))
+    turn = np.empty(len(codes), np.int64)
+    counts = np.diff(first, append=len(codes))
+    turn[order] = np.arange(len(codes)) - np.repeat(first, counts)
+    return [rows[turn == each] for each in range(int(counts.max()))]
 
 
 def _taken(states: pd.DataFrame, rows: Any) -> pd.DataFrame:

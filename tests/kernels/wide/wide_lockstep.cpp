@@ -1,6 +1,6 @@
-/// Keys of 16 bytes: insert, find, erase, and values that are combined, by tiles of every width.
-#include "combine_case.h"
-#include "open_case.h"
+/// Keys of 16 bytes: insert, find, erase, and values that are combined and folded, by tiles of every width.
+#include "../combine_case.h"
+#include "../open_case.h"
 
 int main() {
   using namespace dg;

@@ -1,0 +1,1 @@
+"""K-mers: counting, building and classifying beside the programs that biologists use."""

@@ -1,0 +1,233 @@
+"""Builds and calls by both rules, of this package, Kraken 2 and MetaCache."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.bench.kmer.inputs import Inputs
+from dgpuhash.bench.kmer.programs import OURS, THREADS, Command, measured, version_of
+from dgpuhash.bench.kmer.task import Question, Task, reading
+
+__all__ = ["RULES", "Calls", "building", "classifying"]
+
+RULES = ("kraken2", "metacache")
+_TWO = str(THREADS)
+# Kraken 2 keeps the keys of its minimizers in part only.
+_ONE_IN = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """The taxid of each pair, by its name.
+
+    Attributes
+    ----------
+    names : list of str
+    taxids : array of int64
+        0 where there is none.
+    """
+
+    names: list[str]
+    taxids: np.ndarray
+
+    @classmethod
+    def read(cls, path: Path, columns: tuple[int, int], sep: str = "\t") -> Calls:
+        """Return the calls of a file, whose columns of names and taxids are given.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp(), "calls")
+        >>> _ = path.write_text("# a comment\\nr1/1\\t|\\t562\\nr2\\t|\\t--\\n")
+        >>> calls = Calls.read(path, (0, 1), "\\t|\\t")
+        >>> calls.names, calls.taxids.tolist()
+        (['r1', 'r2'], [562, 0])
+        """
+        with path.open() as file:
+            lines = [line.rstrip("\n").split(sep) for line in file if not line.startswith("# ")]
+        name, taxid = columns
+        return cls(
+            [line[name].removesuffix("/1") for line in lines],
+            np.array([0 if line[taxid] == "--" else int(line[taxid]) for line in lines], np.int64),
+        )
+
+    def differing(self, other: Calls) -> tuple[int, int]:
+        """Return how many calls differ, and how many may."""
+        if self.names != other.names:
+            return max(len(self.names), len(other.names)), 0
+        return int((self.taxids != other.taxids).sum()), len(self.names) // _ONE_IN
+
+
+@dataclass(frozen=True, slots=True)
+class _Tool:
+    """A program that builds and calls by one rule.
+
+    Attributes
+    ----------
+    library : str
+    database : path
+    before : callable
+        Prepares what is no part of a build.
+    build : tuple of command
+    made : tuple of path
+        What a build writes.
+    call : callable
+        Returns the command that calls two files, and writes calls to a third.
+    columns, sep
+        Of `Calls.read`.
+    """
+
+    library: str
+    before: Callable[[], object]
+    build: tuple[Command, ...]
+    made: tuple[Path, ...]
+    call: Callable[[tuple[Path, Path], Path], Command]
+    columns: tuple[int, int]
+    sep: str = "\t"
+
+    def builds(self, inputs: Inputs, compare: bool) -> Task:
+        """Return the task that builds a database; its answer are the calls by it."""
+        task = self.calls(inputs, "plain") if compare else None
+
+        def answer() -> Any:
+            if task is None:
+                return None
+            task.run(inputs.folder / "log")
+            made = task.answer()
+            task.clean()
+            return made
+
+        return Task(self.library, self.build, self.made, answer, self.before)
+
+    def calls(self, inputs: Inputs, kind: str) -> Task:
+        """Return the task that calls all pairs, by a database that is built before if need be."""
+        target = inputs.folder / f"{self.library.split()[0]}.calls"
+        report = target.with_suffix(".report")
+
+        def before() -> None:
+            if all(path.exists() for path in self.made):
+                return
+            self.before()
+            for command in self.build:
+                measured(command, inputs.folder / "log")
+
+        return Task(
+            self.library,
+            (self.call(inputs.reads(kind), target),),
+            (target, report),
+            lambda: Calls.read(target, self.columns, self.sep),
+            before,
+        )
+
+
+def building(
+    inputs: Inputs, rule: str, device: str, compare: bool, metacache: str | None
+) -> Question:
+    """Return the question of building a database from plain files until it can be asked."""
+    tools = _tools(inputs, rule, device, compare, metacache)
+    compare = len(tools) > 1
+    return Question(
+        "build", rule, "plain", inputs.letters, reading("genomes", inputs.plain),
+        tuple(tool.builds(inputs, compare) for tool in tools), _differing, keeps=True,
+    )  # fmt: skip
+
+
+def classifying(
+    inputs: Inputs, rule: str, kind: str, device: str, compare: bool, metacache: str | None
+) -> Question:
+    """Return the question of calling all pairs by a database that is there."""
+    tools = _tools(inputs, rule, device, compare, metacache)
+    return Question(
+        "classify", rule, kind, inputs.pairs, reading("pairs", inputs.reads(kind)),
+        tuple(tool.calls(inputs, kind) for tool in tools), _differing,
+    )  # fmt: skip
+
+
+def _differing(one: Calls | None, other: Calls | None) -> tuple[int, int]:
+    return (0, 0) if one is None or other is None else one.differing(other)
+
+
+def _tools(
+    inputs: Inputs, rule: str, device: str, compare: bool, metacache: str | None
+) -> list[_Tool]:
+    tools = [_ours(inputs, rule, device)]
+    if rule == "kraken2" and compare:
+        tools.append(_kraken2(inputs))
+    if rule == "metacache" and metacache is not None:
+        tools.append(_metacache(inputs, metacache))
+    return tools
+
+
+def _ours(inputs: Inputs, rule: str, device: str) -> _Tool:
+    database = inputs.folder / f"{rule}.dgki"
+    build = (
+        *(*OURS, "build", *inputs.plain, "--rule", rule, "--taxonomy", inputs.taxonomy),
+        *("-o", database, "--device", device),
+    )
+
+    def call(reads: tuple[Path, Path], target: Path) -> Command:
+        # Kraken 2's lines and report are more than names and taxids.
+        style = "kraken" if rule == "kraken2" else "tsv"
+        report = target.with_suffix(".report")
+        return (
+            *(*OURS, "classify", database, *reads, "--paired", "--device", device),
+            *("--format", style, "--output", target, "--report", report),
+        )
+
+    columns = (1, 2) if rule == "kraken2" else (0, 1)
+    return _Tool("dgpuhash", lambda: None, (build,), (database,), call, columns)
+
+
+def _kraken2(inputs: Inputs) -> _Tool:
+    database = inputs.folder / "kraken2"
+    folder = str(database)
+
+    def before() -> None:
+        """Copy the taxonomy and the genomes into the database's folder, as it wants them."""
+        if (database / "library").exists():
+            return
+        shutil.copytree(inputs.taxonomy, database / "taxonomy", copy_function=shutil.copyfile)
+        for path in inputs.plain:
+            measured(
+                ("kraken2-build", "--add-to-library", path, "--db", folder, "--no-masking"),
+                inputs.folder / "log",
+            )
+
+    def call(reads: tuple[Path, Path], target: Path) -> Command:
+        packed = ("--gzip-compressed",) if reads[0].suffix == ".gz" else ()
+        return (
+            *("kraken2", "--db", folder, "--threads", _TWO, "--paired", *packed),
+            *("--output", target, "--report", target.with_suffix(".report"), *reads),
+        )
+
+    build = ("kraken2-build", "--build", "--db", folder, "--threads", _TWO, "--no-masking")
+    made = tuple(database / name for name in ("hash.k2d", "opts.k2d", "taxo.k2d"))
+    made += (database / "seqid2taxid.map",)
+    name = f"Kraken {version_of('kraken2', '--version')}"
+    return _Tool(name, before, (build,), made, call, (1, 2))
+
+
+def _metacache(inputs: Inputs, program: str) -> _Tool:
+    database = inputs.folder / "metacache"
+
+    def call(reads: tuple[Path, Path], target: Path) -> Command:
+        return (
+            *(program, "query", database, *reads, "-pairfiles", "-threads", _TWO, "-out", target),
+            *("-taxids-only", "-omit-ranks", "-no-summary", "-no-query-params"),
+        )
+
+    taxonomy = inputs.taxonomy
+    maps = sorted(taxonomy.glob("*.accession2taxid"))
+    build = (
+        *(program, "build", database, inputs.folder / "plain", "-taxonomy", taxonomy),
+        *(("-taxpostmap", *maps) if maps else ()),
+    )
+    made = tuple(database.with_suffix(ending) for ending in (".meta", ".cache0"))
+    name = f"MetaCache {version_of(program, 'info')}".strip()
+    return _Tool(name, lambda: None, (build,), made, call, (0, 1), "\t|\t")

@@ -1,0 +1,133 @@
+"""Programs that are run, each in a process of its own, and what they take."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from dgpuhash.errors import DgpuhashError, SpecError
+
+__all__ = ["OURS", "THREADS", "Command", "Spent", "installed", "measured", "on_cores", "version_of"]
+
+Command = Sequence[str | Path]
+
+THREADS = 2
+"""Threads that each program has, and cores that it may use."""
+
+OURS: tuple[str, ...] = (sys.executable, "-m", "dgpuhash", "kmer")
+"""How this package's command begins."""
+
+_SAID = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What a program took.
+
+    Attributes
+    ----------
+    seconds, cpu_seconds : float
+        Until it ended; and of processors, by all its processes.
+    nbytes : int
+        The most memory that one of its processes had.
+    """
+
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    nbytes: int = 0
+
+    def __add__(self, other: Spent) -> Spent:
+        return Spent(
+            self.seconds + other.seconds,
+            self.cpu_seconds + other.cpu_seconds,
+            max(self.nbytes, other.nbytes),
+        )
+
+
+def measured(command: Command, log: Path) -> Spent:
+    """Run a program until it ends, and return what it took; `log` gets what it says.
+
+    Raises
+    ------
+    DgpuhashError
+        When it fails.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> spent = measured(["true"], Path(tempfile.mkdtemp(), "log"))
+    >>> 0 < spent.seconds < 60 and spent.nbytes > 0
+    True
+    """
+    words = [str(word) for word in command]
+    environment = {**os.environ, "DGPUHASH_NUM_THREADS": str(THREADS)}
+    with log.open("wb") as said:
+        start = time.perf_counter()
+        process = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment
+        )
+        try:
+            _, status, used = os.wait4(process.pid, 0)
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+        seconds = time.perf_counter() - start
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        words = words if len(words) < 8 else [*words[:8], "…"]
+        raise DgpuhashError(
+            f"{' '.join(words)} ended with {process.returncode}: "
+            f"{log.read_text(errors='replace')[-_SAID:].strip()}"
+        )
+    return Spent(seconds, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024)
+
+
+@contextmanager
+def on_cores(cores: int = THREADS) -> Iterator[None]:
+    """Let this process, and those that it starts, use so many cores at most."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(before)[:cores])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def installed(names: Iterable[str]) -> None:
+    """Raise SpecError unless there are programs of these names.
+
+    Examples
+    --------
+    >>> installed(["sh"])
+    >>> installed(["sh", "no-such-program"])
+    Traceback (most recent call last):
+    dgpuhash.errors.SpecError: no-such-program is not installed; 'make peers' installs ...
+    """
+    if lacking := [name for name in names if shutil.which(name) is None]:
+        has = "is" if len(lacking) == 1 else "are"
+        raise SpecError(
+            f"{', '.join(lacking)} {has} not installed; 'make peers' installs Debian's kraken2, "
+            "kmc, jellyfish and samtools, and without --compare only wgsim of samtools is needed"
+        )
+
+
+def version_of(*command: str) -> str:
+    """Return the version that a program tells of itself; empty when it tells none.
+
+    Examples
+    --------
+    >>> version_of("python3", "--version")[:2]
+    '3.'
+    """
+    told = subprocess.run(command, capture_output=True, text=True, check=False)
+    found = re.search(r"\d+\.\d[\w.]*", told.stdout + told.stderr)
+    return found.group() if found else ""

@@ -1,0 +1,74 @@
+"""Tables of text: the programs, a line each, for each verb."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = ["tables_of_kmers"]
+
+Row = dict[str, Any]
+Table = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
+
+_OF = {"count": "letters", "build": "letters", "classify": "pairs of reads"}
+
+
+def tables_of_kmers(rows: Sequence[Row]) -> list[Table]:
+    """Return title, header and lines of a table for each verb, rule and number of rows.
+
+    Examples
+    --------
+    >>> row = {"n": 2000, "verb": "count", "input": "gz", "amount": 3.0, "unit": "CPU s",
+    ...        "seconds": 2.0, "floor": 1.0, "ratio": 0.5, "peak_nbytes": 2**30}
+    >>> ours = {**row, "library": "dgpuhash", "peer": 4.0}
+    >>> theirs = {**row, "library": "KMC", "seconds": 4.0, "ratio": 0.25, "differing": 0}
+    >>> ((title, header, lines),) = tables_of_kmers([ours, theirs])
+    >>> title
+    'count of 2,000 letters, 2 threads'
+    >>> for cells in zip(header, *lines):
+    ...     print(*cells, sep=" | ")
+    input | gz | gz
+    program | dgpuhash | KMC
+    seconds | 2 | 4
+    CPU seconds | 3 | 3
+    millions a second | 0.001 | 0.0005
+    reading alone | 1 (50%) | 1 (25%)
+    ours is faster |  | 2.00
+    answers that differ |  | 0
+    GiB at most | 1 | 1
+    """
+    made: list[Table] = []
+    asked = dict.fromkeys(map(_asked, rows))
+    header = (
+        *("input", "program", "seconds", "CPU seconds", "millions a second", "reading alone"),
+        *("ours is faster", "answers that differ", "GiB at most"),
+    )
+    for verb, rule, n in asked:
+        own = [
+            row for row in rows if (row["verb"], row.get("rule", ""), row["n"]) == (verb, rule, n)
+        ]
+        ours = {row["input"]: row["seconds"] for row in own if row["library"] == "dgpuhash"}
+        by = f" by the rule of {rule}" if rule else ""
+        title = f"{verb}{by} of {n:,} {_OF[verb]}, 2 threads"
+        lines = []
+        for row in own:
+            is_theirs = row["library"] != "dgpuhash" and row["input"] in ours
+            lines.append(
+                (
+                    row["input"],
+                    row["library"],
+                    f"{row['seconds']:.3g}",
+                    f"{row['amount']:.3g}",
+                    f"{row['n'] / row['seconds'] / 1e6:.3g}",
+                    f"{row['floor']:.3g} ({row['ratio']:.0%})",
+                    f"{row['seconds'] / ours[row['input']]:.2f}" if is_theirs else "",
+                    f"{row['differing']:,}" if "differing" in row else "",
+                    f"{row['peak_nbytes'] / 2**30:.2g}",
+                )
+            )
+        made.append((title, header, lines))
+    return made
+
+
+def _asked(row: Row) -> tuple[str, str, int]:
+    return row["verb"], row.get("rule", ""), row["n"]

@@ -1,0 +1,203 @@
+"""`dgpuhash kmer build`, `add` and `inspect`: indexes of reference sequences."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from dgpuhash.cli.kmer.options import (
+    build_options,
+    device,
+    force,
+    of_rule,
+    opened_taxonomy,
+    placement_options,
+)
+from dgpuhash.cli.kmer.progress import letter_progress
+from dgpuhash.errors import SpecError
+
+__all__ = ["add", "build", "built", "inspect"]
+
+_references = click.argument("references", nargs=-1, required=True, metavar="REFS...")
+_output = click.option("-o", "--output", required=True, help="Where to save, e.g. db.dgki.")
+
+
+@click.command()
+@_references
+@build_options
+@_output
+@device
+@force
+def build(references: tuple[str, ...], output: str, overwrite: bool, **settings: Any) -> None:
+    """Index the sequences of REFS, to classify reads by.
+
+    REFS are FASTA or FASTQ, plain or compressed: paths, quoted globs, folders or URLs.
+    """
+    from dgpuhash.tables.serialization import check_absent
+
+    check_absent(output, overwrite=overwrite)
+    start = time.perf_counter()
+    index = built(references, **settings)
+    _save(index, output, overwrite)
+    _told(index, output, start)
+
+
+def built(
+    references: tuple[str, ...],
+    *,
+    rule: str,
+    taxonomy: str | None,
+    gtdb: tuple[str, ...],
+    accessions: tuple[str, ...],
+    allow_unplaced: int,
+    mask: str,
+    order: str,
+    device: str,
+    **given: Any,
+) -> Any:
+    """Return the index of references as options of a command say."""
+    from dgpuhash.kmer import MinimizerIndex, SketchIndex
+    from dgpuhash.kmer.references import References
+
+    settings = of_rule(rule, given)
+    tree = opened_taxonomy(taxonomy, gtdb)
+    if tree is None and rule == "kraken2":
+        raise SpecError(
+            "the rule of Kraken 2 needs a taxonomy; name the folder of NCBI's files with "
+            "--taxonomy, or GTDB's with --gtdb"
+        )
+    kind: Any = SketchIndex if rule == "metacache" else MinimizerIndex
+    with letter_progress() as progress:
+        read = References(
+            references, mask=mask, order=order, progress=progress.of(lambda: read.letters)
+        )
+        index = kind.build(
+            read, taxonomy=tree, accessions=accessions, allow_unplaced=allow_unplaced,
+            device=device, mask=mask, order=order, **settings,
+        )  # fmt: skip
+    _tell_notes(read.notes)
+    return index
+
+
+@click.command()
+@click.argument("db")
+@_references
+@placement_options
+@click.option("-o", "--output", help="Where to save instead of DB.")
+@device
+@force
+def add(
+    db: str,
+    references: tuple[str, ...],
+    taxonomy: str | None,
+    gtdb: tuple[str, ...],
+    accessions: tuple[str, ...],
+    allow_unplaced: int,
+    output: str | None,
+    device: str,
+    overwrite: bool,
+) -> None:
+    """Add the sequences of REFS to DB; their numbers go on behind those that are there.
+
+    --taxonomy or --gtdb is needed for taxa that DB does not have.
+    """
+    from dgpuhash.kmer import load_index
+    from dgpuhash.kmer.references import References
+    from dgpuhash.tables.serialization import check_absent
+
+    if output is not None:
+        check_absent(output, overwrite=overwrite)
+    start = time.perf_counter()
+    tree = opened_taxonomy(taxonomy, gtdb)
+    index = load_index(db, device)
+    with letter_progress() as progress:
+        read = References(
+            references, mask=index.settings.mask, order=index.settings.order,
+            known=index.targets, progress=progress.of(lambda: read.letters),
+        )  # fmt: skip
+        index.add(read, taxonomy=tree, accessions=accessions, allow_unplaced=allow_unplaced)
+    _tell_notes(read.notes)
+    _save(index, output or db, overwrite or output is None)
+    _told(index, output or db, start)
+
+
+def _save(index: Any, output: str, overwrite: bool) -> None:
+    """Save an index; an error names the output."""
+    try:
+        index.save(output, overwrite=overwrite)
+    except OSError:
+        from dgpuhash.cli.files.write import name_write_errors
+
+        with name_write_errors(output):
+            raise
+
+
+def _tell_notes(notes: list[str]) -> None:
+    for note in notes:
+        click.echo(f"note: {note}", err=True)
+
+
+def _told(index: Any, output: str, start: float) -> None:
+    targets = index.targets
+    placed = len({int(taxid) for taxid in targets.taxids.tolist() if taxid})
+    click.echo(
+        f"{output}: {len(targets.names):,} sequences of {placed:,} taxa, "
+        f"{int(targets.lengths.sum()):,} letters, in {time.perf_counter() - start:.1f} s"
+    )
+
+
+@click.command()
+@click.argument("db")
+@click.option("--targets", is_flag=True, help="A line for each sequence.")
+@click.option("--lineages", is_flag=True, help="The ranked lineage of each sequence.")
+@click.option("--report", is_flag=True, help="[Kraken 2] How many minimizers taxa have.")
+def inspect(db: str, targets: bool, lineages: bool, report: bool) -> None:
+    """Print what DB was built of and with."""
+    from dgpuhash.kmer import load_index
+
+    if targets + lineages + report > 1:
+        raise SpecError("--targets, --lineages and --report print one thing each; pass one")
+    index: Any = load_index(db)
+    if report and index.rule != "kraken2":
+        raise SpecError(f"{db} has no minimizers; leave out --report")
+    lines = (
+        _targets(index)
+        if targets
+        else _lineages(index)
+        if lineages
+        else index.inspect()
+        if report
+        else _stats(index)
+    )
+    out = click.open_file("-", "w")
+    for line in lines:
+        out.write(f"{line}\n")
+
+
+def _stats(index: Any) -> Iterator[str]:
+    for name, value in index.stats().items():
+        if name == "notes":
+            yield from (f"note\t{note}" for note in value)
+        else:
+            yield f"{name}\t{str(value).lower() if isinstance(value, bool) else value}"
+
+
+def _targets(index: Any) -> Iterator[str]:
+    targets = index.targets
+    yield "number\tname\ttaxid\tletters\trecord\tfile"
+    columns = zip(
+        targets.names, targets.taxids.tolist(), targets.lengths.tolist(),
+        targets.record_in_file.tolist(), targets.file_of.tolist(), strict=True,
+    )  # fmt: skip
+    for number, (name, taxid, letters, record, file) in enumerate(columns, 1):
+        yield f"-{number}\t{name}\t{taxid}\t{letters}\t{record + 1}\t{targets.files[file]}"
+
+
+def _lineages(index: Any) -> Iterator[str]:
+    from dgpuhash.kmer.formats.labels import Labels
+    from dgpuhash.kmer.formats.metacache import lineage_lines
+
+    return lineage_lines(Labels(index.taxonomy, index.targets))

@@ -1,0 +1,312 @@
+"""`dgpuhash kmer classify` and `run`: calls of reads, reports and abundances."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dgpuhash.cli.kmer.build import built
+from dgpuhash.cli.kmer.options import (
+    build_options,
+    call_options,
+    device,
+    force,
+    of_rule,
+    read_options,
+)
+from dgpuhash.cli.kmer.progress import letter_progress, nbytes_of
+from dgpuhash.errors import SpecError
+
+if TYPE_CHECKING:
+    from dgpuhash.kmer.classify import Classification
+
+__all__ = ["classify", "run"]
+
+_SAMPLE = "{sample}"
+_NOWHERE = "/dev/null"
+
+
+def _output_options(command: Any) -> Any:
+    """Add the options that say what is written and where."""
+    options = (
+        click.option(
+            "-o",
+            "--output",
+            help="Calls of reads; - is the standard output, the default without other outputs.",
+        ),
+        click.option(
+            "--format",
+            "form",
+            type=click.Choice(["tsv", "kraken", "metacache", "parquet"]),
+            help="Of calls: tsv by MetaCache's rule, kraken by Kraken 2's.",
+        ),
+        click.option("--use-names", is_flag=True, help="Names beside taxids in calls."),
+        click.option("--report", help="Reads by taxon, as Kraken 2 reports them."),
+        click.option(
+            "--report-style",
+            type=click.Choice(["kraken", "mpa"]),
+            default="kraken",
+            show_default=True,
+            help="mpa: paths of names, as MetaPhlAn has.",
+        ),
+        click.option(
+            "--report-zero-counts", is_flag=True, help="Lines of taxa without reads, too."
+        ),
+        click.option(
+            "--report-minimizer-data",
+            is_flag=True,
+            help="[Kraken 2] Minimizers of reads, and distinct ones, in two more columns.",
+        ),
+        click.option(
+            "--abundance", metavar="RANKS", help="Estimate reads of these, e.g. species,genus."
+        ),
+        click.option("--abundance-output", help="Where to write that; default -."),
+        click.option(
+            "--samples",
+            metavar="FILE",
+            help="Table of sample, r1 and r2 in place of READS; names of outputs have {sample}.",
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True, slots=True)
+class _Outputs:
+    """What is written of the reads of one sample, and where."""
+
+    output: str | None
+    form: str | None
+    use_names: bool
+    report: str | None
+    report_style: str
+    report_zero_counts: bool
+    report_minimizer_data: bool
+    abundance: tuple[str, ...]
+    abundance_output: str | None
+    overwrite: bool
+
+    @classmethod
+    def of(cls, given: dict[str, Any]) -> _Outputs:
+        """Return those that options say, taken out of all arguments of a command."""
+        ranks = tuple(filter(None, (given.pop("abundance") or "").split(",")))
+        made = cls(abundance=ranks, **{name: given.pop(name) for name in _NAMES})
+        if made.abundance_output and not ranks:
+            raise SpecError("--abundance-output without --abundance; name ranks, e.g. species")
+        changes: dict[str, Any] = {}
+        if ranks and made.abundance_output is None:
+            changes["abundance_output"] = "-"
+        if made.output is None and made.report is None and not ranks:
+            changes["output"] = "-"
+        return made.replaced(changes)
+
+    def replaced(self, changes: dict[str, Any]) -> _Outputs:
+        return replace(self, **changes)
+
+    @property
+    def paths(self) -> dict[str, str]:
+        """The outputs by the names of their options."""
+        names = ("output", "report", "abundance_output")
+        found = {name: getattr(self, name) for name in names}
+        return {name: path for name, path in found.items() if path is not None}
+
+    def of_sample(self, name: str) -> _Outputs:
+        """Return those of a sample."""
+        return self.replaced({key: path.replace(_SAMPLE, name) for key, path in self.paths.items()})
+
+    def check(self) -> None:
+        """Raise unless they can be written, before any work."""
+        from dgpuhash.kmer.formats.outputs import STDOUT, check_output
+        from dgpuhash.kmer.taxonomy.ranks import slot_of
+
+        for rank in self.abundance:
+            slot_of(rank)
+        paths = list(self.paths.values())
+        named = [path for path in paths if path != _NOWHERE]
+        twice = [path for at, path in enumerate(named) if path in named[:at]]
+        if twice:
+            where = "the standard output" if twice[0] == STDOUT else twice[0]
+            raise SpecError(f"two outputs go to {where}; give each a name of its own")
+        for path in paths:
+            check_output(path, overwrite=self.overwrite)
+
+    def write(self, found: Classification) -> None:
+        """Write all, and classify once."""
+        overwrite = self.overwrite
+        if self.output is not None:
+            found.write(self.output, form=self.form, use_names=self.use_names, overwrite=overwrite)
+        if self.report is not None:
+            found.report(
+                self.report, style=self.report_style, zero_counts=self.report_zero_counts,
+                overwrite=overwrite,
+            )  # fmt: skip
+        if self.abundance_output is not None:
+            found.write_abundances(self.abundance_output, self.abundance, overwrite=overwrite)
+
+
+_NAMES = [name for name in _Outputs.__slots__ if name != "abundance"]
+
+
+@click.command()
+@click.argument("db")
+@click.argument("reads", nargs=-1, metavar="[READS]...")
+@read_options
+@click.option(
+    "--rule",
+    type=click.Choice(["metacache", "kraken2"]),
+    help="The rule that DB must have; default: whichever it has.",
+)
+@_output_options
+@call_options
+@device
+@force
+def classify(db: str, reads: tuple[str, ...], rule: str | None, device: str, **given: Any) -> None:
+    """Classify READS by DB, an index that build made.
+
+    READS are FASTA or FASTQ, plain or compressed: paths, quoted globs, folders, URLs or -.
+    """
+    from dgpuhash.kmer import load_index
+    from dgpuhash.kmer.index_file import rule_of
+
+    work = _Work.of(reads, given)
+    there = rule_of(db)
+    if rule not in (None, there):
+        raise SpecError(f"{db} was built by --rule {there}, and --rule {rule} was asked for")
+    options = of_rule(there, given)
+    work.check(there)
+    work.classify(load_index(db, device), options)
+
+
+@click.command()
+@click.argument("reads", nargs=-1, metavar="[READS]...")
+@click.option(
+    "--references",
+    multiple=True,
+    required=True,
+    metavar="REFS",
+    help="What to index: as REFS of build; may be repeated.",
+)
+@read_options
+@build_options
+@_output_options
+@call_options
+@device
+@force
+def run(reads: tuple[str, ...], references: tuple[str, ...], rule: str, **given: Any) -> None:
+    """Index references and classify READS by them; the index is not saved."""
+    from dgpuhash.cli.kmer.options import BUILD_NAMES
+
+    work = _Work.of(reads, given)
+    settings = {name: given.pop(name) for name in BUILD_NAMES}
+    options = of_rule(rule, given)
+    work.check(rule)
+    work.classify(built(references, rule=rule, **settings), options)
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """Samples, each with its files, and what is written of each."""
+
+    samples: list[tuple[str, Sequence[str], Sequence[str] | None]]
+    is_interleaved: bool
+    outputs: _Outputs
+
+    @classmethod
+    def of(cls, reads: tuple[str, ...], given: dict[str, Any]) -> _Work:
+        """Return what options say, taken out of all arguments of a command."""
+        table = given.pop("samples")
+        paired, interleaved = given.pop("paired"), given.pop("interleaved")
+        outputs = _Outputs.of(given)
+        if paired and interleaved:
+            raise SpecError("--paired takes two files, and --interleaved one; pass one of both")
+        if table is not None:
+            if reads or paired:
+                raise SpecError("--samples names the files; leave out READS and --paired")
+            return cls(_samples_of(table, outputs), interleaved, outputs)
+        if not reads:
+            raise SpecError("no READS; name files, or a table of them with --samples")
+        if paired and len(reads) % 2:
+            raise SpecError(f"--paired and {len(reads)} READS; name a file of mates for each")
+        mates = reads[1::2] if paired else None
+        return cls([("", reads[::2] if paired else reads, mates)], interleaved, outputs)
+
+    def check(self, rule: str) -> None:
+        """Raise unless outputs can be written, before any work."""
+        from dgpuhash.kmer.formats.calls import format_of
+
+        if self.outputs.output is not None:
+            format_of(self.outputs.form, rule)
+        if self.outputs.report_minimizer_data and rule != "kraken2":
+            raise SpecError("--report-minimizer-data is of the rule of Kraken 2; leave it out")
+        for name, _, _ in self.samples:
+            self._outputs(name).check()
+
+    def _outputs(self, name: str) -> _Outputs:
+        return self.outputs.of_sample(name) if name else self.outputs
+
+    def classify(self, index: Any, options: dict[str, Any]) -> None:
+        """Classify the reads of all samples, and show what was found."""
+        from dgpuhash.kmer.classify import Classification
+        from dgpuhash.kmer.sequences.files import files_of
+
+        found = []
+        for name, reads, mates in self.samples:
+            firsts, seconds = files_of(reads), None if mates is None else files_of(mates)
+            total = nbytes_of([*firsts, *(seconds or ())])
+            with letter_progress(total) as progress:
+                classified = Classification(
+                    index, firsts, seconds, interleaved=self.is_interleaved,
+                    progress=progress.letters, consumed=progress.consumed,
+                    minimizer_data=self.outputs.report_minimizer_data, **options,
+                )  # fmt: skip
+                self._outputs(name).write(classified)
+            found.append((name, classified.summary()))
+        _show(found)
+
+
+def _samples_of(
+    table: str, outputs: _Outputs
+) -> list[tuple[str, Sequence[str], Sequence[str] | None]]:
+    from dgpuhash.kmer import read_samples
+
+    for name, path in outputs.paths.items():
+        if _SAMPLE not in path and path != _NOWHERE:
+            flag = name.replace("_", "-")
+            raise SpecError(
+                f"--{flag} {path} is one place for all samples; write {_SAMPLE} into its name"
+            )
+    samples = read_samples(table)
+    if not samples:
+        raise SpecError(f"{table} has no samples; write a line for each")
+    return [(each.name, [each.r1], None if each.r2 is None else [each.r2]) for each in samples]
+
+
+def _show(found: list[tuple[str, dict[str, int | float]]]) -> None:
+    """Print a row for each sample on standard error."""
+    from rich.console import Console
+    from rich.table import Table
+
+    what = sorted({name for _, each in found for name in each} & {"pairs", "reads"})
+    table = Table(box=None, pad_edge=False)
+    titles = [*(["sample"] if found[0][0] else []), "/".join(what)]
+    titles += ["classified", "%", "unclassified", "letters", "seconds", "Mbp/s"]
+    for title in titles:
+        table.add_column(title, justify="left" if title == "sample" else "right")
+    for name, each in found:
+        n = int(each.get("pairs", each.get("reads", 0)))
+        seconds, classified = each["seconds"], int(each["classified"])
+        row = [
+            f"{n:,}",
+            f"{classified:,}",
+            f"{100 * classified / n if n else 0:.2f}",
+            f"{n - classified:,}",
+            f"{each['letters']:,}",
+            f"{seconds:.1f}",
+            f"{each['letters'] / max(seconds, 1e-9) / 1e6:,.1f}",
+        ]
+        table.add_row(*([name] if found[0][0] else []), *row)
+    Console(stderr=True, width=None if Console(stderr=True).is_terminal else 120).print(table)

@@ -1,0 +1,1 @@
+"""Groups with more rows than a worker is to have: medians and quantiles without sending them."""

@@ -1,0 +1,165 @@
+"""What the reads of one batch were found to be."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+import numpy as np
+
+from dgpuhash.backend import Backend
+from dgpuhash.kmer.sequences.batches import SequenceBatch
+from dgpuhash.kmer.sequences.ids import ids_of
+
+if TYPE_CHECKING:
+    from dgpuhash.kmer.references import Targets
+    from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
+
+__all__ = ["AMBIGUOUS", "MATE_BORDER", "CallTally", "CalledReads", "Calls", "Index"]
+
+# In place of taxids in runs: k-mers with other letters than A, C, G and T; between two mates.
+AMBIGUOUS = -1
+MATE_BORDER = -2
+
+
+@dataclass(slots=True)
+class Calls:
+    """The call of each read, or pair, of a batch, by either rule.
+
+    Attributes
+    ----------
+    taxids : array of int64
+        0 of those without a call; below 0 the number of a target, from 1.
+    hits : array of uint32
+        MetaCache's rule: hits of the best candidate. Kraken 2's: k-mers in the clade that decided.
+    detail_offsets : array of int64, optional
+        ``n + 1`` positions: details of read i are those from ``detail_offsets[i]`` to before
+        ``detail_offsets[i + 1]``. None: they were not asked for.
+    detail_taxids : array of int64, optional
+        MetaCache's rule: the candidates, best first. Kraken 2's: the taxa of runs of k-mers in
+        their order, 0 without one, `AMBIGUOUS` and `MATE_BORDER`.
+    detail_counts : array of uint32, optional
+        Hits of each candidate; k-mers of each run.
+
+    Examples
+    --------
+    >>> calls = Calls(np.array([562, 0]), np.array([31, 0], np.uint32))
+    >>> len(calls), calls.detail_offsets is None
+    (2, True)
+    """
+
+    taxids: Any
+    hits: Any
+    detail_offsets: Any = None
+    detail_taxids: Any = None
+    detail_counts: Any = None
+
+    def __len__(self) -> int:
+        return len(self.taxids)
+
+    def on_host(self, backend: Backend) -> Calls:
+        """Return the calls as NumPy arrays."""
+        details = (self.detail_offsets, self.detail_taxids, self.detail_counts)
+        return Calls(
+            backend.to_host(self.taxids),
+            backend.to_host(self.hits),
+            *(None if array is None else backend.to_host(array) for array in details),
+        )
+
+
+@dataclass(slots=True)
+class CalledReads:
+    """Reads, or pairs, of a batch and their calls.
+
+    Attributes
+    ----------
+    reads : SequenceBatch
+        Single reads, or first mates.
+    mates : SequenceBatch or None
+    calls : Calls
+        On the host.
+    """
+
+    reads: SequenceBatch
+    mates: SequenceBatch | None
+    calls: Calls
+
+    def __len__(self) -> int:
+        return len(self.calls)
+
+    @property
+    def ids(self) -> Any:
+        """The id of each read as an Arrow array of bytes; of pairs without /1 and /2."""
+        return ids_of(self.reads, paired=self.mates is not None)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Letters of each read, or of both mates."""
+        found = np.diff(self.reads.offsets)
+        return found if self.mates is None else found + np.diff(self.mates.offsets)
+
+    @property
+    def letters(self) -> int:
+        """Letters of all reads."""
+        return len(self.reads.letters) + (0 if self.mates is None else len(self.mates.letters))
+
+
+class CallTally:
+    """Reads, letters and calls that were seen, and the time since the first."""
+
+    def __init__(self) -> None:
+        self.reads = self.letters = 0
+        self.seconds = 0.0
+        self.calls = self.counts = np.empty(0, np.int64)
+        self._start = time.perf_counter()
+        self._counts: dict[int, int] = {}
+
+    def add(self, called: CalledReads) -> None:
+        """Count a batch."""
+        import pyarrow as pa
+
+        self.reads += len(called)
+        self.letters += called.letters
+        found = pa.array(called.calls.taxids).value_counts()
+        columns = (found.field(at).to_pylist() for at in range(2))
+        for call, count in zip(*columns, strict=True):
+            self._counts[call] = self._counts.get(call, 0) + count
+
+    def finish(self) -> CallTally:
+        """Return the tally, with what was counted in arrays."""
+        self.seconds = time.perf_counter() - self._start
+        self.calls = np.array(sorted(self._counts), np.int64)
+        self.counts = np.array([self._counts[call] for call in self.calls.tolist()], np.int64)
+        return self
+
+
+class Index(Protocol):
+    """What classifies batches of letters: an index of either rule."""
+
+    rule: ClassVar[str]
+
+    @property
+    def device(self) -> str:
+        """Where it is."""
+
+    @property
+    def taxonomy(self) -> Taxonomy | None:
+        """The taxa of its targets."""
+
+    @property
+    def targets(self) -> Targets:
+        """What it was built of."""
+
+    def call(
+        self,
+        letters: Any,
+        offsets: Any,
+        mate_letters: Any = None,
+        mate_offsets: Any = None,
+        /,
+        *,
+        detail: bool = False,
+        **options: Any,
+    ) -> Calls:
+        """Return the calls of a batch."""

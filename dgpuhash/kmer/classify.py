@@ -1,0 +1,415 @@
+"""Reads of files classified batch by batch, and what becomes of all of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from dgpuhash import backend as backends
+from dgpuhash.errors import SequenceError, SpecError
+from dgpuhash.kmer.abundance import abundances, by_rank
+from dgpuhash.kmer.calls import CalledReads, Calls, CallTally, Index
+from dgpuhash.kmer.formats.calls import calls_writer, format_of, needs_detail, table_of
+from dgpuhash.kmer.formats.labels import Labels
+from dgpuhash.kmer.formats.metacache import abundance_lines
+from dgpuhash.kmer.formats.outputs import check_output, opened_output, write_beside, write_lines
+from dgpuhash.kmer.formats.report import kreport, mpa_report
+from dgpuhash.kmer.sequences.batches import (
+    BATCH_LETTERS,
+    SequenceBatch,
+    read_pairs,
+    read_sequences,
+)
+from dgpuhash.kmer.sequences.files import STDIN, Paths, files_of
+
+__all__ = ["Classification"]
+
+_REPORTS = ("kraken", "mpa")
+_QUALITY = "minimum_base_quality"
+
+
+class Classification:
+    """Calls of the reads of files, made as they are asked for.
+
+    Batches are read on a thread of their own while others are classified, and come in the order of
+    the input; memory is bounded by a few of them. Each pass over all batches reads the files anew;
+    what is counted is kept after the first whole pass, so that a report costs none after `write`.
+
+    Parameters
+    ----------
+    index : SketchIndex or MinimizerIndex
+    reads : paths, as those of `read_sequences`
+        Files of single reads, of first mates, or of both.
+    mates : paths, optional
+        As many files of second mates.
+    interleaved : bool
+        Whether `reads` has mates one after the other.
+    batch_letters : int
+        Of each file, at a time.
+    progress : callable, optional
+        Is told the number of letters of each batch that was classified.
+    consumed : callable, optional
+        Is told, on another thread, how many bytes of files were read.
+    minimizer_data : bool
+        Whether reports have the minimizers of reads, too; of Kraken 2's rule.
+    **options
+        Those of the index's `call`.
+
+    Raises
+    ------
+    SpecError
+        When an option is impossible.
+    FileNotFoundError
+        When a file is not there.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from dgpuhash.kmer import SketchIndex
+    >>> fasta = pathlib.Path(tempfile.mkdtemp(), "one.fa")
+    >>> _ = fasta.write_text(">r\\nACGTTGCAACGTAGCTAGCTTAGCATCGATTACG\\n")
+    >>> calls = SketchIndex.build(fasta, taxonomy=None).classify(fasta)
+    >>> calls
+    <Classification of reads of 1 file, not read yet>
+    >>> calls.to_pandas()
+      read  taxid      rank  hits  length
+    0    r     -1  sequence    16      34
+    >>> calls
+    <Classification of 1 reads of 1 file, 100.0 % with a call>
+    """
+
+    def __init__(
+        self,
+        index: Index,
+        reads: Paths,
+        mates: Paths | None = None,
+        *,
+        interleaved: bool = False,
+        batch_letters: int = BATCH_LETTERS,
+        progress: Callable[[int], object] | None = None,
+        consumed: Callable[[int], object] | None = None,
+        minimizer_data: bool = False,
+        **options: Any,
+    ) -> None:
+        if interleaved and mates is not None:
+            raise SpecError("pairs are in two files, or interleaved in one; pass one of the two")
+        # What begins to count minimizers, for each pass.
+        new_seen = getattr(index, "seen_minimizers", None) if minimizer_data else None
+        if minimizer_data and new_seen is None:
+            raise SpecError("minimizer_data is of the rule of Kraken 2; leave it out")
+        self._index, self._options = index, options
+        self._new_seen: Any = new_seen
+        self._seen: Any = None
+        self._files = files_of(reads)
+        self._mates = None if mates is None else files_of(mates)
+        self._interleaved = interleaved
+        self._batch_letters = batch_letters
+        self._progress, self._consumed = progress, consumed
+        self._backend = backends.get(index.device)
+        self._labels = Labels(index.taxonomy, index.targets)
+        self._made: CallTally | None = None
+        self._prepared: dict[str, Any] | None = None
+        none = [np.empty(0, np.uint8), np.zeros(1, np.int64)]
+        none = [self._backend.from_host(array) for array in none]
+        # What is wrong with options is told before files are read.
+        self._call(none * (1 + self.is_paired), {}, options, detail=False)
+
+    @property
+    def is_paired(self) -> bool:
+        """Whether reads have mates."""
+        return self._interleaved or self._mates is not None
+
+    @property
+    def labels(self) -> Labels:
+        """Names and ranks of calls."""
+        return self._labels
+
+    def __iter__(self) -> Iterator[CalledReads]:
+        return self.batches()
+
+    def batches(self, *, detail: bool = False) -> Iterator[CalledReads]:
+        """Yield batches of reads and their calls, in order.
+
+        Parameters
+        ----------
+        detail : bool
+            Whether calls have details: runs of k-mers, or candidates.
+
+        Raises
+        ------
+        SequenceError
+            When a file is not sequences, is damaged, or mates are no pairs.
+        OSError
+            When a file cannot be read.
+        """
+        options, tally, seen = self._options_of_call(), CallTally(), None
+        if self._new_seen is not None:
+            seen = self._new_seen()
+            options = {**options, "seen": seen}
+        for reads, mates in self._read():
+            calls = self._call(*self._arguments(reads, mates), options, detail=detail)
+            called = CalledReads(reads, mates, calls.on_host(self._backend))
+            tally.add(called)
+            if self._progress is not None:
+                self._progress(called.letters)
+            yield called
+        self._made, self._seen = tally.finish(), seen
+
+    def _read(self) -> Iterator[tuple[SequenceBatch, SequenceBatch | None]]:
+        settings: Any = {"batch_letters": self._batch_letters, "consumed": self._consumed}
+        if self.is_paired:
+            yield from read_pairs(
+                self._files, self._mates, interleaved=self._interleaved, **settings
+            )
+            return
+        for batch in read_sequences(self._files, **settings):
+            yield batch, None
+
+    def _arguments(
+        self, reads: SequenceBatch, mates: SequenceBatch | None
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """Return letters and offsets of a batch on the device, and qualities that are wanted."""
+        sides = [reads] if mates is None else [reads, mates]
+        put = self._backend.from_host
+        arrays = [put(array) for side in sides for array in (side.letters, side.offsets)]
+        if not self._options.get(_QUALITY):
+            return arrays, {}
+        return arrays, {
+            name: None if side.qualities is None else put(side.qualities)
+            for name, side in zip(("qualities", "mate_qualities"), sides, strict=False)
+        }
+
+    def _call(
+        self, arrays: Sequence[Any], qualities: dict[str, Any], options: Any, *, detail: bool
+    ) -> Calls:
+        return self._index.call(*arrays, detail=detail, **{**qualities, **options})
+
+    def _options_of_call(self) -> dict[str, Any]:
+        """Return the options, as the index has them after a look at all reads if it needs one."""
+        prepare = getattr(self._index, "prepare", None)
+        if prepare is None:
+            return self._options
+        if self._prepared is None:
+            self._prepared = prepare(
+                lambda: (self._arguments(*each)[0] for each in self._read()), **self._options
+            )
+        return self._prepared
+
+    @property
+    def _tally(self) -> CallTally:
+        """What is known after a pass over all batches."""
+        if self._made is None:
+            if STDIN in self._files:
+                raise SequenceError(
+                    "the standard input can be read once; write calls first, or name files"
+                )
+            for _ in self:
+                pass
+        assert self._made is not None
+        return self._made
+
+    @property
+    def counts(self) -> tuple[np.ndarray, np.ndarray]:
+        """Distinct calls, ascending, and how many reads each has.
+
+        0 is none; below 0 are the numbers of targets, from 1.
+        """
+        return self._tally.calls, self._tally.counts
+
+    def summary(self) -> dict[str, int | float]:
+        """Return the numbers of reads, of those with a call, of letters, and the seconds taken."""
+        tally = self._tally
+        return {
+            "pairs" if self.is_paired else "reads": tally.reads,
+            "classified": tally.reads - int(tally.counts[tally.calls == 0].sum()),
+            "letters": tally.letters,
+            "seconds": tally.seconds,
+        }
+
+    def __repr__(self) -> str:
+        what = "pairs" if self.is_paired else "reads"
+        files = len(self._files) + len(self._mates or ())
+        of = f"{what} of {files:,} file{'s' * (files != 1)}"
+        if self._made is None:
+            return f"<Classification of {of}, not read yet>"
+        found = self.summary()
+        share = 100 * found["classified"] / max(found[what], 1)
+        return f"<Classification of {found[what]:,} {of}, {share:.1f} % with a call>"
+
+    def to_pandas(self) -> Any:
+        """Return a DataFrame with a row for each read, in order.
+
+        Its columns are read (the id; of pairs without /1 and /2), taxid (0 of those without a
+        call, below 0 the number of a target), rank, hits (of the best candidate; of k-mers in the
+        clade of the call) and length (letters of the read, or of both mates).
+        """
+        import pyarrow as pa
+
+        tables = [table_of(None, self._labels)]
+        tables += [table_of(reads, self._labels) for reads in self]
+        return pa.concat_tables(tables).unify_dictionaries().to_pandas()
+
+    def write(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        form: str | None = None,
+        use_names: bool = False,
+        overwrite: bool = False,
+    ) -> None:
+        """Write the call of each read to a file, which is there when it is whole.
+
+        Parameters
+        ----------
+        path : path, URL or "-"
+            With .gz at its end it is compressed.
+        form : {"tsv", "kraken", "metacache", "parquet"}, optional
+            None: tsv by MetaCache's rule, kraken by Kraken 2's.
+        use_names : bool
+            Whether names stand beside taxids.
+        overwrite : bool
+            Whether a file that is there may be replaced.
+
+        Raises
+        ------
+        SpecError
+            When there is no such format, or it does not fit the rule.
+        ExistsError
+            When the file is there.
+        OSError, SequenceError
+            When it cannot be written, or reads cannot be read.
+        """
+        name = format_of(form, self._index.rule)
+        check_output(path, overwrite=overwrite)
+        if use_names:
+            _ = self._labels.taxonomy
+        with (
+            opened_output(path, overwrite=overwrite) as stream,
+            calls_writer(
+                stream, name, self._labels, rule=self._index.rule, use_names=use_names
+            ) as write,
+        ):
+            write_beside(self.batches(detail=needs_detail(name)), write)
+
+    def report_lines(self, *, style: str = "kraken", zero_counts: bool = False) -> Iterator[str]:
+        """Yield the lines of a report; calls of targets are those of their taxa.
+
+        Parameters
+        ----------
+        style : {"kraken", "mpa"}
+            As `kreport` or `mpa_report` of the formats.
+        zero_counts : bool
+            Whether taxa without reads have lines.
+
+        Raises
+        ------
+        SpecError
+            When the style is another.
+        TaxonomyError
+            When the index has no taxonomy.
+        """
+        if style not in _REPORTS:
+            raise SpecError(f"style={style!r}; use one of {', '.join(_REPORTS)}")
+        calls, counts = self.counts
+        arguments = self._labels.taxonomy, self._labels.lifted(calls), counts
+        if style == "mpa":
+            return mpa_report(*arguments, zero_counts=zero_counts)
+        minimizers = None if self._seen is None else self._seen.by_clade()
+        return kreport(*arguments, zero_counts=zero_counts, minimizers=minimizers)
+
+    def report(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        style: str = "kraken",
+        zero_counts: bool = False,
+        overwrite: bool = False,
+    ) -> None:
+        """Write a report of reads by taxon to a file.
+
+        Parameters
+        ----------
+        path, overwrite
+            As for `write`.
+        style, zero_counts
+            As for `report_lines`.
+
+        Raises
+        ------
+        ExistsError
+            When the file is there.
+        OSError
+            When it cannot be written.
+        """
+        check_output(path, overwrite=overwrite)
+        lines = self.report_lines(style=style, zero_counts=zero_counts)
+        write_lines(path, lines, overwrite=overwrite)
+
+    def write_abundances(
+        self,
+        path: str | os.PathLike[str],
+        ranks: Sequence[str] = (),
+        *,
+        overwrite: bool = False,
+    ) -> None:
+        """Write the reads of each call, and what taxa of ranks have by `abundance`, to a file.
+
+        Parameters
+        ----------
+        path, overwrite
+            As for `write`.
+        ranks : sequence of str
+            A table for each follows.
+
+        Raises
+        ------
+        TaxonomyError
+            When there is no such rank.
+        ExistsError
+            When the file is there.
+        OSError
+            When it cannot be written.
+        """
+        check_output(path, overwrite=overwrite)
+        called = "# query summary: number of queries mapped per taxon"
+        tables = [(called, by_rank(self._labels, *self.counts))]
+        for rank in ranks:
+            title = f"# estimated abundance (number of queries) per {rank}"
+            tables.append((title, abundances(self._labels, *self.counts, rank)))
+        lines = (abundance_lines(self._labels, *table, [title]) for title, table in tables)
+        write_lines(path, chain.from_iterable(lines), overwrite=overwrite)
+
+    def abundance(self, rank: str = "species") -> Any:
+        """Return a DataFrame with the taxa of a rank and the reads that they have.
+
+        Reads of lower taxa are added, those of higher ones shared among the taxa below in
+        proportion to what these have. Columns are taxid, name, rank, reads (float64) and share, of
+        all reads; the last row is that of reads without a call.
+
+        Parameters
+        ----------
+        rank : str
+            From sequence to domain.
+
+        Raises
+        ------
+        TaxonomyError
+            When there is no such rank.
+        """
+        import pandas as pd
+
+        calls, reads = abundances(self._labels, *self.counts, rank)
+        total = float(reads.sum())
+        return pd.DataFrame(
+            {
+                "taxid": calls,
+                "name": self._labels.names(calls),
+                "rank": self._labels.ranks(calls),
+                "reads": reads,
+                "share": reads / total if total else reads,
+            }
+        )

@@ -1,0 +1,139 @@
+"""Files of calls in any format, written a batch at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.errors import SpecError
+from dgpuhash.kmer.calls import CalledReads
+from dgpuhash.kmer.formats.kraken import kraken_lines
+from dgpuhash.kmer.formats.labels import Labels, distinct_of
+from dgpuhash.kmer.formats.metacache import METACACHE_HEAD, metacache_lines
+from dgpuhash.kmer.formats.text import bytes_of, joined
+
+__all__ = ["FORMATS", "calls_writer", "format_of", "needs_detail", "table_of", "tsv_lines"]
+
+FORMATS = ("tsv", "kraken", "metacache", "parquet")
+_DEFAULTS = {"metacache": "tsv", "kraken2": "kraken"}
+
+
+def format_of(name: str | None, rule: str) -> str:
+    """Return the name of a format, that of the rule's own for None.
+
+    Raises
+    ------
+    SpecError
+        When there is no such format, or it is another rule's.
+
+    Examples
+    --------
+    >>> format_of(None, "kraken2"), format_of("parquet", "metacache")
+    ('kraken', 'parquet')
+    """
+    if name is None:
+        return _DEFAULTS[rule]
+    if name not in FORMATS:
+        raise SpecError(f"format={name!r}; use one of {', '.join(FORMATS)}")
+    if name == "metacache" and rule != "metacache":
+        raise SpecError(
+            "format 'metacache' has candidates, which the rule of Kraken 2 does not know; use "
+            "'kraken' or 'tsv'"
+        )
+    return name
+
+
+def needs_detail(name: str) -> bool:
+    """Return whether a format has details of calls."""
+    return name in ("kraken", "metacache")
+
+
+@contextmanager
+def calls_writer(
+    stream: Any, name: str, labels: Labels, *, rule: str, use_names: bool = False
+) -> Iterator[Callable[[CalledReads], None]]:
+    """Yield what writes a batch of calls to a stream of bytes.
+
+    Parameters
+    ----------
+    stream : binary stream
+    name : {"tsv", "kraken", "metacache", "parquet"}
+    labels : Labels
+    rule : {"metacache", "kraken2"}
+    use_names : bool
+        Whether names stand beside taxids.
+    """
+    if name == "parquet":
+        import pyarrow.parquet as pq
+
+        with pq.ParquetWriter(stream, table_of(None, labels).schema) as writer:
+            yield lambda reads: writer.write_table(table_of(reads, labels))
+        return
+    if name == "metacache":
+        stream.write(METACACHE_HEAD)
+    has_runs = rule == "kraken2"
+
+    def write(reads: CalledReads) -> None:
+        if name == "tsv":
+            stream.write(tsv_lines(reads, labels, use_names=use_names))
+        elif name == "kraken":
+            stream.write(kraken_lines(reads, labels, has_runs=has_runs, use_names=use_names))
+        else:
+            stream.write(metacache_lines(reads, labels, use_names=use_names))
+
+    yield write
+
+
+def tsv_lines(reads: CalledReads, labels: Labels, *, use_names: bool = False) -> memoryview:
+    """Return a line for each read: its id, a tab, and its taxid.
+
+    The taxid is 0 where there is no call, and minus n that of sequence n.
+
+    Parameters
+    ----------
+    reads : CalledReads
+    labels : Labels
+    use_names : bool
+        Whether names stand beside taxids.
+    """
+
+    def texts(calls: Any) -> list[str]:
+        return [f"{text}\n" for text in labels.texts(calls, use_names=use_names)]
+
+    return bytes_of(joined([reads.ids, labels.column(reads.calls.taxids, texts)]))
+
+
+def table_of(reads: CalledReads | None, labels: Labels) -> Any:
+    """Return an Arrow table with a row for each read: read, taxid, rank, hits and length."""
+    import pyarrow as pa
+
+    none = np.empty(0, np.int64)
+    taxids = none if reads is None else reads.calls.taxids
+    distinct, places = distinct_of(taxids)
+    names = labels.ranks(distinct)
+    ranks = sorted({*names} - {""})
+    codes = np.array([ranks.index(name) if name else -1 for name in names], np.int16)[places]
+    return pa.table(
+        {
+            "read": pa.array([], pa.large_string()) if reads is None else _text_of(reads.ids),
+            "taxid": taxids,
+            "rank": pa.DictionaryArray.from_arrays(
+                pa.array(codes, mask=codes < 0), pa.array(ranks, pa.string())
+            ),
+            "hits": none.astype(np.uint32) if reads is None else reads.calls.hits,
+            "length": none if reads is None else reads.lengths,
+        }
+    )
+
+
+def _text_of(ids: Any) -> Any:
+    import pyarrow as pa
+
+    try:
+        return ids.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        texts = [each.decode(errors="replace") for each in ids.to_pylist()]
+        return pa.array(texts, pa.large_string())

@@ -1,0 +1,124 @@
+"""What stands for a call: its taxid, its name, its rank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.errors import TaxonomyError
+from dgpuhash.kmer.formats.report import named
+from dgpuhash.kmer.references import Targets
+from dgpuhash.kmer.taxonomy.ranks import SLOTS
+from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
+
+__all__ = ["Labels"]
+
+
+class Labels:
+    """Texts of calls, from a taxonomy and targets.
+
+    Calls are taxids, 0 for none, and below 0 the numbers of targets, from 1. Taxids without a
+    taxonomy have no names.
+
+    Parameters
+    ----------
+    taxonomy : Taxonomy or None
+    targets : Targets
+
+    Examples
+    --------
+    >>> targets = Targets.none()._replace(names=["NC_001416.1"], taxids=np.array([10710]))
+    >>> labels = Labels(None, targets)
+    >>> labels.lifted(np.array([-1, 0])).tolist(), labels.names(np.array([-1, 0]))
+    ([10710, 0], ['NC_001416.1', 'unclassified'])
+    """
+
+    def __init__(self, taxonomy: Taxonomy | None, targets: Targets) -> None:
+        self._taxonomy, self._targets = taxonomy, targets
+
+    @property
+    def taxonomy(self) -> Taxonomy:
+        """The taxonomy.
+
+        Raises
+        ------
+        TaxonomyError
+            When there is none.
+        """
+        if self._taxonomy is None:
+            raise TaxonomyError("the index has no taxonomy; build it with one, for taxa and ranks")
+        return self._taxonomy
+
+    def current(self, taxids: np.ndarray) -> np.ndarray:
+        """Return taxids with those that were merged replaced, as far as there is a taxonomy."""
+        return taxids if self._taxonomy is None else self._taxonomy.current(taxids)
+
+    @property
+    def targets(self) -> Targets:
+        """The targets that calls below 0 are."""
+        return self._targets
+
+    def lifted(self, calls: np.ndarray) -> np.ndarray:
+        """Return taxids: in place of each target its own, 0 of those without."""
+        is_target = calls < 0
+        if not is_target.any():
+            return calls
+        return np.where(is_target, self._targets.taxids[np.where(is_target, -1 - calls, 0)], calls)
+
+    def names(self, calls: np.ndarray) -> list[str]:
+        """Return the name of each call: that of a taxon, the id of a target, "unclassified"."""
+        found = ["unclassified"] * len(calls)
+        taxa = np.flatnonzero(calls > 0)
+        if len(taxa):
+            names = self.taxonomy.names(calls[taxa])
+            for row, name in zip(taxa.tolist(), names, strict=True):
+                found[row] = name
+        for row in np.flatnonzero(calls < 0).tolist():
+            found[row] = self._targets.names[-1 - calls[row]]
+        return found
+
+    def ranks(self, calls: np.ndarray) -> list[str]:
+        """Return the rank of each call, "sequence" of targets and "" of none."""
+        found = ["" if call == 0 else "sequence" for call in calls.tolist()]
+        taxa = np.flatnonzero(calls > 0)
+        if len(taxa):
+            for row, rank in zip(taxa.tolist(), self.taxonomy.ranks(calls[taxa]), strict=True):
+                found[row] = rank
+        return found
+
+    def lineages(self, calls: np.ndarray) -> np.ndarray:
+        """Return ranked lineages: 21 taxids, and a target's own number as that of a sequence."""
+        taxids = self.lifted(calls)
+        placed = np.flatnonzero(taxids)
+        found = np.zeros((len(calls), len(SLOTS)), np.int64)
+        if len(placed):
+            found[placed] = self.taxonomy.ranked(taxids[placed])
+        is_target = calls < 0
+        found[is_target, 0] = calls[is_target]
+        return found
+
+    def texts(self, calls: np.ndarray, *, use_names: bool) -> list[str]:
+        """Return what lines have for each call: its number, or ``name (taxid N)``."""
+        if not use_names:
+            return [str(call) for call in calls.tolist()]
+        found = named(self.taxonomy, np.maximum(calls, 0)).tolist()
+        for row in np.flatnonzero(calls < 0).tolist():
+            call = int(calls[row])
+            found[row] = f"{self._targets.names[-1 - call]} (taxid {call})"
+        return found
+
+    def column(self, calls: np.ndarray, made: Any) -> Any:
+        """Return texts of calls as an Arrow array; `made` is asked for distinct ones only."""
+        from dgpuhash.kmer.formats.text import taken
+
+        distinct, places = distinct_of(calls)
+        return taken(made(distinct), places)
+
+
+def distinct_of(calls: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return distinct calls, and the place of each call among them."""
+    import pyarrow as pa
+
+    encoded = pa.array(calls).dictionary_encode()
+    return encoded.dictionary.to_numpy(), encoded.indices.to_numpy()

@@ -1,0 +1,154 @@
+"""Outputs that get their names when they are whole."""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import importlib.util
+import io
+import os
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar, cast
+
+from dgpuhash.kmer.sequences.files import STDIN
+from dgpuhash.tables.serialization import check_absent, complete_file
+
+__all__ = ["STDOUT", "check_output", "opened_output", "write_beside", "write_lines"]
+
+STDOUT = STDIN
+_GZIP_LEVEL = 4
+_ISAL_LEVEL = 1
+# Items that are written or wait for it while the next one is made.
+_WAITING = 2
+
+Item = TypeVar("Item")
+
+
+def check_output(target: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    """Raise unless a target can be written, before any work.
+
+    Raises
+    ------
+    ExistsError
+        When a file is there and `overwrite` is False, or a folder is.
+    FileNotFoundError
+        When the folder for it is not there.
+    """
+    name = os.fspath(target)
+    if _is_stream(name):
+        return
+    check_absent(name, overwrite=overwrite)
+    folder = Path(name).absolute().parent
+    if "://" not in name and not folder.is_dir():
+        raise FileNotFoundError(f"{name}: there is no folder {folder}; make it first")
+
+
+@contextmanager
+def opened_output(target: str | os.PathLike[str], *, overwrite: bool = False) -> Iterator[Any]:
+    """Yield a stream of bytes to a file, which gets its name when the block ends without an error.
+
+    ``"-"`` is the standard output; pipes and devices are written as they are. What ends with .gz
+    is compressed.
+
+    Raises
+    ------
+    ExistsError
+        When the file is there and `overwrite` is False.
+    OSError
+        When it cannot be written; nothing is left of it then.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "one.txt")
+    >>> with opened_output(path) as stream:
+    ...     _ = stream.write(b"text")
+    >>> path.read_text()
+    'text'
+    """
+    name = os.fspath(target)
+    if name == STDOUT:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    is_of_block = False
+    try:
+        with Path(name).open("wb") if _is_stream(name) else complete_file(name, overwrite) as file:
+            told = _Told(name, file)
+            try:
+                with _compressed(told) if name.endswith(".gz") else nullcontext(told) as stream:
+                    yield stream
+            except BaseException:
+                is_of_block = True
+                raise
+    except OSError as error:
+        if is_of_block or error.strerror is None or isinstance(error, FileExistsError):
+            raise
+        raise _named(name, error) from error
+
+
+def write_lines(
+    target: str | os.PathLike[str], lines: Iterable[str], *, overwrite: bool = False
+) -> None:
+    """Write lines as `opened_output` does."""
+    with opened_output(target, overwrite=overwrite) as stream:
+        for line in lines:
+            stream.write(f"{line}\n".encode())
+
+
+def write_beside(items: Iterable[Item], write: Callable[[Item], None]) -> None:
+    """Write items, in order, on a thread beside the one that makes them."""
+    waiting: deque[Future[None]] = deque()
+    with ThreadPoolExecutor(1, "dgpuhash-write") as thread:
+        for item in items:
+            waiting.append(thread.submit(write, item))
+            if len(waiting) > _WAITING:
+                waiting.popleft().result()
+        while waiting:
+            waiting.popleft().result()
+
+
+class _Told(io.RawIOBase):
+    """A file whose errors tell its name."""
+
+    def __init__(self, name: str, file: BinaryIO) -> None:
+        self._name, self._file = name, file
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def write(self, data: Any) -> int:
+        try:
+            return self._file.write(data)
+        except OSError as error:
+            raise _named(self._name, error) from error
+
+
+def _named(name: str, error: OSError) -> OSError:
+    remedy = "make room there, or choose a place that you may write to"
+    return OSError(f"{name} cannot be written: {error.strerror}; {remedy}")
+
+
+def _is_stream(name: str) -> bool:
+    """Return whether a name is of the standard output, a pipe or a device."""
+    path = Path(name)
+    return name == STDOUT or ("://" not in name and path.exists() and not _is_plain(path))
+
+
+def _is_plain(path: Path) -> bool:
+    return path.is_file() or path.is_dir()
+
+
+def _compressed(file: Any) -> Any:
+    if importlib.util.find_spec("isal") is None:
+        return gzip.GzipFile(fileobj=file, mode="wb", compresslevel=_GZIP_LEVEL)
+    module = importlib.import_module("isal.igzip")
+    return cast(Any, module).IGzipFile(fileobj=file, mode="wb", compresslevel=_ISAL_LEVEL)

@@ -1,0 +1,64 @@
+"""Records as text of FASTA and FASTQ."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.kmer.formats.text import bytes_of, in_lists, joined
+from dgpuhash.kmer.sequences.batches import SequenceBatch
+from dgpuhash.kmer.sequences.ids import spans_of
+
+__all__ = ["interleaved_text", "sequence_text"]
+
+
+def sequence_text(batch: SequenceBatch, chosen: np.ndarray) -> bytes:
+    """Return chosen records, FASTQ where there are qualities, with letters in one line.
+
+    Parameters
+    ----------
+    batch : SequenceBatch
+    chosen : array of bool
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from dgpuhash.kmer import read_sequences
+    >>> fastq = pathlib.Path(tempfile.mkdtemp(), "two.fq")
+    >>> _ = fastq.write_text("@a b\\nAC\\n+\\nII\\n@c\\nGG\\n+\\nI#\\n")
+    >>> (batch,) = read_sequences(fastq)
+    >>> sequence_text(batch, np.array([False, True]))
+    b'@c\\nGG\\n+\\nI#\\n'
+    """
+    return _text(batch, _records(batch, chosen))
+
+
+def interleaved_text(first: SequenceBatch, second: SequenceBatch, chosen: np.ndarray) -> bytes:
+    """Return chosen pairs, mates one after the other."""
+    import pyarrow as pa
+
+    records = pa.concat_arrays([_records(first, chosen), _records(second, chosen)])
+    order = np.arange(len(records)).reshape(2, -1).T.ravel()
+    return _text(first, records.take(pa.array(order)))
+
+
+def _records(batch: SequenceBatch, chosen: np.ndarray) -> Any:
+    """Return the text of each chosen record without its first letter and its last newline."""
+    import pyarrow as pa
+
+    def spans(items: np.ndarray, offsets: np.ndarray) -> Any:
+        return spans_of(items, offsets[:-1], offsets[1:]).filter(pa.array(chosen))
+
+    columns = [spans(batch.names, batch.name_offsets), spans(batch.letters, batch.offsets)]
+    if batch.qualities is not None:
+        columns += [pa.scalar(b"+", pa.large_binary()), spans(batch.qualities, batch.offsets)]
+    return joined(columns, b"\n")
+
+
+def _text(batch: SequenceBatch, records: Any) -> bytes:
+    if not len(records):
+        return b""
+    mark = b">" if batch.qualities is None else b"@"
+    whole = in_lists(records, np.array([0, len(records)]), b"\n" + mark)
+    return b"".join([mark, bytes_of(whole), b"\n"])

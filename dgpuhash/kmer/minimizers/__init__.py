@@ -1,0 +1,1 @@
+"""Minimizers in a map to lowest common ancestors: Kraken 2's rule."""

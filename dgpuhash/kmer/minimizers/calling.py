@@ -1,0 +1,148 @@
+"""Calls of reads by the taxa of their minimizers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.backend import Backend, kernel_named, struct_named
+from dgpuhash.kmer.calls import AMBIGUOUS, MATE_BORDER, Calls
+from dgpuhash.kmer.minimizers.runs import MinimizerRuns
+from dgpuhash.kmer.minimizers.settings import CallOptions
+from dgpuhash.kmer.taxonomy.tree import Tree
+
+__all__ = ["FoundRuns", "TreeArrays", "called", "joined", "with_details"]
+
+_NUMBER = np.dtype(np.uint32)
+
+
+@dataclass(slots=True)
+class FoundRuns:
+    """Runs of the first, or the second, mates of reads, and what the index has of them.
+
+    Attributes
+    ----------
+    offsets : array of int64
+        Of the letters.
+    places : array of int64
+        Where each read's runs begin, and the last one's end.
+    runs : MinimizerRuns
+    taxa : array of uint32
+        Numbers of the taxonomy, 0 of none.
+    """
+
+    offsets: Any
+    places: Any
+    runs: MinimizerRuns
+    taxa: Any
+
+    def packed(self, backend: Backend) -> bytes:
+        """Return the runs as kernels take them."""
+        return backend.pack(
+            struct_named("MateRuns"), offsets=self.offsets, places=self.places,
+            minimizers=self.runs.minimizers, starts=self.runs.starts, kmers=self.runs.kmers,
+            taxa=self.taxa,
+        )  # fmt: skip
+
+
+class TreeArrays:
+    """A taxonomy's tree on a device.
+
+    Parameters
+    ----------
+    backend : Backend
+    tree : Tree
+    """
+
+    def __init__(self, backend: Backend, tree: Tree) -> None:
+        self.taxids = backend.from_host(tree.taxids.astype(np.int64, copy=False))
+        self._held = tuple(
+            backend.from_host(array.astype(_NUMBER))
+            for array in (tree.parents, tree.preorder, tree.sizes)
+        )
+        parents, places, sizes = self._held
+        nodes = backend.pack(struct_named("Tree"), parents=parents, nodes=len(parents))
+        self.packed = backend.pack(
+            struct_named("TaxonTree"), tree=nodes, places=places, sizes=sizes
+        )
+
+
+def called(
+    backend: Backend,
+    tree: TreeArrays,
+    first: FoundRuns,
+    second: FoundRuns | None,
+    k: int,
+    options: CallOptions,
+) -> Calls:
+    """Return the call of each read, or pair, and the k-mers in its clade.
+
+    Parameters
+    ----------
+    backend : Backend
+    tree : TreeArrays
+    first : FoundRuns
+    second : FoundRuns or None
+        Of as many second mates.
+    k : int
+    options : CallOptions
+    """
+    n = len(first.offsets) - 1
+    rows = len(first.runs) + (0 if second is None else len(second.runs))
+    calls = Calls(backend.empty(n, np.int64), backend.empty(n, np.uint32))
+    backend.run(
+        kernel_named("read_call"), n,
+        **_mates(backend, first, second), tree=tree.packed, taxids=tree.taxids,
+        memory=backend.empty(4 * rows, np.uint32), calls=calls.taxids, hits=calls.hits, k=k,
+        confidence=float(options.confidence), least_groups=options.minimum_hit_groups,
+        is_quick=int(options.quick), skips_ambiguous=int(options.ignore_ambiguous),
+    )  # fmt: skip
+    return calls
+
+
+def with_details(
+    backend: Backend,
+    tree: TreeArrays,
+    first: FoundRuns,
+    second: FoundRuns | None,
+    k: int,
+    calls: Calls,
+) -> Calls:
+    """Return the calls with the runs of k-mers that have one taxon."""
+    n = len(calls)
+    fields = {
+        **_mates(backend, first, second), "numbers": tree.taxids, "k": k,
+        "ambiguous": AMBIGUOUS, "border": MATE_BORDER,
+    }  # fmt: skip
+    counts, offsets = backend.empty(n, np.int64), backend.zeros(n + 1, np.int64)
+    backend.run(kernel_named("read_runs"), n, **fields, counts=counts)
+    backend.xp.cumsum(counts, out=offsets[1:])
+    rows = int(offsets[-1])
+    taxids, kmers = backend.empty(rows, np.int64), backend.empty(rows, np.uint32)
+    backend.run(kernel_named("read_runs"), n, **fields, places=offsets, taxids=taxids, kmers=kmers)
+    return Calls(calls.taxids, calls.hits, offsets, taxids, kmers)
+
+
+def joined(backend: Backend, parts: list[Calls]) -> Calls:
+    """Return the calls of slices of reads as those of all."""
+    if len(parts) == 1:
+        return parts[0]
+    join = backend.xp.concatenate
+    made = Calls(join([part.taxids for part in parts]), join([part.hits for part in parts]))
+    if parts[0].detail_offsets is not None:
+        sizes = [backend.xp.diff(part.detail_offsets) for part in parts]
+        made.detail_offsets = backend.zeros(len(made) + 1, np.int64)
+        backend.xp.cumsum(join(sizes), out=made.detail_offsets[1:])
+        made.detail_taxids = join([part.detail_taxids for part in parts])
+        made.detail_counts = join([part.detail_counts for part in parts])
+    return made
+
+
+def _mates(backend: Backend, first: FoundRuns, second: FoundRuns | None) -> dict[str, bytes]:
+    none = backend.pack(struct_named("MateRuns"))
+    return {
+        "first": first.packed(backend),
+        "second": none if second is None else second.packed(backend),
+    }

@@ -1,0 +1,92 @@
+"""Reads of a batch on a device, and slices of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dgpuhash import backend as backends
+from dgpuhash.backend import Backend
+from dgpuhash.errors import DeviceError, SequenceError
+from dgpuhash.kmer.counts.tally import checked_letters
+
+__all__ = ["Reads", "slices"]
+
+# What a CPU works at stays in its caches, and in memory that it had before.
+_SLICE_LETTERS = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """Single reads, or the first or second mates.
+
+    Attributes
+    ----------
+    letters : array of uint8
+    offsets : array of int64
+        Where each read begins, and the last one's end.
+    qualities : array of uint8 or None
+        Of each letter, as FASTQ writes them.
+    """
+
+    letters: Any
+    offsets: Any
+    qualities: Any
+
+    @classmethod
+    def of(cls, backend: Backend, letters: Any, offsets: Any, qualities: Any) -> Reads:
+        """Return reads in arrays of any device as those of a backend.
+
+        Raises
+        ------
+        SequenceError
+            When the offsets are not those of records in the letters, or there is another number of
+            qualities.
+        """
+        came_from = backends.get(None, letters)
+        letters, offsets = checked_letters(came_from, letters, offsets)
+        if qualities is not None:
+            qualities = came_from.asarray(qualities, np.uint8)
+            if len(qualities) != len(letters):
+                raise SequenceError(
+                    f"{len(qualities):,} qualities of {len(letters):,} letters; pass one of each"
+                )
+        if came_from is backend:
+            return cls(letters, offsets, qualities)
+        if came_from.name != "cpu":
+            raise DeviceError(
+                "the reads are on a GPU and the index is on a CPU; load it with device='cuda', or "
+                "pass cupy.asnumpy(letters)"
+            )
+        put = backend.from_host
+        return cls(put(letters), put(offsets), None if qualities is None else put(qualities))
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def rows(self, first: int, last: int) -> Reads:
+        """Return the reads [first, last)."""
+        start, end = int(self.offsets[first]), int(self.offsets[last])
+        return Reads(
+            self.letters[start:end],
+            self.offsets[first : last + 1] - start,
+            None if self.qualities is None else self.qualities[start:end],
+        )
+
+
+def slices(
+    backend: Backend, first: Reads, second: Reads | None
+) -> Iterator[tuple[Reads, Reads | None]]:
+    """Yield reads and their mates, on a CPU few at a time."""
+    letters = len(first.letters) + (0 if second is None else len(second.letters))
+    if backend.name != "cpu" or letters <= 2 * _SLICE_LETTERS:
+        yield first, second
+        return
+    ends = first.offsets if second is None else first.offsets + second.offsets
+    wanted = np.arange(_SLICE_LETTERS, letters, _SLICE_LETTERS)
+    edges = np.unique(np.concatenate([[0], np.searchsorted(ends, wanted), [len(ends) - 1]]))
+    for start, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        yield first.rows(start, end), None if second is None else second.rows(start, end)

@@ -1,0 +1,161 @@
+"""Settings of minimizers and of classifying by them."""
+
+from __future__ import annotations
+
+import math
+import operator
+from dataclasses import dataclass
+from typing import Any, Self
+
+from dgpuhash.backend import Backend, struct_named
+from dgpuhash.errors import SpecError
+
+__all__ = ["MOST_LMERS", "CallOptions", "MinimizerSettings"]
+
+_LONGEST = 31
+# As kernels/kmer/minimizers.cuh has it.
+MOST_LMERS = 32
+_SPACED_SHARE = 4
+_TOGGLE = 0xE37E28C4271B5A2D
+_HIGHEST_QUALITY = 93
+
+
+@dataclass(frozen=True, slots=True)
+class MinimizerSettings:
+    """What minimizers an index has.
+
+    Attributes
+    ----------
+    k : int
+        Letters of a k-mer, `l` to ``l + 31``.
+    l : int
+        Letters of its minimizer, 1 to 31.
+    spaces : int
+        Letters of a minimizer that are left out, every other one at its end: up to a quarter.
+    toggle : int
+        What mixes the order of minimizers; its lowest ``2 * l`` bits count.
+    mask, order : str
+        How references are read: see `References`.
+
+    Examples
+    --------
+    >>> settings = MinimizerSettings.of(k=12, l=8, spaces=2)
+    >>> f"{settings.spaced:016b}"
+    '1111111100110011'
+    """
+
+    k: int = 35
+    l: int = 31  # noqa: E741
+    spaces: int = 7
+    toggle: int = _TOGGLE
+    mask: str = "none"
+    order: str = "path"
+
+    @classmethod
+    def of(cls, **given: Any) -> Self:
+        """Return settings from what users pass.
+
+        Raises
+        ------
+        SpecError
+            When a setting is unknown or impossible.
+        """
+        unknown = sorted(given.keys() - set(cls.__slots__))
+        if unknown:
+            raise SpecError(
+                f"a minimizer index has no setting {unknown[0]!r}; use some of "
+                f"{', '.join(cls.__slots__)}"
+            )
+        return cls(**given)
+
+    def __post_init__(self) -> None:
+        ranges = {
+            "l": (1, _LONGEST),
+            "k": (self.l, self.l + MOST_LMERS - 1),
+            "spaces": (0, self.l // _SPACED_SHARE),
+            "toggle": (0, 2**64 - 1),
+        }
+        for name, (least, most) in ranges.items():
+            _whole(name, getattr(self, name), least, most)
+
+    @property
+    def spaced(self) -> int:
+        """Bits of a minimizer that count: two for each letter, the last letter's lowest."""
+        digits = "1" * (self.l - 2 * self.spaces) + "01" * self.spaces
+        return int("".join(2 * digit for digit in digits), 2)
+
+    @property
+    def density(self) -> float:
+        """Share of k-mers that have another minimizer than the one before, for random letters."""
+        return 2 / (self.k - self.l + 2)
+
+    def rule(self, backend: Backend) -> bytes:
+        """Return the rule as kernels take it."""
+        return backend.pack(
+            struct_named("MinimizerRule"),
+            k=self.k, l=self.l, spaced=self.spaced, toggle=self.toggle & 4**self.l - 1,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class CallOptions:
+    """How reads get their calls.
+
+    Attributes
+    ----------
+    confidence : float
+        Share of a read's k-mers that are in the clade of its call, 0 to 1.
+    minimum_hit_groups : int
+        Minimizers found of a read with a call; equal ones that follow each other are one.
+    minimum_base_quality : int
+        Letters of a lower quality are no bases.
+    quick : bool
+        Whether the first taxon with so many minimizers is the call.
+    ignore_ambiguous : bool
+        Whether k-mers with other letters than bases are left out of the share.
+
+    Examples
+    --------
+    >>> CallOptions.of(confidence=0.1).minimum_hit_groups
+    2
+    """
+
+    confidence: float = 0.0
+    minimum_hit_groups: int = 2
+    minimum_base_quality: int = 0
+    quick: bool = False
+    ignore_ambiguous: bool = False
+
+    @classmethod
+    def of(cls, **given: Any) -> Self:
+        """Return options from what users pass.
+
+        Raises
+        ------
+        SpecError
+            When an option is unknown or impossible.
+        """
+        unknown = sorted(given.keys() - set(cls.__slots__))
+        if unknown:
+            raise SpecError(
+                f"calls by minimizers have no option {unknown[0]!r}; use some of "
+                f"{', '.join(cls.__slots__)}"
+            )
+        made = cls(**given)
+        confidence = made.confidence
+        if not (isinstance(confidence, int | float) and math.isfinite(confidence)):
+            raise SpecError(f"confidence={confidence!r}; use a number from 0 to 1")
+        if not 0 <= confidence <= 1:
+            raise SpecError(f"confidence={confidence}; use 0 to 1")
+        _whole("minimum_hit_groups", made.minimum_hit_groups, 0, 2**31)
+        _whole("minimum_base_quality", made.minimum_base_quality, 0, _HIGHEST_QUALITY)
+        return made
+
+
+def _whole(name: str, given: Any, least: int, most: int) -> None:
+    try:
+        made = operator.index(given)
+    except TypeError as error:
+        raise SpecError(f"{name}={given!r}; use a whole number") from error
+    if not least <= made <= most:
+        raise SpecError(f"{name}={made:,}; use {least:,} to {most:,}")

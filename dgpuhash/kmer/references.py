@@ -1,0 +1,336 @@
+"""Reference sequences of files: numbered targets, their letters in batches, their places."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from dgpuhash.errors import SequenceError, SpecError
+from dgpuhash.kmer.placement import Placement, Reference, place_references
+from dgpuhash.kmer.sequences.batches import BATCH_LETTERS, SequenceBatch, read_sequences
+from dgpuhash.kmer.sequences.files import STDIN, Paths, files_of
+from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
+
+__all__ = ["ReferenceBatch", "References", "Targets", "numbered_files"]
+
+_MASKS = ("none", "lowercase")
+
+
+class Targets(NamedTuple):
+    """Reference sequences in the order of their numbers.
+
+    Attributes
+    ----------
+    names : list of str
+        Their ids: headers up to the first blank.
+    files : list of str
+    file_of : array of int32
+        The place of each target's file in `files`.
+    record_in_file : array of int64
+        From 0.
+    lengths : array of int64
+        In letters.
+    taxids : array of int64
+        0 of those without a place.
+
+    Examples
+    --------
+    >>> targets = Targets.none()
+    >>> len(targets.names), targets.taxids.dtype.name
+    (0, 'int64')
+    """
+
+    names: list[str]
+    files: list[str]
+    file_of: np.ndarray
+    record_in_file: np.ndarray
+    lengths: np.ndarray
+    taxids: np.ndarray
+
+    @classmethod
+    def none(cls) -> Self:
+        """Return those of an index without any."""
+        empty = np.empty(0, np.int64)
+        return cls([], [], np.empty(0, np.int32), empty, empty, empty)
+
+    def join(self, more: Targets) -> Targets:
+        """Return these targets, and others whose numbers go on behind them."""
+        return Targets(
+            self.names + more.names,
+            self.files + more.files,
+            np.concatenate([self.file_of, more.file_of + np.int32(len(self.files))]),
+            *(np.concatenate([one, other]) for one, other in zip(self[3:], more[3:], strict=True)),
+        )
+
+
+@dataclass(slots=True)
+class ReferenceBatch:
+    """Letters of targets, one after another, or of pieces of long ones.
+
+    Attributes
+    ----------
+    letters : array of uint8
+        As they are in the file, or with N in place of those masked.
+    offsets : array of int64
+        ``n + 1`` positions: piece i has ``letters[offsets[i]:offsets[i + 1]]``.
+    targets : array of int64
+        The number of each piece's target, from 0.
+    starts : array of int64
+        Where each piece begins in its target.
+    is_cut : bool
+        Whether the last piece's target goes on in the next batch; all others end.
+    """
+
+    letters: np.ndarray
+    offsets: np.ndarray
+    targets: np.ndarray
+    starts: np.ndarray
+    is_cut: bool
+
+
+def numbered_files(paths: Paths, order: str = "path") -> list[str]:
+    """Return files in the order in which their sequences are numbered.
+
+    Parameters
+    ----------
+    paths : path, glob, folder, URL, "-" or several of them
+    order : {"path", "given"}
+        By the bytes of the files' paths, or as they were given.
+
+    Raises
+    ------
+    SpecError
+        When the order is another.
+    FileNotFoundError
+        When a file is not there.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> paths = [folder / name for name in ("b.fa", "a.fa")]
+    >>> for path in paths:
+    ...     _ = path.write_text(">r\\nACGT\\n")
+    >>> [pathlib.Path(name).name for name in numbered_files(paths)]
+    ['a.fa', 'b.fa']
+    """
+    if order not in ("path", "given"):
+        raise SpecError(f"order={order!r}; use 'path' or 'given'")
+    files = files_of(paths)
+    return sorted(files, key=os.fsencode) if order == "path" else files
+
+
+class References:
+    """Sequences of files as targets of an index.
+
+    `batches` reads their letters once. `place` finds their taxa: before `batches` it reads the
+    files for their headers, afterwards it knows them. `targets` has all that is known then.
+
+    Parameters
+    ----------
+    paths : path, glob, folder, URL, "-" or several of them
+        FASTA or FASTQ, plain or compressed.
+    order : {"path", "given"}
+        As for `numbered_files`.
+    mask : {"none", "lowercase"}
+        Whether small letters stand for themselves, or are masked.
+    known : Targets, optional
+        Those of the index already; numbers go on behind them.
+    progress : callable, optional
+        Is told the number of letters of each batch.
+
+    Raises
+    ------
+    SpecError
+        When `order` or `mask` is another.
+    FileNotFoundError
+        When a file is not there.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> fasta = pathlib.Path(tempfile.mkdtemp(), "two.fa")
+    >>> _ = fasta.write_text(">a one\\nACGT\\n>b\\nGG\\n")
+    >>> references = References(fasta)
+    >>> [(batch.letters.tobytes(), batch.targets.tolist()) for batch in references.batches()]
+    [(b'ACGTGG', [0, 1])]
+    >>> references.place(None).taxids.tolist()
+    [0, 0]
+    >>> references.targets.names, references.targets.lengths.tolist()
+    (['a', 'b'], [4, 2])
+    """
+
+    def __init__(
+        self,
+        paths: Paths,
+        *,
+        order: str = "path",
+        mask: str = "none",
+        known: Targets | None = None,
+        progress: Callable[[int], object] | None = None,
+    ) -> None:
+        if mask not in _MASKS:
+            raise SpecError(f"mask={mask!r}; use one of {', '.join(map(repr, _MASKS))}")
+        self.files = numbered_files(paths, order)
+        self._masks = mask == "lowercase"
+        self._known = Targets.none() if known is None else known
+        self._progress = progress
+        self._headers: list[str] | None = None
+        self._lengths: list[int] = []
+        self._sizes: list[int] = []
+        self._taxids: np.ndarray | None = None
+        self.notes: list[str] = []
+
+    @property
+    def first(self) -> int:
+        """The number of the first target."""
+        return len(self._known.names)
+
+    @property
+    def letters(self) -> int:
+        """Letters of all targets, as far as they are read."""
+        return sum(self._lengths)
+
+    @property
+    def targets(self) -> Targets:
+        """The targets that were read, without those known before, taxids only when placed."""
+        assert self._headers is not None, "read batches, or place references, first"
+        sizes = np.array(self._sizes, np.int64)
+        n = len(self._headers)
+        starts = np.cumsum(sizes) - sizes
+        return Targets(
+            [Reference(header).id for header in self._headers],
+            self.files,
+            np.repeat(np.arange(len(sizes), dtype=np.int32), sizes),
+            np.arange(n, dtype=np.int64) - np.repeat(starts, sizes),
+            np.array(self._lengths, np.int64),
+            np.zeros(n, np.int64) if self._taxids is None else self._taxids,
+        )
+
+    def batches(
+        self, *, overlap: int | None = None, stride: int = 1, batch_letters: int = BATCH_LETTERS
+    ) -> Iterator[ReferenceBatch]:
+        """Yield the letters of all targets in batches of about `batch_letters`, in order.
+
+        Parameters
+        ----------
+        overlap, stride, batch_letters
+            As for `read_sequences`: where longer records are cut, and what their pieces share.
+
+        Raises
+        ------
+        SequenceError
+            When a file is not sequences or is damaged, or is another than when it was read for
+            headers.
+        OSError
+            When a file cannot be read.
+        """
+        for batch, first in self._read(overlap, stride, batch_letters):
+            letters = batch.letters
+            if self._masks:
+                letters = np.where(letters >= ord("a"), np.uint8(ord("N")), letters)
+            yield ReferenceBatch(
+                letters,
+                batch.offsets,
+                batch.numbers + (self.first + first),
+                batch.starts,
+                batch.is_cut,
+            )
+            if self._progress is not None:
+                self._progress(len(batch.letters) - batch.repeated)
+
+    def place(
+        self,
+        taxonomy: Taxonomy | None,
+        accessions: Sequence[str | os.PathLike[str]] = (),
+        *,
+        allow_unplaced: int = 0,
+    ) -> Placement:
+        """Find the taxon of each target, and return what was found.
+
+        Parameters
+        ----------
+        taxonomy : Taxonomy or None
+            None: no target has a taxon.
+        accessions, allow_unplaced
+            As for `place_references`.
+
+        Raises
+        ------
+        TaxonomyError
+            As `place_references`; an id of a target that the index has already is there twice.
+        SequenceError
+            When a file cannot be read twice, or as `batches`; without a taxonomy, when an id comes
+            twice.
+        OSError
+            When a file cannot be read.
+        """
+        if self._headers is None:
+            if STDIN in self.files:
+                raise SequenceError(
+                    "references are read twice, and the standard input cannot be; name files"
+                )
+            for _ in self._read(0, 1, BATCH_LETTERS):
+                pass
+        assert self._headers is not None
+        files = np.repeat(np.array(self.files, object), self._sizes).tolist()
+        given = [Reference(*each) for each in zip(self._headers, files, strict=True)]
+        known = self._known
+        there = {name: known.files[at] for name, at in zip(known.names, known.file_of, strict=True)}
+        if taxonomy is None:
+            _check_ids(given, there)
+            found = Placement(np.zeros(len(given), np.int64), [])
+        else:
+            found = place_references(
+                taxonomy, given, accessions, allow_unplaced=allow_unplaced, known=there
+            )
+        self._taxids, self.notes = found
+        return found
+
+    def _read(
+        self, overlap: int | None, stride: int, batch_letters: int
+    ) -> Iterator[tuple[SequenceBatch, int]]:
+        """Yield batches and the number of their file's first record."""
+        headers: list[str] = []
+        lengths: list[int] = []
+        firsts: dict[int, int] = {}
+        for at, batch in _with_files(
+            self.files, overlap=overlap, stride=stride, batch_letters=batch_letters
+        ):
+            firsts.setdefault(at, len(headers))
+            sizes = np.diff(batch.offsets).tolist()
+            if batch.continues:
+                lengths[-1] += sizes.pop(0) - batch.repeated
+            headers.extend(map(batch.name, range(batch.continues, len(batch))))
+            lengths.extend(sizes)
+            yield batch, firsts[at]
+        if self._headers not in (None, headers):
+            raise SequenceError("files of references changed while they were read; build again")
+        edges = [*firsts.values(), len(headers)]
+        self._headers, self._lengths = headers, lengths
+        self._sizes = np.diff(edges).tolist()
+
+
+def _with_files(files: Sequence[str], **settings: Any) -> Iterator[tuple[int, SequenceBatch]]:
+    """Yield the place of each batch's file, and the batch."""
+    at, number = 0, -1
+    for batch in read_sequences(files, **settings):
+        # The same file may come twice.
+        is_next = int(batch.numbers[0]) == 0 and not batch.continues
+        at += is_next and number >= 0
+        number = int(batch.numbers[-1])
+        yield at, batch
+
+
+def _check_ids(given: Sequence[Reference], there: dict[str, str]) -> None:
+    for each in given:
+        if each.id in there:
+            raise SequenceError(
+                f"{each.id} of {each.file} is there already, in {there[each.id]}; give each "
+                "sequence an id of its own"
+            )
+        there[each.id] = each.file

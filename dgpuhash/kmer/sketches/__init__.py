@@ -1,0 +1,1 @@
+"""Sketches of windows in a multimap: MetaCache's rule."""

@@ -1,0 +1,135 @@
+"""Reads of a batch, some at a time, into their candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.backend import Backend
+from dgpuhash.errors import SequenceError
+from dgpuhash.kmer.calls import Calls
+from dgpuhash.kmer.sketches.candidates import TopLists, top_lists
+from dgpuhash.kmer.sketches.lineages import TargetLineages
+from dgpuhash.kmer.sketches.settings import CallOptions, SketchSettings
+from dgpuhash.kmer.sketches.sketching import sketch_reads
+from dgpuhash.tables import MultiMap
+
+__all__ = ["Batch", "joined", "top_lists_of"]
+
+Batch = tuple[Any, ...]
+"""Letters and offsets, and those of mates, or None."""
+
+_OFFSET = np.dtype(np.int64)
+# Letters of reads whose hits are there at once.
+_SLICE_LETTERS = {"cpu": 2**20, "cuda": 2**27}
+
+
+def top_lists_of(
+    backend: Backend,
+    settings: SketchSettings,
+    table: MultiMap,
+    lineages: TargetLineages,
+    batch: Batch,
+    options: CallOptions,
+    *,
+    runs: bool = False,
+) -> Iterator[TopLists]:
+    """Yield the best candidates of a batch, of some reads at a time.
+
+    Parameters
+    ----------
+    backend : Backend
+    settings : SketchSettings
+    table : MultiMap
+        Locations of features.
+    lineages : TargetLineages
+    batch : tuple of arrays
+        Letters and offsets, and those of mates, or None.
+    options : CallOptions
+    runs : bool
+        Whether the windows of the best runs are asked for.
+
+    Raises
+    ------
+    SequenceError
+        When offsets do not part the letters, or mates are not as many.
+    """
+    for letters, offsets, *mates in _slices(backend, _checked(backend, batch)):
+        features, firsts = sketch_reads(backend, settings, letters, offsets, *mates)
+        hits, places = table.find(features)
+        lengths = backend.xp.diff(offsets)
+        if mates:
+            lengths = lengths + backend.xp.diff(mates[1])
+        reaches = backend.xp.maximum(lengths, options.insertsize) // settings.stride + 2
+        yield top_lists(
+            backend, hits, places[firsts], reaches.astype(np.uint32), lineages, options, runs=runs
+        )
+
+
+def _checked(backend: Backend, batch: Batch) -> list[Any]:
+    """Return arrays of a batch on the backend, those of mates only where there are some."""
+    made = []
+    for letters, offsets in zip(batch[::2], batch[1::2], strict=True):
+        if letters is not None:
+            made += [backend.asarray(letters, np.uint8), backend.asarray(offsets, _OFFSET)]
+    for letters, offsets in zip(made[::2], made[1::2], strict=True):
+        if backend.name == "cuda":
+            continue
+        if (
+            not len(offsets)
+            or offsets[0] != 0
+            or offsets[-1] != len(letters)
+            or (np.diff(offsets) < 0).any()
+        ):
+            raise SequenceError(
+                f"offsets do not part {len(letters):,} letters; begin with 0, end with their "
+                "number, and never go down"
+            )
+    if len(made) == 4 and len(made[1]) != len(made[3]):
+        raise SequenceError(
+            f"{len(made[1]) - 1:,} first and {len(made[3]) - 1:,} second mates; pass as many"
+        )
+    return made
+
+
+def _slices(backend: Backend, batch: list[Any]) -> Iterator[list[Any]]:
+    """Yield some reads at a time."""
+    n, most = len(batch[1]) - 1, _SLICE_LETTERS[backend.name]
+    total = sum(map(len, batch[::2]))
+    if total <= most or n <= 1:
+        yield batch
+        return
+    ends = sum(batch[1::2])
+    marks = backend.xp.searchsorted(ends, backend.xp.arange(0, total, most), side="left")
+    edges = [*np.unique(backend.to_host(marks)).tolist(), n]
+    for first, last in pairwise(edges):
+        if last > first:
+            yield [
+                part
+                for letters, offsets in zip(batch[::2], batch[1::2], strict=True)
+                for part in _rows(backend, letters, offsets, first, last)
+            ]
+
+
+def _rows(backend: Backend, letters: Any, offsets: Any, first: int, last: int) -> tuple[Any, Any]:
+    start, end = backend.to_host(offsets[[first, last]]).tolist()
+    return letters[start:end], offsets[first : last + 1] - start
+
+
+def joined(backend: Backend, found: Iterable[Calls]) -> Calls:
+    """Return the calls of slices as those of one batch."""
+    parts = list(found)
+    if len(parts) == 1:
+        return parts[0]
+    join = backend.xp.concatenate
+    made = Calls(join([part.taxids for part in parts]), join([part.hits for part in parts]))
+    if parts[0].detail_offsets is not None:
+        made.detail_taxids = join([part.detail_taxids for part in parts])
+        made.detail_counts = join([part.detail_counts for part in parts])
+        sizes = join([backend.xp.diff(part.detail_offsets) for part in parts])
+        made.detail_offsets = backend.zeros(len(sizes) + 1, _OFFSET)
+        backend.xp.cumsum(sizes, out=made.detail_offsets[1:])
+    return made

@@ -1,0 +1,87 @@
+/// The hits of reads into their best candidates. Rows are reads, each taken by a tile.
+#pragma once
+
+#include "core/atomic.cuh"
+#include "core/fields.cuh"
+#include "grid/for_each.cuh"
+#include "kmer/candidates.cuh"
+
+namespace dg {
+
+struct CandidateArgs {
+  const u64* hits;     // of one read after another, in any order
+  const i64* offsets;  // of each read: its first hit; and the end of the last one's
+  const u32* reaches;  // of each read: how many windows a run spans at most
+  const u32* taxa;     // of each target, or 0
+  u64* counted_hits;   // `kPlacesOfHit` places for each hit
+  u32* hit_counts;
+  u32* targets;  // of each read: `most` places
+  u32* counts;
+  u32* top_taxa;
+  u32* firsts;  // or null
+  u32* lasts;
+  u64 most;
+  u64 n;
+
+  DG_FIELDS(hits, offsets, reaches, taxa, counted_hits, hit_counts, targets, counts, top_taxa,
+            firsts, lasts, most, n)
+};
+
+/// Hits of a read that one lane counts in memory of its own.
+inline constexpr u64 kHitsAlone = 512;
+
+template <int W>
+DG_KERNEL candidate_find(CandidateArgs args) {
+  for_each_tile<W>(args.n, [&](auto tile, u64 row) {
+    const u64 begin = static_cast<u64>(args.offsets[row]);
+    const u64 n = static_cast<u64>(args.offsets[row + 1]) - begin;
+    const auto serve = [&](const CountedHits& room) {
+      const u64 distinct = count_hits(tile, args.hits + begin, n, room);
+      sort_hits(tile, room, distinct);
+      if (tile.lane() != 0) return;
+      const u64 place = row * args.most;
+      TopList top{args.targets + place,
+                  args.counts + place,
+                  args.top_taxa + place,
+                  args.firsts ? args.firsts + place : nullptr,
+                  args.lasts ? args.lasts + place : nullptr,
+                  static_cast<u32>(args.most)};
+      meet_candidates(room, distinct, args.reaches[row], args.taxa, top);
+      top.fill();
+    };
+    if constexpr (decltype(tile)::size == 1) {
+      if (n <= kHitsAlone) {
+        u64 hits[kHitsAlone * kPlacesOfHit];
+        u32 counts[kHitsAlone * kPlacesOfHit];
+        return serve({hits, counts});
+      }
+    }
+    serve({args.counted_hits + begin * kPlacesOfHit, args.hit_counts + begin * kPlacesOfHit});
+  });
+}
+
+struct CoverArgs {
+  const u32* targets;
+  const u32* counts;
+  const u32* firsts;
+  const u32* lasts;
+  const i64* windows;  // of each target: the bit of its first window
+  u32* covered;        // bits
+  u64 least;           // hits of a candidate that counts
+  u64 n;               // candidates of all reads
+
+  DG_FIELDS(targets, counts, firsts, lasts, windows, covered, least, n)
+};
+
+/// Marks the windows of the candidates' best runs.
+DG_KERNEL candidate_cover(CoverArgs args) {
+  for_each_tile<1>(args.n, [&](auto, u64 row) {
+    const u32 count = args.counts[row];
+    if (count == 0 || count < args.least) return;
+    const u64 first = static_cast<u64>(args.windows[args.targets[row]]);
+    for (u64 at = first + args.firsts[row]; at <= first + args.lasts[row]; ++at)
+      atomic_or<Order::relaxed>(args.covered + at / 32, 1u << at % 32);
+  });
+}
+
+}  // namespace dg

@@ -1,0 +1,92 @@
+/// Records into the features of their windows. Rows are windows; tiles have one lane.
+#pragma once
+
+#include "batch/rows.cuh"
+#include "core/fields.cuh"
+#include "grid/for_each.cuh"
+#include "kmer/sketch.cuh"
+
+namespace dg {
+
+/// Records come from two places in turn: the first mates of reads, then the second ones; or from one.
+struct SketchArgs {
+  const u8* letters;
+  const i64* offsets;  // of each read, and the end of the last one
+  const u8* mate_letters;
+  const i64* mate_offsets;  // or null: there are no mates
+  const i64* windows;       // of each record: its first window; and the number of all
+  void* features;           // of each window: `most` places, the last ones empty
+  i64* counts;              // of each window: how many features it has; or null
+  u64 k;
+  u64 most;
+  u64 window;
+  u64 stride;
+  u64 records;
+  u64 rows;          // windows that have places; those behind the last one have no features
+  u64 segment_rows;  // windows of a lane
+  u64 n;             // segments
+
+  DG_FIELDS(letters, offsets, mate_letters, mate_offsets, windows, features, counts, k, most,
+            window, stride, records, rows, segment_rows, n)
+};
+
+template <class Feature>
+DG_KERNEL sketch_find(SketchArgs args) {
+  for_each_segment<1>(args.n, args.segment_rows * args.window, [&](auto, u64 segment) {
+    const u32 most = static_cast<u32>(args.most);
+    const u64 all = static_cast<u64>(args.windows[args.records]);
+    u64 record = 0;
+    const u64 end = end_of_rows(args, segment);
+    for (u64 row = segment * args.segment_rows; row < end; ++row) {
+      Feature* to = static_cast<Feature*>(args.features) + row * most;
+      u32 found = 0;
+      if (row < all) {
+        record = row_at(args.windows, args.records, row, record);
+        const bool is_mate = args.mate_offsets && record % 2 != 0;
+        const u64 read = args.mate_offsets ? record / 2 : record;
+        const i64* offsets = is_mate ? args.mate_offsets : args.offsets;
+        const u64 first = (row - static_cast<u64>(args.windows[record])) * args.stride;
+        const u64 left = static_cast<u64>(offsets[read + 1] - offsets[read]) - first;
+        found =
+            sketch_of((is_mate ? args.mate_letters : args.letters) + offsets[read] + first,
+                      left < args.window ? left : args.window, static_cast<u32>(args.k), most, to);
+      }
+      for (u32 at = found; at < most; ++at) to[at] = kNoFeature<Feature>;
+      if (args.counts) args.counts[row] = found;
+    }
+  });
+}
+
+struct SketchPackArgs {
+  const void* features;  // of each window: `most` places
+  const i64* windows;    // of each record: its first window; and the number of all, which is n
+  const u32* targets;    // of each record
+  const i64* firsts;     // of each record: the number of its first window in the target
+  const i64* places;     // of each window: where its features go; and the number of all
+  void* features_to;
+  u64* locations;  // target and window
+  u64 most;
+  u64 records;
+  u64 n;
+
+  DG_FIELDS(features, windows, targets, firsts, places, features_to, locations, most, records, n)
+};
+
+/// Features without empty places, and where each one is.
+template <class Feature>
+DG_KERNEL sketch_pack(SketchPackArgs args) {
+  for_each_tile<1>(args.n, [&](auto, u64 row) {
+    const u64 record = row_at(args.windows, args.records, row, 0);
+    const u64 number =
+        row - static_cast<u64>(args.windows[record]) + static_cast<u64>(args.firsts[record]);
+    const u64 location = static_cast<u64>(args.targets[record]) << 32 | number;
+    const Feature* from = static_cast<const Feature*>(args.features) + row * args.most;
+    u64 to = static_cast<u64>(args.places[row]);
+    for (; to < static_cast<u64>(args.places[row + 1]); ++to) {
+      static_cast<Feature*>(args.features_to)[to] = *from++;
+      args.locations[to] = location;
+    }
+  });
+}
+
+}  // namespace dg
