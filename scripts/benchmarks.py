@@ -93,6 +93,10 @@ def section(receipts: dict[str, Receipt]) -> str:
         lines += [f"## {receipt['machine']['gpu']}", "", *of_several(receipt)]
     for receipt in of_all("cpu", receipts):
         lines += of_cpus(receipt)
+    for receipt in of_all("frames", receipts):
+        lines += of_cpus(receipt, "frames", "Joins and groupbys of dataframes on ")
+    for receipt in of_all("kmer", receipts):
+        lines += of_cpus(receipt, "kmer", "K-mers on ")
     for receipt in of_all("peers", receipts):
         lines += beside_peers(receipt)
     if proved := proofs(receipts):
@@ -145,13 +149,13 @@ def of_papers(receipt: dict[str, Any]) -> list[str]:
     return lines
 
 
-def of_cpus(receipt: Receipt) -> list[str]:
-    """Merges on CPUs."""
+def of_cpus(receipt: Receipt, bench: str = "scaling", what: str = "") -> list[str]:
+    """Merges on CPUs, or another benchmark, whose heading says what it is of."""
     machine = receipt["machine"]["gpu"]
     software = ", ".join(f"{name} {version}" for name, version in receipt["versions"].items())
     when = f"{receipt['date']}, commit {receipt['commit'][:7]}"
-    lines = [f"## {machine}", "", f"{machine}, {software}, {when}: {receipt['remark']}.", ""]
-    for grid in grids("scaling", receipt["figures"]):
+    lines = [f"## {what}{machine}", "", f"{machine}, {software}, {when}: {receipt['remark']}.", ""]
+    for grid in grids(bench, receipt["figures"]):
         lines += [f"{grid.title[0].upper()}{grid.title[1:]}:", "", *markdown_table(grid), ""]
     return lines
 

@@ -177,7 +177,7 @@ def _aggregated(rows: _Rows, name: str, call: inspect.BoundArguments, client: Cl
     if name in ("apply", "transform") and not rows.group_keys:
         raise UnsupportedError(f"{name} with group_keys=False")
     first = [kept.pop(label) for label in ("arg", "func") if label in kept]
-    if any(isinstance(each, dd.Aggregation) for each in _each(first)):
+    if any(isinstance(each, dd.Aggregation) for each in _each([*first, *kept.values()])):
         raise UnsupportedError("an Aggregation in pieces; use the names of aggregates")
     groups = rows.groups(client, ranges)
     made = getattr(groups, "agg" if name == "aggregate" else name)(*first, *args, **kept)

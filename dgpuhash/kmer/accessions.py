@@ -6,13 +6,14 @@ import os
 import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from dgpuhash.errors import SequenceError, TaxonomyError
+from dgpuhash.kmer.sequences.ahead import threads_of_a_generator
 from dgpuhash.kmer.sequences.files import text_of
 from dgpuhash.kmer.taxonomy.gtdb import gtdb_lineage, gtdb_taxid
 
@@ -187,7 +188,7 @@ def _worked(blocks: Iterable[bytes], work: Callable[[bytes], _Made]) -> Iterator
     """Yield what work makes of each block, in their order; Arrow works without the GIL."""
     threads = min(_THREADS, os.cpu_count() or 1)
     running: deque[Future[_Made]] = deque()
-    with ThreadPoolExecutor(threads) as pool:
+    with threads_of_a_generator(threads, "dgpuhash-accessions") as pool:
         for block in blocks:
             running.append(pool.submit(work, block))
             if len(running) > threads:

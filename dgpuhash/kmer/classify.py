@@ -283,17 +283,18 @@ class Classification:
         OSError, SequenceError
             When it cannot be written, or reads cannot be read.
         """
-        name = format_of(form, self._index.rule)
+        name, is_quick = format_of(form, self._index.rule), bool(self._options.get("quick"))
         check_output(path, overwrite=overwrite)
         if use_names:
             _ = self._labels.taxonomy
         with (
             opened_output(path, overwrite=overwrite) as stream,
             calls_writer(
-                stream, name, self._labels, rule=self._index.rule, use_names=use_names
+                stream, name, self._labels, rule=self._index.rule, is_quick=is_quick,
+                use_names=use_names,
             ) as write,
-        ):
-            write_beside(self.batches(detail=needs_detail(name)), write)
+        ):  # fmt: skip
+            write_beside(self.batches(detail=needs_detail(name, is_quick=is_quick)), write)
 
     def report_lines(self, *, style: str = "kraken", zero_counts: bool = False) -> Iterator[str]:
         """Yield the lines of a report; calls of targets are those of their taxa.

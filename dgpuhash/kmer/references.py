@@ -15,7 +15,7 @@ from dgpuhash.kmer.sequences.batches import BATCH_LETTERS, SequenceBatch, read_s
 from dgpuhash.kmer.sequences.files import STDIN, Paths, files_of
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 
-__all__ = ["ReferenceBatch", "References", "Targets", "numbered_files"]
+__all__ = ["ReferenceBatch", "References", "Targets", "numbered_files", "targets_of_letters"]
 
 _MASKS = ("none", "lowercase")
 
@@ -313,6 +313,41 @@ class References:
         edges = [*firsts.values(), len(headers)]
         self._headers, self._lengths = headers, lengths
         self._sizes = np.diff(edges).tolist()
+
+
+def targets_of_letters(
+    taxonomy: Taxonomy | None,
+    offsets: np.ndarray,
+    taxids: Any,
+    names: Sequence[str] | None,
+    known: Targets,
+) -> Targets:
+    """Return references in arrays as targets whose numbers go on behind those known.
+
+    Without taxids they have no place.
+
+    Raises
+    ------
+    SequenceError
+        When there are other numbers of taxids or names, or a name is there already.
+    TaxonomyError
+        When a taxid is unknown.
+    """
+    n, first = len(offsets) - 1, len(known.names)
+    given = np.zeros(n, np.int64) if taxids is None else np.asarray(taxids, np.int64)
+    if taxonomy is not None:
+        given = taxonomy.current(given)
+        taxonomy.numbers(given)
+    own = [str(first + at + 1) for at in range(n)] if names is None else list(map(str, names))
+    if given.shape != (n,) or len(own) != n:
+        raise SequenceError(
+            f"{given.shape} taxids and {len(own):,} names of {n:,} references; pass one of each"
+        )
+    if len({*known.names, *own}) < first + n:
+        raise SequenceError("names of references are there already; give each one of its own")
+    numbers = np.arange(n, dtype=np.int64)
+    files = ["letters"] if n else []
+    return Targets(own, files, np.zeros(n, np.int32), numbers, np.diff(offsets), given)
 
 
 def _with_files(files: Sequence[str], **settings: Any) -> Iterator[tuple[int, SequenceBatch]]:

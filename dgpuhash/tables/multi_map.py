@@ -83,8 +83,7 @@ class MultiMap(UserKernels, Table):
 
     Notes
     -----
-    ``len`` is the number of pairs, `n_keys` the number of distinct keys.
-
+    ``len`` is the number of pairs, `n_keys` that of distinct keys.
     Threads may share a table (read-write lock): lookups run concurrently, a change runs alone.
     A thread that re-enters a table in a signal handler or a finaliser may read while it reads; a
     call that would wait for itself raises ReentranceError. A forked process may use tables on the
@@ -200,8 +199,8 @@ class MultiMap(UserKernels, Table):
 
         Raises
         ------
-        ShapeError
-            When offsets do not part the values, or keys are not distinct.
+        KeyTypeError, ShapeError
+            Also when offsets do not part the values, or keys are not distinct.
 
         Examples
         --------
@@ -289,7 +288,7 @@ class MultiMap(UserKernels, Table):
         KeyTypeError, ShapeError, DeviceError
             When an argument does not fit the table.
         UnsupportedError
-            When `stable` is set, and the table's method keeps no order, or the table has a `cap`.
+            When `stable` is set, and the table's method keeps no order, or it has a `cap`.
 
         Examples
         --------

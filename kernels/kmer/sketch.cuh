@@ -66,11 +66,14 @@ DG_FN u32 sketch_by_places(const u8* letters, u64 n, u32 k, u32 most, Feature* t
   return found;
 }
 
+#if !DG_GPU
+
 /// Features of which the lowest ones are chosen at once, of sketches of so many at most.
 inline constexpr u32 kFeaturesAtOnce = 64;
 inline constexpr u32 kShortSketch = 32;
 
-/// The same with the features below `bound`; more than `most` where these are too many, or not enough.
+/// The same with the features below `bound`, by arrays of the lane's own; more than `most` where these are too
+/// many, or not enough.
 template <class Feature>
 DG_FN u32 sketch_below(const u8* letters, u64 n, u32 k, u32 most, Feature bound, Feature* to) {
   Feature low[kFeaturesAtOnce + 1], ordered[kFeaturesAtOnce];
@@ -96,6 +99,8 @@ DG_FN u32 sketch_below(const u8* letters, u64 n, u32 k, u32 most, Feature bound,
   return found < most && bound != kNoFeature<Feature> ? most + 1 : found;
 }
 
+#endif
+
 /// Writes the `most` lowest features of n letters, ascending; fewer where the letters have fewer k-mers or
 /// these are not distinct. Returns how many.
 template <class Feature>
@@ -103,6 +108,7 @@ DG_FN u32 sketch_of(const u8* letters, u64 n, u32 k, u32 most, Feature* to) {
   if (n < k) return 0;
   const u64 kmers = n - k + 1;
   if (kmers < most) most = static_cast<u32>(kmers);
+#if !DG_GPU
   if (most <= kShortSketch) {
     // Hashes are spread evenly: the lowest ones are below this, unless k-mers are broken or repeated.
     const u64 likely = most + most / 2 + 6;
@@ -112,6 +118,7 @@ DG_FN u32 sketch_of(const u8* letters, u64 n, u32 k, u32 most, Feature* to) {
     const u32 found = sketch_below(letters, n, k, most, bound, to);
     if (found <= most) return found;
   }
+#endif
   return sketch_by_places(letters, n, k, most, to);
 }
 

@@ -92,7 +92,7 @@ def test_slices_of_a_batch_are_called_as_the_whole(device, monkeypatch, world, w
     options = {"with_mates": with_mates, "confidence": 0.1}
     calls = called(device, index, made.pairs, **options)
     for letters in (50, 700):
-        monkeypatch.setattr(reads, "_SLICE_LETTERS", letters)
+        monkeypatch.setitem(reads._SLICE_LETTERS, device.name, letters)
         found = called(device, index, made.pairs, **options)
         assert rows(found) == rows(calls)
         assert found.hits.tolist() == calls.hits.tolist()
@@ -193,6 +193,48 @@ def test_add(device, world):
     with pytest.raises(TaxonomyError, match="id is there already"):
         index.add(files[0])
     assert index.stats()["targets"] == whole.stats()["targets"]
+
+
+def test_letters_in_arrays_are_references_as_well(device, monkeypatch, world):
+    made, folder = world
+    taxonomy = Taxonomy.read(folder / "taxonomy")
+    files = sorted(folder.glob("*.fa"))
+    whole = MinimizerIndex.build(files, taxonomy=taxonomy, device=device.name, **FEW)
+    given = made.references
+    for letters in (2**20, 300):
+        monkeypatch.setitem(building._SLICE_LETTERS, device.name, letters)
+        some = [given[:4], given[4:]]
+        (one, offsets), (other, others) = (arrays([each.letters for each in part]) for part in some)
+        taxids = [[each.taxid for each in part] for part in some]
+        index = MinimizerIndex.from_letters(
+            device.array(one), device.array(offsets), taxids[0], taxonomy=taxonomy,
+            names=[each.name for each in some[0]], **FEW,
+        )  # fmt: skip
+        index.add_letters(device.array(other), device.array(others), taxids[1])
+        for one, other in zip(index.taxon_counts(), whole.taxon_counts(), strict=True):
+            np.testing.assert_array_equal(one, other)
+        assert rows(called(device, index, made.pairs)) == rows(called(device, whole, made.pairs))
+        assert index.targets.names[:5] == [*(each.name for each in some[0]), "5"]
+        np.testing.assert_array_equal(index.targets.lengths, whole.targets.lengths)
+        assert index.stats()["letters"] == whole.stats()["letters"]
+
+
+def test_letters_that_do_not_fit(world):
+    _, folder = world
+    given = {"taxonomy": folder / "taxonomy", **FEW}
+    with pytest.raises(SequenceError, match="of 2 references"):
+        MinimizerIndex.from_letters(*arrays(["ACGT", "A"]), [8], **given)
+    with pytest.raises(SequenceError, match="of 2 references"):
+        MinimizerIndex.from_letters(*arrays(["ACGT", "A"]), [8, 8], names=["one"], **given)
+    with pytest.raises(TaxonomyError, match="not in the taxonomy: 77"):
+        MinimizerIndex.from_letters(*arrays(["ACGT", "A"]), [8, 77], **given)
+    index = MinimizerIndex.from_letters(*arrays(["ACGT" * 9]), [8], names=["one"], **given)
+    with pytest.raises(SequenceError, match="are there already"):
+        index.add_letters(*arrays(["ACGT"]), [8], names=["one"])
+    assert len(index.targets.names) == 1
+    masked = MinimizerIndex.from_letters(*arrays(["acgt" * 9]), [8], mask="lowercase", **given)
+    assert (len(masked), len(index) > 0) == (0, True)
+    assert len(MinimizerIndex.from_letters(*arrays([]), [], **given)) == 0
 
 
 def test_add_by_a_taxonomy_that_changed(host, world, tmp_path):

@@ -7,6 +7,9 @@ __all__ = ["EXCEPTIONS"]
 _REFUSED = "asks that it be refused as Dask does, and it is made here"
 _PARTS = "asks for the partitions or the expression that Dask has by a guess or split_every"
 _WORDS = "asks for Dask's words where aggregates of texts are refused"
+_UNALIGNED = (
+    "asks that keys of other rows be refused, which belong to rows by their labels as in pandas"
+)
 _DIVISIONS = "asks that apply by the index keeps divisions; rows go to owners of keys here"
 
 # By file and test, as "test_groupby.py::test_split_out"; "[...]" names one parameter set of it.
@@ -18,6 +21,8 @@ EXCEPTIONS: dict[str, str] = {
         "asks for the operands of Dask's expression"
     ),
     "test_groupby.py::test_groupby_median": _PARTS,
+    "test_groupby.py::test_groupby_reduction_shuffle": _PARTS,
+    "test_groupby.py::test_groupby_series": _UNALIGNED,
     "test_groupby.py::test_groupby_split_every": _PARTS,
     "test_groupby.py::test_split_out_automatically": _PARTS,
     "test_groupby.py::test_groupby_nunique": _REFUSED,
@@ -27,14 +32,10 @@ EXCEPTIONS: dict[str, str] = {
     "test_groupby.py::test_groupby_numeric_only_None_column_name": _WORDS,
     "test_groupby.py::test_groupby_numeric_only_not_implemented": _WORDS,
     "test_groupby.py::test_groupby_reduction_split": _PARTS,
-    "test_groupby.py::test_series_groupby_errors": (
-        "asks that keys of other partitions be refused, which belong to rows by their labels here"
-    ),
+    "test_groupby.py::test_series_groupby_errors": _UNALIGNED,
     "test_groupby.py::test_split_apply_combine_on_series": (
         "asks for the order of rows with one label, which are in partitions of their own here"
     ),
-    "test_groupby.py::test_groupby_unaligned_index": (
-        "asks that keys of other rows be refused, which belong to rows by their labels as in pandas"
-    ),
+    "test_groupby.py::test_groupby_unaligned_index": _UNALIGNED,
     "test_groupby.py::test_groupby_respect_shuffle_context": "asks for Dask's shuffle by tasks",
 }

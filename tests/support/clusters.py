@@ -199,10 +199,10 @@ def prepare(client: Client) -> None:
     client.run_on_scheduler(load)
 
 
-def unnamed_files() -> list[str]:
-    """Return the files without a name that this process has open in folders of workers."""
+def unnamed_files(process: int | str = "self") -> list[str]:
+    """Return the files without a name that a process has open in folders of workers."""
     found = []
-    for each in Path("/proc/self/fd").iterdir():
+    for each in Path(f"/proc/{process}/fd").iterdir():
         try:
             found.append(str(each.readlink()))
         except OSError:

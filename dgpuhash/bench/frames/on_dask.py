@@ -1,4 +1,4 @@
-"""Joins of Dask frames on the processes of a cluster: Dask's own, and ours."""
+"""Joins and groupbys of Dask frames on the processes of a cluster: Dask's own, and ours."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ import dask
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from distributed import futures_of, wait
 
 import dgpuhash
+from dgpuhash.bench.frames import verbs
 from dgpuhash.bench.frames.checksum import Checksum, checksum_of_frame
 from dgpuhash.bench.frames.engines import Engine
+from dgpuhash.bench.frames.groupings import GROUPINGS, Grouping
 from dgpuhash.bench.frames.joins import Join
 from dgpuhash.bench.peers import OURS
 from dgpuhash.bench.workers.cluster import Workers
@@ -27,8 +30,12 @@ __all__ = ["ENGINES_ON_DASK", "Dask", "OursOnDask"]
 _PARTITIONS_OF_A_WORKER = 4
 
 
+def _verbs(*names: str) -> dict[str, str]:
+    return {name: name for name in names}
+
+
 class Dask(Engine):
-    """Dask's merge of persisted frames, until the answer lies on the workers.
+    """Dask's merges and groupbys of persisted frames, until the answer lies on the workers.
 
     Parameters
     ----------
@@ -40,6 +47,7 @@ class Dask(Engine):
     hows: ClassVar[dict[str, str]] = {
         **{how: how for how in ("inner", "left", "right", "outer")},
         "semi": "leftsemi",
+        **_verbs("groupby", "nunique", "drop_duplicates", "value_counts", "transform"),
     }
 
     def __init__(self, crew: Workers) -> None:
@@ -51,12 +59,27 @@ class Dask(Engine):
         partitions = _PARTITIONS_OF_A_WORKER * self.workers
         lefts = self._persisted(left, partitions)
         rights = self._persisted(right, partitions if join.right == "big" else 1)
-        return lambda: _finished(self._merged(lefts, rights, self.hows[join.how], join.on))
+        return lambda: self._finished(
+            lambda: self._merged(lefts, rights, self.hows[join.how], join.on)
+        )
 
     def checksum(self, made: Any) -> Checksum:
         client = self._crew.client
         sums = client.map(checksum_of_frame, futures_of(made), pure=False)
         return reduce(add, client.gather(sums))
+
+    def group(self, grouping: Grouping, frame: pd.DataFrame) -> Callable[[], Any]:
+        rows = self._persisted(frame, _PARTITIONS_OF_A_WORKER * self.workers)
+        work = self._grouped(grouping, rows)
+        return lambda: self._finished(work)
+
+    def grouped(self, grouping: Grouping, made: Any, frame: pd.DataFrame) -> pa.Table:
+        with self._crew.client.as_current():
+            found = made.compute()
+        if grouping.how == "transform":
+            # Dask's own comes in another order.
+            found = found.sort_index()
+        return verbs.grouped_by_frames(grouping, found, frame)
 
     def cpu_seconds(self) -> float:
         """Return the CPU time of the workers and of this process.
@@ -69,19 +92,33 @@ class Dask(Engine):
     def _merged(self, left: Any, right: Any, how: str, on: str) -> Any:
         return left.merge(right, how=how, on=on)
 
+    def _grouped(self, grouping: Grouping, rows: Any) -> Callable[[], Any]:
+        return verbs.dask_of(grouping, rows)
+
     def _persisted(self, frame: pd.DataFrame, partitions: int) -> Any:
         """Return a Dask frame whose rows lie on the workers already."""
         cuts = np.linspace(0, len(frame), partitions + 1).astype(int)
         parts = [frame.iloc[first:end] for first, end in itertools.pairwise(cuts)]
-        held = self._crew.client.scatter(parts, direct=True)
-        return _finished(dd.from_delayed(held, meta=frame.iloc[:0], verify_meta=False))
+        client = self._crew.client
+        held = client.scatter(parts, direct=True)
+        with client.as_current():
+            return _settled(dd.from_delayed(held, meta=frame.iloc[:0], verify_meta=False))
+
+    def _finished(self, work: Callable[[], Any]) -> Any:
+        """Return what a lazy frame is once it lies on the workers."""
+        # There may be the clients of other libraries' clusters.
+        with self._crew.client.as_current():
+            return _settled(work())
 
 
 class OursOnDask(Dask):
-    """``dgpuhash.merge`` of persisted Dask frames."""
+    """``dgpuhash.merge`` and ``dgpuhash.groupby`` of persisted Dask frames."""
 
     package = "dgpuhash"
-    hows: ClassVar[dict[str, str]] = {how: how for how in (*Dask.hows, "anti")}
+    hows: ClassVar[dict[str, str]] = {
+        **_verbs("inner", "left", "right", "outer", "semi", "anti"),
+        **_verbs(*(grouping.how for grouping in GROUPINGS.values())),
+    }
     ours = True
 
     def __init__(self, crew: Workers) -> None:
@@ -91,8 +128,25 @@ class OursOnDask(Dask):
     def _merged(self, left: Any, right: Any, how: str, on: str) -> Any:
         return dgpuhash.merge(left, right, how=how, on=on)
 
+    def _grouped(self, grouping: Grouping, rows: Any) -> Callable[[], Any]:
+        if grouping.how == "value_counts":
+            # In any order, as Dask's.
+            key = grouping.by[0]
+            return lambda: rows[key].dgpuhash.value_counts(sort=False)
+        if grouping.how == "corr":
+            by, columns = list(grouping.by), [name for name, _ in grouping.aggregates]
+            groups = dgpuhash.groupby(rows, by, sort=False)[columns]
+            return lambda: groups.corr()[columns[-1]].map_partitions(_squared_correlations)
+        return verbs.ours_of(grouping, rows)
 
-def _finished(frame: Any) -> Any:
+
+def _squared_correlations(correlations: pd.Series) -> pd.Series:
+    """Return the squares of the correlations of two columns, of which each group has two rows."""
+    squares: pd.Series = correlations.iloc[::2] ** 2
+    return squares
+
+
+def _settled(frame: Any) -> Any:
     made = frame.persist()
     wait(made)
     return made

@@ -60,8 +60,8 @@ def run(
         Which libraries: ``pandas``, ``polars``, ``duckdb``, ``dgpuhash``, ``standing``, ``dask``
         and ``dgpuhash-dask``; default: all that are installed.
     workers : int, optional
-        Processes of a cluster, with a thread each, for ``dask`` and ``dgpuhash-dask``; default: no
-        cluster, and none of the two.
+        Processes of a cluster, with a thread each, for ``dask``, and of one for ``dgpuhash-dask``;
+        default: no cluster, and none of the two.
     quick : bool
         Whether 10**5 rows and one turn are enough where nothing else is given.
     repeats : int, optional
@@ -80,8 +80,8 @@ def run(
     Notes
     -----
     ``amount`` is the CPU time of all processes in seconds, ``seconds`` the wall time. Rows of this
-    package have the least CPU time of the other libraries, in the same process or on the same
-    cluster, as ``peer``. What a library cannot do (`UnsupportedError`) has no row.
+    package have the least CPU time of the other libraries, in the same process or on a cluster as
+    large, as ``peer``. What a library cannot do (`UnsupportedError`) has no row.
     """
     if backend.name != "cpu":
         raise DeviceError(
@@ -96,9 +96,11 @@ def run(
     with ExitStack() as stack:
         used = [kind() for name, kind in ENGINES.items() if _is_asked(name, kind, engines)]
         if workers:
-            crew = stack.enter_context(start(backend, workers))
+            # Each has workers of its own: ours change how their C library keeps memory.
             used += [
-                kind(crew) for name, kind in ENGINES_ON_DASK.items() if name in (engines or [name])
+                kind(stack.enter_context(start(backend, workers)))
+                for name, kind in ENGINES_ON_DASK.items()
+                if name in (engines or [name])
             ]
         _warm_up(used)
         for kind, frames_of in ((Join, JoinFrames), (Grouping, GroupFrames)):

@@ -35,7 +35,7 @@ def tables_of_frames(rows: Sequence[Row]) -> list[Table]:
         ours = dict.fromkeys(row["library"] for row in own if "peer" in row)
         cpu = _table(
             f"CPU seconds of all processes, {n:,} rows, of joins on the left, and ours beside the "
-            "best of the others in the same process, or on the same cluster",
+            "best of the others in the same process, or on a cluster as large",
             own,
             "amount",
         )

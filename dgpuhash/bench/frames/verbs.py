@@ -10,8 +10,9 @@ import pyarrow as pa
 
 import dgpuhash
 from dgpuhash.bench.frames.groupings import Grouping
+from dgpuhash.errors import UnsupportedError
 
-__all__ = ["grouped_by_frames", "ours_of", "pandas_of", "polars_of", "sql_of"]
+__all__ = ["dask_of", "grouped_by_frames", "ours_of", "pandas_of", "polars_of", "sql_of"]
 
 _LARGEST = 2
 
@@ -51,6 +52,33 @@ def ours_of(grouping: Grouping, frame: pd.DataFrame) -> Callable[[], Any]:
             return _by_groups(grouping, frame, groupby)
 
 
+def dask_of(grouping: Grouping, frame: Any) -> Callable[[], Any]:
+    """Return what Dask does for a question about a Dask frame.
+
+    Raises
+    ------
+    UnsupportedError
+        When it has no such aggregate.
+    """
+    key, column = grouping.by[0], grouping.columns[-1]
+
+    def groupby(by: Any, *, as_index: bool = True, **options: Any) -> Any:
+        # Keys are an index there, which every answer is compared with.
+        return frame.groupby(by, **options)
+
+    match grouping.how:
+        case "drop_duplicates":
+            return frame.drop_duplicates
+        case "value_counts":
+            return lambda: frame[key].value_counts(sort=False)
+        case "transform":
+            meta = (column, "float64")
+            return lambda: groupby(key, sort=False)[column].transform("mean", meta=meta)
+        case "groupby" | "nunique":
+            return _by_groups(grouping, frame, groupby)
+    raise UnsupportedError(f"Dask has no {grouping.how} of groups; take another library")
+
+
 def _by_groups(
     grouping: Grouping, frame: pd.DataFrame, groupby: Callable[..., Any]
 ) -> Callable[[], Any]:
@@ -80,10 +108,10 @@ def grouped_by_frames(grouping: Grouping, made: Any, frame: pd.DataFrame) -> pa.
     """Return the keys and aggregates of an answer of pandas' own kinds."""
     if grouping.how == "transform":
         made = pd.DataFrame({grouping.by[0]: frame[grouping.by[0]], "a0": made})
-    elif grouping.how == "corr":
-        made = made.rename("a0").reset_index(level=list(grouping.by))
     elif isinstance(made, pd.Series):
-        made = made.rename("a0").reset_index(level=grouping.by[0])
+        made = made.rename("a0").reset_index(level=list(grouping.by))
+    elif made.index.names == list(grouping.by):
+        made = made.reset_index()
     chosen = [*grouping.by, *(name for name in made.columns if name not in grouping.by)]
     return pa.Table.from_pandas(made[chosen], preserve_index=False)
 

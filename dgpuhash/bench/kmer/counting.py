@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dgpuhash.bench.kmer.inputs import Inputs
-from dgpuhash.bench.kmer.programs import OURS, THREADS, measured, version_of
+from dgpuhash.bench.kmer.programs import OURS, THREADS, Command, measured, version_of
 from dgpuhash.bench.kmer.task import Question, Task, reading
 
 __all__ = ["counting"]
@@ -30,10 +30,8 @@ def counting(inputs: Inputs, kind: str, device: str, compare: bool) -> Question:
 
 def _ours(inputs: Inputs, kind: str, device: str) -> Task:
     made = inputs.folder / "ours.dgkc"
-    command = (
-        *(*OURS, "count", *inputs.genomes(kind)),
-        *("-k", _K, "-o", made, "--device", device),
-    )
+    command: Command = (*OURS, "count", *inputs.genomes(kind), "--device", device)
+    command += ("-k", _K, "-o", made)
 
     def answer() -> dict[int, int]:
         told = inputs.folder / "histogram"

@@ -166,19 +166,15 @@ def _tools(
 
 def _ours(inputs: Inputs, rule: str, device: str) -> _Tool:
     database = inputs.folder / f"{rule}.dgki"
-    build = (
-        *(*OURS, "build", *inputs.plain, "--rule", rule, "--taxonomy", inputs.taxonomy),
-        *("-o", database, "--device", device),
-    )
+    build: Command = (*OURS, "build", *inputs.plain, "--rule", rule, "--device", device)
+    build += ("--taxonomy", inputs.taxonomy, "-o", database)
 
     def call(reads: tuple[Path, Path], target: Path) -> Command:
         # Kraken 2's lines and report are more than names and taxids.
         style = "kraken" if rule == "kraken2" else "tsv"
         report = target.with_suffix(".report")
-        return (
-            *(*OURS, "classify", database, *reads, "--paired", "--device", device),
-            *("--format", style, "--output", target, "--report", report),
-        )
+        command: Command = (*OURS, "classify", database, *reads, "--paired", "--device", device)
+        return (*command, "--format", style, "--output", target, "--report", report)
 
     columns = (1, 2) if rule == "kraken2" else (0, 1)
     return _Tool("dgpuhash", lambda: None, (build,), (database,), call, columns)
@@ -224,10 +220,9 @@ def _metacache(inputs: Inputs, program: str) -> _Tool:
 
     taxonomy = inputs.taxonomy
     maps = sorted(taxonomy.glob("*.accession2taxid"))
-    build = (
-        *(program, "build", database, inputs.folder / "plain", "-taxonomy", taxonomy),
-        *(("-taxpostmap", *maps) if maps else ()),
-    )
+    build: Command = (program, "build", database, *inputs.plain, "-taxonomy", taxonomy)
+    if maps:
+        build += ("-taxpostmap", *maps)
     made = tuple(database.with_suffix(ending) for ending in (".meta", ".cache0"))
     name = f"MetaCache {version_of(program, 'info')}".strip()
     return _Tool(name, lambda: None, (build,), made, call, (0, 1), "\t|\t")

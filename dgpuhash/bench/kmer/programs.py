@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from dgpuhash.errors import DgpuhashError, SpecError
 
 __all__ = ["OURS", "THREADS", "Command", "Spent", "installed", "measured", "on_cores", "version_of"]
 
-Command = Sequence[str | Path]
+Command = tuple[str | Path, ...]
 
 THREADS = 2
 """Threads that each program has, and cores that it may use."""
@@ -37,7 +37,8 @@ class Spent:
     seconds, cpu_seconds : float
         Until it ended; and of processors, by all its processes.
     nbytes : int
-        The most memory that one of its processes had.
+        The most memory that one of its processes had; or this process when it started it, where
+        that is more.
     """
 
     seconds: float = 0.0
@@ -63,7 +64,7 @@ def measured(command: Command, log: Path) -> Spent:
     Examples
     --------
     >>> import tempfile
-    >>> spent = measured(["true"], Path(tempfile.mkdtemp(), "log"))
+    >>> spent = measured(("true",), Path(tempfile.mkdtemp(), "log"))
     >>> 0 < spent.seconds < 60 and spent.nbytes > 0
     True
     """

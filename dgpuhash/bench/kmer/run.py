@@ -86,8 +86,8 @@ def run(
     data = data_folder()
     if compare:
         installed(PEERS)
-    if metacache is not None:
-        installed([metacache])
+    if metacache is not None and shutil.which(metacache) is None:
+        raise SpecError(f"--metacache {metacache}: no such program; give the path of MetaCache's")
     repeats = repeats or (_QUICK_REPEATS if quick else REPEATS)
     pairs = pairs or (QUICK_PAIRS if quick else PAIRS)
     room = _MEMORY if _MEMORY.is_dir() else None

@@ -11,6 +11,7 @@ Row = dict[str, Any]
 Table = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
 
 _OF = {"count": "letters", "build": "letters", "classify": "pairs of reads"}
+_SCALES = {"count": (1e6, "M"), "build": (1e6, "M"), "classify": (1e3, "k")}
 
 
 def tables_of_kmers(rows: Sequence[Row]) -> list[Table]:
@@ -31,17 +32,17 @@ def tables_of_kmers(rows: Sequence[Row]) -> list[Table]:
     program | dgpuhash | KMC
     seconds | 2 | 4
     CPU seconds | 3 | 3
-    millions a second | 0.001 | 0.0005
+    a second | 0.001 M | 0.0005 M
     reading alone | 1 (50%) | 1 (25%)
-    ours is faster |  | 2.00
+    seconds of ours |  | 2.00 times
     answers that differ |  | 0
     GiB at most | 1 | 1
     """
     made: list[Table] = []
     asked = dict.fromkeys(map(_asked, rows))
     header = (
-        *("input", "program", "seconds", "CPU seconds", "millions a second", "reading alone"),
-        *("ours is faster", "answers that differ", "GiB at most"),
+        *("input", "program", "seconds", "CPU seconds", "a second", "reading alone"),
+        *("seconds of ours", "answers that differ", "GiB at most"),
     )
     for verb, rule, n in asked:
         own = [
@@ -50,7 +51,8 @@ def tables_of_kmers(rows: Sequence[Row]) -> list[Table]:
         ours = {row["input"]: row["seconds"] for row in own if row["library"] == "dgpuhash"}
         by = f" by the rule of {rule}" if rule else ""
         title = f"{verb}{by} of {n:,} {_OF[verb]}, 2 threads"
-        lines = []
+        lines: list[tuple[str, ...]] = []
+        scale, unit = _SCALES[verb]
         for row in own:
             is_theirs = row["library"] != "dgpuhash" and row["input"] in ours
             lines.append(
@@ -59,9 +61,9 @@ def tables_of_kmers(rows: Sequence[Row]) -> list[Table]:
                     row["library"],
                     f"{row['seconds']:.3g}",
                     f"{row['amount']:.3g}",
-                    f"{row['n'] / row['seconds'] / 1e6:.3g}",
+                    f"{row['n'] / row['seconds'] / scale:.3g} {unit}",
                     f"{row['floor']:.3g} ({row['ratio']:.0%})",
-                    f"{row['seconds'] / ours[row['input']]:.2f}" if is_theirs else "",
+                    f"{row['seconds'] / ours[row['input']]:.2f} times" if is_theirs else "",
                     f"{row['differing']:,}" if "differing" in row else "",
                     f"{row['peak_nbytes'] / 2**30:.2g}",
                 )

@@ -12,6 +12,9 @@ import pyarrow as pa
 
 __all__ = ["digest_of"]
 
+_BATCH = 2**14
+_PLACES = np.arange(1, 2 * _BATCH, 2, dtype=np.uint64)
+
 
 def digest_of(frame: Any) -> str:
     """Return a digest of the rows of a frame or Series, the same wherever it is computed.
@@ -92,5 +95,11 @@ def _bits(values: Any) -> Any:
 
 def _sum(words: Any) -> int:
     """Return a sum of integers in which their places count."""
-    places = np.arange(len(words), dtype=np.uint64) * np.uint64(2) + np.uint64(1)
-    return int(np.dot(words.astype(np.uint64, copy=False), places))
+    total = np.uint64(0)
+    with np.errstate(over="ignore"):
+        for start in range(0, len(words), _BATCH):
+            # What is computed of some words stays in the cache.
+            some = words[start : start + _BATCH].astype(np.uint64, copy=False)
+            sums = np.dot(some, _PLACES[: len(some)]), some.sum(dtype=np.uint64)
+            total += sums[0] + sums[1] * np.uint64(2 * start)
+    return int(total)

@@ -78,7 +78,7 @@ class SpillingStates:
     ) -> None:
         self._plan, self._ranges, self._memory = plan, ranges, memory
         # Those of partitions that gave them in place of states.
-        self._rows = None if by_rows is None else by_rows.standing()
+        self._rows = None if by_rows is None else folding(by_rows)
         self._standing = folding(plan)
         self._file: SpillFile | None = None
         self._spans: list[list[tuple[int, int]]] = [[] for _ in range(PIECES)]

@@ -182,8 +182,9 @@ def reduce_partition(
     ):
         task, worker = packed.opened(), current_worker()
         digest, attempt = digest_of(frame), uuid.uuid4().hex
-        plan, held = task.plan, None
-        distinct = task.by_rows and mostly_distinct_rows(task.by_rows, frame, number)
+        plan, held, distinct = task.plan, None, None
+        if task.by_rows is not None:
+            distinct = mostly_distinct_rows(task.by_rows, frame, number)
         if task.by_rows is not None and distinct is not None:
             plan, (states, codes) = task.by_rows, distinct
         else:

@@ -249,21 +249,22 @@ class SpillingInbox(Inbox):
         self._require_memory(self._kept)
 
     def _spill(self) -> None:
-        with self._writing:
-            with self._lock:
-                waiting, self._waiting = self._waiting, []
-            try:
-                while waiting and not self._freed:
-                    self._write(waiting[0])
-                    del waiting[0]
-            finally:
+        try:
+            with self._writing:
                 with self._lock:
-                    self._waiting += waiting
-                    if not self._waiting:
-                        # Sizes of texts are estimates.
-                        self._others_nbytes = 0
-                if self._freed:
-                    self._close()
+                    waiting, self._waiting = self._waiting, []
+                try:
+                    while waiting and not self._freed:
+                        self._write(waiting[0])
+                        del waiting[0]
+                finally:
+                    with self._lock:
+                        self._waiting += waiting
+                        if not self._waiting:
+                            # Sizes of texts are estimates.
+                            self._others_nbytes = 0
+        finally:
+            self._close_if_freed()
 
     def _write(self, parcel: Parcel) -> None:
         """Write the rows of a parcel to the file, but for their keys, and forget them."""
@@ -281,22 +282,27 @@ class SpillingInbox(Inbox):
 
     def free(self) -> None:
         self._freed = True
-        # Whoever writes gives the file back.
-        if self._writing.acquire(blocking=False):
-            self._close()
-            self._writing.release()
+        self._close_if_freed()
 
-    def _close(self) -> None:
-        if self._file is not None:
-            self._file.close()
+    def _close_if_freed(self) -> None:
+        """Give the file back, unless somebody works with it, who does so after that."""
+        if self._freed and self._writing.acquire(blocking=False):
+            try:
+                if self._file is not None:
+                    self._file.close()
+            finally:
+                self._writing.release()
 
     def rows(self, parcel: Parcel, like: Any) -> Any:
         payload = parcel.payload
         if not isinstance(payload, SpilledPayload):
             return super().rows(parcel, like)
-        with self._writing:
-            assert self._file is not None
-            others = self._file.take(range_of(payload.first, parcel.rows))
+        try:
+            with self._writing:
+                assert self._file is not None
+                others = self._file.take(range_of(payload.first, parcel.rows))
+        finally:
+            self._close_if_freed()
         return pd.concat([payload.keys, others], axis=1)[list(like)]
 
     def sealed(self, receipts: Sequence[Receipt]) -> FrameIndex | None:

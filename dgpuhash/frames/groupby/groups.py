@@ -83,7 +83,11 @@ class Groups:
         For each key its value in each group.
     codes : int64 array
         The group of each row, -1 for rows in none.
+    heads : int64 array or None
+        The first row of each group among the rows in groups, where that is known.
     """
+
+    heads: Any | None = None
 
     def __init__(
         self, keys: list[GroupingKey], rows: int, *, sort: Flags, dropna: Flags, observed: Flags
@@ -116,7 +120,10 @@ class Groups:
         codes, heads = numbered(compared(values, [key.name for key in self.keys]))
         alone = len(heads) == len(codes)
         columns = [_copied(column) if alone else _taken(column, heads) for column in values]
-        return self._ordered(codes, columns) if any(self.sorts) else (codes, columns)
+        if any(self.sorts):
+            return self._ordered(codes, columns)
+        self.heads = heads
+        return codes, columns
 
     def _ordered(self, codes: Any, columns: list[pd.Series]) -> tuple[Any, list[pd.Series]]:
         order = key_order(list(itertools.compress(columns, self.sorts)))

@@ -162,7 +162,8 @@ class CloseKeys:
         found = 0
         for start, at in self._places():
             if found < self._size:
-                new = np.flatnonzero(places.take(at) < 0)
+                known = places.take(at)
+                new = np.flatnonzero(known < 0)
                 if len(new):
                     fresh = at[new]
                     # Of several rows of a key the one written last stays: the first.
@@ -171,6 +172,9 @@ class CloseKeys:
                     places[at[new]] = np.arange(found, found + len(new), dtype=places.dtype)
                     first.append(start + new)
                     found += len(new)
+                elif numbers is not None:
+                    numbers[start : start + len(at)] = known
+                    continue
             elif numbers is None:
                 break
             if numbers is not None:

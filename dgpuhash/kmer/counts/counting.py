@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -16,6 +17,7 @@ from dgpuhash.kmer.counts.fold import CountedKmers, Fold
 from dgpuhash.kmer.counts.groups import Groups, GroupWriter
 from dgpuhash.kmer.counts.partitions import Partitions
 from dgpuhash.kmer.counts.super_kmers import split, unpack
+from dgpuhash.kmer.sequences.ahead import threads_of_a_generator
 
 __all__ = ["Bounds", "Counted", "counted"]
 
@@ -115,11 +117,11 @@ def counted(
     memory : int or None
         Bytes: super-k-mers, and what was counted, go to files above that.
     """
-    held = _HELD_NBYTES if memory is None else memory // 4
+    kept = _HELD_NBYTES if memory is None else memory // 4
     group_kmers = _GROUP_KMERS[backend.name]
     if memory is not None:
         group_kmers = min(group_kmers, memory // 8 // _KMER_NBYTES)
-    partitions = Partitions(backend, held)
+    partitions = Partitions(backend, kept)
     # Groups on a GPU stay there.
     writer = GroupWriter(None if memory is None or backend.name != "cpu" else memory // 2)
     try:
@@ -132,10 +134,14 @@ def counted(
             spilled=partitions.spilled,
         )  # fmt: skip
 
+        # Each thread's table.
+        held = threading.local()
+
         def folded(span: tuple[int, int]) -> tuple[CountedKmers, int]:
             # Parts are not divided: a group is seldom much larger, but may be by far.
             expected = min(int(partitions.kmers[slice(*span)].sum()), 2 * group_kmers)
-            fold = Fold(backend, expected, k)
+            fold = Fold(backend, expected, k, getattr(held, "table", None))
+            held.table = fold.table
             for packed, kmers in partitions.read(*span, 2 * group_kmers):
                 fold.add(*unpack(backend, packed, kmers, k, canonical=canonical))
             return bounds.of(fold.result()).narrow(), fold.inserts
@@ -158,7 +164,7 @@ def _side_by_side(
         yield from map(call, items)
         return
     running: deque[Future[Result]] = deque()
-    with ThreadPoolExecutor(threads, "dgpuhash-fold") as pool:
+    with threads_of_a_generator(threads, "dgpuhash-fold") as pool:
         for item in items:
             running.append(pool.submit(call, item))
             if len(running) > threads:

@@ -12,7 +12,7 @@ from dgpuhash.backend import Backend
 from dgpuhash.kmer.counts.fold import CountedKmers
 from dgpuhash.kmer.counts.groups import Groups
 from dgpuhash.kmer.counts.super_kmers import as_text
-from dgpuhash.kmer.sequences.batches import ahead
+from dgpuhash.kmer.sequences.ahead import ahead
 
 __all__ = ["lines", "sorted_pieces"]
 

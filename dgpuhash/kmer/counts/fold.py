@@ -73,22 +73,34 @@ class Fold:
         How many are expected; the table has room for them.
     k : int
         Their bases.
+    table : CountMap, optional
+        The table of a fold of the same `k` whose result was read, to be used again.
+
+    Attributes
+    ----------
+    table : CountMap
+    inserts : int
+        Calls of its insert.
     """
 
-    def __init__(self, backend: Backend, kmers: int, k: int) -> None:
+    def __init__(self, backend: Backend, kmers: int, k: int, table: CountMap | None = None) -> None:
         self._backend = backend
         room = int(kmers * _ROOM[backend.name])
-        self._table = CountMap(key_dtype(k), room, device=backend.name)
+        if table is None or table.capacity < room:
+            table = CountMap(key_dtype(k), room, device=backend.name)
+        else:
+            table.clear()
+        self.table = table
         self.inserts = 0
 
     def add(self, low: Any, high: Any, counts: Any = 1) -> None:
         """Count k-mers, each once, or as often as `counts` says."""
         self.inserts += 1
-        self._table.insert(keys_of(self._backend, low, high), counts)
+        self.table.insert(keys_of(self._backend, low, high), counts)
 
     def result(self) -> CountedKmers:
         """Return what was counted."""
-        keys, counts = self._table.items()
+        keys, counts = self.table.items()
         return CountedKmers(*words_of(keys), counts)
 
 

@@ -46,14 +46,20 @@ def format_of(name: str | None, rule: str) -> str:
     return name
 
 
-def needs_detail(name: str) -> bool:
+def needs_detail(name: str, *, is_quick: bool = False) -> bool:
     """Return whether a format has details of calls."""
-    return name in ("kraken", "metacache")
+    return name == "metacache" or (name == "kraken" and not is_quick)
 
 
 @contextmanager
 def calls_writer(
-    stream: Any, name: str, labels: Labels, *, rule: str, use_names: bool = False
+    stream: Any,
+    name: str,
+    labels: Labels,
+    *,
+    rule: str,
+    is_quick: bool = False,
+    use_names: bool = False,
 ) -> Iterator[Callable[[CalledReads], None]]:
     """Yield what writes a batch of calls to a stream of bytes.
 
@@ -63,6 +69,8 @@ def calls_writer(
     name : {"tsv", "kraken", "metacache", "parquet"}
     labels : Labels
     rule : {"metacache", "kraken2"}
+    is_quick : bool
+        Whether calls were made by the option quick.
     use_names : bool
         Whether names stand beside taxids.
     """
@@ -74,13 +82,13 @@ def calls_writer(
         return
     if name == "metacache":
         stream.write(METACACHE_HEAD)
-    has_runs = rule == "kraken2"
+    settings: Any = {"has_runs": rule == "kraken2", "is_quick": is_quick}
 
     def write(reads: CalledReads) -> None:
         if name == "tsv":
             stream.write(tsv_lines(reads, labels, use_names=use_names))
         elif name == "kraken":
-            stream.write(kraken_lines(reads, labels, has_runs=has_runs, use_names=use_names))
+            stream.write(kraken_lines(reads, labels, use_names=use_names, **settings))
         else:
             stream.write(metacache_lines(reads, labels, use_names=use_names))
 

@@ -14,18 +14,25 @@ __all__ = ["kraken_lines"]
 
 
 def kraken_lines(
-    reads: CalledReads, labels: Labels, *, has_runs: bool = True, use_names: bool = False
+    reads: CalledReads,
+    labels: Labels,
+    *,
+    has_runs: bool = True,
+    is_quick: bool = False,
+    use_names: bool = False,
 ) -> bytes:
     """Return a line for each read: C or U, its id, its taxid, its letters and its details.
 
     Parameters
     ----------
     reads : CalledReads
-        With details.
+        With details, unless `is_quick`.
     labels : Labels
     has_runs : bool
         Whether details are runs of k-mers, in which numbers below 0 are ambiguous k-mers and
         borders of mates. False: candidates.
+    is_quick : bool
+        Whether Q stands in place of details, as calls do not depend on all k-mers then.
     use_names : bool
         Whether names stand beside taxids.
     """
@@ -35,7 +42,12 @@ def kraken_lines(
     # The newline is that of the line before: one text less to join.
     status = taken(["\nU", "\nC"], (calls.taxids != 0).astype(np.int8))
     column = labels.column(calls.taxids, lambda each: labels.texts(each, use_names=use_names))
-    columns = [status, reads.ids, column, _letters(reads), _details(calls, has_runs)]
+    details = (
+        labels.column(calls.taxids, lambda each: [f"{taxid}:Q" for taxid in each.tolist()])
+        if is_quick
+        else _details(calls, has_runs)
+    )
+    columns = [status, reads.ids, column, _letters(reads), details]
     return b"".join([bytes_of(joined(columns))[1:], b"\n"])
 
 

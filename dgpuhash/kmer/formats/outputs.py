@@ -73,8 +73,9 @@ def opened_output(target: str | os.PathLike[str], *, overwrite: bool = False) ->
     """
     name = os.fspath(target)
     if name == STDOUT:
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
+        stdout = _Told("the standard output", sys.stdout.buffer)
+        yield stdout
+        stdout.flush()
         return
     is_of_block = False
     try:
@@ -126,8 +127,21 @@ class _Told(io.RawIOBase):
         return self._file.tell()
 
     def write(self, data: Any) -> int:
-        try:
+        with self._naming():
             return self._file.write(data)
+
+    def flush(self) -> None:
+        # Python flushes once more when the object goes.
+        if not self._file.closed:
+            with self._naming():
+                self._file.flush()
+
+    @contextmanager
+    def _naming(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            raise
         except OSError as error:
             raise _named(self._name, error) from error
 

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
-from typing import Any, ClassVar, Self
-
-import numpy as np
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Self
 
 from dgpuhash import backend as backends
-from dgpuhash.backend import Backend
 from dgpuhash.kmer.calls import Calls
 from dgpuhash.kmer.classify import Classification
-from dgpuhash.kmer.formats.report import kreport
 from dgpuhash.kmer.minimizers.building import (
-    BATCH_LETTERS,
-    counts_of_taxa,
+    batches_of_letters,
+    batches_of_references,
     empty_table,
-    figures,
     fold_references,
     renumbered,
     room_for,
@@ -26,19 +20,18 @@ from dgpuhash.kmer.minimizers.building import (
 )
 from dgpuhash.kmer.minimizers.calling import TreeArrays
 from dgpuhash.kmer.minimizers.finder import Finder
+from dgpuhash.kmer.minimizers.held import HeldMinimizers
 from dgpuhash.kmer.minimizers.reads import Reads
-from dgpuhash.kmer.minimizers.saved import load_table, save_table
 from dgpuhash.kmer.minimizers.seen import SeenMinimizers
 from dgpuhash.kmer.minimizers.settings import CallOptions, MinimizerSettings
-from dgpuhash.kmer.references import References, Targets
+from dgpuhash.kmer.references import References, Targets, targets_of_letters
 from dgpuhash.kmer.sequences.files import Paths
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
-from dgpuhash.tables import HashMap
 
 __all__ = ["MinimizerIndex"]
 
 
-class MinimizerIndex:
+class MinimizerIndex(HeldMinimizers):
     """Minimizers of references and the lowest common ancestors of the taxa that have each.
 
     The rule is Kraken 2's. Minimizers are whole keys of a `HashMap`: unlike in Kraken 2's table,
@@ -48,6 +41,7 @@ class MinimizerIndex:
     Examples
     --------
     >>> import pathlib, tempfile
+    >>> import numpy as np
     >>> folder = pathlib.Path(tempfile.mkdtemp())
     >>> _ = (folder / "gtdb.tsv").write_text(
     ...     "GB_GCA_000000001.1\\td__Archaea;p__Nanoarchaeota\\n"
@@ -63,23 +57,6 @@ class MinimizerIndex:
     >>> index.taxonomy.names(index.call(reads, [0, 12, 24, 36]).taxids)
     ['Nanoarchaeota', 'Thermoproteota', 'unclassified']
     """
-
-    rule: ClassVar[str] = "kraken2"
-
-    def __init__(
-        self,
-        backend: Backend,
-        settings: MinimizerSettings,
-        taxonomy: Taxonomy,
-        targets: Targets,
-        table: HashMap,
-        told: Mapping[str, Any],
-    ) -> None:
-        self._backend, self._settings = backend, settings
-        self._taxonomy, self._targets, self._table = taxonomy, targets, table
-        self._told = dict(told)
-        self._whole: Taxonomy | None = None
-        self._tree = TreeArrays(backend, taxonomy.tree)
 
     @classmethod
     def build(
@@ -122,20 +99,72 @@ class MinimizerIndex:
         OSError
             When a file is not there, or cannot be read.
         """
-        made = MinimizerSettings.of(**settings)
-        backend = backends.get(device)
-        if not isinstance(taxonomy, Taxonomy):
-            taxonomy = Taxonomy.read(taxonomy)
-        if not isinstance(references, References):
-            references = References(references, mask=made.mask, order=made.order, progress=progress)
-        notes = references.place(taxonomy, accessions, allow_unplaced=allow_unplaced).notes
-        own = taxonomy_of(taxonomy, references.targets, None)
-        room = room_for(made, references.letters, backend.name)
-        told = {"letters": 0, "notes": []}
-        index = cls(backend, made, own, Targets.none(), empty_table(backend.name, room), told)
-        index._fold(references, notes)
-        index._whole = taxonomy
+        made, whole = MinimizerSettings.of(**settings), _read(taxonomy)
+        index = cls._empty(whole, device, made)
+        index.add(
+            references, taxonomy=whole, accessions=accessions, allow_unplaced=allow_unplaced,
+            progress=progress,
+        )  # fmt: skip
         return index
+
+    @classmethod
+    def from_letters(
+        cls,
+        letters: Any,
+        offsets: Any,
+        taxids: Any,
+        *,
+        taxonomy: Taxonomy | str | os.PathLike[str],
+        names: Sequence[str] | None = None,
+        **settings: Any,
+    ) -> Self:
+        """Return the index of references in arrays, on their device.
+
+        Parameters
+        ----------
+        letters : array of uint8
+            The references, one after another; NumPy or CuPy.
+        offsets : array of int64
+            ``n + 1`` positions: reference i is ``letters[offsets[i]:offsets[i + 1]]``.
+        taxids : array of int
+            Of each reference; those of taxid 0 are left out.
+        taxonomy : Taxonomy or path
+            As for `build`.
+        names : sequence of str, optional
+            Their ids; numbers from 1 on when None.
+        **settings
+            As for `build`.
+
+        Raises
+        ------
+        SpecError, SequenceError, TaxonomyError
+            When a setting is impossible, the arrays do not fit to each other, or a taxid is
+            unknown.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> import numpy as np
+        >>> file = pathlib.Path(tempfile.mkdtemp(), "gtdb.tsv")
+        >>> _ = file.write_text("GB_GCA_000000001.1\\td__Archaea\\n")
+        >>> taxonomy = Taxonomy.from_gtdb(file)
+        >>> letters = np.frombuffer(b"ACGTTGCATTGCCGATA", np.uint8)
+        >>> MinimizerIndex.from_letters(
+        ...     letters, [0, 17], [taxonomy.taxid("Archaea")], taxonomy=taxonomy, k=9, l=7, spaces=1
+        ... )
+        <MinimizerIndex: 5 minimizers of 1 sequences, cpu>
+        """
+        made, whole = MinimizerSettings.of(**settings), _read(taxonomy)
+        index = cls._empty(whole, backends.get(None, letters).name, made)
+        index.add_letters(letters, offsets, taxids, taxonomy=whole, names=names)
+        return index
+
+    @classmethod
+    def _empty(cls, whole: Taxonomy, device: str | None, settings: MinimizerSettings) -> Self:
+        backend = backends.get(device)
+        told = {"letters": 0, "notes": []}
+        table = empty_table(backend.name)
+        return cls(backend, settings, whole.subset([]), Targets.none(), table, told)
 
     def add(
         self,
@@ -163,67 +192,58 @@ class MinimizerIndex:
             reference is there already. The index is unchanged, unless a file turns out to be
             damaged after it was found sound.
         """
-        if taxonomy is None:
-            taxonomy = self._whole or self._taxonomy
-        elif not isinstance(taxonomy, Taxonomy):
-            taxonomy = Taxonomy.read(taxonomy)
+        whole = self._whole or self._taxonomy if taxonomy is None else _read(taxonomy)
+        settings = self._settings
         if not isinstance(references, References):
-            settings = self._settings
             references = References(
                 references, mask=settings.mask, order=settings.order, known=self._targets,
                 progress=progress,
             )  # fmt: skip
-        notes = references.place(taxonomy, accessions, allow_unplaced=allow_unplaced).notes
-        own = taxonomy_of(taxonomy, references.targets, self._taxonomy)
-        table = renumbered(self._table, self._taxonomy, own, self._backend)
-        room = room_for(self._settings, references.letters, self._backend.name)
-        table.reserve(len(table) + room)
-        self._taxonomy, self._table = own, table
-        self._tree = TreeArrays(self._backend, own.tree)
-        self._fold(references, notes)
-        self._whole = taxonomy
-
-    def _fold(self, references: References, notes: Sequence[str]) -> None:
-        numbers = self._taxonomy.numbers(references.targets.taxids)
-        batches = references.batches(
-            overlap=self._settings.k - 1, batch_letters=BATCH_LETTERS[self._backend.name]
-        )
-        fold_references(
-            self._backend, self._settings, self._table, self._taxonomy, batches, numbers,
-            references.first,
-        )  # fmt: skip
-        self._told["letters"] += references.letters
+        notes = references.place(whole, accessions, allow_unplaced=allow_unplaced).notes
+        batches = batches_of_references(self._backend, settings, references)
+        self._take(whole, references.targets, batches)
         self._told["notes"] = [*self._told["notes"], *notes]
-        self._targets = self._targets.join(references.targets)
 
-    @property
-    def settings(self) -> MinimizerSettings:
-        """What the index was built with."""
-        return self._settings
+    def add_letters(
+        self,
+        letters: Any,
+        offsets: Any,
+        taxids: Any,
+        *,
+        taxonomy: Taxonomy | str | os.PathLike[str] | None = None,
+        names: Sequence[str] | None = None,
+    ) -> None:
+        """Add further references in arrays of the index's device.
 
-    @property
-    def taxonomy(self) -> Taxonomy:
-        """The taxa of the references, and their ancestors."""
-        return self._taxonomy
+        Parameters are those of `from_letters`; `taxonomy` may be None as for `add`.
 
-    @property
-    def targets(self) -> Targets:
-        """The references."""
-        return self._targets
-
-    @property
-    def device(self) -> str:
-        """``"cpu"`` or ``"cuda"``."""
-        return self._backend.name
-
-    def __len__(self) -> int:
-        return len(self._table)
-
-    def __repr__(self) -> str:
-        return (
-            f"<MinimizerIndex: {len(self):,} minimizers of {len(self._targets.names):,} sequences, "
-            f"{self.device}>"
+        Raises
+        ------
+        SequenceError, TaxonomyError
+            As `from_letters`; the index is unchanged.
+        """
+        whole = self._whole or self._taxonomy if taxonomy is None else _read(taxonomy)
+        backend = self._backend
+        given = Reads.of(backend, letters, offsets, None)
+        targets = targets_of_letters(
+            whole, backend.to_host(given.offsets), taxids, names, self._targets
         )
+        self._take(whole, targets, batches_of_letters(backend, self._settings, given))
+
+    def _take(
+        self, whole: Taxonomy, targets: Targets, batches: Iterable[tuple[Any, Any, Any]]
+    ) -> None:
+        backend, settings = self._backend, self._settings
+        own = taxonomy_of(whole, targets, self._taxonomy)
+        numbers = own.numbers(targets.taxids)
+        table = renumbered(self._table, self._taxonomy, own, backend)
+        letters = int(targets.lengths.sum())
+        table.reserve(len(table) + room_for(settings, letters, backend.name))
+        self._taxonomy, self._table, self._whole = own, table, whole
+        self._tree = TreeArrays(backend, own.tree)
+        fold_references(backend, settings, table, own, numbers, batches)
+        self._told["letters"] += letters
+        self._targets = self._targets.join(targets)
 
     def call(
         self,
@@ -274,6 +294,7 @@ class MinimizerIndex:
         Examples
         --------
         >>> import pathlib, tempfile
+        >>> import numpy as np
         >>> folder = pathlib.Path(tempfile.mkdtemp())
         >>> _ = (folder / "gtdb.tsv").write_text("GB_GCA_000000001.1\\td__Archaea\\n")
         >>> _ = (folder / "GCA_000000001.1.fna").write_text(">one\\nACGTTGCATTGCCGATA\\n")
@@ -340,80 +361,6 @@ class MinimizerIndex:
             self, reads, mates, interleaved=interleaved, progress=progress, **options
         )
 
-    def taxon_counts(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the taxids that minimizers have (int64), and how many have each (int64).
 
-        Examples
-        --------
-        >>> import pathlib, tempfile
-        >>> folder = pathlib.Path(tempfile.mkdtemp())
-        >>> _ = (folder / "gtdb.tsv").write_text("GB_GCA_000000001.1\\td__Archaea\\n")
-        >>> _ = (folder / "GCA_000000001.1.fna").write_text(">one\\nACGTTGCATTGCCGATA\\n")
-        >>> taxonomy = Taxonomy.from_gtdb(folder / "gtdb.tsv")
-        >>> index = MinimizerIndex.build(folder / "*.fna", taxonomy=taxonomy, k=9, l=7, spaces=1)
-        >>> index.taxon_counts()[1].sum() == len(index)
-        np.True_
-        """
-        counts = counts_of_taxa(self._backend, self._table, self._taxonomy)
-        numbers = np.flatnonzero(counts)
-        return self._taxonomy.taxids[numbers].astype(np.int64), counts[numbers]
-
-    def seen_minimizers(self) -> SeenMinimizers:
-        """Return what counts the minimizers that `call` finds, for a report of them."""
-        return SeenMinimizers(self._backend, self._taxonomy.tree)
-
-    def inspect(self) -> Iterator[str]:
-        """Yield the lines of a report of how many minimizers taxa have."""
-        yield from kreport(self._taxonomy, *self.taxon_counts())
-
-    def stats(self) -> dict[str, Any]:
-        """Return what was read and what is stored.
-
-        Returns
-        -------
-        dict
-            ``rule``, ``k``, ``l``, ``spaces``; ``targets`` and ``letters`` that were read;
-            ``distinct`` minimizers, ``taxa`` that they have, ``nbytes`` and ``load`` of their map.
-        """
-        return {
-            "rule": self.rule,
-            **figures(self._settings, self._table, self._told),
-            "targets": len(self._targets.names),
-            "taxa": len(self.taxon_counts()[0]),
-        }
-
-    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the index to a file, whole or not at all.
-
-        Parameters
-        ----------
-        path : path or fsspec URL
-            By custom its name ends in ``.dgki``.
-        overwrite : bool
-            Whether a file that is there may be replaced.
-
-        Raises
-        ------
-        ExistsError
-            When the file is there already.
-        OSError
-            When it cannot be written.
-        """
-        save_table(
-            path, self._backend, self._table, rule=self.rule, settings=asdict(self._settings),
-            taxonomy=self._taxonomy, targets=self._targets, told=self._told, overwrite=overwrite,
-        )  # fmt: skip
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str], device: str | None = None) -> Self:
-        """Return the index that `save` wrote, on the CPU or another device.
-
-        Raises
-        ------
-        FormatError
-            When the file is another one, or damaged.
-        OSError
-            When it is not there, or cannot be read.
-        """
-        backend = backends.get(device)
-        return cls(backend, *load_table(path, backend, cls.rule))
+def _read(taxonomy: Taxonomy | str | os.PathLike[str]) -> Taxonomy:
+    return taxonomy if isinstance(taxonomy, Taxonomy) else Taxonomy.read(taxonomy)

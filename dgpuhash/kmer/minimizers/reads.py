@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,8 @@ from dgpuhash.kmer.counts.tally import checked_letters
 
 __all__ = ["Reads", "slices"]
 
-# What a CPU works at stays in its caches, and in memory that it had before.
-_SLICE_LETTERS = 2**20
+# Of both mates. What a CPU works at stays in its caches, and in memory that it had before.
+_SLICE_LETTERS = {"cpu": 2**20, "cuda": 2**28}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +81,15 @@ class Reads:
 def slices(
     backend: Backend, first: Reads, second: Reads | None
 ) -> Iterator[tuple[Reads, Reads | None]]:
-    """Yield reads and their mates, on a CPU few at a time."""
+    """Yield reads and their mates, few at a time."""
+    xp, size = backend.xp, _SLICE_LETTERS[backend.name]
     letters = len(first.letters) + (0 if second is None else len(second.letters))
-    if backend.name != "cpu" or letters <= 2 * _SLICE_LETTERS:
+    if letters <= 2 * size:
         yield first, second
         return
     ends = first.offsets if second is None else first.offsets + second.offsets
-    wanted = np.arange(_SLICE_LETTERS, letters, _SLICE_LETTERS)
-    edges = np.unique(np.concatenate([[0], np.searchsorted(ends, wanted), [len(ends) - 1]]))
-    for start, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+    wanted = xp.arange(size, letters, size)
+    inner = backend.to_host(xp.searchsorted(ends, wanted))
+    edges = np.unique(np.concatenate([[0], inner, [len(first)]])).tolist()
+    for start, end in pairwise(edges):
         yield first.rows(start, end), None if second is None else second.rows(start, end)

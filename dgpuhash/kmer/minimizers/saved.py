@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from dgpuhash.backend import Backend
 from dgpuhash.errors import SpecError
 from dgpuhash.kmer.index_file import read_index, write_index
-from dgpuhash.kmer.minimizers.building import empty_table
+from dgpuhash.kmer.minimizers.building import refilled, seed_of
 from dgpuhash.kmer.minimizers.settings import MinimizerSettings
 from dgpuhash.kmer.references import Targets
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
@@ -18,13 +19,22 @@ from dgpuhash.tables import HashMap
 
 __all__ = ["load_table", "save_table"]
 
+_SEED = "seed"
 _KEY, _NODE = np.dtype(np.uint64), np.dtype(np.uint32)
 
 
-def save_table(path: str | os.PathLike[str], backend: Backend, table: HashMap, **told: Any) -> None:
+def save_table(
+    path: str | os.PathLike[str],
+    backend: Backend,
+    table: HashMap,
+    *,
+    told: Mapping[str, Any],
+    **others: Any,
+) -> None:
     """Write a map of minimizers to a file, and what else `write_index` takes."""
     keys, nodes = map(backend.to_host, table.items())
-    write_index(path, arrays={"minimizers": keys, "nodes": nodes}, **told)
+    arrays = {"minimizers": keys, "nodes": nodes}
+    write_index(path, arrays=arrays, told={**told, _SEED: seed_of(table)}, **others)
 
 
 def load_table(
@@ -50,6 +60,8 @@ def load_table(
     except SpecError as error:
         saved.arrays.check(False, f"its settings are impossible ({error})")
         raise
-    table = empty_table(backend.name, len(keys))
-    table._add(backend.from_host(keys), backend.from_host(nodes))
+    seed = saved.told.pop(_SEED, None)
+    saved.arrays.check(type(seed) is int and 0 <= seed < 2**64, "its map has no seed")
+    table = refilled(backend, backend.from_host(keys), backend.from_host(nodes), seed)
+    saved.arrays.check(len(table) == len(keys), "its minimizers are not distinct")
     return settings, taxonomy, saved.targets, table, saved.told

@@ -110,7 +110,8 @@ class CallOptions:
     minimum_base_quality : int
         Letters of a lower quality are no bases.
     quick : bool
-        Whether the first taxon with so many minimizers is the call.
+        Whether the first taxon that comes with so many minimizers is the call, as Kraken 2's manual
+        has it; Kraken 2.1.2 itself calls by the k-mers before that one.
     ignore_ambiguous : bool
         Whether k-mers with other letters than bases are left out of the share.
 

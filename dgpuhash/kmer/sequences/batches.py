@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NoReturn, TypeVar
 
@@ -11,9 +10,10 @@ import numpy as np
 
 from dgpuhash.backend.native import native
 from dgpuhash.errors import SequenceError, SpecError
+from dgpuhash.kmer.sequences.ahead import ahead
 from dgpuhash.kmer.sequences.files import Paths, files_of, text_of
 
-__all__ = ["BATCH_LETTERS", "SequenceBatch", "ahead", "read_pairs", "read_sequences"]
+__all__ = ["BATCH_LETTERS", "SequenceBatch", "read_pairs", "read_sequences"]
 
 BATCH_LETTERS = 2**23
 # Of FASTQ: a quality is its letter's number less this.
@@ -224,16 +224,6 @@ def read_pairs(
     )
 
 
-def ahead(items: Iterator[Item]) -> Iterator[Item]:
-    """Yield items that are made on another thread, one ahead."""
-    end = object()
-    with ThreadPoolExecutor(1, "dgpuhash-read") as thread:
-        following = thread.submit(next, items, end)
-        while (item := following.result()) is not end:
-            following = thread.submit(next, items, end)
-            yield item  # type: ignore[misc]
-
-
 class _File:
     """A file that is parsed as far as it was asked for."""
 
@@ -246,7 +236,7 @@ class _File:
     ) -> None:
         self.name = name
         self._parser = native().SequenceParser(-1 if overlap is None else overlap, stride)
-        self._cuts = overlap is not None
+        self._cuts, self._overlap = overlap is not None, overlap or 0
         self._text = text_of(name, consumed)
         self.is_read = False
 
@@ -263,7 +253,9 @@ class _File:
     def read_to(self, letters: int) -> None:
         """Parse until so many letters can be taken, or the file ends."""
         parser = self._parser
-        while not self.is_read and (parser.letters < letters or not self._has_some):
+        # Those that a piece shares with the one before are there from the start.
+        wanted = max(letters, 1) + self._overlap
+        while not self.is_read and (parser.letters < wanted or not self._has_some):
             text = next(self._text, None)
             self.is_read = text is None
             parser.feed(text or b"", self.is_read)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from dgpuhash.errors import SequenceError, UnsupportedError
+from dgpuhash.kmer.sequences.ahead import ahead
 
 __all__ = ["STDIN", "Paths", "files_of", "text_of"]
 
@@ -202,14 +203,17 @@ def _chunks(name: str, head: bytes, stream: BinaryIO) -> Iterator[bytes]:
 
 
 def _gzip_chunks(stream: BinaryIO) -> Iterator[bytes]:
-    """Yield text that a thread of its own decompresses where isal is installed."""
-    if importlib.util.find_spec("isal") is None:
-        with gzip.open(stream) as reader:
-            while chunk := reader.read(CHUNK_NBYTES):
-                yield chunk
-        return
-    wrong: Any = importlib.import_module("isal.igzip_lib").IsalError
-    with importlib.import_module("isal.igzip_threaded").open(stream, "rb", threads=1) as reader:
+    """Yield text that a thread of its own decompresses, by isal where that is installed."""
+    reader: Any = gzip.GzipFile(fileobj=stream)
+    wrong: Any = zlib.error
+    if importlib.util.find_spec("isal") is not None:
+        reader = importlib.import_module("isal.igzip").IGzipFile(fileobj=stream)
+        wrong = importlib.import_module("isal.igzip_lib").IsalError
+    yield from ahead(_read_of(reader, wrong), "dgpuhash-gzip")
+
+
+def _read_of(reader: Any, wrong: Any) -> Iterator[bytes]:
+    with reader:
         while True:
             try:
                 chunk = reader.read(CHUNK_NBYTES)

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from dgpuhash.tables import MultiMap
+from dgpuhash.backend import Backend
+from dgpuhash.tables import HashSet, MultiMap
 
-__all__ = ["digests_of", "sizes_of"]
+__all__ = ["arrays_of", "digests_of", "sizes_of"]
 
 # Features that become text at once.
 _PIECE_ROWS = 2**18
@@ -25,6 +26,17 @@ def sizes_of(table: MultiMap) -> dict[str, int]:
         "locations": len(table),
         "longest_list": int(sizes.max()) if len(sizes) else 0,
         "nbytes": table.nbytes,
+    }
+
+
+def arrays_of(backend: Backend, table: MultiMap, dropped: HashSet) -> dict[str, np.ndarray]:
+    """Return what a file of an index has of its features, on the host."""
+    features, offsets, locations = map(backend.to_host, table.lists())
+    return {
+        "features": features,
+        "offsets": offsets,
+        "locations": locations,
+        "dropped": backend.to_host(dropped.items()),
     }
 
 

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
-from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from dgpuhash import backend as backends
 from dgpuhash.errors import ShapeError
-from dgpuhash.kmer.calls import Calls
 from dgpuhash.kmer.classify import Classification
+from dgpuhash.kmer.counts.tally import checked_letters
 from dgpuhash.kmer.index_file import read_index, write_index
-from dgpuhash.kmer.references import References, Targets
+from dgpuhash.kmer.references import References, Targets, targets_of_letters
 from dgpuhash.kmer.sequences.files import Paths
-from dgpuhash.kmer.sketches.building import filled, table_settings
-from dgpuhash.kmer.sketches.candidates import TopLists, calls_of
-from dgpuhash.kmer.sketches.contents import digests_of, sizes_of
-from dgpuhash.kmer.sketches.coverage import Coverage
-from dgpuhash.kmer.sketches.lineages import TargetLineages
-from dgpuhash.kmer.sketches.reads import Batch, joined, top_lists_of
-from dgpuhash.kmer.sketches.settings import CallOptions, SketchSettings
-from dgpuhash.kmer.sketches.sketching import n_windows
+from dgpuhash.kmer.sketches.building import (
+    batches_of_letters,
+    batches_of_references,
+    filled,
+    table_settings,
+)
+from dgpuhash.kmer.sketches.calling import SketchCaller
+from dgpuhash.kmer.sketches.contents import arrays_of, digests_of, sizes_of
+from dgpuhash.kmer.sketches.settings import SketchSettings
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 from dgpuhash.tables import HashSet, MultiMap
 
@@ -34,7 +34,7 @@ _LOCATION = np.dtype(np.uint64)
 _OFFSET = np.dtype(np.int64)
 
 
-class SketchIndex:
+class SketchIndex(SketchCaller):
     """Features of reference sequences, and where they are: classifies reads as MetaCache does.
 
     References are cut into windows; the lowest distinct hashes of a window's k-mers are its
@@ -99,7 +99,7 @@ class SketchIndex:
         **settings
             ``k`` (16), ``sketch`` (16), ``window`` (127), ``stride`` (``window - k + 1``), ``cap``
             (254), ``remove_overpopulated`` (False), ``mask`` ("none"), ``order`` ("path"): see
-            `SketchSettings` in `dgpuhash.kmer.sketches.settings`.
+            `SketchSettings` in ``dgpuhash.kmer.sketches.settings``.
 
         Raises
         ------
@@ -112,6 +112,49 @@ class SketchIndex:
         made.add(
             references, accessions=accessions, allow_unplaced=allow_unplaced, progress=progress
         )
+        return made
+
+    @classmethod
+    def from_letters(
+        cls,
+        letters: Any,
+        offsets: Any,
+        taxids: Any = None,
+        *,
+        taxonomy: Taxonomy | str | os.PathLike[str] | None = None,
+        names: Sequence[str] | None = None,
+        **settings: Any,
+    ) -> Self:
+        """Return an index of references in arrays, on their device.
+
+        Parameters
+        ----------
+        letters : array of uint8
+            The references, one after another; NumPy or CuPy.
+        offsets : array of int64
+            ``n + 1`` positions: reference i is ``letters[offsets[i]:offsets[i + 1]]``.
+        taxids : array of int, optional
+            Of each reference, 0 of those without a place; None: none has one.
+        taxonomy, **settings
+            As for `build`.
+        names : sequence of str, optional
+            Their ids; numbers from 1 on when None.
+
+        Raises
+        ------
+        SpecError, SequenceError, TaxonomyError
+            When a setting is impossible, the arrays do not fit to each other, or a taxid is
+            unknown.
+
+        Examples
+        --------
+        >>> letters = np.frombuffer(b"ACGTTGCAACGTAGCTAGCTTAGCATCGATTACG", np.uint8)
+        >>> SketchIndex.from_letters(letters, [0, len(letters)])
+        <SketchIndex: 1 sequences, 16 features at 16 places, cpu>
+        """
+        device = backends.get(None, letters).name
+        made = cls(SketchSettings.of(**settings), _taxonomy_of(taxonomy), device)
+        made.add_letters(letters, offsets, taxids, names=names)
         return made
 
     def add(
@@ -150,16 +193,48 @@ class SketchIndex:
                 progress=progress,
             )  # fmt: skip
         notes = references.place(whole, accessions, allow_unplaced=allow_unplaced).notes
-        targets = self._targets.join(references.targets)
+        batches = batches_of_references(self._backend, references, settings)
+        self._take(whole, references.targets, batches, notes)
+
+    def add_letters(
+        self,
+        letters: Any,
+        offsets: Any,
+        taxids: Any = None,
+        *,
+        taxonomy: Taxonomy | str | os.PathLike[str] | None = None,
+        names: Sequence[str] | None = None,
+    ) -> None:
+        """Add references in arrays of the index's device, as `add` does those of files.
+
+        Parameters are those of `from_letters`; `taxonomy` may be None as for `add`.
+
+        Raises
+        ------
+        SequenceError, TaxonomyError
+            As `from_letters`; the index is unchanged.
+        """
+        whole = self._whole if taxonomy is None else _taxonomy_of(taxonomy)
+        letters, offsets = checked_letters(self._backend, letters, offsets)
+        edges = self._backend.to_host(offsets)
+        targets = targets_of_letters(whole, edges, taxids, names, self._targets)
+        batches = batches_of_letters(self._backend, self._settings, letters, edges, len(self))
+        self._take(whole, targets, batches)
+
+    def _take(
+        self,
+        whole: Taxonomy | None,
+        targets: Targets,
+        batches: Iterable[Any],
+        notes: Sequence[str] = (),
+    ) -> None:
+        dropped, told = self._dropped.copy(), self._told
+        table, found = filled(self._backend, self._table, batches, self._settings, dropped)
+        targets = self._targets.join(targets)
         own = None if whole is None else whole.subset(np.unique(targets.taxids))
-        dropped = self._dropped.copy()
-        table, found = filled(self._backend, self._table, references, settings, dropped)
-        told = self._told
         self._table, self._dropped, self._targets = table, dropped, targets
         self._taxonomy, self._whole = own, whole
-        self._told = {
-            **told, "found": told["found"] + found, "notes": [*told["notes"], *notes]
-        }  # fmt: skip
+        self._told = {"found": told["found"] + found, "notes": [*told["notes"], *notes]}
         self.__dict__.pop("_lineages", None)
 
     @property
@@ -196,56 +271,6 @@ class SketchIndex:
             f"<SketchIndex: {len(self):,} sequences, {table.n_keys:,} features at "
             f"{len(table):,} places, {self._backend.name}>"
         )
-
-    def call(
-        self,
-        letters: Any,
-        offsets: Any,
-        mate_letters: Any = None,
-        mate_offsets: Any = None,
-        /,
-        *,
-        detail: bool = False,
-        **options: Any,
-    ) -> Calls:
-        """Return the calls of reads or pairs in arrays, on their device.
-
-        Parameters
-        ----------
-        letters, offsets : array of uint8, array of int64
-            Read i is ``letters[offsets[i]:offsets[i + 1]]``.
-        mate_letters, mate_offsets : array, optional
-            The same of second mates.
-        detail : bool
-            Whether the candidates are returned, too.
-        **options
-            ``lowest`` ("sequence") and ``highest`` ("domain"), ranks; ``hitmin`` (a third of
-            the features of a window), ``hitdiff`` (100, percent), ``maxcand`` (2), ``insertsize``
-            (0), ``cov_percentile`` (0): see `CallOptions` in `dgpuhash.kmer.sketches.settings`.
-            ``kept``, as `prepare` found it: of each target, whether it may be a candidate (uint8).
-
-        Raises
-        ------
-        SpecError, TaxonomyError
-            When an option is impossible.
-        SequenceError
-            When offsets do not part the letters, or mates are not as many.
-
-        Examples
-        --------
-        See the class.
-        """
-        batch = (letters, offsets, mate_letters, mate_offsets)
-        kept = options.pop("kept", None)
-        chosen = CallOptions.of(self._settings, **options)
-        if chosen.cov_percentile and kept is None:
-            kept = self.prepare(lambda: iter([batch]), **options)["kept"]
-        backend, lineages = self._backend, self._lineages
-        found = [
-            calls_of(backend, top, lineages, chosen, kept=kept, detail=detail)
-            for top in self._top_lists(batch, chosen)
-        ]
-        return joined(backend, found)
 
     def classify(
         self,
@@ -335,16 +360,12 @@ class SketchIndex:
         >>> SketchIndex.load(path).settings.k
         12
         """
-        features, offsets, locations = map(self._backend.to_host, self._table.lists())
-        arrays = {
-            "features": features,
-            "offsets": offsets,
-            "locations": locations,
-            "dropped": self._backend.to_host(self._dropped.items()),
-        }
+        # A table with the same seed takes the features nearly in the order of its slots.
+        told = {**self._told, "seed": self._table.spec.seed}
         write_index(
-            path, rule=self.rule, settings=asdict(self._settings), arrays=arrays,
-            taxonomy=self._taxonomy, targets=self._targets, told=self._told, overwrite=overwrite,
+            path, rule=self.rule, settings=asdict(self._settings),
+            arrays=arrays_of(self._backend, self._table, self._dropped),
+            taxonomy=self._taxonomy, targets=self._targets, told=told, overwrite=overwrite,
         )  # fmt: skip
 
     @classmethod
@@ -357,6 +378,7 @@ class SketchIndex:
             When the file is no index of this rule, is damaged, or cannot be read.
         """
         saved = read_index(path, cls.rule)
+        seed = saved.told.pop("seed")
         settings, arrays = SketchSettings(**saved.settings), saved.arrays
         made = cls(settings, saved.taxonomy, device)
         up = made._backend.from_host
@@ -365,8 +387,9 @@ class SketchIndex:
         locations = arrays.get("locations", _LOCATION)
         try:
             made._table = MultiMap.from_lists(
-                up(features), up(offsets), up(locations), **table_settings(settings, made.device)
-            )
+                up(features), up(offsets), up(locations), seed=seed,
+                **table_settings(settings, made.device),
+            )  # fmt: skip
         except ShapeError as error:
             arrays.check(False, str(error))
         made._dropped.insert(up(arrays.get("dropped", settings.feature)))
@@ -374,44 +397,6 @@ class SketchIndex:
         n = len(saved.targets.names)
         arrays.check(not len(locations) or int(locations.max()) >> 32 < n, "it has too few targets")
         return made
-
-    def prepare(self, batches: Callable[[], Iterator[Batch]], **options: Any) -> dict[str, Any]:
-        """Return options for `call`, after a first pass over all reads where they need one.
-
-        With ``cov_percentile`` the targets that reads cover least are found.
-
-        Parameters
-        ----------
-        batches : callable
-            Returns an iterator of arguments of `call`.
-        **options
-            As for `call`.
-        """
-        chosen = CallOptions.of(self._settings, **options)
-        if not chosen.cov_percentile:
-            return options
-        coverage = Coverage(self._backend, self._windows())
-        for batch in batches():
-            for top in self._top_lists(batch, chosen, runs=True):
-                coverage.add(top, chosen)
-        return {**options, "kept": coverage.kept(chosen.cov_percentile)}
-
-    def _windows(self) -> np.ndarray:
-        """Return how many windows with k-mers each target has."""
-        lengths = self._targets.lengths
-        return n_windows(lengths, self._settings, least=self._settings.k)
-
-    def _top_lists(
-        self, batch: Batch, options: CallOptions, *, runs: bool = False
-    ) -> Iterator[TopLists]:
-        """Yield the top lists of some reads of a batch at a time."""
-        return top_lists_of(
-            self._backend, self._settings, self._table, self._lineages, batch, options, runs=runs
-        )
-
-    @cached_property
-    def _lineages(self) -> TargetLineages:
-        return TargetLineages(self._backend, self._taxonomy, self._targets.taxids)
 
 
 def _taxonomy_of(given: Taxonomy | str | os.PathLike[str] | None) -> Taxonomy | None:

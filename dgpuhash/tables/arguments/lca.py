@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dgpuhash import backend as backends
 from dgpuhash.backend import Backend, struct_named
-from dgpuhash.errors import SpecError, UnsupportedError
+from dgpuhash.errors import DeviceError, SpecError, UnsupportedError
 
 __all__ = ["Lca", "LcaChange", "check_lca", "lca"]
 
@@ -36,7 +37,7 @@ class Lca:
 
     def __init__(self, parents: np.ndarray) -> None:
         self._parents = parents
-        self._on: dict[str, LcaChange] = {}
+        self._on: dict[str, tuple[LcaChange, Callable[[], None] | None]] = {}
 
     @property
     def parents(self) -> np.ndarray:
@@ -53,12 +54,20 @@ class Lca:
         return Lca, (self._parents,)
 
     def on(self, backend: Backend) -> LcaChange:
-        """Return the change that kernels of a device make."""
-        if backend.name not in self._on:
+        """Return the change that kernels of the current device make."""
+        change, check = self._on.get(backend.name, (None, None))
+        if change is not None and check is not None:
+            try:
+                check()
+            except DeviceError:
+                # The parents are on another GPU.
+                change = None
+        if change is None:
             parents = backend.from_host(self._parents)
             tree = backend.pack(struct_named("Tree"), parents=parents, nodes=len(parents))
-            self._on[backend.name] = LcaChange(tree, parents)
-        return self._on[backend.name]
+            change = LcaChange(tree, parents)
+            self._on[backend.name] = change, backend.check_device()
+        return change
 
     def check_nodes(self, values: Any) -> None:
         """Raise SpecError unless values are nodes, or 0."""

@@ -43,19 +43,19 @@ def group_batches(
     for bits, words in batches:
         moved, bounds = backend.split(bits, words, parts=2**shared, seed=seed)
         held.append((moved.keys, moved.values, backend.to_host(bounds).tolist()))
-    rows = sum(len(bits) for bits, _, _ in held)
-    if not rows:
+    n_rows = sum(len(bits) for bits, _, _ in held)
+    if not n_rows:
         return None
+    xp = backend.xp
     # What is not written takes no memory on a CPU.
-    keys = backend.empty(rows, held[0][0].dtype)
-    values = backend.empty(rows, held[0][1].dtype)
-    starts = backend.empty(rows + 1, np.int64)
+    keys = backend.empty(n_rows, held[0][0].dtype)
+    values = backend.empty(n_rows, held[0][1].dtype)
+    starts = backend.empty(n_rows + 1, np.int64)
     runs = size = 0
     for part in range(2**shared):
-        pieces = [(bits, words, slice(*ends[part : part + 2])) for bits, words, ends in held]
-        bits, words = (
-            backend.xp.concatenate([piece[which][piece[2]] for piece in pieces]) for which in (0, 1)
-        )
+        ends = [slice(*bounds[part : part + 2]) for _, _, bounds in held]
+        bits = xp.concatenate([each[rows] for (each, _, _), rows in zip(held, ends, strict=True)])
+        words = xp.concatenate([each[rows] for (_, each, _), rows in zip(held, ends, strict=True)])
         if not len(bits):
             continue
         batch = cut(
@@ -63,7 +63,7 @@ def group_batches(
         )
         n, end = runs + len(batch.keys), size + len(batch.values)
         keys[runs:n], values[size:end] = batch.keys, batch.values
-        first = backend.xp.arange(len(batch.keys)) if batch.starts is None else batch.starts[:-1]
+        first = xp.arange(len(batch.keys)) if batch.starts is None else batch.starts[:-1]
         starts[runs:n] = first + size
         runs, size = n, end
     starts[runs] = size

@@ -11,6 +11,7 @@ import numpy as np
 
 from dgpuhash.backend import Backend, kernel_named, struct_named
 from dgpuhash.backend.constants import FOLDS, READINGS, TERMS
+from dgpuhash.backend.native import native
 from dgpuhash.seeds import draw_seed
 from dgpuhash.tables.columns.distinct import DistinctEstimate, build_group_table
 from dgpuhash.tables.columns.group_table import GroupTable
@@ -248,6 +249,9 @@ def _cpu_plan(rows: int, groups: int) -> _SegmentPlan:
         return _SegmentPlan(
             max(1, math.ceil(rows / segments)), segments, copies=segments, alone=True
         )
+    if native().threads() == 1:
+        # Regions are for several threads; each group's rows come in the same order without them.
+        return _SegmentPlan(rows, 1, copies=1, alone=True)
     bits = max(_REGION_BITS, math.ceil(groups / _REGIONS - 1).bit_length())
     regions = (groups - 1 >> bits) + 1
     return _SegmentPlan(math.ceil(rows / regions), regions, copies=1, alone=True, region_bits=bits)

@@ -9,7 +9,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from clusters import killer, lazy, until
+from clusters import killer, lazy, unnamed_files, until
 from distributed import Client, Status
 from gate import Gate, read_halfway
 
@@ -46,6 +46,30 @@ def test_killed_while_partitions_are_folded(cluster, rows, tmp_path, victim):
     with gate.opened_after(killer(cluster, worker)):
         found = result.compute()
     pd.testing.assert_frame_equal(found.sort_index(), rows.groupby("k").agg(["sum", "median"]))
+
+
+def test_killed_while_states_are_on_its_disk(cluster, rows, tmp_path):
+    def without_memory() -> int:
+        from dgpuhash.distributed.groupby import spilling
+
+        spilling.WRITTEN_AT_ONCE, spilling.SHARE = 0, 1 << 60
+        return os.getpid()
+
+    # One partition waits, so that the others are reduced.
+    gate, pids = Gate(tmp_path), cluster.run(without_memory)
+    worker = sorted(pids)[0]
+    strike = killer(cluster, worker)
+
+    def strike_then() -> None:
+        until(lambda: bool(unnamed_files(pids[worker])))
+        strike()
+
+    result = dgpuhash.groupby(read_halfway(rows, 8, gate, 7), "k").sum()
+    with gate.opened_after(strike_then):
+        found = result.compute()
+    pd.testing.assert_frame_equal(found.sort_index(), rows.groupby("k").sum())
+    (other,) = set(pids) - {worker}
+    until(lambda: not unnamed_files(pids[other]))
 
 
 def test_killed_while_results_are_read(cluster, rows, tmp_path):

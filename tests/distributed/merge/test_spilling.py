@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ import dgpuhash
 from dgpuhash.distributed.cluster.host import plugin_of
 from dgpuhash.distributed.query import result_limit
 from dgpuhash.distributed.shards import spilling
+from dgpuhash.distributed.shards.inbox import Parcel
 from dgpuhash.errors import ColumnError, OutOfMemoryError
 from dgpuhash.frames.spill import file
 
@@ -184,3 +186,39 @@ def test_a_result_without_place_is_told_before_it_is_there(threads, monkeypatch,
     with pytest.raises(OutOfMemoryError, match=r"50 rows.*npartitions="):
         dgpuhash.merge(lazy(other, 1), lazy(ours, 2), "outer", on="k", npartitions=1).compute()
     until(lambda: shards(threads) == 0)
+
+
+@pytest.mark.parametrize("broken", ["append", "take"])
+def test_a_file_is_given_back_by_whoever_works_with_it(monkeypatch, tmp_path, broken):
+    rows = pd.DataFrame({"k": [1, 2], "text": ["a", "b"]})
+    files = []
+
+    class Freed(file.SpillFile):
+        """A file whose run is freed meanwhile; then it fails."""
+
+        def append(self, frame: Any) -> int:
+            files.append(self)
+            return self._freed("append", super().append(frame))
+
+        def take(self, *args: Any) -> Any:
+            return self._freed("take", super().take(*args))
+
+        def _freed(self, name: str, made: Any) -> Any:
+            if name == broken:
+                inbox.free()
+                raise ZeroDivisionError
+            return made
+
+    monkeypatch.setattr(spilling, "SpillFile", Freed)
+    memory = SimpleNamespace(
+        folder=str(tmp_path), for_rows=lambda: 0, for_tasks=lambda: 1 << 30,
+        relieve=lambda: None, wait=lambda enough: enough(),
+    )  # fmt: skip
+    change = SimpleNamespace(encoder=SimpleNamespace(names=("k",)), meta=rows[:0])
+    inbox = spilling.SpillingInbox(0, change, memory)
+    inbox.accept(Parcel(0, "attempt", 0, 2, rows))
+    with pytest.raises(ZeroDivisionError):
+        inbox.spill()
+        (parcel,) = inbox._parcels[0, "attempt"].values()
+        inbox.rows(parcel, rows[:0])
+    assert files[0]._file.closed

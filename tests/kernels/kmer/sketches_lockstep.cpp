@@ -94,12 +94,15 @@ void check_sketches(const std::vector<std::string>& firsts, const std::vector<st
   const Batch batch(firsts), mates(seconds);
   const bool paired = !seconds.empty();
   std::vector<std::vector<Feature>> expected;
+  std::vector<std::string> texts;
   std::vector<i64> windows{0};
   for (u64 read = 0; read < firsts.size(); ++read)
     for (u64 side = 0; side <= static_cast<u64>(paired); ++side) {
       const std::string& record = side ? seconds[read] : firsts[read];
-      for (const std::string& each : windows_of(record, window, stride))
+      for (const std::string& each : windows_of(record, window, stride)) {
+        texts.push_back(each);
         expected.push_back(expected_of<Feature>(each, k, most));
+      }
       windows.push_back(static_cast<i64>(expected.size()));
     }
   // More rows than windows, as where nobody waited for their number.
@@ -116,6 +119,17 @@ void check_sketches(const std::vector<std::string>& firsts, const std::vector<st
   for (u64 row = 0; row < rows; ++row) {
     std::vector<Feature> wanted = expected[row];
     CHECK(counts[row] == static_cast<i64>(wanted.size()));
+    if (row < texts.size()) {
+      // As GPUs find them, without arrays of a lane's own.
+      std::vector<Feature> one(most);
+      const std::string& text = texts[row];
+      const u64 kmers = text.size() < k ? 0 : text.size() - k + 1;
+      const u32 found = sketch_by_places(reinterpret_cast<const u8*>(text.data()), text.size(),
+                                         static_cast<u32>(k),
+                                         static_cast<u32>(std::min(most, kmers)), one.data());
+      one.resize(found);
+      CHECK(kmers == 0 || one == wanted);
+    }
     wanted.resize(most, static_cast<Feature>(~0ull));
     CHECK(
         std::equal(wanted.begin(), wanted.end(), features.begin() + static_cast<i64>(row * most)));

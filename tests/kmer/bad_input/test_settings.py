@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-from kmer.bad_input.common import FIRSTS, RULES, run, written
-from kmer.worlds import arrays
+import random
 
-from dgpuhash.errors import SequenceError, SpecError, TaxonomyError
+import pytest
+from kmer.bad_input.common import FIRSTS, NAMES, RULES, by_rule, run, written
+from kmer.worlds import arrays, fastq, rows
+
+from dgpuhash.errors import FormatError, SequenceError, SpecError, TaxonomyError
 from dgpuhash.kmer import (
     KmerCounts,
     MinimizerIndex,
@@ -72,9 +74,59 @@ def test_k_may_be_more_than_the_letters_of_some_records_but_not_of_all(tmp_path,
 
 
 def test_one_k_and_another_do_not_mix(tmp_path):
-    reads = written(tmp_path / "reads.fq", GOOD)
+    reads = written(tmp_path / "reads.fq", fastq(NAMES, FIRSTS))
     counts = KmerCounts.count(reads, 21)
     with pytest.raises(SpecError, match="k is 21 here and 22"):
         counts.merge(KmerCounts.count(reads, 22))
     with pytest.raises(SequenceError, match="pass 21 letters"):
         counts.query(["A" * 22])
+
+
+def test_an_index_of_one_rule_is_none_of_the_other(tmp_path, indexes):
+    reads = written(tmp_path / "reads.fq", fastq(NAMES, FIRSTS))
+    KmerCounts.count(reads, 21).save(tmp_path / "counts.dgkc")
+    for rule, other in (("metacache", "kraken2"), ("kraken2", "metacache")):
+        said = f"was built by --rule {rule}, and --rule {other} was asked for"
+        assert said in run("classify", indexes[rule], reads, "--rule", other, code=2)
+        with pytest.raises(FormatError, match=rule):
+            RULES[other].load(indexes[rule])
+        with pytest.raises(FormatError):
+            KmerCounts.load(indexes[rule])
+        with pytest.raises(FormatError):
+            RULES[rule].load(tmp_path / "counts.dgkc")
+    for wrong in (tmp_path / "counts.dgkc", reads, written(tmp_path / "empty", "")):
+        with pytest.raises(FormatError):
+            load_index(wrong)
+        error = run("classify", wrong, reads, "-o", tmp_path / "out", code=2)
+        assert len(error.splitlines()) == 1
+        assert not (tmp_path / "out").exists()
+    # Options of the other rule.
+    assert "--confidence" in run(
+        "classify", indexes["metacache"], reads, "--confidence", 0.1, code=2
+    )
+    assert "--hitmin" in run("classify", indexes["kraken2"], reads, "--hitmin", 3, code=2)
+
+
+@by_rule
+def test_a_damaged_index_is_never_loaded(tmp_path, indexes, rule):
+    whole = indexes[rule].read_bytes()
+    expected = rows(load_index(indexes[rule]).call(*arrays(FIRSTS), detail=True))
+    draw = random.Random(9)
+    places = [*range(0, 64, 7), *(draw.randrange(len(whole)) for _ in range(60)), len(whole) - 1]
+    refused = 0
+    for at in places:
+        changed = bytearray(whole)
+        changed[at] ^= 1 << draw.randrange(8)
+        try:
+            index = load_index(written(tmp_path / "damaged.dgki", bytes(changed)))
+        except FormatError:
+            refused += 1
+        else:
+            # Between arrays there are a few bytes that nothing reads.
+            assert whole[at] == 0
+            assert rows(index.call(*arrays(FIRSTS), detail=True)) == expected
+        with pytest.raises(FormatError):
+            load_index(written(tmp_path / "short.dgki", whole[:at]))
+    assert refused > len(places) - 5
+    with pytest.raises(FormatError):
+        load_index(written(tmp_path / "longer.dgki", whole + b"more"))

@@ -116,6 +116,20 @@ def test_reads_are_never_cut(tmp_path, monkeypatch, overlap):
     assert not any(batch.is_cut or batch.continues for batch in batches)
 
 
+@pytest.mark.parametrize(("overlap", "stride"), [(30, 1), (30, 31), (3, 9), (0, 1)])
+def test_pieces_may_share_more_than_a_batch(tmp_path, monkeypatch, overlap, stride):
+    """Letters that are there already are no reason to take a batch."""
+    monkeypatch.setattr(sequence_files, "CHUNK_NBYTES", 7)
+    letters = "".join(random.Random(1).choices("ACGT", k=200))
+    file = written(tmp_path / "one.fa", f">one\n{letters[:90]}\n{letters[90:]}\n")
+    for size in (0, 1, 20):
+        found = ""
+        for batch in read_sequences(file, overlap=overlap, stride=stride, batch_letters=size):
+            assert batch.starts[0] <= len(found)
+            found = found[: int(batch.starts[0])] + batch.sequence(0).decode()
+        assert found == letters
+
+
 @by_rule
 def test_the_same_genome_twice(tmp_path, folder, rule):
     """Under one name it is told; under two, reads are of both."""

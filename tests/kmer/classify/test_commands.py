@@ -392,6 +392,13 @@ def test_reports_may_have_minimizers(indexes, written):
     assert "--report-minimizer-data is of the rule of Kraken 2" in error
 
 
+def test_quick_calls_have_no_runs(indexes):
+    lines = run("classify", indexes["kraken2"], *READS, "--paired", "--quick").splitlines()
+    rows = [line.split("\t") for line in lines]
+    assert [row[4] for row in rows] == [f"{row[2]}:Q" for row in rows]
+    assert len({row[2] for row in rows}) > 9
+
+
 def test_outputs_may_be_devices(indexes):
     run("classify", indexes["kraken2"], READS[0], "-o", "/dev/null", "--report", "/dev/null")
     assert Path("/dev/null").is_char_device()

@@ -63,11 +63,12 @@ class MinimizerModel:
         k: int = 35,
         l: int = 31,  # noqa: E741
         spaces: int = 7,
+        toggle: int = TOGGLE,
     ) -> None:
         self.taxonomy, self.k, self.l = taxonomy, k, l
         digits = "1" * (l - 2 * spaces) + "01" * spaces
         self.mask = int("".join(digit * 2 for digit in digits), 2)
-        self.toggle = TOGGLE & 4**l - 1
+        self.toggle = toggle & 4**l - 1
         self.taxids: dict[int, int] = {}
         for reference in references:
             for minimizer in set(self.minimizers(reference.letters)) - {None}:

@@ -14,6 +14,7 @@ from kmer.worlds import World, rows
 
 from dgpuhash.kmer import MinimizerIndex
 from dgpuhash.kmer.references import References
+from dgpuhash.kmer.sequences import files as sequence_files
 
 FEW = {"k": 20, "l": 15, "spaces": 2}
 
@@ -43,6 +44,8 @@ MINIMIZED = [
     ({"k": 31, "l": 31}, {}),
     ({"spaces": 0}, {}),
     ({"spaces": 3}, {}),
+    ({"toggle": 0}, {}),
+    ({"toggle": 2**64 - 1}, {}),
     *(({}, {"confidence": share}) for share in (0.12, 0.21, 0.5, 0.99, 1.0)),
     *(({}, {"minimum_hit_groups": n}) for n in (0, 1, 4, 20)),
     *(({}, {"minimum_base_quality": n}) for n in (3, 21, 41)),
@@ -143,9 +146,13 @@ def test_minimizers_of_any_world_call_as_the_model_does(
     ],
     ids=str,
 )
-def test_lines_and_reports_by_minimizers(built, reads, tmp_path, paired, options):
+def test_lines_and_reports_by_minimizers(monkeypatch, built, reads, tmp_path, paired, options):
     expected = by_minimizers(minimizer_model(**FEW), WORLD.pairs, with_mates=paired, **options)
-    found = built(MinimizerIndex, **FEW).classify(*reads[: 1 + paired], **options)
+    monkeypatch.setattr(sequence_files, "CHUNK_NBYTES", 400)
+    found = built(MinimizerIndex, **FEW).classify(
+        *reads[: 1 + paired], batch_letters=600, **options
+    )
+    assert sum(1 for _ in found) > 10
     found.write(tmp_path / "calls")
     lines = (tmp_path / "calls").read_text().splitlines()
     ends = "" if paired else "/1"

@@ -19,6 +19,7 @@ from dgpuhash.errors import (
 )
 from dgpuhash.kmer import KmerCounts, SketchIndex, Taxonomy, load_index
 from dgpuhash.kmer.references import References
+from dgpuhash.kmer.sketches import building
 from dgpuhash.kmer.sketches import reads as sketched_reads
 from dgpuhash.kmer.sketches.contents import digests_of
 
@@ -166,6 +167,41 @@ def test_features_dropped_once_stay_dropped(tmp_path):
     parts.add(References(files[2], order="given", known=parts.targets))
     assert parts.digests() == whole.digests()
     assert parts.stats() == {**whole.stats(), "nbytes": parts.stats()["nbytes"]}
+
+
+@pytest.mark.parametrize("stride", [7, 30, 40])
+def test_references_in_arrays_are_as_those_in_files(folder, device, monkeypatch, stride):
+    """In one piece or many, which end within references, between them and with windows."""
+    given = [(each.letters, each.taxid) for each in WORLD.references]
+    given[2:2] = [("", 0), ("ACGT", 0), ("N" * 100, 8), ("A" * 40, 9)]
+    given += [("", 0)]
+    letters, offsets = map(device.array, arrays([each for each, _ in given]))
+    taxids, settings = [taxid for _, taxid in given], {**SMALL, "stride": stride}
+    references = [model.Reference(str(at), *each) for at, each in enumerate(given, 1)]
+    made = model.SketchModel(references, WORLD.taxonomy, **settings)
+    taxonomy = folder / "taxonomy"
+    for size in (1, 100, 317, 2**20):
+        monkeypatch.setitem(building._BATCH_LETTERS, device.name, size)
+        index = SketchIndex.from_letters(letters, offsets, taxids, taxonomy=taxonomy, **settings)
+        assert index.digests()["locations"] == model.digest(made.locations())
+    assert index.device == device.name
+    assert index.targets.names == [str(at) for at in range(1, len(given) + 1)]
+    assert index.targets.taxids.tolist() == taxids
+    # Numbers go on behind those that are there.
+    half = len(given) // 2
+    end = int(offsets[half])
+    part = SketchIndex.from_letters(
+        letters[:end], offsets[: half + 1], taxids[:half], taxonomy=taxonomy, **settings
+    )
+    part.add_letters(letters[end:], offsets[half:] - offsets[half], taxids[half:])
+    assert part.digests() == index.digests()
+    assert part.targets.names == index.targets.names
+    for wrong in ({"names": ["1"]}, {"names": part.targets.names}):
+        with pytest.raises(SequenceError):
+            part.add_letters(letters, offsets, taxids, **wrong)
+    with pytest.raises(TaxonomyError):
+        part.add_letters(letters, offsets, [5000] * len(given), names=map(str, range(-99, 0)))
+    assert part.digests() == index.digests()
 
 
 def test_damaged_and_other_files_are_refused(index, tmp_path):

@@ -192,6 +192,8 @@ def states_of(groups: Groups, wanted: Iterable[tuple[Values, Iterable[str]]]) ->
 
 def ends(groups: Groups, name: str) -> Any:
     """Return the first or last row of each group among the rows in groups, -1 for none."""
+    if name == "first" and groups.heads is not None:
+        return groups.heads
     rows = np.full(len(groups), -1, np.int64)
     places, codes = np.arange(len(groups.kept_codes)), groups.kept_codes
     step = -1 if name == "first" else 1

@@ -8,18 +8,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from dgpuhash import backend
 from dgpuhash.frames import frames_of
+from dgpuhash.frames.groupby.assembly import frame_of
 from dgpuhash.frames.groupby.partial import numbers
-from dgpuhash.frames.groupby.partial.kinds import ADDED_UP, Place, fields_of, prefix_of
+from dgpuhash.frames.groupby.partial.kinds import (
+    ADDED_UP,
+    NEVER,
+    Place,
+    fields_of,
+    prefix_of,
+)
 from dgpuhash.frames.groupby.partial.standing import (
     GroupRows,
     StateColumns,
+    Wanted,
     distinct_parts,
 )
 from dgpuhash.frames.groupby.partial.storage import plain
 from dgpuhash.frames.merge.distinct import numbered
-from dgpuhash.tables.columns.aggregates import ColumnReduction, reduce_groups
 
 if TYPE_CHECKING:
     from dgpuhash.frames.groupby.partial.plan import GroupPlan
@@ -28,7 +34,6 @@ __all__ = ["GroupBatches", "folding"]
 
 # States that wait for others at least before they are folded; they take some 16 MB.
 _WAITING = 2**18
-_SIGN = np.uint64(1 << 63)
 
 
 class GroupBatches:
@@ -85,18 +90,13 @@ def folded(plan: GroupPlan, parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
     codes, heads = numbered(plan.portable(whole))
     if len(heads) == len(whole):
         return whole
-    made = StateColumns(plan, frames.take(whole, heads))
     wanted = plan.wanted or {}
     alone = {place: kinds for place, kinds in wanted.items() if not _are_added(whole, place, kinds)}
-    labels = [
-        label
-        for place, kinds in wanted.items()
-        if place not in alone
-        for label in (prefix_of(place) + name for name in fields_of(kinds))
-    ]
-    for label, array in _sums(whole, codes, len(heads), labels).items():
-        made.columns[label].put(slice(None), array)
+    added = {place: kinds for place, kinds in wanted.items() if place not in alone}
+    sums = _sums(whole, codes, len(heads), added)
+    first = frames.take(whole if alone else whole.drop(columns=list(sums)), heads)
     if alone:
+        made = StateColumns(plan, first)
         known = np.ones(len(whole), bool)
         known[heads] = False
         ends = np.cumsum([len(part) for part in parts])
@@ -104,7 +104,9 @@ def folded(plan: GroupPlan, parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
             rows = end - len(part) + np.flatnonzero(known[end - len(part) : end])
             for some in distinct_parts(codes[rows], rows):
                 made.fold(codes[some], frames.take(whole, some), alone)
-    return made.take(np.arange(len(heads)), frames.take(whole, heads))
+        sums = {label: column.array for label, column in made.columns.items()} | sums
+    arrays = [sums[label] if label in sums else plain(first[label]) for label in whole]
+    return frame_of(arrays, whole.columns, pd.RangeIndex(len(heads)))
 
 
 def _are_added(whole: pd.DataFrame, place: Place, kinds: Sequence[str]) -> bool:
@@ -121,25 +123,26 @@ def _are_added(whole: pd.DataFrame, place: Place, kinds: Sequence[str]) -> bool:
     return True
 
 
-def _sums(whole: pd.DataFrame, codes: Any, groups: int, labels: Sequence[str]) -> dict[str, Any]:
+def _sums(whole: pd.DataFrame, codes: Any, groups: int, wanted: Wanted) -> dict[str, Any]:
     """Return the sums of states by group, their numbers of rows, and their first rows."""
-    asked: dict[str, ColumnReduction] = {}
-    for label in ["n", *labels]:
-        array = np.ascontiguousarray(plain(whole[label]))
-        real = array.dtype.kind == "f"
-        term, fold = ("real", "pair") if real else ("integer", "sum")
-        asked[label] = ColumnReduction(array, f"{array.dtype.kind}8", term, fold)
-    asked["at"] = ColumnReduction(whole["at"].to_numpy(), "i8", "rank", "least")
-    words = reduce_groups(backend.get("cpu"), codes, groups, list(asked.values()))
-    found = dict(zip(asked, words, strict=True))
-    made: dict[str, Any] = {"at": (found.pop("at") ^ _SIGN).view(np.int64)}
-    for label, totals in found.items():
-        if totals.ndim == 1:
-            made[label] = totals.view(asked[label].values.dtype)
-        elif label.endswith(" real"):
-            rest = label.removesuffix("real") + "rest"
-            pairs = [numbers.settled(found[each]) for each in (label, rest)]
-            made[label], made[rest] = numbers.added(*pairs)
+    at = np.full(groups, NEVER)
+    np.minimum.at(at, codes, whole["at"].to_numpy())
+    made = {"at": at}
+    fields = [
+        prefix_of(place) + name for place, kinds in wanted.items() for name in fields_of(kinds)
+    ]
+    for label in ["n", *fields]:
+        array = plain(whole[label])
+        if label.endswith(" real"):
+            made[label], rest = numbers.real_sums(codes, groups, array)
+            np.add.at(rest, codes, plain(whole[label.removesuffix("real") + "rest"]))
+            with np.errstate(invalid="ignore"):
+                made[label], made[label.removesuffix("real") + "rest"] = numbers.added(
+                    (made[label], 0.0), (rest, 0.0)
+                )
+        elif label not in made:
+            made[label] = np.zeros(groups, array.dtype)
+            np.add.at(made[label], codes, array)
     return made
 
 

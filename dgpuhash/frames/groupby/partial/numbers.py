@@ -17,7 +17,6 @@ __all__ = [
     "of_integers",
     "of_words",
     "real_sums",
-    "settled",
     "times",
 ]
 
@@ -125,11 +124,6 @@ def real_sums(codes: Any, groups: int, values: Any) -> Pair:
     """
     column = ColumnReduction(np.ascontiguousarray(values), "f8", "real", "pair")
     (words,) = reduce_groups(backend.get("cpu"), codes, groups, [column])
-    return settled(words)
-
-
-def settled(words: Any) -> Pair:
-    """Return the sums that the fold ``pair`` of kernels gives."""
     sums, excess = words.view(np.float64).T
     with np.errstate(invalid="ignore", over="ignore"):
         total, rest = _settled(sums, -excess)

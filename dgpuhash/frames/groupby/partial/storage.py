@@ -152,8 +152,13 @@ def _frame(array: Any) -> pd.DataFrame:
 
 
 def plain(column: pd.Series) -> Any:
-    """Return the values of a column as aggregates give them: of NumPy's dtypes as its arrays."""
-    return taken(column, np.arange(len(column)))
+    """Return the values of a column as aggregates give them: of NumPy's dtypes as its arrays.
+
+    They are not copied.
+    """
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind not in "mM":
+        return column.to_numpy()
+    return column.array
 
 
 def array_of(column: Any, rows: Any) -> Any:

@@ -1,0 +1,84 @@
+"""The model beside Debian's Kraken 2 (``make peers``), on worlds of our own: whole lines."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import pytest
+from kmer.model.minimizers import CODES, MinimizerModel, canonical_codes
+from kmer.worlds import World, fastq
+
+pytestmark = [
+    pytest.mark.genomes,
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("kraken2-build") is None, reason="make peers installs it"),
+]
+
+
+class WithQuirk(MinimizerModel):
+    """Behind another letter Kraken 2 takes a k-mer one letter too early, without that letter."""
+
+    def minimizers(self, letters):
+        found = super().minimizers(letters)
+        valid = [letter in CODES for letter in letters]
+        codes = canonical_codes(letters, self.l, CODES)
+        for at in range(len(found) if self.k > self.l else 0):
+            if not valid[at] and all(valid[at + 1 : at + self.k]):
+                those = codes[at + 1 : at + self.k - self.l + 1]
+                found[at] = min(code & self.mask ^ self.toggle for code in those) ^ self.toggle
+        return found
+
+
+def run(*command):
+    subprocess.run([*map(str, command)], check=True, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(
+    ("k", "l", "spaces"),
+    [(35, 31, 7), (35, 31, 0), (24, 16, 3), (20, 15, 2), (31, 31, 7), (40, 12, 1)],
+)
+def test_lines_are_those_of_kraken(tmp_path, k, l, spaces):  # noqa: E741
+    world = World(k * l, pairs=200, scale=300)
+    made = WithQuirk(world.references, world.taxonomy, k=k, l=l, spaces=spaces)
+    db = tmp_path / "db"
+    db.mkdir()
+    world.taxonomy.write(db / "taxonomy")
+    (db / "taxonomy" / "none.accession2taxid").write_text(
+        "accession\taccession.version\ttaxid\tgi\n"
+    )
+    lines = [
+        f">{each.name}|kraken:taxid|{each.taxid}\n{each.letters}\n" for each in world.references
+    ]
+    (tmp_path / "references.fa").write_text("".join(lines))
+    run("kraken2-build", "--db", db, "--no-masking", "--add-to-library", tmp_path / "references.fa")
+    run(
+        "kraken2-build", "--db", db, "--no-masking", "--build", "--kmer-len", k,
+        "--minimizer-len", l, "--minimizer-spaces", spaces,
+    )  # fmt: skip
+    names = [f"r{at}" for at in range(len(world.pairs))]
+    files = [tmp_path / "1.fq", tmp_path / "2.fq"]
+    for mate, file in enumerate(files):
+        sides = ([each[mate] for each in both] for both in (world.pairs, world.qualities))
+        file.write_text(fastq([f"{name}/{mate + 1}" for name in names], *sides))
+    for options in (
+        {}, {"confidence": 0.1}, {"confidence": 0.3}, {"confidence": 0.71},
+        {"minimum_hit_groups": 0}, {"minimum_hit_groups": 5}, {"minimum_base_quality": 3},
+        {"minimum_base_quality": 21, "confidence": 0.2},
+    ):  # fmt: skip
+        given = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+        masks = "minimum_base_quality" in options
+        for paired in (True, False):
+            reads = ["--paired", *files] if paired else files[:1]
+            run("kraken2", "--db", db, "--output", tmp_path / "out", *given, *reads)
+            found = [line.rstrip(" ") for line in (tmp_path / "out").read_text().splitlines()]
+            expected = [
+                made.call(
+                    one, other if paired else None, qualities=quality if masks else ("", ""),
+                    **options,
+                ).line(name if paired else f"{name}/1")
+                for name, (one, other), quality in zip(
+                    names, world.pairs, world.qualities, strict=True
+                )
+            ]  # fmt: skip
+            assert found == expected
