@@ -23,8 +23,11 @@ Batch = tuple[Any, ...]
 """Letters and offsets, and those of mates, or None."""
 
 _OFFSET = np.dtype(np.int64)
-# Letters of reads whose hits are there at once.
-_SLICE_LETTERS = {"cpu": 2**20, "cuda": 2**27}
+# Letters of reads whose hits are there at once, fewer where these could be more than so many.
+_SLICE_LETTERS = {"cpu": 2**19, "cuda": 2**27}
+_MOST_HITS = {"cpu": 2**25, "cuda": 2**31}
+# Hits that are counted at once; it takes three times their memory.
+_COUNTED_HITS = {"cpu": 2**22, "cuda": 2**28}
 
 
 def top_lists_of(
@@ -57,16 +60,33 @@ def top_lists_of(
     SequenceError
         When offsets do not part the letters, or mates are not as many.
     """
-    for letters, offsets, *mates in _slices(backend, _checked(backend, batch)):
+    most = _MOST_HITS[backend.name] * settings.stride // (settings.sketch * settings.cap)
+    most = min(most, _SLICE_LETTERS[backend.name])
+    for letters, offsets, *mates in _slices(backend, _checked(backend, batch), most):
         features, firsts = sketch_reads(backend, settings, letters, offsets, *mates)
         hits, places = table.find(features)
         lengths = backend.xp.diff(offsets)
         if mates:
             lengths = lengths + backend.xp.diff(mates[1])
         reaches = backend.xp.maximum(lengths, options.insertsize) // settings.stride + 2
-        yield top_lists(
-            backend, hits, places[firsts], reaches.astype(np.uint32), lineages, options, runs=runs
-        )
+        reaches, places = reaches.astype(np.uint32), places[firsts]
+        for rows, span in _counted_at_once(backend, places, len(hits)):
+            yield top_lists(
+                backend, hits[span], places[rows.start : rows.stop + 1] - span.start,
+                reaches[rows], lineages, options, runs=runs,
+            )  # fmt: skip
+
+
+def _counted_at_once(backend: Backend, places: Any, hits: int) -> Iterator[tuple[slice, slice]]:
+    """Yield rows of reads, and the span of their hits, few enough to be counted at once."""
+    n, most = len(places) - 1, _COUNTED_HITS[backend.name]
+    if hits <= most:
+        yield slice(0, n), slice(0, hits)
+        return
+    ends = backend.to_host(places)
+    marks = np.searchsorted(ends[1:], np.arange(most, hits, most), side="right")
+    for first, last in pairwise(np.unique([0, *marks, n]).tolist()):
+        yield slice(first, last), slice(int(ends[first]), int(ends[last]))
 
 
 def _checked(backend: Backend, batch: Batch) -> list[Any]:
@@ -95,9 +115,9 @@ def _checked(backend: Backend, batch: Batch) -> list[Any]:
     return made
 
 
-def _slices(backend: Backend, batch: list[Any]) -> Iterator[list[Any]]:
-    """Yield some reads at a time."""
-    n, most = len(batch[1]) - 1, _SLICE_LETTERS[backend.name]
+def _slices(backend: Backend, batch: list[Any], most: int) -> Iterator[list[Any]]:
+    """Yield reads of about so many letters at a time."""
+    n, most = len(batch[1]) - 1, max(most, 1)
     total = sum(map(len, batch[::2]))
     if total <= most or n <= 1:
         yield batch

@@ -50,7 +50,7 @@ def drawn(rng: np.random.Generator, dtype: str, size: int) -> Any:
     how=st.sampled_from(HOWS),
     cuts=st.lists(st.integers(0, 90), max_size=4),
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_counts_find_what_stands_at_a_place(seed, size, dtype, q, how, cuts):
     rng = np.random.default_rng(seed)
     keys = np.where(rng.random(size) < 0.7, 7, rng.integers(0, 4, size))

@@ -99,8 +99,9 @@ def test_slices_and_threads_change_nothing(index, monkeypatch):
     expected = of_pairs(index, WORLD.pairs, detail=True, lowest="species", maxcand=4)
     threads = native().threads()
     try:
-        for letters in (1, 700, 2**20):
+        for letters, hits in ((1, 2**20), (700, 1), (2**20, 300), (2**20, 1)):
             monkeypatch.setitem(sketched_reads._SLICE_LETTERS, "cpu", letters)
+            monkeypatch.setitem(sketched_reads._COUNTED_HITS, "cpu", hits)
             for number in (1, 3):
                 native().set_threads(number)
                 found = of_pairs(index, WORLD.pairs, detail=True, lowest="species", maxcand=4)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from dgpuhash.frames import frames_of
+from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.groupby.assembly import frame_of
 from dgpuhash.frames.groupby.partial import numbers
 from dgpuhash.frames.groupby.partial.kinds import (
