@@ -133,8 +133,12 @@ void fold_nodes() {
       created[keys[row]] += fresh;
       if (!fresh) at->second = lca(at->second, values[row]);
     }
-    open_lca<Key, Value, kWide<W>>({table.storage, {parents.data(), nodes}, keys.data(),
-                                    values.data(), range == 30 ? nullptr : flags.data(), n});
+    open_lca<Key, Value, kWide<W>>({table.storage,
+                                    {parents.data(), nodes},
+                                    keys.data(),
+                                    values.data(),
+                                    range == 30 ? nullptr : flags.data(),
+                                    n});
     for (u64 row = 0; range != 30 && row < n; ++row) {
       CHECK(flags[row] <= 1);
       created[keys[row]] -= flags[row];
