@@ -20,6 +20,9 @@ MAX_CAPACITY = 2**48
 MAX_CAP = 2**24
 KINDS = ("set", "map", "multimap", "count", "ids", "bloom_filter")
 _WITHOUT_VALUES = ("set", "ids", "bloom_filter")
+# Their keys may be records.
+_OF_RECORDS = ("set", "map", "count")
+_RECORD_NBYTES = 16
 _KEY_KINDS = "biufmM"
 
 
@@ -51,13 +54,14 @@ def native_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return dtype if dtype.kind == "T" else dtype.newbyteorder("=")
 
 
-def key_dtype_of(dtype: DTypeLike) -> np.dtype[Any]:
+def key_dtype_of(dtype: DTypeLike, *, records: bool = False) -> np.dtype[Any]:
     """Return the native form of a `dtype` that keys can have.
 
     Raises
     ------
     KeyTypeError
-        For anything but a bool, integer, float, datetime64 or timedelta64 of 1, 2, 4 or 8 bytes.
+        For anything but a bool, integer, float, datetime64 or timedelta64 of 1, 2, 4 or 8 bytes,
+        or with `records` a record of integers, of 16 bytes without gaps.
 
     Examples
     --------
@@ -65,13 +69,29 @@ def key_dtype_of(dtype: DTypeLike) -> np.dtype[Any]:
     dtype('int32')
     """
     made = _as_dtype(dtype, "key")
+    if records and _is_record(made):
+        return np.lib.format.drop_metadata(made)
     if made.kind not in _KEY_KINDS or made.itemsize not in (1, 2, 4, 8):
+        wide = ", a record of integers that has 16 bytes," if records else ","
         raise KeyTypeError(
             f"keys of dtype {made} cannot be hashed exactly; use a bool, integer, float, "
-            "datetime64 or timedelta64 dtype of at most 8 bytes, or index strings and several "
-            "columns with dgpuhash.FrameIndex"
+            f"datetime64 or timedelta64 dtype of at most 8 bytes{wide} or index strings and "
+            "several columns with dgpuhash.FrameIndex"
         )
     return made
+
+
+def _is_record(dtype: np.dtype[Any]) -> bool:
+    """Return whether keys of a dtype are integers side by side, so that their bytes tell all."""
+    if dtype.names is None or dtype.itemsize != _RECORD_NBYTES:
+        return False
+    at = 0
+    for name in dtype.names:
+        kind, offset = dtype.fields[name][:2]  # type: ignore[index]
+        if offset != at or kind.kind not in "iu":
+            return False
+        at += kind.itemsize
+    return at == dtype.itemsize
 
 
 def value_dtype_of(dtype: DTypeLike) -> np.dtype[Any]:
@@ -113,8 +133,8 @@ class TableSpec:
     Parameters
     ----------
     kind : {"set", "map", "multimap", "count", "ids", "bloom_filter"}
-    key_dtype : str
-        dtype string such as ``"<i8"``.
+    key_dtype : str or list
+        dtype string such as ``"<i8"``; of records their fields, as for `value_dtype`.
     value_dtype : str or list, optional
         The values' dtype as `numpy.lib.format.dtype_to_descr` describes it; None for sets, ids and
         filters.
@@ -143,7 +163,7 @@ class TableSpec:
     """
 
     kind: str
-    key_dtype: str
+    key_dtype: Any
     value_dtype: Any = None
     max_load: float = 0.9
     seed: int = field(default_factory=draw_seed)
@@ -172,7 +192,8 @@ class TableSpec:
         value = None
         if value_dtype is not None:
             value = np.lib.format.dtype_to_descr(value_dtype_of(value_dtype))
-        return cls(kind, key_dtype_of(key_dtype).str, value, **settings)
+        key = key_dtype_of(key_dtype, records=kind in _OF_RECORDS)
+        return cls(kind, np.lib.format.dtype_to_descr(key), value, **settings)
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -202,7 +223,7 @@ class TableSpec:
         if not isinstance(self.method, str):
             raise SpecError(f"method={self.method!r}; use a name such as 'auto'")
         object.__setattr__(self, "settings", _pairs(self.settings))
-        key_dtype_of(self.key_dtype)
+        key_dtype_of(_described(self.key_dtype), records=self.kind in _OF_RECORDS)
         if self.value_dtype is not None:
             value_dtype_of(_described(self.value_dtype))
 
@@ -225,7 +246,7 @@ class TableSpec:
     @property
     def key(self) -> np.dtype[Any]:
         """The keys' dtype."""
-        return np.dtype(self.key_dtype)
+        return _described(self.key_dtype)
 
     @property
     def value(self) -> np.dtype[Any] | None:
@@ -249,8 +270,9 @@ class TableSpec:
         """
         try:
             fields = json.loads(text)
-            if isinstance(fields.get("value_dtype"), list):
-                fields["value_dtype"] = _descr(fields["value_dtype"])
+            for name in ("key_dtype", "value_dtype"):
+                if isinstance(fields.get(name), list):
+                    fields[name] = _descr(fields[name])
             return cls(**fields)
         except (TypeError, ValueError, AttributeError, RecursionError) as error:
             if isinstance(error, SpecError):

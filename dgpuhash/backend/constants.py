@@ -31,6 +31,7 @@ __all__ = [
     "UNLIMITED",
     "WITHIN_BITS",
     "block_threads",
+    "claim_words",
     "overflow_bits",
 ]
 
@@ -97,3 +98,11 @@ def overflow_bits(slot_nbytes: int) -> int:
     See kernels/table/overflow.cuh.
     """
     return 2 if BUCKET_BYTES // slot_nbytes < 8 else 8
+
+
+def claim_words(key_nbytes: int, buckets: int) -> int:
+    """Return the words (4 bytes) with the claims of keys of 16 bytes; others have none.
+
+    See kernels/table/claims.cuh.
+    """
+    return (buckets + 3) // 4 if key_nbytes == 16 else 0

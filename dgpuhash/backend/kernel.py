@@ -13,9 +13,15 @@ from dgpuhash.backend.layout import Layout, struct_named
 from dgpuhash.backend.native import REBUILD, native
 from dgpuhash.errors import CompileError
 
-__all__ = ["Kernel", "kernel_named", "name_of_word", "verb_kernel"]
+__all__ = ["WIDE_WORD", "Kernel", "kernel_named", "name_of_word", "verb_kernel"]
 
-_NAMES = {np.dtype(np.uint32): "dg::u32", np.dtype(np.uint64): "dg::u64"}
+WIDE_WORD = np.dtype(np.complex128)
+"""Words of 16 bytes: no numbers, but no other dtype is as wide in NumPy and in CuPy."""
+_NAMES = {
+    np.dtype(np.uint32): "dg::u32",
+    np.dtype(np.uint64): "dg::u64",
+    WIDE_WORD: "dg::u128",
+}
 _THREADS = 256
 
 
@@ -151,7 +157,7 @@ def verb_kernel(
 
 
 def name_of_word(dtype: DTypeLike | None) -> str:
-    """Return the C++ type of uint32 or uint64 words; ``void`` for None.
+    """Return the C++ type of uint32, uint64 or `WIDE_WORD` words; ``void`` for None.
 
     Raises
     ------

@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike
 from dgpuhash.backend import Backend
 from dgpuhash.errors import CountOverflowError, KeyTypeError, SpecError
 from dgpuhash.tables.arguments.combine import SUM_OF_COUNTS
-from dgpuhash.tables.arguments.encoding import word_dtype, words_of
+from dgpuhash.tables.arguments.encoding import sortable, word_dtype, words_of
 from dgpuhash.tables.arguments.interop import ArrayArgument, as_argument
 from dgpuhash.tables.arguments.validate import (
     as_device_array,
@@ -48,8 +48,9 @@ class CountMap(Table):
     Parameters
     ----------
     key_dtype : dtype
-        Any bool, integer, float, datetime64 or timedelta64 of at most 8 bytes. Every value can be
-        counted; -0.0 is 0.0, all NaNs are one key, and so is NaT.
+        Any bool, integer, float, datetime64 or timedelta64 of at most 8 bytes, or a record of
+        integers of 16 bytes, which is compared whole. Every value can be counted; -0.0 is 0.0, all
+        NaNs are one key, and so is NaT.
     capacity : int
         Keys to reserve slots for; beyond that number the table grows by itself.
     max_load : float, optional
@@ -371,8 +372,8 @@ def _refuse_wrap(store: Store, bits: Any, terms: Any) -> None:
     """Raise CountOverflowError where a key's count would not fit into 64 bits."""
     backend = store.backend
     words = words_of(bits)
-    distinct, inverse = np.unique(backend.to_host(words), return_inverse=True)
-    held = backend.to_host(store.find(backend.from_host(distinct))[0])
+    distinct, inverse = np.unique(sortable(backend.to_host(words)), return_inverse=True)
+    held = backend.to_host(store.find(backend.from_host(words_of(distinct)))[0])
     rows = np.full(len(words), terms, _COUNT) if isinstance(terms, int) else backend.to_host(terms)
     sums = np.zeros(len(distinct), object)
     for (half, weight), (old, _) in zip(_halves(rows), _halves(held), strict=True):

@@ -46,8 +46,9 @@ class HashMap(UserKernels, FindsPairs, ExecutesPairs, Table):
     Parameters
     ----------
     key_dtype : dtype
-        Any bool, integer, float, datetime64 or timedelta64 of at most 8 bytes. Every value can be
-        stored; -0.0 is 0.0, all NaNs are one key, and so is NaT.
+        Any bool, integer, float, datetime64 or timedelta64 of at most 8 bytes, or a record of
+        integers of 16 bytes, which is compared whole. Every value can be stored; -0.0 is 0.0, all
+        NaNs are one key, and so is NaT.
     value_dtype : dtype
         Any fixed size; values of more than 8 bytes are stored in an array beside the slots.
     capacity : int

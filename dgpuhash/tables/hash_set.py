@@ -32,8 +32,9 @@ class HashSet(UserKernels, ExecutesKeys, Table):
     Parameters
     ----------
     key_dtype : dtype
-        Any bool, integer, float, datetime64 or timedelta64 of at most 8 bytes. Every value can be
-        stored; -0.0 is 0.0, all NaNs are one key, and so is NaT.
+        Any bool, integer, float, datetime64 or timedelta64 of at most 8 bytes, or a record of
+        integers of 16 bytes, which is compared whole. Every value can be stored; -0.0 is 0.0, all
+        NaNs are one key, and so is NaT.
     capacity : int
         Keys to reserve slots for; beyond that number the table grows by itself.
     max_load : float, optional

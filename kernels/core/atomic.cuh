@@ -6,9 +6,10 @@
 ///   atomic_fetch_add, _or, _and          u32 u64, return what stood there; adds to a double, too
 ///   atomic_add, _or, _min, _max          return nothing; relaxed; min and max of signed words, too
 ///   atomic_swap_pair_if                  two u64 at once, from sm_90 on
+///   atomic_swap_if of u128               where DG_KEY_SWAP says so; load_settled reads beside it
 #pragma once
 
-#include "core/platform.cuh"
+#include "core/wide_word.cuh"
 
 #if !DG_GPU
 #include <atomic>
@@ -160,6 +161,13 @@ DG_FN void atomic_swap_pair_if(u64* at, u64& first, u64& second, u64 new_first, 
       : DG_GLOBAL(at), "l"(new_first), "l"(new_second)
       : "memory");
 }
+
+template <Order order>
+DG_FN u128 atomic_swap_if(u128* at, u128 expected, u128 desired) {
+  static_assert(order == Order::relaxed);
+  atomic_swap_pair_if(&at->low, expected.low, expected.high, desired.low, desired.high);
+  return expected;
+}
 #endif
 
 #undef DG_GLOBAL
@@ -201,9 +209,56 @@ Word atomic_swap_if(Word* at, std::type_identity_t<Word> expected,
   constexpr Order failed = order == Order::acquire_release ? Order::acquire
                            : order == Order::release       ? Order::relaxed
                                                            : order;
+  static_assert(std::atomic_ref<Word>::is_always_lock_free);
   std::atomic_ref<Word>(*at).compare_exchange_strong(expected, desired, host_order(order),
                                                      host_order(failed));
   return expected;
+}
+
+#if DG_KEY_SWAP
+/// By the CPU's instruction, which orders all: compilers call a library for this, which may lock.
+template <Order order>
+u128 atomic_swap_if(u128* at, u128 expected, u128 desired) {
+#if defined(__x86_64__)
+  asm volatile("lock cmpxchg16b %0"
+               : "+m"(*at), "+a"(expected.low), "+d"(expected.high)
+               : "b"(desired.low), "c"(desired.high)
+               : "cc", "memory");
+  return expected;
+#else
+  // Without a store the pair might be torn: what stood there goes back, then.
+  u64 low, high, differs;
+  u32 failed;
+  asm volatile(
+      "1: ldaxp %[low], %[high], %[at]\n"
+      " eor %[differs], %[low], %[old_low]\n"
+      " cmp %[high], %[old_high]\n"
+      " ccmp %[differs], #0, #0, eq\n"
+      " b.ne 2f\n"
+      " stlxp %w[failed], %[new_low], %[new_high], %[at]\n"
+      " cbnz %w[failed], 1b\n"
+      " b 3f\n"
+      "2: stlxp %w[failed], %[low], %[high], %[at]\n"
+      " cbnz %w[failed], 1b\n"
+      "3:\n"
+      : [low] "=&r"(low), [high] "=&r"(high), [differs] "=&r"(differs), [failed] "=&r"(failed),
+        [at] "+Q"(*at)
+      : [old_low] "r"(expected.low), [old_high] "r"(expected.high), [new_low] "r"(desired.low),
+        [new_high] "r"(desired.high)
+      : "cc", "memory");
+  return {low, high};
+#endif
+}
+#endif
+
+/// A word of 16 bytes whose halves change together, and once in a launch: by two halves that stood there at
+/// the same time.
+inline u128 load_settled(const u128* from) {
+  while (true) {
+    const u64 high = atomic_load<Order::acquire>(&from->high);
+    const u64 low = atomic_load<Order::acquire>(&from->low);
+    if (atomic_load<Order::relaxed>(&from->high) == high) return {low, high};
+  }
 }
 
 template <Order order, class Word>

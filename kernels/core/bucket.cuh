@@ -15,6 +15,12 @@ struct alignas(kQuarterBytes) Quarter {
   u32 word[4];
 };
 
+#if !DG_GPU
+/// The compiler's vectors of 16 bytes, which every CPU has.
+using TwoWords = u64 __attribute__((vector_size(kQuarterBytes)));
+using FourWords = u32 __attribute__((vector_size(kQuarterBytes)));
+#endif
+
 /// How a walk reads buckets.
 enum class Access {
   /// Nobody writes during the launch: any cache may answer. What is read once stays in no L1 cache.
@@ -50,6 +56,17 @@ DG_FN Quarter load_quarter(const void* from) {
                    "=r"(quarter.word[3])
                  : "r"(static_cast<u32>(address))
                  : "memory");
+#if DG_KEY_SWAP
+  else if constexpr (sizeof(Unit) == kQuarterBytes &&
+                     (access == Access::shared || access == Access::lasting))
+    // As one scalar, which is not seen torn beside the swaps of others; four words might be.
+    asm volatile(
+        "{\n .reg .b128 all;\n .reg .b64 low, high;\n ld.relaxed.gpu.global.b128 all, [%4];\n"
+        " mov.b128 {low, high}, all;\n mov.b64 {%0, %1}, low;\n mov.b64 {%2, %3}, high;\n}"
+        : "=r"(quarter.word[0]), "=r"(quarter.word[1]), "=r"(quarter.word[2]), "=r"(quarter.word[3])
+        : "l"(address)
+        : "memory");
+#endif
   else if constexpr (access == Access::frozen)
     asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(quarter.word[0]), "=r"(quarter.word[1]), "=r"(quarter.word[2]),
@@ -101,10 +118,16 @@ DG_FN Quarter load_quarter(const void* from) {
     std::memcpy(&quarter, from, sizeof quarter);
   } else {
     // By way of a vector: words stored one by one cannot be loaded as a whole at once.
-    Unit __attribute__((vector_size(kQuarterBytes))) units;
-    for (u32 i = 0; i < kQuarterBytes / sizeof(Unit); ++i)
-      units[i] = atomic_load<Order::relaxed>(static_cast<const Unit*>(from) + i);
-    std::memcpy(&quarter, &units, sizeof quarter);
+    if constexpr (sizeof(Unit) == kQuarterBytes) {
+      const u128 whole = load_settled(static_cast<const u128*>(from));
+      const TwoWords units{whole.low, whole.high};
+      std::memcpy(&quarter, &units, sizeof quarter);
+    } else {
+      Unit __attribute__((vector_size(kQuarterBytes))) units;
+      for (u32 i = 0; i < kQuarterBytes / sizeof(Unit); ++i)
+        units[i] = atomic_load<Order::relaxed>(static_cast<const Unit*>(from) + i);
+      std::memcpy(&quarter, &units, sizeof quarter);
+    }
   }
 #endif
   return quarter;
@@ -114,7 +137,7 @@ DG_FN Quarter load_quarter(const void* from) {
 template <class Word>
 DG_FN Word load_leaving(const Word* from) {
 #if DG_GPU && __CUDA_ARCH__ >= 800
-  static_assert(sizeof(Word) == 4 || sizeof(Word) == 8);
+  static_assert(sizeof(Word) == 4 || sizeof(Word) == 8 || sizeof(Word) == 16);
   u64 first;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(first));
   const auto address = __cvta_generic_to_global(from);
@@ -122,6 +145,10 @@ DG_FN Word load_leaving(const Word* from) {
   if constexpr (sizeof(Word) == 4)
     asm volatile("ld.global.nc.L2::cache_hint.u32 %0, [%1], %2;"
                  : "=r"(word)
+                 : "l"(address), "l"(first));
+  else if constexpr (sizeof(Word) == 16)
+    asm volatile("ld.global.nc.L2::cache_hint.v2.u64 {%0, %1}, [%2], %3;"
+                 : "=l"(word.low), "=l"(word.high)
                  : "l"(address), "l"(first));
   else
     asm volatile("ld.global.nc.L2::cache_hint.u64 %0, [%1], %2;"
@@ -174,27 +201,35 @@ DG_FN void store_leaving(Word* to, Word word) {
 
 #if !DG_GPU
 
-/// Which slots of a bucket begin with `key`: bit i for slot i. Four words at a time, by the compiler's
-/// vectors of 16 bytes, which every CPU has.
+/// A key, as often as it goes into four words.
+inline FourWords repeated(u32 key) { return FourWords{key, key, key, key}; }
+inline FourWords repeated(u64 key) {
+  const u32 low = static_cast<u32>(key), high = static_cast<u32>(key >> 32);
+  return FourWords{low, high, low, high};
+}
+inline FourWords repeated(u128 key) {
+  return reinterpret_cast<FourWords>(TwoWords{key.low, key.high});
+}
+
+/// Which slots of a bucket begin with `key`: bit i for slot i. Four words at a time.
 template <u32 slot_nbytes, class Key>
 u32 slots_with(const Quarter (&bucket)[kQuarters], Key key) {
-  using Words = u32 __attribute__((vector_size(kQuarterBytes)));
-  using Pair = u64 __attribute__((vector_size(kQuarterBytes)));
+  using Words = FourWords;
   constexpr u32 per_quarter = kQuarterBytes / slot_nbytes;
-  const u32 low = static_cast<u32>(key), high = static_cast<u32>(static_cast<u64>(key) >> 32);
-  const Words wanted = sizeof(Key) == 4 ? Words{low, low, low, low} : Words{low, high, low, high};
+  const Words wanted = repeated(key);
   Words bits{};
   for (u32 part = 0; part < kQuarters; ++part) {
     Words seen;
     std::memcpy(&seen, &bucket[part], sizeof seen);
     Words same = reinterpret_cast<Words>(seen == wanted);
-    if constexpr (sizeof(Key) == 8) same &= __builtin_shufflevector(same, same, 1, 0, 3, 2);
+    if constexpr (sizeof(Key) >= 8) same &= __builtin_shufflevector(same, same, 1, 0, 3, 2);
+    if constexpr (sizeof(Key) == 16) same &= __builtin_shufflevector(same, same, 2, 3, 0, 1);
     Words weight{};
     for (u32 i = 0; i < per_quarter; ++i)
       weight[i * slot_nbytes / 4] = 1u << (part * per_quarter + i);
     bits |= same & weight;
   }
-  const Pair halves = reinterpret_cast<Pair>(bits);
+  const TwoWords halves = reinterpret_cast<TwoWords>(bits);
   const u64 both = halves[0] | halves[1];
   return static_cast<u32>(both | both >> 32);
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/platform.cuh"
+#include "core/wide_word.cuh"
 
 namespace dg {
 
@@ -22,9 +23,10 @@ template <class Key>
 DG_FN u64 hash_salted(Key key, u64 salt) {
   return mix(static_cast<u64>(key) ^ salt);
 }
+DG_FN u64 hash_salted(u128 key, u64 salt) { return mix(mix(key.low ^ salt) ^ key.high); }
 
-/// The bits of a key as every table and every partition hashes them: different keys never collide
-/// in 64 bits.
+/// The bits of a key as every table and every partition hashes them: different keys of at most eight
+/// bytes never collide in 64 bits.
 template <class Key>
 DG_FN u64 hash_key(Key key, u64 seed) {
   return hash_salted(key, spread_seed(seed));

@@ -81,8 +81,8 @@ DG_FN u64 mulhi(u64 left, u64 right) {
 #if DG_GPU
   return __umul64hi(left, right);
 #else
-  __extension__ using u128 = unsigned __int128;
-  return static_cast<u64>((static_cast<u128>(left) * right) >> 64);
+  __extension__ using Product = unsigned __int128;
+  return static_cast<u64>((static_cast<Product>(left) * right) >> 64);
 #endif
 }
 

@@ -5,6 +5,8 @@
 ///   aos, 8 + 8 bytes        128-bit compare-and-swap on sm_90 and newer; elsewhere the key, then the value
 ///   aos, 4 + 4 bytes        the key, then the value
 ///   soa                     keys and values in two arrays; the key, then the value
+///   keys of 16 bytes        soa: 128-bit compare-and-swap of the key on sm_90 and newer, and on CPUs; elsewhere
+///                           claimed first (table/claims.cuh)
 ///
 /// "The key, then the value" is safe because no launch both inserts and reads values, and because
 /// the value itself is one atomic store: of two writers one whole value wins.
@@ -62,13 +64,15 @@ struct Slot {
 
   using Unit = typename Chosen<one_word, u64, Key>::Type;
 
-  static_assert(sizeof(Key) == 4 || sizeof(Key) == 8);
+  static_assert(sizeof(Key) == 4 || sizeof(Key) == 8 || (sizeof(Key) == 16 && !paired));
 
   DG_FN static Key key(const Quarter& quarter, u32 index) {
     if constexpr (sizeof(Key) == 4)
       return quarter.word[index * (nbytes / 4)];
-    else
+    else if constexpr (sizeof(Key) == 8)
       return join(quarter, index * (nbytes / 4));
+    else
+      return {join(quarter, 0), join(quarter, 2)};
   }
 
   /// Only of paired slots; the others' values are not in the quarter.
@@ -91,7 +95,12 @@ struct Slot {
   /// Makes the slot `index` of a quarter.
   DG_FN static void put(Quarter& quarter, u32 index, Key key, [[maybe_unused]] Value value) {
     const u32 first = index * (nbytes / 4);
-    split(quarter, first, key);
+    if constexpr (sizeof(Key) == 16) {
+      split(quarter, 0, key.low);
+      split(quarter, 2, key.high);
+    } else {
+      split(quarter, first, key);
+    }
     if constexpr (paired) split(quarter, first + sizeof(Key) / 4, value);
   }
 

@@ -5,7 +5,7 @@
 /// lockstep tile (host/lockstep.h, tests only) offers the same members with W host threads.
 #pragma once
 
-#include "core/platform.cuh"
+#include "core/wide_word.cuh"
 
 namespace dg {
 
@@ -24,6 +24,9 @@ struct Tile {
   template <class Word>
   DG_FN Word shuffle(Word word, u32 source) const {
     return __shfl_sync(mask(), word, static_cast<int>(source), Width);
+  }
+  DG_FN u128 shuffle(u128 word, u32 source) const {
+    return {shuffle(word.low, source), shuffle(word.high, source)};
   }
 
   /// The lanes whose `word` is this lane's.

@@ -16,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/platform.cuh"
+#include "core/wide_word.cuh"
 
 namespace dg::lockstep {
 
@@ -124,6 +124,10 @@ class LockstepTile {
     bits = crew_->word(source % Width, *phase_);
     std::memcpy(&word, &bits, sizeof word);
     return word;
+  }
+  u128 shuffle(u128 word, u32 source) const {
+    const u64 low = shuffle(word.low, source);
+    return {low, shuffle(word.high, source)};
   }
 
   void sync() const {

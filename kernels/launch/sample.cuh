@@ -29,27 +29,32 @@ DG_KERNEL open_sample(OpenSampleArgs args) {
   const OpenTable<Key, void> table{args.table};
   const Key* keys = static_cast<const Key*>(args.keys);
   const Totals<1> totals{{&args.table.state->pending}};
-  for_each_tile<W>((args.n + W - 1) / W, totals,
-                   [&](auto tile, u64 group, Tally<1>& sampled) {
-                     const u64 first = group * tile.size + tile.lane();
-                     const auto there = [&](u32 i) {
-                       return first < args.n && first + i * args.n < args.rows;
-                     };
-                     Key key[kSampleRows];
-                     DG_UNROLL
-                     for (u32 i = 0; i < kSampleRows; ++i)
-                       key[i] = keys[there(i) ? first + i * args.n : 0];
-                     DG_UNROLL
-                     for (u32 i = 0; i < kSampleRows; ++i) {
-                       if (!there(i) || hash_key(key[i], args.seed) >> (64 - args.zeros) != 0)
-                         continue;
-                       ++sampled.of[0];
-                       table.insert(Tile<1>{}, key[i], NoValue{}, args.limit);
-                     }
-                     // Lanes that inserted would go on by themselves, at four times the time in all.
-                     tile.sync();
-                   },
-                   NoPrefetch{});
+  for_each_tile<W>(
+      (args.n + W - 1) / W, totals,
+      [&](auto tile, u64 group, Tally<1>& sampled) {
+        const u64 first = group * tile.size + tile.lane();
+        const auto there = [&](u32 i) { return first < args.n && first + i * args.n < args.rows; };
+        const auto key_of = [&](u32 i) { return keys[there(i) ? first + i * args.n : 0]; };
+        const auto sample = [&](u32 i, Key key) {
+          if (!there(i) || hash_key(key, args.seed) >> (64 - args.zeros) != 0) return;
+          ++sampled.of[0];
+          table.insert(Tile<1>{}, key, NoValue{}, args.limit);
+        };
+        if constexpr (sizeof(Key) <= 8) {
+          Key key[kSampleRows];
+          DG_UNROLL
+          for (u32 i = 0; i < kSampleRows; ++i) key[i] = key_of(i);
+          DG_UNROLL
+          for (u32 i = 0; i < kSampleRows; ++i) sample(i, key[i]);
+        } else {
+          // So many of 16 bytes would not leave registers for the insert.
+          DG_ROLL
+          for (u32 i = 0; i < kSampleRows; ++i) sample(i, key_of(i));
+        }
+        // Lanes that inserted would go on by themselves, at four times the time in all.
+        tile.sync();
+      },
+      NoPrefetch{});
 }
 
 struct WitnessArgs {

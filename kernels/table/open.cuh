@@ -97,7 +97,7 @@ struct OpenTable : OpenSlots<KeyType, ValueType> {
       DG_UNROLL
       for (u32 step = 0; step < steps; ++step) {
         const u32 part = (step * Tile::size + tile.lane()) % kQuarters;
-        const Quarter seen = load_quarter<access, typename Slots::Unit>(quarter(bucket, part));
+        const Quarter seen = this->template load<access>(bucket, part);
         const Sight sight = scan(seen, key);
         const u64 first = bucket * Slots::per_bucket + part * Slots::per_quarter;
         const u32 hits = tile.ballot(sight.hit < Slots::per_quarter);

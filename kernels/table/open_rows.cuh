@@ -210,8 +210,9 @@ struct OpenRows : OpenTable<KeyType, ValueType> {
   /// Where each lane's own key stands in its own bucket, or where there is a place for it.
   template <Goal goal, Access access, class Lanes>
   DG_FN Stop look(Lanes tile, const Sought& mine) const {
-    const auto seen = Lines<Slots>::template look<goal == Goal::place, access>(
-        tile, at.keys, mine.key, mine.bucket);
+    const auto seen = Lines<Slots>::template look_by<goal == Goal::place>(
+        tile, mine.key, mine.bucket,
+        [&](u64 line, u32 part) { return this->template load<access>(line, part); });
     return Stop{seen.hit   ? End::key
                 : seen.gap ? End::empty
                            : End::nowhere,

@@ -7,6 +7,7 @@
 #include "core/outcome.cuh"
 #include "core/slot.cuh"
 #include "core/tree.cuh"
+#include "table/claims.cuh"
 #include "table/overflow.cuh"
 #include "table/slots.cuh"
 
@@ -29,7 +30,7 @@ struct OpenStorage {
   void* keys;    // buckets of keys, or of pairs where the slot is paired
   void* values;  // one for each slot where it is not paired; else null
   OpenState* state;
-  u32* overflow;      // words of the overflow filter
+  u32* overflow;      // words of the overflow filter; behind them the claims of keys of 16 bytes
   u64 buckets;        // whole segments
   u64 segment_shift;  // a segment has 2^segment_shift buckets
   u64 seed;
@@ -94,11 +95,41 @@ struct OpenSlots {
   DG_FN void fill(u64 slot, Key key, Value value) const { slots().fill(slot, key, value); }
 
   DG_FN Outcome publish(u64 slot, Key key, Value value) const {
-    return slots().publish(slot, key, value);
+    if constexpr (kClaimed<Key>)
+      return claims().publish(slot, slots().key_at(slot), key, [&] {
+        if constexpr (Slots::has_value) {
+          if (value != ~Value{0}) slots().replace(slot, key, value);
+        }
+      });
+    else
+      return slots().publish(slot, key, value);
   }
 
   DG_FN bool withdraw(u64 slot, Key key, Key mark) const {
-    return slots().withdraw(slot, key, mark);
+    if constexpr (kClaimed<Key>)
+      return claims().withdraw(slot, slots().key_at(slot), mark, [&] {
+        if constexpr (Slots::has_value) slots().replace(slot, key, ~Value{0});
+      });
+    else
+      return slots().withdraw(slot, key, mark);
+  }
+
+  /// A quarter of a bucket.
+  template <Access access>
+  DG_FN Quarter load(u64 bucket, u32 part) const {
+    const char* from =
+        static_cast<const char*>(at.keys) + bucket * kBucketBytes + part * kQuarterBytes;
+    constexpr bool beside_writers = access == Access::shared || access == Access::lasting;
+    if constexpr (kClaimed<Key> && beside_writers)
+      return claims().settled(bucket * kQuarters + part, reinterpret_cast<const Key*>(from));
+    else
+      return load_quarter<access, typename Slots::Unit>(from);
+  }
+
+ private:
+  DG_FN Claims claims() const {
+    constexpr u32 in_word = 32 / overflow_bits(Slots::per_bucket);
+    return {at.overflow + (at.buckets + in_word - 1) / in_word};
   }
 };
 

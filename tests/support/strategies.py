@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 __all__ = [
     "KEY_COLUMNS",
     "KEY_DTYPES",
+    "RECORD",
     "VALUE_DTYPES",
     "key_pool",
     "keys_from",
@@ -36,6 +37,9 @@ KEY_DTYPES = [
     "timedelta64[s]",
 ]
 
+# Keys of 16 bytes, which `auto` has.
+RECORD = np.dtype([("high", "<u8"), ("low", "<u8")])
+
 VALUE_DTYPES = [
     "bool",
     "int8",
@@ -59,6 +63,11 @@ VALUE_DTYPES = [
 def key_pool(dtype: Any) -> np.ndarray:
     """Return keys at the edges: internal patterns, extremes, NaN, NaT, -0.0."""
     made = np.dtype(dtype)
+    if made.names is not None:
+        # Halves of marks beside others: what a half that is read too early would look like.
+        halves = np.array([0, 1, 2**63, 2**64 - 2, 2**64 - 1], np.uint64)
+        pairs = np.stack(np.meshgrid(halves, halves), -1).reshape(-1, 2)
+        return np.ascontiguousarray(pairs).view(made).reshape(-1)
     unsigned = np.dtype(f"u{made.itemsize}")
     top = np.iinfo(unsigned).max
     if made.kind == "b":

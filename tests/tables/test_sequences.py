@@ -8,7 +8,7 @@ from agreement import agree, fresh_once
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from model import MapModel, MultiMapModel, SetModel, rows_of
-from strategies import key_pool, keys_from
+from strategies import RECORD, key_pool, keys_from
 from table_methods.contracts import agree_lists, check_lists
 
 from dgpuhash import methods
@@ -17,6 +17,7 @@ from dgpuhash.tables import HashMap, HashSet, MultiMap
 DTYPES = [("int8", "float32"), ("uint32", "int64"), ("int64", "int16"), ("float64", "complex128")]
 # The pair with which each method is tested in every run; `make methods` takes the others.
 QUICK = ("uint32", "int64")
+RECORDS = (RECORD, "int32")
 FEW = settings(max_examples=12)
 VERBS = st.sampled_from(["insert", "insert", "upsert", "erase", "grow", "clear", "copy"])
 
@@ -33,7 +34,8 @@ def sequences(kind):
         pytest.param(name, *pair, marks=() if quick else pytest.mark.methods)
         for name, each in methods().items()
         if kind in each.nouns
-        for pair in DTYPES
+        for pair in [*DTYPES, RECORDS]
+        if pair is not RECORDS or (each.records and kind != "multimap")
         for quick in [name == "auto" or pair == QUICK]
     ]
 

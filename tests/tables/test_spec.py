@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from strategies import KEY_DTYPES, VALUE_DTYPES
+from strategies import KEY_DTYPES, RECORD, VALUE_DTYPES
 
 from dgpuhash import errors
 from dgpuhash.spec import TableSpec
@@ -21,6 +21,12 @@ def test_spec_survives_json(key, value):
     assert spec.key == np.dtype(key)
     assert spec.value == np.dtype(value)
     assert hash(TableSpec.of("set", key, seed=1)) == hash(TableSpec.of("set", key, seed=1))
+
+
+def test_records_as_keys_survive_json():
+    spec = TableSpec.of("count", RECORD, "u8", seed=1)
+    assert TableSpec.from_json(spec.to_json()) == spec
+    assert spec.key == RECORD
 
 
 def test_aligned_records_survive_json():

@@ -150,7 +150,7 @@ def keep_freed_memory(worker: Any) -> bool:
     except (OSError, AttributeError):
         # Another C library.
         return False
-    return all([mallopt(number, nbytes) == 1 for number, nbytes in KEPT_BY_MALLOC.items()])
+    return all(mallopt(number, nbytes) == 1 for number, nbytes in KEPT_BY_MALLOC.items())
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ from dgpuhash.errors import (
     DeviceError,
     DgpuhashError,
     IndexLost,
+    KeyTypeError,
     SpecError,
     UnsupportedError,
 )
@@ -78,6 +79,11 @@ class DistributedTable:
             raise DeviceError(f"device {device!r}; use 'cpu', 'cuda' or None (where the data is)")
         if piece_rows is not None and not (isinstance(piece_rows, Integral) and piece_rows > 0):
             raise SpecError(f"piece_rows={piece_rows!r}; give a number of rows, or None")
+        if spec.key.names is not None:
+            raise KeyTypeError(
+                f"keys of dtype {spec.key} are records, which tables of one device have and "
+                "distributed ones have not; number them with a column of at most 8 bytes"
+            )
         self._spec, self._mode = spec, mode
         self._owner_seed = draw_owner_seed() if owner_seed is None else owner_seed
         self._capacity = self._first_capacity = check_capacity(capacity)

@@ -174,7 +174,7 @@ def counts_of(
     def folded(span: tuple[int, int]) -> tuple[CountedKmers, int]:
         # Parts are not divided: a group is seldom much larger, but may be by far.
         expected = min(int(partitions.kmers[slice(*span)].sum()), 2 * group_kmers)
-        fold = Fold(backend, expected, getattr(held, "table", None))
+        fold = Fold(backend, expected, k, getattr(held, "table", None))
         held.table = fold.table
         for packed, kmers in partitions.read(*span, 2 * group_kmers):
             fold.add(*unpack(backend, packed, kmers, k, canonical=canonical))
@@ -189,7 +189,7 @@ def counts_of(
     return made, groups()
 
 
-def summed(backend: Backend, one: Counted, other: Counted) -> Counted:
+def summed(backend: Backend, k: int, one: Counted, other: Counted) -> Counted:
     """Return the edges and the groups of the sums of two counts."""
     edges = sorted({*one.edges} & {*other.edges})
     groups = []
@@ -199,7 +199,7 @@ def summed(backend: Backend, one: Counted, other: Counted) -> Counted:
             for each in (one, other)
             for part in each.groups[each.edges.index(first) : each.edges.index(last)]
         ]
-        fold = Fold(backend, max(map(len, parts)))
+        fold = Fold(backend, max(map(len, parts)), k)
         for part in parts:
             if len(part):
                 fold.add(part.low, part.high, part.counts)

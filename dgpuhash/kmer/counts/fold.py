@@ -10,16 +10,18 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.backend import Backend
-from dgpuhash.tables import CountMap, factorize
+from dgpuhash.tables import CountMap
 
-__all__ = ["CountedKmers", "Fold", "histogram", "numbered"]
+__all__ = ["WIDE_KMER", "CountedKmers", "Fold", "histogram", "key_dtype", "keys_of", "words_of"]
+
+WIDE_KMER = np.dtype([("high", "<u8"), ("low", "<u8")])
+"""K-mers of more than 32 bases."""
 
 # Slots for each k-mer: on a CPU, whose caches hold the table, searches are shorter with more.
 _ROOM = {"cpu": 1.5, "cuda": 1}
 # Counts below have a place each in a histogram.
 _FEW = 2**16
-_HALF = np.uint64(32)
-_LOW = np.uint64(2**32 - 1)
+_WORD_BASES = 32
 
 
 @dataclass(slots=True)
@@ -61,10 +63,7 @@ class CountedKmers:
 
 
 class Fold:
-    """K-mers that are counted together.
-
-    K-mers of one word are keys of a `CountMap`. Those of two are numbered by each word, and the
-    two numbers are its key.
+    """K-mers that are counted together, as keys of one word or of two of a `CountMap`.
 
     Parameters
     ----------
@@ -72,8 +71,10 @@ class Fold:
         Where the k-mers are.
     kmers : int
         How many are expected; the table has room for them.
+    k : int
+        Their bases.
     table : CountMap, optional
-        The table of a fold whose result was read, to be used again.
+        The table of a fold of the same `k` whose result was read, to be used again.
 
     Attributes
     ----------
@@ -82,60 +83,25 @@ class Fold:
         Calls of its insert.
     """
 
-    def __init__(self, backend: Backend, kmers: int, table: CountMap | None = None) -> None:
+    def __init__(self, backend: Backend, kmers: int, k: int, table: CountMap | None = None) -> None:
         self._backend = backend
         room = int(kmers * _ROOM[backend.name])
         if table is None or table.capacity < room:
-            table = CountMap(np.uint64, room, device=backend.name)
+            table = CountMap(key_dtype(k), room, device=backend.name)
         else:
             table.clear()
         self.table = table
-        self._expected = kmers
-        self._waiting: list[CountedKmers] = []
-        self._waiting_rows = 0
-        self._held: CountedKmers | None = None
         self.inserts = 0
 
     def add(self, low: Any, high: Any, counts: Any = 1) -> None:
         """Count k-mers, each once, or as often as `counts` says."""
-        if high is None:
-            self._insert(self.table, low, counts)
-            return
-        if isinstance(counts, int):
-            counts = self._backend.xp.full(len(low), counts, np.uint64)
-        self._waiting.append(CountedKmers(low, high, counts))
-        self._waiting_rows += len(low)
-        # Each fold doubles what is held, so that the rows fold a few times only.
-        if self._waiting_rows > max(self._expected, len(self._held or ())):
-            self._fold_wide()
+        self.inserts += 1
+        self.table.insert(keys_of(self._backend, low, high), counts)
 
     def result(self) -> CountedKmers:
         """Return what was counted."""
-        if self._waiting or self._held is not None:
-            self._fold_wide()
-            assert self._held is not None
-            return self._held
-        low, counts = self.table.items()
-        return CountedKmers(low, None, counts)
-
-    def _insert(self, table: CountMap, keys: Any, counts: Any) -> None:
-        self.inserts += 1
-        table.insert(keys, counts)
-
-    def _fold_wide(self) -> None:
-        xp = self._backend.xp
-        parts = [*([] if self._held is None else [self._held]), *self._waiting]
-        self._waiting, self._waiting_rows = [], 0
-        keys, low, high = numbered(
-            xp.concatenate([part.low for part in parts]),
-            xp.concatenate([part.high for part in parts]),
-        )
-        table = CountMap(np.uint64, device=self._backend.name)
-        self._insert(table, keys, xp.concatenate([part.counts for part in parts]))
-        keys, counts = table.items()
-        self._held = CountedKmers(
-            low[(keys & _LOW).astype(np.int64)], high[(keys >> _HALF).astype(np.int64)], counts
-        )
+        keys, counts = self.table.items()
+        return CountedKmers(*words_of(keys), counts)
 
 
 def histogram(backend: Backend, groups: Sequence[CountedKmers]) -> tuple[np.ndarray, np.ndarray]:
@@ -159,8 +125,31 @@ def histogram(backend: Backend, groups: Sequence[CountedKmers]) -> tuple[np.ndar
     )
 
 
-def numbered(low: Any, high: Any) -> tuple[Any, Any, Any]:
-    """Return one key for each pair of words, and the distinct words by their halves of it."""
-    lows, low = factorize(low)
-    highs, high = factorize(high)
-    return highs.astype(np.uint64) << _HALF | lows.astype(np.uint64), low, high
+def key_dtype(k: int) -> np.dtype[Any]:
+    """Return the dtype of k-mers as keys of tables.
+
+    Examples
+    --------
+    >>> key_dtype(31), key_dtype(33).itemsize
+    (dtype('uint64'), 16)
+    """
+    return np.dtype(np.uint64) if k <= _WORD_BASES else WIDE_KMER
+
+
+def keys_of(backend: Backend, low: Any, high: Any) -> Any:
+    """Return k-mers as keys of tables: on a GPU, records are rows of bytes."""
+    if high is None:
+        return low
+    words = backend.empty((len(low), 2), np.uint64)
+    words[:, 0], words[:, 1] = high, low
+    if backend.xp is np:
+        return words.view(WIDE_KMER).reshape(len(low))
+    return words.view(np.uint8)
+
+
+def words_of(keys: Any) -> tuple[Any, Any]:
+    """Return the last 32 bases, and those before or None, of k-mers that are keys of tables."""
+    if keys.dtype == np.uint64:
+        return keys, None
+    words = keys.view(np.uint64).reshape(len(keys), 2)
+    return words[:, 1].copy(), words[:, 0].copy()

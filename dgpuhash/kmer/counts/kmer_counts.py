@@ -13,7 +13,7 @@ from dgpuhash.backend import Backend
 from dgpuhash.errors import SpecError
 from dgpuhash.kmer.counts.counting import Bounds, Counted, counted, summed
 from dgpuhash.kmer.counts.dump import lines, sorted_pieces
-from dgpuhash.kmer.counts.fold import histogram
+from dgpuhash.kmer.counts.fold import WIDE_KMER, histogram
 from dgpuhash.kmer.counts.lookup import KmerLookup
 from dgpuhash.kmer.counts.saved import load_counts, save_counts
 from dgpuhash.kmer.counts.super_kmers import WORD_BASES
@@ -250,7 +250,7 @@ class KmerCounts:
         if k <= WORD_BASES:
             return low, counts
         high = join([piece.high for piece in pieces])
-        wide = np.empty(len(low), [("high", "<u8"), ("low", "<u8")])
+        wide = np.empty(len(low), WIDE_KMER)
         wide["high"], wide["low"] = self._backend.to_host(high), self._backend.to_host(low)
         return wide, counts
 
@@ -330,8 +330,9 @@ class KmerCounts:
         if self._backend is not other._backend:
             raise SpecError("the counts are on two devices; load both on one")
         made = summed(
-            self._backend, Counted(self._edges, self._groups), Counted(other._edges, other._groups)
-        )
+            self._backend, self._k, Counted(self._edges, self._groups),
+            Counted(other._edges, other._groups),
+        )  # fmt: skip
         told = {name: self._told[name] + other._told[name] for name in _TOLD}
         return KmerCounts(self._k, self._canonical, self._backend.name, made, told)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from dgpuhash.backend import Backend
 from dgpuhash.errors import SequenceError
-from dgpuhash.kmer.counts.fold import CountedKmers, numbered
+from dgpuhash.kmer.counts.fold import CountedKmers, key_dtype, keys_of
 from dgpuhash.kmer.counts.super_kmers import single_kmers
 from dgpuhash.tables import CountMap
 
@@ -40,7 +40,7 @@ class KmerLookup:
     ) -> None:
         self._backend, self._k, self._canonical = backend, k, canonical
         self._edges = np.asarray(edges)
-        self._groups = [_Group(backend, group) for group in groups]
+        self._groups = [_Group(backend, group, k) for group in groups]
 
     def counts_of(self, kmers: Iterable[str | bytes]) -> np.ndarray:
         """Return the count of each k-mer (uint64), 0 where it is absent.
@@ -77,22 +77,22 @@ class _Group:
     backend : Backend
         Where both are.
     group : CountedKmers
+    k : int
+        Of the k-mers of both.
     """
 
-    def __init__(self, backend: Backend, group: CountedKmers) -> None:
-        self._backend, self._group = backend, group
+    def __init__(self, backend: Backend, group: CountedKmers, k: int) -> None:
+        self._backend, self._group, self._k = backend, group, k
         self._table: CountMap | None = None
 
     def counts_of(self, asked: CountedKmers) -> Any:
         """Return the count of each k-mer (uint64), 0 where it is absent."""
-        group = self._group
-        if asked.high is None:
-            if self._table is None:
-                self._table = CountMap.from_keys(group.low, group.counts, device=self._backend.name)
-            return self._table.count(asked.low)
-        join, n = self._backend.xp.concatenate, len(group)
-        keys, _, _ = numbered(join([group.low, asked.low]), join([group.high, asked.high]))
-        return CountMap.from_keys(keys[:n], group.counts).count(keys[n:])
+        group, backend = self._group, self._backend
+        if self._table is None:
+            keys = keys_of(backend, group.low, group.high)
+            self._table = CountMap(key_dtype(self._k), len(keys), device=backend.name)
+            self._table.insert(keys, group.counts)
+        return self._table.count(keys_of(backend, asked.low, asked.high))
 
 
 def _is_kmer(text: bytes, k: int) -> bool:

@@ -58,6 +58,8 @@ def cast(array: Any, target: np.dtype[Any], what: str, *, by_value: bool = False
         return array.astype(target)
     if not keeps_values(source, target):
         other = f", or make the table with dtype '{source}'" if source.kind in "biufmM" else ""
+        if target.names is not None:
+            other = ", which takes fields by position and not by name"
         raise KeyTypeError(
             f"{what} of dtype {source} cannot become the table's {target} without changing values; "
             f"convert them yourself (.astype('{target}')){other}"

@@ -1,7 +1,8 @@
 """Encoding of keys and values as unsigned words, and decoding.
 
 Keys are canonical: equal keys have equal words. -0.0 becomes 0.0 and every NaN the same NaN.
-Keys and values of one and two bytes are widened to four.
+Keys and values of one and two bytes are widened to four. Keys that are records have 16 bytes, which
+are compared whole.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.backend import Backend, kernel_named
+from dgpuhash.backend.kernel import WIDE_WORD
 
 __all__ = [
     "carrier_dtype",
     "key_memory",
     "key_words",
     "keys_of",
+    "sortable",
     "value_memory",
     "value_width",
     "value_words",
@@ -27,15 +30,15 @@ __all__ = [
 ]
 
 
-_UNSIGNED = {nbytes: np.dtype(f"u{nbytes}") for nbytes in (1, 2, 4, 8)}
+_UNSIGNED = {nbytes: np.dtype(f"u{nbytes}") for nbytes in (1, 2, 4, 8)} | {16: WIDE_WORD}
 
 
 def word_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the unsigned dtype that stores a key or a narrow value.
+    """Return the dtype of the words that store a key or a narrow value.
 
     A narrow value has 1, 2, 4 or 8 bytes.
     """
-    return _UNSIGNED[8 if dtype.itemsize == 8 else 4]
+    return _UNSIGNED[max(dtype.itemsize, 4)]
 
 
 def value_width(dtype: np.dtype[Any] | None) -> int:
@@ -73,7 +76,9 @@ def key_memory(backend: Backend, keys: Any) -> Any:
     Saves a view, which takes CuPy a microsecond.
     """
     if keys.dtype.kind != "f":
-        return keys if keys.dtype.itemsize >= 4 else words_of(keys)
+        if 4 <= keys.dtype.itemsize <= 8:
+            return keys
+        return words_of(keys) if keys.ndim == 1 and keys.dtype.kind != "V" else _wide(backend, keys)
     words = words_of(keys)
     sign, infinity, nan = _patterns(keys.dtype)
     made = backend.empty(len(words), words.dtype)
@@ -81,6 +86,17 @@ def key_memory(backend: Backend, keys: Any) -> Any:
         kernel_named("float_words", words.dtype), len(words),
         floats=words, words=made, sign=sign, infinity=infinity, nan=nan,
     )  # fmt: skip
+    return made
+
+
+def _wide(backend: Backend, records: Any) -> Any:
+    """Return records of 16 bytes, or rows of bytes that carry them, as words."""
+    words = records.view(WIDE_WORD).reshape(len(records))
+    if backend.pointer(words) % WIDE_WORD.itemsize == 0:
+        return words
+    # Kernels load them whole.
+    made = backend.empty(len(words), WIDE_WORD)
+    made[...] = words
     return made
 
 
@@ -94,7 +110,11 @@ def _patterns(dtype: np.dtype[Any]) -> tuple[int, int, int]:
 
 def keys_of(backend: Backend, bits: Any, dtype: np.dtype[Any]) -> Any:
     """Return the keys that `key_words` encoded as `bits`."""
-    return _from_words(bits, carrier_dtype(backend, dtype))
+    carried = carrier_dtype(backend, dtype)
+    if bits.dtype == WIDE_WORD:
+        keys = bits.view(carried)
+        return keys if carried == dtype else keys.reshape(len(bits), dtype.itemsize)
+    return _from_words(bits, carried)
 
 
 def value_words(values: Any, dtype: np.dtype[Any]) -> Any:
@@ -125,6 +145,17 @@ def words_of(array: Any) -> Any:
     """Return the elements as words; a view of `array` if they are as wide."""
     plain = _view(array, _UNSIGNED[array.dtype.itemsize])
     return plain if plain.dtype.itemsize >= 4 else plain.astype(np.uint32)
+
+
+def sortable(words: np.ndarray) -> np.ndarray:
+    """Return words, on the host, as elements that compare as their bits do.
+
+    Examples
+    --------
+    >>> sortable(np.array([3, 1], np.uint32)).max()
+    np.uint32(3)
+    """
+    return words.view("u8,u8") if words.dtype == WIDE_WORD else words
 
 
 def _from_words(bits: Any, dtype: np.dtype[Any]) -> Any:

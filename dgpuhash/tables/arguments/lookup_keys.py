@@ -112,10 +112,12 @@ def as_lookup_keys(
         array = backend.asarray(taken.data)
         if array.dtype == dtype and array.ndim == 1:
             return LookupKeys(array, len(array))
+        if dtype.names is not None:
+            return LookupKeys(as_device_array(backend, taken, dtype, what), len(array))
         return _of_array(backend, taken, one_dimension(array, what), dtype, what)
-    host = one_dimension(taken.data, what)
+    host = one_dimension(taken.data, what, dtype)
     if not len(host):
-        return LookupKeys(backend.empty(0, carrier_dtype(backend, dtype)), 0)
+        return LookupKeys(host_as_device_array(backend, np.zeros(0, dtype), dtype), 0)
     asked = _held(np, *_of_values(host, dtype, what))
     rows = None if asked.rows is None else backend.from_host(asked.rows)
     return LookupKeys(host_as_device_array(backend, asked.keys, dtype), asked.count, rows)

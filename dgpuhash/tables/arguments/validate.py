@@ -39,7 +39,7 @@ def as_device_array(backend: Backend, taken: ArrayArgument, dtype: np.dtype[Any]
         When the cast would change values.
     """
     if has_python_values(taken):
-        host = one_dimension(taken.data, what)
+        host = one_dimension(taken.data, what, dtype)
         if host.dtype == object and dtype.kind in "biufmM" and len(host):
             return host_as_device_array(backend, objects_as_dtype(host, dtype, what), dtype)
         return host_as_device_array(backend, cast(host, dtype, what, by_value=True), dtype)
@@ -187,12 +187,17 @@ def same_length(keys: Any, values: Any) -> None:
         )
 
 
-def one_dimension(array: Any, what: str) -> Any:
+def one_dimension(array: Any, what: str, dtype: np.dtype[Any] | None = None) -> Any:
     """Return the array unchanged; it must have one dimension.
 
-    Raises ShapeError, which tells the remedy, otherwise.
+    Raises ShapeError, which tells the remedy, otherwise. Elements become `dtype`, if that is known.
     """
     if array.ndim != 1:
+        if dtype is not None and dtype.names is not None:
+            raise ShapeError(
+                f"{what} have shape {array.shape} and must be an array of records; pass "
+                f"numpy.array(rows, {dtype}) of rows that are tuples"
+            )
         raise ShapeError(
             f"{what} have shape {array.shape} and must have one dimension; pass one column "
             f"({what}[:, 0]) or all elements ({what}.ravel())"

@@ -45,7 +45,7 @@ def counted_by_block(
     (True, np.True_)
     """
     rows, keys = len(bits), words_of(bits)
-    if rows < LEAST_ROWS:
+    if rows < LEAST_ROWS or keys.dtype.itemsize > 8:
         return bits, terms
     sample = Sample.of(backend, keys)
     if 2 * sample.repeated < sample.rows:

@@ -13,8 +13,11 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.backend import Backend
+from dgpuhash.backend.kernel import WIDE_WORD
 from dgpuhash.seeds import draw_seed, seed_of_generation
+from dgpuhash.tables.arguments.combine import change_of
 from dgpuhash.tables.columns.group_table import GroupTable
+from dgpuhash.tables.open_addressing.growth import Storage
 
 __all__ = [
     "DistinctEstimate",
@@ -28,6 +31,7 @@ __all__ = [
 # Load factor of a table in which each row may have a key of its own.
 _MAX_LOAD = 0.6
 # Sampled rows for the estimate; smaller batches get a table with room for as many keys as rows.
+_ROW = np.dtype(np.uint64)
 _SAMPLE_ROWS = {"cpu": 2**16, "cuda": 2**20}
 # A table of estimated size counts as full when a probe passes this many cache lines. In a table
 # with room for all rows, a probe is this long only when someone has chosen the keys for its seed.
@@ -248,8 +252,21 @@ def deduplicated_rows(backend: Backend, bits: Any, *, last: bool) -> Any | None:
     >>> deduplicated_rows(backend.get("cpu"), np.array([5, 7, 5], np.uint32), last=True).tolist()
     [1, 2]
     """
+    if bits.dtype == WIDE_WORD:
+        return _deduplicated_records(backend, bits, "max" if last else "min")
     placed = DistinctKeys(backend, backend.asarray(bits[::-1]) if last else bits)
     if len(placed) == len(bits):
         return None
     rows = placed.first_rows()
     return len(bits) - 1 - rows[::-1] if last else rows
+
+
+def _deduplicated_records(backend: Backend, bits: Any, combine: str) -> Any | None:
+    """Return the first ("min") or last ("max") row of each key of 16 bytes, None if all differ."""
+    rows = len(bits)
+    numbers = backend.xp.arange(rows, dtype=_ROW)
+    table = Storage(backend, bits.dtype, _ROW, seed=draw_seed(), capacity=rows)
+    table.combine(bits, numbers, change_of(combine, _ROW))
+    if len(table) == rows:
+        return None
+    return backend.xp.flatnonzero(table.find(bits)[0] == numbers)

@@ -46,6 +46,7 @@ METHODS = (
         nouns={"set": Auto, "map": Auto, "multimap": Auto, "ids": Auto},
         when="always, unless another fits better",
         verbs=(*VERBS, "lca"),
+        records=True,
         uses=("open_", "region_", "list_", "group_"),
     ),
 )

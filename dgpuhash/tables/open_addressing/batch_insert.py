@@ -100,12 +100,17 @@ class BatchInserter:
         self.backend.in_one_call([slots.inserting(keys, values, fresh), *then(fresh, slots)])
         return fresh
 
+    def _bulk_pays(self, slots: Slots | None, rows: int) -> bool:
+        """Return `bulk_build.pays`; keys of 16 bytes have no kernels for it."""
+        word = self._slots.key.itemsize <= 8
+        return word and bulk_build.pays(self.backend, slots, rows)
+
     def _built_in_bulk(
         self, keys: Any, values: Any, *, told: bool, then: StepsOfInsert | None = None
     ) -> Any:
         """Insert keys that fit as `_insert` does, by region; return None where that is no gain."""
         slots = self._slots
-        if bulk_build.pays(self.backend, slots, len(keys)):
+        if self._bulk_pays(slots, len(keys)):
             keys, values = words_of(keys), value_words(values)
             if cardinality.all_new(self.backend, slots, keys):
                 batch, generation = self._ordered(slots, slots.extent, keys, values, distinct=True)
@@ -138,7 +143,7 @@ class BatchInserter:
                     keys, values, new, told=told, over=over, then=then
                 )
             likely = new.all or (not told and 2 * new.most > rows)
-            if likely and not over and bulk_build.pays(self.backend, slots, rows):
+            if likely and not over and self._bulk_pays(slots, rows):
                 batch, generation = self._ordered(
                     slots, slots.extent, keys, values, distinct=new.all
                 )
@@ -225,7 +230,7 @@ class BatchInserter:
             extent = (
                 Extent.of(self.slots.key, self.slots.value, size) if there is None else there.extent
             )
-            if bulk_build.pays(self.backend, there, rows):
+            if self._bulk_pays(there, rows):
                 batch, generation = self._ordered(
                     side or slots, extent, keys, values, distinct=new.all
                 )

@@ -9,7 +9,7 @@ import numpy as np
 
 from dgpuhash.backend.constants import BUCKET_BYTES, REGION_SHIFT
 
-__all__ = ["Extent", "State", "slot_nbytes"]
+__all__ = ["Extent", "State", "reserved_words", "slot_nbytes"]
 
 # In buckets: as many as a region has, so that few keys leave their region.
 _LARGEST_SEGMENT = 2**REGION_SHIFT
@@ -71,3 +71,15 @@ def slot_nbytes(key: np.dtype[Any], value: np.dtype[Any] | None) -> int:
     Values whose size differs from the key's size are stored in an array of their own.
     """
     return key.itemsize * (2 if value == key else 1)
+
+
+def reserved_words(key: np.dtype[Any]) -> np.ndarray:
+    """Return the key words that mark free slots, in the order of the side slots for such keys.
+
+    Examples
+    --------
+    >>> reserved_words(np.dtype("u4"))
+    array([4294967295, 4294967294], dtype=uint32)
+    """
+    words = [2 ** (8 * key.itemsize) - 1 - aside for aside in range(2)]
+    return np.frombuffer(b"".join(it.to_bytes(key.itemsize, "little") for it in words), key)

@@ -16,7 +16,7 @@ from dgpuhash.tables.arguments.combine import Change
 from dgpuhash.tables.arguments.encoding import words_of
 from dgpuhash.tables.arguments.lca import LcaChange
 from dgpuhash.tables.commit import BrokenSlots, MakeSteps, assigner
-from dgpuhash.tables.open_addressing import bulk_build, cardinality
+from dgpuhash.tables.open_addressing import cardinality
 from dgpuhash.tables.open_addressing.batch_insert import BatchInserter
 from dgpuhash.tables.open_addressing.bulk_stream import StreamedBuild
 from dgpuhash.tables.open_addressing.combine import (
@@ -41,7 +41,7 @@ class Storage(BatchInserter):
     backend : Backend
         Where the slots live.
     key, value : dtype
-        uint32 or uint64; `value` is None for sets.
+        uint32 or uint64, keys also `WIDE_WORD`; `value` is None for sets.
     max_load : float
         Load factor above which the table grows.
     seed : int
@@ -118,7 +118,7 @@ class Storage(BatchInserter):
             fresh = self._combined_by_estimate(keys, values, change)
         if fresh is not None:
             return fresh
-        if isinstance(values, int) and (not room or bulk_build.pays(backend, slots, rows)):
+        if isinstance(values, int) and (not room or self._bulk_pays(slots, rows)):
             values = backend.full(rows, values, slots.value)
 
         def then(fresh: Any, into: Slots) -> list[Step]:
@@ -133,7 +133,7 @@ class Storage(BatchInserter):
 
         if not room:
             return self._insert_unsure(words_of(keys), words_of(values), told=True, then=then)
-        if bulk_build.pays(backend, slots, rows):
+        if self._bulk_pays(slots, rows):
             fresh = self._built_in_bulk(keys, values, told=True, then=then)
         if fresh is None:
             fresh = backend.empty(rows, np.dtype(bool))
@@ -240,7 +240,7 @@ class Storage(BatchInserter):
         a batch, or where `RegionRanges.of` has too many regions or owners.
         """
         slots = self._slots
-        if not slots.blank or not bulk_build.pays(self.backend, slots, rows):
+        if not slots.blank or not self._bulk_pays(slots, rows):
             return None
         return RegionRanges.of(
             self.backend, buckets=slots.buckets, seed=slots.seed, owners=owners,

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.backend import Backend, kernel_named, struct_named
-from dgpuhash.backend.constants import SAMPLE_ROWS, UNLIMITED, overflow_bits
+from dgpuhash.backend.constants import SAMPLE_ROWS, UNLIMITED, claim_words, overflow_bits
 from dgpuhash.backend.launches import Step
 from dgpuhash.seeds import seed_of_generation
 from dgpuhash.tables.cached import cached
-from dgpuhash.tables.open_addressing.extent import Extent, State, slot_nbytes
+from dgpuhash.tables.open_addressing.extent import Extent, State, reserved_words, slot_nbytes
 
 __all__ = ["Slots"]
 
@@ -31,7 +31,7 @@ class Slots:
     backend : Backend
         Where the slots live.
     key, value : dtype
-        uint32 or uint64; `value` is None for sets.
+        uint32 or uint64, keys also `WIDE_WORD`; `value` is None for sets.
     slots : int
         The least number of slots.
     seed : int
@@ -61,7 +61,8 @@ class Slots:
         if value is not None and not self._paired:
             self._values = backend.empty(self.slots * value.itemsize, np.uint8)
         bits = self.buckets * overflow_bits(nbytes)
-        self._overflow = backend.empty(-(-bits // 32), np.uint32)
+        claims = claim_words(key.itemsize, self.buckets)
+        self._overflow = backend.empty(-(-bits // 32) + claims, np.uint32)
         self._state = backend.empty(_state_dtype().itemsize // 8, np.uint64)
         self.blank = False
         """Whether nothing was stored since the slots were cleared."""
@@ -352,8 +353,7 @@ class Slots:
             table=self.storage, offsets=offsets, keys=keys, values=values,
         )  # fmt: skip
         if len(aside):
-            marks = self.key.type(np.iinfo(self.key).max) - aside.astype(self.key)
-            keys[regular:] = backend.from_host(marks)
+            keys[regular:] = backend.from_host(reserved_words(self.key)[aside])
             if values is not None:
                 beside = state["side_value"][aside].astype(self.value)
                 values[regular:] = backend.from_host(beside)

@@ -144,6 +144,8 @@ class Method:
         Whether an insert into a table with keys builds the whole table anew.
     ordered : bool
         Whether a multimap keeps the order in which a key's values came.
+    records : bool
+        Whether keys of sets and maps can be records of 16 bytes.
     uses : tuple of str
         Kernels of other methods that its tables launch, by the beginning of their names.
 
@@ -163,6 +165,7 @@ class Method:
     verbs: tuple[str, ...] = VERBS
     static: bool = False
     ordered: bool = True
+    records: bool = False
     uses: tuple[str, ...] = ()
 
     def require(self, verb: str, kind: str) -> None:
@@ -347,6 +350,11 @@ def resolved(spec: TableSpec) -> TableSpec:
         able = ", ".join(name for name, each in found.items() if each.stores(spec.kind))
         what = "is no method" if method is None else f"serves no {NOUNS[spec.kind]}"
         raise SpecError(f"method {spec.method!r} {what}; methods of {NOUNS[spec.kind]}: {able}")
+    if spec.key.names is not None and not method.records:
+        able = ", ".join(name for name, each in found.items() if each.records)
+        raise SpecError(
+            f"method {spec.method!r} has no keys of dtype {spec.key}; methods of records: {able}"
+        )
     settings = method.checked(dict(spec.settings))
     check = getattr(method.nouns[_STORED_AS.get(spec.kind, spec.kind)], "check", None)
     if check is not None:

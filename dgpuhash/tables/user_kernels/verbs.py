@@ -178,6 +178,11 @@ device='cuda', or give for_each a Python function
             raise UnsupportedError(
                 f"{what}: make the table with device='cuda', or give for_each a Python function"
             )
+        if self._key.names is not None:
+            raise UnsupportedError(
+                f"kernels take keys of at most 8 bytes, not {self._key}; give for_each a Python "
+                "function"
+            )
         value = self._spec.value
         if value is not None and value.itemsize not in (1, 2, 4, 8):
             raise UnsupportedError(

@@ -117,7 +117,8 @@ DG_KERNEL minimizer_pack(MinimizerPackArgs args) {
 /// The runs of the first, or the second, mates of all reads.
 struct MateRuns {
   const i64* offsets;  // of the letters
-  const i64* places;   // of each read's runs, and the end of the last one's; null: there are no mates
+  const i64*
+      places;  // of each read's runs, and the end of the last one's; null: there are no mates
   const u64* minimizers;
   const u32* starts;
   const u16* kmers;
@@ -136,16 +137,16 @@ struct ReadCallArgs {
   MateRuns first;
   MateRuns second;
   TaxonTree tree;
-  const i64* taxids;   // of each number
-  u32* memory;         // four words for each run of both mates
-  i64* calls;          // of each read: its taxid, 0 for none
-  u32* hits;           // k-mers in the clade of the call
-  double confidence;   // share of the k-mers that the clade of a call has
+  const i64* taxids;  // of each number
+  u32* memory;        // four words for each run of both mates
+  i64* calls;         // of each read: its taxid, 0 for none
+  u32* hits;          // k-mers in the clade of the call
+  double confidence;  // share of the k-mers that the clade of a call has
   u64 k;
-  u64 least_groups;    // hits of minimizers, those that go on counted once
-  u64 is_quick;        // 1: the first taxon that comes with so many groups is the call
-  u64 skips_ambiguous; // 1: k-mers with other letters do not count
-  u64 n;               // reads
+  u64 least_groups;     // hits of minimizers, those that go on counted once
+  u64 is_quick;         // 1: the first taxon that comes with so many groups is the call
+  u64 skips_ambiguous;  // 1: k-mers with other letters do not count
+  u64 n;                // reads
 
   DG_FIELDS(first, second, tree, taxids, memory, calls, hits, confidence, k, least_groups, is_quick,
             skips_ambiguous, n)

@@ -48,14 +48,21 @@ struct Lines {
   /// slots have one.
   template <bool places, Access access, class Lanes>
   DG_FN static Seen look(Lanes tile, const void* slots, Key key, u64 line) {
+    return look_by<places>(tile, key, line, [&](u64 each, u32 part) {
+      return load_quarter<access, typename Slots::Unit>(static_cast<const char*>(slots) +
+                                                        each * kBucketBytes + part * kQuarterBytes);
+    });
+  }
+
+  /// The same; `load(line, part)` reads a quarter.
+  template <bool places, class Lanes, class Load>
+  DG_FN static Seen look_by(Lanes tile, Key key, u64 line, const Load& load) {
     static_assert(Lanes::size >= kQuarters);
     const u32 part = tile.lane() % kQuarters, home = tile.lane() - part;
     Quarter seen[kQuarters];
     DG_UNROLL
     for (u32 turn = 0; turn < kQuarters; ++turn)
-      seen[turn] = load_quarter<access, typename Slots::Unit>(
-          static_cast<const char*>(slots) + tile.shuffle(line, home + turn) * kBucketBytes +
-          part * kQuarterBytes);
+      seen[turn] = load(tile.shuffle(line, home + turn), part);
     u32 hits = 0, gaps = 0;
     Sight sight[kQuarters];
     DG_UNROLL

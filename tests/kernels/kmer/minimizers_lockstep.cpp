@@ -53,8 +53,8 @@ std::vector<u64> minimizers_of(const MinimizerRule& rule, std::string record) {
         std::string back(mer.rbegin(), mer.rend());
         for (char& letter : back)
           letter = letter == 'A' ? 'T' : letter == 'C' ? 'G' : letter == 'G' ? 'C' : 'A';
-        lowest = std::min(lowest,
-                          (std::min(code_of(mer), code_of(back)) & rule.spaced) ^ rule.toggle);
+        lowest =
+            std::min(lowest, (std::min(code_of(mer), code_of(back)) & rule.spaced) ^ rule.toggle);
       }
     made.push_back(lowest == kNone ? kNone : lowest ^ rule.toggle);
   }
@@ -99,18 +99,12 @@ Runs found(const MinimizerRule& rule, const std::vector<std::string>& records, u
   for (u32 tries = 0; tries < 2; ++tries) {
     apart.resize(segments * room);
     std::vector<u64> memory(any ? segments * kMostLmers : 0);
-    const MinimizerArgs args{rule,
-                             {bytes, qualities.empty() ? nullptr : given, least},
-                             apart.at(),
-                             made.offsets.data(),
-                             nodes.data(),
-                             counts.data(),
-                             memory.data(),
-                             apart_words ? segments : 1,
-                             records.size(),
-                             letters.size(),
-                             segment_rows,
-                             room,
+    const MinimizerArgs args{rule,           {bytes, qualities.empty() ? nullptr : given, least},
+                             apart.at(),     made.offsets.data(),
+                             nodes.data(),   counts.data(),
+                             memory.data(),  apart_words ? segments : 1,
+                             records.size(), letters.size(),
+                             segment_rows,   room,
                              segments};
     if (any)
       minimizer_find_any(args);
@@ -122,9 +116,9 @@ Runs found(const MinimizerRule& rule, const std::vector<std::string>& records, u
   made.resize(static_cast<u64>(places.back()));
   minimizer_pack<4>({apart.at(), made.at(), places.data(), room, segment_rows, segments});
   for (const i64 offset : made.offsets)
-    made.places.push_back(std::lower_bound(made.starts.begin(), made.starts.end(),
-                                           static_cast<u32>(offset)) -
-                          made.starts.begin());
+    made.places.push_back(
+        std::lower_bound(made.starts.begin(), made.starts.end(), static_cast<u32>(offset)) -
+        made.starts.begin());
   return made;
 }
 
@@ -151,12 +145,13 @@ void finds(u64 k, u64 l, u64 spaces) {
   std::vector<u32> nodes;
   for (u32 record = 0; record < records.size(); ++record) nodes.push_back(record % 3);
   std::string qualities;
-  for (const std::string& record : records) qualities += drawn(random, record.size(), "IIIIIIIIII#");
+  for (const std::string& record : records)
+    qualities += drawn(random, record.size(), "IIIIIIIIII#");
   for (const u64 segment_rows : {7, 64, 5000})
     for (const bool masks : {false, true}) {
       const bool usual = k - l + 1 == kUsualLmers && segment_rows != 64;
-      const Runs runs = found(rule, records, segment_rows, nodes, masks ? qualities : "", '5',
-                              !usual, masks);
+      const Runs runs =
+          found(rule, records, segment_rows, nodes, masks ? qualities : "", '5', !usual, masks);
       u64 run = 0;
       for (u64 record = 0, letter = 0; record < records.size(); ++record) {
         std::string masked = records[record];
@@ -201,9 +196,7 @@ struct Taxa {
       if (taxon == above) return true;
     return false;
   }
-  TaxonTree tree() const {
-    return {{parents.data(), parents.size()}, places.data(), sizes.data()};
-  }
+  TaxonTree tree() const { return {{parents.data(), parents.size()}, places.data(), sizes.data()}; }
 };
 
 void calls(u32 alphabet) {
@@ -234,19 +227,9 @@ void calls(u32 alphabet) {
         const u64 groups = flags == 0 ? 2 : 3;
         std::vector<i64> called(n, -9);
         std::vector<u32> hits(n, 9);
-        read_call({runs[0].mate(),
-                   pairs ? runs[1].mate() : MateRuns{},
-                   taxa.tree(),
-                   taxa.taxids.data(),
-                   memory.data(),
-                   called.data(),
-                   hits.data(),
-                   confidence,
-                   k,
-                   groups,
-                   flags & 1,
-                   flags >> 1,
-                   n});
+        read_call({runs[0].mate(), pairs ? runs[1].mate() : MateRuns{}, taxa.tree(),
+                   taxa.taxids.data(), memory.data(), called.data(), hits.data(), confidence, k,
+                   groups, flags & 1, flags >> 1, n});
         std::vector<i64> counts(n), places{0};
         ReadRunsArgs told{runs[0].mate(),
                           pairs ? runs[1].mate() : MateRuns{},

@@ -14,6 +14,7 @@ from dgpuhash.tables import HashMap, HashSet, MultiMap
 
 TEXTS = np.array(["a", "b", "c"], np.dtypes.StringDType())
 RECORDS = np.zeros(3, [("a", "i4"), ("b", "f8")])
+GAP = np.dtype({"names": ["a", "b"], "formats": ["u4", "u8"], "offsets": [0, 8]})
 OVERLAPPING = np.dtype({"names": ["a", "b"], "formats": ["i4", "i4"], "offsets": [0, 2]})
 
 
@@ -25,6 +26,11 @@ OVERLAPPING = np.dtype({"names": ["a", "b"], "formats": ["i4", "i4"], "offsets":
         (lambda: HashSet("complex128"), errors.KeyTypeError, "FrameIndex"),
         (lambda: HashSet("S4"), errors.KeyTypeError, "FrameIndex"),
         (lambda: HashSet("i4,i4"), errors.KeyTypeError, "FrameIndex"),
+        (lambda: HashSet("f8,u8"), errors.KeyTypeError, "record of integers that has 16 bytes"),
+        (lambda: HashSet("u8,u4"), errors.KeyTypeError, "16 bytes"),
+        (lambda: HashSet(GAP), errors.KeyTypeError, "16 bytes"),
+        (lambda: HashSet("u8,u8", method="cops"), errors.SpecError, "methods of records: auto"),
+        (lambda: MultiMap("u8,u8", "i8"), errors.KeyTypeError, "FrameIndex"),
         (lambda: HashSet("longdouble"), errors.KeyTypeError, "at most 8 bytes"),
         (lambda: HashSet("no such dtype"), errors.KeyTypeError, "such as 'int64'"),
         (lambda: HashSet("i4,("), errors.KeyTypeError, "such as 'int64'"),
