@@ -239,6 +239,12 @@ class WorkerIndex(ABC):
         told: dict[str, Any] = self.gather().stats()
         return {**told, "mode": self._mode, "why": self._why, "parts": len(self._parts)}
 
+    def _copied(self, part: Future) -> list[Future]:
+        """Return a part, made on the first worker, and copies on the others."""
+        workers = self._workers
+        others = workers.addresses[1:]
+        return [part, *(workers.submit(_same, part, near=address) for address in others)]
+
     @property
     def _held(self) -> tuple[Future, list[Future]]:
         """What all parts need to know, and the parts."""
@@ -259,6 +265,10 @@ def part_numbers(keys: Any, n: int) -> Any:
 def made_there(workers: Workers, parts: Sequence[Future]) -> None:
     """Wait for parts where they are."""
     workers.results([workers.submit(_done, part) for part in parts])
+
+
+def _same(part: Any) -> Any:
+    return part
 
 
 def _done(part: Any) -> None:

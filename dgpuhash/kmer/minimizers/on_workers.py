@@ -153,11 +153,12 @@ class DistributedMinimizerIndex(WorkerIndex):
             parts = [
                 workers.submit(
                     part_of, context, old[at] if old else None,
-                    [piece[at if n > 1 else 0] for piece in pieces],
-                    near=addresses[at % len(addresses)],
+                    [piece[at] for piece in pieces], near=addresses[at % len(addresses)],
                 )
-                for at in range(len(old) or len(addresses))
+                for at in range(n)
             ]  # fmt: skip
+        if self._mode == "replicated":
+            parts = self._copied(parts[0])
         # What is wrong is told before the index changes.
         made_there(workers, parts)
         self._parts, self._taxonomy, self._context = parts, own, context

@@ -160,26 +160,24 @@ class DistributedSketchIndex(WorkerIndex):
             ]
             parts = self._capped([*old, *new])
         else:
-            is_split = self._mode == "distributed"
-            n = len(old) or len(addresses)
+            n = (len(old) or len(addresses)) if self._mode == "distributed" else 1
             letters = int(references.targets.lengths.sum())
-            runs = runs_of(
-                references, seen_by_workers, max(-(-letters // _RUN_LETTERS), len(addresses))
-            )
+            n_runs = max(-(-letters // _RUN_LETTERS), len(addresses))
             made = [
-                workers.submit(features_of_run, settings, device, run, n if is_split else 1)
-                for run in runs
+                workers.submit(features_of_run, settings, device, run, n)
+                for run in runs_of(references, seen_by_workers, n_runs)
             ]
-            pieces = [workers.split(each, n if is_split else 1) for each in made]
+            pieces = [workers.split(each, n) for each in made]
             parts = [
                 workers.submit(
                     folded, settings, device, old[at] if old else None,
-                    [piece[at if is_split else 0] for piece in pieces],
-                    near=addresses[at % len(addresses)],
+                    [piece[at] for piece in pieces], near=addresses[at % len(addresses)],
                 )
                 for at in range(n)
             ]  # fmt: skip
             del made, pieces
+        if self._mode == "replicated":
+            parts = self._copied(parts[0])
         # What is wrong is told before the index changes.
         made_there(workers, parts)
         self._parts, self._taxonomy = parts, own

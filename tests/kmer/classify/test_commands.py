@@ -183,9 +183,9 @@ def test_settings_and_options_reach_the_index(indexes, tmp_path):
 def test_samples_are_classified_by_an_index_loaded_once(indexes, written, tmp_path, monkeypatch):
     loads = []
 
-    def counted(*arguments):
+    def counted(*arguments, **settings):
         loads.append(arguments)
-        return load_index(*arguments)
+        return load_index(*arguments, **settings)
 
     monkeypatch.setattr("dgpuhash.kmer.load_index", counted)
     table = tmp_path / "samples.tsv"
