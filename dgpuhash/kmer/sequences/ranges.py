@@ -66,7 +66,7 @@ def ranges_of(file: str, nbytes: int) -> list[TextRange]:
     >>> _ = fasta.write_text(">one\\nACGT\\nAC\\n>two\\nGG\\n")
     >>> ranges = ranges_of(str(fasta), 8)
     >>> [batch.letters.tobytes() for each in ranges for batch in batches_of_range(each, overlap=1)]
-    [b'ACGTA', b'AC', b'GG']
+    [b'ACGTA', b'ACG', b'GG']
     """
     with opened(file) as stream:
         if not stream.seekable():
