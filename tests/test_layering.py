@@ -108,6 +108,7 @@ ROOMS_WITHIN = {
         {"target_runs"},
         {"formats"},
         {"abundance"},
+        {"summaries"},
         {"classify"},
         {"worker_index"},
         {"index_file"},

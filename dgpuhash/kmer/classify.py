@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 
 from dgpuhash import backend as backends
 from dgpuhash.errors import SequenceError, SpecError
-from dgpuhash.kmer.abundance import abundance_frame, abundances, by_rank
 from dgpuhash.kmer.calls import CalledReads, Calls, CallTally, Index
 from dgpuhash.kmer.formats.calls import calls_writer, format_of, needs_detail, table_of
+from dgpuhash.kmer.formats.classified import mates_targets, reads_writer
 from dgpuhash.kmer.formats.labels import Labels
-from dgpuhash.kmer.formats.metacache import abundance_lines
-from dgpuhash.kmer.formats.outputs import check_output, opened_output, write_beside, write_lines
-from dgpuhash.kmer.formats.report import kreport, mpa_report
+from dgpuhash.kmer.formats.outputs import check_output, opened_output, write_beside
 from dgpuhash.kmer.sequences.batches import (
     BATCH_LETTERS,
     SequenceBatch,
@@ -25,14 +23,14 @@ from dgpuhash.kmer.sequences.batches import (
     read_sequences,
 )
 from dgpuhash.kmer.sequences.files import STDIN, Paths, files_of
+from dgpuhash.kmer.summaries import Summaries
 
 __all__ = ["Classification"]
 
-_REPORTS = ("kraken", "mpa")
 _QUALITY = "minimum_base_quality"
 
 
-class Classification:
+class Classification(Summaries):
     """Calls of the reads of files, made as they are asked for.
 
     Batches are read on a thread of their own while others are classified, and come in the order of
@@ -233,6 +231,9 @@ class Classification:
         """
         return self._tally.calls, self._tally.counts
 
+    def _minimizers(self) -> Any:
+        return None if self._seen is None else self._seen.by_clade()
+
     def summary(self) -> dict[str, int | float]:
         """Return the numbers of reads, of those with a call, of letters, and the seconds taken."""
         tally = self._tally
@@ -268,150 +269,66 @@ class Classification:
 
     def write(
         self,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | None,
         *,
         form: str | None = None,
         use_names: bool = False,
+        classified: str | os.PathLike[str] | None = None,
+        unclassified: str | os.PathLike[str] | None = None,
         overwrite: bool = False,
     ) -> None:
-        """Write the call of each read to a file, which is there when it is whole.
+        """Write the call of each read, and reads themselves, to files that are there when whole.
 
         Parameters
         ----------
-        path : path, URL or "-"
-            With .gz at its end it is compressed.
+        path : path, URL, "-" or None
+            Of calls; with .gz at its end it is compressed. None: reads alone are written.
         form : {"tsv", "kraken", "metacache", "parquet"}, optional
             None: tsv by MetaCache's rule, kraken by Kraken 2's.
         use_names : bool
             Whether names stand beside taxids.
+        classified, unclassified : path, URL or "-", optional
+            Where reads with a call go, with `` kraken:taxid|N`` behind their headers, and those
+            without. Of pairs ``#`` in a name becomes ``_1`` and ``_2``, for a file of each mate;
+            without it mates follow each other.
         overwrite : bool
             Whether a file that is there may be replaced.
 
         Raises
         ------
         SpecError
-            When there is no such format, or it does not fit the rule.
+            When there is no such format, or it or names of files do not fit.
         ExistsError
-            When the file is there.
+            When a file is there.
         OSError, SequenceError
-            When it cannot be written, or reads cannot be read.
+            When one cannot be written, or reads cannot be read.
         """
         name, is_quick = format_of(form, self._index.rule), bool(self._options.get("quick"))
-        check_output(path, overwrite=overwrite)
+        targets = [] if path is None else [path]
+        for target in (classified, unclassified):
+            if target is not None:
+                targets += mates_targets(target, paired=self.is_paired)
+        for target in targets:
+            check_output(target, overwrite=overwrite)
         if use_names:
             _ = self._labels.taxonomy
-        with (
-            opened_output(path, overwrite=overwrite) as stream,
-            calls_writer(
-                stream, name, self._labels, rule=self._index.rule, is_quick=is_quick,
-                use_names=use_names,
-            ) as write,
-        ):  # fmt: skip
-            write_beside(self.batches(detail=needs_detail(name, is_quick=is_quick)), write)
+        writers: list[Callable[[CalledReads], None]] = []
 
-    def report_lines(self, *, style: str = "kraken", zero_counts: bool = False) -> Iterator[str]:
-        """Yield the lines of a report; calls of targets are those of their taxa.
+        def write(reads: CalledReads) -> None:
+            for each in writers:
+                each(reads)
 
-        Parameters
-        ----------
-        style : {"kraken", "mpa"}
-            As `kreport` or `mpa_report` of the formats.
-        zero_counts : bool
-            Whether taxa without reads have lines.
-
-        Raises
-        ------
-        SpecError
-            When the style is another.
-        TaxonomyError
-            When the index has no taxonomy.
-        """
-        if style not in _REPORTS:
-            raise SpecError(f"style={style!r}; use one of {', '.join(_REPORTS)}")
-        calls, counts = self.counts
-        arguments = self._labels.taxonomy, self._labels.lifted(calls), counts
-        if style == "mpa":
-            return mpa_report(*arguments, zero_counts=zero_counts)
-        minimizers = None if self._seen is None else self._seen.by_clade()
-        return kreport(*arguments, zero_counts=zero_counts, minimizers=minimizers)
-
-    def report(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        style: str = "kraken",
-        zero_counts: bool = False,
-        overwrite: bool = False,
-    ) -> None:
-        """Write a report of reads by taxon to a file.
-
-        Parameters
-        ----------
-        path, overwrite
-            As for `write`.
-        style, zero_counts
-            As for `report_lines`.
-
-        Raises
-        ------
-        ExistsError
-            When the file is there.
-        OSError
-            When it cannot be written.
-        """
-        check_output(path, overwrite=overwrite)
-        lines = self.report_lines(style=style, zero_counts=zero_counts)
-        write_lines(path, lines, overwrite=overwrite)
-
-    def write_abundances(
-        self,
-        path: str | os.PathLike[str],
-        ranks: Sequence[str] = (),
-        *,
-        overwrite: bool = False,
-    ) -> None:
-        """Write the reads of each call, and what taxa of ranks have by `abundance`, to a file.
-
-        Parameters
-        ----------
-        path, overwrite
-            As for `write`.
-        ranks : sequence of str
-            A table for each follows.
-
-        Raises
-        ------
-        TaxonomyError
-            When there is no such rank.
-        ExistsError
-            When the file is there.
-        OSError
-            When it cannot be written.
-        """
-        check_output(path, overwrite=overwrite)
-        called = "# query summary: number of queries mapped per taxon"
-        tables = [(called, by_rank(self._labels, *self.counts))]
-        for rank in ranks:
-            title = f"# estimated abundance (number of queries) per {rank}"
-            tables.append((title, abundances(self._labels, *self.counts, rank)))
-        lines = (abundance_lines(self._labels, *table, [title]) for title, table in tables)
-        write_lines(path, chain.from_iterable(lines), overwrite=overwrite)
-
-    def abundance(self, rank: str = "species") -> Any:
-        """Return a DataFrame with the taxa of a rank and the reads that they have.
-
-        Reads of lower taxa are added, those of higher ones shared among the taxa below in
-        proportion to what these have. Columns are taxid, name, rank, reads (float64) and share, of
-        all reads; the last row is that of reads without a call.
-
-        Parameters
-        ----------
-        rank : str
-            From sequence to domain.
-
-        Raises
-        ------
-        TaxonomyError
-            When there is no such rank.
-        """
-        return abundance_frame(self._labels, *self.counts, rank)
+        with ExitStack() as stack:
+            if path is not None:
+                stream = stack.enter_context(opened_output(path, overwrite=overwrite))
+                writers.append(stack.enter_context(calls_writer(
+                    stream, name, self._labels, rule=self._index.rule, is_quick=is_quick,
+                    use_names=use_names,
+                )))  # fmt: skip
+            if classified is not None or unclassified is not None:
+                writers.append(stack.enter_context(reads_writer(
+                    classified, unclassified, self._labels, paired=self.is_paired,
+                    overwrite=overwrite,
+                )))  # fmt: skip
+            detail = path is not None and needs_detail(name, is_quick=is_quick)
+            write_beside(self.batches(detail=detail), write)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from kmer import model
+from kmer import models as model
 
 from dgpuhash.cli import main
 from dgpuhash.cli.kmer.progress import LetterProgress, nbytes_of

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kmer import model
+from kmer import models as model
 
 import dgpuhash
 from dgpuhash.errors import ExistsError, FormatError, OutOfMemoryError, SequenceError, SpecError

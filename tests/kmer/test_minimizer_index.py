@@ -7,7 +7,7 @@ import random
 
 import numpy as np
 import pytest
-from kmer import model
+from kmer import models as model
 from kmer.taxonomy_model import Model
 from kmer.tiers import MINI, TINY, lines_without_codes
 from kmer.worlds import World, arrays, fasta, rows

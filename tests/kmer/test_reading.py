@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kmer import model
+from kmer import models as model
 
 from dgpuhash.errors import SequenceError, SpecError
 from dgpuhash.kmer import read_pairs, read_samples, read_sequences

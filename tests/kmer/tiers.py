@@ -7,7 +7,7 @@ import os
 from functools import cached_property
 from pathlib import Path
 
-from kmer.model import Reference, records_of
+from kmer.models import Reference, records_of
 from kmer.taxonomy_model import Model
 
 HERE = Path(__file__).parent / "data"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from kmer.model import Reference, reverse_complement
+from kmer.models import Reference, reverse_complement
 from kmer.taxonomy_model import Model
 
 TAXA = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["classify", "run"]
 
 _SAMPLE = "{sample}"
+_OF_READS = ("classified_out", "unclassified_out")
+_PLACES = ("output", "report", "abundance_output", "krona", "cami", *_OF_READS)
 _NOWHERE = "/dev/null"
 
 
@@ -66,6 +69,14 @@ def _output_options(command: Any) -> Any:
             "--abundance", metavar="RANKS", help="Estimate reads of these, e.g. species,genus."
         ),
         click.option("--abundance-output", help="Where to write that; default -."),
+        click.option("--krona", help="Reads by taxon as text, for ktImportText of Krona."),
+        click.option("--cami", help="A profile in CAMI's format, version 0.10."),
+        click.option("--biom", help="A BIOM 1.0 table of taxa, in JSON; one column a sample."),
+        click.option(
+            "--classified-out",
+            help="Reads with a call; of pairs # is _1 and _2 in two files, as of Kraken 2.",
+        ),
+        click.option("--unclassified-out", help="Reads without a call, likewise."),
         click.option(
             "--samples",
             metavar="FILE",
@@ -90,6 +101,11 @@ class _Outputs:
     report_minimizer_data: bool
     abundance: tuple[str, ...]
     abundance_output: str | None
+    krona: str | None
+    cami: str | None
+    biom: str | None
+    classified_out: str | None
+    unclassified_out: str | None
     overwrite: bool
 
     @classmethod
@@ -102,7 +118,7 @@ class _Outputs:
         changes: dict[str, Any] = {}
         if ranks and made.abundance_output is None:
             changes["abundance_output"] = "-"
-        if made.output is None and made.report is None and not ranks:
+        if not (made.paths or ranks or made.biom):
             changes["output"] = "-"
         return made.replaced(changes)
 
@@ -111,23 +127,30 @@ class _Outputs:
 
     @property
     def paths(self) -> dict[str, str]:
-        """The outputs by the names of their options."""
-        names = ("output", "report", "abundance_output")
-        found = {name: getattr(self, name) for name in names}
+        """The outputs of one sample by the names of their options."""
+        found = {name: getattr(self, name) for name in _PLACES}
         return {name: path for name, path in found.items() if path is not None}
+
+    @property
+    def are_of_taxa(self) -> bool:
+        """Whether some need a taxonomy."""
+        return any((self.report, self.krona, self.cami, self.biom))
 
     def of_sample(self, name: str) -> _Outputs:
         """Return those of a sample."""
         return self.replaced({key: path.replace(_SAMPLE, name) for key, path in self.paths.items()})
 
-    def check(self) -> None:
+    def check(self, *, paired: bool) -> None:
         """Raise unless they can be written, before any work."""
+        from dgpuhash.kmer.formats.classified import mates_targets
         from dgpuhash.kmer.formats.outputs import STDOUT, check_output
         from dgpuhash.kmer.taxonomy.ranks import slot_of
 
         for rank in self.abundance:
             slot_of(rank)
-        paths = list(self.paths.values())
+        paths = [] if self.biom is None else [self.biom]
+        for name, path in self.paths.items():
+            paths += mates_targets(path, paired=paired) if name in _OF_READS else [path]
         named = [path for path in paths if path != _NOWHERE]
         twice = [path for at, path in enumerate(named) if path in named[:at]]
         if twice:
@@ -136,11 +159,15 @@ class _Outputs:
         for path in paths:
             check_output(path, overwrite=self.overwrite)
 
-    def write(self, found: Classification) -> None:
+    def write(self, found: Classification, sample: str) -> None:
         """Write all, and classify once."""
         overwrite = self.overwrite
-        if self.output is not None:
-            found.write(self.output, form=self.form, use_names=self.use_names, overwrite=overwrite)
+        if self.output or self.classified_out or self.unclassified_out:
+            found.write(
+                self.output, form=self.form, use_names=self.use_names,
+                classified=self.classified_out, unclassified=self.unclassified_out,
+                overwrite=overwrite,
+            )  # fmt: skip
         if self.report is not None:
             found.report(
                 self.report, style=self.report_style, zero_counts=self.report_zero_counts,
@@ -148,6 +175,10 @@ class _Outputs:
             )  # fmt: skip
         if self.abundance_output is not None:
             found.write_abundances(self.abundance_output, self.abundance, overwrite=overwrite)
+        if self.krona is not None:
+            found.write_krona(self.krona, overwrite=overwrite)
+        if self.cami is not None:
+            found.write_cami(self.cami, sample=sample, overwrite=overwrite)
 
 
 _NAMES = [name for name in _Outputs.__slots__ if name != "abundance"]
@@ -264,8 +295,8 @@ class _Work:
             format_of(self.outputs.form, rule)
         if self.outputs.report_minimizer_data and rule != "kraken2":
             raise SpecError("--report-minimizer-data is of the rule of Kraken 2; leave it out")
-        for name, _, _ in self.samples:
-            self._outputs(name).check()
+        for name, _, mates in self.samples:
+            self._outputs(name).check(paired=self.is_interleaved or mates is not None)
 
     def _outputs(self, name: str) -> _Outputs:
         return self.outputs.of_sample(name) if name else self.outputs
@@ -273,9 +304,16 @@ class _Work:
     def classify(self, index: Any, options: dict[str, Any]) -> None:
         """Classify the reads of all samples, and show what was found."""
         from dgpuhash.kmer.classify import Classification
+        from dgpuhash.kmer.formats.biom import biom_lines
+        from dgpuhash.kmer.formats.labels import Labels
+        from dgpuhash.kmer.formats.outputs import write_lines
         from dgpuhash.kmer.sequences.files import files_of
 
-        found = []
+        found: list[tuple[str, dict[str, int | float]]] = []
+        columns: dict[str, Any] = {}
+        biom = self.outputs.biom
+        if self.outputs.are_of_taxa:
+            _ = Labels(index.taxonomy, index.targets).taxonomy
         for name, reads, mates in self.samples:
             firsts, seconds = files_of(reads), None if mates is None else files_of(mates)
             total = nbytes_of([*firsts, *(seconds or ())])
@@ -285,8 +323,14 @@ class _Work:
                     progress=progress.letters, consumed=progress.consumed,
                     minimizer_data=self.outputs.report_minimizer_data, **options,
                 )  # fmt: skip
-                self._outputs(name).write(classified)
+                title = name or Path(firsts[0]).name.split(".")[0]
+                self._outputs(name).write(classified, title)
+                if biom is not None:
+                    _, *columns[title] = classified.by_taxon()
             found.append((name, classified.summary()))
+        if biom is not None:
+            lines = biom_lines(index.taxonomy, columns)
+            write_lines(biom, lines, overwrite=self.outputs.overwrite)
         _show(found)
 
 
@@ -301,6 +345,8 @@ def _samples_of(
             raise SpecError(
                 f"--{flag} {path} is one place for all samples; write {_SAMPLE} into its name"
             )
+    if outputs.biom is not None and _SAMPLE in outputs.biom:
+        raise SpecError(f"--biom has a column for each sample; leave {_SAMPLE} out of its name")
     samples = read_samples(table)
     if not samples:
         raise SpecError(f"{table} has no samples; write a line for each")

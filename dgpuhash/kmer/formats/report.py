@@ -11,7 +11,7 @@ from dgpuhash.errors import ShapeError
 from dgpuhash.kmer.taxonomy.ranks import CODES
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 
-__all__ = ["kreport", "mpa_report", "named"]
+__all__ = ["by_number", "in_order", "kreport", "mpa_report", "named"]
 
 
 def kreport(
@@ -59,7 +59,7 @@ def kreport(
      50.00 2 1 R 1 root
      25.00 1 1 D 10764658325130   Archaea
     """
-    own = _by_number(taxonomy, taxids, counts)
+    own = by_number(taxonomy, taxids, counts)
     clades = taxonomy.tree.sums(own)
     total = int(own.sum())
     extra = _extra_columns(taxonomy, minimizers)
@@ -69,7 +69,7 @@ def kreport(
             f"{_percent(unclassified, total)}\t{unclassified}\t{unclassified}{extra(0)}\tU\t0\t"
             + ("unclassified")
         )
-    shown = _in_order(taxonomy, clades, zero_counts)
+    shown = in_order(taxonomy, clades, zero_counts)
     taxa = taxonomy.taxids[shown]
     depths = np.searchsorted(taxonomy.tree.edges, shown, side="right") - 1
     columns = zip(
@@ -116,8 +116,8 @@ def mpa_report(
     >>> list(mpa_report(taxonomy, [taxonomy.taxid("Nanoarchaeota")]))
     ['d__Archaea\\t1', 'd__Archaea|p__Nanoarchaeota\\t1']
     """
-    clades = taxonomy.tree.sums(_by_number(taxonomy, taxids, counts))
-    shown = _in_order(taxonomy, clades, zero_counts)
+    clades = taxonomy.tree.sums(by_number(taxonomy, taxids, counts))
+    shown = in_order(taxonomy, clades, zero_counts)
     taxa = taxonomy.taxids[shown]
     letters = [CODES.get(rank, "").lower() for rank in taxonomy.ranks(taxa)]
     paths = {0: ""}
@@ -156,7 +156,7 @@ def named(taxonomy: Taxonomy, taxids: Any) -> np.ndarray:
     return np.array(texts, object)[places]
 
 
-def _by_number(taxonomy: Taxonomy, taxids: Any, counts: Any) -> np.ndarray:
+def by_number(taxonomy: Taxonomy, taxids: Any, counts: Any) -> np.ndarray:
     """Return the count of each number of the taxonomy."""
     given = np.asarray(taxids, np.int64)
     amounts = np.ones(len(given), np.int64) if counts is None else np.asarray(counts, np.int64)
@@ -169,7 +169,7 @@ def _by_number(taxonomy: Taxonomy, taxids: Any, counts: Any) -> np.ndarray:
     return found
 
 
-def _in_order(taxonomy: Taxonomy, clades: np.ndarray, zero_counts: bool) -> np.ndarray:
+def in_order(taxonomy: Taxonomy, clades: np.ndarray, zero_counts: bool) -> np.ndarray:
     """Return the numbers of taxa to show, each with its clade behind it."""
     tree = taxonomy.tree
     numbers = np.arange(1, len(tree.taxids))

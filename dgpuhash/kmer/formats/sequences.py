@@ -13,13 +13,15 @@ from dgpuhash.kmer.sequences.ids import spans_of
 __all__ = ["interleaved_text", "sequence_text"]
 
 
-def sequence_text(batch: SequenceBatch, chosen: np.ndarray) -> bytes:
+def sequence_text(batch: SequenceBatch, chosen: np.ndarray, marks: Any = None) -> bytes:
     """Return chosen records, FASTQ where there are qualities, with letters in one line.
 
     Parameters
     ----------
     batch : SequenceBatch
     chosen : array of bool
+    marks : Arrow array of bytes, optional
+        What follows the header of each record.
 
     Examples
     --------
@@ -31,19 +33,21 @@ def sequence_text(batch: SequenceBatch, chosen: np.ndarray) -> bytes:
     >>> sequence_text(batch, np.array([False, True]))
     b'@c\\nGG\\n+\\nI#\\n'
     """
-    return _text(batch, _records(batch, chosen))
+    return _text(batch, _records(batch, chosen, marks))
 
 
-def interleaved_text(first: SequenceBatch, second: SequenceBatch, chosen: np.ndarray) -> bytes:
+def interleaved_text(
+    first: SequenceBatch, second: SequenceBatch, chosen: np.ndarray, marks: Any = None
+) -> bytes:
     """Return chosen pairs, mates one after the other."""
     import pyarrow as pa
 
-    records = pa.concat_arrays([_records(first, chosen), _records(second, chosen)])
+    records = pa.concat_arrays([_records(side, chosen, marks) for side in (first, second)])
     order = np.arange(len(records)).reshape(2, -1).T.ravel()
     return _text(first, records.take(pa.array(order)))
 
 
-def _records(batch: SequenceBatch, chosen: np.ndarray) -> Any:
+def _records(batch: SequenceBatch, chosen: np.ndarray, marks: Any) -> Any:
     """Return the text of each chosen record without its first letter and its last newline."""
     import pyarrow as pa
 
@@ -51,6 +55,8 @@ def _records(batch: SequenceBatch, chosen: np.ndarray) -> Any:
         return spans_of(items, offsets[:-1], offsets[1:]).filter(pa.array(chosen))
 
     columns = [spans(batch.names, batch.name_offsets), spans(batch.letters, batch.offsets)]
+    if marks is not None:
+        columns[0] = joined([columns[0], marks.filter(pa.array(chosen))], b"")
     if batch.qualities is not None:
         columns += [pa.scalar(b"+", pa.large_binary()), spans(batch.qualities, batch.offsets)]
     return joined(columns, b"\n")

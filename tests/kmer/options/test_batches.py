@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from kmer import model
+from kmer import models as model
 from kmer.options.world import WORLD
 from kmer.tiers import TINY
 from kmer.worlds import arrays, rows

@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kmer import model
+from kmer import models as model
 from kmer.options.world import LATER, WORLD, called, made_later
 from kmer.worlds import World, rows
 

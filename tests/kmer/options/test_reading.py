@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from kmer import model
+from kmer import models as model
 from kmer.options.world import WORLD, called
 from kmer.taxonomy_model import Model
 from kmer.worlds import TAXA, fasta, rows

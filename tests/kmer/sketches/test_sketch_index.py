@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kmer import model
+from kmer import models as model
 from kmer.tiers import DATA, MINI, TINY
 from kmer.worlds import World, arrays
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import NamedTuple
 
-from kmer.model.sketches import Reference, canonical_codes
+from kmer.models.sketches import Reference, canonical_codes
 from kmer.taxonomy_model import Model
 
 CODES = {letter: code for code, pair in enumerate(("Aa", "Cc", "Gg", "Tt")) for letter in pair}

@@ -6,7 +6,7 @@ import random
 from collections import Counter
 
 import pytest
-from kmer import model
+from kmer import models as model
 from kmer.taxonomy_model import Model
 from kmer.tiers import DATA, MINI, TINY, lines_without_codes
 

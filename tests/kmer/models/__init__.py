@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kmer.model.counting import dump, histogram, kmer_counts, records_of, reverse_complement
-from kmer.model.minimizers import AMBIGUOUS, BORDER, Called, MinimizerModel
-from kmer.model.sketches import Candidate, Reference, SketchModel, digest
+from kmer.models.counting import dump, histogram, kmer_counts, records_of, reverse_complement
+from kmer.models.minimizers import AMBIGUOUS, BORDER, Called, MinimizerModel
+from kmer.models.sketches import Candidate, Reference, SketchModel, digest
 
 __all__ = [
     "AMBIGUOUS",

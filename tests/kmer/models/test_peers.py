@@ -6,7 +6,7 @@ import shutil
 import subprocess
 
 import pytest
-from kmer.model.minimizers import CODES, MinimizerModel, canonical_codes
+from kmer.models.minimizers import CODES, MinimizerModel, canonical_codes
 from kmer.worlds import World, fastq
 
 pytestmark = [

@@ -1,0 +1,104 @@
+"""Reads with a call and reads without one, as files of sequences."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.errors import SpecError
+from dgpuhash.kmer.calls import CalledReads
+from dgpuhash.kmer.formats.labels import Labels
+from dgpuhash.kmer.formats.outputs import opened_output
+from dgpuhash.kmer.formats.sequences import interleaved_text, sequence_text
+
+__all__ = ["mates_targets", "reads_writer"]
+
+_MATE = "#"
+
+
+def mates_targets(target: str | os.PathLike[str], *, paired: bool) -> list[str]:
+    """Return the files of a name: of pairs ``#`` becomes ``_1`` and ``_2``, as of Kraken 2.
+
+    Raises
+    ------
+    SpecError
+        When there is a ``#`` and reads are single, or there are several.
+
+    Examples
+    --------
+    >>> mates_targets("out#.fq.gz", paired=True), mates_targets("out.fq", paired=True)
+    (['out_1.fq.gz', 'out_2.fq.gz'], ['out.fq'])
+    """
+    name = os.fspath(target)
+    n = name.count(_MATE)
+    if n > 1:
+        raise SpecError(f"{name} has {n} {_MATE}; write one, where the number of the mate is to be")
+    if n and not paired:
+        raise SpecError(f"{name} is of pairs by its {_MATE}; leave it out for single reads")
+    return [name.replace(_MATE, f"_{mate}") for mate in "12"] if n else [name]
+
+
+@contextmanager
+def reads_writer(
+    classified: str | os.PathLike[str] | None,
+    unclassified: str | os.PathLike[str] | None,
+    labels: Labels,
+    *,
+    paired: bool,
+    overwrite: bool = False,
+) -> Iterator[Callable[[CalledReads], None]]:
+    """Yield what writes the reads of a batch to files, FASTA or FASTQ as they were.
+
+    Headers of reads with a call get `` kraken:taxid|N``, in which N is the taxid of the call, or of
+    the target. Mates are in two files where a name has ``#``, else one after the other.
+
+    Parameters
+    ----------
+    classified, unclassified : path, optional
+        As `mates_targets` and `opened_output` take them.
+    labels : Labels
+    paired : bool
+        Whether reads have mates.
+    overwrite : bool
+
+    Raises
+    ------
+    SpecError
+        When names do not fit the reads.
+    ExistsError
+        When a file is there and `overwrite` is False.
+    """
+    with ExitStack() as stack:
+
+        def opened(target: str | os.PathLike[str] | None) -> list[Any]:
+            names = [] if target is None else mates_targets(target, paired=paired)
+            return [stack.enter_context(opened_output(each, overwrite=overwrite)) for each in names]
+
+        with_call, without = opened(classified), opened(unclassified)
+
+        def write(reads: CalledReads) -> None:
+            is_called = reads.calls.taxids != 0
+            if with_call:
+                marks = labels.column(reads.calls.taxids, lambda calls: _marks(labels, calls))
+                _write(with_call, reads, is_called, marks)
+            if without:
+                _write(without, reads, ~is_called, None)
+
+        yield write
+
+
+def _marks(labels: Labels, calls: np.ndarray) -> list[str]:
+    return [f" kraken:taxid|{taxid}" for taxid in labels.lifted(calls).tolist()]
+
+
+def _write(streams: list[Any], reads: CalledReads, chosen: np.ndarray, marks: Any) -> None:
+    if reads.mates is not None and len(streams) == 1:
+        streams[0].write(interleaved_text(reads.reads, reads.mates, chosen, marks))
+        return
+    for stream, side in zip(streams, (reads.reads, reads.mates), strict=False):
+        assert side is not None
+        stream.write(sequence_text(side, chosen, marks))
