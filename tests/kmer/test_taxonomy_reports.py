@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 from kmer.taxonomy_model import Model
+from kmer.tiers import DATA
 
 from dgpuhash.errors import ShapeError, TaxonomyError
 from dgpuhash.kmer import Taxonomy
 from dgpuhash.kmer.formats.report import kreport, mpa_report, named
 
 HERE = Path(__file__).parent / "data"
-DATA = Path(
-    os.environ.get("DGPUHASH_KMER_DATA", Path(__file__).resolve().parents[3] / "shared" / "kmer")
-)
 
 
 @pytest.fixture(scope="module")
@@ -35,12 +32,7 @@ def calls_of(folder):
     return [int(line.split("\t")[1]) for line in lines]
 
 
-MINI = pytest.param(
-    DATA / "tiers" / "mini",
-    marks=pytest.mark.skipif(
-        not DATA.is_dir(), reason="DGPUHASH_KMER_DATA names no folder of tiers"
-    ),
-)
+MINI = pytest.param(DATA / "tiers" / "mini", marks=pytest.mark.genomes)
 
 
 @pytest.mark.parametrize("tier", [HERE / "tiny", MINI], ids=["tiny", "mini"])
