@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from distributed import Client, Future
@@ -45,6 +45,7 @@ class WorkerIndex(ABC):
     """
 
     rule: ClassVar[str]
+    settings_of: ClassVar[Callable[..., Any]]
     # Calls are arrays of the host.
     device = "cpu"
 
@@ -60,6 +61,28 @@ class WorkerIndex(ABC):
         # What all parts need to know.
         self._context: Future | None = None
         self._notes: list[str] = []
+
+    @classmethod
+    def build(
+        cls,
+        references: Any,
+        *,
+        client: Client,
+        mode: str = "auto",
+        taxonomy: Taxonomy | str | os.PathLike[str] | None,
+        device: str | None = None,
+        accessions: Sequence[str | os.PathLike[str]] = (),
+        allow_unplaced: int = 0,
+        progress: Callable[[int], object] | None = None,
+        **settings: Any,
+    ) -> Self:
+        """Return an index as `build` of one device does, whose parameters these are."""
+        made = cls(client, cls.settings_of(**settings), mode, device)
+        made.add(
+            references, taxonomy=taxonomy, accessions=accessions, allow_unplaced=allow_unplaced,
+            progress=progress,
+        )  # fmt: skip
+        return made
 
     @property
     def settings(self) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -65,28 +65,7 @@ class DistributedSketchIndex(WorkerIndex):
     """
 
     rule = SketchIndex.rule
-
-    @classmethod
-    def build(
-        cls,
-        references: Any,
-        *,
-        client: Client,
-        mode: str = "auto",
-        taxonomy: Taxonomy | str | os.PathLike[str] | None,
-        device: str | None = None,
-        accessions: Sequence[str | os.PathLike[str]] = (),
-        allow_unplaced: int = 0,
-        progress: Callable[[int], object] | None = None,
-        **settings: Any,
-    ) -> Self:
-        """Return an index as `SketchIndex.build` does, whose parameters these are."""
-        made = cls(client, SketchSettings.of(**settings), mode, device)
-        made.add(
-            references, taxonomy=taxonomy, accessions=accessions, allow_unplaced=allow_unplaced,
-            progress=progress,
-        )  # fmt: skip
-        return made
+    settings_of = SketchSettings.of
 
     @classmethod
     def load(

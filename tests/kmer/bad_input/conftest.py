@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from kmer.bad_input.common import RULES, WORLD
+from kmer.bad_input.inputs import RULES, WORLD
 
 
 @pytest.fixture(scope="module")

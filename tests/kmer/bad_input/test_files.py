@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from kmer.bad_input.common import FIRSTS, NAMES, RULES, SECONDS, WORLD, by_rule, run, written
+from kmer.bad_input.inputs import FIRSTS, NAMES, RULES, SECONDS, WORLD, by_rule, run, written
 from kmer.worlds import arrays, fasta, fastq, rows
 
 from dgpuhash.errors import SequenceError, TaxonomyError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from kmer.bad_input.common import FIRSTS, NAMES, RULES, by_rule, run, written
+from kmer.bad_input.inputs import FIRSTS, NAMES, RULES, by_rule, run, written
 from kmer.worlds import arrays, fastq, rows
 
 from dgpuhash.errors import FormatError, SequenceError, SpecError, TaxonomyError

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 from kmer import models as model
-from kmer.bad_input.common import FIRSTS, NAMES, RULES, WORLD, by_rule, written
+from kmer.bad_input.inputs import FIRSTS, NAMES, RULES, WORLD, by_rule, written
 from kmer.taxonomy_model import Model
 from kmer.worlds import TAXA, arrays, fasta, fastq
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from clusters import cluster_of
 from distributed import Client
-from kmer.workers.common import WORLD
+from kmer.workers.pairs import WORLD
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from itertools import chain
 
 import pytest
 from kmer.tiers import TINY, lines_without_codes
-from kmer.workers.common import MODES, fields_of, of_pairs
+from kmer.workers.pairs import MODES, fields_of, of_pairs
 
 from dgpuhash.errors import SpecError
 from dgpuhash.kmer import MinimizerIndex, load_index

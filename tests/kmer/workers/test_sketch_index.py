@@ -6,7 +6,7 @@ from itertools import chain
 
 import pytest
 from kmer.tiers import TINY
-from kmer.workers.common import MODES, WORLD, fields_of, of_pairs
+from kmer.workers.pairs import MODES, WORLD, fields_of, of_pairs
 
 from dgpuhash.errors import ClosedError, DgpuhashError, SpecError
 from dgpuhash.kmer import SketchIndex, load_index
