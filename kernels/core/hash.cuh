@@ -37,14 +37,22 @@ DG_FN u64 combine_hashes(u64 first, u64 second) {
   return mix((first ^ (first >> 29)) * 0x9e3779b97f4a7c15ull + second);
 }
 
+/// The first bytes at `bytes`, up to eight, as a little-endian word.
+DG_FN u64 word_of_bytes(const u8* bytes, u64 nbytes) {
+  u64 word = 0;
+  if (nbytes >= 8) {  // a loop of known length becomes one load on a CPU
+    for (u64 i = 0; i < 8; ++i) word |= static_cast<u64>(bytes[i]) << (8 * i);
+  } else {
+    for (u64 i = 0; i < nbytes; ++i) word |= static_cast<u64>(bytes[i]) << (8 * i);
+  }
+  return word;
+}
+
 /// Little-endian words of eight bytes; the length is mixed in, so that trailing zero bytes count.
 DG_FN u64 hash_bytes(const u8* bytes, u64 nbytes, u64 seed) {
   u64 hash = spread_seed(seed) ^ mix(nbytes);
   for (u64 at = 0; at < nbytes; at += 8) {
-    const u64 left = nbytes - at < 8 ? nbytes - at : 8;
-    u64 word = 0;
-    for (u64 i = 0; i < left; ++i) word |= static_cast<u64>(bytes[at + i]) << (8 * i);
-    hash = combine_hashes(hash, word);
+    hash = combine_hashes(hash, word_of_bytes(bytes + at, nbytes - at));
   }
   return hash;
 }

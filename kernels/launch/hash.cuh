@@ -1,5 +1,5 @@
-/// Hashes of columns, the words of floats, and which part owns a hash. A row is an element; tiles have
-/// one lane.
+/// Hashes of columns, the words of floats and short strings, equal strings, and which part owns a hash.
+/// A row is an element; tiles have one lane.
 #pragma once
 
 #include "core/fields.cuh"
@@ -25,6 +25,30 @@ struct HashStringsArgs {
   u64 seed;
 
   DG_FIELDS(offsets, bytes, hashes, n, seed)
+};
+
+struct StringWordsArgs {
+  const i64* offsets;  // n + 1, into `bytes`
+  const u8* bytes;
+  u64* words;
+  u32* others;  // set where a string has another length
+  u64 n;
+  u64 length;  // 8: of every string; 7: the most
+
+  DG_FIELDS(offsets, bytes, words, others, n, length)
+};
+
+struct EqualStringsArgs {
+  const i64* left_offsets;
+  const u8* left_bytes;
+  const i64* left_rows;  // of each comparison, below 0 none; null: its own number
+  const i64* right_offsets;
+  const u8* right_bytes;
+  const i64* right_rows;
+  u8* equal;
+  u64 n;
+
+  DG_FIELDS(left_offsets, left_bytes, left_rows, right_offsets, right_bytes, right_rows, equal, n)
 };
 
 struct HashCombineArgs {
@@ -56,6 +80,47 @@ DG_KERNEL hash_strings(HashStringsArgs args) {
     const i64 first = args.offsets[row];
     const u64 nbytes = static_cast<u64>(args.offsets[row + 1] - first);
     args.hashes[row] = hash_bytes(args.bytes + first, nbytes, args.seed);
+  });
+}
+
+/// Strings of up to 7 bytes with their length, or of 8 bytes, as numbers.
+DG_KERNEL string_words(StringWordsArgs args) {
+  for_each_tile<1>(args.n, [&](auto, u64 row) {
+    const i64 first = args.offsets[row];
+    const u64 nbytes = static_cast<u64>(args.offsets[row + 1] - first);
+    if (nbytes > args.length || (args.length == 8 && nbytes < 8)) {
+      *args.others = 1;
+      return;
+    }
+    const u8* bytes = args.bytes + first;
+    u64 word;
+    if (nbytes != 0 && first + 8 <= args.offsets[args.n]) {
+      word = word_of_bytes(bytes, 8) & (~u64{0} >> (64 - 8 * nbytes));
+    } else {
+      word = word_of_bytes(bytes, nbytes);
+    }
+    args.words[row] = args.length == 8 ? word : word | nbytes << 56;
+  });
+}
+
+DG_KERNEL equal_strings(EqualStringsArgs args) {
+  for_each_tile<1>(args.n, [&](auto, u64 row) {
+    const i64 left = args.left_rows ? args.left_rows[row] : static_cast<i64>(row);
+    const i64 right = args.right_rows ? args.right_rows[row] : static_cast<i64>(row);
+    if (left < 0 || right < 0) {
+      args.equal[row] = 0;
+      return;
+    }
+    const i64 first = args.left_offsets[left], other = args.right_offsets[right];
+    const u64 nbytes = static_cast<u64>(args.left_offsets[left + 1] - first);
+    bool equal = nbytes == static_cast<u64>(args.right_offsets[right + 1] - other);
+    const u8 *one = args.left_bytes + first, *two = args.right_bytes + other;
+    for (u64 at = 0; equal && at < nbytes; at += 8) {
+      // The last word overlaps the one before where it can.
+      if (at != 0 && at + 8 > nbytes) at = nbytes - 8;
+      equal = word_of_bytes(one + at, nbytes - at) == word_of_bytes(two + at, nbytes - at);
+    }
+    args.equal[row] = equal;
   });
 }
 

@@ -306,6 +306,50 @@ def test_hash_strings_of_a_slice(used: Backend) -> None:
     np.testing.assert_array_equal(used.to_host(part), used.to_host(whole)[2:])
 
 
+@pytest.mark.parametrize(
+    ("words", "length"),
+    [
+        (["", "a", "a\0", "\0a", "seven_7", "x", "é", "seven_7"], 7),
+        (["abcdefgh", "abcdefgi", "\0" * 8, "abcdefgh"], 8),
+        (["", "", ""], 7),
+    ],
+)
+def test_string_words(used: Backend, words: list[str], length: int) -> None:
+    offsets, chars = map(used.from_host, pack(words))
+    made, others = used.empty(len(words), np.uint64), used.from_host(np.zeros(1, np.uint32))
+    asked = {"offsets": offsets, "bytes": chars, "words": made, "others": others}
+    used.run(backends.kernel_named("string_words"), len(words), **asked, length=length)
+    assert used.to_host(others)[0] == 0
+    numbers = used.to_host(made)
+    same = [[one == other for other in words] for one in words]
+    np.testing.assert_array_equal(numbers[:, None] == numbers, same)
+    used.run(backends.kernel_named("string_words"), len(words), **asked, length=15 - length)
+    assert used.to_host(others)[0] == 1
+
+
+@pytest.mark.parametrize("by_row", [False, True])
+def test_equal_strings(used: Backend, by_row: bool) -> None:
+    random = np.random.default_rng(3)
+    left = [random.choice(["a", "b"], n).astype(object).sum() or "" for n in [*range(20)] * 3]
+    right = [*left[:20], *(each[:-1] + "b" for each in left[20:])]
+    ours, theirs = random.integers(-1, 60, (2, 500)) if by_row else [np.arange(60)] * 2
+    equal = used.from_host(np.full(len(ours), 7, np.uint8))
+    (offsets, chars), (others, their_chars) = (
+        map(used.from_host, pack(each)) for each in (left, right)
+    )
+    used.run(
+        backends.kernel_named("equal_strings"), len(ours), equal=equal,
+        left_offsets=offsets, left_bytes=chars, left_rows=used.from_host(ours) if by_row else None,
+        right_offsets=others, right_bytes=their_chars,
+        right_rows=used.from_host(theirs) if by_row else None,
+    )  # fmt: skip
+    expected = [
+        i >= 0 and j >= 0 and left[i] == right[j] for i, j in zip(ours, theirs, strict=True)
+    ]
+    np.testing.assert_array_equal(used.to_host(equal), expected)
+    assert 0 < sum(expected) < len(expected)
+
+
 def test_hash_combine_depends_on_order(used: Backend) -> None:
     first, second = (np.arange(start, start + 1000, dtype=np.uint64) for start in (0, 5000))
     one = used.to_host(used.hash_combine(used.from_host(first), used.from_host(second)))

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dgpuhash import backend
+from dgpuhash.errors import ShapeError
 
 __all__ = ["ArrowStrings"]
 
@@ -27,7 +27,7 @@ class ArrowStrings:
         if isinstance(array, pa.ChunkedArray):
             array = pa.concat_arrays(array.chunks)
         self._array = array if array.type == pa.large_string() else array.cast(pa.large_string())
-        self._codes = codes
+        self._codes = None if codes is None else np.ascontiguousarray(codes, np.int64)
 
     def __len__(self) -> int:
         return len(self._array if self._codes is None else self._codes)
@@ -54,13 +54,11 @@ class ArrowStrings:
 
     def hash(self, seed: int) -> np.ndarray:
         """Return a 64-bit hash of each string; nulls give a constant."""
-        _, offsets, chars = self._array.buffers()
+        if self._codes is not None and len(self._codes) < len(self._array):
+            return ArrowStrings(self.flat()).hash(seed)
         if len(self._array) == 0:
             return np.full(len(self), NULL_HASH)
-        first = self._array.offset
-        ends = np.frombuffer(offsets, np.int64)[first : first + len(self._array) + 1]
-        letters = np.frombuffer(chars, np.uint8) if chars is not None else np.empty(0, np.uint8)
-        hashes = backend.get("cpu").hash_strings(ends, letters, seed)
+        hashes = backend.get("cpu").hash_strings(*self._spans(), seed)
         if self._array.null_count:
             hashes[self._array.is_null().to_numpy(zero_copy_only=False)] = NULL_HASH
         if self._codes is None:
@@ -70,36 +68,58 @@ class ArrowStrings:
     def words(self) -> np.ndarray | None:
         """Return the strings as numbers, which are equal where the strings are.
 
-        None where they are not all of one length of up to 8 bytes, or there are nulls.
+        None where some have more than 7 bytes and not all have 8, or there are nulls.
         """
         rows = len(self._array)
         if self._codes is not None or rows == 0 or self._array.null_count:
             return None
-        _, offsets, chars = self._array.buffers()
-        ends = np.frombuffer(offsets, np.int64)[self._array.offset :][: rows + 1]
-        length, rest = divmod(int(ends[-1] - ends[0]), rows)
-        if rest or not 0 < length <= 8 or (np.diff(ends) != length).any():
+        ends, letters = self._spans()
+        nbytes = int(ends[-1] - ends[0])
+        if nbytes > 8 * rows:
             return None
-        letters = np.frombuffer(chars, np.uint8)[ends[0] : ends[-1]].reshape(rows, length)
-        made = np.zeros((rows, 8), np.uint8)
-        for place in range(length):
-            made[:, place] = letters[:, place]
-        return made.view(np.uint64)[:, 0]
+        cpu = backend.get("cpu")
+        words, others = cpu.empty(rows, np.uint64), np.zeros(1, np.uint32)
+        cpu.run(
+            backend.kernel_named("string_words"), rows, offsets=ends, bytes=letters, words=words,
+            others=others, length=8 if nbytes == 8 * rows else 7,
+        )  # fmt: skip
+        return None if others[0] else words
 
     def take(self, rows: Any) -> ArrowStrings:
         """Return the strings at positions `rows`."""
-        if self._codes is not None:
-            return ArrowStrings(self._array, self._codes[rows])
-        return ArrowStrings(self._array.take(pa.array(rows)))
+        return ArrowStrings(self._array, rows if self._codes is None else self._codes[rows])
 
-    def equals(self, other: Any) -> np.ndarray:
+    def equals(self, other: ArrowStrings) -> np.ndarray:
         """Return a mask of the positions with equal strings; two nulls are equal."""
-        ours, theirs = self.flat(), other.flat()
-        same = pc.fill_null(pc.equal(ours, theirs), False).to_numpy(zero_copy_only=False)
-        if ours.null_count and theirs.null_count:
-            both = pc.and_(ours.is_null(), theirs.is_null())
-            same = same | both.to_numpy(zero_copy_only=False)
-        return same
+        if len(self) != len(other):
+            raise ShapeError(f"{len(self)} and {len(other)} strings cannot be compared by position")
+        cpu = backend.get("cpu")
+        same = cpu.empty(len(self), np.bool_)
+        if not len(self._array) or not len(other._array):
+            same[:] = True  # No string is there that is no null.
+        else:
+            (left, left_bytes, left_rows), (right, right_bytes, right_rows) = (
+                (*each._spans(), each._codes) for each in (self, other)
+            )
+            cpu.run(
+                backend.kernel_named("equal_strings"), len(same), equal=same,
+                left_offsets=left, left_bytes=left_bytes, left_rows=left_rows,
+                right_offsets=right, right_bytes=right_bytes, right_rows=right_rows,
+            )  # fmt: skip
+        ours, theirs = self.nulls, other.nulls
+        if ours is None and theirs is None:
+            return same
+        ours, theirs = (
+            np.zeros(len(same), bool) if each is None else each for each in (ours, theirs)
+        )
+        return np.where(ours | theirs, ours & theirs, same)
+
+    def _spans(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return where the array's strings begin and end, and their bytes."""
+        _, offsets, chars = self._array.buffers()
+        first = self._array.offset
+        ends = np.frombuffer(offsets, np.int64)[first : first + len(self._array) + 1]
+        return ends, np.frombuffer(chars if chars is not None else b"", np.uint8)
 
     def flat(self) -> Any:
         """Return the strings as one Arrow array."""
