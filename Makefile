@@ -6,11 +6,11 @@ INSTALLED = $(VENV)/.installed
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES = pyproject.toml CMakeLists.txt scripts/install $(shell find kernels -type f)
 
-.PHONY: help demo test methods genomes peers ucx rounds suites check docs kernels compile bench gpu wheel clean
+.PHONY: help demo test methods genomes peers ucx rounds suites check docs kernels compile bench gpu wheel wheel-test version slurm clean
 
 help:                       ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## */\1 /p' $(MAKEFILE_LIST) | while read -r target said; do \
-	    printf '%-8s  %s\n' "$$target" "$$said"; done
+	@sed -n 's/^\([a-z-]*\):.*## */\1 /p' $(MAKEFILE_LIST) | while read -r target said; do \
+	    printf '%-10s  %s\n' "$$target" "$$said"; done
 
 demo: $(INSTALLED)          ## run the main job: index, join, look up, compared with pandas
 	$(INSIDE) -m dgpuhash demo
@@ -60,8 +60,18 @@ peers:                      ## install the programs that `dgpuhash bench kmer --
 gpu:                        ## what is run on a machine with GPUs; MODE="multigpu scaling" for several; writes receipts/
 	scripts/gpu.sh "$(or $(MODE),figures gpu)" $(WHEELS)
 
-wheel: $(INSTALLED)         ## build the wheel and try it in an environment of its own
-	scripts/wheel
+wheel:                      ## build the sdist and the wheels of dist/ by Zig, for x86-64 and aarch64, and audit them; needs no C++ compiler
+	scripts/wheels/build
+
+wheel-test:                 ## install the wheels of dist/ into empty environments, with the oldest and the newest dependencies, and try them
+	scripts/wheels/test
+
+version: $(INSTALLED)       ## say which version this is; TAG=v1.2.3: fail unless that, the changelog and the citation agree
+	$(INSIDE) scripts/wheels/version.py "$$TAG"
+
+slurm: $(INSTALLED)         ## run the programs for SLURM under slurmctld and two slurmd of this machine, as root; INSTALL=1: apt installs them
+	$(if $(INSTALL),sudo apt-get install --yes --no-install-recommends slurmctld slurmd munge)
+	MARKS=slurm scripts/test tests/cluster
 
 clean:                      ## remove the environment and everything that was built
 	rm -rf $(VENV) build dist docs/api/generated .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -60,7 +60,7 @@ def start(jobs: int, device: str, **options: Any) -> SpecCluster:
 if __name__ == "__main__":
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=number, default=1, help="nodes to ask for")
-    parser.add_argument("--device", choices=("cuda", "cpu"), default=device_here())
+    parser.add_argument("--device", choices=("cuda", "cpu"), help="default: cuda on a GPU node")
     parser.add_argument("--gpus", type=number, default=4, help="of a node")
     parser.add_argument("--cores", type=number, default=32, help="of a node")
     parser.add_argument("--memory", default="256GB", help="of a node")
@@ -72,6 +72,13 @@ if __name__ == "__main__":
     if shutil.which("sbatch") is None:
         parser.error("there is no sbatch here; run it on a node from which jobs are submitted")
     needs("slurm", "dask_jobqueue")
+    # A login node may have no GPU, and the scheduler runs here.
+    if device_here() == "cpu" and arguments["device"] != "cpu":
+        parser.error(
+            "this node has no GPU, which the scheduler of GPU workers needs: run it on a node with "
+            "one, as by srun, or submit cluster/slurm.sbatch; --device cpu asks for CPU workers"
+        )
+    arguments["device"] = arguments["device"] or "cuda"
     if arguments["device"] == "cuda":
         needs("cu13", "dask_cuda", "distributed_ucxx")
     serve(start, arguments.pop("jobs"), arguments.pop("device"), **arguments)

@@ -3,13 +3,20 @@
 #   cluster/worker.sh ADDRESS [OPTION...]
 set -eu
 if [ $# -eq 0 ]; then
-    echo "usage: $0 ADDRESS [OPTION...]; ADDRESS is what the scheduler prints, such as tcp://host:8786" >&2
+    echo "usage: $0 ADDRESS [OPTION...]; ADDRESS is what the scheduler prints, such as tcp://host:8786, or its scheduler file" >&2
     exit 2
 fi
 address=$1
 shift
 . "$(dirname "$0")/settings.sh"
-case $address in ucx*) needs distributed_ucxx ;; esac
+case $address in
+ucx*) needs distributed_ucxx ;;
+*.json)
+    # Written by the scheduler, which may start later.
+    case $PROTOCOL in ucx*) needs distributed_ucxx ;; esac
+    address=--scheduler-file=$address
+    ;;
+esac
 set -- --memory-limit "${MEMORY_LIMIT:-auto}" --death-timeout "${DEATH_TIMEOUT:-60}" \
     ${INTERFACE:+--interface "$INTERFACE"} "$@"
 case $DEVICE in

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import operator
@@ -252,6 +253,12 @@ class TableSpec:
     def value(self) -> np.dtype[Any] | None:
         """The values' dtype; None for sets."""
         return None if self.value_dtype is None else _described(self.value_dtype)
+
+    def reseeded(self, seed: int) -> TableSpec:
+        """Return the spec with another seed, which was drawn; nothing is checked again."""
+        made = copy.copy(self)
+        object.__setattr__(made, "seed", seed)
+        return made
 
     def to_json(self) -> str:
         """Return the spec as JSON text."""

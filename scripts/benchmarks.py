@@ -93,12 +93,16 @@ def section(receipts: dict[str, Receipt]) -> str:
         lines += [f"## {receipt['machine']['gpu']}", "", *of_several(receipt)]
     for receipt in of_all("cpu", receipts):
         lines += of_cpus(receipt)
+    for receipt in of_all("batches", receipts):
+        lines += of_cpus(receipt, "cpu", "Batches of every size on ")
     for receipt in of_all("frames", receipts):
         lines += of_cpus(receipt, "frames", "Joins and groupbys of dataframes on ")
     for receipt in of_all("kmer", receipts):
         lines += of_cpus(receipt, "kmer", "K-mers on ")
     for receipt in of_all("peers", receipts):
         lines += beside_peers(receipt)
+    for receipt in of_all("simulation", receipts):
+        lines += of_cpus(receipt, "model", "Simulated from the figures of ")
     if proved := proofs(receipts):
         lines += ["## Proof", "", "Proved by `make gpu`: " + "; ".join(proved) + "."]
     return "\n".join(lines).rstrip() + "\n"

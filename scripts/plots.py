@@ -310,6 +310,33 @@ def columns(figure: Figure, receipts: Receipts) -> None:
     one_legend(figure, grid.flat)
 
 
+def simulation(figure: Figure, receipts: Receipts) -> None:
+    """Simulated times of verbs over the number of GPUs, by transport, beside the links alone."""
+    panels = {"bulk insert": "insert, 2²⁷ pairs a GPU", "merge": "merge, 2²⁷ rows a GPU",
+              "groupby": "groupby, 2²⁷ rows a GPU"}  # fmt: skip
+    names = {"peer": "one host", "comm": "a message from each to each", "two-level": "two levels"}
+    times = (5, 20, 100, 500, 2000, 10_000)
+    beside = figure.subplots(1, 3, sharex=True, sharey=True)
+    for axes, (verb, title) in zip(beside, panels.items(), strict=True):
+        rows = rows_of(receipts["simulation"], "model", verb=verb)
+        told = [{**row, "ms": 1e3 * row["seconds"]} for row in rows if "messages" in row]
+        for number, (way, label) in enumerate(names.items()):
+            theirs = [row for row in told if row["exchange"] == way]
+            line(axes, theirs, "workers", "ms", label, color=colour_of(way, number))
+        links = [row for row in told if row["exchange"] == "two-level"]
+        line(axes, links, "workers", "links", "links alone", color=BARE, marker="",
+             linestyle="--", linewidth=1.1)  # fmt: skip
+        axes.set_title(title)
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        axes.set_xticks([8, 32, 128, 512], ["8", "32", "128", "512"])
+        axes.set_yticks(times, [f"{each:,}" for each in times])
+        axes.minorticks_off()
+        axes.set_xlabel("GPUs, in hosts of eight")
+    beside[0].set_ylabel("milliseconds, simulated")
+    one_legend(figure, beside)
+
+
 DRAWN = (
     Drawing("merge", "Time of a merge on several GPUs, beside Dask-cuDF and cudf-polars",
             ("scaling-4", "peers-2"), (7.2, 3.5), merges),
@@ -321,4 +348,6 @@ DRAWN = (
             ("scaling-4", "scaling-2"), (8.2, 3.4), scaling),
     Drawing("exchange", "What leaves each GPU a second, by what carries it",
             ("scaling-4", "scaling-2"), (7.2, 3.2), exchange),
+    Drawing("simulation", "Simulated: times of verbs on up to 1,024 GPUs, by how they exchange",
+            ("simulation",), (8.2, 3.2), simulation),
 )  # fmt: skip

@@ -93,7 +93,7 @@ def test_commands_in_pages_exist():
     makefile = (ROOT / "Makefile").read_text()
     for page in PAGES:
         text = page.read_text()
-        for target in re.findall(r"`make ([a-z]+)", text):
+        for target in re.findall(r"`make ([a-z-]+)", text):
             assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), f"{page}: {target}"
         shells = "".join(re.findall(r"^```sh\n(.+?)^```", text, flags=re.DOTALL | re.MULTILINE))
         for line in re.findall(r"^dgpuhash (.+)", shells, flags=re.MULTILINE):

@@ -231,7 +231,7 @@ def test_make_help_names_each_target():
         ["make", "--no-print-directory", "help"],
         capture_output=True, text=True, timeout=60, check=True, cwd=ROOT,
     )  # fmt: skip
-    targets = re.findall(r"^([a-z]+):", makefile, flags=re.MULTILINE)
+    targets = re.findall(r"^([a-z-]+):", makefile, flags=re.MULTILINE)
     assert [line.split()[0] for line in found.stdout.splitlines()] == targets
     assert all(len(line.split()) > 2 for line in found.stdout.splitlines())
 
@@ -240,7 +240,7 @@ def test_commands_in_the_documents_exist():
     makefile = (ROOT / "Makefile").read_text()
     for document in DOCUMENTS:
         text = (ROOT / document).read_text()
-        for target in re.findall(r"`make ([a-z]+)", text):
+        for target in re.findall(r"`make ([a-z-]+)", text):
             assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
         for command in re.findall(r"\bdgpuhash (build|join|lookup|demo|info|bench|cache)\b", text):
             assert command in main.commands

@@ -175,7 +175,9 @@ class Backend(Launches):
 
     def zeros(self, shape: Shape, dtype: DTypeLike) -> Any:
         """Return an array as from `empty`, with every element zero."""
-        return self.full(shape, 0, dtype)
+        made = self.empty(shape, dtype)
+        made.fill(0)
+        return made
 
     def full(self, shape: Shape, value: Any, dtype: DTypeLike) -> Any:
         """Return an array as from `empty`, with every element `value`."""

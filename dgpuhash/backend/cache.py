@@ -18,6 +18,7 @@ from typing import Any
 
 import platformdirs
 
+from dgpuhash import config
 from dgpuhash.backend.compiler import (
     Cubin,
     compile_kernels,
@@ -44,8 +45,9 @@ class CacheInfo:
 
 
 def cache_folder() -> Path:
-    """Return ``$DGPUHASH_CACHE_DIR``, or the user's cache folder."""
-    return Path(os.environ.get("DGPUHASH_CACHE_DIR") or platformdirs.user_cache_dir("dgpuhash"))
+    """Return ``$DGPUHASH_CACHE_DIR``, the setting ``cache-folder``, or the user's cache folder."""
+    named = os.environ.get("DGPUHASH_CACHE_DIR") or config.cache_folder()
+    return Path(named or platformdirs.user_cache_dir("dgpuhash"))
 
 
 def info() -> CacheInfo:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
+from dgpuhash import config
 from dgpuhash.backend.base import Backend, Shape
 from dgpuhash.backend.device import reject_nulls, require_host
 from dgpuhash.backend.kernel import Kernel
@@ -38,7 +39,7 @@ class ThreadQuota:
     The workers share one pool of as many threads as they have in total, but at most one per CPU
     of the process. So neither several workers of one process nor several processes of one host use
     more threads than they were given. Without workers the pool has one thread per CPU. If
-    ``DGPUHASH_NUM_THREADS`` is set, it alone decides.
+    ``DGPUHASH_NUM_THREADS`` is set, it alone decides, or else the setting ``threads``.
 
     Examples
     --------
@@ -69,7 +70,8 @@ class ThreadQuota:
         if os.environ.get(VARIABLE):
             return
         # Zero threads select the default: one per CPU.
-        threads = min(sum(self._taken.values()), len(os.sched_getaffinity(0)))
+        given = min(sum(self._taken.values()), len(os.sched_getaffinity(0)))
+        threads = config.threads() or given
         if threads != native().threads():
             native().set_threads(threads)
 
@@ -78,6 +80,8 @@ class CpuBackend(Backend):
     """Backend with NumPy arrays and a pool of threads for kernels."""
 
     name = "cpu"
+
+    _pointer = None
 
     @property
     def xp(self) -> ModuleType:
@@ -102,9 +106,13 @@ class CpuBackend(Backend):
             raise CompileError(f"a kernel did not start: {error}; {REBUILD}") from error
 
     def empty(self, shape: Shape, dtype: DTypeLike) -> np.ndarray:
-        made = np.dtype(dtype)
-        dims = (shape,) if isinstance(shape, int) else tuple(shape)
-        nbytes = math.prod(dims) * made.itemsize
+        made = dtype if isinstance(dtype, np.dtype) else np.dtype(dtype)
+        if isinstance(shape, int):
+            dims: tuple[int, ...] = (shape,)
+            nbytes = shape * made.itemsize
+        else:
+            dims = tuple(shape)
+            nbytes = math.prod(dims) * made.itemsize
         try:
             room = np.empty(nbytes + ALIGNMENT, np.uint8)
         except (MemoryError, ValueError, OverflowError) as error:

@@ -9,8 +9,6 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import numpy as np
-
 from dgpuhash.backend.kernel import Kernel
 from dgpuhash.backend.layout import Layout
 
@@ -50,7 +48,8 @@ class Launches(ABC):
 
         The step holds a reference to every array among `fields`.
         """
-        step = self.prepare(kernel, self.pack(kernel.args, n=n, **fields), n)
+        fields["n"] = n
+        step = self.prepare(kernel, kernel.args.packer.pack(fields, self._pointer), n)
         step.fields = fields  # type: ignore[attr-defined]
         return step
 
@@ -76,6 +75,11 @@ class Launches(ABC):
     def pointer(self, data: Any) -> int:
         """Return the address of the first element; 0 for None or empty arrays."""
 
+    @property
+    def _pointer(self) -> Callable[[Any], int] | None:
+        """`pointer`, which structs are packed with; None where their arrays are NumPy's."""
+        return self.pointer
+
     def run(self, kernel: Kernel, n: int, **fields: Any) -> None:
         """Launch `kernel` over `n` rows, with its struct's other `fields`.
 
@@ -85,27 +89,20 @@ class Launches(ABC):
 
         Examples
         --------
+        >>> import numpy as np
         >>> from dgpuhash import backend
         >>> cpu, rows = backend.get("cpu"), np.zeros(3, np.int64)
         >>> cpu.run(backend.kernel_named("all_rows"), 3, rows=rows)
         >>> rows.tolist()
         [0, 1, 2]
         """
-        self.launch(kernel, self.pack(kernel.args, n=n, **fields), n)
+        fields["n"] = n
+        self.launch(kernel, kernel.args.packer.pack(fields, self._pointer), n)
 
     def pack(self, struct: Layout, **fields: Any) -> bytes:
         """Return the bytes of a `struct` of `fields`, given as to `run`."""
-        nested, names, arrays, pack = struct.packing
-        take, word = fields.pop, self._word
-        structs = [self._struct(take(name), made) for name, made in nested.items()]
-        for name, count in arrays.items():
-            for i, each in enumerate(take(name, (0,) * count)):
-                fields[f"{name}[{i}]"] = each
-        # Plain numbers skip the call.
-        words = [it if type(it := take(name, 0)) is int else word(it) for name in names]
-        if fields:
-            raise TypeError(f"{', '.join(fields)}: no such fields, use {', '.join(names)}")
-        return pack(*structs, *words)
+        made: bytes = struct.packer.pack(fields, self._pointer)
+        return made
 
     def bound(self, kernel: Kernel, *structs: bytes) -> Callable[..., None]:
         """Return a callable that launches `kernel` with fixed nested `structs`.
@@ -115,6 +112,7 @@ class Launches(ABC):
 
         Examples
         --------
+        >>> import numpy as np
         >>> from dgpuhash import backend
         >>> cpu, owners = backend.get("cpu"), np.zeros(2, np.uint32)
         >>> owner_of = cpu.bound(backend.kernel_named("owner_of"))
@@ -122,20 +120,9 @@ class Launches(ABC):
         >>> owners.tolist()
         [0, 1]
         """
-        launch, word = self.launch, self._word
-        pack = functools.partial(kernel.args.packing.pack, *structs)
+        launch, pack, pointer = self.launch, kernel.args.packer.pack_in_order, self._pointer
 
         def run(n: int, *words: Any) -> None:
-            launch(kernel, pack(*[it if type(it) is int else word(it) for it in words]), n)
+            launch(kernel, pack(structs, words, pointer), n)
 
         return run
-
-    def _struct(self, field: Any, struct: Layout) -> bytes:
-        if isinstance(field, tuple):
-            field = struct.packing.pack(*map(self._word, field))
-        if len(field) != struct.nbytes:
-            raise TypeError(f"{struct.name} has {struct.nbytes} bytes and was given {len(field)}")
-        return field
-
-    def _word(self, field: Any) -> Any:
-        return field if isinstance(field, (int, float, np.number)) else self.pointer(field)

@@ -3,29 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from struct import Struct
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from dgpuhash.backend.native import REBUILD, native
 from dgpuhash.errors import CompileError
 
-__all__ = ["Layout", "Packing", "struct_named"]
-
-
-class Packing(NamedTuple):
-    """Description of how to pack a struct into bytes."""
-
-    nested: dict[str, Layout]
-    """The struct's structs, which come first."""
-    words: list[str]
-    """Names of its words; an array has one for each element, ``sides[0]``, ``sides[1]``."""
-    arrays: dict[str, int]
-    """Elements of each array of words."""
-    pack: Callable[..., bytes]
-    """Takes the bytes of each nested struct, then the number of each word."""
+__all__ = ["Layout", "struct_named"]
 
 
 class Layout:
@@ -57,7 +42,8 @@ class Layout:
         return f"<{self.name} of {self.nbytes} bytes: {names}>"
 
     def __getitem__(self, field: str) -> Layout:
-        return self.packing.nested[field]
+        (kind,) = (kind for name, _, _, kind in self.fields if name == field)
+        return struct_named(kind)
 
     @functools.cached_property
     def dtype(self) -> np.dtype[Any]:
@@ -78,44 +64,25 @@ class Layout:
         return np.dtype(described)
 
     @functools.cached_property
-    def packing(self) -> Packing:
-        """How to pack the struct.
-
-        Raises
-        ------
-        CompileError
-            When a struct stands behind a word, or in an array.
+    def packer(self) -> Any:
+        """What packs values of Python into the bytes of the struct.
 
         Examples
         --------
-        >>> nested, words, _, pack = struct_named("OpenEraseArgs").packing
-        >>> pack(bytes(nested["table"].nbytes), 1, 2, 3)[-8:] == (3).to_bytes(8, "little")
+        >>> packer = struct_named("OpenEraseArgs").packer
+        >>> table = bytes(struct_named("OpenStorage").nbytes)
+        >>> packer.pack({"table": table, "n": 3}, None)[-8:] == (3).to_bytes(8, "little")
         True
         """
-        nested: dict[str, Layout] = {}
-        words: list[str] = []
-        arrays: dict[str, int] = {}
-        text, end = "=", 0
-        for name, offset, count, kind in self.fields:
-            text += "x" * (offset - end)
-            if _is_letter(kind):
-                text += f"{count}{kind}"
-                words += [name] if count == 1 else [f"{name}[{i}]" for i in range(count)]
-                if count > 1:
-                    arrays[name] = count
-                end = offset + count * Struct(f"={kind}").size
-            else:
-                made = struct_named(kind)
-                if words or count > 1:
-                    raise CompileError(
-                        f"{self.name} has {name} behind words or as an array; move the structs of "
-                        "its fields to its front, and make an array a pointer"
-                    )
-                text += f"{made.nbytes}s"
-                nested[name] = made
-                end = offset + made.nbytes
-        text += "x" * (self.nbytes - end)
-        return Packing(nested, words, arrays, Struct(text).pack)
+        described = [
+            (name, offset, count, kind if _is_letter(kind) else "", self._within(kind))
+            for name, offset, count, kind in self.fields
+        ]
+        return native().Packer(self.name, self.nbytes, described)
+
+    @staticmethod
+    def _within(kind: str) -> Any:
+        return None if _is_letter(kind) else struct_named(kind).packer
 
 
 def _is_letter(kind: str) -> bool:

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import functools
 import importlib
+import os
+import platform
+from pathlib import Path
 from types import ModuleType
 
-from dgpuhash.errors import CompileError
+from dgpuhash import config
+from dgpuhash.errors import CompileError, DeviceError
 
-__all__ = ["REBUILD", "native"]
+__all__ = ["REBUILD", "native", "require_wide_swap"]
 
 REBUILD = "the extension is probably older than the Python code, so rebuild it with 'pip install .'"
+
+
+_CPUINFO = Path("/proc/cpuinfo")
 
 
 @functools.cache
@@ -28,9 +35,42 @@ def native() -> ModuleType:
     True
     """
     try:
-        return importlib.import_module("dgpuhash._native")
+        module = importlib.import_module("dgpuhash._native")
     except ImportError as error:
         raise CompileError(
             f"the CPU kernels (dgpuhash._native) cannot be loaded: {error}; install a wheel with "
             "'pip install dgpuhash', or build from source with a C++20 compiler by 'pip install .'"
         ) from error
+    # A setting of Dask's configuration, which the extension does not read.
+    if "DGPUHASH_NUM_THREADS" not in os.environ and (threads := config.threads()):
+        module.set_threads(threads)
+    return module
+
+
+@functools.cache
+def require_wide_swap() -> None:
+    """Check that this CPU swaps 16 bytes at once, by which tables store keys of that size.
+
+    Every CPU of 64 bits does but the first ones for x86-64.
+
+    Raises
+    ------
+    DeviceError
+        When it does not.
+
+    Examples
+    --------
+    >>> require_wide_swap()
+    """
+    if platform.machine() != "x86_64" or not _CPUINFO.exists():
+        return
+    for line in _CPUINFO.read_text().splitlines():
+        name, _, flags = line.partition(":")
+        if name.strip() == "flags":
+            if "cx16" not in flags.split():
+                raise DeviceError(
+                    "this CPU has no instruction cmpxchg16b, by which tables store keys of 16 "
+                    "bytes; run on another machine, use device='cuda', or index the fields of the "
+                    "keys as columns with dgpuhash.FrameIndex"
+                )
+            return

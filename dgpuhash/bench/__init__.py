@@ -11,11 +11,13 @@ from typing import IO, Any
 
 from dgpuhash import backend
 from dgpuhash.bench import limits, machine, report
+from dgpuhash.bench.cpu import run as cpu
+from dgpuhash.bench.frames import on_workers
 from dgpuhash.bench.frames import run as frames
 from dgpuhash.bench.kmer import run as kmer
 from dgpuhash.bench.model import run as model
 from dgpuhash.bench.papers import run as papers
-from dgpuhash.bench.tables import close, cpu, group, join, multi, open_tables
+from dgpuhash.bench.tables import close, group, join, multi, open_tables
 from dgpuhash.bench.workers import exchange, scaling
 from dgpuhash.errors import SpecError
 from dgpuhash.tables.memory_errors import memory_errors_of
@@ -32,6 +34,7 @@ BENCHES: dict[str, Callable[..., Iterator[dict[str, Any]]]] = {
     "close": close.run,
     "cpu": cpu.run,
     "frames": frames.run,
+    "groupbys": on_workers.run,
     "kmer": kmer.run,
     "papers": papers.run,
     "exchange": exchange.run,

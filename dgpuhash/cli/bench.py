@@ -46,10 +46,13 @@ _POSITIVE = _Number(0, min_open=True)
 _JOINS = ("j1", "j2", "j3", "j4", "j5", "j5n", "j5outer", "j5right", "j5semi", "j5anti")
 _GROUPINGS = (
     *(f"q{number}" for number in range(1, 11)),
-    *("nunique", "distinct", "counts", "transform"),
+    *("nunique", "distinct", "counts", "transform", "updates"),
 )
 _ENGINES = ("pandas", "polars", "duckdb", "dgpuhash", "standing", "dask", "dgpuhash-dask")
+_VERBS = ("sum + count", "nunique", "median")
+_PEERS = ("dgpuhash", "dask", "cudf-polars")
 _KMERS = ("count", "build-kraken2", "classify-kraken2", "build-metacache", "classify-metacache")
+_KEYS_OF_CPU = ("arange", "shuffled", "random")
 _MODES = click.Choice(["weak", "strong"])
 _MATCHING = _Number(0, 1, min_open=True)
 _SPREAD = "unique|uniform:MULTIPLICITY|zipf:EXPONENT"
@@ -191,9 +194,18 @@ def _close() -> None:
     """Compare keys in another table's order with keys in random order."""
 
 
-@_benchmark("cpu", click.option("--n", type=_COUNT, help="Distinct keys."), _COMPARE)
+@_benchmark(
+    "cpu",
+    _several("--n", type=_COUNT, said="Rows; default: 100 to 10 million"),
+    _several("--keys", type=click.Choice(_KEYS_OF_CPU), said="Kind of keys; default: all"),
+    _several("--verb", "verbs", metavar="VERB", said="Verb, e.g. build or merge; default: all"),
+    click.option("--quick", is_flag=True, help="100 and 10,000 rows and one turn."),
+    repeats=click.option(
+        "--repeat", "repeats", type=_COUNT, help="Turns, of which the best counts; default: 5."
+    ),
+)
 def _cpu() -> None:
-    """Measure build, probe, join and group-by on a CPU at pandas' sizes."""
+    """Measure batches of 100 to 10 million rows, beside pandas, Polars, DuckDB and NumPy."""
 
 
 @_benchmark(
@@ -239,6 +251,26 @@ def _frames() -> None:
     """Measure joins and groupbys of dataframes, beside pandas, Polars, DuckDB and Dask.
 
     The frames and questions are those of the db-benchmark of h2o.ai and DuckDB.
+    """
+
+
+@_benchmark(
+    "groupbys",
+    click.option("--workers", type=_COUNT, help="Workers; default: 2."),
+    click.option("-c", "--chunk-size", type=_COUNT, help="Rows of a worker."),
+    _several("--groups", type=_COUNT, said="Keys are below that"),
+    _several("--verb", "verbs", type=click.Choice(_VERBS), said="Verb; default: all"),
+    _several(
+        "--engine", "engines", type=click.Choice(_PEERS), said="Library; default: all installed"
+    ),
+    click.option("--quick", is_flag=True, help="20,000 rows and one run."),
+    *_CLUSTER,
+    repeats=_RUNS,
+)
+def _groupbys() -> None:
+    """Measure groupbys on workers with a GPU each, beside cudf-polars and Dask-cuDF.
+
+    On a CPU the workers are processes with pandas frames, beside Dask.
     """
 
 
@@ -315,6 +347,8 @@ def _scaling() -> None:
     click.option("--gpus-per-host", type=_COUNT, help="GPUs of a host; default: 8."),
     click.option("--latency", type=_Number(0), help="Milliseconds of a single message."),
     click.option("--message", type=_Number(0), help="Milliseconds of each of many messages."),
+    click.option("--reduce-rate", type=_POSITIVE, help="G/s of a worker, for groupbys."),
+    click.option("--simulate", is_flag=True, help="Simulate each transport by discrete events."),
     repeats=None,
 )  # fmt: skip
 def _model() -> None:

@@ -22,6 +22,7 @@ If it fails before it is published, the index stays as it was.
 
 from __future__ import annotations
 
+from dgpuhash import config
 from dgpuhash.distributed.accessor import IndexAccessor
 from dgpuhash.distributed.grouped.group_by import DistributedGroupBy
 from dgpuhash.distributed.index import DistributedIndex
@@ -49,3 +50,6 @@ __all__ = [
     "Rebuilt",
     "load",
 ]
+
+# So that `dask.config.get("dgpuhash")` shows the settings.
+config.register()

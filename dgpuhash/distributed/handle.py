@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 import pandas as pd
 from distributed import Client
 
-from dgpuhash.distributed.cluster.broadcast import LIVENESS_TIMEOUT
+from dgpuhash import config
 from dgpuhash.distributed.cluster.client import client_of
 from dgpuhash.distributed.ingest.commit import change_to, commit_change, drop_shards
 from dgpuhash.distributed.ingest.history import Lineage, RowOperation, Step, operations_of
@@ -40,8 +40,6 @@ __all__ = ["Handle"]
 
 Result = TypeVar("Result")
 
-# Epochs at which a read is tried, when other clients end each of them.
-READ_ATTEMPTS = 16
 # Columns that the repr of a handle names.
 COLUMNS_SHOWN = 8
 
@@ -233,7 +231,9 @@ class Handle:
     def _change(self, verb: str, rows: Any, names: Sequence[Hashable]) -> int:
         with self._changing() as current:
             collection = collection_of(rows, list(names))
-            check_library(collection, current.meta)
+            if current.groups is None:
+                # Groups are of states, which frames of both libraries have.
+                check_library(collection, current.meta)
             if not self._compares(verb, meta_of(collection), names, current):
                 return 0
             if verb != "erase" and current.placement is Placement.INDEPENDENT:
@@ -330,7 +330,8 @@ class Handle:
         The epoch is the handle's. Where another client has changed the index since, the handle is
         brought to the newest epoch and `read` is called again.
         """
-        for _ in range(READ_ATTEMPTS):
+        attempts = config.count("retries.read")
+        for _ in range(attempts):
             descriptor = self._current()
             try:
                 return self._while_empty(descriptor, read)
@@ -338,7 +339,7 @@ class Handle:
                 if not self._refreshed(descriptor, error):
                     raise
         raise IndexChanged(
-            f"index {self.name!r} was changed {READ_ATTEMPTS} times while this call asked it; call "
+            f"index {self.name!r} was changed {attempts} times while this call asked it; call "
             "it again when its other clients have done what they do"
         )
 
@@ -349,7 +350,8 @@ class Handle:
         is the better one to raise, the wait for the scheduler is short.
         """
         try:
-            newest = self._registry.newest(before, None if error is None else LIVENESS_TIMEOUT)
+            limit = None if error is None else config.seconds("liveness.timeout")
+            newest = self._registry.newest(before, limit)
         except IndexNotFound as gone:
             raise gone from error
         except IndexLost:

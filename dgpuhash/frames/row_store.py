@@ -30,9 +30,6 @@ class RowStore:
         A frame with the columns and dtypes of the rows; none of its rows is stored.
     """
 
-    page_nbytes = sys.maxsize
-    """Bytes of rows that are to be taken at once for others."""
-
     def __init__(self, like: Any) -> None:
         self._frames = frames_of(like)
         self.meta = like.iloc[:0]
@@ -43,6 +40,11 @@ class RowStore:
         self._widest: dict[Hashable, int] = {}
         self._arrays: dict[Hashable, Any] = {}
         self._numbers: NumericDtypes = []
+
+    @property
+    def page_nbytes(self) -> int:
+        """The most bytes of rows that are to be taken at once for others."""
+        return sys.maxsize
 
     def __len__(self) -> int:
         return self._rows

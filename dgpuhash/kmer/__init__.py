@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dgpuhash.kmer.classify import Classification
 from dgpuhash.kmer.counts.kmer_counts import KmerCounts
+from dgpuhash.kmer.databases.estimate import Estimate
+from dgpuhash.kmer.databases.provenance import SourceFile, Step
 from dgpuhash.kmer.loading import load_index
 from dgpuhash.kmer.minimizers.index import MinimizerIndex
 from dgpuhash.kmer.placement import Placement, Reference, place_references
@@ -14,6 +16,7 @@ from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 
 __all__ = [
     "Classification",
+    "Estimate",
     "KmerCounts",
     "MinimizerIndex",
     "Placement",
@@ -21,6 +24,8 @@ __all__ = [
     "Sample",
     "SequenceBatch",
     "SketchIndex",
+    "SourceFile",
+    "Step",
     "Taxonomy",
     "load_index",
     "place_references",

@@ -10,7 +10,7 @@ import numpy as np
 
 from dgpuhash.backend import Backend
 from dgpuhash.kmer.sequences.batches import SequenceBatch
-from dgpuhash.kmer.sequences.ids import ids_of
+from dgpuhash.kmer.sequences.ids import ids_of, numbers_of
 
 if TYPE_CHECKING:
     from dgpuhash.kmer.references import Targets
@@ -102,7 +102,8 @@ class CalledReads:
     @property
     def letters(self) -> int:
         """Letters of all reads."""
-        return len(self.reads.letters) + (0 if self.mates is None else len(self.mates.letters))
+        mates = 0 if self.mates is None else int(self.mates.offsets[-1])
+        return int(self.reads.offsets[-1]) + mates
 
 
 class CallTally:
@@ -117,11 +118,9 @@ class CallTally:
 
     def add(self, called: CalledReads) -> None:
         """Count a batch."""
-        import pyarrow as pa
-
         self.reads += len(called)
         self.letters += called.letters
-        found = pa.array(called.calls.taxids).value_counts()
+        found = numbers_of(called.calls.taxids).value_counts()
         columns = (found.field(at).to_pylist() for at in range(2))
         for call, count in zip(*columns, strict=True):
             self._counts[call] = self._counts.get(call, 0) + count

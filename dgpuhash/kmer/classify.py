@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +26,7 @@ from dgpuhash.kmer.sequences.batches import (
     read_sequences,
 )
 from dgpuhash.kmer.sequences.files import STDIN, Paths, files_of
+from dgpuhash.kmer.sequences.reads import ReadFiles
 from dgpuhash.kmer.summaries import Summaries
 
 __all__ = ["Classification"]
@@ -34,8 +38,10 @@ class Classification(Summaries):
     """Calls of the reads of files, made as they are asked for.
 
     Batches are read on a thread of their own while others are classified, and come in the order of
-    the input; memory is bounded by a few of them. Each pass over all batches reads the files anew;
-    what is counted is kept after the first whole pass, so that a report costs none after `write`.
+    the input; memory is bounded by a few of them. Of an index on a cluster its workers read the
+    files, unless they do not see them, or one is the standard input. Each pass over all batches
+    reads the files anew; what is counted is kept after the first whole pass, so that a report costs
+    none after `write`.
 
     Parameters
     ----------
@@ -129,13 +135,16 @@ class Classification(Summaries):
     def __iter__(self) -> Iterator[CalledReads]:
         return self.batches()
 
-    def batches(self, *, detail: bool = False) -> Iterator[CalledReads]:
+    def batches(self, *, detail: bool = False, kept: str = "letters") -> Iterator[CalledReads]:
         """Yield batches of reads and their calls, in order.
 
         Parameters
         ----------
         detail : bool
             Whether calls have details: runs of k-mers, or candidates.
+        kept : {"letters", "names", "sizes"}
+            What reads must have of all that was read, beside their sizes: letters and names, of
+            first mates names, or neither. The rest may be left with the workers of a cluster.
 
         Raises
         ------
@@ -148,7 +157,7 @@ class Classification(Summaries):
         if self._new_seen is not None:
             seen = self._new_seen()
             options = {**options, "seen": seen}
-        for reads, mates, calls in self._called(options, detail=detail):
+        for reads, mates, calls in self._called(options, detail=detail, kept=kept):
             called = CalledReads(reads, mates, calls.on_host(self._backend))
             tally.add(called)
             if self._progress is not None:
@@ -157,18 +166,50 @@ class Classification(Summaries):
         self._made, self._seen = tally.finish(), seen
 
     def _called(
-        self, options: Any, *, detail: bool
+        self, options: Any, *, detail: bool, kept: str
     ) -> Iterator[tuple[SequenceBatch, SequenceBatch | None, Calls]]:
         """Yield batches and their calls; an index on workers has several under way."""
-        many = getattr(self._index, "call_many", None)
-        if many is None:
+        index: Any = self._index
+        if not hasattr(index, "call_many"):
             for reads, mates in self._read():
                 arguments = self._arguments(reads, mates)
                 yield reads, mates, self._call(*arguments, options, detail=detail)
-            return
-        batches = ((each, self._arguments(*each)) for each in self._read())
-        for (reads, mates), calls in many(batches, options, detail=detail):
-            yield reads, mates, calls
+        elif self._of_workers is None:
+            batches = ((each, self._arguments(*each)) for each in self._read())
+            for sides, calls in index.call_many(batches, options, detail=detail):
+                yield *sides, calls
+        else:
+            found = index.call_files(
+                self._of_workers, options, detail=detail, kept=kept, consumed=self._consumed
+            )
+            for told, calls in found:
+                yield told.reads, told.mates, calls
+
+    @cached_property
+    def _of_workers(self) -> ReadFiles | None:
+        """What workers read; None where this process does."""
+        index: Any = self._index
+        files = [*self._files, *(self._mates or ())]
+        if not hasattr(index, "call_files"):
+            return None
+        if not all("://" in file or Path(file).is_file() for file in files):
+            return None
+        if unseen := index.unseen_file(files):
+            warnings.warn(
+                f"workers do not see {unseen} as this process does, which reads it for them; put "
+                "reads where workers have them under the same names",
+                UserWarning,
+                stacklevel=2,
+            )
+            return None
+        mates = None if self._mates is None else tuple(self._mates)
+        if mates is not None and len(mates) != len(self._files):
+            # It tells what is wrong.
+            return None
+        return ReadFiles(
+            tuple(self._files), mates, self._interleaved, self._batch_letters,
+            bool(self._options.get(_QUALITY)),
+        )  # fmt: skip
 
     def _read(self) -> Iterator[tuple[SequenceBatch, SequenceBatch | None]]:
         settings: Any = {"batch_letters": self._batch_letters, "consumed": self._consumed}
@@ -204,7 +245,10 @@ class Classification(Summaries):
         prepare = getattr(self._index, "prepare", None)
         if prepare is None:
             return self._options
-        if self._prepared is None:
+        if self._prepared is None and self._of_workers is not None:
+            index: Any = self._index
+            self._prepared = index.prepare_files(self._of_workers, **self._options)
+        elif self._prepared is None:
             self._prepared = prepare(
                 lambda: (self._arguments(*each)[0] for each in self._read()), **self._options
             )
@@ -218,7 +262,7 @@ class Classification(Summaries):
                 raise SequenceError(
                     "the standard input can be read once; write calls first, or name files"
                 )
-            for _ in self:
+            for _ in self.batches(kept="sizes"):
                 pass
         assert self._made is not None
         return self._made
@@ -264,7 +308,7 @@ class Classification(Summaries):
         import pyarrow as pa
 
         tables = [table_of(None, self._labels)]
-        tables += [table_of(reads, self._labels) for reads in self]
+        tables += [table_of(reads, self._labels) for reads in self.batches(kept="names")]
         return pa.concat_tables(tables).unify_dictionaries().to_pandas()
 
     def write(
@@ -331,4 +375,5 @@ class Classification(Summaries):
                     overwrite=overwrite,
                 )))  # fmt: skip
             detail = path is not None and needs_detail(name, is_quick=is_quick)
-            write_beside(self.batches(detail=detail), write)
+            kept = "names" if classified is None and unclassified is None else "letters"
+            write_beside(self.batches(detail=detail, kept=kept), write)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,7 +22,7 @@ from dgpuhash.distributed.cluster.user_errors import install_log_filter, raise_w
 from dgpuhash.errors import IndexLost, SequenceError, SpecError
 from dgpuhash.kmer.sequences.files import STDIN
 
-__all__ = ["MODES", "Workers", "check_files", "seen_by_workers"]
+__all__ = ["MODES", "LettersDone", "Workers", "check_files", "seen_by_workers"]
 
 Item = TypeVar("Item")
 
@@ -59,6 +60,8 @@ class Workers:
         self.client = client_of(client)
         if not workers_of(self.client):
             raise IndexLost(f"the cluster has no workers; {_REMEDY}")
+        # When workers were looked for, and which were there.
+        self._seen: tuple[float, list[str]] = (0.0, [])
 
     @property
     def addresses(self) -> list[str]:
@@ -94,11 +97,24 @@ class Workers:
             return "replicated", f"{about} are at most {share:.0%} of a worker's {memory:,}"
         return "distributed", f"{about} are more than {share:.0%} of a worker's {memory:,}"
 
-    def submit(self, call: Callable[..., Any], *args: Any, near: str | None = None) -> Future:
-        """Run a function of a module as a task, by choice on the worker `near`."""
-        where: dict[str, Any] = {}
+    def near(self, number: int) -> str | None:
+        """Return the address of a worker, of neighbouring numbers others."""
+        seen, addresses = self._seen
+        if time.monotonic() - seen > _LOOK_SECONDS or not addresses:
+            addresses = self.addresses
+            self._seen = time.monotonic(), addresses
+        return addresses[number % len(addresses)] if addresses else None
+
+    def submit(
+        self, call: Callable[..., Any], *args: Any, near: str | None = None, first: bool = False
+    ) -> Future:
+        """Run a function of a module as a task, by choice on the worker `near`.
+
+        `first`: before tasks that wait for a worker already.
+        """
+        where: dict[str, Any] = {"priority": int(first)}
         if near is not None:
-            where = {"workers": [near], "allow_other_workers": True}
+            where |= {"workers": [near], "allow_other_workers": True}
         return self.client.submit(_ran, call, *args, pure=False, **where)
 
     def split(self, future: Future, n: int) -> list[Future]:
@@ -135,35 +151,47 @@ class Workers:
                 return
 
     def in_order(
-        self,
-        items: Iterable[Item],
-        begin: Callable[[int, Any], Future],
-        data: Callable[[Item], Any],
-    ) -> Iterator[tuple[Item, Any]]:
-        """Yield items and the results of their tasks in order, while the next ones are made.
+        self, items: Iterable[Item], begin: Callable[[int, Item], list[Future]]
+    ) -> Iterator[tuple[Item, Callable[[], list[Any]]]]:
+        """Yield items in order, and what returns their tasks' results; the next are under way.
 
         Parameters
         ----------
         items : iterable
         begin : callable
-            Is told the number of an item, and given its data as a future; returns a task.
-        data : callable
-            Returns what of an item goes to a worker. It goes again when that was lost.
+            Is given an item and its number, and returns its tasks. It is called again when their
+            results were lost.
         """
-        running: deque[tuple[int, Item, Future]] = deque()
+        running: deque[tuple[int, Item, list[Future]]] = deque()
         most = _AHEAD * max(len(self.addresses), 1)
-
-        def begun(number: int, item: Item) -> Future:
-            return begin(number, self._sent(data(item), number))
-
         for number, item in enumerate(items):
-            running.append((number, item, begun(number, item)))
+            running.append((number, item, begin(number, item)))
             if len(running) >= most:
-                yield self._first(running, begun)
+                yield self._first(running, begin)
         while running:
-            yield self._first(running, begun)
+            yield self._first(running, begin)
 
-    def _sent(self, data: Any, number: int) -> Future:
+    def _first(
+        self,
+        running: deque[tuple[int, Item, list[Future]]],
+        begin: Callable[[int, Item], list[Future]],
+    ) -> tuple[Item, Callable[[], list[Any]]]:
+        number, item, futures = running.popleft()
+
+        def take() -> list[Any]:
+            nonlocal futures
+            for attempt in range(_ATTEMPTS):
+                try:
+                    return self.results(futures)
+                except IndexLost:
+                    if attempt + 1 == _ATTEMPTS or not self.addresses:
+                        raise
+                    futures = begin(number, item)
+            raise AssertionError
+
+        return item, take
+
+    def sent(self, data: Any, number: int) -> Future:
         """Send data to one of the workers that are there."""
         for attempt in range(_ATTEMPTS):
             addresses = self.addresses
@@ -179,18 +207,37 @@ class Workers:
                 time.sleep(_PAUSE_SECONDS)
         raise AssertionError
 
-    def _first(
-        self, running: deque[tuple[int, Item, Future]], begun: Callable[[int, Item], Future]
-    ) -> tuple[Item, Any]:
-        number, item, future = running.popleft()
-        for attempt in range(_ATTEMPTS):
-            try:
-                return item, self.result(future)
-            except IndexLost:
-                if attempt + 1 == _ATTEMPTS or not self.addresses:
-                    raise
-                future = begun(number, item)
-        raise AssertionError
+
+class LettersDone:
+    """Tells the letters of tasks as these are done, and in the end those that are left.
+
+    Parameters
+    ----------
+    progress : callable or None
+        Is told numbers of letters, one call at a time.
+    total : int
+    """
+
+    def __init__(self, progress: Callable[[int], object] | None, total: int) -> None:
+        self._progress, self._left = progress, total
+        self._lock = threading.Lock()
+
+    def of(self, task: Future, letters: int) -> Future:
+        """Return a task that is counted when it is done."""
+        if self._progress is not None:
+            task.add_done_callback(lambda done: self._tell(letters, done.status == "finished"))
+        return task
+
+    def finish(self) -> None:
+        """Tell what is left; tasks that are done later tell nothing."""
+        self._tell(self._left, True)
+
+    def _tell(self, letters: int, is_done: bool) -> None:
+        with self._lock:
+            letters = min(letters, self._left)
+            if self._progress is not None and is_done and letters:
+                self._left -= letters
+                self._progress(letters)
 
 
 @contextmanager

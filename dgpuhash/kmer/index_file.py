@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,11 +15,24 @@ from dgpuhash.kmer.references import Targets
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 from dgpuhash.tables.serialization import Buffers, header_of, map_file, write_file
 
-__all__ = ["SavedIndex", "read_index", "rule_of", "write_index"]
+__all__ = [
+    "PartBuffers",
+    "SavedIndex",
+    "head_and_arrays",
+    "name_in_file",
+    "nbytes_of",
+    "read_index",
+    "rule_of",
+    "write_index",
+]
 
 _KIND = "kmer index"
 _INT64, _INT32 = np.dtype(np.int64), np.dtype(np.int32)
 _BYTE = np.dtype(np.uint8)
+_SUM_NBYTES = 32
+_OWN = "index "
+# The array of which each part has its own from 0 on.
+_ENDS = "offsets"
 # Arrays of targets by the names of their fields.
 _COLUMNS: dict[str, np.dtype[Any]] = {
     "file_of": _INT32,
@@ -51,6 +65,11 @@ class SavedIndex(NamedTuple):
     taxonomy: Taxonomy | None
     targets: Targets
     told: dict[str, Any]
+
+    @property
+    def parts(self) -> list[Buffers]:
+        """The arrays of each part that workers wrote; of any other file all."""
+        return self.arrays.parts if isinstance(self.arrays, PartBuffers) else [self.arrays]
 
 
 def write_index(
@@ -88,6 +107,21 @@ def write_index(
     OSError
         When it cannot be written.
     """
+    header, beside = head_and_arrays(
+        rule=rule, settings=settings, taxonomy=taxonomy, targets=targets, told=told
+    )
+    write_file(path, header, _Joined(arrays, beside), overwrite=overwrite)
+
+
+def head_and_arrays(
+    *,
+    rule: str,
+    settings: Mapping[str, Any],
+    taxonomy: Taxonomy | None,
+    targets: Targets,
+    told: Mapping[str, Any] | None,
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Return the header of a file, and the arrays beside those of the index; see `write_index`."""
     header: dict[str, Any] = {
         "kind": _KIND,
         "rule": rule,
@@ -101,7 +135,13 @@ def write_index(
     for name, dtype in _COLUMNS.items():
         beside[f"targets {name}"] = np.asarray(getattr(targets, name), dtype)
     beside["targets names"], beside["targets name ends"] = _packed(targets.names)
-    write_file(path, header, _Joined(arrays, beside), overwrite=overwrite)
+    beside["targets sums"] = _summed(targets.file_sums)
+    return header, beside
+
+
+def name_in_file(name: str, part: int | None = None) -> str:
+    """Return the name of an index's array in a file, and of a part's, of several ones."""
+    return f"{_OWN}{name}" if part is None else f"{_OWN}{name} {part}"
 
 
 class _Joined(Mapping[str, np.ndarray]):
@@ -109,10 +149,10 @@ class _Joined(Mapping[str, np.ndarray]):
 
     def __init__(self, arrays: Mapping[str, np.ndarray], beside: Mapping[str, np.ndarray]) -> None:
         self._arrays, self._beside = arrays, beside
-        self._names = [*(f"index {name}" for name in arrays), *beside]
+        self._names = [*map(name_in_file, arrays), *beside]
 
     def __getitem__(self, name: str) -> np.ndarray:
-        return self._beside[name] if name in self._beside else self._arrays[name[len("index ") :]]
+        return self._beside[name] if name in self._beside else self._arrays[name[len(_OWN) :]]
 
     def __iter__(self) -> Any:
         return iter(self._names)
@@ -121,7 +161,13 @@ class _Joined(Mapping[str, np.ndarray]):
         return len(self._names)
 
 
-def read_index(path: str | os.PathLike[str], rule: str | None = None) -> SavedIndex:
+def read_index(
+    path: str | os.PathLike[str],
+    rule: str | None = None,
+    *,
+    part: tuple[int, int] | None = None,
+    has_arrays: bool = True,
+) -> SavedIndex:
     """Return what `write_index` wrote, after its checksums were found right.
 
     Parameters
@@ -129,6 +175,11 @@ def read_index(path: str | os.PathLike[str], rule: str | None = None) -> SavedIn
     path : path or fsspec URL
     rule : str, optional
         The rule that it must have.
+    part : (int, int), optional
+        Of a file that has as many parts as the second number says, only that of the first one's
+        number is read; of others all.
+    has_arrays : bool
+        Whether arrays of the index are read.
 
     Raises
     ------
@@ -138,7 +189,14 @@ def read_index(path: str | os.PathLike[str], rule: str | None = None) -> SavedIn
         When it is not there, or cannot be read.
     """
     name = os.fspath(path)
-    header, raw, _ = map_file(path)
+    if part is not None and header_of(path).get("parts") != part[1]:
+        part = None
+
+    def is_wanted(buffer: str) -> bool:
+        is_read = part is None or buffer.endswith(f" {part[0]}")
+        return not buffer.startswith(_OWN) or (has_arrays and is_read)
+
+    header, raw, _ = map_file(path, is_wanted)
     _check_kind(name, header)
     if rule is not None and header["rule"] != rule:
         raise FormatError(
@@ -162,11 +220,56 @@ def read_index(path: str | os.PathLike[str], rule: str | None = None) -> SavedIn
     )
     # Columns outlive the file's map, and may be written to.
     copies = {field: column.copy() for field, column in columns.items()}
-    targets = Targets(names=names, files=list(header["files"]), **copies)
-    own = {key[len("index ") :]: array for key, array in raw.items() if key.startswith("index ")}
-    return SavedIndex(
-        header["rule"], header["settings"], Buffers(name, own), taxonomy, targets, header["told"]
-    )
+    files = list(header["files"])
+    sums = _sums_in(beside, len(files)) if "targets sums" in raw else []
+    targets = Targets(names=names, files=files, sums=sums, **copies)
+    own = {key[len(_OWN) :]: array for key, array in raw.items() if key.startswith(_OWN)}
+    numbers = range(header.get("parts", 0)) if part is None else [part[0]]
+    arrays = PartBuffers(name, own, numbers) if numbers else Buffers(name, own)
+    return SavedIndex(header["rule"], header["settings"], arrays, taxonomy, targets, header["told"])
+
+
+class PartBuffers(Buffers):
+    """Arrays of an index that has several parts in its file; together they are the whole ones."""
+
+    def __init__(self, path: str, buffers: dict[str, np.ndarray], numbers: Sequence[int]) -> None:
+        super().__init__(path, buffers)
+        self.parts = [
+            Buffers(path, {
+                name.removesuffix(f" {part}"): array
+                for name, array in buffers.items()
+                if name.endswith(f" {part}")
+            })
+            for part in numbers
+        ]  # fmt: skip
+
+    def has(self, name: str) -> bool:
+        """Return whether all parts have an array."""
+        return all(part.has(name) for part in self.parts)
+
+    def get(self, name: str, dtype: np.dtype[Any], length: int | None = None) -> np.ndarray:
+        """Return an array of all parts, one after another."""
+        pieces = [part.get(name, dtype) for part in self.parts]
+        if name == _ENDS:
+            self.check(all(map(len, pieces)), f"buffer {name!r} is empty")
+            before = np.cumsum([0, *(int(piece[-1]) for piece in pieces)])
+            moved = [piece[1:] + start for piece, start in zip(pieces, before, strict=False)]
+            pieces = [np.zeros(1, dtype), *moved]
+        found = np.concatenate(pieces)
+        self.check(
+            length in (None, len(found)), f"it has {len(found):,} instead of {length} {name}"
+        )
+        return found
+
+
+def nbytes_of(path: str | os.PathLike[str]) -> int:
+    """Return the bytes of a file."""
+    if "://" not in os.fspath(path):
+        return Path(path).stat().st_size
+    import fsspec
+
+    system, inner = fsspec.core.url_to_fs(os.fspath(path))
+    return int(system.size(inner))
 
 
 def rule_of(path: str | os.PathLike[str]) -> str:
@@ -212,3 +315,14 @@ def _unpacked(buffers: Buffers) -> list[str]:
     )
     coded, places = text.tobytes(), ends.tolist()
     return [coded[start:end].decode("utf-8", "surrogateescape") for start, end in pairwise(places)]
+
+
+def _summed(sums: list[str]) -> np.ndarray:
+    """Return SHA-256 sums as bytes, zeros where none is known."""
+    packed = b"".join(bytes.fromhex(each).ljust(_SUM_NBYTES, b"\0") for each in sums)
+    return np.frombuffer(packed, _BYTE)
+
+
+def _sums_in(buffers: Buffers, n: int) -> list[str]:
+    packed = buffers.get("targets sums", _BYTE, n * _SUM_NBYTES).reshape(n, _SUM_NBYTES)
+    return [row.tobytes().hex() if row.any() else "" for row in packed]

@@ -43,6 +43,8 @@ class Targets(NamedTuple):
         In letters.
     taxids : array of int64
         0 of those without a place.
+    sums : sequence of str
+        Of each file: the SHA-256 sum of its bytes; empty where none is known.
 
     Examples
     --------
@@ -57,6 +59,7 @@ class Targets(NamedTuple):
     record_in_file: np.ndarray
     lengths: np.ndarray
     taxids: np.ndarray
+    sums: Sequence[str] = ()
 
     @classmethod
     def none(cls) -> Self:
@@ -70,8 +73,16 @@ class Targets(NamedTuple):
             self.names + more.names,
             self.files + more.files,
             np.concatenate([self.file_of, more.file_of + np.int32(len(self.files))]),
-            *(np.concatenate([one, other]) for one, other in zip(self[3:], more[3:], strict=True)),
+            np.concatenate([self.record_in_file, more.record_in_file]),
+            np.concatenate([self.lengths, more.lengths]),
+            np.concatenate([self.taxids, more.taxids]),
+            [*self.file_sums, *more.file_sums],
         )
+
+    @property
+    def file_sums(self) -> list[str]:
+        """The sum of each file, empty where none is known."""
+        return list(self.sums) or [""] * len(self.files)
 
 
 @dataclass(slots=True)
@@ -189,6 +200,7 @@ class References:
         self._headers: list[str] | None = None
         self._lengths: list[int] = []
         self._sizes: list[int] = []
+        self._sums: Sequence[str] = ()
         self._taxids: np.ndarray | None = None
         self.notes: list[str] = []
 
@@ -216,6 +228,7 @@ class References:
             np.arange(n, dtype=np.int64) - np.repeat(starts, sizes),
             np.array(self._lengths, np.int64),
             np.zeros(n, np.int64) if self._taxids is None else self._taxids,
+            self._sums,
         )
 
     @property
@@ -223,11 +236,17 @@ class References:
         """Whether headers and lengths are known."""
         return self._headers is not None
 
-    def know(self, headers: Sequence[Sequence[str]], lengths: Sequence[Sequence[int]]) -> None:
-        """Take headers and lengths of each file's records from where they were read."""
+    def know(
+        self,
+        headers: Sequence[Sequence[str]],
+        lengths: Sequence[Sequence[int]],
+        sums: Sequence[str] = (),
+    ) -> None:
+        """Take headers and lengths of each file's records, and its sum, from who read them."""
         self._headers = [header for each in headers for header in each]
         self._lengths = [length for each in lengths for length in each]
         self._sizes = list(map(len, headers))
+        self._sums = sums
 
     def batches(
         self, *, overlap: int | None = None, stride: int = 1, batch_letters: int = BATCH_LETTERS
@@ -313,8 +332,11 @@ class References:
         headers: list[str] = []
         lengths: list[int] = []
         firsts: dict[int, int] = {}
+        sums: list[str] = []
+        # Files are summed the first time only.
+        summed = sums.append if self._headers is None else None
         for at, batch in _with_files(
-            self.files, overlap=overlap, stride=stride, batch_letters=batch_letters
+            self.files, overlap=overlap, stride=stride, batch_letters=batch_letters, summed=summed
         ):
             firsts.setdefault(at, len(headers))
             sizes = np.diff(batch.offsets).tolist()
@@ -325,6 +347,7 @@ class References:
             yield batch, firsts[at]
         if self._headers not in (None, headers):
             raise SequenceError("files of references changed while they were read; build again")
+        self._sums = sums or self._sums
         edges = [*firsts.values(), len(headers)]
         self._headers, self._lengths = headers, lengths
         self._sizes = np.diff(edges).tolist()

@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
-from dgpuhash.kmer.references import ReferenceBatch, References, masked
-from dgpuhash.kmer.sequences.batches import BATCH_LETTERS, read_sequences
+from dgpuhash.kmer.cluster import Workers, seen_by_workers
+from dgpuhash.kmer.references import ReferenceBatch, References, Targets, masked
+from dgpuhash.kmer.sequences.batches import BATCH_LETTERS, batches_of_text, read_sequences
+from dgpuhash.kmer.sequences.borders import Borders, Cut, text_of_cut
+from dgpuhash.kmer.worker_reads import borders_of
 
-__all__ = ["TargetRun", "headers_of", "runs_of"]
+__all__ = ["RunFile", "TargetRun", "headers_of", "runs_of", "runs_on"]
+
+
+class RunFile(NamedTuple):
+    """A file of a run.
+
+    Attributes
+    ----------
+    name : str
+    first : int
+        The number of the first record that is read.
+    cut : Cut or None
+        The records of the run, of a file that is read in part.
+    """
+
+    name: str
+    first: int
+    cut: Cut | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +41,7 @@ class TargetRun:
 
     Attributes
     ----------
-    files : list of (str, int)
-        Their files, and the number of each one's first record.
+    files : list of RunFile
     first, last : int
         Numbers of records from `first` to before `last`.
     before : int
@@ -30,21 +50,30 @@ class TargetRun:
         Whether small letters are masked.
     """
 
-    files: list[tuple[str, int]]
+    files: list[RunFile]
     first: int
     last: int
     before: int
     masks: bool
 
+    def letters_of(self, targets: Targets) -> int:
+        """Return the letters of the run, given the targets of all references."""
+        return int(targets.lengths[self.first : self.last].sum())
+
     def batches(
         self, *, overlap: int | None = None, stride: int = 1, batch_letters: int = BATCH_LETTERS
     ) -> Iterator[ReferenceBatch]:
         """Yield the letters of the targets as `References.batches` does."""
-        for file, at in self.files:
-            for batch in read_sequences(
-                file, overlap=overlap, stride=stride, batch_letters=batch_letters
-            ):
-                numbers = batch.numbers + at
+        for file in self.files:
+            if file.cut is None:
+                batches = read_sequences(
+                    file.name, overlap=overlap, stride=stride, batch_letters=batch_letters
+                )
+            else:
+                text = text_of_cut(file.cut)
+                batches = batches_of_text(file.name, text, overlap, batch_letters, stride)
+            for batch in batches:
+                numbers = batch.numbers + file.first
                 start, end = np.searchsorted(numbers, [self.first, self.last]).tolist()
                 if start < end:
                     offsets = batch.offsets[start : end + 1]
@@ -60,23 +89,64 @@ class TargetRun:
                     break
 
 
-def runs_of(references: References, named: Callable[[str], str], n: int) -> list[TargetRun]:
-    """Return n runs of about as many letters, in the order of the targets' numbers.
-
-    A target is in one run; runs may be empty. `named` gives files the names by which they are
-    read.
-    """
-    targets = references.targets
+def _edges_of(targets: Targets, n: int) -> list[int]:
+    """Return the first targets of n runs of about as many letters, and the number of all."""
     ends = np.cumsum(targets.lengths)
     total = int(ends[-1]) if len(ends) else 0
     # Each target is in the run in which its middle is.
     run_of = (ends - targets.lengths / 2) * n / max(total, 1)
-    edges = [0, *np.searchsorted(run_of, np.arange(1, n)).tolist(), len(ends)]
-    at_files = np.searchsorted(targets.file_of, np.arange(len(targets.files) + 1)).tolist()
-    files = list(zip(targets.files, *(at_files[:-1], at_files[1:]), strict=True))
+    return [0, *np.searchsorted(run_of, np.arange(1, n)).tolist(), len(ends)]
+
+
+def _split_files(targets: Targets, edges: Sequence[int]) -> list[int]:
+    """Return the numbers of files that have targets of several runs."""
+    firsts = _firsts_of(targets)
+    inside = np.searchsorted(firsts, edges, side="right") - 1
+    is_inside = firsts[np.minimum(inside, len(targets.files))] != edges
+    return np.unique(inside[is_inside]).tolist()
+
+
+def _firsts_of(targets: Targets) -> np.ndarray:
+    """Return the number of the first target of each file, and of all."""
+    return np.searchsorted(targets.file_of, np.arange(len(targets.files) + 1))
+
+
+def runs_of(
+    references: References,
+    named: Callable[[str], str],
+    edges: Sequence[int],
+    borders: Mapping[int, Borders] | None = None,
+) -> list[TargetRun]:
+    """Return runs of targets, in the order of their numbers, some perhaps empty.
+
+    Parameters
+    ----------
+    references : References
+    named : callable
+        Gives files the names by which they are read.
+    edges : sequence of int
+        The first target of each run, and the number of all.
+    borders : mapping, optional
+        Where records are in files, of which a run reads its own only; by the files' numbers.
+    """
+    targets = references.targets
+    firsts = _firsts_of(targets).tolist()
+
+    def part_of(file: int, first: int, last: int) -> RunFile:
+        start, end = firsts[file : file + 2]
+        name, known = named(targets.files[file]), (borders or {}).get(file)
+        if known is None or (first <= start and last >= end):
+            return RunFile(name, start)
+        begin = max(first, start)
+        return RunFile(name, begin, known.cut(begin - start, min(last, end) - start))
+
     return [
         TargetRun(
-            [(named(file), at) for file, at, end in files if at < last and first < end],
+            [
+                part_of(file, first, last)
+                for file, (start, end) in enumerate(pairwise(firsts))
+                if max(start, first) < min(end, last)
+            ],
             first,
             last,
             references.first,
@@ -86,14 +156,34 @@ def runs_of(references: References, named: Callable[[str], str], n: int) -> list
     ]
 
 
-def headers_of(file: str) -> tuple[list[str], list[int]]:
-    """Return the headers and the lengths of a file's records."""
+def runs_on(workers: Workers, references: References, n: int) -> list[TargetRun]:
+    """Return n runs of about as many letters, each of which a worker reads by itself.
+
+    Of a plain file, or one of BGZF, that has targets of several runs, each reads its own only.
+    """
+    targets = references.targets
+    edges = _edges_of(targets, n)
+    split = _split_files(targets, edges)
+    found = borders_of(workers, [targets.files[file] for file in split])
+    records = np.bincount(targets.file_of, minlength=len(targets.files))
+    # Where lines between records were counted as such, runs read from the beginning.
+    borders = {
+        file: each
+        for file, each in zip(split, found, strict=True)
+        if each is not None and each.records_when_whole == records[file]
+    }
+    return runs_of(references, seen_by_workers, edges, borders)
+
+
+def headers_of(file: str) -> tuple[list[str], list[int], str]:
+    """Return the headers and the lengths of a file's records, and the sum of its bytes."""
     headers: list[str] = []
     lengths: list[int] = []
-    for batch in read_sequences(file, overlap=0):
+    sums: list[str] = []
+    for batch in read_sequences(file, overlap=0, summed=sums.append):
         sizes: list[int] = np.diff(batch.offsets).tolist()
         if batch.continues:
             lengths[-1] += sizes.pop(0) - batch.repeated
         headers.extend(map(batch.name, range(batch.continues, len(batch))))
         lengths.extend(sizes)
-    return headers, lengths
+    return headers, lengths, sums[0]

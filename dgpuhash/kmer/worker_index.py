@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
@@ -14,11 +15,18 @@ from dgpuhash import backend as backends
 from dgpuhash.errors import ClosedError
 from dgpuhash.kmer.calls import Calls
 from dgpuhash.kmer.classify import Classification
-from dgpuhash.kmer.cluster import Workers, check_files, seen_by_workers
+from dgpuhash.kmer.cluster import LettersDone, Workers, check_files, seen_by_workers
+from dgpuhash.kmer.databases.distinct import DistinctSample
+from dgpuhash.kmer.databases.estimators import Estimator, workers_memory
+from dgpuhash.kmer.databases.part_files import save_parts
+from dgpuhash.kmer.databases.provenance import Step, provenance_of, step_after
 from dgpuhash.kmer.references import References, Targets
 from dgpuhash.kmer.sequences.files import Paths
-from dgpuhash.kmer.target_runs import headers_of
+from dgpuhash.kmer.sequences.reads import ReadFiles, ReadReads
+from dgpuhash.kmer.target_runs import headers_of, runs_on
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
+from dgpuhash.kmer.worker_reads import ReadsOnWorkers, unseen_file
+from dgpuhash.tables.serialization import check_absent
 
 __all__ = ["WorkerIndex", "made_there", "part_numbers"]
 
@@ -46,6 +54,8 @@ class WorkerIndex(ABC):
 
     rule: ClassVar[str]
     settings_of: ClassVar[Callable[..., Any]]
+    estimator_of: ClassVar[Callable[..., Estimator]]
+    sampled_run: ClassVar[Callable[..., DistinctSample]]
     # Calls are arrays of the host.
     device = "cpu"
 
@@ -61,6 +71,7 @@ class WorkerIndex(ABC):
         # What all parts need to know.
         self._context: Future | None = None
         self._notes: list[str] = []
+        self._steps: list[dict[str, Any]] = []
 
     @classmethod
     def build(
@@ -104,6 +115,11 @@ class WorkerIndex(ABC):
         """Why it is this mode."""
         return self._why
 
+    @property
+    def provenance(self) -> list[Step]:
+        """What was done to make the index, in order: dates, versions, options, files."""
+        return provenance_of(self._steps, self._targets)
+
     def add(
         self,
         references: Paths | References,
@@ -125,7 +141,7 @@ class WorkerIndex(ABC):
         taxonomy : Taxonomy or path, optional
             One that has all taxa of the index, too. None: that of `build`.
         progress : callable, optional
-            Is told the number of all letters at the end.
+            Is told numbers of letters that workers have read, on other threads.
 
         Raises
         ------
@@ -147,17 +163,38 @@ class WorkerIndex(ABC):
             read = workers.results(
                 [workers.submit(headers_of, seen_by_workers(file)) for file in references.files]
             )
-            references.know([headers for headers, _ in read], [lengths for _, lengths in read])
+            references.know(*([each[field] for each in read] for field in range(3)))
         notes = references.place(whole, accessions, allow_unplaced=allow_unplaced).notes
         targets = self._targets.join(references.targets)
         if not self._parts:
             nbytes = int(targets.lengths.sum() * self._bytes_of_letter)
             self._mode, self._why = workers.mode_for(self._asked, nbytes)
-        self._take(whole, references, targets)
+        self._check_room(references)
+        done = LettersDone(progress, int(references.targets.lengths.sum()))
+        self._take(whole, references, targets, done)
+        step = step_after(self, len(references.files), allow_unplaced=allow_unplaced)
+        self._steps = [*self._steps, step]
         self._whole, self._targets = whole, targets
         self._notes = [*self._notes, *notes]
-        if progress is not None:
-            progress(int(references.targets.lengths.sum()))
+        done.finish()
+
+    def _check_room(self, references: References) -> None:
+        """Raise OutOfMemoryError when further references will not fit the workers."""
+        workers, settings, device = self._workers, self._settings, self._worker_device or "cpu"
+
+        def sampled(_: References) -> DistinctSample:
+            runs = runs_on(workers, references, len(workers.addresses))
+            tasks = [workers.submit(self.sampled_run, settings, device, run) for run in runs]
+            made = DistinctSample()
+            for sample in workers.results(tasks):
+                made.join(sample)
+            return made
+
+        estimator = self.estimator_of(
+            device, settings, sampled=sampled,
+            memory=lambda nbytes: workers_memory(workers, self._mode, device),
+        )  # fmt: skip
+        estimator.check(references, int(self._targets.lengths.sum() * self._bytes_of_letter))
 
     @property
     @abstractmethod
@@ -165,8 +202,14 @@ class WorkerIndex(ABC):
         """About how many bytes of memory a letter of the references takes."""
 
     @abstractmethod
-    def _take(self, whole: Taxonomy | None, references: References, targets: Targets) -> None:
-        """Make parts with further references; `targets` are all."""
+    def _take(
+        self,
+        whole: Taxonomy | None,
+        references: References,
+        targets: Targets,
+        done: LettersDone,
+    ) -> None:
+        """Make parts with further references; `targets` are all, and `done` tells progress."""
 
     @abstractmethod
     def _checked(self, options: Mapping[str, Any]) -> Any:
@@ -220,16 +263,54 @@ class WorkerIndex(ABC):
         """
         chosen = self._checked(options)
 
+        def begin(number: int, item: tuple[Item, Batch]) -> list[Future]:
+            batch = self._workers.sent(_batch_on_host(item[1]), number)
+            return [self._begin(number, batch, chosen, detail=detail)]
+
+        for (item, _), take in self._workers.in_order(batches, begin):
+            (calls,) = take()
+            yield item, calls
+
+    def unseen_file(self, files: Sequence[str]) -> str:
+        """Return a file that some worker does not see as this process does; nothing without one."""
+        return unseen_file(self._workers, list(files))
+
+    def call_files(
+        self,
+        files: ReadFiles,
+        options: Mapping[str, Any],
+        *,
+        detail: bool = False,
+        kept: str = "letters",
+        consumed: Callable[[int], object] | None = None,
+    ) -> Iterator[tuple[ReadReads, Calls]]:
+        """Yield batches of the reads in files and their calls in order; workers read the files.
+
+        Parameters
+        ----------
+        files : ReadFiles
+        options : mapping
+            As for `call`.
+        detail : bool
+            Whether calls have details.
+        kept : {"sizes", "names", "letters"}
+            What of reads comes to this process.
+        consumed : callable, optional
+            Is told how many bytes of files were read.
+
+        Raises
+        ------
+        SequenceError, OSError
+            As the index of one device.
+        IndexLost
+            When workers are lost, and what they had cannot be made anew.
+        """
+        chosen = self._checked(options)
+
         def begin(number: int, batch: Future) -> Future:
             return self._begin(number, batch, chosen, detail=detail)
 
-        def data(item: tuple[Item, Batch]) -> Batch:
-            arrays, beside = item[1]
-            here = [None if each is None else _on_host(each) for each in arrays]
-            return here, {name: _on_host(each) for name, each in beside.items()}
-
-        for (item, _), calls in self._workers.in_order(batches, begin, data):
-            yield item, calls
+        yield from ReadsOnWorkers(self._workers, files, kept, consumed).asked(begin)
 
     def classify(
         self,
@@ -239,14 +320,18 @@ class WorkerIndex(ABC):
         interleaved: bool = False,
         **options: Any,
     ) -> Classification:
-        """Return the calls of the reads in files, which this process reads.
+        """Return the calls of the reads in files, which workers read.
 
-        Parameters are those of `Classification`, and its errors.
+        This process reads the standard input, pipes, and files that workers do not see. Parameters
+        and errors are those of `Classification`.
         """
         return Classification(self, reads, mates, interleaved=interleaved, **options)  # type: ignore[arg-type]
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the file that the index of one device would write.
+        """Write the index to one file, which `load_index` reads as any other.
+
+        Each worker writes its part where it sees the file; else parts come to this process, and
+        are written here, a piece at a time.
 
         Raises
         ------
@@ -254,13 +339,38 @@ class WorkerIndex(ABC):
             When the file is there already.
         OSError
             When it cannot be written.
+        IndexLost
+            When a worker is lost meanwhile, and what it had cannot be made anew.
         """
-        self.gather().save(path, overwrite=overwrite)
+        check_absent(path, overwrite=overwrite)
+        parts = self._dealt()
+        arrays = [self._arrays_in(part, is_whole=len(parts) == 1) for part in parts]
+        save_parts(
+            self._workers, path, arrays, overwrite=overwrite, rule=self.rule,
+            settings=asdict(self._settings), taxonomy=self._taxonomy, targets=self._targets,
+            told=self._told(),
+        )  # fmt: skip
 
     def stats(self) -> dict[str, Any]:
         """Return what the index of one device tells, and ``mode``, ``why`` and ``parts``."""
-        told: dict[str, Any] = self.gather().stats()
+        told = self._figures()
         return {**told, "mode": self._mode, "why": self._why, "parts": len(self._parts)}
+
+    @abstractmethod
+    def _dealt(self) -> list[Future]:
+        """Return parts that have other keys each, and together all."""
+
+    @abstractmethod
+    def _arrays_in(self, part: Future, *, is_whole: bool) -> Future:
+        """Return the task of what a file has of a part."""
+
+    @abstractmethod
+    def _told(self) -> dict[str, Any]:
+        """Return what a file tells beside settings, taxonomy and targets."""
+
+    @abstractmethod
+    def _figures(self) -> dict[str, Any]:
+        """Return what `stats` of one device returns."""
 
     def _copied(self, part: Future) -> list[Future]:
         """Return a part, made on the first worker, and copies on the others."""
@@ -296,6 +406,12 @@ def _same(part: Any) -> Any:
 
 def _done(part: Any) -> None:
     """Take a part: it is made."""
+
+
+def _batch_on_host(batch: Batch) -> Batch:
+    arrays, beside = batch
+    here = [None if each is None else _on_host(each) for each in arrays]
+    return here, {name: _on_host(each) for name, each in beside.items()}
 
 
 def _on_host(array: Any) -> np.ndarray:

@@ -36,7 +36,12 @@ class BrokenSlots:
 
     def __init__(self, kept: Any) -> None:
         self.kept = kept
-        self.slots, self.nbytes, self.emptied = kept.slots, kept.nbytes, kept.emptied
+        self.slots, self.emptied = kept.slots, kept.emptied
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of device memory held."""
+        return int(self.kept.nbytes)
 
     def __getattr__(self, name: str) -> NoReturn:
         raise TableBroken(

@@ -25,6 +25,7 @@ from dgpuhash.tables.base import Table
 from dgpuhash.tables.columns.block_counts import counted_by_block
 from dgpuhash.tables.commit import assigner
 from dgpuhash.tables.memory_errors import translates_memory_errors
+from dgpuhash.tables.open_addressing.slot_order import restored, saved_items
 from dgpuhash.tables.rwlock import read_locked, write_locked
 from dgpuhash.tables.serialization import Buffers
 from dgpuhash.tables.store import Store
@@ -302,8 +303,9 @@ class CountMap(Table):
 
     def _saved_buffers(self) -> Mapping[str, np.ndarray]:
         store = self._opened()
-        keys, counts = (store.backend.to_host(each) for each in store.items())
-        return {"keys": keys, "counts": counts.astype(_COUNT, copy=False)}
+        bits, words, order = saved_items(store)
+        keys, counts = map(store.backend.to_host, (bits, words))
+        return {"keys": keys, "counts": counts.astype(_COUNT, copy=False), **order}
 
     def _restore(self, buffers: Buffers, size: int) -> None:
         store = self._opened()
@@ -312,9 +314,11 @@ class CountMap(Table):
         most = int(counts.max()) if size else 0
         if most > _largest(store):
             store = self._widened(store)
-        store.reserve(size)
         words = store.backend.from_host(counts.astype(store.value))
-        store.add(self._restored_bits(raw), words)
+        bits = self._restored_bits(raw)
+        if not restored(store, bits, words, buffers):
+            store.reserve(size)
+            store.add(bits, words)
         self._most = most
 
 

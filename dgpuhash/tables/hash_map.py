@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -23,6 +23,8 @@ from dgpuhash.tables.base import Table
 from dgpuhash.tables.columns.distinct import deduplicated_rows
 from dgpuhash.tables.commit import MakeSteps
 from dgpuhash.tables.memory_errors import translates_memory_errors
+from dgpuhash.tables.open_addressing.slot_order import item_slices, restored, saved_items
+from dgpuhash.tables.open_addressing.slots import Slots
 from dgpuhash.tables.open_addressing.values import Values, values_for
 from dgpuhash.tables.rwlock import read_locked, write_locked
 from dgpuhash.tables.serialization import Buffers
@@ -270,6 +272,31 @@ class HashMap(UserKernels, FindsPairs, ExecutesPairs, Table):
         bits, words = self._opened().items()
         return self._stored_keys(bits), self._values.decode(words)
 
+    @translates_memory_errors
+    def _value_slices(self) -> Iterator[Any]:
+        """Yield the values in arrays of bounded size; of method auto, which nobody changes."""
+        for _, words in item_slices(self._opened().slots):
+            yield self._values.decode(words)
+
+    def _value_words(self, size: int) -> Iterator[Any]:
+        """Yield the words beside all slots, also free ones, so many at a time, to be changed.
+
+        Of method auto, with values that are narrower than keys, in a table that nobody else has.
+        """
+        slots = self._opened().slots
+        slots.fill()
+        words = slots._values.view(slots.value)
+        for start in range(0, len(words), size):
+            yield words[start : start + size]
+
+    @translates_memory_errors
+    @write_locked
+    def _take(self, made: Callable[[Slots], Slots | None]) -> bool:
+        """Have the slots that are made for its own empty ones, if any; return whether it has."""
+        self._turns.begin()
+        store = self._opened()
+        return bool(store.take(made(store.slots)))
+
     @write_locked
     def clear(self) -> None:
         """Remove every pair; the capacity stays."""
@@ -322,14 +349,16 @@ class HashMap(UserKernels, FindsPairs, ExecutesPairs, Table):
 
     def _saved_buffers(self) -> Mapping[str, np.ndarray]:
         store = self._opened()
-        bits, words = store.items()
+        bits, words, order = saved_items(store)
         values = store.backend.to_host(self._values.decode(words))
-        return {"keys": store.backend.to_host(bits), "values": values}
+        return {"keys": store.backend.to_host(bits), "values": values, **order}
 
     def _restore(self, buffers: Buffers, size: int) -> None:
         store = self._opened()
         raw = buffers.get("keys", word_dtype(self._key), size)
         values = buffers.get("values", self._value, size)
-        store.reserve(size)
         rows = as_device_array(store.backend, ArrayArgument(values, None), self._value, "values")
-        self._values.add(store, self._restored_bits(raw), rows)
+        bits, words = self._restored_bits(raw), self._values.words_of(rows)
+        if words is None or not restored(store, bits, words, buffers):
+            store.reserve(size)
+            self._values.add(store, bits, rows)

@@ -13,6 +13,7 @@ from dgpuhash.tables.arguments.interop import as_argument
 from dgpuhash.tables.arguments.validate import natural_dtype
 from dgpuhash.tables.base import Table
 from dgpuhash.tables.memory_errors import translates_memory_errors
+from dgpuhash.tables.open_addressing.slot_order import restored, saved_items
 from dgpuhash.tables.rwlock import read_locked, write_locked
 from dgpuhash.tables.serialization import Buffers
 from dgpuhash.tables.stores.method import table_spec
@@ -158,10 +159,13 @@ class HashSet(UserKernels, ExecutesKeys, Table):
 
     def _saved_buffers(self) -> Mapping[str, np.ndarray]:
         store = self._opened()
-        return {"keys": store.backend.to_host(store.items()[0])}
+        bits, _, order = saved_items(store)
+        return {"keys": store.backend.to_host(bits), **order}
 
     def _restore(self, buffers: Buffers, size: int) -> None:
         store = self._opened()
         raw = buffers.get("keys", word_dtype(self.key_dtype), size)
-        store.reserve(size)
-        store.add(self._restored_bits(raw), None)
+        bits = self._restored_bits(raw)
+        if not restored(store, bits, None, buffers):
+            store.reserve(size)
+            store.add(bits, None)

@@ -13,14 +13,12 @@ from dgpuhash.backend.launches import Step
 from dgpuhash.errors import ShapeError, UnsupportedError
 from dgpuhash.tables.arguments.encoding import word_dtype, words_of
 from dgpuhash.tables.arguments.interop import ArrayArgument, as_argument
-from dgpuhash.tables.arguments.validate import (
-    as_device_array,
-    checked_offsets,
-    natural_dtype,
-)
+from dgpuhash.tables.arguments.validate import as_device_array, checked_offsets, natural_dtype
 from dgpuhash.tables.base import Table
-from dgpuhash.tables.bucket_list.storage import insert_all
+from dgpuhash.tables.bucket_list.storage import insert_all, saved_lists
+from dgpuhash.tables.bucket_list.streaming import Keep
 from dgpuhash.tables.memory_errors import translates_memory_errors
+from dgpuhash.tables.open_addressing.slot_order import SlotOrder
 from dgpuhash.tables.rwlock import read_locked, write_locked
 from dgpuhash.tables.serialization import Buffers
 from dgpuhash.tables.store import ListStore
@@ -70,14 +68,9 @@ class MultiMap(UserKernels, Table):
 
     Raises
     ------
-    KeyTypeError
-        When a dtype cannot be stored.
-    SpecError
-        When a setting is impossible.
-    UnsupportedError
-        When the method has no `cap`.
-    DeviceError
-        When there is no such device.
+    KeyTypeError, SpecError, UnsupportedError, DeviceError
+        When a dtype cannot be stored, a setting is impossible, the method has no `cap`, or there
+        is no such device.
     OutOfMemoryError
         When `capacity` does not fit.
 
@@ -149,12 +142,15 @@ class MultiMap(UserKernels, Table):
         batches: Iterable[tuple[Any, Any]],
         key_dtype: DTypeLike,
         value_dtype: DTypeLike,
+        *,
+        memory: int | None = None,
+        keep: Keep | None = None,
         **settings: Any,
     ) -> MultiMap:
         """Return a multimap of pairs that come in batches, as if they came in one.
 
-        All are held, then stored at once in contiguous lists. The method ``"auto"`` groups them
-        part by part, in less memory than one insert takes; others insert batch after batch.
+        The method ``"auto"`` deals pairs out by their keys, then stores part by part in contiguous
+        lists, with little memory beside pairs and lists; others insert batch after batch.
 
         Parameters
         ----------
@@ -162,11 +158,15 @@ class MultiMap(UserKernels, Table):
             Arrays of one device.
         key_dtype, value_dtype, **settings
             As for the class.
+        memory : int, optional
+            Bytes of pairs that are held, more go to a temporary file; None: all.
+        keep : callable, optional
+            Takes some distinct keys, and how many values each has; returns a mask of those to keep.
 
         Raises
         ------
         KeyTypeError, ShapeError, DeviceError, OutOfMemoryError
-            As for `insert`.
+            As for `insert`; OutOfMemoryError also when the disk is full.
 
         Examples
         --------
@@ -175,16 +175,19 @@ class MultiMap(UserKernels, Table):
         array([10, 11])
         """
         made = cls(key_dtype, value_dtype, **settings)
-        made._fill(batches)
+        made._fill(batches, memory, keep)
         return made
 
     @translates_memory_errors
-    def _fill(self, batches: Iterable[tuple[Any, Any]]) -> None:
+    def _fill(
+        self, batches: Iterable[tuple[Any, Any]], memory: int | None, keep: Keep | None
+    ) -> None:
         # Nobody else has the table yet, so that batches are made without its lock.
         pairs = (self._pairs(keys, values)[1:] for keys, values in batches)
         filled = ((words_of(bits), rows) for bits, rows in pairs if len(bits))
+        asked = keep and (lambda bits, counts: keep(self._stored_keys(bits), counts))
         for first in filled:
-            insert_all(self._lists, chain([first], filled))
+            insert_all(self._lists, chain([first], filled), memory, asked)
 
     @classmethod
     def from_lists(cls, keys: Any, offsets: Any, values: Any, **settings: Any) -> MultiMap:
@@ -215,13 +218,13 @@ class MultiMap(UserKernels, Table):
 
     @translates_memory_errors
     @write_locked
-    def _build(self, keys: Any, offsets: Any, values: Any) -> None:
+    def _build(self, keys: Any, offsets: Any, values: Any, order: SlotOrder | None = None) -> None:
         taken, words = self._keys(keys)
         backend = self._home(taken)
         rows = as_device_array(backend, as_argument(values, "values"), self._value, "values")
         ends = checked_offsets(backend, offsets, len(words), len(rows), self.spec.cap)
         if len(words):
-            self._lists.build(words, ends, rows)
+            self._lists.build(words, ends, rows, order)
         if len(self._lists) != len(words):
             raise ShapeError("some keys come twice; give each key once, or insert pairs")
 
@@ -247,10 +250,8 @@ class MultiMap(UserKernels, Table):
         ------
         KeyTypeError, ShapeError, DeviceError
             When an argument does not fit the table.
-        CapacityError
-            When the pool would have too many slots to be numbered.
-        OutOfMemoryError
-            When the table cannot grow; it is unchanged.
+        CapacityError, OutOfMemoryError
+            When the pool cannot number its slots, or the table cannot grow; it is unchanged.
 
         Examples
         --------
@@ -400,10 +401,7 @@ class MultiMap(UserKernels, Table):
         return cast(ListStore, self._opened())
 
     def _saved_buffers(self) -> Mapping[str, np.ndarray]:
-        backend = self._home()
-        bits, offsets, values = self._lists.lists()
-        saved = {"keys": bits, "offsets": offsets, "values": values}
-        return {name: backend.to_host(column) for name, column in saved.items()}
+        return saved_lists(self._lists)
 
     def _restore(self, buffers: Buffers, size: int) -> None:
         backend = self._home()
@@ -416,5 +414,6 @@ class MultiMap(UserKernels, Table):
         )
         if size:
             rows = as_device_array(backend, ArrayArgument(values, None), self._value, "values")
-            self._lists.build(self._restored_bits(raw), backend.from_host(offsets), rows)
+            bits, order = self._restored_bits(raw), SlotOrder.of_buffers(buffers)
+            self._lists.build(bits, backend.from_host(offsets), rows, order)
         buffers.check(self.n_keys == len(raw), "its keys are not distinct")

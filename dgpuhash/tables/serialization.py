@@ -3,25 +3,24 @@
 ::
 
     0   8 bytes   b"dgpuhash"
-    8   u32       format version
+    8   u32       format version: 2, or 1 in older files
     12  u32       length of the manifest in bytes
     16  16 bytes  BLAKE2b of the manifest
-    32  manifest  JSON: {"header": {...}, "buffers": [{"name", "nbytes", "blake2b"}, ...]}
+    32  manifest  JSON: {"header": {...}, "buffers": [{"name", "nbytes", "crc32"}, ...]}
         buffers   one after the other, each at the next multiple of 64; the last one ends the file
 
-Every size in the manifest is checked against the file's length before memory is allocated. A file
-is written under a temporary name, and renamed when it is complete and on disk. The rename fails if
-the final name exists, unless `overwrite` is set.
+The checksum of a buffer is BLAKE2b of the CRC-32 sums of each MiB; in version 1 it is called
+``blake2b``, and is that of all bytes. Every size in the manifest is checked against the file's
+length before memory is allocated. A file is written under a temporary name, and renamed when it is
+complete and on disk. The rename fails if the final name exists, unless `overwrite` is set.
 """
 
 from __future__ import annotations
 
-import json
 import mmap
 import os
-import struct
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -29,7 +28,14 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from dgpuhash.errors import ExistsError, FormatError, SpecError, UnsupportedError
-from dgpuhash.tables.arguments.checksums import as_bytes, digest_of, with_digests
+from dgpuhash.tables.arguments.checksums import as_bytes, with_digests
+from dgpuhash.tables.arguments.file_layout import (
+    damaged,
+    described,
+    head_of,
+    places_of,
+    read_head,
+)
 
 __all__ = [
     "Buffers",
@@ -46,11 +52,6 @@ __all__ = [
     "write_file",
 ]
 
-MAGIC = b"dgpuhash"
-VERSION = 1
-_PREFIX = struct.Struct("<8sII16s")
-_ALIGNMENT = 64
-_LONGEST_MANIFEST = 1 << 24
 _PIECE = 1 << 24
 
 
@@ -168,18 +169,18 @@ def write_file(
     """
     check_absent(path, overwrite=overwrite)
     # Of a mapping that reads its arrays as it is asked, two are there at a time.
-    described = [
-        {"name": name, "nbytes": array.nbytes, "blake2b": made}
+    entries = [
+        described(name, array.nbytes, made)
         for name, (array, made) in zip(buffers, with_digests(buffers.values()), strict=True)
     ]
-    manifest = json.dumps({"header": header, "buffers": described}, sort_keys=True).encode()
+    head = head_of(header, entries)
     with complete_file(path, overwrite) as file:
-        file.write(_PREFIX.pack(MAGIC, VERSION, len(manifest), digest_of(manifest)))
-        file.write(manifest)
-        position = _PREFIX.size + len(manifest)
-        for data in map(as_bytes, buffers.values()):
-            file.write(bytes(-position % _ALIGNMENT))
-            position += -position % _ALIGNMENT + len(data)
+        file.write(head)
+        position = len(head)
+        places = places_of(position, [each["nbytes"] for each in entries])
+        for place, data in zip(places, map(as_bytes, buffers.values()), strict=False):
+            file.write(bytes(place - position))
+            position = place + len(data)
             for start in range(0, len(data), _PIECE):
                 file.write(data[start : start + _PIECE])
 
@@ -207,7 +208,7 @@ def header_of(path: str | os.PathLike[str]) -> dict[str, Any]:
     """
     name = os.fspath(path)
     with _existing(name) as (file, nbytes):
-        return _manifest(file, nbytes, name)[0]
+        return read_head(file, nbytes, name)[0]
 
 
 def read_file(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -226,76 +227,44 @@ def read_file(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, n
 
 
 def map_file(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str], wanted: Callable[[str], bool] | None = None
 ) -> tuple[dict[str, Any], dict[str, np.ndarray], mmap.mmap | None]:
-    """Return as `read_file` does, but buffers in the map of a local file; and the map, or None."""
-    return _read(os.fspath(path), is_mapped="://" not in os.fspath(path))
+    """Return as `read_file` does, but buffers in the map of a local file; and the map, or None.
+
+    `wanted` says which buffers are read, by their names.
+    """
+    return _read(os.fspath(path), is_mapped="://" not in os.fspath(path), wanted=wanted)
 
 
 def _read(
-    name: str, *, is_mapped: bool
+    name: str, *, is_mapped: bool, wanted: Callable[[str], bool] | None = None
 ) -> tuple[dict[str, Any], dict[str, np.ndarray], mmap.mmap | None]:
     with _existing(name) as (file, nbytes):
-        header, described, position = _manifest(file, nbytes, name)
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if is_mapped else None
+        header, entries, position, (checksum, digest) = read_head(file, nbytes, name)
+        places = places_of(position, [entry["nbytes"] for entry in entries])
+        each = zip(entries, places, strict=False)
+        chosen = [pair for pair in each if wanted is None or wanted(pair[0]["name"])]
+        # Private: what is written to it stays in memory.
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) if is_mapped else None
         found = {}
 
-        def arrays(position: int) -> Iterator[np.ndarray]:
-            for entry in described:
-                position += -position % _ALIGNMENT
+        def arrays() -> Iterator[np.ndarray]:
+            for entry, position in chosen:
                 if mapped is None or not entry["nbytes"]:
                     file.seek(position)
                     array = np.empty(entry["nbytes"], np.uint8)
                     if _fill(file, array) != len(array):
-                        raise _damaged(name, f"buffer {entry['name']!r} is cut short")
+                        raise damaged(name, f"buffer {entry['name']!r} is cut short")
                 else:
                     mapped.madvise(mmap.MADV_DONTNEED)
                     array = np.frombuffer(mapped, np.uint8, entry["nbytes"], position)
-                position += len(array)
                 yield array
 
-        for entry, (array, made) in zip(described, with_digests(arrays(position)), strict=True):
-            if made != entry["blake2b"]:
-                raise _damaged(name, f"the checksum of buffer {entry['name']!r} is wrong")
+        for (entry, _), (array, made) in zip(chosen, with_digests(arrays(), digest), strict=True):
+            if made != entry[checksum]:
+                raise damaged(name, f"the checksum of buffer {entry['name']!r} is wrong")
             found[entry["name"]] = array
     return header, found, mapped
-
-
-def _manifest(
-    file: BinaryIO, nbytes: int, name: str
-) -> tuple[dict[str, Any], list[dict[str, Any]], int]:
-    prefix = file.read(_PREFIX.size)
-    if len(prefix) < _PREFIX.size or not prefix.startswith(MAGIC):
-        raise FormatError(f"{name} was not saved by dgpuhash; pass a file that table.save() wrote")
-    _, version, length, digest = _PREFIX.unpack(prefix)
-    if version != VERSION:
-        raise FormatError(
-            f"{name} has format version {version} and this dgpuhash reads version {VERSION}; "
-            "load it with the release that saved it"
-        )
-    if length > min(_LONGEST_MANIFEST, nbytes - _PREFIX.size):
-        raise _damaged(name, f"a manifest of {length:,} bytes cannot be in {nbytes:,} bytes")
-    text = file.read(length)
-    if digest_of(text) != digest:
-        raise _damaged(name, "the checksum of its manifest is wrong")
-    try:
-        manifest = json.loads(text)
-        header, described = manifest["header"], manifest["buffers"]
-        sizes = [(entry["name"], entry["nbytes"], entry["blake2b"]) for entry in described]
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise _damaged(name, f"its manifest cannot be read ({error!r})") from error
-    if not isinstance(header, dict) or len({str(name) for name, _, _ in sizes}) != len(sizes):
-        raise _damaged(name, "its manifest is malformed")
-    position = end = _PREFIX.size + length
-    for buffer, size, checksum in sizes:
-        if type(buffer) is not str or type(size) is not int or type(checksum) is not str:
-            raise _damaged(name, "its manifest is malformed")
-        if not 0 <= size <= nbytes:
-            raise _damaged(name, f"buffer {buffer!r} claims {size:,} of {nbytes:,} bytes")
-        end += -end % _ALIGNMENT + size
-    if end != nbytes:
-        raise _damaged(name, f"it should be {end:,} bytes long and is {nbytes:,}")
-    return header, described, position
 
 
 @contextmanager
@@ -376,16 +345,16 @@ def _fill(file: BinaryIO, array: np.ndarray) -> int:
     return filled
 
 
-def _damaged(name: str, why: str) -> FormatError:
-    return FormatError(f"{name} is damaged: {why}; save the table again or take a backup")
-
-
 class Buffers:
     """Buffers of a saved table, each checked for its length when read."""
 
     def __init__(self, path: str, buffers: dict[str, np.ndarray]) -> None:
         self._path = path
         self._buffers = buffers
+
+    def has(self, name: str) -> bool:
+        """Return whether there is a buffer `name`."""
+        return name in self._buffers
 
     def get(self, name: str, dtype: np.dtype[Any], length: int | None = None) -> np.ndarray:
         """Return buffer `name` as `length` elements of `dtype`.

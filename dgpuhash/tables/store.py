@@ -184,8 +184,11 @@ class ListStore(AnyStore, Protocol):
     def insert(self, bits: Any, rows: Any, *then: Step) -> None:
         """Append at least one value to its key's list; run `then` in the same call."""
 
-    def build(self, bits: Any, offsets: Any, rows: Any) -> None:
-        """Store lists of values, at least one in each, in this empty store."""
+    def build(self, bits: Any, offsets: Any, rows: Any, order: Any = None) -> None:
+        """Store lists of values, at least one in each, in this empty store.
+
+        `order` is that in which the keys stood in other slots, or None.
+        """
 
     def find(self, bits: Any) -> tuple[Any, Any]:
         """Return the values of all keys, and their offsets (int64)."""

@@ -13,6 +13,7 @@
 
 #include "core/fields.cuh"
 #include "host/instances.inc"
+#include "host/packing.h"
 #include "host/pool.h"
 #include "host/sequences_module.h"
 
@@ -183,6 +184,7 @@ NB_MODULE(_native, module) {
   module.def(
       "set_threads", &dg::set_threads, nb::arg("n"),
       "Threads of later launches; 0: DGPUHASH_NUM_THREADS or the CPUs that the process may use.");
+  dg::add_packing(module);
   dg::add_sequences(module);
   module.def("threads", &dg::threads, "Threads that a launch uses.");
 }

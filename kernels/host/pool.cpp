@@ -20,7 +20,7 @@ namespace dg {
 namespace {
 
 // In units of a lookup: less is not worth waking a thread, and no piece is larger.
-constexpr u64 kInlineWork = 2048;
+constexpr u64 kInlineWork = 8192;
 constexpr u64 kPieceWork = 16384;
 
 struct Job {

@@ -29,6 +29,17 @@ struct OpenItemsArgs {
   DG_FIELDS(table, offsets, keys, values, n)
 };
 
+struct OpenPlaceArgs {
+  OpenStorage table;   // buckets and values may hold anything
+  const u64* offsets;  // where each bucket's keys begin, and where the last one's end
+  const void* keys;
+  const void* values;  // or null
+  u64* placed;         // added to: keys that are no marks
+  u64 n;               // buckets
+
+  DG_FIELDS(table, offsets, keys, values, placed, n)
+};
+
 struct OpenLinesArgs {
   OpenStorage table;
   u64* present;  // added to: buckets that a search for each stored key reads
@@ -115,6 +126,43 @@ DG_KERNEL open_items(OpenItemsArgs args) {
       }
     });
   });
+}
+
+/// The inverse of `open_items`: a bucket's keys take its first slots, and the others are empty.
+template <class Key, class Value, int W>
+DG_KERNEL open_place(OpenPlaceArgs args) {
+  using Slots = Slot<Key, Value>;
+  using Stored = typename Slots::Value;
+  static_assert(W <= static_cast<int>(kQuarters), "a tile writes one bucket");
+  const Key* keys = static_cast<const Key*>(args.keys);
+  [[maybe_unused]] const Stored* values = static_cast<const Stored*>(args.values);
+  for_each_tile<W>(
+      args.n, Totals<1>{{args.placed}},
+      [&](auto tile, u64 bucket, Tally<1>& placed) {
+        const u64 first = args.offsets[bucket];
+        const u32 held = static_cast<u32>(args.offsets[bucket + 1] - first);
+        for (u32 part = tile.lane(); part < kQuarters; part += tile.size) {
+          Quarter quarter{{~0u, ~0u, ~0u, ~0u}};
+          DG_UNROLL
+          for (u32 i = 0; i < Slots::per_quarter; ++i) {
+            const u32 slot = part * Slots::per_quarter + i;
+            const bool taken = slot < held;
+            Stored value{};
+            if constexpr (Slots::has_value) value = taken ? values[first + slot] : ~Stored{0};
+            if (taken) {
+              const Key key = keys[first + slot];
+              placed.of[0] += live(key);
+              Slots::put(quarter, i, key, value);
+            }
+            if constexpr (Slots::has_value && !Slots::paired)
+              static_cast<Stored*>(args.table.values)[bucket * Slots::per_bucket + slot] = value;
+          }
+          store_quarter(
+              static_cast<char*>(args.table.keys) + bucket * kBucketBytes + part * kQuarterBytes,
+              quarter);
+        }
+      },
+      NoPrefetch{});
 }
 
 template <class Key, class Value, int W>

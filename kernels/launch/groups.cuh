@@ -30,6 +30,19 @@ struct GroupPlaceArgs {
   DG_FIELDS(table, keys, slots, created, refused, first_row, rows, segment_rows, n)
 };
 
+struct GroupInOrderArgs {
+  GroupStorage table;
+  const void* keys;
+  u64* codes;       // or null; the number of each row's key
+  i64* first_rows;  // or null; by number
+  u64* reached;     // the row that comes next, and how many keys have numbers: before and after
+  u64 rows;         // behind the last one
+  u64 most;         // keys for which the table has room
+  u64 n;            // 1
+
+  DG_FIELDS(table, keys, codes, first_rows, reached, rows, most, n)
+};
+
 struct GroupFindArgs {
   GroupStorage table;
   const void* keys;
@@ -127,6 +140,37 @@ DG_KERNEL group_place(GroupPlaceArgs args) {
                           });
                         }
                       });
+}
+
+/// Numbers keys by one lane in the order of rows, until all have numbers or the table has no more room.
+/// On one core that is the least work: nothing is ranked, and no row is visited twice.
+template <class Key, int W>
+DG_KERNEL group_in_order(GroupInOrderArgs args) {
+  const GroupTable table{args.table};
+  const Key* keys = static_cast<const Key*>(args.keys);
+  for_each_tile<W>(args.n, [&](auto tile, u64) {
+    if (tile.lane() != 0) return;
+    // Walks that are asked for together.
+    constexpr u32 ahead = 32;
+    GroupTable::Walk walks[ahead];
+    u64 row = args.reached[0], numbered = args.reached[1];
+    bool refused = false;
+    while (row < args.rows && numbered < args.most && !refused) {
+      const u32 some = static_cast<u32>(args.rows - row < ahead ? args.rows - row : ahead);
+      for (u32 i = 0; i < some; ++i) walks[i] = table.begin(keys[row + i]);
+      for (u32 i = 0; i < some && numbered < args.most; ++i, ++row) {
+        const u64 number = table.number(keys[row], numbered, walks[i]);
+        refused = number == GroupTable::kNone;
+        if (refused) break;
+        if (args.codes) args.codes[row] = number;
+        if (number != numbered) continue;
+        if (args.first_rows) args.first_rows[numbered] = static_cast<i64>(row);
+        ++numbered;
+      }
+    }
+    args.reached[0] = row;
+    args.reached[1] = numbered;
+  });
 }
 
 template <class Key, int W>

@@ -107,6 +107,29 @@ struct GroupTable {
     return false;
   }
 
+  /// The number of a key by one lane that works alone on the table: `next` where the key is new, and
+  /// kNone where it was refused. The walk begins where `begin` says.
+  DG_FN u64 number(u64 key, u64 next, const Walk& begun) const {
+    u64* own = record(aside());
+    if (key == kNone) {
+      if (own[1] == kNone) own[1] = next;
+      return own[1];
+    }
+    u64 line = begun.line;
+    for (u64 lines = 0; lines < at.most_lines; ++lines) {
+      for (u64 i = 0; i < at.line_records; ++i) {
+        own = record(line * at.line_records + ((begun.hash ^ i) & (at.line_records - 1)));
+        if (own[0] == key) return own[1];
+        if (own[0] != kNone) continue;
+        own[0] = key;
+        own[1] = next;
+        return next;
+      }
+      line = after(line);
+    }
+    return kNone;
+  }
+
   /// Nobody writes meanwhile.
   DG_FN Found find(u64 key) const {
     if (key == kNone) return {aside(), record(aside())[1]};

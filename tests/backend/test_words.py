@@ -49,6 +49,35 @@ def test_wrong_struct_is_refused():
         CPU.run(kernel_named("group_count"), 0, first_rows=bytes(16))
 
 
+def test_other_values_are_refused():
+    layout = kernel_named("group_count").args
+    marks = {"first_rows": (np.arange(2),)}
+    with pytest.raises(TypeError, match="first_rows is a struct of GroupCountArgs, and is missing"):
+        CPU.pack(layout)
+    with pytest.raises(TypeError, match="str'> is neither a number nor an array"):
+        CPU.pack(layout, **marks, counts="x")
+    with pytest.raises(OverflowError):
+        CPU.pack(layout, **marks, n=-1)
+    with pytest.raises(TypeError, match="RowSet has another number of structs or words"):
+        CPU.pack(layout, first_rows=(1, 2))
+    with pytest.raises(TypeError, match="HashKeysArgs has another number of structs or words"):
+        CPU.bound(kernel_named("hash_keys", "u4"))(0, 1)
+
+
+def test_addresses_come_from_the_backend_of_a_gpu():
+    asked = []
+
+    def address(data):
+        asked.append(data)
+        return 7
+
+    keys = np.arange(3)
+    packer = kernel_named("group_count").args.packer
+    made = packer.pack({"first_rows": (keys,), "counts": None, "n": 3}, address)
+    assert np.frombuffer(made, "u8").tolist() == [7, 0, 3]
+    assert asked[0] is keys
+
+
 def test_every_table_has_its_kernels():
     for verb in ("open_insert", "open_find", "open_erase", "open_rehash"):
         for key in ("u4", "u8"):

@@ -21,7 +21,6 @@ RUNS: dict[str, dict[str, Any]] = {
     "multi": {"n": [500]},
     "group": {"n": [500], "groups": [5, 50], "compare": True},
     "join": {"n": [500], "builds": [50, 500]},
-    "cpu": {"n": 500, "compare": True},
 }
 
 
@@ -163,11 +162,6 @@ def test_a_report_replaces_nothing_without_a_word(files: list[Path], tmp_path: P
     assert sorted(tmp_path.iterdir()) == [plot, document]
 
 
-def test_the_rows_of_the_cpu_are_its_distinct_keys(files: list[Path]) -> None:
-    (grid,) = grids("cpu", rows_of(next(path for path in files if path.stem == "cpu")))
-    assert grid.header[:2] == ("distinct keys", "library")
-
-
 def test_without_plots(files: list[Path], tmp_path: Path) -> None:
     (document,) = report.write(files, tmp_path, plots=False)
     assert "png" not in document.read_text()
@@ -190,7 +184,7 @@ def test_without_matplotlib(
         '{"verb": "find"}',
         '{"bench": "else"}',
         '{"bench": "tables"}',
-        '{"bench": "cpu", "verb": "join", "time": 1, "machine": 3}',
+        '{"bench": "join", "verb": "inner", "time": 1, "machine": 3}',
     ],
 )
 def test_other_files_are_refused(text: str, tmp_path: Path) -> None:

@@ -50,13 +50,28 @@ def test_measures_and_writes_its_figures(tmp_path: Path) -> None:
         ["join", "--n", 1000, "--build", 10, "--hit-rate", 0.5, "--distribution", "uniform:2"],
         ["cpu", "--n", 1000],
         ["frames", "--rows", 1000, "--question", "j1", "--engine", "dgpuhash"],
+        [
+            "groupbys",
+            "--workers",
+            1,
+            "-c",
+            1000,
+            "--groups",
+            50,
+            "--verb",
+            "sum + count",
+            "--engine",
+            "dgpuhash",
+            "--engine",
+            "dask",
+        ],
         ["exchange", "--workers", 2, "--bytes", 4096, "--exchange", "comm"],
         ["scaling", "--workers", 1, "-c", 1000, "--mode", "weak", "--frac-match", 0.5],
     ],
 )
 def test_every_question(arguments: list[object], tmp_path: Path) -> None:
     path = tmp_path / "figures.jsonl"
-    once = {"exchange": "--runs", "scaling": "--runs", "frames": "--repeat"}
+    once = {"exchange": "--runs", "scaling": "--runs", "frames": "--repeat", "groupbys": "--runs"}
     counted = once.get(str(arguments[0]), "--repeats")
     result = run(*arguments, "--device", "cpu", counted, 1, "--json", path)
     assert result.exit_code == 0, result.output

@@ -40,9 +40,9 @@ def faults(resource: Any) -> list[str]:
     ]
 
 
-@pytest.fixture
-def resource(folder: Path) -> dict[str, Any]:
-    return yaml.safe_load((folder / "kubernetes.yaml").read_text())
+@pytest.fixture(params=["kubernetes", "kubernetes-cpu"])
+def resource(folder: Path, request: pytest.FixtureRequest) -> dict[str, Any]:
+    return yaml.safe_load((folder / f"{request.param}.yaml").read_text())
 
 
 def containers(resource: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -83,7 +83,10 @@ def test_parts_of_the_cluster_find_each_other(resource):
     }
     worker, scheduler = containers(resource)["worker"], containers(resource)["scheduler"]
     port = {port["name"]: port["port"] for port in service["ports"]}["tcp-comm"]
-    address = f"ucx://{name}:{port}"
+    has_gpus = "nvidia.com/gpu" in worker["resources"]["limits"]
+    address = f"{'ucx' if has_gpus else 'tcp'}://{name}:{port}"
+    # UCX connects to the pod itself.
+    assert (service.get("clusterIP") == "None") == has_gpus
     assert worker["args"][1] == address
     assert {"name": "DASK_SCHEDULER_ADDRESS", "value": address} in worker["env"]
     offered = {port["name"]: port["containerPort"] for port in scheduler["ports"]}

@@ -98,6 +98,24 @@ def test_slurm_where_there_is_none(folder):
     assert "there is no sbatch here" in said.stderr
 
 
+@pytest.mark.parametrize("options", ["", "--device cuda", "--gpus 8"])
+def test_slurm_on_a_node_without_a_gpu(folder, tmp_path, options):
+    """Such as a login node: GPU jobs are refused, and no CPU ones are asked for in their place."""
+    (tmp_path / "sbatch").write_text("#!/bin/sh\ntouch asked\n")
+    (tmp_path / "sbatch").chmod(0o755)
+    (tmp_path / "serving.py").write_text(
+        (folder / "serving.py").read_text().replace("/dev/nvidiactl", "/nowhere")
+    )
+    (tmp_path / "slurm.py").write_text((folder / "slurm.py").read_text())
+    said = subprocess.run(
+        [sys.executable, tmp_path / "slurm.py", *options.split()], cwd=tmp_path,
+        env={"PATH": str(tmp_path)}, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert said.returncode == 2
+    assert "this node has no GPU" in said.stderr
+    assert not (tmp_path / "asked").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [

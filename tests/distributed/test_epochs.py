@@ -18,7 +18,7 @@ import pytest
 from clusters import assert_same, cluster_of, lazy, set_status, until
 from distributed import Client, Status
 
-from dgpuhash.distributed import DistributedIndex, Placement, handle
+from dgpuhash.distributed import DistributedIndex, Placement
 from dgpuhash.distributed.cluster.host import NAME
 from dgpuhash.distributed.partition.registry import Registry
 from dgpuhash.distributed.query.lookup import Lookups
@@ -181,7 +181,7 @@ def test_a_read_gives_up_where_the_index_is_changed_all_the_time(threads, frame,
             return answers(self, keys)
 
         monkeypatch.setattr(Lookups, "contains", changing)
-        monkeypatch.setattr(handle, "READ_ATTEMPTS", 2)
+        monkeypatch.setitem(dask.config.get("dgpuhash.retries"), "read", 2)
         with pytest.raises(IndexChanged, match="2 times"):
             index.contains([1])
         assert index.epoch == other.epoch == 3

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 
+import dask
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np
@@ -217,8 +218,8 @@ def silent(cluster, monkeypatch) -> Callable[[str], AbstractContextManager[None]
         os.kill(pid, signal.SIGSTOP)
         try:
             with monkeypatch.context() as impatient:
-                impatient.setattr("dgpuhash.distributed.cluster.broadcast.HEARTBEAT_SECONDS", 0.5)
-                impatient.setattr("dgpuhash.distributed.cluster.broadcast.LIVENESS_TIMEOUT", 2.0)
+                impatient.setitem(dask.config.get("dgpuhash.liveness"), "heartbeat", 0.5)
+                impatient.setitem(dask.config.get("dgpuhash.liveness"), "timeout", 2.0)
                 yield
         finally:
             os.kill(pid, signal.SIGCONT)
@@ -240,7 +241,7 @@ def test_a_worker_without_a_shard_stops_answering(cluster, planes, silent, monke
     first, second = sorted(cluster.nthreads())
     more = pd.concat([planes] * 4)
     rows = dd.from_pandas(more, npartitions=12, sort=False) if lazy else more
-    monkeypatch.setattr("dgpuhash.distributed.ingest.source.PIECE_NBYTES", 40_000)
+    monkeypatch.setitem(dask.config.get("dgpuhash.placement"), "piece", 40_000)
     with DistributedIndex.build(planes, on="k", client=cluster, workers=[first]) as index:
         with silent(second):
             start = time.monotonic()
@@ -311,7 +312,7 @@ def test_freeing_shards_does_not_wait_for_a_worker_that_stops_answering(
         uid = index._descriptor.uid
         os.kill(pid, signal.SIGSTOP)
         try:
-            monkeypatch.setattr("dgpuhash.distributed.cluster.broadcast.HEARTBEAT_SECONDS", 3600.0)
+            monkeypatch.setitem(dask.config.get("dgpuhash.liveness"), "heartbeat", 3600.0)
             drop_shards(cluster, uid, index.workers)
         finally:
             os.kill(pid, signal.SIGCONT)
@@ -325,8 +326,8 @@ def test_a_worker_that_does_not_answer_when_the_first_index_is_begun(planes, mon
         pid = next(iter(client.run(os.getpid).values()))
         os.kill(pid, signal.SIGSTOP)
         try:
-            monkeypatch.setattr("dgpuhash.distributed.cluster.broadcast.HEARTBEAT_SECONDS", 0.5)
-            monkeypatch.setattr("dgpuhash.distributed.cluster.broadcast.LIVENESS_TIMEOUT", 2.0)
+            monkeypatch.setitem(dask.config.get("dgpuhash.liveness"), "heartbeat", 0.5)
+            monkeypatch.setitem(dask.config.get("dgpuhash.liveness"), "timeout", 2.0)
             expect_lost(lambda: DistributedIndex.build(planes, on="k", client=client))
         finally:
             os.kill(pid, signal.SIGCONT)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any
 
+import dask
 import pytest
 from rounds.cluster import Cluster
 from rounds.faults import FAULTS
@@ -27,8 +28,8 @@ def processes_here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster
 def test_a_round(processes_here, fault, monkeypatch):
     if fault == "stop":
         # Only here: a worker that has just been started, on a busy machine, is slow to answer.
-        monkeypatch.setattr("dgpuhash.distributed.cluster.broadcast.HEARTBEAT_SECONDS", 1.0)
-        monkeypatch.setattr("dgpuhash.distributed.cluster.broadcast.LIVENESS_TIMEOUT", 8.0)
+        monkeypatch.setitem(dask.config.get("dgpuhash.liveness"), "heartbeat", 1.0)
+        monkeypatch.setitem(dask.config.get("dgpuhash.liveness"), "timeout", 8.0)
     (outcome,) = play(processes_here, fault, [0])
     assert not outcome.failed, outcome
 

@@ -101,6 +101,42 @@ void refuse(std::mt19937& random) {
   CHECK(created <= 81);
 }
 
+/// By one lane alone, which stops where the table has no more room or refuses a key, and goes on in a
+/// larger one.
+template <class Key, int W>
+void number_in_order(std::mt19937& random, u64 rows, u32 range) {
+  const Numbered<Key> expected(random, rows, range);
+  const u64 groups = expected.first_rows.size();
+  std::vector<u64> numbers(rows);
+  std::vector<i64> first_rows(groups);
+  u64 reached[] = {0, 0};
+  const Key* const keys = expected.keys.data();
+  const GroupMemory small(2 + groups / 8, 2, ~0ull);
+  const u64 most = groups / 2 + 1;
+  group_in_order<Key, W>(
+      {small.storage, keys, numbers.data(), first_rows.data(), reached, rows, most, 1});
+  CHECK(reached[1] == most && first_rows[most - 1] + 1 == static_cast<i64>(reached[0]));
+  const GroupMemory large(rows / 2, 2, ~0ull);
+  std::vector<Key> distinct;
+  for (u64 number = 0; number < most; ++number) distinct.push_back(keys[first_rows[number]]);
+  u64 again[] = {0, 0};
+  group_in_order<Key, W>({large.storage, distinct.data(), nullptr, nullptr, again, most, ~0ull, 1});
+  CHECK(again[0] == most && again[1] == most);
+  group_in_order<Key, W>(
+      {large.storage, keys, numbers.data(), first_rows.data(), reached, rows, ~0ull, 1});
+  CHECK(reached[0] == rows && reached[1] == groups);
+  CHECK(numbers == expected.numbers);
+  CHECK(first_rows == expected.first_rows);
+  std::vector<u64> found(rows), counts(1);
+  group_find<Key, W>({large.storage, keys, found.data(), counts.data(), rows, rows, 1});
+  CHECK(found == expected.numbers);
+  const GroupMemory crowded(1, 2, 1);
+  u64 stopped[] = {0, 0};
+  group_in_order<Key, W>(
+      {crowded.storage, distinct.data(), nullptr, nullptr, stopped, most, ~0ull, 1});
+  CHECK(stopped[0] == stopped[1] && (stopped[1] < most || most <= 5));
+}
+
 /// Keys and totals in one pass.
 template <class Key, int W>
 void add(std::mt19937& random, u64 rows, u32 range, bool room, u64 slots = 0, u64 copies = 1) {
@@ -403,6 +439,8 @@ int main() {
     std::mt19937 random(W);
     number<dg::u32, W>(random, 120, 7);
     number<dg::u64, W>(random, 150, 200);
+    number_in_order<dg::u32, W>(random, 120, 7);
+    number_in_order<dg::u64, W>(random, 150, 200);
     refuse<W>(random);
     add<dg::u32, W>(random, 130, 7, true);
     add<dg::u64, W>(random, 170, 200, true);

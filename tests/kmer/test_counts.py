@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 from kmer import models as model
 
 import dgpuhash
+from dgpuhash.backend import unnamed_file
 from dgpuhash.errors import ExistsError, FormatError, OutOfMemoryError, SequenceError, SpecError
 from dgpuhash.kmer import KmerCounts
-from dgpuhash.kmer.counts import counting, kmer_counts, unnamed_file
+from dgpuhash.kmer.counts import counting, kmer_counts
 
 HERE = Path(__file__).parent / "data"
 # Genomes, reads and what the established tools make of them.

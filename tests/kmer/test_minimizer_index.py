@@ -15,8 +15,9 @@ from kmer.worlds import World, arrays, fasta, rows
 from dgpuhash.errors import ExistsError, FormatError, SequenceError, SpecError, TaxonomyError
 from dgpuhash.kmer import MinimizerIndex, Taxonomy
 from dgpuhash.kmer.formats.report import kreport
-from dgpuhash.kmer.minimizers import building, reads, runs
+from dgpuhash.kmer.minimizers import building, reads, runs, saved
 from dgpuhash.kmer.minimizers.settings import CallOptions, MinimizerSettings
+from dgpuhash.tables.serialization import read_file, write_file
 
 FEW = {"k": 20, "l": 15, "spaces": 2}
 
@@ -298,6 +299,39 @@ def test_save_and_load(device, world, tmp_path):
     (tmp_path / "made.dgki").write_bytes(data)
     with pytest.raises(FormatError, match="damaged"):
         MinimizerIndex.load(tmp_path / "made.dgki")
+
+
+@pytest.mark.parametrize("form", ["slots", "minimizers", "other seed"])
+def test_files_of_every_form(device, world, tmp_path, monkeypatch, form):
+    """Slots as they are; minimizers where slots are mostly free, as older releases wrote them."""
+    made, folder = world
+    index = MinimizerIndex.build(folder, taxonomy=folder / "taxonomy", device=device.name, **FEW)
+    monkeypatch.setattr(saved, "_LEAST_LOAD", 1.0 if form == "minimizers" else 0.0)
+    path = tmp_path / "made.dgki"
+    index.save(path)
+    header, buffers = read_file(path)
+    assert ("index slot keys" in buffers) != ("index minimizers" in buffers)
+    if form == "other seed":
+        header["told"]["seed"] ^= 1
+    write_file(path, header, buffers, overwrite=True)
+    loaded = MinimizerIndex.load(path, device.name)
+    assert len(loaded) == len(index)
+    assert [*loaded.inspect()] == [*index.inspect()]
+    assert rows(called(device, loaded, made.pairs)) == rows(called(device, index, made.pairs))
+
+
+@pytest.mark.parametrize("load", [0.0, 1.0])
+def test_files_with_unknown_taxa(host, world, tmp_path, monkeypatch, load):
+    _, folder = world
+    monkeypatch.setattr(saved, "_LEAST_LOAD", load)
+    path = tmp_path / "made.dgki"
+    MinimizerIndex.build(folder, taxonomy=folder / "taxonomy", **FEW).save(path)
+    header, buffers = read_file(path)
+    words = buffers["index nodes" if load else "index slot values"].view(np.uint32)
+    words[np.flatnonzero(words != 2**32 - 1)[0]] = 10**6
+    write_file(path, header, buffers, overwrite=True)
+    with pytest.raises(FormatError, match="unknown taxa"):
+        MinimizerIndex.load(path)
 
 
 def test_settings_and_options_that_are_impossible(world):

@@ -13,11 +13,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
+import dask
 from distributed import Client
 from distributed.protocol import core
 
+from dgpuhash import config
 from dgpuhash.backend.cpu import CpuBackend
-from dgpuhash.distributed.cluster import broadcast, rpc
 from dgpuhash.distributed.ingest import commit
 from dgpuhash.distributed.ingest.shuffle_tasks import shuffle_partition
 from dgpuhash.errors import OutOfMemoryError
@@ -26,7 +27,7 @@ from rounds.cluster import Cluster
 
 __all__ = ["FAULTS", "Fault"]
 
-LIBRARYS_SILENCE = broadcast.LIVENESS_TIMEOUT
+LIBRARYS_SILENCE = config.seconds("liveness.timeout")
 
 
 class Fault:
@@ -349,7 +350,7 @@ FAULTS: dict[str, type[Fault]] = {
 
 def be_patient(seconds: float) -> None:
     """Set this process's time limit for unresponsive workers and clients."""
-    broadcast.LIVENESS_TIMEOUT = rpc.LIVENESS_TIMEOUT = seconds
+    dask.config.set({"dgpuhash.liveness.timeout": seconds})
 
 
 def put_twice(frame: Any, sealed: Any, partition: int, *others: Any) -> Any:

@@ -47,7 +47,7 @@ __all__ = [
 
 @contextmanager
 def cluster_of(workers: int, processes: bool, **options: Any) -> Iterator[Client]:
-    """Yield a client of a new cluster of single-threaded workers.
+    """Yield a client of a new cluster of workers with one thread, or `threads_per_worker`.
 
     Nannies restart lost workers.
     """
@@ -66,12 +66,11 @@ def cluster_of(workers: int, processes: bool, **options: Any) -> Iterator[Client
     with dask.config.set(settings):
         cluster = LocalCluster(
             n_workers=workers,
-            threads_per_worker=1,
             processes=processes,
             dashboard_address=":0",
             # Or the first phase waits for it, and takes workers of a busy machine for silent.
             preload=["dgpuhash.distributed"],
-            **options,
+            **{"threads_per_worker": 1, **options},
         )
         with _ending_in_time(cluster) if over_ucxx else cluster, Client(cluster) as client:
             if workers:

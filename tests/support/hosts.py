@@ -14,13 +14,15 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import cable
+from distributed import Client
 
-__all__ = ["Hosts", "enter", "why_no_hosts"]
+__all__ = ["Hosts", "enter", "pretended_hosts", "why_no_hosts"]
 
 # Bytes that a link lets through at once, and how long one may queue.
 BURST = "256kb"
@@ -196,6 +198,28 @@ def enter(network: Path) -> None:
         boot.write(network.name.encode())
         boot.flush()
         call("mount", boot.name.encode(), BOOT_ID, None, MS_BIND, None)
+
+
+@contextmanager
+def pretended_hosts(client: Client, hosts: Mapping[str, int]) -> Iterator[None]:
+    """Let each worker, a process, say that it is on a host of this number."""
+    with tempfile.TemporaryDirectory() as folder:
+        client.run(_pretend, folder, dict(hosts))
+        try:
+            yield
+        finally:
+            client.run(_pretend, None, {})
+
+
+def _pretend(folder: str | None, hosts: dict[str, int], dask_worker: Any) -> None:
+    from dgpuhash.distributed.collective import group
+
+    if folder is None:
+        group.BOOT = Path(os.fsdecode(BOOT_ID))
+        return
+    number = str(hosts[dask_worker.address])
+    group.BOOT = Path(folder, number)
+    group.BOOT.write_text(number)
 
 
 def _free_network() -> str:

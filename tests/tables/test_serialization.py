@@ -24,6 +24,7 @@ import dgpuhash.tables
 from dgpuhash.errors import ExistsError, FormatError, SpecError, UnsupportedError
 from dgpuhash.frames import FrameIndex
 from dgpuhash.tables import HashMap, HashSet, MultiMap, serialization
+from dgpuhash.tables.arguments.checksums import digest_of
 from dgpuhash.tables.serialization import read_file, write_file
 
 PREFIX = struct.Struct("<8sII16s")
@@ -215,7 +216,7 @@ HOSTILE = [
     lambda m: m["buffers"][0].update(nbytes=1.5),
     lambda m: m["buffers"][0].update(name=["keys"]),
     lambda m: m["buffers"][0].update(name="chaves"),
-    lambda m: m["buffers"][0].update(blake2b="00"),
+    lambda m: m["buffers"][0].update(crc32="00"),
 ]
 
 
@@ -234,11 +235,42 @@ def test_manifests_that_lie_are_refused(saved, change):
     text = json.dumps(manifest).encode()
     start = PREFIX.size + length
     body = whole[start + -start % 64 :]
-    prefix = PREFIX.pack(b"dgpuhash", 1, len(text), serialization.digest_of(text))
+    prefix = PREFIX.pack(b"dgpuhash", 2, len(text), digest_of(text))
     start = len(prefix) + len(text)
     saved.write_bytes(prefix + text + bytes(-start % 64) + body)
     with pytest.raises(FormatError):
         dgpuhash.tables.load(saved)
+
+
+def test_files_of_version_1_are_read(saved):
+    """Their checksums are those of all bytes."""
+    header, buffers = read_file(saved)
+    described = [
+        {"name": name, "nbytes": len(array), "blake2b": digest_of(array.data).hex()}
+        for name, array in buffers.items()
+    ]
+    text = json.dumps({"header": header, "buffers": described}).encode()
+    data = PREFIX.pack(b"dgpuhash", 1, len(text), digest_of(text)) + text
+    for array in buffers.values():
+        data += bytes(-len(data) % 64) + array.tobytes()
+    saved.write_bytes(data)
+    for name, array in read_file(saved)[1].items():
+        assert array.tobytes() == buffers[name].tobytes()
+    saved.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    with pytest.raises(FormatError, match="checksum of buffer"):
+        read_file(saved)
+
+
+def test_damage_of_any_mebibyte_is_found(tmp_path):
+    path = tmp_path / "large"
+    write_file(path, {}, {"one": np.zeros(3 * 2**20 + 5, np.uint8)})
+    whole = path.read_bytes()
+    for place in (-1, -5, -6, -(2**20) - 6, -3 * 2**20):
+        data = bytearray(whole)
+        data[place] ^= 16
+        path.write_bytes(data)
+        with pytest.raises(FormatError, match="checksum of buffer 'one'"):
+            read_file(path)
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,8 @@ class Grouping:
     name : str
     how : str
         ``groupby``, or the verb that it is like: ``nlargest``, ``corr``, ``nunique``,
-        ``drop_duplicates``, ``value_counts`` or ``transform``.
+        ``drop_duplicates``, ``value_counts`` or ``transform``; ``updates``: the same answer after
+        tenths of the rows, one after the other, were added to groups that stand.
     by : tuple of str
         The key columns.
     aggregates : tuple of (str, str)
@@ -79,6 +80,7 @@ GROUPINGS = {
         Grouping("distinct", "drop_duplicates", ("id6", "id4")),
         Grouping("counts", "value_counts", ("id6",), (("id6", "size"),)),
         Grouping("transform", "transform", ("id3",), (("v3", "mean"),)),
+        Grouping("updates", "updates", ("id6",), (("v1", "sum"), ("v3", "mean"))),
     )
 }
 

@@ -24,10 +24,12 @@ from dgpuhash.bench.frames.groupings import GROUPINGS, Grouping
 from dgpuhash.bench.frames.joins import Join
 from dgpuhash.bench.peers import OURS
 from dgpuhash.bench.workers.cluster import Workers
+from dgpuhash.distributed import DistributedGroupBy
 
 __all__ = ["ENGINES_ON_DASK", "Dask", "OursOnDask"]
 
 _PARTITIONS_OF_A_WORKER = 4
+_UPDATES = 10
 
 
 def _verbs(*names: str) -> dict[str, str]:
@@ -124,6 +126,28 @@ class OursOnDask(Dask):
     def __init__(self, crew: Workers) -> None:
         super().__init__(crew)
         self.name = f"{OURS} on Dask"
+
+    def group(self, grouping: Grouping, frame: pd.DataFrame) -> Callable[[], Any]:
+        if grouping.how != "updates":
+            return super().group(grouping, frame)
+        rows = self._persisted(frame, _UPDATES * self.workers)
+        batches = [
+            rows.partitions[self.workers * each : self.workers * (each + 1)]
+            for each in range(_UPDATES)
+        ]
+        with self._crew.client.as_current():
+            groups = DistributedGroupBy.build(
+                frame.iloc[:0], list(grouping.by),
+                dict(zip(grouping.names, grouping.aggregates, strict=True)),
+            )  # fmt: skip
+
+        def updated() -> Any:
+            with self._crew.client.as_current():
+                for batch in batches:
+                    groups.update(batch)
+            return groups.result()
+
+        return updated
 
     def _merged(self, left: Any, right: Any, how: str, on: str) -> Any:
         return dgpuhash.merge(left, right, how=how, on=on)

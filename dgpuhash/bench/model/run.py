@@ -10,6 +10,8 @@ from dgpuhash.backend import Backend
 from dgpuhash.bench.figure import duration, rate
 from dgpuhash.bench.model.forecast import Network, Verb
 from dgpuhash.bench.model.points import CHANGES, Points, read_points
+from dgpuhash.bench.model.simulate import simulated
+from dgpuhash.bench.model.simulation.verbs import Costs
 from dgpuhash.bench.report.reading import Row
 from dgpuhash.bench.workers.exchange import TRANSPORTS
 from dgpuhash.bench.workers.index_verbs import BULK
@@ -40,6 +42,8 @@ def run(
     gpus_per_host: int = 8,
     latency: float | None = None,
     message: float | None = None,
+    reduce_rate: float | None = None,
+    simulate: bool = False,
 ) -> Iterator[dict[str, Any]]:
     """Yield rows of a model: its figures, then each verb's time by phase.
 
@@ -72,6 +76,11 @@ def run(
     latency, message : float, optional
         Milliseconds of a message without rows and its acknowledgement: of a single message, and of
         each of many at once.
+    reduce_rate : float, optional
+        Billions of rows a second of one worker that are reduced to the states of their groups.
+    simulate : bool
+        Simulate exchanges, inserts, merges and, with `reduce_rate`, groupbys of `workers` by
+        discrete events instead, with each transport. Each rank has `chunk_size` rows.
 
     Raises
     ------
@@ -118,6 +127,10 @@ def run(
     whose = {"machine": found.machine} if found.machine else {}
     for row in _figures(network, verbs, given, told):
         yield row | whose
+    if simulate:
+        costs = _costs(verbs, reduce_rate)
+        yield from (row | whose for row in simulated(network, costs, workers, rows))
+        return
     used = [each_row, bulk_row, link_row if reached is None else None]
     taken = {(row["mode"], row["verb"], row["workers"]) for row in used if row is not None}
     for mode in modes:
@@ -130,6 +143,16 @@ def run(
                 calibrates = count == 1 or (mode, name, count) in taken
                 made = _row(mode, name, verb, there, count, network, whole) | whose
                 yield made | ({} if point is None else _comparison(made, point, calibrates))
+
+
+def _costs(verbs: dict[str, Verb], reduce_rate: float | None) -> Costs:
+    """Return what a simulated rank needs to know."""
+    if not verbs.keys() >= set(BULK):
+        raise SpecError("a simulation needs the rates of bulk verbs; give --partition-rate, "
+                        "--insert-rate and --find-rate, or --measured FILE")  # fmt: skip
+    insert, find = (verbs[name] for name in BULK)
+    rates = (insert.rates["partition"], insert.rates["insert"], find.rates["lookup"])
+    return Costs(*rates, (reduce_rate or 0.0) * 1e9, insert.fixed, insert.each)
 
 
 def _link(exchanges: list[Row]) -> float | None:

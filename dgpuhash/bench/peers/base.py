@@ -22,7 +22,7 @@ class Task:
         Converts the result of `work` to arrays of the device. For joins: left and right row numbers
         in any order (None for the right ones of a semi-join); for groups: the distinct keys in any
         order, and counts and sums, None for those that `work` does not compute; for ``factorize``:
-        codes and distinct keys; for ``probe``: positions, -1 for absent keys.
+        codes and distinct keys.
     """
 
     work: Callable[[], Any]

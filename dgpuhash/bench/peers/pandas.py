@@ -56,20 +56,3 @@ class Pandas(Peer):
             ),
             "unique": Task(column.unique, lambda made: (np.asarray(made), None, None)),
         }  # fmt: skip
-
-    def index(self, keys: Any, probes: Any) -> dict[str, Task]:
-        """Return the tasks ``build`` and ``probe`` of ``Index.get_indexer``.
-
-        An Index makes its hash table at first use.
-        """
-        standing = pd.Index(keys)
-        standing.get_indexer(probes[:1])
-
-        def build() -> Any:
-            made = pd.Index(keys)
-            return made.get_indexer(probes[:1])
-
-        return {
-            "build": Task(build, lambda made: (made,)),
-            "probe": Task(lambda: standing.get_indexer(probes), lambda made: (made,)),
-        }

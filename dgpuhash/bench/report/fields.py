@@ -17,6 +17,7 @@ BENCHES = (
         "close",
         "cpu",
         "frames",
+        "groupbys",
         "kmer",
         "papers",
         "exchange",
@@ -28,12 +29,13 @@ _TEXT, _OBJECT, _PARTS = "a text", "an object", "an object of numbers from 0 on"
 _COUNT, _POSITIVE = "a whole number from 1 on", "a number above 0"
 _AMOUNT, _NUMBER = "a number from 0 on", "a number"
 _KINDS = {
-    _TEXT: "limit verb library method pairs distribution protocol exchange mode figure source "
+    _TEXT: "limit verb library method pairs distribution protocol exchange mode figure source keys "
     "bound unit line how input rule",
     _COUNT: "width n rows workers hosts build groups footprint leaving batch answer_rows",
     _POSITIVE: "peer chain bits_per_key rate seconds worker_seconds measured_seconds load",
-    _AMOUNT: "amount memory time floor ratio launch efficiency multiplicity hit_rate at_rest "
-    "table_bytes exchanged_bytes peak_nbytes differing",
+    _AMOUNT: "amount memory time cpu cpu_ratio floor ratio launch efficiency multiplicity "
+    "hit_rate at_rest table_bytes exchanged_bytes peak_nbytes differing messages far_messages "
+    "most_messages nvlink_bytes nic_bytes working links talking copying",
     _NUMBER: "overhead overlap error while_built",
     _PARTS: "steps phases",
     _OBJECT: "machine",
@@ -44,7 +46,9 @@ _NEEDED = {
     "limits": "limit footprint",
     "exchange": "exchange leaving rate",
     "papers": "figure verb n",
+    "cpu": "verb keys library n cpu",
     "frames": "verb how library n seconds amount",
+    "groupbys": "verb library workers n groups",
     "kmer": "verb input library n seconds amount floor ratio peak_nbytes",
     "memory": "pairs n distribution load table_bytes at_rest while_built",
     "scaling": "verb mode library workers n rows rate seconds",
@@ -52,6 +56,8 @@ _NEEDED = {
     "steps": "exchanged_bytes",
     "model": "verb mode workers hosts rows phases overlap seconds rate efficiency bound",
     "figure": "source unit",
+    "messages": "verb exchange workers hosts rows seconds bound working links talking copying "
+    "far_messages most_messages nvlink_bytes nic_bytes",
     "error": "measured_seconds calibrates",
 }
 _LARGEST = 1e300
@@ -62,10 +68,10 @@ def problem_of(row: Any) -> str | None:
 
     Examples
     --------
-    >>> problem_of({"bench": "cpu", "verb": "join", "time": 4.0})
-    >>> problem_of({"bench": "cpu", "verb": "join", "time": None})
+    >>> problem_of({"bench": "join", "verb": "inner", "time": 4.0})
+    >>> problem_of({"bench": "join", "verb": "inner", "time": None})
     'time is None, and should be a number from 0 on'
-    >>> problem_of({"bench": "cpu", "time": 4.0})
+    >>> problem_of({"bench": "join", "time": 4.0})
     "it has no 'verb'"
     """
     if not isinstance(row, dict):
@@ -87,9 +93,9 @@ def _needed(row: dict[str, Any]) -> list[str]:
     figure = "rate" if row.get("unit") == "TB/s" else figure
     bench = row["bench"]
     parts = [bench]
-    if beside := {"scaling": "limit", "model": "figure"}.get(bench):
-        parts = [beside] if beside in row else []
-        if not parts or "verb" in row or "steps" in row:
+    if beside := {"scaling": ("limit",), "model": ("figure", "messages")}.get(bench):
+        parts = [name for name in beside if name in row]
+        if parts != ["messages"] and (not parts or "verb" in row or "steps" in row):
             parts += [bench, *(name for name in ("steps", "error") if name in row)]
     elif bench not in _NEEDED and row.get("verb") == "memory":
         return _NEEDED["memory"].split()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from dgpuhash.bench.cpu.tables import tables_of_cpu
 from dgpuhash.bench.frames.tables import tables_of_frames
 from dgpuhash.bench.kmer.tables import tables_of_kmers
 from dgpuhash.bench.report.grid import (
@@ -33,7 +34,6 @@ _VERBS = {
         *("HashSet", "HashMap", "MultiMap", "slices", "factorize", "unique", "value_counts"),
         *("group_reduce", "isin", "join_indices"),
     ),
-    "cpu": ("build", "probe", "join", "group sum"),
     "scaling": (
         *("build", "insert", "find", "multi build", "multi find", "merge", "build + merge"),
         *("bulk insert", "bulk find", "replicated merge"),
@@ -62,8 +62,13 @@ def grids(bench: str, rows: Sequence[Row]) -> list[Grid]:
         return pivot(title, rows, ("workers", "protocol", "leaving"), "exchange", ())
     if bench == "papers":
         return grids_of_papers(rows)
+    if bench == "cpu":
+        return [Grid(*each) for each in tables_of_cpu(rows)]
     if bench == "frames":
         return [Grid(*each) for each in tables_of_frames(rows)]
+    if bench == "groupbys":
+        title = "milliseconds until the client knows, rows of a worker"
+        return pivot(title, rows, ("n", "workers", "groups", "verb"), "library", ())
     if bench == "kmer":
         return [Grid(*each) for each in tables_of_kmers(rows)]
     if bench == "scaling":
@@ -85,12 +90,8 @@ def grids(bench: str, rows: Sequence[Row]) -> list[Grid]:
             "group": ("pairs", "n", "groups", "distribution", "library"),
             "join": ("n", "build", "distribution", "hit_rate", "library"),
             "close": ("n", "distribution"),
-            "cpu": ("n", "library"),
         }[bench]
         made += pivot(title, other, index, "verb", verbs)
-    if bench == "cpu":
-        # Twice as many rows are looked up, joined and summed.
-        made = [_renamed(one, {WORDS["n"]: "distinct keys"}) for one in made]
     title = "microseconds of one call, and until it returns"
     if any("overhead" in row for row in batches):
         title += ", of which more than an empty launch"
@@ -153,6 +154,9 @@ def _model(rows: Sequence[Row]) -> list[Grid]:
         if "figure" in row
     ]
     made = [Grid("figures that the model is made of", ("figure", "is", "from"), figures)]
+    simulated = [row for row in rows if "messages" in row]
+    if simulated:
+        return [*made, _simulated(simulated)]
     index = ("mode", "verb", "workers", "hosts", "rows")
     lines = []
     names = ("partition", "insert", "lookup", "exchange", "other")
@@ -188,6 +192,37 @@ def _model(rows: Sequence[Row]) -> list[Grid]:
         "error",
     )
     return [*made, Grid("a model: milliseconds that it predicts of each phase", header, lines)]
+
+
+def _simulated(rows: Sequence[Row]) -> Grid:
+    """Return the simulated verbs, a line for each transport."""
+    index = ("verb", "workers", "hosts", "exchange")
+    lines = [
+        (
+            *(cell_text(name, row[name]) for name in index),
+            number_text(1e3 * row["seconds"]),
+            *(number_text(row[name]) for name in ("working", "links", "talking", "copying")),
+            row["bound"],
+            *(f"{row[name]:,}" for name in ("messages", "far_messages", "most_messages")),
+            *(bytes_text(row[name]) for name in ("nvlink_bytes", "nic_bytes")),
+        )
+        for row in rows
+    ]
+    header = (
+        *index,
+        "ms",
+        "kernels",
+        "links at least",
+        "messages of a rank",
+        "copies",
+        "longest",
+        "messages",
+        "between hosts",
+        "most of a rank",
+        "in hosts",
+        "over NICs",
+    )
+    return Grid("a simulation: milliseconds, messages and bytes by link", header, lines)
 
 
 def _milliseconds(row: Row) -> str:

@@ -110,6 +110,7 @@ _PLOTS = {
     "close": (),
     "cpu": (),
     "frames": (),
+    "groupbys": (),
     "kmer": (),
     "exchange": (
         Plot("rate", "leaving", "bytes that leave each worker", "rate",

@@ -17,7 +17,7 @@ __all__ = ["show_progress", "summary"]
 Row = dict[str, Any]
 _FILE_WIDTH = 300
 _NAMES = (
-    "mode", "exchange", "workers", "leaving", "limit", "figure", "verb", "rule", "input",
+    "mode", "exchange", "workers", "leaving", "limit", "figure", "verb", "keys", "rule", "input",
     "library", "pairs", "n",
     "build", "groups", "distribution", "multiplicity", "load", "width", "hit_rate",
     "batch", "footprint", "line", "space", "failed", "chain", "length",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from dgpuhash.cli.kmer import build, classify, count, extract, show
+from dgpuhash.cli.kmer import build, classify, count, estimate, extract, merge, show
 
 __all__ = ["kmer"]
 
@@ -19,8 +19,9 @@ for command in (
     show.histogram,
     show.dump,
     show.query,
-    count.merge,
+    merge.merge,
     show.stats,
+    estimate.estimate,
     build.build,
     build.add,
     build.inspect,

@@ -19,19 +19,19 @@ from dgpuhash.cli.kmer.options import (
     placement_options,
 )
 from dgpuhash.cli.kmer.progress import letter_progress
+from dgpuhash.cli.kmer.saving import output, saved_as
 from dgpuhash.errors import SpecError
 
-__all__ = ["add", "build", "built", "inspect"]
+__all__ = ["add", "build", "built", "inspect", "stats_lines"]
 
 _references = click.argument("references", nargs=-1, required=True, metavar="REFS...")
-_output = click.option("-o", "--output", required=True, help="Where to save, e.g. db.dgki.")
 
 
 @click.command()
 @_references
 @build_options
 @cluster_options
-@_output
+@output
 @device
 @force
 def build(
@@ -51,7 +51,7 @@ def build(
     start = time.perf_counter()
     with client_of(scheduler) as client:
         index = built(references, client=client, **settings)
-        _save(index, output, overwrite)
+        saved_as(index, output, overwrite)
     _told(index, output, start)
 
 
@@ -83,12 +83,13 @@ def built(
         )
     kind: Any = SketchIndex if rule == "metacache" else MinimizerIndex
     with letter_progress() as progress:
-        read = References(
-            references, mask=mask, order=order, progress=progress.of(lambda: read.letters)
-        )
+        told = progress.of(lambda: read.letters)
+        read = References(references, mask=mask, order=order, progress=told)
+        # Workers read the files of the same references.
         index = kind.build(
             read, taxonomy=tree, accessions=accessions, allow_unplaced=allow_unplaced,
-            device=device, client=client, mode=mode, mask=mask, order=order, **settings,
+            device=device, client=client, mode=mode, mask=mask, order=order, progress=told,
+            **settings,
         )  # fmt: skip
     _tell_notes(read.notes)
     if client is not None:
@@ -134,19 +135,8 @@ def add(
         )  # fmt: skip
         index.add(read, taxonomy=tree, accessions=accessions, allow_unplaced=allow_unplaced)
     _tell_notes(read.notes)
-    _save(index, output or db, overwrite or output is None)
+    saved_as(index, output or db, overwrite or output is None)
     _told(index, output or db, start)
-
-
-def _save(index: Any, output: str, overwrite: bool) -> None:
-    """Save an index; an error names the output."""
-    try:
-        index.save(output, overwrite=overwrite)
-    except OSError:
-        from dgpuhash.cli.files.write import name_write_errors
-
-        with name_write_errors(output):
-            raise
 
 
 def _tell_notes(notes: list[str]) -> None:
@@ -168,12 +158,16 @@ def _told(index: Any, output: str, start: float) -> None:
 @click.option("--targets", is_flag=True, help="A line for each sequence.")
 @click.option("--lineages", is_flag=True, help="The ranked lineage of each sequence.")
 @click.option("--report", is_flag=True, help="[Kraken 2] How many minimizers taxa have.")
-def inspect(db: str, targets: bool, lineages: bool, report: bool) -> None:
+@click.option("--provenance", is_flag=True, help="When and how it was made, of which files.")
+def inspect(db: str, targets: bool, lineages: bool, report: bool, provenance: bool) -> None:
     """Print what DB was built of and with."""
     from dgpuhash.kmer import load_index
+    from dgpuhash.kmer.databases.provenance import provenance_lines
 
-    if targets + lineages + report > 1:
-        raise SpecError("--targets, --lineages and --report print one thing each; pass one")
+    if targets + lineages + report + provenance > 1:
+        raise SpecError(
+            "--targets, --lineages, --report and --provenance print one thing each; pass one"
+        )
     index: Any = load_index(db)
     if report and index.rule != "kraken2":
         raise SpecError(f"{db} has no minimizers; leave out --report")
@@ -184,19 +178,25 @@ def inspect(db: str, targets: bool, lineages: bool, report: bool) -> None:
         if lineages
         else index.inspect()
         if report
-        else _stats(index)
+        else provenance_lines(index.provenance)
+        if provenance
+        else stats_lines(index)
     )
     out = click.open_file("-", "w")
     for line in lines:
         out.write(f"{line}\n")
 
 
-def _stats(index: Any) -> Iterator[str]:
+def stats_lines(index: Any) -> Iterator[str]:
+    """Yield the lines of what an index has, and of how it was made."""
+    from dgpuhash.kmer.databases.provenance import summary_lines
+
     for name, value in index.stats().items():
         if name == "notes":
             yield from (f"note\t{note}" for note in value)
         else:
             yield f"{name}\t{str(value).lower() if isinstance(value, bool) else value}"
+    yield from summary_lines(index.provenance)
 
 
 def _targets(index: Any) -> Iterator[str]:

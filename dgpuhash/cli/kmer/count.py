@@ -1,31 +1,23 @@
-"""`dgpuhash kmer count` and `merge`: write files of counts."""
+"""`dgpuhash kmer count`: write a file of counts."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 import click
 
-from dgpuhash.cli.kmer.options import client_of
+from dgpuhash.cli.kmer.options import client_of, force
 from dgpuhash.cli.kmer.progress import letter_progress, nbytes_of
+from dgpuhash.cli.kmer.saving import output, saved_as
 from dgpuhash.errors import SpecError
 
-if TYPE_CHECKING:
-    from dgpuhash.kmer import KmerCounts
-
-__all__ = ["count", "merge"]
-
-_output = click.option("-o", "--output", required=True, help="Where to save, e.g. counts.dgkc.")
-_force = click.option(
-    "--force", "overwrite", is_flag=True, help="Replace a file that is there already."
-)
+__all__ = ["count"]
 
 
 @click.command()
 @click.argument("sources", nargs=-1, required=True)
 @click.option("-k", "k", default=31, show_default=True, help="Letters of a k-mer, 1 to 64.")
-@_output
+@output
 @click.option(
     "--no-canonical",
     "canonical",
@@ -56,7 +48,7 @@ _force = click.option(
     metavar="ADDRESS",
     help="Count on the workers of this Dask cluster, e.g. tcp://host:8786; they read the files.",
 )
-@_force
+@force
 def count(
     sources: tuple[str, ...],
     k: int,
@@ -88,42 +80,13 @@ def count(
             min_quality=min_quality, memory=nbytes, device=device, client=client,
             progress=progress.letters, consumed=progress.consumed,
         )  # fmt: skip
-    _save(counts, output, overwrite)
+    saved_as(counts, output, overwrite)
     told = counts.told
     click.echo(
         f"{output}: {len(counts):,} k-mers of {k} letters, {told['kmers']:,} in all, from "
         f"{told['records']:,} records of {told['letters']:,} letters in "
         f"{time.perf_counter() - start:.1f} s"
     )
-
-
-@click.command()
-@click.argument("counts", nargs=-1, required=True)
-@_output
-@_force
-def merge(counts: tuple[str, ...], output: str, overwrite: bool) -> None:
-    """Add up the files of COUNTS, which are of one k."""
-    from dgpuhash.kmer import KmerCounts
-    from dgpuhash.tables.serialization import check_absent
-
-    check_absent(output, overwrite=overwrite)
-    merged, *others = map(KmerCounts.load, counts)
-    for other in others:
-        merged = merged.merge(other)
-    _save(merged, output, overwrite)
-    click.echo(f"{output}: {len(merged):,} k-mers of {merged.k} letters, {merged.total:,} in all")
-
-
-def _save(counts: KmerCounts, output: str, overwrite: bool) -> None:
-    """Save counts; an error names the output."""
-    try:
-        counts.save(output, overwrite=overwrite)
-    except OSError:
-        # It imports Dask, which takes longer than most counts do.
-        from dgpuhash.cli.files.write import name_write_errors
-
-        with name_write_errors(output):
-            raise
 
 
 def _bytes_of(text: str) -> int:

@@ -25,6 +25,7 @@ __all__ = [
     "opened_taxonomy",
     "placement_options",
     "read_options",
+    "size_options",
 ]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -105,21 +106,24 @@ placement_options = _all_of(
         help="References that may have no place in the taxonomy.",
     ),
 )
+_rule = click.option(
+    "--rule",
+    type=click.Choice(list(_RULES)),
+    required=True,
+    help="How references are indexed and reads classified.",
+)
+_mask = click.option(
+    "--mask",
+    type=click.Choice(["none", "lowercase"]),
+    default="none",
+    show_default=True,
+    help="Letters of references that are left out.",
+)
+size_options = _all_of(_rule, _mask, *_options_of(_BUILD))
 build_options = _all_of(
-    click.option(
-        "--rule",
-        type=click.Choice(list(_RULES)),
-        required=True,
-        help="How references are indexed and reads classified.",
-    ),
+    _rule,
     placement_options,
-    click.option(
-        "--mask",
-        type=click.Choice(["none", "lowercase"]),
-        default="none",
-        show_default=True,
-        help="Letters of references that are left out.",
-    ),
+    _mask,
     click.option(
         "--order",
         type=click.Choice(["path", "given"]),

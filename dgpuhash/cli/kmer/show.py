@@ -8,6 +8,9 @@ from typing import Any
 
 import click
 
+from dgpuhash.cli.kmer.build import stats_lines
+from dgpuhash.cli.kmer.merge import is_index
+
 __all__ = ["dump", "histogram", "query", "stats"]
 
 # K-mers of a query that are looked up at once.
@@ -64,9 +67,14 @@ def _asked(kmers: tuple[str, ...]) -> Iterator[str]:
 
 
 @click.command()
-@_counts
-def stats(counts: str) -> None:
-    """Print what was read for COUNTS, and what is in it."""
-    for name, value in _loaded(counts).stats().items():
+@click.argument("file")
+def stats(file: str) -> None:
+    """Print what was read for FILE of counts, or an index, and what is in it."""
+    if is_index(file):
+        from dgpuhash.kmer import load_index
+
+        click.echo("\n".join(stats_lines(load_index(file))))
+        return
+    for name, value in _loaded(file).stats().items():
         shown = str(value).lower() if isinstance(value, bool) else str(value)
         click.echo(f"{name}\t{shown}")

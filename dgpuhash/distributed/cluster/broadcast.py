@@ -14,18 +14,18 @@ from distributed import Client, WorkerPlugin
 from distributed.client import FutureCancelledError, FuturesCancelledError
 from distributed.comm import CommClosedError
 
+from dgpuhash import config
 from dgpuhash.distributed.cluster.client import translate_scheduler_errors, workers_of
 from dgpuhash.distributed.cluster.host import new_plugin, wait_for_plugin
 from dgpuhash.distributed.cluster.liveness import Watchdog, stuck_work
 from dgpuhash.distributed.cluster.locality import InputSpec, LocalInputs
-from dgpuhash.distributed.cluster.rpc import REMEDY, call_scheduler_async, fire_and_forget
+from dgpuhash.distributed.cluster.rpc import REMEDY, TIMEOUT, call_scheduler_async, fire_and_forget
 from dgpuhash.distributed.cluster.scheduler import RemoteError, broadcast_call
 from dgpuhash.errors import IndexLost
 from dgpuhash.tables.memory_errors import memory_errors_of
 
 __all__ = [
     "GRACE_SECONDS",
-    "LIVENESS_TIMEOUT",
     "ensure_plugin",
     "gather_watched",
     "register_plugin",
@@ -36,9 +36,8 @@ __all__ = [
 
 Result = TypeVar("Result")
 
-# Seconds between two reads of the list of workers, and before the first; between two heartbeats.
-# A shard may be busy for any time; a worker whose event loop is silent for longer counts as lost.
-MEMBERSHIP_SECONDS, HEARTBEAT_SECONDS, LIVENESS_TIMEOUT = 0.25, 2.0, 20.0
+# Seconds between two reads of the list of workers, and before the first.
+MEMBERSHIP_SECONDS = 0.25
 GRACE_SECONDS = 1.0  # For cleanups that no answer depends on; a busy worker does them later.
 QUICK_SECONDS = 2e-3  # In which the messages of a broadcast are sent, and quick work is done.
 POLL_SECONDS = 1.0  # Between two checks that the client's event loop still runs.
@@ -353,7 +352,7 @@ async def _until_one_is_silent(
 ) -> IndexLost:
     attendance = Watchdog()
     while True:
-        await asyncio.sleep(HEARTBEAT_SECONDS)
+        await asyncio.sleep(config.seconds("liveness.heartbeat"))
         asked = list(workers)
         try:
             if keys:
@@ -364,7 +363,7 @@ async def _until_one_is_silent(
         except TimeoutError:
             return IndexLost(
                 f"a worker among {asked} with shards, or tasks of this call, has not "
-                f"answered for {LIVENESS_TIMEOUT:.0f} s; end it, and {REMEDY}"
+                f"answered for {config.seconds(TIMEOUT):.0f} s; end it, and {REMEDY}"
             )
         except (OSError, RuntimeError):
             # The scheduler cannot be asked; `_until_one_leaves` says so.
@@ -379,7 +378,8 @@ async def _until_one_is_silent(
 
 
 async def _in_time(call: Awaitable[Result]) -> Result:
-    return await asyncio.wait_for(asyncio.shield(fire_and_forget(call)), LIVENESS_TIMEOUT)
+    limit = config.seconds(TIMEOUT)
+    return await asyncio.wait_for(asyncio.shield(fire_and_forget(call)), limit)
 
 
 def workers_of_tasks(keys: Sequence[Hashable], dask_scheduler: Any) -> set[str]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from dgpuhash import config
+
 __all__ = ["Watchdog", "stuck_work"]
 
-# Seconds, and heartbeats, after which stuck work counts as lost: a machine may pause for a while.
-STUCK_SECONDS, STUCK_HEARTBEATS = 10.0, 4
+# Heartbeats after which stuck work counts as lost: a machine may pause for a while.
+STUCK_HEARTBEATS = 4
 # Characters of an error's text that a report repeats.
 ERROR_CHARACTERS = 200
 
@@ -83,9 +85,10 @@ class Watchdog:
     def missed(self, answers: Mapping[str, Sequence[str]], now: float) -> list[tuple[str, str]]:
         """Return the (worker, work) pairs that have been stuck for too long.
 
-        Such a pair is in `answers` and in all heartbeats of at least `STUCK_SECONDS` seconds
-        before, and in `STUCK_HEARTBEATS` heartbeats or more. `now` is in seconds.
+        Such a pair is in `answers` and in all heartbeats of at least the seconds before that the
+        setting ``liveness.stuck`` says, and in `STUCK_HEARTBEATS` or more. `now` is in seconds.
         """
+        limit = config.seconds("liveness.stuck")
         self._seen = {
             each: [*self._seen.get(each, []), now]
             for each in ((worker, what) for worker, some in answers.items() for what in some)
@@ -93,5 +96,5 @@ class Watchdog:
         return [
             each
             for each, (first, *others) in self._seen.items()
-            if now - first >= STUCK_SECONDS and len(others) + 1 >= STUCK_HEARTBEATS
+            if now - first >= limit and len(others) + 1 >= STUCK_HEARTBEATS
         ]

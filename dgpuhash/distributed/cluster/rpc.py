@@ -14,6 +14,7 @@ from distributed.comm import CommClosedError
 from distributed.core import Status, clean_exception, send_recv
 from distributed.protocol import pickle
 
+from dgpuhash import config
 from dgpuhash.distributed.cluster.client import translate_scheduler_errors
 from dgpuhash.distributed.cluster.serialization import from_message, to_message
 from dgpuhash.errors import IndexLost
@@ -189,11 +190,12 @@ REMEDY = "call rebuild() of the index, or load it where it was saved"
 
 Result = TypeVar("Result")
 
-# Seconds. A shard may be busy for any time while its worker's event loop answers heartbeats; only a
-# worker that answers none for LIMIT counts as lost. A comm to a dead process breaks at once.
+# A shard may be busy for any time while its worker's event loop answers heartbeats; only a worker
+# that answers none for as long as this setting says counts as lost. A comm to a dead process breaks
+# at once.
+TIMEOUT = "liveness.timeout"
+# Seconds between two checks that a worker is still there to which no connection stands yet.
 CONNECT_SECONDS = 2.0
-HEARTBEAT_SECONDS = 2.0
-LIVENESS_TIMEOUT = 20.0
 
 
 async def call_handler(
@@ -232,9 +234,9 @@ async def call_handler(
     message |= {name: to_message(thing) for name, thing in objects.items()}
     task = fire_and_forget(_round_trip(worker, address, operation, message))
     try:
-        while not (await asyncio.wait({task}, timeout=HEARTBEAT_SECONDS))[0]:
+        while not (await asyncio.wait({task}, timeout=config.seconds("liveness.heartbeat")))[0]:
             ping = fire_and_forget(_round_trip(worker, address, "dgpuhash_ping", {}))
-            await asyncio.wait_for(asyncio.shield(ping), LIVENESS_TIMEOUT)
+            await asyncio.wait_for(asyncio.shield(ping), config.seconds(TIMEOUT))
         response = task.result()
     except (TimeoutError, OSError) as error:
         raise IndexLost(
@@ -297,16 +299,17 @@ async def _connect(worker: Any, address: str) -> Any:
     """Return a comm to `address`; give up when the scheduler lost that worker.
 
     Dask cancels its first attempt after a fifth of the timeout, and UCXX 0.52 then writes to memory
-    that is no longer its own. So the timeout is such that this attempt may last for
-    `LIVENESS_TIMEOUT`.
+    that is no longer its own. So the timeout is such that this attempt may last as long as a
+    worker may be silent.
     """
     loop = asyncio.get_running_loop()
-    end = loop.time() + LIVENESS_TIMEOUT
-    trying = fire_and_forget(worker.rpc.connect(address, timeout=5 * LIVENESS_TIMEOUT))
+    limit = config.seconds(TIMEOUT)
+    end = loop.time() + limit
+    trying = fire_and_forget(worker.rpc.connect(address, timeout=5 * limit))
     try:
         while not (await asyncio.wait({trying}, timeout=CONNECT_SECONDS))[0]:
             there = await asyncio.wait_for(
-                asyncio.shield(fire_and_forget(worker.scheduler.ncores())), LIVENESS_TIMEOUT
+                asyncio.shield(fire_and_forget(worker.scheduler.ncores())), limit
             )
             if address not in there or loop.time() > end:
                 raise TimeoutError("no connection to it")

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from dgpuhash import config
 from dgpuhash.distributed.collective.base import (
     STALL,
     Outgoing,
@@ -21,10 +22,8 @@ from dgpuhash.distributed.collective.endpoint import Endpoint, LoopTransfer
 from dgpuhash.distributed.collective.membership import Membership, all_of
 from dgpuhash.distributed.partition.hash_partition import chunk_nbytes
 
-__all__ = ["CommCollective", "Staging", "needs_host_memory"]
+__all__ = ["SMALL_NBYTES", "CommCollective", "IncomingRows", "Staging", "needs_host_memory"]
 
-# Bytes of one copy to the host; the next ones are copied while these travel.
-STEP_NBYTES = 64 << 20
 # Protocols that cannot send GPU memory.
 _HOSTS_ALONE = {"tcp", "tls", "ws", "wss"}
 # Each column begins at a multiple of this many bytes.
@@ -67,7 +66,7 @@ class Staging:
     @staticmethod
     def step_nbytes(columns: int) -> int:
         """Return the bytes of rows, in `columns` columns, of one copy."""
-        return STEP_NBYTES - columns * _LINE
+        return config.nbytes("exchange.host-copy") - columns * _LINE
 
     async def fetched(self, part: Sequence[Any]) -> list[np.ndarray]:
         """Return copies of the arrays of `part` in host memory.
@@ -144,8 +143,8 @@ class CommCollective(Endpoint):
         arrival = self._arrival(number)
         arrival.expect(outgoing, stream, self._staging)
         arrival.announce(self.rank, int(outgoing.counts[self.rank]), outgoing.kind.digest)
-        sends = [self._send(number, outgoing, rank) for rank in self.membership.others()]
-        await all_of(sends, self._keep(arrival, outgoing), arrival.done)
+        sending = self._send_all(number, outgoing, arrival)
+        await all_of([], sending, self._keep(arrival, outgoing), arrival.done)
         del self._arrivals[number]
         return Received(arrival.columns, arrival.counts)
 
@@ -155,24 +154,36 @@ class CommCollective(Endpoint):
             await arrival.place(self.rank, start, chunk)
             self.membership.pace.progress += 1
 
+    async def _send_all(self, number: int, outgoing: Outgoing, arrival: IncomingRows) -> None:
+        """Tell the other ranks the counts of their rows, and send the rows."""
+        await all_of([self._send(number, outgoing, rank) for rank in self.membership.others()])
+
     async def _send(self, number: int, outgoing: Outgoing, rank: int) -> None:
         part = outgoing.part(rank)
         rows = len(part[0])
         small = rows * outgoing.kind.row_nbytes <= SMALL_NBYTES
         message = {"number": number, "rows": rows, "digest": outgoing.kind.digest}
-        staged = outgoing.device.name == "cuda" and needs_host_memory(
-            self.membership.addresses[rank]
-        )
-        staging = self._staging if staged else None
+        staging = self._staging_to(outgoing, rank)
         payload = await _carried(part, staging) if small and rows else None
         await self.membership.send(rank, "begin", payload, **message)
         self.membership.pace.progress += 1
         if not small:
-            nbytes = chunk_nbytes(outgoing.device.name)
-            if staging is not None:
-                nbytes = staging.step_nbytes(len(part))
-            chunks = _chunks(outgoing, rank, nbytes)
-            await all_of([self._send_chunk(number, rank, staging, *chunk) for chunk in chunks])
+            await self.send_chunks(number, outgoing, rank)
+
+    async def send_chunks(self, number: int, outgoing: Outgoing, rank: int) -> None:
+        """Send a rank its rows in chunks."""
+        staging = self._staging_to(outgoing, rank)
+        nbytes = chunk_nbytes(outgoing.device.name)
+        if staging is not None:
+            nbytes = staging.step_nbytes(len(outgoing.columns))
+        chunks = _chunks(outgoing, rank, nbytes)
+        await all_of([self._send_chunk(number, rank, staging, *chunk) for chunk in chunks])
+
+    def _staging_to(self, outgoing: Outgoing, rank: int) -> Staging | None:
+        """Return what copies rows for a rank to host memory; None where that is not needed."""
+        on_gpu = outgoing.device.name == "cuda"
+        address = self.membership.addresses[rank]
+        return self._staging if on_gpu and needs_host_memory(address) else None
 
     async def _send_chunk(
         self, number: int, rank: int, staging: Staging | None, start: int, chunk: list[Any]
@@ -277,6 +288,33 @@ class IncomingRows:
         self.ready.set_result(None)
         if total == 0:
             self.done.set_result(None)
+
+    def runs(self, sources: Sequence[int], rows: Sequence[int]) -> Iterator[tuple[int, int]]:
+        """Yield the runs of `sources` whose rows lie one after the other at their destination.
+
+        Parameters
+        ----------
+        sources : sequence of int
+        rows : sequence of int
+            The rows of each source that are at hand.
+
+        Yields
+        ------
+        source, rows
+            The first source of a run, and the rows of all of it.
+        """
+        first, run = -1, 0
+        for source, count in zip(sources, rows, strict=True):
+            if not count:
+                continue
+            if run and self._starts[source] == self._starts[first] + run:
+                run += count
+                continue
+            if run:
+                yield first, run
+            first, run = source, count
+        if run:
+            yield first, run
 
     async def place(self, source: int, start: int, chunk: Sequence[Any]) -> None:
         """Write rows from `source` to their destination once it is allocated."""

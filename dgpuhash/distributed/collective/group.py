@@ -33,6 +33,8 @@ from dgpuhash.distributed.collective.dask_comm import CommCollective
 from dgpuhash.distributed.collective.endpoint import Endpoint
 from dgpuhash.distributed.collective.membership import Membership
 from dgpuhash.distributed.collective.nccl import NcclCollective
+from dgpuhash.distributed.collective.two_level.collective import TwoLevelCollective
+from dgpuhash.distributed.collective.two_level.layout import HostLayout
 from dgpuhash.errors import ClosedError, IndexLost, SpecError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -42,13 +44,16 @@ __all__ = ["Attempt", "Group", "Transport", "form_group"]
 
 Result = TypeVar("Result")
 
-Transport = Literal["auto", "comm", "nccl", "peer"]
+Transport = Literal["auto", "comm", "nccl", "peer", "two-level"]
 
 ENDS: dict[str, type[Endpoint]] = {
     "comm": CommCollective,
     "nccl": NcclCollective,
     "peer": PeerCollective,
+    "two-level": TwoLevelCollective,
 }
+# Transports whose small values, at least, travel in two levels where there are.
+IN_LEVELS = {"nccl", "two-level"}
 
 # Identifies a host. Containers of one host share it, but not always its memory; connecting then
 # fails.
@@ -212,10 +217,12 @@ def form_group(client: Client, workers: Sequence[str], exchange: Transport = "au
     client : distributed.Client
     workers : sequence of str
         Addresses, in the order of ranks.
-    exchange : {"auto", "comm", "nccl", "peer"}
-        The transport. ``"comm"``: the comms of the Dask cluster. ``"nccl"``: NCCL, between GPUs.
+    exchange : {"auto", "comm", "nccl", "peer", "two-level"}
+        The transport. ``"comm"``: the comms of the Dask cluster. ``"two-level"``: the same comms,
+        by one message between two hosts for counts and small parts. ``"nccl"``: NCCL, between GPUs.
         ``"peer"``: CUDA IPC, where GPUs of one host write into each other's memory. ``"auto"``:
-        ``"peer"`` where possible, else ``"nccl"``, else ``"comm"``.
+        ``"peer"`` where possible, else ``"nccl"``, else ``"two-level"`` where it takes fewer
+        messages, else ``"comm"``.
 
     Raises
     ------
@@ -235,9 +242,13 @@ def form_group(client: Client, workers: Sequence[str], exchange: Transport = "au
     ensure_plugin(client)
     try:
         places = run_on_workers(client, group.workers, join_group, name, group.workers)
-        for way in transports_between(places) if exchange == "auto" else [exchange]:
+        for way in transports_of(exchange, group.workers, places):
+            layout = layout_for(way, places)
+            sharing = can_share_memory(places) or (
+                layout is not None and in_separate_processes(places)
+            )
             refusals = run_on_workers(
-                client, group.workers, connect_group, name, way, can_share_memory(places), turn=name
+                client, group.workers, connect_group, name, way, sharing, layout, turn=name
             )
             if not any(refusals):
                 break
@@ -277,9 +288,35 @@ def can_share_memory(places: Sequence[WorkerInfo]) -> bool:
 
 def transports_between(places: Sequence[WorkerInfo]) -> list[str]:
     """Return the transports that may connect workers, the fastest first."""
+    over_comm = ["two-level", "comm"] if layout_of(places).pays else ["comm"]
     if not in_separate_processes(places) or any(place.device != "cuda" for place in places):
-        return ["comm"]
-    return ["peer", "nccl", "comm"] if on_one_host(places) else ["nccl", "comm"]
+        return over_comm
+    return ["peer", "nccl", "comm"] if on_one_host(places) else ["nccl", *over_comm]
+
+
+def layout_of(places: Sequence[WorkerInfo]) -> HostLayout:
+    """Return which workers share a host."""
+    return HostLayout.of([place.host for place in places])
+
+
+def layout_for(way: str, places: Sequence[WorkerInfo]) -> HostLayout | None:
+    """Return the hosts of the workers if this transport uses two levels between them."""
+    layout = layout_of(places)
+    return layout if way in IN_LEVELS and layout.has_levels else None
+
+
+def transports_of(
+    exchange: Transport, workers: Sequence[str], places: Sequence[WorkerInfo]
+) -> Sequence[str]:
+    """Return the transports to try: the one that is asked for, or those that may be.
+
+    NCCL has no encryption. Where Dask's comms have, it is not taken between hosts by itself.
+    """
+    if exchange != "auto":
+        return [exchange]
+    ways = transports_between(places)
+    encrypted = any(each.startswith(("tls://", "wss://")) for each in workers)
+    return [way for way in ways if way != "nccl" or not encrypted or on_one_host(places)]
 
 
 def collective_of(host: ShardHost, name: str) -> Endpoint:
@@ -305,9 +342,13 @@ def join_group(host: ShardHost, name: str, workers: Sequence[str]) -> WorkerInfo
     return WorkerInfo(BOOT.read_text(), os.getpid(), backend.default_device())
 
 
-def connect_group(host: ShardHost, name: str, exchange: str, sharing: bool) -> str:
+def connect_group(
+    host: ShardHost, name: str, exchange: str, sharing: bool, layout: HostLayout | None
+) -> str:
     """Switch the transport, and return why that fails, or an empty string."""
-    end = ENDS[exchange](host.ends[name].membership)
+    membership = host.ends[name].membership
+    membership.layout = layout
+    end = ENDS[exchange](membership)
     host.ends[name] = end
     try:
         end.connect()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from collections.abc import Awaitable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Collection, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass, replace
@@ -13,9 +13,10 @@ from typing import Any, Protocol
 from dgpuhash.distributed.cluster.liveness import Watchdog
 from dgpuhash.distributed.cluster.rpc import call_handler, fire_and_forget
 from dgpuhash.distributed.collective.base import aborted_error, closed_error
+from dgpuhash.distributed.collective.two_level.layout import HostLayout
 from dgpuhash.errors import ClosedError, DgpuhashError
 
-__all__ = ["LoopFuture", "Membership", "MessageHandler", "Progress", "all_of"]
+__all__ = ["LoopFuture", "Membership", "MessageHandler", "Post", "Progress", "all_of"]
 
 
 @dataclass(slots=True)
@@ -108,8 +109,35 @@ ABORT_SECONDS = 2.0
 # Seconds between two checks of the next rank, and of all ranks while this one waits.
 WATCH = 0.5
 ALL_RANKS_SECONDS = 2.0
+# Ranks that check all others: with all of them, checks alone would keep 1,024 ranks busy.
+WATCHERS = 2
 # Kinds of message that `Progress` does not count.
 QUIET = {"abort", "watch"}
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """Message with a pickled value, and columns of rows.
+
+    Attributes
+    ----------
+    packed : bytes
+    columns : sequence of array
+        Empty for no rows.
+    """
+
+    packed: bytes
+    columns: Sequence[Any] = ()
+
+    @classmethod
+    def of(cls, value: Any, columns: Sequence[Any] = ()) -> Post:
+        """Return a post with this value."""
+        return cls(pickle.dumps(value), columns)
+
+    @property
+    def value(self) -> Any:
+        """The value, as a new object each time."""
+        return pickle.loads(self.packed)
 
 
 class MessageHandler(Protocol):
@@ -125,11 +153,12 @@ class Membership:
     Messages go over Dask's comm. Each rank monitors the next one: so a rank that dies is noticed by
     a living one, unless all died, and that one notifies all others. Messages in flight are never
     cancelled, since UCXX does not support it; the coroutines that wait for them are cancelled
-    instead. A waiting rank polls all others, and aborts the group when all wait and no message is
-    in flight: then a wake-up was lost, as when memory runs out.
+    instead. Two of the ranks poll all others while they wait, and abort the group when all wait and
+    no message is in flight: then a wake-up was lost, as when memory runs out.
 
     All methods but `run`, `phase` and `call` are for the worker's event loop. `told`: whether the
-    group was aborted by a rank whose own phase failed.
+    group was aborted by a rank whose own phase failed. `layout`: the hosts of the ranks where their
+    exchanges have two levels, else None.
 
     Parameters
     ----------
@@ -146,13 +175,14 @@ class Membership:
         self.loop: asyncio.AbstractEventLoop = worker.loop.asyncio_loop
         self.broken: DgpuhashError | None = None
         self.told = False
+        self.layout: HostLayout | None = None
         self.pace = Progress()
         self._cause: Exception | None = None
         self.receiver: MessageHandler | None = None
         self._worker = worker
         self._tasks: set[asyncio.Task[Any]] = set()
         self._farewell: asyncio.Task[None] | None = None
-        self._values: dict[tuple[str, int], list[asyncio.Future[Any]]] = {}
+        self._posts: dict[tuple[str, int, int], asyncio.Future[Post]] = {}
 
     def run(self, work: Coroutine[Any, Any, Any]) -> LoopFuture:
         """Start `work` on the event loop, from another thread.
@@ -224,15 +254,38 @@ class Membership:
         finally:
             self.pace.asked -= moves
 
+    async def swap(
+        self, topic: str, number: int, posts: Mapping[int, Post], sources: Collection[int]
+    ) -> dict[int, Post]:
+        """Send each rank its post, and return the posts that `sources` send to this rank.
+
+        Parameters
+        ----------
+        topic : str
+        number : int
+            Which swap of this topic it is, the same on all ranks.
+        posts : mapping
+            By rank, without this one.
+        sources : collection of int
+            Ranks that have a post for this one.
+        """
+        places = {source: self._place(topic, number, source) for source in sources}
+        which = {"topic": topic, "number": number}
+        sends = [
+            self.send(rank, "post", post.columns or None, value=post.packed, **which)
+            for rank, post in posts.items()
+        ]
+        await all_of(sends, *places.values())
+        for source in sources:
+            del self._posts[topic, number, source]
+        return {source: place.result() for source, place in places.items()}
+
     async def gather(self, topic: str, number: int, value: Any) -> list[Any]:
         """Return the values that all ranks gave for this topic and number."""
-        post = pickle.dumps(value)
-        places = self._places(topic, number)
-        places[self.rank].set_result(value)
-        messages = {"topic": topic, "number": number, "value": post}
-        await all_of([self.send(rank, "post", **messages) for rank in self.others()], *places)
-        del self._values[topic, number]
-        return [place.result() for place in places]
+        others = self.others()
+        found = await self.swap(topic, number, dict.fromkeys(others, Post.of(value)), others)
+        values = {self.rank: value, **{rank: post.value for rank, post in found.items()}}
+        return [values[rank] for rank in range(self.size)]
 
     def others(self) -> list[int]:
         """Return the other ranks, starting with the next one.
@@ -256,8 +309,8 @@ class Membership:
             return [astuple(self.pace)]
         self.pace.progress += 1
         if kind == "post":
-            place = self._places(message["topic"], message["number"])[source]
-            place.set_result(pickle.loads(message["value"]))
+            place = self._place(message["topic"], message["number"], source)
+            place.set_result(Post(message["value"], payload or ()))
             return []
         assert self.receiver is not None
         self.pace.taken += 1
@@ -271,10 +324,9 @@ class Membership:
     def watch(self) -> None:
         """Start to monitor the other ranks."""
         if self.size > 1:
-            self._tasks |= {
-                asyncio.ensure_future(self._watch_next()),
-                asyncio.ensure_future(self._watch_all()),
-            }
+            self._tasks.add(asyncio.ensure_future(self._watch_next()))
+        if self.size > 1 and self.rank < WATCHERS:
+            self._tasks.add(asyncio.ensure_future(self._watch_all()))
 
     def abort(
         self,
@@ -340,11 +392,10 @@ class Membership:
         messages = [self.send(rank, "abort", **message) for rank in self.others()]
         await asyncio.wait([fire_and_forget(each) for each in messages], timeout=ABORT_SECONDS)
 
-    def _places(self, topic: str, number: int) -> list[asyncio.Future[Any]]:
-        found = self._values.get((topic, number))
+    def _place(self, topic: str, number: int, source: int) -> asyncio.Future[Post]:
+        found = self._posts.get((topic, number, source))
         if found is None:
-            found = [self.loop.create_future() for _ in range(self.size)]
-            self._values[topic, number] = found
+            found = self._posts[topic, number, source] = self.loop.create_future()
         return found
 
     def _end(self, error: DgpuhashError, cause: Exception | None = None) -> None:
@@ -355,8 +406,13 @@ class Membership:
 
 
 async def all_of(messages: Sequence[Coroutine[Any, Any, Any]], *others: Awaitable[Any]) -> None:
-    """Wait for all messages, or raise the first error.
+    """Wait for all messages and all `others`, or raise the first error.
 
-    Messages in flight are not cancelled by an error.
+    Messages in flight are not cancelled by an error, but `others` are.
     """
-    await asyncio.gather(*(asyncio.shield(fire_and_forget(each)) for each in messages), *others)
+    waits = [asyncio.ensure_future(each) for each in others]
+    try:
+        await asyncio.gather(*(asyncio.shield(fire_and_forget(each)) for each in messages), *waits)
+    finally:
+        for wait in waits:
+            wait.cancel()

@@ -46,7 +46,7 @@ class NcclCollective(CommCollective):
     @property
     def needs_loop(self) -> bool:
         # Between hosts the loop carries `gather`.
-        return self._mailbox is None
+        return self._mailbox is None or self.membership.layout is not None
 
     def connect(self) -> None:
         """Create a communicator, and connect all pairs of ranks.

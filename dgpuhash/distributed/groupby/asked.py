@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from dask.base import tokenize
 from dask.dataframe.dispatch import meta_nonempty
 
+from dgpuhash.distributed.cluster.serialization import put_in_cache
 from dgpuhash.errors import SpecError
+from dgpuhash.frames import frames_of
 from dgpuhash.frames.groupby.group_by import GroupBy
 from dgpuhash.frames.groupby.partial import GroupPlan, Verb
 from dgpuhash.frames.groupby.verb import groupby
@@ -18,6 +21,9 @@ from dgpuhash.frames.keys.categories import is_unknown
 from dgpuhash.frames.keys.seeds import KeySeeds
 
 __all__ = ["Asked", "called"]
+
+# Plans that are kept of frames on GPUs.
+_MOST_PLANS = 64
 
 
 class MadeUpRowsError(SpecError, TypeError):
@@ -55,6 +61,18 @@ class Asked:
 
     def plan(self, meta: Any, seeds: KeySeeds) -> GroupPlan:
         """Return how partitions like an empty frame are reduced, folded and told."""
+        kind = _kind_of(meta)
+        if kind is None:
+            return self._planned(meta, seeds)
+        # On a GPU it takes milliseconds to try it, and optimisation asks again and again.
+        asked = tokenize(self, kind, seeds)
+        found = _plans.get(asked)
+        if found is None:
+            found = self._planned(meta, seeds)
+            put_in_cache(_plans, asked, found, _MOST_PLANS)
+        return found
+
+    def _planned(self, meta: Any, seeds: KeySeeds) -> GroupPlan:
         plan = GroupPlan.of(
             meta, self.by, level=self.level, sort=self.sort, dropna=self.dropna,
             observed=self.observed or self._are_unknown(meta), as_index=self.as_index,
@@ -142,9 +160,31 @@ def called(result: Any, names: Mapping[Hashable, Hashable]) -> Any:
 
     if not names:
         return result
-    made = result.set_axis(result.index.set_names([name(each) for each in result.index.names]))
+    made = result.copy(deep=False)
+    made.index = result.index.set_names([name(each) for each in result.index.names])
     if made.ndim == 1:
         return made.rename(name(made.name))
     labels = np.empty(made.shape[1], object)
     labels[:] = [name(label) for label in made.columns]
-    return made.set_axis(pd.Index(labels, name=made.columns.name).infer_objects(), axis=1)
+    made.columns = pd.Index(labels, name=made.columns.name).infer_objects()
+    return made
+
+
+_plans: dict[str, GroupPlan] = {}
+
+
+def _kind_of(meta: Any) -> Any:
+    """Return what tells an empty frame of cuDF from others; None where that takes long.
+
+    None also of other libraries.
+    """
+    frames = frames_of(meta)
+    if frames.name != "cudf":
+        return None
+    whole = meta.to_frame("value") if meta.ndim == 1 else meta
+    dtypes = [*frames.dtypes(whole), getattr(meta.index, "dtype", None)]
+    if meta.index.nlevels > 1 or any(hasattr(dtype, "categories") for dtype in dtypes):
+        return None
+    names = [meta.name] if meta.ndim == 1 else list(meta.columns)
+    index = type(meta.index).__name__, list(meta.index.names)
+    return type(meta).__name__, names, list(map(str, dtypes)), index

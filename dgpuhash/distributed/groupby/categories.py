@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from dask.dataframe.utils import UNKNOWN_CATEGORIES
 
+from dgpuhash.frames import frames_of
 from dgpuhash.frames.groupby.grouping_keys import levels_of
 from dgpuhash.frames.groupby.partial import GroupPlan
 from dgpuhash.frames.groupby.partial.rows import result_of
@@ -47,6 +48,9 @@ class UnknownCategories:
     @classmethod
     def of(cls, asked: Asked, source: Any, seeds: KeySeeds) -> UnknownCategories | None:
         """Return this for a frame that has such columns, None for others."""
+        if frames_of(source).name == "cudf":
+            # Categories of its partitions are united where these are folded.
+            return None
         made = cls(asked, source, seeds)
         return made if made.places else None
 

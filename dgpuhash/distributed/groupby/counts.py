@@ -17,6 +17,7 @@ from dgpuhash.distributed.groupby.steps import groups_of
 from dgpuhash.distributed.groupby.verb import ranges_of
 from dgpuhash.distributed.ingest.source import check_all_partitions
 from dgpuhash.distributed.merge.verb import SEEDS, hash_ranges, prepare
+from dgpuhash.frames import frames_of
 from dgpuhash.frames.merge.accessor import column_places
 
 __all__ = ["nunique_lazily", "value_counts_lazily"]
@@ -99,7 +100,10 @@ def _sizes(
 def in_order(counts: pd.Series, name: str, sort: bool, ascending: bool) -> pd.Series:
     """Return counts by this name, in their order if they are to be sorted."""
     if sort:
-        counts = counts.sort_values(ascending=ascending, kind="stable")
+        if frames_of(counts).name == "cudf":
+            counts = counts.sort_values(ascending=ascending)
+        else:
+            counts = counts.sort_values(ascending=ascending, kind="stable")
     return counts.rename(name)
 
 

@@ -14,8 +14,10 @@ from dgpuhash.distributed.groupby.pairs import nunique_by_pairs
 from dgpuhash.distributed.groupby.steps import groups_of
 from dgpuhash.distributed.groupby.transform import transformed
 from dgpuhash.distributed.merge.verb import SEEDS
-from dgpuhash.errors import SpecError
+from dgpuhash.errors import SpecError, UnsupportedError
+from dgpuhash.frames import frames_of
 from dgpuhash.frames.groupby.aggregates.options import Options
+from dgpuhash.frames.groupby.cudf.functions import named, named_pair
 from dgpuhash.frames.groupby.group_by import GroupBy
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey
 from dgpuhash.frames.groupby.methods import AggregateMethods
@@ -93,6 +95,11 @@ class LazyGroupBy(AggregateMethods):
 
     def _by_function(self, name: str, meta: Any, *args: Any, **options: Any) -> Any:
         """Return what a method that takes functions returns, lazily."""
+        if self._on_gpu:
+            raise UnsupportedError(
+                f"{name} of a function of rows with a Dask frame of cuDF; name an aggregate, or "
+                "convert the frame with .to_backend('pandas')"
+            )
         asked = replace(self._asked, verb=Verb(name, args, options))
         meta = asked.tried(self._frame._meta) if meta is None else make_meta(meta)
         asked = replace(asked, meta=meta)
@@ -111,7 +118,17 @@ class LazyGroupBy(AggregateMethods):
     def _only_column(self) -> Any:
         """Return the label of the only column that is aggregated to a Series; None otherwise."""
         like = self._like
-        return like._selection if like._one and like._frame.ndim == 2 else None
+        if not like._one or like._frame.ndim == 1:
+            return None
+        dtype = like._frame[like._selection].dtype
+        # As a key NaN is a null, and among values of cuDF it is none.
+        apart = self._on_gpu and getattr(dtype, "kind", "O") == "f"
+        return None if apart else like._selection
+
+    @property
+    def _on_gpu(self) -> bool:
+        """Whether partitions are cuDF frames."""
+        return frames_of(self._frame._meta).name == "cudf"
 
     def agg(self, func: Any = None, *args: Any, meta: Any = None, **kwargs: Any) -> Any:
         """Return aggregates by group, lazily; see `GroupBy.agg` of `dgpuhash.groupby`.
@@ -132,6 +149,11 @@ class LazyGroupBy(AggregateMethods):
         NoSuchAggregateError, UnsupportedError, SpecError
             When there is no such aggregate, a function fails with made-up rows, or labels repeat.
         """
+        if self._on_gpu:
+            # A function names an aggregate there.
+            func = named(func)
+            if func is None:
+                kwargs = {label: named_pair(each) for label, each in kwargs.items()}
         if any(map(callable, _named(func, kwargs))):
             return self._by_function("agg", meta, func, *args, **kwargs)
         if func == "size":
@@ -242,6 +264,7 @@ class LazyGroupBy(AggregateMethods):
         dtypes do not depend on the data: where a key may be null and `dropna` leaves its rows out,
         integers become float64, and booleans object.
         """
+        func = named(func) if self._on_gpu else func
         if callable(func):
             return self._by_function("transform", meta, func, *args, **kwargs)
         return transformed(self, func, args, kwargs)

@@ -10,7 +10,10 @@ import numpy as np
 import pandas as pd
 from dask.dataframe.dispatch import meta_nonempty
 
+from dgpuhash.distributed.groupby.transform import beside_labels
 from dgpuhash.errors import UnsupportedError
+from dgpuhash.frames import frames_of
+from dgpuhash.frames.groupby.cudf.keys import grouping_keys as keys_on_gpu
 from dgpuhash.frames.groupby.grouping_keys import grouping_keys
 
 __all__ = ["with_keys"]
@@ -46,7 +49,9 @@ def with_keys(frame: Any, by: Any) -> tuple[Any, Any, Any, dict[Hashable, Hashab
     )
     keys: list[Any] = list(by) if several else [by]
     for key in keys:
-        if isinstance(key, np.ndarray | pd.Series | pd.Index | pd.DataFrame):
+        library = type(key).__module__.partition(".")[0]
+        own = library in {"cudf", "cupy"}
+        if own or isinstance(key, np.ndarray | pd.Series | pd.Index | pd.DataFrame):
             raise UnsupportedError(
                 f"a {type(key).__name__} as a key of a Dask frame; make it a column with "
                 ".assign(), and name that"
@@ -64,7 +69,8 @@ def with_keys(frame: Any, by: Any) -> tuple[Any, Any, Any, dict[Hashable, Hashab
         label = f"dgpuhash key {place}"
         if _is_of_labels(key):
             keys[place] = label
-            (names[label],) = (each.name for each in grouping_keys(made._meta, key, None))
+            found = keys_on_gpu if frames_of(made._meta).name == "cudf" else grouping_keys
+            (names[label],) = (each.name for each in found(made._meta, key, None))
             # Of a few rows, to know the dtype.
             meta = with_key(meta_nonempty(made._meta), key, label).iloc[:0]
             made = made.map_partitions(with_key, key, label, meta=meta)
@@ -92,10 +98,16 @@ def _is_of_labels(key: Any) -> bool:
 
 def with_key(part: pd.DataFrame, key: Any, column: str) -> pd.DataFrame:
     """Return a partition with what a function or mapping makes of its labels as a column."""
+    if frames_of(part).name == "cudf":
+        (on_gpu,) = keys_on_gpu(part, key, None)
+        return part.assign(**{column: beside_labels(part, {column: on_gpu.values})[column]})
     (made,) = grouping_keys(part, key, None)
     return part.assign(**{column: made.values.array})
 
 
 def with_labels(part: pd.DataFrame, labels: pd.Index, column: str) -> pd.DataFrame:
     """Return a partition with labels of its rows as a column."""
+    if (frames := frames_of(part)).name == "cudf":
+        found: dict[Hashable, Any] = {column: frames.series(labels)}
+        return part.assign(**{column: beside_labels(part, found)[column]})
     return part.assign(**{column: labels.array})

@@ -14,10 +14,15 @@ from dgpuhash.distributed.cluster.serialization import concat_payloads, to_messa
 from dgpuhash.distributed.groupby.categories import UnknownCategories
 from dgpuhash.distributed.groupby.heavy.held import Held, HeldRows, Target
 from dgpuhash.distributed.groupby.heavy.rounds import Found
-from dgpuhash.distributed.groupby.spilling import SpillingStates, most_nbytes, share_of
+from dgpuhash.distributed.groupby.spilling import (
+    SpillingStates,
+    most_nbytes,
+    most_on_gpu,
+    share_of,
+)
 from dgpuhash.distributed.partition.skew import HeavyKeys
 from dgpuhash.distributed.shards.plugin import replying
-from dgpuhash.distributed.shards.spilling import WorkerMemory
+from dgpuhash.distributed.shards.spilling import WRITTEN_AT_ONCE, WorkerMemory
 from dgpuhash.errors import IndexLost, UnsupportedError
 from dgpuhash.frames.groupby.partial import GroupPlan
 from dgpuhash.tables.memory_errors import memory_errors_of
@@ -122,6 +127,8 @@ class GroupOwners:
         self._host: Any = None
         self._memory: WorkerMemory | None = None
         self._share = 0
+        #: The most bytes that all states and rows may have by now.
+        self._most = 0
 
     def open(
         self,
@@ -166,18 +173,39 @@ class GroupOwners:
 
     def _fold(self, states: RangeStates, payloads: Sequence[Any], by_rows: bool) -> None:
         """Fold the states of a partition; write the largest states beyond the share of all."""
+        here = states.states
+        before = 0 if here is None else here.nbytes
         states.fold(payloads, by_rows=by_rows)
-        self._write_largest()
+        self._write_largest(0 if here is None else here.nbytes - before)
 
-    def _write_largest(self) -> None:
+    def _write_largest(self, more: int) -> None:
+        """Write the largest states or rows, `more` bytes of which have just come, if need be."""
         memory = self._memory
-        while memory is not None:
-            there: list[Any] = list(self.held.values())
-            there += [each.states for run in list(self.runs.values()) for each in run.values()]
-            held = [each for each in there if each is not None and each.nbytes]
-            if sum(each.nbytes for each in held) <= most_nbytes(memory, self._share):
-                return
-            max(held, key=lambda each: each.nbytes).spill()
+        if memory is None:
+            return
+        # All ranges are only looked at where they may have too much: there may be very many.
+        self._most += max(0, more)
+        if self._most <= min(self._share, WRITTEN_AT_ONCE):
+            return
+        self._most = 0
+        for on_gpu in (False, True):
+            while held := self._held(on_gpu=on_gpu):
+                most = most_on_gpu() if on_gpu else most_nbytes(memory, self._share)
+                if (nbytes := sum(each.nbytes for each in held)) <= most:
+                    self._most += nbytes
+                    break
+                max(held, key=lambda each: each.nbytes).spill()
+
+    def _held(self, *, on_gpu: bool) -> list[Any]:
+        """Return the states and rows in the memory of the host, or of the GPU."""
+        there: list[Any] = [] if on_gpu else list(self.held.values())
+        there += [
+            each.states
+            for run in list(self.runs.values())
+            for each in run.values()
+            if each.states is not None and each.states.on_gpu is on_gpu
+        ]
+        return [each for each in there if each.nbytes]
 
     def _states(self, uid: str, part: int) -> RangeStates:
         found = self.runs.get(uid, {}).get(part)
@@ -231,9 +259,10 @@ class GroupOwners:
         return []
 
     def _hold(self, held: HeldRows, partition: int, attempt: str, rows: pd.DataFrame) -> None:
+        before = held.nbytes
         with memory_errors_of("groupby"):
             held.add(partition, attempt, rows)
-        self._write_largest()
+        self._write_largest(held.nbytes - before)
 
     def choose(
         self, uid: str, attempts: Sequence[tuple[int, str]], heavy: HeavyKeys

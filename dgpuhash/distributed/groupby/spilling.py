@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -24,17 +25,17 @@ from dgpuhash.errors import IndexLost, OutOfMemoryError
 from dgpuhash.frames import frames_of
 from dgpuhash.frames.groupby.partial import GroupPlan
 from dgpuhash.frames.groupby.partial.batches import folding
+from dgpuhash.frames.groupby.partial.cudf.host import on_device, on_host
 from dgpuhash.frames.groupby.partial.ranked import result_of_places
 from dgpuhash.frames.groupby.partial.rows import (
     in_pieces,
     key_codes,
     parts_of_rows,
-    result_of,
     result_of_pieces,
 )
 from dgpuhash.frames.spill.file import SpillFile
 
-__all__ = ["SpillingStates", "most_nbytes", "share_of"]
+__all__ = ["SpillingStates", "most_nbytes", "most_on_gpu", "share_of"]
 
 # Sub-ranges of a hash range that was written to a file; the result is made of one after the other.
 PIECES = 16
@@ -50,6 +51,12 @@ def share_of(memory: WorkerMemory) -> int:
 def most_nbytes(memory: WorkerMemory, share: int) -> int:
     """Return the bytes that states may have now: less where the worker's memory is used up."""
     return share if memory.for_rows() >= 0 else min(share, WRITTEN_AT_ONCE)
+
+
+@functools.cache
+def most_on_gpu() -> int:
+    """Return the bytes that all states may have in the memory of this process's GPU."""
+    return backend.get("cuda").memory()[1] // SHARE
 
 
 class SpillingStates:
@@ -85,6 +92,11 @@ class SpillingStates:
         self._freed, self._writing = False, threading.Lock()
         # Rows of keys with these codes are not here any more, and the answer for them.
         self._taken_out, self._found = NO_HEAVY, list[Found]()
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether states are in the memory of a GPU."""
+        return self._plan.on_gpu
 
     @property
     def nbytes(self) -> int:
@@ -133,14 +145,19 @@ class SpillingStates:
     def _write(self, states: pd.DataFrame, folder: str) -> None:
         # Owners are equal shares of the hashes: each is that of the run, and of a sub-range in it.
         owners = self._plan.owners(states, self._ranges * PIECES) % PIECES
-        order, counts = backend.get("cpu").multisplit(owners.astype(np.uint32), PIECES)
+        device = backend.get(None, owners)
+        order, counts = device.multisplit(owners.astype(np.uint32), PIECES)
         if self._file is None:
-            self._file = SpillFile(self._plan.states_meta, folder)
-        first = self._file.append(states.take(order))
+            self._file = SpillFile(self._written(self._plan.states_meta), folder)
+        first = self._file.append(self._written(states.take(order)))
         for spans, count in zip(self._spans, counts.tolist(), strict=True):
             if count:
                 spans.append((first, count))
             first += count
+
+    def _written(self, states: pd.DataFrame) -> pd.DataFrame:
+        """Return states as a file has them: those on a GPU in the memory of the host."""
+        return on_host(states) if self.on_gpu else states
 
     def free(self) -> None:
         """Give the file back; whoever writes to it does, once that is over."""
@@ -219,7 +236,7 @@ class SpillingStates:
                 whole = self._together(self._folded())
             if unknown is not None:
                 return unknown.result(plan, whole, categories)
-            return result_of(plan, whole) if plan.needs_rows else plan.result(whole)
+            return plan.result_of_rows(whole) if plan.needs_rows else plan.result(whole)
         finally:
             release_arrow()
 
@@ -246,7 +263,8 @@ class SpillingStates:
         if self._freed:
             raise IndexLost("the states of the groups are gone from a worker; compute them again")
         rows = [range_of(first, count) for first, count in spans]
-        return self._file.take(np.concatenate([np.empty(0, np.int64), *rows]))
+        found = self._file.take(np.concatenate([np.empty(0, np.int64), *rows]))
+        return on_device(found, self._plan.states_meta) if self.on_gpu else found
 
     def _nbytes(self, spans: Sequence[tuple[int, int]]) -> int:
         assert self._file is not None
@@ -264,6 +282,9 @@ class SpillingStates:
         """Raise OutOfMemoryError unless there is memory to make a result of states of `nbytes`."""
         memory, needed = self._memory, TIMES * nbytes
         assert memory is not None
+        if self.on_gpu:
+            # Who allocates there says what lacks.
+            return
         if memory.wait(lambda: self._freed or needed <= memory.for_tasks()):
             return
         raise OutOfMemoryError(

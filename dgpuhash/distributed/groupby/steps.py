@@ -15,7 +15,7 @@ from dask.dataframe.dask_expr._expr import (
     determine_column_projection,
 )
 
-from dgpuhash.distributed.cluster.serialization import CachedPickle
+from dgpuhash.distributed.cluster.serialization import CachedPickle, put_in_cache
 from dgpuhash.distributed.groupby.asked import Asked, called
 from dgpuhash.distributed.groupby.categories import UnknownCategories
 from dgpuhash.distributed.groupby.tasks import (
@@ -77,13 +77,20 @@ class FoldExpr(Expr):
     def _lower(self) -> None:
         return None
 
+    def _packed_task(self) -> CachedPickle[GroupTask]:
+        """Return what tasks have in common, as they get it."""
+        plan, kept = self.plan, (id(self.plan), self.ranges)
+        if plan.on_gpu and kept in _tasks:
+            return _tasks[kept][1]
+        by_rows = plan_of_rows(plan) if self.unknown is None else None
+        made = CachedPickle.of(GroupTask(plan, self.ranges, self.unknown, self.ranked, by_rows))
+        if plan.on_gpu:
+            put_in_cache(_tasks, kept, (plan, made), _MOST_TASKS)
+        return made
+
     def _layer(self) -> dict[Any, Task]:
         key, token = (self._name, 0), self.deterministic_token
-        opening = (f"{OPENING}-{token}", 0)
-        by_rows = plan_of_rows(self.plan) if self.unknown is None else None
-        task = CachedPickle.of(
-            GroupTask(self.plan, self.ranges, self.unknown, self.ranked, by_rows)
-        )  # fmt: skip
+        opening, task = (f"{OPENING}-{token}", 0), self._packed_task()
         opened = TaskRef(opening)
         graph: dict[Any, Task] = {opening: Task(opening, open_groups, task, key)}
         receipts = []
@@ -94,6 +101,12 @@ class FoldExpr(Expr):
             receipts.append(TaskRef(put))
         graph[key] = Task(key, seal_groups, opened, task, key, *receipts)
         return graph
+
+
+# What tasks have in common, by a plan and the number of hash ranges: frames on a GPU take
+# milliseconds to pickle, and their plans are kept.
+_tasks: dict[tuple[int, int], tuple[GroupPlan, CachedPickle[GroupTask]]] = {}
+_MOST_TASKS = 64
 
 
 class GroupsExpr(PartitionsFiltered, Expr):

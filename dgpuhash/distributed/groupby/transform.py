@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,9 @@ import pandas as pd
 
 from dgpuhash.distributed.merge.verb import merge_lazily
 from dgpuhash.errors import UnsupportedError
+from dgpuhash.frames import frames_of
 from dgpuhash.frames.groupby.aggregates.table import AGGREGATES
+from dgpuhash.frames.groupby.cudf.keys import grouping_keys as keys_on_gpu
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey, grouping_keys, levels_of
 from dgpuhash.frames.groupby.requests import NoSuchAggregateError, name_of
 from dgpuhash.frames.merge.arguments import JoinArguments
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
     from dgpuhash.distributed.groupby.asked import Asked
     from dgpuhash.distributed.groupby.group_by import LazyGroupBy
 
-__all__ = ["keys_beside", "transformed"]
+__all__ = ["beside_labels", "keys_beside", "transformed"]
 
 
 def transformed(
@@ -34,19 +37,27 @@ def transformed(
     if how in {"list", "unique"}:
         raise UnsupportedError(f"transform({how!r}); merge groups.agg({how!r}) by the keys")
     asked, frame = groups._asked, groups._frame
-    plain = groups._of_asked(replace(asked, sort=False, as_index=True, observed=True, names={}))
-    found = plain.size() if how == "size" else plain.agg(how, *args, **options)
+    on_gpu = frames_of(frame._meta).name == "cudf"
+    # With nulls every row has a group, and its dtype; on a GPU such rows are masked at the end.
+    drops = asked.dropna and not on_gpu
+    plain = replace(asked, sort=False, as_index=True, observed=True, names={}, dropna=drops)
+    plain_groups = groups._of_asked(plain)
+    found = (
+        plain_groups.size() if how == "size" else plain_groups.agg(how, *args, **options)
+    )  # fmt: skip
     labels: list[Any] = [found.name] if found.ndim == 1 else list(found.columns)
     labels = [asked.names.get(label, label) for label in labels]
     keys = [f"k{place}" for place in range(len(groups._keys))]
     told = _mapped(found, by_numbers, keys)
     asking = _mapped(keys_of(frame, groups), keys_beside, asked, ())
     # Where each row has its group, dtypes stay.
-    whole = not asked.dropna or not any(map(_may_be_null, groups._keys))
+    whole = on_gpu or not asked.dropna or not any(map(_may_be_null, groups._keys))
     left = [label for label in asking.columns if label in set(keys)]
     arguments = JoinArguments("inner" if whole else "left", left_on=left, right_index=True)
     merged = merge_lazily(asking, told, arguments)
-    return _mapped(merged, _rows_as, labels, found.ndim == 1, list(frame._meta.index.names))
+    masked = keys if on_gpu and asked.dropna else []
+    names = list(frame._meta.index.names)
+    return _mapped(merged, _rows_as, labels, found.ndim == 1, names, masked)
 
 
 def keys_of(frame: Any, groups: LazyGroupBy) -> Any:
@@ -63,6 +74,14 @@ def _mapped(frame: Any, function: Any, *args: Any) -> Any:
 
 def keys_beside(part: Any, asked: Asked, columns: Sequence[Hashable]) -> pd.DataFrame:
     """Return the keys of a part's rows as columns k0 and so on, and some of its columns."""
+    if frames_of(part).name == "cudf":
+        found: dict[Hashable, Any] = {
+            f"k{place}": key.values
+            for place, key in enumerate(keys_on_gpu(part, asked.by, asked.level))
+        }
+        for place, label in enumerate(columns):
+            found[f"v{place}"] = part if part.ndim == 1 else part[label]
+        return beside_labels(part, found)  # type: ignore[no-any-return]
     keys = grouping_keys(part, asked.by, asked.level)
     made = {f"k{place}": key.values.array for place, key in enumerate(keys)}
     for place, label in enumerate(columns):
@@ -73,17 +92,37 @@ def keys_beside(part: Any, asked: Asked, columns: Sequence[Hashable]) -> pd.Data
 def by_numbers(found: Any, keys: list[str]) -> pd.DataFrame:
     """Return aggregates with columns r0 and so on, and such names of their labels."""
     frame = found.to_frame() if found.ndim == 1 else found
-    made = frame.set_axis([f"r{place}" for place in range(frame.shape[1])], axis=1)
-    return made.set_axis(index_of(levels_of(frame.index), keys), axis=0)
+    made = frame.copy(deep=False)
+    made.columns = [f"r{place}" for place in range(frame.shape[1])]
+    if frames_of(frame).name == "cudf":
+        made.index = frame.index.set_names(keys)
+    else:
+        made.index = index_of(levels_of(frame.index), keys)
+    return made
 
 
-def _rows_as(merged: pd.DataFrame, labels: list[Any], one: bool, names: list[Hashable]) -> Any:
-    """Return the aggregates of rows, called as those of groups."""
-    rows = merged[[f"r{place}" for place in range(len(labels))]]
-    rows = rows.set_axis(rows.index.set_names(names), axis=0)
+def _rows_as(
+    merged: pd.DataFrame, labels: list[Any], one: bool, names: list[Hashable], masked: list[str]
+) -> Any:
+    """Return the aggregates of rows, called as those of groups; of nulls in some keys null."""
+    rows = merged[[f"r{place}" for place in range(len(labels))]].copy(deep=False)
+    nulls = [merged[key].isna() for key in masked if key in merged.columns]
+    if nulls:
+        there = ~functools.reduce(lambda ours, theirs: ours | theirs, nulls)
+        for label in rows.columns:
+            rows[label] = rows[label].where(there)
+    rows.index = rows.index.set_names(names)
     if one:
         return rows["r0"].rename(labels[0])
-    return rows.set_axis(pd.Index(labels), axis=1)
+    rows.columns = pd.Index(labels)
+    return rows
+
+
+def beside_labels(part: Any, columns: Mapping[Hashable, Any]) -> Any:
+    """Return a cuDF frame of columns that belong to the rows of a part, with their labels."""
+    made = frames_of(part).make(columns)
+    made.index = part.index
+    return made
 
 
 def _may_be_null(key: GroupingKey) -> bool:

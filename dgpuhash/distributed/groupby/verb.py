@@ -14,8 +14,6 @@ from dgpuhash.distributed.groupby.group_by import LazyGroupBy
 from dgpuhash.distributed.groupby.keys import with_keys
 from dgpuhash.distributed.ingest.source import check_all_partitions
 from dgpuhash.distributed.merge.verb import hash_ranges, prepare
-from dgpuhash.errors import UnsupportedError
-from dgpuhash.frames import frames_of
 from dgpuhash.frames.groupby.group_by import GroupBy
 from dgpuhash.frames.keys.categories import is_unknown
 
@@ -39,14 +37,13 @@ def groupby_lazily(
     npartitions: int | None = None,
     client: Client | None = None,
 ) -> LazyGroupBy:
-    """Return the groups of the rows of a Dask frame or Series; see `dgpuhash.groupby`."""
+    """Return the groups of the rows of a Dask frame or Series; see `dgpuhash.groupby`.
+
+    Partitions of cuDF are reduced on their GPU, and their states folded on those of the owners.
+    """
     client = client_of(client)
     prepare(client)
     check_all_partitions(frame)
-    if (library := frames_of(frame._meta).name) != "pandas":
-        raise UnsupportedError(
-            f"a groupby of a Dask frame of {library}; convert it with .to_backend('pandas') first"
-        )
     frame, by, selection, names = with_keys(frame, by)
     asked = Asked(
         by, level, bool(sort), bool(dropna), bool(observed), bool(as_index), names=names
@@ -77,7 +74,7 @@ def ranges_of(like: GroupBy, npartitions: int | None, ranges: int, parts: int) -
     parts : int
         The number of partitions of the source.
     """
-    if not like._groups.is_observed:
+    if not getattr(like._groups, "is_observed", True):
         return 1
     if npartitions is not None:
         return ranges
@@ -89,4 +86,7 @@ def _most_values(dtype: Any) -> float:
     """Return how many values a dtype has at most, with null."""
     if isinstance(dtype, pd.CategoricalDtype):
         return math.inf if is_unknown(dtype) else len(dtype.categories) + 1
+    if hasattr(dtype, "categories"):
+        # Of cuDF: each partition may have others.
+        return math.inf
     return 3 if dtype.kind == "b" else math.inf

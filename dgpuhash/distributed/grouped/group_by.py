@@ -21,6 +21,7 @@ from dgpuhash.distributed.partition.registry import check_name, generated_name
 from dgpuhash.distributed.storage.folder import Folder
 from dgpuhash.errors import SpecError, UnsupportedError
 from dgpuhash.frames import KeyEncoder
+from dgpuhash.frames.groupby.partial.cudf.host import on_device
 from dgpuhash.frames.grouped.aggregation import Aggregation, LabelledResults
 
 __all__ = ["DistributedGroupBy"]
@@ -81,10 +82,12 @@ class DistributedGroupBy(NamedHandle):
 
         Parameters
         ----------
-        data : Dask or pandas DataFrame, or mapping of arrays
+        data : Dask, pandas or cuDF DataFrame, or mapping of arrays
             A Dask DataFrame is reduced by its workers, a partition at a time. The handle keeps a
             reference to it, and to the rows of changes, for `rebuild`, until `save`; none with
             `durable`.
+            Rows of cuDF are reduced on their GPU, and the states held on the host; results are cuDF
+            frames.
         by : label or list of labels
             The key columns.
         aggregates : dict, optional
@@ -112,8 +115,8 @@ class DistributedGroupBy(NamedHandle):
             When no aggregate is given, there is none of that name, a label repeats one of a key, or
             there is an index of this name.
         UnsupportedError
-            When an aggregate cannot be kept up to date from states, such as a median, or `data` is
-            not of pandas; and as for `DistributedIndex.build`.
+            When an aggregate cannot be kept up to date from states, such as a median; and as for
+            `DistributedIndex.build`.
         ExistsError, OSError, IndexLost, OutOfMemoryError
             As for `DistributedIndex.build`.
 
@@ -167,7 +170,8 @@ class DistributedGroupBy(NamedHandle):
         """Load the groups that were saved, or have their log, at `url`.
 
         Arguments and errors are those of `DistributedIndex.load`. The epochs of `changed` begin
-        anew: all groups are those of epoch 1.
+        anew: all groups are those of epoch 1. Results of groups of cuDF frames are pandas frames
+        then.
 
         Raises
         ------
@@ -203,8 +207,9 @@ class DistributedGroupBy(NamedHandle):
 
         Parameters
         ----------
-        rows : Dask or pandas DataFrame, or mapping of arrays
-            With at least the columns that are read, of the dtypes that they were built with.
+        rows : Dask, pandas or cuDF DataFrame, or mapping of arrays
+            Of the library that the groups were built of, with at least the columns that are read,
+            of the dtypes that they were built with.
 
         Raises
         ------
@@ -290,6 +295,20 @@ class DistributedGroupBy(NamedHandle):
         """
         super().save(url, overwrite=overwrite)
         self._history.forget(self._descriptor.revision)
+
+    def lookup(self, keys: Any, **options: Any) -> Any:
+        """Return the aggregates of each key, null where there is no such group.
+
+        Arguments and errors are those of `DistributedIndex.lookup`. Of groups of cuDF frames it is
+        a cuDF frame.
+        """
+        if type(keys).__module__.partition(".")[0] == "cudf":
+            keys = keys.to_pandas()
+        elif type(keys).__module__.partition(".")[0] == "cupy":
+            keys = keys.get()
+        found = super().lookup(keys, **options)
+        groups = self._groups
+        return found if groups.like is None else on_device(found, groups.results_on_gpu)
 
     def result(self) -> Any:
         """Return the aggregates as a lazy Dask DataFrame, one partition a hash range.

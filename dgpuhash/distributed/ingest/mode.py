@@ -10,6 +10,7 @@ from typing import Any
 import dask.dataframe as dd
 from distributed import Client
 
+from dgpuhash import config
 from dgpuhash.distributed.ingest.source import persisted_futures
 from dgpuhash.distributed.partition.conflict import Conflict, parse_conflict
 from dgpuhash.distributed.partition.descriptor import Placement
@@ -17,12 +18,13 @@ from dgpuhash.distributed.partition.row_order import check_arrival_column
 from dgpuhash.errors import SpecError
 from dgpuhash.frames import frames_of
 
-__all__ = ["REPLICATED_NBYTES", "PlacementChoice", "known_nbytes"]
+__all__ = ["REPLICATED", "PlacementChoice", "known_nbytes"]
 
-# What `mode="auto"` copies to every worker: 2**20 pairs of 8 + 8 bytes, whose table stays in the L2
-# cache of a GPU and takes little of any worker's memory. Two processes over TCP build copies of 16
-# MiB in 0.34 s more, and merge 4 Mi rows with them in 0.42 s less; of 64 MiB 1.3 s more, 0.1 less.
-REPLICATED_NBYTES = 16 << 20
+# What `mode="auto"` copies to every worker; by default 2**20 pairs of 8 + 8 bytes, whose table is
+# in the L2 cache of a GPU and takes little of any worker's memory. Two processes over TCP build
+# copies of 16 MiB in 0.34 s more, and merge 4 Mi rows with them in 0.42 s less; of 64 MiB 1.3 s
+# more, 0.1 less.
+REPLICATED = "placement.replicate"
 
 AUTO = "auto"
 
@@ -103,10 +105,10 @@ class PlacementChoice:
         if nbytes is None:
             return Placement.DISTRIBUTED, "auto: size unknown before the rows are read"
         # Rounded up, so that what is more than the limit reads so.
-        most, size = REPLICATED_NBYTES >> 20, f"{ceil(nbytes / 2**20 * 10) / 10} MiB"
-        if nbytes <= REPLICATED_NBYTES:
-            return Placement.REPLICATED, f"auto: {size}, at most {most}"
-        return Placement.DISTRIBUTED, f"auto: {size}, more than {most}"
+        limit, size = config.nbytes(REPLICATED), f"{ceil(nbytes / 2**20 * 10) / 10} MiB"
+        if nbytes <= limit:
+            return Placement.REPLICATED, f"auto: {size}, at most {limit >> 20}"
+        return Placement.DISTRIBUTED, f"auto: {size}, more than {limit >> 20}"
 
 
 def known_nbytes(client: Client, rows: Any, columns: Sequence[Hashable]) -> int | None:

@@ -12,6 +12,7 @@ from dask.dataframe.dask_expr.io.io import FromGraph
 from dask.delayed import Delayed
 from distributed import Client, Future, futures_of
 
+from dgpuhash import config
 from dgpuhash.distributed.cluster.client import check_same_cluster
 from dgpuhash.distributed.cluster.rpc import REMEDY
 from dgpuhash.distributed.cluster.scatter import scatter_to_workers
@@ -38,8 +39,6 @@ __all__ = [
     "persisted_futures",
 ]
 
-# Frames of the client's own are sent in pieces of this size.
-PIECE_NBYTES = 32 << 20
 # Where workers are to share the work, in pieces of this size at least.
 LEAST_PIECE_NBYTES = 1 << 20
 
@@ -195,7 +194,7 @@ def partitions_of(
     if isinstance(projected, dd.DataFrame):
         return list(projected.to_delayed())
     nbytes = frames_of(projected).nbytes(projected)
-    step = max(1, len(projected) * PIECE_NBYTES // max(nbytes, 1))
+    step = max(1, len(projected) * config.nbytes("placement.piece") // max(nbytes, 1))
     if nbytes > pieces * LEAST_PIECE_NBYTES:
         step = min(step, -(-len(projected) // pieces))
     cut = [projected.iloc[start : start + step] for start in range(0, len(projected), step)]

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from dgpuhash import config
 from dgpuhash.distributed.cluster.host import NAME
 from dgpuhash.distributed.cluster.rpc import call_worker, encode_call, fire_and_forget
 from dgpuhash.distributed.shards.stats import shard_size
@@ -20,8 +21,6 @@ RECEIPT = "dgpuhash-receipt"
 OPENING = "dgpuhash-open"
 # The name with which the scheduler wants the results that stay, as a client would.
 KEEPER = f"{NAME}-kept"
-# Of a worker's memory, and in bytes: what builds may take unless a client says otherwise.
-SHARE, MOST_NBYTES = 0.1, 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +170,8 @@ class KeptBuilds:
         if keeping.limit is not None:
             return keeping.limit
         limits = (worker.memory_limit for worker in self._scheduler.workers.values())
-        return sum(min(MOST_NBYTES, int(each * SHARE) or MOST_NBYTES) for each in limits)
+        share, most = config.share("kept-builds.memory"), config.nbytes("kept-builds.most")
+        return sum(min(most, int(each * share) or most) for each in limits)
 
     def _make_room(self, client: str) -> None:
         """Drop the builds asked longest ago, until those of a client have room."""

@@ -12,11 +12,12 @@ import pandas as pd
 from dask.dataframe.dask_expr import new_collection
 from distributed import Client
 
+from dgpuhash import config
 from dgpuhash.distributed.cluster.broadcast import ensure_plugin
 from dgpuhash.distributed.cluster.client import client_of, worker_ids
 from dgpuhash.distributed.cluster.preload import import_on_cluster
 from dgpuhash.distributed.cluster.serialization import CachedPickle
-from dgpuhash.distributed.ingest.mode import REPLICATED_NBYTES
+from dgpuhash.distributed.ingest.mode import REPLICATED
 from dgpuhash.distributed.ingest.source import check_all_partitions
 from dgpuhash.distributed.merge.aligned import AlignedMergeExpr, can_be_aligned
 from dgpuhash.distributed.merge.expression import MergeExpr, StandingMergeExpr
@@ -115,7 +116,7 @@ def _placement(
     """Return where rows of the stored side are, which was given as that."""
     own = not isinstance(given, dd.DataFrame | dd.Series)
     if own:
-        copied = frames_of(sides[stored]._meta).nbytes(given) <= REPLICATED_NBYTES
+        copied = frames_of(sides[stored]._meta).nbytes(given) <= config.nbytes(REPLICATED)
     else:
         # It is in the memory of one worker anyway, as when Dask broadcasts it.
         copied = _is_alone(sides, stored, arguments)

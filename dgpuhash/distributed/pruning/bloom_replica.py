@@ -9,17 +9,17 @@ from typing import Any, Self
 
 import numpy as np
 
+from dgpuhash import config
 from dgpuhash.backend import Backend
 from dgpuhash.distributed.collective.base import Collective, Destination
 from dgpuhash.distributed.pruning.policy import PruningOptions
 from dgpuhash.tables.bloom.blocks import BLOCK_NBYTES, BloomBlocks, blocks_for
 
-__all__ = ["MEMORY_SHARE", "RATE", "BloomReplica", "FilterVote"]
+__all__ = ["MEMORY", "RATE", "BloomReplica", "FilterVote"]
 
-# Share of the free memory that a filter may take when the user did not ask for one.
-MEMORY_SHARE = 1 / 8
-# Of absent keys that pass: 10.5 bits per key.
-RATE = 0.01
+# The share of the free memory that a filter may take when the user did not ask for one, and that of
+# absent keys which pass: by default 0.01, by 10.5 bits per key.
+MEMORY, RATE = "pruning.memory", "pruning.false-positives"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +100,11 @@ class BloomReplica:
         if mine is not None and {each.name for each in told} == {mine.name}:
             return mine
         ranks, rank = collective.size, collective.rank
-        held = blocks_for(max(each.keys for each in told), RATE)
+        held = blocks_for(max(each.keys for each in told), config.share(RATE))
         nbytes = ranks * held * BLOCK_NBYTES
         pays = sparing.absent_rows >= sum(each.keys for each in told)
         if sparing.bloom_filter is not True and not (
-            pays and nbytes < MEMORY_SHARE * min(each.free_nbytes for each in told)
+            pays and nbytes < config.share(MEMORY) * min(each.free_nbytes for each in told)
         ):
             return None
         made = BloomBlocks(backend, held * ranks, seed=owner_seed)

@@ -9,11 +9,11 @@ from typing import Any
 
 from distributed.utils import sync
 
-from dgpuhash import backend
+from dgpuhash import backend, config
 from dgpuhash.distributed.cluster.rpc import call_handler
 from dgpuhash.distributed.partition.descriptor import Descriptor
 from dgpuhash.distributed.partition.hash_partition import chunk_nbytes
-from dgpuhash.distributed.pruning.bloom_replica import MEMORY_SHARE, RATE, BloomReplica
+from dgpuhash.distributed.pruning.bloom_replica import MEMORY, RATE, BloomReplica
 from dgpuhash.distributed.pruning.policy import PruningOptions, RecentAbsentKeyStats
 from dgpuhash.distributed.pruning.probe_keys import PrunedRows
 from dgpuhash.errors import OutOfMemoryError
@@ -101,7 +101,9 @@ class BloomCache:
             # Another task fetched it, or was refused, meanwhile.
             return
         free, _ = backend.get(frames_of(descriptor.meta).device).memory()
-        self.replica = _fetched(worker, descriptor, math.inf if must else MEMORY_SHARE * free)
+        self.replica = _fetched(
+            worker, descriptor, math.inf if must else config.share(MEMORY) * free
+        )
         self._refused = self.replica is None
         self._own = None
 
@@ -144,7 +146,7 @@ def _assemble_replica(
     worker: Any, descriptor: Descriptor, most_nbytes: float
 ) -> BloomReplica | None:
     parts = len(descriptor.shards)
-    blocks = blocks_for(max(sync(worker.loop, _bits, worker, descriptor, 0)), RATE)
+    blocks = blocks_for(max(sync(worker.loop, _bits, worker, descriptor, 0)), config.share(RATE))
     if parts * blocks * BLOCK_NBYTES > most_nbytes:
         return None
     frames = frames_of(descriptor.meta)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from dgpuhash import config
 from dgpuhash.distributed.partition.conflict import Conflict
 from dgpuhash.distributed.partition.descriptor import Descriptor, Placement
 from dgpuhash.distributed.storage.arrow_files import RowsFile, digest_of
@@ -36,8 +37,6 @@ Made = TypeVar("Made")
 
 MANIFEST = "manifest.json"
 LONGEST = 1 << 26
-# Attempts of a load while other programs save to the same folder.
-TRIES = 20
 
 
 def to_checked_json(what: str, version: int, body: Any) -> bytes:
@@ -159,7 +158,8 @@ def load_with_retry(folder: Folder, load: Callable[[], Made]) -> Made:
     FormatError
         When the folder holds no save, or a damaged one.
     """
-    for _ in range(TRIES):
+    tries = config.count("retries.load")
+    for _ in range(tries):
         before = _data_in(folder)
         try:
             return load()
@@ -167,7 +167,7 @@ def load_with_retry(folder: Folder, load: Callable[[], Made]) -> Made:
             if _data_in(folder) == before:
                 raise
     raise FormatError(
-        f"{folder.url} was saved to again each of {TRIES} times that it was being loaded; load it "
+        f"{folder.url} was saved to again each of {tries} times that it was being loaded; load it "
         "when that has ended"
     )
 

@@ -47,9 +47,10 @@ class DistributedSet(KeyTable):
         Default: the current one.
     workers : list of str, optional
         Addresses of the workers that are to hold the shards; default: all.
-    exchange : {"auto", "comm", "nccl", "peer"}
-        Transport of rows between workers: Dask's comms; NCCL between GPUs; or GPUs of one host
-        write into each other's memory. For the last, the tables share up to 1 GiB on each GPU, and
+    exchange : {"auto", "comm", "two-level", "nccl", "peer"}
+        Transport of rows between workers: Dask's comms; the same with one message between two hosts
+        for what is small; NCCL between GPUs; or GPUs of one host write into each other's memory.
+        For the last, the tables share up to 1 GiB on each GPU, and
         as much as a batch that fills a table, or the largest one so far, takes there, up to 1/16 of
         a GPU; both beside any pool. ``"auto"``: the last of these that the workers can use. Where
         it fails between workers that are reachable, comms take over, and a warning says so.

@@ -13,6 +13,7 @@ from typing import Any
 from distributed import Client, SchedulerPlugin
 from distributed.protocol import pickle
 
+from dgpuhash import config
 from dgpuhash.distributed.cluster.client import is_client_connected, is_from_parent_process
 from dgpuhash.distributed.cluster.host import NAME
 from dgpuhash.distributed.cluster.rpc import call_scheduler, call_scheduler_async, fire_and_forget
@@ -21,9 +22,6 @@ from dgpuhash.distributed.collective.group_cache import GroupUse
 from dgpuhash.distributed.shards.table_store import drop_table_shard
 
 __all__ = ["LIMIT", "Lease", "TableLease", "free_on_worker", "give_back", "take"]
-
-# Seconds that a client has to reconnect after its connection broke.
-PATIENCE = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +67,7 @@ class Leases(SchedulerPlugin):
             fire_and_forget(self._end(scheduler, client))
 
     async def _end(self, scheduler: Any, client: str) -> None:
-        await asyncio.sleep(PATIENCE)
+        await asyncio.sleep(config.seconds("liveness.lost-client"))
         if is_client_connected(scheduler, client):
             return
         for lease in self._held.pop(client, {}).values():

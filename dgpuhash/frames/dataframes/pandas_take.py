@@ -11,6 +11,8 @@ import pyarrow as pa
 
 __all__ = ["TakenRows"]
 
+_FEW_ROWS, _FEW_COLUMNS = 1024, 16
+
 
 class TakenRows:
     """Positions of the rows that are taken of columns; -1 gives a null.
@@ -38,6 +40,11 @@ class TakenRows:
         index = pd.RangeIndex(len(self._rows))
         if len(frame) == len(index) and (self._rows == np.arange(len(index))).all():
             return frame.set_axis(index, axis=0)
+        if len(index) <= _FEW_ROWS and frame.shape[1] > _FEW_COLUMNS:
+            # By blocks of columns: of few rows most of the time is that of each column.
+            numbered = frame.set_axis(pd.RangeIndex(len(frame)), axis=0)
+            numbered = numbered.set_flags(allows_duplicate_labels=True)
+            return numbered.reindex(self._rows).set_axis(index, axis=0)
         columns = {}
         for place, (_, column) in enumerate(frame.items()):
             made = self.of(column)

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pandas as pd
 
+from dgpuhash import config
 from dgpuhash.errors import UnsupportedError
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey
 from dgpuhash.frames.groupby.order import key_order
@@ -20,10 +21,8 @@ from dgpuhash.frames.merge.accessor import key_columns
 from dgpuhash.frames.merge.distinct import numbered
 from dgpuhash.frames.merge.index import index_of
 
-__all__ = ["MOST_GROUPS", "Groups", "compared", "inferred"]
+__all__ = ["Groups", "compared", "inferred"]
 
-# More groups of categories that no row has are refused.
-MOST_GROUPS = 10**7
 
 Flags: TypeAlias = bool | Sequence[bool]
 
@@ -142,10 +141,12 @@ class Groups:
         if others:
             outer, heads = self._apart(others)
         within = math.prod(sizes.values())
-        if len(heads) * within > MOST_GROUPS:
+        most = config.count("frames.most-groups")
+        if len(heads) * within > most:
             raise UnsupportedError(
                 f"observed=False makes {len(heads) * within:,} groups of categories, more than "
-                f"{MOST_GROUPS:,}; group with observed=True"
+                f"{most:,}; group with observed=True, or set dgpuhash.frames.most-groups in Dask's "
+                "configuration"
             )
         codes, inner = outer, np.zeros(1, np.int64)
         places: dict[int, Any] = {}

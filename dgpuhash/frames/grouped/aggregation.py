@@ -18,6 +18,7 @@ from dgpuhash.frames.groupby.assembly import frame_of
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey
 from dgpuhash.frames.groupby.order import key_order
 from dgpuhash.frames.groupby.partial import GroupPlan, Verb
+from dgpuhash.frames.groupby.partial.cudf.host import host_like, in_dtypes, on_device, on_host
 from dgpuhash.frames.groupby.partial.folded import FoldedGroups
 from dgpuhash.frames.groupby.partial.kinds import KINDS
 from dgpuhash.frames.groupby.requests import requests
@@ -52,6 +53,9 @@ class Aggregation:
         Whether rows with a null in a key are in no group.
     sort : bool
         Whether results come in the order of the keys.
+    like : cudf.DataFrame, optional
+        The same as `source` where the frames are cuDF's: they are reduced on their GPU, and their
+        states are held on the host.
     """
 
     source: Any
@@ -59,6 +63,7 @@ class Aggregation:
     named: tuple[Named, ...]
     dropna: bool = True
     sort: bool = True
+    like: Any = None
 
     @classmethod
     def of(
@@ -74,12 +79,15 @@ class Aggregation:
         SpecError
             When no aggregate is named, there is none of that name, or a label is taken.
         UnsupportedError
-            When an aggregate needs the rows of its groups, or frames are of cuDF.
+            When an aggregate needs the rows of its groups.
         """
+        given = meta
+        if on_gpu := _is_cudf(meta):
+            meta = host_like(meta)
         if not isinstance(meta, pd.DataFrame):
             raise UnsupportedError(
-                f"groups of {type(meta).__module__.partition('.')[0]} frames; give pandas frames, "
-                "such as .to_pandas() or .to_backend('pandas') makes"
+                f"groups of {type(meta).__module__.partition('.')[0]} frames; give frames of "
+                "pandas or cuDF, such as .to_pandas() makes"
             )
         for option, value in (("dropna", dropna), ("sort", sort)):
             if not isinstance(value, bool):
@@ -102,16 +110,22 @@ class Aggregation:
         read = {*keys, *(column for _, column, _, _ in made)}
         labels = list(key_names(meta, [label for label in meta.columns if label in read]))
         source = meta[labels].iloc[:0].reset_index(drop=True).copy()
-        groups = cls(source, keys, made, dropna, sort)
+        like = given[labels].iloc[:0].reset_index(drop=True) if on_gpu else None
+        groups = cls(source, keys, made, dropna, sort, like)
         groups._check_states()
         return groups
 
     def _check_states(self) -> None:
         """Raise UnsupportedError for aggregates that do not follow from states."""
-        rows = self._plan.needs_rows
+        plans = [self._plan] if self.like is None else [self._plan, self._plan_on_gpu]
+        rows = any(plan.needs_rows for plan in plans)
         wrong = [
             how for _, column, how, options in self.named
-            if AGGREGATES[how].labels or (rows and _plan(self, [(column, how, options)]).needs_rows)
+            if AGGREGATES[how].labels
+            or (rows and any(
+                _plan(self, [(column, how, options)], like).needs_rows
+                for like in (self.source, self.like) if like is not None
+            ))
         ]  # fmt: skip
         if wrong:
             raise UnsupportedError(
@@ -158,7 +172,22 @@ class Aggregation:
 
     @functools.cached_property
     def _plan(self) -> GroupPlan:
-        return _plan(self, [(column, how, options) for _, column, how, options in self.named])
+        return _plan(self, self._asked, self.source)
+
+    @property
+    def _asked(self) -> list[tuple[Hashable, str, Any]]:
+        return [(column, how, options) for _, column, how, options in self.named]
+
+    @functools.cached_property
+    def _plan_on_gpu(self) -> GroupPlan:
+        return _plan(self, self._asked, self.like)
+
+    @functools.cached_property
+    def results_on_gpu(self) -> Any:
+        """Empty cuDF frame like the results, where the frames are cuDF's."""
+        made = self._plan_on_gpu.meta.copy(deep=False)
+        made.columns = self.results.columns
+        return made
 
     @functools.cached_property
     def _own_labels(self) -> dict[str, Hashable]:
@@ -188,6 +217,12 @@ class Aggregation:
         Numbers of NumPy's dtypes may be narrower ones, and texts may be objects.
         """
         key_names(given, list(self.source.columns))
+        if _is_cudf(given):
+            if self.like is None:
+                raise UnsupportedError(
+                    "a cuDF frame for groups that were built of pandas frames; give .to_pandas()"
+                )
+            given = host_like(given[list(self.source.columns)])
         for label in self.source.columns:
             own, wanted = given[label].dtype, self.source[label].dtype
             if own != wanted and not _fits(given[label], wanted):
@@ -200,7 +235,12 @@ class Aggregation:
         """Return the states of the groups of a frame, the part of that number."""
         self.check(frame)
         part = frame[list(self.source.columns)]
-        found, labels = self._plan.reduce(part, number), self._own_labels
+        if _is_cudf(part):
+            states = on_host(self._plan_on_gpu.reduce(part, number))
+            found = in_dtypes(states, self._plan.states_meta)
+        else:
+            found = self._plan.reduce(part, number)
+        labels = self._own_labels
         made = found[list(labels)].set_axis(pd.Index(list(labels.values())), axis=1)
         made[EPOCH] = np.zeros(len(made), np.int64)
         return made
@@ -238,7 +278,7 @@ class Aggregation:
         """Raise UnsupportedError when rows cannot be taken off the aggregates again."""
         wrong = []
         for label, column, how, options in self.named:
-            kinds = _plan(self, [(column, how, options)]).wanted or {}
+            kinds = _plan(self, [(column, how, options)], self.source).wanted or {}
             if any(KINDS[kind].retracted is None for each in kinds.values() for kind in each):
                 wrong.append(f"{label!r} ({how})")
         if wrong:
@@ -290,6 +330,8 @@ class LabelledResults:
 
     def restored(self, rows: Any) -> Any:
         """Return results with the keys as labels, in their order where that is wanted."""
+        if self.groups.like is not None:
+            return self._on_gpu(rows)
         keys = [as_series(rows[label]) for label in self.groups.by]
         if self.groups.sort:
             order = key_order(keys)
@@ -298,18 +340,33 @@ class LabelledResults:
         values = rows[[label for label, *_ in self.groups.named]]
         return values.set_axis(index_of(keys, list(self.groups.by)), axis=0)
 
+    def _on_gpu(self, rows: Any) -> Any:
+        if self.groups.sort:
+            order = key_order([as_series(rows[label]) for label in self.groups.by])
+            rows = frames_of(rows).take(rows, order)
+        made = on_device(rows, self.groups.results_on_gpu)
+        values = made[[label for label, *_ in self.groups.named]]
+        values.index = index_of([made[label] for label in self.groups.by], list(self.groups.by))
+        return values
+
     def __dask_tokenize__(self) -> str:
         return "dgpuhash-labelled"
 
 
-def _plan(groups: Aggregation, named: Sequence[tuple[Hashable, str, Any]]) -> GroupPlan:
+def _is_cudf(frame: Any) -> bool:
+    return type(frame).__module__.partition(".")[0] == "cudf"
+
+
+def _plan(
+    groups: Aggregation, named: Sequence[tuple[Hashable, str, Any]], source: Any
+) -> GroupPlan:  # fmt: skip
     """Return the plan of some aggregates, called by numbers."""
     asked = {
         _number(place): pd.NamedAgg(column, how, **dict(options))
         for place, (column, how, options) in enumerate(named)
     }
     return GroupPlan.of(
-        groups.source, list(groups.by), how=Verb("agg", options=asked), sort=False,
+        source, list(groups.by), how=Verb("agg", options=asked), sort=False,
         dropna=groups.dropna, as_index=False,
     )  # fmt: skip
 

@@ -170,7 +170,7 @@ class MergePlan:
             return columns
         if pairs.left is None and pairs.right is None:
             return columns
-        there = {*self.labels[0], *self.labels[1]}
+        there = {*self.labels[0].tolist(), *self.labels[1].tolist()}
         for pair in self.keys.pairs:
             if pair.is_one_column and pair.name in there:
                 sides = self._completed(pair.name, pair, pairs)
@@ -230,8 +230,9 @@ def suffixed(left: pd.Index, right: pd.Index, suffixes: Suffixes) -> tuple[pd.In
             f"Passing 'suffixes' as a {type(suffixes)}, is not supported. Provide 'suffixes' as a "
             "tuple instead."
         )
-    there = set(right)
-    both = [label for label in dict.fromkeys(left) if label in there]
+    # Lists: an index of texts takes long to go through.
+    there = set(right.tolist())
+    both = [label for label in dict.fromkeys(left.tolist()) if label in there]
     if not both:
         return left, right
     ours, theirs = suffixes
@@ -345,14 +346,17 @@ def _taken(frame: pd.DataFrame, rows: Any, whole: dict[Hashable, pd.Series]) -> 
 
     Columns of `whole` have these rows already.
     """
-    done = {place: whole[label] for place, label in enumerate(frame.columns) if label in whole}
+    labels = frame.columns.tolist() if whole else []
+    done = {place: whole[label] for place, label in enumerate(labels) if label in whole}
     if rows is None:
         part = frame.copy(deep=False)
         for place, column in done.items():
             part.isetitem(place, column.array)
         return part
+    if not done:
+        return frames_of(frame).take_or_null(frame, rows)
     others = [place for place in range(frame.shape[1]) if place not in done]
-    part = frames_of(frame).take_or_null(frame.iloc[:, others] if done else frame, rows)
+    part = frames_of(frame).take_or_null(frame.iloc[:, others], rows)
     part.columns = pd.Index(others)
     for place, column in done.items():
         part.insert(place, place, column)

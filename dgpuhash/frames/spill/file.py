@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import errno
-import io
 import mmap
 import os
-import shutil
 import tempfile
 import weakref
 from collections.abc import Hashable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -19,13 +15,12 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from dgpuhash.errors import IndexLost, KeyTypeError, OutOfMemoryError, UnsupportedError
+from dgpuhash.backend.unnamed_file import WholeWrites, told_if_full
+from dgpuhash.errors import IndexLost, KeyTypeError, UnsupportedError
 from dgpuhash.frames.dataframes import frames_of
 
-__all__ = ["SpillFile", "WholeWrites", "detached", "told_if_full"]
+__all__ = ["SpillFile", "detached"]
 
-# What a file system says that has no room.
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _ROWS = "rows"
 _REMEDY = "give the workers a local_directory= on a larger disk, or let more workers hold the rows"
 
@@ -299,43 +294,6 @@ class SpillFile:
         if piece.mapped is not None:
             start, end = piece.span.start, piece.span.stop
             piece.mapped.madvise(mmap.MADV_DONTNEED, start, end - start)
-
-
-class WholeWrites(io.RawIOBase):
-    """A raw file whose writes write all bytes, or raise, and are counted."""
-
-    def __init__(self, file: Any) -> None:
-        super().__init__()
-        self._fd = file.fileno()
-        self.written = 0
-
-    def writable(self) -> bool:
-        """Tell that it can be written to."""
-        return True
-
-    def write(self, data: Any) -> int:
-        """Write all of `data`."""
-        view = memoryview(data).cast("B")
-        done = 0
-        while done < len(view):
-            done += os.write(self._fd, view[done:])
-        self.written += done
-        return done
-
-
-@contextmanager
-def told_if_full(folder: str, nbytes: int, what: str, remedy: str) -> Iterator[None]:
-    """Translate errors of a full disk raised inside a block that writes `nbytes` of `what`."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in _FULL:
-            raise
-        free = shutil.disk_usage(folder).free
-        raise OutOfMemoryError(
-            f"the disk is full: {what} that memory has no place for go to {folder}, where "
-            f"{nbytes:,} bytes more are needed and {free:,} are free; free some, {remedy}"
-        ) from error
 
 
 def _freed() -> IndexLost:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dgpuhash import config
 from dgpuhash.frames.labels import stored_labels
 from dgpuhash.frames.row_store import NumericDtypes, RowStore, numeric_dtypes, promote_dtypes
 from dgpuhash.frames.spill.file import SpillFile
@@ -28,8 +29,10 @@ class SpilledRowStore(RowStore):
         Where the rows are in the file, in their order here: the first of some, and how many.
     """
 
-    # Rows are there twice while they are taken.
-    page_nbytes = 16 << 20
+    @property
+    def page_nbytes(self) -> int:
+        """The most bytes of a page: rows are there twice while they are taken."""
+        return config.nbytes("frames.spilled-page")
 
     def __init__(self, like: Any, file: SpillFile, spans: Sequence[tuple[int, int]]) -> None:
         super().__init__(like)

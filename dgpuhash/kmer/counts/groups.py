@@ -8,8 +8,8 @@ from typing import Any, overload
 
 import numpy as np
 
+from dgpuhash.backend.unnamed_file import UnnamedFile
 from dgpuhash.kmer.counts.fold import CountedKmers
-from dgpuhash.kmer.counts.unnamed_file import UnnamedFile
 
 __all__ = ["GroupWriter", "Groups"]
 
@@ -74,7 +74,7 @@ class GroupWriter:
     def __init__(self, memory: int | None) -> None:
         self._left = memory
         self._held: list[CountedKmers] = []
-        self._file = UnnamedFile()
+        self._file = UnnamedFile("k-mers")
         self._places: list[list[tuple[int, np.dtype[Any], int] | None]] = []
 
     def append(self, group: CountedKmers) -> None:

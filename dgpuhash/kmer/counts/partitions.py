@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.backend import Backend
+from dgpuhash.backend.unnamed_file import UnnamedFile
 from dgpuhash.kmer.counts.super_kmers import PARTS, SuperKmers
-from dgpuhash.kmer.counts.unnamed_file import UnnamedFile
 
 __all__ = ["Partitions"]
 
@@ -32,7 +32,7 @@ class Partitions:
         self._backend, self._memory = backend, memory
         self._held: list[SuperKmers] = []
         self._held_nbytes = 0
-        self._file = UnnamedFile()
+        self._file = UnnamedFile("k-mers")
         self._written: list[tuple[SuperKmers, int, int]] = []
         self.kmers = np.zeros(PARTS, np.int64)
         self.super_kmers = self.nbytes = self.spilled = 0

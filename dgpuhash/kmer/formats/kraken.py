@@ -8,7 +8,16 @@ import numpy as np
 
 from dgpuhash.kmer.calls import AMBIGUOUS, MATE_BORDER, CalledReads, Calls
 from dgpuhash.kmer.formats.labels import Labels, distinct_of
-from dgpuhash.kmer.formats.text import at_places, bytes_of, in_lists, joined, taken, texts_of
+from dgpuhash.kmer.formats.text import (
+    at_places,
+    bytes_of,
+    in_lists,
+    joined,
+    taken,
+    text_scalar,
+    texts_of,
+)
+from dgpuhash.kmer.sequences.ids import numbers_of
 
 __all__ = ["kraken_lines"]
 
@@ -77,9 +86,8 @@ def _details(calls: Calls, has_runs: bool) -> Any:
 
 def _instead(texts: Any, is_other: np.ndarray, other: bytes) -> Any:
     """Return texts with another one in some places."""
-    import pyarrow as pa
     import pyarrow.compute as pc
 
     if not is_other.any():
         return texts
-    return pc.if_else(pa.array(is_other), pa.scalar(other, pa.large_binary()), texts)
+    return pc.if_else(numbers_of(is_other), text_scalar(other), texts)

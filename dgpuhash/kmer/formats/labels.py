@@ -9,6 +9,7 @@ import numpy as np
 from dgpuhash.errors import TaxonomyError
 from dgpuhash.kmer.formats.report import named
 from dgpuhash.kmer.references import Targets
+from dgpuhash.kmer.sequences.ids import numbers_of
 from dgpuhash.kmer.taxonomy.ranks import SLOTS
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 
@@ -118,7 +119,5 @@ class Labels:
 
 def distinct_of(calls: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return distinct calls, and the place of each call among them."""
-    import pyarrow as pa
-
-    encoded = pa.array(calls).dictionary_encode()
-    return encoded.dictionary.to_numpy(), encoded.indices.to_numpy()
+    encoded = numbers_of(calls).dictionary_encode()
+    return np.from_dlpack(encoded.dictionary), np.from_dlpack(encoded.indices)

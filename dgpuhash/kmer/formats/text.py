@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["at_places", "bytes_of", "in_lists", "joined", "taken", "texts_of"]
+from dgpuhash.kmer.sequences.ids import numbers_of
+
+__all__ = ["at_places", "bytes_of", "in_lists", "joined", "taken", "text_scalar", "texts_of"]
 
 
 def texts_of(numbers: np.ndarray) -> Any:
@@ -20,7 +22,7 @@ def texts_of(numbers: np.ndarray) -> Any:
     """
     import pyarrow as pa
 
-    encoded = pa.array(numbers).dictionary_encode()
+    encoded = numbers_of(numbers).dictionary_encode()
     distinct = encoded.dictionary.cast(pa.large_string()).cast(pa.large_binary())
     return distinct.take(encoded.indices)
 
@@ -33,17 +35,12 @@ def taken(texts: Sequence[str | bytes], places: np.ndarray) -> Any:
     >>> taken(["U", "C"], np.array([1, 0])).to_pylist()
     [b'C', b'U']
     """
-    import pyarrow as pa
-
-    coded = [text.encode() if isinstance(text, str) else text for text in texts]
-    return at_places(pa.array(coded, pa.large_binary()), places)
+    return at_places(_texts(texts), places)
 
 
 def at_places(texts: Any, places: np.ndarray) -> Any:
     """Return the text of an Arrow array at each place."""
-    import pyarrow as pa
-
-    return texts.take(pa.array(places))
+    return texts.take(numbers_of(places))
 
 
 def joined(columns: Sequence[Any], separator: bytes = b"\t") -> Any:
@@ -55,10 +52,9 @@ def joined(columns: Sequence[Any], separator: bytes = b"\t") -> Any:
     >>> joined(columns, b":").to_pylist()
     [b'a:7', b'b:8']
     """
-    import pyarrow as pa
     import pyarrow.compute as pc
 
-    return pc.binary_join_element_wise(*columns, pa.scalar(separator, pa.large_binary()))
+    return pc.binary_join_element_wise(*columns, text_scalar(separator))
 
 
 def in_lists(texts: Any, offsets: np.ndarray, separator: bytes) -> Any:
@@ -72,8 +68,8 @@ def in_lists(texts: Any, offsets: np.ndarray, separator: bytes) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    lists = pa.LargeListArray.from_arrays(pa.array(offsets), texts)
-    return pc.binary_join(lists, pa.scalar(separator, pa.large_binary()))
+    lists = pa.LargeListArray.from_arrays(numbers_of(offsets), texts)
+    return pc.binary_join(lists, text_scalar(separator))
 
 
 def bytes_of(lines: Any) -> memoryview:
@@ -87,3 +83,18 @@ def bytes_of(lines: Any) -> memoryview:
     _, offsets, text = lines.buffers()
     ends = np.frombuffer(offsets, np.int64)[lines.offset : lines.offset + len(lines) + 1]
     return memoryview(text)[ends[0] : ends[-1]] if text is not None else memoryview(b"")
+
+
+def text_scalar(text: bytes) -> Any:
+    """Return a text as an Arrow scalar of bytes; as `numbers_of` without pandas."""
+    return _texts([text])[0]
+
+
+def _texts(texts: Sequence[str | bytes]) -> Any:
+    import pyarrow as pa
+
+    coded = [text.encode() if isinstance(text, str) else text for text in texts]
+    ends = np.zeros(len(coded) + 1, np.int64)
+    np.cumsum([len(text) for text in coded], out=ends[1:])
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(coded))]
+    return pa.Array.from_buffers(pa.large_binary(), len(coded), buffers)

@@ -36,6 +36,8 @@ _KEY, _NODE = np.dtype(np.uint64), np.dtype(np.uint32)
 # Of letters: what a CPU works at stays in its caches, and in memory that it had before.
 BATCH_LETTERS = {"cpu": 2**20, "cuda": 2**25}
 _SLICE_LETTERS = {"cpu": 2**20, "cuda": 2**28}
+# Numbers of taxa that are changed at once.
+_SLICE_NODES = 2**18
 # Places for each minimizer: with a few more than needed, searches read one line.
 _ROOM = 1.25
 # Minimizers that are given room before they come: the same ones may come again and again.
@@ -52,13 +54,14 @@ def seed_of(table: HashMap) -> int:
     return table._seed
 
 
-def refilled(backend: Backend, keys: Any, nodes: Any, seed: int) -> HashMap:
-    """Return a map of what another one had, by whose seed the keys are in order.
+def refilled(backend: Backend, items: Iterable[tuple[Any, Any]], keys: int, seed: int) -> HashMap:
+    """Return a map of so many keys of another one, and nodes, by whose seed they are in order.
 
     Neighbours then go to neighbouring places, in a quarter of the time of keys in no order.
     """
-    made = empty_table(backend.name, int(len(keys) * _ROOM), seed)
-    made._add(keys, nodes)
+    made = empty_table(backend.name, int(keys * _ROOM), seed)
+    for some, nodes in items:
+        made._add(some, nodes)
     return made
 
 
@@ -92,9 +95,12 @@ def renumbered(table: HashMap, held: Taxonomy, made: Taxonomy, backend: Backend)
     numbers = made.numbers(held.taxids)
     if (numbers == np.arange(len(numbers))).all():
         return table
-    keys, nodes = table.items()
-    changed = backend.from_host(numbers.astype(_NODE))[nodes]
-    return refilled(backend, keys, changed, seed_of(table))
+    changed, given = table.copy(), backend.from_host(numbers.astype(_NODE))
+    # Keys stay where they are. Words beside free slots are above all numbers, and stay, too.
+    last = np.uint32(len(numbers) - 1)
+    for words in changed._value_words(_SLICE_NODES):
+        words[...] = backend.xp.where(words <= last, given[backend.xp.minimum(words, last)], words)
+    return changed
 
 
 def batches_of_references(
@@ -156,9 +162,11 @@ def fold_references(
 
 def counts_of_taxa(backend: Backend, table: HashMap, taxonomy: Taxonomy) -> Any:
     """Return how many minimizers have each number of a taxonomy (int64), on the host."""
-    _, nodes = table.items()
-    found = backend.xp.bincount(nodes, minlength=len(taxonomy.taxids))
-    return backend.to_host(found).astype(np.int64, copy=False)
+    n = len(taxonomy.taxids)
+    counts = backend.zeros(n, np.int64)
+    for nodes in table._value_slices():
+        counts += backend.xp.bincount(nodes, minlength=n)
+    return backend.to_host(counts)
 
 
 def figures(settings: MinimizerSettings, table: HashMap, told: Mapping[str, Any]) -> dict[str, Any]:
@@ -170,5 +178,5 @@ def figures(settings: MinimizerSettings, table: HashMap, told: Mapping[str, Any]
         "letters": told["letters"],
         "distinct": len(table),
         "nbytes": table.nbytes,
-        "load": round(len(table) / max(table.stats().slots, 1), 3),
+        "load": round(len(table) / max(table._opened().slots.slots, 1), 3),
     }

@@ -11,6 +11,7 @@ import numpy as np
 
 from dgpuhash import backend as backends
 from dgpuhash.backend import Backend
+from dgpuhash.kmer.databases.provenance import steps_of
 from dgpuhash.kmer.formats.report import kreport
 from dgpuhash.kmer.minimizers.building import counts_of_taxa, figures
 from dgpuhash.kmer.minimizers.calling import TreeArrays
@@ -52,7 +53,7 @@ class HeldMinimizers:
     ) -> None:
         self._backend, self._settings = backend, settings
         self._taxonomy, self._targets, self._table = taxonomy, targets, table
-        self._told = dict(told)
+        self._told = {**told, "steps": steps_of(told, targets)}
         self._whole: Taxonomy | None = None
         self._tree = TreeArrays(backend, taxonomy.tree)
 

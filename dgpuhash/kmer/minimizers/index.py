@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 from dgpuhash import backend as backends
 from dgpuhash.kmer.calls import Calls
 from dgpuhash.kmer.classify import Classification
+from dgpuhash.kmer.databases.provenance import step_after
 from dgpuhash.kmer.minimizers.building import (
     batches_of_letters,
     batches_of_references,
@@ -20,7 +21,7 @@ from dgpuhash.kmer.minimizers.building import (
 )
 from dgpuhash.kmer.minimizers.calling import TreeArrays
 from dgpuhash.kmer.minimizers.finder import Finder
-from dgpuhash.kmer.minimizers.held import HeldMinimizers
+from dgpuhash.kmer.minimizers.merged import MergedMinimizers, estimator_of
 from dgpuhash.kmer.minimizers.reads import Reads
 from dgpuhash.kmer.minimizers.seen import SeenMinimizers
 from dgpuhash.kmer.minimizers.settings import CallOptions, MinimizerSettings
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["MinimizerIndex"]
 
 
-class MinimizerIndex(HeldMinimizers):
+class MinimizerIndex(MergedMinimizers):
     """Minimizers of references and the lowest common ancestors of the taxa that have each.
 
     The rule is Kraken 2's. Minimizers are whole keys of a `HashMap`: unlike in Kraken 2's table,
@@ -242,8 +243,9 @@ class MinimizerIndex(HeldMinimizers):
                 progress=progress,
             )  # fmt: skip
         notes = references.place(whole, accessions, allow_unplaced=allow_unplaced).notes
+        estimator_of(self.device, settings).check(references, self._table.nbytes)
         batches = batches_of_references(self._backend, settings, references)
-        self._take(whole, references.targets, batches)
+        self._take(whole, references.targets, batches, allow_unplaced=allow_unplaced)
         self._told["notes"] = [*self._told["notes"], *notes]
 
     def add_letters(
@@ -273,7 +275,11 @@ class MinimizerIndex(HeldMinimizers):
         self._take(whole, targets, batches_of_letters(backend, self._settings, given))
 
     def _take(
-        self, whole: Taxonomy, targets: Targets, batches: Iterable[tuple[Any, Any, Any]]
+        self,
+        whole: Taxonomy,
+        targets: Targets,
+        batches: Iterable[tuple[Any, Any, Any]],
+        **options: Any,
     ) -> None:
         backend, settings = self._backend, self._settings
         own = taxonomy_of(whole, targets, self._taxonomy)
@@ -285,6 +291,8 @@ class MinimizerIndex(HeldMinimizers):
         self._tree = TreeArrays(backend, own.tree)
         fold_references(backend, settings, table, own, numbers, batches)
         self._told["letters"] += letters
+        step = step_after(self, len(targets.files), **options)
+        self._told["steps"] = [*self._told["steps"], step]
         self._targets = self._targets.join(targets)
 
     def call(

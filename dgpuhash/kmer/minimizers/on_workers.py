@@ -11,17 +11,22 @@ from distributed import Client, Future
 
 from dgpuhash import backend as backends
 from dgpuhash.errors import SpecError
-from dgpuhash.kmer.cluster import seen_by_workers
+from dgpuhash.kmer.cluster import LettersDone, seen_by_workers
+from dgpuhash.kmer.databases.provenance import steps_of
 from dgpuhash.kmer.formats.report import kreport
-from dgpuhash.kmer.index_file import read_index
+from dgpuhash.kmer.index_file import nbytes_of, read_index
 from dgpuhash.kmer.minimizers.building import taxonomy_of
 from dgpuhash.kmer.minimizers.index import MinimizerIndex
+from dgpuhash.kmer.minimizers.merged import estimator_of, sampled_run
 from dgpuhash.kmer.minimizers.parts import (
+    arrays_in,
     called_here,
     called_of_taxa,
     contents_of,
     context_of,
     dealt_batch,
+    dealt_part,
+    figures_in,
     folded_items,
     found_in,
     loaded_part,
@@ -30,7 +35,7 @@ from dgpuhash.kmer.minimizers.parts import (
 )
 from dgpuhash.kmer.minimizers.settings import CallOptions, MinimizerSettings
 from dgpuhash.kmer.references import References, Targets
-from dgpuhash.kmer.target_runs import runs_of
+from dgpuhash.kmer.target_runs import runs_on
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 from dgpuhash.kmer.worker_index import WorkerIndex, made_there
 
@@ -40,6 +45,8 @@ __all__ = ["DistributedMinimizerIndex"]
 _RUN_LETTERS = 2**26
 # Of a minimizer in a map that has grown.
 _MINIMIZER_NBYTES = 24
+# Bytes of a map for each of its file.
+_OF_FILE = 2.5
 
 
 class DistributedMinimizerIndex(WorkerIndex):
@@ -53,6 +60,8 @@ class DistributedMinimizerIndex(WorkerIndex):
 
     rule = MinimizerIndex.rule
     settings_of = MinimizerSettings.of
+    estimator_of = staticmethod(estimator_of)
+    sampled_run = staticmethod(sampled_run)
 
     @classmethod
     def load(
@@ -70,11 +79,10 @@ class DistributedMinimizerIndex(WorkerIndex):
         FormatError, OSError
             As `MinimizerIndex.load`.
         """
-        saved = read_index(path, cls.rule)
+        saved = read_index(path, cls.rule, has_arrays=False)
         made = cls(client, MinimizerSettings.of(**saved.settings), mode, device)
         workers, name = made._workers, seen_by_workers(os.fspath(path))
-        nbytes = len(saved.arrays.get("minimizers", np.dtype(np.uint64))) * _MINIMIZER_NBYTES
-        made._mode, made._why = workers.mode_for(mode, nbytes)
+        made._mode, made._why = workers.mode_for(mode, int(nbytes_of(path) * _OF_FILE))
         addresses = workers.addresses
         parts = [
             workers.submit(loaded_part, name, made._mode, len(addresses), at, device, near=address)
@@ -83,6 +91,7 @@ class DistributedMinimizerIndex(WorkerIndex):
         made_there(workers, parts)
         made._parts, made._targets = parts, saved.targets
         made._taxonomy, made._notes = saved.taxonomy, list(saved.told["notes"])
+        made._steps = steps_of(saved.told, saved.targets)
         made._context = made._context_of(made.taxonomy, saved.targets)
         return made
 
@@ -107,21 +116,30 @@ class DistributedMinimizerIndex(WorkerIndex):
             context_of, self._settings, taxonomy, targets, self._worker_device
         )
 
-    def _take(self, whole: Taxonomy | None, references: References, targets: Targets) -> None:
+    def _take(
+        self,
+        whole: Taxonomy | None,
+        references: References,
+        targets: Targets,
+        done: LettersDone,
+    ) -> None:
         assert whole is not None
         workers, old = self._workers, self._parts
-        addresses = workers.addresses
+        addresses, new_targets = workers.addresses, references.targets
         held = self._taxonomy if self._taxonomy is not None else whole.subset([])
-        own = taxonomy_of(whole, references.targets, held)
+        own = taxonomy_of(whole, new_targets, held)
         context = self._context_of(own, targets)
-        letters = int(references.targets.lengths.sum())
+        letters = int(new_targets.lengths.sum())
         n_runs = max(-(-letters // _RUN_LETTERS), len(addresses))
         if self._mode == "independent":
-            runs = runs_of(references, seen_by_workers, len(addresses))
+            runs = runs_on(workers, references, len(addresses))
         else:
-            runs = runs_of(references, seen_by_workers, n_runs)
+            runs = runs_on(workers, references, n_runs)
         n = (len(old) or len(addresses)) if self._mode == "distributed" else 1
-        made = [workers.submit(minimizers_of_run, context, run, n) for run in runs]
+        made = [
+            done.of(workers.submit(minimizers_of_run, context, run, n), run.letters_of(new_targets))
+            for run in runs
+        ]
         pieces = [workers.split(each, n) for each in made]
         if self._mode == "independent":
             parts = old + [
@@ -156,7 +174,9 @@ class DistributedMinimizerIndex(WorkerIndex):
         workers, (context, parts) = self._workers, self._held
         if self._mode == "replicated":
             part = parts[number % len(parts)]
-            return workers.submit(called_here, context, part, batch, options, detail)
+            # Where the part is, and not where it would go if that worker is busy.
+            near = workers.near(number)
+            return workers.submit(called_here, context, part, batch, options, detail, near=near)
         folds = self._mode == "independent"
         n = 1 if folds else len(parts)
         *dealt, rest = workers.split(workers.submit(dealt_batch, context, batch, options, n), n + 1)
@@ -166,9 +186,46 @@ class DistributedMinimizerIndex(WorkerIndex):
         ]
         return workers.submit(called_of_taxa, context, rest, found, options, detail, folds)
 
+    def _dealt(self) -> list[Future]:
+        """Return parts that have other minimizers each, and together all."""
+        workers, (context, parts) = self._workers, self._held
+        if self._mode == "replicated" or len(parts) == 1:
+            return parts[:1]
+        if self._mode == "distributed":
+            return parts
+        n = len(workers.addresses)
+        dealt = [workers.split(workers.submit(dealt_part, context, part, n), n) for part in parts]
+        return [
+            workers.submit(part_of, context, None, [each[at] for each in dealt]) for at in range(n)
+        ]
+
+    def _arrays_in(self, part: Future, *, is_whole: bool) -> Future:
+        return self._workers.submit(arrays_in, self._held[0], part, is_whole)
+
+    def _told(self) -> dict[str, Any]:
+        letters = int(self._targets.lengths.sum())
+        return {"letters": letters, "notes": list(self._notes), "steps": list(self._steps)}
+
+    def _sizes(self) -> tuple[int, int, int, np.ndarray]:
+        """Return how many minimizers there are, their bytes and slots, and minimizers by taxon."""
+        workers, (context, _) = self._workers, self._held
+        tasks = [workers.submit(figures_in, context, part) for part in self._dealt()]
+        distinct, nbytes, slots, counts = zip(*workers.results(tasks), strict=True)
+        return sum(distinct), sum(nbytes), sum(slots), np.sum(counts, axis=0)
+
+    def _figures(self) -> dict[str, Any]:
+        distinct, nbytes, slots, counts = self._sizes()
+        made = context_of(self._settings, self.taxonomy, self._targets, None)
+        made._told = self._told()
+        load = round(distinct / max(slots, 1), 3)
+        sizes = {"distinct": distinct, "nbytes": nbytes, "load": load}
+        return {**made.stats(), **sizes, "taxa": int(np.count_nonzero(counts))}
+
     def taxon_counts(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the taxids that minimizers have, and how many have each."""
-        return self.gather().taxon_counts()
+        *_, counts = self._sizes()
+        numbers = np.flatnonzero(counts)
+        return self.taxonomy.taxids[numbers].astype(np.int64), counts[numbers]
 
     def inspect(self) -> Iterator[str]:
         """Yield the lines of a report of how many minimizers taxa have."""
@@ -181,7 +238,8 @@ class DistributedMinimizerIndex(WorkerIndex):
         parts = parts[:1] if self._mode == "replicated" else parts
         items = (workers.result(workers.submit(contents_of, part)) for part in parts)
         table = folded_items(backend, self.taxonomy, items)
-        told = {"letters": int(self._targets.lengths.sum()), "notes": list(self._notes)}
-        made = MinimizerIndex(backend, self._settings, self.taxonomy, self._targets, table, told)
+        made = MinimizerIndex(
+            backend, self._settings, self.taxonomy, self._targets, table, self._told()
+        )
         made._whole = self._whole
         return made

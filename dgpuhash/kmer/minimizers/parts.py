@@ -13,12 +13,14 @@ from dgpuhash import backend as backends
 from dgpuhash.backend import Backend
 from dgpuhash.errors import SequenceError
 from dgpuhash.kmer.calls import Calls
+from dgpuhash.kmer.databases.part_files import PartArrays, part_arrays
+from dgpuhash.kmer.index_file import read_index
 from dgpuhash.kmer.minimizers.building import BATCH_LETTERS, empty_table
 from dgpuhash.kmer.minimizers.calling import FoundRuns, called, joined, with_details
 from dgpuhash.kmer.minimizers.index import MinimizerIndex
 from dgpuhash.kmer.minimizers.reads import Reads, slices
 from dgpuhash.kmer.minimizers.runs import MinimizerRuns, minimizer_runs
-from dgpuhash.kmer.minimizers.saved import load_table
+from dgpuhash.kmer.minimizers.saved import arrays_of, items_of, load_table
 from dgpuhash.kmer.minimizers.settings import CallOptions, MinimizerSettings
 from dgpuhash.kmer.references import Targets
 from dgpuhash.kmer.sequences.batches import QUALITY_OFFSET
@@ -29,11 +31,14 @@ from dgpuhash.tables import HashMap, lca
 
 __all__ = [
     "MinimizerPart",
+    "arrays_in",
     "called_here",
     "called_of_taxa",
     "contents_of",
     "context_of",
     "dealt_batch",
+    "dealt_part",
+    "figures_in",
     "folded_items",
     "found_in",
     "loaded_part",
@@ -131,14 +136,52 @@ def part_of(
 def loaded_part(path: str, mode: str, n: int, at: int, device: str | None) -> MinimizerPart:
     """Return the part of a file's index that a worker has."""
     backend = backends.get(device)
-    _, taxonomy, _, table, _ = load_table(path, backend, MinimizerIndex.rule)
-    if mode != "replicated":
-        # Of parts of neighbouring targets it matters only that together they have all.
-        keys, nodes = table.items()
-        own = part_numbers(keys, n) == at
-        table = empty_table(backend.name, int(own.sum()))
-        table._add(keys[own], nodes[own])
-    return MinimizerPart(table, taxonomy.taxids)
+    if mode == "replicated":
+        _, taxonomy, _, table, _ = load_table(path, backend, MinimizerIndex.rule)
+        return MinimizerPart(table, taxonomy.taxids)
+    saved = read_index(path, MinimizerIndex.rule, part=(at, n) if mode == "distributed" else None)
+    put = backend.from_host
+    # Of parts of neighbouring targets it matters only that together they have all.
+    owned = [
+        (keys[own], nodes[own])
+        for keys, nodes in items_of(saved)
+        for own in [part_numbers(keys, n) == at]
+    ]
+    table = empty_table(backend.name, sum(len(keys) for keys, _ in owned))
+    for keys, nodes in owned:
+        table._add(put(keys), put(nodes))
+    assert saved.taxonomy is not None
+    return MinimizerPart(table, saved.taxonomy.taxids)
+
+
+def dealt_part(context: MinimizerIndex, part: MinimizerPart, n: int) -> list[Any]:
+    """Return the minimizers of a part, and taxa by the index's numbers, for each of n owners."""
+    host = backends.get(part.table.device).to_host
+    keys, nodes = map(host, part.table.items())
+    nodes = context.taxonomy.numbers(part.taxids).astype(_NODE)[nodes]
+    owners = part_numbers(keys, n)
+    return [[(keys[own], nodes[own])] for own in (owners == at for at in range(n))]
+
+
+def arrays_in(context: MinimizerIndex, part: MinimizerPart, is_whole: bool) -> PartArrays:
+    """Return the arrays of a part for a file; the order of slots only where it is the whole."""
+    taxonomy = context.taxonomy
+    if not np.array_equal(part.taxids, taxonomy.taxids):
+        part = part_of(context, part, [])
+    arrays, told = arrays_of(backends.get(part.table.device), part.table, taxonomy)
+    if not is_whole:
+        arrays = {name: arrays[name] for name in ("minimizers", "nodes")}
+    return part_arrays(arrays, **told)
+
+
+def figures_in(context: MinimizerIndex, part: MinimizerPart) -> tuple[int, int, int, np.ndarray]:
+    """Return how many minimizers a part has, its bytes and slots, and minimizers by taxon."""
+    table, n = part.table, len(part.taxids)
+    counts = np.zeros(len(context.taxonomy.taxids), np.int64)
+    host = backends.get(table.device).to_host
+    of_part = np.bincount(host(table.items()[1]), minlength=n)
+    np.add.at(counts, context.taxonomy.numbers(part.taxids), of_part)
+    return len(table), table.nbytes, table._opened().slots.slots, counts
 
 
 def contents_of(part: MinimizerPart) -> tuple[Any, Any, np.ndarray]:

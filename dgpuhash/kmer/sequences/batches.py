@@ -14,7 +14,15 @@ from dgpuhash.errors import SequenceError, SpecError
 from dgpuhash.kmer.sequences.ahead import ahead
 from dgpuhash.kmer.sequences.files import Paths, files_of, text_of
 
-__all__ = ["BATCH_LETTERS", "SequenceBatch", "batches_of_text", "read_pairs", "read_sequences"]
+__all__ = [
+    "BATCH_LETTERS",
+    "SequenceBatch",
+    "batches_of_text",
+    "check_names",
+    "every_other",
+    "read_pairs",
+    "read_sequences",
+]
 
 BATCH_LETTERS = 2**23
 # Of FASTQ: a quality is its letter's number less this.
@@ -116,6 +124,7 @@ def read_sequences(
     stride: int = 1,
     batch_letters: int = BATCH_LETTERS,
     consumed: Callable[[int], object] | None = None,
+    summed: Callable[[str], object] | None = None,
 ) -> Iterator[SequenceBatch]:
     """Yield the records of files in batches of about `batch_letters`, in order.
 
@@ -137,6 +146,8 @@ def read_sequences(
         When a batch is complete.
     consumed : callable, optional
         Is told, on that thread, how many bytes of files were read.
+    summed : callable, optional
+        Is told, on that thread, the SHA-256 sum of each file's bytes, in order.
 
     Raises
     ------
@@ -158,7 +169,9 @@ def read_sequences(
     yield from ahead(
         batch
         for file in files
-        for batch in _batches_of(_File(file, overlap, stride, consumed), batch_letters)
+        for batch in _batches_of(
+            _File(file, overlap, stride, text=text_of(file, consumed, summed)), batch_letters
+        )
     )
 
 
@@ -279,7 +292,11 @@ class _File:
 
 
 def batches_of_text(
-    name: str, text: Iterator[bytes], overlap: int | None, batch_letters: int
+    name: str,
+    text: Iterator[bytes],
+    overlap: int | None,
+    batch_letters: int,
+    stride: int = 1,
 ) -> Iterator[SequenceBatch]:
     """Yield the records of some text of a file; none when there is no text.
 
@@ -290,7 +307,7 @@ def batches_of_text(
     """
     first = next((each for each in text if each), None)
     if first is not None:
-        file = _File(name, overlap, text=chain([first], text))
+        file = _File(name, overlap, stride, text=chain([first], text))
         yield from ahead(_batches_of(file, batch_letters))
 
 
@@ -319,7 +336,7 @@ def _paired(
         if n == 0:
             break
         pair = first.take(n), second.take(n)
-        _check_names(*pair, done)
+        check_names(*pair, done)
         done += n
         yield pair
     left = first if first.records else second
@@ -342,8 +359,8 @@ def _interleaved(file: _File, letters: int) -> Iterator[tuple[SequenceBatch, Seq
         if n == 0:
             break
         batch = file.take(2 * n)
-        pair = _every_other(batch, 0), _every_other(batch, 1)
-        _check_names(*pair, done)
+        pair = every_other(batch, 0), every_other(batch, 1)
+        check_names(*pair, done)
         done += n
         yield pair
     if file.records:
@@ -353,7 +370,7 @@ def _interleaved(file: _File, letters: int) -> Iterator[tuple[SequenceBatch, Seq
         )
 
 
-def _every_other(batch: SequenceBatch, first: int) -> SequenceBatch:
+def every_other(batch: SequenceBatch, first: int) -> SequenceBatch:
     """Return every second record, from `first` on."""
     chosen = slice(first, None, 2)
     letters, offsets = _spans(batch.letters, batch.offsets, chosen)
@@ -375,7 +392,8 @@ def _spans(items: np.ndarray, offsets: np.ndarray, chosen: slice) -> tuple[np.nd
     return items[np.repeat(is_chosen, sizes)], np.append(0, np.cumsum(sizes[chosen]))
 
 
-def _check_names(first: SequenceBatch, second: SequenceBatch, done: int) -> None:
+def check_names(first: SequenceBatch, second: SequenceBatch, done: int) -> None:
+    """Raise SequenceError unless mates have one name; so many pairs were before."""
     n = len(first)
     pair = native().unlike_names(first.names, first.name_offsets, second.names, second.name_offsets)
     if pair == n:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import hashlib
 import importlib
 import importlib.util
 import io
@@ -110,7 +111,11 @@ def _sequence_files(folder: str, files: Iterable[str]) -> list[str]:
     return sorted(found, key=os.fsencode)
 
 
-def text_of(name: str, consumed: Callable[[int], object] | None = None) -> Iterator[bytes]:
+def text_of(
+    name: str,
+    consumed: Callable[[int], object] | None = None,
+    summed: Callable[[str], object] | None = None,
+) -> Iterator[bytes]:
     """Yield the text of a file, some bytes at a time; its content tells how it is compressed.
 
     Parameters
@@ -118,6 +123,8 @@ def text_of(name: str, consumed: Callable[[int], object] | None = None) -> Itera
     name : str
     consumed : callable, optional
         Is told how many bytes of the file were read, compressed as they are.
+    summed : callable, optional
+        Is told, at the end, the SHA-256 sum of the file's bytes, as ``sha256sum`` prints it.
 
     Raises
     ------
@@ -130,6 +137,8 @@ def text_of(name: str, consumed: Callable[[int], object] | None = None) -> Itera
     """
     with opened(name) as file:
         head, stream = _head_of(file)
+        if summed is not None:
+            stream = cast(BinaryIO, _Summed(stream))
         done = place = 0
         try:
             for text in _chunks(name, head, stream):
@@ -138,6 +147,8 @@ def text_of(name: str, consumed: Callable[[int], object] | None = None) -> Itera
                     before, place = place, file.tell()
                     consumed(place - before)
                 yield text
+            if summed is not None:
+                summed(cast(_Summed, stream).hexdigest())
         except EOFError as error:
             raise SequenceError(
                 f"{name} is cut short: its compressed data ends too early, after {done:,} bytes "
@@ -178,6 +189,32 @@ class _Joined(io.RawIOBase):
         self._head = self._head[len(room) :]
         room[: len(piece)] = piece
         return len(piece)
+
+
+class _Summed(io.RawIOBase):
+    """A stream whose bytes are summed as they are read."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream, self._sum = stream, hashlib.sha256()
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        piece = self._stream.read(size)
+        self._sum.update(piece)
+        return piece
+
+    def readinto(self, room: Any) -> int:
+        piece = self.read(len(room))
+        room[: len(piece)] = piece
+        return len(piece)
+
+    def hexdigest(self) -> str:
+        """Return the sum of all bytes, also of those that nobody asked for."""
+        while self.read(CHUNK_NBYTES):
+            pass
+        return self._sum.hexdigest()
 
 
 def _head_of(stream: BinaryIO) -> tuple[bytes, BinaryIO]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from dgpuhash.kmer.sequences.batches import SequenceBatch
 
-__all__ = ["ids_of", "spans_of"]
+__all__ = ["ids_of", "numbers_of", "spans_of"]
 
 _BLANK = ord(" ")
 _SLASH, _ONE, _TWO = b"/12"
@@ -64,3 +64,22 @@ def spans_of(items: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> Any:
         packed = items[np.repeat(starts - offsets[:-1], sizes) + np.arange(offsets[-1])]
     buffers = [pa.py_buffer(np.ascontiguousarray(array)) for array in (offsets, packed)]
     return pa.Array.from_buffers(pa.large_binary(), len(sizes), [None, *buffers])
+
+
+def numbers_of(array: np.ndarray, absent: np.ndarray | None = None) -> Any:
+    """Return numbers, or bools, as an Arrow array, with nulls where they are `absent`.
+
+    Unlike ``pyarrow.array`` it does not import pandas, which takes as long as a few batches.
+
+    Examples
+    --------
+    >>> numbers_of(np.array([True, False])).to_pylist(), numbers_of(np.arange(2)).to_pylist()
+    ([True, False], [0, 1])
+    """
+    import pyarrow as pa
+
+    kind = pa.from_numpy_dtype(array.dtype)
+    words = np.packbits(array, bitorder="little") if array.dtype == bool else array
+    valid = None if absent is None else pa.py_buffer(np.packbits(~absent, bitorder="little"))
+    buffer = pa.py_buffer(np.ascontiguousarray(words))
+    return pa.Array.from_buffers(kind, len(array), [valid, buffer])

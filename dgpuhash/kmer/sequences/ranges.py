@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import io
 import re
 import zlib
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from dgpuhash.errors import SequenceError
 from dgpuhash.kmer.sequences.batches import SequenceBatch, batches_of_text
 from dgpuhash.kmer.sequences.files import CHUNK_NBYTES, PACKED_STARTS, opened, text_of
 
-__all__ = ["TextRange", "batches_of_range", "ranges_of"]
+__all__ = [
+    "TextRange",
+    "batches_of_range",
+    "blocks_from",
+    "chunks_from",
+    "ranges_of",
+    "text_of_range",
+]
 
 _HEAD_NBYTES = 2**16
 _BLOCK_HEAD = 18
@@ -23,8 +33,11 @@ _BLOCK = re.compile(rb"\x1f\x8b\x08\x04.{6}\x06\0BC\x02\0", re.DOTALL)
 # @, but its second line after it is letters, which never begin with +.
 _STARTS = {
     "line": re.compile(rb"\n"),
+    ">": re.compile(rb"\n(?=>)"),
     "@": re.compile(rb"\n(?=@[^\n]*\n[^\n]*\n\+)"),
 }
+# Of text without a start: bytes at its end that one may begin with.
+_KEPT = {"line": 0, ">": 1}
 
 
 class TextRange(NamedTuple):
@@ -39,7 +52,8 @@ class TextRange(NamedTuple):
     block : int or None
         Where the block of BGZF begins whose text begins at `first`; None of other files.
     kind : str
-        ``"line"`` of FASTA, ``"@"`` of FASTQ, ``""`` of a file that is not divided.
+        ``"line"`` or ``">"`` of FASTA, whose records are cut or whole; ``"@"`` of FASTQ; ``""`` of
+        a file that is not divided.
     """
 
     file: str
@@ -49,7 +63,7 @@ class TextRange(NamedTuple):
     kind: str = ""
 
 
-def ranges_of(file: str, nbytes: int) -> list[TextRange]:
+def ranges_of(file: str, nbytes: int, *, whole: bool = False) -> list[TextRange]:
     """Return ranges of about so many bytes of the file; one where it cannot be divided.
 
     Parameters
@@ -58,6 +72,8 @@ def ranges_of(file: str, nbytes: int) -> list[TextRange]:
         Plain text and BGZF are divided; other compressed files, and those with old line ends, not.
     nbytes : int
         Of text.
+    whole : bool
+        Whether records of FASTA are whole, too; those of FASTQ are.
 
     Examples
     --------
@@ -75,6 +91,8 @@ def ranges_of(file: str, nbytes: int) -> list[TextRange]:
         kind = _kind_of(_text_of_head(head))
         if not kind:
             return [TextRange(file)]
+        if whole and kind == "line":
+            kind = ">"
         if _BLOCK.match(head):
             places = _blocks_of(stream)
         elif head.startswith(PACKED_STARTS):
@@ -129,6 +147,13 @@ def batches_of_range(
         yield held
 
 
+def text_of_range(part: TextRange) -> Iterator[bytes]:
+    """Yield the text of a range of whole records; of a file that is not divided, all of it."""
+    if not part.kind:
+        return text_of(part.file)
+    return _RangeText(part, 0).chunks()
+
+
 def _kind_of(text: bytes) -> str:
     """Return what ranges of a text that begins so begin with, or nothing."""
     text = text.removeprefix(b"\xef\xbb\xbf")
@@ -177,7 +202,7 @@ class _RangeText:
 
     def __init__(self, part: TextRange, overlap: int) -> None:
         self._part, self._overlap = part, overlap
-        self._chunks = _chunks_from(part)
+        self._chunks = chunks_from(part)
         self._at = part.first
         self._found = _STARTS[part.kind]
         self.borrowed = 0
@@ -206,11 +231,9 @@ class _RangeText:
             chunk = next(self._chunks, None)
             if chunk is None:
                 return None
-            if self._part.kind == "line":
-                self._at += len(text)
-                text = chunk
-            else:
-                text += chunk
+            left = len(text) - _KEPT.get(self._part.kind, len(text))
+            self._at += max(left, 0)
+            text = text[max(left, 0) :] + chunk
 
     def chunks(self) -> Iterator[bytes]:
         part, text = self._part, self._begin
@@ -235,12 +258,12 @@ class _RangeText:
         """Yield text up to the next start, and what follows of its record."""
         while (match := self._found.search(text)) is None:
             chunk = next(self._chunks, None)
-            if self._part.kind == "line" or chunk is None:
-                yield text
-                text = b""
             if chunk is None:
+                yield text
                 return
-            text += chunk
+            left = max(len(text) - _KEPT.get(self._part.kind, len(text)), 0)
+            yield text[:left]
+            text = text[left:] + chunk
         yield text[: match.end()]
         if self._part.kind == "line":
             letters = self._letters_behind(text[match.end() :])
@@ -267,7 +290,7 @@ class _RangeText:
         return letters[: self._overlap]
 
 
-def _chunks_from(part: TextRange) -> Iterator[bytes]:
+def chunks_from(part: TextRange) -> Iterator[bytes]:
     """Yield the file's text from the range's first byte on."""
     with opened(part.file) as stream:
         if part.block is None:
@@ -280,7 +303,13 @@ def _chunks_from(part: TextRange) -> Iterator[bytes]:
 
 
 def _text_of_blocks(file: str, stream: BinaryIO) -> Iterator[bytes]:
-    packed = b""
+    for blocks in blocks_from(file, stream):
+        yield b"".join(text for _, text in blocks)
+
+
+def blocks_from(file: str, stream: BinaryIO) -> Iterator[list[tuple[int, bytes]]]:
+    """Yield blocks of BGZF from where a stream is, some at a time: their places and their text."""
+    packed, place = b"", stream.tell()
     while more := stream.read(CHUNK_NBYTES):
         packed += more
         edges = [0]
@@ -289,18 +318,28 @@ def _text_of_blocks(file: str, stream: BinaryIO) -> Iterator[bytes]:
             if end > len(packed):
                 break
             edges.append(end)
-        yield b"".join(_unpacked(file, packed[one:end]) for one, end in pairwise(edges))
-        packed = packed[edges[-1] :]
+        yield [(place + one, _unpacked(file, packed[one:end])) for one, end in pairwise(edges)]
+        packed, place = packed[edges[-1] :], place + edges[-1]
     if packed:
         raise SequenceError(f"{file} is cut short; copy or download it again")
 
 
 def _unpacked(file: str, block: bytes) -> bytes:
+    new, wrong = _decompression()
     try:
-        reader = zlib.decompressobj(31)
-        text = reader.decompress(block)
-    except zlib.error as error:
+        reader = new(31)
+        text: bytes = reader.decompress(block)
+    except wrong as error:
         raise SequenceError(f"{file} is damaged: {error}; copy or download it again") from error
     if not reader.eof:
         raise SequenceError(f"{file} is damaged; copy or download it again")
     return text
+
+
+@cache
+def _decompression() -> tuple[Any, Any]:
+    """Return what decompresses blocks and what it raises: isal's, where that is installed."""
+    if importlib.util.find_spec("isal") is None:
+        return zlib.decompressobj, zlib.error
+    module: Any = importlib.import_module("isal.isal_zlib")
+    return module.decompressobj, (module.error, zlib.error)

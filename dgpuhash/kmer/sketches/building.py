@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,10 +11,17 @@ from dgpuhash.backend import Backend
 from dgpuhash.kmer.references import References
 from dgpuhash.kmer.sketches.settings import SketchSettings
 from dgpuhash.kmer.sketches.sketching import sketch_references
-from dgpuhash.kmer.target_runs import TargetRun
 from dgpuhash.tables import HashSet, MultiMap
+from dgpuhash.tables.bucket_list.storage import pair_slices
+
+if TYPE_CHECKING:
+    from dgpuhash.kmer.target_runs import TargetRun
 
 __all__ = [
+    "HELD_NBYTES",
+    "LOAD",
+    "append",
+    "are_few",
     "batches_of_letters",
     "batches_of_references",
     "filled",
@@ -27,14 +34,18 @@ Batch = tuple[Any, Any, np.ndarray, np.ndarray, bool]
 
 _LOCATION = np.dtype(np.uint64)
 # Features of reads are often absent: searches for these end sooner in a table with more room.
-_LOAD = 0.7
+LOAD = 0.7
+# Bytes of features and locations that are held on a CPU, and at least on a GPU: a quarter there.
+HELD_NBYTES = 2**28
+# Lists grow where they are for less than one of so many locations; else all are stored anew.
+_FEW = 8
 # Letters that are sketched at once.
 _BATCH_LETTERS = {"cpu": 2**20, "cuda": 2**26}
 
 
 def table_settings(settings: SketchSettings, device: str) -> dict[str, Any]:
     """Return the settings of a multimap of features."""
-    return {"cap": settings.cap, "max_load": _LOAD, "device": device}
+    return {"cap": settings.cap, "max_load": LOAD, "device": device}
 
 
 def filled(
@@ -43,11 +54,13 @@ def filled(
     batches: Iterable[Batch],
     settings: SketchSettings,
     dropped: HashSet,
+    *,
+    is_few: bool = False,
 ) -> tuple[MultiMap, int]:
     """Return a table with the features of references, too, and how many locations they have.
 
     Features in `dropped` are left out; overpopulated ones go there from the table, where the
-    settings say so.
+    settings say so. `is_few`: these are few beside those that are there.
     """
     found = 0
 
@@ -57,7 +70,34 @@ def filled(
             found += len(features)
             yield features, locations
 
+    if is_few:
+        table = table.copy()
+        append(table, counted(), settings, dropped)
+        return table, found
     return stored(backend, table, counted(), settings, dropped), found
+
+
+def are_few(rows: int, table: MultiMap) -> bool:
+    """Return whether so many locations are best added to lists that stay where they are."""
+    return rows * _FEW < len(table)
+
+
+def append(
+    table: MultiMap,
+    found: Iterable[tuple[Any, Any]],
+    settings: SketchSettings,
+    dropped: HashSet,
+) -> None:
+    """Add features and locations to a table as `stored` does, beside the lists that it has."""
+    for features, locations in found:
+        if len(dropped):
+            stays = ~dropped.contains(features)
+            features, locations = features[stays], locations[stays]
+        table.insert(features, locations)
+        if settings.remove_overpopulated:
+            over = features[table.count(features) >= settings.cap]
+            table.erase(over)
+            dropped.insert(over)
 
 
 def sketches_of(
@@ -79,22 +119,30 @@ def stored(
 
     def kept() -> Iterator[tuple[Any, Any]]:
         if len(table):
-            yield table.items()
+            yield from pair_slices(table._lists)
         for features, locations in found:
             if len(dropped):
                 stays = ~dropped.contains(features)
                 features, locations = features[stays], locations[stays]
             yield features, locations
 
-    made = MultiMap.from_batches(
-        kept(), settings.feature, _LOCATION, **table_settings(settings, backend.name)
-    )
-    if settings.remove_overpopulated:
-        features, offsets, _ = made.lists()
-        over = features[offsets[1:] - offsets[:-1] >= settings.cap]
-        made.erase(over)
-        dropped.insert(over)
-    return made
+    def has_room(features: Any, counts: Any) -> Any:
+        is_full = counts >= settings.cap
+        dropped.insert(features[is_full])
+        return ~is_full
+
+    return MultiMap.from_batches(
+        kept(), settings.feature, _LOCATION, memory=_held_nbytes(backend),
+        keep=has_room if settings.remove_overpopulated else None,
+        **table_settings(settings, backend.name),
+    )  # fmt: skip
+
+
+def _held_nbytes(backend: Backend) -> int:
+    """Return how many bytes of features and locations are held before they go to a file."""
+    if backend.name == "cpu":
+        return HELD_NBYTES
+    return max(backend.memory()[0] // 4, HELD_NBYTES)
 
 
 def batches_of_references(

@@ -3,40 +3,64 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from dgpuhash.backend import Backend
 from dgpuhash.tables import HashSet, MultiMap
+from dgpuhash.tables.bucket_list.storage import longest_list, ordered_lists
 
-__all__ = ["arrays_of", "digests_of", "sizes_of"]
+__all__ = [
+    "arrays_of",
+    "digests_of",
+    "joined_sizes",
+    "lines_of",
+    "size_of",
+    "sizes_of",
+    "sums_of",
+    "texts_of",
+]
 
 # Features that become text at once.
 _PIECE_ROWS = 2**18
 _HALF = np.uint64(32)
 
 
-def sizes_of(table: MultiMap) -> dict[str, int]:
-    """Return how many features and locations there are, and the most of one feature."""
-    _, offsets, _ = table.lists()
-    sizes = offsets[1:] - offsets[:-1]
+def sizes_of(table: MultiMap) -> dict[str, float]:
+    """Return how many features and locations there are, the most of one feature, and their size."""
+    return joined_sizes([size_of(table)])
+
+
+def size_of(table: MultiMap) -> tuple[int, int, int, int]:
+    """Return the numbers of features and of locations, the most of one feature, and bytes."""
+    return table.n_keys, len(table), longest_list(table._lists), table.nbytes
+
+
+def joined_sizes(sizes: Sequence[tuple[int, int, int, int]]) -> dict[str, float]:
+    """Return what `sizes_of` returns, of several tables that have other features each."""
+    features, locations, longest, nbytes = zip(*sizes, strict=True)
     return {
-        "features": table.n_keys,
-        "locations": len(table),
-        "longest_list": int(sizes.max()) if len(sizes) else 0,
-        "nbytes": table.nbytes,
+        "features": sum(features),
+        "locations": sum(locations),
+        "longest_list": max(longest),
+        "nbytes": sum(nbytes),
+        "nbytes_per_feature": round(sum(nbytes) / max(sum(features), 1), 2),
+        "nbytes_per_location": round(sum(nbytes) / max(sum(locations), 1), 2),
     }
 
 
 def arrays_of(backend: Backend, table: MultiMap, dropped: HashSet) -> dict[str, np.ndarray]:
     """Return what a file of an index has of its features, on the host."""
-    features, offsets, locations = map(backend.to_host, table.lists())
+    *lists, order = ordered_lists(table._lists)
+    features, offsets, locations = map(backend.to_host, lists)
     return {
         "features": features,
         "offsets": offsets,
         "locations": locations,
         "dropped": backend.to_host(dropped.items()),
+        **({} if order is None else order.buffers()),
     }
 
 
@@ -57,13 +81,36 @@ def digests_of(features: np.ndarray, offsets: np.ndarray, locations: np.ndarray)
         ``locations``: of lines ``feature -> (target,window)...``; ``features``: of lines
         ``feature -> count``.
     """
+    return sums_of(lines_of(features, offsets, locations))
+
+
+def sums_of(lines: Iterable[tuple[Any, Any]]) -> dict[str, str]:
+    """Return the sums of lines of locations and of counts, as `lines_of` yields them."""
+    by_place, by_count = hashlib.sha256(), hashlib.sha256()
+    for places, counts in lines:
+        by_place.update(places)
+        by_count.update(counts)
+    return {"locations": by_place.hexdigest(), "features": by_count.hexdigest()}
+
+
+def texts_of(features: np.ndarray) -> np.ndarray:
+    """Return features as text, whose order is that of the lines; see `digests_of`."""
     import pyarrow as pa
 
-    by_place, by_count = hashlib.sha256(), hashlib.sha256()
-    counts = np.diff(offsets)
     # A blank is below all digits, so that the lines have the order of the numbers' letters.
+    text = pa.array(features).cast(pa.string())
+    return np.array(text.to_numpy(zero_copy_only=False), "S20")
+
+
+def lines_of(
+    features: np.ndarray, offsets: np.ndarray, locations: np.ndarray
+) -> Iterator[tuple[Any, Any]]:
+    """Yield lines of some features after another: of their locations, and of their counts."""
+    import pyarrow as pa
+
+    counts = np.diff(offsets)
     text = pa.array(features).cast(pa.large_string())
-    order = np.argsort(np.array(text.to_numpy(zero_copy_only=False), "S20"), kind="stable")
+    order = np.argsort(texts_of(features), kind="stable")
     for start in range(0, len(order), _PIECE_ROWS):
         rows = order[start : start + _PIECE_ROWS]
         names, sizes = text.take(pa.array(rows)), counts[rows]
@@ -76,9 +123,8 @@ def digests_of(features: np.ndarray, offsets: np.ndarray, locations: np.ndarray)
         _, edges, letters = pairs.buffers()
         edges = np.frombuffer(edges, np.int64)[: len(pairs) + 1][ends]
         lists = pa.Array.from_buffers(pairs.type, len(rows), [None, pa.py_buffer(edges), letters])
-        _add(by_place, _joined(names, " -> ", lists, "\n"))
-        _add(by_count, _joined(names, " -> ", sizes, "\n"))
-    return {"locations": by_place.hexdigest(), "features": by_count.hexdigest()}
+        by_place, by_count = (_joined(names, " -> ", each, "\n") for each in (lists, sizes))
+        yield _bytes_of(by_place), _bytes_of(by_count)
 
 
 def _joined(*parts: Any) -> Any:
@@ -96,8 +142,7 @@ def _joined(*parts: Any) -> Any:
     return pc.binary_join_element_wise(*columns, pa.scalar("", text))
 
 
-def _add(digest: Any, lines: Any) -> None:
+def _bytes_of(lines: Any) -> memoryview:
     _, ends, text = lines.buffers()
-    last = np.frombuffer(ends, np.int64)[len(lines)]
-    if last:
-        digest.update(memoryview(text)[:last])
+    last = int(np.frombuffer(ends, np.int64)[len(lines)])
+    return memoryview(text)[:last] if last else memoryview(b"")

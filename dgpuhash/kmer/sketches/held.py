@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import asdict
+from itertools import chain
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from dgpuhash import backend as backends
 from dgpuhash.errors import ShapeError
+from dgpuhash.kmer.databases.merging import Joined, Mergeable
+from dgpuhash.kmer.databases.provenance import steps_of
 from dgpuhash.kmer.index_file import read_index, write_index
 from dgpuhash.kmer.references import Targets
-from dgpuhash.kmer.sketches.building import (
-    table_settings,
-)
+from dgpuhash.kmer.sketches.building import append, are_few, stored, table_settings
 from dgpuhash.kmer.sketches.calling import SketchCaller
 from dgpuhash.kmer.sketches.contents import arrays_of, digests_of, sizes_of
 from dgpuhash.kmer.sketches.settings import SketchSettings
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 from dgpuhash.tables import HashSet, MultiMap
+from dgpuhash.tables.bucket_list.storage import pair_slices
+from dgpuhash.tables.open_addressing.slot_order import SlotOrder
 
 __all__ = ["HeldSketches"]
 
@@ -27,7 +31,7 @@ _LOCATION = np.dtype(np.uint64)
 _OFFSET = np.dtype(np.int64)
 
 
-class HeldSketches(SketchCaller):
+class HeldSketches(SketchCaller, Mergeable):
     """The locations of features, and what they are of.
 
     Parameters
@@ -54,7 +58,7 @@ class HeldSketches(SketchCaller):
             settings.feature, _LOCATION, **table_settings(settings, self._backend.name)
         )
         self._dropped = HashSet(settings.feature, device=self._backend.name)
-        self._told: dict[str, Any] = {"found": 0, "notes": []}
+        self._told: dict[str, Any] = {"found": 0, "notes": [], "steps": []}
 
     @property
     def settings(self) -> SketchSettings:
@@ -99,8 +103,9 @@ class HeldSketches(SketchCaller):
         dict
             ``rule`` and the settings; ``targets``, their ``letters`` and ``windows``; ``found``
             features of windows; ``features`` and ``locations`` that are stored, and features that
-            were ``dropped`` as overpopulated; ``longest_list``; ``nbytes`` of the table; ``notes``
-            on the places of references.
+            were ``dropped`` as overpopulated; ``longest_list``; ``nbytes`` of the table,
+            ``nbytes_per_feature`` and ``nbytes_per_location``; ``notes`` on the places of
+            references.
 
         Examples
         --------
@@ -156,7 +161,7 @@ class HeldSketches(SketchCaller):
         12
         """
         # A table with the same seed takes the features nearly in the order of its slots.
-        told = {**self._told, "seed": self._table.spec.seed}
+        told = {**self._told, "seed": self._table._seed}
         write_index(
             path, rule=self.rule, settings=asdict(self._settings),
             arrays=arrays_of(self._backend, self._table, self._dropped),
@@ -181,14 +186,45 @@ class HeldSketches(SketchCaller):
         offsets = arrays.get("offsets", _OFFSET, len(features) + 1)
         locations = arrays.get("locations", _LOCATION)
         try:
-            made._table = MultiMap.from_lists(
-                up(features), up(offsets), up(locations), seed=seed,
-                **table_settings(settings, made.device),
-            )  # fmt: skip
+            made._table = MultiMap(
+                settings.feature, _LOCATION, seed=seed, **table_settings(settings, made.device)
+            )
+            order = SlotOrder.of_buffers(arrays)
+            made._table._build(up(features), up(offsets), up(locations), order)
         except ShapeError as error:
             arrays.check(False, str(error))
         made._dropped.insert(up(arrays.get("dropped", settings.feature)))
-        made._targets, made._told = saved.targets, saved.told
+        made._targets = saved.targets
+        made._told = {**saved.told, "steps": steps_of(saved.told, saved.targets)}
         n = len(saved.targets.names)
         arrays.check(not len(locations) or int(locations.max()) >> 32 < n, "it has too few targets")
+        return made
+
+    def _take_all(self, indexes: Iterator[Self], joined: Joined) -> Self:
+        made = type(self)(self._settings, None, self.device)
+        dropped, first = made._dropped, next(indexes)
+        dropped.insert(first._dropped.items())
+        table, before = first._table, len(first)
+
+        def moved(index: Self) -> Iterator[tuple[Any, Any]]:
+            nonlocal before
+            dropped.insert(index._dropped.items())
+            shift, before = np.uint64(before << 32), before + len(index)
+            for features, locations in pair_slices(index._table._lists):
+                yield features, locations + shift
+
+        for index in indexes:
+            if are_few(len(index._table), table):
+                table = table.copy() if table is first._table else table
+                append(table, moved(index), self._settings, dropped)
+            else:
+                # This one and all others at once.
+                pairs = chain.from_iterable(map(moved, chain([index], indexes)))
+                table = stored(self._backend, table, pairs, self._settings, dropped)
+        table = table.copy() if table is first._table else table
+        # What a later one dropped, those before may have had.
+        if len(dropped):
+            table.erase(dropped.items())
+        made._table, made._targets, made._told = table, joined.targets, joined.told
+        made._taxonomy, made._whole = joined.taxonomy, joined.whole
         return made

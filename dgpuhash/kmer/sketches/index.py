@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self, overload
 
 import numpy as np
 
 from dgpuhash import backend as backends
+from dgpuhash.backend import Backend
 from dgpuhash.kmer.classify import Classification
 from dgpuhash.kmer.counts.tally import checked_letters
+from dgpuhash.kmer.databases.distinct import DistinctSample
+from dgpuhash.kmer.databases.estimate import Estimate
+from dgpuhash.kmer.databases.estimators import SketchEstimator, memory_of
+from dgpuhash.kmer.databases.provenance import step_after
 from dgpuhash.kmer.references import References, Targets, targets_of_letters
 from dgpuhash.kmer.sequences.files import Paths
 from dgpuhash.kmer.sketches.building import (
+    HELD_NBYTES,
+    LOAD,
+    are_few,
     batches_of_letters,
     batches_of_references,
     filled,
+    sketches_of,
 )
 from dgpuhash.kmer.sketches.held import HeldSketches
 from dgpuhash.kmer.sketches.settings import SketchSettings
@@ -26,8 +35,9 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from dgpuhash.kmer.sketches.on_workers import DistributedSketchIndex
+    from dgpuhash.kmer.target_runs import TargetRun
 
-__all__ = ["SketchIndex"]
+__all__ = ["SketchIndex", "estimator_of", "sampled_run"]
 
 
 class SketchIndex(HeldSketches):
@@ -129,6 +139,46 @@ class SketchIndex(HeldSketches):
         return made
 
     @classmethod
+    def estimate(
+        cls,
+        references: Paths | References,
+        *,
+        quick: bool = False,
+        device: str | None = None,
+        client: Client | None = None,
+        mode: str = "auto",
+        **settings: Any,
+    ) -> Estimate:
+        """Return how large an index of the sequences in files will be, and whether it fits.
+
+        Numbers are within 15 percent of the truth after all letters were sketched, of which a
+        sample is kept.
+
+        Parameters
+        ----------
+        references, device, client, mode, **settings
+            As for `build`; this process reads the files.
+        quick : bool
+            Whether the files' sizes are enough, within 40 percent of the truth.
+
+        Raises
+        ------
+        SpecError, SequenceError, FileNotFoundError, OSError
+            As `build`.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> fasta = pathlib.Path(tempfile.mkdtemp(), "one.fa")
+        >>> _ = fasta.write_text(">r\\nACGTTGCAACGTAGCTAGCTTAGCATCGATTACG\\n")
+        >>> SketchIndex.estimate(fasta).distinct
+        16
+        """
+        made, name = SketchSettings.of(**settings), backends.get(device).name
+        estimator = estimator_of(name, made, memory=memory_of(client, mode, name))
+        return estimator.estimate(references, quick=quick)
+
+    @classmethod
     def from_letters(
         cls,
         letters: Any,
@@ -207,8 +257,9 @@ class SketchIndex(HeldSketches):
                 progress=progress,
             )  # fmt: skip
         notes = references.place(whole, accessions, allow_unplaced=allow_unplaced).notes
+        estimator_of(self.device, settings).check(references, self._table.nbytes)
         batches = batches_of_references(self._backend, references, settings)
-        self._take(whole, references.targets, batches, notes)
+        self._take(whole, references.targets, batches, notes, allow_unplaced=allow_unplaced)
 
     def add_letters(
         self,
@@ -241,14 +292,24 @@ class SketchIndex(HeldSketches):
         targets: Targets,
         batches: Iterable[Any],
         notes: Sequence[str] = (),
+        **options: Any,
     ) -> None:
+        step = step_after(self, len(targets.files), **options)
         dropped, told = self._dropped.copy(), self._told
-        table, found = filled(self._backend, self._table, batches, self._settings, dropped)
+        rows = int(targets.lengths.sum()) * self._settings.sketch // self._settings.stride
+        table, found = filled(
+            self._backend, self._table, batches, self._settings, dropped,
+            is_few=are_few(rows, self._table),
+        )  # fmt: skip
         targets = self._targets.join(targets)
         own = None if whole is None else whole.subset(np.unique(targets.taxids))
         self._table, self._dropped, self._targets = table, dropped, targets
         self._taxonomy, self._whole = own, whole
-        self._told = {"found": told["found"] + found, "notes": [*told["notes"], *notes]}
+        self._told = {
+            "found": told["found"] + found,
+            "notes": [*told["notes"], *notes],
+            "steps": [*told["steps"], step],
+        }
         self.__dict__.pop("_lineages", None)
 
     def classify(
@@ -278,3 +339,21 @@ class SketchIndex(HeldSketches):
 
 def _taxonomy_of(given: Taxonomy | str | os.PathLike[str] | None) -> Taxonomy | None:
     return given if given is None or isinstance(given, Taxonomy) else Taxonomy.read(given)
+
+
+def estimator_of(device: str, settings: SketchSettings, **given: Any) -> SketchEstimator:
+    """Return what estimates the index that settings make."""
+    return SketchEstimator(device, settings, _features, load=LOAD, held=HELD_NBYTES, **given)
+
+
+def sampled_run(settings: SketchSettings, device: str, run: TargetRun) -> DistinctSample:
+    """Return a sample of the features of a run of targets."""
+    return estimator_of(device, settings).sampled(run)
+
+
+def _features(
+    backend: Backend, settings: SketchSettings, references: References | TargetRun
+) -> Iterator[Any]:
+    batches = batches_of_references(backend, references, settings)
+    for features, _ in sketches_of(backend, settings, batches):
+        yield features

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -11,9 +12,11 @@ from distributed import Client, Future
 
 from dgpuhash import backend as backends
 from dgpuhash.kmer.calls import Calls
-from dgpuhash.kmer.cluster import seen_by_workers
-from dgpuhash.kmer.index_file import read_index
+from dgpuhash.kmer.cluster import LettersDone, seen_by_workers
+from dgpuhash.kmer.databases.provenance import steps_of
+from dgpuhash.kmer.index_file import nbytes_of, read_index
 from dgpuhash.kmer.references import References, Targets
+from dgpuhash.kmer.sequences.reads import ReadFiles
 from dgpuhash.kmer.sketches.asked import (
     called_here,
     called_of_candidates,
@@ -25,25 +28,36 @@ from dgpuhash.kmer.sketches.asked import (
     sketched_batch,
 )
 from dgpuhash.kmer.sketches.building import table_settings
+from dgpuhash.kmer.sketches.candidates import TopLists
+from dgpuhash.kmer.sketches.contents import joined_sizes, sums_of
 from dgpuhash.kmer.sketches.coverage import Coverage
-from dgpuhash.kmer.sketches.index import SketchIndex
+from dgpuhash.kmer.sketches.index import SketchIndex, estimator_of, sampled_run
 from dgpuhash.kmer.sketches.parts import (
+    arrays_in,
     contents_of,
     counts_in,
+    dealt_part,
     features_of_run,
     features_with,
     folded,
     limited,
+    lines_of_runs,
     loaded_part,
+    marks_in,
+    owned_part,
     part_of_run,
+    run_between,
+    size_in,
     stacked,
+    text_run,
     united,
 )
 from dgpuhash.kmer.sketches.reads import Batch
 from dgpuhash.kmer.sketches.settings import CallOptions, SketchSettings
-from dgpuhash.kmer.target_runs import runs_of
+from dgpuhash.kmer.target_runs import runs_on
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 from dgpuhash.kmer.worker_index import WorkerIndex, made_there
+from dgpuhash.kmer.worker_reads import ReadsOnWorkers
 from dgpuhash.tables import MultiMap
 
 __all__ = ["DistributedSketchIndex"]
@@ -52,6 +66,10 @@ __all__ = ["DistributedSketchIndex"]
 _RUN_LETTERS = 2**26
 # Of a location in a table, with its share of the keys.
 _LOCATION_NBYTES = 14
+# Bytes of a table for each of its file.
+_OF_FILE = 1.5
+# Locations that a task makes lines of.
+_LINES_OF_TASK = 2**20
 
 
 class DistributedSketchIndex(WorkerIndex):
@@ -66,6 +84,8 @@ class DistributedSketchIndex(WorkerIndex):
 
     rule = SketchIndex.rule
     settings_of = SketchSettings.of
+    estimator_of = staticmethod(estimator_of)
+    sampled_run = staticmethod(sampled_run)
 
     @classmethod
     def load(
@@ -83,13 +103,13 @@ class DistributedSketchIndex(WorkerIndex):
         FormatError, OSError
             As `SketchIndex.load`.
         """
-        saved = read_index(path, cls.rule)
+        saved = read_index(path, cls.rule, has_arrays=False)
         made = cls(client, SketchSettings(**saved.settings), mode, device)
         workers = made._workers
-        nbytes = len(saved.arrays.get("locations", np.dtype(np.uint64))) * _LOCATION_NBYTES
-        made._mode, made._why = workers.mode_for(mode, nbytes)
+        made._mode, made._why = workers.mode_for(mode, int(nbytes_of(path) * _OF_FILE))
         made._taxonomy, made._targets = saved.taxonomy, saved.targets
         made._notes = list(saved.told["notes"])
+        made._steps = steps_of(saved.told, saved.targets)
         made._context = made._context_of(saved.taxonomy, saved.targets)
         n, name = len(workers.addresses), seen_by_workers(os.fspath(path))
         edges = np.linspace(0, len(saved.targets.names), n + 1).astype(np.int64).tolist()
@@ -125,26 +145,39 @@ class DistributedSketchIndex(WorkerIndex):
             context_of, self._settings, taxonomy, targets, self._worker_device
         )
 
-    def _take(self, whole: Taxonomy | None, references: References, targets: Targets) -> None:
+    def _take(
+        self,
+        whole: Taxonomy | None,
+        references: References,
+        targets: Targets,
+        done: LettersDone,
+    ) -> None:
         workers, settings, device = self._workers, self._settings, self._worker_device
+        new_targets = references.targets
         own = None if whole is None else whole.subset(np.unique(targets.taxids))
         addresses, old = workers.addresses, self._parts
         if self._mode == "independent":
             before = old[0] if old else None
             new = [
-                workers.submit(part_of_run, settings, device, run, before, near=address)
+                done.of(
+                    workers.submit(part_of_run, settings, device, run, before, near=address),
+                    run.letters_of(new_targets),
+                )
                 for run, address in zip(
-                    runs_of(references, seen_by_workers, len(addresses)), addresses, strict=True
+                    runs_on(workers, references, len(addresses)), addresses, strict=True
                 )
             ]
             parts = self._capped([*old, *new])
         else:
             n = (len(old) or len(addresses)) if self._mode == "distributed" else 1
-            letters = int(references.targets.lengths.sum())
+            letters = int(new_targets.lengths.sum())
             n_runs = max(-(-letters // _RUN_LETTERS), len(addresses))
             made = [
-                workers.submit(features_of_run, settings, device, run, n)
-                for run in runs_of(references, seen_by_workers, n_runs)
+                done.of(
+                    workers.submit(features_of_run, settings, device, run, n),
+                    run.letters_of(new_targets),
+                )
+                for run in runs_on(workers, references, n_runs)
             ]
             pieces = [workers.split(each, n) for each in made]
             parts = [
@@ -190,7 +223,9 @@ class DistributedSketchIndex(WorkerIndex):
         workers, (context, parts) = self._workers, self._held
         if self._mode == "replicated":
             part = parts[number % len(parts)]
-            return workers.submit(called_here, context, part, batch, options, wanted)
+            # Where the part is, and not where it would go if that worker is busy.
+            near = workers.near(number)
+            return workers.submit(called_here, context, part, batch, options, wanted, near=near)
         if self._mode == "independent":
             reads = workers.submit(sketched_batch, context, batch, options)
             tops = [
@@ -209,21 +244,44 @@ class DistributedSketchIndex(WorkerIndex):
 
     def prepare(self, batches: Callable[[], Iterator[Batch]], **options: Any) -> dict[str, Any]:
         """Return options for `call`, as `SketchIndex.prepare` does."""
+        workers = self._workers
+
+        def tops(begin: Callable[[int, Future], Future]) -> Iterator[list[TopLists]]:
+            def begun(number: int, batch: Batch) -> list[Future]:
+                return [begin(number, workers.sent((list(batch), {}), number))]
+
+            for _, take in workers.in_order(batches(), begun):
+                (found,) = take()
+                yield found
+
+        return self._prepared(tops, options)
+
+    def prepare_files(self, files: ReadFiles, **options: Any) -> dict[str, Any]:
+        """Return options for `call_files`, as `prepare` does; workers read the files."""
+
+        def tops(begin: Callable[[int, Future], Future]) -> Iterator[list[TopLists]]:
+            for _, found in ReadsOnWorkers(self._workers, files, "sizes").asked(begin):
+                yield found
+
+        return self._prepared(tops, options)
+
+    def _prepared(
+        self,
+        tops: Callable[[Callable[[int, Future], Future]], Iterator[list[TopLists]]],
+        options: dict[str, Any],
+    ) -> dict[str, Any]:
+        """Return options with what the candidates of all reads tell, which `tops` yields."""
         chosen = self._checked(options)
         if not chosen[0].cov_percentile:
             return options
-        host = backends.get("cpu")
         index = context_of(self._settings, self._taxonomy, self._targets, "cpu")
-        coverage = Coverage(host, index._windows())
+        coverage = Coverage(backends.get("cpu"), index._windows())
 
         def begin(number: int, batch: Future) -> Future:
             return self._asked_of_parts(number, batch, chosen, "runs")
 
-        def data(batch: Batch) -> Any:
-            return list(batch), {}
-
-        for _, tops in self._workers.in_order(batches(), begin, data):
-            for top in tops:
+        for found in tops(begin):
+            for top in found:
                 coverage.add(top, chosen[0])
         return {**options, "kept": coverage.kept(chosen[0].cov_percentile)}
 
@@ -233,9 +291,68 @@ class DistributedSketchIndex(WorkerIndex):
             options = self.prepare(lambda: iter([arrays]), **options)
         return super().call(*arrays, detail=detail, **options)
 
+    def _dealt(self) -> list[Future]:
+        """Return parts that have other features each, and together all locations."""
+        workers, (_, parts) = self._workers, self._held
+        if self._mode == "replicated" or len(parts) == 1:
+            return parts[:1]
+        if self._mode == "distributed":
+            return parts
+        n = len(workers.addresses)
+        dealt = [workers.split(workers.submit(dealt_part, part, n), n + 1) for part in parts]
+        dropped = [each[n] for each in dealt]
+        return [
+            workers.submit(
+                owned_part, self._settings, self._worker_device, [each[at] for each in dealt],
+                dropped if at == 0 else [],
+            )
+            for at in range(n)
+        ]  # fmt: skip
+
+    def _arrays_in(self, part: Future, *, is_whole: bool) -> Future:
+        return self._workers.submit(arrays_in, part, is_whole)
+
+    def _told(self) -> dict[str, Any]:
+        return {"found": self._found(), "notes": list(self._notes), "steps": list(self._steps)}
+
+    def _found(self) -> int:
+        workers, (_, parts) = self._workers, self._held
+        parts = parts[:1] if self._mode == "replicated" else parts
+        sizes = workers.results([workers.submit(size_in, part) for part in parts])
+        return sum(found for *_, found in sizes)
+
+    def _figures(self) -> dict[str, Any]:
+        workers = self._workers
+        tasks = [workers.submit(size_in, part) for part in self._dealt()]
+        sizes, dropped, _ = zip(*workers.results(tasks), strict=True)
+        made = context_of(self._settings, self._taxonomy, self._targets, None)
+        made._told = self._told()
+        return {**made.stats(), **joined_sizes(sizes), "dropped": sum(dropped)}
+
     def digests(self) -> dict[str, str]:
-        """Return the sums that `SketchIndex.digests` returns."""
-        return self.gather().digests()
+        """Return the sums that `SketchIndex.digests` returns, of runs that workers sort."""
+        return sums_of(self._lines())
+
+    def _lines(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield lines of features in order, some at a time; see `lines_of`."""
+        workers = self._workers
+        runs = [workers.submit(text_run, part) for part in self._dealt()]
+        locations = sum(each[0][1] for each in workers.results(
+            [workers.submit(size_in, part) for part in self._held[1]]
+        ))  # fmt: skip
+        n = max(-(-locations // _LINES_OF_TASK), 1)
+        marks = np.sort(np.concatenate(
+            workers.results([workers.submit(marks_in, run, n) for run in runs])
+        ))[len(runs) // 2 :: len(runs)]  # fmt: skip
+        edges = [b"", *marks.tolist(), None]
+
+        def begin(number: int, edge: tuple[bytes, bytes | None]) -> list[Future]:
+            pieces = [workers.submit(run_between, run, *edge) for run in runs]
+            return [workers.submit(lines_of_runs, pieces)]
+
+        for _, take in workers.in_order(pairwise(edges), begin):
+            (lines,) = take()
+            yield from lines
 
     def gather(self, device: str | None = None) -> SketchIndex:
         """Return the index as one of this process."""
@@ -244,19 +361,17 @@ class DistributedSketchIndex(WorkerIndex):
         put = made._backend.from_host
         _, parts = self._held
         parts = parts[:1] if self._mode == "replicated" else parts
-        told: dict[str, Any] = {"found": 0, "notes": list(self._notes)}
 
         def batches() -> Iterator[tuple[Any, Any]]:
             for part in parts:
                 task = workers.submit(contents_of, part)
-                features, locations, dropped, found = workers.result(task)
+                features, locations, dropped = workers.result(task)
                 made._dropped.insert(put(dropped))
-                told["found"] += found
                 yield put(features), put(locations)
 
         made._table = MultiMap.from_batches(
             batches(), self._settings.feature, np.uint64,
             **table_settings(self._settings, made.device),
         )  # fmt: skip
-        made._told, made._whole = told, self._whole
+        made._told, made._whole = self._told(), self._whole
         return made

@@ -10,6 +10,7 @@ import numpy as np
 
 from dgpuhash import backend as backends
 from dgpuhash.backend import Backend
+from dgpuhash.kmer.databases.part_files import PartArrays, part_arrays
 from dgpuhash.kmer.index_file import read_index
 from dgpuhash.kmer.sketches.building import (
     batches_of_references,
@@ -18,6 +19,7 @@ from dgpuhash.kmer.sketches.building import (
     stored,
     table_settings,
 )
+from dgpuhash.kmer.sketches.contents import arrays_of, lines_of, size_of, texts_of
 from dgpuhash.kmer.sketches.settings import SketchSettings
 from dgpuhash.kmer.target_runs import TargetRun
 from dgpuhash.kmer.worker_index import part_numbers
@@ -25,15 +27,24 @@ from dgpuhash.tables import HashSet, MultiMap
 
 __all__ = [
     "SketchPart",
+    "TextRun",
+    "arrays_in",
     "contents_of",
     "counts_in",
+    "dealt_part",
     "features_of_run",
     "features_with",
     "folded",
     "limited",
+    "lines_of_runs",
     "loaded_part",
+    "marks_in",
+    "owned_part",
     "part_of_run",
+    "run_between",
+    "size_in",
     "stacked",
+    "text_run",
     "united",
 ]
 
@@ -151,42 +162,151 @@ def limited(
     return SketchPart(table, dropped, part.found)
 
 
-def contents_of(part: SketchPart) -> tuple[Any, Any, Any, int]:
-    """Return the features and locations of a part, what it dropped, and what it was given."""
+def contents_of(part: SketchPart) -> tuple[Any, Any, Any]:
+    """Return the features and locations of a part, and what it dropped."""
     host = backends.get(part.table.device).to_host
     features, locations = map(host, part.table.items())
-    return features, locations, host(part.dropped.items()), part.found
+    return features, locations, host(part.dropped.items())
 
 
 def loaded_part(
     path: str, mode: str, n: int, at: int, span: Sequence[int], device: str | None
 ) -> SketchPart:
     """Return the part of a file's index that a worker has."""
-    saved = read_index(path, "metacache")
-    settings, arrays = SketchSettings(**saved.settings), saved.arrays
-    features = arrays.get("features", settings.feature)
-    offsets = arrays.get("offsets", np.dtype(np.int64), len(features) + 1)
-    locations = arrays.get("locations", np.dtype(np.uint64))
-    sizes = np.diff(offsets)
-    if mode == "independent":
-        owned = (locations >> np.uint64(32)).astype(np.int64)
-        stays = (owned >= span[0]) & (owned < span[1])
-    elif mode == "distributed":
-        stays = np.repeat(part_numbers(features, n) == at, sizes)
-    else:
-        stays = np.ones(len(locations), bool)
-    sums = np.append(0, np.cumsum(stays))
-    left = sums[offsets[1:]] - sums[offsets[:-1]]
+    saved = read_index(path, "metacache", part=(at, n) if mode == "distributed" else None)
+    settings = SketchSettings(**saved.settings)
     backend = backends.get(device)
     put = backend.from_host
-    table = MultiMap.from_lists(
-        put(features[left > 0]), put(np.append(0, np.cumsum(left[left > 0]))),
-        put(locations[stays]), **table_settings(settings, backend.name),
-    )  # fmt: skip
     dropped = HashSet(settings.feature, device=backend.name)
-    dropped.insert(put(arrays.get("dropped", settings.feature)))
+    for arrays in saved.parts:
+        features = arrays.get("dropped", settings.feature)
+        if mode == "distributed":
+            features = features[part_numbers(features, n) == at]
+        dropped.insert(put(features))
+
+    # Parts of a file have other features each.
+    lists: list[list[np.ndarray]] = [[], [], []]
+    for arrays in saved.parts:
+        features = arrays.get("features", settings.feature)
+        offsets = arrays.get("offsets", np.dtype(np.int64), len(features) + 1)
+        locations = arrays.get("locations", np.dtype(np.uint64))
+        if mode == "independent":
+            owned = (locations >> np.uint64(32)).astype(np.int64)
+            stays = (owned >= span[0]) & (owned < span[1])
+        elif mode == "distributed":
+            stays = np.repeat(part_numbers(features, n) == at, np.diff(offsets))
+        else:
+            stays = np.ones(len(locations), bool)
+        sums = np.append(0, np.cumsum(stays))
+        left = sums[offsets[1:]] - sums[offsets[:-1]]
+        for made, piece in zip(
+            lists, (features[left > 0], left[left > 0], locations[stays]), strict=True
+        ):
+            made.append(piece)
+    own, sizes, places = map(np.concatenate, lists)
+    table = MultiMap.from_lists(
+        put(own), put(np.append(0, np.cumsum(sizes))), put(places),
+        **table_settings(settings, backend.name),
+    )  # fmt: skip
     found = saved.told["found"] if at == 0 or mode == "replicated" else 0
     return SketchPart(table, dropped, found)
+
+
+def dealt_part(part: SketchPart, n: int) -> list[Any]:
+    """Return the features and locations of a part for each of n owners; and what it dropped."""
+    host = backends.get(part.table.device).to_host
+    features, locations = map(host, part.table.items())
+    owners = part_numbers(features, n)
+    made = [[(features[own], locations[own])] for own in (owners == at for at in range(n))]
+    return [*made, host(part.dropped.items())]
+
+
+def owned_part(
+    settings: SketchSettings,
+    device: str | None,
+    pieces: list[list[tuple[Any, Any]]],
+    dropped: list[np.ndarray],
+) -> SketchPart:
+    """Return the part of an owner, from what it got of all parts."""
+    backend = backends.get(device)
+    put = backend.from_host
+    empty = _empty(settings, backend)
+    for features in dropped:
+        empty.dropped.insert(put(features))
+    table = MultiMap.from_batches(
+        ((put(features), put(locations)) for piece in pieces for features, locations in piece),
+        settings.feature, np.uint64, **table_settings(settings, backend.name),
+    )  # fmt: skip
+    return SketchPart(table, empty.dropped, 0)
+
+
+def size_in(part: SketchPart) -> tuple[tuple[int, int, int, int], int, int]:
+    """Return what `size_of` returns, how many features were dropped, and how many were given."""
+    return size_of(part.table), len(part.dropped), part.found
+
+
+def arrays_in(part: SketchPart, is_whole: bool) -> PartArrays:
+    """Return the arrays of a part for a file; the order of slots only where it is the whole."""
+    arrays = arrays_of(backends.get(part.table.device), part.table, part.dropped)
+    if not is_whole:
+        arrays = {name: arrays[name] for name in ("features", "offsets", "locations", "dropped")}
+    return part_arrays(arrays, seed=part.table._seed)
+
+
+@dataclass(frozen=True, slots=True)
+class TextRun:
+    """The lists of a part in the order of the features' text, on the host; a task's result."""
+
+    texts: np.ndarray
+    features: np.ndarray
+    offsets: np.ndarray
+    locations: np.ndarray
+
+    def between(self, low: bytes, high: bytes | None) -> TextRun:
+        """Return the lists of features whose text is not below `low`, and below `high`."""
+        first = int(np.searchsorted(self.texts, low))
+        last = len(self.texts) if high is None else int(np.searchsorted(self.texts, high))
+        begin, end = self.offsets[first], self.offsets[last]
+        # Copies: the rest goes elsewhere, or stays.
+        return TextRun(
+            self.texts[first:last].copy(), self.features[first:last].copy(),
+            self.offsets[first : last + 1] - begin, self.locations[begin:end].copy(),
+        )  # fmt: skip
+
+
+def text_run(part: SketchPart) -> TextRun:
+    """Return the lists of a part in the order of their features' text."""
+    host = backends.get(part.table.device).to_host
+    features, offsets, locations = map(host, part.table.lists())
+    texts = texts_of(features)
+    order = np.argsort(texts, kind="stable")
+    sizes = np.diff(offsets)[order]
+    ends = np.append(0, np.cumsum(sizes))
+    rows = np.arange(ends[-1]) + np.repeat(offsets[:-1][order] - ends[:-1], sizes)
+    return TextRun(texts[order], features[order], ends, locations[rows])
+
+
+def marks_in(run: TextRun, n: int) -> np.ndarray:
+    """Return the texts that part a run into n of about as many locations."""
+    wanted = np.arange(1, n) * (len(run.locations) / n)
+    return run.texts[np.searchsorted(run.offsets[1:], wanted)] if len(run.texts) else run.texts
+
+
+def run_between(run: TextRun, low: bytes, high: bytes | None) -> TextRun:
+    """Return a piece of a run."""
+    return run.between(low, high)
+
+
+def lines_of_runs(runs: list[TextRun]) -> list[tuple[bytes, bytes]]:
+    """Return the lines of runs that have other features each, as `lines_of` yields them."""
+    before = np.cumsum([0, *(len(run.locations) for run in runs)])
+    offsets = [run.offsets[:-1] + start for run, start in zip(runs, before, strict=False)]
+    found = lines_of(
+        np.concatenate([run.features for run in runs]),
+        np.concatenate([*offsets, before[-1:]]),
+        np.concatenate([run.locations for run in runs]),
+    )
+    return [(bytes(places), bytes(counts)) for places, counts in found]
 
 
 def _empty(settings: SketchSettings, backend: Backend) -> SketchPart:

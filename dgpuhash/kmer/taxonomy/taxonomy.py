@@ -13,6 +13,7 @@ import numpy as np
 
 from dgpuhash.errors import FormatError, TaxonomyError
 from dgpuhash.kmer.sequences.files import Paths, files_of
+from dgpuhash.kmer.sequences.ids import numbers_of
 from dgpuhash.kmer.taxonomy.dumps import taxa_in
 from dgpuhash.kmer.taxonomy.gtdb import GTDB_RANKS, taxa_in_gtdb
 from dgpuhash.kmer.taxonomy.levels import letters_and_steps, ranked_lineages, slots_by_number
@@ -311,10 +312,8 @@ class Taxonomy:
 
     def names(self, taxids: Any) -> list[str]:
         """Return the scientific name of each taxid, "unclassified" of 0."""
-        import pyarrow as pa
-
         numbers = self.numbers(taxids).astype(np.int64)
-        found = self._taxa.names.take(pa.array(numbers - 1, mask=numbers == 0))
+        found = self._taxa.names.take(numbers_of(numbers - 1, numbers == 0))
         return ["unclassified" if name is None else name for name in found.to_pylist()]
 
     def rank(self, taxid: int) -> str:

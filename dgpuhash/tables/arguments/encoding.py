@@ -14,6 +14,7 @@ import numpy as np
 
 from dgpuhash.backend import Backend, kernel_named
 from dgpuhash.backend.kernel import WIDE_WORD
+from dgpuhash.backend.native import require_wide_swap
 
 __all__ = [
     "carrier_dtype",
@@ -91,6 +92,8 @@ def key_memory(backend: Backend, keys: Any) -> Any:
 
 def _wide(backend: Backend, records: Any) -> Any:
     """Return records of 16 bytes, or rows of bytes that carry them, as words."""
+    if backend.name == "cpu":
+        require_wide_swap()
     words = records.view(WIDE_WORD).reshape(len(records))
     if backend.pointer(words) % WIDE_WORD.itemsize == 0:
         return words

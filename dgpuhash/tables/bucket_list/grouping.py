@@ -140,6 +140,8 @@ def group_by_key(
     `shared` bits.
     """
     rows = len(bits)
+    if rows == 1:
+        return GroupedBatch(bits, None, values)
     if rows <= _FEW_ROWS[backend.name]:
         order = backend.stable_order(bits)
         bits, values = bits[order], values[order]

@@ -15,13 +15,20 @@ from dgpuhash.errors import CapacityError
 from dgpuhash.tables.bucket_list.growth import bucket_ends
 from dgpuhash.tables.bucket_list.tags import ListNumberRange
 
-__all__ = ["NO_VALUES", "AppendPlan", "PreparedAppend", "ValueLists", "list_numbers"]
+__all__ = [
+    "LONGEST_RUN",
+    "NO_VALUES",
+    "PreparedAppend",
+    "ValueLists",
+    "check_slots",
+    "list_numbers",
+]
 
 NO_VALUES = 2**64 - 1
 """The handle of a key that has no values."""
 # A handle has 36 bits for the start of a run, and 26 bits for its number of values.
 MOST_SLOTS = 2**36
-_LONGEST_RUN = 2**26 - 1
+LONGEST_RUN = 2**26 - 1
 # Values that one tile copies.
 _SEGMENT = {"cpu": 4096, "cuda": 1024}
 # Up to this share of a batch, keys' only values stay in the pool, unread, which saves a copy.
@@ -153,10 +160,10 @@ class ValueLists:
         CapacityError
             When a pool cannot hold all values.
         """
-        _check_slots(len(values))
+        check_slots(len(values))
         self.clear()
         backend, rows = self._backend, len(values)
-        longest = rows // _LONGEST_RUN
+        longest = rows // LONGEST_RUN
         wanted = min(runs, rows - runs) + int(rows * _HOLES) + longest + room
         while True:
             self._numbering = ListNumberRange.beside(backend, values, wanted)
@@ -172,22 +179,14 @@ class ValueLists:
         self._handles = backend.empty(longest, np.uint64)
         self._records = backend.empty((longest, 4), np.uint64)
         self._settled = listed if packed else runs
-        entries, recorded = backend.empty(runs, self._numbering.entry), backend.zeros(1, np.uint64)
+        entries = backend.empty(runs, self._numbering.entry)
         begins, stretches = starts, None
         if packed:
-            begins, stretches = (
-                backend.empty(listed + 1, np.int64),
-                backend.empty(listed, np.uint64),
-            )
+            begins = backend.empty(listed + 1, np.int64)
+            stretches = backend.empty(listed, np.uint64)
             begins[listed:] = listed_values
-        segments, segment = self._segments(runs)
-        self._run(
-            kernel_named("list_settle"), segments,
-            starts=starts, values=values, entries=entries,
-            lists=lists if packed else None, places=places if packed else None,
-            begins=begins if packed else None, stretches=stretches,
-            recorded=recorded, rows=runs, segment_rows=segment,
-        )  # fmt: skip
+        packing = {"lists": lists, "places": places, "begins": begins, "stretches": stretches}
+        recorded = self._number(values, starts, entries, **packing if packed else {})
         if longest:
             self._recorded = self._numbered = int(recorded[0])
         self._pool = values
@@ -199,6 +198,17 @@ class ValueLists:
         narrow = self._used < 2**32
         self._starts = begins.astype(np.uint32) if narrow else begins.view(np.uint64)
         return entries
+
+    def _number(self, values: Any, starts: Any, entries: Any, **packing: Any) -> Any:
+        """Write the entries of runs; return the number of records, on the device."""
+        recorded = self._backend.zeros(1, np.uint64)
+        segments, segment = self._segments(len(entries))
+        self._run(
+            kernel_named("list_settle"), segments,
+            starts=starts, values=values, entries=entries, recorded=recorded,
+            rows=len(entries), segment_rows=segment, **packing,
+        )  # fmt: skip
+        return recorded
 
     def _count_lists(self, values: Any, starts: Any, runs: int) -> tuple[Any, Any]:
         """Return the first list number and pool offset of each segment of runs.
@@ -237,9 +247,7 @@ class ValueLists:
             When the pool would be too large.
         """
         runs = len(handles)
-        slots, records, pieces, numbers = (
-            self._backend.zeros(runs + 1, np.int64) for _ in range(4)
-        )
+        slots, records, pieces, numbers = self._backend.empty((4, runs + 1), np.int64)
         self._run(
             kernel_named("list_plan"), runs,
             handles=handles, entries=entries, run_offsets=starts, values=values,
@@ -248,9 +256,9 @@ class ValueLists:
         used = (self._used, self._recorded, 0, self._numbered)
         for needed, first in zip((slots, records, pieces, numbers), used, strict=True):
             needed[0] = first
-            self._backend.xp.cumsum(needed, out=needed)
+            needed.cumsum(out=needed)
         plan = AppendPlan(handles, entries, starts, slots, records, pieces, numbers)
-        _check_slots(plan.end)
+        check_slots(plan.end)
         return plan
 
     def can_number(self, plan: AppendPlan) -> bool:
@@ -265,7 +273,8 @@ class ValueLists:
 
         These lists keep their content until the steps run.
         """
-        made = copy.copy(self)
+        made = object.__new__(ValueLists)
+        made.__dict__.update(self.__dict__)
         for name, end, used in (
             ("_pool", plan.end, self._used),
             ("_records", plan.recorded, self._recorded),
@@ -340,7 +349,7 @@ class ValueLists:
         )  # fmt: skip
         made = []
         for each in sums:
-            backend.xp.cumsum(each, out=each)
+            each.cumsum(out=each)
             made.append(backend.empty(rows + 1, np.int64))
             made[-1][rows:] = each[segments:]
         offsets, places = made[0], made[-1] if self._recorded else None
@@ -395,7 +404,7 @@ def list_numbers(backend: Backend, offsets: Any, total: int) -> Any:
     return backend.xp.cumsum(owners)
 
 
-def _check_slots(slots: int) -> None:
+def check_slots(slots: int) -> None:
     if slots > MOST_SLOTS:
         raise CapacityError(
             f"the values would take {slots:,} places and a table can number {MOST_SLOTS:,}; "

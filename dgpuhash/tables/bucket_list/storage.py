@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,27 +15,87 @@ from dgpuhash.tables.arguments.encoding import value_words, values_of, word_dtyp
 from dgpuhash.tables.bucket_list import table as bucket_list
 from dgpuhash.tables.bucket_list.capped import Cap
 from dgpuhash.tables.bucket_list.grouping import GroupedBatch, group_by_key
+from dgpuhash.tables.bucket_list.part_lists import settle_parts
 from dgpuhash.tables.bucket_list.pool import ValueLists, list_numbers
-from dgpuhash.tables.bucket_list.streaming import group_batches
+from dgpuhash.tables.bucket_list.streaming import DealtPairs, Keep, grouped_parts, kept
 from dgpuhash.tables.commit import assigner
 from dgpuhash.tables.open_addressing.growth import Storage
+from dgpuhash.tables.open_addressing.slot_order import SlotOrder, item_slices, ordered_items
 from dgpuhash.tables.open_addressing.wide_values import ValueRows
 from dgpuhash.tables.stats import Figures
 from dgpuhash.tables.store import Lent, ListStore, no_appends
 
-__all__ = ["ListStorage", "insert_all"]
+__all__ = [
+    "ListStorage",
+    "insert_all",
+    "longest_list",
+    "ordered_lists",
+    "pair_slices",
+    "saved_lists",
+]
 
 _GARBAGE_ROWS = 1024
 
 
-def insert_all(store: ListStore, batches: Iterable[tuple[Any, Any]]) -> None:
-    """Insert batches of pairs, at least one in each, into lists that are contiguous then."""
-    if isinstance(store, ListStorage):
-        store.insert_all(batches)
+def insert_all(
+    store: ListStore,
+    batches: Iterable[tuple[Any, Any]],
+    memory: int | None = None,
+    keep: Keep | None = None,
+) -> None:
+    """Insert batches of pairs, at least one in each, into lists that are contiguous then.
+
+    Where `memory` bytes are not enough for all pairs, these go to a file. `keep` returns a mask of
+    the keys that stay.
+    """
+    if isinstance(store, ListStorage) and store.fills_by_parts:
+        store.fill_by_parts(batches, memory, keep)
         return
     for bits, rows in batches:
         store.insert(bits, rows)
+    if keep is not None:
+        bits, offsets, _ = store.lists()
+        store.erase(bits[~keep(bits, offsets[1:] - offsets[:-1])])
     store.compact()
+
+
+def ordered_lists(store: ListStore) -> tuple[Any, Any, Any, SlotOrder | None]:
+    """Return keys, offsets and values as `ListStore.lists` does, and the order of keys in slots."""
+    if not isinstance(store, ListStorage):
+        return (*store.lists(), None)
+    bits, entries, order = ordered_items(store._keys.slots)
+    words, offsets = store._lists.gather(store._lists.open(entries), entries)
+    return bits, offsets, store._decode(words), order
+
+
+def saved_lists(store: ListStore) -> dict[str, np.ndarray]:
+    """Return what a file has of lists: keys, offsets, values, and the order of keys if any."""
+    *found, order = ordered_lists(store)
+    keys, offsets, values = map(store.backend.to_host, found)
+    saved = {"keys": keys, "offsets": offsets, "values": values}
+    return saved if order is None else saved | order.buffers()
+
+
+def pair_slices(store: ListStore) -> Iterator[tuple[Any, Any]]:
+    """Yield keys and values as `ListStore.items` returns them, of some keys at a time."""
+    if not isinstance(store, ListStorage):
+        yield store.items()
+        return
+    for bits, entries in item_slices(store._keys.slots):
+        words, offsets = store._lists.gather(store._lists.open(entries), entries)
+        yield bits[list_numbers(store.backend, offsets, len(words))], store._decode(words)
+
+
+def longest_list(store: ListStore) -> int:
+    """Return how many values the key with the most has."""
+    if not isinstance(store, ListStorage):
+        _, offsets, _ = store.lists()
+        sizes: Iterable[Any] = [offsets[1:] - offsets[:-1]]
+    else:
+        lists = store._lists
+        slices = item_slices(store._keys.slots)
+        sizes = (lists.count(lists.open(entries)) for _, entries in slices)
+    return max((int(each.max()) for each in sizes if len(each)), default=0)
 
 
 class ListStorage:
@@ -141,29 +201,43 @@ class ListStorage:
         keys = opened.batch.keys
         store.commit(*made.steps, store.replacing(keys, made.entries), after, *then)
 
-    def insert_all(self, batches: Iterable[tuple[Any, Any]]) -> None:
-        """Append the values of all batches, to lists that are as if from one."""
-        if len(self) or not self._inline:
+    @property
+    def fills_by_parts(self) -> bool:
+        """Whether `fill_by_parts` can be called."""
+        return self._inline and len(self) == 0
+
+    def fill_by_parts(
+        self, batches: Iterable[tuple[Any, Any]], memory: int | None, keep: Keep | None
+    ) -> None:
+        """Store the values of all batches in this empty store; see `insert_all`."""
+        backend, cap, seed = self.backend, self._cap, self._keys.slots.seed
+        dealt = DealtPairs(backend, seed, memory)
+        try:
             for bits, rows in batches:
-                self.insert(bits, rows)
-            self.compact()
-            return
-        words = ((bits, value_words(rows, self._dtype)) for bits, rows in batches)
-        cut = self._uncut if self._cap is None else self._cap.cut
-        made = group_batches(self.backend, words, self._keys.slots.seed, cut)
-        if made is not None:
-            self._keys = bucket_list.build_grouped(self._keys, self._lists, made)
-            self._known_size = len(made.values)
+                dealt.append(bits, value_words(rows, self._dtype))
+            cut = None if cap is None else cap.cut
+            parts = grouped_parts(backend, dealt, seed, cut)
+            if keep is not None:
+                parts = (kept(backend, part, keep) for part in parts)
+            self._known_size = None
+            n_parts, rows = 2**dealt.bits, dealt.rows
+            self._keys, long = settle_parts(self._keys, self._lists, parts, n_parts, rows)
+        finally:
+            dealt.close()
+        self._known_size = self._lists.appended
+        for run in long:
+            self.insert(backend.xp.repeat(run.keys, len(run.values)), self._decode(run.values))
+        if long:
+            self._compact()
 
-    @staticmethod
-    def _uncut(batch: GroupedBatch) -> GroupedBatch:
-        return batch
+    def build(self, bits: Any, offsets: Any, rows: Any, order: SlotOrder | None = None) -> None:
+        """Store lists of values, at least one in each, in this empty store.
 
-    def build(self, bits: Any, offsets: Any, rows: Any) -> None:
-        """Store lists of values, at least one in each, in this empty store."""
+        `order` is that in which the keys stood in other slots.
+        """
         self._payload, words = self._store_payload(self._payload, rows)
         batch = GroupedBatch(bits, offsets, words.copy())
-        self._keys = bucket_list.build_grouped(self._keys, self._lists, batch)
+        self._keys = bucket_list.build_grouped(self._keys, self._lists, batch, order)
         self._known_size = len(rows)
 
     def find(self, bits: Any) -> tuple[Any, Any]:

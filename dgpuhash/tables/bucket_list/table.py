@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +11,7 @@ from dgpuhash.tables.bucket_list.grouping import GroupedBatch, group_by_key
 from dgpuhash.tables.bucket_list.pool import NO_VALUES, PreparedAppend, ValueLists
 from dgpuhash.tables.open_addressing.cardinality import Sample
 from dgpuhash.tables.open_addressing.growth import Storage
+from dgpuhash.tables.open_addressing.slot_order import SlotOrder, in_order
 
 __all__ = [
     "OpenedBatch",
@@ -63,13 +63,22 @@ def build_lists(
     return build_grouped(store, lists, batch if cut is None else cut(batch))
 
 
-def build_grouped(store: Storage, lists: ValueLists, batch: GroupedBatch) -> Storage:
-    """Fill the lists as `build_lists` does, with a batch that is grouped by key."""
+def build_grouped(
+    store: Storage, lists: ValueLists, batch: GroupedBatch, order: SlotOrder | None = None
+) -> Storage:
+    """Fill the lists as `build_lists` does, with a batch that is grouped by key.
+
+    `order` is that in which the keys stood in other slots.
+    """
     if batch.by_hash:
         # Usually the right size: the GPU clears the slots while `lists.settle` waits for counts.
         store = store.emptied(batch.values.dtype, len(batch.keys))
         store.slots.fill()
     entries = lists.settle(batch.values, batch.starts, len(batch.keys))
+    if order is not None:
+        placed = store.emptied(entries.dtype, 1)
+        if placed.take(in_order(placed.slots, batch.keys, entries, order)):
+            return placed
     store = store.emptied(entries.dtype, len(entries))
     if batch.by_hash:
         store.settle(batch.keys, entries)
@@ -123,9 +132,10 @@ def open_batch(store: Storage, lists: ValueLists, batch: GroupedBatch) -> Opened
     """Return a batch with the handles of its keys."""
     if batch.starts is None:
         starts = store.backend.xp.arange(len(batch.keys) + 1, dtype=np.int64)
-        batch = replace(batch, starts=starts)
+        batch = GroupedBatch(batch.keys, starts, batch.values, batch.by_hash)
     handles, entries = find_handles(store, lists, batch.keys)
-    return OpenedBatch(batch, handles, entries, int((handles == np.uint64(NO_VALUES)).sum()))
+    new = store.backend.xp.count_nonzero(handles == np.uint64(NO_VALUES))
+    return OpenedBatch(batch, handles, entries, int(new))
 
 
 def prepare_append(store: Storage, lists: ValueLists, opened: OpenedBatch) -> PreparedAppend | None:

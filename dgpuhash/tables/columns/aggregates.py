@@ -20,6 +20,8 @@ __all__ = ["ColumnReduction", "group_counts", "one_pass_pays", "reduce_groups", 
 
 # Columns whose aggregates fit in 64 bytes with a key and its first row.
 _MOST_AT_ONCE = 6
+# Folds of two words: a sum, and what it is too large by.
+_PAIRS = frozenset({"compensated", "pair"})
 # Up to this number of groups block-local aggregates are faster: on an H200 2^27 rows of 4,096
 # groups take 4.3 ms, and 5.4 without them; 65,536 groups take 4.5 without.
 _FEW_GROUPS = 2**12
@@ -72,26 +74,32 @@ def reduce_groups(
 ) -> list[Any]:
     """Return, for each column, the aggregate (uint64 words) of each group.
 
-    `codes` (int64) are the group numbers of the rows. The fold ``pair``, of float64 on CPUs, gives
-    two words for each group: a sum, and what it is too large by.
+    `codes` (int64) are the group numbers of the rows. The fold ``pair``, of float64, gives two
+    words for each group: a sum, and what it is too large by.
     """
+    folds = [column.fold for column in columns]
     plan = _plan(backend.name, len(codes), groups)
     if backend.name == "cpu" and plan.alone:
         columns = [
             replace(column, fold="compensated") if column.fold == "real_sum" else column
             for column in columns
         ]
+        folds = [column.fold for column in columns]
+    if backend.name == "cuda":
+        columns = list(map(_compensating, columns))
     totals = []
     for column in columns:
         # Each sum has its excess beside it.
-        pairs = column.fold in {"compensated", "pair"}
-        shape = (plan.copies, groups, 2) if pairs else (plan.copies, groups)
+        shape = (plan.copies, groups, 2) if column.fold in _PAIRS else (plan.copies, groups)
         totals.append(backend.full(shape, 2**64 - 1 if column.fold == "least" else 0, np.uint64))
     if groups and columns:
         _launch(backend, plan, codes, groups, columns, totals)
-    return [
-        _combined(backend, each, column.fold) for each, column in zip(totals, columns, strict=True)
-    ]
+    return [_combined(backend, each, fold) for each, fold in zip(totals, folds, strict=True)]
+
+
+def _compensating(column: ColumnReduction) -> ColumnReduction:
+    """Return a reduction as a GPU has it, whose compensated sums are pairs."""
+    return replace(column, fold="compensated") if column.fold == "pair" else column
 
 
 def group_counts(backend: Backend, codes: Any, groups: int) -> Any:
@@ -109,10 +117,10 @@ def one_pass_pays(
     """
     if not 0 < len(_in_records(columns)) <= _MOST_AT_ONCE:
         return False
-    unordered = any(column.fold in {"real_sum", "compensated"} for column in columns)
+    unordered = any(column.fold == "real_sum" or column.fold in _PAIRS for column in columns)
     if backend.name == "cpu":
         return estimate.least > _CPU_MANY_GROUPS and not unordered
-    if estimate.least <= _FEW_GROUPS and any(each.fold == "compensated" for each in columns):
+    if estimate.least <= _FEW_GROUPS and any(each.fold in _PAIRS for each in columns):
         # Blocks have no compensated sums of their own.
         return False
     return estimate.least > _GPU_OWN_GROUPS or not unordered
@@ -134,7 +142,7 @@ def reduce_keys(
     for (place, column), found in zip(stored, words, strict=True):
         if column.fold == "excess":
             pair = backend.xp.stack([totals[place], found], axis=1)
-            totals[place] = _combined(backend, pair[None], "compensated")
+            totals[place] = _combined(backend, pair[None], columns[place].fold)
         else:
             totals[place] = found
     return first_rows, keys, totals
@@ -147,10 +155,10 @@ def _in_records(columns: Sequence[ColumnReduction]) -> list[tuple[int, ColumnRed
     """
     stored = []
     for place, column in enumerate(columns):
-        if column.fold == "compensated":
-            stored.append((place, column))
+        if column.fold in _PAIRS:
+            stored.append((place, _compensating(column)))
             stored.append((place, ColumnReduction(None, "u1", "one", "excess")))
-    others = [each for each in enumerate(columns) if each[1].fold != "compensated"]
+    others = [each for each in enumerate(columns) if each[1].fold not in _PAIRS]
     return [*stored, *others]
 
 
@@ -290,9 +298,12 @@ def _combined(backend: Backend, totals: Any, fold: str) -> Any:
     if fold == "compensated":
         if backend.name == "cpu":
             return _compensated(totals.view(np.float64)).view(np.uint64)
-        return _settled(backend, totals)
+        sums, excess = _settled(backend, totals)
+        return (sums - excess).view(np.uint64)
     if fold == "pair":
-        return _paired(totals.view(np.float64)).view(np.uint64)
+        if backend.name == "cpu":
+            return _paired(totals.view(np.float64)).view(np.uint64)
+        return backend.xp.stack(_settled(backend, totals), axis=1).view(np.uint64)
     if len(totals) == 1:
         return totals[0]
     if fold == "sum":
@@ -332,15 +343,15 @@ def _paired(totals: np.ndarray) -> np.ndarray:
     return np.stack([sums, excess], axis=1)
 
 
-def _settled(backend: Backend, totals: Any) -> Any:
-    """Return compensated sums of the segments of a GPU, whose excess may be many roundings.
+def _settled(backend: Backend, totals: Any) -> tuple[Any, Any]:
+    """Return sums of the segments of a GPU, and what they are too large by, maybe many roundings.
 
     Sums of segments are added up as rows are.
     """
     xp, (copies, groups, _) = backend.xp, totals.shape
     sums, excess = totals.view(np.float64)[..., 0], totals.view(np.float64)[..., 1]
     if copies == 1:
-        return (sums[0] - excess[0]).view(np.uint64)
+        return sums[0], excess[0]
     codes = xp.tile(xp.arange(groups, dtype=np.int64), copies)
     columns = [
         ColumnReduction(xp.ascontiguousarray(sums).reshape(-1), "f8", "real", "compensated"),
@@ -353,4 +364,4 @@ def _settled(backend: Backend, totals: Any) -> Any:
     pair, rest = made[0].view(np.float64)[0], made[1].view(np.float64)[0]
     # The sum of opposite infinities is no number, which rows leave out.
     none = (sums != sums).any(axis=0)
-    return xp.where(none, np.nan, pair[:, 0] - (pair[:, 1] + rest)).view(np.uint64)
+    return xp.where(none, np.nan, pair[:, 0]), pair[:, 1] + rest

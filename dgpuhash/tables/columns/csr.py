@@ -15,6 +15,8 @@ __all__ = ["RowsByGroup"]
 
 # Bits of a radix digit: a batch is split fast into this many parts (2^10).
 _DIGIT_BITS = 10
+# Up to this size, sorting takes less than the launches of a radix sort.
+_FEW_ROWS = {"cpu": 2**12, "cuda": 0}
 
 
 class RowsByGroup:
@@ -36,9 +38,11 @@ class RowsByGroup:
             self.rows = self.starts = xp.arange(number, dtype=np.int64)
             self.counts = backend.full(number, 1, np.int64)
             return
-        self.counts = group_counts(backend, groups.codes, number)
+        few = len(groups.codes) <= _FEW_ROWS[backend.name]
+        codes = groups.codes
+        self.counts = xp.bincount(codes) if few else group_counts(backend, codes, number)
         self.starts = xp.cumsum(self.counts) - self.counts
-        self.rows = _rows_by_code(backend, groups.codes, number)
+        self.rows = backend.stable_order(codes) if few else _rows_by_code(backend, codes, number)
 
 
 def _rows_by_code(backend: Backend, codes: Any, groups: int) -> Any:

@@ -20,7 +20,7 @@ from dgpuhash.tables.columns.aggregates import (
     reduce_groups,
     reduce_keys,
 )
-from dgpuhash.tables.columns.distinct import DistinctEstimate, Factorization
+from dgpuhash.tables.columns.distinct import DistinctEstimate, DistinctKeys, Factorization
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
 
 __all__ = ["GroupedKeys", "factorize", "unique", "value_counts"]
@@ -42,17 +42,23 @@ class GroupedKeys:
         self.bits = key_words(
             self.backend, as_device_array(self.backend, self._taken, self._dtype, "keys")
         )
-        self._estimate = DistinctEstimate.of(self.backend, self.bits)
+
+    @cached
+    def _estimate(self) -> DistinctEstimate:
+        return DistinctEstimate.of(self.backend, self.bits)
 
     @cached
     def groups(self) -> Factorization:
         """Return the numbered distinct keys."""
-        return Factorization(self.backend, self.bits, self._estimate)
+        return Factorization(self.backend, self.bits, vars(self).get("_estimate"))
 
     @cached
     def first_rows(self) -> Any:
         """Return the first row of each distinct key, by number."""
-        return self.groups.first_rows
+        if "groups" in vars(self):
+            return self.groups.first_rows
+        estimate = vars(self).get("_estimate")
+        return DistinctKeys(self.backend, self.bits, estimate, numbered=False).first_rows()
 
     @cached
     def _distinct(self) -> Any:
@@ -78,7 +84,7 @@ class GroupedKeys:
                 self.backend, self.bits, self._estimate, columns
             )
             return totals
-        return reduce_groups(self.backend, self.groups.codes, len(self.first_rows), columns)
+        return reduce_groups(self.backend, self.groups.codes, len(self.groups), columns)
 
     def counts(self) -> Any:
         """Return the number of rows of each distinct key, by key number."""
@@ -128,7 +134,8 @@ def factorize(keys: Any) -> tuple[Any, Any]:
     (array([0, 1, 0, 2]), array([30, 10, 20]))
     """
     grouped = GroupedKeys(keys)
-    return grouped.by_row(grouped.groups.codes), grouped.uniques()
+    codes = grouped.groups.codes
+    return grouped.by_row(codes), grouped.uniques()
 
 
 @function_translates_memory_errors

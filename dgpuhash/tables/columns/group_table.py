@@ -16,6 +16,8 @@ from dgpuhash.seeds import spread_seed
 __all__ = ["GroupTable"]
 
 _LINE_WORDS = 8
+# All words of a free record without aggregates; a few are written by one thread.
+_FREE, _FEW_WORDS = np.uint64(2**64 - 1), 2**16
 # A GPU's L1 caches keep the lines of a table as first read: a separate launch for the first rows
 # lets them keep the keys that repeat often.
 _LEADING_ROWS = 2**16
@@ -69,6 +71,9 @@ class GroupTable:
             most_lines=lines if most_lines is None else min(lines, most_lines),
             salt=spread_seed(seed),
         )  # fmt: skip
+        if not folds and len(self._memory) <= _FEW_WORDS:
+            self._memory.fill(_FREE)
+            return
         ones = 3 + sum(4 << place for place, fold in enumerate(folds) if fold == "least")
         self._run(kernel_named("group_clear"), self._records * words, ones=ones)
 
@@ -99,6 +104,20 @@ class GroupTable:
             )  # fmt: skip
         created, refused = self._backend.to_host(counts)
         return None if refused else int(created)
+
+    def number_in_order(
+        self, bits: Any, codes: Any, first_rows: Any, reached: Any, most: int
+    ) -> None:
+        """Give keys numbers in the order of rows, by one thread, from row ``reached[0]`` on.
+
+        Stops when `most` keys have numbers, or one has no place. `codes` and `first_rows` (int64,
+        or None) receive each row's number, and each number's first row. `reached` (two uint64 on
+        the device) has the next row, and how many keys have numbers, before and after.
+        """
+        self._run(
+            kernel_named("group_in_order", self._key), 1, keys=bits, codes=codes,
+            first_rows=first_rows, reached=reached, rows=len(bits), most=most,
+        )  # fmt: skip
 
     def add(
         self,

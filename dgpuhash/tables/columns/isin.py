@@ -51,6 +51,8 @@ def isin(values: Any, keys: Any) -> Any:
     """
     met = to_common_dtype(values, keys, ("values", "keys"))
     asked, stored = met.words
-    table = Storage(met.backend, stored.dtype, None, seed=draw_seed(), capacity=len(stored))
+    # Room for more, with which both take less time.
+    wanted = len(stored) * 3 // 2
+    table = Storage(met.backend, stored.dtype, None, seed=draw_seed(), capacity=wanted)
     table.add(stored, None)
     return met.taken.wrap(met.asked[0].by_row(table.contains(asked)), np.dtype(bool))

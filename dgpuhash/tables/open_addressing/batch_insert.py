@@ -149,6 +149,10 @@ class BatchInserter:
                 )
                 if batch is not None:
                     return self._bulk_build_in_place(batch, generation, told=told, then=then)
+        elif slots.blank and not over:
+            # Room for as many keys as rows, of which too much is given back.
+            new = cardinality.NewKeys(rows, all=False)
+            return self._insert_into_new_slots(keys, values, new, told=told, over=over, then=then)
         absent = cardinality.absent_rows(self.backend, slots, keys)
         if over:
             self._store_all(keys, values, len(absent), over=True)
@@ -223,6 +227,8 @@ class BatchInserter:
         state, size, grows = slots.state(), slots.slots, False
         if state.taken + new.most > self.capacity:
             size, grows = self._load.slots_after(size, state.occupied + new.most), True
+            if rows < cardinality.LEAST_ROWS:
+                size = max(size, self._load.roomy_slots(new.most))
         side = None if slots.blank else rehashed(slots, size)
         batch, generation = None, slots.generation
         if new.all or (not told and 2 * new.most > rows):
@@ -243,6 +249,7 @@ class BatchInserter:
             fresh = batch.place(grown, state.occupied, told=told)
         else:
             fresh = grown.insert(keys, values)
+            grown.trim(slots.slots)
         if over:
             grown.slots.replace(keys, values)
         return self._publish(grown.slots, fresh, then)

@@ -9,7 +9,7 @@ import numpy as np
 
 from dgpuhash.backend.constants import BUCKET_BYTES, REGION_SHIFT
 
-__all__ = ["Extent", "State", "reserved_words", "slot_nbytes"]
+__all__ = ["Extent", "State", "reserved_words", "side_items", "slot_nbytes"]
 
 # In buckets: as many as a region has, so that few keys leave their region.
 _LARGEST_SEGMENT = 2**REGION_SHIFT
@@ -83,3 +83,12 @@ def reserved_words(key: np.dtype[Any]) -> np.ndarray:
     """
     words = [2 ** (8 * key.itemsize) - 1 - aside for aside in range(2)]
     return np.frombuffer(b"".join(it.to_bytes(key.itemsize, "little") for it in words), key)
+
+
+def side_items(
+    state: Any, key: np.dtype[Any], value: np.dtype[Any] | None
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return the keys in side slots, as a record of counters says, and their values, if any."""
+    aside = np.flatnonzero(state["side_present"])
+    values = None if value is None else state["side_value"][aside].astype(value)
+    return reserved_words(key)[aside], values

@@ -292,6 +292,13 @@ class Storage(BatchInserter):
         """Return all key words and their value words (None for sets)."""
         return self._slots.items()
 
+    def take(self, slots: Slots | None) -> bool:
+        """Have these slots in place of its own, which are empty; return whether it has."""
+        if slots is None or slots.state().taken > self._load.capacity(slots.slots):
+            return False
+        self._slots = slots
+        return True
+
     def reserve(self, keys: int) -> None:
         """Grow until `capacity` is at least `keys`."""
         if keys > self.capacity:

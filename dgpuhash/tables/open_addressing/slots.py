@@ -13,14 +13,15 @@ from dgpuhash.backend.constants import SAMPLE_ROWS, UNLIMITED, claim_words, over
 from dgpuhash.backend.launches import Step
 from dgpuhash.seeds import seed_of_generation
 from dgpuhash.tables.cached import cached
-from dgpuhash.tables.open_addressing.extent import Extent, State, reserved_words, slot_nbytes
+from dgpuhash.tables.open_addressing.extent import Extent, State, side_items, slot_nbytes
 
-__all__ = ["Slots"]
+__all__ = ["SETTLED_ROWS", "Slots"]
 
 _BOOL = np.dtype(bool)
 # Attributes that hold addresses of other attributes' arrays, and the seed.
 _ADDRESSED = ("storage", "_insert_rows", "_find_rows", "_erase_rows")
-_SETTLED_ROWS = 2**8  # Rows of a sorted batch that one tile stores.
+SETTLED_ROWS = 2**8
+"""Rows of a sorted batch that one tile stores."""
 
 
 class Slots:
@@ -32,7 +33,7 @@ class Slots:
         Where the slots live.
     key, value : dtype
         uint32 or uint64, keys also `WIDE_WORD`; `value` is None for sets.
-    slots : int
+    slots : int or Extent
         The least number of slots.
     seed : int
         Seed of the hash function.
@@ -44,7 +45,7 @@ class Slots:
         key: np.dtype[Any],
         value: np.dtype[Any] | None,
         *,
-        slots: int,
+        slots: int | Extent,
         seed: int,
     ) -> None:
         self._backend = backend
@@ -53,7 +54,7 @@ class Slots:
         self.generation = 0
         """Number of seed changes; `seed` derives from it and from `origin`."""
         self._paired = value == key
-        self.extent = Extent.of(key, value, slots)
+        self.extent = slots if isinstance(slots, Extent) else Extent.of(key, value, slots)
         self.buckets, self._segment, self.slots = self.extent
         nbytes = slot_nbytes(key, value)
         self._keys = backend.empty(self.slots * nbytes, np.uint8)
@@ -277,13 +278,13 @@ class Slots:
         assert self.value is not None
         self.fill()
         rows, backend = len(keys), self._backend
-        segments = -(-rows // _SETTLED_ROWS)
+        segments = -(-rows // SETTLED_ROWS)
         later, late = backend.empty(rows, np.uint64), backend.empty(segments, np.uint64)
         for name in ("open_settle", "open_settle_late"):
             backend.run(
                 kernel_named(name, self.key, self.value), segments,
                 table=self.storage, keys=keys, values=values, later=later, late=late,
-                rows=rows, segment_rows=_SETTLED_ROWS,
+                rows=rows, segment_rows=SETTLED_ROWS,
             )  # fmt: skip
         self._state[0] = rows
         self._change()
@@ -334,29 +335,27 @@ class Slots:
         self._erase_rows(rows, keys, erased, rows)
         return erased
 
-    def items(self) -> tuple[Any, Any]:
-        """Return key words and value words (None for sets), reserved keys last."""
+    def items(self, counts: Any = None) -> tuple[Any, Any]:
+        """Return key words and value words (None for sets), by bucket, reserved keys last."""
         self.fill()
         backend, state = self._backend, self._host_state()
-        aside = np.flatnonzero(state["side_present"])
+        beside, its_values = side_items(state, self.key, self.value)
         stored = int(state["occupied"])
-        regular = stored - len(aside)
         keys = backend.empty(stored, self.key)
         values = None if self.value is None else backend.empty(stored, self.value)
-        buckets = self.buckets
-        ends = backend.xp.cumsum(self._counts(buckets), dtype=np.uint64)
+        counts = self._counts(self.buckets) if counts is None else counts
+        ends = backend.xp.cumsum(counts, dtype=np.uint64)
         # A bucket's keys end where the next one's begin.
-        offsets = backend.zeros(buckets, np.uint64)
+        offsets = backend.zeros(self.buckets, np.uint64)
         offsets[1:] = ends[:-1]
         backend.run(
-            kernel_named("open_items", self.key, self.value), buckets,
+            kernel_named("open_items", self.key, self.value), self.buckets,
             table=self.storage, offsets=offsets, keys=keys, values=values,
         )  # fmt: skip
-        if len(aside):
-            keys[regular:] = backend.from_host(reserved_words(self.key)[aside])
+        if len(beside):
+            keys[-len(beside) :] = backend.from_host(beside)
             if values is not None:
-                beside = state["side_value"][aside].astype(self.value)
-                values[regular:] = backend.from_host(beside)
+                values[-len(beside) :] = backend.from_host(its_values)
         return keys, values
 
     def move_to(self, target: Slots) -> None:

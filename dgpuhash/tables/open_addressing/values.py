@@ -63,6 +63,9 @@ class Values(Protocol):
         `values` may be None where no row stores.
         """
 
+    def words_of(self, values: Any) -> Any:
+        """Return the words of values, which slots hold; None where they are elsewhere."""
+
     def decode(self, words: Any) -> Any:
         """Return the values that words from the slots represent."""
 
@@ -130,6 +133,10 @@ class InlineValues:
         rows = None if values is None else value_words(values, self._dtype)
         words, flags = store.execute(ops, bits, rows, _word_of(default), stored)
         return self.decode(words), flags
+
+    def words_of(self, values: Any) -> Any:
+        """See `Values`."""
+        return value_words(values, self._dtype)
 
     def decode(self, words: Any) -> Any:
         """See `Values`."""
@@ -213,6 +220,9 @@ class WideValues:
         words, flags = store.execute(ops, bits, numbers, 0, stored)
         found = self._payload.take(words.view(np.int64), flags & (ops == 0), default)
         return found, flags
+
+    def words_of(self, values: Any) -> None:
+        """See `Values`."""
 
     def decode(self, words: Any) -> Any:
         """See `Values`."""

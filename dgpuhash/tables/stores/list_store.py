@@ -120,7 +120,7 @@ class ListMethodStore(RecipeStore[ListRecipe]):
         broken = assigner(self, _table=BrokenSlots(table))
         self.backend.in_one_call([step, broken, *self._publishing(table, batch), *then])
 
-    def build(self, bits: Any, offsets: Any, rows: Any) -> None:
+    def build(self, bits: Any, offsets: Any, rows: Any, order: Any = None) -> None:
         """See `ListStore`."""
         self.insert(bits[list_numbers(self.backend, offsets, len(rows))], rows)
 

@@ -6,6 +6,7 @@ import functools
 import importlib
 import math
 import pkgutil
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -15,6 +16,7 @@ from numpy.typing import DTypeLike
 
 from dgpuhash.backend import Backend
 from dgpuhash.errors import SpecError, UnsupportedError
+from dgpuhash.seeds import draw_seed
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables.arguments.encoding import value_width, word_dtype
 from dgpuhash.tables.store import Store
@@ -241,7 +243,8 @@ def methods() -> Mapping[str, Method]:
 
 
 def _path() -> list[str]:
-    path: list[str] = list(importlib.import_module(PACKAGE).__path__)
+    package = sys.modules.get(PACKAGE) or importlib.import_module(PACKAGE)
+    path: list[str] = list(package.__path__)
     return path
 
 
@@ -286,6 +289,16 @@ def table_spec(
         When a dtype cannot be stored, a setting is impossible or of another method, or `max_load`
         stands beside a setting that sizes the table.
     """
+    dtypes: tuple[Any, Any] = (key_dtype, value_dtype)
+    plain = all(isinstance(each, np.dtype | str | None) for each in dtypes)
+    if (
+        plain
+        and method == "auto"
+        and seed is None
+        and max_load is None
+        and not (settings or fields)
+    ):
+        return _auto_spec(kind, *dtypes).reseeded(draw_seed())
     if max_load is not None:
         fields["max_load"] = max_load
     spec = TableSpec.of(
@@ -299,6 +312,12 @@ def table_spec(
             f"leave max_load out"
         )
     return made
+
+
+@functools.lru_cache(maxsize=64)
+def _auto_spec(kind: str, key_dtype: Any, value_dtype: Any) -> TableSpec:
+    """Return the spec of a table of the method ``"auto"``, with some seed."""
+    return resolved(TableSpec.of(kind, key_dtype, value_dtype, seed=0))
 
 
 def multimap_spec(

@@ -138,7 +138,7 @@ class RunStore:
             bits, words = xp.concatenate([keys[owners], bits]), xp.concatenate([held, words])
         self._build(bits, words, payload, size, *then)
 
-    def build(self, bits: Any, offsets: Any, rows: Any) -> None:
+    def build(self, bits: Any, offsets: Any, rows: Any, order: Any = None) -> None:
         """See `ListStore`."""
         self.insert(bits[list_numbers(self.backend, offsets, len(rows))], rows)
 

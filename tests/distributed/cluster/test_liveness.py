@@ -6,11 +6,12 @@ import threading
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
+import dask
 import pytest
 from clusters import cluster_of, until
 from distributed import Client, rejoin, secede
 
-from dgpuhash.distributed.cluster import broadcast, liveness
+from dgpuhash.distributed.cluster import broadcast
 from dgpuhash.distributed.cluster.liveness import stuck_work
 from dgpuhash.errors import IndexLost
 
@@ -43,8 +44,8 @@ def threads_end(dask_worker: Any) -> bool:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_task_that_no_thread_takes_is_lost(one: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broadcast, "HEARTBEAT_SECONDS", 0.1)
-    monkeypatch.setattr(liveness, "STUCK_SECONDS", 0.5)
+    monkeypatch.setitem(dask.config.get("dgpuhash.liveness"), "heartbeat", 0.1)
+    monkeypatch.setitem(dask.config.get("dgpuhash.liveness"), "stuck", 0.5)
     one.submit(int).result()
     one.run(end_thread)
     until(lambda: all(one.run(threads_end).values()))
@@ -69,8 +70,8 @@ def begin_sender(dask_worker: Any) -> None:
 
 
 def test_an_end_that_is_not_sent_is_lost(one: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broadcast, "HEARTBEAT_SECONDS", 0.1)
-    monkeypatch.setattr(liveness, "STUCK_SECONDS", 0.5)
+    monkeypatch.setitem(dask.config.get("dgpuhash.liveness"), "heartbeat", 0.1)
+    monkeypatch.setitem(dask.config.get("dgpuhash.liveness"), "stuck", 0.5)
     one.run(end_sender)
     with pytest.raises(IndexLost, match="are not sent"):
         broadcast.gather_watched(one, list(one.nthreads()), [one.submit(int, "1")])
@@ -83,8 +84,8 @@ def without_memory(dask_worker: Any) -> list[str]:
 
 def test_a_worker_that_cannot_answer_is_lost(one: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Dask asks for its results on and on."""
-    monkeypatch.setattr(broadcast, "HEARTBEAT_SECONDS", 0.1)
-    monkeypatch.setattr(liveness, "STUCK_SECONDS", 0.5)
+    monkeypatch.setitem(dask.config.get("dgpuhash.liveness"), "heartbeat", 0.1)
+    monkeypatch.setitem(dask.config.get("dgpuhash.liveness"), "stuck", 0.5)
     monkeypatch.setattr(broadcast, "stuck_work", without_memory)
     waiting = one.submit(wait_for_it)
     with pytest.raises(IndexLost, match="no answer of it comes"):
@@ -105,8 +106,8 @@ class Unloadable:
 
 def test_data_that_could_not_be_loaded_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """Dask lets the task that needs them wait on and on."""
-    monkeypatch.setattr(broadcast, "HEARTBEAT_SECONDS", 0.1)
-    monkeypatch.setattr(liveness, "STUCK_SECONDS", 0.5)
+    monkeypatch.setitem(dask.config.get("dgpuhash.liveness"), "heartbeat", 0.1)
+    monkeypatch.setitem(dask.config.get("dgpuhash.liveness"), "stuck", 0.5)
     with cluster_of(2, processes=True) as client:
         first, second = client.nthreads()
         held = client.submit(Unloadable, workers=[second])

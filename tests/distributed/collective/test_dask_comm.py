@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import dask
 import numpy as np
 import pytest
 from clusters import cluster_of
@@ -13,27 +14,31 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from paper_gpus import DeviceArray, install
 
-from dgpuhash.distributed.collective import dask_comm
+from dgpuhash.distributed.collective import dask_comm, group
 from dgpuhash.distributed.collective import dask_comm as staging
 from dgpuhash.distributed.collective.base import Collective, Destination
 from dgpuhash.distributed.collective.group import Group, form_group
+from dgpuhash.distributed.collective.two_level.layout import HostLayout
 
 pytestmark = pytest.mark.cluster
 
 
-@pytest.fixture(scope="module")
-def group() -> Iterator[tuple[Client, Group]]:
+@pytest.fixture(scope="module", params=[("comm", 2), ("two-level", 3)], ids=lambda each: each[0])
+def ranks(request: pytest.FixtureRequest) -> Iterator[tuple[Client, Group]]:
+    exchange, size = request.param
     with (
         pytest.MonkeyPatch.context() as patches,
         install(patches),
-        cluster_of(2, processes=False, protocol="tcp") as client,
+        cluster_of(size, processes=False, protocol="tcp") as client,
     ):
         patches.setattr(dask_comm, "SMALL_NBYTES", 4000)
-        patches.setattr(staging, "STEP_NBYTES", 10_000)
-        group = form_group(client, sorted(client.nthreads()), "comm")
-        assert all(map(staging.needs_host_memory, group.workers))
-        yield client, group
-        group.close(client)
+        patches.setitem(dask.config.get("dgpuhash.exchange"), "host-copy", 10_000)
+        # Two of the workers on one host, and one on another.
+        patches.setattr(group, "layout_of", lambda places: HostLayout.of(["a", "b", "a"][:size]))
+        made = form_group(client, sorted(client.nthreads()), exchange)
+        assert all(map(staging.needs_host_memory, made.workers))
+        yield client, made
+        made.close(client)
 
 
 def columns_of(rank: int, rows: int) -> list[Any]:
@@ -61,12 +66,9 @@ def exchange_and_check(host: Any, collective: Collective, between: np.ndarray, g
 
 
 @settings(max_examples=25, deadline=None)
-@given(
-    between=st.lists(st.integers(0, 4000), min_size=4, max_size=4).map(
-        lambda rows: np.array(rows).reshape(2, 2)
-    ),
-    gap=st.integers(0, 3),
-)
-def test_rows_are_copied_by_way_of_the_host(group, between, gap):
-    client, ranks = group
-    ranks.run(client, exchange_and_check, between, gap)
+@given(between=st.lists(st.integers(0, 4000), min_size=9, max_size=9), gap=st.integers(0, 3))
+def test_rows_are_copied_by_way_of_the_host(ranks, between, gap):
+    client, made = ranks
+    size = len(made.workers)
+    rows = np.array(between[: size * size]).reshape(size, size)
+    made.run(client, exchange_and_check, rows, gap)

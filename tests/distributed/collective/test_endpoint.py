@@ -15,6 +15,7 @@ from dgpuhash.distributed.collective import endpoint
 from dgpuhash.distributed.collective.cuda_ipc import PeerCollective
 from dgpuhash.distributed.collective.dask_comm import CommCollective
 from dgpuhash.distributed.collective.nccl import NcclCollective
+from dgpuhash.distributed.collective.two_level.layout import HostLayout
 
 
 @pytest.fixture
@@ -76,7 +77,7 @@ def test_a_nap_ends_with_the_block(loop, monkeypatch):
 
 
 def end_of(kind: type[Any], loop: asyncio.AbstractEventLoop) -> Any:
-    return kind(SimpleNamespace(rank=0, size=1, loop=loop))
+    return kind(SimpleNamespace(rank=0, size=1, loop=loop, layout=None))
 
 
 @pytest.mark.parametrize(
@@ -96,3 +97,12 @@ def test_a_loop_rests_while_gpus_of_a_host_exchange(loop, naps, kind):
     end._mailbox = SimpleNamespace()
     with end.with_quiet_loop("cuda"):
         until(lambda: len(naps) > 2, pause=0.001)
+
+
+def test_a_loop_that_carries_values_between_hosts_does_not_rest(loop, naps):
+    end = end_of(NcclCollective, loop)
+    end._mailbox, end.membership.layout = SimpleNamespace(), HostLayout.of(["a", "a", "b"])
+    with end.with_quiet_loop("cuda"):
+        asked(loop)
+        asked(loop)
+    assert not naps

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any
 
+import dask
 import numpy as np
 import pytest
 from clusters import cluster_of
 from distributed import Client
 
-from dgpuhash.distributed.cluster import liveness
 from dgpuhash.distributed.collective import membership
 from dgpuhash.distributed.collective.base import Collective
 from dgpuhash.distributed.collective.group import Group, form_group
@@ -106,7 +106,8 @@ def test_a_thread_that_is_not_told_of_a_failure(client, group):
 
 
 def quick_to_give_up(seconds: float) -> None:
-    membership.ALL_RANKS_SECONDS, liveness.STUCK_SECONDS = seconds / 10, seconds
+    membership.ALL_RANKS_SECONDS = seconds / 10
+    dask.config.set({"dgpuhash.liveness.stuck": seconds})
 
 
 def one_at_work(host: Any, collective: Collective, seconds: float) -> int:

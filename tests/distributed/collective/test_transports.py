@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from clusters import cluster_of, until
 from distributed import Client
+from hosts import pretended_hosts
 
 from dgpuhash.distributed.cluster.broadcast import run_on_workers
 from dgpuhash.distributed.collective.base import Collective, Destination
@@ -93,16 +94,25 @@ def kinds_and_sizes() -> Iterator[Any]:
             yield pytest.param((kind, size), marks=marks, id=f"{kind}-{size}")
 
 
-@pytest.fixture(params=kinds_and_sizes())
+# As between any ranks, but for what is small and goes by way of others.
+TWO_LEVEL = pytest.param(("two-level", 3), id="two-level-3")
+
+
+@pytest.fixture(params=[*kinds_and_sizes(), TWO_LEVEL])
 def ranks(request: pytest.FixtureRequest) -> Iterator[Ranks]:
     kind, size = request.param
     if kind == "local":
         yield Threads(size)
         return
-    client = request.getfixturevalue(
-        {"inproc": "threads", "tcp": "three_processes", "ucxx": "over_ucxx"}[kind]
-    )
-    group = form_group(client, sorted(client.nthreads())[:size], "comm")
+    fixtures = {"inproc": "threads", "ucxx": "over_ucxx"}
+    client = request.getfixturevalue(fixtures.get(kind, "three_processes"))
+    workers = sorted(client.nthreads())[:size]
+    if kind == "two-level":
+        # Two workers on one host, and one on another.
+        with pretended_hosts(client, dict(zip(workers, (1, 2, 1), strict=True))):
+            group = form_group(client, workers, "two-level")
+    else:
+        group = form_group(client, workers, "comm")
     yield Workers(client, group)
     group.close(client)
 
@@ -190,6 +200,7 @@ def exchange_much(collective: Collective, rows: int) -> None:
         assert (got.columns[1][start : start + count] == wanted[:, None]).all()
 
 
+@pytest.mark.parametrize("ranks", [*kinds_and_sizes()], indirect=True)
 def test_more_than_a_message_holds(ranks):
     ranks.run(exchange_much, (130 << 20) // 32)
 
@@ -391,7 +402,7 @@ def test_a_group_that_is_closed_while_it_is_at_work(three_processes):
 
 
 def test_an_unknown_exchange_is_refused(three_processes):
-    with pytest.raises(SpecError, match=r"'pigeons'; give 'auto', 'comm', 'nccl' or 'peer'$"):
+    with pytest.raises(SpecError, match=r"'pigeons'; give 'auto', .*, 'peer' or 'two-level'$"):
         form_group(three_processes, sorted(three_processes.nthreads()), "pigeons")
 
 

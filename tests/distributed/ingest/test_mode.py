@@ -8,6 +8,7 @@ from __future__ import annotations
 import pickle
 from itertools import pairwise
 
+import dask
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
@@ -116,7 +117,7 @@ def test_workers_without_a_shard(threads, left, right, mode):
 
 
 def test_messages_in_pieces(threads, monkeypatch, left, right, mode):
-    monkeypatch.setattr("dgpuhash.distributed.partition.hash_partition.CHUNK_NBYTES", 64)
+    monkeypatch.setitem(dask.config.get("dgpuhash.exchange"), "message", 64)
     few = left[:80]
     with DistributedIndex.build(lazy(right, 3), on="k", client=threads, mode=mode) as index:
         assert_same(index.merge(few, how="left").compute(), few.merge(right, on="k", how="left"))
@@ -359,7 +360,7 @@ def test_auto_decides_by_size_and_says_so(threads, right, monkeypatch):
     with DistributedIndex.build(right, "k", client=threads, mode="auto", workers=one) as index:
         index.rebalance()
         assert "3 shards, distributed, epoch" in repr(index)
-    monkeypatch.setattr("dgpuhash.distributed.ingest.mode.REPLICATED_NBYTES", 1 << 10)
+    monkeypatch.setitem(dask.config.get("dgpuhash.placement"), "replicate", 1 << 10)
     assert "distributed (auto: 0.1 MiB, more than 0)" in built(right)
     assert "distributed (auto: 0.1 MiB, more than 0)" in built(persisted)
 

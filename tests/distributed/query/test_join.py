@@ -168,7 +168,7 @@ def test_an_index_of_no_rows(client, left, right):
 
 
 def test_messages_in_pieces(threads, monkeypatch, left, right):
-    monkeypatch.setattr("dgpuhash.distributed.partition.hash_partition.CHUNK_NBYTES", 64)
+    monkeypatch.setitem(dask.config.get("dgpuhash.exchange"), "message", 64)
     with DistributedIndex.build(lazy(right, 3), on="k", client=threads) as index:
         result = index.merge(lazy(left, 2), how="left").compute()
     assert_same(result, left.merge(right, on="k", how="left"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import dask
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np
@@ -99,7 +100,7 @@ def test_scalars_lists_and_no_keys(threads, right):
 @pytest.mark.parametrize("doubled", [False, True], ids=["unique", "doubled"])
 def test_many_keys_are_cut_into_pieces(threads, monkeypatch, doubled):
     rows = pd.DataFrame({"k": np.arange(9000) // (2 if doubled else 1), "v": np.arange(9000) * 2})
-    monkeypatch.setattr("dgpuhash.distributed.ingest.source.PIECE_NBYTES", 500_000)
+    monkeypatch.setitem(dask.config.get("dgpuhash.placement"), "piece", 500_000)
     numbers = np.random.default_rng(0).integers(0, 10_000, 200_000)
     # All keys of the first piece are there, so its integers stay such.
     numbers[:62_500] %= 4000

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any
 
+import dask
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
@@ -16,7 +17,6 @@ from distributed.protocol import dumps, to_serialize
 
 from dgpuhash.distributed import DistributedIndex
 from dgpuhash.distributed.cluster.host import plugin_of
-from dgpuhash.distributed.partition import hash_partition
 from dgpuhash.errors import IndexLost
 
 pytestmark = pytest.mark.cluster
@@ -31,7 +31,7 @@ def weighed(message: Any) -> int:
 
 def watch(bound: int, dask_worker: Any) -> None:
     """Bound a worker's messages, and record the bytes of its answers."""
-    dask_worker.bound_before, hash_partition.CHUNK_NBYTES = hash_partition.CHUNK_NBYTES, bound
+    dask_worker.bound_before = dask.config.set({"dgpuhash.exchange.message": bound})
     host = plugin_of(dask_worker)
     host.weighed = []
     host.match_before = match = dask_worker.handlers["dgpuhash_match"]
@@ -56,7 +56,7 @@ def watch(bound: int, dask_worker: Any) -> None:
 
 
 def unwatch(dask_worker: Any) -> None:
-    hash_partition.CHUNK_NBYTES = dask_worker.bound_before
+    dask_worker.bound_before.__exit__(None, None, None)
     dask_worker.handlers["dgpuhash_match"] = plugin_of(dask_worker).match_before
 
 
@@ -150,7 +150,7 @@ def test_wide_keys_are_asked_for_in_pieces(watched):
 
 def test_a_change_between_two_pages_raises(threads, monkeypatch):
     """The second page is of another epoch than the first one."""
-    monkeypatch.setattr(hash_partition, "CHUNK_NBYTES", BOUND)
+    monkeypatch.setitem(dask.config.get("dgpuhash.exchange"), "message", BOUND)
     right = heavy(4000)
     right["k"] = 7
     with DistributedIndex.build(lazy(right, 2), on="k", client=threads) as index:

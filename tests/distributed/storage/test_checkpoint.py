@@ -13,6 +13,7 @@ import sys
 import zipfile
 from pathlib import Path
 
+import dask
 import dask.dataframe as dd
 import fsspec
 import numpy as np
@@ -282,7 +283,7 @@ def test_saved_to_while_it_is_loaded(threads, frame, tmp_path, monkeypatch, mome
 
 
 def test_saved_to_again_and_again(threads, frame, tmp_path, monkeypatch):
-    monkeypatch.setattr("dgpuhash.distributed.storage.manifest.TRIES", 3)
+    monkeypatch.setitem(dask.config.get("dgpuhash.retries"), "load", 3)
     with DistributedIndex.build(frame, on="count", client=threads) as index:
         index.save(tmp_path / "saved")
         whole = history.batches_of

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 
+import dask
 import numpy as np
 import pytest
 from clusters import parts_held, until
@@ -57,7 +58,7 @@ if __name__ == "__main__":
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch):
     """Shorten the wait for lost clients."""
-    monkeypatch.setattr(leases, "PATIENCE", 0.2)
+    monkeypatch.setitem(dask.config.get("dgpuhash.liveness"), "lost-client", 0.2)
 
 
 def test_a_client_that_is_closed_before_its_tables(processes):

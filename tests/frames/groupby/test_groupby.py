@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dask
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,8 +12,8 @@ from suites.raising import no_other_engine
 from support.strategies import KEY_COLUMNS
 
 import dgpuhash
+from dgpuhash import config
 from dgpuhash.errors import ColumnError, ShapeError, SpecError, UnsupportedError
-from dgpuhash.frames.groupby import groups as numbering
 from dgpuhash.frames.keys.encoding import KeyEncoder
 
 KEYS = st.lists(st.one_of(st.none(), st.integers(0, 5)), min_size=1, max_size=14)
@@ -265,7 +266,8 @@ def test_keys_of_one_hash_are_told_apart(sort):
 
 
 def test_no_more_groups_of_categories_than_are_allowed(monkeypatch):
-    monkeypatch.setattr(numbering, "MOST_GROUPS", 11)
+    config.register()
+    monkeypatch.setitem(dask.config.get("dgpuhash.frames"), "most-groups", 11)
     many = pd.Series(pd.Categorical([0, 1], range(4)))
     frame = pd.DataFrame({"a": many, "b": many, "v": [1, 2]})
     with pytest.raises(UnsupportedError, match=r"makes 16 groups .* observed=True"):

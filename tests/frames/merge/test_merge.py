@@ -31,6 +31,15 @@ def same(left, right, **arguments):
     pd.testing.assert_frame_equal(ours(left, right, **arguments), expected)
 
 
+@pytest.mark.parametrize("how", HOWS)
+def test_many_columns_of_few_rows(how):
+    keys = np.arange(6)
+    left = pd.DataFrame({"k": keys, **{f"a{i}": keys / (i + 1) for i in range(40)}})
+    right = pd.DataFrame({"k": keys + 3, **{f"a{i}": keys.astype(str) for i in range(20, 60)}})
+    same(left, right, on="k", how=how)
+    same(left, right.iloc[:0], on="k", how=how)
+
+
 @settings(max_examples=60, deadline=None)
 @given(data=st.data(), kind=st.sampled_from(sorted(KEY_COLUMNS)), how=st.sampled_from(HOWS))
 def test_one_key(data, kind, how):

@@ -14,7 +14,7 @@ from dgpuhash.tables.serialization import read_file, write_file
 
 TARGETS = Targets(
     ["NC_1.1", "", "sp\u00e9c|3"], ["a.fa", "b\udcff.fa"], np.array([0, 0, 1], np.int32),
-    np.array([0, 1, 0]), np.array([9000, 0, 2**40]), np.array([562, 0, 10]),
+    np.array([0, 1, 0]), np.array([9000, 0, 2**40]), np.array([562, 0, 10]), ["0f" * 32, ""],
 )  # fmt: skip
 ARRAYS = {"features": np.arange(5, dtype=np.uint32), "offsets": np.array([0, 2**40])}
 
@@ -37,8 +37,9 @@ def test_what_was_written_is_read(tmp_path, taxonomy):
         assert (found.rule, found.settings, found.told) == ("metacache", {"k": 16}, {"seen": 3})
         assert found.targets.names == TARGETS.names
         assert found.targets.files == TARGETS.files
-        for one, other in zip(found.targets[2:], TARGETS[2:], strict=True):
+        for one, other in zip(found.targets[2:-1], TARGETS[2:-1], strict=True):
             assert (one.dtype, one.tolist()) == (other.dtype, other.tolist())
+        assert found.targets.sums == TARGETS.sums
         # They are not those of the file's map.
         found.targets.taxids[0] = 7
         for name, array in ARRAYS.items():
@@ -82,6 +83,7 @@ def test_others_are_refused(tmp_path):
         ("targets name ends", np.zeros(0, np.int64), "no ends"),
         ("targets names", np.zeros(3, np.uint8), "no ends"),
         ("targets lengths", None, "is missing"),
+        ("targets sums", np.zeros(32, np.uint8), "instead of 64"),
     ],
 )
 def test_targets_that_do_not_fit(tmp_path, name, array, told):

@@ -9,7 +9,11 @@ from click.testing import CliRunner
 from kmer.tiers import TINY
 
 from dgpuhash.cli import main
+from dgpuhash.cli.kmer.progress import LetterProgress
 from dgpuhash.kmer import KmerCounts, load_index
+from dgpuhash.kmer.minimizers import parts as minimizer_parts
+from dgpuhash.kmer.minimizers import saved
+from dgpuhash.kmer.sketches import parts as sketch_parts
 
 READS = [TINY.folder / f"reads_{mate}.fq.gz" for mate in (1, 2)]
 
@@ -20,9 +24,23 @@ def run(*arguments, code=0):
     return result.stdout if code == 0 else result.stderr
 
 
+def counted(calls, function):
+    def call(*arguments, **options):
+        calls.append(arguments)
+        return function(*arguments, **options)
+
+    return call
+
+
 @pytest.mark.parametrize("rule", ["metacache", "kraken2"])
 def test_build_and_classify(clients, tmp_path, monkeypatch, rule):
     address = clients[2].scheduler.address
+    loads, told = [], {"letters": [], "bytes": []}
+    for module in (sketch_parts, minimizer_parts, saved):
+        read = module.read_index
+        monkeypatch.setattr(module, "read_index", counted(loads, read))
+    monkeypatch.setattr(LetterProgress, "letters", lambda _, more: told["letters"].append(more))
+    monkeypatch.setattr(LetterProgress, "consumed", lambda _, more: told["bytes"].append(more))
     # Names are those of the command's folder.
     monkeypatch.chdir(TINY.folder)
     on = ("--scheduler", address)
@@ -32,6 +50,11 @@ def test_build_and_classify(clients, tmp_path, monkeypatch, rule):
         "--mode", "distributed", *on,
     )  # fmt: skip
     assert load_index(made).targets.files[0].startswith("genomes")
+    # Letters are told while workers read, and not at the end alone.
+    assert len(told["letters"]) > 1
+    assert sum(told["letters"]) == int(load_index(made).targets.lengths.sum())
+    loads.clear()
+    told["letters"].clear()
     monkeypatch.chdir(made.parent)
     lowest = ("--lowest", "species") if rule == "metacache" else ()
     name = "metacache.species.calls.tsv" if rule == "metacache" else "kraken2.calls.tsv"
@@ -42,6 +65,9 @@ def test_build_and_classify(clients, tmp_path, monkeypatch, rule):
         "classify", "made.dgki", "--samples", table, "--format", "tsv", "-o", "{sample}.tsv",
         *lowest, *on,
     )  # fmt: skip
+    # Each worker has loaded its part, or the whole, once.
+    assert len(loads) == 2
+    assert sum(told["bytes"]) == 2 * sum(file.stat().st_size for file in READS)
     for each in "ab":
         rows = (tmp_path / f"{each}.tsv").read_text().splitlines()
         assert [int(row.split("\t")[1]) for row in rows] == TINY.calls(name)

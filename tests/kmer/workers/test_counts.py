@@ -31,7 +31,7 @@ def files(tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("workers", "k", "options"),
-    [(3, 31, {}), (2, 4, {"canonical": False, "min_count": 2}), (1, 40, {"memory": 2**24})],
+    [(8, 31, {}), (2, 4, {"canonical": False, "min_count": 2}), (1, 40, {"memory": 2**24})],
 )
 def test_counts_are_those_of_one_device(clients, files, monkeypatch, workers, k, options):
     expected = KmerCounts.count(files, k, **options)

@@ -3,54 +3,16 @@
 from __future__ import annotations
 
 import random
-import struct
 import zlib
 
 import pytest
+from kmer.workers.texts import bgzf, fasta, fastq
 
 from dgpuhash.errors import SequenceError
 from dgpuhash.kmer.sequences.batches import read_sequences
 from dgpuhash.kmer.sequences.ranges import batches_of_range, ranges_of
 
 K = 5
-
-
-def fasta(draw, end):
-    lines = []
-    for number in range(12):
-        lines.append(f">record {number} > @")
-        letters = "".join(draw.choices("ACGTN", k=draw.choice([0, 1, 3, 4, 5, 30, 200])))
-        width = draw.choice([1, 2, 7, 60, 500])
-        lines += [letters[at : at + width] for at in range(0, len(letters), width)]
-        lines += [""] * draw.randint(0, 2)
-    return end.join([*lines, ""]).encode()
-
-
-def fastq(draw, end):
-    lines = []
-    for number in range(30):
-        n = draw.choice([0, 1, 4, 9, 50])
-        letters = "".join(draw.choices("ACGTN", k=n))
-        # Qualities that look like headers, and like the line before them.
-        quality = "".join(draw.choices("@+I", k=n))
-        lines += [f"@{number} +", letters, "+" + draw.choice(["", "@x"]), quality]
-        lines += [""] * draw.randint(0, 1)
-    return end.join([*lines, ""]).encode()
-
-
-def bgzf(text, size):
-    found = []
-    for at in [*range(0, len(text), size), len(text)]:
-        piece = text[at : at + size]
-        packer = zlib.compressobj(6, zlib.DEFLATED, -15)
-        packed = packer.compress(piece) + packer.flush()
-        found += [
-            b"\x1f\x8b\x08\x04\0\0\0\0\0\xff\x06\0BC\x02\0",
-            struct.pack("<H", len(packed) + 25),
-            packed,
-            struct.pack("<II", zlib.crc32(piece), len(piece)),
-        ]
-    return b"".join(found)
 
 
 def windows(batches):

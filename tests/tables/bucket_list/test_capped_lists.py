@@ -5,15 +5,17 @@ from __future__ import annotations
 import copy
 import pickle
 from collections import defaultdict
+from pathlib import Path
 
 import numpy as np
 import pytest
 from strategies import random_keys
 
 from dgpuhash import load, methods
-from dgpuhash.errors import KeyTypeError, ShapeError, SpecError, UnsupportedError
+from dgpuhash.backend import unnamed_file
+from dgpuhash.errors import KeyTypeError, OutOfMemoryError, ShapeError, SpecError, UnsupportedError
 from dgpuhash.tables import HashMap, MultiMap
-from dgpuhash.tables.bucket_list import streaming
+from dgpuhash.tables.bucket_list import part_lists, streaming
 
 
 def lists_of(device, table):
@@ -166,13 +168,127 @@ def test_batches_of_wide_values_and_other_methods():
 
 def test_parts_follow_each_other(monkeypatch):
     """Parts too small for a sort by hash among larger ones, and keys that fill whole parts."""
-    monkeypatch.setitem(streaming._PARTS_BITS, "cpu", 3)
+    monkeypatch.setitem(streaming._PART_ROWS, "cpu", 2**13)
     rng = np.random.default_rng(2)
     for distinct in (3, 400, 60_000):
         keys = rng.integers(0, distinct, 60_000).astype("uint32")
         keys[: 60_000 // 3] = 7
         made = MultiMap.from_batches([(keys, np.arange(60_000))], "uint32", "int64")
         assert made.find(np.unique(keys))[0].tolist() == np.argsort(keys, kind="stable").tolist()
+
+
+@pytest.mark.parametrize("cap", [None, 1, 3])
+@pytest.mark.parametrize(("key", "value"), [("uint32", "uint64"), ("int64", "int32")])
+@pytest.mark.parametrize("distinct", [40, 30_000])
+def test_more_than_memory_has_goes_to_a_file(device, monkeypatch, cap, key, value, distinct):
+    """Whatever is there at once: rows of a part, of a key, or the keys by which others are told."""
+    for name, n in (("_PARTS_BITS", 5), ("_PART_ROWS", 2000), ("_MOST_ROWS", 400)):
+        monkeypatch.setitem(getattr(streaming, name), device.name, n)
+    monkeypatch.setitem(part_lists._SAMPLED_VALUES, device.name, 1000)
+    written = []
+    monkeypatch.setattr(
+        streaming.UnnamedFile, "append",
+        lambda self, array, append=streaming.UnnamedFile.append: (
+            written.append(array.nbytes) or append(self, array)
+        ),
+    )  # fmt: skip
+    keys = random_keys(key, 15_000, 5, distinct=distinct)
+    values = np.random.default_rng(3).integers(0, 2**31, len(keys)).astype(value)
+    batches = [
+        (device.array(keys[at : at + 1000]), device.array(values[at : at + 1000]))
+        for at in range(0, len(keys), 1000)
+    ]
+    settings = {"cap": cap, "device": device.name}
+    one = MultiMap(key, value, **settings)
+    one.insert(device.array(keys), device.array(values))
+    expected = lists_of(device, one)
+    made = MultiMap.from_batches(batches, key, value, memory=40_000, **settings)
+    assert sum(written) > 100_000
+    found = lists_of(device, made)
+    assert (found if cap is None else as_sets(found)) == (
+        expected if cap is None else as_sets(expected)
+    )
+    assert len(made) == sum(map(len, expected.values()))
+    # The lists go on like others.
+    for table in (made, one):
+        table.insert(*batches[1])
+        table.erase(batches[3][0][:500])
+    assert as_sets(lists_of(device, made)) == as_sets(lists_of(device, one))
+
+
+def test_a_full_disk_is_told(monkeypatch):
+    with Path("/dev/full").open("wb", buffering=0) as full:
+        monkeypatch.setattr(unnamed_file.tempfile, "TemporaryFile", lambda **_: full)
+        monkeypatch.setattr(full, "seek", lambda at: at, raising=False)
+        with pytest.raises(OutOfMemoryError, match=r"pairs of keys and values .* TMPDIR"):
+            MultiMap.from_batches([([1, 2], [3, 4])], "int64", "int64", memory=8)
+
+
+@pytest.mark.parametrize("method", ["auto", "bucket_list"])
+def test_keys_can_be_left_out(device, monkeypatch, method):
+    monkeypatch.setitem(streaming._PART_ROWS, device.name, 5000)
+    keys = np.random.default_rng(1).integers(0, 9000, 30_000).astype("int32")
+    told = {}
+
+    def keep(distinct, counts):
+        arrays = map(device.backend.to_host, (distinct, counts))
+        told.update(zip(*(each.tolist() for each in arrays), strict=True))
+        return counts < 4
+
+    made = MultiMap.from_batches(
+        [(device.array(keys), device.array(np.arange(30_000)))], "int32", "int64",
+        keep=keep, method=method, device=device.name,
+    )  # fmt: skip
+    distinct, counts = np.unique(keys, return_counts=True)
+    assert told == dict(zip(distinct.tolist(), counts.tolist(), strict=True))
+    few = np.flatnonzero(np.isin(keys, distinct[counts < 4]))
+    expected = defaultdict(list)
+    for row in few.tolist():
+        expected[int(keys[row])].append(row)
+    assert as_sets(lists_of(device, made)) == expected
+    assert len(made) == len(few)
+    nothing = MultiMap.from_batches(
+        [(device.array(keys), device.array(keys))], "int32", "int32",
+        keep=lambda distinct, counts: counts < 0, method=method, device=device.name,
+    )  # fmt: skip
+    assert len(nothing) == nothing.n_keys == 0
+    nothing.insert(device.array(keys[:3]), device.array(keys[:3]))
+    assert len(nothing) == 3
+
+
+@pytest.mark.parametrize("deviations", [5, -30])
+def test_the_number_of_keys_is_estimated(device, monkeypatch, deviations):
+    """By the first parts; when it is too low, the table grows."""
+    grown = []
+    monkeypatch.setattr(
+        part_lists.Storage, "make_room",
+        lambda self, new, make_room=part_lists.Storage.make_room: (
+            grown.append(new) or make_room(self, new)
+        ),
+    )  # fmt: skip
+    monkeypatch.setitem(streaming._PART_ROWS, device.name, 5000)
+    monkeypatch.setitem(part_lists._SAMPLED_VALUES, device.name, 3000)
+    monkeypatch.setattr(part_lists, "_DEVIATIONS", deviations)
+    keys = np.unique(random_keys("uint32", 60_000, 4))
+    pairs = device.array(keys), device.array(np.arange(len(keys)))
+    made = MultiMap.from_batches([pairs], "uint32", "int64", device=device.name)
+    assert (made.n_keys, len(made)) == (len(keys), len(keys))
+    assert bool(grown) == (deviations < 0)
+    assert made.capacity < 1.3 * len(keys)
+    found, offsets = map(device.backend.to_host, made.find(pairs[0]))
+    assert found.tolist() == offsets[:-1].tolist() == list(range(len(keys)))
+    assert not device.backend.to_host(made.contains(pairs[0] ^ np.uint32(2**31))).all()
+
+
+def test_lists_longer_than_runs(device, monkeypatch):
+    monkeypatch.setattr(part_lists, "LONGEST_RUN", 100)
+    keys = np.repeat(np.arange(300, dtype="uint32"), np.arange(300))
+    order = np.random.default_rng(1).permutation(len(keys))
+    pairs = device.array(keys[order]), device.array(order)
+    made = MultiMap.from_batches([pairs], "uint32", "int64", device=device.name)
+    one = MultiMap.from_arrays(*pairs, device=device.name)
+    assert lists_of(device, made) == lists_of(device, one)
+    assert made.nbytes < 1.2 * one.nbytes
 
 
 def test_lists_are_stored_as_they_are():

@@ -16,14 +16,22 @@ from dgpuhash.tables.columns import distinct as compacting
 from dgpuhash.tables.columns import group_table
 
 # Small samples, so that batches of some thousand rows take every way through the table.
-SAMPLES = [None, 64]
+WAYS = ["in order", "growing", "refusing", "whole", "sampled"]
 
 
-@pytest.fixture(params=SAMPLES, ids=["whole", "sampled"])
+@pytest.fixture(params=WAYS)
 def sampled(request, monkeypatch):
-    """Guess the number of keys by samples of several sizes."""
-    if request.param:
-        sizes = dict.fromkeys(compacting._SAMPLE_ROWS, request.param)
+    """Number keys in the order of rows, and by all threads after samples of several sizes."""
+    if request.param in ("whole", "sampled"):
+        monkeypatch.setattr(
+            compacting, "_IN_ORDER_ROWS", dict.fromkeys(compacting._SAMPLE_ROWS, -1)
+        )
+    if request.param in ("growing", "refusing"):
+        monkeypatch.setattr(compacting, "_FIRST_KEYS", 4)
+    if request.param == "refusing":
+        monkeypatch.setattr(compacting, "_CLOSE_LINES", 1)
+    if request.param == "sampled":
+        sizes = dict.fromkeys(compacting._SAMPLE_ROWS, 64)
         monkeypatch.setattr(compacting, "_SAMPLE_ROWS", sizes)
         monkeypatch.setattr(group_table, "_LEADING_ROWS", 100)
 
@@ -185,6 +193,7 @@ def test_memory_that_runs_out(monkeypatch):
 
     monkeypatch.setattr(compacting, "estimate_distinct", no_room)
     monkeypatch.setattr(compacting, "_SAMPLE_ROWS", {"cpu": 64})
+    monkeypatch.setattr(compacting, "_IN_ORDER_ROWS", {"cpu": 0})
     with pytest.raises(OutOfMemoryError, match="factorize ran out of memory: Unable"):
         dgpuhash.factorize(np.arange(100))
 

@@ -49,6 +49,18 @@ def test_duplicates_do_not_grow_the_table(device):
     assert few.capacity < 200_000 / 10
 
 
+@pytest.mark.parametrize(("rows", "distinct"), [(1, 1), (1000, 1000), (1000, 700), (9000, 10)])
+def test_a_small_first_batch_makes_room_for_its_keys(device, rows, distinct):
+    keys = np.arange(rows) % distinct
+    table = HashMap("int64", "int64", device=device.name)
+    fresh = table.insert(device.array(keys), device.array(keys + 1))
+    assert device.backend.to_host(fresh).sum() == len(table) == distinct
+    assert distinct <= table.capacity <= 3 * distinct + 64
+    found, there = table.find(device.array(keys))
+    assert device.backend.to_host(there).all()
+    assert (device.backend.to_host(found) == keys + 1).all()
+
+
 def test_capacity_is_kept_and_reserve_avoids_growth(device):
     table = HashSet("int64", capacity=10_000, max_load=0.7, device=device.name)
     nbytes = table.nbytes

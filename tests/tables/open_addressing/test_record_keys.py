@@ -14,10 +14,16 @@ from model import MapModel, SetModel, key_of, keys_of
 from strategies import RECORD, key_pool, keys_from, random_keys
 
 import dgpuhash
-from dgpuhash.backend import kernel_named
+from dgpuhash.backend import kernel_named, native
 from dgpuhash.backend.kernel import WIDE_WORD
 from dgpuhash.distributed import DistributedSet
-from dgpuhash.errors import CountOverflowError, KeyTypeError, ShapeError, UnsupportedError
+from dgpuhash.errors import (
+    CountOverflowError,
+    DeviceError,
+    KeyTypeError,
+    ShapeError,
+    UnsupportedError,
+)
 from dgpuhash.tables import CountMap, HashMap, HashSet
 from dgpuhash.tables.open_addressing import bulk_build
 
@@ -235,3 +241,20 @@ def test_words_have_kernels():
     assert kernel_named("open_find", WIDE_WORD, WORD).expression.startswith(
         "dg::open_find<dg::u128"
     )
+
+
+@pytest.mark.parametrize(("flags", "taken"), [("fpu cx8 cx16 sse", True), ("fpu cx8 sse", False)])
+def test_a_cpu_without_a_swap_of_16_bytes(monkeypatch, tmp_path, flags, taken):
+    (tmp_path / "cpuinfo").write_text(f"processor : 0\nflags\t\t: {flags}\n")
+    monkeypatch.setattr(native, "_CPUINFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    native.require_wide_swap.cache_clear()
+    try:
+        if taken:
+            assert len(HashSet.from_keys(np.zeros(3, RECORD))) == 1
+        else:
+            with pytest.raises(DeviceError, match=r"no instruction cmpxchg16b.*FrameIndex"):
+                HashSet.from_keys(np.zeros(3, RECORD))
+            assert len(HashSet.from_keys(np.zeros(3, WORD))) == 1
+    finally:
+        native.require_wide_swap.cache_clear()

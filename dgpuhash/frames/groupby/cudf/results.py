@@ -137,14 +137,13 @@ def _mean_states(states: CudfStates) -> tuple[str, ...]:
 
 def _mean(states: CudfStates, options: Options) -> Any:
     values, void = states.values, _void(states, 1, options)
+    if values.kind == "timedelta":
+        return values.ticks(states.whole_means(void), void)
     with np.errstate(invalid="ignore", divide="ignore"):
         if "sum" in _mean_states(states):
             made = states.word("sum").view(np.int64) / states.count
         else:
             made = states.mean
-    if values.kind == "timedelta":
-        whole = states.xp.nan_to_num(states.xp.trunc(made)).astype(np.int64)
-        return values.ticks(whole + values.origin, void)
     if values.origin:
         made += float(values.origin)
     return values.results(_with_stray(states, made), void)
@@ -177,11 +176,9 @@ def _extreme(name: str) -> Callable[[CudfStates, Options], Any]:
     def result(states: CudfStates, options: Options) -> Any:
         values = states.values
         void = _void(states, options.least(-1), options)
-        found = states.extreme(name)
         if not values.is_number:
-            place = found if void is None else states.xp.where(void, 0, found)
-            rows = values.row_of_rank(place) if len(values) else place
-            return values.at(rows if void is None else states.xp.where(void, -1, rows))
+            return states.value_of(name, void)
+        found = states.extreme(name)
         if values.kind in {"datetime", "timedelta"}:
             return values.ticks(found, void)
         return values.results(found, void)
@@ -196,18 +193,7 @@ def _first_states(states: CudfStates) -> tuple[str, ...]:
 
 def _end(name: str) -> Callable[[CudfStates, Options], Any]:
     def result(states: CudfStates, options: Options) -> Any:
-        groups = states.groups
-        if options.skipna:
-            rows = states.row(name)
-        elif name == "first":
-            rows = groups.first_rows
-        else:
-            rows = groups.rows_by_group[groups.starts[1:] - 1]
-        least = options.least(-1)
-        void = _void(states, least, Options())
-        if least < 1 or void is None:
-            return states.values.at(rows)
-        return states.values.at(states.xp.where(states.count < least, -1, rows))
+        return states.end(name, options.least(-1), nulls=not options.skipna)
 
     return result
 
@@ -224,24 +210,9 @@ def _truth(name: str) -> Callable[[CudfStates, Options], Any]:
 
 
 def _prod(states: CudfStates, options: Options) -> Any:
-    """Return the products: of neighbours, then of neighbours that are two apart, and so on."""
-    values, groups, xp = states.values, states.groups, states.xp
-    dtype = values.numbers.dtype
-    wide = np.float64 if dtype.kind == "f" else np.int64
-    rows = groups.rows_by_group
-    numbers = values.filled(1)[rows].astype(wide)
-    codes = groups.codes[rows]
-    places = xp.arange(len(rows)) - groups.starts[codes]
-    left = groups.sizes[codes] - places
-    at, step = xp.arange(len(rows)), 1
-    while len(at):
-        at = at[(places[at] % (2 * step) == 0) & (left[at] > step)]
-        with np.errstate(over="ignore", invalid="ignore"):
-            numbers[at] *= numbers[at + step]
-        step *= 2
-    made = numbers[groups.starts[:-1]] if len(rows) else xp.zeros(len(groups), wide)
+    values, dtype = states.values, states.values.numbers.dtype
     with np.errstate(over="ignore"):
-        made = made.astype(dtype if dtype.kind == "f" else np.int64)
+        made = states.products().astype(dtype if dtype.kind == "f" else np.int64, copy=False)
     return values.results(made, _void(states, options.least(0), options))
 
 
@@ -296,10 +267,9 @@ def _position(name: str) -> Callable[[CudfStates, Options], Any]:
         how = "idxmin" if name == "least" else "idxmax"
         if not options.skipna:
             raise SpecError(f"{how} with skipna=False")
-        rows = states.rows_with(name)
+        rows, index = states.labels_of(name)
         if len(rows) and int(rows.min()) < 0:
             raise SpecError(f"{how} with skipna=True encountered all NA values in a group.")
-        index = states.labels
         if index is None:
             raise UnsupportedError(f"{how} of a column without labels")
         if index.nlevels > 1:

@@ -98,9 +98,11 @@ class PairMethods(ABC):
     @abstractmethod
     def _labels(self) -> Any: ...
 
-    def cov(self, min_periods: int = 0, ddof: int = 1, numeric_only: bool = False) -> Any:
+    def cov(
+        self, min_periods: int | None = 0, ddof: int = 1, numeric_only: bool = False
+    ) -> Any:  # fmt: skip
         """Return the covariances of all pairs of columns in each group."""
-        return self._matrices("cov", min_periods, ddof, numeric_only)
+        return self._matrices("cov", min_periods or 0, ddof, numeric_only)
 
     def corr(
         self, method: str = "pearson", min_periods: int = 1, numeric_only: bool = False

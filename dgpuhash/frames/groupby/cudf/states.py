@@ -13,7 +13,7 @@ from dgpuhash.frames.groupby.cudf.values import CudfValues, marked
 from dgpuhash.tables.columns.aggregates import ColumnReduction
 from dgpuhash.tables.select import gather_rows
 
-__all__ = ["CudfStates", "fused", "reduce_states"]
+__all__ = ["CudfStates", "fused", "numbers_of_words", "products", "reduce_states"]
 
 _SIGN = np.uint64(1 << 63)
 
@@ -129,13 +129,51 @@ class CudfStates:
 
     def extreme(self, name: str) -> Any:
         """Return the least or greatest value of each group, of groups without values anything."""
-        words, dtype = self.word(name), self.values.sortable.dtype
-        if dtype.kind == "f":
-            words = self.xp.where(words >= _SIGN, words ^ _SIGN, ~words)
-            return words.view(np.float64).astype(dtype)
-        if dtype.kind == "i":
-            return (words ^ _SIGN).view(np.int64).astype(dtype)
-        return words.astype(dtype)
+        return numbers_of_words(self.word(name), self.values.sortable.dtype, self.xp)
+
+    def value_of(self, name: str, void: Any | None) -> Any:
+        """Return the least or greatest values, which are no numbers; null where masked."""
+        values, place = self.values, self.extreme(name)
+        if void is not None:
+            place = self.xp.where(void, 0, place)
+        rows = values.row_of_rank(place) if len(values) else place
+        return values.at(rows if void is None else self.xp.where(void, -1, rows))
+
+    def end(self, name: str, least: int, *, nulls: bool) -> Any:
+        """Return the first or last values, of nulls too where asked for.
+
+        Null where there are fewer than `least` values.
+        """
+        groups = self.groups
+        if not nulls:
+            rows = self.row(name)
+        elif name == "first":
+            rows = groups.first_rows
+        else:
+            rows = groups.rows_by_group[groups.starts[1:] - 1]
+        if least > 1 or (least == 1 and self.values.nulls is not None):
+            rows = self.xp.where(self.count < least, -1, rows)
+        return self.values.at(rows)
+
+    def products(self) -> Any:
+        """Return the products of the values, as int64 or float64."""
+        values, groups, xp = self.values, self.groups, self.xp
+        wide = np.float64 if values.numbers.dtype.kind == "f" else np.int64
+        rows = groups.rows_by_group
+        if not len(rows):
+            return xp.zeros(len(groups), wide)
+        numbers = values.filled(1)[rows].astype(wide)
+        return products(numbers, groups.codes[rows], groups.starts[:-1], groups.sizes, xp)
+
+    def whole_means(self, void: Any | None) -> Any:
+        """Return the means of spans in whole units, cut off towards zero."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            whole = self.xp.nan_to_num(self.xp.trunc(self.mean)).astype(np.int64)
+        return whole + self.values.origin
+
+    def labels_of(self, name: str) -> tuple[Any, Any | None]:
+        """Return the rows of the least or greatest values, -1 for none, and the rows' labels."""
+        return self.rows_with(name), self.labels
 
     def row(self, name: str) -> Any:
         """Return the first or last row of each group that is not null, -1 for none."""
@@ -173,6 +211,39 @@ class CudfStates:
         reduction = ColumnReduction(marked(~hits, self.xp), "f4", "row", "least")
         rows = self.groups.words((self._place, f"row of {name}"), reduction).view(np.int64)
         return self.xp.where(self.count > 0, rows, -1)
+
+
+def numbers_of_words(words: Any, dtype: np.dtype[Any], xp: Any) -> Any:
+    """Return numbers of a dtype from the words of the term ``rank``."""
+    if dtype.kind == "f":
+        words = xp.where(words >= _SIGN, words ^ _SIGN, ~words)
+        return words.view(np.float64).astype(dtype, copy=False)
+    if dtype.kind == "i":
+        return (words ^ _SIGN).view(np.int64).astype(dtype, copy=False)
+    return words.astype(dtype)
+
+
+def products(numbers: Any, codes: Any, starts: Any, sizes: Any, xp: Any) -> Any:
+    """Return the products of numbers that lie group by group, each of which has some.
+
+    Those of neighbours are taken first, then of those that are two apart, and so on.
+
+    Examples
+    --------
+    >>> starts, sizes = np.array([0, 3]), np.array([3, 1])
+    >>> products(np.array([2, 3, 5, 7]), np.array([0, 0, 0, 1]), starts, sizes, np).tolist()
+    [30, 7]
+    """
+    made = numbers.copy()
+    places = xp.arange(len(made)) - starts[codes]
+    left = sizes[codes] - places
+    at, step = xp.arange(len(made)), 1
+    while len(at):
+        at = at[(places[at] % (2 * step) == 0) & (left[at] > step)]
+        with np.errstate(over="ignore", invalid="ignore"):
+            made[at] *= made[at + step]
+        step *= 2
+    return made[starts]
 
 
 @functools.cache

@@ -11,6 +11,7 @@ import pandas as pd
 from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.groupby.assembly import frame_of
 from dgpuhash.frames.groupby.partial import numbers
+from dgpuhash.frames.groupby.partial.cudf.rows import CudfRows
 from dgpuhash.frames.groupby.partial.kinds import (
     ADDED_UP,
     NEVER,
@@ -50,11 +51,11 @@ class GroupBatches:
     def __init__(self, plan: GroupPlan) -> None:
         self.plan = plan
         self._folded, self._waiting = plan.states_meta, list[pd.DataFrame]()
-        self._nbytes = 0
+        self._waiting_rows = self._nbytes = 0
 
     def __len__(self) -> int:
         """Return the number of states that are here, of which several may be of one group."""
-        return len(self._folded) + sum(map(len, self._waiting))
+        return len(self._folded) + self._waiting_rows
 
     @property
     def nbytes(self) -> int:
@@ -66,15 +67,18 @@ class GroupBatches:
         if not len(states):
             return
         self._waiting.append(states)
+        # Many parts may wait, so their rows are not counted anew for each.
+        self._waiting_rows += len(states)
         self._nbytes += frames_of(states).rows_nbytes(states)
-        if sum(map(len, self._waiting)) > max(_WAITING, len(self._folded)):
+        if self._waiting_rows > max(_WAITING, len(self._folded)):
             self.frame()
 
     def frame(self) -> pd.DataFrame:
         """Return the states as one frame, in which each key occurs once."""
         if self._waiting:
             parts = [self._folded, *self._waiting] if len(self._folded) else self._waiting
-            self._folded, self._waiting = folded(self.plan, parts), []
+            self._folded, self._waiting = self.plan.folded(parts), []
+            self._waiting_rows = 0
             self._nbytes = frames_of(self._folded).rows_nbytes(self._folded)
         return self._folded
 
@@ -146,6 +150,8 @@ def _sums(whole: pd.DataFrame, codes: Any, groups: int, wanted: Wanted) -> dict[
     return made
 
 
-def folding(plan: GroupPlan) -> GroupBatches | GroupRows:
+def folding(plan: GroupPlan) -> GroupBatches | GroupRows | CudfRows:
     """Return states of no rows like those of `GroupPlan.standing`, to be asked for all at once."""
-    return GroupRows(plan) if plan.needs_rows else GroupBatches(plan)
+    if not plan.needs_rows:
+        return GroupBatches(plan)
+    return CudfRows(plan) if plan.on_gpu else GroupRows(plan)

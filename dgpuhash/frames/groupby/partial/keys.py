@@ -6,18 +6,20 @@ import datetime
 import decimal
 import numbers
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from dgpuhash.errors import ColumnError, KeyTypeError
+from dgpuhash.errors import ColumnError, KeyTypeError, UnsupportedError
 from dgpuhash.frames.groupby.assembly import frame_of
+from dgpuhash.frames.groupby.grouping_keys import GroupingKey, grouping_keys
 from dgpuhash.frames.merge.comparable import comparable
 from dgpuhash.frames.merge.keys import as_series
 
-__all__ = ["as_dtype", "known", "portable"]
+__all__ = ["as_dtype", "known", "known_keys", "portable"]
 
 # What Dask has in place of categories that only partitions know.
 _UNKNOWN = "__UNKNOWN_CATEGORIES__"
@@ -43,6 +45,24 @@ def known(frame: Any) -> Any:
 
 def _is_unknown(dtype: Any) -> bool:
     return isinstance(dtype, pd.CategoricalDtype) and _UNKNOWN in list(dtype.categories[:1])
+
+
+def known_keys(source: Any, by: Any, level: Any, *, observed: bool) -> list[GroupingKey]:
+    """Return the keys of a frame without rows; those of unknown categories are objects.
+
+    Raises
+    ------
+    UnsupportedError
+        When groups of categories that no row has are asked for, and these are not known.
+    """
+    keys = grouping_keys(source, by, level)
+    made = [replace(key, values=known(key.values)) for key in keys]
+    if not observed and any(map(_is_unknown, (key.values.dtype for key in keys))):
+        raise UnsupportedError(
+            "observed=False of categories that only the partitions know; tell them with "
+            ".cat.as_known()"
+        )
+    return made
 
 
 def as_dtype(column: pd.Series, dtype: Any, label: Any) -> pd.Series:

@@ -16,6 +16,7 @@ __all__ = [
     "mean_of",
     "of_integers",
     "of_words",
+    "pairs_of",
     "real_sums",
     "times",
 ]
@@ -71,16 +72,21 @@ def _split(value: Any) -> Pair:
 
 def times(pair: Pair, factor: Any) -> Pair:
     """Return pairs times integers of less than 54 bits."""
-    n = np.asarray(factor, np.float64)
+    n = _floats(factor)
     product = pair[0] * n
     (a, b), (c, d) = _split(pair[0]), _split(n)
     return _settled(product, ((a * c - product) + a * d + b * c) + b * d + pair[1] * n)
 
 
+def _floats(numbers: Any) -> Any:
+    """Return numbers, or an array of them on any device, as float64."""
+    return numbers.astype(np.float64) if hasattr(numbers, "astype") else np.float64(numbers)
+
+
 def mean_of(total: Pair, count: Any) -> Pair:
     """Return the means of so many values, as pairs; NaN of none."""
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        n = np.asarray(count, np.float64)
+        n = _floats(count)
         mean = total[0] / n
         product = mean * n
         (a, b), (c, d) = _split(mean), _split(n)
@@ -117,13 +123,19 @@ def real_sums(codes: Any, groups: int, values: Any) -> Pair:
     Parameters
     ----------
     codes : int64 array
-        The group of each value.
+        The group of each value; on any device.
     groups : int
         The number of groups.
     values : float64 array
     """
-    column = ColumnReduction(np.ascontiguousarray(values), "f8", "real", "pair")
-    (words,) = reduce_groups(backend.get("cpu"), codes, groups, [column])
+    device = backend.get(None, codes)
+    column = ColumnReduction(device.xp.ascontiguousarray(values), "f8", "real", "pair")
+    (words,) = reduce_groups(device, codes, groups, [column])
+    return pairs_of(words)
+
+
+def pairs_of(words: Any) -> Pair:
+    """Return the sums of the fold ``pair`` as pairs."""
     sums, excess = words.view(np.float64).T
     with np.errstate(invalid="ignore", over="ignore"):
         total, rest = _settled(sums, -excess)
@@ -131,7 +143,7 @@ def real_sums(codes: Any, groups: int, values: Any) -> Pair:
 
 
 def integer_sums(codes: Any, groups: int, columns: list[Any]) -> tuple[Any, ...]:
-    """Return the sums of int64 columns by group."""
+    """Return the sums of int64 columns by group, on their device."""
     reductions = [ColumnReduction(column, "i8", "integer", "sum") for column in columns]
-    words = reduce_groups(backend.get("cpu"), codes, groups, reductions)
+    words = reduce_groups(backend.get(None, codes), codes, groups, reductions)
     return tuple(each.view(np.int64) for each in words)

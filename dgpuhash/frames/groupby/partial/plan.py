@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 
-from dgpuhash.errors import UnsupportedError
+from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.groupby.aggregates.pairs import Moments
 from dgpuhash.frames.groupby.aggregates.states import ends, states_of
 from dgpuhash.frames.groupby.aggregates.table import AGGREGATES
@@ -20,9 +20,10 @@ from dgpuhash.frames.groupby.group_by import GroupBy
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey, grouping_keys
 from dgpuhash.frames.groupby.groups import Groups
 from dgpuhash.frames.groupby.partial.asked import Asked, PlannedGroups
+from dgpuhash.frames.groupby.partial.batches import folded
 from dgpuhash.frames.groupby.partial.dtypes import settled
 from dgpuhash.frames.groupby.partial.folded import FoldedGroups, FoldedStates
-from dgpuhash.frames.groupby.partial.keys import as_dtype, known, portable
+from dgpuhash.frames.groupby.partial.keys import as_dtype, known, known_keys, portable
 from dgpuhash.frames.groupby.partial.kinds import (
     KINDS,
     Part,
@@ -33,7 +34,8 @@ from dgpuhash.frames.groupby.partial.kinds import (
     words_of,
 )
 from dgpuhash.frames.groupby.partial.pair_states import PairColumn
-from dgpuhash.frames.groupby.partial.rows import rows_of
+from dgpuhash.frames.groupby.partial.rows import result_of, rows_of
+from dgpuhash.frames.groupby.partial.standing import GroupRows, GroupStates
 from dgpuhash.frames.groupby.partial.storage import array_of, plain
 from dgpuhash.frames.groupby.partial.verbs import (
     AGGREGATING,
@@ -45,9 +47,6 @@ from dgpuhash.frames.groupby.partial.verbs import (
 from dgpuhash.frames.groupby.reduction import Wanted
 from dgpuhash.frames.keys.encoding import KeyEncoder
 from dgpuhash.frames.merge.keys import as_series
-
-if TYPE_CHECKING:
-    from dgpuhash.frames.groupby.partial.standing import GroupRows, GroupStates
 
 __all__ = ["GroupPlan"]
 
@@ -67,6 +66,8 @@ class GroupPlan:
 
     Attributes
     ----------
+    on_gpu : bool
+        Whether parts and states are cuDF frames.
     source : DataFrame or Series
         Without rows.
     by, level : as for `dgpuhash.groupby`
@@ -100,6 +101,7 @@ class GroupPlan:
     {'a': 3.0, 'b': 1.0}
     """
 
+    on_gpu: ClassVar[bool] = False
     source: Any
     by: Any
     level: Any
@@ -149,17 +151,16 @@ class GroupPlan:
         ColumnError, ShapeError, SpecError, KeyTypeError, UnsupportedError
             As `dgpuhash.groupby` and the verb raise.
         """
+        if frames_of(meta).name == "cudf":
+            from dgpuhash.frames.groupby.partial.cudf.plan import CudfPlan
+
+            return CudfPlan.of(
+                meta, by, how=how, level=level, sort=sort, dropna=dropna, observed=observed,
+                as_index=as_index, selection=selection,
+            )  # fmt: skip
         verb = how if isinstance(how, Verb) else Verb(how)
         source = known(meta.iloc[:0])
-        keys = _known_keys(source, by, level)
-        if not observed and len(keys) > sum(
-            one.values.dtype == key.values.dtype
-            for one, key in zip(keys, grouping_keys(meta.iloc[:0], by, level), strict=True)
-        ):
-            raise UnsupportedError(
-                "observed=False of categories that only the partitions know; tell them with "
-                ".cat.as_known()"
-            )
+        keys = known_keys(meta.iloc[:0], by, level, observed=observed)
         groups = Groups(keys, 0, sort=sort, dropna=dropna, observed=True)
         if selection is not None:
             selection = GroupBy(source, groups)[selection]._selection
@@ -197,7 +198,7 @@ class GroupPlan:
     @functools.cached_property
     def keys(self) -> list[GroupingKey]:
         """The keys, without rows."""
-        return _known_keys(self.source, self.by, self.level)
+        return known_keys(self.source, self.by, self.level, observed=True)
 
     @functools.cached_property
     def key_labels(self) -> list[str]:
@@ -297,10 +298,16 @@ class GroupPlan:
         """
         return self.encoder.owners(self.encoder.encode_rows(self.portable(states)).codes, ranges)
 
+    def folded(self, parts: Sequence[Any]) -> Any:
+        """Return the states of all parts as one frame, in which each key occurs once."""
+        return folded(self, parts)
+
+    def result_of_rows(self, rows: Any) -> Any:
+        """Return the result of rows that came from parts in any order."""
+        return result_of(self, rows)
+
     def standing(self) -> GroupStates | GroupRows:
         """Return states of no rows, into which those of parts are folded."""
-        from dgpuhash.frames.groupby.partial.standing import GroupRows, GroupStates
-
         return GroupRows(self) if self.needs_rows else GroupStates(self)
 
     def portable(self, states: pd.DataFrame) -> pd.DataFrame:
@@ -330,16 +337,16 @@ class GroupPlan:
         """Return the result of folded states, whose groups these are."""
         assert self.wanted is not None
         wanted = self.wanted
-        folded: dict[int, FoldedStates] = {}
+        found_of: dict[int, FoldedStates] = {}
 
         def reduce(_: GroupBy, positions: Sequence[int], asked: Sequence[Wanted]) -> list[Any]:
             found = []
             for each in asked:
                 place = positions[each.place]
-                if place not in folded:
+                if place not in found_of:
                     values = Values(self.column_of(self.source, place))
-                    folded[place] = FoldedStates(values, groups, fields(place))
-                found.append(self._settled(folded[place], each))
+                    found_of[place] = FoldedStates(values, groups, fields(place))
+                found.append(self._settled(found_of[place], each))
             return found
 
         def fields(place: Place) -> dict[str, Any]:
@@ -407,10 +414,3 @@ class GroupPlan:
         if part.shape[1] != self.source.shape[1]:
             position = self.places.index(position)
         return as_dtype(as_series(part.iloc[:, position]), like.dtype, like.name)
-
-
-def _known_keys(source: Any, by: Any, level: Any) -> list[GroupingKey]:
-    """Return the keys of a frame without rows; those of unknown categories are objects."""
-    return [
-        replace(key, values=known(key.values)) for key in grouping_keys(source, by, level)
-    ]  # fmt: skip

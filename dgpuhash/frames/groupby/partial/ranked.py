@@ -46,7 +46,7 @@ def ranked_columns(plan: GroupPlan) -> tuple[int, ...]:
             found[positions[each.place]] = number and each.how in _RANKED
         return groups.settled(wanted, full=plan.observed)
 
-    if not plan.needs_rows or plan.verb.name not in AGGREGATING or not plan.observed:
+    if plan.on_gpu or not plan.needs_rows or plan.verb.name not in AGGREGATING or not plan.observed:
         return ()
     empty = Groups(plan.keys, 0, sort=plan.sort, dropna=plan.dropna, observed=True)
     plan.told(plan.grouped(plan.source, empty, seen))

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from dgpuhash import backend
 from dgpuhash.frames.groupby.aggregates.states import ends
 from dgpuhash.frames.groupby.aggregates.values import Values
 from dgpuhash.frames.groupby.assembly import frame_of
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey, levels_of
 from dgpuhash.frames.groupby.groups import Groups, compared
+from dgpuhash.frames.groupby.partial.cudf import rows as cudf_rows
 from dgpuhash.frames.groupby.partial.folded import FoldedGroups
 from dgpuhash.frames.groupby.partial.kinds import place_of
 from dgpuhash.frames.groupby.partial.storage import plain
@@ -73,6 +75,8 @@ def plan_of_rows(plan: GroupPlan) -> GroupPlan | None:
 
     Rows are no larger than states where what is aggregated are numbers.
     """
+    if plan.on_gpu:
+        return cudf_rows.plan_of_rows(plan)
     columns = [Values(plan.column_of(plan.source, place)) for place in plan.read]
     fit = plan.observed and all(each.is_number for each in columns)
     if plan.needs_rows or not fit or not all(key.in_frame for key in plan.keys):
@@ -95,8 +99,12 @@ def mostly_distinct_rows(
     """
     if len(part) < _FEW_ROWS:
         return None
-    some = np.random.default_rng(number).integers(0, len(part), _SAMPLE)
-    if not _share(key_codes(plan, plan.reduce(part.take(some), number))) > _MOSTLY:
+    some = part.take(np.random.default_rng(number).integers(0, len(part), _SAMPLE))
+    if plan.on_gpu:
+        sampled = cudf_rows.codes_of_keys(plan, some)
+    else:
+        sampled = key_codes(plan, plan.reduce(some, number))
+    if not _share(sampled) > _MOSTLY:
         return None
     rows = plan.reduce(part, number)
     codes = key_codes(plan, rows)
@@ -108,11 +116,15 @@ def mostly_distinct_rows(
 
 def _share(codes: Any) -> float:
     """Return how many different codes there are for each of them."""
-    return len(np.unique(codes)) / max(1, len(codes))
+    xp: Any = backend.get(None, codes).xp
+    return len(xp.unique(codes)) / max(1, len(codes))
 
 
 def parts_of_rows(plan: GroupPlan, rows: pd.DataFrame) -> Iterator[tuple[int, pd.DataFrame]]:
     """Yield the rows of each part as such a part, with its number; keys are columns of it."""
+    if plan.on_gpu:
+        yield from cudf_rows.parts_of_rows(plan, rows)
+        return
     rows = _ordered(rows)
     numbers = rows["at"].to_numpy() >> 32
     edges = np.flatnonzero(np.diff(numbers, prepend=-1, append=-1))
@@ -144,7 +156,7 @@ def result_of(plan: GroupPlan, rows: pd.DataFrame) -> Any:
 
 def in_pieces(plan: GroupPlan) -> bool:
     """Return whether results of some of the groups can be put together; see `result_of_pieces`."""
-    return plan.verb.name in AGGREGATING and plan.observed
+    return plan.verb.name in AGGREGATING and plan.observed and not plan.on_gpu
 
 
 def result_of_pieces(

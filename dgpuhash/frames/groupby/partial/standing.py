@@ -21,7 +21,7 @@ from dgpuhash.frames.groupby.partial.kinds import (
     prefix_of,
     retracted,
 )
-from dgpuhash.frames.groupby.partial.rows import distinct_rows, result_of
+from dgpuhash.frames.groupby.partial.rows import distinct_rows
 from dgpuhash.frames.groupby.partial.storage import NumberColumn, PagedRows, ValueColumn, plain
 from dgpuhash.frames.keyed_rows import KeyedRows
 from dgpuhash.frames.keys.encoding import EncodedKeys
@@ -372,7 +372,7 @@ class GroupRows:
 
     def result(self) -> Any:
         """Return the aggregates of the groups that are here."""
-        return result_of(self.plan, self.frame())
+        return self.plan.result_of_rows(self.frame())
 
 
 def _distinct(plan: GroupPlan, states: pd.DataFrame) -> list[pd.DataFrame]:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dgpuhash.frames.groupby.aggregates.table import AGGREGATES
-from dgpuhash.frames.groupby.group_by import GroupBy
 
 __all__ = ["AGGREGATING", "OF_ANY_ORDER", "OF_COLUMNS", "OF_DISTINCT", "Verb"]
 
@@ -35,6 +34,6 @@ class Verb:
     arguments: tuple[Any, ...] = ()
     options: dict[str, Any] = field(default_factory=dict)
 
-    def of(self, groups: GroupBy) -> Any:
-        """Return what the method of these groups returns."""
+    def of(self, groups: Any) -> Any:
+        """Return what the method of these groups returns, whatever library they are of."""
         return getattr(groups, self.name)(*self.arguments, **self.options)

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import mmap
 import os
+import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from dgpuhash.frames.spill.file import WholeWrites, told_if_full
+from dgpuhash.errors import OutOfMemoryError
 
-__all__ = ["UnnamedFile"]
+__all__ = ["UnnamedFile", "WholeWrites", "told_if_full"]
 
+# What a file system says that has no room.
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _ALIGNMENT = 64
 _REMEDY = "or name a folder of a larger disk by the variable TMPDIR"
 
@@ -21,16 +28,22 @@ _REMEDY = "or name a folder of a larger disk by the variable TMPDIR"
 class UnnamedFile:
     """A file that is gone when this object is, also when the process is killed.
 
+    Parameters
+    ----------
+    what : str
+        What it has, for error messages.
+
     Examples
     --------
-    >>> file = UnnamedFile()
+    >>> file = UnnamedFile("numbers")
     >>> at = file.append(np.arange(3))
     >>> file.read(at + 8, 2, np.int64)
     array([1, 2])
     >>> file.close()
     """
 
-    def __init__(self) -> None:
+    def __init__(self, what: str) -> None:
+        self._what = what
         self._file: Any = None
         self._end = 0
 
@@ -46,7 +59,7 @@ class UnnamedFile:
             self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
         at = self._end + -self._end % _ALIGNMENT
         folder = tempfile.gettempdir()
-        with told_if_full(folder, array.nbytes, "k-mers", _REMEDY):
+        with told_if_full(folder, array.nbytes, self._what, _REMEDY):
             self._file.seek(at)
             WholeWrites(self._file).write(array.view(np.uint8).data)
         self._end = at + array.nbytes
@@ -59,7 +72,7 @@ class UnnamedFile:
         while len(room):
             done = os.preadv(self._file.fileno(), [room], at + array.nbytes - len(room))
             if not done:
-                raise OSError("a temporary file of k-mers was cut short by someone else")
+                raise OSError(f"a temporary file of {self._what} was cut short by someone else")
             room = room[done:]
         return array
 
@@ -73,3 +86,40 @@ class UnnamedFile:
         """Close the file."""
         if self._file is not None:
             self._file.close()
+
+
+class WholeWrites(io.RawIOBase):
+    """A raw file whose writes write all bytes, or raise, and are counted."""
+
+    def __init__(self, file: Any) -> None:
+        super().__init__()
+        self._fd = file.fileno()
+        self.written = 0
+
+    def writable(self) -> bool:
+        """Tell that it can be written to."""
+        return True
+
+    def write(self, data: Any) -> int:
+        """Write all of `data`."""
+        view = memoryview(data).cast("B")
+        done = 0
+        while done < len(view):
+            done += os.write(self._fd, view[done:])
+        self.written += done
+        return done
+
+
+@contextmanager
+def told_if_full(folder: str, nbytes: int, what: str, remedy: str) -> Iterator[None]:
+    """Translate errors of a full disk raised inside a block that writes `nbytes` of `what`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        free = shutil.disk_usage(folder).free
+        raise OutOfMemoryError(
+            f"the disk is full: {what} that memory has no place for go to {folder}, where "
+            f"{nbytes:,} bytes more are needed and {free:,} are free; free some, {remedy}"
+        ) from error

@@ -1,0 +1,1 @@
+"""Batches of every size on a CPU, beside pandas, Polars, DuckDB and NumPy."""

@@ -1,0 +1,256 @@
+"""Benchmark of groupbys of frames on several workers, beside cudf-polars and Dask's own."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.dataframe as dd
+from distributed import futures_of
+
+import dgpuhash
+from dgpuhash.backend import Backend
+from dgpuhash.bench.figure import duration
+from dgpuhash.bench.frames.worker_rows import VERBS, Expected, GroupedRows, answers_of, made_rows
+from dgpuhash.bench.peers import OURS
+from dgpuhash.bench.workers.cluster import Workers, check_counts, most_workers, start
+from dgpuhash.errors import SpecError
+
+__all__ = ["ENGINES", "GROUPS", "ROWS", "run"]
+
+#: Rows of a worker, and the numbers of groups.
+ROWS = {"cuda": 10**8, "cpu": 10**6}
+GROUPS = {"cuda": (100, 2**24, 10**8), "cpu": (100, 2**16, 10**6)}
+QUICK_ROWS, QUICK_GROUPS = 20_000, (100, 5_000)
+ENGINES = ("dgpuhash", "dask", "cudf-polars")
+_REPEATS = 5
+# Groups from which on Dask's answer has a partition a worker, as its users set it.
+_MANY = 2**16
+
+
+def run(
+    backend: Backend,
+    *,
+    workers: int | None = None,
+    chunk_size: int | None = None,
+    groups: Sequence[int] = (),
+    verbs: Sequence[str] = VERBS,
+    engines: Sequence[str] = (),
+    protocol: str | None = None,
+    devs: str | None = None,
+    rmm_pool_size: str | None = None,
+    quick: bool = False,
+    repeats: int | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Yield a row for each number of groups, verb and library: the time until the client knows.
+
+    Rows of an integer key and an integer value are resident on the workers, and answers stay there.
+    cudf-polars has a cluster of its own, after the other libraries', and reads the same rows from
+    Parquet files before the time begins.
+
+    Parameters
+    ----------
+    backend : Backend
+    workers : int, optional
+        Default: 2, or as many as there are GPUs or cores for.
+    chunk_size : int, optional
+        Rows of a worker; default: 10**8 on GPUs, 10**6 on CPUs.
+    groups : sequence of int, optional
+        Keys are below each of them; default: 100, 2**24 and 10**8 on GPUs.
+    verbs : sequence of str
+        Which of `VERBS`.
+    engines : sequence of str, optional
+        Which of ``dgpuhash``, ``dask`` (of cuDF on GPUs, of pandas on CPUs) and ``cudf-polars``;
+        default: all that are installed; the last one on GPUs alone.
+    protocol, devs, rmm_pool_size
+        As for the benchmark ``scaling``.
+    quick : bool
+        Whether 20,000 rows of 100 and 5,000 groups and one run are enough.
+    repeats : int, optional
+        Runs, of which the median is taken; default: 5.
+
+    Raises
+    ------
+    SpecError
+        When an option is impossible, or a library is not installed.
+    DgpuhashError
+        When an answer was wrong: the number of groups, or the aggregates of a sample of keys.
+
+    Notes
+    -----
+    What a peer cannot do has no row. The first run of each is not counted.
+    """
+    chosen = devs.split(",") if devs else None
+    workers = workers or min(2, most_workers(backend, chosen))
+    check_counts([workers], chosen, backend)
+    n = chunk_size or (QUICK_ROWS if quick else ROWS[backend.name])
+    asked = groups or (QUICK_GROUPS if quick else GROUPS[backend.name])
+    repeats = repeats or (1 if quick else _REPEATS)
+    if foreign := [verb for verb in verbs if verb not in VERBS]:
+        raise SpecError(f"verb {foreign[0]!r}; use {', '.join(VERBS)}")
+    used = _engines(engines, backend.name)
+    with tempfile.TemporaryDirectory() as folder:
+        kept: dict[int, Expected] = {}
+        with start(
+            backend, workers, protocol=protocol, devs=chosen, rmm_pool_size=rmm_pool_size
+        ) as crew:
+            for number in asked:
+                rows = GroupedRows(n, number, workers)
+                frames = crew.made(made_rows, n, number)
+                kept[number] = rows.expected(crew, frames)
+                if "cudf-polars" in used:
+                    crew.finish([
+                        crew.client.submit(_written, each, str(Path(folder, f"{number}-{rank}")))
+                        for rank, each in enumerate(frames)
+                    ])  # fmt: skip
+                for library in [name for name in used if name != "cudf-polars"]:
+                    made = _on_dask(library, crew, rows, frames, kept[number], verbs, repeats)
+                    yield from made
+                del frames
+        if "cudf-polars" in used:
+            yield from _with_polars(folder, n, workers, kept, verbs, repeats)
+
+
+def _engines(engines: Sequence[str], device: str) -> list[str]:
+    """Return the libraries that are measured."""
+    if foreign := [name for name in engines if name not in ENGINES]:
+        raise SpecError(f"engine {foreign[0]!r}; use {', '.join(ENGINES)}")
+    there = device == "cuda" and find_spec("cudf_polars") is not None
+    if "cudf-polars" in engines and not there:
+        raise SpecError(
+            "--engine cudf-polars needs GPUs and cudf-polars; install it with "
+            "'pip install cudf-polars-cu13'"
+        )
+    return list(engines) or [name for name in ENGINES if name != "cudf-polars" or there]
+
+
+def _written(frame: Any, path: str) -> None:
+    frame.to_parquet(path)
+
+
+def _on_dask(
+    library: str,
+    crew: Workers,
+    rows: GroupedRows,
+    frames: Sequence[Any],
+    expected: Expected,
+    verbs: Sequence[str],
+    repeats: int,
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows of ours, or of Dask's own."""
+    meta = made_rows("cpu" if crew.device == "cpu" else "cuda", 0, 1, 1).iloc[:0]
+    of = {"cpu": "pandas", "cuda": "cuDF"}[crew.device]
+    name = OURS if library == "dgpuhash" else f"Dask {dask.__version__} with {of}"
+    with crew.client.as_current():
+        frame = dd.from_delayed(list(frames), meta=meta, verify_meta=False)
+        many = rows.groups >= _MANY
+        for verb in verbs:
+            work = _ours if library == "dgpuhash" else _theirs
+
+            def once(verb: str = verb, work: Callable[..., Any] = work) -> Any:
+                made = work(frame, verb, rows.workers if many else 1).persist()
+                crew.finish(futures_of(made))
+                return made
+
+            try:
+                made = once()
+            except Exception:
+                if library == "dgpuhash":
+                    raise
+                # Peers that cannot do it say so in many ways.
+                continue
+            parts = crew.client.gather([
+                crew.client.submit(answers_of, each, rows.sample, pure=False)
+                for each in futures_of(made)
+            ])  # fmt: skip
+            expected.check(verb, parts, library=name, groups=rows.groups)
+            del made
+            yield _row(verb, name, rows.n, rows.groups, rows.workers, _median(once, repeats))
+
+
+def _row(
+    verb: str, library: str, n: int, groups: int, workers: int, seconds: float
+) -> dict[str, Any]:
+    return duration(
+        seconds, None, verb=verb, library=library, workers=workers, n=n, groups=groups
+    )  # fmt: skip
+
+
+def _median(once: Callable[[], Any], repeats: int) -> float:
+    spent = []
+    for _ in range(repeats):
+        begun = time.perf_counter()
+        once()
+        spent.append(time.perf_counter() - begun)
+    return statistics.median(spent)
+
+
+def _ours(frame: Any, verb: str, _: int) -> Any:
+    groups = dgpuhash.groupby(frame, "k", sort=False)
+    if verb == "sum + count":
+        return groups.agg(total=("v", "sum"), n=("v", "count"))
+    return groups["v"].nunique() if verb == "nunique" else groups["v"].median()
+
+
+def _theirs(frame: Any, verb: str, partitions: int) -> Any:
+    groups = frame.groupby("k", sort=False)
+    if verb == "sum + count":
+        return groups.agg({"v": ["sum", "count"]}, split_out=partitions)
+    column = groups["v"]
+    if verb == "nunique":
+        return column.nunique(split_out=partitions)
+    return column.median(split_out=partitions)
+
+
+def _with_polars(
+    folder: str,
+    n: int,
+    workers: int,
+    kept: dict[int, Expected],
+    verbs: Sequence[str],
+    repeats: int,
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows of cudf-polars' engine on a cluster of its own, one worker a GPU."""
+    import cudf_polars
+    import polars
+    from cudf_polars.engine.dask import DaskEngine
+
+    name = f"cudf-polars {cudf_polars.__version__}"
+    value = polars.col("v")
+    asked = {
+        "sum + count": [value.sum().alias("total"), value.count().alias("n")],
+        "nunique": [value.n_unique().alias("n")],
+        "median": [value.median().alias("m")],
+    }
+    with DaskEngine() as engine:
+        for number, expected in kept.items():
+            files = [str(Path(folder, f"{number}-{rank}")) for rank in range(workers)]
+
+            def persisted(files: list[str] = files) -> Any:
+                # A scan takes the rows out of the engine's memory.
+                return engine.execute(polars.scan_parquet(files)).lazy()
+
+            for verb in verbs:
+                query = asked[verb]
+                sample = GroupedRows(n, number, workers).sample.tolist()
+                groups = persisted().group_by("k").agg(query)
+                some = groups.filter(polars.col("k").is_in(sample)).collect(engine=engine)
+                count = persisted().group_by("k").agg(query).select(polars.len())
+                rows = int(count.collect(engine=engine).item())
+                expected.check(verb, [(rows, some.to_pandas())], library=name, groups=number)
+                spent = []
+                for _ in range(repeats + 1):
+                    source = persisted()
+                    begun = time.perf_counter()
+                    answer = engine.execute(source.group_by("k").agg(query))
+                    spent.append(time.perf_counter() - begun)
+                    answer.release()
+                # The first one is not counted.
+                seconds = statistics.median(spent[1:])
+                yield _row(verb, name, n, number, workers, seconds)

@@ -1,0 +1,1 @@
+"""Simulation of many GPUs by discrete events: ranks, hosts, links and messages."""

@@ -1,0 +1,164 @@
+"""Ranks on hosts, and the messages between them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.bench.model.forecast import Network
+from dgpuhash.bench.model.simulation.events import Clock, Server
+from dgpuhash.distributed.collective.two_level.layout import HostLayout
+
+__all__ = ["BRIEF", "Cluster", "Rank", "Traffic"]
+
+# Rows whose arrival takes this part of a message's handling at most are there at once for the event
+# loop: one event less.
+BRIEF = 20
+
+
+class Rank:
+    """One GPU with its worker.
+
+    Attributes
+    ----------
+    number, host : int
+    loop : Server
+        The event loop, which sends messages and answers them.
+    gpu : Server
+        Kernels, one after the other.
+    memory : Server
+        Copies between the GPU and the host's memory, and within it.
+    out, into : dict
+        Links by name: ``"nvlink"`` to GPUs of the host, ``"nic"`` to other hosts.
+    """
+
+    __slots__ = ("gpu", "host", "into", "loop", "memory", "number", "out", "sent")
+
+    def __init__(self, number: int, host: int) -> None:
+        self.number, self.host = number, host
+        self.loop, self.gpu, self.memory = Server(), Server(), Server()
+        self.out = {"nvlink": Server(), "nic": Server()}
+        self.into = {"nvlink": Server(), "nic": Server()}
+        self.sent = 0
+
+
+@dataclass(slots=True)
+class Traffic:
+    """Messages, and bytes by link.
+
+    Attributes
+    ----------
+    messages, far_messages : int
+        All messages, and those between hosts.
+    nbytes : dict
+        Bytes of rows that each kind of link carried.
+    """
+
+    messages: int
+    far_messages: int
+    nbytes: dict[str, float]
+
+
+class Cluster:
+    """Ranks that fill hosts one after the other.
+
+    A message keeps the sender's event loop busy for half of the network's `message`, and the
+    receiver's for the other half. Between the two it is on its way for `flight`. Its rows leave
+    over the sender's link and arrive over the receiver's at the same time; both carry one message
+    after the other. The network between hosts has room for what all links carry.
+
+    Parameters
+    ----------
+    network : Network
+    size : int
+        The number of ranks.
+    copies : float
+        Bytes each second that a rank copies in host memory, or between it and its GPU.
+
+    Examples
+    --------
+    >>> two = Cluster(Network(link=1e9, infiniband=1e9, host=1, latency=0.004, message=0.002), 2)
+    >>> two.send(*two.ranks, 1e9, print, "there")
+    1.001
+    >>> two.clock.run(), two.traffic.nbytes["nic"]
+    there
+    (1.003, 1000000000.0)
+    """
+
+    def __init__(self, network: Network, size: int, copies: float = math.inf) -> None:
+        self.clock, self.network, self.copies = Clock(), network, copies
+        self.layout = HostLayout.of([number // network.host for number in range(size)])
+        self.ranks = [Rank(number, host) for number, host in enumerate(self.layout.host_numbers)]
+        self.traffic = Traffic(0, 0, {"nvlink": 0.0, "nic": 0.0})
+        self.flight = max(0.0, network.latency - network.message) / 2
+        self._half = network.message / 2
+        self._rates = {"nvlink": network.link, "nic": network.infiniband}
+
+    def send(
+        self, source: Rank, target: Rank, nbytes: float, then: Callable[..., None], *args: Any
+    ) -> float:
+        """Send a message now; call ``then(*args)`` when the receiver's event loop has taken it.
+
+        Returns when its rows have left.
+        """
+        far = source.host != target.host
+        link = "nic" if far else "nvlink"
+        traffic = self.traffic
+        traffic.messages += 1
+        traffic.far_messages += far
+        source.sent += 1
+        left = source.loop.serve(self.clock.now, self._half)
+        seconds = 0.0
+        if nbytes:
+            traffic.nbytes[link] += nbytes
+            seconds = nbytes / self._rates[link]
+            left = source.out[link].serve(left, seconds)
+        arriving = left - seconds + self.flight
+        self.clock.at(arriving, self._arrive, target, link, seconds, then, args)
+        return left
+
+    def put(
+        self, source: Rank, target: Rank, nbytes: float, then: Callable[..., None], *args: Any
+    ) -> None:
+        """Write rows into the memory of another GPU of the host, without a message."""
+        self.traffic.nbytes["nvlink"] += nbytes
+        seconds = nbytes / self._rates["nvlink"]
+        left = source.out["nvlink"].serve(self.clock.now, seconds)
+        self.clock.at(left - seconds, self._write, target, seconds, then, args)
+
+    def count(self, far: np.ndarray, nbytes: float) -> None:
+        """Count a message of so many bytes from each rank to each other.
+
+        `far` says which pairs of ranks are on two hosts.
+        """
+        size, between = len(self.ranks), int(far.sum())
+        self.traffic.messages += size * (size - 1)
+        self.traffic.far_messages += between
+        self.traffic.nbytes["nic"] += between * nbytes
+        self.traffic.nbytes["nvlink"] += (size * (size - 1) - between) * nbytes
+
+    def _write(
+        self, target: Rank, seconds: float, then: Callable[..., None], args: tuple[Any, ...]
+    ) -> None:
+        self.clock.at(target.into["nvlink"].serve(self.clock.now, seconds), then, *args)
+
+    def _arrive(
+        self,
+        target: Rank,
+        link: str,
+        seconds: float,
+        then: Callable[..., None],
+        args: tuple[Any, ...],
+    ) -> None:
+        came = target.into[link].serve(self.clock.now, seconds) if seconds else self.clock.now
+        if seconds > self._half / BRIEF:
+            self.clock.at(came, self._take, target, then, args)
+        else:
+            self.clock.at(target.loop.serve(came, self._half), then, *args)
+
+    def _take(self, target: Rank, then: Callable[..., None], args: tuple[Any, ...]) -> None:
+        self.clock.at(target.loop.serve(self.clock.now, self._half), then, *args)

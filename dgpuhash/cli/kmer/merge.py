@@ -1,0 +1,83 @@
+"""`dgpuhash kmer merge`: files of counts added up, indexes of other sequences made one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from dgpuhash.cli.kmer.options import force
+from dgpuhash.cli.kmer.saving import output, saved_as
+from dgpuhash.errors import DgpuhashError, SpecError
+
+__all__ = ["is_index", "merge"]
+
+_INDEX = "kmer index"
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True)
+@output
+@force
+def merge(files: tuple[str, ...], output: str, overwrite: bool) -> None:
+    """Add up FILES of counts of one k, or make one of indexes of other sequences.
+
+    Of indexes, the numbers of the second one's sequences go on behind the first one's, as if all
+    were built at once.
+    """
+    from dgpuhash.tables.serialization import check_absent
+
+    check_absent(output, overwrite=overwrite)
+    are_indexes = [is_index(file) for file in files]
+    if len(set(are_indexes)) > 1:
+        index, counts = (files[are_indexes.index(each)] for each in (True, False))
+        raise SpecError(
+            f"{index} is an index and {counts} is not; pass indexes of one rule, or files of counts"
+        )
+    start = time.perf_counter()
+    made = _merged_indexes(files) if all(are_indexes) else _merged_counts(files)
+    saved_as(made, output, overwrite)
+    told = f"in {time.perf_counter() - start:.1f} s"
+    if all(are_indexes):
+        letters = int(made.targets.lengths.sum())
+        click.echo(f"{output}: {len(made.targets.names):,} sequences, {letters:,} letters, {told}")
+    else:
+        click.echo(f"{output}: {len(made):,} k-mers of {made.k} letters, {made.total:,} in all")
+
+
+def is_index(file: str) -> bool:
+    """Return whether a file is an index, and not one of counts."""
+    from dgpuhash.tables.serialization import header_of
+
+    return header_of(file).get("kind") == _INDEX
+
+
+def _merged_counts(files: tuple[str, ...]) -> Any:
+    from dgpuhash.kmer import KmerCounts
+
+    made, *others = map(KmerCounts.load, files)
+    for other in others:
+        made = made.merge(other)
+    return made
+
+
+def _merged_indexes(files: tuple[str, ...]) -> Any:
+    """Return one index of those in files, of which two are there at a time."""
+    from dgpuhash.kmer import load_index
+    from dgpuhash.kmer.databases.merging import merged
+
+    file = files[0]
+
+    def others() -> Iterator[Any]:
+        nonlocal file
+        for file in files[1:]:
+            yield load_index(file)
+
+    try:
+        return merged(load_index(file), others())
+    except DgpuhashError as error:
+        if file in str(error):
+            raise
+        raise type(error)(f"{file}: {error}") from error

@@ -1,0 +1,1 @@
+"""Groupbys of cuDF frames in parts: states are cuDF frames, made and folded on their GPU."""

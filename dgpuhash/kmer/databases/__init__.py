@@ -1,0 +1,1 @@
+"""What databases of both rules have in common: where they came from, merges, sizes."""

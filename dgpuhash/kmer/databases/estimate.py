@@ -1,0 +1,224 @@
+"""How large an index will be, and whether it fits the memory that there is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from dgpuhash.backend import Backend
+from dgpuhash.errors import OutOfMemoryError
+from dgpuhash.kmer.databases.sizes import Sizes
+
+__all__ = ["Estimate", "Memory", "check_fits", "estimated"]
+
+# How far the truth may be: after a pass over all letters, or from the files' sizes.
+_SURE, _QUICK = 0.15, 0.40
+_MOST_WORKERS = 4096
+_LIMIT = Path("/sys/fs/cgroup/memory.max")
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The memory that an index may take.
+
+    Attributes
+    ----------
+    nbytes : int
+        Free bytes of the device, or of each worker.
+    device : {"cpu", "cuda"}
+    workers : int
+        Of a cluster; 0: this process.
+    mode : str
+        Where the index is then, as for `SketchIndex.build`.
+
+    Examples
+    --------
+    >>> Memory(2**30, "cpu", 4, "distributed").share(2**31, 2**30)
+    1342177280
+    """
+
+    nbytes: int
+    device: str
+    workers: int = 0
+    mode: str = ""
+
+    @classmethod
+    def of(cls, backend: Backend) -> Memory:
+        """Return that of a device for this process."""
+        free = backend.memory()[0]
+        if backend.name == "cpu" and _LIMIT.exists():
+            limit = _LIMIT.read_text().strip()
+            free = min(free, int(limit)) if limit.isdecimal() else free
+        return cls(free, backend.name)
+
+    def share(self, nbytes: int, beside: int = 0) -> int:
+        """Return how many bytes one worker, or this process, takes of those of an index.
+
+        `beside` of them each one takes.
+        """
+        if self.workers and self.mode != "replicated":
+            return -(-(nbytes - beside) // self.workers) + beside
+        return nbytes
+
+    def fits(self, sizes: Sizes) -> bool:
+        """Return whether there is room for a build."""
+        return self.share(sizes.build, sizes.beside) <= self.nbytes
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What an index would take.
+
+    Attributes
+    ----------
+    rule : str
+    letters : int
+        Of the references.
+    distinct : int
+        Features or minimizers.
+    stored : int
+        Locations of features; of minimizers their number.
+    nbytes, build_nbytes, file_nbytes : int
+        Of the index, of memory while it is built, and of its file.
+    beside_nbytes : int
+        Of `build_nbytes`: what each worker of a cluster takes, however many there are.
+    memory : Memory
+    error : float
+        How far numbers may be from the truth: 0.15, or 0.4 from the files' sizes alone.
+    remedies : list of str
+        What would make it fit.
+
+    Examples
+    --------
+    >>> memory = Memory(2**20, "cpu")
+    >>> Estimate("kraken2", 10, 3, 3, 100, 200, 30, 50, memory, 0.15).fits
+    True
+    """
+
+    rule: str
+    letters: int
+    distinct: int
+    stored: int
+    nbytes: int
+    build_nbytes: int
+    file_nbytes: int
+    beside_nbytes: int
+    memory: Memory
+    error: float
+    remedies: list[str] = field(default_factory=list)
+
+    @property
+    def fits(self) -> bool:
+        """Whether there is memory enough for the build."""
+        return self.nbytes_each <= self.memory.nbytes
+
+    @property
+    def nbytes_each(self) -> int:
+        """Bytes that each worker, or this process, takes while the index is built."""
+        return self.memory.share(self.build_nbytes, self.beside_nbytes)
+
+    def lines(self) -> Iterator[str]:
+        """Yield names, tabs and values, as `dgpuhash kmer estimate` prints them."""
+        memory = self.memory
+        yield f"rule\t{self.rule}"
+        yield f"letters\t{self.letters}"
+        if self.rule == "kraken2":
+            yield f"minimizers\t{self.distinct}"
+        else:
+            yield f"features\t{self.distinct}"
+            yield f"locations\t{self.stored}"
+        yield f"nbytes\t{self.nbytes}"
+        yield f"build_nbytes\t{self.build_nbytes}"
+        yield f"file_nbytes\t{self.file_nbytes}"
+        yield f"within\t{self.error:.0%}"
+        if memory.workers:
+            yield f"workers\t{memory.workers}"
+            yield f"mode\t{memory.mode}"
+            yield f"build_nbytes_per_worker\t{self.nbytes_each}"
+        yield f"memory\t{memory.nbytes}"
+        yield f"fits\t{str(self.fits).lower()}"
+        yield from (f"remedy\t{each}" for each in self.remedies)
+
+
+def estimated(
+    rule: str,
+    letters: int,
+    memory: Memory,
+    of: Callable[..., tuple[int, int, Sizes]],
+    *,
+    is_quick: bool,
+    choices: Mapping[str, list[Any]],
+) -> Estimate:
+    """Return the estimate of an index.
+
+    Parameters
+    ----------
+    rule : str
+    letters : int
+    memory : Memory
+    of : callable
+        Returns distinct and stored features or minimizers and sizes; of other settings where some
+        are passed.
+    is_quick : bool
+        Whether files were not read.
+    choices : mapping
+        By a setting's name, other settings that make an index smaller, the first ones least so.
+    """
+    distinct, stored, sizes = of()
+    made = Estimate(rule, letters, distinct, stored, *sizes, memory, _QUICK if is_quick else _SURE)
+    if not made.fits:
+        made.remedies.extend(_remedies(memory, sizes, of, choices))
+    return made
+
+
+def _remedies(
+    memory: Memory,
+    sizes: Sizes,
+    of: Callable[..., tuple[int, int, Sizes]],
+    choices: Mapping[str, list[Any]],
+) -> Iterator[str]:
+    if memory.workers and replace(memory, mode="distributed").fits(sizes):
+        yield "mode=distributed"
+    room = memory.nbytes - sizes.beside
+    needed = math.ceil((sizes.build - sizes.beside) / room) if room > 0 else 0
+    if memory.workers < needed <= _MOST_WORKERS:
+        yield f"{needed:,} workers of that memory and mode=distributed"
+    for name, others in choices.items():
+        for settings in others:
+            if memory.fits(of(settings)[2]):
+                yield f"{name}={getattr(settings, name)}"
+                break
+    if memory.device == "cuda":
+        yield "device=cpu, if the host has the memory"
+
+
+def check_fits(bound: Sizes, memory: Memory, sampled: Callable[[], Estimate]) -> None:
+    """Raise OutOfMemoryError when a build will not fit.
+
+    Parameters
+    ----------
+    bound : Sizes
+        What it takes at most.
+    memory : Memory
+    sampled : callable
+        Returns an estimate after a pass over the letters, which is made where the bound is above
+        the memory.
+
+    Raises
+    ------
+    OutOfMemoryError
+        Says what would fit.
+    """
+    if memory.fits(bound):
+        return
+    made = sampled()
+    if made.nbytes_each * (1 - _SURE) > memory.nbytes:
+        where = f"each of {memory.workers} workers has" if memory.workers else "there are"
+        would = "; or ".join(made.remedies)
+        raise OutOfMemoryError(
+            f"the index takes about {made.nbytes_each:,} bytes while it is built, and {where} "
+            f"{memory.nbytes:,}; use {would or 'fewer references'}"
+        )

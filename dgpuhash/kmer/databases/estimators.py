@@ -1,0 +1,249 @@
+"""Estimates of indexes of either rule, from their references."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from dgpuhash import backend as backends
+from dgpuhash.backend import Backend
+from dgpuhash.kmer.databases.distinct import DistinctSample
+from dgpuhash.kmer.databases.estimate import Estimate, Memory, check_fits, estimated
+from dgpuhash.kmer.databases.letters import letters_by_size
+from dgpuhash.kmer.databases.sizes import Contents, Sizes, minimizer_sizes, sketch_sizes
+from dgpuhash.kmer.references import References
+from dgpuhash.kmer.sequences.files import Paths
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from dgpuhash.kmer.cluster import Workers
+    from dgpuhash.kmer.target_runs import TargetRun
+
+__all__ = ["Estimator", "MinimizerEstimator", "SketchEstimator", "memory_of", "workers_memory"]
+
+Keys = Callable[[Backend, Any, Any], Iterator[Any]]
+
+# Workers without a limit have as much as anybody asks for.
+_NO_LIMIT = 2**62
+
+
+def memory_of(client: Client | None, mode: str, device: str) -> Callable[[int], Memory] | None:
+    """Return what tells the memory of a cluster's workers; None without a client."""
+    if client is None:
+        return None
+    from dgpuhash.kmer.cluster import Workers
+
+    workers = Workers(client)
+    return lambda nbytes: workers_memory(workers, workers.mode_for(mode, nbytes)[0], device)
+
+
+def workers_memory(workers: Workers, mode: str, device: str) -> Memory:
+    """Return the memory of workers."""
+    return Memory(workers.memory or _NO_LIMIT, device, len(workers.addresses), mode)
+
+
+class Estimator(ABC):
+    """Estimates of the index that settings make of references.
+
+    Parameters
+    ----------
+    device : {"cpu", "cuda"}
+        Where the index will be.
+    settings : SketchSettings or MinimizerSettings
+    keys : callable
+        Yields the features or minimizers of references, or of a run of them, batch by batch.
+    memory : callable, optional
+        Returns what an index of so many bytes may take; None: what this process has.
+    sampled : callable, optional
+        Returns a sample of all features or minimizers of references; None: it is made here.
+    """
+
+    rule: ClassVar[str]
+    # Of all that come, how many are distinct: as 42 genomes of bacteria have them.
+    share: ClassVar[float]
+
+    def __init__(
+        self,
+        device: str,
+        settings: Any,
+        keys: Keys,
+        *,
+        memory: Callable[[int], Memory] | None = None,
+        sampled: Callable[[References], DistinctSample] | None = None,
+    ) -> None:
+        self.device, self.settings, self._keys = device, settings, keys
+        self._memory = memory or (lambda nbytes: Memory.of(backends.get(device)))
+        self._sampled = sampled or self.sampled
+
+    def estimate(self, references: Paths | References, *, quick: bool = False) -> Estimate:
+        """Return the estimate for references, read whole, or with `quick` their sizes alone.
+
+        Raises
+        ------
+        SequenceError, FileNotFoundError, OSError
+            As `References`.
+        """
+        if not isinstance(references, References):
+            settings = self.settings
+            references = References(references, order=settings.order, mask=settings.mask)
+        if quick:
+            letters = letters_by_size(references.files)
+            found = round(letters * self.keys_of_letter(self.settings))
+            return self._of(letters, Contents.of_all(found, self.share), is_quick=True)
+        sample = self._sampled(references)
+        return self._of(references.letters, sample)
+
+    def sampled(self, references: References | TargetRun) -> DistinctSample:
+        """Return a sample of the features or minimizers of references."""
+        backend, sample = backends.get(self.device), DistinctSample()
+        for keys in self._keys(backend, self.settings, references):
+            sample.add(backend, keys)
+        return sample
+
+    def check(self, references: References, held: int) -> None:
+        """Raise OutOfMemoryError when the build for references, which were placed, will not fit.
+
+        Parameters
+        ----------
+        references : References
+        held : int
+            Bytes of the index that is there already.
+        """
+        letters, n = references.letters, len(references.targets.names)
+        bound = Contents.of_all(self._most_keys(letters, n))
+        sizes = self._sizes(bound, letters, self.settings)
+        # They are read in the order that was found.
+        again = References(
+            references.files, order="given", mask="lowercase" if references.masks else "none"
+        )
+        memory = self._memory(sizes.held)
+        memory = replace(memory, nbytes=max(memory.nbytes - memory.share(held), 0))
+        check_fits(sizes, memory, lambda: self._of(letters, self._sampled(again), memory))
+
+    @abstractmethod
+    def keys_of_letter(self, settings: Any) -> float:
+        """Return about how many features or minimizers come of each letter."""
+
+    @abstractmethod
+    def _sizes(self, has: Contents, letters: int, settings: Any) -> Sizes:
+        """Return the bytes of an index of so many letters."""
+
+    @abstractmethod
+    def _contents(self, sample: DistinctSample, settings: Any) -> Contents:
+        """Return what an index has of keys that were sampled."""
+
+    @abstractmethod
+    def _choices(self) -> dict[str, list[Any]]:
+        """Return, by the settings' names, other settings that make an index smaller."""
+
+    def _most_keys(self, letters: int, n_targets: int) -> int:
+        return round(letters * self.keys_of_letter(self.settings))
+
+    def _of(
+        self,
+        letters: int,
+        found: DistinctSample | Contents,
+        memory: Memory | None = None,
+        *,
+        is_quick: bool = False,
+    ) -> Estimate:
+        settings = self.settings
+
+        def of(changed: Any = settings) -> tuple[int, int, Sizes]:
+            has = self._contents(found, changed) if isinstance(found, DistinctSample) else found
+            fewer = self.keys_of_letter(changed) / self.keys_of_letter(settings)
+            has = Contents(*(round(each * fewer) for each in has))
+            return has.distinct, has.stored, self._sizes(has, letters, changed)
+
+        memory = memory or self._memory(of()[2].held)
+        return estimated(self.rule, letters, memory, of, is_quick=is_quick, choices=self._choices())
+
+
+class SketchEstimator(Estimator):
+    """Estimates of indexes of sketches; parameters beside these are those of `Estimator`.
+
+    Parameters
+    ----------
+    load : float
+        Load factor of the table.
+    held : int
+        Bytes of features and locations that a build holds on a CPU.
+    """
+
+    rule = "metacache"
+    share = 0.85
+
+    def __init__(self, *args: Any, load: float, held: int, **others: Any) -> None:
+        super().__init__(*args, **others)
+        self._load, self._held = load, held
+
+    def keys_of_letter(self, settings: Any) -> float:
+        """Return about how many features come of each letter."""
+        return min(settings.sketch, settings.window - settings.k + 1) / settings.stride
+
+    def _most_keys(self, letters: int, n_targets: int) -> int:
+        # Each target has a window more, that is shorter.
+        return super()._most_keys(letters, n_targets) + n_targets * self.settings.sketch
+
+    def _sizes(self, has: Contents, letters: int, settings: Any) -> Sizes:
+        return sketch_sizes(
+            settings.feature, has, self.device, load=self._load, held=self._held_there
+        )
+
+    @cached_property
+    def _held_there(self) -> int:
+        """Bytes of features and locations that a build holds: on a GPU also a quarter of it."""
+        if self.device == "cpu":
+            return self._held
+        return max(self._memory(0).nbytes // 4, self._held)
+
+    def _contents(self, sample: DistinctSample, settings: Any) -> Contents:
+        return Contents.of(sample, settings.cap, drops=settings.remove_overpopulated)
+
+    def _choices(self) -> dict[str, list[Any]]:
+        own = self.settings
+        caps = [own.cap >> halvings for halvings in range(1, own.cap.bit_length())]
+        windows = [own.window * times // 2 for times in (3, 4, 6, 8, 16, 32)]
+        return {
+            "cap": [replace(own, cap=cap) for cap in caps],
+            "window": [
+                replace(own, window=window, stride=window - own.k + 1) for window in windows
+            ],
+        }
+
+
+class MinimizerEstimator(Estimator):
+    """Estimates of indexes of minimizers; parameters beside this are those of `Estimator`.
+
+    Parameters
+    ----------
+    room : callable
+        Returns for how many minimizers a build makes room, of settings, letters and a device.
+    """
+
+    rule = "kraken2"
+    share = 0.8
+
+    def __init__(self, *args: Any, room: Callable[[Any, int, str], int], **others: Any) -> None:
+        super().__init__(*args, **others)
+        self._room = room
+
+    def keys_of_letter(self, settings: Any) -> float:
+        """Return about how many minimizers come of each letter."""
+        return float(settings.density)
+
+    def _sizes(self, has: Contents, letters: int, settings: Any) -> Sizes:
+        room = self._room(settings, letters, self.device)
+        return minimizer_sizes(has, self.device, built_for=room)
+
+    def _contents(self, sample: DistinctSample, settings: Any) -> Contents:
+        return Contents.of(sample)
+
+    def _choices(self) -> dict[str, list[Any]]:
+        own = self.settings
+        longer = range(own.k + 5, own.l + 32, 5)
+        return {"k": [replace(own, k=k) for k in longer]}

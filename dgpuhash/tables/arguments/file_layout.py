@@ -1,0 +1,120 @@
+"""What a file of a saved table begins with, and where its buffers are."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, BinaryIO
+
+from dgpuhash.errors import FormatError
+from dgpuhash.tables.arguments.checksums import digest_of, sums_digest_of
+
+__all__ = [
+    "ALIGNMENT",
+    "MAGIC",
+    "PREFIX",
+    "damaged",
+    "described",
+    "head_of",
+    "places_of",
+    "read_head",
+]
+
+MAGIC = b"dgpuhash"
+VERSION = 2
+_LONGEST_MANIFEST = 1 << 24
+
+Checksums = tuple[str, Callable[[memoryview], bytes]]
+CHECKSUMS: dict[int, Checksums] = {
+    1: ("blake2b", digest_of),
+    VERSION: ("crc32", sums_digest_of),
+}
+"""By the version of a file, the name that a manifest has for checksums, and what makes them."""
+PREFIX = struct.Struct("<8sII16s")
+ALIGNMENT = 64
+
+
+def described(name: str, nbytes: int, digest: str) -> dict[str, Any]:
+    """Return what a manifest has of a buffer, whose digest `with_digests` made."""
+    return {"name": name, "nbytes": nbytes, CHECKSUMS[VERSION][0]: digest}
+
+
+def head_of(header: Mapping[str, Any], buffers: Sequence[Mapping[str, Any]]) -> bytes:
+    """Return the bytes before the buffers: magic, version, and the manifest with its checksum.
+
+    Parameters
+    ----------
+    header : mapping
+        What JSON can hold.
+    buffers : sequence of mappings
+        As `described` returns them.
+    """
+    manifest = json.dumps({"header": header, "buffers": buffers}, sort_keys=True).encode()
+    return PREFIX.pack(MAGIC, VERSION, len(manifest), digest_of(manifest)) + manifest
+
+
+def places_of(start: int, sizes: Sequence[int]) -> list[int]:
+    """Return where buffers of these sizes begin, and where the last one ends.
+
+    Examples
+    --------
+    >>> places_of(70, [3, 0, 64])
+    [128, 192, 192, 256]
+    """
+    places = []
+    for nbytes in sizes:
+        start += -start % ALIGNMENT
+        places.append(start)
+        start += nbytes
+    return [*places, start]
+
+
+def read_head(
+    file: BinaryIO, nbytes: int, name: str
+) -> tuple[dict[str, Any], list[dict[str, Any]], int, Checksums]:
+    """Return the header of a file of some bytes, its buffers, where they begin, and its checksums.
+
+    Raises
+    ------
+    FormatError
+        When it is another file, of another version, or damaged.
+    """
+    prefix = file.read(PREFIX.size)
+    if len(prefix) < PREFIX.size or not prefix.startswith(MAGIC):
+        raise FormatError(f"{name} was not saved by dgpuhash; pass a file that table.save() wrote")
+    _, version, length, digest = PREFIX.unpack(prefix)
+    if version not in CHECKSUMS:
+        raise FormatError(
+            f"{name} has format version {version} and this dgpuhash reads version {VERSION}; "
+            "load it with the release that saved it"
+        )
+    checksums = CHECKSUMS[version]
+    if length > min(_LONGEST_MANIFEST, nbytes - PREFIX.size):
+        raise damaged(name, f"a manifest of {length:,} bytes cannot be in {nbytes:,} bytes")
+    text = file.read(length)
+    if digest_of(text) != digest:
+        raise damaged(name, "the checksum of its manifest is wrong")
+    try:
+        manifest = json.loads(text)
+        header, entries = manifest["header"], manifest["buffers"]
+        sizes = [(entry["name"], entry["nbytes"], entry[checksums[0]]) for entry in entries]
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise damaged(name, f"its manifest cannot be read ({error!r})") from error
+    if not isinstance(header, dict) or len({str(name) for name, _, _ in sizes}) != len(sizes):
+        raise damaged(name, "its manifest is malformed")
+    position = PREFIX.size + length
+    for buffer, size, checksum in sizes:
+        if type(buffer) is not str or type(size) is not int or type(checksum) is not str:
+            raise damaged(name, "its manifest is malformed")
+        if not 0 <= size <= nbytes:
+            raise damaged(name, f"buffer {buffer!r} claims {size:,} of {nbytes:,} bytes")
+    end = places_of(position, [size for _, size, _ in sizes])[-1]
+    if end != nbytes:
+        raise damaged(name, f"it should be {end:,} bytes long and is {nbytes:,}")
+    return header, entries, position, checksums
+
+
+def damaged(name: str, why: str) -> FormatError:
+    """Return the error of a damaged file."""
+    return FormatError(f"{name} is damaged: {why}; save the table again or take a backup")
