@@ -150,8 +150,8 @@ DG_KERNEL group_in_order(GroupInOrderArgs args) {
   const Key* keys = static_cast<const Key*>(args.keys);
   for_each_tile<W>(args.n, [&](auto tile, u64) {
     if (tile.lane() != 0) return;
-    // Walks that are asked for together.
-    constexpr u32 ahead = 32;
+    // Walks that are asked for together; a GPU would keep them in memory.
+    constexpr u32 ahead = DG_GPU ? 1 : 32;
     GroupTable::Walk walks[ahead];
     u64 row = args.reached[0], numbered = args.reached[1];
     bool refused = false;
