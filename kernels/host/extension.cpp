@@ -173,6 +173,8 @@ nb::tuple struct_layout(const std::string& name) {
 
 NB_MODULE(_native, module) {
   module.doc() = "The kernels on the CPU";
+  // Packers are kept with their kernels until the process ends.
+  nb::set_leak_warnings(false);
   dg::structs();
   module.def("launch", &dg::launch, nb::arg("expression"), nb::arg("args"), nb::arg("n"),
              "Run an instance with its packed struct of arguments; the GIL is released.");

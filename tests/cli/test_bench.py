@@ -71,7 +71,13 @@ def test_measures_and_writes_its_figures(tmp_path: Path) -> None:
 )
 def test_every_question(arguments: list[object], tmp_path: Path) -> None:
     path = tmp_path / "figures.jsonl"
-    once = {"exchange": "--runs", "scaling": "--runs", "frames": "--repeat", "groupbys": "--runs"}
+    once = {
+        "cpu": "--repeat",
+        "exchange": "--runs",
+        "scaling": "--runs",
+        "frames": "--repeat",
+        "groupbys": "--runs",
+    }
     counted = once.get(str(arguments[0]), "--repeats")
     result = run(*arguments, "--device", "cpu", counted, 1, "--json", path)
     assert result.exit_code == 0, result.output

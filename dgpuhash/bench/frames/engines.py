@@ -21,7 +21,9 @@ from dgpuhash.errors import UnsupportedError
 __all__ = ["ENGINES", "Engine", "Ours"]
 
 _JOINS = {how: how for how in ("inner", "left", "right", "outer", "semi", "anti")}
-_HOWS = {**_JOINS, **{grouping.how: grouping.how for grouping in GROUPINGS.values()}}
+# Groups that stand, and are updated, lie on workers.
+_VERBS = dict.fromkeys(each.how for each in GROUPINGS.values() if each.how != "updates")
+_HOWS = {**_JOINS, **{how: how for how in _VERBS}}
 
 
 class Engine(ABC):

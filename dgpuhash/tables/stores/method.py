@@ -317,7 +317,7 @@ def table_spec(
 @functools.lru_cache(maxsize=64)
 def _auto_spec(kind: str, key_dtype: Any, value_dtype: Any) -> TableSpec:
     """Return the spec of a table of the method ``"auto"``, with some seed."""
-    return resolved(TableSpec.of(kind, key_dtype, value_dtype, seed=0))
+    return resolved(TableSpec.of(kind, key_dtype, value_dtype))
 
 
 def multimap_spec(

@@ -147,6 +147,8 @@ def test_a_cluster_that_ends_first_reports_no_loss_of_ours(how):
     )
     assert (program.returncode, program.stdout) == (0, "end\n")
     lines = [line for line in program.stderr.splitlines() if " ERROR " in line]
+    # Folders of workers go in the order in which these end.
+    lines = [line for line in lines if "distributed.diskutils" not in line]
     # What users have scattered themselves is theirs to hear of.
     assert len(lines) == ("theirs" in how)
     assert "dgpuhash" not in program.stderr

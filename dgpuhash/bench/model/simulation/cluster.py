@@ -84,7 +84,7 @@ class Cluster:
     >>> two = Cluster(Network(link=1e9, infiniband=1e9, host=1, latency=0.004, message=0.002), 2)
     >>> two.send(*two.ranks, 1e9, print, "there")
     1.001
-    >>> two.clock.run(), two.traffic.nbytes["nic"]
+    >>> round(two.clock.run(), 6), two.traffic.nbytes["nic"]
     there
     (1.003, 1000000000.0)
     """
