@@ -89,6 +89,8 @@ def section(receipts: dict[str, Receipt]) -> str:
             lines += in_words(rows)
     for receipt in of_all("papers", receipts):
         lines += of_papers(receipt)
+    for receipt in of_all("letters", receipts):
+        lines += of_letters(receipt)
     for receipt in of_all("scaling", receipts):
         lines += [f"## {receipt['machine']['gpu']}", "", *of_several(receipt)]
     for receipt in of_all("cpu", receipts):
@@ -149,6 +151,15 @@ def of_papers(receipt: dict[str, Any]) -> list[str]:
     ]
     workloads = [row for row in receipt["figures"] if row["figure"] not in FIGURES_OF_PAPERS]
     for grid in grids("papers", workloads):
+        lines += [f"{grid.title[0].upper()}{grid.title[1:]}:", "", *markdown_table(grid), ""]
+    return lines
+
+
+def of_letters(receipt: dict[str, Any]) -> list[str]:
+    """K-mers of letters in the memory of a GPU."""
+    lines = [f"## K-mers on {receipt['machine']['gpu']}", ""]
+    lines += [measured_on(receipt, receipt["machine"]["gpu"]), ""]
+    for grid in grids("kmer", receipt["figures"]):
         lines += [f"{grid.title[0].upper()}{grid.title[1:]}:", "", *markdown_table(grid), ""]
     return lines
 

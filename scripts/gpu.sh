@@ -5,6 +5,7 @@
 #   gpu       one GPU: tests, then compute-sanitizer, of which both tools run side by side where there are several
 #   figures   one GPU: benchmarks, on two side by side where there are several
 #   papers    one GPU: the papers' tables and figures, on two side by side where there are several
+#   letters   one GPU: k-mers of the genomes below DGPUHASH_KMER_DATA
 #   multigpu  two or more: the tests of several; those of more workers than GPUs let these share them
 #   scaling   two or more: benchmarks of the exchange, the distributed tables and merges on all
 # The last two are kept with the number of GPUs in their names, beside those of other numbers.
@@ -19,8 +20,8 @@ cd "$(dirname "$0")/.."
 parts=${1:-figures gpu}
 wheels=${2:-}
 for part in $parts; do
-    case $part in gpu | figures | papers | multigpu | scaling) ;; *)
-        echo "gpu.sh: unknown part '$part'; use gpu, figures, papers, multigpu or scaling" >&2
+    case $part in gpu | figures | papers | letters | multigpu | scaling) ;; *)
+        echo "gpu.sh: unknown part '$part'; use gpu, figures, papers, letters, multigpu or scaling" >&2
         exit 2
         ;;
     esac
@@ -199,6 +200,12 @@ papers() {
     lane 1 50 100 papers_of_another
     wait
 }
+figures_of_letters() {
+    local kmer=("${bench[@]}" kmer --device cuda --repeat 3 --input letters)
+    step letters 240 "${kmer[@]}" --json "$OUT/letters.jsonl"
+    step construction 240 "${kmer[@]}" --question construction-kraken2 --question construction-metacache \
+        --json "$OUT/construction.jsonl"
+}
 # Each file starts clusters of its own, so they run side by side; but for the last, which looks at the
 # memory that is free on a GPU.
 tests_of_several() {
@@ -247,6 +254,7 @@ for part in $parts; do
         ;;
     figures) figures ;;
     papers) papers ;;
+    letters) figures_of_letters ;;
     multigpu) tests_of_several ;;
     scaling) figures_of_several ;;
     esac

@@ -32,11 +32,18 @@ RECEIPTS = ROOT / "receipts"
 _OF_ONE = ("kernels", "dgpuhash/backend", "dgpuhash/tables")
 _OF_SEVERAL = (*_OF_ONE, "dgpuhash/frames", "dgpuhash/distributed")
 SEVERAL = {"multigpu": _OF_SEVERAL, "scaling": _OF_SEVERAL}
-COVERED = {"gpu": _OF_ONE, "figures": _OF_ONE, "papers": _OF_ONE, **SEVERAL}
+COVERED = {
+    "gpu": _OF_ONE,
+    "figures": _OF_ONE,
+    "papers": _OF_ONE,
+    "letters": (*_OF_ONE, "dgpuhash/kmer"),
+    **SEVERAL,
+}
 WHAT = {
     "gpu": "GPU proof",
     "figures": "run of the GPU's figures",
     "papers": "run of the papers' figures",
+    "letters": "run of the k-mers' figures",
     "multigpu": "multi-GPU proof",
     "scaling": "run of several GPUs' figures",
 }

@@ -51,7 +51,10 @@ _GROUPINGS = (
 _ENGINES = ("pandas", "polars", "duckdb", "dgpuhash", "standing", "dask", "dgpuhash-dask")
 _VERBS = ("sum + count", "nunique", "median")
 _PEERS = ("dgpuhash", "dask", "cudf-polars")
-_KMERS = ("count", "build-kraken2", "classify-kraken2", "build-metacache", "classify-metacache")
+_KMERS = (
+    *("count", "build-kraken2", "classify-kraken2", "build-metacache", "classify-metacache"),
+    *("construction-kraken2", "construction-metacache"),
+)
 _KEYS_OF_CPU = ("arange", "shuffled", "random")
 _MODES = click.Choice(["weak", "strong"])
 _MATCHING = _Number(0, 1, min_open=True)
@@ -276,11 +279,20 @@ def _groupbys() -> None:
 
 @_benchmark(
     "kmer",
-    _several("--question", "questions", type=click.Choice(_KMERS), said="Question; default: all"),
     _several(
-        "--input", "kinds", type=click.Choice(["plain", "gz"]), said="Kind of files; default: both"
+        "--question",
+        "questions",
+        type=click.Choice(_KMERS),
+        said="Question; default: all but constructions",
+    ),
+    _several(
+        "--input",
+        "kinds",
+        type=click.Choice(["plain", "gz", "letters"]),
+        said="Kind of files, or letters on the device; default: all",
     ),
     click.option("--pairs", type=_COUNT, help="Pairs of reads to classify; default: 500,000."),
+    click.option("--letters", type=_COUNT, help="Letters to construct of; default: 2,200,000,000."),
     click.option("--quick", is_flag=True, help="50,000 pairs and one turn."),
     _COMPARE,
     click.option("--metacache", metavar="PATH", help="MetaCache's program, to compare with."),

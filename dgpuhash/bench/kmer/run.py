@@ -6,6 +6,7 @@ import shutil
 import statistics
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,20 @@ from dgpuhash.bench.figure import require
 from dgpuhash.bench.kmer.counting import counting
 from dgpuhash.bench.kmer.databases import RULES, building, classifying
 from dgpuhash.bench.kmer.inputs import PAIRS, QUICK_PAIRS, Inputs, data_folder
+from dgpuhash.bench.kmer.letters import Mutants
+from dgpuhash.bench.kmer.on_device import LETTERS, OnDevice
 from dgpuhash.bench.kmer.programs import Spent, installed, on_cores
 from dgpuhash.bench.kmer.task import Question
 from dgpuhash.errors import SpecError
 
-__all__ = ["KINDS", "PEERS", "QUESTIONS", "REPEATS", "run"]
+__all__ = ["CONSTRUCTIONS", "KINDS", "PEERS", "QUESTIONS", "REPEATS", "run"]
 
 QUESTIONS = ("count", *(f"{verb}-{rule}" for rule in RULES for verb in ("build", "classify")))
-KINDS = ("plain", "gz")
+CONSTRUCTIONS = tuple(f"construction-{rule}" for rule in RULES)
+CONSTRUCTED_LETTERS = 2_200_000_000
+KINDS = ("plain", "gz", LETTERS)
+# In the memory of a GPU a batch has more.
+_PAIRS_ON_A_GPU = 2**22
 PEERS = ("kraken2", "kraken2-build", "kmc", "kmc_tools", "jellyfish", "wgsim")
 REPEATS = 5
 _QUICK_REPEATS = 1
@@ -34,6 +41,7 @@ def run(
     questions: Sequence[str] = (),
     kinds: Sequence[str] = (),
     pairs: int | None = None,
+    letters: int | None = None,
     quick: bool = False,
     repeats: int | None = None,
     compare: bool = False,
@@ -47,17 +55,23 @@ def run(
     memory. Each runs once, and its answer is compared; then they take turns, of which the median
     counts. All have the same files, which lie in memory.
 
+    Letters that lie on the device are counted, indexed and called in this process, and so are pairs
+    that are drawn there. Constructions are indexes of all genomes and of as many mutants, of which
+    one letter in a hundred is drawn anew, as give `letters`; programs have these as files.
+
     Parameters
     ----------
     backend : Backend
         Of this package's command; other programs use the CPU.
     questions : sequence of str, optional
-        Which of `QUESTIONS`; default: all.
-    kinds : sequence of {"plain", "gz"}, optional
-        How files of genomes and reads are stored; default: both. Databases are built from plain
-        ones.
+        Which of `QUESTIONS` and `CONSTRUCTIONS`; default: all of the first.
+    kinds : sequence of {"plain", "gz", "letters"}, optional
+        How genomes and reads are stored: in files, or as letters on the device; default: all.
+        Databases are built from plain files.
     pairs : int, optional
-        Pairs of reads to make; default: 500,000.
+        Pairs of reads to make; default: 500,000, and of letters on a GPU 2**22.
+    letters : int, optional
+        Of a construction, at least; default: 2,200,000,000.
     quick : bool
         Whether 50,000 pairs and one turn are enough where nothing else is given.
     repeats : int, optional
@@ -77,10 +91,13 @@ def run(
     Notes
     -----
     ``amount`` is the CPU time in seconds, ``seconds`` the wall time, ``floor`` that of reading and
-    parsing the files alone, and ``ratio`` is ``floor`` over ``seconds``. Rows of this package have
-    the least wall time of the other programs as ``peer``.
+    parsing the files alone, and ``ratio`` is ``floor`` over ``seconds``. Of letters on the device
+    the floor is that of reading them once, and of a bare access to a table for each k-mer,
+    minimizer or feature. Rows of this package have the least wall time of the other programs as
+    ``peer``.
     """
-    for name, given, known in (("question", questions, QUESTIONS), ("kind", kinds, KINDS)):
+    asked_of = (("question", questions, QUESTIONS + CONSTRUCTIONS), ("kind", kinds, KINDS))
+    for name, given, known in asked_of:
         if foreign := [each for each in given if each not in known]:
             raise SpecError(f"{name} {foreign[0]!r}; use {', '.join(known)}")
     data = data_folder()
@@ -89,26 +106,55 @@ def run(
     if metacache is not None and shutil.which(metacache) is None:
         raise SpecError(f"--metacache {metacache}: no such program; give the path of MetaCache's")
     repeats = repeats or (_QUICK_REPEATS if quick else REPEATS)
-    pairs = pairs or (QUICK_PAIRS if quick else PAIRS)
+    files = pairs or (QUICK_PAIRS if quick else PAIRS)
+    drawn = pairs or (
+        QUICK_PAIRS if quick else _PAIRS_ON_A_GPU if backend.name == "cuda" else PAIRS
+    )
     room = _MEMORY if _MEMORY.is_dir() else None
     folder = Path(tempfile.mkdtemp(prefix="dgpuhash-kmer-", dir=room))
     try:
-        inputs = Inputs(data, folder, pairs)
+        inputs = Inputs(data, folder, files)
+        here = OnDevice(backend, inputs, drawn, repeats)
         with on_cores():
             for name in questions or QUESTIONS:
                 verb, _, rule = name.partition("-")
                 for kind in kinds or KINDS:
+                    if verb == "construction":
+                        yield from _constructed(
+                            backend, here, inputs, rule, kind, letters or CONSTRUCTED_LETTERS,
+                            compare, metacache,
+                        )  # fmt: skip
+                        continue
+                    if kind == LETTERS:
+                        yield here.row(verb, rule)
+                        continue
                     if verb == "count":
                         asked = counting(inputs, kind, backend.name, compare)
                     elif verb == "classify":
                         asked = classifying(inputs, rule, kind, backend.name, compare, metacache)
-                    elif kind == (kinds or KINDS)[0]:
+                    elif kind == "plain":
                         asked = building(inputs, rule, backend.name, compare, metacache)
                     else:
                         continue
                     yield from _rows(asked, folder / "log", repeats)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _constructed(
+    backend: Backend, here: OnDevice, inputs: Inputs, rule: str, kind: str, letters: int,
+    compare: bool, metacache: str | None,
+) -> Iterator[dict[str, Any]]:  # fmt: skip
+    """Yield the rows of an index of genomes and mutants: programs once, from plain files."""
+    if kind == LETTERS:
+        yield here.construction(rule, letters)
+    elif kind == "plain":
+        mutants = Mutants(inputs, letters)
+        try:
+            asked = building(mutants, rule, backend.name, compare, metacache)
+            yield from _rows(replace(asked, verb="construction"), inputs.folder / "log", 1)
+        finally:
+            shutil.rmtree(mutants.folder)
 
 
 def _rows(asked: Question, log: Path, repeats: int) -> Iterator[dict[str, Any]]:

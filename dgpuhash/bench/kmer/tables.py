@@ -10,8 +10,9 @@ __all__ = ["tables_of_kmers"]
 Row = dict[str, Any]
 Table = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
 
-_OF = {"count": "letters", "build": "letters", "classify": "pairs of reads"}
-_SCALES = {"count": (1e6, "M"), "build": (1e6, "M"), "classify": (1e3, "k")}
+_OF = {"classify": "pairs of reads"}
+_SCALES = {"classify": (1e3, "k")}
+_ON_DEVICE = "letters"
 
 
 def tables_of_kmers(rows: Sequence[Row]) -> list[Table]:
@@ -40,19 +41,19 @@ def tables_of_kmers(rows: Sequence[Row]) -> list[Table]:
     """
     made: list[Table] = []
     asked = dict.fromkeys(map(_asked, rows))
-    header = (
-        *("input", "program", "seconds", "CPU seconds", "a second", "reading alone"),
-        *("seconds of ours", "answers that differ", "GiB at most"),
-    )
-    for verb, rule, n in asked:
-        own = [
-            row for row in rows if (row["verb"], row.get("rule", ""), row["n"]) == (verb, rule, n)
-        ]
+    for verb, rule, n, on_device in asked:
+        header = (
+            *("input", "program", "seconds", "CPU seconds", "a second"),
+            "bare accesses" if on_device else "reading alone",
+            *("seconds of ours", "answers that differ", "GiB at most"),
+        )
+        own = [row for row in rows if _asked(row) == (verb, rule, n, on_device)]
         ours = {row["input"]: row["seconds"] for row in own if row["library"] == "dgpuhash"}
         by = f" by the rule of {rule}" if rule else ""
-        title = f"{verb}{by} of {n:,} {_OF[verb]}, 2 threads"
+        where = "in the memory of the device" if on_device else "2 threads"
+        title = f"{verb}{by} of {n:,} {_OF.get(verb, 'letters')}, {where}"
         lines: list[tuple[str, ...]] = []
-        scale, unit = _SCALES[verb]
+        scale, unit = _SCALES.get(verb, (1e6, "M"))
         for row in own:
             is_theirs = row["library"] != "dgpuhash" and row["input"] in ours
             lines.append(
@@ -72,5 +73,5 @@ def tables_of_kmers(rows: Sequence[Row]) -> list[Table]:
     return made
 
 
-def _asked(row: Row) -> tuple[str, str, int]:
-    return row["verb"], row.get("rule", ""), row["n"]
+def _asked(row: Row) -> tuple[str, str, int, bool]:
+    return row["verb"], row.get("rule", ""), row["n"], row["input"] == _ON_DEVICE

@@ -1,0 +1,219 @@
+"""Genomes and reads of them as letters in the memory of a device, and genomes that differ a little.
+
+What is drawn follows from hashes of positions, so it is the same on every device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dgpuhash import backend as backends
+from dgpuhash.backend import Backend
+from dgpuhash.bench.kmer.inputs import Inputs
+from dgpuhash.errors import SpecError
+from dgpuhash.kmer import Taxonomy, read_sequences
+from dgpuhash.kmer.references import References
+
+__all__ = ["READ_LETTERS", "Genomes", "Mutants", "Pairs", "mutant", "pairs_of"]
+
+READ_LETTERS = 150
+_FRAGMENT = 500
+# One letter in so many is another one: of reads, and of genomes that differ.
+_DIFFERING = 100
+_SLICE = 2**24
+_LINE = 80
+_ACGT = np.frombuffer(b"ACGT", np.uint8)
+_COMPLEMENT = np.arange(256, dtype=np.uint8)
+_COMPLEMENT[_ACGT] = _ACGT[::-1]
+
+
+class Genomes:
+    """Genomes, one after another, and their taxids.
+
+    Parameters
+    ----------
+    backend : Backend
+        Of the device.
+    paths : list of path
+        FASTA.
+    taxonomy : path, optional
+        Folder with the taxonomy of NCBI; None: the genomes have no taxids.
+
+    Attributes
+    ----------
+    letters, offsets : array
+        uint8, and int64 of where each begins, on the device.
+    names : list of str
+    taxids : array of int64
+        0 of those without.
+    taxonomy : Taxonomy or None
+    """
+
+    def __init__(self, backend: Backend, paths: Sequence[Path], taxonomy: Path | None) -> None:
+        files = list(map(str, paths))
+        known = References(files)
+        self.taxonomy = None if taxonomy is None else Taxonomy.read(taxonomy)
+        accessions = () if self.taxonomy is None else self.taxonomy.accession_files
+        known.place(self.taxonomy, accessions)
+        targets = known.targets
+        self.names, self.taxids = list(targets.names), np.asarray(targets.taxids)
+        pieces = [np.asarray(batch.letters) for batch in read_sequences(files)]
+        self.backend = backend
+        self.letters = backend.from_host(np.concatenate(pieces))
+        self.offsets = backend.from_host(np.cumsum([0, *targets.lengths], dtype=np.int64))
+
+    def __len__(self) -> int:
+        return len(self.letters)
+
+
+class Pairs:
+    """Reads and their mates on a device.
+
+    Attributes
+    ----------
+    letters, mates : array of uint8
+        All of one length.
+    offsets : array of int64
+        Where each read begins, and each mate.
+    sources : array of int64
+        The number of the genome that each pair is of.
+    """
+
+    def __init__(self, letters: Any, mates: Any, offsets: Any, sources: Any) -> None:
+        self.letters, self.mates, self.offsets, self.sources = letters, mates, offsets, sources
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    def first(self, pairs: int) -> Pairs:
+        """Return the first ones."""
+        end = pairs * READ_LETTERS
+        return Pairs(
+            self.letters[:end], self.mates[:end], self.offsets[: pairs + 1], self.sources[:pairs]
+        )
+
+
+class Mutants(Inputs):
+    """Plain files of genomes and their mutants, which have the genomes' taxids in their headers.
+
+    Parameters
+    ----------
+    inputs : Inputs
+        The genomes, and the reads to call.
+    letters : int
+        To write, at least.
+    """
+
+    def __init__(self, inputs: Inputs, letters: int) -> None:
+        self._of = inputs
+        self.taxonomy, self.folder = inputs.taxonomy, inputs.folder / "mutants"
+        self.pairs = inputs.pairs
+        self.copies = -(-letters // inputs.letters)
+        self.letters = self.copies * inputs.letters
+
+    @cached_property
+    def plain(self) -> list[Path]:
+        """A file for the genomes, and one for each mutant of all of them."""
+        genomes = Genomes(backends.get("cpu"), self._of.plain, self.taxonomy)
+        self.folder.mkdir(parents=True)
+        made = [self.folder / f"{number:04}.fna" for number in range(self.copies)]
+        for number, path in enumerate(made):
+            letters = mutant(genomes, number) if number else genomes.letters
+            with path.open("wb") as file:
+                for place, (name, taxid) in enumerate(
+                    zip(genomes.names, genomes.taxids, strict=True)
+                ):
+                    own = letters[genomes.offsets[place] : genomes.offsets[place + 1]]
+                    file.write(f">{name}_{number}|kraken:taxid|{taxid}\n".encode())
+                    file.write(_lines(own))
+        return made
+
+    def reads(self, kind: str) -> tuple[Path, Path]:
+        return self._of.reads(kind)
+
+
+def mutant(genomes: Genomes, number: int) -> Any:
+    """Return the letters of genomes of which one in a hundred is drawn anew.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> import tempfile
+    >>> from dgpuhash import backend
+    >>> path = Path(tempfile.mkdtemp(), "a.fa")
+    >>> _ = path.write_text(">a\\n" + "ACGT" * 5000)
+    >>> genomes = Genomes(backend.get("cpu"), [path], None)
+    >>> 50 < int((mutant(genomes, 1) != genomes.letters).sum()) < 300
+    True
+    """
+    made = genomes.letters.copy()
+    _differ(genomes.backend, made, number)
+    return made
+
+
+def pairs_of(genomes: Genomes, pairs: int, seed: int = 42) -> Pairs:
+    """Return pairs of reads from both ends of fragments of genomes, some letters of which differ.
+
+    Raises
+    ------
+    SpecError
+        When no genome is as long as a fragment.
+    """
+    backend, xp = genomes.backend, genomes.backend.xp
+    ends = genomes.offsets
+    rooms = xp.maximum(ends[1:] - ends[:-1] - _FRAGMENT, 0)
+    places = xp.cumsum(rooms)
+    if not len(rooms) or int(places[-1]) == 0:
+        raise SpecError(f"no genome has more than {_FRAGMENT} letters, so no reads can be made")
+    offsets = xp.arange(pairs + 1, dtype=np.int64) * READ_LETTERS
+    letters, mates = (backend.empty(pairs * READ_LETTERS, np.uint8) for _ in range(2))
+    sources = backend.empty(pairs, np.int64)
+    complement = backend.from_host(_COMPLEMENT)
+    steps = xp.arange(READ_LETTERS, dtype=np.int64)
+    for rows in _slices(pairs, _SLICE // READ_LETTERS):
+        drawn = _hashes(backend, rows, seed) % places[-1].astype(np.uint64)
+        drawn = drawn.astype(np.int64)
+        source = xp.searchsorted(places, drawn, side="right")
+        begin = ends[source] + drawn - (places[source] - rooms[source])
+        sources[rows] = source
+        own = slice(rows.start * READ_LETTERS, rows.stop * READ_LETTERS)
+        letters[own] = genomes.letters[begin[:, None] + steps].ravel()
+        behind = begin[:, None] + (_FRAGMENT - 1 - steps)
+        mates[own] = complement[genomes.letters[behind]].ravel()
+    _differ(backend, letters, seed + 1)
+    _differ(backend, mates, seed + 2)
+    return Pairs(letters, mates, offsets, sources)
+
+
+def _differ(backend: Backend, letters: Any, seed: int) -> None:
+    """Draw some letters anew, in place; what is no base stays."""
+    xp = backend.xp
+    bases = backend.from_host(_ACGT)
+    for rows in _slices(len(letters), _SLICE):
+        drawn = _hashes(backend, rows, seed)
+        own = letters[rows]
+        chosen = (drawn % _DIFFERING == 0) & xp.isin(own, bases)
+        letters[rows] = xp.where(chosen, bases[(drawn >> np.uint64(40)) % 4], own)
+
+
+def _lines(letters: Any) -> bytes:
+    """Return letters in lines."""
+    whole = len(letters) - len(letters) % _LINE
+    lines = np.full((whole // _LINE, _LINE + 1), ord("\n"), np.uint8)
+    lines[:, :-1] = letters[:whole].reshape(-1, _LINE)
+    rest = letters[whole:].tobytes()
+    return lines.tobytes() + (rest + b"\n" if rest else b"")
+
+
+def _hashes(backend: Backend, rows: slice, seed: int) -> Any:
+    return backend.hash_keys(backend.xp.arange(rows.start, rows.stop, dtype=np.uint64), seed)
+
+
+def _slices(rows: int, most: int) -> Iterator[slice]:
+    for first in range(0, rows, most):
+        yield slice(first, min(first + most, rows))
