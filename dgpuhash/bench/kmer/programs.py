@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,6 +26,20 @@ OURS: tuple[str, ...] = (sys.executable, "-m", "dgpuhash", "kmer")
 """How this package's command begins."""
 
 _SAID = 2000
+# A process has at least the peak of the one that starts it: here, of a small one.
+_LAUNCHER = """
+import os, sys, time
+start = time.perf_counter()
+try:
+    pid = os.posix_spawnp(sys.argv[2], sys.argv[2:], os.environ)
+except OSError as error:
+    sys.exit(str(error))
+_, status, used = os.wait4(pid, 0)
+seconds = time.perf_counter() - start
+figures = f"{seconds} {used.ru_utime + used.ru_stime} {used.ru_maxrss}"
+os.write(int(sys.argv[1]), figures.encode())
+sys.exit(abs(os.waitstatus_to_exitcode(status)))
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +51,7 @@ class Spent:
     seconds, cpu_seconds : float
         Until it ended; and of processors, by all its processes.
     nbytes : int
-        The most memory that one of its processes had; or this process when it started it, where
-        that is more.
+        The most memory that one of its processes had.
     """
 
     seconds: float = 0.0
@@ -70,26 +83,29 @@ def measured(command: Command, log: Path) -> Spent:
     """
     words = [str(word) for word in command]
     environment = {**os.environ, "DGPUHASH_NUM_THREADS": str(THREADS)}
-    with log.open("wb") as said:
-        start = time.perf_counter()
+    reading, writing = os.pipe()
+    with log.open("wb") as said, os.fdopen(reading) as told:
         process = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment
-        )
+            [sys.executable, "-IS", "-c", _LAUNCHER, str(writing), *words], pass_fds=[writing],
+            stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment,
+            start_new_session=True,
+        )  # fmt: skip
+        os.close(writing)
         try:
-            _, status, used = os.wait4(process.pid, 0)
+            figures = told.read().split()
+            process.wait()
         except BaseException:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             raise
-        seconds = time.perf_counter() - start
-    process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         words = words if len(words) < 8 else [*words[:8], "…"]
         raise DgpuhashError(
             f"{' '.join(words)} ended with {process.returncode}: "
             f"{log.read_text(errors='replace')[-_SAID:].strip()}"
         )
-    return Spent(seconds, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024)
+    seconds, cpu_seconds, kibibytes = map(float, figures)
+    return Spent(seconds, cpu_seconds, int(kibibytes) * 1024)
 
 
 @contextmanager
