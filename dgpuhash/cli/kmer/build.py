@@ -16,10 +16,11 @@ from dgpuhash.cli.kmer.options import (
     force,
     of_rule,
     opened_taxonomy,
+    output,
     placement_options,
+    saved_as,
 )
 from dgpuhash.cli.kmer.progress import letter_progress
-from dgpuhash.cli.kmer.saving import output, saved_as
 from dgpuhash.errors import SpecError
 
 __all__ = ["add", "build", "built", "inspect", "stats_lines"]

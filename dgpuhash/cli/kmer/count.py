@@ -6,9 +6,8 @@ import time
 
 import click
 
-from dgpuhash.cli.kmer.options import client_of, force
+from dgpuhash.cli.kmer.options import client_of, force, output, saved_as
 from dgpuhash.cli.kmer.progress import letter_progress, nbytes_of
-from dgpuhash.cli.kmer.saving import output, saved_as
 from dgpuhash.errors import SpecError
 
 __all__ = ["count"]

@@ -8,8 +8,7 @@ from typing import Any
 
 import click
 
-from dgpuhash.cli.kmer.options import force
-from dgpuhash.cli.kmer.saving import output, saved_as
+from dgpuhash.cli.kmer.options import force, output, saved_as
 from dgpuhash.errors import DgpuhashError, SpecError
 
 __all__ = ["is_index", "merge"]

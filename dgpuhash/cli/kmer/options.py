@@ -1,4 +1,4 @@
-"""Options of several commands: how an index is built, how reads are classified."""
+"""Options of several commands: how an index is built, how reads are classified, where to save."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ __all__ = [
     "force",
     "of_rule",
     "opened_taxonomy",
+    "output",
     "placement_options",
     "read_options",
+    "saved_as",
     "size_options",
 ]
 
@@ -208,3 +210,20 @@ def opened_taxonomy(taxonomy: str | None, gtdb: tuple[str, ...]) -> Taxonomy | N
     if gtdb:
         return Taxonomy.from_gtdb(gtdb)
     return Taxonomy.read(taxonomy) if taxonomy else None
+
+
+output = click.option(
+    "-o", "--output", required=True, help="Where to save, e.g. db.dgki or counts.dgkc."
+)
+
+
+def saved_as(made: Any, output: str, overwrite: bool) -> None:
+    """Save counts or an index; an error names the output."""
+    try:
+        made.save(output, overwrite=overwrite)
+    except OSError:
+        # It imports Dask, which takes longer than most counts do.
+        from dgpuhash.cli.files.write import name_write_errors
+
+        with name_write_errors(output):
+            raise
