@@ -39,6 +39,7 @@ from dgpuhash.frames import (
     needed_columns,
 )
 from dgpuhash.frames.int_float_warning import IntFloatKey, int_float_keys, warn_int_float_keys
+from dgpuhash.frames.merge.cudf.plan import two_rows
 from dgpuhash.frames.merge.partition import PartitionPlan
 from dgpuhash.frames.merge.standing import StandingPlan
 from dgpuhash.tables.memory_errors import memory_errors_of
@@ -401,10 +402,9 @@ class Probe(EmptyFramePickle):
 
 def sample(meta: Any) -> Any:
     """Return a frame of two rows like an empty one; objects of pandas are texts."""
-    made = meta_nonempty(meta)
     if frames_of(meta).name != "pandas":
-        return made
-    made = meta._constructor(made)
+        return two_rows(meta)
+    made = meta._constructor(meta_nonempty(meta))
     for place, dtype in enumerate(made.dtypes):
         if isinstance(dtype, np.dtype) and dtype.kind == "O":
             made.isetitem(place, pd.Series(["a", "b"], dtype=object, index=made.index))

@@ -212,13 +212,50 @@ def taken(series: Any, rows: Any) -> Any:
 
 
 def index_of(levels: Sequence[Any], names: Sequence[Hashable | None]) -> Any:
-    """Return a cuDF index of one level or several, which are Series."""
+    """Return a cuDF index of one level or several, which are Series.
+
+    Raises
+    ------
+    UnsupportedError
+        When the only level holds decimals, of which cuDF makes no index.
+    """
     import cudf
 
     if len(levels) == 1:
+        if type(levels[0].dtype).__name__.startswith("Decimal"):
+            raise UnsupportedError(
+                f"an index of {levels[0].dtype}, which cuDF does not make; give as_index=False, "
+                "or convert the key with .astype('str')"
+            )
         return cudf.Index(levels[0].reset_index(drop=True), name=names[0])
     frame = frames_named("cudf").make(dict(enumerate(levels)))
     return cudf.MultiIndex.from_frame(frame, names=list(names))
+
+
+def levels_of_index(index: Any) -> list[Any]:
+    """Return the levels of a cuDF index, each as an index."""
+    if index.nlevels == 1:
+        return [index]
+    return [index.get_level_values(level) for level in range(index.nlevels)]
+
+
+def series_of_level(level: Any) -> Any:
+    """Return the labels of one level as a Series numbered from 0."""
+    return frames_named("cudf").series(level).reset_index(drop=True)
+
+
+def two_rows(meta: Any) -> Any:
+    """Return a frame of two rows like an empty one."""
+    from dask.dataframe.dispatch import meta_nonempty
+
+    levels = levels_of_index(meta.index)
+    # Dask-cuDF makes no labels of the dtypes of pandas that have nulls.
+    if not any(hasattr(level.dtype, "numpy_dtype") for level in levels):
+        return meta_nonempty(meta)
+    made = meta_nonempty(meta.reset_index(drop=True))
+    labels = meta_nonempty(frames_named("cudf").make(dict(enumerate(map(series_of_level, levels)))))
+    made.index = index_of([labels[level] for level in range(len(levels))], list(meta.index.names))
+    return made
 
 
 def key_order(keys: JoinKeys, places: Any) -> Any:

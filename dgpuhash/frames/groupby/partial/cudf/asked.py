@@ -9,7 +9,12 @@ from dgpuhash.frames.dataframes import frames_named
 from dgpuhash.frames.groupby.aggregates.options import Options
 from dgpuhash.frames.groupby.cudf.group_by import CudfGroupBy
 from dgpuhash.frames.groupby.partial.cudf.parts import kinds_of
-from dgpuhash.frames.merge.cudf.plan import index_of, taken
+from dgpuhash.frames.merge.cudf.plan import (
+    index_of,
+    levels_of_index,
+    series_of_level,
+    taken,
+)
 
 __all__ = ["Asked", "PlannedCudfGroups", "null_rows"]
 
@@ -102,15 +107,3 @@ def null_rows(source: Any) -> Any:
     levels = [taken(each, none).rename(None) for each in labels]
     made.index = index_of(levels, list(source.index.names))
     return made["value"].rename(source.name) if source.ndim == 1 else made
-
-
-def levels_of_index(index: Any) -> list[Any]:
-    """Return the levels of a cuDF index, each as an index."""
-    if index.nlevels == 1:
-        return [index]
-    return [index.get_level_values(level) for level in range(index.nlevels)]
-
-
-def series_of_level(level: Any) -> Any:
-    """Return the labels of one level as a Series numbered from 0."""
-    return frames_named("cudf").series(level).reset_index(drop=True)

@@ -55,7 +55,8 @@ def in_dtypes(frame: pd.DataFrame, like: pd.DataFrame) -> pd.DataFrame:
     for label, dtype in like.dtypes.items():
         column = frame[label]
         made[label] = column.astype(dtype)
-        if int(made[label].isna().sum()) > int(column.isna().sum()):
+        categories = isinstance(dtype, pd.CategoricalDtype)
+        if categories and int(made[label].isna().sum()) > int(column.isna().sum()):
             raise ColumnError(
                 f"{label!r} has values that are no {dtype}; give all frames the same categories, "
                 "or convert the column with .astype('str')"

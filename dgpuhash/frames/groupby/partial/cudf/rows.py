@@ -17,10 +17,9 @@ from dgpuhash.frames.groupby.cudf.groups import CudfGroups, compared
 from dgpuhash.frames.groupby.cudf.keys import grouping_keys
 from dgpuhash.frames.groupby.cudf.values import CudfValues, series_of_array
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey
-from dgpuhash.frames.groupby.partial.cudf.asked import levels_of_index, series_of_level
 from dgpuhash.frames.groupby.partial.kinds import place_of
 from dgpuhash.frames.merge.cudf.keys import comparable
-from dgpuhash.frames.merge.cudf.plan import index_of
+from dgpuhash.frames.merge.cudf.plan import index_of, levels_of_index, series_of_level
 from dgpuhash.frames.merge.distinct import numbered
 
 if TYPE_CHECKING:
