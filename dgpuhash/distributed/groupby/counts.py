@@ -92,7 +92,7 @@ def _sizes(
     names: dict[Hashable, Hashable] | None = None,
 ) -> Any:
     asked = Asked(by, sort=False, dropna=dropna, as_index=as_index, names=names or {})
-    ranges = hash_ranges(npartitions, client_of(None))
+    ranges = hash_ranges(npartitions, prepare(client_of(None)))
     ranges = ranges_of(asked.groups(frame._meta), npartitions, ranges, frame.npartitions)
     return new_collection(groups_of(frame.expr, asked, ranges, SEEDS))
 

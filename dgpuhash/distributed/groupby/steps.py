@@ -97,11 +97,16 @@ class FoldExpr(Expr):
         except (ClosedError, UnsupportedError):
             return None
         frame, steps = found
-        shares = GroupShares(
-            self.plan, plan_of_rows(self.plan), self.ranges, tuple(steps),
-            functools.partial(called, names=dict(self.asked.names)),
-        )  # fmt: skip
-        return collective_groups(client, CachedPickle.of(shares), new_collection(frame))
+        shares = _shares.get(self._name)
+        if shares is None:
+            shares = CachedPickle.of(
+                GroupShares(
+                    self.plan, plan_of_rows(self.plan), self.ranges, tuple(steps),
+                    functools.partial(called, names=dict(self.asked.names)),
+                )
+            )  # fmt: skip
+            put_in_cache(_shares, self._name, shares, _MOST_TASKS)
+        return collective_groups(client, shares, new_collection(frame))
 
     def _packed_task(self) -> CachedPickle[GroupTask]:
         """Return what tasks have in common, as they get it."""
@@ -132,6 +137,7 @@ class FoldExpr(Expr):
 # What tasks have in common, by a plan and the number of hash ranges: frames on a GPU take
 # milliseconds to pickle, and their plans are kept.
 _tasks: dict[tuple[int, int], tuple[GroupPlan, CachedPickle[GroupTask]]] = {}
+_shares: dict[str, CachedPickle[GroupShares]] = {}
 _MOST_TASKS = 64
 
 

@@ -42,14 +42,14 @@ def groupby_lazily(
     Partitions of cuDF are reduced on their GPU, and their states folded on those of the owners.
     """
     client = client_of(client)
-    prepare(client)
+    there = prepare(client)
     check_all_partitions(frame)
     frame, by, selection, names = with_keys(frame, by)
     asked = Asked(
         by, level, bool(sort), bool(dropna), bool(observed), bool(as_index), names=names
     )  # fmt: skip
     like = asked.groups(frame._meta)
-    workers = hash_ranges(npartitions, client)
+    workers = hash_ranges(npartitions, there)
     ranges = ranges_of(like, npartitions, workers, frame.npartitions)
     made = LazyGroupBy(frame, asked, like, ranges, max(ranges, workers))
     return made if selection is None else made[selection]

@@ -14,7 +14,7 @@ from distributed import Client
 
 from dgpuhash import config
 from dgpuhash.distributed.cluster.broadcast import ensure_plugin
-from dgpuhash.distributed.cluster.client import client_of, worker_ids
+from dgpuhash.distributed.cluster.client import client_of
 from dgpuhash.distributed.cluster.preload import import_on_cluster
 from dgpuhash.distributed.cluster.serialization import CachedPickle
 from dgpuhash.distributed.ingest.mode import REPLICATED
@@ -74,10 +74,10 @@ def merge_lazily(
         As in `dgpuhash.merge`.
     """
     client = client_of(client)
-    prepare(client)
+    workers = prepare(client)
     _check_keys(arguments)
     sides = _of_one_library([_collection(side) for side in (left, right)])
-    ranges = hash_ranges(npartitions, client)
+    ranges = hash_ranges(npartitions, workers)
     arguments = _resolved(sides, arguments)
     if arguments.columns is not None:
         sides[1] = sides[1][list(arguments.narrowed(sides[1]._meta).columns)]
@@ -171,9 +171,9 @@ def distinct_lazily(
     """Return one row of each key; see `IndexAccessor.drop_duplicates`."""
     client = client_of(None)
     check_keep(keep)
-    prepare(client)
+    workers = prepare(client)
     frame = _collection(frame)
-    meta, ranges = sample(frame._meta), hash_ranges(npartitions, client)
+    meta, ranges = sample(frame._meta), hash_ranges(npartitions, workers)
     plan = DistinctPlan(meta, tuple(column_places(meta, subset)), keep)
     placed = Placement.DISTRIBUTED
     build = BuildExpr(frame.expr, StoredRows(plan), ranges, placed, SEEDS, "")
@@ -196,13 +196,14 @@ def rows_lazily(descriptor: Descriptor) -> dd.DataFrame:
 _ready: set[str] = set()
 
 
-def prepare(client: Client) -> None:
-    """Install this library on the cluster, once for each of them."""
+def prepare(client: Client) -> int:
+    """Install this library on the cluster, once for each; return how many workers it has."""
     import_on_cluster(client)
-    scheduler = client.scheduler_info(n_workers=0)["id"]
-    if scheduler not in _ready:
+    found = client.scheduler_info(n_workers=0)
+    if found["id"] not in _ready:
         ensure_plugin(client)
-        _ready.add(scheduler)
+        _ready.add(found["id"])
+    return int(found["n_workers"])
 
 
 def _collection(side: Any) -> dd.DataFrame:
@@ -234,10 +235,10 @@ def _check_keys(arguments: JoinArguments) -> None:
                 )
 
 
-def hash_ranges(npartitions: int | None, client: Client) -> int:
+def hash_ranges(npartitions: int | None, workers: int) -> int:
     """Return the number of hash ranges: as many as workers, unless it is given."""
     if npartitions is None:
-        return max(1, len(worker_ids(client)))
+        return max(1, workers)
     if isinstance(npartitions, bool) or not isinstance(npartitions, int) or npartitions < 1:
         raise SpecError(f"npartitions={npartitions!r}; give the number of hash ranges, 1 or more")
     return npartitions

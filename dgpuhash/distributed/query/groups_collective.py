@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import dask.dataframe as dd
 import numpy as np
@@ -15,6 +17,7 @@ from dgpuhash import backend
 from dgpuhash.distributed.cluster.client import check_same_cluster
 from dgpuhash.distributed.cluster.locality import (
     DataNotLocal,
+    InputSpec,
     LocalInputs,
     TaskOutput,
     log_execution,
@@ -25,12 +28,12 @@ from dgpuhash.distributed.collective.base import Collective, Received
 from dgpuhash.distributed.collective.group_cache import run_collective
 from dgpuhash.distributed.ingest.commit import shard_addresses
 from dgpuhash.distributed.ingest.source import persisted_futures
+from dgpuhash.distributed.partition.descriptor import ShardAddress
 from dgpuhash.distributed.partition.hash_partition import PartitionedColumns, partition_columns
 from dgpuhash.distributed.shards.plugin import ShardHost
 from dgpuhash.errors import IndexLost, OutOfMemoryError
 from dgpuhash.frames import frames_of
 from dgpuhash.frames.groupby.partial import GroupPlan
-from dgpuhash.frames.groupby.partial.batches import folding
 from dgpuhash.frames.groupby.partial.rows import mostly_distinct_rows
 
 __all__ = ["GroupShares", "collective_groups"]
@@ -91,10 +94,7 @@ def collective_groups(
         needed = replace(needed, growth=_GROWTH if needed.growth else 0.0)
         if not all(are_plain(plan.states_meta) for plan in asked.plans):
             raise DataNotLocal("states are no plain arrays")
-        shards = shard_addresses(client, known=True)
-        if len(shards) < asked.ranges:
-            raise DataNotLocal("there are more hash ranges than workers")
-        made = run_collective(client, shards, groups_on_rank, shares, needed=needed)
+        made = _run(client, shares, asked.ranges, needed)
     except (DataNotLocal, IndexLost, OutOfMemoryError) as error:
         # Tasks are made again where a worker is lost, and write what memory has no room for.
         log_execution(what, str(error))
@@ -102,6 +102,29 @@ def collective_groups(
     refused = [each.result for each in made if each.result]
     log_execution(what, *refused[:1])
     return None if refused else [next(iter(each.data.values())) for each in made[: asked.ranges]]
+
+
+# The workers that grouped last for a client: to ask the scheduler which there are takes as long as
+# a phase does. A partition on another worker, or one that has left, makes them be asked for.
+_known: WeakKeyDictionary[Client, tuple[ShardAddress, ...]] = WeakKeyDictionary()
+
+
+def _run(
+    client: Client, shares: CachedPickle[GroupShares], ranges: int, needed: InputSpec
+) -> list[TaskOutput[str]]:
+    """Run the phase on all workers, which may be others than before."""
+    known = _known.pop(client, ())
+    made = None
+    if len(known) >= ranges:
+        with suppress(DataNotLocal, IndexLost):
+            made = run_collective(client, known, groups_on_rank, shares, needed=needed)
+    if made is None:
+        known = shard_addresses(client, known=True)
+        if len(known) < ranges:
+            raise DataNotLocal("there are more hash ranges than workers")
+        made = run_collective(client, known, groups_on_rank, shares, needed=needed)
+    _known[client] = known
+    return made
 
 
 def groups_on_rank(
@@ -187,11 +210,16 @@ def _owned(
 
 
 def _folded(plan: GroupPlan, came: Received) -> Any:
-    """Return the answer of the states from all ranks."""
-    frames, standing = frames_of(plan.states_meta), folding(plan)
+    """Return the answer of the states, or the rows, from all ranks."""
+    frames = frames_of(plan.states_meta)
+    if not int(came.counts.sum()):
+        return plan.meta
+    if plan.needs_rows:
+        return plan.result_of_rows(frames.from_arrays(came.columns, plan.states_meta))
     ends = np.cumsum(came.counts)
-    for start, end in zip(ends - came.counts, ends, strict=True):
-        if start < end:
-            pieces = [column[start:end] for column in came.columns]
-            standing.fold(frames.from_arrays(pieces, plan.states_meta))
-    return standing.result()
+    pieces = [
+        frames.from_arrays([column[start:end] for column in came.columns], plan.states_meta)
+        for start, end in zip(ends - came.counts, ends, strict=True)
+        if start < end
+    ]
+    return plan.result(plan.folded(pieces))
