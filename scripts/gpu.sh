@@ -7,7 +7,7 @@
 #   papers    one GPU: the papers' tables and figures, on two side by side where there are several
 #   letters   one GPU: k-mers of the genomes below DGPUHASH_KMER_DATA
 #   multigpu  two or more: the tests of several; those of more workers than GPUs let these share them
-#   scaling   two or more: benchmarks of the exchange, the distributed tables and merges on all
+#   scaling   two or more: benchmarks of the exchange, the distributed tables, merges and k-mers on all
 # The last two are kept with the number of GPUs in their names, beside those of other numbers.
 # WHEELS is a folder of wheels to use where there is no network.
 # Logs and receipts go to $OUT (default build/gpu). PYTHON names the interpreter; by default that
@@ -230,6 +230,8 @@ figures_of_several() {
     step merges 90 "${weak[@]}" "$gpus" -c 100000000 "${merges[@]}" --verb "replicated merge" \
         --partitions 16 --partitions 64 $compare --json "$OUT/merges.jsonl"
     step small 60 "${weak[@]}" "$gpus" -c 20000000 "${merges[@]}" $compare --json "$OUT/small.jsonl"
+    step kmers 90 "${bench[@]}" kmer --device cuda --repeat 3 --question scaling-kraken2 --question scaling-metacache \
+        --workers 1 --workers "$gpus" --json "$OUT/kmers.jsonl"
 }
 
 OUT=$top/machine

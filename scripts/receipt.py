@@ -31,7 +31,7 @@ RECEIPTS = ROOT / "receipts"
 # What a receipt vouches for: a change below one of these folders makes it stale.
 _OF_ONE = ("kernels", "dgpuhash/backend", "dgpuhash/tables")
 _OF_SEVERAL = (*_OF_ONE, "dgpuhash/frames", "dgpuhash/distributed")
-SEVERAL = {"multigpu": _OF_SEVERAL, "scaling": _OF_SEVERAL}
+SEVERAL = {"multigpu": _OF_SEVERAL, "scaling": (*_OF_SEVERAL, "dgpuhash/kmer")}
 COVERED = {
     "gpu": _OF_ONE,
     "figures": _OF_ONE,

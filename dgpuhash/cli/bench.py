@@ -53,8 +53,9 @@ _VERBS = ("sum + count", "nunique", "median")
 _PEERS = ("dgpuhash", "dask", "cudf-polars")
 _KMERS = (
     *("count", "build-kraken2", "classify-kraken2", "build-metacache", "classify-metacache"),
-    *("construction-kraken2", "construction-metacache"),
+    *("construction-kraken2", "construction-metacache", "scaling-kraken2", "scaling-metacache"),
 )
+_LYING = ("auto", "distributed", "independent", "replicated")
 _KEYS_OF_CPU = ("arange", "shuffled", "random")
 _MODES = click.Choice(["weak", "strong"])
 _MATCHING = _Number(0, 1, min_open=True)
@@ -283,7 +284,7 @@ def _groupbys() -> None:
         "--question",
         "questions",
         type=click.Choice(_KMERS),
-        said="Question; default: all but constructions",
+        said="Question; default: all but constructions and scalings",
     ),
     _several(
         "--input",
@@ -292,10 +293,22 @@ def _groupbys() -> None:
         said="Kind of files, or letters on the device; default: all",
     ),
     click.option("--pairs", type=_COUNT, help="Pairs of reads to classify; default: 500,000."),
-    click.option("--letters", type=_COUNT, help="Letters to construct of; default: 2,200,000,000."),
+    click.option(
+        "--letters",
+        type=_COUNT,
+        help="Letters to construct of, or of a worker; default: 2,200,000,000, or all genomes.",
+    ),
     click.option("--quick", is_flag=True, help="50,000 pairs and one turn."),
     _COMPARE,
     click.option("--metacache", metavar="PATH", help="MetaCache's program, to compare with."),
+    _several("--workers", type=_COUNT, said="Workers of a scaling; default: 1, 2, 4 and so on"),
+    _several(
+        "--mode",
+        "modes",
+        type=click.Choice(_LYING),
+        said="How a scaling's index lies on workers; default: distributed",
+    ),
+    *_CLUSTER,
     repeats=click.option(
         "--repeat", "repeats", type=_COUNT, help="Turns; the median is taken; default: 5."
     ),

@@ -5,6 +5,7 @@ What is drawn follows from hashes of positions, so it is the same on every devic
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -14,12 +15,13 @@ import numpy as np
 
 from dgpuhash import backend as backends
 from dgpuhash.backend import Backend
+from dgpuhash.bench.figure import require
 from dgpuhash.bench.kmer.inputs import Inputs
 from dgpuhash.errors import SpecError
 from dgpuhash.kmer import Taxonomy, read_sequences
 from dgpuhash.kmer.references import References
 
-__all__ = ["READ_LETTERS", "Genomes", "Mutants", "Pairs", "mutant", "pairs_of"]
+__all__ = ["READ_LETTERS", "Genomes", "Mutants", "Pairs", "mutant", "pairs_of", "require_right"]
 
 READ_LETTERS = 150
 _FRAGMENT = 500
@@ -27,6 +29,8 @@ _FRAGMENT = 500
 _DIFFERING = 100
 _SLICE = 2**24
 _LINE = 80
+# Of reads of which one letter in a hundred differs.
+_LEAST_CALLED, _LEAST_RIGHT = 0.9, 0.9
 _ACGT = np.frombuffer(b"ACGT", np.uint8)
 _COMPLEMENT = np.arange(256, dtype=np.uint8)
 _COMPLEMENT[_ACGT] = _ACGT[::-1]
@@ -70,6 +74,12 @@ class Genomes:
     def __len__(self) -> int:
         return len(self.letters)
 
+    def variant(self, number: int) -> Genomes:
+        """Return their mutants of a number; of 0 themselves."""
+        made = copy.copy(self)
+        made.letters = mutant(self, number) if number else self.letters
+        return made
+
 
 class Pairs:
     """Reads and their mates on a device.
@@ -107,31 +117,37 @@ class Mutants(Inputs):
         The genomes, and the reads to call.
     letters : int
         To write, at least.
+    backend : Backend, optional
+        Of the device that draws them; default: a CPU.
     """
 
-    def __init__(self, inputs: Inputs, letters: int) -> None:
-        self._of = inputs
+    def __init__(self, inputs: Inputs, letters: int, backend: Backend | None = None) -> None:
+        self._of, self._backend = inputs, backend or backends.get("cpu")
         self.taxonomy, self.folder = inputs.taxonomy, inputs.folder / "mutants"
         self.pairs = inputs.pairs
         self.copies = -(-letters // inputs.letters)
         self.letters = self.copies * inputs.letters
 
     @cached_property
+    def originals(self) -> Genomes:
+        """The genomes that mutants are of, in the memory of the device that draws them."""
+        return Genomes(self._backend, self._of.plain, self.taxonomy)
+
+    @cached_property
     def plain(self) -> list[Path]:
         """A file for the genomes, and one for each mutant of all of them."""
-        genomes = Genomes(backends.get("cpu"), self._of.plain, self.taxonomy)
-        self.folder.mkdir(parents=True)
-        made = [self.folder / f"{number:04}.fna" for number in range(self.copies)]
-        for number, path in enumerate(made):
-            letters = mutant(genomes, number) if number else genomes.letters
-            with path.open("wb") as file:
-                for place, (name, taxid) in enumerate(
-                    zip(genomes.names, genomes.taxids, strict=True)
-                ):
-                    own = letters[genomes.offsets[place] : genomes.offsets[place + 1]]
-                    file.write(f">{name}_{number}|kraken:taxid|{taxid}\n".encode())
-                    file.write(_lines(own))
-        return made
+        return [self.write(self.originals.variant(number), number) for number in range(self.copies)]
+
+    def write(self, variant: Genomes, number: int) -> Path:
+        """Write the file of the genomes, or mutants, of a number."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / f"{number:04}.fna"
+        letters, ends = map(variant.backend.to_host, (variant.letters, variant.offsets))
+        with path.open("wb") as file:
+            for place, (name, taxid) in enumerate(zip(variant.names, variant.taxids, strict=True)):
+                file.write(f">{name}_{number}|kraken:taxid|{taxid}\n".encode())
+                file.write(_lines(letters[ends[place] : ends[place + 1]]))
+        return path
 
     def reads(self, kind: str) -> tuple[Path, Path]:
         return self._of.reads(kind)
@@ -188,6 +204,35 @@ def pairs_of(genomes: Genomes, pairs: int, seed: int = 42) -> Pairs:
     _differ(backend, letters, seed + 1)
     _differ(backend, mates, seed + 2)
     return Pairs(letters, mates, offsets, sources)
+
+
+def require_right(rule: str, genomes: Genomes, sources: Any, taxids: Any) -> None:
+    """Raise unless most reads are called, and nearly all of those by what they are of.
+
+    Parameters
+    ----------
+    rule : str
+        That called them.
+    genomes : Genomes
+        An index has them, and any number of mutants behind them.
+    sources, taxids : array of int64
+        Of each read: the number of its genome, and its call.
+
+    Raises
+    ------
+    DgpuhashError
+    """
+    right = (taxids < 0) & ((-taxids - 1) % len(genomes.names) == sources)
+    if genomes.taxonomy is not None:
+        # What is called is the taxon of the source, or one above.
+        own = genomes.taxids[sources]
+        placed = (taxids > 0) & (own > 0)
+        above = genomes.taxonomy.lca(taxids[placed], own[placed])
+        right[placed] = above == genomes.taxonomy.current(taxids[placed])
+    called = float((taxids != 0).mean())
+    require(called >= _LEAST_CALLED, f"{called:.1%} of the reads were called", rule=rule)
+    share = float(right.sum() / max((taxids != 0).sum(), 1))
+    require(share >= _LEAST_RIGHT, f"{share:.1%} of the calls were right", rule=rule)
 
 
 def _differ(backend: Backend, letters: Any, seed: int) -> None:

@@ -17,18 +17,24 @@ from dgpuhash.bench.kmer.databases import RULES, building, classifying
 from dgpuhash.bench.kmer.inputs import PAIRS, QUICK_PAIRS, Inputs, data_folder
 from dgpuhash.bench.kmer.letters import Mutants
 from dgpuhash.bench.kmer.on_device import LETTERS, OnDevice
+from dgpuhash.bench.kmer.on_workers import weak_scaling
 from dgpuhash.bench.kmer.programs import Spent, installed, on_cores
 from dgpuhash.bench.kmer.task import Question
+from dgpuhash.bench.workers.cluster import check_counts, counts_for
 from dgpuhash.errors import SpecError
+from dgpuhash.kmer.cluster import MODES
 
-__all__ = ["CONSTRUCTIONS", "KINDS", "PEERS", "QUESTIONS", "REPEATS", "run"]
+__all__ = ["CONSTRUCTIONS", "KINDS", "PEERS", "QUESTIONS", "REPEATS", "SCALINGS", "run"]
 
 QUESTIONS = ("count", *(f"{verb}-{rule}" for rule in RULES for verb in ("build", "classify")))
 CONSTRUCTIONS = tuple(f"construction-{rule}" for rule in RULES)
+SCALINGS = tuple(f"scaling-{rule}" for rule in RULES)
 CONSTRUCTED_LETTERS = 2_200_000_000
 KINDS = ("plain", "gz", LETTERS)
 # In the memory of a GPU a batch has more.
 _PAIRS_ON_A_GPU = 2**22
+# Of a worker with one, where they are text.
+_PAIRS_IN_FILES = 2**20
 PEERS = ("kraken2", "kraken2-build", "kmc", "kmc_tools", "jellyfish", "wgsim")
 REPEATS = 5
 _QUICK_REPEATS = 1
@@ -46,6 +52,11 @@ def run(
     repeats: int | None = None,
     compare: bool = False,
     metacache: str | None = None,
+    workers: Sequence[int] = (),
+    modes: Sequence[str] = ("distributed",),
+    protocol: str | None = None,
+    devs: str | None = None,
+    rmm_pool_size: str | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Yield a row for each question, kind of files and program: wall and CPU time, and memory.
 
@@ -59,19 +70,24 @@ def run(
     that are drawn there. Constructions are indexes of all genomes and of as many mutants, of which
     one letter in a hundred is drawn anew, as give `letters`; programs have these as files.
 
+    Scalings are builds and calls on the workers of a cluster, of which each adds as many letters
+    and pairs; see `dgpuhash.bench.kmer.on_workers`.
+
     Parameters
     ----------
     backend : Backend
         Of this package's command; other programs use the CPU.
     questions : sequence of str, optional
-        Which of `QUESTIONS` and `CONSTRUCTIONS`; default: all of the first.
+        Which of `QUESTIONS`, `CONSTRUCTIONS` and `SCALINGS`; default: all of the first.
     kinds : sequence of {"plain", "gz", "letters"}, optional
         How genomes and reads are stored: in files, or as letters on the device; default: all.
         Databases are built from plain files.
     pairs : int, optional
-        Pairs of reads to make; default: 500,000, and of letters on a GPU 2**22.
+        Pairs of reads to make; default: 500,000, of letters on a GPU 2**22, and of a worker with
+        a GPU 2**20.
     letters : int, optional
-        Of a construction, at least; default: 2,200,000,000.
+        Of a construction, at least; default: 2,200,000,000. Of each worker, at least; default:
+        all genomes once.
     quick : bool
         Whether 50,000 pairs and one turn are enough where nothing else is given.
     repeats : int, optional
@@ -80,6 +96,12 @@ def run(
         Whether to run KMC, Jellyfish and Kraken 2.
     metacache : str, optional
         MetaCache's program, which is run, too.
+    workers : sequence of int, optional
+        Of a scaling; default: 1, 2, 4 … up to the number of GPUs, or CPUs.
+    modes : sequence of {"auto", "distributed", "independent", "replicated"}
+        Of a scaling: how the index lies on the workers.
+    protocol, devs, rmm_pool_size : str, optional
+        Of a scaling, as `dgpuhash bench scaling` takes them.
 
     Raises
     ------
@@ -96,7 +118,14 @@ def run(
     minimizer or feature. Rows of this package have the least wall time of the other programs as
     ``peer``.
     """
-    asked_of = (("question", questions, QUESTIONS + CONSTRUCTIONS), ("kind", kinds, KINDS))
+    asked_of = (
+        ("question", questions, QUESTIONS + CONSTRUCTIONS + SCALINGS),
+        ("kind", kinds, KINDS),
+        ("mode", modes, MODES),
+    )
+    gpus = None if devs is None else devs.split(",")
+    counts = list(workers) or counts_for(backend, gpus)
+    check_counts(counts, gpus, backend)
     for name, given, known in asked_of:
         if foreign := [each for each in given if each not in known]:
             raise SpecError(f"{name} {foreign[0]!r}; use {', '.join(known)}")
@@ -118,6 +147,8 @@ def run(
         with on_cores():
             for name in questions or QUESTIONS:
                 verb, _, rule = name.partition("-")
+                if name in SCALINGS:
+                    continue
                 for kind in kinds or KINDS:
                     if verb == "construction":
                         yield from _constructed(
@@ -137,6 +168,14 @@ def run(
                     else:
                         continue
                     yield from _rows(asked, folder / "log", repeats)
+        rules = [name.partition("-")[2] for name in questions if name in SCALINGS]
+        if rules and "plain" in (kinds or KINDS):
+            each = pairs or (_PAIRS_IN_FILES if backend.name == "cuda" and not quick else files)
+            yield from weak_scaling(
+                backend, inputs, rules, counts=counts, modes=modes, pairs=each, repeats=repeats,
+                letters=letters or inputs.letters, protocol=protocol, devs=gpus,
+                rmm_pool_size=rmm_pool_size,
+            )  # fmt: skip
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -39,6 +39,8 @@ def tables_of_kmers(rows: Sequence[Row]) -> list[Table]:
     answers that differ |  | 0
     GiB at most | 1 | 1
     """
+    on_workers = [row for row in rows if "workers" in row]
+    rows = [row for row in rows if "workers" not in row]
     made: list[Table] = []
     asked = dict.fromkeys(map(_asked, rows))
     for verb, rule, n, on_device in asked:
@@ -70,6 +72,35 @@ def tables_of_kmers(rows: Sequence[Row]) -> list[Table]:
                 )
             )
         made.append((title, header, lines))
+    return made + _scaling(on_workers)
+
+
+def _scaling(rows: Sequence[Row]) -> list[Table]:
+    """Return a table for each verb and rule: a line for each number of workers."""
+    header = (
+        *("mode", "workers", "letters or pairs", "seconds", "CPU seconds", "a second"),
+        *("reading alone", "efficiency", "GiB of a worker at most"),
+    )
+    made: list[Table] = []
+    for verb, rule in dict.fromkeys((row["verb"], row["rule"]) for row in rows):
+        scale, unit = _SCALES.get(verb, (1e6, "M"))
+        own = [row for row in rows if (row["verb"], row["rule"]) == (verb, rule)]
+        own.sort(key=lambda row: row["mode"])
+        lines: list[tuple[str, ...]] = [
+            (
+                row["mode"],
+                str(row["workers"]),
+                f"{row['n']:,}",
+                f"{row['seconds']:.3g}",
+                f"{row['amount']:.3g}",
+                f"{row['n'] / row['seconds'] / scale:.3g} {unit}",
+                f"{row['floor']:.3g} ({row['ratio']:.0%})",
+                f"{row['efficiency']:.2f}" if "efficiency" in row else "",
+                f"{row['peak_nbytes'] / 2**30:.2g}",
+            )
+            for row in own
+        ]
+        made.append((f"{verb} by the rule of {rule}, on workers with as much each", header, lines))
     return made
 
 

@@ -22,6 +22,7 @@ from dgpuhash.cli import bench as commands
 from dgpuhash.cli import main
 from dgpuhash.errors import DgpuhashError, SpecError
 from dgpuhash.kmer import KmerCounts
+from dgpuhash.kmer.cluster import MODES
 
 PHAGE = Path(__file__).parents[2] / "kmer" / "data" / "phage_lambda.fna.gz"
 # What stands for a program: prints the file that its name with the ending .out is.
@@ -191,7 +192,8 @@ def test_reads_are_the_same_each_time(
 
 
 def test_the_command_has_every_question() -> None:
-    assert commands._KMERS == run.QUESTIONS + run.CONSTRUCTIONS
+    assert commands._KMERS == run.QUESTIONS + run.CONSTRUCTIONS + run.SCALINGS
+    assert commands._LYING == MODES
     kinds: Any = next(
         each
         for each in main.commands["bench"].commands["kmer"].params
