@@ -15,7 +15,7 @@ from dgpuhash.kmer.sequences.batches import BATCH_LETTERS, batches_of_text, read
 from dgpuhash.kmer.sequences.borders import Borders, Cut, text_of_cut
 from dgpuhash.kmer.worker_reads import borders_of
 
-__all__ = ["RunFile", "TargetRun", "headers_of", "runs_of", "runs_on"]
+__all__ = ["RunFile", "TargetRun", "dealt_runs", "headers_of", "runs_of", "runs_on"]
 
 
 class RunFile(NamedTuple):
@@ -173,6 +173,20 @@ def runs_on(workers: Workers, references: References, n: int) -> list[TargetRun]
         if each is not None and each.records_when_whole == records[file]
     }
     return runs_of(references, seen_by_workers, edges, borders)
+
+
+def dealt_runs(
+    workers: Workers, references: References, most_letters: int
+) -> list[tuple[TargetRun, str]]:
+    """Return runs of about so many letters at most, and a worker for each: as many for every one.
+
+    Tasks that are given the same result would else all go to the worker that has it.
+    """
+    addresses, letters = workers.addresses, int(references.targets.lengths.sum())
+    n = len(addresses)
+    of_each = max(-(-letters // (most_letters * n)), 1)
+    runs = runs_on(workers, references, of_each * n)
+    return [(run, addresses[number % n]) for number, run in enumerate(runs)]
 
 
 def headers_of(file: str) -> tuple[list[str], list[int], str]:

@@ -35,7 +35,7 @@ from dgpuhash.kmer.minimizers.parts import (
 )
 from dgpuhash.kmer.minimizers.settings import CallOptions, MinimizerSettings
 from dgpuhash.kmer.references import References, Targets
-from dgpuhash.kmer.target_runs import runs_on
+from dgpuhash.kmer.target_runs import dealt_runs, runs_on
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 from dgpuhash.kmer.worker_index import WorkerIndex, made_there
 
@@ -129,16 +129,17 @@ class DistributedMinimizerIndex(WorkerIndex):
         held = self._taxonomy if self._taxonomy is not None else whole.subset([])
         own = taxonomy_of(whole, new_targets, held)
         context = self._context_of(own, targets)
-        letters = int(new_targets.lengths.sum())
-        n_runs = max(-(-letters // _RUN_LETTERS), len(addresses))
         if self._mode == "independent":
-            runs = runs_on(workers, references, len(addresses))
+            runs = list(zip(runs_on(workers, references, len(addresses)), addresses, strict=True))
         else:
-            runs = runs_on(workers, references, n_runs)
+            runs = dealt_runs(workers, references, _RUN_LETTERS)
         n = (len(old) or len(addresses)) if self._mode == "distributed" else 1
         made = [
-            done.of(workers.submit(minimizers_of_run, context, run, n), run.letters_of(new_targets))
-            for run in runs
+            done.of(
+                workers.submit(minimizers_of_run, context, run, n, near=address),
+                run.letters_of(new_targets),
+            )
+            for run, address in runs
         ]
         pieces = [workers.split(each, n) for each in made]
         if self._mode == "independent":
@@ -172,19 +173,22 @@ class DistributedMinimizerIndex(WorkerIndex):
 
     def _begin(self, number: int, batch: Future, options: Any, *, detail: bool) -> Future:
         workers, (context, parts) = self._workers, self._held
+        # Where the batch is, and not where the context is, or a copy of the part if that is busy.
+        near = workers.near(number)
         if self._mode == "replicated":
             part = parts[number % len(parts)]
-            # Where the part is, and not where it would go if that worker is busy.
-            near = workers.near(number)
             return workers.submit(called_here, context, part, batch, options, detail, near=near)
         folds = self._mode == "independent"
         n = 1 if folds else len(parts)
-        *dealt, rest = workers.split(workers.submit(dealt_batch, context, batch, options, n), n + 1)
+        both = workers.submit(dealt_batch, context, batch, options, n, near=near)
+        *dealt, rest = workers.split(both, n + 1)
         found = [
             workers.submit(found_in, context, part, dealt[0 if folds else at])
             for at, part in enumerate(parts)
         ]
-        return workers.submit(called_of_taxa, context, rest, found, options, detail, folds)
+        return workers.submit(
+            called_of_taxa, context, rest, found, options, detail, folds, near=near
+        )
 
     def _dealt(self) -> list[Future]:
         """Return parts that have other minimizers each, and together all."""

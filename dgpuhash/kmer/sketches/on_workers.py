@@ -54,7 +54,7 @@ from dgpuhash.kmer.sketches.parts import (
 )
 from dgpuhash.kmer.sketches.reads import Batch
 from dgpuhash.kmer.sketches.settings import CallOptions, SketchSettings
-from dgpuhash.kmer.target_runs import runs_on
+from dgpuhash.kmer.target_runs import dealt_runs, runs_on
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 from dgpuhash.kmer.worker_index import WorkerIndex, made_there
 from dgpuhash.kmer.worker_reads import ReadsOnWorkers
@@ -170,14 +170,12 @@ class DistributedSketchIndex(WorkerIndex):
             parts = self._capped([*old, *new])
         else:
             n = (len(old) or len(addresses)) if self._mode == "distributed" else 1
-            letters = int(new_targets.lengths.sum())
-            n_runs = max(-(-letters // _RUN_LETTERS), len(addresses))
             made = [
                 done.of(
-                    workers.submit(features_of_run, settings, device, run, n),
+                    workers.submit(features_of_run, settings, device, run, n, near=address),
                     run.letters_of(new_targets),
                 )
-                for run in runs_on(workers, references, n_runs)
+                for run, address in dealt_runs(workers, references, _RUN_LETTERS)
             ]
             pieces = [workers.split(each, n) for each in made]
             parts = [
@@ -221,26 +219,26 @@ class DistributedSketchIndex(WorkerIndex):
     def _asked_of_parts(self, number: int, batch: Future, options: Any, wanted: str) -> Future:
         """Return the task of the calls of a batch, or of its candidates."""
         workers, (context, parts) = self._workers, self._held
+        # Where the batch is, and not where the context is, or a copy of the part if that is busy.
+        near = workers.near(number)
         if self._mode == "replicated":
             part = parts[number % len(parts)]
-            # Where the part is, and not where it would go if that worker is busy.
-            near = workers.near(number)
             return workers.submit(called_here, context, part, batch, options, wanted, near=near)
         if self._mode == "independent":
-            reads = workers.submit(sketched_batch, context, batch, options)
+            reads = workers.submit(sketched_batch, context, batch, options, near=near)
             tops = [
                 workers.submit(candidates_in, context, part, reads, options, wanted == "runs")
                 for part in parts
             ]
-            return workers.submit(called_of_candidates, context, tops, options, wanted)
+            return workers.submit(called_of_candidates, context, tops, options, wanted, near=near)
         n = len(parts)
-        both = workers.submit(dealt_batch, context, batch, options, n)
+        both = workers.submit(dealt_batch, context, batch, options, n, near=near)
         *dealt, rest = workers.split(both, n + 1)
         found = [
             workers.submit(found_in, context, part, features)
             for part, features in zip(parts, dealt, strict=True)
         ]
-        return workers.submit(called_of_locations, context, rest, found, options, wanted)
+        return workers.submit(called_of_locations, context, rest, found, options, wanted, near=near)
 
     def prepare(self, batches: Callable[[], Iterator[Batch]], **options: Any) -> dict[str, Any]:
         """Return options for `call`, as `SketchIndex.prepare` does."""

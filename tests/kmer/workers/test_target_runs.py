@@ -8,9 +8,10 @@ import pytest
 from kmer.workers.texts import bgzf
 from kmer.worlds import World, fasta
 
+from dgpuhash.kmer import MinimizerIndex, SketchIndex, Taxonomy
 from dgpuhash.kmer.cluster import Workers
 from dgpuhash.kmer.references import References
-from dgpuhash.kmer.target_runs import headers_of, runs_on
+from dgpuhash.kmer.target_runs import TargetRun, dealt_runs, headers_of, runs_on
 
 SMALL = World(2, pairs=12, scale=200)
 PACKINGS = {
@@ -47,3 +48,32 @@ def test_runs_have_their_targets(clients, tmp_path, monkeypatch, packing):
         assert [letters.get(at, "") for at in range(len(expected))] == expected
         cuts = [file.cut for run in runs for file in run.files if file.cut is not None]
         assert bool(cuts) == (is_cut and n > 1)
+
+
+def test_each_worker_has_as_many_runs(clients, folder):
+    workers, found = Workers(clients[3]), References(folder)
+    found.place(Taxonomy.read(folder / "taxonomy"))
+    letters = int(found.targets.lengths.sum())
+    for most in (letters, letters // 4, letters // 7):
+        dealt = dealt_runs(workers, found, most)
+        n = len(dealt) // 3
+        assert len(dealt) == 3 * n >= letters / most > len(dealt) - 3
+        assert [address for _, address in dealt] == workers.addresses * n
+        assert [run.first for run, _ in dealt[1:]] == [run.last for run, _ in dealt[:-1]]
+
+
+@pytest.mark.parametrize("index", [MinimizerIndex, SketchIndex])
+def test_runs_are_asked_of_all_workers(clients, folder, monkeypatch, index):
+    """Not of the one alone that has the index's taxonomy, where nobody takes work of others."""
+    asked, submit = [], Workers.submit
+
+    def told(self, call, *args, near=None, **options):
+        if any(isinstance(each, TargetRun) for each in args):
+            asked.append((call.__name__, near))
+        return submit(self, call, *args, near=near, **options)
+
+    monkeypatch.setattr(Workers, "submit", told)
+    index.build(folder, taxonomy=folder / "taxonomy", client=clients[3], mode="distributed")
+    names = {MinimizerIndex: "minimizers_of_run", SketchIndex: "features_of_run"}
+    where = [near for name, near in asked if name == names[index]]
+    assert where == Workers(clients[3]).addresses
