@@ -207,6 +207,34 @@ def test_plots_are_stale_when_their_receipts_are_others(scripts, tmp_path):
     assert stale == {"merge.png", "tables.svg", "tables.png", "columns.svg", "columns.png"}
 
 
+def test_builds_of_genomes_stand_beside_those_of_the_paper(scripts):
+    plots, receipts = scripts["plots"], scripts["figures"].kept()
+    (drawing,) = (each for each in plots.DRAWN if each.name == "construction")
+    row = {"bench": "kmer", "library": "dgpuhash", "rule": "kraken2", "n": 2 * 10**9, "seconds": 3}
+    figures = {
+        "letters": [
+            {**row, "verb": verb, "input": "letters"} for verb in ("construction", "count")
+        ],
+        "scaling-2": [{**row, "verb": "build", "input": "plain", "workers": n} for n in (1, 2)],
+        "scaling-4": [{**row, "bench": "exchange"}],
+    }
+    for name, rows in figures.items():
+        receipts[name] = {**receipt("2 x NVIDIA G", 0), "figures": rows}
+    used = drawing.used(receipts)
+    # One without figures of k-mers is not named in the corner.
+    assert list(used) == ["kmer", "letters", "scaling-2"]
+    bars = {name: (seconds, hatch) for name, seconds, hatch in plots._built(used)}
+    where = "dgpuhash: 2 \N{MULTIPLICATION SIGN} G, rule of Kraken 2,"
+    assert bars[f"{where} letters on the device"] == (1.5, "")
+    assert bars[f"{where} files"] == (1.5, "///")
+    kraken2 = next(seconds for name, (seconds, _) in bars.items() if name.startswith("Kraken 2"))
+    assert kraken2 == pytest.approx(24.29 / 0.137534492)
+    assert len(bars) == 5
+    for name, times in (("Kraken 2", 592), ("MetaCache", 317)):
+        (there,) = (each for each in plots._PAPER_BUILDS if each[0].startswith(name))
+        assert there[1] == pytest.approx(times * 36 / 120)
+
+
 def test_a_plot_has_the_same_bytes_each_time(scripts, tmp_path):
     plots = scripts["plots"]
     receipts = scripts["figures"].kept()

@@ -15,6 +15,9 @@ _LIBRARIES = (
     ("pandas", "#56B4E9"),
     ("polars", "#7B4FA3"),
     ("duckdb", "#A08A00"),
+    ("kraken", "#D55E00"),
+    ("metacache", "#E69F00"),
+    ("warpcore", "#009E73"),
 )
 _OTHERS = (
     *("#0072B2", "#009E73", "#CC79A7", "#56B4E9", "#7B4FA3", "#A08A00", "#5B3A29", "#1B9E9E"),

@@ -156,6 +156,9 @@ _WARPCORE = (
            absent="it takes several GPUs: 'dgpuhash bench scaling --mode weak --verb insert'"),
     _figure(WARPCORE, "7", "multi-value tables by mean values of a key", "multiplicity", _RARE,
             _LISTS, work=work.lists, verbs=("build", "retrieve"), n=2**24),
+    Figure("warpcore-8", WARPCORE, "Fig. 8", "builds of indexes of genomes",
+           absent="it takes genomes: 'dgpuhash bench kmer --question construction-metacache', and "
+           "'scaling-metacache' for several GPUs; it is among the plots of benchmarks"),
 )  # fmt: skip
 
 FIGURES = (*_SLABHASH, *_DACHASH, *_WARPCORE)
