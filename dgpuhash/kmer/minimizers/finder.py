@@ -12,7 +12,7 @@ from dgpuhash.kmer.calls import Calls
 from dgpuhash.kmer.minimizers.calling import FoundRuns, TreeArrays, called, joined, with_details
 from dgpuhash.kmer.minimizers.reads import Reads, slices
 from dgpuhash.kmer.minimizers.runs import minimizer_runs
-from dgpuhash.kmer.minimizers.seen import SeenMinimizers
+from dgpuhash.kmer.minimizers.seen import Counting
 from dgpuhash.kmer.minimizers.settings import CallOptions, MinimizerSettings
 from dgpuhash.kmer.sequences.batches import QUALITY_OFFSET
 from dgpuhash.tables import HashMap
@@ -46,7 +46,7 @@ class Finder:
         second: Reads | None,
         *,
         detail: bool = False,
-        seen: SeenMinimizers | None = None,
+        seen: Counting | None = None,
     ) -> Calls:
         """Return the calls of reads, or of pairs.
 
@@ -68,7 +68,7 @@ class Finder:
         )
 
     def _calls(
-        self, first: Reads, second: Reads | None, *, detail: bool, seen: SeenMinimizers | None
+        self, first: Reads, second: Reads | None, *, detail: bool, seen: Counting | None
     ) -> Calls:
         one, other = self._found(first), None if second is None else self._found(second)
         if seen is not None:

@@ -23,7 +23,7 @@ from dgpuhash.kmer.minimizers.calling import TreeArrays
 from dgpuhash.kmer.minimizers.finder import Finder
 from dgpuhash.kmer.minimizers.merged import MergedMinimizers, estimator_of
 from dgpuhash.kmer.minimizers.reads import Reads
-from dgpuhash.kmer.minimizers.seen import SeenMinimizers
+from dgpuhash.kmer.minimizers.seen import Counting
 from dgpuhash.kmer.minimizers.settings import CallOptions, MinimizerSettings
 from dgpuhash.kmer.references import References, Targets, targets_of_letters
 from dgpuhash.kmer.sequences.files import Paths
@@ -306,7 +306,7 @@ class MinimizerIndex(MergedMinimizers):
         qualities: Any = None,
         mate_qualities: Any = None,
         detail: bool = False,
-        seen: SeenMinimizers | None = None,
+        seen: Counting | None = None,
         **options: Any,
     ) -> Calls:
         """Return the calls of one batch of reads, or of pairs.
@@ -323,8 +323,8 @@ class MinimizerIndex(MergedMinimizers):
             Of each letter, as FASTQ writes them.
         detail : bool
             Whether the taxa of all k-mers are wanted.
-        seen : SeenMinimizers, optional
-            Counts the minimizers that are found.
+        seen : Counting, optional
+            As `seen_minimizers` returns; counts the minimizers that are found.
         **options
             Those of `CallOptions`: ``confidence``, ``minimum_hit_groups``,
             ``minimum_base_quality``, ``quick`` and ``ignore_ambiguous``.

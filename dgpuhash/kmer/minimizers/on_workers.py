@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self
 
 import numpy as np
 from distributed import Client, Future
 
 from dgpuhash import backend as backends
-from dgpuhash.errors import SpecError
+from dgpuhash.kmer.calls import Calls
 from dgpuhash.kmer.cluster import LettersDone, seen_by_workers
 from dgpuhash.kmer.databases.provenance import steps_of
 from dgpuhash.kmer.formats.report import kreport
@@ -33,11 +33,13 @@ from dgpuhash.kmer.minimizers.parts import (
     minimizers_of_run,
     part_of,
 )
+from dgpuhash.kmer.minimizers.seen_on_workers import SeenOnWorkers
 from dgpuhash.kmer.minimizers.settings import CallOptions, MinimizerSettings
 from dgpuhash.kmer.references import References, Targets
+from dgpuhash.kmer.sequences.reads import ReadFiles, ReadReads
 from dgpuhash.kmer.target_runs import dealt_runs, runs_on
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
-from dgpuhash.kmer.worker_index import WorkerIndex, made_there
+from dgpuhash.kmer.worker_index import Batch, Item, WorkerIndex, made_there
 
 __all__ = ["DistributedMinimizerIndex"]
 
@@ -161,23 +163,53 @@ class DistributedMinimizerIndex(WorkerIndex):
         made_there(workers, parts)
         self._parts, self._taxonomy, self._context = parts, own, context
 
-    def _checked(self, options: Mapping[str, Any]) -> dict[str, Any]:
+    def seen_minimizers(self) -> SeenOnWorkers:
+        """Return what counts the minimizers that calls find, for a report of them."""
+        return SeenOnWorkers(self._workers, self.taxonomy.tree)
+
+    def call_many(
+        self,
+        batches: Iterable[tuple[Item, Batch]],
+        options: Mapping[str, Any],
+        *,
+        detail: bool = False,
+    ) -> Iterator[tuple[Item, Calls]]:
+        """Yield items and calls as `WorkerIndex.call_many` does; ``seen`` is an option more."""
+        seen = options.get("seen")
+        for item, found in super().call_many(batches, options, detail=detail):
+            yield item, found if seen is None else seen.taken(found)
+
+    def call_files(
+        self, files: ReadFiles, options: Mapping[str, Any], **others: Any
+    ) -> Iterator[tuple[ReadReads, Calls]]:
+        """Yield reads and calls as `WorkerIndex.call_files` does; ``seen`` is an option more."""
+        seen = options.get("seen")
+        for told, found in super().call_files(files, options, **others):
+            yield told, found if seen is None else seen.taken(found)
+
+    def _checked(self, options: Mapping[str, Any]) -> tuple[dict[str, Any], SeenOnWorkers | None]:
         given = dict(options)
-        if given.pop("seen", None) is not None:
-            raise SpecError(
-                "workers do not count the minimizers of reads; leave out minimizer_data, or "
-                "gather() the index"
-            )
+        seen = given.pop("seen", None)
         CallOptions.of(**given)
-        return given
+        return given, seen
 
     def _begin(self, number: int, batch: Future, options: Any, *, detail: bool) -> Future:
+        given, seen = options
+        owners = 0 if seen is None else seen.owners
+        made = self._called(number, batch, given, detail, owners)
+        return made if seen is None else seen.begun(made)
+
+    def _called(
+        self, number: int, batch: Future, options: dict[str, Any], detail: bool, owners: int
+    ) -> Future:
         workers, (context, parts) = self._workers, self._held
         # Where the batch is, and not where the context is, or a copy of the part if that is busy.
         near = workers.near(number)
         if self._mode == "replicated":
             part = parts[number % len(parts)]
-            return workers.submit(called_here, context, part, batch, options, detail, near=near)
+            return workers.submit(
+                called_here, context, part, batch, options, detail, owners, near=near
+            )
         folds = self._mode == "independent"
         n = 1 if folds else len(parts)
         both = workers.submit(dealt_batch, context, batch, options, n, near=near)
@@ -187,7 +219,7 @@ class DistributedMinimizerIndex(WorkerIndex):
             for at, part in enumerate(parts)
         ]
         return workers.submit(
-            called_of_taxa, context, rest, found, options, detail, folds, near=near
+            called_of_taxa, context, rest, found, options, detail, folds, owners, near=near
         )
 
     def _dealt(self) -> list[Future]:

@@ -21,6 +21,7 @@ from dgpuhash.kmer.minimizers.index import MinimizerIndex
 from dgpuhash.kmer.minimizers.reads import Reads, slices
 from dgpuhash.kmer.minimizers.runs import MinimizerRuns, minimizer_runs
 from dgpuhash.kmer.minimizers.saved import arrays_of, items_of, load_table
+from dgpuhash.kmer.minimizers.seen_on_workers import SeenOfBatch
 from dgpuhash.kmer.minimizers.settings import CallOptions, MinimizerSettings
 from dgpuhash.kmer.references import Targets
 from dgpuhash.kmer.sequences.batches import QUALITY_OFFSET
@@ -206,13 +207,23 @@ def folded_items(
 
 
 def called_here(
-    context: MinimizerIndex, part: MinimizerPart, batch: Any, options: Any, detail: bool
-) -> Calls:
-    """Return the calls of a batch by a part that has all minimizers, on the host."""
-    index = copy.copy(context)
+    context: MinimizerIndex,
+    part: MinimizerPart,
+    batch: Any,
+    options: Any,
+    detail: bool,
+    owners: int,
+) -> Any:
+    """Return the calls of a batch by a part that has all minimizers, on the host.
+
+    With `owners` of the minimizers that reads have, also what these are: see `_with_seen`.
+    """
+    index, backend = copy.copy(context), context._backend
     index._table = part.table
     arrays, beside = batch
-    return index.call(*arrays, detail=detail, **beside, **options).on_host(context._backend)
+    seen = SeenOfBatch(backend) if owners else None
+    calls = index.call(*arrays, detail=detail, seen=seen, **beside, **options).on_host(backend)
+    return _with_seen(calls, seen, owners)
 
 
 def dealt_batch(context: MinimizerIndex, batch: Any, options: Any, n: int) -> list[Any]:
@@ -265,22 +276,36 @@ def called_of_taxa(
     options: Any,
     detail: bool,
     folds: bool,
-) -> Calls:
+    owners: int,
+) -> Any:
     """Return the calls of a batch from the taxa of its minimizers, on the host.
 
-    `folds`: each part was asked for all minimizers, and has those of some targets.
+    `folds`: each part was asked for all minimizers, and has those of some targets. `owners` is as
+    for `called_here`.
     """
     backend, chosen, k = context._backend, CallOptions.of(**options), context.settings.k
     answers = iter(zip(*found, strict=True))
+    seen = SeenOfBatch(backend) if owners else None
     made = []
     for sides in rest:
         runs = [_with_taxa(context, side, next(answers), folds=folds) for side in sides]
         one, other = runs[0], runs[1] if len(runs) > 1 else None
+        if seen is not None:
+            for side in runs:
+                seen.add(side)
         calls = called(backend, context._tree, one, other, k, chosen)
         if detail:
             calls = with_details(backend, context._tree, one, other, k, calls)
         made.append(calls)
-    return joined(backend, made).on_host(backend)
+    return _with_seen(joined(backend, made).on_host(backend), seen, owners)
+
+
+def _with_seen(calls: Calls, seen: SeenOfBatch | None, owners: int) -> Any:
+    """Return calls alone, or a list: of them and the taxa of their minimizers, and owners' pieces.
+
+    See `SeenOnWorkers.begun`.
+    """
+    return calls if seen is None else [(calls, seen.taxa()), *seen.pieces(owners)]
 
 
 def _with_taxa(context: MinimizerIndex, side: _Mates, answers: Any, *, folds: bool) -> FoundRuns:

@@ -7,10 +7,12 @@ from itertools import chain
 
 import pytest
 from kmer.tiers import TINY, lines_without_codes
-from kmer.workers.pairs import MODES, fields_of, of_pairs
+from kmer.workers.pairs import MODES, WORLD, fields_of, of_pairs
+from kmer.worlds import arrays
 
 from dgpuhash.errors import SpecError
 from dgpuhash.kmer import MinimizerIndex, load_index
+from dgpuhash.kmer.minimizers import seen_on_workers
 from dgpuhash.kmer.minimizers.on_workers import DistributedMinimizerIndex
 from dgpuhash.kmer.sequences import files
 
@@ -81,6 +83,52 @@ def test_files_and_additions(clients, folder, expected, tmp_path, mode):
     assert items(load_index(tmp_path / "all.dgki")) == items(expected)
 
 
+READS = [TINY.folder / f"reads_{mate}.fq.gz" for mate in (1, 2)]
+BUILT = {"references": TINY.folder / "genomes", "taxonomy": TINY.taxonomy_folder}
+
+
+@pytest.fixture(scope="module")
+def reported():
+    return list(MinimizerIndex.build(**BUILT).classify(*READS, minimizer_data=True).report_lines())
+
+
+@pytest.mark.parametrize(
+    ("workers", "mode"),
+    [(1, "distributed"), (2, "replicated"), (3, "independent"), (3, "distributed"),
+     (8, "distributed")],
+)  # fmt: skip
+def test_minimizers_of_reads_are_counted(clients, reported, workers, mode, monkeypatch):
+    """All and distinct ones, as on one device, however reads are parted into batches."""
+    monkeypatch.setattr(seen_on_workers, "_JOINED", 2)
+    monkeypatch.setattr(files, "CHUNK_NBYTES", 2**16)
+    made = MinimizerIndex.build(client=clients[workers], mode=mode, **BUILT)
+    found = made.classify(*READS, batch_letters=2**16, minimizer_data=True)
+    assert sum(len(batch.calls) for batch in found) == 4398
+    assert list(found.report_lines()) == reported
+
+
+def test_minimizers_of_batches_count_once(clients, folder, expected):
+    """Those whose calls were made and never taken do not count."""
+    made = MinimizerIndex.build(
+        folder, taxonomy=folder / "taxonomy", client=clients[3], mode="distributed", **SMALL
+    )
+    seen, alone = made.seen_minimizers(), expected.seen_minimizers()
+    assert [each.tolist() for each in seen.by_clade()] == [
+        each.tolist() for each in alone.by_clade()
+    ]
+    firsts, seconds = zip(*WORLD.pairs, strict=True)
+    batch = [*arrays(firsts), *arrays(seconds)]
+    calls = [of_pairs(made, seen=seen), of_pairs(expected, seen=alone)]
+    assert fields_of(calls[0]) == fields_of(calls[1])
+    several = ((number, (batch, {})) for number in range(5))
+    number, found = next(made.call_many(several, {"seen": seen}))
+    assert (number, fields_of(found)) == (0, fields_of(calls[1]))
+    of_pairs(expected, seen=alone)
+    for one, other in zip(seen.by_clade(), alone.by_clade(), strict=True):
+        assert one.tolist() == other.tolist()
+        assert one.any()
+
+
 def test_copies_have_no_addresses(expected):
     """Those of the tree's arrays would be another process's."""
     again = pickle.loads(pickle.dumps(expected))
@@ -94,5 +142,3 @@ def test_what_is_wrong_is_told(clients, folder):
     )
     with pytest.raises(SpecError, match="confidence"):
         of_pairs(made, confidence=2)
-    with pytest.raises(SpecError, match="minimizer_data"):
-        made.classify(folder / "0.fa", minimizer_data=True)
