@@ -13,6 +13,7 @@ import numpy as np
 from dgpuhash.errors import FormatError
 from dgpuhash.kmer.references import Targets
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
+from dgpuhash.tables.arguments.checksums import Pieces
 from dgpuhash.tables.serialization import Buffers, header_of, map_file, write_file
 
 __all__ = [
@@ -77,7 +78,7 @@ def write_index(
     *,
     rule: str,
     settings: Mapping[str, Any],
-    arrays: Mapping[str, np.ndarray],
+    arrays: Mapping[str, np.ndarray | Pieces],
     taxonomy: Taxonomy | None,
     targets: Targets,
     told: Mapping[str, Any] | None = None,
@@ -94,7 +95,8 @@ def write_index(
     settings, told : mapping
         What JSON can hold.
     arrays : mapping of arrays
-        On the host. Of a mapping that makes its arrays as it is asked, one is there at a time.
+        On the host, or in pieces. Of a mapping that makes its arrays as it is asked, one is there
+        at a time.
     taxonomy : Taxonomy or None
     targets : Targets
     overwrite : bool
@@ -144,14 +146,16 @@ def name_in_file(name: str, part: int | None = None) -> str:
     return f"{_OWN}{name}" if part is None else f"{_OWN}{name} {part}"
 
 
-class _Joined(Mapping[str, np.ndarray]):
+class _Joined(Mapping[str, np.ndarray | Pieces]):
     """Arrays of an index, as they are asked for, and those beside them."""
 
-    def __init__(self, arrays: Mapping[str, np.ndarray], beside: Mapping[str, np.ndarray]) -> None:
+    def __init__(
+        self, arrays: Mapping[str, np.ndarray | Pieces], beside: Mapping[str, np.ndarray]
+    ) -> None:
         self._arrays, self._beside = arrays, beside
         self._names = [*map(name_in_file, arrays), *beside]
 
-    def __getitem__(self, name: str) -> np.ndarray:
+    def __getitem__(self, name: str) -> np.ndarray | Pieces:
         return self._beside[name] if name in self._beside else self._arrays[name[len(_OWN) :]]
 
     def __iter__(self) -> Any:

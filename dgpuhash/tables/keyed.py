@@ -14,6 +14,7 @@ from dgpuhash import backend as backends
 from dgpuhash.backend import Backend
 from dgpuhash.errors import FormatError, SpecError
 from dgpuhash.spec import TableSpec, check_capacity
+from dgpuhash.tables.arguments.checksums import Pieces
 from dgpuhash.tables.arguments.encoding import key_memory, key_words, keys_of, words_of
 from dgpuhash.tables.arguments.interop import ArrayArgument, as_argument
 from dgpuhash.tables.arguments.lookup_keys import LookupKeys, as_lookup_keys
@@ -177,7 +178,7 @@ class Keyed(ABC):
         """Return the size that is saved, to check what is restored."""
 
     @abstractmethod
-    def _saved_buffers(self) -> Mapping[str, np.ndarray]:
+    def _saved_buffers(self) -> Mapping[str, np.ndarray | Pieces]:
         """Return what a file has of the content."""
 
     @abstractmethod

@@ -11,6 +11,7 @@ from numpy.typing import DTypeLike
 
 from dgpuhash.backend.launches import Step
 from dgpuhash.errors import ShapeError, UnsupportedError
+from dgpuhash.tables.arguments.checksums import Pieces
 from dgpuhash.tables.arguments.encoding import word_dtype, words_of
 from dgpuhash.tables.arguments.interop import ArrayArgument, as_argument
 from dgpuhash.tables.arguments.validate import as_device_array, checked_offsets, natural_dtype
@@ -400,7 +401,7 @@ class MultiMap(UserKernels, Table):
         """The store; opened on the CPU if no array chose a device."""
         return cast(ListStore, self._opened())
 
-    def _saved_buffers(self) -> Mapping[str, np.ndarray]:
+    def _saved_buffers(self) -> Mapping[str, np.ndarray | Pieces]:
         return saved_lists(self._lists)
 
     def _restore(self, buffers: Buffers, size: int) -> None:

@@ -28,7 +28,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from dgpuhash.errors import ExistsError, FormatError, SpecError, UnsupportedError
-from dgpuhash.tables.arguments.checksums import as_bytes, with_digests
+from dgpuhash.tables.arguments.checksums import Pieces, pieces_of, with_digests
 from dgpuhash.tables.arguments.file_layout import (
     damaged,
     described,
@@ -148,7 +148,7 @@ def rename_into_place(part: Path, name: str | os.PathLike[str], *, overwrite: bo
 def write_file(
     path: str | os.PathLike[str],
     header: Mapping[str, Any],
-    buffers: Mapping[str, np.ndarray],
+    buffers: Mapping[str, np.ndarray | Pieces],
     *,
     overwrite: bool = False,
 ) -> None:
@@ -178,11 +178,14 @@ def write_file(
         file.write(head)
         position = len(head)
         places = places_of(position, [each["nbytes"] for each in entries])
-        for place, data in zip(places, map(as_bytes, buffers.values()), strict=False):
+        for place, array in zip(places, buffers.values(), strict=False):
             file.write(bytes(place - position))
-            position = place + len(data)
-            for start in range(0, len(data), _PIECE):
-                file.write(data[start : start + _PIECE])
+            position = place
+            for data in pieces_of(array):
+                position += len(data)
+                for start in range(0, len(data), _PIECE):
+                    file.write(data[start : start + _PIECE])
+            assert position == place + array.nbytes
 
 
 def file_exists(path: str | os.PathLike[str]) -> bool:

@@ -24,7 +24,9 @@ import dgpuhash.tables
 from dgpuhash.errors import ExistsError, FormatError, SpecError, UnsupportedError
 from dgpuhash.frames import FrameIndex
 from dgpuhash.tables import HashMap, HashSet, MultiMap, serialization
-from dgpuhash.tables.arguments.checksums import digest_of
+from dgpuhash.tables.arguments.checksums import Pieces, digest_of
+from dgpuhash.tables.bucket_list.storage import saved_lists
+from dgpuhash.tables.open_addressing import slot_order
 from dgpuhash.tables.serialization import read_file, write_file
 
 PREFIX = struct.Struct("<8sII16s")
@@ -259,6 +261,43 @@ def test_files_of_version_1_are_read(saved):
     saved.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
     with pytest.raises(FormatError, match="checksum of buffer"):
         read_file(saved)
+
+
+def test_arrays_in_pieces_are_those_that_are_whole(tmp_path):
+    whole = np.random.default_rng(3).integers(0, 256, 3 * 2**20 + 5, dtype=np.uint8)
+    write_file(tmp_path / "whole", {}, {"one": whole, "none": whole[:0], "two": whole[:7]})
+    for sizes in ([len(whole)], [1, 2**20, 2**20 - 1, 0, 2**21], [2**19] * 7):
+        ends = np.cumsum(sizes)
+        pieces = Pieces(len(whole), lambda ends=ends: iter(np.split(whole, ends)))
+        none = Pieces(0, lambda: iter([]))
+        write_file(tmp_path / "pieces", {}, {"one": pieces, "none": none, "two": whole[:7]},
+                   overwrite=True)  # fmt: skip
+        assert (tmp_path / "pieces").read_bytes() == (tmp_path / "whole").read_bytes()
+
+
+def test_multimaps_are_saved_piece_by_piece(device, tmp_path, monkeypatch):
+    keys = random_keys("uint64", 200_000, 1, distinct=70_000)
+    keys[:3] = 2**64 - 1
+    values = random_values("float32", len(keys), 1)
+    table = MultiMap("uint64", "float32", device=device.name, seed=5)
+    for part in range(0, len(keys), 50_000):
+        rows = slice(part, part + 50_000)
+        table.insert(device.array(keys[rows]), device.array(values[rows]))
+    table.save(tmp_path / "whole")
+    whole = saved_lists(table._lists)
+    for at_once in (100, 2**11):
+        monkeypatch.setattr(slot_order, "_SLICE", {"cpu": at_once, "cuda": at_once})
+        made = saved_lists(table._lists)
+        assert made.keys() == whole.keys()
+        for name in ("keys", "offsets", "values"):
+            sizes = [piece.nbytes for piece in made[name].make()]
+            assert sum(sizes) == made[name].nbytes == whole[name].nbytes
+            assert max(sizes) < sum(sizes) / 4
+        table.save(tmp_path / "pieces", overwrite=True)
+        assert (tmp_path / "pieces").read_bytes() == (tmp_path / "whole").read_bytes()
+    loaded = MultiMap.load(tmp_path / "pieces", device=device.name)
+    for one, other in zip(loaded.lists(), table.lists(), strict=True):
+        np.testing.assert_array_equal(*map(table._lists.backend.to_host, (one, other)))
 
 
 def test_damage_of_any_mebibyte_is_found(tmp_path):

@@ -25,6 +25,7 @@ __all__ = [
     "batches_of_letters",
     "batches_of_references",
     "filled",
+    "held_nbytes",
     "sketches_of",
     "stored",
     "table_settings",
@@ -132,13 +133,13 @@ def stored(
         return ~is_full
 
     return MultiMap.from_batches(
-        kept(), settings.feature, _LOCATION, memory=_held_nbytes(backend),
+        kept(), settings.feature, _LOCATION, memory=held_nbytes(backend),
         keep=has_room if settings.remove_overpopulated else None,
         **table_settings(settings, backend.name),
     )  # fmt: skip
 
 
-def _held_nbytes(backend: Backend) -> int:
+def held_nbytes(backend: Backend) -> int:
     """Return how many bytes of features and locations are held before they go to a file."""
     if backend.name == "cpu":
         return HELD_NBYTES

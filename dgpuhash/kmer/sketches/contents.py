@@ -10,13 +10,15 @@ import numpy as np
 
 from dgpuhash.backend import Backend
 from dgpuhash.tables import HashSet, MultiMap
-from dgpuhash.tables.bucket_list.storage import longest_list, ordered_lists
+from dgpuhash.tables.arguments.checksums import Pieces
+from dgpuhash.tables.bucket_list.storage import longest_list, ordered_lists, saved_lists
 
 __all__ = [
     "arrays_of",
     "digests_of",
     "joined_sizes",
     "lines_of",
+    "saved_arrays",
     "size_of",
     "sizes_of",
     "sums_of",
@@ -61,6 +63,20 @@ def arrays_of(backend: Backend, table: MultiMap, dropped: HashSet) -> dict[str, 
         "locations": locations,
         "dropped": backend.to_host(dropped.items()),
         **({} if order is None else order.buffers()),
+    }
+
+
+def saved_arrays(
+    backend: Backend, table: MultiMap, dropped: HashSet
+) -> dict[str, np.ndarray | Pieces]:
+    """Return the same as they are written, some features on the host at a time."""
+    saved = saved_lists(table._lists)
+    return {
+        "features": saved.pop("keys"),
+        "offsets": saved.pop("offsets"),
+        "locations": saved.pop("values"),
+        "dropped": backend.to_host(dropped.items()),
+        **saved,
     }
 
 

@@ -18,7 +18,7 @@ from dgpuhash.kmer.index_file import read_index, write_index
 from dgpuhash.kmer.references import Targets
 from dgpuhash.kmer.sketches.building import append, are_few, stored, table_settings
 from dgpuhash.kmer.sketches.calling import SketchCaller
-from dgpuhash.kmer.sketches.contents import arrays_of, digests_of, sizes_of
+from dgpuhash.kmer.sketches.contents import digests_of, saved_arrays, sizes_of
 from dgpuhash.kmer.sketches.settings import SketchSettings
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 from dgpuhash.tables import HashSet, MultiMap
@@ -164,7 +164,7 @@ class HeldSketches(SketchCaller, Mergeable):
         told = {**self._told, "seed": self._table._seed}
         write_index(
             path, rule=self.rule, settings=asdict(self._settings),
-            arrays=arrays_of(self._backend, self._table, self._dropped),
+            arrays=saved_arrays(self._backend, self._table, self._dropped),
             taxonomy=self._taxonomy, targets=self._targets, told=told, overwrite=overwrite,
         )  # fmt: skip
 

@@ -27,7 +27,7 @@ from dgpuhash.kmer.sketches.asked import (
     found_in,
     sketched_batch,
 )
-from dgpuhash.kmer.sketches.building import table_settings
+from dgpuhash.kmer.sketches.building import held_nbytes, table_settings
 from dgpuhash.kmer.sketches.candidates import TopLists
 from dgpuhash.kmer.sketches.contents import joined_sizes, sums_of
 from dgpuhash.kmer.sketches.coverage import Coverage
@@ -37,6 +37,7 @@ from dgpuhash.kmer.sketches.parts import (
     contents_of,
     counts_in,
     dealt_part,
+    extent_of,
     features_of_run,
     features_with,
     folded,
@@ -46,6 +47,7 @@ from dgpuhash.kmer.sketches.parts import (
     marks_in,
     owned_part,
     part_of_run,
+    rows_of,
     run_between,
     size_in,
     stacked,
@@ -68,6 +70,8 @@ _RUN_LETTERS = 2**26
 _LOCATION_NBYTES = 14
 # Bytes of a table for each of its file.
 _OF_FILE = 1.5
+# Locations of a part that are here at a time.
+_GATHERED_ROWS = 2**22
 # Locations that a task makes lines of.
 _LINES_OF_TASK = 2**20
 
@@ -362,13 +366,17 @@ class DistributedSketchIndex(WorkerIndex):
 
         def batches() -> Iterator[tuple[Any, Any]]:
             for part in parts:
-                task = workers.submit(contents_of, part)
-                features, locations, dropped = workers.result(task)
+                # What of it is here at a time is bounded.
+                there = workers.submit(contents_of, part)
+                rows, dropped = workers.result(workers.submit(extent_of, there))
                 made._dropped.insert(put(dropped))
-                yield put(features), put(locations)
+                for start in range(0, rows, _GATHERED_ROWS):
+                    piece = workers.submit(rows_of, there, start, start + _GATHERED_ROWS)
+                    features, locations = workers.result(piece)
+                    yield put(features), put(locations)
 
         made._table = MultiMap.from_batches(
-            batches(), self._settings.feature, np.uint64,
+            batches(), self._settings.feature, np.uint64, memory=held_nbytes(made._backend),
             **table_settings(self._settings, made.device),
         )  # fmt: skip
         made._told, made._whole = self._told(), self._whole

@@ -32,6 +32,7 @@ __all__ = [
     "contents_of",
     "counts_in",
     "dealt_part",
+    "extent_of",
     "features_of_run",
     "features_with",
     "folded",
@@ -41,6 +42,7 @@ __all__ = [
     "marks_in",
     "owned_part",
     "part_of_run",
+    "rows_of",
     "run_between",
     "size_in",
     "stacked",
@@ -167,6 +169,18 @@ def contents_of(part: SketchPart) -> tuple[Any, Any, Any]:
     host = backends.get(part.table.device).to_host
     features, locations = map(host, part.table.items())
     return features, locations, host(part.dropped.items())
+
+
+def extent_of(contents: tuple[Any, Any, Any]) -> tuple[int, Any]:
+    """Return how many locations `contents_of` gave, and what was dropped."""
+    features, _, dropped = contents
+    return len(features), dropped
+
+
+def rows_of(contents: tuple[Any, Any, Any], start: int, end: int) -> tuple[Any, Any]:
+    """Return some of the features and locations that `contents_of` gave."""
+    features, locations, _ = contents
+    return features[start:end].copy(), locations[start:end].copy()
 
 
 def loaded_part(

@@ -11,6 +11,7 @@ import numpy as np
 from dgpuhash.backend import Backend, struct_named
 from dgpuhash.backend.launches import Step
 from dgpuhash.spec import TableSpec
+from dgpuhash.tables.arguments.checksums import Pieces
 from dgpuhash.tables.arguments.encoding import value_words, values_of, word_dtype
 from dgpuhash.tables.bucket_list import table as bucket_list
 from dgpuhash.tables.bucket_list.capped import Cap
@@ -20,7 +21,12 @@ from dgpuhash.tables.bucket_list.pool import ValueLists, list_numbers
 from dgpuhash.tables.bucket_list.streaming import DealtPairs, Keep, grouped_parts, kept
 from dgpuhash.tables.commit import assigner
 from dgpuhash.tables.open_addressing.growth import Storage
-from dgpuhash.tables.open_addressing.slot_order import SlotOrder, item_slices, ordered_items
+from dgpuhash.tables.open_addressing.slot_order import (
+    SlotOrder,
+    item_slices,
+    order_in,
+    ordered_items,
+)
 from dgpuhash.tables.open_addressing.wide_values import ValueRows
 from dgpuhash.tables.stats import Figures
 from dgpuhash.tables.store import Lent, ListStore, no_appends
@@ -68,12 +74,38 @@ def ordered_lists(store: ListStore) -> tuple[Any, Any, Any, SlotOrder | None]:
     return bits, offsets, store._decode(words), order
 
 
-def saved_lists(store: ListStore) -> dict[str, np.ndarray]:
-    """Return what a file has of lists: keys, offsets, values, and the order of keys if any."""
-    *found, order = ordered_lists(store)
-    keys, offsets, values = map(store.backend.to_host, found)
-    saved = {"keys": keys, "offsets": offsets, "values": values}
-    return saved if order is None else saved | order.buffers()
+def saved_lists(store: ListStore) -> dict[str, np.ndarray | Pieces]:
+    """Return what a file has of lists: keys, offsets, values, and the order of keys if any.
+
+    Of a `ListStorage` some keys are on the host at a time; it must not change meanwhile.
+    """
+    host = store.backend.to_host
+    if not isinstance(store, ListStorage):
+        keys, offsets, values = map(host, store.lists())
+        return {"keys": keys, "offsets": offsets, "values": values}
+    slots, lists = store._keys.slots, store._lists
+
+    def offset_pieces() -> Iterator[np.ndarray]:
+        yield np.zeros(1, np.int64)
+        end = 0
+        for _, entries in item_slices(slots):
+            ends = end + np.cumsum(host(lists.count(lists.open(entries))), dtype=np.int64)
+            end = int(ends[-1]) if len(ends) else end
+            yield ends
+
+    def value_pieces() -> Iterator[np.ndarray]:
+        for _, entries in item_slices(slots):
+            yield host(store._decode(lists.gather(lists.open(entries), entries)[0]))
+
+    order = order_in(slots)
+    return {
+        "keys": Pieces(
+            len(store) * slots.key.itemsize, lambda: (host(bits) for bits, _ in item_slices(slots))
+        ),
+        "offsets": Pieces((len(store) + 1) * 8, offset_pieces),
+        "values": Pieces(store.pairs * store._dtype.itemsize, value_pieces),
+        **({} if order is None else order.buffers()),
+    }
 
 
 def pair_slices(store: ListStore) -> Iterator[tuple[Any, Any]]:

@@ -18,6 +18,7 @@ __all__ = [
     "SlotOrder",
     "in_order",
     "item_slices",
+    "order_in",
     "ordered_items",
     "restored",
     "saved_items",
@@ -103,25 +104,28 @@ class SlotOrder(NamedTuple):
         )
 
 
-def ordered_items(slots: Slots) -> tuple[Any, Any, SlotOrder | None]:
-    """Return keys and values as `Slots.items` does, and their order where it is worth keeping.
+def order_in(slots: Slots) -> SlotOrder | None:
+    """Return the order of the keys that `Slots.items` gives, or None where it is not worth keeping.
 
     Keys do not stand where a search would find them again once marks of erased ones are gone.
     """
     state = slots.state()
     few = state.occupied < _LEAST_KEYS or slots.slots > _MOST_SLOTS * state.occupied
     if few or state.erased:
-        return (*slots.items(), None)
+        return None
     backend, counts = slots._backend, slots._counts(slots.buckets)
-    keys, values = slots.items(counts)
     words = _filter_words(slots.extent, slot_nbytes(slots.key, slots.value))
-    order = SlotOrder(
+    return SlotOrder(
         slots.extent,
         state.strayed,
         backend.to_host(counts.astype(_BYTE)),
         backend.to_host(slots._overflow[:words]),
     )
-    return keys, values, order
+
+
+def ordered_items(slots: Slots) -> tuple[Any, Any, SlotOrder | None]:
+    """Return keys and values as `Slots.items` does, and their order; see `order_in`."""
+    return (*slots.items(), order_in(slots))
 
 
 def item_slices(slots: Slots) -> Iterator[tuple[Any, Any]]:

@@ -13,6 +13,7 @@ from dgpuhash.errors import OutOfMemoryError, SpecError
 from dgpuhash.kmer import MinimizerIndex, SketchIndex, load_index
 from dgpuhash.kmer.cluster import Workers
 from dgpuhash.kmer.databases import sizes
+from dgpuhash.kmer.sketches import building, on_workers
 from dgpuhash.kmer.sketches import index as index_of_sketches
 
 SMALL = {"k": 11, "sketch": 8, "window": 40}
@@ -40,12 +41,15 @@ def test_provenance_is_that_of_one_device(clients, folder, tmp_path, rule, setti
     assert undated(load_index(tmp_path / "x.dgki", client=clients[2]).provenance) == expected
 
 
-def test_what_was_gathered_merges(clients, folder):
+def test_what_was_gathered_merges(clients, folder, monkeypatch):
     files, taxonomy = sorted(folder.glob("*.fa")), folder / "taxonomy"
     given = {**SMALL, "cap": 2, "order": "given", "taxonomy": taxonomy}
     made = SketchIndex.build(files[:3], client=clients[2], mode="independent", **given)
     last = SketchIndex.build(files[3], **given)
     whole = SketchIndex.build(files, **given)
+    # Many pieces, most of which go to a file.
+    monkeypatch.setattr(on_workers, "_GATHERED_ROWS", 7)
+    monkeypatch.setattr(building, "HELD_NBYTES", 100)
     assert made.gather().merge(last).digests() == whole.digests()
     with pytest.raises(SpecError, match=r"gather\(\) those of workers"):
         last.merge(made)
