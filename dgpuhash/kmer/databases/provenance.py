@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -80,10 +81,16 @@ def step_told(verb: str, n_files: int, **options: Any) -> dict[str, Any]:
     return {
         "verb": verb,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "version": version("dgpuhash"),
+        "version": _version(),
         "options": options,
         "files": n_files,
     }
+
+
+@functools.cache
+def _version() -> str:
+    """Return the version of this package; it is read from a file, which takes a millisecond."""
+    return version("dgpuhash")
 
 
 def step_after(index: Any, n_files: int, **options: Any) -> dict[str, Any]:

@@ -68,14 +68,15 @@ class Reads:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def rows(self, first: int, last: int) -> Reads:
-        """Return the reads [first, last)."""
-        start, end = int(self.offsets[first]), int(self.offsets[last])
-        return Reads(
-            self.letters[start:end],
-            self.offsets[first : last + 1] - start,
-            None if self.qualities is None else self.qualities[start:end],
-        )
+    def parted(self, backend: Backend, edges: np.ndarray) -> Iterator[Reads]:
+        """Yield the reads between edges, numbers of reads; the host waits once for all."""
+        places = backend.to_host(self.offsets[backend.from_host(edges)]).tolist()
+        for rows, (start, end) in zip(pairwise(edges.tolist()), pairwise(places), strict=True):
+            yield Reads(
+                self.letters[start:end],
+                self.offsets[rows[0] : rows[1] + 1] - start,
+                None if self.qualities is None else self.qualities[start:end],
+            )
 
 
 def slices(
@@ -90,6 +91,10 @@ def slices(
     ends = first.offsets if second is None else first.offsets + second.offsets
     wanted = xp.arange(size, letters, size)
     inner = backend.to_host(xp.searchsorted(ends, wanted))
-    edges = np.unique(np.concatenate([[0], inner, [len(first)]])).tolist()
-    for start, end in pairwise(edges):
-        yield first.rows(start, end), None if second is None else second.rows(start, end)
+    edges = np.unique(np.concatenate([[0], inner, [len(first)]]))
+    if second is None:
+        for reads in first.parted(backend, edges):
+            yield reads, None
+    else:
+        sides = (each.parted(backend, edges) for each in (first, second))
+        yield from zip(*sides, strict=True)

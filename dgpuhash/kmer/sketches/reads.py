@@ -175,19 +175,21 @@ def _slices(backend: Backend, batch: list[Any], most: int) -> Iterator[list[Any]
         return
     ends = sum(batch[1::2])
     marks = backend.xp.searchsorted(ends, backend.xp.arange(0, total, most), side="left")
-    edges = [*np.unique(backend.to_host(marks)).tolist(), n]
-    for first, last in pairwise(edges):
+    rows = np.append(np.unique(backend.to_host(marks)), n)
+    # Where the slices of first and second mates begin and end: the host waits for all at once.
+    wanted = backend.from_host(rows)
+    places = backend.to_host(backend.xp.stack([each[wanted] for each in batch[1::2]])).tolist()
+    edges = rows.tolist()
+    for at, (first, last) in enumerate(pairwise(edges)):
         if last > first:
             yield [
                 part
-                for letters, offsets in zip(batch[::2], batch[1::2], strict=True)
-                for part in _rows(backend, letters, offsets, first, last)
+                for letters, offsets, ends in zip(batch[::2], batch[1::2], places, strict=True)
+                for part in (
+                    letters[ends[at] : ends[at + 1]],
+                    offsets[first : last + 1] - ends[at],
+                )
             ]
-
-
-def _rows(backend: Backend, letters: Any, offsets: Any, first: int, last: int) -> tuple[Any, Any]:
-    start, end = backend.to_host(offsets[[first, last]]).tolist()
-    return letters[start:end], offsets[first : last + 1] - start
 
 
 def joined(backend: Backend, found: Iterable[Calls]) -> Calls:
