@@ -18,7 +18,6 @@ from dgpuhash.bench.kmer.letters import (
     READ_LETTERS,
     Genomes,
     Pairs,
-    mutant,
     pairs_of,
     require_right,
 )
@@ -108,24 +107,27 @@ class OnDevice:
     def construction(self, rule: str, letters: int) -> dict[str, Any]:
         """Return the figures of an index of genomes and their mutants, of so many letters in all.
 
-        Mutants are made on the device, outside the time.
+        Mutants are made on the device, outside the time, and the index of all at once.
         """
-        genomes = self._genomes
-        index: Any = None
-        made, seconds, cpu = 0, 0.0, 0.0
-        while made < letters:
-            number = made // len(genomes)
-            text = mutant(genomes, number) if number else genomes.letters
-            names = [f"{name}_{number}" for name in genomes.names]
-            self._backend.synchronize()
-            start, used = time.perf_counter(), time.process_time()
-            if index is None:
-                index = self._build(rule, text, names)
-            else:
-                index.add_letters(text, genomes.offsets, genomes.taxids, names=names)
-            self._backend.synchronize()
-            seconds, cpu = seconds + time.perf_counter() - start, cpu + time.process_time() - used
-            made += len(genomes)
+        genomes, backend = self._genomes, self._backend
+        # Kernels are loaded before.
+        self._index(rule)
+        copies = -(-letters // len(genomes))
+        made = copies * len(genomes)
+        text, offsets = backend.empty(made, np.uint8), backend.zeros(1, np.int64)
+        for number in range(copies):
+            first = number * len(genomes)
+            text[first : first + len(genomes)] = genomes.variant(number).letters
+            offsets = backend.xp.concatenate([offsets, first + genomes.offsets[1:]])
+        names = [f"{name}_{number}" for number in range(copies) for name in genomes.names]
+        backend.synchronize()
+        start, cpu = time.perf_counter(), time.process_time()
+        index = INDEXES[rule].from_letters(
+            text, offsets, np.tile(genomes.taxids, copies), taxonomy=genomes.taxonomy, names=names
+        )
+        backend.synchronize()
+        seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
+        del text
         self._check(rule, pairs_of(genomes, min(self._pairs, _CHECKED_PAIRS)), index)
         stats = index.stats()
         floor = made / self._floors.copy(2 * len(genomes))
