@@ -145,22 +145,23 @@ def limited(
     if settings.remove_overpopulated:
         over = counts.sum(axis=0) >= settings.cap
         allowed[over] = 0
-    if not over.any() and (counts[at] <= allowed).all():
-        return part
+    dropped, cut = part.dropped, counts[at] > allowed
     backend = backends.get(part.table.device)
-    features, offsets, locations = map(backend.to_host, part.table.lists())
-    sizes = np.diff(offsets)
-    places = np.minimum(np.searchsorted(crowded, features), len(crowded) - 1)
-    most = np.where(crowded[places] == features, allowed[places], settings.cap)
-    stays = np.arange(len(locations)) - np.repeat(offsets[:-1], sizes) < np.repeat(most, sizes)
-    left = np.minimum(sizes, most)
     put = backend.from_host
-    table = MultiMap.from_lists(
-        put(features[left > 0]), put(np.append(0, np.cumsum(left[left > 0]))),
-        put(locations[stays]), **table_settings(settings, backend.name),
-    )  # fmt: skip
-    dropped = part.dropped.copy()
-    dropped.insert(put(crowded[over]))
+    if over.any():
+        dropped = dropped.copy()
+        dropped.insert(put(crowded[over]))
+    if not cut.any():
+        return SketchPart(part.table, dropped, part.found)
+    # Few lists are cut. Their locations are in order, and those that stay the first ones.
+    table, features = part.table.copy(), put(crowded[cut])
+    locations, offsets = table.find(features)
+    host_offsets = backend.to_host(offsets)
+    sizes, left = np.diff(host_offsets), allowed[cut]
+    places = np.arange(host_offsets[-1]) - np.repeat(host_offsets[:-1], sizes)
+    stays = put(np.flatnonzero(places < np.repeat(left, sizes)))
+    table.erase(features)
+    table.insert(put(np.repeat(crowded[cut], left)), locations[stays])
     return SketchPart(table, dropped, part.found)
 
 
