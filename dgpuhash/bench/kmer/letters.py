@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,9 @@ _LINE = 80
 # Of reads of which one letter in a hundred differs.
 _LEAST_CALLED, _LEAST_RIGHT = 0.9, 0.9
 _ACGT = np.frombuffer(b"ACGT", np.uint8)
+_LOWER = np.uint8(ord("a") - ord("A"))
+# Orders of the letters in which complements are complements, so that both strands are strange.
+_ORDERS = [each for each in map(list, permutations(range(4))) if each[0] + each[3] == 3]
 _COMPLEMENT = np.arange(256, dtype=np.uint8)
 _COMPLEMENT[_ACGT] = _ACGT[::-1]
 
@@ -78,6 +82,18 @@ class Genomes:
         """Return their mutants of a number; of 0 themselves."""
         made = copy.copy(self)
         made.letters = mutant(self, number) if number else self.letters
+        return made
+
+    def stranger(self, number: int) -> Genomes:
+        """Return genomes of the same structure that have k-mers of their own; of 0 themselves.
+
+        Letters stand for others; beyond the eighth number they are those of mutants.
+        """
+        turn, order = divmod(number, len(_ORDERS))
+        made = self.variant(turn)
+        code = np.arange(256, dtype=np.uint8)
+        code[_ACGT], code[_ACGT | _LOWER] = _ACGT[_ORDERS[order]], _ACGT[_ORDERS[order]] | _LOWER
+        made.letters = self.backend.from_host(code)[made.letters]
         return made
 
 

@@ -54,9 +54,10 @@ def weak_scaling(
 ) -> Iterator[dict[str, Any]]:
     """Yield rows of builds and calls, where each worker adds as many letters and pairs.
 
-    Plain files of genomes and of their mutants lie in memory, and so do reads that are drawn of
-    them: those of one worker are the first ones of two. Workers read the files. Calls are compared
-    with what the reads are of, and with those of a few reads by themselves.
+    Plain files of genomes lie in memory, of which each worker's have k-mers of their own, so that a
+    read has as many hits in an index of all; and so do reads that are drawn of them. Those of one
+    worker are the first ones of two. Workers read the files. Calls are compared with what the reads
+    are of, and with those of a few reads by themselves.
 
     Parameters
     ----------
@@ -111,7 +112,7 @@ class _Shares:
         self.reads: list[tuple[Path, Path]] = []
         sources = []
         for number in range(mutants.copies):
-            variant = self.genomes.variant(number)
+            variant = self.genomes.stranger(number)
             self.references.append(mutants.write(variant, number))
             own = pairs // self.each + (number % self.each < pairs % self.each)
             if not number:

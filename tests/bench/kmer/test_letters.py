@@ -72,6 +72,28 @@ def test_what_is_drawn_is_the_same_everywhere(inputs: Inputs, device: str) -> No
         np.testing.assert_array_equal(here.letters, used.to_host(reads.letters))
 
 
+def test_strangers_have_k_mers_of_their_own(inputs: Inputs) -> None:
+    genomes = Genomes(CPU, inputs.plain, None)
+    counts = []
+    for number in range(10):
+        letters = genomes.stranger(number).letters
+        assert sorted(set(letters.tolist())) == sorted(b"ACGT")
+        counts.append(KmerCounts.from_letters(letters, genomes.offsets, 31))
+    np.testing.assert_array_equal(genomes.stranger(0).letters, genomes.letters)
+    kmers = [set(each.items()[0].tolist()) for each in counts]
+    for number in range(1, 8):
+        assert not kmers[number] & kmers[0]
+        # Repeats, also of the other strand, are where they were.
+        np.testing.assert_array_equal(
+            np.sort(counts[number].items()[1]), np.sort(counts[0].items()[1])
+        )
+    assert len(set.union(*kmers[:8])) == 8 * len(kmers[0])
+    # Those beyond are of mutants.
+    assert kmers[8] & kmers[0]
+    assert kmers[9] & kmers[1]
+    assert not kmers[9] & kmers[8]
+
+
 def test_files_of_mutants_are_those_letters(inputs: Inputs) -> None:
     mutants = Mutants(inputs, 2 * LENGTH + 1)
     assert (mutants.copies, mutants.letters) == (3, 3 * LENGTH)
