@@ -16,6 +16,7 @@ from dgpuhash.kmer.sketches.reads import Batch, SketchedReads, candidates_of, jo
 from dgpuhash.kmer.sketches.settings import SketchSettings
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 from dgpuhash.kmer.worker_index import part_numbers
+from dgpuhash.tables.bucket_list.grouping import spread
 
 __all__ = [
     "called_here",
@@ -111,8 +112,8 @@ def called_of_locations(
         xp.cumsum(sizes, out=offsets[1:])
         hits = backend.empty(int(offsets[-1]), np.uint64)
         for own, (locations, places) in zip(rows, answers, strict=True):
-            begin = offsets[own] - places[:-1]
-            hits[xp.repeat(begin, sizes[own]) + xp.arange(len(locations))] = locations
+            begin = spread(backend, offsets[own] - places[:-1], places, len(locations))
+            hits[begin + xp.arange(len(locations))] = locations
         reads = SketchedReads(None, firsts, reaches)
         tops.append(_candidates(context, hits, offsets, reads, options, runs=wanted == "runs"))
     return _called(context, tops, options, wanted)

@@ -10,6 +10,7 @@ import numpy as np
 
 from dgpuhash.errors import CapacityError, UnsupportedError
 from dgpuhash.tables.arguments.encoding import words_of
+from dgpuhash.tables.bucket_list.grouping import spread
 from dgpuhash.tables.keyed import Keyed
 from dgpuhash.tables.memory_errors import translates_memory_errors
 from dgpuhash.tables.rwlock import read_locked
@@ -203,7 +204,7 @@ device='cuda', or give for_each a Python function
         xp = store.backend.xp
         if self.kind == "multimap":
             values, offsets = store.find(words_of(bits))
-            return xp.repeat(xp.arange(len(bits)), offsets[1:] - offsets[:-1]), values
+            return spread(store.backend, xp.arange(len(bits)), offsets, len(values)), values
         if self.kind == "set":
             return xp.flatnonzero(store.contains(bits)), None
         value: Any = self._spec.value
