@@ -27,6 +27,7 @@ from dgpuhash.bench.kmer.letters import (
 from dgpuhash.bench.kmer.on_device import INDEXES
 from dgpuhash.bench.workers.cluster import Workers, start
 from dgpuhash.kmer import read_pairs, read_sequences
+from dgpuhash.kmer.sequences.batches import BATCH_LETTERS
 
 __all__ = ["weak_scaling"]
 
@@ -38,6 +39,8 @@ _OVERLAP = 30
 _KIBIBYTE = 1024
 # Reads that are called again by themselves.
 _ALONE = 1000
+# Letters of a batch: a GPU is done with fewer before the scheduler has told it of the next.
+_BATCH_LETTERS = {"cpu": BATCH_LETTERS, "cuda": 2**25}
 
 
 def weak_scaling(
@@ -176,7 +179,8 @@ class _Run:
     def _called(self, index: Any) -> np.ndarray:
         """Return the calls of all pairs, which workers read and call, in the order of the files."""
         firsts, seconds = zip(*self._reads, strict=True)
-        made = index.classify(firsts, seconds).batches(kept="sizes")
+        size = _BATCH_LETTERS[self._workers.device]
+        made = index.classify(firsts, seconds, batch_letters=size).batches(kept="sizes")
         return np.concatenate([called.calls.taxids for called in made])
 
     def _check(self, rule: str, index: Any, taxids: np.ndarray) -> None:
