@@ -126,4 +126,80 @@ struct TaxonVotes {
   }
 };
 
+/// The same among the lanes of a tile, each of which has one of the taxa: at most as many as there are lanes.
+template <class Tile>
+struct LaneVotes {
+  Tile tile;
+  u32 taxon = 0;  // this lane's, 0 behind the last one
+  u32 count = 0;
+  u32 place = 0;
+  u32 clade = 0;
+  u32 size = 0;
+
+  /// Adds what each lane brings, no taxon where that is 0; returns whether there was room for all of them.
+  DG_FN bool add(const TaxonTree& by, u32 met, u32 kmers) {
+    for (u32 left = tile.ballot(met != 0); left != 0;) {
+      const u32 next = tile.shuffle(met, lowest_one(left));
+      const bool is_next = met == next;
+      const u32 more = sum(is_next ? kmers : 0);
+      left &= ~tile.ballot(is_next);
+      const bool is_own = taxon == next;
+      if (tile.any(is_own)) {
+        if (is_own) count += more;
+        continue;
+      }
+      if (size == Tile::size) return false;
+      if (tile.lane() == size) {
+        taxon = next;
+        count = more;
+        place = by.places[next];
+        clade = by.sizes[next];
+      }
+      ++size;
+    }
+    return true;
+  }
+
+  /// How many k-mers have one of a clade.
+  DG_FN u32 of_clade(const TaxonTree& by, u32 above) const {
+    return sum(taxon != 0 && place - by.places[above] < by.sizes[above] ? count : 0);
+  }
+
+  DG_FN u32 best(const TaxonTree& by) const {
+    u32 score = 0;
+    for (u32 i = 0; i < size; ++i) {
+      const u32 within = tile.shuffle(clade, i), begin = tile.shuffle(place, i);
+      const u32 more = tile.shuffle(count, i);
+      if (place - begin < within) score += more;
+    }
+    if (taxon == 0) score = 0;
+    u32 most = score;
+    DG_UNROLL
+    for (u32 distance = 1; distance < Tile::size; distance *= 2) {
+      const u32 other = tile.shuffle(most, tile.lane() ^ distance);
+      most = other > most ? other : most;
+    }
+    u32 winner = 0;
+    for (u32 left = tile.ballot(taxon != 0 && score == most); left != 0; left &= left - 1) {
+      const u32 next = tile.shuffle(taxon, lowest_one(left));
+      winner = winner == 0 ? next : by.tree.lca(winner, next);
+    }
+    return winner;
+  }
+
+  DG_FN u32 supported(const TaxonTree& by, u32 winner, u64 required) const {
+    if (sum(taxon == winner ? count : 0) >= required) return winner;
+    while (winner != 0 && of_clade(by, winner) < required) winner = by.tree.parents[winner];
+    return winner;
+  }
+
+  /// Of all lanes.
+  DG_FN u32 sum(u32 term) const {
+    DG_UNROLL
+    for (u32 distance = 1; distance < Tile::size; distance *= 2)
+      term += tile.shuffle(term, tile.lane() ^ distance);
+    return term;
+  }
+};
+
 }  // namespace dg

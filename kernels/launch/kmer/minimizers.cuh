@@ -178,27 +178,83 @@ DG_FN u64 vote(const ReadCallArgs& args, const MateRuns& mate, u64 read, TaxonVo
   return args.skips_ambiguous ? kmers : mate.kmers_of(read, args.k);
 }
 
+DG_FN void call_alone(const ReadCallArgs& args, u64 read) {
+  u64 room_at = static_cast<u64>(args.first.places[read]);
+  u64 room = static_cast<u64>(args.first.places[read + 1]) - room_at;
+  if (args.second.places) {
+    const u64 at = static_cast<u64>(args.second.places[read]);
+    room_at += at;
+    room += static_cast<u64>(args.second.places[read + 1]) - at;
+  }
+  TaxonVotes votes(args.memory + 4 * room_at, room);
+  u64 groups = 0;
+  u32 quick = 0;
+  u64 kmers = vote(args, args.first, read, votes, groups, quick);
+  kmers += vote(args, args.second, read, votes, groups, quick);
+  u32 call = 0;
+  if (groups >= args.least_groups) {
+    const u64 required = rounded_up(args.confidence * static_cast<double>(kmers));
+    call = args.is_quick ? quick : votes.supported(args.tree, votes.best(args.tree), required);
+  }
+  args.calls[read] = args.taxids[call];
+  args.hits[read] = call == 0 ? 0 : votes.of_clade(args.tree, call);
+}
+
+/// As `vote`, of lanes that read neighbouring runs; returns whether there was room for all taxa.
+template <class Tile>
+DG_FN bool vote_together(const ReadCallArgs& args, const MateRuns& mate, u64 read,
+                         LaneVotes<Tile>& votes, u64& groups, u32& quick, u32& kmers) {
+  if (!mate.places) return true;
+  const Tile tile = votes.tile;
+  const u64 first = static_cast<u64>(mate.places[read]);
+  const u64 last = static_cast<u64>(mate.places[read + 1]);
+  for (u64 start = first; start < last; start += Tile::size) {
+    const u64 run = start + tile.lane();
+    const u32 taxon = run < last ? mate.taxa[run] : 0, here = run < last ? mate.kmers[run] : 0;
+    kmers += here;
+    const bool is_group =
+        taxon != 0 && (run == first || mate.minimizers[run] != mate.minimizers[run - 1]);
+    const u32 begun = tile.ballot(is_group);
+    if (args.is_quick) {
+      const u64 met = groups + count_ones(begun & (ones_below(tile.lane()) << 1 | 1));
+      const u32 enough = tile.ballot(taxon != 0 && met >= args.least_groups);
+      if (quick == 0 && enough != 0) quick = tile.shuffle(taxon, lowest_one(enough));
+    }
+    groups += count_ones(begun);
+    if (!votes.add(args.tree, taxon, here)) return false;
+  }
+  return true;
+}
+
+template <int W>
 DG_KERNEL read_call(ReadCallArgs args) {
-  for_each_tile<1>(args.n, [&](auto, u64 read) {
-    u64 room_at = static_cast<u64>(args.first.places[read]);
-    u64 room = static_cast<u64>(args.first.places[read + 1]) - room_at;
-    if (args.second.places) {
-      const u64 at = static_cast<u64>(args.second.places[read]);
-      room_at += at;
-      room += static_cast<u64>(args.second.places[read + 1]) - at;
+  for_each_tile<W>(args.n, [&](auto tile, u64 read) {
+    if constexpr (decltype(tile)::size == 1) {
+      call_alone(args, read);
+    } else {
+      LaneVotes<decltype(tile)> votes{tile};
+      u64 groups = 0;
+      u32 quick = 0, own = 0;
+      if (!vote_together(args, args.first, read, votes, groups, quick, own) ||
+          !vote_together(args, args.second, read, votes, groups, quick, own)) {
+        if (tile.lane() == 0) call_alone(args, read);
+        return;
+      }
+      u64 kmers = votes.sum(own);
+      if (!args.skips_ambiguous) {
+        kmers = args.first.kmers_of(read, args.k);
+        if (args.second.places) kmers += args.second.kmers_of(read, args.k);
+      }
+      u32 call = 0;
+      if (groups >= args.least_groups) {
+        const u64 required = rounded_up(args.confidence * static_cast<double>(kmers));
+        call = args.is_quick ? quick : votes.supported(args.tree, votes.best(args.tree), required);
+      }
+      const u32 hits = call == 0 ? 0 : votes.of_clade(args.tree, call);
+      if (tile.lane() != 0) return;
+      args.calls[read] = args.taxids[call];
+      args.hits[read] = hits;
     }
-    TaxonVotes votes(args.memory + 4 * room_at, room);
-    u64 groups = 0;
-    u32 quick = 0;
-    u64 kmers = vote(args, args.first, read, votes, groups, quick);
-    kmers += vote(args, args.second, read, votes, groups, quick);
-    u32 call = 0;
-    if (groups >= args.least_groups) {
-      const u64 required = rounded_up(args.confidence * static_cast<double>(kmers));
-      call = args.is_quick ? quick : votes.supported(args.tree, votes.best(args.tree), required);
-    }
-    args.calls[read] = args.taxids[call];
-    args.hits[read] = call == 0 ? 0 : votes.of_clade(args.tree, call);
   });
 }
 

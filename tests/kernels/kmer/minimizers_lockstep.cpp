@@ -199,6 +199,7 @@ struct Taxa {
   TaxonTree tree() const { return {{parents.data(), parents.size()}, places.data(), sizes.data()}; }
 };
 
+template <int W>
 void calls(u32 alphabet) {
   std::mt19937 random(alphabet);
   const Taxa taxa(random, 120);
@@ -227,9 +228,9 @@ void calls(u32 alphabet) {
         const u64 groups = flags == 0 ? 2 : 3;
         std::vector<i64> called(n, -9);
         std::vector<u32> hits(n, 9);
-        read_call({runs[0].mate(), pairs ? runs[1].mate() : MateRuns{}, taxa.tree(),
-                   taxa.taxids.data(), memory.data(), called.data(), hits.data(), confidence, k,
-                   groups, flags & 1, flags >> 1, n});
+        read_call<W>({runs[0].mate(), pairs ? runs[1].mate() : MateRuns{}, taxa.tree(),
+                      taxa.taxids.data(), memory.data(), called.data(), hits.data(), confidence, k,
+                      groups, flags & 1, flags >> 1, n});
         std::vector<i64> counts(n), places{0};
         ReadRunsArgs told{runs[0].mate(),
                           pairs ? runs[1].mate() : MateRuns{},
@@ -326,6 +327,11 @@ int main() {
   test::finds(9, 8, 2);
   test::finds(1, 1, 0);
   test::finds(20, 11, 2);
-  for (const u32 alphabet : {1, 12, 119}) test::calls(alphabet);
+  for (const u32 alphabet : {1, 12, 119}) {
+    test::calls<1>(alphabet);
+    // Of more taxa than lanes, too.
+    test::calls<4>(alphabet);
+    test::calls<32>(alphabet);
+  }
   std::printf("minimizers: passed\n");
 }
