@@ -83,6 +83,7 @@ ROOMS_WITHIN = {
     ],
     "distributed": [
         {"cluster"},
+        {"events"},
         {"partition"},
         {"collective", "storage"},
         {"pruning"},

@@ -3,6 +3,7 @@
 The rooms, each of which imports only those above it:
 
 * `cluster`: RPC, broadcasts, liveness and data locality; the room that knows Dask's internals.
+* `events`: what verbs did, for Dask's event log and loggers.
 * `partition`: which shard owns which rows, at which epoch; the registry on the scheduler.
 * `collective`, `storage`: all-to-all between ranks; saves and the write-ahead log of changes.
 * `pruning`: Bloom filters and deduplicated keys, which reduce the rows that are sent.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,6 +15,7 @@ from distributed import Client
 
 from dgpuhash import config
 from dgpuhash.distributed.cluster.client import client_of
+from dgpuhash.distributed.events import log_event
 from dgpuhash.distributed.ingest.commit import change_to, commit_change, drop_shards
 from dgpuhash.distributed.ingest.history import Lineage, RowOperation, Step, operations_of
 from dgpuhash.distributed.ingest.source import check_library, collection_of, meta_of
@@ -303,7 +305,15 @@ class Handle:
             if step is not None:
                 self._history.record(step)
 
-        return commit_change(self._client, change, acts, publish, self._learn, moved)
+        start = time.perf_counter()
+        rows = commit_change(self._client, change, acts, publish, self._learn, moved)
+        seconds, held = time.perf_counter() - start, self._held
+        verb = "move" if step is None else step.verb
+        log_event(
+            self._client, verb, index=end.name, uid=end.uid, epoch=end.epoch, rows=rows,
+            held_rows=None if held is None else held.rows, seconds=seconds, shards=len(end.shards),
+        )  # fmt: skip
+        return rows
 
     def _publish(self, newest: Descriptor, after: Descriptor | None) -> None:
         registry = self._registry

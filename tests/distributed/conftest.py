@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
 import dask
@@ -19,6 +20,15 @@ def pandas_strings() -> Iterator[None]:
     """Keep pandas' dtype of strings, as results are compared with pandas'."""
     with dask.config.set({"dataframe.convert-string": False}):
         yield
+
+
+@pytest.fixture
+def dask_logs(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> pytest.LogCaptureFixture:
+    """Return what is logged, also where Dask keeps the lines of its loggers to itself."""
+    monkeypatch.setattr(logging.getLogger("distributed"), "propagate", True)
+    return caplog
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from time import time
@@ -24,7 +23,6 @@ __all__ = [
     "drop_data",
     "futures_of_held",
     "hold_data",
-    "log_execution",
     "partitions_spec",
     "watch_departures",
 ]
@@ -255,8 +253,6 @@ def _only_there(task: Any) -> bool:
 # Room for copies of keys, and for a result with columns of both sides.
 GROWTH = 2.0
 
-_log = logging.getLogger("dgpuhash.bulk")
-
 
 @dataclass(frozen=True, slots=True)
 class PartitionLocation:
@@ -313,8 +309,3 @@ def partitions_by_rank(
             PartitionLocation(number, (label,))
         )
     return found
-
-
-def log_execution(what: str, refused: str = "") -> None:
-    """Log whether one broadcast did the work, or why tasks do."""
-    _log.info("%s %s", what, f"by tasks: {refused}" if refused else "in one phase")

@@ -59,7 +59,7 @@ IN_LEVELS = {"nccl", "two-level"}
 # fails.
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 
-_log = logging.getLogger("dgpuhash.exchange")
+_log = logging.getLogger("distributed.dgpuhash.exchange")
 
 
 @dataclass(slots=True)

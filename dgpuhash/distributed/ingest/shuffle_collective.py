@@ -16,12 +16,12 @@ from dgpuhash.distributed.cluster.locality import (
     InputSpec,
     LocalInputs,
     PartitionLocation,
-    log_execution,
     partitions_spec,
 )
 from dgpuhash.distributed.cluster.serialization import CachedPickle, are_plain, plain_arrays
 from dgpuhash.distributed.collective.base import Collective, Destination, Received
 from dgpuhash.distributed.collective.group_cache import run_collective
+from dgpuhash.distributed.events import log_execution
 from dgpuhash.distributed.partition.change import Change
 from dgpuhash.distributed.partition.descriptor import Placement
 from dgpuhash.distributed.partition.hash_partition import (

@@ -5,24 +5,27 @@ from __future__ import annotations
 import uuid
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from distributed import Client
+from distributed import Client, SchedulerPlugin
 from distributed.protocol import Serialized, deserialize, pickle, serialize
 
 from dgpuhash.distributed.cluster.client import translate_scheduler_errors
 from dgpuhash.distributed.cluster.lock import forget_lock, hold_lock
 from dgpuhash.distributed.cluster.rpc import call_scheduler
+from dgpuhash.distributed.events import log_loss
 from dgpuhash.distributed.partition.descriptor import Descriptor
 from dgpuhash.errors import IndexChanged, IndexLost, IndexNotFound, SpecError
 
 __all__ = [
+    "PublishedIndex",
     "Registry",
     "check_name",
     "check_same_index",
     "generated_name",
     "name_taken_error",
+    "published_indexes",
     "unknown_index_error",
 ]
 
@@ -83,7 +86,8 @@ class Registry:
         # publish_dataset() waits up to 10 ms until the client's other messages are sent.
         packed, name = pickle.dumps(descriptor), PREFIX + descriptor.name
         states = descriptor.state, None if after is None else after.state
-        return call_scheduler(self._client, put_dataset, name, packed, *states)
+        place = descriptor.placement.value, descriptor.workers
+        return call_scheduler(self._client, put_dataset, name, packed, *states, *place)
 
     def outdated(self, descriptor: Descriptor) -> IndexLost | None:
         """Return the error of a change of an outdated `descriptor`, or None.
@@ -153,19 +157,64 @@ def read_newer_dataset(
 
 
 def put_dataset(
-    name: str, packed: bytes, state: Hashable, after: Hashable, dask_scheduler: Any
+    name: str,
+    packed: bytes,
+    state: Hashable,
+    after: Hashable,
+    placement: str,
+    workers: list[str],
+    dask_scheduler: Any,
 ) -> bool:
     """Store a pickled descriptor if the stored state is `after`.
 
-    Runs on the scheduler; returns whether it was stored.
+    Beside it stands what the scheduler is to know of the index: it unpickles no descriptor, which
+    may take a GPU. Runs on the scheduler; returns whether it was stored.
     """
     datasets = dask_scheduler.extensions["publish"].datasets
     if datasets.get(name, {}).get("state") != after:
         return False
     data = Serialized(*serialize(packed))
     dask_scheduler.client_desires_keys((), f"published-{name}")
-    datasets[name] = {"data": data, "keys": (), "state": state}
+    place = {"placement": placement, "workers": workers}
+    datasets[name] = {"data": data, "keys": (), "state": state, **place}
+    if LossReport.name not in dask_scheduler.plugins:
+        dask_scheduler.add_plugin(LossReport())
     return True
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedIndex:
+    """What the scheduler knows of an index: name, epoch, placement and workers."""
+
+    name: str
+    uid: str
+    epoch: int
+    placement: str
+    workers: list[str]
+
+
+def published_indexes(dask_scheduler: Any) -> list[PublishedIndex]:
+    """Return the indexes of a cluster by name; runs on the scheduler."""
+    datasets = dask_scheduler.extensions["publish"].datasets
+    found = []
+    for name in sorted(filter(_is_ours, datasets)):
+        kept = datasets[name]
+        uid, epoch, *_ = kept["state"]
+        place = kept["placement"], kept["workers"]
+        found.append(PublishedIndex(name.removeprefix(PREFIX), uid, epoch, *place))
+    return found
+
+
+class LossReport(SchedulerPlugin):
+    """Scheduler plugin that logs the loss of a worker with a shard of an index."""
+
+    name = "dgpuhash-losses"
+
+    def remove_worker(self, scheduler: Any, worker: str, **_: Any) -> None:
+        """Log an event for each index with a shard on a worker that has left."""
+        for index in published_indexes(scheduler):
+            if worker in index.workers:
+                log_loss(scheduler, worker, index=index.name, uid=index.uid, epoch=index.epoch)
 
 
 def drop_dataset(name: str, uid: str, lock: str | None, dask_scheduler: Any) -> bytes | None:

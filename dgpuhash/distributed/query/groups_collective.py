@@ -20,12 +20,12 @@ from dgpuhash.distributed.cluster.locality import (
     InputSpec,
     LocalInputs,
     TaskOutput,
-    log_execution,
     partitions_spec,
 )
 from dgpuhash.distributed.cluster.serialization import CachedPickle, are_plain, plain_arrays
 from dgpuhash.distributed.collective.base import Collective, Received
 from dgpuhash.distributed.collective.group_cache import run_collective
+from dgpuhash.distributed.events import log_execution
 from dgpuhash.distributed.ingest.commit import shard_addresses
 from dgpuhash.distributed.ingest.source import persisted_futures
 from dgpuhash.distributed.partition.descriptor import ShardAddress

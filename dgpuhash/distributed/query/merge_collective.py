@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -23,13 +24,13 @@ from dgpuhash.distributed.cluster.locality import (
     LocalInputs,
     PartitionLocation,
     TaskOutput,
-    log_execution,
     partitions_spec,
 )
 from dgpuhash.distributed.cluster.serialization import CachedPickle, is_plain, plain_arrays
 from dgpuhash.distributed.collective.base import Collective, Received
 from dgpuhash.distributed.collective.endpoint import throttle_loop
 from dgpuhash.distributed.collective.group_cache import run_collective
+from dgpuhash.distributed.events import log_event, log_execution
 from dgpuhash.distributed.ingest.source import persisted_futures
 from dgpuhash.distributed.partition.descriptor import Descriptor, Placement
 from dgpuhash.distributed.partition.hash_partition import (
@@ -139,7 +140,8 @@ def collective_merge(client: Client, plan: MergePlan, left: Any, absences: Absen
     """
     probe = plan.probe
     descriptor = probe.descriptor
-    what = f"merge with index {descriptor.uid}"
+    what, start = f"merge with index {descriptor.uid}", time.perf_counter()
+    about = {"index": descriptor.name, "uid": descriptor.uid, "epoch": descriptor.epoch}
     sparing = absences.with_stats(probe.sparing, frames_of(descriptor.meta).device)
     seal = plan.sealed.seal
     try:
@@ -154,6 +156,7 @@ def collective_merge(client: Client, plan: MergePlan, left: Any, absences: Absen
             )
     except DataNotLocal as elsewhere:
         log_execution(what, str(elsewhere))
+        log_event(client, "merge", **about, by="tasks", why=str(elsewhere))
         return None
     shares = [each.result for each in made]
     rows = sum(share.rows for share in shares)
@@ -163,7 +166,10 @@ def collective_merge(client: Client, plan: MergePlan, left: Any, absences: Absen
     refused = [share.refused for share in shares if share.refused]
     log_execution(what, *refused[:1])
     if refused:
+        log_event(client, "merge", **about, by="tasks", why=refused[0])
         return None
+    seconds = time.perf_counter() - start
+    log_event(client, "merge", **about, by="one phase", rows=rows, seconds=seconds)
     layer = {key: future for each in made for key, future in each.data.items()}
     keys = sorted(layer)
     divisions = (None,) * (len(keys) + 1)

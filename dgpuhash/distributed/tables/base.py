@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 import uuid
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +23,7 @@ from dgpuhash.distributed.cluster.locality import DataNotLocal, TaskOutput
 from dgpuhash.distributed.cluster.lock import ReentranceGuard
 from dgpuhash.distributed.collective.group import Attempt, Transport
 from dgpuhash.distributed.collective.group_cache import GroupUse, use_shared_group
+from dgpuhash.distributed.events import log_event
 from dgpuhash.distributed.ingest.commit import shard_addresses
 from dgpuhash.distributed.partition.table_mode import DISTRIBUTED, TableMode
 from dgpuhash.distributed.pipeline.run_verb import run_verb
@@ -231,7 +233,7 @@ class DistributedTable:
         pruning = self._absences.with_stats(verb.sparing, self._device, rows=rows)
         verb = replace(verb, sparing=pruning)
         order = VerbRequest(self._uid, self._epoch, verb, batch.hosted, self._piece_rows)
-        foreseen = EarlyAnswer(client, batch, verb.name, shown)
+        foreseen, start = EarlyAnswer(client, batch, verb.name, shown), time.perf_counter()
         try:
             made = self._made(order, foreseen)
         except DataNotLocal:
@@ -252,6 +254,11 @@ class DistributedTable:
             self._absences.note(rows=rows, absent_rows=absent_rows)
         pairs = zip(outcomes, self._held, strict=True)
         self._held = [outcome.held or held for outcome, held in pairs]
+        if verb.changes:
+            name = {"add": "insert", "settle": "upsert"}.get(verb.name, verb.name)
+            seconds = time.perf_counter() - start
+            about = {"table": self._uid, "kind": self._spec.kind, "epoch": self._epoch}
+            log_event(client, name, **about, rows=rows, seconds=seconds, shards=len(workers))
         return foreseen.answers(answer_columns(made, len(shown)))
 
     def _made(self, order: VerbRequest, foreseen: EarlyAnswer) -> list[TaskOutput[VerbResult]]:

@@ -19,6 +19,7 @@ from dgpuhash.distributed.cluster.host import NAME
 from dgpuhash.distributed.cluster.rpc import call_scheduler, call_scheduler_async, fire_and_forget
 from dgpuhash.distributed.collective.group import close_end
 from dgpuhash.distributed.collective.group_cache import GroupUse
+from dgpuhash.distributed.events import log_loss
 from dgpuhash.distributed.shards.table_store import drop_table_shard
 
 __all__ = ["LIMIT", "Lease", "TableLease", "free_on_worker", "give_back", "take"]
@@ -65,6 +66,13 @@ class Leases(SchedulerPlugin):
         """Free the leases of a client, unless it reconnects."""
         if self._held[client]:
             fire_and_forget(self._end(scheduler, client))
+
+    def remove_worker(self, scheduler: Any, worker: str, **_: Any) -> None:
+        """Log an event for each table with a shard on a worker that has left."""
+        for held in self._held.values():
+            for lease in held.values():
+                if worker in lease.workers:
+                    log_loss(scheduler, worker, table=lease.uid)
 
     async def _end(self, scheduler: Any, client: str) -> None:
         await asyncio.sleep(config.seconds("liveness.lost-client"))

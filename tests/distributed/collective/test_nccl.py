@@ -242,14 +242,16 @@ def check_pairs(table: DistributedMap, pairs: int) -> None:
 
 
 @pytest.mark.parametrize("verb", ["find", "insert"])
-def test_verbs_go_on_over_the_comm_where_nccl_failed(threads, table, caplog, verb):
+def test_verbs_go_on_over_the_comm_where_nccl_failed(threads, table, dask_logs, verb):
     break_nccl(threads)
     more = np.arange(5000, 9000)
     if verb == "insert":
         assert table.insert(column(more), column(more * 2)).compute().all()
     check_pairs(table, 9000 if verb == "insert" else 5000)
     assert "exchange comm" in repr(table)
-    said = [each.message for each in caplog.records if each.name == "dgpuhash.exchange"]
+    said = [
+        each.message for each in dask_logs.records if each.name == "distributed.dgpuhash.exchange"
+    ]
     assert len(said) == 1
     assert "'nccl' failed" in said[0]
     assert "NCCL failed on rank 1 with error 6" in said[0]
@@ -282,14 +284,16 @@ def which_way(host: Any, collective: Collective) -> str:
     return type(collective).__name__
 
 
-def test_standing_groups_go_on_over_the_comm(threads, paper, monkeypatch, caplog):
+def test_standing_groups_go_on_over_the_comm(threads, paper, monkeypatch, dask_logs):
     monkeypatch.setattr(group_module, "transports_between", lambda places: ["nccl", "comm"])
     shards = shard_addresses(threads)
     assert run_collective(threads, shards, which_way) == ["NcclCollective"] * 3
     break_nccl(threads)
     for _ in range(2):
         assert run_collective(threads, shards, which_way) == ["CommCollective"] * 3
-    said = [each.message for each in caplog.records if each.name == "dgpuhash.exchange"]
+    said = [
+        each.message for each in dask_logs.records if each.name == "distributed.dgpuhash.exchange"
+    ]
     assert len(said) == 1
 
 

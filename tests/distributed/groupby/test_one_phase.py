@@ -39,13 +39,14 @@ def persisted(frame, partitions=5):
 
 
 @pytest.fixture
-def told(caplog):
+def told(dask_logs):
     """Return a function that returns how the groupbys were made since it was called last."""
-    caplog.set_level(logging.INFO, "dgpuhash.bulk")
+    dask_logs.set_level(logging.DEBUG, "distributed.dgpuhash.bulk")
 
     def since():
-        found = [record.message for record in caplog.records if record.name == "dgpuhash.bulk"]
-        caplog.clear()
+        name = "distributed.dgpuhash.bulk"
+        found = [record.message for record in dask_logs.records if record.name == name]
+        dask_logs.clear()
         return found
 
     return since

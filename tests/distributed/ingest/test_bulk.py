@@ -51,25 +51,27 @@ def placed(client: Client, frame: pd.DataFrame, on_workers: list[int]) -> dd.Dat
 
 
 @contextmanager
-def all_together(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+def all_together(dask_logs: pytest.LogCaptureFixture) -> Iterator[None]:
     """Assert that the block runs collectively, without tasks."""
-    caplog.clear()
-    with caplog.at_level(logging.INFO, logger="dgpuhash.bulk"):
+    dask_logs.clear()
+    with dask_logs.at_level(logging.DEBUG, logger="distributed.dgpuhash.bulk"):
         yield
-    assert reports(caplog) and all("in one phase" in report for report in reports(caplog))
+    assert reports(dask_logs) and all("in one phase" in report for report in reports(dask_logs))
 
 
 @contextmanager
-def by_tasks(caplog: pytest.LogCaptureFixture, why: str) -> Iterator[None]:
+def by_tasks(dask_logs: pytest.LogCaptureFixture, why: str) -> Iterator[None]:
     """Assert that the block runs by tasks, for the reason `why`."""
-    caplog.clear()
-    with caplog.at_level(logging.INFO, logger="dgpuhash.bulk"):
+    dask_logs.clear()
+    with dask_logs.at_level(logging.DEBUG, logger="distributed.dgpuhash.bulk"):
         yield
-    assert any("by tasks" in report and why in report for report in reports(caplog))
+    assert any("by tasks" in report and why in report for report in reports(dask_logs))
 
 
-def reports(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [one.getMessage() for one in caplog.records if one.name == "dgpuhash.bulk"]
+def reports(dask_logs: pytest.LogCaptureFixture) -> list[str]:
+    return [
+        one.getMessage() for one in dask_logs.records if one.name == "distributed.dgpuhash.bulk"
+    ]
 
 
 def integers(rng: np.random.Generator, rows: int, keys: int) -> pd.DataFrame:
@@ -94,7 +96,7 @@ def floats(rng: np.random.Generator, rows: int, keys: int) -> pd.DataFrame:
 )
 def test_build_and_merge_are_pandas(
     client: Client,
-    caplog: pytest.LogCaptureFixture,
+    dask_logs: pytest.LogCaptureFixture,
     make: Callable[..., pd.DataFrame],
     on: list[str],
     how: str,
@@ -104,7 +106,7 @@ def test_build_and_merge_are_pandas(
     left = left[[*on, "v"]].rename(columns={"v": "w"})
     rights = placed(client, right, [2, 0, 1, 1, 0, 2])
     lefts = placed(client, left, [1, 0, 0, 2])
-    with all_together(caplog), DistributedIndex.build(rights, on=on, client=client) as index:
+    with all_together(dask_logs), DistributedIndex.build(rights, on=on, client=client) as index:
         for bloom_filter in (False, True, True):
             merged = index.merge(lefts, how=how, persist=True, bloom_filter=bloom_filter)
             assert_same(merged.compute(), joined(left, right, on, how))
@@ -112,13 +114,13 @@ def test_build_and_merge_are_pandas(
 
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("kind", ["int64", "str"])
-def test_copies_are_merged_with_where_partitions_lie(client, caplog, how, kind):
+def test_copies_are_merged_with_where_partitions_lie(client, dask_logs, how, kind):
     rng = np.random.default_rng(7)
     right, left = integers(rng, 300, 100).astype({"k": kind}), integers(rng, 400, 200)
     left = left.rename(columns={"v": "w"}).astype({"k": kind})
     lefts = placed(client, left, [1, 0, 0, 2])
     with DistributedIndex.build(right, on="k", client=client, mode="replicated") as index:
-        with all_together(caplog):
+        with all_together(dask_logs):
             found = index.merge(lefts, how=how, persist=True)
         assert_same(found.compute(), joined(left, right, ["k"], how))
 
@@ -140,12 +142,12 @@ def alone(shared_alone: Client) -> Iterator[Client]:
 @pytest.mark.parametrize(
     ("make", "on"), [(integers, ["k"]), (pairs, ["k", "day"]), (floats, ["k"])]
 )
-def test_one_worker_needs_no_tasks_either(alone, caplog, make, on, parts):
+def test_one_worker_needs_no_tasks_either(alone, dask_logs, make, on, parts):
     rng = np.random.default_rng(5)
     right, more, left = make(rng, 900, 300), make(rng, 400, 300), make(rng, 700, 500)
     left = left[[*on, "v"]].rename(columns={"v": "w"})
     rights, lefts = placed(alone, right, [0] * parts), placed(alone, left, [0] * 2)
-    with all_together(caplog), DistributedIndex.build(rights, on=on, client=alone) as index:
+    with all_together(dask_logs), DistributedIndex.build(rights, on=on, client=alone) as index:
         for how in HOWS:
             found = index.merge(lefts, how=how, persist=True, bloom_filter=True)
             assert_same(found.compute(), joined(left, right, on, how))
@@ -154,7 +156,7 @@ def test_one_worker_needs_no_tasks_either(alone, caplog, make, on, parts):
         keys = right[on].drop_duplicates()
         pd.testing.assert_frame_equal(index.lookup(keys), keys.merge(right, on=on))
     empty = placed(alone, right[:0], [0] * parts)
-    with all_together(caplog), DistributedIndex.build(empty, on=on, client=alone) as index:
+    with all_together(dask_logs), DistributedIndex.build(empty, on=on, client=alone) as index:
         assert len(index.merge(lefts, persist=True)) == 0
 
 
@@ -183,7 +185,7 @@ def test_partitions_that_are_no_frames(request, workers):
         assert len(index) == 10
 
 
-def test_workers_without_room_for_all_results_take_tasks(threads, caplog, monkeypatch):
+def test_workers_without_room_for_all_results_take_tasks(threads, dask_logs, monkeypatch):
     rng = np.random.default_rng(3)
     right, left = integers(rng, 900, 300), integers(rng, 70_000, 500)
     left = left.rename(columns={"v": "w"})
@@ -194,12 +196,12 @@ def test_workers_without_room_for_all_results_take_tasks(threads, caplog, monkey
     def short(worker):
         return (worker.memory.process + room) / 0.6
 
-    with all_together(caplog), DistributedIndex.build(rights, on="k", client=threads) as index:
+    with all_together(dask_logs), DistributedIndex.build(rights, on="k", client=threads) as index:
         index.merge(lefts, persist=True)
         monkeypatch.setattr(WorkerState, "memory_limit", property(short), raising=False)
         index.insert(placed(threads, right, [0, 1, 2]))
     with DistributedIndex.build(rights, on="k", client=threads) as index:
-        with by_tasks(caplog, "is short of memory"):
+        with by_tasks(dask_logs, "is short of memory"):
             found = index.merge(lefts, persist=True)
         assert_same(found.compute(), joined(left, right, ["k"], "inner"))
 
@@ -212,13 +214,13 @@ def test_doubles_of_a_unique_key_on_one_worker(alone, parts):
 
 
 @pytest.mark.parametrize("mode", ["distributed", "replicated"])
-def test_rows_that_all_have_one_partner_are_no_longer_those_of_the_left(threads, caplog, mode):
+def test_rows_that_all_have_one_partner_are_no_longer_those_of_the_left(threads, dask_logs, mode):
     right = pd.DataFrame({"k": np.arange(50), "v": np.arange(50) * 1.5})
     left = pd.DataFrame({"k": np.random.default_rng(2).integers(0, 50, 300), "w": np.arange(300)})
     before = left.copy(deep=True)
     lefts = placed(threads, left, [1, 0, 0, 2])
     with DistributedIndex.build(right, on="k", client=threads, mode=mode) as index:
-        with all_together(caplog):
+        with all_together(dask_logs):
             found = index.merge(lefts, persist=True)
         assert_same(found.compute(), left.merge(right, on="k"))
         for part in threads.gather(threads.compute(found.to_delayed())):
@@ -279,7 +281,7 @@ def test_any_rows_anywhere(threads: Client, data: st.DataObject) -> None:
 
 
 def test_rows_without_a_match_stay_at_home(
-    threads: Client, caplog: pytest.LogCaptureFixture
+    threads: Client, dask_logs: pytest.LogCaptureFixture
 ) -> None:
     right = pd.DataFrame({"k": np.arange(50_000), "v": np.arange(50_000)})
     left = pd.DataFrame({"k": np.arange(300_000) + 10_000, "x": np.arange(300_000)})
@@ -287,9 +289,9 @@ def test_rows_without_a_match_stay_at_home(
     with DistributedIndex.build(placed(threads, right, [0, 1]), on="k") as index:
         left_out = []
         for bloom_filter in ("auto", "auto", False, True):
-            with all_together(caplog):
+            with all_together(dask_logs):
                 merged = index.merge(lefts, persist=True, bloom_filter=bloom_filter)
-                told = re.search(r"without ([\d,]+) of 300,000", reports(caplog)[0])
+                told = re.search(r"without ([\d,]+) of 300,000", reports(dask_logs)[0])
             left_out.append(told and int(told[1].replace(",", "")))
             assert_same(merged.compute(), left.merge(right, on="k"))
         assert left_out[0] is left_out[2] is None
@@ -316,13 +318,13 @@ def test_result_is_persisted_where_its_rows_were(threads: Client) -> None:
     until(lambda: not threads.who_has(lefts).keys() & held.keys())
 
 
-def test_heavy_keys_are_spread(threads: Client, caplog: pytest.LogCaptureFixture) -> None:
+def test_heavy_keys_are_spread(threads: Client, dask_logs: pytest.LogCaptureFixture) -> None:
     rng = np.random.default_rng(6)
     rows = 30 * LEAST_ROWS
     keys = np.where(rng.random(rows) < 0.4, 7, rng.integers(0, rows, rows))
     right = pd.DataFrame({"k": keys, "v": np.arange(rows)})
     left = pd.DataFrame({"k": [7, 8, 9, 7, rows + 1], "x": range(5)})
-    with all_together(caplog):
+    with all_together(dask_logs):
         rights = placed(threads, right, [1, 0, 2, 1, 0])
         with DistributedIndex.build(rights, on="k") as index:
             counts = index.stats()["rows"]
@@ -357,36 +359,36 @@ def test_doubles_of_a_unique_key_are_refused(client: Client) -> None:
 )
 def test_other_columns_take_tasks(
     threads: Client,
-    caplog: pytest.LogCaptureFixture,
+    dask_logs: pytest.LogCaptureFixture,
     change: Callable[[pd.DataFrame], pd.DataFrame],
     why: str,
 ) -> None:
     right = change(pd.DataFrame({"k": np.arange(50), "v": np.arange(50)}))
     left = pd.DataFrame({"k": np.arange(30, 80), "x": np.arange(50)})
-    with by_tasks(caplog, why):
+    with by_tasks(dask_logs, why):
         index = DistributedIndex.build(placed(threads, right, [0, 2]), on="k")
-    with index, by_tasks(caplog, why):
+    with index, by_tasks(dask_logs, why):
         merged = index.merge(placed(threads, left, [1, 0]), persist=True)
         assert_same(merged.compute(), left.merge(right, on="k"))
 
 
 def test_frames_of_another_kind_take_tasks(
-    threads: Client, caplog: pytest.LogCaptureFixture
+    threads: Client, dask_logs: pytest.LogCaptureFixture
 ) -> None:
     right = pd.DataFrame({"k": np.arange(50), "v": np.arange(50)})
     left = pd.DataFrame({"k": np.arange(30, 80), "x": np.arange(50)})
     narrow = left.astype({"k": "int32"})
     lazy = dd.from_pandas(left, npartitions=2, sort=False)
     with DistributedIndex.build(placed(threads, right, [0, 2]), on="k") as index:
-        with by_tasks(caplog, "another dtype than the index"):
+        with by_tasks(dask_logs, "another dtype than the index"):
             merged = index.merge(placed(threads, narrow, [0, 1]), persist=True)
         assert_same(merged.compute(), narrow.merge(right, on="k"))
-        with by_tasks(caplog, "not persisted"):
+        with by_tasks(dask_logs, "not persisted"):
             assert_same(index.merge(lazy, persist=True).compute(), left.merge(right, on="k"))
         more = left.rename(columns={"x": "v"})
-        with by_tasks(caplog, "not persisted"):
+        with by_tasks(dask_logs, "not persisted"):
             assert index.insert(dd.from_pandas(more, npartitions=2, sort=False)) == 50
-        with all_together(caplog):
+        with all_together(dask_logs):
             assert index.insert(more) == 50
             assert index.insert(placed(threads, more.astype({"v": float}), [0, 1])) == 50
     workers = sorted(threads.nthreads())
@@ -394,7 +396,7 @@ def test_frames_of_another_kind_take_tasks(
         DistributedIndex.build(
             placed(threads, right, [0, 1]), on="k", workers=workers[:2]
         ) as index,
-        by_tasks(caplog, "on no worker with a shard"),
+        by_tasks(dask_logs, "on no worker with a shard"),
     ):
         merged = index.merge(placed(threads, left, [2, 0]), persist=True)
         assert_same(merged.compute(), left.merge(right, on="k"))

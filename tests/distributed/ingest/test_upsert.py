@@ -219,17 +219,17 @@ def test_heavy_keys(threads, tmp_path, durable):
 
 
 @pytest.mark.parametrize("heavy", [False, True])
-def test_plain_rows_on_workers_are_put_together(threads, frame, caplog, heavy):
+def test_plain_rows_on_workers_are_put_together(threads, frame, dask_logs, heavy):
     """Unless all workers have rows of some keys."""
     rows = pd.concat([frame, pd.DataFrame({"k": 7, "v": np.arange(6000)})]) if heavy else frame
     with DistributedIndex.build(lazy(rows, 3), on="k", client=threads) as index:
         new = pd.DataFrame({"k": np.arange(5, 205), "v": -np.arange(200)})
         held = lazy(new, 3).persist()
         wait(held)
-        with caplog.at_level(logging.INFO, logger="dgpuhash.bulk"):
+        with dask_logs.at_level(logging.DEBUG, logger="distributed.dgpuhash.bulk"):
             assert index.upsert(held) == 200
         how = "by tasks.*heavy keys" if heavy else "in one phase"
-        assert re.search(f"upsert.*{how}", caplog.text)
+        assert re.search(f"upsert.*{how}", dask_logs.text)
         assert_rows(index, upserted(rows, new))
 
 
