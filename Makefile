@@ -6,7 +6,7 @@ INSTALLED = $(VENV)/.installed
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES = pyproject.toml CMakeLists.txt scripts/install $(shell find kernels -type f)
 
-.PHONY: help demo test methods genomes peers ucx rounds suites check docs kernels compile bench gpu wheel wheel-test version slurm clean
+.PHONY: help demo test methods genomes peers ucx rounds suites dashboard check docs kernels compile bench gpu wheel wheel-test version slurm clean
 
 help:                       ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## */\1 /p' $(MAKEFILE_LIST) | while read -r target said; do \
@@ -38,6 +38,10 @@ suites: $(INSTALLED)        ## run pandas' and Dask's own tests of merges and gr
 	PYTHONPATH=tests $(INSIDE) -m suites.generated_merge --cases $(or $(CASES),10000)
 	PYTHONPATH=tests $(INSIDE) -m suites.pandas_groupby --tb=line
 	PYTHONPATH=tests $(INSIDE) -m suites.dask_groupby --tb=line
+
+dashboard: $(INSTALLED)     ## read the dashboard's page in headless Chromium, and draw docs/figures/dashboard.png; INSTALL=1: apt installs it
+	$(if $(INSTALL),sudo apt-get install --yes --no-install-recommends chromium)
+	PICTURE=docs/figures/dashboard.png MARKS=browser scripts/test tests/distributed/dashboard
 
 check: $(INSTALLED)         ## lint, types, format, spelling, layering, age of the GPU proof
 	scripts/check

@@ -90,6 +90,7 @@ ROOMS_WITHIN = {
         {"shards"},
         {"pipeline", "ingest"},
         {"query", "tables"},
+        {"dashboard"},
         {"merge"},
         {"groupby"},
         {"handle"},

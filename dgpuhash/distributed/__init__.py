@@ -11,6 +11,7 @@ The rooms, each of which imports only those above it:
 * `pipeline`, `ingest`: a collective verb in overlapping slices; builds and two-phase changes.
 * `query`, `tables`: merges and lookups; `DistributedSet`, `DistributedMap`, `DistributedMultiMap`,
   `DistributedCountMap`, `DistributedBloomFilter`.
+* `dashboard`: the page of Dask's dashboard; its figures are asked of the workers while it is open.
 * `handle`, `reads`, `rebuild`, `index`, `accessor`, `load`: the public classes and functions.
 
 A key belongs to shard ``owner_of(hash(code), shards)``. A `Descriptor` says which worker holds

@@ -26,6 +26,7 @@ from dgpuhash.frames.row_store import RowStore
 from dgpuhash.frames.serialization import read_index, write_index
 from dgpuhash.frames.spill.file import SpillFile
 from dgpuhash.frames.stats import FrameStats
+from dgpuhash.tables import HashMap, MultiMap
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
 from dgpuhash.tables.rwlock import ReadWriteLock, read_locked, write_locked
 
@@ -354,6 +355,11 @@ class FrameIndex(MergeMixin, LookupMixin):
     def one_row_per_key(self) -> bool:
         """Whether each key is known to have at most one row."""
         return self._rows.table.one_row_per_code
+
+    @property
+    def table(self) -> HashMap | MultiMap:
+        """Table that finds the rows by key, for its statistics."""
+        return self._rows.table.table
 
     def stats(self) -> FrameStats:
         """Return rows, bytes, key encoding, table type and device."""

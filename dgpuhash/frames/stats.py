@@ -11,7 +11,7 @@ from dgpuhash.frames.keyed_rows import KeyedRows
 from dgpuhash.tables import HashMap, MultiMap
 from dgpuhash.tables.stats import format_bytes, html_table
 
-__all__ = ["FrameStats"]
+__all__ = ["FrameStats", "table_name"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class FrameStats:
             row_nbytes=rows.store.nbytes,
             table_nbytes=rows.table.nbytes,
             packing=packing,
-            table=_named(rows.table.table),
+            table=table_name(rows.table.table),
             frames=frames_of(rows.store.meta).name,
             device=device,
         )
@@ -72,6 +72,7 @@ class FrameStats:
         return html_table(self.title(meta, keys), rows)
 
 
-def _named(table: HashMap | MultiMap) -> str:
+def table_name(table: HashMap | MultiMap) -> str:
+    """Return the class of a table, and its method if one was given."""
     name = type(table).__name__
     return name if table.method == "auto" else f"{name} ({table.method})"

@@ -46,10 +46,12 @@ __all__ = [
 
 
 @contextmanager
-def cluster_of(workers: int, processes: bool, **options: Any) -> Iterator[Client]:
+def cluster_of(
+    workers: int, processes: bool, *, dashboard: bool = False, **options: Any
+) -> Iterator[Client]:
     """Yield a client of a new cluster of workers with one thread, or `threads_per_worker`.
 
-    Nannies restart lost workers.
+    Nannies restart lost workers. With `dashboard`, it serves Dask's pages.
     """
     settings = {
         # LocalCluster ends a nanny whose worker is away for longer; on a busy machine it may be.
@@ -68,6 +70,8 @@ def cluster_of(workers: int, processes: bool, **options: Any) -> Iterator[Client
             n_workers=workers,
             processes=processes,
             dashboard_address=":0",
+            # Pages that nobody opens would take each test 0.3 s, and its process Bokeh.
+            scheduler_kwargs={"dashboard": dashboard},
             # Or the first phase waits for it, and takes workers of a busy machine for silent.
             preload=["dgpuhash.distributed"],
             **{"threads_per_worker": 1, **options},

@@ -5,21 +5,57 @@ from __future__ import annotations
 import asyncio
 import functools
 import threading
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any, ParamSpec, TypeVar
 
 from dgpuhash.distributed.cluster.rpc import REMEDY
 from dgpuhash.errors import IndexLost
 
-__all__ = ["DeviceThread"]
+__all__ = ["DeviceThread", "Progress"]
 
 Args = ParamSpec("Args")
 Result = TypeVar("Result")
 
 # Seconds between two checks for finished work whose waiter could not be woken.
 POLL_SECONDS = 1.0
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far the bulk work is that a shard thread does.
+
+    Attributes
+    ----------
+    uid : str
+        Id of the index or table; empty for a frame.
+    verb, step : str
+        What is done to it, as ``"insert"``, and which part of that, as ``"exchange rows"``.
+    rows, done : int
+        Rows of this worker in all, 0 where nobody knows them, and those that are done.
+    since : float
+        When the work began, by `time.monotonic`.
+    """
+
+    uid: str
+    verb: str
+    step: str
+    rows: int = 0
+    done: int = 0
+    since: float = field(default_factory=time.monotonic)
+
+    def advance(self, rows: int) -> None:
+        """Count `rows` more as done."""
+        self.done += rows
+
+    def go_on(self, step: str, rows: int | None = None) -> None:
+        """Begin another step, with as many rows, or `rows` if given."""
+        self.step, self.done = step, 0
+        self.rows = self.rows if rows is None else rows
 
 
 class DeviceThread:
@@ -34,6 +70,8 @@ class DeviceThread:
     def __init__(self) -> None:
         self._jobs: SimpleQueue[DeviceJob | None] = SimpleQueue()
         self._closed = False
+        self.progress: Progress | None = None
+        """Of the bulk work that the thread does now; others only read it."""
         # A finaliser that runs on this very thread may submit work, or close it.
         self._closing = threading.RLock()
         threading.Thread(target=self._work, name="dgpuhash-shards", daemon=True).start()
@@ -52,6 +90,15 @@ class DeviceThread:
         job.look()
         self._put(job)
         return await job.outcome()
+
+    @contextmanager
+    def telling(self, progress: Progress) -> Iterator[Progress]:
+        """Let others read in `progress` how far this thread's bulk work in a block is."""
+        self.progress = progress
+        try:
+            yield progress
+        finally:
+            self.progress = None
 
     def submit(
         self, work: Callable[Args, Result], *args: Args.args, **kwargs: Args.kwargs

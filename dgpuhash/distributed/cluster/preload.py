@@ -22,6 +22,9 @@ __all__ = ["import_on_cluster"]
 # This module imports all that a process of a cluster ever needs.
 _THERE = "dgpuhash.distributed.shards.plugin:NAME"
 
+# Above this room. It does nothing where the scheduler has no dashboard.
+_PAGE = "dgpuhash.distributed.dashboard.server:add_page"
+
 _done: WeakSet[Client] = WeakSet()
 
 
@@ -57,5 +60,11 @@ def import_on_cluster(client: Client) -> None:
             f"a process of the cluster cannot import dgpuhash ({error}); install the same version "
             "for its scheduler and workers, and start them again"
         ) from error
-    call_scheduler(client, watch_departures)
+    call_scheduler(client, prepare_scheduler)
     _done.add(client)
+
+
+def prepare_scheduler(dask_scheduler: Any) -> None:
+    """Install on the scheduler what all indexes and tables share; runs there, on its event loop."""
+    watch_departures(dask_scheduler)
+    pkgutil.resolve_name(_PAGE)(dask_scheduler)

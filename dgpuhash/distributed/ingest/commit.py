@@ -20,6 +20,7 @@ from dgpuhash.distributed.cluster.broadcast import (
     run_on_workers,
 )
 from dgpuhash.distributed.cluster.client import worker_ids
+from dgpuhash.distributed.cluster.device_thread import Progress
 from dgpuhash.distributed.cluster.host import NAME
 from dgpuhash.distributed.cluster.preload import import_on_cluster
 from dgpuhash.distributed.cluster.serialization import CachedPickle
@@ -202,7 +203,8 @@ def _prepare(
 ) -> HeavyKeys:
     """Prepare the change by Dask tasks; return the heavy keys."""
     workers = change.workers
-    run_on_workers(client, workers, open_change, change)
+    partitions = sum(len(act.partitions) for act in acts)
+    run_on_workers(client, workers, open_change, replace(change, partitions=partitions))
     stored = moved()
     first, *others = _put(client, change, acts)
     later = [(act.verb, put) for act, put in zip(acts[1:], others, strict=True)]
@@ -312,7 +314,11 @@ def prepare_change(
     receipts: Sequence[Receipt],
     later: Sequence[tuple[str, Sequence[Receipt]]],
 ) -> NumericDtypes:
-    host.shards.prepare(change.uid, change.transaction, receipts, later)
+    part = change.workers.index(host.worker.address)
+    told = [one for put in (receipts, *(put for _, put in later)) for one in put]
+    rows = sum(one.rows[part] for one in told if one.rows)
+    with host.thread.telling(Progress(change.uid, change.verb, "store rows", rows)):
+        host.shards.prepare(change.uid, change.transaction, receipts, later)
     return host.shards.numbers(change.uid, change.transaction)
 
 
@@ -321,7 +327,11 @@ def accept_numbers(host: ShardHost, uid: str, transaction: str, numbers: Numeric
 
 
 def apply_change(host: ShardHost, uid: str, transaction: str) -> tuple[int, ShardSize]:
-    count, shard = host.shards.apply(uid, transaction), host.shards.standing(uid)
+    opened = {each.change.transaction: each for each in host.shards.open_changes()}
+    verb = opened[transaction].change.verb if transaction in opened else "change"
+    with host.thread.telling(Progress(uid, verb, "make rows visible")):
+        count = host.shards.apply(uid, transaction)
+    shard = host.shards.standing(uid)
     assert shard is not None
     return count, shard_size(shard.index)
 

@@ -11,6 +11,7 @@ import numpy as np
 from distributed import Client
 
 from dgpuhash import backend
+from dgpuhash.distributed.cluster.device_thread import Progress
 from dgpuhash.distributed.cluster.locality import (
     DataNotLocal,
     InputSpec,
@@ -139,11 +140,19 @@ def shuffle_on_rank(
     """
     change = seal.opened()
     host.shards.open(change, given.rank)
-    with collective.with_quiet_loop(frames_of(change.meta).device):
-        return _put(host, collective, change, given)
+    progress = Progress(change.uid, change.verb, "partition rows")
+    quiet = collective.with_quiet_loop(frames_of(change.meta).device)
+    with quiet, host.thread.telling(progress):
+        return _put(host, collective, change, given, progress)
 
 
-def _put(host: ShardHost, collective: Collective, change: Change, given: LocalInputs) -> RankResult:
+def _put(
+    host: ShardHost,
+    collective: Collective,
+    change: Change,
+    given: LocalInputs,
+    progress: Progress,
+) -> RankResult:
     """Send this rank's rows, and prepare its shard with the rows received."""
     lying, leaving = given.dealt, OutgoingRows(change, given)
     if host.shards.mixed(change.uid):
@@ -165,6 +174,7 @@ def _put(host: ShardHost, collective: Collective, change: Change, given: LocalIn
             votes = _voted(collective, leaving, told)
     mine = [vote.segments[collective.rank] for vote in votes] if told else []
     sent = leaving.parted
+    progress.go_on("exchange rows", leaving.rows)
     if told and all(len(each) <= 1 for each in lying):
         to = _places(sent.columns, lying, mine)
         columns = collective.start(sent.columns, sent.counts, to=to).wait().columns
@@ -173,6 +183,7 @@ def _put(host: ShardHost, collective: Collective, change: Change, given: LocalIn
         columns = _in_order(came, lying, mine) if told else came.columns
         del came
     del leaving, sent
+    progress.go_on("store rows", len(columns[0]))
     try:
         host.shards.prepare_arrays(change.uid, change.transaction, columns)
     except DgpuhashError as error:

@@ -167,8 +167,11 @@ class BulkInsert:
         # One round's rows exist once more, ordered by region.
         self.peak_nbytes = sent + sum(came_nbytes) + max(came_nbytes)
 
-    def place(self) -> StreamedBuild:
-        """Store all rows as they arrive; the returned intake's `finish` follows."""
+    def place(self, advance: Callable[[int], object]) -> StreamedBuild:
+        """Store all rows as they arrive; the returned intake's `finish` follows.
+
+        `advance` is called with the number of rows of each round.
+        """
         intake, going = self._intake, self._going
         assert intake is not None
         bounds = self._bounds([each.counts for each in going])
@@ -182,6 +185,7 @@ class BulkInsert:
                 first=each.first, number=number, shares=ranks,
                 more=Partitioned(own_keys, own_values[0] if own_values else None, None),
             )  # fmt: skip
+            advance(len(keys) + len(own_keys))
         return intake
 
     def _rooms(self, firsts: Sequence[int]) -> list[Destination]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dgpuhash import backend as backends
+from dgpuhash.distributed.cluster.device_thread import Progress
 from dgpuhash.distributed.cluster.locality import LocalInputs, TaskOutput
 from dgpuhash.distributed.collective.base import Collective
 from dgpuhash.distributed.pipeline.bulk_insert import Offer
@@ -44,11 +45,17 @@ def run_verb(
     part = hosted.part
     asking, refused = None, None
     part.written = False
+    rows = sum(chunk.rows for chunk in given.own)
+    if part.mode.independent and not order.verb.changes:
+        # All ranks serve all rows.
+        rows = sum(chunk.rows for chunks in given.dealt for chunk in chunks)
+    progress = Progress(order.uid, order.verb.method_verb, "exchange and serve rows", rows)
     try:
-        asking = _asking(host, part, order.verb, given)
+        asking = _asking(host, part, order.verb, given, progress)
     except Exception as error:
         refused = error
-    with collective.with_quiet_loop(part.table.device), part.side.ended():
+    quiet = collective.with_quiet_loop(part.table.device)
+    with host.thread.telling(progress), quiet, part.side.ended():
         piece_rows, slice_rows = order.piece_rows or table_store.PIECE_ROWS, table_store.SLICE_ROWS
         offers: list[Offer | None] = [None]
         if order.verb.changes:
@@ -89,7 +96,9 @@ def run_verb(
 
 
 @function_translates_memory_errors
-def _asking(host: ShardHost, part: TableShard, verb: Verb, given: LocalInputs) -> VerbExecution:
+def _asking(
+    host: ShardHost, part: TableShard, verb: Verb, given: LocalInputs, progress: Progress
+) -> VerbExecution:
     """Read this rank's arrays, and return the execution of the verb."""
     try:
         columns = given.things
@@ -97,7 +106,7 @@ def _asking(host: ShardHost, part: TableShard, verb: Verb, given: LocalInputs) -
         raise IndexLost(
             f"chunk {error} has left worker {host.worker.address}; call it again"
         ) from error
-    return VerbExecution(part, verb, given.dealt, given.rank, columns)
+    return VerbExecution(part, verb, given.dealt, given.rank, columns, progress.advance)
 
 
 def _has_room(part: TableShard, verb: Verb, given: LocalInputs) -> bool:

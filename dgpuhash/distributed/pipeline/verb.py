@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,8 @@ class VerbExecution:
     rank : int
     columns : sequence of list of array
         Arrays of the keys, and values, of each of the rank's own chunks.
+    advance : callable
+        Called with the number of rows that this rank has served.
     """
 
     def __init__(
@@ -61,8 +63,9 @@ class VerbExecution:
         chunks: Sequence[Sequence[Chunk]],
         rank: int,
         columns: Sequence[list[Any]],
+        advance: Callable[[int], object] = bool,
     ) -> None:
-        self._part, self._verb = part, verb
+        self._part, self._verb, self._advance = part, verb, advance
         self._chunks, self._mine = chunks, chunks[rank]
         self._backend = backends.get(part.table.device)
         self._asked: list[LookupKeys] = []
@@ -137,7 +140,7 @@ class VerbExecution:
         placing.send_all(slice_rows)
         if answered:
             fill_ones(self._answers[0])
-        intake = placing.place()
+        intake = placing.place(self._advance)
         all_new = intake.finish()
         peak_nbytes = self._part.peak_nbytes = placing.peak_nbytes
         del placing
@@ -173,7 +176,9 @@ class VerbExecution:
                     trial.count(*columns)
                     return []
                 part.written |= verb.changes
-                return self._serve(columns, counts, to)
+                answers = self._serve(columns, counts, to)
+                self._advance(int(counts.sum()))
+                return answers
             keys, *values = columns
             return [Answer([claiming.claim(keys, values[0] if values else None)], counts)]
 

@@ -15,6 +15,7 @@ from distributed import Client
 
 from dgpuhash import backend
 from dgpuhash.distributed.cluster.client import check_same_cluster
+from dgpuhash.distributed.cluster.device_thread import Progress
 from dgpuhash.distributed.cluster.locality import (
     DataNotLocal,
     InputSpec,
@@ -136,7 +137,8 @@ def groups_on_rank(
     """
     shares = packed.opened()
     device = frames_of(shares.plan.source).device
-    with collective.with_quiet_loop(device):
+    progress = Progress("", "groupby", "reduce, exchange and fold rows")
+    with collective.with_quiet_loop(device), host.thread.telling(progress):
         made = _on_rank(collective, shares, given)
         backend.get(device).synchronize()
         return made

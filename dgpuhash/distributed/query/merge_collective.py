@@ -18,6 +18,7 @@ from distributed import Client
 from dgpuhash import backend
 from dgpuhash.distributed.cluster.broadcast import run_on_workers
 from dgpuhash.distributed.cluster.client import check_same_cluster
+from dgpuhash.distributed.cluster.device_thread import Progress
 from dgpuhash.distributed.cluster.locality import (
     DataNotLocal,
     InputSpec,
@@ -220,7 +221,8 @@ def merge_on_rank(
         sieve, replica = standing.sieve, None
         if sparing.bloom_filter and descriptor.owners_decide:
             replica = _replica(index, sieve, sparing, collective)
-        made = _merged(collective, index, asking, replica, given)
+        with host.thread.telling(Progress(uid, "merge", "exchange keys", asking.rows)) as progress:
+            made = _merged(collective, index, asking, replica, given, progress)
         sieve.spared(made.result.spared_rows)
         backend.get(frames_of(descriptor.meta).device).synchronize()
         return made
@@ -232,12 +234,15 @@ def _merged(
     asking: RankProbe,
     replica: BloomReplica | None,
     given: LocalInputs,
+    progress: Progress,
 ) -> TaskOutput[RankResult]:
     """Return the frame of each partition; none where tasks must make them."""
     asked, spared = asking.asked(replica)
     came = collective.all_to_all(asked.columns, asked.counts)
+    progress.go_on("look keys up")
     answers, refused = _answers(index, came, asking.probe)
     del came
+    progress.go_on("return rows")
     back = collective.all_to_all(answers.columns, answers.counts)
     del answers
     refused = asking.refused or refused

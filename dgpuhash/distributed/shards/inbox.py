@@ -69,11 +69,15 @@ class Inbox:
 
     part: int
     _parcels: dict[tuple[int, str], dict[int, Parcel]] = field(default_factory=dict)
+    arrived: int = 0
+    """Rows that have come, with those of attempts that will not be accepted."""
 
     def accept(self, parcel: Parcel) -> None:
         """Store a parcel; one that was delivered before changes nothing."""
         segment = self._parcels.setdefault((parcel.partition, parcel.attempt), {})
-        segment.setdefault(parcel.number, parcel)
+        if parcel.number not in segment:
+            segment[parcel.number] = parcel
+            self.arrived += parcel.rows
 
     @property
     def is_full(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,6 +59,8 @@ class StagedChange:
     added: FrameIndex | None = None
     mending: HeavyKeyRepair | None = None
     mixed: bool = False
+    opened: float = field(default_factory=time.monotonic)
+    """When the change was opened."""
 
     @property
     def kept(self) -> bool:

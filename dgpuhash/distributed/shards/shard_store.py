@@ -293,6 +293,10 @@ class ShardStore:
         """Return the shard as it is now, or None; any thread may call this."""
         return self._shards.get(uid)
 
+    def open_changes(self) -> list[StagedChange]:
+        """Return the changes that are open here; any thread may call this."""
+        return list(self._staged.values())
+
     def holds(self, uid: str, epoch: int, incarnation: str) -> bool:
         """Return whether `at` finds the shard."""
         try:

@@ -22,7 +22,15 @@ from dgpuhash.distributed.collective.group_cache import GroupUse
 from dgpuhash.distributed.events import log_loss
 from dgpuhash.distributed.shards.table_store import drop_table_shard
 
-__all__ = ["LIMIT", "Lease", "TableLease", "free_on_worker", "give_back", "take"]
+__all__ = [
+    "LIMIT",
+    "Lease",
+    "TableLease",
+    "free_on_worker",
+    "give_back",
+    "leased_tables",
+    "take",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +69,10 @@ class Leases(SchedulerPlugin):
     def give_back(self, client: str, uid: str) -> None:
         """Forget the lease of a table, whose client has it freed."""
         self._held[client].pop(uid, None)
+
+    def workers(self) -> dict[str, Sequence[str]]:
+        """Return the workers of each table, by its id."""
+        return {lease.uid: lease.workers for held in self._held.values() for lease in held.values()}
 
     def remove_client(self, scheduler: Any, client: str) -> None:
         """Free the leases of a client, unless it reconnects."""
@@ -112,6 +124,12 @@ def _take(client: str, lease: Lease, dask_scheduler: Any) -> None:
 
 def _give_back(client: str, uid: str, dask_scheduler: Any) -> None:
     _leases(dask_scheduler).give_back(client, uid)
+
+
+def leased_tables(scheduler: Any) -> dict[str, Sequence[str]]:
+    """Return the workers of each distributed table, by its id; runs on the scheduler."""
+    found = scheduler.plugins.get(Leases.name)
+    return {} if found is None else found.workers()
 
 
 def _leases(scheduler: Any) -> Leases:

@@ -117,7 +117,8 @@ def test_a_change_that_another_rank_refuses_lets_go_of_rows_when_they_have_moved
             {"t": table_store.HostedShard(part, 0)},
             SimpleNamespace(address=f"worker {rank}"),
         )
-        host: Any = SimpleNamespace(tables=tables, worker=worker)
+        thread = SimpleNamespace(telling=contextlib.nullcontext)
+        host: Any = SimpleNamespace(tables=tables, worker=worker, thread=thread)
         given = LocalInputs(chunks, rank, "token", things[rank])
         order = table_store.VerbRequest("t", 0, Verb("add"), False, None)
         made: Any = run_verb(host, ends[rank], order, given)
