@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -21,70 +21,96 @@ from dgpuhash.tables.select import select_found
 if TYPE_CHECKING:
     from dgpuhash.distributed.shards.table_shard import TableShard
 
-__all__ = ["PrunedKeys", "PrunedRows", "prune_keys"]
+__all__ = ["PrunedKeys", "prune_keys"]
 
 
-class PrunedRows:
-    """Query rows left after absent and duplicate keys are pruned.
+class PrunedKeys:
+    """Pruned keys of a query, and the way back to all of its rows.
 
     Parameters
     ----------
-    encoded : EncodedKeys
-        The keys of all rows.
+    backend : Backend
+    keys : sequence of array
+        The words of the keys, chunk by chunk; those of an index are the codes of `encoded`.
     bloom : BloomBlocks or None
         Filter that drops absent keys.
-    sparing : Sparing
-        Whether duplicate keys are dropped.
+    deduplicate : bool
+    rows : array of int64, optional
+        Rows of `keys`; None: all.
+    encoded : EncodedKeys, optional
+        For an index: the keys of all rows, of which only some may be valid, and which may differ
+        where their codes do not.
 
     Attributes
     ----------
-    rows : int64 array or None
-        Rows that are sent, ascending; None: all.
-    codes : array
-        Codes of the keys of these rows.
+    keys : array
+        Keys to send.
+    rows : array of int64 or None
+        With `encoded`, the rows that `keys` stand for, ascending; None: all.
     absent, repeated : int
-        Rows that were dropped: by the filter or as null, and as duplicates of another row.
+        Rows that were dropped: by the filter or as invalid, and as duplicates of another row.
     """
 
     def __init__(
-        self, encoded: EncodedKeys, bloom: BloomBlocks | None, sparing: PruningOptions
-    ) -> None:
-        self._backend = backend.get(None, encoded.codes)
-        self.rows: Any = None
-        self.codes = encoded.codes
-        self.absent = self.repeated = 0
-        # Rows that pass the filter (None: all), and for each the position of its key in `rows`
-        # (None: `rows` has all of them).
-        self._passed: Any = None
-        self._group: Any = None
-        deduplicate = sparing.deduplicates(self._backend, [self.codes])
-        if deduplicate or bloom is not None:
-            self._leave_out(encoded, bloom)
+        self, backend: Backend, keys: Sequence[Any], bloom: BloomBlocks | None, *,
+        deduplicate: bool, rows: Any = None, encoded: EncodedKeys | None = None,
+    ) -> None:  # fmt: skip
+        self._backend = backend
+        # Rows that pass the filter (None: all), and for each the position of its key in `keys`
+        # (None: `keys` has all of them).
+        self._rows, self._codes = rows, None
+        # Codes of invalid keys have no meaning, and may equal codes of valid ones.
+        valid = None if encoded is None or not (deduplicate or bloom) else encoded.valid
+        plain = bloom is None and valid is None
+        passed = _joined(backend, keys) if plain else self._filtered(keys, bloom, valid)
+        self.keys, self.rows = passed, self._rows
         if deduplicate:
             self._deduplicate(encoded)
+        self.absent = sum(map(len, keys)) - len(passed)
+        self.repeated = len(passed) - len(self.keys)
 
-    def _leave_out(self, encoded: EncodedKeys, bloom: BloomBlocks | None) -> None:
-        passed = None if bloom is None else bloom.contains(encoded.codes)
-        if encoded.valid is not None:
-            # Codes of invalid keys have no meaning, and may equal codes of valid ones.
-            valid = encoded.valid.view(np.uint8)
-            passed = valid if passed is None else passed & valid
-        if passed is not None:
-            self.rows, self.codes = select_found(self._backend, passed, encoded.codes)
-            self.absent = len(encoded) - len(self.rows)
+    @classmethod
+    def of(cls, encoded: EncodedKeys, bloom: BloomBlocks | None, sparing: PruningOptions) -> Self:
+        """Return the pruned keys of an index's query."""
+        used, keys = backend.get(None, encoded.codes), [encoded.codes]
+        repeats = sparing.deduplicates(used, keys)
+        return cls(used, keys, bloom, deduplicate=repeats, encoded=encoded)
 
-    def _deduplicate(self, encoded: EncodedKeys) -> None:
-        groups = Factorization(self._backend, self.codes)
-        passed, firsts = self.rows, groups.first_rows
-        if passed is not None:
-            firsts = passed[firsts]
-        if encoded.ambiguous is not False:
-            like = firsts[groups.codes]
-            if not bool(same_keys(encoded.columns, passed, encoded.columns, like).all()):
-                return
-        self.repeated = len(self.codes) - len(firsts)
-        self._passed, self._group = passed, groups.codes
-        self.rows, self.codes = firsts, self.codes[groups.first_rows]
+    @property
+    def encoded(self) -> EncodedKeys:
+        """The keys to send, as codes that choose their owners."""
+        return EncodedKeys(self.keys, None, True, ())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays that are held until the answers arrive."""
+        return sum(each.nbytes for each in (self.keys, self._rows, self._codes) if each is not None)
+
+    def _filtered(self, keys: Sequence[Any], bloom: BloomBlocks | None, valid: Any) -> Any:
+        """Return the keys that pass the filter and are valid, and note their rows."""
+        numbers, passed, first = [], [], 0
+        for chunk in keys:
+            good = valid.view(np.uint8) if bloom is None else bloom.contains(chunk)
+            if bloom is not None and valid is not None:
+                good &= valid.view(np.uint8)
+            chosen, words = select_found(self._backend, good, chunk)
+            numbers.append(chosen + first if first else chosen)
+            passed.append(words)
+            first += len(chunk)
+        found = _joined(self._backend, numbers)
+        self._rows = found if self._rows is None else self._rows[found]
+        return _joined(self._backend, passed)
+
+    def _deduplicate(self, encoded: EncodedKeys | None) -> None:
+        groups = Factorization(self._backend, self.keys)
+        if encoded is not None:
+            firsts = groups.first_rows if self._rows is None else self._rows[groups.first_rows]
+            if encoded.ambiguous is not False:
+                columns, like = encoded.columns, firsts[groups.codes]
+                if not bool(same_keys(columns, self._rows, columns, like).all()):
+                    return
+            self.rows = firsts
+        self._codes, self.keys = groups.codes, self.keys[groups.first_rows]
 
     def expand_matches(self, query_rows: Any, count: int) -> tuple[Any, Any]:
         """Expand the matches of `rows` to all `count` rows of the query.
@@ -92,7 +118,7 @@ class PrunedRows:
         Returns the row of each match, and its position among the given matches, which stand
         together for a row; None in place of the positions where the matches are unchanged.
         """
-        if self._group is None:
+        if self._codes is None:
             return query_rows, None
         xp = self._backend.xp
         groups = len(self.rows)
@@ -100,8 +126,41 @@ class PrunedRows:
         number[self.rows] = xp.arange(groups)
         counts = xp.bincount(number[query_rows], minlength=groups)
         starts = xp.cumsum(counts) - counts
-        rows, matches = list_positions(self._backend, counts[self._group], starts[self._group])
-        return rows if self._passed is None else self._passed[rows], matches
+        rows, matches = list_positions(self._backend, counts[self._codes], starts[self._codes])
+        return rows if self._rows is None else self._rows[rows], matches
+
+    def spread(self, answers: Sequence[Any], blank: list[Any]) -> list[Any]:
+        """Expand the answers for the pruned keys to all rows.
+
+        Parameters
+        ----------
+        answers : sequence of array
+            Answers for `keys`.
+        blank : list of array
+            Answers for all rows as if all keys were absent; overwritten.
+        """
+        if self._codes is not None:
+            answers = [column[self._codes] for column in answers]
+        if self._rows is None:
+            return list(answers)
+        for column, place in zip(answers, blank, strict=True):
+            place[self._rows] = column
+        return blank
+
+    def spread_lists(self, counts: Any, values: Any, blank: Any) -> tuple[Any, Any]:
+        """Expand lists, given as lengths and values, to all rows; see `spread`."""
+        if self._codes is not None:
+            starts = self._backend.xp.cumsum(counts) - counts
+            counts, starts = counts[self._codes], starts[self._codes]
+            values = gather_lists(self._backend, counts, starts, values)
+        if self._rows is None:
+            return counts, values
+        blank[self._rows] = counts
+        return blank, values
+
+
+def _joined(backend: Backend, arrays: Sequence[Any]) -> Any:
+    return arrays[0] if len(arrays) == 1 else backend.xp.concatenate(arrays)
 
 
 def prune_keys(
@@ -168,99 +227,3 @@ def _owned(part: TableShard, collective: Collective) -> Any:
     deal = part.backend.deal(words, parts=collective.size, seed=part.owner_seed)
     starts = part.backend.to_host(deal.starts).astype(np.int64)
     return collective.all_to_all([deal.keys], np.diff(starts)).columns[0]
-
-
-class PrunedKeys:
-    """Pruned keys of a table's query, and the way back to all rows.
-
-    Parameters
-    ----------
-    backend : Backend
-    keys : sequence of array
-        The words of a rank's keys, chunk by chunk.
-    bloom : BloomBlocks or None
-        Filter that drops absent keys.
-    deduplicate : bool
-    rows : array of int64, optional
-        Rows of `keys`; None: all.
-
-    Attributes
-    ----------
-    keys : array
-        Keys to send.
-    absent, repeated : int
-        Rows that were dropped, by the filter and as duplicates of another row.
-    """
-
-    def __init__(
-        self,
-        backend: Backend,
-        keys: Sequence[Any],
-        bloom: BloomBlocks | None,
-        *,
-        deduplicate: bool,
-        rows: Any = None,
-    ) -> None:
-        self._backend = backend
-        self._rows = rows
-        self._codes: Any = None
-        asked = sum(map(len, keys))
-        if bloom is not None:
-            numbers, passed = _passed(backend, keys, bloom)
-            self._rows = numbers if rows is None else rows[numbers]
-        else:
-            passed = _joined(backend, keys)
-        self.keys = passed
-        if deduplicate:
-            groups = Factorization(backend, passed)
-            self._codes, self.keys = groups.codes, passed[groups.first_rows]
-        self.absent, self.repeated = asked - len(passed), len(passed) - len(self.keys)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the arrays that are held until the answers arrive."""
-        return sum(each.nbytes for each in (self.keys, self._rows, self._codes) if each is not None)
-
-    def spread(self, answers: Sequence[Any], blank: list[Any]) -> list[Any]:
-        """Expand the answers for the pruned keys to all rows.
-
-        Parameters
-        ----------
-        answers : sequence of array
-            Answers for `keys`.
-        blank : list of array
-            Answers for all rows as if all keys were absent; overwritten.
-        """
-        if self._codes is not None:
-            answers = [column[self._codes] for column in answers]
-        if self._rows is None:
-            return list(answers)
-        for column, place in zip(answers, blank, strict=True):
-            place[self._rows] = column
-        return blank
-
-    def spread_lists(self, counts: Any, values: Any, blank: Any) -> tuple[Any, Any]:
-        """Expand lists, given as lengths and values, to all rows; see `spread`."""
-        if self._codes is not None:
-            starts = self._backend.xp.cumsum(counts) - counts
-            counts, starts = counts[self._codes], starts[self._codes]
-            values = gather_lists(self._backend, counts, starts, values)
-        if self._rows is None:
-            return counts, values
-        blank[self._rows] = counts
-        return blank, values
-
-
-def _passed(backend: Backend, keys: Sequence[Any], bloom: BloomBlocks) -> tuple[Any, Any]:
-    """Return the numbers and the keys of the rows that pass the filter."""
-    rows, passed, first = [], [], 0
-    for chunk in keys:
-        chosen, words = select_found(backend, bloom.contains(chunk), chunk)
-        rows.append(chosen + first if first else chosen)
-        passed.append(words)
-        first += len(chunk)
-    return _joined(backend, rows), _joined(backend, passed)
-
-
-def _joined(backend: Backend, arrays: Sequence[Any]) -> Any:
-    return arrays[0] if len(arrays) == 1 else backend.xp.concatenate(arrays)

@@ -15,7 +15,7 @@ from dgpuhash.distributed.partition.descriptor import Descriptor
 from dgpuhash.distributed.partition.hash_partition import chunk_nbytes
 from dgpuhash.distributed.pruning.bloom_replica import MEMORY, RATE, BloomReplica
 from dgpuhash.distributed.pruning.policy import PruningOptions, RecentAbsentKeyStats
-from dgpuhash.distributed.pruning.probe_keys import PrunedRows
+from dgpuhash.distributed.pruning.probe_keys import PrunedKeys
 from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.frames import FrameIndex, frames_of
 from dgpuhash.tables.bloom.blocks import BLOCK_NBYTES, BloomBlocks, blocks_for
@@ -52,7 +52,7 @@ class BloomCache:
         """Bytes of the filter."""
         return 0 if self.replica is None else self.replica.filter.nbytes
 
-    def note(self, device: str, rows: int, absent_rows: int, asked: PrunedRows | None) -> None:
+    def note(self, device: str, rows: int, absent_rows: int, asked: PrunedKeys | None) -> None:
         """Record the outcome of a task's query."""
         with self._lock:
             self._recent.note(device, rows, absent_rows)

@@ -34,7 +34,7 @@ from dgpuhash.distributed.partition.row_order import (
     sort_matches,
 )
 from dgpuhash.distributed.pruning.policy import PruningOptions
-from dgpuhash.distributed.pruning.probe_keys import PrunedRows
+from dgpuhash.distributed.pruning.probe_keys import PrunedKeys
 from dgpuhash.distributed.query.result_limit import ResultLimit
 from dgpuhash.distributed.shards.shard_store import Shard
 from dgpuhash.frames import POSITION_NBYTES, EncodedKeys, frames_of, sort_by_query_row
@@ -269,7 +269,7 @@ def probe_shards(
         shard, bloom = _local_shard(worker, descriptor), None
         if shard is not None:
             bloom = shard.sieve.filter(worker, descriptor, sparing, len(shard.index))
-        asked = PrunedRows(encoded(keys, descriptor), bloom, sparing)
+        asked = PrunedKeys.of(encoded(keys, descriptor), bloom, sparing)
     questions = requests_by_shard(keys, count, descriptor, how, worker.address, asked)
     apart = descriptor.placement is Placement.INDEPENDENT
     asker = ShardReader(worker, descriptor, *join_per_shard(how, columns, apart), marks, limit)
@@ -323,7 +323,7 @@ def requests_by_shard(
     descriptor: Descriptor,
     how: str,
     address: str,
-    asked: PrunedRows | None,
+    asked: PrunedKeys | None,
 ) -> list[list[tuple[Any, Payload]]]:
     """Return the requests to each shard, in pieces.
 
@@ -332,8 +332,8 @@ def requests_by_shard(
     if asked is None:
         owned = rows_to_query(count, lambda: encoded(keys, descriptor), descriptor, how, address)
     else:
-        some = EncodedKeys(asked.codes, None, True, ())
-        owned = rows_to_query(len(some), lambda: some, descriptor, how, address)
+        sent = len(asked.keys)
+        owned = rows_to_query(sent, lambda: asked.encoded, descriptor, how, address)
         if asked.rows is not None:
             owned = [asked.rows[each] for each in owned]
     # An answer may have a position for each key.
@@ -350,7 +350,7 @@ def _in_query_order(
     payloads: list[Payload],
     columns: list[Hashable],
     descriptor: Descriptor,
-    asked: PrunedRows | None,
+    asked: PrunedKeys | None,
 ) -> tuple[Any, Payload, int]:
     """Return query rows and matches in query order, and the matched count.
 

@@ -42,13 +42,14 @@ from dgpuhash.distributed.partition.hash_partition import (
 from dgpuhash.distributed.partition.row_order import combine_semi_joins
 from dgpuhash.distributed.partition.skew import NO_HEAVY
 from dgpuhash.distributed.pruning.bloom_replica import BloomReplica, FilterVote
-from dgpuhash.distributed.pruning.policy import AbsentKeyStats, PruningOptions
+from dgpuhash.distributed.pruning.policy import NO_PRUNING, AbsentKeyStats, PruningOptions
+from dgpuhash.distributed.pruning.probe_keys import PrunedKeys
 from dgpuhash.distributed.pruning.worker_cache import BloomCache
 from dgpuhash.distributed.query.merge_tasks import Probe
 from dgpuhash.distributed.query.plan import MergePlan
 from dgpuhash.distributed.shards.plugin import ShardHost
 from dgpuhash.frames import FrameIndex, Matches, frames_of, sort_by_query_row
-from dgpuhash.tables.select import gather_rows, select_found
+from dgpuhash.tables.select import gather_rows
 
 __all__ = [
     "RankResult",
@@ -317,13 +318,11 @@ class RankProbe:
             column[0] if len(column) == 1 else xp.concatenate(column)
             for column in zip(*self._keys, strict=True)
         ]
-        encoded = encoder.encode_arrays(columns, self._frames)
-        asked_rows: Any = None
+        encoded, pruned = encoder.encode_arrays(columns, self._frames), None
         if replica is not None:
-            passed = replica.filter.contains(encoded.codes)
-            asked_rows, _ = select_found(backend.get(self._frames.device), passed, encoded.codes)
-            columns = [gather_rows(column, asked_rows) for column in columns]
-            encoded = encoder.encode_arrays(columns, self._frames)
+            pruned = PrunedKeys.of(encoded, replica.filter, NO_PRUNING)
+            columns = [gather_rows(column, pruned.rows) for column in columns]
+            encoded = pruned.encoded
         only_owners = encoder.exact and probe.how in {"semi", "anti"}
         heavy = NO_HEAVY if only_owners else descriptor.heavy
         owned: Any = partition_rows_with_heavy(encoded, encoder, parts, heavy) if heavy else parts
@@ -331,10 +330,9 @@ class RankProbe:
         made = partition_columns(
             columns, key, encoded, owned, owner_seed=encoder.seeds.owners, numbered=True
         )
-        if asked_rows is None:
+        if pruned is None:
             return made, 0
-        numbers = gather_rows(asked_rows, made.numbers)
-        return replace(made, numbers=numbers), len(passed) - len(asked_rows)
+        return replace(made, numbers=gather_rows(pruned.rows, made.numbers)), pruned.absent
 
     def results(self, asked: PartitionedColumns, back: Received) -> list[Any]:
         """Return the merged frame of each partition."""

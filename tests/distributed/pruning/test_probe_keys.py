@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dgpuhash import backend
 from dgpuhash.distributed.pruning.policy import PruningOptions
-from dgpuhash.distributed.pruning.probe_keys import PrunedRows
+from dgpuhash.distributed.pruning.probe_keys import PrunedKeys
 from dgpuhash.frames import KeyEncoder
 from dgpuhash.tables.bloom.blocks import BloomBlocks, blocks_for
 
@@ -41,12 +41,12 @@ def test_matches_are_those_of_all_rows(dtype, filtered, deduplicate, data):
     encoder = KeyEncoder.for_frame(stored, on="k", hash_bits=bits)
     encoded = encoder.encode(query)
     bloom = bloom_of(encoder.encode(stored).codes) if filtered else None
-    asked = PrunedRows(encoded, bloom, PruningOptions(deduplicate=deduplicate))
+    asked = PrunedKeys.of(encoded, bloom, PruningOptions(deduplicate=deduplicate))
     pairs = query.assign(query=range(len(query))).merge(
         stored.assign(row=range(len(stored))), on="k"
     )
     rows = range(len(query)) if asked.rows is None else asked.rows.tolist()
-    assert sorted(set(rows)) == list(rows) and len(asked.codes) == len(rows)
+    assert sorted(set(rows)) == list(rows) and len(asked.keys) == len(rows)
     assert asked.absent + asked.repeated + len(rows) == len(query)
     known = pairs[pairs["query"].isin(rows)].reset_index(drop=True)
     query_rows, matches = asked.expand_matches(known["query"].to_numpy(), len(query))
@@ -61,7 +61,7 @@ def test_matches_are_those_of_all_rows(dtype, filtered, deduplicate, data):
 def test_rows_that_match_nothing_stand_for_no_others():
     encoder = KeyEncoder.for_frame(pd.DataFrame({"k": np.arange(9, dtype=np.int8)}), on="k")
     query = pd.DataFrame({"k": [5.5, 5.0, 300.0, 44.0, 5.0]})
-    asked = PrunedRows(encoder.encode(query), None, PruningOptions(deduplicate=True))
+    asked = PrunedKeys.of(encoder.encode(query), None, PruningOptions(deduplicate=True))
     assert asked.rows.tolist() == [1, 3]
     assert (asked.absent, asked.repeated) == (2, 1)
 
@@ -69,5 +69,5 @@ def test_rows_that_match_nothing_stand_for_no_others():
 def test_keys_of_one_hash_are_all_asked_about():
     frame = pd.DataFrame({"k": pd.Series(list("abcab"), dtype="str")})
     encoder = KeyEncoder.for_frame(frame, on="k", hash_bits=1)
-    asked = PrunedRows(encoder.encode(frame), None, PruningOptions(deduplicate=True))
+    asked = PrunedKeys.of(encoder.encode(frame), None, PruningOptions(deduplicate=True))
     assert asked.repeated == 0 and asked.rows is None
