@@ -25,7 +25,7 @@ from dgpuhash.distributed.rebuild import IndexMaintenance
 from dgpuhash.distributed.storage import checkpoint
 from dgpuhash.distributed.storage.change_log import LogState
 from dgpuhash.distributed.storage.folder import Folder
-from dgpuhash.distributed.storage.manifest import load_with_retry
+from dgpuhash.distributed.storage.manifest import Manifest, load_with_retry
 from dgpuhash.errors import DgpuhashError, IndexNotFound, SpecError
 from dgpuhash.frames.grouped.aggregation import Aggregation
 
@@ -86,7 +86,7 @@ class NamedHandle(ReadMixin, IndexMaintenance):
         goes_on = log == folder.url
 
         def load() -> Any:
-            manifest = checkpoint.read_manifest(folder)
+            manifest = Manifest.found_in(folder)
             changes = checkpoint.changes_in(folder, manifest)
             last = changes[-1].transaction if changes else None
             cls._check_kind(manifest.groups, folder.url, "load")

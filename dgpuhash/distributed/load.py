@@ -11,9 +11,8 @@ from distributed import Client
 from dgpuhash.distributed.cluster.client import client_of
 from dgpuhash.distributed.grouped.group_by import DistributedGroupBy
 from dgpuhash.distributed.index import DistributedIndex
-from dgpuhash.distributed.storage.checkpoint import read_manifest
 from dgpuhash.distributed.storage.folder import Folder
-from dgpuhash.distributed.storage.manifest import MANIFEST, load_with_retry
+from dgpuhash.distributed.storage.manifest import MANIFEST, Manifest, load_with_retry
 from dgpuhash.distributed.tables import (
     DistributedBloomFilter,
     DistributedCountMap,
@@ -21,7 +20,6 @@ from dgpuhash.distributed.tables import (
     DistributedMultiMap,
     DistributedSet,
 )
-from dgpuhash.distributed.tables.saved import WHAT as TABLE
 from dgpuhash.distributed.tables.saved import SavedTable
 
 __all__ = ["load"]
@@ -81,7 +79,7 @@ def load(
     """
     folder, client = Folder(url), client_of(client)
     if not _is_table(folder):
-        groups = load_with_retry(folder, lambda: read_manifest(folder)).groups
+        groups = load_with_retry(folder, lambda: Manifest.found_in(folder)).groups
         held = DistributedIndex if groups is None else DistributedGroupBy
         return held.load(folder.url, client, device=device)
     kind = load_with_retry(folder, lambda: SavedTable.found_in(folder)).spec.kind
@@ -92,6 +90,6 @@ def _is_table(folder: Folder) -> bool:
     if not folder.has(MANIFEST):
         return False
     try:
-        return bool(json.loads(folder.read(MANIFEST))["format"] == f"dgpuhash {TABLE}")
+        return bool(json.loads(folder.read(MANIFEST))["format"] == f"dgpuhash {SavedTable.what}")
     except (ValueError, TypeError, KeyError, RecursionError):
         return False

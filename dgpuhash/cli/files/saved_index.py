@@ -11,7 +11,7 @@ from distributed import Client
 from dgpuhash.distributed.partition.conflict import Conflict
 from dgpuhash.distributed.query.plan import one_partition
 from dgpuhash.distributed.storage.arrow_files import delayed_frames
-from dgpuhash.distributed.storage.checkpoint import changes_in, read_manifest
+from dgpuhash.distributed.storage.checkpoint import changes_in
 from dgpuhash.distributed.storage.folder import Folder
 from dgpuhash.distributed.storage.manifest import MANIFEST, Manifest, load_with_retry
 from dgpuhash.errors import DgpuhashError, UnsupportedError
@@ -45,7 +45,7 @@ def read_saved(path: str, client: Client) -> tuple[Any, list[Any]]:
     folder = Folder(path)
 
     def load() -> tuple[Any, list[Any]]:
-        manifest = read_manifest(folder)
+        manifest = Manifest.found_in(folder)
         if manifest.conflict is not Conflict.ERROR:
             raise UnsupportedError(
                 f"{path} resolves second rows by conflict={manifest.conflict.value!r} as it "

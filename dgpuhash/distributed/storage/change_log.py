@@ -279,7 +279,7 @@ def write_batch(host: ShardHost, change: Change, url: str, names: Sequence[str])
 
 
 def _commit(folder: Folder, record: Record, outdated: Outdated) -> None:
-    manifest = _manifest_of(folder)
+    manifest = Manifest.read_in(folder)
     if manifest.uid != record.uid:
         raise taken_over_error(folder)
     # A record up to the saved revision would never be read; another client has saved this index.
@@ -315,7 +315,7 @@ def _check_unchanged(folder: Folder, continued: LogState, last: Record) -> None:
 
     Nothing before the record `last` changes any more once that is written.
     """
-    before, now = continued.manifest, _manifest_of(folder)
+    before, now = continued.manifest, Manifest.read_in(folder)
     if (now.uid, now.shards) != (before.uid, before.shards):
         raise FormatError(f"{folder.url} was saved to while it was loaded; load it again")
     if records(folder, before.revision) != [*continued.changes, last]:
@@ -327,10 +327,6 @@ def _changed(folder: Folder) -> IndexChanged:
         f"the index in {folder.url} was changed while it was loaded; close it where it is "
         "open, and load it again"
     )
-
-
-def _manifest_of(folder: Folder) -> Manifest:
-    return Manifest.from_bytes(folder.read(MANIFEST), f"{folder.url}/{MANIFEST}")
 
 
 def _is_recorded(folder: Folder, revision: int, transaction: str) -> bool:

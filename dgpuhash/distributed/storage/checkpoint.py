@@ -6,7 +6,7 @@ No pickle is used.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -28,14 +28,7 @@ from dgpuhash.distributed.storage.change_log import (
     taken_over_error,
 )
 from dgpuhash.distributed.storage.folder import Folder
-from dgpuhash.distributed.storage.manifest import (
-    MANIFEST,
-    WHAT,
-    Manifest,
-    manifest_in,
-    other_save_error,
-    required_manifest,
-)
+from dgpuhash.distributed.storage.manifest import MANIFEST, Manifest
 from dgpuhash.errors import ExistsError, FormatError
 from dgpuhash.frames import frames_of
 
@@ -49,7 +42,6 @@ __all__ = [
     "check_free",
     "check_target",
     "fence_for_save",
-    "read_manifest",
     "remove_log",
     "save",
     "start_log",
@@ -154,7 +146,7 @@ def check_free(descriptor: Descriptor) -> None:
     if descriptor.log is None:
         return
     folder = Folder(descriptor.log)
-    if _manifest_in(folder) is not None:
+    if Manifest.replaced_in(folder) is not None:
         raise ExistsError(
             f"{folder.url} holds a saved index; choose another place for the log, or go on with "
             "that index by DistributedIndex.load(url, durable=url)"
@@ -170,9 +162,9 @@ def check_target(url: str, *, overwrite: bool) -> None:
         As for `save`.
     """
     folder = Folder(url)
-    there = _manifest_in(folder)
+    there = Manifest.replaced_in(folder)
     if there is not None:
-        _check_replaceable(folder, there, frozenset(), overwrite)
+        _check_replaceable(folder, there, None, overwrite)
 
 
 def remove_log(descriptor: Descriptor) -> None:
@@ -180,22 +172,9 @@ def remove_log(descriptor: Descriptor) -> None:
     if descriptor.log is None:
         return
     folder = Folder(descriptor.log)
-    manifest = _manifest_in(folder)
+    manifest = Manifest.replaced_in(folder)
     if manifest is not None and manifest.uid == descriptor.uid:
         folder.remove([MANIFEST, *(rows.file for rows in manifest.shards)])
-
-
-def read_manifest(folder: Folder) -> Manifest:
-    """Return the manifest of a saved index, and check the sizes of its files.
-
-    Raises
-    ------
-    FormatError
-        When the folder holds no saved index, or a damaged one.
-    """
-    manifest = required_manifest(folder, WHAT, Manifest.from_bytes)
-    check_sizes(folder, manifest.shards)
-    return manifest
 
 
 def changes_in(folder: Folder, manifest: Manifest) -> list[Record]:
@@ -212,7 +191,7 @@ def batches_of(saved: SavedRevision) -> list[SavedRows]:
         When the rows were replaced, removed or damaged.
     """
     folder = Folder(saved.url)
-    manifest = read_manifest(folder)
+    manifest = Manifest.found_in(folder)
     batches = [SavedRows("build", manifest.shards, manifest.owned)]
     revision, transaction = manifest.revision, None
     for record in records(folder, revision) if revision < saved.revision else ():
@@ -282,7 +261,7 @@ def _mark(descriptor: Descriptor) -> str:
 
 def _replaced_in(folder: Folder, descriptor: Descriptor, overwrite: bool) -> Manifest | None:
     """Return the manifest that a save of `descriptor` replaces, or None."""
-    there = _manifest_in(folder)
+    there = Manifest.replaced_in(folder)
     if there is None:
         return None
     if folder.url == descriptor.log:
@@ -290,28 +269,16 @@ def _replaced_in(folder: Folder, descriptor: Descriptor, overwrite: bool) -> Man
         if there.uid != descriptor.uid or last > descriptor.revision:
             raise taken_over_error(folder)
         return there
-    own = {descriptor.uid}
-    if descriptor.saved is not None and descriptor.saved.url == folder.url:
-        # The index that this one was loaded from.
-        own.add(descriptor.saved.uid)
-    _check_replaceable(folder, there, own, overwrite)
+    _check_replaceable(folder, there, descriptor, overwrite)
     return there
 
 
 def _check_replaceable(
-    folder: Folder, there: Manifest, own: Collection[str], overwrite: bool
+    folder: Folder, there: Manifest, descriptor: Descriptor | None, overwrite: bool
 ) -> None:
     if there.logged:
         raise ExistsError(
             f"{folder.url} is the log of a durable index; choose another place, or remove it"
         )
-    if there.uid not in own and not overwrite:
-        raise other_save_error(folder, WHAT)
-
-
-def _manifest_in(folder: Folder) -> Manifest | None:
-    """Return the manifest of a saved index, or None for an empty folder.
-
-    None also where the folder does not exist.
-    """
-    return manifest_in(folder, WHAT, Manifest.from_bytes)
+    own = (None, None) if descriptor is None else (descriptor.uid, descriptor.saved)
+    there.check_replaceable(folder, *own, overwrite=overwrite)

@@ -6,14 +6,14 @@ import base64
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import pyarrow as pa
 
 from dgpuhash import config
 from dgpuhash.distributed.partition.conflict import Conflict
-from dgpuhash.distributed.partition.descriptor import Descriptor, Placement
-from dgpuhash.distributed.storage.arrow_files import RowsFile, digest_of
+from dgpuhash.distributed.partition.descriptor import Descriptor, Placement, SavedRevision
+from dgpuhash.distributed.storage.arrow_files import RowsFile, check_sizes, digest_of
 from dgpuhash.distributed.storage.folder import Folder
 from dgpuhash.errors import DgpuhashError, ExistsError, FormatError
 from dgpuhash.frames import KeyEncoder, frames_named, frames_of
@@ -22,14 +22,11 @@ from dgpuhash.frames.keys.table import AUTO, KeyTableMethod
 
 __all__ = [
     "MANIFEST",
-    "WHAT",
     "Manifest",
+    "SavedShards",
     "body_digest",
     "from_checked_json",
     "load_with_retry",
-    "manifest_in",
-    "other_save_error",
-    "required_manifest",
     "to_checked_json",
 ]
 
@@ -99,53 +96,109 @@ def from_checked_json(
         raise FormatError(f"{where} is damaged: {error}") from error
 
 
-def required_manifest(folder: Folder, what: str, made_of: Callable[[bytes, str], Made]) -> Made:
-    """Return ``made_of(data, where)`` of the manifest that a folder must have.
+class SavedShards:
+    """Base of manifests: how a save in a folder is found, and when another may replace it.
 
-    Raises
-    ------
-    FormatError
-        When the folder has no manifest, or a damaged one.
+    Attributes
+    ----------
+    what : str
+        What was saved, as in messages.
+    versions : tuple of int
+        Oldest and newest version of the format that is read.
+    uid : str
+        Identifier of the index or table that was saved.
+    shards : tuple of RowsFile
+        A file for each shard.
     """
-    nbytes = folder.size(MANIFEST)
-    if nbytes is None:
-        raise FormatError(
-            f"{folder.url} holds no saved {what} (no {MANIFEST}); pass what {what}.save wrote"
-        )
-    if nbytes > LONGEST:
-        raise FormatError(f"{folder.url} is damaged: its manifest has {nbytes:,} bytes")
-    return made_of(folder.read(MANIFEST), f"{folder.url}/{MANIFEST}")
 
+    __slots__ = ()
+    what: ClassVar[str]
+    versions: ClassVar[tuple[int, int]]
+    uid: str
+    shards: tuple[RowsFile, ...]
 
-def manifest_in(folder: Folder, what: str, made_of: Callable[[bytes, str], Made]) -> Made | None:
-    """Return the manifest that a save will replace, or None.
+    @classmethod
+    def from_bytes(cls, data: bytes, where: str) -> Self:
+        """Return the manifest that `to_bytes` wrote.
 
-    As `required_manifest`; None when the folder is empty or does not exist.
+        Raises
+        ------
+        FormatError
+            When the manifest is foreign, newer than this program, or damaged.
+        """
+        oldest, newest = cls.versions
+        return from_checked_json(cls.what, newest, data, where, cls._from_body, oldest=oldest)
 
-    Raises
-    ------
-    ExistsError
-        When the folder holds something else, or the manifest is damaged.
-    """
-    if folder.has(MANIFEST):
-        try:
-            return made_of(folder.read(MANIFEST), f"{folder.url}/{MANIFEST}")
-        except FormatError as error:
+    @classmethod
+    def _from_body(cls, body: dict[str, Any]) -> Self:
+        raise NotImplementedError
+
+    @classmethod
+    def found_in(cls, folder: Folder) -> Self:
+        """Return the manifest in a folder, and check the sizes of its files.
+
+        Raises
+        ------
+        FormatError
+            When the folder holds no such save, or a damaged one.
+        """
+        nbytes = folder.size(MANIFEST)
+        if nbytes is None:
+            raise FormatError(
+                f"{folder.url} holds no saved {cls.what} (no {MANIFEST}); pass what "
+                f"{cls.what}.save wrote"
+            )
+        if nbytes > LONGEST:
+            raise FormatError(f"{folder.url} is damaged: its manifest has {nbytes:,} bytes")
+        found = cls.read_in(folder)
+        check_sizes(folder, found.shards)
+        return found
+
+    @classmethod
+    def read_in(cls, folder: Folder) -> Self:
+        """Return the manifest in a folder, whatever its files are."""
+        return cls.from_bytes(folder.read(MANIFEST), f"{folder.url}/{MANIFEST}")
+
+    @classmethod
+    def replaced_in(cls, folder: Folder) -> Self | None:
+        """Return the manifest that a save will replace, or None.
+
+        None when the folder is empty or does not exist.
+
+        Raises
+        ------
+        ExistsError
+            When the folder holds something else, or the manifest is damaged.
+        """
+        if folder.has(MANIFEST):
+            try:
+                return cls.read_in(folder)
+            except FormatError as error:
+                raise ExistsError(
+                    f"{folder.url} holds no saved {cls.what} that can be replaced; choose another "
+                    f"place ({error})"
+                ) from error
+        if folder.names() or (folder.exists() and not folder.system.isdir(folder.path)):
             raise ExistsError(
-                f"{folder.url} holds no saved {what} that can be replaced; choose another place "
-                f"({error})"
-            ) from error
-    if folder.names() or (folder.exists() and not folder.system.isdir(folder.path)):
-        raise ExistsError(f"{folder.url} exists and holds no saved {what}; choose another place")
-    return None
+                f"{folder.url} exists and holds no saved {cls.what}; choose another place"
+            )
+        return None
 
+    def check_replaceable(
+        self, folder: Folder, uid: str | None, saved: SavedRevision | None, *, overwrite: bool
+    ) -> None:
+        """Raise ExistsError when this is a save of another than `uid`, without `overwrite`.
 
-def other_save_error(folder: Folder, what: str) -> ExistsError:
-    """Return the error of a save that would replace another saved `what`."""
-    return ExistsError(
-        f"{folder.url} holds another saved {what}; choose another place, or replace it with "
-        "overwrite=True"
-    )
+        `saved`: the last save of `uid`, or the one that it was loaded from.
+        """
+        own = {uid}
+        if saved is not None and saved.url == folder.url:
+            own.add(saved.uid)
+        if self.uid not in own and not overwrite:
+            raise ExistsError(
+                f"{folder.url} holds another saved {self.what}; choose another place, or replace "
+                "it with overwrite=True"
+            )
 
 
 def load_with_retry(folder: Folder, load: Callable[[], Made]) -> Made:
@@ -184,7 +237,6 @@ def body_digest(body: Any) -> str:
     return str(digest_of(json.dumps(body, sort_keys=True).encode()).hexdigest())
 
 
-WHAT = "index"
 VERSION = 3
 # Version 2 has no seeds in its encoder, since all indexes had the same ones.
 OLDEST = 2
@@ -193,7 +245,7 @@ WITH_GROUPS = 4
 
 
 @dataclass(frozen=True)
-class Manifest:
+class Manifest(SavedShards):
     """Description of a saved index.
 
     Attributes
@@ -219,6 +271,9 @@ class Manifest:
     groups : Aggregation or None
         What states of groups aggregate, where these are in the shards.
     """
+
+    what = "index"
+    versions = (OLDEST, WITH_GROUPS)
 
     name: str
     encoder: KeyEncoder
@@ -280,24 +335,13 @@ class Manifest:
             **self.method.to_json(),
         }
         if self.groups is None:
-            return to_checked_json(WHAT, VERSION, body)
+            return to_checked_json(self.what, VERSION, body)
         source = frames_of(self.groups.source).to_arrow(self.groups.source)
         body["groups"] = {"source": _to_text(source), **self.groups.to_json()}
-        return to_checked_json(WHAT, WITH_GROUPS, body)
+        return to_checked_json(self.what, WITH_GROUPS, body)
 
     @classmethod
-    def from_bytes(cls, data: bytes, where: str) -> Manifest:
-        """Return the manifest that `to_bytes` wrote.
-
-        Raises
-        ------
-        FormatError
-            When the manifest is foreign, newer than this program, or damaged.
-        """
-        return from_checked_json(WHAT, WITH_GROUPS, data, where, cls._from_body, oldest=OLDEST)
-
-    @classmethod
-    def _from_body(cls, body: dict[str, Any]) -> Manifest:
+    def _from_body(cls, body: dict[str, Any]) -> Self:
         kinds = {"name": str, "uid": str, "revision": int, "owned": bool, "logged": bool}
         right = all(type(body[field]) is kind for field, kind in kinds.items())
         if not right or body["unique"] not in (True, False, None):

@@ -235,8 +235,8 @@ class DistributedBloomFilter(TableMaintenance):
         self, folder: Folder, saved: SavedTable, files: Sequence[RowsFile], parts: Sequence[int]
     ) -> None:
         """Set the bits that were saved in the shards `parts`."""
-        blocks, shards = FilterSize.of(saved.spec).blocks, len(saved.files)
-        for number, rows in enumerate(saved.files):
+        blocks, shards = FilterSize.of(saved.spec).blocks, len(saved.shards)
+        for number, rows in enumerate(saved.shards):
             first, end = bounds(blocks, number, shards)
             if (held := sum(rows.batches)) != end - first:
                 raise FormatError(
@@ -247,7 +247,7 @@ class DistributedBloomFilter(TableMaintenance):
         there = [self._workers[part] for part in parts]
         made = run_on_workers(
             self._client, there, contents.read_filter_shard,
-            self._uid, self._epoch, folder.url, saved.files,
+            self._uid, self._epoch, folder.url, saved.shards,
         )  # fmt: skip
         filled = dict(zip(parts, made, strict=True))
         self._held = [filled.get(part, held) for part, held in enumerate(self._held)]

@@ -22,12 +22,12 @@ from dgpuhash.distributed.shards.loss import translated_losses
 from dgpuhash.distributed.shards.table_shard import Verb
 from dgpuhash.distributed.storage.arrow_files import RowsFile, check_shared
 from dgpuhash.distributed.storage.folder import Folder
-from dgpuhash.distributed.storage.manifest import MANIFEST, load_with_retry, other_save_error
+from dgpuhash.distributed.storage.manifest import MANIFEST, load_with_retry
 from dgpuhash.distributed.tables import contents
 from dgpuhash.distributed.tables.arguments import check_arrays
 from dgpuhash.distributed.tables.base import DistributedTable
 from dgpuhash.distributed.tables.batch import answer_columns, array_of
-from dgpuhash.distributed.tables.saved import WHAT, SavedBatch, SavedTable, homes_of
+from dgpuhash.distributed.tables.saved import SavedBatch, SavedTable, homes_of
 from dgpuhash.errors import FormatError, IndexLost, UnsupportedError
 
 __all__ = ["TableMaintenance"]
@@ -144,18 +144,15 @@ class TableMaintenance(DistributedTable):
             if replaced is not None:
                 # Also files of workers that an earlier save did not wait for: only this handle's
                 # files have its mark.
-                stale = {rows.file for rows in replaced.files}
+                stale = {rows.file for rows in replaced.shards}
                 stale |= {name for name in folder.names() if name.startswith(mark)}
                 folder.remove(stale - set(names.values()))
 
     def _replaced_in(self, folder: Folder, overwrite: bool) -> SavedTable | None:
         """Return the manifest that a save of this table replaces; None for none."""
-        there = SavedTable.replaced_in(folder)
-        own = {self._uid}
-        if self._saved is not None and self._saved[0].url == folder.url:
-            own.add(self._saved[0].uid)
-        if there is not None and there.uid not in own and not overwrite:
-            raise other_save_error(folder, WHAT)
+        there, saved = SavedTable.replaced_in(folder), self._saved and self._saved[0]
+        if there is not None:
+            there.check_replaceable(folder, self._uid, saved, overwrite=overwrite)
         return there
 
     @classmethod
@@ -218,7 +215,7 @@ class TableMaintenance(DistributedTable):
             made, saved.spec, saved.size, owner_seed=saved.owner_seed, mode=mode, **options
         )
         with made._closed_on_error(), made._at_work():
-            made._fill(folder, saved, saved.files, range(len(made._workers)))
+            made._fill(folder, saved, saved.shards, range(len(made._workers)))
         return made
 
     def rebuild(self) -> tuple[int, ...]:
@@ -259,7 +256,7 @@ class TableMaintenance(DistributedTable):
             lost = self._lost_parts()
             if lost:
                 self._lost = "its rebuild failed"
-                files = self._replace(lost, saved.files)
+                files = self._replace(lost, saved.shards)
                 self._fill(folder, saved, files, self._unfilled)
             made, self._unfilled, self._lost = self._unfilled, (), None
             return made

@@ -9,40 +9,29 @@ import operator
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Self
 
 import dask
 from distributed import Client
 
 from dgpuhash.distributed.partition.table_mode import DISTRIBUTED, TableMode
-from dgpuhash.distributed.storage.arrow_files import (
-    RowsFile,
-    check_sizes,
-    delayed_batches,
-    to_numpy,
-)
+from dgpuhash.distributed.storage.arrow_files import RowsFile, delayed_batches, to_numpy
 from dgpuhash.distributed.storage.folder import Folder
-from dgpuhash.distributed.storage.manifest import (
-    from_checked_json,
-    manifest_in,
-    required_manifest,
-    to_checked_json,
-)
+from dgpuhash.distributed.storage.manifest import SavedShards, to_checked_json
 from dgpuhash.distributed.tables.batch import AnswerColumn, Batch, StoredColumn, wait_for_chunks
 from dgpuhash.errors import DgpuhashError
 from dgpuhash.frames.keys.seeds import LEGACY, is_seed
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables import checked_spec
 
-__all__ = ["WHAT", "SavedBatch", "SavedTable", "homes_of"]
+__all__ = ["SavedBatch", "SavedTable", "homes_of"]
 
-WHAT = "table"
 # Independent tables have version 2, so that releases that know only owners do not read them.
 VERSIONS = {False: 1, True: 2}
 
 
 @dataclass(frozen=True, slots=True)
-class SavedTable:
+class SavedTable(SavedShards):
     """Manifest of a saved table.
 
     Attributes
@@ -56,46 +45,21 @@ class SavedTable:
         Id of the table that was saved.
     epoch : int
         Number of changes of the table when it was saved.
-    files : tuple of RowsFile
+    shards : tuple of RowsFile
         One for each shard.
     mode : TableMode
     """
+
+    what = "table"
+    versions = (min(VERSIONS.values()), max(VERSIONS.values()))
 
     spec: TableSpec
     owner_seed: int
     size: int
     uid: str
     epoch: int
-    files: tuple[RowsFile, ...]
+    shards: tuple[RowsFile, ...]
     mode: TableMode = DISTRIBUTED
-
-    @classmethod
-    def found_in(cls, folder: Folder) -> SavedTable:
-        """Return the manifest in a folder.
-
-        The sizes of all files are compared with what it claims.
-
-        Raises
-        ------
-        FormatError
-            When the folder holds no saved table, or a damaged one.
-        """
-        saved = required_manifest(folder, WHAT, cls._from_bytes)
-        check_sizes(folder, saved.files)
-        return saved
-
-    @classmethod
-    def replaced_in(cls, folder: Folder) -> SavedTable | None:
-        """Return the manifest that a save would replace.
-
-        None when the folder is empty, or does not exist.
-
-        Raises
-        ------
-        ExistsError
-            When the folder holds something else.
-        """
-        return manifest_in(folder, WHAT, cls._from_bytes)
 
     def to_bytes(self) -> bytes:
         """Return the manifest as JSON, with a checksum of itself."""
@@ -105,19 +69,14 @@ class SavedTable:
             "size": self.size,
             "uid": self.uid,
             "epoch": self.epoch,
-            "parts": [asdict(rows) for rows in self.files],
+            "parts": [asdict(rows) for rows in self.shards],
         }
         if self.mode.independent:
             body |= self.mode.to_json()
-        return to_checked_json(WHAT, VERSIONS[self.mode.independent], body)
+        return to_checked_json(self.what, VERSIONS[self.mode.independent], body)
 
     @classmethod
-    def _from_bytes(cls, data: bytes, where: str) -> SavedTable:
-        newest, oldest = max(VERSIONS.values()), min(VERSIONS.values())
-        return from_checked_json(WHAT, newest, data, where, cls._from_body, oldest=oldest)
-
-    @classmethod
-    def _from_body(cls, body: dict[str, Any]) -> SavedTable:
+    def _from_body(cls, body: dict[str, Any]) -> Self:
         files = tuple(RowsFile.from_json(entry) for entry in body["parts"])
         size = sum(sum(rows.batches) for rows in files)
         if body["size"] != size:

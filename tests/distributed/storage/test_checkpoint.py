@@ -250,7 +250,7 @@ def test_a_local_name_may_look_like_a_pattern(threads, frame, tmp_path):
 @pytest.mark.parametrize(
     "moment",
     [
-        "storage.checkpoint.check_sizes",
+        "storage.manifest.check_sizes",
         "storage.checkpoint.records",
         "storage.checkpoint.changes_in",
         "ingest.history.delayed_frames",
