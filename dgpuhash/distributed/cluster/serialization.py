@@ -32,7 +32,7 @@ Thing = TypeVar("Thing")
 
 # Size limit of each cache: empty frames with their kinds, kinds with their pickles.
 CACHE_ENTRIES = 32
-_kinds: dict[int, tuple[Any, Hashable]] = {}
+_kinds: dict[int, tuple[Any, str | None]] = {}
 _metas: dict[str, _Meta] = {}
 
 
@@ -95,16 +95,15 @@ def _remade(kind: type[Thing], values: tuple[Any, ...]) -> Thing:
 def _packed(value: Any) -> Any:
     if not hasattr(value, "iloc") or len(value) or (kind := schema_key(value)) is None:
         return value
-    asked = repr(kind)
-    found = _metas.get(asked)
+    found = _metas.get(kind)
     if found is None:
         found = _Meta(CachedPickle.of(value))
-        put_in_cache(_metas, asked, found, CACHE_ENTRIES)
+        put_in_cache(_metas, kind, found, CACHE_ENTRIES)
     return found
 
 
-def schema_key(meta: Any) -> Hashable:
-    """Return a value that is equal for empty frames of one schema.
+def schema_key(meta: Any) -> str | None:
+    """Return a text that is equal for empty frames of one schema.
 
     None where that cannot be told, as with categories. `meta` must not change from now on.
     """
@@ -125,7 +124,7 @@ def put_in_cache(known: dict[Name, Thing], name: Name, thing: Thing, most: int) 
     known[name] = thing
 
 
-def _kind(meta: Any) -> Hashable:
+def _kind(meta: Any) -> str | None:
     frames, labels = frames_of(meta), meta.index
     dtypes = [*frames.dtypes(meta), getattr(labels, "dtype", None)]
     if not all(isinstance(dtype, np.dtype) and dtype.kind != "O" for dtype in dtypes):
@@ -134,7 +133,8 @@ def _kind(meta: Any) -> Hashable:
         # Attributes may be any objects of the user's.
         return None
     columns = tuple(meta), tuple(meta.columns.names)
-    return type(meta), columns, tuple(dtypes), type(labels), tuple(labels.names)
+    # The labels 1, 1.0 and True are equal, and their texts are not.
+    return repr((type(meta), columns, tuple(dtypes), type(labels), tuple(labels.names)))
 
 
 # Rows as a message carries them: a tuple of arrays, or a frame.
@@ -158,12 +158,12 @@ def plain_arrays(frame: Any, like: Any) -> tuple[Any, ...] | None:
 
 def are_plain(meta: Any) -> bool:
     """Return whether null-free frames like the empty `meta` are plain arrays."""
-    asked = repr(schema_key(meta))
-    found = _plain.get(asked)
+    kind = schema_key(meta)
+    found = None if kind is None else _plain.get(kind)
     if found is None:
         found = plain_arrays(meta, meta) is not None
-        if schema_key(meta) is not None:
-            put_in_cache(_plain, asked, found, CACHE_ENTRIES)
+        if kind is not None:
+            put_in_cache(_plain, kind, found, CACHE_ENTRIES)
     return found
 
 

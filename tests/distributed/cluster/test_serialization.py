@@ -72,6 +72,13 @@ def test_frames_with_rows_or_categories_are_pickled_as_they_are(threads):
     assert list(descriptor.meta["v"].cat.categories) == ["a", "b"]
 
 
+def test_equal_labels_of_other_types_are_other_schemas():
+    found = {schema_key(pd.DataFrame({label: [1]}).iloc[:0]) for label in (1, 1.0, True)}
+    assert len(found) == 3 and None not in found
+    alike = pd.DataFrame({1: [2]}).iloc[:0]
+    assert schema_key(alike) == schema_key(pd.DataFrame({1: [3]}).iloc[:0])
+
+
 def test_a_merge_is_planned_once_for_indexes_that_are_alike(threads, monkeypatch):
     planned = []
     plan = Probe.of.__func__
