@@ -87,7 +87,7 @@ class BloomReplica:
             This rank's replica.
         told : sequence of FilterVote
             Votes of all ranks.
-        sparing : Sparing
+        sparing : PruningOptions
             With ``bloom_filter="auto"``, a filter is built once earlier queries had as many rows
             with absent keys as there are keys, and where memory is free.
         collective : Collective

@@ -177,10 +177,10 @@ def prune_keys(
 
     Parameters
     ----------
-    part : Part
+    part : TableShard
         The rank's own shard.
     collective : Collective
-    sparing : Sparing
+    sparing : PruningOptions
         The same on all ranks.
     keys : sequence of array
         The words of the rank's keys, chunk by chunk.

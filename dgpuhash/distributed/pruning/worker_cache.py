@@ -76,7 +76,7 @@ class BloomCache:
         ----------
         worker : distributed.Worker
         descriptor : Descriptor
-        sparing : Sparing
+        sparing : PruningOptions
         keys : int
             Number of keys of the worker's shard. With ``bloom_filter="auto"`` the filter is fetched
             once it could have pruned this many rows on this worker.

@@ -108,7 +108,7 @@ class Probe(EmptyFramePickle):
         Positions of `left_on` in `left_meta`, where the dtypes are those of the index's keys.
     plain : bool
         Whether the results are the partitions' columns beside the index's, none promoted.
-    sparing : Sparing
+    sparing : PruningOptions
     mixed : tuple of Mixed
         Key columns that partitions warn about; before planning, that they may warn about.
     plan : PartitionPlan or None
