@@ -127,13 +127,13 @@ def of_all(part: str, receipts: dict[str, Receipt]) -> list[dict[str, Any]]:
 
 
 def of_several(receipt: dict[str, Any]) -> list[str]:
-    """The exchange, the distributed tables, merges and k-mers on several GPUs."""
+    """The exchange, the distributed tables, merges, groupbys and k-mers on several GPUs."""
     lines = [
         f"{measured_on(receipt, receipt['machine']['gpu'])} Pairs of 8 + 8 bytes, "
         f"`make gpu MODE=scaling`.{remark(receipt)}",
         "",
     ]
-    for bench in ("exchange", "scaling", "kmer"):
+    for bench in ("exchange", "scaling", "groupbys", "kmer"):
         for grid in grids(bench, [row for row in receipt["figures"] if row["bench"] == bench]):
             lines += [f"{grid.title[0].upper()}{grid.title[1:]}:", "", *markdown_table(grid), ""]
     return lines

@@ -14,7 +14,7 @@
 # of $VENV (.venv) where it exists, else python3 where it has CuPy, else a new $VENV is made.
 # STEPS limits what runs, e.g. STEPS="install tests tables", and adds it to what $OUT has of the same code, so that
 # several calls make one receipt; LIMIT is the time for all (570 s).
-# COMMIT names the commit where there is no git.
+# COMMIT names the commit where there is no git. CUDA_VISIBLE_DEVICES chooses GPUs by number, as for other programs.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 parts=${1:-figures gpu}
@@ -131,14 +131,16 @@ pytest=("$PYTHON" -m pytest)
 
 # lane GPU FROM TO FUNCTION: with several GPUs, beside other lanes, on cores of its own (a share of them, in
 # percent), and a GPU of its own where there are as many.
-gpus=$(nvidia-smi -L | wc -l)
+visible=${CUDA_VISIBLE_DEVICES:-$(seq --separator=, 0 $(($(nvidia-smi -L | wc -l) - 1)))}
+IFS=, read -ra devices <<<"$visible"
+gpus=${#devices[@]}
 lane() {
     if [ "$gpus" -lt 2 ]; then
         "$4"
         return
     fi
     (
-        export CUDA_VISIBLE_DEVICES=$(($1 % gpus))
+        export CUDA_VISIBLE_DEVICES=${devices[$1 % gpus]}
         taskset --pid --cpu-list $(($2 * $(nproc) / 100))-$(($3 * $(nproc) / 100 - 1)) $BASHPID
         "$4"
     ) &
@@ -230,6 +232,7 @@ figures_of_several() {
     step merges 90 "${weak[@]}" "$gpus" -c 100000000 "${merges[@]}" --verb "replicated merge" \
         --partitions 16 --partitions 64 $compare --json "$OUT/merges.jsonl"
     step small 60 "${weak[@]}" "$gpus" -c 20000000 "${merges[@]}" $compare --json "$OUT/small.jsonl"
+    step groupbys 90 "${bench[@]}" groupbys --device cuda --workers "$gpus" --json "$OUT/groupbys.jsonl"
     step kmers 90 "${bench[@]}" kmer --device cuda --repeat 3 --question scaling-kraken2 --question scaling-metacache \
         --workers 1 --workers "$gpus" --json "$OUT/kmers.jsonl"
 }

@@ -201,7 +201,9 @@ def read_figures(folder: Path) -> list[dict[str, Any]]:
 
 def machine() -> dict[str, str]:
     query = "name,driver_version,memory.total"
-    answer = output("nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader")
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    which = [f"--id={chosen}"] if chosen else []
+    answer = output("nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader", *which)
     gpus = [line.split(", ") for line in answer.splitlines()]
     names = [gpu[0] for gpu in gpus]
     return {
