@@ -89,7 +89,7 @@ def _timed(device: str, seal: CachedPickle[Probe], rank: int, left: Any, repeats
     descriptor = probe.descriptor
     copy = descriptor.shards[rank]
     shards = plugin_of(current_worker()).shards
-    index = shards.at(descriptor.uid, descriptor.epoch, copy.incarnation)
+    index = shards.at(descriptor.uid, descriptor.epoch, copy.incarnation).index
     seconds = []
     for _ in range(repeats + 1):
         used.synchronize()

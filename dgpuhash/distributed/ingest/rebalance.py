@@ -107,7 +107,7 @@ def holds(host: ShardHost, descriptor: Descriptor) -> bool:
 
 def arrivals_in(host: ShardHost, descriptor: Descriptor) -> list[int]:
     shard = descriptor.shards[descriptor.workers.index(host.worker.address)]
-    index = host.shards.at(descriptor.uid, descriptor.epoch, shard.incarnation)
+    index = host.shards.at(descriptor.uid, descriptor.epoch, shard.incarnation).index
     arrivals = index.frame([ARRIVAL_COLUMN])[ARRIVAL_COLUMN].values
     device = backend.get(None, arrivals)
     found: list[int] = device.to_host(device.xp.unique(arrivals)).tolist()
@@ -117,7 +117,7 @@ def arrivals_in(host: ShardHost, descriptor: Descriptor) -> list[int]:
 def send_shard(host: ShardHost, descriptor: Descriptor, change: Change) -> Receipt:
     part = descriptor.workers.index(host.worker.address)
     shard = descriptor.shards[part]
-    rows = host.shards.at(descriptor.uid, descriptor.epoch, shard.incarnation).frame()
+    rows = host.shards.at(descriptor.uid, descriptor.epoch, shard.incarnation).index.frame()
     if change.lost is not None and change.lost.heavy:
         # Rows of heavy keys are read again from the source, whichever shard had them.
         frames = frames_of(rows)

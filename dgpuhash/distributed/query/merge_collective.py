@@ -75,7 +75,7 @@ def merge_replicated(
     except KeyError as error:
         return TaskOutput(RankResult(f"partition {error} has left its worker"), {})
     shard = descriptor.shards[given.rank]
-    index = host.shards.at(descriptor.uid, descriptor.epoch, shard.incarnation)
+    index = host.shards.at(descriptor.uid, descriptor.epoch, shard.incarnation).index
     made = {}
     with throttle_loop(host.worker.loop.asyncio_loop, frames_of(descriptor.meta).device):
         for one, (left,) in zip(given.own, lefts, strict=True):
@@ -211,20 +211,18 @@ def merge_on_rank(
 
     A rank that cannot merge its partitions sends no rows, and still answers the others.
     """
-    probe, rank = seal.opened(), collective.rank
+    probe = seal.opened()
     descriptor = probe.descriptor
-    uid, shard = descriptor.uid, descriptor.shards[rank]
-    index = host.shards.at(uid, descriptor.epoch, shard.incarnation)
+    incarnation = descriptor.shards[collective.rank].incarnation
+    shard = host.shards.at(descriptor.uid, descriptor.epoch, incarnation)
     with collective.with_quiet_loop(frames_of(descriptor.meta).device):
-        asking = RankProbe(probe, given)
-        standing = host.shards.standing(uid)
-        assert standing is not None
-        sieve, replica = standing.sieve, None
+        asking, replica = RankProbe(probe, given), None
         if sparing.bloom_filter and descriptor.owners_decide:
-            replica = _replica(index, sieve, sparing, collective)
-        with host.thread.telling(Progress(uid, "merge", "exchange keys", asking.rows)) as progress:
-            made = _merged(collective, index, asking, replica, given, progress)
-        sieve.spared(made.result.spared_rows)
+            replica = _replica(shard.index, shard.sieve, sparing, collective)
+        told = Progress(descriptor.uid, "merge", "exchange keys", asking.rows)
+        with host.thread.telling(told) as progress:
+            made = _merged(collective, shard.index, asking, replica, given, progress)
+        shard.sieve.spared(made.result.spared_rows)
         backend.get(frames_of(descriptor.meta).device).synchronize()
         return made
 

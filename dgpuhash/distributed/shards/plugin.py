@@ -149,20 +149,21 @@ class ShardHost(WorkerPlugin):
 
     async def marks(self, *, uid: str, epoch: int, incarnation: str, marks: str) -> list[Any]:
         """Return for each row of the shard whether a join has found it."""
-        found = self.shards.found(uid, epoch, incarnation)
+        found = self.shards.at(uid, epoch, incarnation).marks
         return [to_message(await self.thread.run(found.of, marks))]
 
     async def digest(
         self, *, uid: str, epoch: int, incarnation: str, marks: str, partition: int, digest: str
     ) -> list[Any]:
         """Return the digest of a partition's keys that was told first."""
-        return [self.shards.found(uid, epoch, incarnation).digest(marks, partition, digest)]
+        found = self.shards.at(uid, epoch, incarnation).marks
+        return [found.digest(marks, partition, digest)]
 
     async def unmatched(
         self, *, others: Any, uid: str, epoch: int, incarnation: str, marks: str, **asked: Any
     ) -> list[Any]:
         """Return rows that a join has not found, as `Marks.others`."""
-        found = self.shards.found(uid, epoch, incarnation)
+        found = self.shards.at(uid, epoch, incarnation).marks
         call = functools.partial(found.others, marks, others, **asked)
         rows, rest, left = await self.thread.run(call)
         return [to_message(rows), rest, left]
@@ -171,10 +172,8 @@ class ShardHost(WorkerPlugin):
         """Return words of the shard's Bloom filter, as `BloomCache.bits` gives them."""
 
         def told() -> Any:
-            index = self.shards.at(uid, epoch, incarnation)
-            shard = self.shards.standing(uid)
-            assert shard is not None
-            return shard.sieve.bits(index, **asked)
+            shard = self.shards.at(uid, epoch, incarnation)
+            return shard.sieve.bits(shard.index, **asked)
 
         return [to_message(await self.thread.run(told))]
 

@@ -26,7 +26,7 @@ from dgpuhash.distributed.shards.incoming import (
     rows_of,
     without_rows,
 )
-from dgpuhash.distributed.shards.shard import HeavyKeyRepair, Marks, Shard, StagedChange
+from dgpuhash.distributed.shards.shard import HeavyKeyRepair, Shard, StagedChange
 from dgpuhash.distributed.shards.spilling import SpillingInbox, WorkerMemory
 from dgpuhash.errors import IndexChanged, IndexLost
 from dgpuhash.frames import (
@@ -64,7 +64,7 @@ class ShardStore:
         kept, incarnation = part in change.kept, change.shards[part].incarnation
         index = None
         if kept or change.verb != "build":
-            index = self.at(change.uid, change.epoch - 1, incarnation)
+            index = self.at(change.uid, change.epoch - 1, incarnation).index
         elif incarnation != self.incarnation:
             raise IndexLost("a worker was restarted before an index was built; call it again")
         else:
@@ -261,8 +261,8 @@ class ShardStore:
             staged.inbox.free()
         self._broken.pop(uid, None)
 
-    def at(self, uid: str, epoch: int, incarnation: str) -> FrameIndex:
-        """Return the shard's index, for a request of a handle at `epoch`.
+    def at(self, uid: str, epoch: int, incarnation: str) -> Shard:
+        """Return the shard, for a request of a handle at `epoch`.
 
         Raises
         ------
@@ -287,7 +287,7 @@ class ShardStore:
             raise IndexLost(
                 f"a shard of the index is at epoch {shard.epoch}, before {epoch}; {REMEDY}"
             )
-        return shard.index
+        return shard
 
     def standing(self, uid: str) -> Shard | None:
         """Return the shard as it is now, or None; any thread may call this."""
@@ -323,20 +323,16 @@ class ShardStore:
         A page has at most `nbytes`. For a semi or anti join it is positions alone, all in one page.
         Rows on it get a mark of the join called `marks`, if any. `limit` may refuse them.
         """
-        index = self.at(uid, epoch, incarnation)
+        shard = self.at(uid, epoch, incarnation)
+        index = shard.index
         keys, count = (tuple(keys), len(keys[0])) if is_plain(keys) else (keys, len(keys))
         if how in {"semi", "anti"}:
             return _narrow(index.match(keys, how=how).query_rows, count), None, None
         (rows, found), rest = index.page(
             keys, nbytes=nbytes, columns=columns, skip=skip, plain=True, limit=limit,
-            marks=self._shards[uid].marks.of(marks) if marks else None,
+            marks=shard.marks.of(marks) if marks else None,
         )  # fmt: skip
         return _narrow(rows, count), found, rest
-
-    def found(self, uid: str, epoch: int, incarnation: str) -> Marks:
-        """Return the marks of the joins with a shard, for a request of a handle at `epoch`."""
-        self.at(uid, epoch, incarnation)
-        return self._shards[uid].marks
 
     def unmark(self, uid: str, join: str) -> None:
         """Forget the marks of a join."""

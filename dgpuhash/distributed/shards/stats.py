@@ -102,13 +102,11 @@ def stats_on_worker(
     host: ShardHost, uid: str, epoch: int, parts: dict[str, tuple[int, str]]
 ) -> dict[str, Any]:
     part, incarnation = parts[host.worker.address]
-    stats = host.shards.at(uid, epoch, incarnation).stats()
-    shard = host.shards.standing(uid)
-    assert shard is not None
+    shard = host.shards.at(uid, epoch, incarnation)
     return {
         "part": part,
         "worker": host.worker.address,
-        **asdict(stats),
+        **asdict(shard.index.stats()),
         "filter_nbytes": shard.sieve.nbytes,
         "absent_rows": shard.sieve.absent_rows,
         "repeated_rows": shard.sieve.repeated_rows,
@@ -124,7 +122,7 @@ def fractions(
 ) -> tuple[int, list[bool]]:
     """Return a shard's rows, and which columns may need a warning."""
     _, incarnation = parts[host.worker.address]
-    index = host.shards.at(uid, epoch, incarnation)
+    index = host.shards.at(uid, epoch, incarnation).index
     told = [
         each.floats_left or has_non_integers(index.frame([each.key])[each.key], each.integers)
         for each in mixed
@@ -134,4 +132,4 @@ def fractions(
 
 def rows(host: ShardHost, uid: str, epoch: int, parts: dict[str, tuple[int, str]]) -> int:
     _, incarnation = parts[host.worker.address]
-    return len(host.shards.at(uid, epoch, incarnation))
+    return len(host.shards.at(uid, epoch, incarnation).index)

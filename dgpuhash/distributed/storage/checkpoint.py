@@ -215,7 +215,8 @@ def write_shard(
     part = descriptor.workers.index(host.worker.address)
     shard = descriptor.shards[part]
     if change is None:
-        rows = host.shards.at(descriptor.uid, descriptor.epoch, shard.incarnation).frame()
+        owned = host.shards.at(descriptor.uid, descriptor.epoch, shard.incarnation)
+        rows = owned.index.frame()
     else:
         rows = host.shards.prepared(change.uid, change.transaction)
     return write_rows(rows, Folder(url), names[part])

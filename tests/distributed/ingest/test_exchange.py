@@ -154,7 +154,7 @@ def apply(shards: Sequence[ShardStore], step: Change) -> None:
 
 def stored(shards: Sequence[ShardStore], step: Change) -> pd.DataFrame:
     frames = [
-        owner.at("u", step.epoch, place.incarnation).frame()
+        owner.at("u", step.epoch, place.incarnation).index.frame()
         for owner, place in zip(shards, step.shards, strict=True)
     ]
     return pd.concat(frames).sort_values(list(frames[0].columns)).reset_index(drop=True)
@@ -268,7 +268,7 @@ def test_an_insert_that_fails_halfway_loses_the_shard(frame, monkeypatch):
     apply(shards, build)
     insert = change(frame, "insert", 2, shards)
     carry(shards, insert, [frame])
-    index = shards[0].at("u", 1, shards[0].incarnation)
+    index = shards[0].at("u", 1, shards[0].incarnation).index
     monkeypatch.setattr(index, "insert", lambda rows: (_ for _ in ()).throw(MemoryError("full")))
     with pytest.raises(MemoryError):
         apply(shards, insert)

@@ -160,7 +160,7 @@ def test_rows_of_keys_that_are_not_heavy_in_all_go_on_to_their_owners_in_order()
     for each in shards:
         each.prepare("u", "t", receipts_after(receipts, [moves for _, moves in let]))
         each.apply("u", "t")
-    found = [each.at("u", 1, each.incarnation).frame() for each in shards]
+    found = [each.at("u", 1, each.incarnation).index.frame() for each in shards]
     assert sum(map(len, found)) == len(frame)
     light = pd.concat([rows[rows["k"] != 1000] for rows in found])
     owners = [set(rows["k"]) - {1000} for rows in found]
