@@ -379,30 +379,27 @@ class DistributedTable:
             )
 
     @contextmanager
-    def _at_work(self) -> Iterator[None]:
-        """Hold the table for one thread in a block, if the table is usable."""
-        lost = translated_losses(self._client, lambda: self._workers)
-        with seceding(self._client), self._turn, memory_errors_of(type(self).__name__), lost:
-            self._check()
-            with self._freed_if_closed():
+    def _at_work(self, *, if_lost: bool = False) -> Iterator[None]:
+        """Hold the table for one thread in a block, if it is usable, or also `if_lost`.
+
+        Frees it again after a block in which another thread closed it.
+        """
+        losses = translated_losses(self._client, lambda: self._workers)
+        with seceding(self._client), self._turn, memory_errors_of(type(self).__name__), losses:
+            self._check(if_lost=if_lost)
+            try:
                 yield
+            except IndexLost:
+                self._check_open()
+                raise
+            finally:
+                if self._closed:
+                    self._holding.free(GRACE_SECONDS)
+                    self._finalizer.detach()
 
-    @contextmanager
-    def _freed_if_closed(self) -> Iterator[None]:
-        """Free the table again after a block in which another thread closed it."""
-        try:
-            yield
-        except IndexLost:
-            self._check_open()
-            raise
-        finally:
-            if self._closed:
-                self._holding.free(GRACE_SECONDS)
-                self._finalizer.detach()
-
-    def _check(self) -> None:
+    def _check(self, *, if_lost: bool = False) -> None:
         self._check_open()
-        if self._lost is not None:
+        if self._lost is not None and not if_lost:
             raise IndexLost(
                 f"this {type(self).__name__} is lost: {self._lost}; some of its parts may have "
                 f"changed, so {table_store.REMEDY}"

@@ -18,7 +18,6 @@ from dgpuhash.distributed.ingest.commit import shard_addresses
 from dgpuhash.distributed.partition.descriptor import SavedRevision
 from dgpuhash.distributed.partition.table_mode import TableMode
 from dgpuhash.distributed.shards import table_store
-from dgpuhash.distributed.shards.loss import translated_losses
 from dgpuhash.distributed.shards.table_shard import Verb
 from dgpuhash.distributed.storage.arrow_files import RowsFile, check_shared
 from dgpuhash.distributed.storage.folder import Folder
@@ -235,10 +234,10 @@ class TableMaintenance(DistributedTable):
             When the table was not saved after its last change, or another worker is lost meanwhile.
         FormatError
             When the save is damaged, or was replaced by another.
+        OutOfMemoryError
+            When a worker has no memory for its shard.
         """
-        saying_lost = translated_losses(self._client, lambda: self._workers)
-        with seceding(self._client), self._turn, saying_lost, self._freed_if_closed():
-            self._check_open()
+        with self._at_work(if_lost=True):
             if self._saved is None or self._saved[1] != self._epoch:
                 raise IndexLost(
                     f"this {type(self).__name__} cannot be rebuilt: it was not saved after its "
