@@ -33,6 +33,26 @@ def test_a_sample_tells_whether_groups_are_few(groups, mostly):
     assert mostly_distinct_rows(plan, frame.iloc[:100], 0) is None
 
 
+def test_a_sample_of_a_large_part_tells_that_keys_have_more_than_two_rows(monkeypatch):
+    rng, rows = np.random.default_rng(4), 200_000
+    frame = pd.DataFrame({"k": rng.integers(0, rows // 10, rows), "v": 1.0})
+    plan = plan_of_rows(GroupPlan.of(frame.iloc[:0], "k", how=Verb("sum")))
+    assert plan is not None
+    reduce, lengths = GroupPlan.reduce, list[int]()
+
+    def watched(self: GroupPlan, part: Any, number: int) -> Any:
+        lengths.append(len(part))
+        return reduce(self, part, number)
+
+    monkeypatch.setattr(GroupPlan, "reduce", watched)
+    assert mostly_distinct_rows(plan, frame, 1) is None
+    assert max(lengths) == partial_rows._SAMPLE
+    # Keys of two rows are too many to have states, and a few of many rows change nothing.
+    alone = np.arange(rows)
+    for keys in (rng.integers(0, rows, rows), np.where(rng.random(rows) < 0.05, alone % 3, alone)):
+        assert mostly_distinct_rows(plan, frame.assign(k=keys), 1) is not None
+
+
 def test_where_rows_are_no_smaller_than_states():
     frame = pd.DataFrame({"k": [1], "v": [0.5], "s": ["a"]})
     for column, how, wanted in (

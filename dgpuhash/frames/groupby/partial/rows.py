@@ -47,6 +47,8 @@ _SAMPLE, _FEW_ROWS = 2**12, 2**14
 _OF_KEYS = 2**5
 # The share of different keys in a sample below which there are few.
 _MOSTLY = 0.8
+# Keys that a sample has twice, for each that it has where every key has two rows; and by chance.
+_TWICE, _BY_CHANCE = 3, 8
 
 
 def rows_of(plan: GroupPlan, part: Any, keys: list[GroupingKey], number: int) -> pd.DataFrame:
@@ -104,7 +106,7 @@ def mostly_distinct_rows(
         sampled = cudf_rows.codes_of_keys(plan, some)
     else:
         sampled = key_codes(plan, plan.reduce(some, number))
-    if not _share(sampled) > _MOSTLY:
+    if not _share(sampled) > _MOSTLY or _occur_again(sampled, len(part)):
         return None
     rows = plan.reduce(part, number)
     codes = key_codes(plan, rows)
@@ -118,6 +120,17 @@ def _share(codes: Any) -> float:
     """Return how many different codes there are for each of them."""
     xp: Any = backend.get(None, codes).xp
     return len(xp.unique(codes)) / max(1, len(codes))
+
+
+def _occur_again(codes: Any, rows: int) -> bool:
+    """Return whether more keys occur again in a sample than in one of keys with two rows each.
+
+    Of a large part that is known long before half of the sample is of such keys. A key counts
+    once: a few that many rows have tell nothing of the others.
+    """
+    xp: Any = backend.get(None, codes).xp
+    _, counts = xp.unique(codes, return_counts=True)
+    return int((counts > 1).sum()) > _TWICE * len(codes) ** 2 / rows + _BY_CHANCE
 
 
 def parts_of_rows(plan: GroupPlan, rows: pd.DataFrame) -> Iterator[tuple[int, pd.DataFrame]]:
