@@ -2,52 +2,33 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Iterator, MutableMapping
-
 import click
 
 from dgpuhash.cli.errors import OneLineErrors
+from dgpuhash.cli.group import Later
 
 __all__ = ["main"]
 
-
-class _Modules(MutableMapping[str, click.Command]):
-    """Commands by name, each in the module of its name, which is imported when it is asked for.
-
-    So that no command waits for libraries of the others.
-    """
-
-    def __init__(self, *names: str) -> None:
-        self._found: dict[str, click.Command | None] = dict.fromkeys(names)
-
-    def __getitem__(self, name: str) -> click.Command:
-        found = self._found[name]
-        if found is None:
-            found = getattr(importlib.import_module(f"dgpuhash.cli.{name}"), name)
-            assert isinstance(found, click.Command)
-            self._found[name] = found
-        return found
-
-    def __setitem__(self, name: str, command: click.Command) -> None:
-        self._found[name] = command
-
-    def __delitem__(self, name: str) -> None:
-        del self._found[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._found)
-
-    def __len__(self) -> int:
-        return len(self._found)
+# The first sentences of the commands' help, which is in their modules.
+_COMMANDS = {
+    "bench": "Measure this machine's limits, and dgpuhash relative to them.",
+    "build": "Build an index of SOURCE and save it.",
+    "cache": "Manage the folder of compiled GPU kernels.",
+    "cluster": "Show or copy the programs that start clusters.",
+    "completion": "Print the completion of commands for a shell.",
+    "demo": "Join flights, check them against pandas, and time joins.",
+    "groupby": "Aggregate the rows of FILES that have equal keys.",
+    "info": "Show versions and devices, or what a saved INDEX holds.",
+    "join": "Join the rows of LEFT with those of RIGHT.",
+    "kmer": "Count k-mers of sequences, and classify reads by them.",
+    "lookup": "Print the rows of the saved INDEX for KEYS.",
+}
 
 
 @click.group(
     "dgpuhash",
     cls=OneLineErrors,
-    commands=_Modules(
-        "bench", "build", "cache", "demo", "groupby", "info", "join", "kmer", "lookup"
-    ),
+    commands=Later("dgpuhash.cli", _COMMANDS),
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(package_name="dgpuhash", prog_name="dgpuhash")

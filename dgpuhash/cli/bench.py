@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from dgpuhash.cli.group import Commands
+
 __all__ = ["bench"]
 
 Command = Callable[..., None]
@@ -62,7 +64,7 @@ _MATCHING = _Number(0, 1, min_open=True)
 _SPREAD = "unique|uniform:MULTIPLICITY|zipf:EXPONENT"
 
 
-@click.group()
+@click.group(cls=Commands)
 def bench() -> None:
     """Measure this machine's limits, and dgpuhash relative to them."""
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import click
 
 from dgpuhash.backend import cache as kernel_cache
+from dgpuhash.cli.group import Commands
 
 __all__ = ["cache"]
 
 
-@click.group()
+@click.group(cls=Commands)
 def cache() -> None:
     """Manage the folder of compiled GPU kernels."""
 

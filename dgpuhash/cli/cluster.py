@@ -1,24 +1,44 @@
-"""Cluster on which a command runs: in this process, or an existing one."""
+"""Cluster on which a command runs, and `dgpuhash cluster`: the programs that start clusters."""
 
 from __future__ import annotations
 
 import importlib.util
 import logging
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from dgpuhash.errors import UnsupportedError
+from dgpuhash.cli.group import Commands
+from dgpuhash.errors import ExistsError, UnsupportedError
 
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["client_for", "scheduler_option"]
+__all__ = ["client_for", "cluster", "scheduler_option"]
 
 CONNECT_SECONDS = 10
+
+# What starts a cluster, and where.
+_PROGRAMS = {
+    "one-host": ("one_host.py", "workers on this host"),
+    "scheduler": ("scheduler.sh", "the scheduler, on one of the hosts that you log in to"),
+    "worker": ("worker.sh", "the workers of such a host"),
+    "settings": ("settings.sh", "what both take from the environment"),
+    "ssh": ("ssh.py", "hosts reached by SSH (extra ssh)"),
+    "slurm": ("slurm.sbatch", "one job of SLURM with the scheduler, workers and a program"),
+    "slurm-runner": ("slurm_runner.py", "the same by one srun (extra slurm)"),
+    "slurm-jobs": ("slurm.py", "a job of SLURM for each node (extra slurm)"),
+    "serving": ("serving.py", "what the programs in Python have in common"),
+    "kubernetes": ("kubernetes.yaml", "Kubernetes with GPUs, for the operator of Dask"),
+    "kubernetes-cpu": ("kubernetes-cpu.yaml", "the same without GPUs"),
+    "docker": ("Dockerfile", "an image for containers, built in a checkout"),
+    "readme": ("README.md", "all of these, and their settings"),
+}
 
 
 def scheduler_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -78,8 +98,8 @@ def client_for(scheduler: str | None) -> Iterator[Client]:
             dashboard_address=None,
             # Any free port, so that another running scheduler causes no warning.
             scheduler_kwargs={"dashboard_address": ":0"},
-        ) as cluster,
-        Client(cluster) as client,
+        ) as local,
+        Client(local) as client,
     ):
         yield client
 
@@ -97,3 +117,55 @@ def _quiet_worker_errors() -> Iterator[None]:
 
 def _is_not_compute_failure(record: logging.LogRecord) -> bool:
     return not record.getMessage().startswith("Compute Failed")
+
+
+@click.group(cls=Commands)
+def cluster() -> None:
+    """Show or copy the programs that start clusters.
+
+    They are those of cluster/ in a checkout. Some call others that lie beside them, so copy all to
+    run them.
+    """
+
+
+@cluster.command("list")
+def list_programs() -> None:
+    """List the programs by name."""
+    widest = max(map(len, _PROGRAMS))
+    for name, (file, said) in _PROGRAMS.items():
+        click.echo(f"{name:{widest}}  {file}: {said}")
+
+
+@cluster.command()
+@click.argument("program", type=click.Choice(list(_PROGRAMS)), metavar="PROGRAM")
+def show(program: str) -> None:
+    """Print a program, such as slurm; dgpuhash cluster list names them."""
+    click.echo((program_folder() / _PROGRAMS[program][0]).read_text(), nl=False)
+
+
+@cluster.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+def copy(folder: Path) -> None:
+    """Copy all programs into FOLDER, where none of them may be yet."""
+    targets = [folder / file for file, _ in _PROGRAMS.values()]
+    for target in targets:
+        if target.exists():
+            raise ExistsError(f"{target} is there already; choose another folder, or remove it")
+    folder.mkdir(parents=True, exist_ok=True)
+    for target in targets:
+        shutil.copyfile(program_folder() / target.name, target)
+        if target.suffix in {".sh", ".sbatch"}:
+            target.chmod(0o755)
+    click.echo(f"{folder}: {len(targets)} files; start with README.md")
+
+
+def program_folder() -> Path:
+    """Return the folder of the programs: in the installed package, or beside it in a checkout."""
+    package = Path(__file__).resolve().parents[1]
+    for folder in (package / "cluster", package.parent / "cluster"):
+        if (folder / "one_host.py").is_file():
+            return folder
+    raise UnsupportedError(
+        f"the programs are neither in {package / 'cluster'} nor in {package.parent / 'cluster'}; "
+        "install dgpuhash again from a wheel"
+    )

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from dgpuhash.cli.group import Commands
 from dgpuhash.errors import DgpuhashError, ExistsError, KeyTypeError
 
 __all__ = ["OneLineErrors", "one_line"]
@@ -20,7 +21,7 @@ class UserError(click.ClickException):
     exit_code = 2
 
 
-class OneLineErrors(click.Group):
+class OneLineErrors(Commands):
     """Command group that reports expected errors in one line, exit code 2.
 
     The line is ``Error: …``. Errors of any other type are bugs of dgpuhash and keep their

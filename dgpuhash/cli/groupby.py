@@ -8,14 +8,13 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
-import pandas as pd
 
 from dgpuhash.cli.cluster import client_for, scheduler_option
 from dgpuhash.cli.columns import Aggregate, AggregateCall, columns_option, types_option
 from dgpuhash.errors import ColumnError, DgpuhashError, SpecError
-from dgpuhash.frames import key_names
 
 if TYPE_CHECKING:
+    import pandas as pd
     from distributed import Client
 
 __all__ = ["groupby"]
@@ -123,6 +122,9 @@ def _named(
     SpecError
         When an aggregate is unknown or has no column, or two columns of the result have one name.
     """
+    import pandas as pd
+
+    from dgpuhash.frames import key_names
     from dgpuhash.frames.groupby.aggregates.table import AGGREGATES
 
     key_names(meta, list(by))
@@ -179,6 +181,8 @@ def _tell_rows(meta: pd.DataFrame, by: Sequence[str], named: dict[str, pd.NamedA
 
 
 def _gathered(made: Any, client: Client) -> pd.DataFrame:
+    import pandas as pd
+
     parts = client.gather(client.compute(made.to_delayed()))
     return parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
 

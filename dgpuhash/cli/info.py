@@ -43,14 +43,25 @@ _VERBS = ("rc", "dc", "ud")
 
 
 @click.command()
+@click.argument("index", required=False)
 @click.option(
     "--scheduler",
     metavar="ADDRESS",
     help="Show the workers of this Dask cluster, too, and what UCX has there.",
 )
-def info(scheduler: str | None) -> None:
-    """Show versions, backends, devices, the kernel cache and UCX transports."""
+def info(index: str | None, scheduler: str | None) -> None:
+    """Show versions and devices, or what a saved INDEX holds.
+
+    With INDEX, a saved index or table: its keys, columns, rows and bytes, of which only the
+    manifest is read. Without: versions, backends, devices, the kernel cache, and with --scheduler
+    the transports of UCX on each worker.
+    """
     console = Console()
+    if index is not None:
+        if scheduler is not None:
+            raise click.UsageError("INDEX is read here; leave out --scheduler, or INDEX")
+        console.print(_saved(index))
+        return
     console.print(_versions())
     console.print(_backends())
     kept = cache.info()
@@ -66,6 +77,15 @@ def info(scheduler: str | None) -> None:
             workers = client.scheduler_info(n_workers=-1)["workers"]
             found = client.run(transports_here, on_error="return")
         console.print(_workers(workers, found))
+
+
+def _saved(index: str) -> Table:
+    from dgpuhash.cli.files.saved_facts import facts_of
+
+    table = Table(title=Text(index), show_header=False)
+    for name, said in facts_of(index):
+        table.add_row(name, Text(said))
+    return table
 
 
 def transports_here() -> str:

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
-import pandas as pd
 
 from dgpuhash.cli.cluster import client_for, scheduler_option
 from dgpuhash.cli.columns import ColumnNames, JoinKind, columns_option, types_option
 from dgpuhash.errors import ColumnError, FormatError
-from dgpuhash.frames import key_names
 
 if TYPE_CHECKING:
     from dgpuhash.cli.progress import RowProgress
@@ -97,6 +95,8 @@ def join(
     held by the workers, RIGHT if possible, for right joins LEFT; the other passes by in partitions,
     and rows come in its order.
     """
+    import pandas as pd
+
     import dgpuhash
     from dgpuhash.cli.files import saved_index, write
     from dgpuhash.cli.progress import RowProgress
@@ -206,6 +206,8 @@ def _keys(
         When a side lacks one, one is given twice, the sides have no column in common, or their
         numbers differ.
     """
+    from dgpuhash.frames import key_names
+
     left, right = sides
     ours, theirs = left_on or left.on, right_on or right.on
     if on is not None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
-import pandas as pd
 
 from dgpuhash.cli.cluster import client_for, scheduler_option
 from dgpuhash.errors import KeyTypeError, ShapeError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["lookup"]
 
@@ -28,42 +30,54 @@ __all__ = ["lookup"]
 )
 @scheduler_option
 def lookup(index: str, keys: tuple[str, ...], form: str, scheduler: str | None) -> None:
-    """Print the rows of the saved INDEX for KEYS; exit code 1 if none.
+    """Print the rows of the saved INDEX for KEYS.
 
-    Separate the parts of a key of several columns by commas: EWR,2013-01-01T06:00:00Z. Quote a part
-    that has a comma in it, as in CSV; put keys that begin with - after --.
+    The exit code is 1 where there are none. KEYS that are - are read from standard input, a key a
+    line. Separate the parts of a key of several columns by commas: EWR,2013-01-01T06:00:00Z. Quote
+    a part that has a comma in it, as in CSV; put other keys that begin with - after --.
     """
-    from dgpuhash.distributed import DistributedIndex
+    from dgpuhash.cli.files import scan, texts
 
-    with client_for(scheduler) as client, DistributedIndex.load(index, client) as loaded:
-        asked = parse_keys(keys, loaded.meta[loaded.on])
-        found = loaded.contains(asked)
-        # Absent keys would turn integer columns into floats.
-        rows = loaded.lookup(asked[found])
+    if keys == ("-",):
+        keys = tuple(line.rstrip("\r\n") for line in sys.stdin)
+    scanned = None
+    if scheduler is None:
+        # Keys of one column are taken whole, as `parse_keys` takes them.
+        scanned = scan.find_rows(index, keys, _parts)
+    rows, there = _looked_up(index, keys, scheduler) if scanned is None else scanned
     if form == "csv":
-        rows.to_csv(sys.stdout, index=False)
+        texts.write_csv(rows, sys.stdout)
     elif form == "json":
-        # pandas writes an empty line for a frame without rows.
-        if len(rows):
-            click.echo(rows.to_json(orient="records", lines=True, date_format="iso"), nl=False)
+        for line in texts.json_lines(rows):
+            click.echo(line, nl=False)
     else:
-        from rich.console import Console
-
-        from dgpuhash.demo.report import table_of
-
-        Console().print(table_of(rows, texts=_exact))
-    for key in (key for key, there in zip(keys, found, strict=True) if not there):
+        texts.print_table(rows)
+    for key in (key for key, is_there in zip(keys, there, strict=True) if not is_there):
         click.echo(f"not in {index}: {key}", err=True)
-    if rows.empty:
+    if not rows.num_rows:
         raise click.exceptions.Exit(1)
 
 
-def _exact(column: pd.Series) -> Iterable[str]:
-    """Return the values as text that a later lookup accepts; nulls as a dash."""
-    return column.astype(str).where(column.notna(), "-")
+def _looked_up(index: str, keys: Sequence[str], scheduler: str | None) -> tuple[Any, Any]:
+    """Return the rows of keys as an Arrow table, and which keys are there."""
+    from dgpuhash.distributed import DistributedIndex
+    from dgpuhash.frames import frames_of
+
+    with client_for(scheduler) as client, DistributedIndex.load(index, client) as loaded:
+        asked = parse_keys(keys, loaded.meta[loaded.on])
+        there = loaded.contains(asked)
+        # Absent keys would turn integer columns into floats.
+        rows = loaded.lookup(asked[there])
+    table = frames_of(rows).to_arrow(rows)
+    return table.rename_columns([str(label) for label in rows.columns]), there
 
 
-def parse_keys(keys: tuple[str, ...], meta: pd.DataFrame) -> pd.DataFrame:
+def _parts(key: str, columns: int) -> list[str]:
+    """Return the parts of a key of so many columns."""
+    return [key] if columns == 1 else next(csv.reader([key]), [])
+
+
+def parse_keys(keys: Sequence[str], meta: pd.DataFrame) -> pd.DataFrame:
     """Return `keys` as a frame with the columns and dtypes of `meta`.
 
     Raises
@@ -75,14 +89,17 @@ def parse_keys(keys: tuple[str, ...], meta: pd.DataFrame) -> pd.DataFrame:
 
     Examples
     --------
+    >>> import pandas as pd
     >>> meta = pd.DataFrame({"origin": pd.Series(dtype="str"), "hour": pd.Series(dtype="int64")})
     >>> parse_keys(("EWR,5", "JFK,6"), meta)
       origin  hour
     0    EWR     5
     1    JFK     6
     """
+    import pandas as pd
+
     names = list(meta.columns)
-    parts = [[key] if len(names) == 1 else next(csv.reader([key]), []) for key in keys]
+    parts = [_parts(key, len(names)) for key in keys]
     for key, split in zip(keys, parts, strict=True):
         if len(split) != len(names):
             raise ShapeError(
@@ -104,6 +121,8 @@ def parse_keys(keys: tuple[str, ...], meta: pd.DataFrame) -> pd.DataFrame:
 
 
 def _parsed(texts: pd.Series, dtype: Any) -> pd.Series:
+    import pandas as pd
+
     if pd.api.types.is_bool_dtype(dtype):
         # astype converts every text to True.
         values = texts.str.lower().map({"true": True, "false": False})

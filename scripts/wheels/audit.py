@@ -21,6 +21,7 @@ WANTED = (
     "dgpuhash/__init__.py",
     "dgpuhash/py.typed",
     "dgpuhash/kernels/core/platform.cuh",
+    "dgpuhash/cluster/slurm.sbatch",
     "dist-info/licenses/LICENSE",
     "dist-info/licenses/NOTICE",
 )

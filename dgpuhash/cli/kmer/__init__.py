@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import click
 
+from dgpuhash.cli.group import Commands
 from dgpuhash.cli.kmer import build, classify, count, estimate, extract, merge, show
 
 __all__ = ["kmer"]
 
 
-@click.group()
+@click.group(cls=Commands)
 def kmer() -> None:
-    """Count k-mers of sequences; classify reads by the rules of MetaCache and Kraken 2."""
+    """Count k-mers of sequences, and classify reads by them.
+
+    Reads are classified by the rules of MetaCache and of Kraken 2.
+    """
 
 
 for command in (

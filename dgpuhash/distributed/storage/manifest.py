@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Self, TypeVar
@@ -13,87 +11,30 @@ import pyarrow as pa
 from dgpuhash import config
 from dgpuhash.distributed.partition.conflict import Conflict
 from dgpuhash.distributed.partition.descriptor import Descriptor, Placement, SavedRevision
-from dgpuhash.distributed.storage.arrow_files import RowsFile, check_sizes, digest_of
+from dgpuhash.distributed.storage.arrow_files import RowsFile, check_sizes
 from dgpuhash.distributed.storage.folder import Folder
-from dgpuhash.errors import DgpuhashError, ExistsError, FormatError
+from dgpuhash.errors import ExistsError, FormatError
 from dgpuhash.frames import KeyEncoder, frames_named, frames_of
 from dgpuhash.frames.grouped.aggregation import Aggregation
 from dgpuhash.frames.keys.table import AUTO, KeyTableMethod
+from dgpuhash.tables.arguments.checked_json import (
+    from_checked_json,
+    table_of_text,
+    text_of_table,
+    to_checked_json,
+)
 
 __all__ = [
     "MANIFEST",
     "Manifest",
     "SavedShards",
-    "body_digest",
-    "from_checked_json",
     "load_with_retry",
-    "to_checked_json",
 ]
 
 Made = TypeVar("Made")
 
 MANIFEST = "manifest.json"
 LONGEST = 1 << 26
-
-
-def to_checked_json(what: str, version: int, body: Any) -> bytes:
-    """Return JSON of `body`, with format, version and checksum.
-
-    `body` has plain values only, and `what` says what was saved.
-    """
-    whole = {
-        "format": f"dgpuhash {what}",
-        "version": version,
-        "blake2b": body_digest(body),
-        what: body,
-    }
-    return json.dumps(whole, indent=1).encode()
-
-
-def from_checked_json(
-    what: str,
-    version: int,
-    data: bytes,
-    where: str,
-    made_of: Callable[[Any], Made],
-    *,
-    oldest: int | None = None,
-) -> Made:
-    """Return ``made_of(body)`` of the JSON that `to_checked_json` wrote.
-
-    Its version is `version`, or any from `oldest` on.
-
-    Raises
-    ------
-    FormatError
-        When the JSON is foreign, newer than this program, or damaged.
-    """
-    try:
-        whole = json.loads(data)
-        found = whole["version"] if whole["format"] == f"dgpuhash {what}" else None
-    except (ValueError, TypeError, KeyError, RecursionError):
-        found = None
-    if found is None:
-        raise FormatError(
-            f"{where} is foreign or damaged: no manifest of a saved {what}; pass the directory "
-            f"that {what}.save wrote"
-        )
-    first = version if oldest is None else oldest
-    if found not in range(first, version + 1):
-        read = f"version {version}" if first == version else f"versions {first} to {version}"
-        raise FormatError(
-            f"{where} has format version {found} and this dgpuhash reads {read}; "
-            "load it with the release that saved it"
-        )
-    try:
-        body = whole[what]
-        if body_digest(body) != whole["blake2b"]:
-            raise ValueError("its checksum is wrong")
-        return made_of(body)
-    except (ValueError, TypeError, KeyError, AttributeError, pa.ArrowException) as error:
-        if isinstance(error, DgpuhashError) and not isinstance(error, FormatError):
-            raise
-        raise FormatError(f"{where} is damaged: {error}") from error
 
 
 class SavedShards:
@@ -232,11 +173,6 @@ def _data_in(folder: Folder) -> bytes | None:
         return None
 
 
-def body_digest(body: Any) -> str:
-    """Return the checksum of plain values."""
-    return str(digest_of(json.dumps(body, sort_keys=True).encode()).hexdigest())
-
-
 VERSION = 3
 # Version 2 has no seeds in its encoder, since all indexes had the same ones.
 OLDEST = 2
@@ -323,7 +259,7 @@ class Manifest(SavedShards):
         body = {
             "name": self.name,
             "encoder": self.encoder.to_json(),
-            "specimen": _to_text(self.specimen),
+            "specimen": text_of_table(self.specimen),
             "unique": self.unique,
             "placement": self.placement.value,
             "conflict": self.conflict.value,
@@ -337,7 +273,7 @@ class Manifest(SavedShards):
         if self.groups is None:
             return to_checked_json(self.what, VERSION, body)
         source = frames_of(self.groups.source).to_arrow(self.groups.source)
-        body["groups"] = {"source": _to_text(source), **self.groups.to_json()}
+        body["groups"] = {"source": text_of_table(source), **self.groups.to_json()}
         return to_checked_json(self.what, WITH_GROUPS, body)
 
     @classmethod
@@ -349,7 +285,7 @@ class Manifest(SavedShards):
         return cls(
             body["name"],
             KeyEncoder.from_json(body["encoder"]),
-            _from_text(body["specimen"]),
+            table_of_text(body["specimen"]),
             body["unique"],
             Placement(body["placement"]),
             Conflict(body["conflict"]),
@@ -366,23 +302,5 @@ class Manifest(SavedShards):
 def _groups_in(body: dict[str, Any] | None) -> Aggregation | None:
     if body is None:
         return None
-    source = frames_named("pandas").from_arrow(_from_text(body["source"]))
+    source = frames_named("pandas").from_arrow(table_of_text(body["source"]))
     return Aggregation.from_json(source, body)
-
-
-def _to_text(table: pa.Table) -> str:
-    sink = pa.BufferOutputStream()
-    columns = [column.combine_chunks() for column in table.columns]
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        # A batch, even without rows, carries the categories, which the schema does not.
-        writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=table.schema))
-    return base64.b64encode(sink.getvalue().to_pybytes()).decode()
-
-
-def _from_text(text: str) -> pa.Table:
-    stream = pa.ipc.open_stream(pa.py_buffer(base64.b64decode(text, validate=True)))
-    table = stream.read_all()
-    table.validate(full=True)
-    if table.num_rows:
-        raise ValueError("its specimen has rows")
-    return table

@@ -17,12 +17,13 @@ from distributed import Client
 from dgpuhash.distributed.partition.table_mode import DISTRIBUTED, TableMode
 from dgpuhash.distributed.storage.arrow_files import RowsFile, delayed_batches, to_numpy
 from dgpuhash.distributed.storage.folder import Folder
-from dgpuhash.distributed.storage.manifest import SavedShards, to_checked_json
+from dgpuhash.distributed.storage.manifest import SavedShards
 from dgpuhash.distributed.tables.batch import AnswerColumn, Batch, StoredColumn, wait_for_chunks
 from dgpuhash.errors import DgpuhashError
 from dgpuhash.frames.keys.seeds import LEGACY, is_seed
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables import checked_spec
+from dgpuhash.tables.arguments.checked_json import to_checked_json
 
 __all__ = ["SavedBatch", "SavedTable", "homes_of"]
 

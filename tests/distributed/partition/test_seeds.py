@@ -17,12 +17,12 @@ from dgpuhash.distributed import DistributedIndex, DistributedMap, DistributedSe
 from dgpuhash.distributed.cluster.host import plugin_of
 from dgpuhash.distributed.partition.descriptor import Descriptor
 from dgpuhash.distributed.shards.table_shard import TableShard, Verb
-from dgpuhash.distributed.storage.manifest import body_digest
 from dgpuhash.errors import FormatError
 from dgpuhash.frames import KeyEncoder
 from dgpuhash.frames.keys.seeds import LEGACY, LEGACY_OWNER_SEED
 from dgpuhash.seeds import VARIABLE
 from dgpuhash.spec import TableSpec
+from dgpuhash.tables.arguments.checked_json import body_digest
 from dgpuhash.tables.open_addressing import bulk_build, cardinality
 from dgpuhash.tables.open_addressing.bulk_stream import StreamedBuild
 

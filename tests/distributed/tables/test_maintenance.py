@@ -22,7 +22,6 @@ from dgpuhash.distributed import DistributedMap, DistributedMultiMap, Distribute
 from dgpuhash.distributed.shards import table_store as hosted
 from dgpuhash.distributed.shards.table_shard import TableShard
 from dgpuhash.distributed.storage.arrow_files import delayed_batches
-from dgpuhash.distributed.storage.manifest import body_digest
 from dgpuhash.distributed.tables import base, contents
 from dgpuhash.distributed.tables.leases import TableLease
 from dgpuhash.errors import (
@@ -35,6 +34,7 @@ from dgpuhash.errors import (
     UnsupportedError,
 )
 from dgpuhash.tables import MultiMap
+from dgpuhash.tables.arguments.checked_json import body_digest
 
 pytestmark = pytest.mark.cluster
 

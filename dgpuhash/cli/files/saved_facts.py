@@ -1,0 +1,104 @@
+"""What a save says of itself, read from its manifest or its first bytes alone."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from dgpuhash.cli.files.paths import filesystem_of
+from dgpuhash.errors import FormatError
+from dgpuhash.tables.arguments.checked_json import from_checked_json, table_of_text
+from dgpuhash.tables.serialization import header_of
+from dgpuhash.tables.stats import format_bytes
+
+__all__ = ["facts_of"]
+
+_RECORD = re.compile(r"log-\d{12}\.record")
+# The newest versions that there are, as the modules that write them say.
+_NEWEST = {"index": 4, "table": 2}
+
+
+def facts_of(url: str) -> list[tuple[str, str]]:
+    """Return names and texts of facts of a saved index or table: its keys, columns, rows, bytes.
+
+    Raises
+    ------
+    FormatError
+        When it is no save of dgpuhash, or a damaged one.
+    FileNotFoundError
+        When there is nothing.
+    """
+    filesystem, path = filesystem_of(url)
+    manifest = f"{path.rstrip('/')}/manifest.json"
+    if filesystem.exists(manifest):
+        names = [str(name).rpartition("/")[2] for name in filesystem.ls(path, detail=False)]
+        return list(_of_folder(filesystem.cat_file(manifest), f"{url}/manifest.json", names))
+    if filesystem.isdir(path):
+        raise FormatError(f"{url} holds no save (no manifest.json); pass what a save wrote")
+    if not filesystem.exists(path):
+        raise FileNotFoundError(f"{url}: no such save; check the path")
+    return [*_of_header(header_of(url)), ("bytes", format_bytes(filesystem.size(path)))]
+
+
+def _of_folder(data: bytes, where: str, names: list[str]) -> Iterator[tuple[str, str]]:
+    try:
+        said = json.loads(data)
+        what, version = str(said["format"]).removeprefix("dgpuhash "), said["version"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        what, version = "index", None
+    if what not in _NEWEST:
+        raise FormatError(f"{where} is foreign: it is of {what!r}; pass what a save wrote")
+    facts = _of_index if what == "index" else _of_table
+    yield "what", f"distributed {what}, form {version}"
+    yield from from_checked_json(what, _NEWEST[what], data, where, facts, oldest=1)
+    if logged := sum(bool(_RECORD.fullmatch(name)) for name in names):
+        yield "log", f"{logged:,} changes, which are not among the rows above"
+
+
+def _of_index(body: Any) -> list[tuple[str, str]]:
+    specimen = table_of_text(body["specimen"])
+    states = " of states of groups" if body.get("groups") else ""
+    unique = {True: "yes", False: "no", None: "not said"}[body["unique"]]
+    return [
+        ("name", body["name"]),
+        ("keys", ", ".join(map(str, body["encoder"]["names"]))),
+        ("columns", ", ".join(f"{field.name}: {field.type}" for field in specimen.schema)),
+        ("unique", unique),
+        ("placement", body["placement"]),
+        ("conflict", body["conflict"]),
+        *_of_parts(body["shards"], states),
+    ]
+
+
+def _of_table(body: Any) -> list[tuple[str, str]]:
+    return [
+        *_of_spec(json.loads(body["spec"])),
+        ("entries", f"{body['size']:,}"),
+        *_of_parts(body["parts"], ""),
+    ]
+
+
+def _of_parts(parts: list[dict[str, Any]], states: str) -> list[tuple[str, str]]:
+    rows = sum(sum(part["batches"]) for part in parts)
+    size = format_bytes(sum(part["nbytes"] for part in parts))
+    return [
+        ("rows", f"{rows:,}{states} in {len(parts)} file{'s' * (len(parts) != 1)}"),
+        ("bytes", size),
+    ]
+
+
+def _of_header(header: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "what", str(header.get("kind", "table")).replace("_", " ")
+    for name, value in header.items():
+        if name == "spec":
+            yield from _of_spec(json.loads(value))
+        elif name == "encoder":
+            yield "keys", ", ".join(map(str, value["names"]))
+        elif name != "kind" and value is not None:
+            yield name, f"{value:,}" if type(value) is int else str(value)
+
+
+def _of_spec(spec: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(name, str(value)) for name, value in spec.items() if value not in (None, [])]

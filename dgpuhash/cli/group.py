@@ -1,0 +1,89 @@
+"""Groups of commands, which list these with the whole of their first sentence."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping, MutableMapping
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+__all__ = ["Commands", "Later"]
+
+# Beyond the length of any sentence, at which click would cut it off.
+_WHOLE = 1 << 20
+
+
+class Commands(click.Group):
+    """Group of commands that cuts no sentence off, and imports no command to name it.
+
+    Examples
+    --------
+    >>> from click.testing import CliRunner
+    >>> said = "Sum up the rows of all the files that were named, and of those in their folders."
+    >>> group = Commands("files", {"sum": click.Command("sum", help=said)})
+    >>> said in " ".join(CliRunner().invoke(group, ["--help"]).output.split())
+    True
+    """
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the names of the commands, and what each does."""
+        rows = list(self._sentences(ctx).items())
+        if rows:
+            with formatter.section("Commands"):
+                formatter.write_dl(rows)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the commands and options that begin so."""
+        options = click.Command.shell_complete(self, ctx, incomplete)
+        commands = self._sentences(ctx).items()
+        named = [CompletionItem(n, help=said) for n, said in commands if n.startswith(incomplete)]
+        return [*named, *options]
+
+    def _sentences(self, ctx: click.Context) -> dict[str, str]:
+        if isinstance(self.commands, Later):
+            return self.commands.sentences
+        commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        return {
+            name: command.get_short_help_str(_WHOLE)
+            for name, command in commands.items()
+            if command is not None and not command.hidden
+        }
+
+
+class Later(MutableMapping[str, click.Command]):
+    """Commands by name, each in the module of its name, which is imported when it is asked for.
+
+    So that no command waits for libraries of the others.
+
+    Attributes
+    ----------
+    sentences : dict of str
+        What each command does, in the words of its help.
+    """
+
+    def __init__(self, package: str, sentences: Mapping[str, str]) -> None:
+        self.sentences = dict(sentences)
+        self._package = package
+        self._found: dict[str, Any] = dict.fromkeys(sentences)
+
+    def __getitem__(self, name: str) -> click.Command:
+        found = self._found[name]
+        if found is None:
+            found = getattr(importlib.import_module(f"{self._package}.{name}"), name)
+            assert isinstance(found, click.Command)
+            self._found[name] = found
+        return found
+
+    def __setitem__(self, name: str, command: click.Command) -> None:
+        self._found[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._found[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
