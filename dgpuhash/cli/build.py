@@ -40,19 +40,24 @@ def build(
     SOURCE is Parquet or CSV: a path, a quoted glob or a URL.
     """
     from dgpuhash.cli.files import read, write
+    from dgpuhash.cli.progress import RowProgress
     from dgpuhash.distributed import DistributedIndex
     from dgpuhash.distributed.storage.checkpoint import check_target
 
     check_target(output, overwrite=overwrite)
     frame = read.read(source, dict(dtypes))
+    kept = [*dict.fromkeys([*on, *columns])] if columns else list(frame.columns)
+    if set(kept) < set(frame.columns):
+        # Before rows are counted, so that no other columns are read.
+        frame = frame[kept]
     start = time.perf_counter()
-    with (
-        client_for(scheduler) as client,
-        DistributedIndex.build(
-            frame, on=on, columns=columns, unique=unique, client=client
-        ) as index,
-    ):
-        rows = len(index)
-        with write.name_write_errors(output):
-            index.save(output, overwrite=overwrite)
+    with client_for(scheduler) as client, RowProgress(client) as progress:
+        counted = progress.counted(frame, source, {})
+        with DistributedIndex.build(
+            counted, on=on, columns=columns, unique=unique, client=client
+        ) as index:
+            rows = len(index)
+            progress.step(f"{rows:,} rows indexed, saving")
+            with write.name_write_errors(output):
+                index.save(output, overwrite=overwrite)
     click.echo(f"{output}: {rows:,} rows on {', '.join(on)} in {time.perf_counter() - start:.1f} s")

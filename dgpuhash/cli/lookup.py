@@ -60,14 +60,18 @@ def lookup(index: str, keys: tuple[str, ...], form: str, scheduler: str | None) 
 
 def _looked_up(index: str, keys: Sequence[str], scheduler: str | None) -> tuple[Any, Any]:
     """Return the rows of keys as an Arrow table, and which keys are there."""
+    from dgpuhash.cli.progress import RowProgress
     from dgpuhash.distributed import DistributedIndex
     from dgpuhash.frames import frames_of
 
-    with client_for(scheduler) as client, DistributedIndex.load(index, client) as loaded:
-        asked = parse_keys(keys, loaded.meta[loaded.on])
-        there = loaded.contains(asked)
-        # Absent keys would turn integer columns into floats.
-        rows = loaded.lookup(asked[there])
+    with client_for(scheduler) as client, RowProgress(client) as progress:
+        progress.step(f"loading {index}")
+        with DistributedIndex.load(index, client) as loaded:
+            progress.step("looking up")
+            asked = parse_keys(keys, loaded.meta[loaded.on])
+            there = loaded.contains(asked)
+            # Absent keys would turn integer columns into floats.
+            rows = loaded.lookup(asked[there])
     table = frames_of(rows).to_arrow(rows)
     return table.rename_columns([str(label) for label in rows.columns]), there
 

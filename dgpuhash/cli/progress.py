@@ -1,4 +1,4 @@
-"""Progress of a command: rows that tasks have read, partitions that are written."""
+"""Progress of a command: rows that tasks have read, partitions that are written, other steps."""
 
 from __future__ import annotations
 
@@ -69,6 +69,10 @@ class RowProgress:
         """Return what to call when one of so many partitions is written."""
         self._bar.update(self._task, total=partitions)
         return lambda: self._bar.advance(self._task)
+
+    def step(self, said: str) -> None:
+        """Show what is done next, where nothing can be counted."""
+        self._bar.update(self._task, description=said, total=None, refresh=True)
 
     def __enter__(self) -> Self:
         self._client.subscribe_topic(self._topic, self._take)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shutil
 import socket
 import warnings
@@ -69,6 +70,18 @@ def test_left_join_makes_no_number_another_one(tmp_path, target):
     expected = left.merge(rows.astype(kinds), on="k", how="left")
     found = pd.read_parquet(written) if "parquet" in target else pd.read_csv(written, dtype=kinds)
     pd.testing.assert_frame_equal(found, expected, check_dtype="csv" not in target)
+
+
+def test_build_and_lookup_show_their_steps_on_a_terminal_alone(folder, tmp_path):
+    saved = str(tmp_path / "planes.dgph")
+    building = ["build", str(folder / "planes.csv"), "--on", "tailnum", "-o", saved, "--force"]
+    looking = ["lookup", saved, *["N7"] * 20]
+    for asked, step in ((building, "50 rows indexed, saving"), (looking, f"loading {saved}")):
+        quiet = CliRunner().invoke(main, asked)
+        assert (quiet.exit_code, quiet.stderr) == (0, "")
+        shown = CliRunner().invoke(main, asked, env={"FORCE_COLOR": "1", "COLUMNS": "300"})
+        assert step in re.sub(r"\x1b\[[\d;?]*\w", "", shown.stderr)
+        assert shown.stdout.count("N7") == quiet.stdout.count("N7")
 
 
 def test_join_on_a_column_of_another_name_into_a_directory(folder, tmp_path):
