@@ -37,7 +37,7 @@ def build(
 ) -> None:
     """Build an index of SOURCE and save it.
 
-    SOURCE is Parquet or CSV: a path, a quoted glob or a URL.
+    SOURCE is Parquet, CSV, JSON lines or Arrow: a path, a quoted glob or a URL.
     """
     from dgpuhash.cli.files import read, write
     from dgpuhash.cli.progress import RowProgress

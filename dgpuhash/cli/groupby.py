@@ -53,7 +53,8 @@ _WIDEST = 10_000
 @click.option(
     "-o",
     "--output",
-    help="A .parquet, .csv, .csv.gz or .arrow file, or a directory of them such as out.parquet/. "
+    help="A .parquet, .csv, .csv.gz, .jsonl or .arrow file, a directory of them such as "
+    "out.parquet/, or - for standard output (CSV; -.jsonl and -.arrow say otherwise). "
     "Default: a table on the terminal.",
 )
 @click.option(
@@ -74,11 +75,13 @@ def groupby(
 ) -> None:
     """Aggregate the rows of FILES that have equal keys.
 
-    FILES are Parquet or CSV (paths, quoted globs or URLs). Their partitions pass by, and what is
-    kept of them are the groups; aggregates such as median keep the rows of their columns.
+    FILES are Parquet, CSV, JSON lines or Arrow (paths, quoted globs or URLs). Their partitions pass
+    by, and what is kept of them are the groups; aggregates such as median keep the rows of their
+    columns.
     """
     import dgpuhash
     from dgpuhash.cli.files import read, write
+    from dgpuhash.cli.files.streams import is_stream
     from dgpuhash.cli.progress import RowProgress
 
     if output is not None:
@@ -107,7 +110,10 @@ def groupby(
         _show(shown)
     told = f"{rows:,} group{'' if rows == 1 else 's'} of {passed:,} rows by {', '.join(by)}"
     seconds = time.perf_counter() - start
-    click.echo(f"{output or ', '.join(files)}: {told} in {seconds:.1f} s", err=output is None)
+    click.echo(
+        f"{output or ', '.join(files)}: {told} in {seconds:.1f} s",
+        err=output is None or is_stream(output),
+    )
 
 
 def _named(

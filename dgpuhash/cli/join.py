@@ -47,7 +47,8 @@ _LACKING = {"left": ("right", "outer"), "right": ("left", "outer")}
     "-o",
     "--output",
     required=True,
-    help="A .parquet, .csv, .csv.gz or .arrow file, or a directory of them such as out.parquet/.",
+    help="A .parquet, .csv, .csv.gz, .jsonl or .arrow file, a directory of them such as "
+    "out.parquet/, or - for standard output (CSV; -.jsonl and -.arrow say otherwise).",
 )
 @click.option(
     "--validate",
@@ -91,14 +92,15 @@ def join(
 ) -> None:
     """Join the rows of LEFT with those of RIGHT.
 
-    Each side is Parquet or CSV (a path, a quoted glob or a URL), or a saved index. One of them is
-    held by the workers, RIGHT if possible, for right joins LEFT; the other passes by in partitions,
-    and rows come in its order.
+    Each side is files, Parquet, CSV, JSON lines or Arrow (a path, a quoted glob or a URL), or a
+    saved index. One of them is held by the workers, RIGHT if possible, for right joins LEFT; the
+    other passes by in partitions, and rows come in its order.
     """
     import pandas as pd
 
     import dgpuhash
     from dgpuhash.cli.files import saved_index, write
+    from dgpuhash.cli.files.streams import is_stream
     from dgpuhash.cli.progress import RowProgress
 
     _check_options(how, on, left_on, right_on, indicator, suffixes)
@@ -130,10 +132,12 @@ def join(
                 remedy = "drop rows there until each key has one, or use another --validate"
                 raise ColumnError(f"{told}; {remedy}") from error
             read = progress.rows
-    click.echo(f"{output}: {rows:,} rows in {time.perf_counter() - start:.1f} s")
+    beside = is_stream(output)
+    click.echo(f"{output}: {rows:,} rows in {time.perf_counter() - start:.1f} s", err=beside)
     click.echo(
         f"  {how} join of {read['left']:,} rows of {left} with {read['right']:,} rows of {right}"
-        f"{_in_words(keys)}"
+        f"{_in_words(keys)}",
+        err=beside,
     )
 
 

@@ -140,7 +140,7 @@ def test_a_file_system_that_only_reads(client, target):
 
 
 def test_an_unknown_ending_is_refused():
-    with pytest.raises(UnsupportedError, match=r"use \.parquet or \.csv"):
+    with pytest.raises(UnsupportedError, match=r"use \.parquet, \.csv"):
         write.check_target("out.xlsx")
 
 

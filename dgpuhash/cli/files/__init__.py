@@ -1,1 +1,1 @@
-"""Parquet and CSV files read into Dask DataFrames and written from them."""
+"""Parquet, CSV, JSON and Arrow files read into Dask DataFrames and written from them."""

@@ -14,7 +14,7 @@ from dask.dataframe.io.parquet.arrow import ArrowDatasetEngine
 from dgpuhash.cli.files.read_errors import check_columns, map_files, name_read_errors
 from dgpuhash.errors import FormatError
 
-__all__ = ["read_parquet"]
+__all__ = ["NULLABLE", "common_schema", "read_parquet"]
 
 _FOOTER_NBYTES = 1 << 16
 # Prefix that pandas gives to an unnamed index, which is not a column.
@@ -24,7 +24,7 @@ _DTYPES: tuple[Any, ...] = (
     *(pd.BooleanDtype(), pd.Int8Dtype(), pd.Int16Dtype(), pd.Int32Dtype(), pd.Int64Dtype()),
     *(pd.UInt8Dtype(), pd.UInt16Dtype(), pd.UInt32Dtype(), pd.UInt64Dtype()),
 )
-_NULLABLE = {pa.from_numpy_dtype(dtype.numpy_dtype): dtype for dtype in _DTYPES}
+NULLABLE = {pa.from_numpy_dtype(dtype.numpy_dtype): dtype for dtype in _DTYPES}
 
 
 class _Footer(NamedTuple):
@@ -67,11 +67,11 @@ def read_parquet(filesystem: Any, paths: list[str], *, decimals: bool = False) -
     footers = map_files(_footer_of, filesystem, paths, "parquet")
     schemas = {path: footer.schema for path, footer in footers.items()}
     check_columns({path: schema.names for path, schema in schemas.items()})
-    common = _common(schemas)
+    common = common_schema(schemas)
     alike = all(schema.equals(common) for schema in schemas.values())
     with_nulls = set().union(*(footer.with_nulls for footer in footers.values()))
     types = {field.type for field in common if field.name in with_nulls}
-    nullable = {each: dtype for each, dtype in _NULLABLE.items() if each in types}
+    nullable = {each: dtype for each, dtype in NULLABLE.items() if each in types}
     if decimals:
         found = {field.type for field in common if pa.types.is_decimal(field.type)}
         nullable.update({each: pd.ArrowDtype(each) for each in found})
@@ -117,7 +117,7 @@ def _has_no_null(statistics: pq.Statistics | None) -> bool:
     return statistics is not None and statistics.has_null_count and not statistics.null_count
 
 
-def _common(schemas: dict[str, pa.Schema]) -> pa.Schema:
+def common_schema(schemas: dict[str, pa.Schema]) -> pa.Schema:
     """Return the schema whose types hold the values of all files.
 
     Raises

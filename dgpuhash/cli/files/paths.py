@@ -12,6 +12,7 @@ import fsspec
 from fsspec.compression import compr
 from fsspec.utils import infer_compression
 
+from dgpuhash.cli.files.streams import stored_input
 from dgpuhash.errors import UnsupportedError
 
 __all__ = [
@@ -25,8 +26,14 @@ __all__ = [
 ]
 
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
-_KINDS = {".parquet": "parquet", ".pq": "parquet", ".parq": "parquet", ".csv": "csv", ".tsv": "csv"}
-_WRITTEN = {**_KINDS, ".arrow": "arrow", ".feather": "arrow"}
+_KINDS = {
+    **dict.fromkeys((".parquet", ".pq", ".parq"), "parquet"),
+    **dict.fromkeys((".csv", ".tsv"), "csv"),
+    **dict.fromkeys((".jsonl", ".ndjson"), "json"),
+    **dict.fromkeys((".arrow", ".feather"), "arrow"),
+}
+# Kinds of text, of which files may be compressed as a whole.
+_TEXTS = ("csv", "json")
 
 
 class FileFormat(NamedTuple):
@@ -34,8 +41,8 @@ class FileFormat(NamedTuple):
 
     Attributes
     ----------
-    kind : {"parquet", "csv", "arrow"}
-        Arrow's are those of its IPC format.
+    kind : {"parquet", "csv", "json", "arrow"}
+        JSON has an object in each line; Arrow's files are those of its IPC format.
     ending : str
         E.g. ``.csv.gz``.
     separator : str
@@ -50,16 +57,14 @@ class FileFormat(NamedTuple):
     compression: str | None
 
 
-def format_of(path: str, *, written: bool = False) -> FileFormat:
+def format_of(path: str) -> FileFormat:
     """Return the file format that the ending of `path` names.
-
-    Arrow files are only `written`.
 
     Raises
     ------
     UnsupportedError
-        When the ending is neither Parquet nor CSV, a Parquet or Arrow file is compressed as a
-        whole, or the compression is not installed.
+        When the ending is of no known format, a Parquet or Arrow file is compressed as a whole, or
+        the compression is not installed.
 
     Examples
     --------
@@ -69,22 +74,21 @@ def format_of(path: str, *, written: bool = False) -> FileFormat:
     ('\\t', 'gzip')
     """
     ending, compressed = _endings(path)
-    kinds = _WRITTEN if written else _KINDS
-    if ending not in kinds:
+    if ending not in _KINDS:
         raise UnsupportedError(
-            f"{path}: the ending says neither Parquet nor CSV; use .parquet or .csv"
-            + ", or .arrow for an Arrow file" * written
+            f"{path}: the ending says none of Parquet, CSV, JSON lines and Arrow; use .parquet, "
+            ".csv, .jsonl or .arrow"
         )
-    if compressed and kinds[ending] != "csv":
+    if compressed and _KINDS[ending] not in _TEXTS:
         raise UnsupportedError(
-            f"{path}: {kinds[ending].capitalize()} is compressed inside; use a file that ends with "
-            f"{ending}"
+            f"{path}: {_KINDS[ending].capitalize()} is compressed inside; use a file that ends "
+            f"with {ending}"
         )
     compression = infer_compression(path.rstrip("/").lower()) if compressed else None
     if compressed and compression is None:
         raise UnsupportedError(f"{path} takes zstandard; install it with 'pip install zstandard'")
     separator = "\t" if ending == ".tsv" else ","
-    return FileFormat(kinds[ending], ending + compressed, separator, compression)
+    return FileFormat(_KINDS[ending], ending + compressed, separator, compression)
 
 
 def _endings(path: str) -> tuple[str, str]:
@@ -111,9 +115,9 @@ def filesystem_of(url: str) -> tuple[Any, str]:
 def files_of(pattern: str) -> tuple[Any, list[str]]:
     """Return the file system and the sorted files that `pattern` names.
 
-    `pattern` is a path, glob, directory or URL. Of a directory these are the files of the kind that
-    its own name says, or of both kinds if it says none; files whose names begin with a dot or
-    underscore are left out.
+    `pattern` is a path, glob, directory or URL, or `-` for standard input. Of a directory these are
+    the files of the kind that its own name says, or of all kinds if it says none; files whose names
+    begin with a dot or underscore are left out.
 
     Raises
     ------
@@ -122,7 +126,7 @@ def files_of(pattern: str) -> tuple[Any, list[str]]:
     UnsupportedError
         When no such file system is known.
     """
-    filesystem, path = filesystem_of(pattern)
+    filesystem, path = filesystem_of(stored_input() if pattern == "-" else pattern)
     is_glob = any(mark in path for mark in "*?[") and not filesystem.exists(path)
     paths = sorted(filesystem.glob(path)) if is_glob else [path]
     if not paths or not all(filesystem.exists(path) for path in paths):
@@ -134,7 +138,8 @@ def files_of(pattern: str) -> tuple[Any, list[str]]:
     ]
     if not files:
         raise FileNotFoundError(
-            f"{pattern}: there is no file in it that ends in .parquet or .csv, or like its name"
+            f"{pattern}: there is no file in it that ends in .parquet, .csv, .jsonl or .arrow, "
+            "or like its name"
         )
     return filesystem, files
 

@@ -1,4 +1,4 @@
-"""Parquet and CSV files, globs, directories and URLs as Dask DataFrames."""
+"""Parquet, CSV, JSON and Arrow files, globs, directories and URLs as Dask DataFrames."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import dask
 import pandas as pd
 
+from dgpuhash.cli.files.arrow_readers import read_arrow, read_json
 from dgpuhash.cli.files.csv_files import read_csv
 from dgpuhash.cli.files.parquet_files import read_parquet
 from dgpuhash.cli.files.paths import files_of, format_of
@@ -15,6 +16,8 @@ from dgpuhash.cli.files.read_errors import name_read_errors
 from dgpuhash.errors import FormatError, UnsupportedError
 
 __all__ = ["read"]
+
+_NAMES = {"parquet": "Parquet", "csv": "CSV", "json": "JSON", "arrow": "Arrow"}
 
 
 def read(
@@ -31,7 +34,7 @@ def read(
     pattern : str or sequence of str
         E.g. ``flights-*.parquet`` or ``s3://bucket/flights.csv``; several on one file system.
     dtypes : dict, optional
-        Dtypes of columns, e.g. where those inferred from the first 16 MB of CSV are wrong.
+        Dtypes of columns, e.g. where those inferred from the first 16 MB of CSV or JSON are wrong.
     all_there : bool
         Whether to refuse dtypes of columns that are not there; otherwise they have no effect.
     decimals : bool
@@ -46,7 +49,7 @@ def read(
         CSV files differ in separator or compression, or when a dtype is given for an unknown
         column. Computing the frame raises it as well, for errors further down in a file.
     UnsupportedError
-        When some files are Parquet and others CSV, or they are on several file systems.
+        When files are of several kinds, or on several file systems.
     """
     given = dtypes or {}
     named = [pattern] if isinstance(pattern, str) else list(pattern)
@@ -62,7 +65,8 @@ def read(
     forms = {format_of(path)._replace(ending=""): path for path in paths}
     kind, *others = {form.kind for form in forms}
     if others:
-        raise UnsupportedError(f"{pattern} names Parquet and CSV files; read one kind at a time")
+        said = " and ".join(_NAMES[each] for each in _NAMES if each in {kind, *others})
+        raise UnsupportedError(f"{pattern} names {said} files; read one kind at a time")
     if len(forms) > 1:
         raise FormatError(
             f"{pattern}: the files have different endings, as {' and '.join(forms.values())}; read "
@@ -72,6 +76,10 @@ def read(
     with name_read_errors(pattern, kind), dask.config.set({"dataframe.convert-string": False}):
         if kind == "csv":
             frame = read_csv(filesystem, paths, next(iter(forms)), given)
+        elif kind == "json":
+            frame = read_json(filesystem, paths, next(iter(forms)), given)
+        elif kind == "arrow":
+            frame = read_arrow(filesystem, paths)
         else:
             frame = read_parquet(filesystem, paths, decimals=decimals)
         unknown = [name for name in given if name not in frame.columns]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -15,6 +16,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from distributed import Client, as_completed, futures_of
+from fsspec.compression import compr
 
 from dgpuhash.cli.files.arrow_schema import schema_of, to_pandas, untyped_columns
 from dgpuhash.cli.files.paths import (
@@ -26,6 +28,8 @@ from dgpuhash.cli.files.paths import (
     is_directory,
     open_stream,
 )
+from dgpuhash.cli.files.streams import is_stream, with_ending
+from dgpuhash.cli.files.texts import json_lines
 from dgpuhash.distributed.query.plan import persist_unfused
 from dgpuhash.errors import UnsupportedError
 from dgpuhash.tables.serialization import (
@@ -39,6 +43,8 @@ __all__ = ["check_target", "name_write_errors", "write"]
 
 # Attempts to remove a directory: other tasks may still write to it after one has failed.
 _REMOVALS = 3
+# Kinds whose files have no types of columns.
+_TEXTS = ("csv", "json")
 _NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
@@ -59,7 +65,7 @@ def check_target(target: str, sources: Sequence[str] = (), *, overwrite: bool = 
     ExistsError
         When the file exists and `overwrite` is False.
     UnsupportedError
-        When the ending is neither Parquet nor CSV nor Arrow, the file system is unknown, the name
+        When the ending is of no known format, the file system is unknown, the name
         of a file is that of a directory, a target directory is not empty, or the target is a
         source.
     SpecError
@@ -67,7 +73,10 @@ def check_target(target: str, sources: Sequence[str] = (), *, overwrite: bool = 
     FileNotFoundError
         When the folder of the file, or a source, does not exist.
     """
-    format_of(target, written=True)
+    if is_stream(target):
+        format_of(with_ending(target))
+        return
+    format_of(target)
     filesystem, path = filesystem_of(target)
     check_no_pattern(target, filesystem)
     if target.endswith("/"):
@@ -102,9 +111,10 @@ def write(
 
     A target that ends with ``/`` becomes a directory with one file for each partition, written by
     the workers. Any other target becomes one file, written by this process in the order of the
-    partitions. Both appear under their names only when they are complete, with one exception: on
-    file systems that are not local, a directory is filled under its own name, and removed when the
-    write fails. `written` is called whenever a partition is written.
+    partitions; `-` is standard output. Files and directories appear under their names only when
+    they are complete, with one exception: on file systems that are not local, a directory is filled
+    under its own name, and removed when the write fails. `written` is called whenever a partition
+    is written.
 
     Raises
     ------
@@ -114,14 +124,18 @@ def write(
     OSError
         When the target cannot be written; raised before any computation where this is known.
     """
-    form = format_of(target, written=True)
+    form = format_of(with_ending(target) if is_stream(target) else target)
     with name_write_errors(target):
         if target.endswith("/"):
             with _whole_directory(target) as url:
                 return _fill(frame, url, form, client, written)
-        with _whole_file(target, form, overwrite) as stream:
+        with (
+            _standard_output(form)
+            if is_stream(target)
+            else _whole_file(target, form, overwrite) as stream
+        ):
             futures = client.compute(frame.to_delayed())
-            schema = None if form.kind == "csv" else schema_of(frame._meta, futures, client)
+            schema = None if form.kind in _TEXTS else schema_of(frame._meta, futures, client)
             return _save(_results(futures, written), frame._meta, form, schema, stream)
 
 
@@ -144,8 +158,8 @@ def name_write_errors(target: str) -> Iterator[None]:
             raise
         raise read_only_error(target) from error
     except OSError as error:
-        if error.strerror is None:
-            # The error of a connection, not of a file.
+        if error.strerror is None or isinstance(error, BrokenPipeError):
+            # The error of a connection, or of whoever reads standard output; not of a file.
             raise
         remedy = "choose a place that you may write to"
         if error.errno in _NO_ROOM:
@@ -155,6 +169,16 @@ def name_write_errors(target: str) -> Iterator[None]:
 
 def _is_local(filesystem: Any) -> bool:
     return "file" in filesystem.protocol
+
+
+@contextmanager
+def _standard_output(form: FileFormat) -> Iterator[IO[bytes]]:
+    if form.compression is None:
+        yield sys.stdout.buffer
+    else:
+        with compr[form.compression](sys.stdout.buffer, mode="wb") as stream:
+            yield stream
+    sys.stdout.buffer.flush()
 
 
 @contextmanager
@@ -231,7 +255,7 @@ def _fill(
 ) -> int:
     """Write one file for each partition in the directory `url`, on workers; return all rows."""
     meta, schema = frame._meta, None
-    if form.kind != "csv":
+    if form.kind not in _TEXTS:
         if untyped_columns(meta):
             frame = persist_unfused(client, frame)
         schema = schema_of(meta, futures_of(frame), client)
@@ -279,12 +303,24 @@ def _save(
     """Write partitions to a stream, one after the other; return their rows."""
     if form.kind == "csv":
         return _save_csv(parts, meta, form.separator, stream)
+    if form.kind == "json":
+        return _save_json(parts, stream)
     new = pq.ParquetWriter if form.kind == "parquet" else pa.ipc.new_file
     rows = 0
     with new(stream, schema) as writer:
         for part in parts:
             writer.write_table(pa.Table.from_pandas(part, schema=schema, preserve_index=False))
             rows += len(part)
+    return rows
+
+
+def _save_json(parts: Iterable[pd.DataFrame], stream: IO[bytes]) -> int:
+    rows = 0
+    for part in parts:
+        stream.writelines(
+            line.encode() for line in json_lines(pa.Table.from_pandas(part, preserve_index=False))
+        )
+        rows += len(part)
     return rows
 
 
