@@ -29,7 +29,7 @@ class LaunchBuffer(threading.local):
         # While this view exists, the bytearray can be neither moved nor resized.
         self._there = (ctypes.c_char * _MOST_NBYTES).from_buffer(self._argument)
         self._addresses = (ctypes.c_void_p * 1)(ctypes.addressof(self._there))
-        self.parameters = ctypes.addressof(self._addresses)
+        self.parameters: int = ctypes.addressof(self._addresses)
         self.devices: set[int] = set()
 
     def put(self, argument: bytes) -> None:
@@ -55,4 +55,4 @@ class LaunchArgument:
     def __init__(self, argument: bytes) -> None:
         self._there = ctypes.create_string_buffer(argument, len(argument))
         self._addresses = (ctypes.c_void_p * 1)(ctypes.addressof(self._there))
-        self.parameters = ctypes.addressof(self._addresses)
+        self.parameters: int = ctypes.addressof(self._addresses)

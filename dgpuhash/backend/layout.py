@@ -35,7 +35,9 @@ class Layout:
     """
 
     def __init__(self, name: str, nbytes: int, fields: list[tuple[str, int, int, str]]) -> None:
-        self.name, self.nbytes, self.fields = name, nbytes, fields
+        self.name: str = name
+        self.nbytes: int = nbytes
+        self.fields: list[tuple[str, int, int, str]] = fields
 
     def __repr__(self) -> str:
         names = ", ".join(name for name, *_ in self.fields)

@@ -94,7 +94,7 @@ class WholeWrites(io.RawIOBase):
     def __init__(self, file: Any) -> None:
         super().__init__()
         self._fd = file.fileno()
-        self.written = 0
+        self.written: int = 0
 
     def writable(self) -> bool:
         """Tell that it can be written to."""

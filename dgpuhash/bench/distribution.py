@@ -96,7 +96,8 @@ class Sample:
     """
 
     def __init__(self, backend: Backend, numbers: Any, most: int, *, every: bool = False) -> None:
-        self.numbers, self.most = numbers, most
+        self.numbers: Any = numbers
+        self.most: int = most
         self._backend, self._every = backend, every
 
     def __len__(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,10 @@ from dgpuhash.backend import Backend, kernel_named
 from dgpuhash.bench.figure import require
 from dgpuhash.bench.keys import keys_of, unique_keys
 from dgpuhash.bench.timing import median_time
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 
 __all__ = [
     "Floors",
@@ -164,8 +168,8 @@ class Floors:
 
     def __init__(self, backend: Backend, repeats: int) -> None:
         self._backend, self._repeats = backend, repeats
-        self.lookup = functools.cache(self._lookup)
-        self.insert = functools.cache(self._insert)
+        self.lookup: Callable[..., float] = functools.cache(self._lookup)
+        self.insert: Callable[..., float] = functools.cache(self._insert)
         self._copy = functools.cache(self._copied)
 
     def copy(self, nbytes: int) -> float:

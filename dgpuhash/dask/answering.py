@@ -151,4 +151,4 @@ class Answering:
         return client
 
 
-answering = Answering()
+answering: Answering = Answering()

@@ -70,9 +70,12 @@ class _Rows:
         observed: bool | None = None,
         dropna: bool | None = None,
     ) -> None:
-        self.frame, self.by, self.group_keys, self.sort = frame, by, group_keys, sort
-        self.observed = observed is None or observed
-        self.dropna = dropna is None or dropna
+        self.frame: Any = frame
+        self.by: Any = by
+        self.group_keys: bool = group_keys
+        self.sort: bool | None = sort
+        self.observed: bool = observed is None or observed
+        self.dropna: bool = dropna is None or dropna
         self.chosen: list[Any] = []
         # What Dask would tell as soon as that.
         self.groups(client)

@@ -42,12 +42,12 @@ class KeyedRows:
         frames = frames_of(meta)
         self._xp = frames.xp
         self._encoder = encoder
-        self.store = RowStore(meta)
+        self.store: RowStore | SpilledRowStore = RowStore(meta)
         hashed = encoder.packing == "hashed"
         self._new_table = partial(
             KeyTable, encoder.code_dtype, device, frames.device, method, hashed=hashed
         )
-        self.table = self._new_table()
+        self.table: BrokenTable | KeyTable = self._new_table()
         self._told: dict[Hashable, bool] = {}
 
     def __len__(self) -> int:

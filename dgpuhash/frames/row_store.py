@@ -32,7 +32,7 @@ class RowStore:
 
     def __init__(self, like: Any) -> None:
         self._frames = frames_of(like)
-        self.meta = like.iloc[:0]
+        self.meta: Any = like.iloc[:0]
         self._chunks: list[Any] = []
         self._rows = 0
         # By column, cached until rows change: average bytes of a row, and the maximum where known.

@@ -110,9 +110,11 @@ class CallTally:
     """Reads, letters and calls that were seen, and the time since the first."""
 
     def __init__(self) -> None:
-        self.reads = self.letters = 0
-        self.seconds = 0.0
-        self.calls = self.counts = np.empty(0, np.int64)
+        self.reads: int = 0
+        self.letters: int = 0
+        self.seconds: float = 0.0
+        self.calls: np.ndarray = np.empty(0, np.int64)
+        self.counts: np.ndarray = np.empty(0, np.int64)
         self._start = time.perf_counter()
         self._counts: dict[int, int] = {}
 

@@ -57,7 +57,7 @@ class Workers:
     """
 
     def __init__(self, client: Client) -> None:
-        self.client = client_of(client)
+        self.client: Client = client_of(client)
         if not workers_of(self.client):
             raise IndexLost(f"the cluster has no workers; {_REMEDY}")
         # When workers were looked for, and which were there.

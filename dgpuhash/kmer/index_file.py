@@ -238,7 +238,7 @@ class PartBuffers(Buffers):
 
     def __init__(self, path: str, buffers: dict[str, np.ndarray], numbers: Sequence[int]) -> None:
         super().__init__(path, buffers)
-        self.parts = [
+        self.parts: list[Buffers] = [
             Buffers(path, {
                 name.removesuffix(f" {part}"): array
                 for name, array in buffers.items()

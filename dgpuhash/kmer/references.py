@@ -193,8 +193,8 @@ class References:
     ) -> None:
         if mask not in _MASKS:
             raise SpecError(f"mask={mask!r}; use one of {', '.join(map(repr, _MASKS))}")
-        self.files = numbered_files(paths, order)
-        self.masks = mask == "lowercase"
+        self.files: list[str] = numbered_files(paths, order)
+        self.masks: bool = mask == "lowercase"
         self._known = Targets.none() if known is None else known
         self._progress = progress
         self._headers: list[str] | None = None

@@ -36,7 +36,8 @@ class BrokenSlots:
 
     def __init__(self, kept: Any) -> None:
         self.kept = kept
-        self.slots, self.emptied = kept.slots, kept.emptied
+        self.slots: Any = kept.slots
+        self.emptied: Any = kept.emptied
 
     @property
     def nbytes(self) -> int:

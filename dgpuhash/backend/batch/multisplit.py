@@ -153,10 +153,10 @@ class Multisplit:
         if parts <= DEAL_PARTS[backend.name]:
             (digit,) = digits_of(backend, parts, seed, spread=parts)
             self._dealt = MultisplitLayout.counted(backend, keys, digit)
-            self.starts = self._dealt.starts
+            self.starts: Any = self._dealt.starts
             if counted is not None:
                 counted(self.starts)
-            self.keys = self._dealt.move(keys)
+            self.keys: Any = self._dealt.move(keys)
             self.values = None if values is None else self._dealt.move(values)
             return
         moved, self.starts = split(backend, keys, values, parts=parts, seed=seed, numbered=True)

@@ -62,25 +62,29 @@ class KeyColumns:
         if kind not in KINDS:
             raise SpecError(f"--keys {kind}; use {', '.join(KINDS)}")
         random = np.random.default_rng((_SEED, number))
-        self.rows, self.kind = rows, kind
+        self.rows: int = rows
+        self.kind = kind
         # As many again that the columns do not hold.
         all_keys = _random_keys(random, 2 * rows) if kind == "random" else np.arange(2 * rows)
         numbers = np.arange(rows)
-        self.positions, order = numbers, numbers
+        self.positions: np.ndarray = numbers
+        order = numbers
         if kind != "arange":
             order, self.positions = random.permutation(rows), random.permutation(rows)
-        self.keys = all_keys[order]
-        self.probes = self.keys[self.positions]
-        self.others = np.concatenate([self.keys[::2], all_keys[rows : rows + rows // 2]])
-        self.groups = max(rows // _ROWS_PER_GROUP, 1)
-        self.numbers = numbers * self.groups // max(rows, 1)
+        self.keys: np.ndarray = all_keys[order]
+        self.probes: np.ndarray = self.keys[self.positions]
+        self.others: np.ndarray = np.concatenate(
+            [self.keys[::2], all_keys[rows : rows + rows // 2]]
+        )
+        self.groups: int = max(rows // _ROWS_PER_GROUP, 1)
+        self.numbers: np.ndarray = numbers * self.groups // max(rows, 1)
         if kind == "shuffled":
             self.numbers = random.permutation(self.numbers)
         elif kind == "random":
             self.numbers = random.integers(0, self.groups, rows)
-        self.grouped = all_keys[self.numbers]
-        self.values = random.integers(0, 1000, rows) / _SCALE
-        self.new = all_keys[rows:]
+        self.grouped: np.ndarray = all_keys[self.numbers]
+        self.values: np.ndarray = random.integers(0, 1000, rows) / _SCALE
+        self.new: np.ndarray = all_keys[rows:]
 
     def __len__(self) -> int:
         return self.rows

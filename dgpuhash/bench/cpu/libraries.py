@@ -156,7 +156,7 @@ class Pandas(Library):
     package = "pandas"
 
     def __init__(self) -> None:
-        self.name = f"pandas {pd.__version__}"
+        self.name: str = f"pandas {pd.__version__}"
 
     def tasks(self, columns: KeyColumns) -> dict[str, Task]:
         keys: Any = columns.keys
@@ -226,7 +226,7 @@ class Polars(Library):
         import polars
 
         self._polars: Any = polars
-        self.name = f"polars {polars.__version__}"
+        self.name: str = f"polars {polars.__version__}"
 
     def tasks(self, columns: KeyColumns) -> dict[str, Task]:
         pl = self._polars
@@ -272,7 +272,7 @@ class DuckDB(Library):
         import duckdb
 
         self._duckdb = duckdb
-        self.name = f"DuckDB {duckdb.__version__}"
+        self.name: str = f"DuckDB {duckdb.__version__}"
 
     def tasks(self, columns: KeyColumns) -> dict[str, Task]:
         import pyarrow as pa

@@ -76,7 +76,7 @@ class Pandas(Engine):
     package = "pandas"
 
     def __init__(self) -> None:
-        self.name = f"pandas {pd.__version__}"
+        self.name: str = f"pandas {pd.__version__}"
 
     def join(self, join: Join, left: pd.DataFrame, right: pd.DataFrame) -> Callable[[], Any]:
         if join.how == "semi":
@@ -102,7 +102,7 @@ class Polars(Engine):
         import polars
 
         self._polars: Any = polars
-        self.name = f"polars {polars.__version__}"
+        self.name: str = f"polars {polars.__version__}"
 
     def join(self, join: Join, left: pd.DataFrame, right: pd.DataFrame) -> Callable[[], Any]:
         lefts, rights = (self._polars.from_arrow(_arrow(side)) for side in (left, right))
@@ -132,7 +132,7 @@ class DuckDB(Engine):
         import duckdb
 
         self._duckdb = duckdb
-        self.name = f"DuckDB {duckdb.__version__}"
+        self.name: str = f"DuckDB {duckdb.__version__}"
 
     def join(self, join: Join, left: pd.DataFrame, right: pd.DataFrame) -> Callable[[], Any]:
         connection = self._duckdb.connect()

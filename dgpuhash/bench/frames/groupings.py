@@ -181,7 +181,7 @@ class GroupFrames:
         columns["v1"] = random.integers(1, 6, rows)
         columns["v2"] = random.integers(1, 16, rows)
         columns["v3"] = random.integers(0, _LARGEST_VALUE * SCALE, rows) / SCALE
-        self.frame = pd.DataFrame(columns)
+        self.frame: pd.DataFrame = pd.DataFrame(columns)
 
     def __len__(self) -> int:
         return len(self.frame)

@@ -107,8 +107,8 @@ class JoinFrames:
         for number, (name, ratio) in enumerate(_ROWS_PER_KEY.items(), 1):
             kinds[name] = max(rows // ratio, _FEWEST_KEYS)
             lefts[f"id{number}"], rights[f"id{number}"] = _split(random, kinds[name])
-        self.left = _frame(random, lefts, rows, "v1")
-        self.rights = {
+        self.left: pd.DataFrame = _frame(random, lefts, rows, "v1")
+        self.rights: dict[str, pd.DataFrame] = {
             name: _frame(random, dict(list(rights.items())[:number]), kinds[name], "v2")
             for number, name in enumerate(_ROWS_PER_KEY, 1)
         }

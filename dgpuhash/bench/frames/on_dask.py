@@ -54,8 +54,8 @@ class Dask(Engine):
 
     def __init__(self, crew: Workers) -> None:
         self._crew = crew
-        self.workers = len(crew)
-        self.name = f"Dask {dask.__version__}"
+        self.workers: int = len(crew)
+        self.name: str = f"Dask {dask.__version__}"
 
     def join(self, join: Join, left: pd.DataFrame, right: pd.DataFrame) -> Callable[[], Any]:
         partitions = _PARTITIONS_OF_A_WORKER * self.workers

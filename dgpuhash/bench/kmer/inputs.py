@@ -52,14 +52,15 @@ class Inputs:
     """
 
     def __init__(self, data: Path, folder: Path, pairs: int) -> None:
-        self.taxonomy = data / "taxonomy"
-        self.folder, self.pairs = folder, pairs
+        self.taxonomy: Path = data / "taxonomy"
+        self.folder: Path = folder
+        self.pairs: int = pairs
         with (data / "GENOMES.tsv").open() as table:
             rows = [row for row in csv.DictReader(table, delimiter="\t") if row["role"] == _ROLE]
         if not rows:
             raise SpecError(f"{data / 'GENOMES.tsv'} has no genome of the role {_ROLE!r}")
         self._packed = sorted(data / row["file"] for row in rows)
-        self.letters = sum(int(row["bases"]) for row in rows)
+        self.letters: int = sum(int(row["bases"]) for row in rows)
 
     @cached_property
     def packed(self) -> list[Path]:

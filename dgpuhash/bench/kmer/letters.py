@@ -65,15 +65,16 @@ class Genomes:
     def __init__(self, backend: Backend, paths: Sequence[Path], taxonomy: Path | None) -> None:
         files = list(map(str, paths))
         known = References(files)
-        self.taxonomy = None if taxonomy is None else Taxonomy.read(taxonomy)
+        self.taxonomy: Taxonomy | None = None if taxonomy is None else Taxonomy.read(taxonomy)
         accessions = () if self.taxonomy is None else self.taxonomy.accession_files
         known.place(self.taxonomy, accessions)
         targets = known.targets
-        self.names, self.taxids = list(targets.names), np.asarray(targets.taxids)
+        self.names: list[str] = list(targets.names)
+        self.taxids: np.ndarray = np.asarray(targets.taxids)
         pieces = [np.asarray(batch.letters) for batch in read_sequences(files)]
         self.backend = backend
-        self.letters = backend.from_host(np.concatenate(pieces))
-        self.offsets = backend.from_host(np.cumsum([0, *targets.lengths], dtype=np.int64))
+        self.letters: Any = backend.from_host(np.concatenate(pieces))
+        self.offsets: Any = backend.from_host(np.cumsum([0, *targets.lengths], dtype=np.int64))
 
     def __len__(self) -> int:
         return len(self.letters)
@@ -111,7 +112,10 @@ class Pairs:
     """
 
     def __init__(self, letters: Any, mates: Any, offsets: Any, sources: Any) -> None:
-        self.letters, self.mates, self.offsets, self.sources = letters, mates, offsets, sources
+        self.letters: Any = letters
+        self.mates: Any = mates
+        self.offsets: Any = offsets
+        self.sources: Any = sources
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -139,10 +143,11 @@ class Mutants(Inputs):
 
     def __init__(self, inputs: Inputs, letters: int, backend: Backend | None = None) -> None:
         self._of, self._backend = inputs, backend or backends.get("cpu")
-        self.taxonomy, self.folder = inputs.taxonomy, inputs.folder / "mutants"
-        self.pairs = inputs.pairs
-        self.copies = -(-letters // inputs.letters)
-        self.letters = self.copies * inputs.letters
+        self.taxonomy: Path = inputs.taxonomy
+        self.folder: Path = inputs.folder / "mutants"
+        self.pairs: int = inputs.pairs
+        self.copies: int = -(-letters // inputs.letters)
+        self.letters: int = self.copies * inputs.letters
 
     @cached_property
     def originals(self) -> Genomes:

@@ -50,9 +50,10 @@ class Mix:
             expected.append(xp.full(count, there != writes, bool))
             self._grown += count * (int(writes and not there) - int(op is Op.ERASE and there))
         order = case.backend.from_host(np.random.default_rng(1).permutation(n))
-        self.keys = keys_of(xp.concatenate(numbers)[order], np.dtype("u4"))
-        self.ops, self.expected = xp.concatenate(ops)[order], xp.concatenate(expected)[order]
-        self.values = case.values(self.keys)
+        self.keys: Any = keys_of(xp.concatenate(numbers)[order], np.dtype("u4"))
+        self.ops: Any = xp.concatenate(ops)[order]
+        self.expected: Any = xp.concatenate(expected)[order]
+        self.values: Any = case.values(self.keys)
 
     def check(self, table: HashMap, got: Any, flags: Any, before: int) -> None:
         """Raise unless every answer, and the size of a table that had `before` keys, is right."""

@@ -35,7 +35,7 @@ class CuDF(Peer):
         # Importing cuDF changes CuPy's allocator; this package is measured with CuPy's own pool.
         cupy.cuda.set_allocator(cupy.get_default_memory_pool().malloc)
         self._cupy, self._cudf, self._pylibcudf = cupy, cudf, pylibcudf
-        self.name = f"cuDF {cudf.__version__}"
+        self.name: str = f"cuDF {cudf.__version__}"
 
     def joins(self, left: Any, right: Any) -> dict[str, Task]:
         cp, lib = self._cupy, self._pylibcudf

@@ -28,7 +28,7 @@ class DuckDB(Peer):
         import duckdb
 
         self._duckdb = duckdb
-        self.name = f"DuckDB {duckdb.__version__}"
+        self.name: str = f"DuckDB {duckdb.__version__}"
 
     def joins(self, left: Any, right: Any) -> dict[str, Task]:
         query = self._query(

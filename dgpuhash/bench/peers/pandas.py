@@ -16,7 +16,7 @@ class Pandas(Peer):
     """pandas on one core."""
 
     def __init__(self) -> None:
-        self.name = f"pandas {pd.__version__}"
+        self.name: str = f"pandas {pd.__version__}"
 
     def joins(self, left: Any, right: Any) -> dict[str, Task]:
         lefts = pd.DataFrame({"key": left, "left": np.arange(len(left))})

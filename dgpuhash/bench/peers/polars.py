@@ -24,7 +24,7 @@ class Polars(Peer):
         import polars
 
         self._polars = polars
-        self.name = f"polars {polars.__version__}"
+        self.name: str = f"polars {polars.__version__}"
 
     def joins(self, left: Any, right: Any) -> dict[str, Task]:
         frame = self._polars.DataFrame

@@ -127,12 +127,14 @@ class Expected:
 
     def __init__(self, backend: Backend, sample: Sample, batch: Any) -> None:
         self._backend, self._batch = backend, batch
-        self.values = (uniform_floats(backend, len(sample), 2) * _LARGEST_VALUE).astype(np.int64)
+        self.values: Any = (uniform_floats(backend, len(sample), 2) * _LARGEST_VALUE).astype(
+            np.int64
+        )
         numbers = sample.present()
         totals = backend.xp.bincount(sample.numbers, weights=self.values, minlength=sample.most + 1)
         keys = keys_of(numbers, _KEY)
         order = backend.xp.argsort(keys)
-        self.keys = keys[order]
+        self.keys: Any = keys[order]
         self._counts = sample.counts()[numbers][order]
         self._sums = totals[numbers][order].astype(np.int64)
 

@@ -125,8 +125,8 @@ class JoinInput:
         if hit_rate < 1:
             alone = uniform_floats(backend, n, 4) >= hit_rate
             self._numbers = backend.xp.where(alone, self._numbers + right.most, self._numbers)
-        self.left = keys_of(self._numbers, _KEY)
-        self.right = keys_of(right.numbers, _KEY)
+        self.left: Any = keys_of(self._numbers, _KEY)
+        self.right: Any = keys_of(right.numbers, _KEY)
 
     def ours(self) -> dict[str, Task]:
         """Return the tasks of this package's joins."""

@@ -120,8 +120,11 @@ class TimedCollective(Collective):
     """
 
     def __init__(self, end: Collective, used: Backend, work: str) -> None:
-        self.rank, self.size = end.rank, end.size
-        self.seconds = dict.fromkeys(("partition", "exchange", work, "answers"), 0.0)
+        self.rank: int = end.rank
+        self.size: int = end.size
+        self.seconds: dict[str, float] = dict.fromkeys(
+            ("partition", "exchange", work, "answers"), 0.0
+        )
         self._end, self._backend = end, used
         # A second lap of ``answers`` puts the received answers in row order.
         self._steps = iter([*self.seconds, "answers"] if self.size > 1 else [work])

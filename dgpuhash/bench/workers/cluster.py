@@ -57,8 +57,9 @@ class Workers:
     """
 
     def __init__(self, client: Client, device: str) -> None:
-        self.client, self.device = client, device
-        self.addresses = sorted(client.nthreads())
+        self.client: Client = client
+        self.device: str = device
+        self.addresses: list[Any] = sorted(client.nthreads())
 
     def __len__(self) -> int:
         return len(self.addresses)

@@ -30,7 +30,7 @@ class LetterProgress:
         )
 
         console = Console(stderr=True)
-        self.bar = Progress(
+        self.bar: Progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=30),
             TimeElapsedColumn(),

@@ -149,7 +149,7 @@ class DeviceJob(ABC):
 
     def __init__(self, work: Callable[[], Any]) -> None:
         self.work = work
-        self.done = False
+        self.done: bool = False
         self._result: Any = None
         self.error: BaseException | None = None
 

@@ -55,7 +55,8 @@ class RemoteError:
     """
 
     def __init__(self, error: Exception, *, told: bool = False) -> None:
-        self.error, self.told = error, told
+        self.error: Exception = error
+        self.told: bool = told
 
 
 @dataclass(eq=False)

@@ -10,13 +10,17 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from dgpuhash import backend
 from dgpuhash.errors import ClosedError, IndexLost, ShapeError, UnsupportedError
 from dgpuhash.tables.cached import cached
+
+if TYPE_CHECKING:
+    from dgpuhash.backend import Backend
+
 
 __all__ = [
     "Collective",
@@ -255,7 +259,7 @@ class Outgoing:
         starts: Sequence[int] | np.ndarray | None = None,
         to: Destination | None = None,
     ) -> None:
-        self.counts = np.asarray(counts, np.int64)
+        self.counts: np.ndarray = np.asarray(counts, np.int64)
         numbers = self.counts.tolist()
         if self.counts.shape != (size,) or min(numbers) < 0:
             raise ShapeError(
@@ -263,7 +267,7 @@ class Outgoing:
             )
         lengths = {len(column) for column in columns}
         if starts is None:
-            self.starts = np.cumsum(self.counts) - self.counts
+            self.starts: np.ndarray = np.cumsum(self.counts) - self.counts
             fits = lengths == {0 if to is not None and to.put else sum(numbers)}
         else:
             self.starts = np.asarray(starts, np.int64)
@@ -277,8 +281,8 @@ class Outgoing:
             raise UnsupportedError(
                 "a column of Python objects cannot be exchanged; encode it as numbers"
             )
-        self.device = backend.get(None, *columns)
-        self.columns = [
+        self.device: Backend = backend.get(None, *columns)
+        self.columns: list[Any] = [
             column if column.flags.c_contiguous else self.device.xp.ascontiguousarray(column)
             for column in columns
         ]

@@ -124,20 +124,20 @@ class PeerCollective(CommCollective):
     def _open_channels(self) -> None:
         import cupy
 
-        self.driver = Driver()
-        self.message_nbytes = self._window.slots.nbytes
-        self.window_nbytes = self._window.slots.nbytes_of(self.size)
+        self.driver: Driver = Driver()
+        self.message_nbytes: Any = self._window.slots.nbytes
+        self.window_nbytes: Any = self._window.slots.nbytes_of(self.size)
         self.leaving = cupy.cuda.Stream(non_blocking=True)
         # Other ranks wait for copies out of the window, which must not queue behind kernels.
         self.taking = cupy.cuda.Stream(non_blocking=True, priority=HIGHEST)
-        self.events = [
+        self.events: list[list[Any]] = [
             [cupy.cuda.Event(disable_timing=True) for _ in range(3)] for _ in range(CALLS)
         ]
         between = (self.driver, self._board, self._window, self.rank)
         for rank in self.membership.others():
             self.ways[rank] = MessageSender(*between, rank)
             self.doors[rank] = MessageReceiver(*between, rank, self.taking.ptr)
-        self.stay = SelfCopy(self.driver, self.taking.ptr)
+        self.stay: SelfCopy = SelfCopy(self.driver, self.taking.ptr)
         self._lines = [*self.ways.values(), *self.doors.values(), self.stay]
 
     def _carry(self, outgoing: Outgoing) -> Transfer:
@@ -289,7 +289,7 @@ class PeerTransfer(Transfer):
 
     def __init__(self, end: PeerCollective, number: int, outgoing: Outgoing) -> None:
         self.number, self.outgoing = number, outgoing
-        self.pending = 0
+        self.pending: int = 0
         self.over_comm: Transfer | None = None
         self.received: Received | None = None
         self.counts: np.ndarray | None = None

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from dgpuhash.distributed.collective.cuda_driver import Driver
 from dgpuhash.distributed.collective.cuda_ipc_memory import PeerWindow
 from dgpuhash.distributed.collective.shared_memory import SharedCounters
+
+if TYPE_CHECKING:
+    from typing import Any
+
 
 __all__ = ["Message", "MessageReceiver", "MessageSender", "SelfCopy", "split_messages"]
 
@@ -102,7 +106,7 @@ class MessageSender:
 
         self._driver, self._board, self._window = driver, board, window
         self._mine, self._target = mine, target
-        self.stream = cupy.cuda.Stream(non_blocking=True)
+        self.stream: Any = cupy.cuda.Stream(non_blocking=True)
         self._room = window.slots.number
         self._events = [cupy.cuda.Event(disable_timing=True) for _ in range(self._room)]
         self._waiting: deque[tuple[Message, int]] = deque()

@@ -84,7 +84,8 @@ class PeerMemory:
         import cupy
 
         self._runtime: Any = cupy.cuda.runtime
-        self._rank, self.nbytes = rank, nbytes
+        self._rank = rank
+        self.nbytes: int = nbytes
         self._opened: dict[int, int] = {}
         self._base = self._malloc(cupy.get_default_memory_pool()) if nbytes else 0
 

@@ -61,7 +61,7 @@ class Staging:
     def __init__(self, xp: Any) -> None:
         self._xp = xp
         self._leaving = xp.cuda.Stream(non_blocking=True)
-        self.coming = xp.cuda.Stream(non_blocking=True)
+        self.coming: Any = xp.cuda.Stream(non_blocking=True)
 
     @staticmethod
     def step_nbytes(columns: int) -> int:
@@ -246,7 +246,7 @@ class IncomingRows:
         loop = asyncio.get_running_loop()
         self.ready: asyncio.Future[None] = loop.create_future()
         self.done: asyncio.Future[None] = loop.create_future()
-        self.counts = np.full(size, -1, np.int64)
+        self.counts: np.ndarray = np.full(size, -1, np.int64)
         self.columns: list[Any] = []
         self._starts = np.zeros(size, np.int64)
         self._digests: dict[int, int] = {}

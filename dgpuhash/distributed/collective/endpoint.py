@@ -53,7 +53,7 @@ class LoopThrottle:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self.over = threading.Event()
+        self.over: threading.Event = threading.Event()
 
     def go_on(self) -> None:
         """Sleep once, and schedule the next sleep."""
@@ -76,7 +76,8 @@ class Endpoint(Collective):
     """
 
     def __init__(self, membership: Membership, limit: float = STALL) -> None:
-        self.rank, self.size = membership.rank, membership.size
+        self.rank: int = membership.rank
+        self.size: int = membership.size
         self.membership = membership
         self._limit = limit
         self._gathered = 0

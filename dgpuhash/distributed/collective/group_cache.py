@@ -171,7 +171,8 @@ class GroupUse:
     """
 
     def __init__(self, group: Group, users: WeakSet[GroupUse]) -> None:
-        self.group, self._users = group, users
+        self.group: Group = group
+        self._users = users
         with _lock:
             users.add(self)
 

@@ -40,7 +40,8 @@ class LocalCollective(Collective):
     """
 
     def __init__(self, rank: int, room: Rendezvous) -> None:
-        self.rank, self.size = rank, room.size
+        self.rank: int = rank
+        self.size: int = room.size
         self._room = room
         self._calls = 0
         self._under_way: list[LocalTransfer] = []
@@ -115,7 +116,8 @@ class Rendezvous:
     """Rendezvous of the threads: their values, and how many have read them."""
 
     def __init__(self, size: int, limit: float) -> None:
-        self.size, self._limit = size, limit
+        self.size: int = size
+        self._limit = limit
         self._changed = threading.Condition()
         self._things: dict[int, dict[int, Any]] = defaultdict(dict)
         self._readers: dict[int, int] = defaultdict(int)

@@ -170,13 +170,15 @@ class Membership:
     """
 
     def __init__(self, worker: Any, name: str, addresses: Sequence[str]) -> None:
-        self.name, self.addresses = name, tuple(addresses)
-        self.rank, self.size = self.addresses.index(worker.address), len(self.addresses)
+        self.name: str = name
+        self.addresses: tuple[str, ...] = tuple(addresses)
+        self.rank: int = self.addresses.index(worker.address)
+        self.size: int = len(self.addresses)
         self.loop: asyncio.AbstractEventLoop = worker.loop.asyncio_loop
         self.broken: DgpuhashError | None = None
-        self.told = False
+        self.told: bool = False
         self.layout: HostLayout | None = None
-        self.pace = Progress()
+        self.pace: Progress = Progress()
         self._cause: Exception | None = None
         self.receiver: MessageHandler | None = None
         self._worker = worker

@@ -45,6 +45,7 @@ from dgpuhash.frames import frames_of
 from dgpuhash.tables.cached import cached
 
 if TYPE_CHECKING:
+    from dgpuhash.backend import Backend
     from dgpuhash.distributed.ingest.history import RowOperation
 
 __all__ = ["shuffle_together"]
@@ -206,8 +207,8 @@ class OutgoingRows:
     def __init__(self, change: Change, given: LocalInputs) -> None:
         self._change = change
         self._frames = frames_of(change.meta)
-        self.device = backend.get(self._frames.device)
-        self.refused = ""
+        self.device: Backend = backend.get(self._frames.device)
+        self.refused: str = ""
         self.segments: list[list[int]] = []
         self.parted: PartitionedColumns
         try:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from distributed import Client, Reschedule
 from distributed.diagnostics.plugin import SchedulerPlugin
@@ -89,12 +89,12 @@ class MergeRuns(SchedulerPlugin):
     together: the rows of a lost shard come from all partitions, and what it had found is lost too.
     """
 
-    name = f"{NAME}-runs"
+    name: ClassVar[str] = f"{NAME}-runs"
 
     def __init__(self, scheduler: Any) -> None:
         self.scheduler = scheduler
         self.runs: dict[Any, Run] = {}
-        self.kept = KeptBuilds(scheduler)
+        self.kept: KeptBuilds = KeptBuilds(scheduler)
         self._broken: dict[str, list[Any]] = {}
 
     def transition(

@@ -111,7 +111,7 @@ class BulkInsert:
         self._columns = [moved.keys, *([moved.values] if values else [])]
         self._intake: StreamedBuild | None = None
         self._going: list[_Round] = []
-        self.peak_nbytes = 0
+        self.peak_nbytes: int = 0
 
     def offer(self) -> Offer | None:
         """Return this rank's offer; None where some keys do not seem new.

@@ -80,8 +80,8 @@ class RoundPlan:
     def __init__(
         self, chunks: Sequence[Sequence[Chunk]], *, most_rows: int, in_order: bool
     ) -> None:
-        self.pieces = [_pieces(each, most_rows, in_order) for each in chunks]
-        self.rounds = max((len(each) for each in self.pieces), default=0)
+        self.pieces: list[list[Piece]] = [_pieces(each, most_rows, in_order) for each in chunks]
+        self.rounds: int = max((len(each) for each in self.pieces), default=0)
 
     def most_rows(self, number: int) -> int:
         """Return the rows of the largest piece of round `number`."""

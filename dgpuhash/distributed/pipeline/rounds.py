@@ -105,7 +105,7 @@ class PipelinedRounds:
         self._owner_seed = owner_seed
         self._side = side
         side.follow()
-        self.peak_nbytes = 0
+        self.peak_nbytes: int = 0
 
     def run(self) -> None:
         """Serve all rounds, slice by slice, overlapped.

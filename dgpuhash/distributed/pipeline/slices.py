@@ -77,7 +77,8 @@ class LandingColumns:
     def __init__(self, like: Sequence[Any], rows: Sequence[int], begins: Sequence[int]) -> None:
         self._like, self._rows = like, rows
         self._widths = [each.dtype.itemsize * math.prod(each.shape[1:]) for each in like]
-        self._offsets, self.ends = [], []
+        self._offsets = []
+        self.ends: list[Any] = []
         for number, begin in zip(rows, begins, strict=True):
             offsets = []
             for width in self._widths:
@@ -162,9 +163,10 @@ class SlicedPiece:
 
     def __init__(self, backend: Backend, sent: SentPiece, slices: int, rank: int) -> None:
         self._backend, self._rank = backend, rank
-        self.sent, self.slices = sent, slices
+        self.sent: SentPiece = sent
+        self.slices: int = slices
         first, counts = sent.firsts, sent.counts.copy()
-        self.pads = np.cumsum(counts) - counts - first
+        self.pads: Any = np.cumsum(counts) - counts - first
         self.own: list[slice] = []
         # Padding before all answers: lookups want answers to own rows to begin at a multiple.
         self._shift = 0
@@ -176,11 +178,12 @@ class SlicedPiece:
             self._shift = -self._at(own).start % ALIGNED
             counts[rank] = 0
         edges = _edges(counts, slices)
-        self.starts, self.counts = first + edges[:-1], np.diff(edges, axis=0)
+        self.starts: np.ndarray = first + edges[:-1]
+        self.counts: np.ndarray = np.diff(edges, axis=0)
         self.back: list[list[Answer]] = []
         self.places: list[list[Any]] = []
         self.free: list[Any] = []
-        self.nbytes = sum(column.nbytes for column in sent.columns)
+        self.nbytes: int = sum(column.nbytes for column in sent.columns)
 
     @property
     def whole(self) -> bool:

@@ -203,7 +203,7 @@ class RecentAbsentKeyStats:
     """
 
     def __init__(self) -> None:
-        self.absent_rows = 0
+        self.absent_rows: int = 0
         self._share = 0.0
 
     def note(self, device: str, rows: int, absent_rows: int) -> None:

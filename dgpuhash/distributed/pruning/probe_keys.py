@@ -63,11 +63,12 @@ class PrunedKeys:
         valid = None if encoded is None or not (deduplicate or bloom) else encoded.valid
         plain = bloom is None and valid is None
         passed = _joined(backend, keys) if plain else self._filtered(keys, bloom, valid)
-        self.keys, self.rows = passed, self._rows
+        self.keys: Any = passed
+        self.rows: Any = self._rows
         if deduplicate:
             self._deduplicate(encoded)
-        self.absent = sum(map(len, keys)) - len(passed)
-        self.repeated = len(passed) - len(self.keys)
+        self.absent: int = sum(map(len, keys)) - len(passed)
+        self.repeated: int = len(passed) - len(self.keys)
 
     @classmethod
     def of(cls, encoded: EncodedKeys, bloom: BloomBlocks | None, sparing: PruningOptions) -> Self:

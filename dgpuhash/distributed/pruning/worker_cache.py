@@ -40,7 +40,8 @@ class BloomCache:
 
     def __init__(self) -> None:
         self.replica: BloomReplica | None = None
-        self.absent_rows = self.repeated_rows = 0
+        self.absent_rows: int = 0
+        self.repeated_rows: int = 0
         self._recent = RecentAbsentKeyStats()
         # Reentrant, as finalizers that the garbage collector runs may use it on the same thread.
         self._lock, self._fetching = threading.RLock(), threading.RLock()

@@ -87,7 +87,7 @@ class ShardReader:
         self._worker, self._limit = worker, limit
         self._descriptor = descriptor
         self._how, self._marks = how, marks
-        self.columns = list(columns)
+        self.columns: list[Hashable] = list(columns)
 
     def probe_all(self, questions: Sequence[Sequence[tuple[Any, Payload]]]) -> list[Answer]:
         """Return the answers of all shards to their `questions`, in shard order.

@@ -282,14 +282,14 @@ class RankProbe:
         self.probe = probe
         self._frames = frames_of(probe.descriptor.meta)
         lefts: list[Any] = []
-        self.refused = ""
+        self.refused: str = ""
         try:
             lefts = [left for (left,) in given.things]
         except KeyError as error:
             self.refused = f"partition {error} has left its worker"
         self._partitions = [probe.asking(left) for left in lefts]
         self._lengths = list(map(len, lefts))
-        self.matched = 0
+        self.matched: int = 0
         if not all(is_plain(each.keys) for each in self._partitions):
             self.refused = "a key column has nulls, or another dtype than the index"
         elif self.rows >= _MOST_ROWS:

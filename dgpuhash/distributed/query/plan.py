@@ -209,7 +209,7 @@ class MergePlans:
     def __init__(self, descriptor: Descriptor) -> None:
         self._descriptor = descriptor
         self._plans: dict[tuple[str, PruningOptions], MergePlan] = {}
-        self.absences = AbsentKeyStats()
+        self.absences: AbsentKeyStats = AbsentKeyStats()
 
     def serves(self, descriptor: Descriptor) -> bool:
         """Return whether these plans are for the epoch of `descriptor`."""

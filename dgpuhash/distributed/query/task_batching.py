@@ -193,7 +193,7 @@ class WaitingTask:
 
     def __init__(self, argument: Any, asker: threading.Thread) -> None:
         self.argument = argument
-        self.told = False
+        self.told: bool = False
         self._asker = asker
         self._answer: Any = None
         self._error: Exception | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -37,7 +37,7 @@ class FilterShard(TableShard):
         Number of the shard, and of shards.
     """
 
-    kind = BloomFilter.kind
+    kind: ClassVar[str] = BloomFilter.kind
 
     def __init__(
         self, spec: TableSpec, device: str, owner_seed: int, part: int, parts: int

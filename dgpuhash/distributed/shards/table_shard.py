@@ -123,16 +123,17 @@ class TableShard:
         owner_seed: int,
         mode: TableMode = DISTRIBUTED,
     ) -> None:
-        self.layout = Layout.of(spec)
+        self.layout: Layout = Layout.of(spec)
         self._spec = spec
-        self.owner_seed, self.mode = owner_seed, mode
+        self.owner_seed: int = owner_seed
+        self.mode: TableMode = mode
         # A table that each insert builds anew takes all rows at once.
         self._static = methods()[spec.method].static
         self.table: Any = self._table(capacity, device)
-        self.side = SideStream(self.backend)
+        self.side: SideStream = SideStream(self.backend)
         self.peak_nbytes = 0
         """Peak bytes of the last verb, besides table, arguments and answers."""
-        self.seconds = 0.0
+        self.seconds: float = 0.0
         """Time of the last verb on this worker, waits for the others included."""
         self.replica: BloomReplica | None = None
         """Bloom filter of the keys of all shards; erased keys may pass."""

@@ -50,19 +50,21 @@ class Folder:
     def __init__(self, url: str | os.PathLike[str]) -> None:
         try:
             with _saying(os.fsdecode(url), ImportError, ValueError, TypeError):
+                self.system: Any
+                self.path: Any
                 self.system, self.path = fsspec.core.url_to_fs(os.fsdecode(url))
         except FormatError:
             # FormatError is a ValueError, too.
             raise
         except (ImportError, ValueError, TypeError) as error:
             raise SpecError(f"{url!r}: {error}; give a path, or a URL that fsspec knows") from error
-        self.local = isinstance(self.system, LocalFileSystem)
+        self.local: bool = isinstance(self.system, LocalFileSystem)
         if self.local and "::" in os.fsdecode(url):
             raise SpecError(
                 f"{url!r}: fsspec takes what follows :: for another place; choose a name without"
             )
         whole = str(self.system.unstrip_protocol(self.path) if self.local else os.fsdecode(url))
-        self.url = whole.rstrip("/")
+        self.url: str = whole.rstrip("/")
         if self.url.endswith(":"):
             # The root of a file system.
             self.url += "///"

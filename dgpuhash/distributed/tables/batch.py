@@ -171,8 +171,8 @@ class DaskBatch(Batch):
             keys, *others = [_measured(client, workers, array) for array in arrays]
         arrays = [keys, *(self._beside(array, keys) for array in others)]
         self._keys = keys
-        self.rows = [int(rows) for rows in keys.chunks[0]]
-        self.columns = [_futures(client, array) for array in arrays]
+        self.rows: list[int] = [int(rows) for rows in keys.chunks[0]]
+        self.columns: list[list[Future[Any]]] = [_futures(client, array) for array in arrays]
         self.hosted = False
         wait_for_chunks(client, workers, [future for column in self.columns for future in column])
 
@@ -214,12 +214,12 @@ class HostBatch(Batch):
         parts = max(1, min(len(workers), rows // SMALL_ROWS))
         edges = [rows * part // parts for part in range(parts + 1)]
         cuts = list(itertools.pairwise(edges))
-        self.rows = [stop - start for start, stop in cuts]
-        self.columns = [
+        self.rows: list[int] = [stop - start for start, stop in cuts]
+        self.columns: list[list[Future[Any]]] = [
             scatter_to_workers(client, workers, [array[start:stop] for start, stop in cuts])
             for array in arrays
         ]
-        self.hosted = taken.location != "cuda"
+        self.hosted: bool = taken.location != "cuda"
 
     @property
     def device(self) -> str | None:

@@ -83,7 +83,7 @@ class DistributedBloomFilter(TableMaintenance):
     >>> seen.close(); client.close()
     """
 
-    kind = BloomFilter.kind
+    kind: str = BloomFilter.kind
 
     def __init__(
         self,

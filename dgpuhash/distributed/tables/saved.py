@@ -9,7 +9,7 @@ import operator
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import dask
 from distributed import Client
@@ -24,6 +24,10 @@ from dgpuhash.frames.keys.seeds import LEGACY, is_seed
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables import checked_spec
 from dgpuhash.tables.arguments.checked_json import to_checked_json
+
+if TYPE_CHECKING:
+    from distributed import Future
+
 
 __all__ = ["SavedBatch", "SavedTable", "homes_of"]
 
@@ -128,12 +132,12 @@ class SavedBatch(Batch):
         batches = delayed_batches(folder.url, files, to_numpy, dtypes)
         column = dask.delayed(operator.getitem, pure=False)
         tasks = [[column(batch, number) for batch in batches] for number in range(len(dtypes))]
-        self.rows = [rows for file in files for rows in file.batches]
+        self.rows: list[int] = [rows for file in files for rows in file.batches]
         places = [list(workers)] * len(batches)
         if homes is not None:
             shares = zip(files, homes, strict=True)
             places = [[each] for file, there in shares for each in _spread(there, file)]
-        self.columns = [
+        self.columns: list[list[Future[Any]]] = [
             [client.compute(task, workers=place) for task, place in zip(each, places, strict=True)]
             for each in tasks
         ]

@@ -91,11 +91,13 @@ class Groups:
     def __init__(
         self, keys: list[GroupingKey], rows: int, *, sort: Flags, dropna: Flags, observed: Flags
     ) -> None:
-        self.keys, self._total = keys, rows
-        self.sorts, self.drops = _each(sort, keys), _each(dropna, keys)
+        self.keys: list[GroupingKey] = keys
+        self._total = rows
+        self.sorts: list[bool] = _each(sort, keys)
+        self.drops: list[bool] = _each(dropna, keys)
         seen = _each(observed, keys)
         self._free = [place for place in _categories(keys) if not seen[place]]
-        self.is_observed = not self._free
+        self.is_observed: bool = not self._free
         kept = None
         if any(self.drops):
             nulls = np.zeros(rows, bool)
@@ -104,8 +106,9 @@ class Groups:
             kept = np.flatnonzero(~nulls) if nulls.any() else None
         self.rows = kept
         values = [key.values if kept is None else _taken(key.values, kept) for key in keys]
+        self.columns: list[Any]
         codes, self.columns = self._found(values) if self.is_observed else self._product(values)
-        self.codes = codes
+        self.codes: Any = codes
         if kept is not None:
             self.codes = np.full(rows, -1, np.int64)
             self.codes[kept] = codes

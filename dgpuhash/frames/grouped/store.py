@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Hashable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -166,12 +166,12 @@ class ResultRows:
     groups : Aggregation
     """
 
-    page_nbytes = sys.maxsize
+    page_nbytes: ClassVar[int] = sys.maxsize
 
     def __init__(self, states: StateRows, groups: Aggregation) -> None:
         self._states, self._groups = states, groups
         self._frames = frames_of(groups.results)
-        self.meta = groups.results
+        self.meta: Any = groups.results
 
     def __len__(self) -> int:
         return len(self._states)

@@ -91,7 +91,7 @@ class SpillFile:
 
     def __init__(self, like: Any, folder: str) -> None:
         self._frames = frames_of(like)
-        self.meta = like.iloc[:0]
+        self.meta: Any = like.iloc[:0]
         self._folder = folder
         with told_if_full(folder, 0, _ROWS, _REMEDY):
             self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115

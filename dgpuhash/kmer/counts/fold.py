@@ -91,7 +91,7 @@ class Fold:
         else:
             table.clear()
         self.table = table
-        self.inserts = 0
+        self.inserts: int = 0
 
     def add(self, low: Any, high: Any, counts: Any = 1) -> None:
         """Count k-mers, each once, or as often as `counts` says."""

@@ -34,8 +34,10 @@ class Partitions:
         self._held_nbytes = 0
         self._file = UnnamedFile("k-mers")
         self._written: list[tuple[SuperKmers, int, int]] = []
-        self.kmers = np.zeros(PARTS, np.int64)
-        self.super_kmers = self.nbytes = self.spilled = 0
+        self.kmers: np.ndarray = np.zeros(PARTS, np.int64)
+        self.super_kmers: int = 0
+        self.nbytes: int = 0
+        self.spilled: int = 0
 
     def append(self, made: SuperKmers) -> None:
         """Add the super-k-mers of a batch."""

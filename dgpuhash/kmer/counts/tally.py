@@ -70,7 +70,8 @@ class Tally:
         self, k: int, min_quality: int = 0, progress: Callable[[int], object] | None = None
     ) -> None:
         self.k = k
-        self.records = self.letters = 0
+        self.records: int = 0
+        self.letters: int = 0
         self._min_quality, self._progress = min_quality, progress
         self._longest = 0
 

@@ -33,7 +33,7 @@ class DistinctSample:
     """
 
     def __init__(self) -> None:
-        self.found = 0
+        self.found: int = 0
         """Keys that came, each as often as it did."""
         self._halvings = 0
         self._keys = np.empty(0, _WORD)

@@ -75,7 +75,9 @@ class Estimator(ABC):
         memory: Callable[[int], Memory] | None = None,
         sampled: Callable[[References], DistinctSample] | None = None,
     ) -> None:
-        self.device, self.settings, self._keys = device, settings, keys
+        self.device: str = device
+        self.settings: Any = settings
+        self._keys = keys
         self._memory = memory or (lambda nbytes: Memory.of(backends.get(device)))
         self._sampled = sampled or self.sampled
 
@@ -175,7 +177,7 @@ class SketchEstimator(Estimator):
     """
 
     rule = "metacache"
-    share = 0.85
+    share: ClassVar[float] = 0.85
 
     def __init__(self, *args: Any, load: float, held: int, **others: Any) -> None:
         super().__init__(*args, **others)
@@ -226,7 +228,7 @@ class MinimizerEstimator(Estimator):
     """
 
     rule = "kraken2"
-    share = 0.8
+    share: ClassVar[float] = 0.8
 
     def __init__(self, *args: Any, room: Callable[[Any, int, str], int], **others: Any) -> None:
         super().__init__(*args, **others)

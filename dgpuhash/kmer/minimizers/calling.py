@@ -58,14 +58,14 @@ class TreeArrays:
 
     def __init__(self, backend: Backend, tree: Tree) -> None:
         self._made_of = backend, tree
-        self.taxids = backend.from_host(tree.taxids.astype(np.int64, copy=False))
+        self.taxids: Any = backend.from_host(tree.taxids.astype(np.int64, copy=False))
         self._held = tuple(
             backend.from_host(array.astype(_NUMBER))
             for array in (tree.parents, tree.preorder, tree.sizes)
         )
         parents, places, sizes = self._held
         nodes = backend.pack(struct_named("Tree"), parents=parents, nodes=len(parents))
-        self.packed = backend.pack(
+        self.packed: bytes = backend.pack(
             struct_named("TaxonTree"), tree=nodes, places=places, sizes=sizes
         )
 

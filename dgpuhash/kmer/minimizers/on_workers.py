@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from distributed import Client, Future
@@ -60,7 +60,7 @@ class DistributedMinimizerIndex(WorkerIndex):
     minimizer are folded where the reads are; ``"distributed"``, each has some minimizers.
     """
 
-    rule = MinimizerIndex.rule
+    rule: ClassVar[str] = MinimizerIndex.rule
     settings_of = MinimizerSettings.of
     estimator_of = staticmethod(estimator_of)
     sampled_run = staticmethod(sampled_run)

@@ -140,7 +140,7 @@ class Borders:
         # Borders before each piece, and before what follows.
         self._before = [0]
         self._ends_a_line = False
-        self.is_whole = False
+        self.is_whole: bool = False
 
     def add(self, text: CountedText, *, is_last: bool) -> None:
         """Take the borders of the range that follows."""

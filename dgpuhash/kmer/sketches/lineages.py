@@ -46,7 +46,8 @@ class TargetLineages:
         numbers = places[1:].reshape(n, len(SLOTS)).astype(np.uint32)
         numbers[:, 0] = np.arange(1, n + 1)
         self._numbers = numbers
-        self.numbers, self.taxids = backend.from_host(numbers), backend.from_host(found)
+        self.numbers: Any = backend.from_host(numbers)
+        self.taxids: Any = backend.from_host(found)
         self._taxa: dict[int, Any] = {}
 
     def taxa(self, lowest: int) -> Any:

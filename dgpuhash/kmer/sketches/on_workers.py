@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from distributed import Client, Future
@@ -86,7 +86,7 @@ class DistributedSketchIndex(WorkerIndex):
     the reads are.
     """
 
-    rule = SketchIndex.rule
+    rule: ClassVar[str] = SketchIndex.rule
     settings_of = SketchSettings.of
     estimator_of = staticmethod(estimator_of)
     sampled_run = staticmethod(sampled_run)

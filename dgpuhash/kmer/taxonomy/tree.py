@@ -38,7 +38,9 @@ class Tree:
     """
 
     def __init__(self, taxids: np.ndarray, parents: np.ndarray, edges: np.ndarray) -> None:
-        self.taxids, self.parents, self.edges = taxids, parents, edges
+        self.taxids: np.ndarray = taxids
+        self.parents: np.ndarray = parents
+        self.edges: np.ndarray = edges
 
     @classmethod
     def of(

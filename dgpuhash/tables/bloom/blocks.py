@@ -104,9 +104,12 @@ class BloomBlocks:
     def __init__(
         self, backend: Backend, blocks: int, *, seed: int, part: int = 0, parts: int = 1
     ) -> None:
-        self.backend, self.blocks, self.seed = backend, blocks, seed
+        self.backend: Backend = backend
+        self.blocks: int = blocks
+        self.seed: int = seed
+        self.first: int
         self.first, end = bounds(blocks, part, parts)
-        self.words = backend.zeros((end - self.first) * BLOOM_WORDS, np.uint64)
+        self.words: Any = backend.zeros((end - self.first) * BLOOM_WORDS, np.uint64)
 
     @property
     def nbytes(self) -> int:

@@ -27,7 +27,9 @@ class Cap:
     """
 
     def __init__(self, backend: Backend, most: int, dtype: np.dtype[Any]) -> None:
-        self._backend, self.most, self._dtype = backend, most, dtype
+        self._backend = backend
+        self.most: int = most
+        self._dtype = dtype
 
     def cut(self, batch: GroupedBatch) -> GroupedBatch:
         """Return a batch without the values that have no place beside others of the batch."""

@@ -126,7 +126,7 @@ class ValueLists:
         self._used = self._recorded = self._settled = self._numbered = 0
         self.compact = True
         """Whether every key has one run, and the pool has only runs, also of erased keys."""
-        self.appended = 0
+        self.appended: int = 0
         """Values appended, including values of erased keys."""
 
     def emptied(self) -> ValueLists:

@@ -151,7 +151,9 @@ class ListStorage:
         self, backend: Backend, spec: TableSpec, key: np.dtype[Any], capacity: int
     ) -> None:
         assert spec.value is not None
-        self.backend, self._spec, self._dtype = backend, spec, spec.value
+        self.backend: Backend = backend
+        self._spec = spec
+        self._dtype = spec.value
         self._inline = self._dtype.itemsize in (1, 2, 4, 8)
         self._word = word_dtype(self._dtype) if self._inline else np.dtype(np.uint64)
         self._cap = None if spec.cap is None else Cap(backend, spec.cap, self._dtype)

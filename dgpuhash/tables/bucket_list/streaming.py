@@ -75,7 +75,7 @@ class DealtPairs:
         self._file = UnnamedFile("pairs of keys and values")
         self._written: list[_Written] = []
         self._dtypes: tuple[Any, Any] = (None, None)
-        self.rows = 0
+        self.rows: int = 0
 
     def append(self, keys: Any, values: Any) -> None:
         """Add a batch; its rows stay in order."""

@@ -35,8 +35,9 @@ class RowsByGroup:
     def __init__(self, backend: Backend, groups: Factorization) -> None:
         xp, number = backend.xp, len(groups)
         if number == len(groups.codes):
-            self.rows = self.starts = xp.arange(number, dtype=np.int64)
-            self.counts = backend.full(number, 1, np.int64)
+            self.rows: Any = xp.arange(number, dtype=np.int64)
+            self.starts: Any = self.rows
+            self.counts: Any = backend.full(number, 1, np.int64)
             return
         few = len(groups.codes) <= _FEW_ROWS[backend.name]
         codes = groups.codes

@@ -266,6 +266,9 @@ class Factorization:
         seed: int | None = None,
     ) -> None:
         placed = placed or DistinctKeys(backend, bits, estimate, seed=seed)
+        self.table: GroupTable
+        self.first_rows: Any
+        self.codes: Any
         self.table, self.first_rows, self.codes = placed.numbered()
 
     def __len__(self) -> int:

@@ -39,7 +39,7 @@ class GroupedKeys:
         self._dtype = key_dtype_of(natural_dtype(self._taken, "keys"))
         placed = [] if self._taken.location is None else [self._taken.data]
         self.backend: Backend = backends.get(None, *placed, *others)
-        self.bits = key_words(
+        self.bits: Any = key_words(
             self.backend, as_device_array(self.backend, self._taken, self._dtype, "keys")
         )
 

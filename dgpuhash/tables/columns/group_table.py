@@ -58,7 +58,9 @@ class GroupTable:
         most_lines: int | None = None,
         folds: Sequence[str] = (),
     ) -> None:
-        self._backend, self._key, self.seed = backend, key, seed
+        self._backend = backend
+        self._key = key
+        self.seed: int = seed
         words = 1 << (1 + len(folds)).bit_length()
         line = max(_LINE_WORDS // words, 1)
         lines = math.ceil(max(records, 1) / line)

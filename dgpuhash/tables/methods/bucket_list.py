@@ -64,7 +64,7 @@ class BucketListStore(ListMethodStore):
         """See `ListStore`."""
         self._drop_marks()
         self._tidy()
-        self.attempts = 0
+        self.attempts: int = 0
         payload, words = self._store_payload(self._payload, rows)
         keys, values = self._in_order(words_of(bits), words_of(words))
         batch = Batch(keys, values, None, self._beside, payload)

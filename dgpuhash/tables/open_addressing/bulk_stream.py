@@ -46,7 +46,7 @@ class StreamedBuild:
             kernel_named("open_insert", slots.key, slots.value),
             kernel_named("region_claim", slots.key, slots.value),
         )
-        self.rows = 0
+        self.rows: int = 0
 
     def place(
         self,

@@ -64,7 +64,7 @@ class Storage(BatchInserter):
         slots = Slots(backend, key, value, slots=LoadFactor(max_load).slots(capacity), seed=seed)
         slots.clear()
         super().__init__(backend, slots, max_load)
-        self.witnesses = cardinality.DuplicateProbe()
+        self.witnesses: cardinality.DuplicateProbe = cardinality.DuplicateProbe()
         """Buffers that check large batches for new keys."""
 
     def __len__(self) -> int:

@@ -83,7 +83,8 @@ class GrowableSlots:
     """
 
     def __init__(self, slots: Slots, load: LoadFactor) -> None:
-        self.slots, self._load = slots, load
+        self.slots: Slots = slots
+        self._load = load
 
     @property
     def capacity(self) -> int:

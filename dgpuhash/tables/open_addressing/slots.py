@@ -49,12 +49,16 @@ class Slots:
         seed: int,
     ) -> None:
         self._backend = backend
-        self.key, self.value = key, value
-        self.origin = self.seed = seed
-        self.generation = 0
+        self.key: np.dtype = key
+        self.value: np.dtype | None = value
+        self.origin: int = seed
+        self.seed: int = seed
+        self.generation: int = 0
         """Number of seed changes; `seed` derives from it and from `origin`."""
         self._paired = value == key
-        self.extent = slots if isinstance(slots, Extent) else Extent.of(key, value, slots)
+        self.extent: Extent = slots if isinstance(slots, Extent) else Extent.of(key, value, slots)
+        self.buckets: int
+        self.slots: int
         self.buckets, self._segment, self.slots = self.extent
         nbytes = slot_nbytes(key, value)
         self._keys = backend.empty(self.slots * nbytes, np.uint8)
@@ -65,15 +69,15 @@ class Slots:
         claims = claim_words(key.itemsize, self.buckets)
         self._overflow = backend.empty(-(-bits // 32) + claims, np.uint32)
         self._state = backend.empty(_state_dtype().itemsize // 8, np.uint64)
-        self.blank = False
+        self.blank: bool = False
         """Whether nothing was stored since the slots were cleared."""
-        self.filled = True
+        self.filled: bool = True
         """Whether the empty pattern of empty slots is written."""
         # Counters read since the last change.
         self._counted: State | None = None
-        self.taken_bound = 0
+        self.taken_bound: int = 0
         """Upper bound of the slots taken, known without waiting for the device."""
-        self.erased_bound = 0
+        self.erased_bound: int = 0
         """Upper bound of the tombstones: those counted last, and the keys erased since."""
 
     @property
@@ -368,18 +372,14 @@ class Slots:
             beside[name] = state[name]
         beside["occupied"] = state["side_present"].sum()
         target._state[:] = self._backend.from_host(np.frombuffer(beside.tobytes(), np.uint64))
-        self._backend.run(
-            kernel_named("open_rehash", self.key, self.value), self.slots,
-            table=self.storage, target=target.storage,
-        )  # fmt: skip
+        kernel = kernel_named("open_rehash", self.key, self.value)
+        self._backend.run(kernel, self.slots, table=self.storage, target=target.storage)
         target._change()
 
     def _counts(self, buckets: int) -> Any:
         counts = self._backend.empty(buckets, np.uint32)
-        self._backend.run(
-            kernel_named("open_count", self.key, self.value), buckets,
-            table=self.storage, counts=counts,
-        )  # fmt: skip
+        kernel = kernel_named("open_count", self.key, self.value)
+        self._backend.run(kernel, buckets, table=self.storage, counts=counts)
         return counts
 
     def _host_state(self) -> np.ndarray:

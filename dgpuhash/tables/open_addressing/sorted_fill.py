@@ -39,7 +39,7 @@ class SortedFill:
         # Keys of the last bucket, of which more may come.
         self._kept = empty(0, slots.key), empty(0, slots.value)
         self._late: list[tuple[Any, Any]] = []
-        self.rows = 0
+        self.rows: int = 0
 
     def add(self, keys: Any, values: Any) -> None:
         """Store pairs by ascending hash, none of which is below those before."""

@@ -93,7 +93,7 @@ class InlineValues:
 
     def __init__(self, backend: Backend, dtype: np.dtype[Any]) -> None:
         self._backend, self._dtype = backend, dtype
-        self.word = word_dtype(dtype)
+        self.word: np.dtype = word_dtype(dtype)
         carried = carrier_dtype(backend, dtype)
         # Where words are as wide as values, `find` writes arrays of the values' own dtype.
         self._found = carried if self.word.itemsize == carried.itemsize else None
@@ -154,7 +154,7 @@ class InlineValues:
 class WideValues:
     """Values stored as array rows, whose row numbers are in the slots."""
 
-    word = np.dtype(np.uint64)
+    word: np.dtype = np.dtype(np.uint64)
 
     def __init__(self, backend: Backend, dtype: np.dtype[Any]) -> None:
         self._backend, self._dtype = backend, dtype

@@ -41,8 +41,9 @@ class ChainRecipe(Recipe):
         self.backend.run(
             self.kernel("flush"), self.fields["buckets"], table=self.storage, released=released
         )
-        self._counted, self.erased_bound = None, 0
-        self.bound = self.count().taken
+        self._counted = None
+        self.erased_bound: int = 0
+        self.bound: int = self.count().taken
         return True
 
 

@@ -103,7 +103,7 @@ class ListMethodStore(RecipeStore[ListRecipe]):
         """See `ListStore`."""
         self._drop_marks()
         self._tidy()
-        self.attempts = 0
+        self.attempts: int = 0
         payload, words = self._store_payload(self._payload, rows)
         batch = self._batch(bits, words, payload)
         wanted, table = self._keys_to_grow_to(batch), self.table

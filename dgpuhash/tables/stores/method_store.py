@@ -234,7 +234,7 @@ class MethodStore(MixedBatches):
 
     def _insert_aside(self, change: Change, keys: int, then: MakeSteps | None) -> None:
         """Insert a batch into a table for `keys` keys, which then replaces the current one."""
-        self.attempts = 0
+        self.attempts: int = 0
         table = self._rebuilt(keys)
         table.make_ready(len(change.keys))
         table = self._complete(table, change, None)

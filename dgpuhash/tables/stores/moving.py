@@ -68,7 +68,7 @@ class MovingRecipe(Recipe):
     def _placed(self) -> int:
         self.change()
         counted = self.count()
-        self.bound = counted.taken
+        self.bound: int = counted.taken
         return counted.pending
 
 

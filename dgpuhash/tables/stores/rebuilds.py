@@ -57,14 +57,16 @@ class RecipeStore(Generic[Kind]):
         value: np.dtype[Any] | None,
         capacity: int,
     ) -> None:
-        self.backend, self._spec, self._recipe = backend, spec, recipe
+        self.backend: Backend = backend
+        self._spec = spec
+        self._recipe = recipe
         self._key, self._value = key, value
         plan = Plan(backend, *recipe.words(key, value), dict(spec.settings), spec.seed)
         # Replaced by another table once that holds all keys, or by `BrokenSlots` during a change.
         self._table: Any = recipe(plan, capacity)
         self.rebuilds = 0
         """How often another table with all keys replaced the current one."""
-        self.attempts = 0
+        self.attempts: int = 0
         """Tables that the last rebuild, or insert, took beyond the first."""
 
     @property

@@ -43,11 +43,17 @@ class Recipe(Contents):
     """What a search reads one after the other, as the table's `probes` counts it."""
 
     def __init__(self, plan: Plan, keys: int, generation: int = 0) -> None:
-        self.plan, self.backend, self.generation = plan, plan.backend, generation
-        self.keys = max(keys, _LEAST_KEYS)
-        self.seed = seed_of_generation(plan.seed, generation)
-        self.state = self.backend.empty(STATE_WORDS, np.uint64)
-        self.fields = {"state": self.state, "seed": self.seed, **self.allocate(self.keys)}
+        self.plan: Plan = plan
+        self.backend: Backend = plan.backend
+        self.generation: int = generation
+        self.keys: int = max(keys, _LEAST_KEYS)
+        self.seed: int = seed_of_generation(plan.seed, generation)
+        self.state: Any = self.backend.empty(STATE_WORDS, np.uint64)
+        self.fields: dict[str, Any] = {
+            "state": self.state,
+            "seed": self.seed,
+            **self.allocate(self.keys),
+        }
         """The fields of the C++ `Storage`: arrays, numbers, and mappings for structs within."""
         self.forget()
 
@@ -215,10 +221,11 @@ class Recipe(Contents):
 
     def forget(self) -> None:
         """Mark the table empty; `fill` writes it before its next use."""
-        self.filled, self.blank = False, True
+        self.filled: bool = False
+        self.blank: bool = True
         self.bound = 0
         """Upper bound of the places taken, known without waiting for the device."""
-        self.erased_bound = 0
+        self.erased_bound: int = 0
         """Upper bound of the marks."""
         self._counted: Counters | None = None
 

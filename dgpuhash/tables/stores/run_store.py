@@ -68,7 +68,8 @@ class RunStore:
         capacity: int,
     ) -> None:
         assert spec.value is not None
-        self.backend, self._dtype = backend, spec.value
+        self.backend: Backend = backend
+        self._dtype = spec.value
         self._inline = self._dtype.itemsize in (1, 2, 4, 8)
         self._word = word_dtype(self._dtype) if self._inline else np.dtype(np.uint64)
         self._keys: MovingStore = recipe.open(backend, spec, key, key, capacity)

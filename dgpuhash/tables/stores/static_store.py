@@ -63,7 +63,7 @@ class StaticRecipe(_Static):
         if refused == 0:
             self._put_aside(keys, values)
             self.change()
-            self.bound = self.count().taken
+            self.bound: int = self.count().taken
         return refused
 
     def _put_aside(self, keys: Any, values: Any) -> None:

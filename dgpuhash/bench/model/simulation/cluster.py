@@ -39,11 +39,14 @@ class Rank:
     __slots__ = ("gpu", "host", "into", "loop", "memory", "number", "out", "sent")
 
     def __init__(self, number: int, host: int) -> None:
-        self.number, self.host = number, host
-        self.loop, self.gpu, self.memory = Server(), Server(), Server()
-        self.out = {"nvlink": Server(), "nic": Server()}
-        self.into = {"nvlink": Server(), "nic": Server()}
-        self.sent = 0
+        self.number: int = number
+        self.host: int = host
+        self.loop: Server = Server()
+        self.gpu: Server = Server()
+        self.memory: Server = Server()
+        self.out: dict[str, Server] = {"nvlink": Server(), "nic": Server()}
+        self.into: dict[str, Server] = {"nvlink": Server(), "nic": Server()}
+        self.sent: int = 0
 
 
 @dataclass(slots=True)
@@ -90,11 +93,15 @@ class Cluster:
     """
 
     def __init__(self, network: Network, size: int, copies: float = math.inf) -> None:
-        self.clock, self.network, self.copies = Clock(), network, copies
-        self.layout = HostLayout.of([number // network.host for number in range(size)])
-        self.ranks = [Rank(number, host) for number, host in enumerate(self.layout.host_numbers)]
-        self.traffic = Traffic(0, 0, {"nvlink": 0.0, "nic": 0.0})
-        self.flight = max(0.0, network.latency - network.message) / 2
+        self.clock: Clock = Clock()
+        self.network: Network = network
+        self.copies: float = copies
+        self.layout: HostLayout = HostLayout.of([number // network.host for number in range(size)])
+        self.ranks: list[Rank] = [
+            Rank(number, host) for number, host in enumerate(self.layout.host_numbers)
+        ]
+        self.traffic: Traffic = Traffic(0, 0, {"nvlink": 0.0, "nic": 0.0})
+        self.flight: float = max(0.0, network.latency - network.message) / 2
         self._half = network.message / 2
         self._rates = {"nvlink": network.link, "nic": network.infiniband}
 

@@ -29,7 +29,7 @@ class Clock:
     """
 
     def __init__(self) -> None:
-        self.now = 0.0
+        self.now: float = 0.0
         self._due: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         # Events of one time happen in the order in which they were planned.
         self._numbers = count()
@@ -123,7 +123,8 @@ class Server:
     __slots__ = ("busy", "free")
 
     def __init__(self) -> None:
-        self.free = self.busy = 0.0
+        self.free: float = 0.0
+        self.busy: float = 0.0
 
     def serve(self, time: float, seconds: float) -> float:
         """Return when a request of `time`, made in the order of times, has been served."""

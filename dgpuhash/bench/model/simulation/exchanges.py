@@ -35,13 +35,15 @@ class Exchange(ABC):
     """
 
     def __init__(self, cluster: Cluster, nbytes: float) -> None:
-        self.cluster, self.size = cluster, len(cluster.ranks)
-        self.part = nbytes / self.size
+        self.cluster: Cluster = cluster
+        self.size: int = len(cluster.ranks)
+        self.part: float = nbytes / self.size
         self._done = [Signal() for _ in cluster.ranks]
         self._came = [0] * self.size
         self._acknowledged = [0] * self.size
         # What a rank must have got, and must know to have arrived.
-        self.expected, self.owed = [0] * self.size, [0] * self.size
+        self.expected: list[int] = [0] * self.size
+        self.owed: list[int] = [0] * self.size
 
     def start(self, rank: Rank) -> Signal:
         """Let a rank begin; return the signal that all its rows have come, and left."""
@@ -144,7 +146,8 @@ class Flat(Exchange):
         super().__init__(cluster, nbytes)
         self._small = self.part <= SMALL_NBYTES
         each = (self.size - 1) * (1 if self._small else 1 + chunks_of(self.part))
-        self.expected, self.owed = [each] * self.size, [each] * self.size
+        self.expected: list[int] = [each] * self.size
+        self.owed: list[int] = [each] * self.size
         self._chunks = [] if self._small else [Chunks(self, rank) for rank in cluster.ranks]
         self._known = [0] * self.size
         self._asking: list[list[Rank]] = [[] for _ in cluster.ranks]
@@ -345,7 +348,7 @@ class Peer(Exchange):
 
     def __init__(self, cluster: Cluster, nbytes: float) -> None:
         super().__init__(cluster, nbytes)
-        self.expected = [self.size - 1] * self.size
+        self.expected: list[int] = [self.size - 1] * self.size
 
     def _begin(self, rank: Rank) -> None:
         for other in self.others(rank):
@@ -361,7 +364,7 @@ class SharedGather(Exchange):
         self._near = [Signal(len(ranks)) for ranks in hosts]
         self._far = [Signal(len(ranks)) for ranks in hosts]
         self._between = [Signal(1 + len(cluster.layout.served(rank))) for rank in range(self.size)]
-        self.expected = [1] * self.size
+        self.expected: list[int] = [1] * self.size
 
     def _begin(self, rank: Rank) -> None:
         self._near[rank.host].then(self._later, self._send, rank)

@@ -87,7 +87,10 @@ class Run:
     """
 
     def __init__(self, cluster: Cluster, way: str, costs: Costs, rows: float) -> None:
-        self.cluster, self.way, self.costs, self.rows = cluster, way, costs, rows
+        self.cluster: Cluster = cluster
+        self.way: str = way
+        self.costs: Costs = costs
+        self.rows: float = rows
         self._made: dict[int, Exchange] = {}
 
     @property

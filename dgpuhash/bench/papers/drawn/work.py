@@ -42,9 +42,9 @@ class Batch:
             ranks = self._case.keys(1 + self._drawn * len(ranks), len(ranks), 64)
             self._drawn += 1
         order = self._xp.argsort(ranks)
-        self.keys = self._keys[order]
-        self.expected = order < self._there
-        self.values = self._case.values(self.keys)
+        self.keys: Any = self._keys[order]
+        self.expected: Any = order < self._there
+        self.values: Any = self._case.values(self.keys)
 
 
 def pairs(point: Point) -> Rows:

@@ -95,7 +95,9 @@ class Parts:
     """
 
     def __init__(self, counts: np.ndarray, rows: np.ndarray, columns: Columns) -> None:
-        self.counts, self.rows, self.columns = counts, rows, columns
+        self.counts: np.ndarray = counts
+        self.rows: np.ndarray = rows
+        self.columns: Columns = columns
         self._ends = np.concatenate([[0], rows.cumsum()])
 
     def between(self, start: int, stop: int) -> Columns:

@@ -38,8 +38,8 @@ class Relay:
         layout, rank = membership.layout, membership.rank
         assert layout is not None
         here = layout.host_numbers[rank]
-        self.near = layout.hosts[here]
-        self.gateways = [layout.gateway(host, here) for host in layout.served(rank)]
+        self.near: tuple[int, ...] = layout.hosts[here]
+        self.gateways: list[int] = [layout.gateway(host, here) for host in layout.served(rank)]
         self._membership = membership
         self._peers = layout.peers(rank)
         self._servers = [each for each in layout.servers(rank) if each != rank]

@@ -84,7 +84,7 @@ class Values:
             series = series.sparse.to_dense()
         self.series: Any = series
         self.dtype: Any = series.dtype
-        self.kind = kind_of(series.dtype)
+        self.kind: str = kind_of(series.dtype)
 
     def __len__(self) -> int:
         return len(self.series)

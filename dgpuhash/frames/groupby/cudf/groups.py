@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,11 @@ from dgpuhash.frames.merge.distinct import numbered
 from dgpuhash.tables.columns.aggregates import ColumnReduction, reduce_groups
 from dgpuhash.tables.columns.factorize import GroupedKeys
 from dgpuhash.tables.select import gather_rows
+
+if TYPE_CHECKING:
+    from dgpuhash.backend import Backend
+    from dgpuhash.frames.dataframes.base import Frames
+
 
 __all__ = ["CudfGroups", "compared"]
 
@@ -89,11 +94,13 @@ class CudfGroups:
     def __init__(
         self, keys: list[GroupingKey], rows: int, *, sort: bool, dropna: bool | Sequence[bool]
     ) -> None:
-        self.keys, self.rows, self.sorts = keys, rows, sort
-        self.drops = [dropna] * len(keys) if isinstance(dropna, bool) else list(dropna)
-        self.frames = frames_named("cudf")
+        self.keys: list[GroupingKey] = keys
+        self.rows: int = rows
+        self.sorts: bool = sort
+        self.drops: list[bool] = [dropna] * len(keys) if isinstance(dropna, bool) else list(dropna)
+        self.frames: Frames = frames_named("cudf")
         self.xp: Any = self.frames.xp
-        self.backend = backend.get(self.frames.device)
+        self.backend: Backend = backend.get(self.frames.device)
         self._grouped: GroupedKeys | None = None
         self._numbered: Any = None
         self._words: dict[Hashable, Any] = {}

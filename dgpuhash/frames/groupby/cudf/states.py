@@ -40,7 +40,9 @@ class CudfStates:
     labels: Any = None
 
     def __init__(self, values: CudfValues, groups: CudfGroups, place: Hashable) -> None:
-        self.values, self.groups, self._place = values, groups, place
+        self.values: CudfValues = values
+        self.groups: CudfGroups = groups
+        self._place = place
         self.xp: Any = groups.xp
         self._known: dict[str, ColumnReduction] = {}
         self._made_once: dict[str, Any] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -14,6 +14,10 @@ from dgpuhash.frames.dataframes.cudf_keys import column_of
 from dgpuhash.frames.groupby.aggregates.refusals import AggregateTypeError
 from dgpuhash.frames.merge.cudf.keys import type_name, unscaled
 from dgpuhash.frames.merge.cudf.plan import order_of, taken
+
+if TYPE_CHECKING:
+    from dgpuhash.frames.dataframes.base import Frames
+
 
 __all__ = [
     "CudfValues",
@@ -69,11 +73,14 @@ class CudfValues:
     """
 
     def __init__(self, series: Any) -> None:
-        self.series, self.dtype = series, series.dtype
-        self.frames = frames_named("cudf")
+        self.series: Any = series
+        self.dtype: Any = series.dtype
+        self.frames: Frames = frames_named("cudf")
         self.xp: Any = self.frames.xp
         name = type_name(series)
-        self.kind = next((kind for text, kind in _KINDS.items() if name.startswith(text)), "other")
+        self.kind: str = next(
+            (kind for text, kind in _KINDS.items() if name.startswith(text)), "other"
+        )
 
     def __len__(self) -> int:
         return len(self.series)

@@ -44,7 +44,7 @@ class FoldedGroups(Groups):
         self, keys: list[GroupingKey], sizes: Any, *, sort: Flags, dropna: Flags, observed: Flags
     ) -> None:
         super().__init__(keys, len(sizes), sort=sort, dropna=dropna, observed=observed)
-        self.states = np.full(len(self), -1, np.int64)
+        self.states: np.ndarray = np.full(len(self), -1, np.int64)
         rows = np.flatnonzero(self.codes >= 0)
         self.states[self.codes[rows]] = rows
         self.sizes = array_of(sizes, self.states)

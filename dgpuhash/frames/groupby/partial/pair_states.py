@@ -39,8 +39,8 @@ class PairColumn:
 
     def __init__(self, groups: Groups, column: pd.Series) -> None:
         self._groups = groups
-        self.values = pairs.floats(groups, column)
-        self.origin = Values(groups.kept(column)).origin
+        self.values: Any = pairs.floats(groups, column)
+        self.origin: int = Values(groups.kept(column)).origin
 
     @functools.cached_property
     def nulls(self) -> Any:

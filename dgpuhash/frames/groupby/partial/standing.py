@@ -56,7 +56,7 @@ class GroupStates:
         self.plan = plan
         empty = plan.states_meta
         self._keys, self._empty = _Keys(plan, empty), 0
-        self.generation = 0
+        self.generation: int = 0
         self._states = StateColumns(plan, empty)
         self._columns = self._states.columns
 
@@ -331,7 +331,8 @@ class GroupRows:
     def __init__(self, plan: GroupPlan) -> None:
         self.plan = plan
         self._rows = PagedRows(plan.states_meta)
-        self.generation, self._enough = 0, _FEW
+        self.generation: int = 0
+        self._enough = _FEW
 
     def __len__(self) -> int:
         return len(self._rows)

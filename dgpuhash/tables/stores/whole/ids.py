@@ -38,7 +38,8 @@ class GroupIds:
     """
 
     def __init__(self, backend: Backend, key: np.dtype[Any], seed: int) -> None:
-        self.backend, self._first_seed = backend, seed
+        self.backend: Any = backend
+        self._first_seed = seed
         self.build(backend.empty(0, key))
 
     def __len__(self) -> int:
@@ -60,7 +61,8 @@ class GroupIds:
         keys = gather_rows(bits, numbered.first_rows)
         if numbered.table.records > _ROOMY * max(len(keys), _FEWEST):
             numbered = Factorization(self.backend, keys, seed=self._first_seed)
-        self.keys, self._table = keys, numbered.table
+        self.keys: Any = keys
+        self._table = numbered.table
 
     def restore(self, bits: Any) -> None:
         """See `IdStore`: they appear in the order of their ids."""
@@ -112,8 +114,10 @@ class NumberedStore:
     """
 
     def __init__(self, maps: Any, key: np.dtype[Any]) -> None:
-        self._maps, self._key, self.backend = maps, key, maps.backend
-        self.keys = self.backend.empty(0, key)
+        self._maps = maps
+        self._key = key
+        self.backend: Any = maps.backend
+        self.keys: Any = self.backend.empty(0, key)
 
     def __len__(self) -> int:
         return len(self._maps)

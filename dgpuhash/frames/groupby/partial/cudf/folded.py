@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,11 @@ from dgpuhash.frames.groupby.grouping_keys import GroupingKey
 from dgpuhash.frames.groupby.partial import numbers
 from dgpuhash.frames.groupby.partial.kinds import total_of
 from dgpuhash.frames.merge.cudf.plan import taken
+
+if TYPE_CHECKING:
+    from dgpuhash.backend import Backend
+    from dgpuhash.frames.dataframes.base import Frames
+
 
 __all__ = ["FoldedCudfGroups", "FoldedCudfStates"]
 
@@ -36,12 +41,14 @@ class FoldedCudfGroups(CudfGroups):
     """
 
     def __init__(self, keys: list[GroupingKey], sizes: Any, firsts: Any, *, sort: bool) -> None:
-        self.keys, self.rows, self.sorts = keys, len(sizes), sort
+        self.keys: list[GroupingKey] = keys
+        self.rows: int = len(sizes)
+        self.sorts: bool = sort
         # Rows with nulls that are in no group have no state.
-        self.drops = [False] * len(keys)
-        self.frames = frames_named("cudf")
+        self.drops: list[bool] = [False] * len(keys)
+        self.frames: Frames = frames_named("cudf")
         self.xp: Any = self.frames.xp
-        self.backend = backend.get(self.frames.device)
+        self.backend: Backend = backend.get(self.frames.device)
         self._grouped, self._words = None, {}
         rows = self.xp.arange(len(sizes))
         self._numbered = rows, rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,10 @@ from dgpuhash.frames.groupby.partial import numbers
 from dgpuhash.frames.groupby.partial.kinds import ADDED_UP, KINDS, NEVER, total_of
 from dgpuhash.tables.columns.aggregates import ColumnReduction, reduce_groups
 from dgpuhash.tables.select import gather_rows
+
+if TYPE_CHECKING:
+    from dgpuhash.backend import Backend
+
 
 __all__ = ["Folds", "Gathered", "folded_fields"]
 
@@ -47,9 +51,10 @@ class Folds:
     """
 
     def __init__(self, codes: Any, groups: int) -> None:
-        self.device = backend.get(None, codes)
+        self.device: Backend = backend.get(None, codes)
         self.xp: Any = self.device.xp
-        self.codes, self.groups = codes, groups
+        self.codes: Any = codes
+        self.groups: int = groups
 
     def _words(self, columns: list[ColumnReduction]) -> list[Any]:
         return reduce_groups(self.device, self.codes, self.groups, columns)

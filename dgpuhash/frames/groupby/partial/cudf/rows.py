@@ -158,7 +158,8 @@ class CudfRows:
         self.plan = plan
         # By the place of the first row of each: rows of a part come at once, and in order.
         self._parts: dict[int, Any] = {}
-        self._rows = self.nbytes = 0
+        self._rows = 0
+        self.nbytes: int = 0
         self._enough = _FEW
 
     def __len__(self) -> int:
