@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from dgpuhash.frames import FrameIndex
     from dgpuhash.frames.groupby import groupby
     from dgpuhash.frames.merge import merge
+    from dgpuhash.typing import Device
 
 __all__ = [
     "BloomFilter",
@@ -88,7 +89,7 @@ _register_accessors()
 
 
 def load(
-    path: str | os.PathLike[str], device: str | None = None, *, client: Client | None = None
+    path: str | os.PathLike[str], device: Device | None = None, *, client: Client | None = None
 ) -> Any:
     """Load the table or index saved under `path`, as an object of its class.
 

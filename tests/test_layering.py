@@ -28,6 +28,7 @@ NAMELESS_ROOMS = {"utils", "helpers", "common", "misc"}
 PYTHON_ROOMS = {
     "accessors": 0,
     "errors": 0,
+    "typing": 0,
     "config": 1,
     "seeds": 1,
     "spec": 2,

@@ -31,6 +31,7 @@ def test_all_is_complete_and_sorted():
         "kmer",
         "spec",
         "tables",
+        "typing",
     }
     public = {name for name in vars(dgpuhash) if not name.startswith("_")} - modules - {"seeds"}
     assert public - {"annotations", "TYPE_CHECKING"} <= set(dgpuhash.__all__)

@@ -12,6 +12,7 @@ from dgpuhash.backend.kernel import Kernel, kernel_named, verb_kernel
 from dgpuhash.backend.layout import Layout, struct_named
 from dgpuhash.backend.memory import is_out_of_memory
 from dgpuhash.errors import DeviceError
+from dgpuhash.typing import Device
 
 __all__ = [
     "Backend",
@@ -28,7 +29,7 @@ __all__ = [
 ]
 
 
-def get(device: str | None = None, *arrays: Any) -> Backend:
+def get(device: Device | None = None, *arrays: Any) -> Backend:
     """Return the backend for `device`, or for the device of `arrays`.
 
     Parameters
@@ -68,7 +69,7 @@ def get(device: str | None = None, *arrays: Any) -> Backend:
     return _open(device or place or "cpu")
 
 
-def default_device() -> str:
+def default_device() -> Device:
     """Return ``"cuda"`` if CuPy and a usable GPU exist, else ``"cpu"``."""
     try:
         return get("cuda").name
@@ -77,7 +78,7 @@ def default_device() -> str:
 
 
 @functools.cache
-def _open(device: str) -> Backend:
+def _open(device: Device) -> Backend:
     if device == "cuda":
         from dgpuhash.backend.cuda import CudaBackend
 

@@ -16,6 +16,7 @@ from dgpuhash.backend.constants import BLOCK_THREADS, CPU_BLOCKS, PART_ROWS, REG
 from dgpuhash.backend.kernel import Kernel, kernel_named
 from dgpuhash.backend.launches import Launches
 from dgpuhash.errors import KeyTypeError, ShapeError
+from dgpuhash.typing import Device
 
 __all__ = ["Backend", "Kernel", "Partitioned"]
 
@@ -31,7 +32,7 @@ class Backend(Launches):
         ``"cpu"`` or ``"cuda"``.
     """
 
-    name: str
+    name: Device
 
     @property
     def region_shift(self) -> int:

@@ -22,6 +22,7 @@ from dgpuhash.backend.kernel import Kernel
 from dgpuhash.backend.launches import Step
 from dgpuhash.backend.native import REBUILD, native
 from dgpuhash.errors import CompileError, OutOfMemoryError
+from dgpuhash.typing import Device
 
 __all__ = ["VARIABLE", "CpuBackend", "ThreadQuota"]
 
@@ -79,7 +80,7 @@ class ThreadQuota:
 class CpuBackend(Backend):
     """Backend with NumPy arrays and a pool of threads for kernels."""
 
-    name = "cpu"
+    name: Device = "cpu"
 
     _pointer = None
 

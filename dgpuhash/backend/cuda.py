@@ -32,6 +32,7 @@ from dgpuhash.backend.launch_buffer import LaunchArgument, LaunchBuffer
 from dgpuhash.backend.launches import Step
 from dgpuhash.backend.memory import is_out_of_memory
 from dgpuhash.errors import DeviceError, OutOfMemoryError
+from dgpuhash.typing import Device
 
 __all__ = ["CudaBackend"]
 
@@ -66,7 +67,7 @@ class CudaBackend(Backend):
         forked from a process that uses a GPU: also from every use of memory or kernels.
     """
 
-    name = "cuda"
+    name: Device = "cuda"
     # Whether this process was forked from a process that has made a backend.
     _forked: ClassVar[bool] = False
 

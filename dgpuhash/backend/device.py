@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.errors import DeviceError, ShapeError
+from dgpuhash.typing import Device
 
 __all__ = ["device_of", "reject_nulls", "require_gpu", "require_host"]
 
@@ -17,7 +18,7 @@ _DLPACK_HOST = frozenset({1, 3})
 _DLPACK_GPU = frozenset({2, 13})
 
 
-def device_of(data: Any) -> str | None:
+def device_of(data: Any) -> Device | None:
     """Return ``"cpu"`` or ``"cuda"``, the device on which `data` lives.
 
     None for lists, scalars and other objects that fit any device.

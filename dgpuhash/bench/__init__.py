@@ -22,6 +22,7 @@ from dgpuhash.bench.workers import exchange, scaling
 from dgpuhash.errors import SpecError
 from dgpuhash.tables.memory_errors import memory_errors_of
 from dgpuhash.tables.serialization import exists_error
+from dgpuhash.typing import Device
 
 __all__ = ["BENCHES", "run"]
 
@@ -46,7 +47,7 @@ BENCHES: dict[str, Callable[..., Iterator[dict[str, Any]]]] = {
 def run(
     name: str,
     *,
-    device: str | None = None,
+    device: Device | None = None,
     json_path: str | Path | None = None,
     overwrite: bool = False,
     quiet: bool = False,

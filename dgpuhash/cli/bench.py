@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from dgpuhash.cli.group import Commands
+from dgpuhash.typing import Device
 
 __all__ = ["bench"]
 
@@ -114,7 +115,7 @@ def _benchmark(
 
     def declare(described: Command) -> None:
         def command(
-            device: str | None, json_path: str | None, overwrite: bool, **given: Any
+            device: Device | None, json_path: str | None, overwrite: bool, **given: Any
         ) -> None:
             from dgpuhash.bench import run
 

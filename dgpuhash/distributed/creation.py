@@ -28,6 +28,7 @@ from dgpuhash.distributed.storage.folder import Folder
 from dgpuhash.distributed.storage.manifest import Manifest, load_with_retry
 from dgpuhash.errors import DgpuhashError, IndexNotFound, SpecError
 from dgpuhash.frames.grouped.aggregation import Aggregation
+from dgpuhash.typing import Device
 
 __all__ = ["NamedHandle"]
 
@@ -45,7 +46,7 @@ class NamedHandle(ReadMixin, IndexMaintenance):
         *,
         name: str | None = None,
         workers: Sequence[str] | None = None,
-        device: str | None = None,
+        device: Device | None = None,
         durable: str | None = None,
         single_writer: bool = False,
     ) -> Self:

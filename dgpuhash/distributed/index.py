@@ -18,6 +18,7 @@ from dgpuhash.distributed.partition.registry import check_name, generated_name
 from dgpuhash.distributed.storage.folder import Folder
 from dgpuhash.distributed.updates import UpdateMixin
 from dgpuhash.frames.keys.table import KeyTableMethod
+from dgpuhash.typing import Device
 
 __all__ = ["DistributedIndex"]
 
@@ -66,7 +67,7 @@ class DistributedIndex(UpdateMixin, NamedHandle):
         client: Client | None = None,
         name: str | None = None,
         workers: Sequence[str] | None = None,
-        device: str | None = None,
+        device: Device | None = None,
         durable: str | None = None,
         single_writer: bool = False,
         method: str = "auto",

@@ -21,6 +21,7 @@ from dgpuhash.distributed.tables import (
     DistributedSet,
 )
 from dgpuhash.distributed.tables.saved import SavedTable
+from dgpuhash.typing import Device
 
 __all__ = ["load"]
 
@@ -37,7 +38,7 @@ _TABLES = {
 
 
 def load(
-    url: str | os.PathLike[str], device: str | None = None, *, client: Client | None = None
+    url: str | os.PathLike[str], device: Device | None = None, *, client: Client | None = None
 ) -> Any:
     """Load the index or table that was saved to `url`, whichever it is.
 

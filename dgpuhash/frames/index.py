@@ -29,6 +29,7 @@ from dgpuhash.frames.stats import FrameStats
 from dgpuhash.tables import HashMap, MultiMap
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
 from dgpuhash.tables.rwlock import ReadWriteLock, read_locked, write_locked
+from dgpuhash.typing import Device
 
 __all__ = ["FrameIndex"]
 
@@ -53,7 +54,7 @@ class FrameIndex(MergeMixin, LookupMixin):
     """
 
     def __init__(
-        self, meta: Any, encoder: KeyEncoder, *, unique: bool | None, device: str | None,
+        self, meta: Any, encoder: KeyEncoder, *, unique: bool | None, device: Device | None,
         method: KeyTableMethod = AUTO,
     ) -> None:  # fmt: skip
         self._frames = frames_of(meta)
@@ -77,7 +78,7 @@ class FrameIndex(MergeMixin, LookupMixin):
         unique: bool | None = None,
         *,
         encoder: KeyEncoder | None = None,
-        device: str | None = None,
+        device: Device | None = None,
         method: str = "auto",
         **settings: int | float | str,
     ) -> FrameIndex:
@@ -139,7 +140,7 @@ class FrameIndex(MergeMixin, LookupMixin):
         return self._rows.store.meta
 
     @property
-    def device(self) -> str:
+    def device(self) -> Device:
         """Where the key table lives: ``"cpu"`` or ``"cuda"``."""
         return self._device
 
@@ -387,7 +388,7 @@ class FrameIndex(MergeMixin, LookupMixin):
 
     @classmethod
     @function_translates_memory_errors
-    def load(cls, path: str | os.PathLike[str], *, device: str | None = None) -> FrameIndex:
+    def load(cls, path: str | os.PathLike[str], *, device: Device | None = None) -> FrameIndex:
         """Return the index saved at `path`; its keys are inserted anew.
 
         Parameters

@@ -17,6 +17,7 @@ from dgpuhash.frames.row_store import RowStore
 from dgpuhash.frames.spill.file import SpillFile
 from dgpuhash.frames.spill.store import SpilledRowStore
 from dgpuhash.tables.commit import assigner
+from dgpuhash.typing import Device
 
 __all__ = ["KeyedRows", "first_duplicate"]
 
@@ -37,7 +38,7 @@ class KeyedRows:
     """
 
     def __init__(
-        self, meta: Any, encoder: KeyEncoder, device: str, method: KeyTableMethod = AUTO
+        self, meta: Any, encoder: KeyEncoder, device: Device, method: KeyTableMethod = AUTO
     ) -> None:
         frames = frames_of(meta)
         self._xp = frames.xp

@@ -10,6 +10,7 @@ from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.keyed_rows import KeyedRows
 from dgpuhash.tables import HashMap, MultiMap
 from dgpuhash.tables.stats import format_bytes, html_table
+from dgpuhash.typing import Device
 
 __all__ = ["FrameStats", "table_name"]
 
@@ -41,10 +42,10 @@ class FrameStats:
     packing: str
     table: str
     frames: str
-    device: str
+    device: Device
 
     @classmethod
-    def of(cls, rows: KeyedRows, packing: str, device: str) -> FrameStats:
+    def of(cls, rows: KeyedRows, packing: str, device: Device) -> FrameStats:
         """Return the statistics of an index of `rows`."""
         return cls(
             rows=len(rows),

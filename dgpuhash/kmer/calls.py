@@ -11,6 +11,7 @@ import numpy as np
 from dgpuhash.backend import Backend
 from dgpuhash.kmer.sequences.batches import SequenceBatch
 from dgpuhash.kmer.sequences.ids import ids_of, numbers_of
+from dgpuhash.typing import Device
 
 if TYPE_CHECKING:
     from dgpuhash.kmer.references import Targets
@@ -141,7 +142,7 @@ class Index(Protocol):
     rule: ClassVar[str]
 
     @property
-    def device(self) -> str:
+    def device(self) -> Device:
         """Where it is."""
 
     @property

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, overload
 from dgpuhash.kmer.index_file import rule_of
 from dgpuhash.kmer.minimizers.index import MinimizerIndex
 from dgpuhash.kmer.sketches.index import SketchIndex
+from dgpuhash.typing import Device
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -21,7 +22,7 @@ __all__ = ["load_index"]
 @overload
 def load_index(
     path: str | os.PathLike[str],
-    device: str | None = None,
+    device: Device | None = None,
     *,
     client: None = None,
     mode: str = "auto",
@@ -29,14 +30,14 @@ def load_index(
 @overload
 def load_index(
     path: str | os.PathLike[str],
-    device: str | None = None,
+    device: Device | None = None,
     *,
     client: Client,
     mode: str = "auto",
 ) -> DistributedSketchIndex | DistributedMinimizerIndex: ...
 def load_index(
     path: str | os.PathLike[str],
-    device: str | None = None,
+    device: Device | None = None,
     *,
     client: Client | None = None,
     mode: str = "auto",

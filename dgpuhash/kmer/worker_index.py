@@ -27,6 +27,7 @@ from dgpuhash.kmer.target_runs import headers_of, runs_on
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 from dgpuhash.kmer.worker_reads import ReadsOnWorkers, unseen_file
 from dgpuhash.tables.serialization import check_absent
+from dgpuhash.typing import Device
 
 __all__ = ["WorkerIndex", "made_there", "part_numbers"]
 
@@ -59,7 +60,7 @@ class WorkerIndex(ABC):
     # Calls are arrays of the host.
     device = "cpu"
 
-    def __init__(self, client: Client, settings: Any, mode: str, device: str | None) -> None:
+    def __init__(self, client: Client, settings: Any, mode: str, device: Device | None) -> None:
         self._workers = Workers(client)
         self._settings, self._worker_device = settings, device
         self._asked = mode
@@ -81,7 +82,7 @@ class WorkerIndex(ABC):
         client: Client,
         mode: str = "auto",
         taxonomy: Taxonomy | str | os.PathLike[str] | None,
-        device: str | None = None,
+        device: Device | None = None,
         accessions: Sequence[str | os.PathLike[str]] = (),
         allow_unplaced: int = 0,
         progress: Callable[[int], object] | None = None,
@@ -220,7 +221,7 @@ class WorkerIndex(ABC):
         """Return the task that makes the calls of a batch of reads."""
 
     @abstractmethod
-    def gather(self, device: str | None = None) -> Any:
+    def gather(self, device: Device | None = None) -> Any:
         """Return the index as one of this process."""
 
     def call(self, *arrays: Any, detail: bool = False, **options: Any) -> Calls:

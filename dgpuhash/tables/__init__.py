@@ -18,6 +18,7 @@ from dgpuhash.tables.ids.key_ids import KeyIds
 from dgpuhash.tables.keyed import Keyed
 from dgpuhash.tables.multi_map import MultiMap
 from dgpuhash.tables.stats import TableStats
+from dgpuhash.typing import Device
 
 __all__ = [
     "BloomFilter",
@@ -45,7 +46,7 @@ _KINDS: dict[str, type[AnyTable]] = {
 }
 
 
-def load(path: str | os.PathLike[str], device: str | None = None) -> AnyTable:
+def load(path: str | os.PathLike[str], device: Device | None = None) -> AnyTable:
     """Load the table or filter saved under `path`, of any kind.
 
     `dgpuhash.load` opens indexes as well.
@@ -75,7 +76,7 @@ def load(path: str | os.PathLike[str], device: str | None = None) -> AnyTable:
     return found
 
 
-def table_of(spec: TableSpec, capacity: int, device: str | None) -> AnyTable:
+def table_of(spec: TableSpec, capacity: int, device: Device | None) -> AnyTable:
     """Return an empty table or filter of the kind and with the settings of a spec."""
     return _KINDS[spec.kind]._of(spec, capacity, device)
 

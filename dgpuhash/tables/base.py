@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Self, overload
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from dgpuhash.tables.rwlock import read_locked, write_locked
 from dgpuhash.tables.stats import TableStats, format_bytes, html_table
 from dgpuhash.tables.store import Store
 from dgpuhash.tables.stores.method import resolved, store_for
+from dgpuhash.typing import Array, ArrayKind, Device, KeysLike
 
 __all__ = ["Table"]
 
@@ -31,13 +32,13 @@ class Table(Keyed):
 
     _store: Store | None
 
-    def __init__(self, spec: TableSpec, capacity: int, device: str | None) -> None:
+    def __init__(self, spec: TableSpec, capacity: int, device: Device | None) -> None:
         self._least_capacity = self._first_capacity = check_capacity(capacity)
         self._value_dtype = spec.value
         super().__init__(resolved(spec), device)
 
     @classmethod
-    def _of(cls, spec: TableSpec, capacity: int, device: str | None) -> Self:
+    def _of(cls, spec: TableSpec, capacity: int, device: Device | None) -> Self:
         made = object.__new__(cls)
         Table.__init__(made, spec, capacity, device)
         return made
@@ -73,9 +74,13 @@ class Table(Keyed):
     def __len__(self) -> int:
         return 0 if self._store is None else len(self._store)
 
+    @overload
+    def contains(self, keys: ArrayKind) -> ArrayKind: ...
+    @overload
+    def contains(self, keys: KeysLike) -> Array: ...
     @translates_memory_errors
     @read_locked
-    def contains(self, keys: Any) -> Any:
+    def contains(self, keys: KeysLike) -> Array:
         """Return a mask of stored keys, in input order and of the kind of `keys`.
 
         Keys of other dtypes are compared by value: a key that `key_dtype` does not hold is absent.
@@ -83,17 +88,27 @@ class Table(Keyed):
         taken, asked, bits = self._asked(keys)
         return taken.wrap(asked.by_row(self._opened().contains(bits)), _BOOL)
 
+    @overload
+    def count(self, keys: ArrayKind) -> ArrayKind: ...
+    @overload
+    def count(self, keys: KeysLike) -> Array: ...
     @translates_memory_errors
     @read_locked
-    def count(self, keys: Any) -> Any:
-        """Return each key's count (int64) in input order, of the kind of `keys`."""
+    def count(self, keys: KeysLike) -> Array:
+        """Return how often each key is stored (int64), in input order and of the kind of `keys`."""
         taken, asked, bits = self._asked(keys)
-        found = asked.by_row(self._opened().contains(bits))
-        return taken.wrap(found.astype(np.int64), np.dtype(np.int64))
+        return taken.wrap(asked.by_row(self._counts(bits)), np.dtype(np.int64))
 
+    def _counts(self, bits: Any) -> Any:
+        return self._opened().contains(bits).astype(np.int64)
+
+    @overload
+    def erase(self, keys: ArrayKind) -> ArrayKind: ...
+    @overload
+    def erase(self, keys: KeysLike) -> Array: ...
     @translates_memory_errors
     @write_locked
-    def erase(self, keys: Any) -> Any:
+    def erase(self, keys: KeysLike) -> Array:
         """Remove keys; return a mask like `keys`, true once per stored key."""
         taken, asked, bits = self._asked(keys)
         return taken.wrap(asked.by_row(self._opened().erase(bits)), _BOOL)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, SupportsIndex, Unpack, overload
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -30,6 +30,7 @@ from dgpuhash.tables.rwlock import read_locked, write_locked
 from dgpuhash.tables.serialization import Buffers
 from dgpuhash.tables.store import Store
 from dgpuhash.tables.stores.method import methods, store_for, table_spec
+from dgpuhash.typing import Array, ArrayKind, Device, KeysLike, MethodSettings, TableSettings
 
 __all__ = ["CountMap", "as_count", "is_column", "sum_of", "terms_of"]
 
@@ -101,10 +102,10 @@ class CountMap(Table):
         capacity: int = 0,
         *,
         max_load: float | None = None,
-        device: str | None = None,
+        device: Device | None = None,
         seed: int | None = None,
         method: str = "auto",
-        **settings: Any,
+        **settings: Unpack[MethodSettings],
     ) -> None:
         spec = table_spec(
             "count", key_dtype, _COUNT,
@@ -117,7 +118,9 @@ class CountMap(Table):
     _most = 0
 
     @classmethod
-    def from_keys(cls, keys: Any, counts: Any = 1, **settings: Any) -> CountMap:
+    def from_keys(
+        cls, keys: KeysLike, counts: KeysLike | SupportsIndex = 1, **settings: Unpack[TableSettings]
+    ) -> CountMap:
         """Return the counts of `keys`, of their dtype and on their device.
 
         `settings` are those of the class.
@@ -144,7 +147,7 @@ class CountMap(Table):
 
     @translates_memory_errors
     @write_locked
-    def insert(self, keys: Any, counts: Any = 1) -> None:
+    def insert(self, keys: KeysLike, counts: KeysLike | SupportsIndex = 1) -> None:
         """Add to the counts of keys; keys that are not stored begin with 0.
 
         Parameters
@@ -214,9 +217,13 @@ class CountMap(Table):
         keys, counts = other.items()
         self.insert(keys, counts)
 
+    @overload
+    def find(self, keys: ArrayKind) -> tuple[ArrayKind, ArrayKind]: ...
+    @overload
+    def find(self, keys: KeysLike) -> tuple[Array, Array]: ...
     @translates_memory_errors
     @read_locked
-    def find(self, keys: Any) -> tuple[Any, Any]:
+    def find(self, keys: KeysLike) -> tuple[Array, Array]:
         """Return the count of each key, and whether the key is stored.
 
         Parameters
@@ -244,7 +251,11 @@ class CountMap(Table):
             counts, found = asked.by_row(counts, absent), asked.by_row(found)
         return taken.wrap(counts, _COUNT), taken.wrap(found, _BOOL)
 
-    def count(self, keys: Any) -> Any:
+    @overload
+    def count(self, keys: ArrayKind) -> ArrayKind: ...
+    @overload
+    def count(self, keys: KeysLike) -> Array: ...
+    def count(self, keys: KeysLike) -> Array:
         """Return each key's count (uint64), 0 where it is absent; as `find` without the mask.
 
         Examples
@@ -256,7 +267,7 @@ class CountMap(Table):
 
     @translates_memory_errors
     @read_locked
-    def items(self) -> tuple[Any, Any]:
+    def items(self) -> tuple[Array, Array]:
         """Return all keys and counts (uint64), unordered, as NumPy or CuPy arrays.
 
         Examples

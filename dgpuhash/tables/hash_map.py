@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Self
+from typing import Any, Self, Unpack, overload
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -32,6 +32,17 @@ from dgpuhash.tables.stores.lookups import FindsPairs
 from dgpuhash.tables.stores.method import methods, table_spec
 from dgpuhash.tables.stores.mixed import ExecutesPairs
 from dgpuhash.tables.user_kernels.verbs import UserKernels
+from dgpuhash.typing import (
+    Array,
+    ArrayKind,
+    Combine,
+    Device,
+    KeepRow,
+    KeysLike,
+    MethodSettings,
+    TableSettings,
+    ValuesLike,
+)
 
 __all__ = ["HashMap"]
 
@@ -109,10 +120,10 @@ class HashMap(UserKernels, FindsPairs, ExecutesPairs, Table):
         capacity: int = 0,
         *,
         max_load: float | None = None,
-        device: str | None = None,
+        device: Device | None = None,
         seed: int | None = None,
         method: str = "auto",
-        **settings: int | float | str,
+        **settings: Unpack[MethodSettings],
     ) -> None:
         spec = table_spec(
             "map", key_dtype, value_dtype, max_load=max_load, seed=seed, method=method,
@@ -121,7 +132,14 @@ class HashMap(UserKernels, FindsPairs, ExecutesPairs, Table):
         super().__init__(spec, capacity, device)
 
     @classmethod
-    def from_arrays(cls, keys: Any, values: Any, *, keep: str = "any", **settings: Any) -> HashMap:
+    def from_arrays(
+        cls,
+        keys: KeysLike,
+        values: ValuesLike,
+        *,
+        keep: KeepRow = "any",
+        **settings: Unpack[TableSettings],
+    ) -> HashMap:
         """Return a map of `keys` to `values`, of their dtypes and on their device.
 
         Examples
@@ -143,11 +161,34 @@ class HashMap(UserKernels, FindsPairs, ExecutesPairs, Table):
         """Memory that the table holds, in bytes."""
         return super().nbytes + (0 if self._store is None else self._values.nbytes)
 
+    @overload
+    def insert(
+        self,
+        keys: ArrayKind,
+        values: ValuesLike,
+        *,
+        keep: KeepRow | None = None,
+        combine: Combine | Lca | None = None,
+    ) -> ArrayKind: ...
+    @overload
+    def insert(
+        self,
+        keys: KeysLike,
+        values: ValuesLike,
+        *,
+        keep: KeepRow | None = None,
+        combine: Combine | Lca | None = None,
+    ) -> Array: ...
     @translates_memory_errors
     @write_locked
     def insert(
-        self, keys: Any, values: Any, *, keep: str | None = None, combine: str | Lca | None = None
-    ) -> Any:
+        self,
+        keys: KeysLike,
+        values: ValuesLike,
+        *,
+        keep: KeepRow | None = None,
+        combine: Combine | Lca | None = None,
+    ) -> Array:
         """Add pairs whose keys are not stored yet; stored keys keep their value.
 
         With `combine`, a key gets the sum, minimum, maximum, bitwise or, or lowest common ancestor
@@ -234,7 +275,7 @@ class HashMap(UserKernels, FindsPairs, ExecutesPairs, Table):
 
     @translates_memory_errors
     @write_locked
-    def upsert(self, keys: Any, values: Any) -> None:
+    def upsert(self, keys: KeysLike, values: ValuesLike) -> None:
         """Store pairs and overwrite stored keys; the last row of a key counts.
 
         Raises
@@ -260,7 +301,7 @@ class HashMap(UserKernels, FindsPairs, ExecutesPairs, Table):
 
     @translates_memory_errors
     @read_locked
-    def items(self) -> tuple[Any, Any]:
+    def items(self) -> tuple[Array, Array]:
         """Return all keys and values, unordered, as NumPy or CuPy arrays.
 
         Examples

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Unpack, overload
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -19,6 +19,7 @@ from dgpuhash.tables.serialization import Buffers
 from dgpuhash.tables.stores.method import table_spec
 from dgpuhash.tables.stores.mixed import ExecutesKeys
 from dgpuhash.tables.user_kernels.verbs import UserKernels
+from dgpuhash.typing import Array, ArrayKind, Device, KeysLike, MethodSettings, TableSettings
 
 __all__ = ["HashSet"]
 
@@ -89,10 +90,10 @@ class HashSet(UserKernels, ExecutesKeys, Table):
         capacity: int = 0,
         *,
         max_load: float | None = None,
-        device: str | None = None,
+        device: Device | None = None,
         seed: int | None = None,
         method: str = "auto",
-        **settings: int | float | str,
+        **settings: Unpack[MethodSettings],
     ) -> None:
         spec = table_spec(
             "set", key_dtype, max_load=max_load, seed=seed, method=method, settings=settings
@@ -100,7 +101,7 @@ class HashSet(UserKernels, ExecutesKeys, Table):
         super().__init__(spec, capacity, device)
 
     @classmethod
-    def from_keys(cls, keys: Any, **settings: Any) -> HashSet:
+    def from_keys(cls, keys: KeysLike, **settings: Unpack[TableSettings]) -> HashSet:
         """Return a set of `keys`, of their dtype and on their device.
 
         `settings` are those of the class.
@@ -115,9 +116,13 @@ class HashSet(UserKernels, ExecutesKeys, Table):
         made._add(keys)
         return made
 
+    @overload
+    def insert(self, keys: ArrayKind) -> ArrayKind: ...
+    @overload
+    def insert(self, keys: KeysLike) -> Array: ...
     @translates_memory_errors
     @write_locked
-    def insert(self, keys: Any) -> Any:
+    def insert(self, keys: KeysLike) -> Array:
         """Add keys; return a mask of the rows that added one.
 
         The mask is of the same kind as `keys`, and true in one row of each key that was not stored.
@@ -140,7 +145,7 @@ class HashSet(UserKernels, ExecutesKeys, Table):
 
     @translates_memory_errors
     @read_locked
-    def items(self) -> Any:
+    def items(self) -> Array:
         """Return all keys, in no particular order, as a NumPy or CuPy array.
 
         Examples

@@ -22,6 +22,7 @@ from dgpuhash.tables.arguments.validate import as_device_array
 from dgpuhash.tables.memory_errors import translates_memory_errors
 from dgpuhash.tables.rwlock import ReadWriteLock, read_locked
 from dgpuhash.tables.serialization import Buffers, check_absent, read_file, write_file
+from dgpuhash.typing import Device
 
 __all__ = ["Keyed"]
 
@@ -34,7 +35,7 @@ class Keyed(ABC):
 
     kind = ""
 
-    def __init__(self, spec: TableSpec, device: str | None) -> None:
+    def __init__(self, spec: TableSpec, device: Device | None) -> None:
         self._spec, self._key = spec, spec.key
         self._backend: Backend | None = None if device is None else backends.get(device)
         self._store: Any = None
@@ -53,7 +54,7 @@ class Keyed(ABC):
         return self._key
 
     @property
-    def device(self) -> str | None:
+    def device(self) -> Device | None:
         """``"cpu"``, ``"cuda"``, or None until the first arrays decide."""
         return None if self._backend is None else self._backend.name
 
@@ -120,7 +121,7 @@ class Keyed(ABC):
         write_file(path, header, self._saved_buffers(), overwrite=overwrite)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], device: str | None = None) -> Self:
+    def load(cls, path: str | os.PathLike[str], device: Device | None = None) -> Self:
         """Load the table saved under `path`, to any device.
 
         Raises
@@ -166,7 +167,7 @@ class Keyed(ABC):
 
     @classmethod
     @abstractmethod
-    def _of(cls, spec: TableSpec, capacity: int, device: str | None) -> Self:
+    def _of(cls, spec: TableSpec, capacity: int, device: Device | None) -> Self:
         """Return an empty object with the settings of a spec of its kind."""
 
     @abstractmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, TypeVar, cast
 
 from dgpuhash.backend import is_out_of_memory
 from dgpuhash.errors import DgpuhashError, OutOfMemoryError
@@ -16,20 +16,17 @@ __all__ = [
     "translates_memory_errors",
 ]
 
-Rest = ParamSpec("Rest")
-Answer = TypeVar("Answer")
+Verb = TypeVar("Verb", bound=Callable[..., Any])
 
 
-def translates_memory_errors(
-    verb: Callable[Concatenate[Any, Rest], Answer],
-) -> Callable[Concatenate[Any, Rest], Answer]:
+def translates_memory_errors(verb: Verb) -> Verb:
     """Decorate a table's verb to raise OutOfMemoryError.
 
     It does so where NumPy or CuPy raise an error of their own for exhausted memory.
     """
 
     @functools.wraps(verb)
-    def said(self: Any, *args: Rest.args, **kwargs: Rest.kwargs) -> Answer:
+    def said(self: Any, *args: Any, **kwargs: Any) -> Any:
         try:
             return verb(self, *args, **kwargs)
         except Exception as error:
@@ -42,10 +39,10 @@ def translates_memory_errors(
                 "use smaller batches, or give the whole capacity when making the table"
             ) from error
 
-    return said
+    return cast(Verb, said)
 
 
-def function_translates_memory_errors(call: Callable[Rest, Answer]) -> Callable[Rest, Answer]:
+def function_translates_memory_errors(call: Verb) -> Verb:
     """Decorate a function as `translates_memory_errors` decorates a table's verb."""
     return memory_errors_of(call.__name__.lstrip("_"))(call)
 

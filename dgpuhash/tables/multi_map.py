@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import chain
-from typing import Any, cast
+from typing import Any, Unpack, cast, overload
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from dgpuhash.backend.launches import Step
-from dgpuhash.errors import ShapeError, UnsupportedError
+from dgpuhash.errors import ShapeError
 from dgpuhash.tables.arguments.checksums import Pieces
 from dgpuhash.tables.arguments.encoding import word_dtype, words_of
 from dgpuhash.tables.arguments.interop import ArrayArgument, as_argument
@@ -25,6 +25,15 @@ from dgpuhash.tables.serialization import Buffers
 from dgpuhash.tables.store import ListStore
 from dgpuhash.tables.stores.method import multimap_spec, require_order
 from dgpuhash.tables.user_kernels.verbs import UserKernels
+from dgpuhash.typing import (
+    Array,
+    ArrayKind,
+    Device,
+    KeysLike,
+    MethodSettings,
+    MultiMapSettings,
+    ValuesLike,
+)
 
 __all__ = ["MultiMap"]
 
@@ -102,20 +111,11 @@ class MultiMap(UserKernels, Table):
     kind = "multimap"
 
     def __init__(
-        self,
-        key_dtype: DTypeLike,
-        value_dtype: DTypeLike,
-        capacity: int = 0,
-        *,
-        max_load: float | None = None,
-        device: str | None = None,
-        seed: int | None = None,
-        initial_bucket: int | None = None,
-        growth: float | None = None,
-        cap: int | None = None,
-        method: str = "auto",
-        **settings: int | float | str,
-    ) -> None:
+        self, key_dtype: DTypeLike, value_dtype: DTypeLike, capacity: int = 0, *,
+        max_load: float | None = None, device: Device | None = None, seed: int | None = None,
+        initial_bucket: int | None = None, growth: float | None = None, cap: int | None = None,
+        method: str = "auto", **settings: Unpack[MethodSettings],
+    ) -> None:  # fmt: skip
         spec = multimap_spec(
             key_dtype, value_dtype, max_load=max_load, seed=seed, method=method,
             settings=settings, initial_bucket=initial_bucket, growth=growth, cap=cap,
@@ -123,7 +123,9 @@ class MultiMap(UserKernels, Table):
         super().__init__(spec, capacity, device)
 
     @classmethod
-    def from_arrays(cls, keys: Any, values: Any, **settings: Any) -> MultiMap:
+    def from_arrays(
+        cls, keys: KeysLike, values: ValuesLike, **settings: Unpack[MultiMapSettings]
+    ) -> MultiMap:
         """Return a multimap of `keys` and `values`, of their dtypes and device.
 
         Examples
@@ -139,15 +141,10 @@ class MultiMap(UserKernels, Table):
 
     @classmethod
     def from_batches(
-        cls,
-        batches: Iterable[tuple[Any, Any]],
-        key_dtype: DTypeLike,
-        value_dtype: DTypeLike,
-        *,
-        memory: int | None = None,
-        keep: Keep | None = None,
-        **settings: Any,
-    ) -> MultiMap:
+        cls, batches: Iterable[tuple[KeysLike, ValuesLike]], key_dtype: DTypeLike,
+        value_dtype: DTypeLike, *, memory: int | None = None, keep: Keep | None = None,
+        **settings: Unpack[MultiMapSettings],
+    ) -> MultiMap:  # fmt: skip
         """Return a multimap of pairs that come in batches, as if they came in one.
 
         The method ``"auto"`` deals pairs out by their keys, then stores part by part in contiguous
@@ -180,9 +177,7 @@ class MultiMap(UserKernels, Table):
         return made
 
     @translates_memory_errors
-    def _fill(
-        self, batches: Iterable[tuple[Any, Any]], memory: int | None, keep: Keep | None
-    ) -> None:
+    def _fill(self, batches: Iterable[Any], memory: int | None, keep: Keep | None) -> None:
         # Nobody else has the table yet, so that batches are made without its lock.
         pairs = (self._pairs(keys, values)[1:] for keys, values in batches)
         filled = ((words_of(bits), rows) for bits, rows in pairs if len(bits))
@@ -191,7 +186,10 @@ class MultiMap(UserKernels, Table):
             insert_all(self._lists, chain([first], filled), memory, asked)
 
     @classmethod
-    def from_lists(cls, keys: Any, offsets: Any, values: Any, **settings: Any) -> MultiMap:
+    def from_lists(
+        cls, keys: KeysLike, offsets: KeysLike, values: ValuesLike,
+        **settings: Unpack[MultiMapSettings],
+    ) -> MultiMap:  # fmt: skip
         """Return a multimap of distinct keys and their lists, as `lists` gives them.
 
         Parameters
@@ -244,7 +242,7 @@ class MultiMap(UserKernels, Table):
 
     @translates_memory_errors
     @write_locked
-    def insert(self, keys: Any, values: Any) -> None:
+    def insert(self, keys: KeysLike, values: ValuesLike) -> None:
         """Append each value to its key's list, in row order.
 
         Raises
@@ -265,9 +263,13 @@ class MultiMap(UserKernels, Table):
         if len(bits):
             self._lists.insert(words_of(bits), rows)
 
+    @overload
+    def find(self, keys: ArrayKind, *, stable: bool = False) -> tuple[ArrayKind, ArrayKind]: ...
+    @overload
+    def find(self, keys: KeysLike, *, stable: bool = False) -> tuple[Array, Array]: ...
     @translates_memory_errors
     @read_locked
-    def find(self, keys: Any, *, stable: bool = False) -> tuple[Any, Any]:
+    def find(self, keys: KeysLike, *, stable: bool = False) -> tuple[Array, Array]:
         """Return all values of each key.
 
         Parameters
@@ -298,26 +300,22 @@ class MultiMap(UserKernels, Table):
         (array([20, 10, 30]), array([0, 1, 3]))
         """
         if stable:
-            require_order(self.method)
-            if self.spec.cap is not None:
-                raise UnsupportedError(
-                    "a MultiMap with cap= keeps no order of values; leave stable or cap out"
-                )
+            require_order(self.spec)
         taken, asked, bits = self._asked(keys)
         found, offsets = self._lists.find(words_of(bits))
         values = taken.wrap(found, self._value, by_row=False)
         return values, taken.wrap(asked.offsets(offsets), _INT64, by_row=False)
 
-    @translates_memory_errors
-    @read_locked
-    def count(self, keys: Any) -> Any:
-        """Return each key's number of values (int64), of the kind of `keys`."""
-        taken, asked, bits = self._asked(keys)
-        return taken.wrap(asked.by_row(self._lists.counts(words_of(bits))), _INT64)
+    def _counts(self, bits: Any) -> Any:
+        return self._lists.counts(words_of(bits))
 
+    @overload
+    def erase(self, keys: ArrayKind) -> ArrayKind: ...
+    @overload
+    def erase(self, keys: KeysLike) -> Array: ...
     @translates_memory_errors
     @write_locked
-    def erase(self, keys: Any) -> Any:
+    def erase(self, keys: KeysLike) -> Array:
         """Remove keys with all their values.
 
         Returns
@@ -339,7 +337,7 @@ class MultiMap(UserKernels, Table):
 
     @translates_memory_errors
     @read_locked
-    def items(self) -> tuple[Any, Any]:
+    def items(self) -> tuple[Array, Array]:
         """Return all pairs as arrays: by key, each key's values in order.
 
         Examples
@@ -352,7 +350,7 @@ class MultiMap(UserKernels, Table):
 
     @translates_memory_errors
     @read_locked
-    def lists(self) -> tuple[Any, Any, Any]:
+    def lists(self) -> tuple[Array, Array, Array]:
         """Return the distinct keys, where the list of each begins (int64), and all values.
 
         There is one more offset than keys: the end of the last list.

@@ -16,14 +16,13 @@ from _thread import LockType, allocate_lock, get_ident
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, TypeVar, cast
 
 from dgpuhash.errors import ReentranceError, TableBroken
 
 __all__ = ["ReadWriteLock", "read_locked", "write_locked"]
 
-Rest = ParamSpec("Rest")
-Answer = TypeVar("Answer")
+Verb = TypeVar("Verb", bound=Callable[..., Any])
 
 # Sign of the thread id in a ticket.
 _READS, _CHANGES = 1, -1
@@ -254,11 +253,9 @@ class ReadWriteLock:
         return False
 
 
-def _locked(
-    kind: int, verb: Callable[Concatenate[Any, Rest], Answer]
-) -> Callable[Concatenate[Any, Rest], Answer]:
+def _locked(kind: int, verb: Verb) -> Verb:
     @functools.wraps(verb)
-    def waiting(self: Any, *args: Rest.args, **kwargs: Rest.kwargs) -> Answer:
+    def waiting(self: Any, *args: Any, **kwargs: Any) -> Any:
         turns = self._turns
         entered = turns.entered
         if entered and (own := turns.again(kind, self, verb.__name__)) is not None:
@@ -285,23 +282,19 @@ def _locked(
             if turns._waiting:
                 turns.wake_waiters()
 
-    return waiting
+    return cast(Verb, waiting)
 
 
 # All verbs share the code object.
 _CODE = _locked(_READS, len).__code__
 
 
-def read_locked(
-    verb: Callable[Concatenate[Any, Rest], Answer],
-) -> Callable[Concatenate[Any, Rest], Answer]:
+def read_locked(verb: Verb) -> Verb:
     """Decorate a table's verb that only reads: it shares the lock."""
     return _locked(_READS, verb)
 
 
-def write_locked(
-    verb: Callable[Concatenate[Any, Rest], Answer],
-) -> Callable[Concatenate[Any, Rest], Answer]:
+def write_locked(verb: Verb) -> Verb:
     """Decorate a table's verb that writes: it takes the lock exclusively."""
     return _locked(_CHANGES, verb)
 

@@ -21,6 +21,7 @@ from dgpuhash.bench.frames.worker_rows import VERBS, Expected, GroupedRows, answ
 from dgpuhash.bench.peers import OURS
 from dgpuhash.bench.workers.cluster import Workers, check_counts, most_workers, start
 from dgpuhash.errors import SpecError
+from dgpuhash.typing import Device
 
 __all__ = ["ENGINES", "GROUPS", "ROWS", "run"]
 
@@ -117,7 +118,7 @@ def run(
             yield from _with_polars(folder, n, workers, kept, verbs, repeats)
 
 
-def _engines(engines: Sequence[str], device: str) -> list[str]:
+def _engines(engines: Sequence[str], device: Device) -> list[str]:
     """Return the libraries that are measured."""
     if foreign := [name for name in engines if name not in ENGINES]:
         raise SpecError(f"engine {foreign[0]!r}; use {', '.join(ENGINES)}")

@@ -14,6 +14,7 @@ from dgpuhash import backend
 from dgpuhash.bench.figure import require
 from dgpuhash.bench.workers.cluster import Workers
 from dgpuhash.frames import frames_named
+from dgpuhash.typing import Device
 
 __all__ = ["VERBS", "GroupedRows", "answers_of", "made_rows"]
 
@@ -26,7 +27,7 @@ _MOST_KEYS, _MOST_ROWS = 1000, 2**21
 _SEED = 57
 
 
-def made_rows(device: str, rank: int, n: int, groups: int) -> Any:
+def made_rows(device: Device, rank: int, n: int, groups: int) -> Any:
     """Return the rows of a worker: keys below `groups`, and values."""
     xp: Any = backend.get(device).xp
     random = xp.random.default_rng(_SEED + rank)

@@ -8,6 +8,7 @@ from pathlib import Path
 from dgpuhash.bench.kmer.inputs import Inputs
 from dgpuhash.bench.kmer.programs import OURS, THREADS, Command, measured, version_of
 from dgpuhash.bench.kmer.task import Question, Task, reading
+from dgpuhash.typing import Device
 
 __all__ = ["counting"]
 
@@ -18,7 +19,7 @@ _COUNTERS = 2**32 - 1
 _GIGABYTES = "8"
 
 
-def counting(inputs: Inputs, kind: str, device: str, compare: bool) -> Question:
+def counting(inputs: Inputs, kind: str, device: Device, compare: bool) -> Question:
     """Return the question of counting all k-mers of 31 letters, also those that occur once."""
     files = inputs.genomes(kind)
     makers: tuple[Callable[[Inputs, str], Task], ...] = (_kmc, _jellyfish) if compare else ()
@@ -28,7 +29,7 @@ def counting(inputs: Inputs, kind: str, device: str, compare: bool) -> Question:
     )  # fmt: skip
 
 
-def _ours(inputs: Inputs, kind: str, device: str) -> Task:
+def _ours(inputs: Inputs, kind: str, device: Device) -> Task:
     made = inputs.folder / "ours.dgkc"
     command: Command = (*OURS, "count", *inputs.genomes(kind), "--device", device)
     command += ("-k", _K, "-o", made)

@@ -13,6 +13,7 @@ import numpy as np
 from dgpuhash.bench.kmer.inputs import Inputs
 from dgpuhash.bench.kmer.programs import OURS, THREADS, Command, measured, version_of
 from dgpuhash.bench.kmer.task import Question, Task, reading
+from dgpuhash.typing import Device
 
 __all__ = ["RULES", "Calls", "building", "classifying"]
 
@@ -127,7 +128,7 @@ class _Tool:
 
 
 def building(
-    inputs: Inputs, rule: str, device: str, compare: bool, metacache: str | None
+    inputs: Inputs, rule: str, device: Device, compare: bool, metacache: str | None
 ) -> Question:
     """Return the question of building a database from plain files until it can be asked."""
     tools = _tools(inputs, rule, device, compare, metacache)
@@ -139,7 +140,7 @@ def building(
 
 
 def classifying(
-    inputs: Inputs, rule: str, kind: str, device: str, compare: bool, metacache: str | None
+    inputs: Inputs, rule: str, kind: str, device: Device, compare: bool, metacache: str | None
 ) -> Question:
     """Return the question of calling all pairs by a database that is there."""
     tools = _tools(inputs, rule, device, compare, metacache)
@@ -154,7 +155,7 @@ def _differing(one: Calls | None, other: Calls | None) -> tuple[int, int]:
 
 
 def _tools(
-    inputs: Inputs, rule: str, device: str, compare: bool, metacache: str | None
+    inputs: Inputs, rule: str, device: Device, compare: bool, metacache: str | None
 ) -> list[_Tool]:
     tools = [_ours(inputs, rule, device)]
     if rule == "kraken2" and compare:
@@ -164,7 +165,7 @@ def _tools(
     return tools
 
 
-def _ours(inputs: Inputs, rule: str, device: str) -> _Tool:
+def _ours(inputs: Inputs, rule: str, device: Device) -> _Tool:
     database = inputs.folder / f"{rule}.dgki"
     build: Command = (*OURS, "build", *inputs.plain, "--rule", rule, "--device", device)
     build += ("--taxonomy", inputs.taxonomy, "-o", database)

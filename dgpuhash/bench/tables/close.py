@@ -22,6 +22,7 @@ from dgpuhash.tables import (
     unique,
     value_counts,
 )
+from dgpuhash.typing import Device
 
 __all__ = ["run"]
 
@@ -69,7 +70,7 @@ def _rows(backend: Backend, n: int, repeats: int) -> Iterator[dict[str, Any]]:
             yield duration(seconds, floor, verb=verb, n=n, distribution=name)
 
 
-def _verbs(device: str) -> dict[str, Callable[[Any], int]]:
+def _verbs(device: Device) -> dict[str, Callable[[Any], int]]:
     """Return functions of keys, by verb, that return the number of keys found."""
 
     def slices(keys: Any) -> int:

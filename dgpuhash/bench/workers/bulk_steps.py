@@ -33,6 +33,7 @@ from dgpuhash.distributed.tables.batch import chunks_by_worker
 from dgpuhash.frames.keys.seeds import draw_owner_seed
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables.stores.method import table_spec
+from dgpuhash.typing import Device
 
 __all__ = ["bulk_steps"]
 
@@ -84,7 +85,7 @@ def run_steps(
     collective: Collective,
     spec: TableSpec,
     owner_seed: int,
-    device: str,
+    device: Device,
     rows: int,
     given: LocalInputs,
 ) -> dict[str, dict[str, float]]:
@@ -150,7 +151,7 @@ class TimedCollective(Collective):
     def close(self) -> None:
         self._end.close()
 
-    def with_quiet_loop(self, device: str) -> AbstractContextManager[None]:
+    def with_quiet_loop(self, device: Device) -> AbstractContextManager[None]:
         return self._end.with_quiet_loop(device)
 
     def _carry(self, outgoing: Outgoing) -> Transfer:

@@ -24,6 +24,7 @@ from dgpuhash.backend import Backend
 from dgpuhash.distributed.cluster.broadcast import run_on_event_loops
 from dgpuhash.distributed.ingest.source import persisted_futures
 from dgpuhash.errors import SpecError, UnsupportedError
+from dgpuhash.typing import Device
 
 __all__ = [
     "Workers",
@@ -56,9 +57,9 @@ class Workers:
     device : {"cpu", "cuda"}
     """
 
-    def __init__(self, client: Client, device: str) -> None:
+    def __init__(self, client: Client, device: Device) -> None:
         self.client: Client = client
-        self.device: str = device
+        self.device: Device = device
         self.addresses: list[Any] = sorted(client.nthreads())
 
     def __len__(self) -> int:

@@ -18,6 +18,7 @@ from dgpuhash.bench.workers.links import peer_copy_rates, socket_rates
 from dgpuhash.distributed.collective.base import Collective, Received
 from dgpuhash.distributed.collective.group import form_group
 from dgpuhash.errors import SpecError
+from dgpuhash.typing import Device
 
 __all__ = ["BYTES_SENT", "TRANSPORTS", "run"]
 
@@ -110,7 +111,7 @@ def run(
 
 
 def _exchange(
-    host: Any, collective: Collective, device: str, nbytes: int, repeats: int
+    host: Any, collective: Collective, device: Device, nbytes: int, repeats: int
 ) -> list[float]:
     """Return the seconds of each exchange on this rank.
 

@@ -15,6 +15,7 @@ from dgpuhash.bench.workers.cluster import Workers
 from dgpuhash.distributed.cluster.host import current_worker
 from dgpuhash.distributed.cluster.rpc import call_handler
 from dgpuhash.distributed.ingest.commit import shard_addresses
+from dgpuhash.typing import Device
 
 __all__ = ["LIMITS", "limits", "message_seconds"]
 
@@ -38,7 +39,7 @@ def limits(workers: Workers, rows: int, repeats: int) -> dict[str, float]:
     return {name: min(each[name] for each in found) for name in LIMITS}
 
 
-def _limits(device: str, rank: int, rows: int, repeats: int) -> dict[str, float]:
+def _limits(device: Device, rank: int, rows: int, repeats: int) -> dict[str, float]:
     used = backend.get(device)
     floors = Floors(used, repeats)
     nbytes = _PAIR_NBYTES * rows
@@ -74,7 +75,7 @@ def message_seconds(workers: Workers, repeats: int) -> tuple[float, float]:
     return statistics.median(one[1:]), statistics.median(many[1:])
 
 
-def _send(device: str, rank: int, addresses: Sequence[str], at_once: int) -> float:
+def _send(device: Device, rank: int, addresses: Sequence[str], at_once: int) -> float:
     worker = current_worker()
     others = [address for address in addresses if address != worker.address]
 

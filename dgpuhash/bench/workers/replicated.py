@@ -19,6 +19,7 @@ from dgpuhash.distributed.cluster.host import current_worker, plugin_of
 from dgpuhash.distributed.cluster.serialization import CachedPickle
 from dgpuhash.distributed.query.merge_collective import merge_partition
 from dgpuhash.distributed.query.merge_tasks import Probe
+from dgpuhash.typing import Device
 
 __all__ = ["merge_replicated", "replicated_floor"]
 
@@ -84,7 +85,7 @@ def replicated_floor(workers: Workers, load: Workload, repeats: int) -> float:
     return min(workers.gather_each(_floor, load.rows, load.few_rows, repeats))
 
 
-def _timed(device: str, seal: CachedPickle[Probe], rank: int, left: Any, repeats: int) -> float:
+def _timed(device: Device, seal: CachedPickle[Probe], rank: int, left: Any, repeats: int) -> float:
     used, probe = backend.get(device), seal.opened()
     descriptor = probe.descriptor
     copy = descriptor.shards[rank]
@@ -101,7 +102,7 @@ def _timed(device: str, seal: CachedPickle[Probe], rank: int, left: Any, repeats
     return sorted(seconds[1:])[repeats // 2]
 
 
-def _floor(device: str, rank: int, rows: int, stored: int, repeats: int) -> float:
+def _floor(device: Device, rank: int, rows: int, stored: int, repeats: int) -> float:
     floors = Floors(backend.get(device), repeats)
     return floors.lookup(_BITS, rows, int(_PAIR_NBYTES * stored / _LOAD))
 

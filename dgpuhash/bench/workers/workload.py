@@ -14,6 +14,7 @@ from dgpuhash import backend
 from dgpuhash.bench.keys import keys_of, uniform_floats, values_of
 from dgpuhash.bench.method import AUTO, MeasuredMethod
 from dgpuhash.frames import make_frame
+from dgpuhash.typing import Device
 
 __all__ = ["AnswerSummary", "Workload"]
 
@@ -72,34 +73,34 @@ class Workload:
     multiplicity: int
     method: MeasuredMethod = AUTO
 
-    def stored(self, device: str, rank: int, batch: int = 0) -> Any:
+    def stored(self, device: Device, rank: int, batch: int = 0) -> Any:
         """Return a frame of unique pairs, others for each `batch`."""
         first = 1 + (batch * self.workers + rank) * self.rows
         keys = keys_of(_range(device, first, self.rows), _INT)
         return make_frame({"key": keys, "value": values_of(keys, _INT)})
 
-    def keys(self, device: str, rank: int) -> Any:
+    def keys(self, device: Device, rank: int) -> Any:
         """Return the keys of `stored` as an array."""
         return keys_of(_range(device, 1 + rank * self.rows, self.rows), _INT)
 
-    def values(self, device: str, rank: int) -> Any:
+    def values(self, device: Device, rank: int) -> Any:
         """Return the values of `keys` as an array."""
         return values_of(self.keys(device, rank), _INT)
 
-    def asked_keys(self, device: str, rank: int) -> Any:
+    def asked_keys(self, device: Device, rank: int) -> Any:
         """Return the keys of `asked` as an array."""
         return keys_of(self._numbers(device, rank), _INT)
 
-    def check_values(self, device: str, rank: int, values: Any, found: Any) -> bool:
+    def check_values(self, device: Device, rank: int, values: Any, found: Any) -> bool:
         """Return whether `values` and `found` answer `asked_keys`."""
         keys = self.asked_keys(device, rank)
         return bool(found.all()) and bool((values == values_of(keys, _INT)).all())
 
-    def asked(self, device: str, rank: int, batch: int = 0) -> Any:
+    def asked(self, device: Device, rank: int, batch: int = 0) -> Any:
         """Return a frame of stored keys to look up."""
         return make_frame({"key": keys_of(self._numbers(device, rank, batch), _INT)})
 
-    def found(self, device: str, rank: int, answer: Any, batch: int = 0) -> AnswerSummary:
+    def found(self, device: Device, rank: int, answer: Any, batch: int = 0) -> AnswerSummary:
         """Check the answer to `asked`: each key's value, in the order of keys."""
         keys = keys_of(self._numbers(device, rank, batch), _INT)
         right = len(answer) == self.rows and bool(
@@ -108,7 +109,7 @@ class Workload:
         )
         return AnswerSummary(len(answer), 0, right)
 
-    def left(self, device: str, rank: int) -> Any:
+    def left(self, device: Device, rank: int) -> Any:
         """Return a frame of keys, of which the share `frac_match` is stored.
 
         The payload is the numbers that the keys are made of.
@@ -118,12 +119,12 @@ class Workload:
         numbers[absent] += _ABSENT
         return make_frame({"key": keys_of(numbers, _INT), "payload": numbers})
 
-    def partners(self, device: str, rank: int) -> AnswerSummary:
+    def partners(self, device: Device, rank: int) -> AnswerSummary:
         """Return the summary of this worker's inner merge of `left` with `stored`."""
         numbers = _column(device, self.left(device, rank), "payload")
         return _seen(numbers[numbers < _ABSENT])
 
-    def merged(self, device: str, rank: int, answer: Any) -> AnswerSummary:
+    def merged(self, device: Device, rank: int, answer: Any) -> AnswerSummary:
         """Check one partition of the inner merge of `left` with `stored`."""
         payload, keys = _column(device, answer, "payload"), _column(device, answer, "key")
         seen = _seen(payload)
@@ -139,13 +140,13 @@ class Workload:
         """Rows of the replicated index."""
         return min(_FEW, self.workers * self.rows)
 
-    def few(self, device: str, rank: int) -> Any:
+    def few(self, device: Device, rank: int) -> Any:
         """Return this worker's share of the replicated index's unique pairs."""
         first, end = (self.few_rows * each // self.workers for each in (rank, rank + 1))
         keys = keys_of(_range(device, 1 + first, end - first), _INT)
         return make_frame({"key": keys, "value": values_of(keys, _INT)})
 
-    def replicated_keys(self, device: str, rank: int) -> Any:
+    def replicated_keys(self, device: Device, rank: int) -> Any:
         """Return a frame of keys of `few`, in any order.
 
         The payload is the numbers that the keys are made of.
@@ -154,7 +155,7 @@ class Workload:
         numbers = (mixed % np.uint64(self.few_rows)).astype(_INT) + 1
         return make_frame({"key": keys_of(numbers, _INT), "payload": numbers})
 
-    def check_replicated(self, device: str, left: Any, answer: Any) -> bool:
+    def check_replicated(self, device: Device, left: Any, answer: Any) -> bool:
         """Return whether `answer` is the merge of `left` with `few`, in order.
 
         `left` is the frame of `replicated_keys`.
@@ -171,7 +172,7 @@ class Workload:
         """Distinct keys of each worker, where a key has several rows."""
         return self.rows // self.multiplicity
 
-    def several(self, device: str, rank: int) -> Any:
+    def several(self, device: Device, rank: int) -> Any:
         """Return rows of which `multiplicity` have the same key.
 
         The rows of a key are spread over the workers.
@@ -181,7 +182,7 @@ class Workload:
         keys = keys_of(values % (self.workers * self.lists) + 1, _INT)
         return make_frame({"key": keys, "value": values})
 
-    def multi_keys(self, device: str, rank: int) -> Any:
+    def multi_keys(self, device: Device, rank: int) -> Any:
         """Return a frame of this worker's share of the keys of `several`.
 
         Each key occurs once.
@@ -189,11 +190,11 @@ class Workload:
         numbers = 1 + rank + self.workers * _range(device, 0, self.lists)
         return make_frame({"key": keys_of(numbers, _INT)})
 
-    def all_values(self, device: str, rank: int) -> AnswerSummary:
+    def all_values(self, device: Device, rank: int) -> AnswerSummary:
         """Return the summary of the values of this worker's `several`."""
         return _seen(_column(device, self.several(device, rank), "value"))
 
-    def check_multi(self, device: str, rank: int, answer: Any) -> AnswerSummary:
+    def check_multi(self, device: Device, rank: int, answer: Any) -> AnswerSummary:
         """Check the answer to `multi_keys`: all values of each key."""
         values = _column(device, answer, "value")
         seen = _seen(values)
@@ -202,16 +203,16 @@ class Workload:
             seen.rows, seen.digest, bool((_column(device, answer, "key") == keys).all())
         )
 
-    def _numbers(self, device: str, rank: int, batch: int = 0) -> Any:
+    def _numbers(self, device: Device, rank: int, batch: int = 0) -> Any:
         first = 1 + batch * self.workers * self.rows + rank
         return first + self.workers * _range(device, 0, self.rows)
 
 
-def _range(device: str, first: int, rows: int) -> Any:
+def _range(device: Device, first: int, rows: int) -> Any:
     return backend.get(device).xp.arange(first, first + rows, dtype=np.int64)
 
 
-def _column(device: str, frame: Any, name: str) -> Any:
+def _column(device: Device, frame: Any, name: str) -> Any:
     return backend.get(device).xp.asarray(frame[name].values)
 
 

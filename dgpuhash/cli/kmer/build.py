@@ -22,6 +22,7 @@ from dgpuhash.cli.kmer.options import (
 )
 from dgpuhash.cli.kmer.progress import letter_progress
 from dgpuhash.errors import SpecError
+from dgpuhash.typing import Device
 
 __all__ = ["add", "build", "built", "inspect", "stats_lines"]
 
@@ -66,7 +67,7 @@ def built(
     allow_unplaced: int,
     mask: str,
     order: str,
-    device: str,
+    device: Device,
     client: Any,
     mode: str,
     **given: Any,
@@ -113,7 +114,7 @@ def add(
     accessions: tuple[str, ...],
     allow_unplaced: int,
     output: str | None,
-    device: str,
+    device: Device,
     overwrite: bool,
 ) -> None:
     """Add the sequences of REFS to DB; their numbers go on behind those that are there.

@@ -22,6 +22,7 @@ from dgpuhash.cli.kmer.options import (
 )
 from dgpuhash.cli.kmer.progress import letter_progress, nbytes_of
 from dgpuhash.errors import SpecError
+from dgpuhash.typing import Device
 
 if TYPE_CHECKING:
     from dgpuhash.kmer.classify import Classification
@@ -204,7 +205,7 @@ def classify(
     rule: str | None,
     scheduler: str | None,
     mode: str,
-    device: str,
+    device: Device,
     **given: Any,
 ) -> None:
     """Classify READS by DB, an index that build made.

@@ -9,6 +9,7 @@ import click
 from dgpuhash.cli.kmer.options import client_of, force, output, saved_as
 from dgpuhash.cli.kmer.progress import letter_progress, nbytes_of
 from dgpuhash.errors import SpecError
+from dgpuhash.typing import Device
 
 __all__ = ["count"]
 
@@ -57,7 +58,7 @@ def count(
     max_count: int | None,
     min_quality: int,
     memory: str | None,
-    device: str,
+    device: Device,
     scheduler: str | None,
     overwrite: bool,
 ) -> None:

@@ -8,6 +8,7 @@ import click
 
 from dgpuhash.cli.kmer.options import client_of, cluster_options, device, of_rule, size_options
 from dgpuhash.cli.kmer.progress import letter_progress
+from dgpuhash.typing import Device
 
 __all__ = ["estimate"]
 
@@ -25,7 +26,7 @@ def estimate(
     quick: bool,
     scheduler: str | None,
     mode: str,
-    device: str,
+    device: Device,
     **given: Any,
 ) -> None:
     """Print how many bytes an index of REFS takes, and whether its build fits the memory.

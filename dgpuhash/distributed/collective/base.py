@@ -17,6 +17,7 @@ import numpy as np
 from dgpuhash import backend
 from dgpuhash.errors import ClosedError, IndexLost, ShapeError, UnsupportedError
 from dgpuhash.tables.cached import cached
+from dgpuhash.typing import Device
 
 if TYPE_CHECKING:
     from dgpuhash.backend import Backend
@@ -189,7 +190,7 @@ class Collective(ABC):
     def close(self) -> None:
         """Free what this endpoint holds; a call that waits raises ClosedError."""
 
-    def lands(self, device: str) -> bool:
+    def lands(self, device: Device) -> bool:
         """Return whether columns of `device` may use destination buffers."""
         return False
 
@@ -207,7 +208,7 @@ class Collective(ABC):
         """
         return None
 
-    def with_quiet_loop(self, device: str) -> AbstractContextManager[None]:
+    def with_quiet_loop(self, device: Device) -> AbstractContextManager[None]:
         """Return a context in which the event loop sleeps most of the time.
 
         For blocks in which the process works mainly on columns of `device`. The event loop does not
@@ -359,7 +360,7 @@ class ColumnSignature(NamedTuple):
 
     @classmethod
     @lru_cache
-    def of(cls, device: str, *rows: tuple[np.dtype[Any], tuple[int, ...]]) -> ColumnSignature:
+    def of(cls, device: Device, *rows: tuple[np.dtype[Any], tuple[int, ...]]) -> ColumnSignature:
         """Return the signature of columns of these dtypes and row shapes."""
         widths = [dtype.itemsize * math.prod(shape) for dtype, shape in rows]
         said = [(device, dtype.str, shape) for dtype, shape in rows]

@@ -16,6 +16,7 @@ from dgpuhash.distributed.collective.membership import LoopFuture, Membership
 from dgpuhash.distributed.collective.shared_memory import SharedAllgather
 from dgpuhash.distributed.collective.two_level.relay import Relay
 from dgpuhash.errors import ClosedError, DgpuhashError, IndexLost, UnsupportedError
+from dgpuhash.typing import Device
 
 __all__ = ["Endpoint", "throttle_loop"]
 
@@ -24,7 +25,7 @@ SLEEP = 3e-4
 
 
 @contextmanager
-def throttle_loop(loop: asyncio.AbstractEventLoop, device: str) -> Iterator[None]:
+def throttle_loop(loop: asyncio.AbstractEventLoop, device: Device) -> Iterator[None]:
     """Make `loop` sleep between its rounds while this block works on a GPU.
 
     The block is of another thread. The event loop of a worker on UCXX never sleeps, and each call
@@ -188,7 +189,7 @@ class Endpoint(Collective):
                 self.abort(self._stalled())
                 time.sleep(NAP)
 
-    def with_quiet_loop(self, device: str) -> AbstractContextManager[None]:
+    def with_quiet_loop(self, device: Device) -> AbstractContextManager[None]:
         return nullcontext() if self.needs_loop else throttle_loop(self.membership.loop, device)
 
     def agreed(self, value: Any, trouble: str) -> list[Any]:

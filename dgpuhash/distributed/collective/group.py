@@ -36,6 +36,7 @@ from dgpuhash.distributed.collective.nccl import NcclCollective
 from dgpuhash.distributed.collective.two_level.collective import TwoLevelCollective
 from dgpuhash.distributed.collective.two_level.layout import HostLayout
 from dgpuhash.errors import ClosedError, IndexLost, SpecError, UnsupportedError
+from dgpuhash.typing import Device
 
 if TYPE_CHECKING:
     from dgpuhash.distributed.shards.plugin import ShardHost
@@ -268,7 +269,7 @@ class WorkerInfo:
 
     host: str
     process: int
-    device: str
+    device: Device
 
 
 def in_separate_processes(places: Sequence[WorkerInfo]) -> bool:

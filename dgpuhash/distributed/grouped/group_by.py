@@ -23,6 +23,7 @@ from dgpuhash.errors import SpecError, UnsupportedError
 from dgpuhash.frames import KeyEncoder
 from dgpuhash.frames.groupby.partial.cudf.host import on_device
 from dgpuhash.frames.grouped.aggregation import Aggregation, LabelledResults
+from dgpuhash.typing import Device
 
 __all__ = ["DistributedGroupBy"]
 
@@ -163,7 +164,7 @@ class DistributedGroupBy(NamedHandle):
         *,
         name: str | None = None,
         workers: Sequence[str] | None = None,
-        device: str | None = None,
+        device: Device | None = None,
         durable: str | None = None,
         single_writer: bool = False,
     ) -> Self:

@@ -11,6 +11,7 @@ from dgpuhash.distributed.partition.skew import NO_HEAVY, HeavyKeys
 from dgpuhash.frames import KeyEncoder
 from dgpuhash.frames.grouped.aggregation import Aggregation
 from dgpuhash.frames.keys.table import AUTO, KeyTableMethod
+from dgpuhash.typing import Device
 
 __all__ = ["CANDIDATE_CHUNKS", "Change", "LostShards"]
 
@@ -80,7 +81,7 @@ class Change(EmptyFramePickle):
     encoder: KeyEncoder
     meta: Any
     unique: bool | None
-    device: str | None
+    device: Device | None
     method: KeyTableMethod = AUTO
     placement: Placement = Placement.DISTRIBUTED
     revision: int = 1

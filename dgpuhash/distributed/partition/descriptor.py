@@ -13,6 +13,7 @@ from dgpuhash.distributed.partition.skew import NO_HEAVY, HeavyKeys
 from dgpuhash.frames import KeyEncoder
 from dgpuhash.frames.grouped.aggregation import Aggregation
 from dgpuhash.frames.keys.table import AUTO, KeyTableMethod
+from dgpuhash.typing import Device
 
 __all__ = ["Descriptor", "Placement", "SavedRevision", "ShardAddress"]
 
@@ -131,7 +132,7 @@ class Descriptor(EmptyFramePickle):
     encoder: KeyEncoder
     meta: Any
     unique: bool | None = None
-    device: str | None = None
+    device: Device | None = None
     method: KeyTableMethod = AUTO
     placement: Placement = Placement.DISTRIBUTED
     reason: str = ""

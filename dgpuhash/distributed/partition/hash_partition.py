@@ -14,6 +14,7 @@ from dgpuhash.distributed.cluster.serialization import Payload, is_plain, plain_
 from dgpuhash.distributed.partition.skew import NO_HEAVY, HeavyKeys
 from dgpuhash.frames import EncodedKeys, KeyEncoder, frames_of
 from dgpuhash.tables.select import row_numbers
+from dgpuhash.typing import Device
 
 __all__ = [
     "PartitionedColumns",
@@ -108,7 +109,7 @@ def _words(column: Any) -> Any:
 _GPU_PARCELS = 4
 
 
-def chunk_nbytes(device: str) -> int:
+def chunk_nbytes(device: Device) -> int:
     """Return the size limit of a message of rows on `device`, in bytes."""
     return config.nbytes("exchange.message") * (_GPU_PARCELS if device == "cuda" else 1)
 

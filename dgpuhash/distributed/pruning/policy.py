@@ -13,6 +13,7 @@ from dgpuhash.errors import SpecError
 from dgpuhash.tables.bucket_list.pool import list_numbers
 from dgpuhash.tables.columns.distinct import estimate_distinct
 from dgpuhash.tables.open_addressing.cardinality import Sample
+from dgpuhash.typing import Device
 
 __all__ = [
     "NO_PRUNING",
@@ -168,7 +169,7 @@ class AbsentKeyStats:
         self._absent_rows = 0
 
     def with_stats(
-        self, sparing: PruningOptions, device: str | None, *, rows: int | None = None
+        self, sparing: PruningOptions, device: Device | None, *, rows: int | None = None
     ) -> PruningOptions:
         """Return `sparing` with these statistics, for the workers of one query.
 
@@ -206,13 +207,13 @@ class RecentAbsentKeyStats:
         self.absent_rows: int = 0
         self._share = 0.0
 
-    def note(self, device: str, rows: int, absent_rows: int) -> None:
+    def note(self, device: Device, rows: int, absent_rows: int) -> None:
         """Record the outcome of a query; small queries change the average little."""
         if rows:
             weight = min(1.0, rows / _LEAST[device][0])
             self.absent_rows += absent_rows
             self._share += weight * (absent_rows / rows - self._share)
 
-    def pays(self, device: str) -> bool:
+    def pays(self, device: Device) -> bool:
         """Return whether the share of absent keys is large enough for a filter."""
         return self._share >= _LEAST[device][1]

@@ -20,6 +20,7 @@ from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.frames import FrameIndex, frames_of
 from dgpuhash.tables.bloom.blocks import BLOCK_NBYTES, BloomBlocks, blocks_for
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
+from dgpuhash.typing import Device
 
 __all__ = ["BloomCache"]
 
@@ -53,7 +54,7 @@ class BloomCache:
         """Bytes of the filter."""
         return 0 if self.replica is None else self.replica.filter.nbytes
 
-    def note(self, device: str, rows: int, absent_rows: int, asked: PrunedKeys | None) -> None:
+    def note(self, device: Device, rows: int, absent_rows: int, asked: PrunedKeys | None) -> None:
         """Record the outcome of a task's query."""
         with self._lock:
             self._recent.note(device, rows, absent_rows)

@@ -14,6 +14,7 @@ from dgpuhash.spec import TableSpec
 from dgpuhash.tables import BloomFilter
 from dgpuhash.tables.bloom.blocks import BLOCK_NBYTES, bounds
 from dgpuhash.tables.bloom.spec import FilterSize
+from dgpuhash.typing import Device
 
 __all__ = ["FilterShard"]
 
@@ -40,12 +41,12 @@ class FilterShard(TableShard):
     kind: ClassVar[str] = BloomFilter.kind
 
     def __init__(
-        self, spec: TableSpec, device: str, owner_seed: int, part: int, parts: int
+        self, spec: TableSpec, device: Device, owner_seed: int, part: int, parts: int
     ) -> None:
         self._place = part, parts
         super().__init__(spec, 0, device, owner_seed)
 
-    def _table(self, capacity: int, device: str) -> BloomFilter:
+    def _table(self, capacity: int, device: Device) -> BloomFilter:
         spec = replace(self._spec, key_dtype=self.layout.stored_key.str)
         return BloomFilter._range_of(spec, device, *self._place)
 

@@ -14,6 +14,7 @@ from distributed import Worker, secede
 
 from dgpuhash.distributed.partition.hash_partition import chunk_nbytes
 from dgpuhash.frames import frames_of
+from dgpuhash.typing import Device
 
 __all__ = ["SecessionBudget", "most_seceded_nbytes"]
 
@@ -28,7 +29,7 @@ SHARE = 16
 MOMENT = 0.5
 
 
-def most_seceded_nbytes(worker: Worker, device: str) -> int:
+def most_seceded_nbytes(worker: Worker, device: Device) -> int:
     """Return the bytes that partitions of seceded tasks may have together."""
     most, limit = AHEAD[device] * chunk_nbytes(device), worker.memory_manager.memory_limit
     return min(most, limit // SHARE) if limit and device == "cpu" else most

@@ -24,6 +24,7 @@ from dgpuhash.tables.cached import cached
 from dgpuhash.tables.open_addressing.bulk_stream import StreamedBuild
 from dgpuhash.tables.open_addressing.growth import Storage
 from dgpuhash.tables.stores.method import methods
+from dgpuhash.typing import Device
 
 __all__ = ["CHANGING", "Answer", "TableShard", "Verb"]
 
@@ -119,7 +120,7 @@ class TableShard:
         self,
         spec: TableSpec,
         capacity: int,
-        device: str,
+        device: Device,
         owner_seed: int,
         mode: TableMode = DISTRIBUTED,
     ) -> None:
@@ -150,7 +151,7 @@ class TableShard:
         made.replica = None
         return made
 
-    def _table(self, capacity: int, device: str) -> AnyTable:
+    def _table(self, capacity: int, device: Device) -> AnyTable:
         layout = self.layout
         value = (
             None if self._spec.value is None else np.lib.format.dtype_to_descr(layout.stored_value)

@@ -14,6 +14,7 @@ from dgpuhash.distributed.shards.table_shard import TableShard, Verb
 from dgpuhash.distributed.shards.table_stats import TableShardSize
 from dgpuhash.errors import IndexLost
 from dgpuhash.spec import TableSpec
+from dgpuhash.typing import Device
 
 __all__ = [
     "LANDING",
@@ -129,7 +130,7 @@ def open_table_shard(
     owner_seed: int,
     mode: TableMode,
     capacity: int,
-    device: str,
+    device: Device,
     workers: Sequence[str],
 ) -> TableShardSize:
     """Open a shard without keys; `workers` have all shards, in order."""

@@ -51,6 +51,7 @@ from dgpuhash.spec import TableSpec, check_capacity
 from dgpuhash.tables.memory_errors import memory_errors_of
 from dgpuhash.tables.stats import format_bytes
 from dgpuhash.tables.stores.method import methods
+from dgpuhash.typing import Device
 
 __all__ = ["MASK", "DistributedTable"]
 
@@ -72,7 +73,7 @@ class DistributedTable:
         client: Client | None,
         workers: Sequence[str] | None,
         exchange: Transport,
-        device: str | None,
+        device: Device | None,
         piece_rows: int | None,
         owner_seed: int | None = None,
         mode: TableMode = DISTRIBUTED,
@@ -128,7 +129,7 @@ class DistributedTable:
         return self._spec.value
 
     @property
-    def device(self) -> str | None:
+    def device(self) -> Device | None:
         """Device, ``"cpu"`` or ``"cuda"``; None until the first arrays decide."""
         return self._device
 
@@ -316,7 +317,7 @@ class DistributedTable:
             self._close(error)
             raise
 
-    def _settle(self, device: str | None) -> None:
+    def _settle(self, device: Device | None) -> None:
         """Decide on the device, and open the shards there."""
         device = device or self._device or "cpu"
         if self._device not in (device, None):

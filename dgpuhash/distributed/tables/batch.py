@@ -30,6 +30,7 @@ from dgpuhash.tables.arguments.encoding import carrier_dtype
 from dgpuhash.tables.arguments.interop import ArrayArgument
 from dgpuhash.tables.arguments.lookup_keys import LookupKeys
 from dgpuhash.tables.arguments.validate import default_row, host_as_device_array, same_length
+from dgpuhash.typing import Device
 
 __all__ = [
     "AnswerColumn",
@@ -100,7 +101,7 @@ class Batch(ABC):
 
     @property
     @abstractmethod
-    def device(self) -> str | None:
+    def device(self) -> Device | None:
         """Device that the argument wants for the table; None: any."""
 
     @abstractmethod
@@ -188,7 +189,7 @@ class DaskBatch(Batch):
         return values.rechunk({1: -1}) if values.ndim == 2 else values
 
     @property
-    def device(self) -> str | None:
+    def device(self) -> Device | None:
         return backends.device_of(self._keys._meta)
 
     def answer(self, client: Client, shown: AnswerColumn, kept: StoredColumn) -> Any:
@@ -222,7 +223,7 @@ class HostBatch(Batch):
         self.hosted: bool = taken.location != "cuda"
 
     @property
-    def device(self) -> str | None:
+    def device(self) -> Device | None:
         return "cuda" if self._taken.location == "cuda" else None
 
     def answer(self, client: Client, shown: AnswerColumn, kept: StoredColumn) -> Any:
@@ -250,7 +251,7 @@ class HostBatch(Batch):
         return self._asked.numbers(joined) if shown.numbers else joined
 
 
-def array_of(kept: StoredColumn, dtype: np.dtype[Any], device: str | None) -> Any:
+def array_of(kept: StoredColumn, dtype: np.dtype[Any], device: Device | None) -> Any:
     """Return a Dask array of the computed chunks that workers keep."""
     used = backends.get(device)
     carried = carrier_dtype(used, dtype)

@@ -27,6 +27,7 @@ from dgpuhash.errors import FormatError, UnsupportedError
 from dgpuhash.tables import BloomFilter
 from dgpuhash.tables.bloom.blocks import bounds
 from dgpuhash.tables.bloom.spec import FilterSize, bloom_spec, check_same_shape
+from dgpuhash.typing import Device
 
 __all__ = ["DistributedBloomFilter"]
 
@@ -92,7 +93,7 @@ class DistributedBloomFilter(TableMaintenance):
         *,
         rate: float = 0.01,
         nbytes: int | None = None,
-        device: str | None = None,
+        device: Device | None = None,
         seed: int | None = None,
         client: Client | None = None,
         workers: Sequence[str] | None = None,

@@ -21,6 +21,7 @@ from dgpuhash.distributed.tables.key_table import KeyTable
 from dgpuhash.errors import KeyTypeError
 from dgpuhash.tables.count_map import as_count, is_column
 from dgpuhash.tables.stores.method import methods, table_spec
+from dgpuhash.typing import Device
 
 __all__ = ["DistributedCountMap"]
 
@@ -80,7 +81,7 @@ class DistributedCountMap(KeyTable):
         capacity: int = 0,
         *,
         max_load: float | None = None,
-        device: str | None = None,
+        device: Device | None = None,
         seed: int | None = None,
         mode: str = "distributed",
         client: Client | None = None,

@@ -21,6 +21,7 @@ from dgpuhash.errors import SpecError
 from dgpuhash.tables.arguments.combine import check_combine
 from dgpuhash.tables.arguments.validate import default_row
 from dgpuhash.tables.stores.method import table_spec
+from dgpuhash.typing import Device
 
 __all__ = ["DistributedMap"]
 
@@ -87,7 +88,7 @@ class DistributedMap(PairTable):
         capacity: int = 0,
         *,
         max_load: float | None = None,
-        device: str | None = None,
+        device: Device | None = None,
         seed: int | None = None,
         mode: str = "distributed",
         conflict: str = "error",

@@ -15,6 +15,7 @@ from dgpuhash.distributed.tables.arguments import dtype_of
 from dgpuhash.distributed.tables.base import MASK
 from dgpuhash.distributed.tables.key_table import KeyTable
 from dgpuhash.tables.stores.method import table_spec
+from dgpuhash.typing import Device
 
 __all__ = ["DistributedSet"]
 
@@ -109,7 +110,7 @@ class DistributedSet(KeyTable):
         capacity: int = 0,
         *,
         max_load: float | None = None,
-        device: str | None = None,
+        device: Device | None = None,
         seed: int | None = None,
         mode: str = "distributed",
         client: Client | None = None,

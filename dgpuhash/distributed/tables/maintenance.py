@@ -28,6 +28,7 @@ from dgpuhash.distributed.tables.base import DistributedTable
 from dgpuhash.distributed.tables.batch import answer_columns, array_of
 from dgpuhash.distributed.tables.saved import SavedBatch, SavedTable, homes_of
 from dgpuhash.errors import FormatError, IndexLost, UnsupportedError
+from dgpuhash.typing import Device
 
 __all__ = ["TableMaintenance"]
 
@@ -159,7 +160,7 @@ class TableMaintenance(DistributedTable):
         cls,
         url: str | os.PathLike[str],
         *,
-        device: str | None = None,
+        device: Device | None = None,
         client: Client | None = None,
         workers: Sequence[str] | None = None,
         exchange: Transport = "auto",

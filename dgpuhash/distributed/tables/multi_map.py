@@ -18,6 +18,7 @@ from dgpuhash.distributed.tables.arguments import dtype_of
 from dgpuhash.distributed.tables.batch import AnswerColumn
 from dgpuhash.distributed.tables.key_table import PairTable
 from dgpuhash.tables.stores.method import multimap_spec
+from dgpuhash.typing import Device
 
 __all__ = ["DistributedMultiMap"]
 
@@ -78,7 +79,7 @@ class DistributedMultiMap(PairTable):
         capacity: int = 0,
         *,
         max_load: float | None = None,
-        device: str | None = None,
+        device: Device | None = None,
         seed: int | None = None,
         mode: str = "distributed",
         initial_bucket: int | None = None,

@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from dgpuhash.frames.key_columns import KeyColumn
+from dgpuhash.typing import Device
 
 __all__ = ["Frames"]
 
@@ -24,7 +25,7 @@ class Frames(ABC):
     """
 
     name: str
-    device: str
+    device: Device
 
     @property
     @abstractmethod

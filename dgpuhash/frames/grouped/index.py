@@ -22,6 +22,7 @@ from dgpuhash.frames.merge.distinct import numbered
 from dgpuhash.frames.pages import Page, RowLimit, first_page
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
 from dgpuhash.tables.rwlock import read_locked, write_locked
+from dgpuhash.typing import Device
 
 __all__ = ["GroupIndex"]
 
@@ -42,7 +43,7 @@ class GroupIndex(FrameIndex):
     """
 
     def __init__(
-        self, groups: Aggregation, encoder: KeyEncoder, *, epoch: int, device: str | None = None,
+        self, groups: Aggregation, encoder: KeyEncoder, *, epoch: int, device: Device | None = None,
         method: KeyTableMethod = AUTO,
     ) -> None:  # fmt: skip
         super().__init__(groups.states, encoder, unique=True, device=device, method=method)

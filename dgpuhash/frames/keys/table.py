@@ -15,6 +15,7 @@ from dgpuhash.frames.keys.direct import DirectTable
 from dgpuhash.frames.keys.method import AUTO, KeyTableMethod
 from dgpuhash.tables import HashMap, MultiMap
 from dgpuhash.tables.commit import assigner
+from dgpuhash.typing import Device
 
 __all__ = ["AUTO", "KeyTable", "KeyTableMethod"]
 
@@ -41,7 +42,7 @@ class KeyTable:
     def __init__(
         self,
         code_dtype: np.dtype[Any],
-        device: str,
+        device: Device,
         home: str,
         method: KeyTableMethod = AUTO,
         *,
@@ -264,10 +265,9 @@ class KeyTable:
         # Different keys with the same code are rare, so copy the table.
         made, pairs = self._table.copy(), self._pairs
         made.erase(distinct[touched])
-        order = self._backend.stable_order(stored[left])
-        made.insert(
-            distinct[positions[left]][order], _unsigned(stored[left][order], made.value_dtype)
-        )
+        order, dtype = self._backend.stable_order(stored[left]), made.value_dtype
+        assert dtype is not None
+        made.insert(distinct[positions[left]][order], _unsigned(stored[left][order], dtype))
         gone = int(going.sum())
         assigner(self, _held=made, _known_pairs=pairs - gone)()
         return gone

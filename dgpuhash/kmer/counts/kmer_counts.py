@@ -20,9 +20,11 @@ from dgpuhash.kmer.counts.super_kmers import WORD_BASES
 from dgpuhash.kmer.counts.tally import Tally, check_k, checked_letters, slices
 from dgpuhash.kmer.sequences.batches import BATCH_LETTERS, read_sequences
 from dgpuhash.kmer.sequences.files import Paths
+from dgpuhash.typing import Device
 
 if TYPE_CHECKING:
     from distributed import Client
+
 
 __all__ = ["KmerCounts"]
 
@@ -55,7 +57,7 @@ class KmerCounts:
     """
 
     def __init__(
-        self, k: int, canonical: bool, device: str, made: Counted, told: Mapping[str, int]
+        self, k: int, canonical: bool, device: Device, made: Counted, told: Mapping[str, int]
     ) -> None:
         self._k, self._canonical = k, canonical
         self._backend = backends.get(device)
@@ -74,7 +76,7 @@ class KmerCounts:
         max_count: int | None = None,
         min_quality: int = 0,
         memory: int | None = None,
-        device: str | None = None,
+        device: Device | None = None,
         client: Client | None = None,
         progress: Callable[[int], object] | None = None,
         consumed: Callable[[int], object] | None = None,
@@ -199,7 +201,7 @@ class KmerCounts:
         return cls._of(made, read, canonical, backend.name)
 
     @classmethod
-    def _of(cls, made: Counted, read: Tally, canonical: bool, device: str) -> Self:
+    def _of(cls, made: Counted, read: Tally, canonical: bool, device: Device) -> Self:
         read.check()
         told = {"records": read.records, "letters": read.letters, **made.told}
         return cls(read.k, canonical, device, made, told)
@@ -396,7 +398,7 @@ class KmerCounts:
         save_counts(path, self._backend, header, self._edges, self._groups, overwrite=overwrite)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], device: str | None = None) -> Self:
+    def load(cls, path: str | os.PathLike[str], device: Device | None = None) -> Self:
         """Return the counts that `save` wrote, on the CPU or another device.
 
         Raises

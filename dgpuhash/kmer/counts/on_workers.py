@@ -22,6 +22,7 @@ from dgpuhash.kmer.counts.super_kmers import PARTS, SuperKmers, split
 from dgpuhash.kmer.counts.tally import Tally
 from dgpuhash.kmer.sequences.files import Paths, files_of
 from dgpuhash.kmer.sequences.ranges import TextRange, batches_of_range, ranges_of
+from dgpuhash.typing import Device
 
 __all__ = ["counted_on_workers"]
 
@@ -54,7 +55,7 @@ class CountPlan:
     min_quality: int
     batch_letters: int
     memory: int | None
-    device: str | None
+    device: Device | None
     edges: tuple[int, ...] = ()
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from dgpuhash.backend import Backend
 from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.kmer.databases.sizes import Sizes
+from dgpuhash.typing import Device
 
 __all__ = ["Estimate", "Memory", "check_fits", "estimated"]
 
@@ -41,7 +42,7 @@ class Memory:
     """
 
     nbytes: int
-    device: str
+    device: Device
     workers: int = 0
     mode: str = ""
 

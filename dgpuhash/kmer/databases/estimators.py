@@ -16,6 +16,7 @@ from dgpuhash.kmer.databases.letters import letters_by_size
 from dgpuhash.kmer.databases.sizes import Contents, Sizes, minimizer_sizes, sketch_sizes
 from dgpuhash.kmer.references import References
 from dgpuhash.kmer.sequences.files import Paths
+from dgpuhash.typing import Device
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -31,7 +32,7 @@ Keys = Callable[[Backend, Any, Any], Iterator[Any]]
 _NO_LIMIT = 2**62
 
 
-def memory_of(client: Client | None, mode: str, device: str) -> Callable[[int], Memory] | None:
+def memory_of(client: Client | None, mode: str, device: Device) -> Callable[[int], Memory] | None:
     """Return what tells the memory of a cluster's workers; None without a client."""
     if client is None:
         return None
@@ -41,7 +42,7 @@ def memory_of(client: Client | None, mode: str, device: str) -> Callable[[int], 
     return lambda nbytes: workers_memory(workers, workers.mode_for(mode, nbytes)[0], device)
 
 
-def workers_memory(workers: Workers, mode: str, device: str) -> Memory:
+def workers_memory(workers: Workers, mode: str, device: Device) -> Memory:
     """Return the memory of workers."""
     return Memory(workers.memory or _NO_LIMIT, device, len(workers.addresses), mode)
 
@@ -68,14 +69,14 @@ class Estimator(ABC):
 
     def __init__(
         self,
-        device: str,
+        device: Device,
         settings: Any,
         keys: Keys,
         *,
         memory: Callable[[int], Memory] | None = None,
         sampled: Callable[[References], DistinctSample] | None = None,
     ) -> None:
-        self.device: str = device
+        self.device: Device = device
         self.settings: Any = settings
         self._keys = keys
         self._memory = memory or (lambda nbytes: Memory.of(backends.get(device)))
@@ -230,7 +231,7 @@ class MinimizerEstimator(Estimator):
     rule = "kraken2"
     share: ClassVar[float] = 0.8
 
-    def __init__(self, *args: Any, room: Callable[[Any, int, str], int], **others: Any) -> None:
+    def __init__(self, *args: Any, room: Callable[[Any, int, Device], int], **others: Any) -> None:
         super().__init__(*args, **others)
         self._room = room
 

@@ -10,6 +10,7 @@ from dgpuhash.backend.constants import overflow_bits
 from dgpuhash.kmer.databases.distinct import DistinctSample
 from dgpuhash.tables.open_addressing.extent import Extent, slot_nbytes
 from dgpuhash.tables.open_addressing.rehash import LoadFactor
+from dgpuhash.typing import Device
 
 __all__ = ["Contents", "Sizes", "minimizer_sizes", "sketch_sizes", "table_nbytes"]
 
@@ -99,7 +100,7 @@ def table_nbytes(key: np.dtype[Any], value: np.dtype[Any], keys: int, load: floa
 
 
 def sketch_sizes(
-    feature: np.dtype[Any], has: Contents, device: str, *, load: float, held: int
+    feature: np.dtype[Any], has: Contents, device: Device, *, load: float, held: int
 ) -> Sizes:
     """Return the bytes of an index of sketches.
 
@@ -120,7 +121,7 @@ def sketch_sizes(
     return Sizes(index, index + beside, file, beside)
 
 
-def minimizer_sizes(has: Contents, device: str, *, built_for: int) -> Sizes:
+def minimizer_sizes(has: Contents, device: Device, *, built_for: int) -> Sizes:
     """Return the bytes of an index of minimizers.
 
     Parameters

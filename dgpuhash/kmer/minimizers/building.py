@@ -15,6 +15,7 @@ from dgpuhash.kmer.minimizers.settings import MinimizerSettings
 from dgpuhash.kmer.references import References, Targets
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 from dgpuhash.tables import HashMap, lca
+from dgpuhash.typing import Device
 
 __all__ = [
     "BATCH_LETTERS",
@@ -44,7 +45,7 @@ _ROOM = 1.25
 _MOST_ROOM = {"cpu": 2**27, "cuda": 2**30}
 
 
-def empty_table(device: str, keys: int = 0, seed: int | None = None) -> HashMap:
+def empty_table(device: Device, keys: int = 0, seed: int | None = None) -> HashMap:
     """Return a map of minimizers to numbers of taxa with room for so many."""
     return HashMap(_KEY, _NODE, keys, device=device, seed=seed)
 
@@ -65,7 +66,7 @@ def refilled(backend: Backend, items: Iterable[tuple[Any, Any]], keys: int, seed
     return made
 
 
-def room_for(settings: MinimizerSettings, letters: int, device: str) -> int:
+def room_for(settings: MinimizerSettings, letters: int, device: Device) -> int:
     """Return how many minimizers references of so many letters may have."""
     return min(int(letters * settings.density * 1.02), _MOST_ROOM[device])
 

@@ -21,6 +21,7 @@ from dgpuhash.kmer.minimizers.settings import MinimizerSettings
 from dgpuhash.kmer.references import Targets
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 from dgpuhash.tables import HashMap
+from dgpuhash.typing import Device
 
 __all__ = ["HeldMinimizers"]
 
@@ -73,7 +74,7 @@ class HeldMinimizers:
         return self._targets
 
     @property
-    def device(self) -> str:
+    def device(self) -> Device:
         """``"cpu"`` or ``"cuda"``."""
         return self._backend.name
 
@@ -152,7 +153,7 @@ class HeldMinimizers:
         )  # fmt: skip
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], device: str | None = None) -> Self:
+    def load(cls, path: str | os.PathLike[str], device: Device | None = None) -> Self:
         """Return the index that `save` wrote, on the CPU or another device.
 
         Raises

@@ -28,6 +28,7 @@ from dgpuhash.kmer.minimizers.settings import CallOptions, MinimizerSettings
 from dgpuhash.kmer.references import References, Targets, targets_of_letters
 from dgpuhash.kmer.sequences.files import Paths
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
+from dgpuhash.typing import Device
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -93,7 +94,7 @@ class MinimizerIndex(MergedMinimizers):
         taxonomy: Taxonomy | str | os.PathLike[str],
         accessions: Sequence[str | os.PathLike[str]] = (),
         allow_unplaced: int = 0,
-        device: str | None = None,
+        device: Device | None = None,
         client: Client | None = None,
         mode: str = "auto",
         progress: Callable[[int], object] | None = None,
@@ -203,7 +204,7 @@ class MinimizerIndex(MergedMinimizers):
         return index
 
     @classmethod
-    def _empty(cls, whole: Taxonomy, device: str | None, settings: MinimizerSettings) -> Self:
+    def _empty(cls, whole: Taxonomy, device: Device | None, settings: MinimizerSettings) -> Self:
         backend = backends.get(device)
         told = {"letters": 0, "notes": []}
         table = empty_table(backend.name)

@@ -24,6 +24,7 @@ from dgpuhash.kmer.minimizers.settings import MinimizerSettings
 from dgpuhash.kmer.references import References
 from dgpuhash.kmer.sequences.files import Paths
 from dgpuhash.tables import lca
+from dgpuhash.typing import Device
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -65,7 +66,7 @@ class MergedMinimizers(HeldMinimizers, Mergeable):
         references: Paths | References,
         *,
         quick: bool = False,
-        device: str | None = None,
+        device: Device | None = None,
         client: Client | None = None,
         mode: str = "auto",
         **settings: Any,
@@ -100,12 +101,12 @@ class MergedMinimizers(HeldMinimizers, Mergeable):
         return estimator.estimate(references, quick=quick)
 
 
-def estimator_of(device: str, settings: MinimizerSettings, **given: Any) -> MinimizerEstimator:
+def estimator_of(device: Device, settings: MinimizerSettings, **given: Any) -> MinimizerEstimator:
     """Return what estimates the index that settings make."""
     return MinimizerEstimator(device, settings, _minimizers, room=room_for, **given)
 
 
-def sampled_run(settings: MinimizerSettings, device: str, run: TargetRun) -> DistinctSample:
+def sampled_run(settings: MinimizerSettings, device: Device, run: TargetRun) -> DistinctSample:
     """Return a sample of the minimizers of a run of targets."""
     return estimator_of(device, settings).sampled(run)
 

@@ -40,6 +40,7 @@ from dgpuhash.kmer.sequences.reads import ReadFiles, ReadReads
 from dgpuhash.kmer.target_runs import dealt_runs, runs_on
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 from dgpuhash.kmer.worker_index import Batch, Item, WorkerIndex, made_there
+from dgpuhash.typing import Device
 
 __all__ = ["DistributedMinimizerIndex"]
 
@@ -72,7 +73,7 @@ class DistributedMinimizerIndex(WorkerIndex):
         *,
         client: Client,
         mode: str = "auto",
-        device: str | None = None,
+        device: Device | None = None,
     ) -> Self:
         """Return the index in a file, which all workers read.
 
@@ -267,7 +268,7 @@ class DistributedMinimizerIndex(WorkerIndex):
         """Yield the lines of a report of how many minimizers taxa have."""
         yield from kreport(self.taxonomy, *self.taxon_counts())
 
-    def gather(self, device: str | None = None) -> MinimizerIndex:
+    def gather(self, device: Device | None = None) -> MinimizerIndex:
         """Return the index as one of this process."""
         workers, backend = self._workers, backends.get(device)
         _, parts = self._held

@@ -29,6 +29,7 @@ from dgpuhash.kmer.target_runs import TargetRun
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 from dgpuhash.kmer.worker_index import part_numbers
 from dgpuhash.tables import HashMap, lca
+from dgpuhash.typing import Device
 
 __all__ = [
     "MinimizerPart",
@@ -80,7 +81,7 @@ class _Mates:
 
 
 def context_of(
-    settings: MinimizerSettings, taxonomy: Taxonomy, targets: Targets, device: str | None
+    settings: MinimizerSettings, taxonomy: Taxonomy, targets: Targets, device: Device | None
 ) -> MinimizerIndex:
     """Return an index of the targets that has no minimizers."""
     backend = backends.get(device)
@@ -134,7 +135,7 @@ def part_of(
     return MinimizerPart(table, taxonomy.taxids)
 
 
-def loaded_part(path: str, mode: str, n: int, at: int, device: str | None) -> MinimizerPart:
+def loaded_part(path: str, mode: str, n: int, at: int, device: Device | None) -> MinimizerPart:
     """Return the part of a file's index that a worker has."""
     backend = backends.get(device)
     if mode == "replicated":

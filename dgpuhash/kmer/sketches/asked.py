@@ -17,6 +17,7 @@ from dgpuhash.kmer.sketches.settings import SketchSettings
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 from dgpuhash.kmer.worker_index import part_numbers
 from dgpuhash.tables.bucket_list.grouping import spread
+from dgpuhash.typing import Device
 
 __all__ = [
     "called_here",
@@ -31,7 +32,7 @@ __all__ = [
 
 
 def context_of(
-    settings: SketchSettings, taxonomy: Taxonomy | None, targets: Targets, device: str | None
+    settings: SketchSettings, taxonomy: Taxonomy | None, targets: Targets, device: Device | None
 ) -> SketchIndex:
     """Return an index of the targets that has no locations."""
     made = SketchIndex(settings, taxonomy, device)

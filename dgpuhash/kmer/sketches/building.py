@@ -13,6 +13,7 @@ from dgpuhash.kmer.sketches.settings import SketchSettings
 from dgpuhash.kmer.sketches.sketching import sketch_references
 from dgpuhash.tables import HashSet, MultiMap
 from dgpuhash.tables.bucket_list.storage import pair_slices
+from dgpuhash.typing import Device
 
 if TYPE_CHECKING:
     from dgpuhash.kmer.target_runs import TargetRun
@@ -44,7 +45,7 @@ _FEW = 8
 _BATCH_LETTERS = {"cpu": 2**20, "cuda": 2**26}
 
 
-def table_settings(settings: SketchSettings, device: str) -> dict[str, Any]:
+def table_settings(settings: SketchSettings, device: Device) -> dict[str, Any]:
     """Return the settings of a multimap of features."""
     return {"cap": settings.cap, "max_load": LOAD, "device": device}
 

@@ -24,6 +24,7 @@ from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 from dgpuhash.tables import HashSet, MultiMap
 from dgpuhash.tables.bucket_list.storage import pair_slices
 from dgpuhash.tables.open_addressing.slot_order import SlotOrder
+from dgpuhash.typing import Device
 
 __all__ = ["HeldSketches"]
 
@@ -47,7 +48,7 @@ class HeldSketches(SketchCaller, Mergeable):
         self,
         settings: SketchSettings,
         taxonomy: Taxonomy | None = None,
-        device: str | None = None,
+        device: Device | None = None,
     ) -> None:
         self._backend = backends.get(device)
         self._settings = settings
@@ -76,7 +77,7 @@ class HeldSketches(SketchCaller, Mergeable):
         return self._targets
 
     @property
-    def device(self) -> str:
+    def device(self) -> Device:
         """Where the index is."""
         return self._backend.name
 
@@ -169,7 +170,7 @@ class HeldSketches(SketchCaller, Mergeable):
         )  # fmt: skip
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], device: str | None = None) -> Self:
+    def load(cls, path: str | os.PathLike[str], device: Device | None = None) -> Self:
         """Return the index that `save` wrote, on the CPU or another device.
 
         Raises

@@ -30,6 +30,7 @@ from dgpuhash.kmer.sketches.building import (
 from dgpuhash.kmer.sketches.held import HeldSketches
 from dgpuhash.kmer.sketches.settings import SketchSettings
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
+from dgpuhash.typing import Device
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -86,7 +87,7 @@ class SketchIndex(HeldSketches):
         taxonomy: Taxonomy | str | os.PathLike[str] | None,
         accessions: Sequence[str | os.PathLike[str]] = (),
         allow_unplaced: int = 0,
-        device: str | None = None,
+        device: Device | None = None,
         client: Client | None = None,
         mode: str = "auto",
         progress: Callable[[int], object] | None = None,
@@ -144,7 +145,7 @@ class SketchIndex(HeldSketches):
         references: Paths | References,
         *,
         quick: bool = False,
-        device: str | None = None,
+        device: Device | None = None,
         client: Client | None = None,
         mode: str = "auto",
         **settings: Any,
@@ -341,12 +342,12 @@ def _taxonomy_of(given: Taxonomy | str | os.PathLike[str] | None) -> Taxonomy | 
     return given if given is None or isinstance(given, Taxonomy) else Taxonomy.read(given)
 
 
-def estimator_of(device: str, settings: SketchSettings, **given: Any) -> SketchEstimator:
+def estimator_of(device: Device, settings: SketchSettings, **given: Any) -> SketchEstimator:
     """Return what estimates the index that settings make."""
     return SketchEstimator(device, settings, _features, load=LOAD, held=HELD_NBYTES, **given)
 
 
-def sampled_run(settings: SketchSettings, device: str, run: TargetRun) -> DistinctSample:
+def sampled_run(settings: SketchSettings, device: Device, run: TargetRun) -> DistinctSample:
     """Return a sample of the features of a run of targets."""
     return estimator_of(device, settings).sampled(run)
 

@@ -61,6 +61,7 @@ from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 from dgpuhash.kmer.worker_index import WorkerIndex, made_there
 from dgpuhash.kmer.worker_reads import ReadsOnWorkers
 from dgpuhash.tables import MultiMap
+from dgpuhash.typing import Device
 
 __all__ = ["DistributedSketchIndex"]
 
@@ -98,7 +99,7 @@ class DistributedSketchIndex(WorkerIndex):
         *,
         client: Client,
         mode: str = "auto",
-        device: str | None = None,
+        device: Device | None = None,
     ) -> Self:
         """Return the index in a file, which all workers read.
 
@@ -356,7 +357,7 @@ class DistributedSketchIndex(WorkerIndex):
             (lines,) = take()
             yield from lines
 
-    def gather(self, device: str | None = None) -> SketchIndex:
+    def gather(self, device: Device | None = None) -> SketchIndex:
         """Return the index as one of this process."""
         workers = self._workers
         made = context_of(self._settings, self._taxonomy, self._targets, device)

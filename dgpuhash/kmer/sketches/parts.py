@@ -24,6 +24,7 @@ from dgpuhash.kmer.sketches.settings import SketchSettings
 from dgpuhash.kmer.target_runs import TargetRun
 from dgpuhash.kmer.worker_index import part_numbers
 from dgpuhash.tables import HashSet, MultiMap
+from dgpuhash.typing import Device
 
 __all__ = [
     "SketchPart",
@@ -64,7 +65,7 @@ class SketchPart:
 
 
 def features_of_run(
-    settings: SketchSettings, device: str | None, run: TargetRun, n: int
+    settings: SketchSettings, device: Device | None, run: TargetRun, n: int
 ) -> list[Any]:
     """Return the features and locations of a run for each of n owners, on the host."""
     backend = backends.get(device)
@@ -84,7 +85,7 @@ def features_of_run(
 
 def folded(
     settings: SketchSettings,
-    device: str | None,
+    device: Device | None,
     before: SketchPart | None,
     pieces: list[list[tuple[Any, Any]]],
 ) -> SketchPart:
@@ -100,7 +101,7 @@ def folded(
 
 
 def part_of_run(
-    settings: SketchSettings, device: str | None, run: TargetRun, before: SketchPart | None
+    settings: SketchSettings, device: Device | None, run: TargetRun, before: SketchPart | None
 ) -> SketchPart:
     """Return the part of a run of targets, without the features that were dropped before."""
     backend = backends.get(device)
@@ -185,7 +186,7 @@ def rows_of(contents: tuple[Any, Any, Any], start: int, end: int) -> tuple[Any, 
 
 
 def loaded_part(
-    path: str, mode: str, n: int, at: int, span: Sequence[int], device: str | None
+    path: str, mode: str, n: int, at: int, span: Sequence[int], device: Device | None
 ) -> SketchPart:
     """Return the part of a file's index that a worker has."""
     saved = read_index(path, "metacache", part=(at, n) if mode == "distributed" else None)
@@ -238,7 +239,7 @@ def dealt_part(part: SketchPart, n: int) -> list[Any]:
 
 def owned_part(
     settings: SketchSettings,
-    device: str | None,
+    device: Device | None,
     pieces: list[list[tuple[Any, Any]]],
     dropped: list[np.ndarray],
 ) -> SketchPart:

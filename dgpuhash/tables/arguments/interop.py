@@ -19,6 +19,7 @@ import numpy as np
 
 from dgpuhash.errors import KeyTypeError, ShapeError
 from dgpuhash.tables.arguments.objects import array_of
+from dgpuhash.typing import Device
 
 __all__ = ["ArrayArgument", "as_argument", "as_extension_array", "has_common_unit"]
 
@@ -50,7 +51,7 @@ class ArrayArgument(NamedTuple):
 
     data: Any
     """A NumPy array, or an object in device memory that the backend can adopt."""
-    location: str | None
+    location: Device | None
     """'cpu', 'cuda', or None for Python sequences, which fit a table on any device."""
     dtype: np.dtype[Any] | None = None
     """The dtype that the user sees, if `data` holds it as plain integers."""

@@ -10,6 +10,7 @@ import numpy as np
 from dgpuhash import backend as backends
 from dgpuhash.backend import Backend, struct_named
 from dgpuhash.errors import DeviceError, SpecError, UnsupportedError
+from dgpuhash.typing import KeysLike
 
 __all__ = ["Lca", "LcaChange", "check_lca", "lca"]
 
@@ -81,7 +82,7 @@ class Lca:
                 )
 
 
-def lca(parents: Any) -> Lca:
+def lca(parents: KeysLike) -> Lca:
     """Return the way to combine nodes of a tree: ``insert(..., combine=lca(parents))``.
 
     Values are numbers of nodes. 0 is no node, and changes nothing; 1 is the root, and numbers of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Self
+from typing import Self, Unpack, overload
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -25,6 +25,7 @@ from dgpuhash.tables.memory_errors import translates_memory_errors
 from dgpuhash.tables.rwlock import read_locked, write_locked
 from dgpuhash.tables.serialization import Buffers
 from dgpuhash.tables.stats import figure_rows, format_bytes, html_table
+from dgpuhash.typing import Array, ArrayKind, Device, FilterSettings, KeysLike
 
 __all__ = ["BloomFilter", "BloomStats"]
 
@@ -148,13 +149,15 @@ class BloomFilter(Keyed):
         *,
         rate: float = 0.01,
         nbytes: int | None = None,
-        device: str | None = None,
+        device: Device | None = None,
         seed: int | None = None,
     ) -> None:
         super().__init__(bloom_spec(key_dtype, capacity, rate, nbytes, seed), device)
 
     @classmethod
-    def from_keys(cls, keys: Any, *, rate: float = 0.01, **settings: Any) -> BloomFilter:
+    def from_keys(
+        cls, keys: KeysLike, *, rate: float = 0.01, **settings: Unpack[FilterSettings]
+    ) -> BloomFilter:
         """Return a filter of `keys`, of their dtype and on their device.
 
         Its capacity is their number unless `settings`, those of the class, say otherwise.
@@ -189,7 +192,7 @@ class BloomFilter(Keyed):
 
     @translates_memory_errors
     @write_locked
-    def insert(self, keys: Any) -> None:
+    def insert(self, keys: KeysLike) -> None:
         """Insert keys.
 
         Raises
@@ -207,9 +210,13 @@ class BloomFilter(Keyed):
         _, bits = self._keys(keys)
         self._opened().insert(bits)
 
+    @overload
+    def contains(self, keys: ArrayKind) -> ArrayKind: ...
+    @overload
+    def contains(self, keys: KeysLike) -> Array: ...
     @translates_memory_errors
     @read_locked
-    def contains(self, keys: Any) -> Any:
+    def contains(self, keys: KeysLike) -> Array:
         """Return a mask of keys that may have been inserted, in input order.
 
         It is of the kind of `keys`, and true for every key that was inserted. Keys of other dtypes
@@ -342,7 +349,7 @@ class BloomFilter(Keyed):
             self._store.backend.xp.bitwise_or(words, self._store.words, out=words)
 
     @classmethod
-    def _of(cls, spec: TableSpec, capacity: int, device: str | None) -> Self:
+    def _of(cls, spec: TableSpec, capacity: int, device: Device | None) -> Self:
         made = object.__new__(cls)
         Keyed.__init__(made, spec, None)
         # Opened later: a file may hold fewer words than it claims.
@@ -350,7 +357,7 @@ class BloomFilter(Keyed):
         return made
 
     @classmethod
-    def _range_of(cls, spec: TableSpec, device: str, part: int, parts: int) -> Self:
+    def _range_of(cls, spec: TableSpec, device: Device, part: int, parts: int) -> Self:
         """Return the filter of one of `parts` equal ranges of the hashes, empty and open."""
         made = cls._of(spec, 0, device)
         made._range = part, parts

@@ -15,6 +15,7 @@ from dgpuhash.backend.native import native
 from dgpuhash.seeds import draw_seed
 from dgpuhash.tables.columns.distinct import DistinctEstimate, build_group_table
 from dgpuhash.tables.columns.group_table import GroupTable
+from dgpuhash.typing import Device
 
 __all__ = ["ColumnReduction", "group_counts", "one_pass_pays", "reduce_groups", "reduce_keys"]
 
@@ -239,7 +240,7 @@ def _column_structs(
     return backend.from_host(described.view(np.uint64))
 
 
-def _plan(device: str, rows: int, groups: int) -> _SegmentPlan:
+def _plan(device: Device, rows: int, groups: int) -> _SegmentPlan:
     if device == "cpu":
         return _cpu_plan(rows, groups)
     if groups > _GPU_OWN_GROUPS:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from dgpuhash.tables.columns.aggregates import (
 )
 from dgpuhash.tables.columns.distinct import DistinctEstimate, DistinctKeys, Factorization
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
+from dgpuhash.typing import Array, ArrayKind, KeysLike
 
 __all__ = ["GroupedKeys", "factorize", "unique", "value_counts"]
 
@@ -99,8 +100,16 @@ class GroupedKeys:
         return self._taken.wrap(result, dtype, by_row=False)
 
 
+@overload
+def factorize(keys: ArrayKind) -> tuple[ArrayKind, ArrayKind]: ...
+
+
+@overload
+def factorize(keys: KeysLike) -> tuple[Array, Array]: ...
+
+
 @function_translates_memory_errors
-def factorize(keys: Any) -> tuple[Any, Any]:
+def factorize(keys: KeysLike) -> tuple[Array, Array]:
     """Return dense numbers (codes) for keys, and the distinct keys.
 
     Uses the compacting hash table of Alcantara's thesis (2011), §6.3; the numbers do not depend on
@@ -138,14 +147,28 @@ def factorize(keys: Any) -> tuple[Any, Any]:
     return grouped.by_row(codes), grouped.uniques()
 
 
-@function_translates_memory_errors
+@overload
+def unique(keys: ArrayKind) -> ArrayKind: ...
+
+
+@overload
 def unique(
-    keys: Any,
+    keys: KeysLike,
     *,
     return_index: bool = False,
     return_inverse: bool = False,
     return_counts: bool = False,
-) -> Any:
+) -> Array: ...
+
+
+@function_translates_memory_errors
+def unique(
+    keys: KeysLike,
+    *,
+    return_index: bool = False,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+) -> Array:
     """Return the distinct keys in order of first appearance.
 
     Parameters
@@ -190,8 +213,16 @@ def unique(
     return results[0] if len(results) == 1 else tuple(results)
 
 
+@overload
+def value_counts(keys: ArrayKind) -> tuple[ArrayKind, ArrayKind]: ...
+
+
+@overload
+def value_counts(keys: KeysLike) -> tuple[Array, Array]: ...
+
+
 @function_translates_memory_errors
-def value_counts(keys: Any) -> tuple[Any, Any]:
+def value_counts(keys: KeysLike) -> tuple[Array, Array]:
     """Return the distinct keys and their row counts, most frequent first.
 
     Parameters

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from dgpuhash.tables.arguments.validate import as_device_array, natural_dtype, s
 from dgpuhash.tables.columns.aggregates import ColumnReduction
 from dgpuhash.tables.columns.factorize import GroupedKeys
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
+from dgpuhash.typing import Array, KeysLike, Reduction, ValuesLike
 
 __all__ = ["group_reduce"]
 
@@ -29,8 +30,10 @@ _SIGN = np.uint64(1 << 63)
 
 @function_translates_memory_errors
 def group_reduce(
-    keys: Any, values: Any | Mapping[Any, Any], how: str | Sequence[str] | Mapping[Any, Any]
-) -> tuple[Any, Any]:
+    keys: KeysLike,
+    values: ValuesLike | Mapping[Hashable, ValuesLike],
+    how: Reduction | Sequence[Reduction] | Mapping[Hashable, Reduction | Sequence[Reduction]],
+) -> tuple[Array, Array]:
     """Reduce values by key, any number of columns in one pass over the rows.
 
     Parameters

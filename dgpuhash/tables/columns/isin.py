@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import overload
 
 import numpy as np
 
@@ -10,12 +10,21 @@ from dgpuhash.seeds import draw_seed
 from dgpuhash.tables.arguments.common_dtype import to_common_dtype
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
 from dgpuhash.tables.open_addressing.growth import Storage
+from dgpuhash.typing import Array, ArrayKind, KeysLike
 
 __all__ = ["isin"]
 
 
+@overload
+def isin(values: ArrayKind, keys: KeysLike) -> ArrayKind: ...
+
+
+@overload
+def isin(values: KeysLike, keys: KeysLike) -> Array: ...
+
+
 @function_translates_memory_errors
-def isin(values: Any, keys: Any) -> Any:
+def isin(values: KeysLike, keys: KeysLike) -> Array:
     """Return a mask of the values that are among the keys.
 
     Builds a `HashSet` of the keys for one query; build one yourself for several queries.

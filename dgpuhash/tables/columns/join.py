@@ -16,6 +16,7 @@ from dgpuhash.tables.columns.csr import RowsByGroup
 from dgpuhash.tables.columns.distinct import DistinctKeys, Factorization
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
 from dgpuhash.tables.select import row_numbers
+from dgpuhash.typing import Array, KeysLike, RowsHow
 
 __all__ = ["join_indices"]
 
@@ -24,7 +25,7 @@ _SEGMENT_PAIRS = {"cpu": 4096, "cuda": 256}
 
 
 @function_translates_memory_errors
-def join_indices(left: Any, right: Any, how: str = "inner") -> tuple[Any, Any]:
+def join_indices(left: KeysLike, right: KeysLike, how: RowsHow = "inner") -> tuple[Array, Array]:
     """Return the pairs of rows of two columns whose keys are equal.
 
     Parameters

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, Self, Unpack, overload
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -23,6 +23,7 @@ from dgpuhash.tables.serialization import Buffers
 from dgpuhash.tables.stats import TableStats, format_bytes, html_table
 from dgpuhash.tables.store import IdStore
 from dgpuhash.tables.stores.method import resolved, store_for, table_spec
+from dgpuhash.typing import Array, ArrayKind, Device, IdSettings, KeysLike, MethodSettings
 
 __all__ = ["KeyIds"]
 
@@ -85,10 +86,10 @@ class KeyIds(Keyed):
         self,
         key_dtype: DTypeLike,
         *,
-        device: str | None = None,
+        device: Device | None = None,
         seed: int | None = None,
         method: str = "auto",
-        **settings: int | float | str,
+        **settings: Unpack[MethodSettings],
     ) -> None:
         spec = table_spec(
             self.kind, key_dtype, max_load=None, seed=seed, method=method, settings=settings
@@ -96,7 +97,9 @@ class KeyIds(Keyed):
         super().__init__(spec, device)
 
     @classmethod
-    def from_keys(cls, keys: Any, method: str = "auto", **settings: Any) -> KeyIds:
+    def from_keys(
+        cls, keys: KeysLike, method: str = "auto", **settings: Unpack[IdSettings]
+    ) -> KeyIds:
         """Return the index of the distinct `keys`, of their dtype and on their device.
 
         Parameters
@@ -141,9 +144,13 @@ class KeyIds(Keyed):
     def __len__(self) -> int:
         return 0 if self._store is None else len(self._store)
 
+    @overload
+    def ids_of(self, keys: ArrayKind) -> tuple[ArrayKind, ArrayKind]: ...
+    @overload
+    def ids_of(self, keys: KeysLike) -> tuple[Array, Array]: ...
     @translates_memory_errors
     @read_locked
-    def ids_of(self, keys: Any) -> tuple[Any, Any]:
+    def ids_of(self, keys: KeysLike) -> tuple[Array, Array]:
         """Return the ids of keys, and which keys have one, in input order.
 
         Parameters
@@ -178,7 +185,7 @@ class KeyIds(Keyed):
 
     @translates_memory_errors
     @read_locked
-    def keys_of(self, ids: Any) -> Any:
+    def keys_of(self, ids: KeysLike) -> Array:
         """Return the keys of ids, in input order.
 
         Parameters
@@ -220,9 +227,13 @@ class KeyIds(Keyed):
         keys = self._stored_keys(gather_rows(store.keys, rows))
         return taken.wrap(keys, self._key)
 
+    @overload
+    def contains(self, keys: ArrayKind) -> ArrayKind: ...
+    @overload
+    def contains(self, keys: KeysLike) -> Array: ...
     @translates_memory_errors
     @read_locked
-    def contains(self, keys: Any) -> Any:
+    def contains(self, keys: KeysLike) -> Array:
         """Return a mask of the keys that have an id, in input order and of the kind of `keys`.
 
         Keys of other dtypes are compared by value, as `ids_of` does.
@@ -232,7 +243,7 @@ class KeyIds(Keyed):
 
     @translates_memory_errors
     @read_locked
-    def items(self) -> Any:
+    def items(self) -> Array:
         """Return all keys in the order of their ids, as a NumPy or CuPy array.
 
         Examples
@@ -276,7 +287,7 @@ class KeyIds(Keyed):
         self._opened().build(bits)
 
     @classmethod
-    def _of(cls, spec: TableSpec, capacity: int, device: str | None) -> Self:
+    def _of(cls, spec: TableSpec, capacity: int, device: Device | None) -> Self:
         made = object.__new__(cls)
         Keyed.__init__(made, resolved(spec), device)
         return made

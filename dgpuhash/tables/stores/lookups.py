@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from dgpuhash.tables.memory_errors import translates_memory_errors
 from dgpuhash.tables.rwlock import read_locked
 from dgpuhash.tables.select import select_found
 from dgpuhash.tables.stores.method import methods
+from dgpuhash.typing import Array, ArrayKind, KeysLike, Scalar
 
 __all__ = ["FindsPairs"]
 
@@ -20,11 +21,23 @@ _BOOL, _ROW = np.dtype(bool), np.dtype(np.int64)
 class FindsPairs:
     """Part of a map that looks keys up."""
 
+    @overload
+    def find(
+        self: Any, keys: ArrayKind, default: Scalar | None = None, *, in_order: Literal[True] = True
+    ) -> tuple[ArrayKind, ArrayKind]: ...
+    @overload
+    def find(
+        self: Any, keys: KeysLike, default: Scalar | None = None, *, in_order: Literal[True] = True
+    ) -> tuple[Array, Array]: ...
+    @overload
+    def find(
+        self: Any, keys: KeysLike, default: Scalar | None = None, *, in_order: bool
+    ) -> tuple[Array, ...]: ...
     @translates_memory_errors
     @read_locked
     def find(
-        self: Any, keys: Any, default: Any = None, *, in_order: bool = True
-    ) -> tuple[Any, ...]:
+        self: Any, keys: KeysLike, default: Scalar | None = None, *, in_order: bool = True
+    ) -> tuple[Array, ...]:
         """Return the value of each key, and whether the key is stored.
 
         Parameters
@@ -94,7 +107,7 @@ class FindsPairs:
         row = default_row(default, self._value)
         return self._values.find_to(store, bits, row, values, found)
 
-    def match(self: Any, keys: Any) -> tuple[Any, Any]:
+    def match(self: Any, keys: KeysLike) -> tuple[Array, Array]:
         """Return the rows whose keys are stored, and their values (inner join).
 
         With row numbers as values, the result is the row pairs of `join_indices` with a table that

@@ -259,9 +259,13 @@ def _modules(path: tuple[str, ...]) -> Iterator[Any]:
         yield importlib.import_module(f"{PACKAGE}.{module.name}")
 
 
-def require_order(name: str) -> None:
-    """Raise UnsupportedError unless the multimaps of a method keep the order of values."""
-    found = methods()
+def require_order(spec: TableSpec) -> None:
+    """Raise UnsupportedError unless the multimaps of a spec keep the order of values."""
+    found, name = methods(), spec.method
+    if spec.cap is not None:
+        raise UnsupportedError(
+            "a MultiMap with cap= keeps no order of values; leave stable or cap out"
+        )
     if not found[name].ordered:
         able = [each.name for each in found.values() if each.ordered and "multimap" in each.nouns]
         raise UnsupportedError(

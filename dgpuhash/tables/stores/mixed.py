@@ -21,6 +21,7 @@ from dgpuhash.tables.rwlock import write_locked
 from dgpuhash.tables.stores.method import methods
 from dgpuhash.tables.stores.rebuilds import RecipeStore
 from dgpuhash.tables.stores.recipe import Recipe
+from dgpuhash.typing import Array, KeysLike, Scalar, ValuesLike
 
 __all__ = ["ExecutesKeys", "ExecutesPairs", "MixedBatches", "Op"]
 
@@ -195,7 +196,7 @@ class ExecutesKeys(_Executes):
 
     @translates_memory_errors
     @write_locked
-    def execute(self: Any, ops: Any, keys: Any, *, in_order: bool = True) -> Any:
+    def execute(self: Any, ops: KeysLike, keys: KeysLike, *, in_order: bool = True) -> Array:
         """Find, add and remove keys in one launch, side by side.
 
         As `HashMap.execute`, without values.
@@ -237,13 +238,13 @@ class ExecutesPairs(_Executes):
     @write_locked
     def execute(
         self: Any,
-        ops: Any,
-        keys: Any,
-        values: Any = None,
-        default: Any = None,
+        ops: KeysLike,
+        keys: KeysLike,
+        values: ValuesLike | None = None,
+        default: Scalar | None = None,
         *,
         in_order: bool = True,
-    ) -> tuple[Any, ...]:
+    ) -> tuple[Array, ...]:
         """Find, store and remove pairs in one launch, side by side (SlabHash §VI-C).
 
         Operations on the same key happen one after another, in no particular order: all together

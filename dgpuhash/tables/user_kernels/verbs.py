@@ -17,6 +17,7 @@ from dgpuhash.tables.rwlock import read_locked
 from dgpuhash.tables.store import Lent
 from dgpuhash.tables.user_kernels.fused import launch_fused
 from dgpuhash.tables.user_kernels.view import DeviceView, view_of
+from dgpuhash.typing import KeysLike, Number
 
 __all__ = ["CHUNK_ROWS", "UserKernels"]
 
@@ -85,7 +86,10 @@ device='cuda', or give for_each a Python function
     @translates_memory_errors
     @read_locked
     def for_each(
-        self, keys: Any, fn: Callable[..., object] | str, args: Sequence[Any] = ()
+        self,
+        keys: KeysLike,
+        fn: Callable[..., object] | str,
+        args: Sequence[KeysLike | Number] = (),
     ) -> None:
         """Call a function for the keys that are stored.
 
@@ -139,7 +143,9 @@ device='cuda', or give for_each a Python function
 
     @translates_memory_errors
     @read_locked
-    def for_all(self, fn: Callable[..., object] | str, args: Sequence[Any] = ()) -> None:
+    def for_all(
+        self, fn: Callable[..., object] | str, args: Sequence[KeysLike | Number] = ()
+    ) -> None:
         """Call a function for all that is stored, as `for_each`, without rows.
 
         A callable gets arrays ``(keys, values)``, one chunk of at most 2**20 entries after another.

@@ -16,13 +16,14 @@ from dgpuhash.distributed.collective.membership import Post, all_of
 from dgpuhash.distributed.collective.two_level.layout import HostLayout
 from dgpuhash.distributed.partition.hash_partition import chunk_nbytes
 from dgpuhash.errors import UnsupportedError
+from dgpuhash.typing import Device
 
 __all__ = ["TwoLevelCollective", "small_nbytes"]
 
 Columns = list[Any]
 
 
-def small_nbytes(layout: HostLayout, device: str) -> int:
+def small_nbytes(layout: HostLayout, device: Device) -> int:
     """Return the most bytes of rows from one rank to one that travel through gateways.
 
     All small parts that may share a message fit it. Between GPUs, whose messages may be larger, it
