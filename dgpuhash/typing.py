@@ -33,14 +33,21 @@ import numpy as np
 
 if TYPE_CHECKING:
     import pandas as pd
+    from distributed import Client
 
 __all__ = [
+    "AggregateLike",
+    "AnyFrame",
     "Array",
     "ArrayKind",
     "Build",
     "Combine",
     "ConflictName",
     "Device",
+    "DistributedFilterSettings",
+    "DistributedMapSettings",
+    "DistributedMultiMapSettings",
+    "DistributedTableSettings",
     "FilterSettings",
     "Frame",
     "GroupingLike",
@@ -52,17 +59,22 @@ __all__ = [
     "IdSettings",
     "IndexHow",
     "IndexMode",
+    "JoinKeysLike",
     "KeepEqual",
     "KeepRow",
     "KeyTableSettings",
     "KeysLike",
     "MergeHow",
+    "MergeOptions",
     "MethodSettings",
     "MultiMapSettings",
     "NamedColumn",
     "Number",
+    "OnWorkers",
+    "PruningSettings",
     "QueryLike",
     "Reduction",
+    "RowIndex",
     "RowsHow",
     "RowsLike",
     "Scalar",
@@ -124,6 +136,10 @@ class Frame(Protocol):
     def columns(self) -> Any:
         """The columns, or their labels."""
 
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, key: Any, /) -> Any: ...
+
 
 class NamedColumn(Protocol):
     """A Series, which stands for a frame of one column."""
@@ -137,8 +153,22 @@ class NamedColumn(Protocol):
         """The dtype of the elements."""
 
 
+class RowIndex(Protocol):
+    """An index of rows: `FrameIndex` or `DistributedIndex`."""
+
+    @property
+    def on(self) -> Any:
+        """The labels of the key columns."""
+
+    def find(self, keys: Any) -> Any:
+        """Return the rows of keys."""
+
+
 Array: TypeAlias = Any
 """An array of NumPy or CuPy; the device of the table says which."""
+
+AnyFrame: TypeAlias = Any
+"""A frame or Series of the library of the argument."""
 
 ArrayKind = TypeVar("ArrayKind", np.ndarray, "pd.Series", "pd.Index")
 """NumPy array, pandas Series or pandas Index: results are of the kind of the keys."""
@@ -162,6 +192,12 @@ RowsLike: TypeAlias = Frame | NamedColumn | Mapping[Any, ValuesLike | Sequence[H
 
 QueryLike: TypeAlias = RowsLike | Sequence[Scalar | None] | Scalar | None
 """Keys of rows: a frame, Series or array, a list of values or of tuples, or one value."""
+
+JoinKeysLike: TypeAlias = Hashable | Sequence[Hashable] | _Column | Sequence[_Column]
+"""Key columns of a side: labels, or arrays in their place."""
+
+AggregateLike: TypeAlias = Hashable | Callable[..., Any] | Sequence[Any] | Mapping[Any, Any]
+"""Aggregates of a groupby: names, functions, lists of them, or either by column."""
 
 GroupingLike: TypeAlias = (
     Hashable | Sequence[Any] | Mapping[Any, Any] | Callable[[Any], Any] | _Column
@@ -274,3 +310,63 @@ class MultiMapSettings(TableSettings, total=False):
     initial_bucket: int | None
     growth: float | None
     cap: int | None
+
+
+class PruningSettings(TypedDict, total=False):
+    """How lookups on a cluster reduce what they send."""
+
+    bloom_filter: Literal["auto"] | bool
+    deduplicate: Literal["auto"] | bool
+
+
+class MergeOptions(PruningSettings, total=False):
+    """What ``ddf.dgpuhash.merge`` passes on to the merge with an index or with a frame."""
+
+    persist: bool
+    right_on: JoinKeysLike | None
+    left_index: bool
+    right_index: bool
+    sort: bool
+    indicator: bool | str
+    validate: Validate | None
+    nulls_equal: bool
+    build: Build
+    npartitions: int | None
+    client: Client | None
+
+
+class OnWorkers(TypedDict, total=False):
+    """Where a distributed table is, and how its rows travel."""
+
+    client: Client | None
+    workers: Sequence[str] | None
+    exchange: Literal["auto", "comm", "nccl", "peer", "two-level"]
+    piece_rows: int | None
+
+
+class DistributedFilterSettings(OnWorkers, total=False):
+    """What `DistributedBloomFilter.from_keys` passes on to the class."""
+
+    rate: float
+    nbytes: int | None
+    device: Device | None
+    seed: int | None
+
+
+class DistributedTableSettings(OnWorkers, TableSettings, total=False):
+    """What the constructors of distributed tables from arrays pass on to the classes."""
+
+    mode: TableModeName
+
+
+class DistributedMapSettings(DistributedTableSettings, total=False):
+    """What `DistributedMap.from_arrays` passes on to the class."""
+
+    conflict: ConflictName
+
+
+class DistributedMultiMapSettings(DistributedTableSettings, total=False):
+    """What `DistributedMultiMap.from_arrays` passes on to the class."""
+
+    initial_bucket: int | None
+    growth: float | None

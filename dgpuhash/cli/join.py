@@ -16,6 +16,7 @@ from dgpuhash.errors import ColumnError, FormatError
 
 if TYPE_CHECKING:
     from dgpuhash.cli.progress import RowProgress
+    from dgpuhash.typing import MergeHow, Validate
 
 __all__ = ["join"]
 
@@ -81,9 +82,9 @@ def join(
     on: list[str] | None,
     left_on: list[str] | None,
     right_on: list[str] | None,
-    how: str,
+    how: MergeHow,
     output: str,
-    validate: str | None,
+    validate: Validate | None,
     indicator: str | None,
     suffixes: list[str],
     overwrite: bool,

@@ -17,6 +17,7 @@ from dgpuhash.distributed.groupby.counts import nunique_lazily, value_counts_laz
 from dgpuhash.distributed.merge.verb import distinct_lazily
 from dgpuhash.errors import UnsupportedError
 from dgpuhash.frames.merge import merge
+from dgpuhash.typing import Build
 
 __all__ = [
     "distinct_in_place",
@@ -89,7 +90,7 @@ def _merged(
     return made
 
 
-def _build(left: Any, right: Any, how: Any, *, by_index: bool, broadcast: bool) -> str:
+def _build(left: Any, right: Any, how: Any, *, by_index: bool, broadcast: bool) -> Build:
     """Return the side that is indexed: the one of fewer partitions, where `how` leaves a choice."""
     counts = [getattr(side, "npartitions", 1) for side in (left, right)]
     if how == "inner" and 1 < counts[0] < counts[1] and not by_index:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from dgpuhash.distributed.cluster.client import client_of
 from dgpuhash.distributed.groupby.counts import nunique_lazily, value_counts_lazily
@@ -14,6 +14,16 @@ from dgpuhash.distributed.index import DistributedIndex
 from dgpuhash.distributed.merge.verb import distinct_lazily, isin_lazily
 from dgpuhash.errors import SpecError
 from dgpuhash.frames.merge import merge
+from dgpuhash.typing import (
+    AnyFrame,
+    Frame,
+    GroupingLike,
+    KeepEqual,
+    MergeHow,
+    MergeOptions,
+    NamedColumn,
+    RowIndex,
+)
 
 __all__ = ["IndexAccessor", "SeriesAccessor"]
 
@@ -40,20 +50,20 @@ class IndexAccessor:
     >>> client.close()
     """
 
-    def __init__(self, frame: Any) -> None:
-        self._frame = frame
+    def __init__(self, frame: Frame) -> None:
+        self._frame: Any = frame
 
     def merge(
         self,
-        right: Any,
+        right: Frame | NamedColumn | RowIndex,
         on: Hashable | Sequence[Hashable] | None = None,
         *,
         left_on: Hashable | Sequence[Hashable] | None = None,
-        how: str = "inner",
+        how: MergeHow = "inner",
         columns: Sequence[Hashable] | None = None,
         suffixes: tuple[str | None, str | None] = ("_x", "_y"),
-        **options: Any,
-    ) -> Any:
+        **options: Unpack[MergeOptions],
+    ) -> AnyFrame:
         """Merge each partition of this frame with an index, or with another frame; lazily.
 
         Parameters
@@ -85,6 +95,9 @@ class IndexAccessor:
         1    N9
         >>> client.close()
         """
+        side: Any = right
+        asked: Any = how
+        given: Any = options
         standing = isinstance(right, DistributedIndex)
         unknown = sorted(options.keys() - (_OF_INDEXES if standing else _OF_FRAMES))
         if unknown:
@@ -92,21 +105,21 @@ class IndexAccessor:
             known = sorted(_OF_INDEXES if standing else _OF_FRAMES)
             raise SpecError(f"{unknown[0]}= in a merge with {what}; known options are {known}")
         if standing:
-            return right.merge(
-                self._frame, on, left_on=left_on, how=how, columns=columns, suffixes=suffixes,
-                **options,
+            return side.merge(
+                self._frame, on, left_on=left_on, how=asked, columns=columns, suffixes=suffixes,
+                **given,
             )  # fmt: skip
         return merge(
-            self._frame, right, how, on, left_on, columns=columns, suffixes=suffixes, **options
+            self._frame, side, asked, on, left_on, columns=columns, suffixes=suffixes, **given
         )
 
     def drop_duplicates(
         self,
         subset: Hashable | Sequence[Hashable] | None = None,
         *,
-        keep: str | bool = "first",
+        keep: KeepEqual = "first",
         npartitions: int | None = None,
-    ) -> Any:
+    ) -> AnyFrame:
         """Return one row of each key, lazily: a partition for each hash range of the keys.
 
         Parameters
@@ -147,9 +160,9 @@ class IndexAccessor:
 
     def groupby(
         self,
-        by: Any = None,
+        by: GroupingLike | None = None,
         *,
-        level: Any = None,
+        level: Hashable | Sequence[Hashable] = None,
         sort: bool = True,
         dropna: bool = True,
         observed: bool = True,
@@ -190,7 +203,7 @@ class IndexAccessor:
         *,
         dropna: bool = True,
         npartitions: int | None = None,
-    ) -> Any:
+    ) -> AnyFrame:
         """Return the number of different values of a column, or of each of several, lazily.
 
         Parameters
@@ -234,7 +247,7 @@ class IndexAccessor:
         ascending: bool = False,
         dropna: bool = True,
         npartitions: int | None = None,
-    ) -> Any:
+    ) -> AnyFrame:
         """Return how often the values of each row occur, as a lazy Series.
 
         Parameters
@@ -271,7 +284,9 @@ class IndexAccessor:
             dropna=dropna, npartitions=npartitions,
         )  # fmt: skip
 
-    def isin(self, values: Any, on: Hashable | Sequence[Hashable] | None = None) -> Any:
+    def isin(
+        self, values: Frame | NamedColumn, on: Hashable | Sequence[Hashable] | None = None
+    ) -> AnyFrame:
         """Return for each row whether its key occurs in another frame, as a lazy Series of bool.
 
         Parameters

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import Unpack
 
 from distributed import Client
 
@@ -18,7 +18,7 @@ from dgpuhash.distributed.partition.registry import check_name, generated_name
 from dgpuhash.distributed.storage.folder import Folder
 from dgpuhash.distributed.updates import UpdateMixin
 from dgpuhash.frames.keys.table import KeyTableMethod
-from dgpuhash.typing import Device
+from dgpuhash.typing import ConflictName, Device, IndexMode, KeyTableSettings, RowsLike
 
 __all__ = ["DistributedIndex"]
 
@@ -56,14 +56,14 @@ class DistributedIndex(UpdateMixin, NamedHandle):
     @classmethod
     def build(
         cls,
-        data: Any,
+        data: RowsLike,
         on: Hashable | Sequence[Hashable],
         columns: Sequence[Hashable] | None = None,
         *,
         unique: bool | None = None,
-        mode: str = "distributed",
+        mode: IndexMode = "distributed",
         replicated: bool = False,
-        conflict: str = "error",
+        conflict: ConflictName = "error",
         client: Client | None = None,
         name: str | None = None,
         workers: Sequence[str] | None = None,
@@ -71,7 +71,7 @@ class DistributedIndex(UpdateMixin, NamedHandle):
         durable: str | None = None,
         single_writer: bool = False,
         method: str = "auto",
-        **settings: int | float | str,
+        **settings: Unpack[KeyTableSettings],
     ) -> DistributedIndex:
         """Build an index of the rows of `data`.
 

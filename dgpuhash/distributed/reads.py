@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import Any, overload
+
+import pandas as pd
 
 from dgpuhash.distributed.handle import Handle
 from dgpuhash.distributed.ingest.source import frame_of, meta_of
@@ -17,6 +19,7 @@ from dgpuhash.distributed.query.plan import MergePlans, persist_unfused
 from dgpuhash.errors import SpecError
 from dgpuhash.frames import Lookup
 from dgpuhash.frames.merge_result import ALL_ROWS
+from dgpuhash.typing import AnyFrame, Array, ArrayKind, Frame, IndexHow, QueryLike
 
 __all__ = ["ReadMixin"]
 
@@ -26,17 +29,17 @@ class ReadMixin(Handle):
 
     def merge(
         self,
-        left: Any,
+        left: Frame,
         on: Hashable | Sequence[Hashable] | None = None,
         *,
         left_on: Hashable | Sequence[Hashable] | None = None,
-        how: str = "inner",
+        how: IndexHow = "inner",
         columns: Sequence[Hashable] | None = None,
         suffixes: tuple[str | None, str | None] = ("_x", "_y"),
         persist: bool = False,
         bloom_filter: Switch = "auto",
         deduplicate: Switch = "auto",
-    ) -> Any:
+    ) -> AnyFrame:
         """Merge each partition of `left` with the index; return it lazily.
 
         The result is a Dask DataFrame with the partitions of `left` and their row order; divisions
@@ -149,7 +152,7 @@ class ReadMixin(Handle):
         lazy = merge_with_tails(plan.probe, left) if tails else plan.lazy(left, client)
         return persist_unfused(self._client, lazy) if persist else lazy
 
-    def to_dask_dataframe(self) -> Any:
+    def to_dask_dataframe(self) -> AnyFrame:
         """Return the rows as a lazy Dask DataFrame, one partition a shard.
 
         They are those of the epoch of this call: computing it after a change raises `IndexChanged`.
@@ -170,7 +173,7 @@ class ReadMixin(Handle):
         self._refreshed(self._current())
         return rows_lazily(self._current())
 
-    def head(self, n: int = 5) -> Any:
+    def head(self, n: int = 5) -> AnyFrame:
         """Return the first `n` rows, of the first shards."""
         if isinstance(n, bool) or not isinstance(n, int) or n < 0:
             raise SpecError(f"n={n!r}; give a number of rows, 0 or more")
@@ -178,11 +181,11 @@ class ReadMixin(Handle):
 
     def explain(
         self,
-        left: Any,
+        left: Frame,
         on: Hashable | Sequence[Hashable] | None = None,
         *,
         left_on: Hashable | Sequence[Hashable] | None = None,
-        how: str = "inner",
+        how: IndexHow = "inner",
         columns: Sequence[Hashable] | None = None,
     ) -> str:
         """Return in words how a merge of `left` runs: who asks, what is stored where, what travels.
@@ -236,9 +239,17 @@ class ReadMixin(Handle):
             self._merging = merging = MergePlans(descriptor)
         return merging
 
+    @overload
     def lookup(
-        self, keys: Any, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
-    ) -> Any:
+        self, keys: pd.DataFrame, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
+    ) -> pd.DataFrame: ...
+    @overload
+    def lookup(
+        self, keys: QueryLike, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
+    ) -> AnyFrame: ...
+    def lookup(
+        self, keys: QueryLike, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
+    ) -> AnyFrame:
         """Return the row of each key; `FrameIndex.lookup` with pruning switches.
 
         Examples
@@ -260,15 +271,23 @@ class ReadMixin(Handle):
         sparing = PruningOptions.of(bloom_filter, deduplicate)
         return self._reading(lambda descriptor: self._asking(descriptor, sparing).lookup(keys))
 
+    @overload
     def contains(
-        self, keys: Any, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
-    ) -> Any:
+        self, keys: ArrayKind, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
+    ) -> ArrayKind: ...
+    @overload
+    def contains(
+        self, keys: QueryLike, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
+    ) -> Array: ...
+    def contains(
+        self, keys: QueryLike, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
+    ) -> Array:
         """Return whether keys are stored; `FrameIndex.contains`, with switches."""
         sparing = PruningOptions.of(bloom_filter, deduplicate)
         return self._reading(lambda descriptor: self._asking(descriptor, sparing).contains(keys))
 
     def find(
-        self, keys: Any, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
+        self, keys: QueryLike, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
     ) -> Lookup:
         """Return the matches of keys; `FrameIndex.find` with pruning switches."""
         sparing = PruningOptions.of(bloom_filter, deduplicate)

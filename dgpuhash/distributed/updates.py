@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import dask.dataframe as dd
 
 from dgpuhash.distributed.handle import Handle
 from dgpuhash.errors import UnsupportedError
 from dgpuhash.frames import keys_frame
+from dgpuhash.typing import QueryLike, RowsLike
 
 __all__ = ["UpdateMixin"]
 
@@ -16,7 +15,7 @@ __all__ = ["UpdateMixin"]
 class UpdateMixin(Handle):
     """Base of `DistributedIndex`: insert, upsert and erase."""
 
-    def insert(self, rows: Any) -> int:
+    def insert(self, rows: RowsLike) -> int:
         """Add rows, all of them or none; return their number.
 
         The rows are added to the newest epoch of the index, whichever client made it.
@@ -47,7 +46,7 @@ class UpdateMixin(Handle):
         """
         return self._change("insert", rows, self._descriptor.meta.columns)
 
-    def upsert(self, rows: Any) -> int:
+    def upsert(self, rows: RowsLike) -> int:
         """Add rows in place of all rows that have their keys, all or none; return their number.
 
         Rows of keys that the index does not have are added as by `insert`; a key of which it has
@@ -85,7 +84,7 @@ class UpdateMixin(Handle):
         """
         return self._change("upsert", rows, self._descriptor.meta.columns)
 
-    def erase(self, keys: Any) -> int:
+    def erase(self, keys: QueryLike) -> int:
         """Remove all rows with these keys, or none; return the number of rows.
 
         Parameters

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from dgpuhash.errors import DeviceError
 from dgpuhash.frames.dataframes import check_same_library, frames_of
@@ -29,7 +29,7 @@ from dgpuhash.frames.stats import FrameStats
 from dgpuhash.tables import HashMap, MultiMap
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
 from dgpuhash.tables.rwlock import ReadWriteLock, read_locked, write_locked
-from dgpuhash.typing import Device
+from dgpuhash.typing import AnyFrame, Array, Device, Frame, KeyTableSettings
 
 __all__ = ["FrameIndex"]
 
@@ -54,7 +54,7 @@ class FrameIndex(MergeMixin, LookupMixin):
     """
 
     def __init__(
-        self, meta: Any, encoder: KeyEncoder, *, unique: bool | None, device: Device | None,
+        self, meta: Frame, encoder: KeyEncoder, *, unique: bool | None, device: Device | None,
         method: KeyTableMethod = AUTO,
     ) -> None:  # fmt: skip
         self._frames = frames_of(meta)
@@ -71,17 +71,11 @@ class FrameIndex(MergeMixin, LookupMixin):
     @classmethod
     @function_translates_memory_errors
     def build(
-        cls,
-        frame: Any,
-        on: Hashable | Sequence[Hashable],
-        columns: Sequence[Hashable] | None = None,
-        unique: bool | None = None,
-        *,
-        encoder: KeyEncoder | None = None,
-        device: Device | None = None,
-        method: str = "auto",
-        **settings: int | float | str,
-    ) -> FrameIndex:
+        cls, frame: Frame, on: Hashable | Sequence[Hashable],
+        columns: Sequence[Hashable] | None = None, unique: bool | None = None, *,
+        encoder: KeyEncoder | None = None, device: Device | None = None, method: str = "auto",
+        **settings: Unpack[KeyTableSettings],
+    ) -> FrameIndex:  # fmt: skip
         """Return an index of the rows of `frame`.
 
         Parameters
@@ -157,19 +151,19 @@ class FrameIndex(MergeMixin, LookupMixin):
 
     @function_translates_memory_errors
     @read_locked
-    def codes(self) -> Any:
+    def codes(self) -> Array:
         """Return the key codes of all rows, in no particular order."""
         return self._rows.table.codes()
 
     @function_translates_memory_errors
     @read_locked
-    def frame(self, columns: Sequence[Hashable] | None = None) -> Any:
+    def frame(self, columns: Sequence[Hashable] | None = None) -> AnyFrame:
         """Return the rows, numbered from 0 in insertion order, with `columns`."""
         return self._rows.store.take(self._rows.table.items()[1], columns)
 
     @function_translates_memory_errors
     @write_locked
-    def insert(self, frame: Any) -> None:
+    def insert(self, frame: Frame) -> None:
         """Add the rows of `frame`, which has at least the stored columns.
 
         Raises
@@ -198,7 +192,7 @@ class FrameIndex(MergeMixin, LookupMixin):
 
     @function_translates_memory_errors
     @write_locked
-    def upsert(self, frame: Any) -> int:
+    def upsert(self, frame: Frame) -> int:
         """Add the rows of `frame` in place of all rows that have their keys; return their number.
 
         Nulls are keys as others are. Raises as `insert`; and ColumnError when two rows of `frame`
@@ -223,11 +217,11 @@ class FrameIndex(MergeMixin, LookupMixin):
         self._rows.upsert(rows, encoded)
         return len(rows)
 
-    def check_change(self, verb: str, rows: Any) -> None:
+    def check_change(self, verb: str, rows: Frame) -> None:
         """Raise UnsupportedError if the key table's method cannot do this with these rows."""
         self._rows.check_change(verb, rows)
 
-    def refuse_repeats(self, keys: Any) -> None:
+    def refuse_repeats(self, keys: Frame) -> None:
         """Raise ColumnError if a frame with the keys of an upsert repeats one."""
         self._rows.refuse_repeats(keys)
 
@@ -238,14 +232,16 @@ class FrameIndex(MergeMixin, LookupMixin):
 
     @function_translates_memory_errors
     @write_locked
-    def insert_arrays(self, arrays: Sequence[Any]) -> None:
+    def insert_arrays(self, arrays: Sequence[Array]) -> None:
         """Add rows as arrays of the stored columns and dtypes (`Frames.arrays`)."""
         self._turns.begin()
         self._rows.insert_arrays(arrays, self._unique)
 
     @function_translates_memory_errors
     @write_locked
-    def insert_spilled(self, keys: Any, file: SpillFile, spans: Sequence[tuple[int, int]]) -> None:
+    def insert_spilled(
+        self, keys: Frame, file: SpillFile, spans: Sequence[tuple[int, int]]
+    ) -> None:
         """Add the first rows: a frame of their keys, and where `file` has the other columns."""
         self._turns.begin()
         self._rows.insert_spilled(keys, file, spans, self._unique)
@@ -253,8 +249,8 @@ class FrameIndex(MergeMixin, LookupMixin):
     @function_translates_memory_errors
     @read_locked
     def match(
-        self, keys: Any, *, how: str = "inner", on: Hashable | Sequence[Hashable] | None = None,
-        columns: Sequence[Hashable] | None = None,
+        self, keys: Frame | tuple[Array, ...], *, how: str = "inner",
+        on: Hashable | Sequence[Hashable] | None = None, columns: Sequence[Hashable] | None = None,
     ) -> Matches:  # fmt: skip
         """Return the rows of the index whose keys equal those of `keys`.
 
@@ -294,8 +290,9 @@ class FrameIndex(MergeMixin, LookupMixin):
     @function_translates_memory_errors
     @read_locked
     def page(
-        self, keys: Any, *, nbytes: int, columns: Sequence[Hashable] | None = None, skip: int = 0,
-        plain: bool = False, named: bool = True, marks: Any = None, limit: RowLimit | None = None,
+        self, keys: Frame | tuple[Array, ...], *, nbytes: int,
+        columns: Sequence[Hashable] | None = None, skip: int = 0, plain: bool = False,
+        named: bool = True, marks: Array | None = None, limit: RowLimit | None = None,
     ) -> Page:  # fmt: skip
         """Return an inner `match` in pages of `nbytes`; options as `first_page`."""
         wanted = list(self.meta if columns is None else columns)
@@ -303,13 +300,13 @@ class FrameIndex(MergeMixin, LookupMixin):
         return first_page(self._rows, self._encoded(keys), wanted, *how)
 
     @read_locked
-    def no_marks(self) -> Any:
+    def no_marks(self) -> Array:
         """Return an array for the marks of `page`, without any."""
         return self._frames.xp.zeros(len(self._rows.store), dtype="uint8")
 
     @function_translates_memory_errors
     @read_locked
-    def unmarked(self, marks: Any) -> Any:
+    def unmarked(self, marks: Array) -> Array:
         """Return the positions in `store` of the rows without a mark, in insertion order."""
         rows = self._rows.table.items()[1]
         return rows if marks is None else rows[marks[rows] == 0]
@@ -331,7 +328,7 @@ class FrameIndex(MergeMixin, LookupMixin):
 
     @function_translates_memory_errors
     @write_locked
-    def erase(self, keys: Any, *, on: Hashable | Sequence[Hashable] | None = None) -> int:
+    def erase(self, keys: Frame, *, on: Hashable | Sequence[Hashable] | None = None) -> int:
         """Remove all rows with these keys; return how many. Raises as `match`.
 
         Parameters

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 from dgpuhash.frames.key_input import Query
 from dgpuhash.frames.lookup import Lookup
+from dgpuhash.typing import AnyFrame, Array, ArrayKind, QueryLike
+
+if TYPE_CHECKING:
+    import pandas as pd
+
 
 __all__ = ["LookupMixin"]
 
@@ -41,7 +46,11 @@ class LookupMixin(ABC):
     def _found(self, asked: Any) -> Any:
         """Return a mask of the stored keys in `asked`, a frame of key columns."""
 
-    def lookup(self, keys: Any) -> Any:
+    @overload
+    def lookup(self, keys: pd.DataFrame) -> pd.DataFrame: ...
+    @overload
+    def lookup(self, keys: QueryLike) -> AnyFrame: ...
+    def lookup(self, keys: QueryLike) -> AnyFrame:
         """Return the rows stored for each of `keys`, in the form of the keys.
 
         In input order; all rows of a key in insertion order. A key that is not stored has one row
@@ -122,7 +131,11 @@ class LookupMixin(ABC):
         query = self._query(keys)
         return query.answer(self._look_up(query.frame, query.columns))
 
-    def contains(self, keys: Any) -> Any:
+    @overload
+    def contains(self, keys: ArrayKind) -> ArrayKind: ...
+    @overload
+    def contains(self, keys: QueryLike) -> Array: ...
+    def contains(self, keys: QueryLike) -> Array:
         """Return whether each of `keys` is stored, in input order.
 
         No stored column beside the keys is read or moved.
@@ -163,7 +176,7 @@ class LookupMixin(ABC):
         query = self._query(keys)
         return query.mask(self._found(query.frame))
 
-    def find(self, keys: Any) -> Lookup:
+    def find(self, keys: QueryLike) -> Lookup:
         """Return rows, key positions and a mask of the stored keys, for `keys`.
 
         Parameters

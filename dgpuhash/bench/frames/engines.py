@@ -45,7 +45,7 @@ class Engine(ABC):
 
     name: str
     package: ClassVar[str] = "dgpuhash"
-    hows: ClassVar[dict[str, str]] = _HOWS
+    hows: ClassVar[dict[str, Any]] = _HOWS
     ours: ClassVar[bool] = False
     workers: int = 0
 
@@ -96,7 +96,7 @@ class Polars(Engine):
     """Polars on all cores, with eager frames."""
 
     package = "polars"
-    hows: ClassVar[dict[str, str]] = {**_HOWS, "outer": "full"}
+    hows: ClassVar[dict[str, Any]] = {**_HOWS, "outer": "full"}
 
     def __init__(self) -> None:
         import polars
@@ -126,7 +126,7 @@ class DuckDB(Engine):
     """DuckDB on all cores, from and to Arrow tables; groups of its own tables."""
 
     package = "duckdb"
-    hows: ClassVar[dict[str, str]] = {**_HOWS, "outer": "full"}
+    hows: ClassVar[dict[str, Any]] = {**_HOWS, "outer": "full"}
 
     def __init__(self) -> None:
         import duckdb
@@ -180,7 +180,7 @@ class Ours(Engine):
 class Standing(Ours):
     """Merges with a `FrameIndex` of the right side, built outside the time."""
 
-    hows: ClassVar[dict[str, str]] = {how: how for how in ("inner", "left", "semi", "anti")}
+    hows: ClassVar[dict[str, Any]] = {how: how for how in ("inner", "left", "semi", "anti")}
 
     def __init__(self) -> None:
         self.name = f"{OURS} standing"

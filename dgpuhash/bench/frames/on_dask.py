@@ -91,7 +91,7 @@ class Dask(Engine):
         theirs = self._crew.client.run(time.process_time)
         return time.process_time() + sum(theirs.values())
 
-    def _merged(self, left: Any, right: Any, how: str, on: str) -> Any:
+    def _merged(self, left: Any, right: Any, how: Any, on: str) -> Any:
         return left.merge(right, how=how, on=on)
 
     def _grouped(self, grouping: Grouping, rows: Any) -> Callable[[], Any]:
@@ -149,7 +149,7 @@ class OursOnDask(Dask):
 
         return updated
 
-    def _merged(self, left: Any, right: Any, how: str, on: str) -> Any:
+    def _merged(self, left: Any, right: Any, how: Any, on: str) -> Any:
         return dgpuhash.merge(left, right, how=how, on=on)
 
     def _grouped(self, grouping: Grouping, rows: Any) -> Callable[[], Any]:

@@ -22,6 +22,7 @@ from dgpuhash.bench.workers.replicated import VERB as COPIES
 from dgpuhash.bench.workers.replicated import merge_replicated
 from dgpuhash.bench.workers.workload import AnswerSummary, Workload
 from dgpuhash.distributed import DistributedIndex
+from dgpuhash.typing import IndexHow
 
 __all__ = ["BULK", "MULTI", "VerbTimer", "partitioned_merge_name", "worker_seconds_name"]
 
@@ -165,7 +166,7 @@ class VerbTimer:
         self,
         index: DistributedIndex,
         verb: str,
-        how: str,
+        how: IndexHow,
         asked: Callable[..., Any],
         found: Callable[..., AnswerSummary],
         checked: bool,

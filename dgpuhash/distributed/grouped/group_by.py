@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, Unpack
 
 from dask.dataframe.dask_expr import new_collection
 from distributed import Client
@@ -23,7 +23,7 @@ from dgpuhash.errors import SpecError, UnsupportedError
 from dgpuhash.frames import KeyEncoder
 from dgpuhash.frames.groupby.partial.cudf.host import on_device
 from dgpuhash.frames.grouped.aggregation import Aggregation, LabelledResults
-from dgpuhash.typing import Device
+from dgpuhash.typing import AnyFrame, Device, PruningSettings, QueryLike, RowsLike
 
 __all__ = ["DistributedGroupBy"]
 
@@ -66,9 +66,9 @@ class DistributedGroupBy(NamedHandle):
     @classmethod
     def build(
         cls,
-        data: Any,
+        data: RowsLike,
         by: Hashable | Sequence[Hashable],
-        aggregates: Mapping[Any, Any] | None = None,
+        aggregates: Mapping[Hashable, Sequence[Hashable]] | None = None,
         *,
         dropna: bool = True,
         sort: bool = True,
@@ -77,7 +77,7 @@ class DistributedGroupBy(NamedHandle):
         workers: Sequence[str] | None = None,
         durable: str | None = None,
         single_writer: bool = False,
-        **named: Any,
+        **named: Sequence[Hashable],
     ) -> DistributedGroupBy:
         """Group the rows of `data`, and keep the groups on the workers.
 
@@ -200,7 +200,7 @@ class DistributedGroupBy(NamedHandle):
         assert groups is not None
         return groups
 
-    def update(self, rows: Any) -> int:
+    def update(self, rows: RowsLike) -> int:
         """Add rows to their groups, all of them or none; return the number of groups that changes.
 
         The rows are added at the newest epoch, whichever client made it, and follow all earlier
@@ -235,7 +235,7 @@ class DistributedGroupBy(NamedHandle):
         """
         return self._changed_by("update", rows)
 
-    def retract(self, rows: Any) -> int:
+    def retract(self, rows: RowsLike) -> int:
         """Take rows off their groups again, all of them or none; return the number of groups.
 
         Groups without rows are dropped. Sums, counts and means are those of the other rows;
@@ -297,21 +297,22 @@ class DistributedGroupBy(NamedHandle):
         super().save(url, overwrite=overwrite)
         self._history.forget(self._descriptor.revision)
 
-    def lookup(self, keys: Any, **options: Any) -> Any:
+    def lookup(self, keys: QueryLike, **options: Unpack[PruningSettings]) -> AnyFrame:
         """Return the aggregates of each key, null where there is no such group.
 
         Arguments and errors are those of `DistributedIndex.lookup`. Of groups of cuDF frames it is
         a cuDF frame.
         """
+        asked: Any = keys
         if type(keys).__module__.partition(".")[0] == "cudf":
-            keys = keys.to_pandas()
+            asked = asked.to_pandas()
         elif type(keys).__module__.partition(".")[0] == "cupy":
-            keys = keys.get()
-        found = super().lookup(keys, **options)
+            asked = asked.get()
+        found = super().lookup(asked, **options)
         groups = self._groups
         return found if groups.like is None else on_device(found, groups.results_on_gpu)
 
-    def result(self) -> Any:
+    def result(self) -> AnyFrame:
         """Return the aggregates as a lazy Dask DataFrame, one partition a hash range.
 
         Labels are those of ``data.groupby(by).agg(**named)``, and so are dtypes, which do not
@@ -320,7 +321,7 @@ class DistributedGroupBy(NamedHandle):
         """
         return self._labelled(0)
 
-    def changed(self, since: int) -> Any:
+    def changed(self, since: int) -> AnyFrame:
         """Return the aggregates of the groups that changed after an epoch, as `result` does.
 
         Groups that were dropped since are not told. Those that a `rebuild` has read again may be

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Any, Self
+from typing import Any, Self, Unpack, overload
 
 import numpy as np
 from distributed import Client
@@ -27,7 +27,7 @@ from dgpuhash.errors import FormatError, UnsupportedError
 from dgpuhash.tables import BloomFilter
 from dgpuhash.tables.bloom.blocks import bounds
 from dgpuhash.tables.bloom.spec import FilterSize, bloom_spec, check_same_shape
-from dgpuhash.typing import Device
+from dgpuhash.typing import Array, ArrayKind, Device, DistributedFilterSettings, KeysLike
 
 __all__ = ["DistributedBloomFilter"]
 
@@ -115,7 +115,10 @@ class DistributedBloomFilter(TableMaintenance):
 
     @classmethod
     def from_keys(
-        cls, keys: Any, capacity: int | None = None, **settings: Any
+        cls,
+        keys: KeysLike,
+        capacity: int | None = None,
+        **settings: Unpack[DistributedFilterSettings],
     ) -> DistributedBloomFilter:
         """Return a filter of `keys`, of their dtype and on their device.
 
@@ -123,7 +126,8 @@ class DistributedBloomFilter(TableMaintenance):
         class, says otherwise. The number of rows of a Dask array must be known for that.
         """
         if capacity is None and "nbytes" not in settings:
-            rows = keys.shape[0] if hasattr(keys, "shape") else len(keys)
+            given: Any = keys
+            rows = given.shape[0] if hasattr(given, "shape") else len(given)
             if rows != rows:
                 raise UnsupportedError(
                     "nobody knows how many keys there are; give capacity=, or call "
@@ -148,7 +152,7 @@ class DistributedBloomFilter(TableMaintenance):
             return 0.0
         return float(np.average(figures["rate"], weights=figures["blocks"]))
 
-    def insert(self, keys: Any) -> None:
+    def insert(self, keys: KeysLike) -> None:
         """Insert keys: a Dask array, or an array of the client's.
 
         Raises
@@ -160,7 +164,11 @@ class DistributedBloomFilter(TableMaintenance):
         """
         self._ask(Verb("add"), keys)
 
-    def contains(self, keys: Any, *, deduplicate: Switch = "auto") -> Any:
+    @overload
+    def contains(self, keys: ArrayKind, *, deduplicate: Switch = "auto") -> ArrayKind: ...
+    @overload
+    def contains(self, keys: KeysLike, *, deduplicate: Switch = "auto") -> Array: ...
+    def contains(self, keys: KeysLike, *, deduplicate: Switch = "auto") -> Array:
         """Return a mask of keys that may have been inserted, in input order and their form.
 
         Parameters

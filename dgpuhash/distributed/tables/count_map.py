@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, SupportsIndex, Unpack, overload
 
 import numpy as np
 from distributed import Client
@@ -21,7 +21,15 @@ from dgpuhash.distributed.tables.key_table import KeyTable
 from dgpuhash.errors import KeyTypeError
 from dgpuhash.tables.count_map import as_count, is_column
 from dgpuhash.tables.stores.method import methods, table_spec
-from dgpuhash.typing import Device
+from dgpuhash.typing import (
+    Array,
+    ArrayKind,
+    Device,
+    DistributedTableSettings,
+    KeysLike,
+    MethodSettings,
+    TableModeName,
+)
 
 __all__ = ["DistributedCountMap"]
 
@@ -83,13 +91,13 @@ class DistributedCountMap(KeyTable):
         max_load: float | None = None,
         device: Device | None = None,
         seed: int | None = None,
-        mode: str = "distributed",
+        mode: TableModeName = "distributed",
         client: Client | None = None,
         workers: Sequence[str] | None = None,
         exchange: Transport = "auto",
         piece_rows: int | None = None,
         method: str = "auto",
-        **settings: int | float | str,
+        **settings: Unpack[MethodSettings],
     ) -> None:
         spec = table_spec(
             "count", key_dtype, _COUNT,
@@ -109,7 +117,12 @@ class DistributedCountMap(KeyTable):
         )
 
     @classmethod
-    def from_keys(cls, keys: Any, counts: Any = 1, **settings: Any) -> DistributedCountMap:
+    def from_keys(
+        cls,
+        keys: KeysLike,
+        counts: KeysLike | SupportsIndex = 1,
+        **settings: Unpack[DistributedTableSettings],
+    ) -> DistributedCountMap:
         """Return the counts of `keys`, of their dtype and on their device.
 
         `settings` are those of the class.
@@ -124,7 +137,7 @@ class DistributedCountMap(KeyTable):
         """Sum of all counts, exact."""
         return sum(self._run_if_opened(contents.count_total))
 
-    def insert(self, keys: Any, counts: Any = 1) -> None:
+    def insert(self, keys: KeysLike, counts: KeysLike | SupportsIndex = 1) -> None:
         """Add to the counts of keys; keys that are not stored begin with 0.
 
         Parameters
@@ -163,9 +176,17 @@ class DistributedCountMap(KeyTable):
         keys, counts = other.items()
         self.insert(keys, counts)
 
+    @overload
     def find(
-        self, keys: Any, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
-    ) -> tuple[Any, Any]:
+        self, keys: ArrayKind, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
+    ) -> tuple[ArrayKind, ArrayKind]: ...
+    @overload
+    def find(
+        self, keys: KeysLike, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
+    ) -> tuple[Array, Array]: ...
+    def find(
+        self, keys: KeysLike, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
+    ) -> tuple[Array, Array]:
         """Return the count of each key, and a mask of the keys that are stored.
 
         Parameters
@@ -184,9 +205,17 @@ class DistributedCountMap(KeyTable):
         counts, found = self._ask(verb, keys, shown=shown)
         return counts, found
 
+    @overload
     def count(
-        self, keys: Any, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
-    ) -> Any:
+        self, keys: ArrayKind, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
+    ) -> ArrayKind: ...
+    @overload
+    def count(
+        self, keys: KeysLike, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
+    ) -> Array: ...
+    def count(
+        self, keys: KeysLike, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
+    ) -> Array:
         """Return each key's count (uint64), 0 where it is absent; as `find` without the mask."""
         return self.find(keys, bloom_filter=bloom_filter, deduplicate=deduplicate)[0]
 

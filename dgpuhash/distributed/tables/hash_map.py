@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Unpack, overload
 
 import numpy as np
 from distributed import Client
@@ -21,7 +21,20 @@ from dgpuhash.errors import SpecError
 from dgpuhash.tables.arguments.combine import check_combine
 from dgpuhash.tables.arguments.validate import default_row
 from dgpuhash.tables.stores.method import table_spec
-from dgpuhash.typing import Device
+from dgpuhash.typing import (
+    Array,
+    ArrayKind,
+    Combine,
+    ConflictName,
+    Device,
+    DistributedMapSettings,
+    KeepRow,
+    KeysLike,
+    MethodSettings,
+    Scalar,
+    TableModeName,
+    ValuesLike,
+)
 
 __all__ = ["DistributedMap"]
 
@@ -90,14 +103,14 @@ class DistributedMap(PairTable):
         max_load: float | None = None,
         device: Device | None = None,
         seed: int | None = None,
-        mode: str = "distributed",
-        conflict: str = "error",
+        mode: TableModeName = "distributed",
+        conflict: ConflictName = "error",
         client: Client | None = None,
         workers: Sequence[str] | None = None,
         exchange: Transport = "auto",
         piece_rows: int | None = None,
         method: str = "auto",
-        **settings: int | float | str,
+        **settings: Unpack[MethodSettings],
     ) -> None:
         spec = table_spec(
             "map", key_dtype, value_dtype, max_load=max_load, seed=seed, method=method,
@@ -116,7 +129,12 @@ class DistributedMap(PairTable):
 
     @classmethod
     def from_arrays(
-        cls, keys: Any, values: Any, *, keep: str = "any", **settings: Any
+        cls,
+        keys: KeysLike,
+        values: ValuesLike,
+        *,
+        keep: KeepRow = "any",
+        **settings: Unpack[DistributedMapSettings],
     ) -> DistributedMap:
         """Return a map of `keys` to `values`, of their dtypes, on their device."""
         made = cls(dtype_of(keys, "keys"), dtype_of(values, "values"), **settings)
@@ -127,9 +145,32 @@ class DistributedMap(PairTable):
                 made.insert(keys, values, keep=keep)
         return made
 
+    @overload
     def insert(
-        self, keys: Any, values: Any, *, keep: str | None = None, combine: str | None = None
-    ) -> Any:
+        self,
+        keys: ArrayKind,
+        values: ValuesLike,
+        *,
+        keep: KeepRow | None = None,
+        combine: Combine | None = None,
+    ) -> ArrayKind: ...
+    @overload
+    def insert(
+        self,
+        keys: KeysLike,
+        values: ValuesLike,
+        *,
+        keep: KeepRow | None = None,
+        combine: Combine | None = None,
+    ) -> Array: ...
+    def insert(
+        self,
+        keys: KeysLike,
+        values: ValuesLike,
+        *,
+        keep: KeepRow | None = None,
+        combine: Combine | None = None,
+    ) -> Array:
         """Add pairs whose keys are not stored yet; stored keys keep their value.
 
         With `combine`, a key gets the sum, minimum, maximum or bitwise or of the value that it has,
@@ -168,7 +209,7 @@ class DistributedMap(PairTable):
         verb = Verb("insert", keep=keep or "any", combine=combine)
         return self._ask(verb, keys, values, shown=[MASK])[0]
 
-    def upsert(self, keys: Any, values: Any) -> None:
+    def upsert(self, keys: KeysLike, values: ValuesLike) -> None:
         """Store pairs, replacing values; of equal keys the last row counts.
 
         Raises
@@ -178,14 +219,32 @@ class DistributedMap(PairTable):
         """
         self._ask(Verb("upsert"), keys, values)
 
+    @overload
     def find(
         self,
-        keys: Any,
-        default: Any = None,
+        keys: ArrayKind,
+        default: Scalar | None = None,
         *,
         bloom_filter: Switch = "auto",
         deduplicate: Switch = "auto",
-    ) -> tuple[Any, Any]:
+    ) -> tuple[ArrayKind, ArrayKind]: ...
+    @overload
+    def find(
+        self,
+        keys: KeysLike,
+        default: Scalar | None = None,
+        *,
+        bloom_filter: Switch = "auto",
+        deduplicate: Switch = "auto",
+    ) -> tuple[Array, Array]: ...
+    def find(
+        self,
+        keys: KeysLike,
+        default: Scalar | None = None,
+        *,
+        bloom_filter: Switch = "auto",
+        deduplicate: Switch = "auto",
+    ) -> tuple[Array, Array]:
         """Return the value of each key, and a mask of the keys that are stored.
 
         Parameters

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack, overload
 
 from distributed import Client
 from numpy.typing import DTypeLike
@@ -15,7 +15,15 @@ from dgpuhash.distributed.tables.arguments import dtype_of
 from dgpuhash.distributed.tables.base import MASK
 from dgpuhash.distributed.tables.key_table import KeyTable
 from dgpuhash.tables.stores.method import table_spec
-from dgpuhash.typing import Device
+from dgpuhash.typing import (
+    Array,
+    ArrayKind,
+    Device,
+    DistributedTableSettings,
+    KeysLike,
+    MethodSettings,
+    TableModeName,
+)
 
 __all__ = ["DistributedSet"]
 
@@ -112,13 +120,13 @@ class DistributedSet(KeyTable):
         max_load: float | None = None,
         device: Device | None = None,
         seed: int | None = None,
-        mode: str = "distributed",
+        mode: TableModeName = "distributed",
         client: Client | None = None,
         workers: Sequence[str] | None = None,
         exchange: Transport = "auto",
         piece_rows: int | None = None,
         method: str = "auto",
-        **settings: int | float | str,
+        **settings: Unpack[MethodSettings],
     ) -> None:
         spec = table_spec(
             "set", key_dtype, max_load=max_load, seed=seed, method=method, settings=settings
@@ -135,7 +143,9 @@ class DistributedSet(KeyTable):
         )
 
     @classmethod
-    def from_keys(cls, keys: Any, **settings: Any) -> DistributedSet:
+    def from_keys(
+        cls, keys: KeysLike, **settings: Unpack[DistributedTableSettings]
+    ) -> DistributedSet:
         """Return a set of `keys`, of their dtype and on their device.
 
         `settings` are those of the class.
@@ -145,7 +155,11 @@ class DistributedSet(KeyTable):
             made._ask(Verb("add"), keys)
         return made
 
-    def insert(self, keys: Any) -> Any:
+    @overload
+    def insert(self, keys: ArrayKind) -> ArrayKind: ...
+    @overload
+    def insert(self, keys: KeysLike) -> Array: ...
+    def insert(self, keys: KeysLike) -> Array:
         """Add keys, and return a mask in the form of `keys`.
 
         It is true in one row of each key that was not stored yet.

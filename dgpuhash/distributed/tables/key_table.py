@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from dgpuhash.distributed.tables.base import MASK
 from dgpuhash.distributed.tables.batch import AnswerColumn
 from dgpuhash.distributed.tables.maintenance import TableMaintenance
 from dgpuhash.spec import check_capacity
+from dgpuhash.typing import Array, ArrayKind, KeysLike
 
 __all__ = ["KeyTable", "PairTable"]
 
@@ -30,9 +31,17 @@ class KeyTable(TableMaintenance):
     def __len__(self) -> int:
         return sum(self._run_if_opened(table_store.size_of))
 
+    @overload
     def contains(
-        self, keys: Any, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
-    ) -> Any:
+        self, keys: ArrayKind, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
+    ) -> ArrayKind: ...
+    @overload
+    def contains(
+        self, keys: KeysLike, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
+    ) -> Array: ...
+    def contains(
+        self, keys: KeysLike, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
+    ) -> Array:
         """Return a mask of stored keys, in input order and the form of `keys`.
 
         Parameters
@@ -51,18 +60,30 @@ class KeyTable(TableMaintenance):
         verb = Verb("contains", sparing=PruningOptions.of(bloom_filter, deduplicate))
         return self._ask(verb, keys, shown=[MASK])[0]
 
+    @overload
     def count(
-        self, keys: Any, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
-    ) -> Any:
+        self, keys: ArrayKind, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
+    ) -> ArrayKind: ...
+    @overload
+    def count(
+        self, keys: KeysLike, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
+    ) -> Array: ...
+    def count(
+        self, keys: KeysLike, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
+    ) -> Array:
         """Return how often each key is stored, as int64; else as `contains`."""
         verb = Verb("count", sparing=PruningOptions.of(bloom_filter, deduplicate))
         return self._ask(verb, keys, shown=[AnswerColumn(np.dtype(np.int64))])[0]
 
-    def erase(self, keys: Any) -> Any:
+    @overload
+    def erase(self, keys: ArrayKind) -> ArrayKind: ...
+    @overload
+    def erase(self, keys: KeysLike) -> Array: ...
+    def erase(self, keys: KeysLike) -> Array:
         """Remove keys; return a mask, true in one row of each stored key."""
         return self._ask(Verb("erase"), keys, shown=[MASK])[0]
 
-    def keys(self) -> Any:
+    def keys(self) -> Array:
         """Return the distinct keys, in no particular order.
 
         They are a Dask array with one chunk a shard. It lies on the workers, computed already;
@@ -108,8 +129,8 @@ class PairTable(KeyTable):
     """Distributed table whose keys have values."""
 
     def match(
-        self, keys: Any, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
-    ) -> tuple[Any, Any]:
+        self, keys: KeysLike, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
+    ) -> tuple[Array, Array]:
         """Return the rows with stored keys, and their values: an inner join.
 
         Parameters

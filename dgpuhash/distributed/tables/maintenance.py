@@ -28,7 +28,7 @@ from dgpuhash.distributed.tables.base import DistributedTable
 from dgpuhash.distributed.tables.batch import answer_columns, array_of
 from dgpuhash.distributed.tables.saved import SavedBatch, SavedTable, homes_of
 from dgpuhash.errors import FormatError, IndexLost, UnsupportedError
-from dgpuhash.typing import Device
+from dgpuhash.typing import ConflictName, Device
 
 __all__ = ["TableMaintenance"]
 
@@ -165,7 +165,7 @@ class TableMaintenance(DistributedTable):
         workers: Sequence[str] | None = None,
         exchange: Transport = "auto",
         piece_rows: int | None = None,
-        conflict: str | None = None,
+        conflict: ConflictName | None = None,
     ) -> Self:
         """Return the table that was saved to `url`, on the current workers.
 

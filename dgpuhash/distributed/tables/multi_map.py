@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Unpack, overload
 
 import numpy as np
 from distributed import Client
@@ -18,7 +18,16 @@ from dgpuhash.distributed.tables.arguments import dtype_of
 from dgpuhash.distributed.tables.batch import AnswerColumn
 from dgpuhash.distributed.tables.key_table import PairTable
 from dgpuhash.tables.stores.method import multimap_spec
-from dgpuhash.typing import Device
+from dgpuhash.typing import (
+    Array,
+    ArrayKind,
+    Device,
+    DistributedMultiMapSettings,
+    KeysLike,
+    MethodSettings,
+    TableModeName,
+    ValuesLike,
+)
 
 __all__ = ["DistributedMultiMap"]
 
@@ -81,7 +90,7 @@ class DistributedMultiMap(PairTable):
         max_load: float | None = None,
         device: Device | None = None,
         seed: int | None = None,
-        mode: str = "distributed",
+        mode: TableModeName = "distributed",
         initial_bucket: int | None = None,
         growth: float | None = None,
         client: Client | None = None,
@@ -89,7 +98,7 @@ class DistributedMultiMap(PairTable):
         exchange: Transport = "auto",
         piece_rows: int | None = None,
         method: str = "auto",
-        **settings: int | float | str,
+        **settings: Unpack[MethodSettings],
     ) -> None:
         spec = multimap_spec(
             key_dtype, value_dtype, max_load=max_load, seed=seed, method=method,
@@ -107,7 +116,9 @@ class DistributedMultiMap(PairTable):
         )
 
     @classmethod
-    def from_arrays(cls, keys: Any, values: Any, **settings: Any) -> DistributedMultiMap:
+    def from_arrays(
+        cls, keys: KeysLike, values: ValuesLike, **settings: Unpack[DistributedMultiMapSettings]
+    ) -> DistributedMultiMap:
         """Return a multimap of `keys` and `values`, with their dtypes and device."""
         made = cls(dtype_of(keys, "keys"), dtype_of(values, "values"), **settings)
         with made._closed_on_error():
@@ -121,7 +132,7 @@ class DistributedMultiMap(PairTable):
             return len(self.keys())
         return sum(self._run_if_opened(contents.key_count))
 
-    def insert(self, keys: Any, values: Any) -> None:
+    def insert(self, keys: KeysLike, values: ValuesLike) -> None:
         """Append each value to its key's list, in row order.
 
         Raises
@@ -135,9 +146,17 @@ class DistributedMultiMap(PairTable):
         """
         self._ask(Verb("insert"), keys, values)
 
+    @overload
     def find(
-        self, keys: Any, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
-    ) -> tuple[Any, Any]:
+        self, keys: ArrayKind, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
+    ) -> tuple[ArrayKind, ArrayKind]: ...
+    @overload
+    def find(
+        self, keys: KeysLike, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
+    ) -> tuple[Array, Array]: ...
+    def find(
+        self, keys: KeysLike, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
+    ) -> tuple[Array, Array]:
         """Return all values of each key.
 
         Parameters are those of `contains`.

@@ -17,6 +17,7 @@ from dgpuhash.frames.groupby.aggregates.values import taken
 from dgpuhash.frames.groupby.grouping_keys import levels_of
 from dgpuhash.frames.groupby.groups import Groups
 from dgpuhash.frames.merge.index import index_of
+from dgpuhash.typing import AnyFrame
 
 __all__ = ["FunctionMethods", "aggregated", "bound", "title_of", "titles", "transformed"]
 
@@ -40,7 +41,7 @@ class FunctionMethods(ABC):
     def _data(self) -> Any:
         """What is aggregated."""
 
-    def apply(self, func: Any, *args: Any, **kwargs: Any) -> Any:
+    def apply(self, func: Callable[..., Any] | str, *args: Any, **kwargs: Any) -> AnyFrame:
         """Return what a function makes of each group, put together.
 
         It is called once a group, with a frame or Series whose attribute ``name`` is the key: slow

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -22,6 +23,7 @@ from dgpuhash.frames.groupby.requests import NoSuchAggregateError, name_of, requ
 from dgpuhash.frames.groupby.value_counts import value_counts
 from dgpuhash.frames.merge.keys import MissingKeyError, as_series
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
+from dgpuhash.typing import AggregateLike, AnyFrame, Frame, NamedColumn
 
 __all__ = ["GroupBy"]
 
@@ -44,8 +46,9 @@ class GroupBy(AggregateMethods, PairMethods, FunctionMethods):
     """
 
     def __init__(
-        self, frame: Any, groups: Groups, *, as_index: bool = True, selection: Any = None
-    ) -> None:
+        self, frame: Frame | NamedColumn, groups: Groups, *, as_index: bool = True,
+        selection: Hashable | Sequence[Hashable] = None,
+    ) -> None:  # fmt: skip
         self._frame, self._groups, self._as_index = frame, groups, as_index
         self._selection = selection
         self._apart = {key.column for key in groups.keys if key.in_frame}
@@ -72,7 +75,7 @@ class GroupBy(AggregateMethods, PairMethods, FunctionMethods):
         there = sorted(each for each in dir(type(self)) if not each.startswith("_"))
         raise AttributeError(f"a GroupBy has no {name!r}; there is {', '.join(there)}")
 
-    def __getitem__(self, key: Any) -> GroupBy:
+    def __getitem__(self, key: Hashable | Sequence[Hashable]) -> GroupBy:
         if self._frame.ndim == 1:
             raise MissingKeyError(f"Column not found: {key}")
         if self._selection is not None:
@@ -195,7 +198,7 @@ class GroupBy(AggregateMethods, PairMethods, FunctionMethods):
             made.insert(0, f"level_{len(self._groups.keys)}", levels)
         return assembly.with_keys(made, self._groups, repeats)
 
-    def agg(self, func: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def agg(self, func: AggregateLike | None = None, *args: Any, **kwargs: Any) -> AnyFrame:
         """Return aggregates by group.
 
         Parameters
@@ -278,7 +281,7 @@ class GroupBy(AggregateMethods, PairMethods, FunctionMethods):
         return made if self._as_index else assembly.with_keys(made, self._groups)
 
     @function_translates_memory_errors
-    def transform(self, func: Any, *args: Any, **kwargs: Any) -> Any:
+    def transform(self, func: Callable[..., Any] | str, *args: Any, **kwargs: Any) -> AnyFrame:
         """Return for each row the aggregate of its group, or what a function makes of the group.
 
         Parameters
@@ -334,7 +337,7 @@ class GroupBy(AggregateMethods, PairMethods, FunctionMethods):
         """Return the last `n` rows of each group, in order; without the first ones if negative."""
         return self._rows(selections.rows_behind(self._groups, n))
 
-    def nth(self, n: Any, dropna: str | None = None) -> Any:
+    def nth(self, n: int | slice | Sequence[int | slice], dropna: str | None = None) -> AnyFrame:
         """Return the rows at places of their group: a number, a slice, or a list of these.
 
         Rows with ``"any"`` or ``"all"`` nulls are not counted where `dropna` says so.
@@ -355,11 +358,11 @@ class GroupBy(AggregateMethods, PairMethods, FunctionMethods):
     def _rows(self, mask: Any) -> Any:
         return (self._frame if self._selection is None else self._data)[mask]
 
-    def nlargest(self, n: int = 5, keep: str = "first") -> Any:
+    def nlargest(self, n: int = 5, keep: Literal["first", "last", "all"] = "first") -> Any:
         """Return the `n` greatest values of one column in each group."""
         return self._extremes("nlargest", n, keep)
 
-    def nsmallest(self, n: int = 5, keep: str = "first") -> Any:
+    def nsmallest(self, n: int = 5, keep: Literal["first", "last", "all"] = "first") -> Any:
         """Return the `n` least values of one column in each group."""
         return self._extremes("nsmallest", n, keep)
 
@@ -378,12 +381,12 @@ class GroupBy(AggregateMethods, PairMethods, FunctionMethods):
     @function_translates_memory_errors
     def value_counts(
         self,
-        subset: Any = None,
+        subset: Sequence[Hashable] | None = None,
         *,
         normalize: bool = False,
         sort: bool = True,
         ascending: bool = False,
-        bins: Any = None,
+        bins: int | Sequence[float] | None = None,
         dropna: bool = True,
     ) -> Any:
         """Return how often the values of a row occur together in each group.

@@ -40,7 +40,7 @@ class AggregateMethods(ABC):
         numeric_only: bool = False,
         min_count: int = 0,
         skipna: bool = True,
-        engine: Any = None,
+        engine: str | None = None,
     ) -> Any:
         """Return the sums, null where fewer than `min_count` values are there."""
         return self._of(
@@ -51,7 +51,9 @@ class AggregateMethods(ABC):
         """Return the products, null where fewer than `min_count` values are there."""
         return self._of("prod", None, numeric_only=numeric_only, min_count=min_count, skipna=skipna)
 
-    def mean(self, numeric_only: bool = False, skipna: bool = True, engine: Any = None) -> Any:
+    def mean(
+        self, numeric_only: bool = False, skipna: bool = True, engine: str | None = None
+    ) -> Any:
         """Return the means."""
         return self._of("mean", engine, numeric_only=numeric_only, skipna=skipna)
 
@@ -60,13 +62,21 @@ class AggregateMethods(ABC):
         return self._of("median", None, numeric_only=numeric_only, skipna=skipna)
 
     def var(
-        self, ddof: int = 1, numeric_only: bool = False, skipna: bool = True, engine: Any = None
+        self,
+        ddof: int = 1,
+        numeric_only: bool = False,
+        skipna: bool = True,
+        engine: str | None = None,
     ) -> Any:
         """Return the variances, from deviations from the means."""
         return self._of("var", engine, ddof=ddof, numeric_only=numeric_only, skipna=skipna)
 
     def std(
-        self, ddof: int = 1, numeric_only: bool = False, skipna: bool = True, engine: Any = None
+        self,
+        ddof: int = 1,
+        numeric_only: bool = False,
+        skipna: bool = True,
+        engine: str | None = None,
     ) -> Any:
         """Return the standard deviations."""
         return self._of("std", engine, ddof=ddof, numeric_only=numeric_only, skipna=skipna)
@@ -80,7 +90,7 @@ class AggregateMethods(ABC):
         numeric_only: bool = False,
         min_count: int = -1,
         skipna: bool = True,
-        engine: Any = None,
+        engine: str | None = None,
     ) -> Any:
         """Return the least values."""
         return self._of(
@@ -92,7 +102,7 @@ class AggregateMethods(ABC):
         numeric_only: bool = False,
         min_count: int = -1,
         skipna: bool = True,
-        engine: Any = None,
+        engine: str | None = None,
     ) -> Any:
         """Return the greatest values."""
         return self._of(
@@ -122,7 +132,10 @@ class AggregateMethods(ABC):
         return self._of("nunique", None, dropna=dropna)
 
     def quantile(
-        self, q: Any = 0.5, interpolation: str = "linear", numeric_only: bool = False
+        self,
+        q: float | Sequence[float] = 0.5,
+        interpolation: str = "linear",
+        numeric_only: bool = False,
     ) -> Any:
         """Return the quantiles; of several ``q`` one row for each of them."""
         return self._of(

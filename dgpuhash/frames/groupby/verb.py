@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from pkgutil import resolve_name
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -14,6 +15,11 @@ from dgpuhash.frames.groupby.groups import Groups
 from dgpuhash.frames.groupby.tables import TableGroupBy, keys_of_table
 from dgpuhash.frames.merge.kinds import PANDAS, as_pandas
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
+from dgpuhash.typing import Frame, GroupingLike, NamedColumn
+
+if TYPE_CHECKING:
+    from distributed import Client
+
 
 __all__ = ["groupby"]
 
@@ -23,16 +29,16 @@ _LAZILY = "dgpuhash.distributed.groupby.verb:groupby_lazily"
 
 @function_translates_memory_errors
 def groupby(
-    frame: Any,
-    by: Any = None,
+    frame: Frame | NamedColumn,
+    by: GroupingLike | None = None,
     *,
-    level: Any = None,
+    level: Hashable | Sequence[Hashable] = None,
     sort: bool = True,
     dropna: bool = True,
     observed: bool = True,
     as_index: bool = True,
     npartitions: int | None = None,
-    client: Any = None,
+    client: Client | None = None,
 ) -> Any:
     """Return the groups of the rows of a frame that have equal keys, to be aggregated.
 

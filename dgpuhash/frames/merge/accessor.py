@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Hashable, Sequence
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import pandas as pd
@@ -19,8 +19,22 @@ from dgpuhash.frames.merge.keys import MissingKeyError, join_keys
 from dgpuhash.frames.merge.kinds import sides_as_pandas
 from dgpuhash.frames.merge.verb import merge
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
+from dgpuhash.typing import (
+    AnyFrame,
+    Build,
+    Frame,
+    GroupingLike,
+    JoinKeysLike,
+    KeepEqual,
+    MergeHow,
+    NamedColumn,
+    RowIndex,
+    Validate,
+)
 
 if TYPE_CHECKING:
+    from distributed import Client
+
     from dgpuhash.frames.groupby.group_by import GroupBy
 
 __all__ = ["FrameAccessor", "key_columns"]
@@ -49,26 +63,68 @@ class FrameAccessor:
     def __init__(self, frame: pd.DataFrame) -> None:
         self._frame = frame
 
+    @overload
     def merge(
         self,
-        right: Any,
-        how: str = "inner",
-        on: Any = None,
-        left_on: Any = None,
-        right_on: Any = None,
+        right: pd.DataFrame | pd.Series,
+        how: MergeHow = "inner",
+        on: JoinKeysLike | None = None,
+        left_on: JoinKeysLike | None = None,
+        right_on: JoinKeysLike | None = None,
+        left_index: bool = False,
+        right_index: bool = False,
+        sort: bool = False,
+        suffixes: Suffixes = ...,
+        indicator: bool | str = False,
+        validate: Validate | None = None,
+        *,
+        nulls_equal: bool = True,
+        columns: Sequence[Hashable] | None = None,
+        build: Build = "auto",
+        npartitions: int | None = None,
+        client: Client | None = None,
+    ) -> pd.DataFrame: ...
+    @overload
+    def merge(
+        self,
+        right: Frame | NamedColumn,
+        how: MergeHow = "inner",
+        on: JoinKeysLike | None = None,
+        left_on: JoinKeysLike | None = None,
+        right_on: JoinKeysLike | None = None,
+        left_index: bool = False,
+        right_index: bool = False,
+        sort: bool = False,
+        suffixes: Suffixes = ...,
+        indicator: bool | str = False,
+        validate: Validate | None = None,
+        *,
+        nulls_equal: bool = True,
+        columns: Sequence[Hashable] | None = None,
+        build: Build = "auto",
+        npartitions: int | None = None,
+        client: Client | None = None,
+    ) -> AnyFrame: ...
+    def merge(
+        self,
+        right: Frame | NamedColumn,
+        how: MergeHow = "inner",
+        on: JoinKeysLike | None = None,
+        left_on: JoinKeysLike | None = None,
+        right_on: JoinKeysLike | None = None,
         left_index: bool = False,
         right_index: bool = False,
         sort: bool = False,
         suffixes: Suffixes = ("_x", "_y"),
         indicator: bool | str = False,
-        validate: str | None = None,
+        validate: Validate | None = None,
         *,
         nulls_equal: bool = True,
         columns: Sequence[Hashable] | None = None,
-        build: str = "auto",
+        build: Build = "auto",
         npartitions: int | None = None,
-        client: Any = None,
-    ) -> Any:
+        client: Client | None = None,
+    ) -> AnyFrame:
         """Return the rows of this frame and of `right` side by side where their keys are equal.
 
         Parameters
@@ -101,9 +157,9 @@ class FrameAccessor:
 
     def groupby(
         self,
-        by: Any = None,
+        by: GroupingLike | None = None,
         *,
-        level: Any = None,
+        level: Hashable | Sequence[Hashable] = None,
         sort: bool = True,
         dropna: bool = True,
         observed: bool = True,
@@ -139,7 +195,7 @@ class FrameAccessor:
         self,
         subset: Hashable | Sequence[Hashable] | None = None,
         *,
-        keep: str | bool = "first",
+        keep: KeepEqual = "first",
     ) -> pd.DataFrame:
         """Return one row of each key, with its label.
 
@@ -180,7 +236,11 @@ class FrameAccessor:
         return frame.iloc[kept_rows(_compared(frame, column_places(frame, subset)), keep)]
 
     @function_translates_memory_errors
-    def isin(self, values: Any, on: Any = None) -> pd.Series:
+    def isin(
+        self,
+        values: Frame | NamedColumn | RowIndex,
+        on: Hashable | Sequence[Hashable] | None = None,
+    ) -> pd.Series:
         """Return for each row whether its key occurs in another frame, as a Series of bool.
 
         Parameters
@@ -209,7 +269,7 @@ class FrameAccessor:
         """
         frame = self._frame
         if isinstance(values, pd.Index):
-            names = list(values.names) if on is None else on
+            names: Any = list(values.names) if on is None else on
             if on is None and None in names:
                 raise ColumnError("the levels of the Index have no names; name columns with on=")
             other = pd.DataFrame(index=values)

@@ -22,6 +22,7 @@ from dgpuhash.frames.merge_result import (
 )
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
 from dgpuhash.tables.rwlock import ReadWriteLock, read_locked
+from dgpuhash.typing import AnyFrame, Frame, IndexHow
 
 __all__ = ["MergeMixin"]
 
@@ -48,14 +49,14 @@ class MergeMixin(ABC):
     @read_locked
     def merge(
         self,
-        left: Any,
+        left: Frame,
         on: Hashable | Sequence[Hashable] | None = None,
         *,
         left_on: Hashable | Sequence[Hashable] | None = None,
-        how: str = "inner",
+        how: IndexHow = "inner",
         columns: Sequence[Hashable] | None = None,
         suffixes: Suffixes = DEFAULT_SUFFIXES,
-    ) -> Any:
+    ) -> AnyFrame:
         """Return ``left.merge(index.frame(), …)`` without hashing the index again.
 
         Parameters
@@ -88,28 +89,28 @@ class MergeMixin(ABC):
         or a key of its own, as in pandas for the two dtypes. Large integers and floats are compared
         exactly, where pandas rounds the integers to float64.
         """
-        how = check_how(how, all_rows=True)
+        kind = check_how(how, all_rows=True)
         check_same_library(left, self._frames)
         names = join_columns(left, asked := self._rows.encoder_for(left), on, left_on)
         warn_int_float_merge(left, names, self._rows)
         keys, moved = asked.names, needed_columns(self.meta, asked, names, columns)
         pandas = self._frames.name == "pandas" and not asked.is_untyped
-        if how in ALL_ROWS or (
-            how == "left" and pandas and are_merged(left, self.meta, names, keys)
+        if kind in ALL_ROWS or (
+            kind == "left" and pandas and are_merged(left, self.meta, names, keys)
         ):
             encoded = asked.encode(left, list(names))
-            ours, theirs = None, self._rows.partners(encoded) if how == "left" else None
+            ours, theirs = None, self._rows.partners(encoded) if kind == "left" else None
             if theirs is None:
                 ours, theirs = self._rows.pairs(encoded)
             wanted = [label for label in self.meta if label in {*moved, *keys}]
             stored = self._rows.store.frame()[wanted]
-            if how in ALL_ROWS and self._rows.erased:
+            if kind in ALL_ROWS and self._rows.erased:
                 rows = self._rows.table.items()[1]
                 theirs = self._frames.xp.searchsorted(rows, theirs)
                 stored = self._rows.store.take(rows, wanted)
-            return merge_all_rows(left, stored, (ours, theirs), how, names, keys, suffixes)
-        matches = self.match(left, how=how, on=list(names), columns=moved)
+            return merge_all_rows(left, stored, (ours, theirs), kind, names, keys, suffixes)
+        matches = self.match(left, how=kind, on=list(names), columns=moved)
         return assemble(
             left, *matches, index_meta=self.meta, left_on=names, right_on=keys,
-            how=how, suffixes=suffixes, alone=asked.is_untyped,
+            how=kind, suffixes=suffixes, alone=asked.is_untyped,
         )  # fmt: skip

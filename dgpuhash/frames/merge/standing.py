@@ -17,6 +17,7 @@ from dgpuhash.frames.merge.arguments import JoinArguments, Suffixes
 from dgpuhash.frames.merge.partition import PartitionPlan
 from dgpuhash.frames.merge.result import MergePlan
 from dgpuhash.frames.merge.rows import RowPairs, sorted_by_key
+from dgpuhash.typing import Frame
 
 __all__ = ["StandingPlan", "are_merged", "merge_all_rows"]
 
@@ -62,8 +63,7 @@ class StandingPlan(PartitionPlan):
 
 
 def are_merged(
-    left: pd.DataFrame, right: pd.DataFrame, left_on: Sequence[Hashable],
-    right_on: Sequence[Hashable],
+    left: Frame, right: Frame, left_on: Sequence[Hashable], right_on: Sequence[Hashable]
 ) -> bool:  # fmt: skip
     """Return whether pandas compares the keys of two frames as they are."""
     return all(

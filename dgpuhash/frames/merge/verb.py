@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from pkgutil import resolve_name
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import pandas as pd
@@ -20,6 +20,11 @@ from dgpuhash.frames.merge.kinds import PANDAS, as_pandas, from_pandas, sides_as
 from dgpuhash.frames.merge.result import MergePlan
 from dgpuhash.frames.merge.rows import cross, first_repeat, pairs_of, sorted_by_key
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
+from dgpuhash.typing import AnyFrame, Build, Frame, JoinKeysLike, MergeHow, NamedColumn, Validate
+
+if TYPE_CHECKING:
+    from distributed import Client
+
 
 __all__ = ["merge"]
 
@@ -31,27 +36,73 @@ class NotAFrameError(KeyTypeError):
     """A side of a merge that is no frame."""
 
 
+@overload
+def merge(
+    left: pd.DataFrame | pd.Series,
+    right: pd.DataFrame | pd.Series,
+    how: MergeHow = "inner",
+    on: JoinKeysLike | None = None,
+    left_on: JoinKeysLike | None = None,
+    right_on: JoinKeysLike | None = None,
+    left_index: bool = False,
+    right_index: bool = False,
+    sort: bool = False,
+    suffixes: Suffixes = ...,
+    indicator: bool | str = False,
+    validate: Validate | None = None,
+    *,
+    nulls_equal: bool = True,
+    columns: Sequence[Hashable] | None = None,
+    build: Build = "auto",
+    npartitions: int | None = None,
+    client: Client | None = None,
+) -> pd.DataFrame: ...
+
+
+@overload
+def merge(
+    left: Frame | NamedColumn,
+    right: Frame | NamedColumn,
+    how: MergeHow = "inner",
+    on: JoinKeysLike | None = None,
+    left_on: JoinKeysLike | None = None,
+    right_on: JoinKeysLike | None = None,
+    left_index: bool = False,
+    right_index: bool = False,
+    sort: bool = False,
+    suffixes: Suffixes = ...,
+    indicator: bool | str = False,
+    validate: Validate | None = None,
+    *,
+    nulls_equal: bool = True,
+    columns: Sequence[Hashable] | None = None,
+    build: Build = "auto",
+    npartitions: int | None = None,
+    client: Client | None = None,
+) -> AnyFrame: ...
+
+
 @function_translates_memory_errors
 def merge(
-    left: Any,
-    right: Any,
-    how: str = "inner",
-    on: Any = None,
-    left_on: Any = None,
-    right_on: Any = None,
+    left: Frame | NamedColumn,
+    right: Frame | NamedColumn,
+    how: MergeHow = "inner",
+    on: JoinKeysLike | None = None,
+    left_on: JoinKeysLike | None = None,
+    right_on: JoinKeysLike | None = None,
     left_index: bool = False,
     right_index: bool = False,
     sort: bool = False,
     suffixes: Suffixes = ("_x", "_y"),
     indicator: bool | str = False,
-    validate: str | None = None,
+    validate: Validate | None = None,
     *,
     nulls_equal: bool = True,
     columns: Sequence[Hashable] | None = None,
-    build: str = "auto",
+    build: Build = "auto",
     npartitions: int | None = None,
-    client: Any = None,
-) -> Any:
+    client: Client | None = None,
+) -> AnyFrame:
     """Return the rows of two frames side by side where their keys are equal.
 
     Parameters
