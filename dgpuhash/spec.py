@@ -14,6 +14,7 @@ from numpy.typing import DTypeLike
 
 from dgpuhash.errors import KeyTypeError, SpecError
 from dgpuhash.seeds import draw_seed
+from dgpuhash.typing import DtypeDescription, SettingsLike
 
 __all__ = ["TableSpec", "key_dtype_of", "native_dtype", "value_dtype_of"]
 
@@ -164,15 +165,15 @@ class TableSpec:
     """
 
     kind: str
-    key_dtype: Any
-    value_dtype: Any = None
+    key_dtype: DtypeDescription
+    value_dtype: DtypeDescription | None = None
     max_load: float = 0.9
     seed: int = field(default_factory=draw_seed)
     initial_bucket: int = 1
     growth: float = 1.1
     cap: int | None = None
     method: str = "auto"
-    settings: Any = ()
+    settings: SettingsLike = ()
 
     @classmethod
     def of(

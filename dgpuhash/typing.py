@@ -48,6 +48,7 @@ __all__ = [
     "DistributedMapSettings",
     "DistributedMultiMapSettings",
     "DistributedTableSettings",
+    "DtypeDescription",
     "FilterSettings",
     "Frame",
     "GroupingLike",
@@ -56,6 +57,7 @@ __all__ = [
     "HasArrowStream",
     "HasCudaArray",
     "HasDlpack",
+    "HasNulls",
     "IdSettings",
     "IndexHow",
     "IndexMode",
@@ -78,6 +80,7 @@ __all__ = [
     "RowsHow",
     "RowsLike",
     "Scalar",
+    "SettingsLike",
     "TableKind",
     "TableModeName",
     "TableSettings",
@@ -96,6 +99,19 @@ class HasArray(Protocol):
     def __len__(self) -> int: ...
 
     def __array__(self) -> Any: ...
+
+
+class HasNulls(Protocol):
+    """An array of pandas, which may be of any dtype."""
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype of the elements."""
+
+    def __len__(self) -> int: ...
+
+    def isna(self) -> Any:
+        """Return which elements are null."""
 
 
 class HasCudaArray(Protocol):
@@ -179,7 +195,9 @@ Number: TypeAlias = SupportsIndex | SupportsFloat | np.generic | datetime.date |
 Scalar: TypeAlias = Number | complex | str | bytes | tuple["Scalar", ...]
 """One value of any dtype; a tuple for a record."""
 
-_Column: TypeAlias = np.ndarray | HasArray | HasCudaArray | HasDlpack | HasArrow | HasArrowStream
+_Column: TypeAlias = (
+    np.ndarray | HasArray | HasNulls | HasCudaArray | HasDlpack | HasArrow | HasArrowStream
+)
 
 KeysLike: TypeAlias = _Column | Sequence[Number]
 """Keys of a table: a column of numbers, dates or records of any array library, or a list."""
@@ -203,6 +221,14 @@ GroupingLike: TypeAlias = (
     Hashable | Sequence[Any] | Mapping[Any, Any] | Callable[[Any], Any] | _Column
 )
 """What rows are grouped by: labels, arrays, a mapping or a function of the index's labels."""
+
+DtypeDescription: TypeAlias = str | list[tuple[Any, ...]]
+"""A dtype as a string, or its fields, as `numpy.lib.format.dtype_to_descr` gives them."""
+
+SettingsLike: TypeAlias = (
+    Mapping[str, int | float | str] | tuple[tuple[str, int | float | str], ...]
+)
+"""Settings by name, or pairs of both."""
 
 Device = Literal["cpu", "cuda"]
 """Where a table is."""

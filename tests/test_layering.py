@@ -102,7 +102,7 @@ ROOMS_WITHIN = {
         {"accessor", "load"},
     ],
     "kmer": [
-        {"sequences"},
+        {"options", "sequences"},
         {"cluster"},
         {"counts", "taxonomy", "worker_reads"},
         {"accessions"},

@@ -9,6 +9,7 @@ from typing import Any
 from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.keys.encoding import KeyEncoder
 from dgpuhash.frames.merge_result import assemble, join_columns, needed_columns
+from dgpuhash.typing import AnyFrame, Array
 
 __all__ = ["Lookup", "lookup_rows"]
 
@@ -43,9 +44,9 @@ class Lookup:
     ([0, 1, 1], [False, True])
     """
 
-    frame: Any
-    query_rows: Any
-    found: Any
+    frame: AnyFrame
+    query_rows: Array
+    found: Array
 
 
 def lookup_rows(

@@ -153,15 +153,5 @@ class Index(Protocol):
     def targets(self) -> Targets:
         """What it was built of."""
 
-    def call(
-        self,
-        letters: Any,
-        offsets: Any,
-        mate_letters: Any = None,
-        mate_offsets: Any = None,
-        /,
-        *,
-        detail: bool = False,
-        **options: Any,
-    ) -> Calls:
-        """Return the calls of a batch."""
+    def call(self, *arrays: Any, **options: Any) -> Calls:
+        """Return the calls of a batch: letters and offsets, and those of mates."""

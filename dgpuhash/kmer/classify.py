@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Unpack
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from dgpuhash.kmer.formats.calls import calls_writer, format_of, needs_detail, t
 from dgpuhash.kmer.formats.classified import mates_targets, reads_writer
 from dgpuhash.kmer.formats.labels import Labels
 from dgpuhash.kmer.formats.outputs import check_output, opened_output, write_beside
+from dgpuhash.kmer.options import CallOptionsOfEither
 from dgpuhash.kmer.sequences.batches import (
     BATCH_LETTERS,
     SequenceBatch,
@@ -97,7 +98,7 @@ class Classification(Summaries):
         progress: Callable[[int], object] | None = None,
         consumed: Callable[[int], object] | None = None,
         minimizer_data: bool = False,
-        **options: Any,
+        **options: Unpack[CallOptionsOfEither],
     ) -> None:
         if interleaved and mates is not None:
             raise SpecError("pairs are in two files, or interleaved in one; pass one of the two")
@@ -105,7 +106,8 @@ class Classification(Summaries):
         new_seen = getattr(index, "seen_minimizers", None) if minimizer_data else None
         if minimizer_data and new_seen is None:
             raise SpecError("minimizer_data is of the rule of Kraken 2; leave it out")
-        self._index, self._options = index, options
+        self._index = index
+        self._options: dict[str, Any] = {**options}
         self._new_seen: Any = new_seen
         self._seen: Any = None
         self._files = files_of(reads)
@@ -135,7 +137,9 @@ class Classification(Summaries):
     def __iter__(self) -> Iterator[CalledReads]:
         return self.batches()
 
-    def batches(self, *, detail: bool = False, kept: str = "letters") -> Iterator[CalledReads]:
+    def batches(
+        self, *, detail: bool = False, kept: Literal["letters", "names", "sizes"] = "letters"
+    ) -> Iterator[CalledReads]:
         """Yield batches of reads and their calls, in order.
 
         Parameters
@@ -315,7 +319,7 @@ class Classification(Summaries):
         self,
         path: str | os.PathLike[str] | None,
         *,
-        form: str | None = None,
+        form: Literal["tsv", "kraken", "metacache", "parquet"] | None = None,
         use_names: bool = False,
         classified: str | os.PathLike[str] | None = None,
         unclassified: str | os.PathLike[str] | None = None,
@@ -375,5 +379,6 @@ class Classification(Summaries):
                     overwrite=overwrite,
                 )))  # fmt: skip
             detail = path is not None and needs_detail(name, is_quick=is_quick)
-            kept = "names" if classified is None and unclassified is None else "letters"
-            write_beside(self.batches(detail=detail, kept=kept), write)
+            unread = classified is None and unclassified is None
+            batches = self.batches(detail=detail, kept="names" if unread else "letters")
+            write_beside(batches, write)

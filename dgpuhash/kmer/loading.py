@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, overload
 from dgpuhash.kmer.index_file import rule_of
 from dgpuhash.kmer.minimizers.index import MinimizerIndex
 from dgpuhash.kmer.sketches.index import SketchIndex
-from dgpuhash.typing import Device
+from dgpuhash.typing import Device, IndexMode
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -25,7 +25,7 @@ def load_index(
     device: Device | None = None,
     *,
     client: None = None,
-    mode: str = "auto",
+    mode: IndexMode = "auto",
 ) -> SketchIndex | MinimizerIndex: ...
 @overload
 def load_index(
@@ -33,14 +33,14 @@ def load_index(
     device: Device | None = None,
     *,
     client: Client,
-    mode: str = "auto",
+    mode: IndexMode = "auto",
 ) -> DistributedSketchIndex | DistributedMinimizerIndex: ...
 def load_index(
     path: str | os.PathLike[str],
     device: Device | None = None,
     *,
     client: Client | None = None,
-    mode: str = "auto",
+    mode: IndexMode = "auto",
 ) -> SketchIndex | MinimizerIndex | DistributedSketchIndex | DistributedMinimizerIndex:
     """Return the index in a file, of the class of its rule.
 

@@ -6,7 +6,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,10 @@ from dgpuhash.kmer.formats.metacache import abundance_lines
 from dgpuhash.kmer.formats.outputs import check_output, write_lines
 from dgpuhash.kmer.formats.profiles import cami_lines, krona_lines
 from dgpuhash.kmer.formats.report import kreport, mpa_report
+
+if TYPE_CHECKING:
+    from typing import Literal
+
 
 __all__ = ["Summaries"]
 
@@ -52,7 +56,9 @@ class Summaries(ABC):
         calls, counts = self.counts
         return self.labels.taxonomy, self.labels.lifted(calls), counts
 
-    def report_lines(self, *, style: str = "kraken", zero_counts: bool = False) -> Iterator[str]:
+    def report_lines(
+        self, *, style: Literal["kraken", "mpa"] = "kraken", zero_counts: bool = False
+    ) -> Iterator[str]:
         """Yield the lines of a report; calls of targets are those of their taxa.
 
         Parameters
@@ -81,7 +87,7 @@ class Summaries(ABC):
         self,
         path: str | os.PathLike[str],
         *,
-        style: str = "kraken",
+        style: Literal["kraken", "mpa"] = "kraken",
         zero_counts: bool = False,
         overwrite: bool = False,
     ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -22,7 +22,7 @@ from dgpuhash.cli.kmer.options import (
 )
 from dgpuhash.cli.kmer.progress import letter_progress, nbytes_of
 from dgpuhash.errors import SpecError
-from dgpuhash.typing import Device
+from dgpuhash.typing import Device, IndexMode
 
 if TYPE_CHECKING:
     from dgpuhash.kmer.classify import Classification
@@ -94,10 +94,10 @@ class _Outputs:
     """What is written of the reads of one sample, and where."""
 
     output: str | None
-    form: str | None
+    form: Literal["tsv", "kraken", "metacache", "parquet"] | None
     use_names: bool
     report: str | None
-    report_style: str
+    report_style: Literal["kraken", "mpa"]
     report_zero_counts: bool
     report_minimizer_data: bool
     abundance: tuple[str, ...]
@@ -204,7 +204,7 @@ def classify(
     reads: tuple[str, ...],
     rule: str | None,
     scheduler: str | None,
-    mode: str,
+    mode: IndexMode,
     device: Device,
     **given: Any,
 ) -> None:
@@ -246,7 +246,7 @@ def run(
     references: tuple[str, ...],
     rule: str,
     scheduler: str | None,
-    mode: str,
+    mode: IndexMode,
     **given: Any,
 ) -> None:
     """Index references and classify READS by them; the index is not saved."""

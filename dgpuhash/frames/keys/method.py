@@ -42,7 +42,8 @@ class KeyTableMethod:
         spec = table_spec(
             kind, np.uint64, np.uint64, max_load=None, seed=None, method=name, settings=settings
         )
-        return cls(name, spec.settings)
+        sorted_pairs: Any = spec.settings
+        return cls(name, sorted_pairs)
 
     def to_json(self) -> dict[str, Any]:
         """Return what a save says of the method: nothing of ``"auto"``."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 import numpy as np
@@ -20,7 +20,7 @@ from dgpuhash.kmer.counts.super_kmers import WORD_BASES
 from dgpuhash.kmer.counts.tally import Tally, check_k, checked_letters, slices
 from dgpuhash.kmer.sequences.batches import BATCH_LETTERS, read_sequences
 from dgpuhash.kmer.sequences.files import Paths
-from dgpuhash.typing import Device
+from dgpuhash.typing import Array, Device, HasArray
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -147,8 +147,8 @@ class KmerCounts:
     @classmethod
     def from_letters(
         cls,
-        letters: Any,
-        offsets: Any,
+        letters: HasArray,
+        offsets: HasArray | Sequence[int],
         k: int = 31,
         *,
         canonical: bool = True,
@@ -233,7 +233,7 @@ class KmerCounts:
         of = "canonical k-mers" if self._canonical else "k-mers"
         return f"<KmerCounts: {len(self):,} {of} of {self._k} letters, {self._backend.name}>"
 
-    def items(self, *, sort: bool = False) -> tuple[Any, Any]:
+    def items(self, *, sort: bool = False) -> tuple[Array, Array]:
         """Return all k-mers as numbers, and their counts (uint64), on the device.
 
         A number has 2 bits for each base, A0 C1 G2 T3, the first one highest. For k of more than
@@ -288,7 +288,7 @@ class KmerCounts:
         for text in lines(self._backend, self._groups, self._k, is_sorted=sort):
             file.write(text.data)
 
-    def query(self, kmers: Any) -> np.ndarray:
+    def query(self, kmers: Iterable[str | bytes]) -> np.ndarray:
         """Return the count of each k-mer (uint64), 0 where it is absent.
 
         Parameters

@@ -25,12 +25,15 @@ from dgpuhash.kmer.minimizers.merged import MergedMinimizers, estimator_of
 from dgpuhash.kmer.minimizers.reads import Reads
 from dgpuhash.kmer.minimizers.seen import Counting
 from dgpuhash.kmer.minimizers.settings import CallOptions, MinimizerSettings
+from dgpuhash.kmer.options import MinimizerBuildOptions, MinimizerCallOptions, MinimizerOptions
 from dgpuhash.kmer.references import References, Targets, targets_of_letters
 from dgpuhash.kmer.sequences.files import Paths
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
-from dgpuhash.typing import Device
+from dgpuhash.typing import Device, HasArray, IndexMode, KeysLike
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from distributed import Client
 
     from dgpuhash.kmer.minimizers.on_workers import DistributedMinimizerIndex
@@ -73,7 +76,7 @@ class MinimizerIndex(MergedMinimizers):
         *,
         taxonomy: Taxonomy | str | os.PathLike[str],
         client: None = None,
-        **settings: Any,
+        **settings: Unpack[MinimizerBuildOptions],
     ) -> Self: ...
     @overload
     @classmethod
@@ -83,8 +86,7 @@ class MinimizerIndex(MergedMinimizers):
         *,
         taxonomy: Taxonomy | str | os.PathLike[str],
         client: Client,
-        mode: str = "auto",
-        **settings: Any,
+        **settings: Unpack[MinimizerBuildOptions],
     ) -> DistributedMinimizerIndex: ...
     @classmethod
     def build(
@@ -96,9 +98,9 @@ class MinimizerIndex(MergedMinimizers):
         allow_unplaced: int = 0,
         device: Device | None = None,
         client: Client | None = None,
-        mode: str = "auto",
+        mode: IndexMode = "auto",
         progress: Callable[[int], object] | None = None,
-        **settings: Any,
+        **settings: Unpack[MinimizerOptions],
     ) -> Self | DistributedMinimizerIndex:
         """Return the index of references.
 
@@ -154,13 +156,13 @@ class MinimizerIndex(MergedMinimizers):
     @classmethod
     def from_letters(
         cls,
-        letters: Any,
-        offsets: Any,
-        taxids: Any,
+        letters: HasArray,
+        offsets: KeysLike,
+        taxids: KeysLike,
         *,
         taxonomy: Taxonomy | str | os.PathLike[str],
         names: Sequence[str] | None = None,
-        **settings: Any,
+        **settings: Unpack[MinimizerOptions],
     ) -> Self:
         """Return the index of references in arrays, on their device.
 
@@ -251,9 +253,9 @@ class MinimizerIndex(MergedMinimizers):
 
     def add_letters(
         self,
-        letters: Any,
-        offsets: Any,
-        taxids: Any,
+        letters: HasArray,
+        offsets: KeysLike,
+        taxids: KeysLike,
         *,
         taxonomy: Taxonomy | str | os.PathLike[str] | None = None,
         names: Sequence[str] | None = None,
@@ -298,17 +300,17 @@ class MinimizerIndex(MergedMinimizers):
 
     def call(
         self,
-        letters: Any,
-        offsets: Any,
-        mate_letters: Any = None,
-        mate_offsets: Any = None,
+        letters: HasArray,
+        offsets: KeysLike,
+        mate_letters: HasArray | None = None,
+        mate_offsets: KeysLike | None = None,
         /,
         *,
-        qualities: Any = None,
-        mate_qualities: Any = None,
+        qualities: HasArray | None = None,
+        mate_qualities: HasArray | None = None,
         detail: bool = False,
         seen: Counting | None = None,
-        **options: Any,
+        **options: Unpack[MinimizerCallOptions],
     ) -> Calls:
         """Return the calls of one batch of reads, or of pairs.
 
@@ -377,7 +379,7 @@ class MinimizerIndex(MergedMinimizers):
         *,
         interleaved: bool = False,
         progress: Callable[[int], object] | None = None,
-        **options: Any,
+        **options: Unpack[MinimizerCallOptions],
     ) -> Classification:
         """Return the calls of the reads of files, which are made as they are asked for.
 

@@ -21,12 +21,15 @@ from dgpuhash.kmer.minimizers.building import (
 from dgpuhash.kmer.minimizers.held import HeldMinimizers
 from dgpuhash.kmer.minimizers.runs import minimizer_runs
 from dgpuhash.kmer.minimizers.settings import MinimizerSettings
+from dgpuhash.kmer.options import MinimizerOptions
 from dgpuhash.kmer.references import References
 from dgpuhash.kmer.sequences.files import Paths
 from dgpuhash.tables import lca
-from dgpuhash.typing import Device
+from dgpuhash.typing import Device, IndexMode
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from distributed import Client
 
     from dgpuhash.kmer.target_runs import TargetRun
@@ -68,8 +71,8 @@ class MergedMinimizers(HeldMinimizers, Mergeable):
         quick: bool = False,
         device: Device | None = None,
         client: Client | None = None,
-        mode: str = "auto",
-        **settings: Any,
+        mode: IndexMode = "auto",
+        **settings: Unpack[MinimizerOptions],
     ) -> Estimate:
         """Return how large an index of the sequences in files will be, and whether it fits.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,10 @@ from dgpuhash.kmer.sketches.settings import CallOptions, SketchSettings
 from dgpuhash.kmer.sketches.sketching import n_windows
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 from dgpuhash.tables import MultiMap
+
+if TYPE_CHECKING:
+    from dgpuhash.typing import HasArray, KeysLike
+
 
 __all__ = ["SketchCaller"]
 
@@ -37,10 +41,10 @@ class SketchCaller:
 
     def call(
         self,
-        letters: Any,
-        offsets: Any,
-        mate_letters: Any = None,
-        mate_offsets: Any = None,
+        letters: HasArray,
+        offsets: KeysLike,
+        mate_letters: HasArray | None = None,
+        mate_offsets: KeysLike | None = None,
         /,
         *,
         detail: bool = False,

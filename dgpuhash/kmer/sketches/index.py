@@ -16,6 +16,7 @@ from dgpuhash.kmer.databases.distinct import DistinctSample
 from dgpuhash.kmer.databases.estimate import Estimate
 from dgpuhash.kmer.databases.estimators import SketchEstimator, memory_of
 from dgpuhash.kmer.databases.provenance import step_after
+from dgpuhash.kmer.options import SketchBuildOptions, SketchCallOptions, SketchOptions
 from dgpuhash.kmer.references import References, Targets, targets_of_letters
 from dgpuhash.kmer.sequences.files import Paths
 from dgpuhash.kmer.sketches.building import (
@@ -30,9 +31,11 @@ from dgpuhash.kmer.sketches.building import (
 from dgpuhash.kmer.sketches.held import HeldSketches
 from dgpuhash.kmer.sketches.settings import SketchSettings
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
-from dgpuhash.typing import Device
+from dgpuhash.typing import Device, HasArray, IndexMode, KeysLike
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from distributed import Client
 
     from dgpuhash.kmer.sketches.on_workers import DistributedSketchIndex
@@ -66,7 +69,7 @@ class SketchIndex(HeldSketches):
         *,
         taxonomy: Taxonomy | str | os.PathLike[str] | None,
         client: None = None,
-        **settings: Any,
+        **settings: Unpack[SketchBuildOptions],
     ) -> Self: ...
     @overload
     @classmethod
@@ -76,8 +79,7 @@ class SketchIndex(HeldSketches):
         *,
         taxonomy: Taxonomy | str | os.PathLike[str] | None,
         client: Client,
-        mode: str = "auto",
-        **settings: Any,
+        **settings: Unpack[SketchBuildOptions],
     ) -> DistributedSketchIndex: ...
     @classmethod
     def build(
@@ -89,9 +91,9 @@ class SketchIndex(HeldSketches):
         allow_unplaced: int = 0,
         device: Device | None = None,
         client: Client | None = None,
-        mode: str = "auto",
+        mode: IndexMode = "auto",
         progress: Callable[[int], object] | None = None,
-        **settings: Any,
+        **settings: Unpack[SketchOptions],
     ) -> Self | DistributedSketchIndex:
         """Return an index of the sequences in files.
 
@@ -147,8 +149,8 @@ class SketchIndex(HeldSketches):
         quick: bool = False,
         device: Device | None = None,
         client: Client | None = None,
-        mode: str = "auto",
-        **settings: Any,
+        mode: IndexMode = "auto",
+        **settings: Unpack[SketchOptions],
     ) -> Estimate:
         """Return how large an index of the sequences in files will be, and whether it fits.
 
@@ -182,13 +184,13 @@ class SketchIndex(HeldSketches):
     @classmethod
     def from_letters(
         cls,
-        letters: Any,
-        offsets: Any,
-        taxids: Any = None,
+        letters: HasArray,
+        offsets: KeysLike,
+        taxids: KeysLike | None = None,
         *,
         taxonomy: Taxonomy | str | os.PathLike[str] | None = None,
         names: Sequence[str] | None = None,
-        **settings: Any,
+        **settings: Unpack[SketchOptions],
     ) -> Self:
         """Return an index of references in arrays, on their device.
 
@@ -264,9 +266,9 @@ class SketchIndex(HeldSketches):
 
     def add_letters(
         self,
-        letters: Any,
-        offsets: Any,
-        taxids: Any = None,
+        letters: HasArray,
+        offsets: KeysLike,
+        taxids: KeysLike | None = None,
         *,
         taxonomy: Taxonomy | str | os.PathLike[str] | None = None,
         names: Sequence[str] | None = None,
@@ -319,7 +321,7 @@ class SketchIndex(HeldSketches):
         mates: Paths | None = None,
         *,
         interleaved: bool = False,
-        **options: Any,
+        **options: Unpack[SketchCallOptions],
     ) -> Classification:
         """Return the calls of the reads in files, made as they are asked for.
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, SupportsIndex
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from dgpuhash.kmer.taxonomy.ranks import slot_of, slots_of
 from dgpuhash.kmer.taxonomy.taxa import Taxa, subset, taxa_from, taxa_to, unknown_error
 from dgpuhash.kmer.taxonomy.tree import Tree
 from dgpuhash.tables.serialization import Buffers, read_file, write_file
+from dgpuhash.typing import KeysLike
 
 __all__ = ["Taxonomy"]
 
@@ -209,7 +210,7 @@ class Taxonomy:
         """The numbered tree, for work on arrays of numbers."""
         return self._tree
 
-    def current(self, taxids: Any) -> np.ndarray:
+    def current(self, taxids: KeysLike | SupportsIndex) -> np.ndarray:
         """Return taxids with those that were merged replaced; others stay, known or not.
 
         Examples
@@ -231,12 +232,12 @@ class Taxonomy:
             found = np.where(moves, merged[places, 1], found)
         return found
 
-    def is_deleted(self, taxids: Any) -> np.ndarray:
+    def is_deleted(self, taxids: KeysLike | SupportsIndex) -> np.ndarray:
         """Return whether NCBI deleted each taxid."""
         given = self.current(taxids)
         return np.isin(given, self._taxa.deleted) & (self._tree.numbers(given) == 0)
 
-    def numbers(self, taxids: Any) -> np.ndarray:
+    def numbers(self, taxids: KeysLike | SupportsIndex) -> np.ndarray:
         """Return the number of each taxid, of uint32; that of 0 is 0.
 
         Raises
@@ -310,7 +311,7 @@ class Taxonomy:
         """
         return str(self._taxa.names[self._number(taxid) - 1].as_py())
 
-    def names(self, taxids: Any) -> list[str]:
+    def names(self, taxids: KeysLike) -> list[str]:
         """Return the scientific name of each taxid, "unclassified" of 0."""
         numbers = self.numbers(taxids).astype(np.int64)
         found = self._taxa.names.take(numbers_of(numbers - 1, numbers == 0))
@@ -320,7 +321,7 @@ class Taxonomy:
         """Return the rank of a taxon, as its file has it."""
         return self._taxa.rank_names[self._taxa.ranks[self._number(taxid) - 1]]
 
-    def ranks(self, taxids: Any) -> list[str]:
+    def ranks(self, taxids: KeysLike) -> list[str]:
         """Return the rank of each taxid, as its file has it, "no rank" of 0."""
         names = np.array([*self._taxa.rank_names, "no rank"], object)
         return names[np.append(self._taxa.ranks, len(names) - 1)[self._places(taxids)]].tolist()
@@ -340,7 +341,7 @@ class Taxonomy:
             number = int(self.parents[number])
         return found
 
-    def lca(self, left: Any, right: Any) -> Any:
+    def lca(self, left: KeysLike | SupportsIndex, right: KeysLike | SupportsIndex) -> Any:
         """Return the lowest common ancestor of two taxa, or of each pair of two arrays.
 
         Taxid 0 changes nothing: the other taxon is the answer.
@@ -348,7 +349,7 @@ class Taxonomy:
         found = self.taxids[self._tree.lca(self.numbers(left), self.numbers(right))]
         return int(found) if found.ndim == 0 else found
 
-    def lca_of(self, taxids: Any, offsets: Any = None) -> Any:
+    def lca_of(self, taxids: KeysLike, offsets: KeysLike | None = None) -> Any:
         """Return the lowest common ancestor of all taxids, or of each run of them.
 
         Parameters
@@ -368,7 +369,7 @@ class Taxonomy:
         found = self.taxids[self._tree.lca_of_runs(numbers, runs)]
         return int(found[0]) if offsets is None else found
 
-    def ranked(self, taxids: Any) -> np.ndarray:
+    def ranked(self, taxids: KeysLike | SupportsIndex) -> np.ndarray:
         """Return the ranked lineage of each taxid: 21 taxids from sequence to root, 0 for none.
 
         A slot that two ancestors would take is the higher one's.
@@ -379,7 +380,7 @@ class Taxonomy:
     def _slots(self) -> np.ndarray:
         return slots_by_number(self._taxa)
 
-    def lift(self, taxids: Any, rank: str) -> np.ndarray:
+    def lift(self, taxids: KeysLike | SupportsIndex, rank: str) -> np.ndarray:
         """Return the ancestor of each taxid, or itself, in the slot of a rank; 0 where none is.
 
         Raises
@@ -391,11 +392,11 @@ class Taxonomy:
         distinct, places = np.unique(np.asarray(taxids, np.int64), return_inverse=True)
         return self.ranked(distinct)[:, slot][places]
 
-    def is_within(self, taxids: Any, clade: int) -> np.ndarray:
+    def is_within(self, taxids: KeysLike | SupportsIndex, clade: int) -> np.ndarray:
         """Return whether each taxid is a taxon or one below it; 0 never is."""
         return self._tree.is_within(self.numbers(taxids), self._number(clade))
 
-    def report_codes(self, taxids: Any) -> list[str]:
+    def report_codes(self, taxids: KeysLike) -> list[str]:
         """Return the code of each taxid's rank in reports of Kraken 2: R, D, D1, K … S, S1.
 
         A taxon whose rank has no letter gets that of the nearest ancestor with one, and the number
@@ -413,7 +414,7 @@ class Taxonomy:
         """By number, the letter of reports, and the steps from the ancestor that has it."""
         return letters_and_steps(self._taxa)
 
-    def subset(self, taxids: Any) -> Self:
+    def subset(self, taxids: KeysLike) -> Self:
         """Return the taxonomy of taxa and their ancestors alone, as a database keeps it."""
         merged = self.current(self._taxa.merged[:, 0])
         return type(self)(subset(self._taxa, self.numbers(taxids), merged), self._accession_files)

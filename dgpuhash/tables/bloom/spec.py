@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -35,7 +35,7 @@ class FilterSize(NamedTuple):
         SpecError
             When it has none, or an impossible one.
         """
-        settings = dict(spec.settings)
+        settings: dict[str, Any] = dict(spec.settings)
         sizes = [settings.pop(name, None) for name in cls._fields]
         if settings or any(type(size) is not int or size < 0 for size in sizes) or not sizes[0]:
             raise SpecError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from dgpuhash.typing import Array, KeysLike, Reduction, ValuesLike
 
 __all__ = ["group_reduce"]
 
-_HOWS = ("sum", "count", "min", "max", "mean", "first", "last", "any", "all")
+_HOWS = get_args(Reduction)
 _OF_ANYTHING = ("count", "first", "last")
 _OF_DATES = (*_OF_ANYTHING, "min", "max")
 _FOLD = {"min": "least", "max": "greatest", "all": "least", "any": "greatest"}

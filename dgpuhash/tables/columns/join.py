@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from dgpuhash.typing import Array, KeysLike, RowsHow
 
 __all__ = ["join_indices"]
 
-_HOWS = ("inner", "left", "semi", "anti", "outer")
+_HOWS = get_args(RowsHow)
 _SEGMENT_PAIRS = {"cpu": 4096, "cuda": 256}
 
 
