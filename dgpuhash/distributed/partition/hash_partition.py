@@ -189,7 +189,8 @@ def cut_into_chunks(
     arrays = None if len(owned) == 1 else plain_arrays(moved, like)
     if arrays is not None:
         return cut_arrays_into_chunks(arrays, owned, nbytes, least_nbytes=least_nbytes)
-    return _shared(owned, lambda rows: _pieces(moved, rows, nbytes, least_nbytes))
+    whole = frames_of(moved).rows_nbytes(moved)
+    return _shared(owned, lambda rows: _pieces(moved, whole, rows, nbytes, least_nbytes))
 
 
 def cut_arrays_into_chunks(
@@ -234,9 +235,11 @@ def _shallow_copy(piece: Payload) -> Payload:
     return piece if is_plain(piece) else piece.copy(deep=False)
 
 
-def _pieces(moved: Any, rows: Any, nbytes: int, least_nbytes: int) -> list[tuple[Any, Any]]:
+def _pieces(
+    moved: Any, whole: int, rows: Any, nbytes: int, least_nbytes: int
+) -> list[tuple[Any, Any]]:
+    """Return some rows of a frame of `whole` bytes in pieces, with their positions."""
     frames = frames_of(moved)
-    whole = frames.rows_nbytes(moved)
     row_nbytes = max(least_nbytes, whole // max(1, len(moved)))
     step = max(1, nbytes // row_nbytes)
     found = []

@@ -63,3 +63,12 @@ def test_read_only_and_strided_columns():
     frame = pd.DataFrame({"k": values, "v": np.asfortranarray(np.ones((4, 2)))[:, 0]})
     index = FrameIndex.build(frame, "k")
     assert index.find(values[::-1]).frame["k"].tolist() == [9, 6, 3, 0]
+
+
+def test_bytes_of_rows_are_without_categories():
+    frame = pd.DataFrame({"n": np.arange(300), "s": [f"t{n}" for n in range(300)], "o": None})
+    frames = frames_of(frame)
+    assert frames.nbytes(frame) == frame.memory_usage(index=False, deep=True).sum()
+    assert frames.rows_nbytes(frame) == frames.nbytes(frame)
+    of_kinds = pd.DataFrame({"c": pd.Categorical(frame["s"])})
+    assert frames.rows_nbytes(of_kinds) == 300 * of_kinds["c"].cat.codes.dtype.itemsize
