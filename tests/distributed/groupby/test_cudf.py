@@ -100,6 +100,16 @@ def test_aggregates_have_the_values_of_pandas(client, nulls, by, sort, dropna):
     ours = dgpuhash.groupby(spread(frame), by, sort=sort, dropna=dropna)
     theirs = frame.groupby(by, sort=sort, dropna=dropna)
     assert_same(ours.size(), theirs.size())
+    numbers = [how for how in NUMBERS if how not in {"prod", "sum"}]
+    for columns, hows in ((list("isf"), numbers), (list("isfbdx"), EVERY)):
+        asked = dict.fromkeys(columns, hows)
+        assert_same(ours.agg(asked), theirs.agg(asked))
+
+
+@pytest.mark.parametrize(("nulls", "by"), [(False, "t"), (True, "k")])
+def test_methods_have_the_values_of_pandas(client, nulls, by):
+    frame = FRAMES[nulls]
+    ours, theirs = dgpuhash.groupby(spread(frame), by), frame.groupby(by)
     for how in NUMBERS:
         columns = list("sf") if how == "prod" else list("isf")
         least = {"min_count": 1} if how in {"sum", "prod"} else {}
