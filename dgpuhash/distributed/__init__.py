@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from dgpuhash import config
 from dgpuhash.distributed.accessor import IndexAccessor
+from dgpuhash.distributed.dashboard.work_progress import WorkProgress
 from dgpuhash.distributed.grouped.group_by import DistributedGroupBy
 from dgpuhash.distributed.index import DistributedIndex
 from dgpuhash.distributed.load import load
@@ -50,6 +51,7 @@ __all__ = [
     "IndexAccessor",
     "Placement",
     "Rebuilt",
+    "WorkProgress",
     "load",
 ]
 

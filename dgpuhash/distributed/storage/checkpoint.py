@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from distributed import Client
 
+from dgpuhash.distributed.cluster.device_thread import Progress
 from dgpuhash.distributed.cluster.survivors import run_to_end
 from dgpuhash.distributed.partition.change import Change
 from dgpuhash.distributed.partition.descriptor import Descriptor, SavedRevision
@@ -219,7 +220,8 @@ def write_shard(
         rows = owned.index.frame()
     else:
         rows = host.shards.prepared(change.uid, change.transaction)
-    return write_rows(rows, Folder(url), names[part])
+    with host.thread.telling(Progress(descriptor.uid, "save", "write rows", len(rows))):
+        return write_rows(rows, Folder(url), names[part])
 
 
 def _write(
