@@ -20,7 +20,7 @@ from dgpuhash.tables.rwlock import read_locked, write_locked
 from dgpuhash.tables.stats import TableStats, format_bytes, html_table
 from dgpuhash.tables.store import Store
 from dgpuhash.tables.stores.method import resolved, store_for
-from dgpuhash.typing import Array, ArrayKind, Device, KeysLike
+from dgpuhash.typing import Array, ArrayKind, Device, KeysLike, Number
 
 __all__ = ["Table"]
 
@@ -87,6 +87,10 @@ class Table(Keyed):
         """
         taken, asked, bits = self._asked(keys)
         return taken.wrap(asked.by_row(self._opened().contains(bits)), _BOOL)
+
+    def __contains__(self, key: Number) -> bool:
+        """Return whether one key is stored."""
+        return bool(self.contains([key])[0])
 
     @overload
     def count(self, keys: ArrayKind) -> ArrayKind: ...

@@ -40,6 +40,7 @@ from dgpuhash.typing import (
     KeepRow,
     KeysLike,
     MethodSettings,
+    Number,
     TableSettings,
     ValuesLike,
 )
@@ -108,6 +109,8 @@ class HashMap(UserKernels, FindsPairs, ExecutesPairs, Table):
     array([ True,  True, False])
     >>> ages.find(np.array([8, 9, 7]), default=-1)
     (array([ 2.5, -1. ,  1.5], dtype=float32), array([ True, False,  True]))
+    >>> 8 in ages, float(ages[8])
+    (True, 2.5)
     """
 
     kind = "map"
@@ -155,6 +158,16 @@ class HashMap(UserKernels, FindsPairs, ExecutesPairs, Table):
         else:
             made.insert(keys, values, keep=keep)
         return made
+
+    def __getitem__(self, key: Number) -> Array:
+        """Return the value of one key, on the table's device; KeyError when it is not stored."""
+        values, found = self.find([key])
+        if not found[0]:
+            raise KeyError(key)
+        return values[0]
+
+    # Else Python would count up from 0.
+    __iter__ = None
 
     @property
     def nbytes(self) -> int:

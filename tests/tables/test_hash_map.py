@@ -11,7 +11,7 @@ from model import MapModel, keys_of, rows_of
 from strategies import KEY_DTYPES, VALUE_DTYPES, random_keys, random_values
 from table_methods.contracts import each_method
 
-from dgpuhash.tables import HashMap, join_indices
+from dgpuhash.tables import HashMap, HashSet, join_indices
 
 ROWS = 200
 
@@ -209,3 +209,19 @@ def test_answers_to_given_arrays(device, value, first, written):
         assert (flags.view(bool) == there).all()
     else:
         assert not raw.any() and not flags.any()
+
+
+def test_one_key(device):
+    table = HashMap("int64", "float64", device=device.name)
+    table.insert(device.array([5, 9]), device.array([0.5, 0.25]))
+    assert 5 in table
+    assert 6 not in table
+    assert float(table[9]) == 0.25
+    with pytest.raises(KeyError, match="6"):
+        table[6]
+    with pytest.raises(TypeError, match="not iterable"):
+        iter(table)
+    keys = HashSet("int64", device=device.name)
+    keys.insert(device.array([5]))
+    assert 5 in keys
+    assert 6 not in keys
