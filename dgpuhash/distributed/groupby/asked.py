@@ -64,7 +64,7 @@ class Asked:
         kind = _kind_of(meta)
         if kind is None:
             return self._planned(meta, seeds)
-        # On a GPU it takes milliseconds to try it, and optimisation asks again and again.
+        # It takes milliseconds to try it, and optimisation asks again and again.
         asked = tokenize(self, kind, seeds)
         found = _plans.get(asked)
         if found is None:
@@ -174,17 +174,28 @@ _plans: dict[str, GroupPlan] = {}
 
 
 def _kind_of(meta: Any) -> Any:
-    """Return what tells an empty frame of cuDF from others; None where that takes long.
+    """Return what tells an empty frame from others; None where that takes long.
 
-    None also of other libraries.
+    None also of subclasses, and of dtypes that have more than their name.
     """
     frames = frames_of(meta)
-    if frames.name != "cudf":
-        return None
     whole = meta.to_frame("value") if meta.ndim == 1 else meta
     dtypes = [*frames.dtypes(whole), getattr(meta.index, "dtype", None)]
     if meta.index.nlevels > 1 or any(hasattr(dtype, "categories") for dtype in dtypes):
         return None
-    names = [meta.name] if meta.ndim == 1 else list(meta.columns)
+    if frames.name == "pandas":
+        exact = type(meta) in (pd.DataFrame, pd.Series)
+        if not exact or meta.attrs or not all(map(_is_named, dtypes)):
+            return None
+    elif frames.name != "cudf":
+        return None
+    names = [meta.name] if meta.ndim == 1 else [list(meta.columns), list(meta.columns.names)]
     index = type(meta.index).__name__, list(meta.index.names)
-    return type(meta).__name__, names, list(map(str, dtypes)), index
+    return frames.name, type(meta).__name__, repr(names), list(map(repr, dtypes)), index
+
+
+def _is_named(dtype: Any) -> bool:
+    """Return whether dtypes of pandas that are written alike are the same."""
+    if isinstance(dtype, np.dtype):
+        return dtype.kind != "O"
+    return isinstance(dtype, pd.StringDtype) or hasattr(dtype, "numpy_dtype")
