@@ -11,7 +11,7 @@ from zipfile import ZipFile
 
 from elftools.elf.elffile import ELFFile
 
-LARGEST = 2_500_000
+LARGEST = 2_750_000
 NEWEST_GLIBC = (2, 28)
 NAME = re.compile(
     r"dgpuhash-[\w.]+-(cp311-cp311|cp312-abi3)-manylinux_(\d+)_(\d+)_(x86_64|aarch64)\.whl"
