@@ -146,7 +146,11 @@ lane() {
     ) &
 }
 table_tests() {
-    step tests 420 "${pytest[@]}" "${together[@]}" -m "$selected" -q --junitxml="$OUT/tests.xml" tests
+    step tests 420 "${pytest[@]}" "${together[@]}" -m "gpu and not multigpu and not cudf" -q --junitxml="$OUT/tests.xml" tests
+}
+# Most of their time goes to Dask, and to kernels that each process loads.
+cudf_tests() {
+    step cudf 420 "${pytest[@]}" "${together[@]}" -m "gpu and not multigpu and cudf" -q --junitxml="$OUT/cudf.xml" tests
 }
 memory_check() { step memcheck 500 scripts/sanitize.sh memcheck; }
 race_check() { step racecheck 500 scripts/sanitize.sh racecheck; }
@@ -187,7 +191,9 @@ papers_of_another() {
 # The tests leave the kernels compiled. Dozens of processes under compute-sanitizer make launches slow on the whole
 # host, so never beside these.
 proof() {
-    table_tests
+    lane 0 0 55 table_tests
+    [ -z "$has_cudf" ] || lane 1 55 100 cudf_tests
+    wait
     lane 0 0 55 memory_check
     lane 1 55 100 race_check
     wait
@@ -250,9 +256,9 @@ for part in $parts; do
     OUT=$top/$part
     case $part in
     gpu)
-        selected="gpu and not multigpu"
+        has_cudf=1
         if ! "$PYTHON" -c 'import cudf' 2>/dev/null; then
-            selected+=" and not cudf"
+            has_cudf=
             note cudf absent 0 "cuDF is not installed; the tests that need it did not run"
         fi
         proof
