@@ -219,8 +219,10 @@ figures_of_letters() {
 tests_of_several() {
     mkdir -p "$OUT/multigpu"
     for_gpus() {
-        step "$(basename "$1" .py)" 300 "${pytest[@]}" -m multigpu -q \
-            --junitxml="$OUT/multigpu/$(basename "$1" .py).xml" "$1"
+        # Files of several folders have one name.
+        local name=${1#tests/}
+        name=$(tr / - <<<"${name%.py}")
+        step "$name" 300 "${pytest[@]}" -m multigpu -q --junitxml="$OUT/multigpu/$name.xml" "$1"
     }
     local alone=tests/distributed/collective/test_gpus.py file
     for file in $(grep -lrE --include='test_*.py' 'mark\.multigpu' tests | sort); do
