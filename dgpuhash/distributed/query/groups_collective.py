@@ -144,9 +144,8 @@ def groups_on_rank(
         return made
 
 
-def _on_rank(
-    collective: Collective, shares: GroupShares, given: LocalInputs
-) -> TaskOutput[str]:  # fmt: skip
+def _on_rank(collective: Collective, shares: GroupShares, given: LocalInputs) -> TaskOutput[str]:
+    """Return the answer of the hash range that this rank owns."""
     refused, parts = "", list[tuple[int, Any]]()
     try:
         found = [part for (part,) in given.things]

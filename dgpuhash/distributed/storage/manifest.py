@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Self, TypeVar
@@ -37,7 +38,7 @@ MANIFEST = "manifest.json"
 LONGEST = 1 << 26
 
 
-class SavedShards:
+class SavedShards(ABC):
     """Base of manifests: how a save in a folder is found, and when another may replace it.
 
     Attributes
@@ -71,8 +72,9 @@ class SavedShards:
         return from_checked_json(cls.what, newest, data, where, cls._from_body, oldest=oldest)
 
     @classmethod
+    @abstractmethod
     def _from_body(cls, body: dict[str, Any]) -> Self:
-        raise NotImplementedError
+        """Return the manifest that a body describes, whose checksum was right."""
 
     @classmethod
     def found_in(cls, folder: Folder) -> Self:

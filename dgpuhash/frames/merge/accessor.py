@@ -5,14 +5,14 @@ from __future__ import annotations
 import datetime
 from collections.abc import Hashable, Sequence
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import numpy as np
 import pandas as pd
 
 from dgpuhash.errors import ColumnError, KeyTypeError
 from dgpuhash.frames.merge.agreement import agree
-from dgpuhash.frames.merge.arguments import Suffixes
+from dgpuhash.frames.merge.arguments import MergeOptions, Suffixes
 from dgpuhash.frames.merge.comparable import comparable
 from dgpuhash.frames.merge.distinct import check_keep, kept_rows, occurs
 from dgpuhash.frames.merge.keys import MissingKeyError, join_keys
@@ -71,18 +71,7 @@ class FrameAccessor:
         on: JoinKeysLike | None = None,
         left_on: JoinKeysLike | None = None,
         right_on: JoinKeysLike | None = None,
-        left_index: bool = False,
-        right_index: bool = False,
-        sort: bool = False,
-        suffixes: Suffixes = ...,
-        indicator: bool | str = False,
-        validate: Validate | None = None,
-        *,
-        nulls_equal: bool = True,
-        columns: Sequence[Hashable] | None = None,
-        build: Build = "auto",
-        npartitions: int | None = None,
-        client: Client | None = None,
+        **options: Unpack[MergeOptions],
     ) -> pd.DataFrame: ...
     @overload
     def merge(
@@ -92,18 +81,7 @@ class FrameAccessor:
         on: JoinKeysLike | None = None,
         left_on: JoinKeysLike | None = None,
         right_on: JoinKeysLike | None = None,
-        left_index: bool = False,
-        right_index: bool = False,
-        sort: bool = False,
-        suffixes: Suffixes = ...,
-        indicator: bool | str = False,
-        validate: Validate | None = None,
-        *,
-        nulls_equal: bool = True,
-        columns: Sequence[Hashable] | None = None,
-        build: Build = "auto",
-        npartitions: int | None = None,
-        client: Client | None = None,
+        **options: Unpack[MergeOptions],
     ) -> AnyFrame: ...
     def merge(
         self,
@@ -150,8 +128,9 @@ class FrameAccessor:
         2  3
         """
         return merge(
-            self._frame, right, how, on, left_on, right_on, left_index, right_index, sort,
-            suffixes, indicator, validate, nulls_equal=nulls_equal, columns=columns, build=build,
+            self._frame, right, how, on, left_on, right_on, left_index=left_index,
+            right_index=right_index, sort=sort, suffixes=suffixes, indicator=indicator,
+            validate=validate, nulls_equal=nulls_equal, columns=columns, build=build,
             npartitions=npartitions, client=client,
         )  # fmt: skip
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import pandas as pd
 
 from dgpuhash.errors import SpecError
 from dgpuhash.frames.labels import stored_labels
 from dgpuhash.frames.merge.keys import JoinKeys, MergeError, join_keys
+from dgpuhash.typing import Build, Validate
 
-__all__ = ["FILTERS", "JoinArguments", "Suffixes", "join_kind", "uniques_of"]
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = ["FILTERS", "JoinArguments", "MergeOptions", "Suffixes", "join_kind", "uniques_of"]
 
 Suffixes = Sequence[str | None]
 # Joins that return rows of the left side as they are, or whether each one has a match.
@@ -41,6 +45,22 @@ _VALIDATED = {
     "many_to_one": (False, True),
     "many_to_many": (False, False),
 }
+
+
+class MergeOptions(TypedDict, total=False):
+    """Options of `dgpuhash.merge` beside its sides and keys, for type checkers."""
+
+    left_index: bool
+    right_index: bool
+    sort: bool
+    suffixes: Suffixes
+    indicator: bool | str
+    validate: Validate | None
+    nulls_equal: bool
+    columns: Sequence[Hashable] | None
+    build: Build
+    npartitions: int | None
+    client: Client | None
 
 
 def join_kind(how: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import numpy as np
 import pandas as pd
@@ -12,7 +12,13 @@ import pandas as pd
 from dgpuhash.errors import KeyTypeError, SpecError
 from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.labels import column_labels
-from dgpuhash.frames.merge.arguments import JoinArguments, Suffixes, join_kind, uniques_of
+from dgpuhash.frames.merge.arguments import (
+    JoinArguments,
+    MergeOptions,
+    Suffixes,
+    join_kind,
+    uniques_of,
+)
 from dgpuhash.frames.merge.distinct import occurs
 from dgpuhash.frames.merge.index import index_of
 from dgpuhash.frames.merge.keys import JoinKeys, MergeError, join_keys
@@ -44,18 +50,7 @@ def merge(
     on: JoinKeysLike | None = None,
     left_on: JoinKeysLike | None = None,
     right_on: JoinKeysLike | None = None,
-    left_index: bool = False,
-    right_index: bool = False,
-    sort: bool = False,
-    suffixes: Suffixes = ...,
-    indicator: bool | str = False,
-    validate: Validate | None = None,
-    *,
-    nulls_equal: bool = True,
-    columns: Sequence[Hashable] | None = None,
-    build: Build = "auto",
-    npartitions: int | None = None,
-    client: Client | None = None,
+    **options: Unpack[MergeOptions],
 ) -> pd.DataFrame: ...
 
 
@@ -67,18 +62,7 @@ def merge(
     on: JoinKeysLike | None = None,
     left_on: JoinKeysLike | None = None,
     right_on: JoinKeysLike | None = None,
-    left_index: bool = False,
-    right_index: bool = False,
-    sort: bool = False,
-    suffixes: Suffixes = ...,
-    indicator: bool | str = False,
-    validate: Validate | None = None,
-    *,
-    nulls_equal: bool = True,
-    columns: Sequence[Hashable] | None = None,
-    build: Build = "auto",
-    npartitions: int | None = None,
-    client: Client | None = None,
+    **options: Unpack[MergeOptions],
 ) -> AnyFrame: ...
 
 
