@@ -304,6 +304,7 @@ def _groupbys() -> None:
     click.option("--quick", is_flag=True, help="50,000 pairs and one turn."),
     _COMPARE,
     click.option("--metacache", metavar="PATH", help="MetaCache's program, to compare with."),
+    click.option("--threads", type=_COUNT, help="Threads of each program; default: 2."),
     _several("--workers", type=_COUNT, said="Workers of a scaling; default: 1, 2, 4 and so on"),
     _several(
         "--mode",

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dgpuhash.bench.kmer.inputs import Inputs
-from dgpuhash.bench.kmer.programs import OURS, THREADS, Command, measured, version_of
+from dgpuhash.bench.kmer.programs import OURS, Command, measured, threads, version_of
 from dgpuhash.bench.kmer.task import Question, Task, reading
 from dgpuhash.typing import Device
 
@@ -47,7 +47,7 @@ def _kmc(inputs: Inputs, kind: str) -> Task:
     room.mkdir(exist_ok=True)
     listed.write_text("\n".join(map(str, inputs.genomes(kind))))
     command = (
-        *("kmc", "-hp", f"-k{_K}", "-ci1", f"-cs{_COUNTERS}", f"-t{THREADS}", f"-m{_GIGABYTES}"),
+        *("kmc", "-hp", f"-k{_K}", "-ci1", f"-cs{_COUNTERS}", f"-t{threads()}", f"-m{_GIGABYTES}"),
         *("-fm", f"@{listed}", made, room),
     )
 
@@ -68,14 +68,14 @@ def _jellyfish(inputs: Inputs, kind: str) -> Task:
     files = inputs.genomes(kind)
     room = max(inputs.letters, 1000)
     command: tuple[str | Path, ...] = (
-        *("jellyfish", "count", "-C", "-m", _K, "-s", str(room), "-t", str(THREADS), "-o", made),
+        *("jellyfish", "count", "-C", "-m", _K, "-s", str(room), "-t", str(threads()), "-o", made),
     )
     if kind == "plain":
         command += tuple(files)
     else:
         # It reads no gzip, but runs what does.
         listed.write_text("".join(f"gzip -dc '{path}'\n" for path in files))
-        command += ("-g", listed, "-G", str(THREADS))
+        command += ("-g", listed, "-G", str(threads()))
 
     def answer() -> dict[int, int]:
         told = inputs.folder / "histogram"

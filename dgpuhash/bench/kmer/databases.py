@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.bench.kmer.inputs import Inputs
-from dgpuhash.bench.kmer.programs import OURS, THREADS, Command, measured, version_of
+from dgpuhash.bench.kmer.programs import OURS, Command, measured, threads, version_of
 from dgpuhash.bench.kmer.task import Question, Task, reading
 from dgpuhash.typing import Device
 
 __all__ = ["RULES", "Calls", "building", "classifying"]
 
 RULES = ("kraken2", "metacache")
-_TWO = str(THREADS)
 # Kraken 2 keeps the keys of its minimizers in part only.
 _ONE_IN = 10_000
 
@@ -199,11 +198,12 @@ def _kraken2(inputs: Inputs) -> _Tool:
     def call(reads: tuple[Path, Path], target: Path) -> Command:
         packed = ("--gzip-compressed",) if reads[0].suffix == ".gz" else ()
         return (
-            *("kraken2", "--db", folder, "--threads", _TWO, "--paired", *packed),
+            *("kraken2", "--db", folder, "--threads", str(threads()), "--paired", *packed),
             *("--output", target, "--report", target.with_suffix(".report"), *reads),
         )
 
-    build = ("kraken2-build", "--build", "--db", folder, "--threads", _TWO, "--no-masking")
+    build: Command = ("kraken2-build", "--build", "--db", folder, "--no-masking")
+    build += ("--threads", str(threads()))
     made = tuple(database / name for name in ("hash.k2d", "opts.k2d", "taxo.k2d"))
     made += (database / "seqid2taxid.map",)
     name = f"Kraken {version_of('kraken2', '--version')}"
@@ -215,7 +215,8 @@ def _metacache(inputs: Inputs, program: str) -> _Tool:
 
     def call(reads: tuple[Path, Path], target: Path) -> Command:
         return (
-            *(program, "query", database, *reads, "-pairfiles", "-threads", _TWO, "-out", target),
+            *(program, "query", database, *reads, "-pairfiles", "-out", target),
+            *("-threads", str(threads())),
             *("-taxids-only", "-omit-ranks", "-no-summary", "-no-query-params"),
         )
 

@@ -15,12 +15,9 @@ from pathlib import Path
 
 from dgpuhash.errors import DgpuhashError, SpecError
 
-__all__ = ["OURS", "THREADS", "Command", "Spent", "installed", "measured", "on_cores", "version_of"]
+__all__ = ["OURS", "Command", "Spent", "installed", "measured", "on_cores", "threads", "version_of"]
 
 Command = tuple[str | Path, ...]
-
-THREADS = 2
-"""Threads that each program has, and cores that it may use."""
 
 OURS: tuple[str, ...] = (sys.executable, "-m", "dgpuhash", "kmer")
 """How this package's command begins."""
@@ -82,7 +79,7 @@ def measured(command: Command, log: Path) -> Spent:
     True
     """
     words = [str(word) for word in command]
-    environment = {**os.environ, "DGPUHASH_NUM_THREADS": str(THREADS)}
+    environment = {**os.environ, "DGPUHASH_NUM_THREADS": str(threads())}
     reading, writing = os.pipe()
     with log.open("wb") as said, os.fdopen(reading) as told:
         process = subprocess.Popen(
@@ -108,8 +105,20 @@ def measured(command: Command, log: Path) -> Spent:
     return Spent(seconds, cpu_seconds, int(kibibytes) * 1024)
 
 
+def threads() -> int:
+    """Return how many threads each program has: one for each core that it may use.
+
+    Examples
+    --------
+    >>> with on_cores(1):
+    ...     threads()
+    1
+    """
+    return len(os.sched_getaffinity(0))
+
+
 @contextmanager
-def on_cores(cores: int = THREADS) -> Iterator[None]:
+def on_cores(cores: int) -> Iterator[None]:
     """Let this process, and those that it starts, use so many cores at most."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, sorted(before)[:cores])

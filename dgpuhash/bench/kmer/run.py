@@ -19,6 +19,7 @@ from dgpuhash.bench.kmer.letters import Mutants
 from dgpuhash.bench.kmer.on_device import LETTERS, OnDevice
 from dgpuhash.bench.kmer.on_workers import weak_scaling
 from dgpuhash.bench.kmer.programs import Spent, installed, on_cores
+from dgpuhash.bench.kmer.programs import threads as threads_of
 from dgpuhash.bench.kmer.task import Question
 from dgpuhash.bench.workers.cluster import check_counts, counts_for
 from dgpuhash.errors import SpecError
@@ -35,8 +36,16 @@ KINDS = ("plain", "gz", LETTERS)
 _PAIRS_ON_A_GPU = 2**22
 # Of a worker with one, where they are text.
 _PAIRS_IN_FILES = 2**20
-PEERS = ("kraken2", "kraken2-build", "kmc", "kmc_tools", "jellyfish", "wgsim")
+_OF_KRAKEN2 = ("kraken2", "kraken2-build")
+#: Programs that are run beside ours, by what is asked.
+PEERS = {
+    "count": ("kmc", "kmc_tools", "jellyfish"),
+    "build-kraken2": _OF_KRAKEN2,
+    "classify-kraken2": _OF_KRAKEN2,
+    "construction-kraken2": _OF_KRAKEN2,
+}
 REPEATS = 5
+_THREADS = 2
 _QUICK_REPEATS = 1
 _MEMORY = Path("/dev/shm")
 
@@ -50,6 +59,7 @@ def run(
     letters: int | None = None,
     quick: bool = False,
     repeats: int | None = None,
+    threads: int | None = None,
     compare: bool = False,
     metacache: str | None = None,
     workers: Sequence[int] = (),
@@ -62,7 +72,7 @@ def run(
 
     The genomes of the role ``db`` below ``DGPUHASH_KMER_DATA`` (default: ``../shared/kmer``) are
     copied to memory; pairs of reads of 150 letters are made of them by wgsim. Every program is a
-    process of its own, this package's command, too, with two threads on two cores, and writes to
+    process of its own, this package's command, too, with as many threads as cores, and writes to
     memory. Each runs once, and its answer is compared; then they take turns, of which the median
     counts. All have the same files, which lie in memory.
 
@@ -92,6 +102,8 @@ def run(
         Whether 50,000 pairs and one turn are enough where nothing else is given.
     repeats : int, optional
         Turns; default: 5.
+    threads : int, optional
+        Of each program, and cores that it may use; default: 2.
     compare : bool
         Whether to run KMC, Jellyfish and Kraken 2.
     metacache : str, optional
@@ -131,7 +143,8 @@ def run(
             raise SpecError(f"{name} {foreign[0]!r}; use {', '.join(known)}")
     data = data_folder()
     if compare:
-        installed(PEERS)
+        names = [name for each in questions or QUESTIONS for name in PEERS.get(each, ())]
+        installed(dict.fromkeys([*names, "wgsim"]))
     if metacache is not None and shutil.which(metacache) is None:
         raise SpecError(f"--metacache {metacache}: no such program; give the path of MetaCache's")
     repeats = repeats or (_QUICK_REPEATS if quick else REPEATS)
@@ -144,7 +157,7 @@ def run(
     try:
         inputs = Inputs(data, folder, files)
         here = OnDevice(backend, inputs, drawn, repeats)
-        with on_cores():
+        with on_cores(threads or _THREADS):
             for name in questions or QUESTIONS:
                 verb, _, rule = name.partition("-")
                 if name in SCALINGS:
@@ -191,15 +204,18 @@ def _constructed(
         mutants = Mutants(inputs, letters)
         try:
             asked = building(mutants, rule, backend.name, compare, metacache)
-            yield from _rows(replace(asked, verb="construction"), inputs.folder / "log", 1)
+            yield from _rows(replace(asked, verb="construction"), inputs.folder / "log", 0)
         finally:
             shutil.rmtree(mutants.folder)
 
 
 def _rows(asked: Question, log: Path, repeats: int) -> Iterator[dict[str, Any]]:
-    """Yield the rows of one question, after all programs have answered it alike."""
-    differing = _compared(asked, log)
-    taken: dict[str, list[Spent]] = {}
+    """Yield the rows of one question, after all programs have answered it alike.
+
+    Without repeats those runs are the ones that count.
+    """
+    differing, first = _compared(asked, log)
+    taken: dict[str, list[Spent]] = {} if repeats else {name: [spent] for name, spent in first}
     tasks = [asked.floor, *asked.tasks]
     for turn in range(repeats):
         for task in tasks:
@@ -212,6 +228,7 @@ def _rows(asked: Question, log: Path, repeats: int) -> Iterator[dict[str, Any]]:
         seconds, cpu_seconds = _median(taken[task.library])
         row: dict[str, Any] = {
             "n": asked.n,
+            "threads": threads_of(),
             "verb": asked.verb,
             "input": asked.kind,
             "library": task.library,
@@ -231,14 +248,17 @@ def _rows(asked: Question, log: Path, repeats: int) -> Iterator[dict[str, Any]]:
         yield {**row, "correct": True}
 
 
-def _compared(asked: Question, log: Path) -> dict[str, int]:
-    """Run every program once; return how many rows of others differ from ours, by name."""
+def _compared(asked: Question, log: Path) -> tuple[dict[str, int], list[tuple[str, Spent]]]:
+    """Run every program once; return how many rows of others differ from ours, and what each took.
+
+    Both are by names.
+    """
     found: dict[str, int] = {}
     expected: Any = None
-    asked.floor.run(log)
+    spent = [(asked.floor.library, asked.floor.run(log))]
     for task in asked.tasks:
         task.before()
-        task.run(log)
+        spent.append((task.library, task.run(log)))
         answer = task.answer() if len(asked.tasks) > 1 else None
         if task.ours:
             expected = answer
@@ -251,7 +271,7 @@ def _compared(asked: Question, log: Path) -> dict[str, int]:
             found[task.library] = differing
         if not asked.keeps:
             task.clean()
-    return found
+    return found, spent
 
 
 def _median(spent: Sequence[Spent]) -> tuple[float, float]:

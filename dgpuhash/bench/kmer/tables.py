@@ -43,16 +43,16 @@ def tables_of_kmers(rows: Sequence[Row]) -> list[Table]:
     rows = [row for row in rows if "workers" not in row]
     made: list[Table] = []
     asked = dict.fromkeys(map(_asked, rows))
-    for verb, rule, n, on_device in asked:
+    for verb, rule, n, on_device, threads in asked:
         header = (
             *("input", "program", "seconds", "CPU seconds", "a second"),
             "bare accesses" if on_device else "reading alone",
             *("seconds of ours", "answers that differ", "GiB at most"),
         )
-        own = [row for row in rows if _asked(row) == (verb, rule, n, on_device)]
+        own = [row for row in rows if _asked(row) == (verb, rule, n, on_device, threads)]
         ours = {row["input"]: row["seconds"] for row in own if row["library"] == "dgpuhash"}
         by = f" by the rule of {rule}" if rule else ""
-        where = "in the memory of the device" if on_device else "2 threads"
+        where = "in the memory of the device" if on_device else f"{threads} threads"
         title = f"{verb}{by} of {n:,} {_OF.get(verb, 'letters')}, {where}"
         lines: list[tuple[str, ...]] = []
         scale, unit = _SCALES.get(verb, (1e6, "M"))
@@ -104,5 +104,6 @@ def _scaling(rows: Sequence[Row]) -> list[Table]:
     return made
 
 
-def _asked(row: Row) -> tuple[str, str, int, bool]:
-    return row["verb"], row.get("rule", ""), row["n"], row["input"] == _ON_DEVICE
+def _asked(row: Row) -> tuple[str, str, int, bool, int]:
+    on_device = row["input"] == _ON_DEVICE
+    return row["verb"], row.get("rule", ""), row["n"], on_device, row.get("threads", 2)

@@ -31,7 +31,7 @@ _AMOUNT, _NUMBER = "a number from 0 on", "a number"
 _KINDS = {
     _TEXT: "limit verb library method pairs distribution protocol exchange mode figure source keys "
     "bound unit line how input rule",
-    _COUNT: "width n rows workers hosts build groups footprint leaving batch answer_rows",
+    _COUNT: "width n threads rows workers hosts build groups footprint leaving batch answer_rows",
     _POSITIVE: "peer chain bits_per_key rate seconds worker_seconds measured_seconds load",
     _AMOUNT: "amount memory time cpu cpu_ratio floor ratio launch efficiency multiplicity "
     "hit_rate at_rest table_bytes exchanged_bytes peak_nbytes differing messages far_messages "

@@ -75,7 +75,7 @@ def peers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[int
 
     def put(histogram: dict[int, int]) -> None:
         lines = "".join(f"{count} {number}\n" for count, number in histogram.items())
-        for name in run.PEERS:
+        for name in {name for names in run.PEERS.values() for name in names} | {"wgsim"}:
             (folder / name).write_text(_PRINTS)
             (folder / name).chmod(stat.S_IRWXU)
             (folder / f"{name}.out").write_text(lines)
@@ -137,7 +137,7 @@ def test_others_are_compared_before_they_are_measured(
 
 def test_what_is_missing(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(SpecError, match=r"kraken2, .*wgsim are not installed; 'make peers'"):
+    with pytest.raises(SpecError, match=r"kmc, .*wgsim are not installed; 'make peers'"):
         bench.run("kmer", compare=True, quiet=True)
     with pytest.raises(SpecError, match="--metacache no-such-metacache: no such program"):
         bench.run("kmer", metacache="no-such-metacache", quiet=True)
