@@ -152,8 +152,14 @@ table_tests() {
 cudf_tests() {
     step cudf 420 "${pytest[@]}" "${together[@]}" -m "gpu and not multigpu and cudf" -q --junitxml="$OUT/cudf.xml" tests
 }
-memory_check() { step memcheck 500 scripts/sanitize.sh memcheck; }
-race_check() { step racecheck 500 scripts/sanitize.sh racecheck; }
+# half N: of four GPUs or more the first or second half; else one of them.
+half() {
+    local each=$((gpus < 4 ? 1 : gpus / 2))
+    local IFS=,
+    echo "${devices[*]:$1 * each % gpus:each}"
+}
+memory_check() { step memcheck 500 env CUDA_VISIBLE_DEVICES="$(half 0)" scripts/sanitize.sh memcheck; }
+race_check() { step racecheck 500 env CUDA_VISIBLE_DEVICES="$(half 1)" scripts/sanitize.sh racecheck; }
 # The figures of one GPU take about two minutes; peers run where cuDF is installed.
 "$PYTHON" -c 'import cudf' 2>/dev/null && compare=--compare || compare=
 bench=("$PYTHON" -m dgpuhash bench)

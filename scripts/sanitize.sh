@@ -1,7 +1,8 @@
 #!/bin/bash
 # The table tests on a GPU under compute-sanitizer, in parts that run side by side.
 #   scripts/sanitize.sh memcheck|racecheck
-# Called by scripts/gpu.sh, which sets PYTHON and OUT; what each part printed and ran goes to $OUT/TOOL.
+# Called by scripts/gpu.sh, which sets PYTHON, OUT and CUDA_VISIBLE_DEVICES, whose GPUs take turns; what each part
+# printed and ran goes to $OUT/TOOL.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export TOOL=$1 FOLDER=$OUT/$1
@@ -36,6 +37,8 @@ split --number=r/$((2 * $(nproc))) --additional-suffix=.part "$FOLDER/tests" "$F
 
 # Memory that a test asks for and cannot have is no fault.
 part() {
+    IFS=, read -ra devices <<<"${CUDA_VISIBLE_DEVICES:-0}"
+    export CUDA_VISIBLE_DEVICES=${devices[SLOT % ${#devices[@]}]}
     if ! compute-sanitizer --tool "$TOOL" --error-exitcode 99 --report-api-errors no --print-limit 20 \
         --target-processes application-only ${ONLY} "$PYTHON" tests/backend/unpooled.py ${TIMED} "@$1" \
         -q -p no:cacheprovider --junitxml="${1%.part}.xml" >"${1%.part}.log" 2>&1; then
@@ -48,7 +51,9 @@ export -f part
 status=0
 # The tools keep memory of their own on the GPU, 8 GiB for each process is enough.
 mib=$(nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits | head -n 1)
-together=$((mib / 8192 < $(nproc) ? mib / 8192 : $(nproc)))
-printf '%s\n' "$FOLDER"/*.part | xargs -P "$together" -I{} bash -c 'part {}' || status=1
+IFS=, read -ra devices <<<"${CUDA_VISIBLE_DEVICES:-0}"
+room=$((mib / 8192 * ${#devices[@]}))
+together=$((room < $(nproc) ? room : $(nproc)))
+printf '%s\n' "$FOLDER"/*.part | xargs -P "$together" --process-slot-var=SLOT -I{} bash -c 'part {}' || status=1
 grep -h 'SUMMARY' "$FOLDER"/*.log | sort | uniq -c
 exit $status

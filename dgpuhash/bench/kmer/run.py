@@ -201,7 +201,7 @@ def _constructed(
     if kind == LETTERS:
         yield here.construction(rule, letters)
     elif kind == "plain":
-        mutants = Mutants(inputs, letters)
+        mutants = Mutants(inputs, letters, backend)
         try:
             asked = building(mutants, rule, backend.name, compare, metacache)
             yield from _rows(replace(asked, verb="construction"), inputs.folder / "log", 0)
