@@ -14,7 +14,8 @@ export TIMED="${timed[*]}"
 # Each launch takes much longer so, which is why these are not all tests. Of tests that all tables have, methods
 # other than auto get those of sequences of verbs. Memcheck gets these, those of methods, ids and kernels of users,
 # and one in six of the others. Racecheck looks at shared memory; it gets the tests that use every verb of every
-# table and every batch operation once, and is told of our kernels only, not of the sorts and sums that CuPy brings.
+# table and every batch operation once, and one in six of those of k-mers. It is told of our kernels only, not of the
+# sorts and sums that CuPy brings.
 # Tests marked slow move gigabytes; nothing is learned from them that small ones do not show.
 collect() {
     "$PYTHON" -m pytest ${TIMED} --collect-only -q -m "gpu and not multigpu and not cudf and not slow and $1" "${@:2}" |
@@ -26,9 +27,11 @@ if [ "$TOOL" = racecheck ]; then
     only=(--kernel-name kernel_substring=dg)
     collect "not methods" tests/tables/{test_hash_set,columns/test_factorize,columns/test_isin}.py "${operations[@]}"
     collect methods tests/tables/test_sequences.py
+    collect "not genomes" tests/kmer | awk 'NR % 6 == 0'
 else
     whole=tests/tables/'(methods|ids|user_kernels|test_sequences)'
-    collect "not methods" tests/tables "${operations[@]}" | awk -v whole="$whole" '$0 ~ whole || NR % 6 == 0'
+    collect "not methods and not genomes" tests/tables tests/kmer "${operations[@]}" |
+        awk -v whole="$whole" '$0 ~ whole || NR % 6 == 0'
     collect methods tests/tables/test_sequences.py tests/tables/methods/test_mixed.py tests/tables/ids
 fi >"$FOLDER/tests"
 export ONLY="${only[*]}"
