@@ -6,7 +6,7 @@ INSTALLED = $(VENV)/.installed
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES = pyproject.toml CMakeLists.txt scripts/install $(shell find kernels -type f)
 
-.PHONY: help demo test methods genomes peers ucx rounds suites dashboard check docs kernels compile bench gpu wheel wheel-test version slurm clean
+.PHONY: help demo test methods genomes peers ucx rounds suites tpch-gpu dashboard check docs kernels compile bench gpu wheel wheel-test version slurm clean
 
 help:                       ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## */\1 /p' $(MAKEFILE_LIST) | while read -r target said; do \
@@ -38,6 +38,10 @@ suites: $(INSTALLED)        ## run pandas' and Dask's own tests of merges and gr
 	PYTHONPATH=tests $(INSIDE) -m suites.generated_merge --cases $(or $(CASES),10000)
 	PYTHONPATH=tests $(INSIDE) -m suites.pandas_groupby --tb=line
 	PYTHONPATH=tests $(INSIDE) -m suites.dask_groupby --tb=line
+
+tpch-gpu: $(INSTALLED)      ## time the queries of TPC-H on one GPU, then on all, beside cudf-polars' own runner; SCALE=10
+	for more in "" "--dask --standing"; do PYTHONPATH=tests $(INSIDE) -m suites.tpch --device cuda --repeat 3 --compare $$more \
+	    --scale $(or $(SCALE),10) --folder build/tpch-$(or $(SCALE),10) || exit 1; done
 
 dashboard: $(INSTALLED)     ## read the dashboard's page in headless Chromium, and draw docs/figures/dashboard.png; INSTALL=1: apt installs it
 	$(if $(INSTALL),sudo apt-get install --yes --no-install-recommends chromium)

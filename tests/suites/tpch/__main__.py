@@ -1,76 +1,157 @@
-"""Run the queries of TPC-H with our merges and groupbys, and compare with DuckDB."""
+"""Run the queries of TPC-H with our merges and groupbys, and compare with DuckDB.
+
+On GPUs also their time, beside cudf-polars' own runner of the same queries.
+"""
 
 from __future__ import annotations
 
 import argparse
 import faulthandler
+import json
 import logging
+import os
 import resource
 import sys
 import tempfile
-import time
-from contextlib import ExitStack
+from collections.abc import Mapping
+from contextlib import ExitStack, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import dask.dataframe as dd
-import duckdb
 from distributed import Client, LocalCluster
 
 import dgpuhash
+from dgpuhash import backend
+from dgpuhash.bench.workers.cluster import most_workers, start
 from suites.raising import no_other_engine, verb_runs
-from suites.tpch.answers import difference, expected_of, first_rows, names_in, open_tables
-from suites.tpch.data import Tables, generate, load, load_lazily
+from suites.tpch import pdsh, standing
+from suites.tpch.answers import names_in, open_tables
+from suites.tpch.data import Tables, generate, read_lazily, read_now
+from suites.tpch.libraries import CUDF, EXACT, FLOATS, Library
 from suites.tpch.queries import QUERIES, Verbs
+from suites.tpch.running import outcomes, table_of
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m suites.tpch", description=__doc__)
+    add = parser.add_argument
+    add("--scale", type=float, default=0.01, help="of the data; default: 0.01")
+    add("--queries", type=numbers_of, help="as 3,5; default: all there are")
+    add("--folder", type=Path, help="which keeps the tables; default: none")
+    add("--parts", type=int, default=4, help="files of a table; default: 4")
+    add("--timeout", type=float, default=300, help="of a query in seconds; default: 300")
+    add("--device", choices=("cpu", "cuda"), default="cpu", help="cuda: on cuDF frames")
+    add("--floats", action="store_true", help="pandas frames hold prices and days as cuDF's do")
+    add("--dask", action="store_true", help="on lazy frames of a local Dask cluster")
+    add("--workers", type=int, help="of the cluster; default: 2, or one a GPU")
+    add("--protocol", help="of Dask's comm between GPUs; default: ucxx")
+    add("--stand-in", action="store_true", help="merge and group with Dask, not with ours")
+    add("--standing", action="store_true", help="indexes of dimension tables stand before")
+    add("--repeat", type=int, default=0, help="runs that count, after one that does not")
+    add("--compare", action="store_true", help="with cudf-polars' runner, on the same files")
+    add("--frontend", choices=pdsh.FRONTENDS, help="of that; default: spmd, or dask for several")
+    add("--json", type=Path, help="file that gets a line for each query")
+    add("--traces", action="store_true", help="print where each error came from")
+    given = parser.parse_args()
+    if given.stand_in and (given.standing or given.device == "cuda"):
+        parser.error("--stand-in is Dask's own merge of pandas frames: leave out the other option")
+    if given.compare and not given.repeat:
+        parser.error("--compare takes times: give --repeat 3")
+    return given
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m suites.tpch", description=__doc__)
-    parser.add_argument("--scale", type=float, default=0.01, help="of the data; default: 0.01")
-    parser.add_argument("--queries", type=numbers_of, help="as 3,5; default: all there are")
-    parser.add_argument("--folder", type=Path, help="which keeps the tables; default: none")
-    parser.add_argument(
-        "--timeout", type=float, default=300, help="of a query in seconds; default: 300"
-    )
-    parser.add_argument(
-        "--dask", action="store_true", help="on lazy frames of a local Dask cluster, not pandas'"
-    )
-    parser.add_argument(
-        "--stand-in", action="store_true", help="merge and group with Dask, not with ours"
-    )
-    given = parser.parse_args()
-    verbs = Verbs(stand_in, _grouped) if given.stand_in else Verbs(dgpuhash.merge, dgpuhash.groupby)
+    given = _arguments()
+    faulthandler.enable()
+    # cudf-polars' runner sets it, too: without, each worker's first read takes seconds more.
+    os.environ.setdefault("KVIKIO_COMPAT_MODE", "on")
+    queries, lazily = given.queries or list(QUERIES), given.dask or given.stand_in
+    library = CUDF if given.device == "cuda" else FLOATS if given.floats else EXACT
+    used = backend.get(given.device)
+    workers = 1
+    if lazily:
+        workers = given.workers or (most_workers(used) if given.device == "cuda" else 2)
     with ExitStack() as stack:
         folder = given.folder
         if folder is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "tables"
         if not folder.exists():
-            generate(folder, given.scale)
+            _say(f"generating tables of scale {given.scale:g}")
+            generate(folder, given.scale, given.parts)
         database = stack.enter_context(open_tables(folder))
-        lazily = given.dask or given.stand_in
-        if lazily:
-            stack.enter_context(Client(stack.enter_context(_cluster())))
-        if not given.stand_in:
+        frontend = given.frontend or ("dask" if workers > 1 else "spmd")
+        peer: dict[int, float] = {}
+        if given.compare:
+            _say(f"pdsh {frontend} on {workers} GPUs")
+            # It comes first: later, the memory of the GPUs is ours.
+            peer = pdsh.seconds_of(
+                folder, queries, frontend=frontend, repeats=given.repeat, workers=workers
+            )
+        if lazily and given.device == "cuda":
+            stack.enter_context(start(used, workers, protocol=given.protocol))
+        elif lazily:
+            stack.enter_context(Client(stack.enter_context(_cluster(workers))))
+        elif given.device == "cuda":
+            _take_pool()
+        guarded: Any = nullcontext
+        if library is not CUDF and not given.stand_in:
             stack.enter_context(no_other_engine())
-        print(f"{'query':>5}{'rows':>7}{'seconds':>9}  ok")
-        wrong = []
-        for number in given.queries or QUERIES:
-            # What hangs says where its threads are, and ends the program.
-            faulthandler.dump_traceback_later(given.timeout, exit=True)
-            tables = load_lazily(folder) if lazily else load(folder, names_in(number))
-            if not right(number, tables, verbs, database):
-                wrong.append(number)
-            faulthandler.cancel_dump_traceback_later()
+            guarded = verb_runs
+        reading = partial(read_lazily if lazily else read_now, folder, library=library)
+        indexes: dict[str, Any] = {}
+        if given.standing:
+            _say("building the standing indexes")
+            named = set().union(*map(names_in, queries))
+            indexes = stack.enter_context(standing.built(reading(named), lazily=lazily))
+        found = []
+        for outcome in outcomes(
+            queries, partial(_tables, reading, library, indexes), _verbs(given), database,
+            repeats=given.repeat, timeout=given.timeout, guarded=guarded, peer=peer,
+            traces=given.traces,
+        ):  # fmt: skip
+            found.append(outcome)
+            if given.json:
+                record = outcome.record(
+                    device=given.device, workers=workers, dask=lazily, standing=given.standing,
+                    scale=given.scale, repeats=given.repeat, frontend=frontend,
+                )  # fmt: skip
+                with given.json.open("a") as lines:
+                    lines.write(f"{json.dumps(record)}\n")
+    print(table_of(found, compared=given.compare))
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(f"most memory: {most:.1f} GiB")
-    if wrong:
-        print(f"not as DuckDB: {', '.join(map(str, wrong))}", file=sys.stderr)
+    if wrong := [str(each.query) for each in found if each.reason is not None]:
+        print(f"not as DuckDB: {', '.join(wrong)}", file=sys.stderr)
     return int(bool(wrong))
 
 
-def _cluster() -> LocalCluster:
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _tables(reading: Any, library: Library, indexes: Mapping[str, Any], number: int) -> Tables:
+    names = names_in(number)
+    return Tables(reading(names), library, standing.of_query(indexes, names))
+
+
+def _verbs(given: argparse.Namespace) -> Verbs:
+    """Return the verbs; those that are timed neither validate nor sort, as their peer does not."""
+    if given.stand_in:
+        return Verbs(stand_in, _grouped)
+    if given.repeat:
+        return Verbs(_unvalidated, partial(dgpuhash.groupby, sort=False))
+    return Verbs(standing.merge, dgpuhash.groupby)
+
+
+def _unvalidated(left: Any, right: Any, *, validate: Any = None, **options: Any) -> Any:
+    return standing.merge(left, right, **options)
+
+
+def _cluster(workers: int) -> LocalCluster:
     return LocalCluster(
-        n_workers=2,
+        n_workers=workers,
         threads_per_worker=1,
         processes=False,
         dashboard_address=None,
@@ -79,31 +160,22 @@ def _cluster() -> LocalCluster:
     )
 
 
+def _take_pool() -> None:
+    """Have cuDF and CuPy allocate from one pool of half the GPU's memory, as workers do."""
+    import cupy
+    import rmm
+    from rmm.allocators.cupy import rmm_cupy_allocator
+
+    rmm.reinitialize(pool_allocator=True)
+    cupy.cuda.set_allocator(rmm_cupy_allocator)
+
+
 def numbers_of(text: str) -> list[int]:
     """Return the numbers of queries in a list with commas."""
     numbers = [int(each) for each in text.split(",")]
     if missing := [n for n in numbers if n not in QUERIES]:
         raise argparse.ArgumentTypeError(f"no query {missing[0]}; there are {list(QUERIES)}")
     return numbers
-
-
-def right(number: int, tables: Tables, verbs: Verbs, database: duckdb.DuckDBPyConnection) -> bool:
-    """Print how a query went; return whether its answer is DuckDB's."""
-    expected = expected_of(number, database)
-    start = time.perf_counter()
-    try:
-        # Whatever the query does must not take another engine where those are told to raise.
-        with verb_runs():
-            answer = QUERIES[number](tables, verbs)
-            answer = answer.compute() if hasattr(answer, "compute") else answer
-        answer = first_rows(number, answer)
-        seconds = time.perf_counter() - start
-        reason, rows = difference(answer, expected), len(answer)
-    except Exception as error:
-        seconds = time.perf_counter() - start
-        reason, rows = f"{type(error).__name__}: {error}", 0
-    print(f"{number:>5}{rows:>7}{seconds:>9.2f}  {reason or 'yes'}", flush=True)
-    return reason is None
 
 
 def stand_in(

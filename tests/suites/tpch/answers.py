@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pandas as pd
 
-from suites.tpch.data import Tables
+from suites.tpch.data import TABLES
 
 __all__ = ["difference", "expected_of", "first_rows", "names_in", "open_tables"]
 
@@ -38,8 +37,8 @@ _FIRST: dict[int, tuple[dict[str, bool], int]] = {
 def open_tables(folder: Path) -> duckdb.DuckDBPyConnection:
     """Return a database with views of the Parquet files of all tables."""
     database = duckdb.connect()
-    for field in fields(Tables):
-        database.read_parquet(str(folder / field.name / "*.parquet")).create_view(field.name)
+    for name in TABLES:
+        database.read_parquet(str(folder / name / "*.parquet")).create_view(name)
     return database
 
 

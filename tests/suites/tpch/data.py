@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
-from collections.abc import Container
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Container, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import dask.dataframe as dd
-import pandas as pd
-import pyarrow as pa
-import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 
-__all__ = ["Frame", "Tables", "generate", "load", "load_lazily"]
+from suites.tpch.libraries import EXACT, Frame, Library
 
-# A DataFrame of pandas, or a lazy one of Dask.
-Frame: TypeAlias = Any
+__all__ = ["TABLES", "Tables", "files_of", "generate", "read_lazily", "read_now"]
+
+TABLES = ("region", "nation", "supplier", "customer", "part", "partsupp", "orders", "lineitem")
 
 
-@dataclass(frozen=True)
 class Tables:
-    """The eight tables.
+    """The eight tables, each of which is read when a query first asks for it.
 
-    Prices and quantities are exact decimals and days are dates of Arrow, keys are int64.
+    Keys are int64; `library` says what prices, quantities and days are.
     """
 
     region: Frame
@@ -36,6 +35,22 @@ class Tables:
     orders: Frame
     lineitem: Frame
 
+    def __init__(
+        self, read: Callable[[str], Frame], library: Library, indexes: Mapping[str, Any] = {}
+    ) -> None:
+        self.library, self._read, self._indexes = library, read, indexes
+
+    def __getattr__(self, name: str) -> Frame:
+        if name not in TABLES:
+            raise AttributeError(f"no table {name!r}; there is {', '.join(TABLES)}")
+        frame = self._read(name)
+        setattr(self, name, frame)
+        return frame
+
+    def standing(self, name: str) -> Any:
+        """Return the index of a table where one stands, else its frame: a merge's right side."""
+        return self._indexes[name] if name in self._indexes else getattr(self, name)
+
 
 def generate(folder: Path, scale: float = 0.01, parts: int = 4) -> None:
     """Write the tables to a new folder, which is there when all of them are.
@@ -44,40 +59,63 @@ def generate(folder: Path, scale: float = 0.01, parts: int = 4) -> None:
     1, lineitem has 6,001,215 rows.
     """
     begun = folder.with_name(f"{folder.name}.begun")
-    program = [str(Path(sys.executable).with_name("tpchgen-cli")), "parquet", "--quiet"]
     options = [f"--scale-factor={scale}", f"--parts={parts}", f"--output-dir={begun}"]
+    program = [_program("tpchgen-cli"), "parquet", "--quiet"]
     subprocess.run([*program, *options, "--overwrite"], check=True)
     begun.rename(folder)
 
 
-def load(folder: Path, columns: Container[str]) -> Tables:
-    """Return pandas frames of some columns of the tables that `generate` wrote to `folder`.
-
-    Their dtypes are those which Dask gives them.
-    """
-    return Tables(**{field.name: _read(folder / field.name, columns) for field in fields(Tables)})
-
-
-def _read(folder: Path, columns: Container[str]) -> pd.DataFrame:
-    files = ds.dataset(folder, format="parquet")
-    table = files.to_table([name for name in files.schema.names if name in columns])
-    return table.to_pandas(types_mapper=_dtype, split_blocks=True, self_destruct=True)
-
-
-def _dtype(kind: pa.DataType) -> Any:
-    if pa.types.is_decimal(kind) or pa.types.is_date(kind):
-        return pd.ArrowDtype(kind)
-    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    return pd.StringDtype("pyarrow") if is_text or pa.types.is_string_view(kind) else None
+def _program(name: str) -> str:
+    """Return where a program is that came with a wheel, wherever this was installed."""
+    beside = Path(sys.executable).with_name(name)
+    # pip puts programs there with --target.
+    places = [beside, *(Path(each, "bin", name) for each in sys.path)]
+    found = next((str(each) for each in places if each.is_file()), None) or shutil.which(name)
+    if found is None:
+        raise FileNotFoundError(f"no program {name}; install it with 'pip install {name}'")
+    # Wheels that are unpacked without pip lose the right to run.
+    Path(found).chmod(0o755)
+    return found
 
 
-def load_lazily(folder: Path) -> Tables:
-    """Return lazy frames of the tables in `folder`, a partition for each file."""
-    # A frame of some columns of files that are split further must not be persisted, which a merge
-    # may do.
-    return Tables(
-        **{
-            field.name: dd.read_parquet(folder / field.name, split_row_groups=False)
-            for field in fields(Tables)
-        }
-    )
+def files_of(folder: Path, name: str) -> list[Path]:
+    """Return the files of a table."""
+    return sorted((folder / name).glob("*.parquet"))
+
+
+def _columns(files: list[Path], names: Container[str]) -> list[str]:
+    return [name for name in pq.read_schema(files[0]).names if name in names]
+
+
+def read_now(
+    folder: Path, names: Container[str], library: Library = EXACT
+) -> Callable[[str], Frame]:
+    """Return what reads a table into one frame, with those columns whose names are given."""
+
+    def read(table: str) -> Frame:
+        files = files_of(folder, table)
+        return library.read(files, _columns(files, names))
+
+    return read
+
+
+def read_lazily(
+    folder: Path, names: Container[str], library: Library = EXACT
+) -> Callable[[str], Frame]:
+    """Return what makes a lazy frame of a table, a partition for each file."""
+
+    def read(table: str) -> Frame:
+        if library is EXACT:
+            # A frame of some columns of files that are split further must not be persisted, which
+            # a merge may do.
+            return dd.read_parquet(folder / table, split_row_groups=False)
+        files = files_of(folder, table)
+        columns = _columns(files, names)
+        meta = library.made(pq.read_schema(files[0]).empty_table().select(columns))
+        return dd.from_map(partial(_part, library.read, columns), files, meta=meta)
+
+    return read
+
+
+def _part(read: Callable[..., Frame], columns: list[str], file: Path) -> Frame:
+    return read([file], columns)

@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
-from decimal import Decimal
 from typing import Any, TypeAlias
 
-import pandas as pd
-import pyarrow as pa
-
-from suites.tpch.data import Frame, Tables
+from suites.tpch.data import Tables
+from suites.tpch.libraries import Frame
 
 __all__ = [
-    "FLOAT",
     "Query",
     "Verbs",
     "between",
@@ -23,9 +19,6 @@ __all__ = [
     "suppliers_of",
     "total_of",
 ]
-
-# Arrow casts decimals to it without making Python objects.
-FLOAT = pd.ArrowDtype(pa.float64())
 
 
 @dataclass(frozen=True)
@@ -39,20 +32,20 @@ class Verbs:
 Query: TypeAlias = Callable[[Tables, Verbs], Frame]
 
 
-def revenue_of(lines: Frame) -> Any:
-    """Return the discounted price of each line, exactly."""
-    return lines["l_extendedprice"] * (Decimal(1) - lines["l_discount"])
+def revenue_of(tables: Tables, lines: Frame) -> Any:
+    """Return the discounted price of each line, exactly where prices are."""
+    return lines["l_extendedprice"] * (tables.library.number(1) - lines["l_discount"])
 
 
-def between(days: Any, first: date, end: date) -> Any:
+def between(tables: Tables, days: Any, first: date, end: date) -> Any:
     """Return which days are `first` or later, and before `end`."""
-    return days.ge(first) & days.lt(end)
+    return days.ge(tables.library.day(first)) & days.lt(tables.library.day(end))
 
 
-def total_of(column: Frame) -> Frame:
+def total_of(tables: Tables, column: Frame) -> Frame:
     """Return the sum of a frame of one column as a frame of one row, a null of no rows."""
-    name = column.columns[0]
-    return column.astype(FLOAT).sum(min_count=1).to_frame(name)
+    library, name = tables.library, column.columns[0]
+    return column.astype(library.real).sum(min_count=library.least).to_frame(name)
 
 
 def suppliers_of(nations: Frame, tables: Tables, verbs: Verbs) -> Frame:
