@@ -63,6 +63,7 @@ SHOWN = {
     "tables": "Sets and maps of random keys",
     "multi": "Multimaps",
     "group": "Grouping of int64 keys and values",
+    "aggregates": "Aggregates by group of frames of int64 keys, integers and floats",
     "join": "Joins of int64 columns to row numbers",
     "close": "Keys in the order of another table",
 }

@@ -172,6 +172,7 @@ figures_of_tables() {
 figures_of_batches() {
     step multi 40 "${bench[@]}" multi "${measured[@]}" --json "$OUT/multi.jsonl"
     step group 50 "${bench[@]}" group "${measured[@]}" $compare --json "$OUT/group.jsonl"
+    [ -z "$compare" ] || step aggregates 60 "${bench[@]}" aggregates "${measured[@]}" --compare --json "$OUT/aggregates.jsonl"
     step join 50 "${bench[@]}" join "${measured[@]}" $compare --json "$OUT/join.jsonl"
     step close 30 "${bench[@]}" close "${measured[@]}" --json "$OUT/close.jsonl"
 }
@@ -246,7 +247,9 @@ figures_of_several() {
     step merges 90 "${weak[@]}" "$gpus" -c 100000000 "${merges[@]}" --verb "replicated merge" \
         --partitions 16 --partitions 64 $compare --json "$OUT/merges.jsonl"
     step small 60 "${weak[@]}" "$gpus" -c 20000000 "${merges[@]}" $compare --json "$OUT/small.jsonl"
-    step groupbys 90 "${bench[@]}" groupbys --device cuda --workers "$gpus" --json "$OUT/groupbys.jsonl"
+    # Beside cudf-polars Dask's own would take most of the time.
+    "$PYTHON" -c 'import cudf_polars' 2>/dev/null && engines=(--engine dgpuhash --engine cudf-polars) || engines=()
+    step groupbys 90 "${bench[@]}" groupbys --device cuda --workers "$gpus" "${engines[@]}" --json "$OUT/groupbys.jsonl"
     step kmers 90 "${bench[@]}" kmer --device cuda --repeat 3 --question scaling-kraken2 --question scaling-metacache \
         --workers 1 --workers "$gpus" --json "$OUT/kmers.jsonl"
 }

@@ -12,7 +12,7 @@ from typing import IO, Any
 from dgpuhash import backend
 from dgpuhash.bench import limits, machine, report
 from dgpuhash.bench.cpu import run as cpu
-from dgpuhash.bench.frames import on_workers
+from dgpuhash.bench.frames import aggregates, on_workers
 from dgpuhash.bench.frames import run as frames
 from dgpuhash.bench.kmer import run as kmer
 from dgpuhash.bench.model import run as model
@@ -35,6 +35,7 @@ BENCHES: dict[str, Callable[..., Iterator[dict[str, Any]]]] = {
     "close": close.run,
     "cpu": cpu.run,
     "frames": frames.run,
+    "aggregates": aggregates.run,
     "groupbys": on_workers.run,
     "kmer": kmer.run,
     "papers": papers.run,

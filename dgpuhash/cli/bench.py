@@ -53,6 +53,7 @@ _GROUPINGS = (
 )
 _ENGINES = ("pandas", "polars", "duckdb", "dgpuhash", "standing", "dask", "dgpuhash-dask")
 _VERBS = ("sum + count", "nunique", "median")
+_AGGREGATES = ("sum + count", "sum of floats", "var", "first", "median", "nunique")
 _PEERS = ("dgpuhash", "dask", "cudf-polars")
 _KMERS = (
     *("count", "build-kraken2", "classify-kraken2", "build-metacache", "classify-metacache"),
@@ -259,6 +260,17 @@ def _frames() -> None:
 
     The frames and questions are those of the db-benchmark of h2o.ai and DuckDB.
     """
+
+
+@_benchmark(
+    "aggregates",
+    _N,
+    _several("--groups", type=_COUNT, said="Keys are below that"),
+    _several("--verb", "verbs", type=click.Choice(_AGGREGATES), said="Aggregate; default: all"),
+    _COMPARE,
+)
+def _aggregates() -> None:
+    """Measure aggregates by group of one frame: of cuDF on a GPU, else of pandas."""
 
 
 @_benchmark(

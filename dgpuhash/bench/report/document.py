@@ -27,6 +27,7 @@ _QUESTIONS = {
     "close": "Keys in the order of another table",
     "cpu": "Batches of every size on a CPU",
     "frames": "Joins and groupbys of dataframes",
+    "aggregates": "Aggregates by group of one frame",
     "groupbys": "Groupbys on several workers",
     "kmer": "K-mers: counts, builds and calls",
     "papers": "The papers' tables and figures",

@@ -66,6 +66,8 @@ def grids(bench: str, rows: Sequence[Row]) -> list[Grid]:
         return [Grid(*each) for each in tables_of_cpu(rows)]
     if bench == "frames":
         return [Grid(*each) for each in tables_of_frames(rows)]
+    if bench == "aggregates":
+        return pivot("milliseconds", rows, ("n", "groups", "verb"), "library", ())
     if bench == "groupbys":
         title = "milliseconds until the client knows, rows of a worker"
         return pivot(title, rows, ("n", "workers", "groups", "verb"), "library", ())

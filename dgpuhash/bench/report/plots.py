@@ -110,6 +110,7 @@ _PLOTS = {
     "close": (),
     "cpu": (),
     "frames": (),
+    "aggregates": (),
     "groupbys": (),
     "kmer": (),
     "exchange": (
