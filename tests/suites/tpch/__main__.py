@@ -183,6 +183,7 @@ def stand_in(
     right: dd.DataFrame,
     how: str = "inner",
     validate: str | None = None,
+    build: str = "auto",
     **options: Any,
 ) -> dd.DataFrame:
     """Merge as `dgpuhash.merge` does, with Dask's merge; nothing is validated."""

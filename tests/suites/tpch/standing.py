@@ -63,8 +63,10 @@ def of_query(indexes: dict[str, Any], names: Container[str]) -> dict[str, Standi
     }
 
 
-def merge(left: Frame, right: Any, *, validate: str | None = None, **options: Any) -> Frame:
+def merge(
+    left: Frame, right: Any, *, validate: str | None = None, build: Any = "auto", **options: Any
+) -> Frame:
     """Merge as `dgpuhash.merge` does, and with an index that stands, whose keys are unique."""
     if isinstance(right, Standing):
         return right.merge(left, **options)
-    return dgpuhash.merge(left, right, validate=validate, **options)
+    return dgpuhash.merge(left, right, validate=validate, build=build, **options)

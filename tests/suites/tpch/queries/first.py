@@ -7,6 +7,7 @@ from datetime import date
 from suites.tpch.data import Tables
 from suites.tpch.libraries import Frame
 from suites.tpch.queries.shared import (
+    COPIED,
     Query,
     Verbs,
     between,
@@ -49,8 +50,8 @@ def q02(tables: Tables, verbs: Verbs) -> Frame:
     part, offer = tables.part, tables.partsupp
     part = part[(part["p_size"] == 15) & part["p_type"].str.endswith("BRASS")]
     suppliers = suppliers_of(nations_of("EUROPE", tables, verbs), tables, verbs)
-    offers = verbs.merge(part, offer, left_on="p_partkey", right_on="ps_partkey")
-    offers = verbs.merge(offers, suppliers, left_on="ps_suppkey", right_on="s_suppkey")
+    offers = verbs.merge(offer, part, left_on="ps_partkey", right_on="p_partkey", **COPIED)
+    offers = verbs.merge(offers, suppliers, left_on="ps_suppkey", right_on="s_suppkey", **COPIED)
     lowest = verbs.groupby(offers, "p_partkey")[["ps_supplycost"]].min().reset_index()
     best = verbs.merge(offers, lowest, on=["p_partkey", "ps_supplycost"])
     kept = ["s_acctbal", "s_name", "n_name", "p_partkey", "p_mfgr", "s_address", "s_phone"]
@@ -96,6 +97,7 @@ def q05(tables: Tables, verbs: Verbs) -> Frame:
         suppliers,
         left_on=["l_suppkey", "c_nationkey"],
         right_on=["s_suppkey", "s_nationkey"],
+        **COPIED,
     )
     joined = joined.assign(revenue=revenue_of(tables, joined))
     return verbs.groupby(joined, "n_name")[["revenue"]].sum().reset_index()
@@ -119,9 +121,11 @@ def q07(tables: Tables, verbs: Verbs) -> Frame:
     two = nation[nation["n_name"].isin(["FRANCE", "GERMANY"])]
     lines = lines[between(tables, lines["l_shipdate"], date(1995, 1, 1), date(1997, 1, 1))]
     suppliers = suppliers_of(two, tables, verbs)
-    customers = verbs.merge(tables.customer, two, left_on="c_nationkey", right_on="n_nationkey")
+    customers = verbs.merge(
+        tables.customer, two, left_on="c_nationkey", right_on="n_nationkey", **COPIED
+    )
     orders = verbs.merge(tables.orders, customers, left_on="o_custkey", right_on="c_custkey")
-    sold = verbs.merge(lines, suppliers, left_on="l_suppkey", right_on="s_suppkey")
+    sold = verbs.merge(lines, suppliers, left_on="l_suppkey", right_on="s_suppkey", **COPIED)
     joined = verbs.merge(
         sold, orders, left_on="l_orderkey", right_on="o_orderkey", suffixes=("_supp", "_cust")
     )
@@ -139,13 +143,14 @@ def q08(tables: Tables, verbs: Verbs) -> Frame:
     orders = orders[between(tables, orders["o_orderdate"], date(1995, 1, 1), date(1997, 1, 1))]
     buying = nations_of("AMERICA", tables, verbs)
     customers = verbs.merge(
-        tables.customer, buying, how="semi", left_on="c_nationkey", right_on="n_nationkey"
+        tables.customer, buying, how="semi", left_on="c_nationkey", right_on="n_nationkey", **COPIED
     )
     orders = verbs.merge(orders, customers, how="semi", left_on="o_custkey", right_on="c_custkey")
-    joined = verbs.merge(tables.lineitem, part, left_on="l_partkey", right_on="p_partkey")
+    lines = tables.lineitem
+    joined = verbs.merge(lines, part, left_on="l_partkey", right_on="p_partkey", **COPIED)
     joined = verbs.merge(joined, orders, left_on="l_orderkey", right_on="o_orderkey")
     suppliers = suppliers_of(tables.standing("nation"), tables, verbs)
-    joined = verbs.merge(joined, suppliers, left_on="l_suppkey", right_on="s_suppkey")
+    joined = verbs.merge(joined, suppliers, left_on="l_suppkey", right_on="s_suppkey", **COPIED)
     volume = revenue_of(tables, joined)
     joined = joined.assign(
         o_year=joined["o_orderdate"].dt.year,
@@ -161,7 +166,7 @@ def q09(tables: Tables, verbs: Verbs) -> Frame:
     """Sum the profit made with green parts, by the supplier's nation and the year."""
     part = tables.part[tables.part["p_name"].str.contains("green", regex=False)]
     joined = verbs.merge(
-        tables.lineitem, part, how="semi", left_on="l_partkey", right_on="p_partkey"
+        tables.lineitem, part, how="semi", left_on="l_partkey", right_on="p_partkey", **COPIED
     )
     joined = verbs.merge(
         joined,
@@ -171,7 +176,7 @@ def q09(tables: Tables, verbs: Verbs) -> Frame:
         validate="m:1",
     )
     suppliers = suppliers_of(tables.standing("nation"), tables, verbs)
-    joined = verbs.merge(joined, suppliers, left_on="l_suppkey", right_on="s_suppkey")
+    joined = verbs.merge(joined, suppliers, left_on="l_suppkey", right_on="s_suppkey", **COPIED)
     joined = verbs.merge(joined, tables.orders, left_on="l_orderkey", right_on="o_orderkey")
     cost = joined["ps_supplycost"] * joined["l_quantity"]
     joined = joined.assign(
@@ -201,7 +206,7 @@ def q11(tables: Tables, verbs: Verbs) -> Frame:
     """Find the parts that are worth most of what German suppliers have in stock."""
     nation, offers = tables.nation, tables.partsupp
     suppliers = suppliers_of(nation[nation["n_name"] == "GERMANY"], tables, verbs)
-    offers = verbs.merge(offers, suppliers, left_on="ps_suppkey", right_on="s_suppkey")
+    offers = verbs.merge(offers, suppliers, left_on="ps_suppkey", right_on="s_suppkey", **COPIED)
     offers = offers.assign(value=offers["ps_supplycost"] * offers["ps_availqty"])
     sums = verbs.groupby(offers, "ps_partkey")[["value"]].sum().reset_index()
     total = total_of(tables, offers[["value"]].rename(columns={"value": "total"}))

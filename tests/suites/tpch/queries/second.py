@@ -7,6 +7,7 @@ from datetime import date
 from suites.tpch.data import Tables
 from suites.tpch.libraries import Frame
 from suites.tpch.queries.shared import (
+    COPIED,
     Query,
     Verbs,
     between,
@@ -87,7 +88,8 @@ def q16(tables: Tables, verbs: Verbs) -> Frame:
     ]
     bad = supplier[supplier["s_comment"].str.contains("Customer.*Complaints", regex=True)]
     offers = verbs.merge(tables.partsupp, part, left_on="ps_partkey", right_on="p_partkey")
-    offers = verbs.merge(offers, bad, how="anti", left_on="ps_suppkey", right_on="s_suppkey")
+    keys = {"left_on": "ps_suppkey", "right_on": "s_suppkey"}
+    offers = verbs.merge(offers, bad, how="anti", **keys, **COPIED)
     kinds = ["p_brand", "p_type", "p_size"]
     counts = verbs.groupby(offers, kinds)["ps_suppkey"].nunique()
     return counts.to_frame("supplier_cnt").reset_index()
@@ -97,7 +99,8 @@ def q17(tables: Tables, verbs: Verbs) -> Frame:
     """Compute a year's sales of one kind of part in quantities that are small for the part."""
     part, lines = tables.part, tables.lineitem
     part = part[(part["p_brand"] == "Brand#23") & (part["p_container"] == "MED BOX")]
-    lines = verbs.merge(lines, part, how="semi", left_on="l_partkey", right_on="p_partkey")
+    keys = {"left_on": "l_partkey", "right_on": "p_partkey"}
+    lines = verbs.merge(lines, part, how="semi", **keys, **COPIED)
     lines = lines.assign(quantity=lines["l_quantity"].astype(tables.library.real))
     means = verbs.groupby(lines, "l_partkey")[["quantity"]].mean()
     lines = verbs.merge(
@@ -118,7 +121,8 @@ def q18(tables: Tables, verbs: Verbs) -> Frame:
     )
     customers = tables.standing("customer")
     orders = verbs.merge(orders, customers, left_on="o_custkey", right_on="c_custkey")
-    joined = verbs.merge(orders, lines, left_on="o_orderkey", right_on="l_orderkey", validate="1:m")
+    pairs = {"left_on": "l_orderkey", "right_on": "o_orderkey", "validate": "m:1"}
+    joined = verbs.merge(lines, orders, **pairs, **COPIED)
     keys = ["c_name", "c_custkey", "o_orderkey", "o_orderdate", "o_totalprice"]
     sums = verbs.groupby(joined, keys)[["l_quantity"]].sum().reset_index()
     return sums.rename(columns={"l_quantity": "sum_quantity"})
@@ -158,9 +162,10 @@ def q20(tables: Tables, verbs: Verbs) -> Frame:
     part = part[part["p_name"].str.startswith("forest")]
     lines = lines[between(tables, lines["l_shipdate"], date(1994, 1, 1), date(1995, 1, 1))]
     offers = verbs.merge(
-        tables.partsupp, part, how="semi", left_on="ps_partkey", right_on="p_partkey"
+        tables.partsupp, part, how="semi", left_on="ps_partkey", right_on="p_partkey", **COPIED
     )
-    lines = verbs.merge(lines, part, how="semi", left_on="l_partkey", right_on="p_partkey")
+    keys = {"left_on": "l_partkey", "right_on": "p_partkey"}
+    lines = verbs.merge(lines, part, how="semi", **keys, **COPIED)
     sold = verbs.groupby(lines, ["l_partkey", "l_suppkey"])[["l_quantity"]].sum().reset_index()
     offers = verbs.merge(
         offers,
@@ -181,12 +186,12 @@ def q21(tables: Tables, verbs: Verbs) -> Frame:
     lines = tables.lineitem[["l_orderkey", "l_suppkey", "l_commitdate", "l_receiptdate"]]
     late = lines[lines["l_receiptdate"] > lines["l_commitdate"]]
     here = suppliers_of(nation[nation["n_name"] == "SAUDI ARABIA"], tables, verbs)
-    blamed = verbs.merge(late, here, left_on="l_suppkey", right_on="s_suppkey")
+    blamed = verbs.merge(late, here, left_on="l_suppkey", right_on="s_suppkey", **COPIED)
     orders = orders[orders["o_orderstatus"] == "F"]
     blamed = verbs.merge(blamed, orders, how="semi", left_on="l_orderkey", right_on="o_orderkey")
     own = ["l_orderkey", "l_suppkey"]
     for others, how in ((lines, "semi"), (late, "anti")):
-        pairs = verbs.merge(blamed[own], others[own], on="l_orderkey", suffixes=("", "_other"))
+        pairs = verbs.merge(others[own], blamed[own], on="l_orderkey", suffixes=("_other", ""))
         pairs = pairs[pairs["l_suppkey"] != pairs["l_suppkey_other"]]
         blamed = verbs.merge(blamed, pairs[own], how=how, on=own)
     return verbs.groupby(blamed, "s_name").size().to_frame("numwait").reset_index()

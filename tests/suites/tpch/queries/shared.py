@@ -11,6 +11,7 @@ from suites.tpch.data import Tables
 from suites.tpch.libraries import Frame
 
 __all__ = [
+    "COPIED",
     "Query",
     "Verbs",
     "between",
@@ -28,6 +29,9 @@ class Verbs:
     merge: Callable[..., Frame]
     groupby: Callable[..., Any]
 
+
+#: Option of a merge whose right side has few rows: on Dask, each worker gets all of them.
+COPIED: dict[str, Any] = {"build": "replicate"}
 
 Query: TypeAlias = Callable[[Tables, Verbs], Frame]
 
@@ -51,7 +55,12 @@ def total_of(tables: Tables, column: Frame) -> Frame:
 def suppliers_of(nations: Frame, tables: Tables, verbs: Verbs) -> Frame:
     """Return the suppliers in some nations, beside the columns of these."""
     return verbs.merge(
-        tables.supplier, nations, left_on="s_nationkey", right_on="n_nationkey", validate="m:1"
+        tables.supplier,
+        nations,
+        left_on="s_nationkey",
+        right_on="n_nationkey",
+        validate="m:1",
+        **COPIED,
     )
 
 
@@ -59,5 +68,5 @@ def nations_of(region: str, tables: Tables, verbs: Verbs) -> Frame:
     """Return the nations of a region."""
     named = tables.region[tables.region["r_name"] == region]
     return verbs.merge(
-        tables.nation, named, how="semi", left_on="n_regionkey", right_on="r_regionkey"
+        tables.nation, named, how="semi", left_on="n_regionkey", right_on="r_regionkey", **COPIED
     )
