@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from dgpuhash import backend as backends
 from dgpuhash.backend import Backend, Multisplit
 from dgpuhash.distributed.collective.base import Collective, Received, Transfer
 from dgpuhash.distributed.collective.streams import SideStream
@@ -17,7 +18,7 @@ from dgpuhash.distributed.pipeline.plan import Piece, RoundPlan
 from dgpuhash.distributed.pipeline.slices import SentPiece, SlicedPiece
 from dgpuhash.distributed.shards.table_shard import Answer
 
-__all__ = ["PipelinedRounds"]
+__all__ = ["PartitionedPiece", "PipelinedRounds", "partition_piece"]
 
 # Slices whose rows are under way while one is served, and slices whose answers are under way.
 AHEAD, LAG = 2, 2
@@ -26,10 +27,18 @@ TOGETHER = 4
 
 
 @dataclass(frozen=True, slots=True)
-class _PartitionedPiece:
+class PartitionedPiece:
     """Piece that is being partitioned by owner.
 
-    `starts` waits until it is known where the rows of each owner begin.
+    Attributes
+    ----------
+    piece : Piece or None
+    columns : list of array
+        Its rows, ordered by owner.
+    deal : Multisplit or None
+        Puts rows back into the order of the piece; None where nothing was moved, or others do.
+    starts : callable
+        Waits until it is known where the rows of each owner begin, and the last one's end.
     """
 
     piece: Piece | None
@@ -64,8 +73,9 @@ class PipelinedRounds:
     plan : Plan
     side : SideStream
         Stream on which rows are partitioned.
-    take : callable
-        Returns the columns of a piece, key words first; for None, columns without rows.
+    deal : callable
+        Begins to partition a piece by owner, on the current stream, which is `side`'s where there
+        are several ranks; for None, it returns columns without rows.
     serve : callable
         Returns this rank's answers to received columns, given the rows from each rank. Columns in
         the third argument may be used for the first answers.
@@ -75,9 +85,8 @@ class PipelinedRounds:
         Returns columns without rows, like answers with one row a key; none if there are others.
     slice_rows : int
         Approximate number of a piece's rows that travel together.
-    owner_seed : int or None
-        Seed of the hash that chooses keys' owners; None: all rows go to every rank, and all answers
-        come back, rank by rank.
+    to_all : bool
+        Whether all rows go to every rank, and all answers come back, rank by rank.
 
     Attributes
     ----------
@@ -92,17 +101,16 @@ class PipelinedRounds:
         plan: RoundPlan,
         side: SideStream,
         *,
-        take: Callable[[Piece | None], list[Any]],
+        deal: Callable[[Piece | None], PartitionedPiece],
         serve: Callable[[list[Any], np.ndarray, list[list[Any]]], list[Answer]],
         deliver: Callable[[SentPiece, list[Answer]], None],
         like: Callable[[], list[Any]],
         slice_rows: int,
-        owner_seed: int | None,
+        to_all: bool = False,
     ) -> None:
         self._backend, self._collective, self._plan = backend, collective, plan
-        self._take, self._serve, self._deliver = take, serve, deliver
-        self._like, self._slice_rows = like, slice_rows
-        self._owner_seed = owner_seed
+        self._partition, self._serve, self._deliver = deal, serve, deliver
+        self._like, self._slice_rows, self._to_all = like, slice_rows, to_all
         self._side = side
         side.follow()
         self.peak_nbytes: int = 0
@@ -153,7 +161,7 @@ class PipelinedRounds:
     def _slices_of(self, number: int) -> int:
         """Return the number of slices of a piece, the same for all ranks."""
         ranks = self._collective.size
-        share = 1 if self._owner_seed is None else ranks
+        share = 1 if self._to_all else ranks
         travelling = self._plan.most_rows(number) * (ranks - 1) / share
         return max(1, round(travelling / self._slice_rows))
 
@@ -261,33 +269,21 @@ class PipelinedRounds:
         while coming:
             self._take_back(coming.popleft())
 
-    def _deal(self, number: int) -> _PartitionedPiece:
+    def _deal(self, number: int) -> PartitionedPiece:
         """Begin to partition the rows of a piece by owner."""
         piece = self._plan.piece(self._collective.rank, number)
-        parts = self._collective.size
-        if parts == 1:
-            columns = self._take(piece)
-            return _PartitionedPiece(piece, columns, None, lambda: np.array([0, len(columns[0])]))
+        if self._collective.size == 1:
+            return self._partition(piece)
         with self._side.use():
-            columns = keys, *values = self._take(piece)
-            if self._owner_seed is None:
-                return _PartitionedPiece(piece, columns, None, lambda: np.array([0, len(keys)]))
-            narrow = len(values) == 1 and values[0].ndim == 1
-            fetched: list[Callable[[], np.ndarray]] = []
-            deal = self._backend.deal(
-                keys, values[0] if narrow else None, parts=parts, seed=self._owner_seed,
-                counted=lambda starts: fetched.append(self._side.fetch(starts)),
-            )  # fmt: skip
-            beside = [deal.values] if narrow else [deal.moved(column) for column in values]
-        return _PartitionedPiece(piece, [deal.keys, *beside], deal, fetched[0])
+            return self._partition(piece)
 
-    def _sliced(self, dealing: _PartitionedPiece, slices: int) -> SlicedPiece:
+    def _sliced(self, dealing: PartitionedPiece, slices: int) -> SlicedPiece:
         """Return a partitioned piece, cut into slices."""
         starts = dealing.starts().astype(np.int64)
         # Rows are counted, but may still be moving.
         self._side.rejoin()
         firsts, counts = starts[:-1], np.diff(starts)
-        if self._owner_seed is None:
+        if self._to_all:
             firsts, counts = (np.repeat(each, self._collective.size) for each in (firsts, counts))
         sent = SentPiece(dealing.piece, dealing.columns, dealing.deal, firsts, counts)
         return SlicedPiece(self._backend, sent, slices, self._collective.rank)
@@ -363,6 +359,36 @@ class _Stayed(Transfer):
 
     def wait(self) -> Received:
         return self._received
+
+
+def partition_piece(
+    side: SideStream, piece: Piece | None, columns: list[Any], parts: int, owner_seed: int | None
+) -> PartitionedPiece:
+    """Begin to partition a piece by the hash of its first column, on the current stream.
+
+    Parameters
+    ----------
+    side : SideStream
+        The current stream.
+    piece : Piece or None
+    columns : list of array
+        Its rows, key words first.
+    parts : int
+        Number of owners.
+    owner_seed : int or None
+        Seed of the hash that chooses keys' owners; None: the rows stay as they are.
+    """
+    keys, *values = columns
+    if parts == 1 or owner_seed is None:
+        return PartitionedPiece(piece, columns, None, lambda: np.array([0, len(keys)]))
+    narrow = len(values) == 1 and values[0].ndim == 1
+    fetched: list[Callable[[], np.ndarray]] = []
+    deal = backends.get(None, keys).deal(
+        keys, values[0] if narrow else None, parts=parts, seed=owner_seed,
+        counted=lambda starts: fetched.append(side.fetch(starts)),
+    )  # fmt: skip
+    beside = [deal.values] if narrow else [deal.moved(column) for column in values]
+    return PartitionedPiece(piece, [deal.keys, *beside], deal, fetched[0])
 
 
 def _nbytes(columns: Iterable[Any]) -> int:

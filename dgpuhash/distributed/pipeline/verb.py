@@ -22,7 +22,7 @@ from dgpuhash.distributed.pipeline.merge import (
     store_merged,
 )
 from dgpuhash.distributed.pipeline.plan import Chunk, Piece, RoundPlan
-from dgpuhash.distributed.pipeline.rounds import PipelinedRounds
+from dgpuhash.distributed.pipeline.rounds import PipelinedRounds, partition_piece
 from dgpuhash.distributed.pipeline.slices import SentPiece
 from dgpuhash.distributed.pruning.policy import gather_lists
 from dgpuhash.distributed.pruning.probe_keys import PrunedKeys, prune_keys
@@ -194,17 +194,20 @@ class VerbExecution:
             if verb.changes:
                 # Ranks choose the same rows where all serve the same ones at once.
                 slice_rows = sys.maxsize
+        seed = None if self._to_all else part.owner_seed
         rounds = PipelinedRounds(
             self._backend,
             collective,
             RoundPlan(chunks, most_rows=piece_rows, in_order=in_order),
             part.side,
-            take=self._take,
+            deal=lambda piece: partition_piece(
+                part.side, piece, self._take(piece), collective.size, seed
+            ),
             serve=serve,
             deliver=self._deliver,
             like=lambda: self._like(claiming is not None),
             slice_rows=slice_rows,
-            owner_seed=None if self._to_all else part.owner_seed,
+            to_all=self._to_all,
         )
         if in_order:
             rounds.run_together()
