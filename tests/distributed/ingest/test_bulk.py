@@ -30,7 +30,7 @@ from dgpuhash.distributed.collective.group import Group
 from dgpuhash.distributed.collective.group_cache import _known
 from dgpuhash.distributed.ingest.shuffle_collective import OutgoingRows
 from dgpuhash.distributed.partition.skew import LEAST_ROWS
-from dgpuhash.distributed.query.merge_collective import RankProbe
+from dgpuhash.distributed.query.rank_merge import RankProbe
 from dgpuhash.errors import ColumnError, IndexLost, KeyTypeError
 
 pytestmark = pytest.mark.cluster
