@@ -55,7 +55,7 @@ WITHIN_BITS = 16
 
 # Words of a block's own totals in shared memory; batch/block_aggregate.cuh.
 FRONT_WORDS = 4096
-# In the order of the enums of batch/reduce.cuh; a reading is a dtype, and "date" any date.
+# In the order of the enums of batch/fold.cuh; a reading is a dtype, and "date" any date.
 READINGS = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8", "date")
 TERMS = ("one", "integer", "real", "rank", "row", "truth")
 FOLDS = ("sum", "real_sum", "least", "greatest", "compensated", "excess", "pair")

@@ -3,7 +3,7 @@
 /// Groups beyond its room go to the table themselves.
 #pragma once
 
-#include "batch/reduce.cuh"
+#include "batch/fold.cuh"
 #include "core/block.cuh"
 #include "core/block_atomic.cuh"
 
