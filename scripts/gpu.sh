@@ -249,8 +249,8 @@ figures_of_several() {
     step small 60 "${weak[@]}" "$gpus" -c 20000000 "${merges[@]}" $compare --json "$OUT/small.jsonl"
     # Beside cudf-polars Dask's own would take most of the time.
     "$PYTHON" -c 'import cudf_polars' 2>/dev/null && engines=(--engine dgpuhash --engine cudf-polars) || engines=()
-    step groupbys 90 "${bench[@]}" groupbys --device cuda --workers "$gpus" "${engines[@]}" --json "$OUT/groupbys.jsonl"
-    step kmers 90 "${bench[@]}" kmer --device cuda --repeat 3 --question scaling-kraken2 --question scaling-metacache \
+    step groupbys 180 "${bench[@]}" groupbys --device cuda --workers "$gpus" "${engines[@]}" --json "$OUT/groupbys.jsonl"
+    step kmers 120 "${bench[@]}" kmer --device cuda --repeat 3 --question scaling-kraken2 --question scaling-metacache \
         --workers 1 --workers "$gpus" --json "$OUT/kmers.jsonl"
 }
 
