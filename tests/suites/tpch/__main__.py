@@ -11,9 +11,10 @@ import json
 import logging
 import os
 import resource
+import signal
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, nullcontext
 from functools import partial
 from pathlib import Path
@@ -31,7 +32,10 @@ from suites.tpch.answers import names_in, open_tables
 from suites.tpch.data import Tables, generate, read_lazily, read_now
 from suites.tpch.libraries import CUDF, EXACT, FLOATS, Library
 from suites.tpch.queries import QUERIES, Verbs
-from suites.tpch.running import outcomes, table_of
+from suites.tpch.running import Outcome, outcomes, table_of
+
+# Whether indexes stand in the passes over the queries.
+_STANDING = {None: [False], "only": [True], "also": [False, True]}
 
 
 def _arguments() -> argparse.Namespace:
@@ -41,14 +45,16 @@ def _arguments() -> argparse.Namespace:
     add("--queries", type=numbers_of, help="as 3,5; default: all there are")
     add("--folder", type=Path, help="which keeps the tables; default: none")
     add("--parts", type=int, default=4, help="files of a table; default: 4")
-    add("--timeout", type=float, default=300, help="of a query in seconds; default: 300")
+    add("--timeout", type=float, default=300, help="of a query that hangs; default: 300 s")
+    add("--limit", type=float, default=120, help="of a run, which is given up; default: 120 s")
     add("--device", choices=("cpu", "cuda"), default="cpu", help="cuda: on cuDF frames")
     add("--floats", action="store_true", help="pandas frames hold prices and days as cuDF's do")
     add("--dask", action="store_true", help="on lazy frames of a local Dask cluster")
     add("--workers", type=int, help="of the cluster; default: 2, or one a GPU")
     add("--protocol", help="of Dask's comm between GPUs; default: ucxx")
     add("--stand-in", action="store_true", help="merge and group with Dask, not with ours")
-    add("--standing", action="store_true", help="indexes of dimension tables stand before")
+    stands = {"choices": list(filter(None, _STANDING)), "nargs": "?", "const": "only"}
+    add("--standing", **stands, help="on indexes of dimension tables that stand before; also: too")
     add("--repeat", type=int, default=0, help="runs that count, after one that does not")
     add("--compare", action="store_true", help="with cudf-polars' runner, on the same files")
     add("--frontend", choices=pdsh.FRONTENDS, help="of that; default: spmd, or dask for several")
@@ -87,8 +93,9 @@ def main() -> int:
             _say(f"pdsh {frontend} on {workers} GPUs")
             # It comes first: later, the memory of the GPUs is ours.
             peer = pdsh.seconds_of(
-                folder, queries, frontend=frontend, repeats=given.repeat, workers=workers
-            )
+                folder, queries, frontend=frontend, repeats=given.repeat, workers=workers,
+                timeout=given.timeout,
+            )  # fmt: skip
         if lazily and given.device == "cuda":
             stack.enter_context(start(used, workers, protocol=given.protocol))
         elif lazily:
@@ -100,31 +107,46 @@ def main() -> int:
             stack.enter_context(no_other_engine())
             guarded = verb_runs
         reading = partial(read_lazily if lazily else read_now, folder, library=library)
-        indexes: dict[str, Any] = {}
-        if given.standing:
-            _say("building the standing indexes")
-            named = set().union(*map(names_in, queries))
-            indexes = stack.enter_context(standing.built(reading(named), lazily=lazily))
-        found = []
-        for outcome in outcomes(
-            queries, partial(_tables, reading, library, indexes), _verbs(given), database,
-            repeats=given.repeat, timeout=given.timeout, guarded=guarded, peer=peer,
-            traces=given.traces,
-        ):  # fmt: skip
-            found.append(outcome)
-            if given.json:
-                record = outcome.record(
-                    device=given.device, workers=workers, dask=lazily, standing=given.standing,
-                    scale=given.scale, repeats=given.repeat, frontend=frontend,
-                )  # fmt: skip
-                with given.json.open("a") as lines:
-                    lines.write(f"{json.dumps(record)}\n")
-    print(table_of(found, compared=given.compare))
+        # `timeout` ends programs so, and what is known by then is told.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended from outside"))
+        wrong = []
+        for stands in _STANDING[given.standing]:
+            indexes: dict[str, Any] = {}
+            if stands:
+                _say("building the standing indexes")
+                named = set().union(*map(names_in, queries))
+                indexes = stack.enter_context(standing.built(reading(named), lazily=lazily))
+            what = {"device": given.device, "workers": workers, "dask": lazily, "standing": stands}
+            what |= {"scale": given.scale, "repeats": given.repeat, "frontend": frontend}
+            made = outcomes(
+                queries, partial(_tables, reading, library, indexes), _verbs(given), database,
+                repeats=given.repeat, timeout=given.timeout, limit=given.limit, guarded=guarded,
+                peer=peer, traces=given.traces,
+            )  # fmt: skip
+            wrong += [each.query for each in _told(made, given, what) if each.reason is not None]
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(f"most memory: {most:.1f} GiB")
-    if wrong := [str(each.query) for each in found if each.reason is not None]:
-        print(f"not as DuckDB: {', '.join(wrong)}", file=sys.stderr)
+    if wrong:
+        print(f"not as DuckDB: {', '.join(map(str, wrong))}", file=sys.stderr)
     return int(bool(wrong))
+
+
+def _told(
+    made: Iterable[Outcome], given: argparse.Namespace, what: dict[str, Any]
+) -> list[Outcome]:
+    """Return outcomes: a line of the file each as they come, and a table at the end."""
+    found: list[Outcome] = []
+    try:
+        for outcome in made:
+            found.append(outcome)
+            if given.json:
+                with given.json.open("a") as lines:
+                    lines.write(f"{json.dumps(outcome.record(**what))}\n")
+    finally:
+        if what["standing"]:
+            print("with standing indexes of dimension tables:")
+        print(table_of(found, compared=given.compare), flush=True)
+    return found
 
 
 def _say(text: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import duckdb
 import pandas as pd
 
 from suites.tpch.data import TABLES
+from suites.tpch.libraries import Frame
 
 __all__ = ["difference", "expected_of", "first_rows", "names_in", "open_tables"]
 
@@ -58,11 +60,19 @@ def _sql(number: int) -> str:
     return path.read_text()
 
 
-def first_rows(number: int, answer: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows that a query asks for, of an answer with all of them."""
+def first_rows(number: int, answer: Frame) -> Frame:
+    """Return the rows that a query asks for, of an answer with all of them.
+
+    Of a lazy one, they are those of each partition, among which they are.
+    """
     if number not in _FIRST:
         return answer
-    order, rows = _FIRST[number]
+    if hasattr(answer, "dask"):
+        return answer.map_partitions(partial(_first, *_FIRST[number]), meta=answer._meta)
+    return _first(*_FIRST[number], answer)
+
+
+def _first(order: dict[str, bool], rows: int, answer: Frame) -> Frame:
     return answer.sort_values(list(order), ascending=list(order.values())).head(rows)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import faulthandler
+import signal
 import statistics
 import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -16,10 +17,10 @@ import duckdb
 
 from suites.tpch.answers import difference, expected_of, first_rows
 from suites.tpch.data import Tables
-from suites.tpch.libraries import on_host
+from suites.tpch.libraries import CUDF, on_host
 from suites.tpch.queries import QUERIES, Verbs
 
-__all__ = ["Outcome", "outcomes", "table_of"]
+__all__ = ["GivenUp", "Outcome", "at_most", "outcomes", "table_of"]
 
 
 @dataclass(frozen=True)
@@ -61,13 +62,16 @@ def outcomes(
     *,
     repeats: int,
     timeout: float,
+    limit: float,
     guarded: Callable[[], AbstractContextManager[None]],
     peer: Mapping[int, float],
     traces: bool = False,
 ) -> Iterator[Outcome]:
     """Run queries, and compare the last answer of each with DuckDB's; yield what came of it.
 
-    With repeats, one more run comes first, which does not count.
+    With repeats, one more run comes first, which does not count. A run that takes more than `limit`
+    seconds is given up, with its query; the first one of several, which also compiles, has twice
+    that.
     """
     for number in queries:
         expected = expected_of(number, database)
@@ -76,11 +80,16 @@ def outcomes(
         spent: list[float] = []
         rows = 0
         try:
-            for _ in range(repeats + 1):
+            for run in range(repeats + 1):
                 start = time.perf_counter()
                 # Whatever the query does must not take another engine where those raise.
-                with guarded():
-                    answer = on_host(QUERIES[number](tables_of(number), verbs))
+                with guarded(), at_most(limit if run or not repeats else 2 * limit):
+                    tables = tables_of(number)
+                    answer = QUERIES[number](tables, verbs)
+                    if tables.library is CUDF:
+                        # It sorts faster than the host, where pandas may not do so here.
+                        answer = first_rows(number, answer)
+                    answer = on_host(answer)
                 answer = first_rows(number, answer)
                 spent.append(time.perf_counter() - start)
             reason, rows = difference(answer, expected), len(answer)
@@ -94,6 +103,26 @@ def outcomes(
         told = "right" if reason is None else reason
         print(f"query {number}: {rows} rows, {seconds:.3f} s, {told}", file=sys.stderr, flush=True)
         yield Outcome(number, rows, seconds, reason, peer.get(number))
+
+
+class GivenUp(Exception):
+    """A run that took too long."""
+
+
+@contextmanager
+def at_most(seconds: float) -> Iterator[None]:
+    """Raise GivenUp in the block when it takes longer; code that waits in C ends first."""
+
+    def give_up(*_: Any) -> None:
+        raise GivenUp(f"it took more than {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _told(error: Exception) -> str:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import textwrap
+import time
 from pathlib import Path
 
+import dask.dataframe as dd
+import numpy as np
 import pandas as pd
 import pytest
 
 from suites.tpch import pdsh
+from suites.tpch.answers import first_rows
 from suites.tpch.libraries import on_host
-from suites.tpch.running import Outcome, table_of
+from suites.tpch.running import GivenUp, Outcome, at_most, table_of
 
 # What cudf-polars' runner takes and writes, but for the queries.
 _RUNNER = """
@@ -85,3 +89,21 @@ def test_sums_are_of_what_both_answered() -> None:
 def test_moments_are_days_on_the_host() -> None:
     made = on_host(pd.DataFrame({"day": pd.to_datetime(["1995-03-15"]), "rows": [1]}))
     assert made["day"].tolist() == [pd.Timestamp("1995-03-15").date()]
+
+
+def test_long_runs_are_given_up() -> None:
+    with pytest.raises(GivenUp, match=r"more than 0\.05 s"), at_most(0.05):
+        time.sleep(30)
+    with at_most(0.05):
+        pass
+    time.sleep(0.1)
+
+
+def test_first_rows_of_frames_and_of_partitions() -> None:
+    frame = pd.DataFrame({"revenue": np.arange(40.0) % 20, "o_orderdate": np.arange(40)})
+    expected = frame.sort_values(["revenue", "o_orderdate"], ascending=[False, True]).head(10)
+    pd.testing.assert_frame_equal(first_rows(3, frame), expected)
+    lazy = first_rows(3, dd.from_pandas(frame, npartitions=3))
+    some = lazy.compute(scheduler="sync")
+    assert len(some) == 30
+    pd.testing.assert_frame_equal(first_rows(3, some), expected)
