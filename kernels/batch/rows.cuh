@@ -7,18 +7,6 @@
 
 namespace dg {
 
-/// The sum of what the lanes up to this one brought.
-template <class Tile>
-DG_FN u64 inclusive_sum(Tile tile, u64 term) {
-  u64 sum = term;
-  DG_UNROLL
-  for (u32 distance = 1; distance < Tile::size; distance *= 2) {
-    const u64 below = tile.shuffle(sum, (tile.lane() - distance) & (Tile::size - 1));
-    if (tile.lane() >= distance) sum += below;
-  }
-  return sum;
-}
-
 /// The sum of `size_of(row)` over rows [first, last), as the tile's last lane is told.
 template <class Tile, class SizeOf>
 DG_FN u64 sum_sizes(Tile tile, u64 first, u64 last, const SizeOf& size_of) {

@@ -75,4 +75,16 @@ struct Tile<1> {
   DG_FN void sync() const {}
 };
 
+/// The sum of what the lanes up to this one brought.
+template <class Tile, class Word>
+DG_FN Word inclusive_sum(Tile tile, Word term) {
+  Word sum = term;
+  DG_UNROLL
+  for (u32 distance = 1; distance < Tile::size; distance *= 2) {
+    const Word below = tile.shuffle(sum, (tile.lane() - distance) & (Tile::size - 1));
+    if (tile.lane() >= distance) sum += below;
+  }
+  return sum;
+}
+
 }  // namespace dg

@@ -6,6 +6,7 @@
 #include "core/hash.cuh"
 #include "core/platform.cuh"
 #include "core/tile.cuh"
+#include "kmer/lane_words.cuh"
 
 namespace dg {
 
@@ -155,6 +156,15 @@ struct TopList {
     lasts[to] = lasts[from];
   }
 
+  DG_FN void put(u32 at, u32 target, u32 taxon, u32 count, u32 first, u32 last) const {
+    targets[at] = target;
+    hits[at] = count;
+    taxa[at] = taxon;
+    if (!firsts) return;
+    firsts[at] = first;
+    lasts[at] = last;
+  }
+
   /// Candidates come by ascending targets.
   DG_FN void meet(u32 target, u32 taxon, u32 count, u32 first, u32 last) {
     if (size == most && hits[size - 1] >= count) return;
@@ -164,21 +174,18 @@ struct TopList {
     if (at == size && size < most) ++size;
     if (at == most) --at;
     for (; at > 0 && hits[at - 1] < count; --at) move(at - 1, at);
-    targets[at] = target;
-    hits[at] = count;
-    taxa[at] = taxon;
-    if (!firsts) return;
-    firsts[at] = first;
-    lasts[at] = last;
+    put(at, target, taxon, count, first, last);
   }
 
   DG_FN void fill() const {
-    for (u32 at = size; at < most; ++at) {
-      targets[at] = hits[at] = taxa[at] = 0;
-      if (firsts) firsts[at] = lasts[at] = 0;
-    }
+    for (u32 at = size; at < most; ++at) put(at, 0, 0, 0, 0, 0);
   }
 };
+
+/// The lowest hit that a run ending with this one may begin with.
+DG_FN u64 first_in_reach(u64 hit, u32 reach) {
+  return hit - (window_of(hit) < reach ? window_of(hit) : reach - 1);
+}
 
 /// Meets the candidate of each target: of all runs of windows of which the last is less than `reach` behind the
 /// first, the first one with most hits. `taxa` are those of targets, 0 of those that are no candidates.
@@ -199,6 +206,99 @@ DG_FN void meet_candidates(const CountedHits& of, u64 n, u32 reach, const u32* t
     }
     if (taxon != 0) top.meet(target, taxon, best, first, last);
   }
+}
+
+/// The same by a tile, and the rest of the list is filled; there is memory for twice as many counts. The best of all
+/// runs is the first candidate, that of those with another taxon the next one.
+template <class Tile>
+DG_FN void meet_together(Tile tile, const CountedHits& of, u64 n, u32 reach, const u32* taxa,
+                         TopList& top) {
+  // Counts become sums up to each hit; behind them is what the run that ends there has.
+  u32* const sums = of.counts;
+  u32* const scores = of.counts + n;
+  u32 before = 0;
+  for (u64 start = 0; start < n; start += Tile::size) {
+    const u64 row = start + tile.lane();
+    const u32 sum = before + inclusive_sum(tile, row < n ? sums[row] : 0);
+    if (row < n) sums[row] = sum;
+    before = tile.shuffle(sum, Tile::size - 1);
+  }
+  tile.sync();
+  const auto first_of = [&](u64 row) {
+    const u64 bound = first_in_reach(of.hits[row], reach);
+    u64 first = 0;
+    for (u64 end = row; first < end;) {
+      const u64 middle = first + (end - first) / 2;
+      if (of.hits[middle] < bound)
+        first = middle + 1;
+      else
+        end = middle;
+    }
+    return first;
+  };
+  for (u64 row = tile.lane(); row < n; row += Tile::size) {
+    const u64 first = first_of(row);
+    const u32 sum = sums[row] - (first == 0 ? 0 : sums[first - 1]);
+    scores[row] = taxa[target_of(of.hits[row])] == 0 ? 0 : sum;
+  }
+  for (; top.size < top.most; ++top.size) {
+    u64 best = 0;  // of as many hits the run that comes first
+    for (u64 row = tile.lane(); row < n; row += Tile::size) {
+      const u64 rank = static_cast<u64>(scores[row]) << 32 | (0xffffffff - row);
+      if (scores[row] != 0 && rank > best) best = rank;
+    }
+    best = highest_of(tile, best);
+    if (best == 0) break;
+    const u64 row = 0xffffffff - (best & 0xffffffff), last = of.hits[row];
+    const u32 taken = taxa[target_of(last)];
+    if (tile.lane() == 0)
+      top.put(top.size, target_of(last), taken, static_cast<u32>(best >> 32),
+              window_of(of.hits[first_of(row)]), window_of(last));
+    for (u64 other = tile.lane(); other < n; other += Tile::size)
+      if (taxa[target_of(of.hits[other])] == taken) scores[other] = 0;
+  }
+  if (tile.lane() == 0) top.fill();
+}
+
+/// The same of n hits in any order, not counted, of which each lane has `Count` at most: in registers, and in order, so that
+/// a run has as many as it has places.
+template <u32 Count, class Tile>
+DG_FN void meet_in_lanes(Tile tile, const u64* hits, u32 n, u32 reach, const u32* taxa,
+                         TopList& top) {
+  u64 held[Count];
+  u32 taxon[Count], rank[Count];
+  DG_UNROLL
+  for (u32 i = 0; i < Count; ++i) {
+    const u32 at = i * Tile::size + tile.lane();
+    held[i] = at < n ? hits[at] : kNoHit;
+  }
+  sort_words(tile, held);
+  DG_UNROLL
+  for (u32 i = 0; i < Count; ++i)
+    taxon[i] = tile.lane() * Count + i < n ? taxa[target_of(held[i])] : 0;
+  DG_UNROLL
+  for (u32 i = 0; i < Count; ++i) {
+    const u32 at = tile.lane() * Count + i;
+    const u32 first = words_below(tile, held, first_in_reach(held[i], reach));
+    rank[i] = taxon[i] == 0 ? 0 : (at + 1 - first) << 16 | (0xffff - at);
+  }
+  for (; top.size < top.most; ++top.size) {
+    u32 best = 0;
+    DG_UNROLL
+    for (u32 i = 0; i < Count; ++i) best = rank[i] > best ? rank[i] : best;
+    best = highest_of(tile, best);
+    if (best == 0) break;
+    const u32 at = 0xffff - (best & 0xffff), count = best >> 16;
+    const u64 last = word_at(tile, held, at);
+    const u64 first = top.firsts ? word_at(tile, held, at + 1 - count) : last;
+    const u32 taken = word_at(tile, taxon, at);
+    if (tile.lane() == 0)
+      top.put(top.size, target_of(last), taken, count, window_of(first), window_of(last));
+    DG_UNROLL
+    for (u32 i = 0; i < Count; ++i)
+      if (taxon[i] == taken) rank[i] = 0;
+  }
+  if (tile.lane() == 0) top.fill();
 }
 
 }  // namespace dg

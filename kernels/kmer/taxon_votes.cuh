@@ -4,6 +4,7 @@
 
 #include "core/hash.cuh"
 #include "core/tree.cuh"
+#include "kmer/lane_words.cuh"
 
 namespace dg {
 
@@ -173,12 +174,7 @@ struct LaneVotes {
       if (place - begin < within) score += more;
     }
     if (taxon == 0) score = 0;
-    u32 most = score;
-    DG_UNROLL
-    for (u32 distance = 1; distance < Tile::size; distance *= 2) {
-      const u32 other = tile.shuffle(most, tile.lane() ^ distance);
-      most = other > most ? other : most;
-    }
+    const u32 most = highest_of(tile, score);
     u32 winner = 0;
     for (u32 left = tile.ballot(taxon != 0 && score == most); left != 0; left &= left - 1) {
       const u32 next = tile.shuffle(taxon, lowest_one(left));

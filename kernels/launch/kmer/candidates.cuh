@@ -27,34 +27,48 @@ struct CandidateArgs {
             firsts, lasts, most, n)
 };
 
-/// Hits of a read that one lane counts in memory of its own.
+/// Hits of a read that one lane counts in memory of its own, and for each lane of a tile those that it has in
+/// registers: 1, 2 or 4.
 inline constexpr u64 kHitsAlone = 512;
+inline constexpr u64 kHitsOfLane = 4;
 
 template <int W>
 DG_KERNEL candidate_find(CandidateArgs args) {
   for_each_tile<W>(args.n, [&](auto tile, u64 row) {
+    constexpr u64 lanes = decltype(tile)::size;
     const u64 begin = static_cast<u64>(args.offsets[row]);
     const u64 n = static_cast<u64>(args.offsets[row + 1]) - begin;
+    const u64 place = row * args.most;
+    TopList top{args.targets + place,
+                args.counts + place,
+                args.top_taxa + place,
+                args.firsts ? args.firsts + place : nullptr,
+                args.lasts ? args.lasts + place : nullptr,
+                static_cast<u32>(args.most)};
     const auto serve = [&](const CountedHits& room) {
       const u64 distinct = count_hits(tile, args.hits + begin, n, room);
       sort_hits(tile, room, distinct);
-      if (tile.lane() != 0) return;
-      const u64 place = row * args.most;
-      TopList top{args.targets + place,
-                  args.counts + place,
-                  args.top_taxa + place,
-                  args.firsts ? args.firsts + place : nullptr,
-                  args.lasts ? args.lasts + place : nullptr,
-                  static_cast<u32>(args.most)};
-      meet_candidates(room, distinct, args.reaches[row], args.taxa, top);
-      top.fill();
+      if constexpr (lanes == 1) {
+        meet_candidates(room, distinct, args.reaches[row], args.taxa, top);
+        top.fill();
+      } else {
+        meet_together(tile, room, distinct, args.reaches[row], args.taxa, top);
+      }
     };
-    if constexpr (decltype(tile)::size == 1) {
+    if constexpr (lanes == 1) {
       if (n <= kHitsAlone) {
         u64 hits[kHitsAlone * kPlacesOfHit];
         u32 counts[kHitsAlone * kPlacesOfHit];
         return serve({hits, counts});
       }
+    } else {
+      const u64* hits = args.hits + begin;
+      const u32 few = static_cast<u32>(n), reach = args.reaches[row];
+      if (n <= lanes) return meet_in_lanes<1>(tile, hits, few, reach, args.taxa, top);
+      if (kHitsOfLane >= 2 && n <= 2 * lanes)
+        return meet_in_lanes<2>(tile, hits, few, reach, args.taxa, top);
+      if (kHitsOfLane >= 4 && n <= 4 * lanes)
+        return meet_in_lanes<4>(tile, hits, few, reach, args.taxa, top);
     }
     serve({args.counted_hits + begin * kPlacesOfHit, args.hit_counts + begin * kPlacesOfHit});
   });
