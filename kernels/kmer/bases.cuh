@@ -26,6 +26,25 @@ DG_FN u32 bases_of(u64 letters) {
   return static_cast<u32>(bases | bases >> 24) & 0xffff;
 }
 
+/// Sixteen bases in the other order.
+DG_FN u32 reversed_bases(u32 bases) {
+#if DG_GPU
+  bases = __brev(bases);
+  return (bases >> 1 & 0x55555555u) | (bases & 0x55555555u) << 1;
+#else
+  bases = bases >> 16 | bases << 16;
+  bases = (bases >> 8 & 0x00ff00ffu) | (bases & 0x00ff00ffu) << 8;
+  bases = (bases >> 4 & 0x0f0f0f0fu) | (bases & 0x0f0f0f0fu) << 4;
+  return (bases >> 2 & 0x33333333u) | (bases & 0x33333333u) << 2;
+#endif
+}
+
+/// Thirty-two.
+DG_FN u64 reversed_bases(u64 bases) {
+  const u32 low = static_cast<u32>(bases), high = static_cast<u32>(bases >> 32);
+  return static_cast<u64>(reversed_bases(low)) << 32 | reversed_bases(high);
+}
+
 DG_FN u8 letter_of(u32 base) { return static_cast<u8>(0x54474341u >> 8 * base); }
 
 }  // namespace dg

@@ -28,6 +28,9 @@ DG_FN void sort_words(Tile tile, Word (&words)[Count]) {
         if ((i & distance) == 0) order(i, i | distance);
     }
   }
+  u32 lane = tile.lane();
+  // Before loops the compiler would keep what every step takes of it in registers.
+  compute_afresh(lane);
   // Words of another lane, of which this one keeps the lower, or the higher ones.
   const auto meet = [&](u32 other, bool is_turned, bool keeps_low) {
     Word theirs[Count];
@@ -40,10 +43,10 @@ DG_FN void sort_words(Tile tile, Word (&words)[Count]) {
   };
   DG_UNROLL
   for (u32 lanes = 2; lanes <= Tile::size; lanes *= 2) {
-    meet(tile.lane() ^ (lanes - 1), true, (tile.lane() & lanes / 2) == 0);
+    meet(lane ^ (lanes - 1), true, (lane & lanes / 2) == 0);
     DG_UNROLL
     for (u32 distance = lanes / 4; distance > 0; distance /= 2)
-      meet(tile.lane() ^ distance, false, (tile.lane() & distance) == 0);
+      meet(lane ^ distance, false, (lane & distance) == 0);
     DG_UNROLL
     for (u32 distance = Count / 2; distance > 0; distance /= 2) {
       DG_UNROLL

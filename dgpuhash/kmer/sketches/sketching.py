@@ -12,8 +12,8 @@ from dgpuhash.kmer.sketches.settings import SketchSettings
 
 __all__ = ["n_windows", "sketch_reads", "sketch_references"]
 
-# Windows of one lane.
-_SEGMENT_ROWS = {"cpu": 16, "cuda": 1}
+# Windows of a tile: on a GPU of 32 lanes, each of which finds out where one is.
+_SEGMENT_ROWS = {"cpu": 16, "cuda": 32}
 
 
 def n_windows(lengths: Any, settings: SketchSettings, *, starts: Any = 0, least: int = 1) -> Any:

@@ -1,4 +1,4 @@
-/// Records into the features of their windows. Rows are windows; tiles have one lane.
+/// Records into the features of their windows. Rows are windows.
 #pragma once
 
 #include "batch/rows.cuh"
@@ -23,36 +23,78 @@ struct SketchArgs {
   u64 stride;
   u64 records;
   u64 rows;          // windows that have places; those behind the last one have no features
-  u64 segment_rows;  // windows of a lane
+  u64 segment_rows;  // windows of a tile
   u64 n;             // segments
 
   DG_FIELDS(letters, offsets, mate_letters, mate_offsets, windows, features, counts, k, most,
             window, stride, records, rows, segment_rows, n)
 };
 
+/// The letters of a window; none behind the last one.
+struct WindowLetters {
+  const u8* letters = nullptr;
+  u64 n = 0;
+};
+
+/// Of a row; `record` is one not behind its record, and becomes that.
+DG_FN WindowLetters letters_of(const SketchArgs& args, u64 row, u64 all, u64& record) {
+  if (row >= all) return {};
+  record = row_at(args.windows, args.records, row, record);
+  const bool is_mate = args.mate_offsets && record % 2 != 0;
+  const u64 read = args.mate_offsets ? record / 2 : record;
+  const i64* offsets = is_mate ? args.mate_offsets : args.offsets;
+  const u64 first = (row - static_cast<u64>(args.windows[record])) * args.stride;
+  const u64 left = static_cast<u64>(offsets[read + 1] - offsets[read]) - first;
+  return {(is_mate ? args.mate_letters : args.letters) + offsets[read] + first,
+          left < args.window ? left : args.window};
+}
+
+/// Each window by one lane.
 template <class Feature>
+DG_FN void sketch_alone(const SketchArgs& args, u64 row, const WindowLetters& of) {
+  const u32 most = static_cast<u32>(args.most);
+  Feature* to = static_cast<Feature*>(args.features) + row * most;
+  const u32 found = sketch_of(of.letters, of.n, static_cast<u32>(args.k), most, to);
+  for (u32 at = found; at < most; ++at) to[at] = kNoFeature<Feature>;
+  if (args.counts) args.counts[row] = found;
+}
+
+/// As many windows as the tile has lanes, from `start` on, by all lanes one after another.
+template <class Feature, class Tile>
+DG_FN void sketch_together(Tile tile, const SketchArgs& args, u64 start, u64 end,
+                           const WindowLetters& own) {
+  const u32 k = static_cast<u32>(args.k), most = static_cast<u32>(args.most);
+  const u32 windows = static_cast<u32>(end - start < Tile::size ? end - start : Tile::size);
+  DG_ROLL
+  for (u32 i = 0; i < windows; ++i) {
+    const u8* letters =
+        reinterpret_cast<const u8*>(tile.shuffle(reinterpret_cast<u64>(own.letters), i));
+    const u64 n = tile.shuffle(own.n, i);
+    Feature* to = static_cast<Feature*>(args.features) + (start + i) * most;
+    const u32 found = n <= 2 * Tile::size ? sketch_in_lanes<2>(tile, letters, n, k, most, to)
+                                          : sketch_in_lanes<4>(tile, letters, n, k, most, to);
+    for (u32 at = found + tile.lane(); at < most; at += Tile::size) to[at] = kNoFeature<Feature>;
+    if (args.counts && tile.lane() == 0) args.counts[start + i] = found;
+  }
+}
+
+template <class Feature, int W>
 DG_KERNEL sketch_find(SketchArgs args) {
-  for_each_segment<1>(args.n, args.segment_rows * args.window, [&](auto, u64 segment) {
-    const u32 most = static_cast<u32>(args.most);
-    const u64 all = static_cast<u64>(args.windows[args.records]);
+  for_each_segment<W>(args.n, args.segment_rows * args.window, [&](auto tile, u64 segment) {
+    constexpr u32 lanes = decltype(tile)::size;
+    const u64 all = static_cast<u64>(args.windows[args.records]), end = end_of_rows(args, segment);
     u64 record = 0;
-    const u64 end = end_of_rows(args, segment);
-    for (u64 row = segment * args.segment_rows; row < end; ++row) {
-      Feature* to = static_cast<Feature*>(args.features) + row * most;
-      u32 found = 0;
-      if (row < all) {
-        record = row_at(args.windows, args.records, row, record);
-        const bool is_mate = args.mate_offsets && record % 2 != 0;
-        const u64 read = args.mate_offsets ? record / 2 : record;
-        const i64* offsets = is_mate ? args.mate_offsets : args.offsets;
-        const u64 first = (row - static_cast<u64>(args.windows[record])) * args.stride;
-        const u64 left = static_cast<u64>(offsets[read + 1] - offsets[read]) - first;
-        found =
-            sketch_of((is_mate ? args.mate_letters : args.letters) + offsets[read] + first,
-                      left < args.window ? left : args.window, static_cast<u32>(args.k), most, to);
+    for (u64 start = segment * args.segment_rows; start < end; start += lanes) {
+      const u64 row = start + tile.lane();
+      const WindowLetters own = letters_of(args, row, row < end ? all : 0, record);
+      if constexpr (lanes > 1) {
+        // Where sketches have places in the registers of a quarter of the lanes.
+        if (args.most <= lanes && args.k <= lanes) {
+          sketch_together<Feature>(tile, args, start, end, own);
+          continue;
+        }
       }
-      for (u32 at = found; at < most; ++at) to[at] = kNoFeature<Feature>;
-      if (args.counts) args.counts[row] = found;
+      if (row < end) sketch_alone<Feature>(args, row, own);
     }
   });
 }

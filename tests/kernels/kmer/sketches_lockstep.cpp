@@ -88,7 +88,7 @@ std::vector<std::string> windows_of(const std::string& record, u64 window, u64 s
   return made;
 }
 
-template <class Feature>
+template <class Feature, int W = 1>
 void check_sketches(const std::vector<std::string>& firsts, const std::vector<std::string>& seconds,
                     u64 k, u64 most, u64 window, u64 stride, u64 segment_rows) {
   const Batch batch(firsts), mates(seconds);
@@ -109,11 +109,11 @@ void check_sketches(const std::vector<std::string>& firsts, const std::vector<st
   const u64 rows = expected.size() + 3, records = windows.size() - 1;
   std::vector<Feature> features(rows * most, 7);
   std::vector<i64> counts(rows, -1);
-  sketch_find<Feature>({batch.bytes(), batch.offsets.data(),
-                        paired && !mates.letters.empty() ? mates.bytes() : nullptr,
-                        paired ? mates.offsets.data() : nullptr, windows.data(), features.data(),
-                        counts.data(), k, most, window, stride, records, rows, segment_rows,
-                        (rows + segment_rows - 1) / segment_rows});
+  sketch_find<Feature, W>({batch.bytes(), batch.offsets.data(),
+                           paired && !mates.letters.empty() ? mates.bytes() : nullptr,
+                           paired ? mates.offsets.data() : nullptr, windows.data(), features.data(),
+                           counts.data(), k, most, window, stride, records, rows, segment_rows,
+                           (rows + segment_rows - 1) / segment_rows});
   expected.resize(rows);
   std::vector<i64> places{0};
   for (u64 row = 0; row < rows; ++row) {
@@ -322,6 +322,17 @@ int main() {
       test::check_sketches<u64>(firsts, mates, 17, 5, 40, 24, segment_rows);
       test::check_sketches<u64>(firsts, mates, 32, 16, 127, 96, segment_rows);
     }
+  // Lanes together: windows of one piece and of several, by k-mers of which lanes have letters, sketches that fill
+  // their places, and larger ones and longer k-mers, which lanes find alone.
+  test::check_sketches<u32, 8>(firsts, seconds, 8, 8, 70, 50, 8);
+  test::check_sketches<u64, 8>(firsts, none, 7, 5, 33, 24, 3);
+  test::check_sketches<u32, 8>(firsts, none, 1, 2, 20, 20, 8);
+  test::check_sketches<u32, 8>(firsts, none, 5, 9, 40, 24, 20);
+  test::check_sketches<u32, 8>(firsts, none, 9, 4, 40, 24, 3);
+  lockstep::tiles = 1;
+  test::check_sketches<u32, 32>(firsts, none, 16, 16, 127, 112, 32);
+  test::check_sketches<u64, 32>(firsts, none, 32, 32, 200, 150, 4);
+  lockstep::tiles = 4;
   for (const u64 most : {1, 2, 4})
     for (const u32 lowest : {0u, 4u})
       for (const bool tells_runs : {false, true}) {
