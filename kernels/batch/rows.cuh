@@ -45,6 +45,20 @@ DG_FN u64 row_at(const i64* offsets, u64 rows, u64 place, u64 from) {
   return from;
 }
 
+/// The same, of all rows, by the lanes of a tile.
+template <class Tile>
+DG_FN u64 row_at(Tile tile, const i64* offsets, u64 rows, u64 place) {
+  u64 first = 0;
+  while (rows > 1) {
+    const u64 step = (rows + Tile::size - 1) / Tile::size, own = tile.lane() * step;
+    const u32 lanes = tile.ballot(own < rows && offsets[first + own] <= static_cast<i64>(place));
+    const u64 skipped = highest_one(lanes | 1) * step;
+    first += skipped;
+    rows = rows - skipped < step ? rows - skipped : step;
+  }
+  return first;
+}
+
 /// Calls `visit(place, source)` for elements [first, last), where `source` counts on from
 /// `source_of(row)`, where the elements of a row begin elsewhere.
 template <class Tile, class SourceOf, class Visit>

@@ -81,6 +81,15 @@ DG_FN Word word_at(Tile tile, const Word (&words)[Count], u32 place) {
   return found;
 }
 
+/// Of places of which each lane has a bit: the first one with a bit behind the lane's own, or one far away.
+template <u32 Count, class Tile>
+DG_FN u32 next_place(Tile tile, u32 bits) {
+  const u32 above = tile.ballot(bits != 0) & ~(ones_below(tile.lane()) << 1 | 1);
+  const u32 lane = above == 0 ? 0 : lowest_one(above);
+  const u32 theirs = tile.shuffle(bits, lane);
+  return above == 0 ? ~0u : lane * Count + lowest_one(theirs);
+}
+
 /// Of all lanes.
 template <class Tile, class Word>
 DG_FN Word highest_of(Tile tile, Word word) {

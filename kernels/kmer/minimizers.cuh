@@ -4,6 +4,7 @@
 
 #include "core/tree.cuh"
 #include "kmer/kmers.cuh"
+#include "kmer/lane_bases.cuh"
 
 namespace dg {
 
@@ -126,5 +127,66 @@ DG_FN void for_each_minimizer(const MinimizerRule& by, Window window, const Read
     if (run >= by.k) visit(at + 1 - by.k, window.lowest() ^ by.toggle, record, run == by.k);
   }
 }
+
+/// Letters of a lane where a tile finds the minimizers of k-mers together.
+inline constexpr u32 kLettersOfLane = 8;
+
+/// The minimizers of k-mers with `kUsualLmers` l-mers, in the registers of a tile's lanes: of those that begin with the
+/// lane's letters, each one's bit is in `kmers` where it has bases alone, and in `starts` where a run begins with it.
+struct LaneMinimizers {
+  static constexpr u32 count = kLettersOfLane, all = count + kUsualLmers - 1;
+
+  u64 words[all];  // the lowest one of each k-mer, in the order of the rule
+  u32 kmers = 0, starts = 0;
+  u32 behind;  // place where the last run of the lane ends
+
+  /// Of k-mers that begin with the first n of the letters, of which the last k - 1 lack them.
+  template <class Tile>
+  DG_FN LaneMinimizers(Tile tile, const MinimizerRule& by, const LaneBases<count, u64>& bases,
+                       u64 n) {
+    const u32 k = static_cast<u32>(by.k), l = static_cast<u32>(by.l);
+    DG_UNROLL
+    for (u32 i = 0; i < count; ++i) {
+      words[i] = (bases.canonical(i, l) & by.spaced) ^ by.toggle;
+      kmers |= static_cast<u32>(bases.first + i < n && bases.is_kmer(i, k)) << i;
+    }
+    DG_UNROLL
+    for (u32 i = count; i < all; ++i) words[i] = tile.shuffle(words[i - count], tile.lane() + 1);
+    // The lower ones of two and of four neighbours, and then of all.
+    constexpr u32 four = 4;
+    static_assert(four < kUsualLmers && kUsualLmers <= 2 * four);
+    DG_UNROLL
+    for (u32 size = 1; size < four; size *= 2) {
+      DG_UNROLL
+      for (u32 i = 0; i < all; ++i)
+        if (i + 2 * size <= all) keep_lower(i, i + size);
+    }
+    DG_UNROLL
+    for (u32 i = 0; i < count; ++i) keep_lower(i, i + kUsualLmers - four);
+    const u64 last = tile.shuffle(words[count - 1], tile.lane() - 1);
+    const u32 lasts = tile.shuffle(kmers, tile.lane() - 1);
+    // K-mers behind one.
+    const u32 later = kmers & (kmers << 1 | (tile.lane() == 0 ? 0 : lasts >> (count - 1) & 1));
+    DG_UNROLL
+    for (u32 i = 0; i < count; ++i) {
+      const bool goes_on = later >> i & 1 && words[i] == (i == 0 ? last : words[i - 1]);
+      starts |= static_cast<u32>(!goes_on) << i;
+    }
+    // What is no k-mer ends a run as well.
+    behind = next_place<count>(tile, starts);
+    starts &= kmers;
+  }
+
+  /// K-mers of the run that starts with the lane's i-th letter.
+  DG_FN u32 kmers_of(u32 i, u32 first) const {
+    const u32 ends = (starts | ~kmers) & ~0u >> (32 - count) & ~(ones_below(i) << 1 | 1);
+    return (ends == 0 ? behind : first + lowest_one(ends)) - first - i;
+  }
+
+ private:
+  DG_FN void keep_lower(u32 at, u32 other) {
+    words[at] = words[other] < words[at] ? words[other] : words[at];
+  }
+};
 
 }  // namespace dg

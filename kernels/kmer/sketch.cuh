@@ -6,6 +6,7 @@
 #include "core/platform.cuh"
 #include "kmer/bases.cuh"
 #include "kmer/kmers.cuh"
+#include "kmer/lane_bases.cuh"
 #include "kmer/lane_words.cuh"
 
 namespace dg {
@@ -123,53 +124,6 @@ DG_FN u32 sketch_of(const u8* letters, u64 n, u32 k, u32 most, Feature* to) {
   return sketch_by_places(letters, n, k, most, to);
 }
 
-/// Bases in the registers of a tile's lanes, `Count` of each, as words of all that fit in from each lane's first one on.
-template <u32 Count, class Word>
-struct LaneBases {
-  static constexpr u32 bits = 8 * sizeof(Word);
-
-  Word own;
-  Word next;   // of the next lane
-  u32 first;   // place of the lane's first letter
-  u32 other;   // bits of the lane's letters that are no bases
-  u32 behind;  // place of the next such letter behind those, or far away
-
-  /// Of n letters, or as many of them as lanes have room for.
-  template <class Tile>
-  DG_FN LaneBases(Tile tile, const u8* letters, u64 n)
-      : own(0), first(tile.lane() * Count), other(0) {
-    DG_UNROLL
-    for (u32 i = 0; i < Count; ++i) {
-      const u32 base = first + i < n ? base_or_u(letters[first + i]) : 0;
-      other |= (base >> 2) << i;
-      own = own << 2 | (base & 3);
-    }
-    DG_UNROLL
-    for (u32 bases = Count; 2 * bases < bits; bases *= 2)
-      own = own << 2 * bases | tile.shuffle(own, tile.lane() + bases / Count);
-    next = tile.shuffle(own, tile.lane() + 1);
-    const u32 above = tile.ballot(other != 0) & ~(ones_below(tile.lane()) << 1 | 1);
-    const u32 lane = above == 0 ? 0 : lowest_one(above);
-    const u32 theirs = tile.shuffle(other, lane);
-    behind = above == 0 ? ~0u : lane * Count + lowest_one(theirs);
-  }
-
-  /// Whether k letters from the lane's i-th one on are bases.
-  DG_FN bool is_kmer(u32 i, u32 k) const {
-    const u32 left = other >> i;
-    return (left == 0 ? behind - first - i : lowest_one(left)) >= k;
-  }
-
-  /// The lower code of these and of their reverse complement.
-  DG_FN Word canonical(u32 i, u32 k) const {
-    const Word more = i == 0 ? 0 : next << (bits - 2 * Count) >> (bits - 2 * i);
-    const Word mer = own << 2 * i | more;
-    const Word forward = mer >> (bits - 2 * k);
-    const Word reverse = reversed_bases(static_cast<Word>(~mer)) & (~Word{0} >> (bits - 2 * k));
-    return forward < reverse ? forward : reverse;
-  }
-};
-
 /// As `sketch_of`, by the lanes of a tile, in registers: `Count` k-mers of each at once. Features of the k-mers before
 /// them have the places of the last quarter of the lanes, which are enough for `most`, unless all are taken at once.
 template <u32 Count, class Feature, class Tile>
@@ -181,7 +135,8 @@ DG_FN u32 sketch_in_lanes(Tile tile, const u8* letters, u64 n, u32 k, u32 most, 
   while (n >= k) {
     u32 kmers = room - k + 1 < places ? room - k + 1 : places;
     if (n - k + 1 < kmers) kmers = static_cast<u32>(n) - k + 1;
-    const LaneBases<Count, Feature> bases(tile, letters, n);
+    LaneBases<Count, Feature> bases(tile, n, [&](u32 at) { return base_or_u(letters[at]); });
+    bases.look_behind(tile);
     Feature features[Count];
     DG_UNROLL
     for (u32 i = 0; i < Count; ++i) {

@@ -16,6 +16,9 @@ __all__ = ["MinimizerRuns", "minimizer_runs"]
 
 # Letters in which a lane's k-mers start.
 _SEGMENT_ROWS = {"cpu": 4096, "cuda": 256}
+# Letters of a GPU's tile, which has the k-mers that end in them: 32 lanes, of as many as
+# kernels/kmer/minimizers.cuh says.
+_TILE_LETTERS = 256
 _MOST_LETTERS = 2**32 - 1
 # As kernels/kmer/minimizers.cuh has it: what is kept in registers.
 _USUAL_LMERS = 5
@@ -98,12 +101,14 @@ def minimizer_runs(
     rows, segment_rows = len(letters), _SEGMENT_ROWS[backend.name]
     if rows > _MOST_LETTERS:
         raise SpecError(f"a batch of {rows:,} letters; pass at most {_MOST_LETTERS:,} at a time")
+    lmers, memory = settings.k - settings.l + 1, None
+    if lmers == _USUAL_LMERS and backend.name == "cuda":
+        segment_rows = _TILE_LETTERS - settings.k + 1
     segments = math.ceil(rows / segment_rows)
     counts = backend.empty(segments, np.int64)
     read = backend.pack(
         struct_named("ReadLetters"), letters=letters, qualities=qualities, least=least_quality
     )
-    lmers, memory = settings.k - settings.l + 1, None
     if lmers != _USUAL_LMERS:
         memory = backend.empty(segments * MOST_LMERS, np.uint64)
     kernel = kernel_named("minimizer_find" if memory is None else "minimizer_find_any")

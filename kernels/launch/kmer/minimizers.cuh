@@ -38,7 +38,8 @@ struct MinimizerArgs {
   u64 memory_step;     // from one word of a segment to its next: 1, or `n`
   u64 records;
   u64 rows;          // letters
-  u64 segment_rows;  // letters in which a lane's k-mers start, at most 65,535
+  u64 segment_rows;  // letters in which a segment's k-mers start, at most 65,535; by a tile, as many
+                     // as its `kLettersOfLane` for each lane have whole k-mers
   u64 room;          // for so many runs of a segment; what is more is counted alone
   u64 n;             // segments
 
@@ -46,49 +47,107 @@ struct MinimizerArgs {
             segment_rows, room, n)
 };
 
-template <class MakeWindow>
-DG_FN void find_minimizers(const MinimizerArgs& args, const MakeWindow& make_window) {
-  for_each_segment<1>(args.n, args.segment_rows, [&](auto, u64 segment) {
-    const u64 first = segment * args.segment_rows, room = segment * args.room;
-    u64 count = 0, held = 0;
-    u32 kmers = 0, start = 0, node = 0;
-    const auto put = [&] {
-      if (kmers == 0 || (args.nodes && node == 0)) return;
-      if (count < args.room) {
-        args.runs.minimizers[room + count] = held;
-        args.runs.starts[room + count] = start;
-        args.runs.kmers[room + count] = static_cast<u16>(kmers);
-        if (args.nodes) args.runs.nodes[room + count] = node;
-      }
-      ++count;
-    };
-    for_each_minimizer(args.rule, make_window(segment), args.letters, args.offsets,
-                       row_at(args.offsets, args.records, first, 0), first,
-                       end_of_rows(args, segment),
-                       [&](u64 from, u64 minimizer, u64 record, bool is_first) {
-                         if (is_first || minimizer != held) {
-                           put();
-                           held = minimizer;
-                           start = static_cast<u32>(from);
-                           if (is_first && args.nodes) node = args.nodes[record];
-                           kmers = 0;
-                         }
-                         ++kmers;
-                       });
-    put();
-    args.counts[segment] = static_cast<i64>(count);
-  });
+/// Of one segment, by one lane.
+template <class Window>
+DG_FN void find_minimizers(const MinimizerArgs& args, u64 segment, const Window& window) {
+  const u64 first = segment * args.segment_rows, room = segment * args.room;
+  u64 count = 0, held = 0;
+  u32 kmers = 0, start = 0, node = 0;
+  const auto put = [&] {
+    if (kmers == 0 || (args.nodes && node == 0)) return;
+    if (count < args.room) {
+      args.runs.minimizers[room + count] = held;
+      args.runs.starts[room + count] = start;
+      args.runs.kmers[room + count] = static_cast<u16>(kmers);
+      if (args.nodes) args.runs.nodes[room + count] = node;
+    }
+    ++count;
+  };
+  for_each_minimizer(
+      args.rule, window, args.letters, args.offsets, row_at(args.offsets, args.records, first, 0),
+      first, end_of_rows(args, segment), [&](u64 from, u64 minimizer, u64 record, bool is_first) {
+        if (is_first || minimizer != held) {
+          put();
+          held = minimizer;
+          start = static_cast<u32>(from);
+          if (is_first && args.nodes) node = args.nodes[record];
+          kmers = 0;
+        }
+        ++kmers;
+      });
+  put();
+  args.counts[segment] = static_cast<i64>(count);
+}
+
+/// By the lanes of a tile, of k-mers with `kUsualLmers` l-mers.
+template <class Tile>
+DG_FN void find_together(Tile tile, const MinimizerArgs& args, u64 segment) {
+  constexpr u32 places = kLettersOfLane * Tile::size;
+  const u64 first = segment * args.segment_rows;
+  const u64 record = row_at(tile, args.offsets, args.records, first);
+  LaneBases<kLettersOfLane, u64> bases(tile, args.rows - first,
+                                       [&](u32 at) { return args.letters.base(first + at); });
+  // Where later records begin.
+  u64 next = record + 1;
+  u32 met;
+  do {
+    const u64 own = next + tile.lane();
+    const u64 begin = own < args.records ? static_cast<u64>(args.offsets[own]) - first : places;
+    met = tile.ballot(begin < places);
+    for (u32 left = met; left != 0; left &= left - 1) {
+      const u64 at = tile.shuffle(begin, lowest_one(left)) - bases.first;
+      if (at < kLettersOfLane) bases.begins |= 1u << at;
+    }
+    next += Tile::size;
+  } while (met >> (Tile::size - 1) != 0);
+  bases.look_behind(tile);
+  const LaneMinimizers found(tile, args.rule, bases, end_of_rows(args, segment) - first);
+  const auto node_at = [&](u32 i) {
+    return args.nodes[row_at(args.offsets, args.records, first + bases.first + i, record)];
+  };
+  u32 taken = found.starts;
+  if (args.nodes) {
+    DG_ROLL
+    for (u32 left = taken; left != 0; left &= left - 1)
+      if (node_at(lowest_one(left)) == 0) taken &= ~(left & -left);
+  }
+  const u32 sum = inclusive_sum(tile, count_ones(taken));
+  u32 place = sum - count_ones(taken);
+  const u64 room = segment * args.room;
+  DG_ROLL
+  for (u32 left = taken; left != 0 && place < args.room; left &= left - 1) {
+    const u32 i = lowest_one(left);
+    const u64 to = room + place++;
+    args.runs.starts[to] = static_cast<u32>(first) + bases.first + i;
+    args.runs.kmers[to] = static_cast<u16>(found.kmers_of(i, bases.first));
+    if (args.nodes) args.runs.nodes[to] = node_at(i);
+  }
+  place = sum - count_ones(taken);
+  DG_UNROLL
+  for (u32 i = 0; i < kLettersOfLane; ++i) {
+    if (!(taken >> i & 1)) continue;
+    if (place < args.room) args.runs.minimizers[room + place] = found.words[i] ^ args.rule.toggle;
+    ++place;
+  }
+  if (tile.lane() == Tile::size - 1) args.counts[segment] = sum;
 }
 
 /// Of k-mers with `kUsualLmers` l-mers.
+template <int W>
 DG_KERNEL minimizer_find(MinimizerArgs args) {
-  find_minimizers(args, [](u64) { return FewLast<kUsualLmers>{}; });
+  for_each_segment<W>(args.n, args.segment_rows, [&](auto tile, u64 segment) {
+    if constexpr (decltype(tile)::size == 1)
+      find_minimizers(args, segment, FewLast<kUsualLmers>{});
+    else
+      find_together(tile, args, segment);
+  });
 }
 
 DG_KERNEL minimizer_find_any(MinimizerArgs args) {
-  find_minimizers(args, [&](u64 segment) {
+  for_each_segment<1>(args.n, args.segment_rows, [&](auto, u64 segment) {
     u64* const words = args.memory + segment * (args.memory_step == 1 ? kMostLmers : 1);
-    return ManyLast({words, args.memory_step}, args.rule.k - args.rule.l + 1);
+    find_minimizers(args, segment,
+                    ManyLast({words, args.memory_step}, args.rule.k - args.rule.l + 1));
   });
 }
 

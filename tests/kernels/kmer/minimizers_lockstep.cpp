@@ -81,6 +81,7 @@ struct Runs {
 };
 
 /// Those of all records, as the kernels find them.
+template <int W = 1>
 Runs found(const MinimizerRule& rule, const std::vector<std::string>& records, u64 segment_rows,
            const std::vector<u32>& nodes, const std::string& qualities = "", u8 least = 0,
            bool any = true, bool apart_words = false) {
@@ -109,7 +110,7 @@ Runs found(const MinimizerRule& rule, const std::vector<std::string>& records, u
     if (any)
       minimizer_find_any(args);
     else
-      minimizer_find(args);
+      minimizer_find<W>(args);
     for (const i64 count : counts) room = std::max(room, static_cast<u64>(count));
   }
   for (const i64 count : counts) places.push_back(places.back() + count);
@@ -128,6 +129,7 @@ std::string drawn(std::mt19937& random, u64 length, const std::string& alphabet)
   return made;
 }
 
+template <int W = 1>
 void finds(u64 k, u64 l, u64 spaces) {
   std::mt19937 random(5);
   const MinimizerRule rule = rule_of(k, l, spaces);
@@ -141,17 +143,24 @@ void finds(u64 k, u64 l, u64 spaces) {
                                          std::string(90, 't'),
                                          "ACGUNRYK-\n>*",
                                          drawn(random, 80, "AT"),
+                                         "",
+                                         "AC",
+                                         "",
+                                         drawn(random, 60, "ACGT"),
                                          ""};
   std::vector<u32> nodes;
   for (u32 record = 0; record < records.size(); ++record) nodes.push_back(record % 3);
   std::string qualities;
   for (const std::string& record : records)
     qualities += drawn(random, record.size(), "IIIIIIIIII#");
-  for (const u64 segment_rows : {7, 64, 5000})
+  // A tile has the k-mers of its letters, and no others.
+  const u64 few = W == 1 ? 7 : 20, most = W == 1 ? 5000 : kLettersOfLane * W - k + 1;
+  for (const u64 segment_rows : {few, u64{64}, most})
     for (const bool masks : {false, true}) {
       const bool usual = k - l + 1 == kUsualLmers && segment_rows != 64;
+      if (W > 1 && !usual) continue;
       const Runs runs =
-          found(rule, records, segment_rows, nodes, masks ? qualities : "", '5', !usual, masks);
+          found<W>(rule, records, segment_rows, nodes, masks ? qualities : "", '5', !usual, masks);
       u64 run = 0;
       for (u64 record = 0, letter = 0; record < records.size(); ++record) {
         std::string masked = records[record];
@@ -327,6 +336,11 @@ int main() {
   test::finds(9, 8, 2);
   test::finds(1, 1, 0);
   test::finds(20, 11, 2);
+  lockstep::tiles = 2;
+  test::finds<8>(35, 31, 7);
+  test::finds<8>(12, 8, 2);
+  test::finds<32>(35, 31, 7);
+  lockstep::tiles = 4;
   for (const u32 alphabet : {1, 12, 119}) {
     test::calls<1>(alphabet);
     // Of more taxa than lanes, too.
