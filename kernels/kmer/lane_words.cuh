@@ -6,53 +6,111 @@
 
 namespace dg {
 
-/// Puts them in order, bitonically: of each block of places, both ends are compared on their way to the middle, and
-/// then places at half the distance, and so on.
+template <class Word>
+DG_FN void order_two(Word& low, Word& high) {
+  const bool turns = high < low;
+  const Word lower = turns ? high : low;
+  high = turns ? low : high;
+  low = lower;
+}
+
+/// With the words of another lane, these from the last one to the first where `is_turned`; the lower, or the higher
+/// ones stay.
+template <u32 Count, class Tile, class Word>
+DG_FN void order_lanes(Tile tile, Word (&words)[Count], u32 other, bool is_turned, bool is_low) {
+  Word theirs[Count];
+  DG_UNROLL
+  for (u32 i = 0; i < Count; ++i)
+    theirs[i] = tile.shuffle(words[is_turned ? Count - 1 - i : i], other);
+  DG_UNROLL
+  for (u32 i = 0; i < Count; ++i)
+    words[i] = (theirs[i] < words[i]) == is_low ? theirs[i] : words[i];
+}
+
+/// Puts the words of so many lanes in order that went up and then down, or the other way: places at half the distance
+/// are compared, then at a quarter, and so on.
+template <u32 Count, class Tile, class Word>
+DG_FN void merge_words(Tile tile, Word (&words)[Count], u32 lane, u32 lanes) {
+  DG_UNROLL
+  for (u32 distance = lanes / 2; distance > 0; distance /= 2)
+    order_lanes(tile, words, lane ^ distance, false, (lane & distance) == 0);
+  DG_UNROLL
+  for (u32 distance = Count / 2; distance > 0; distance /= 2) {
+    DG_UNROLL
+    for (u32 i = 0; i < Count; ++i)
+      if ((i & distance) == 0) order_two(words[i], words[i | distance]);
+  }
+}
+
+/// The number of a lane; from it the compiler would keep in registers what every step takes, if loops are around it.
+template <class Tile>
+DG_FN u32 fresh_lane(Tile tile) {
+  u32 lane = tile.lane();
+  compute_afresh(lane);
+  return lane;
+}
+
+/// Puts all of them in order, bitonically: of two blocks in order, places are compared from both ends to the middle,
+/// and then each half is merged.
 template <u32 Count, class Tile, class Word>
 DG_FN void sort_words(Tile tile, Word (&words)[Count]) {
-  const auto order = [&](u32 low, u32 high) {
-    const bool turns = words[high] < words[low];
-    const Word lower = turns ? words[high] : words[low];
-    words[high] = turns ? words[low] : words[high];
-    words[low] = lower;
-  };
   DG_UNROLL
   for (u32 block = 2; block <= Count; block *= 2) {
     DG_UNROLL
     for (u32 i = 0; i < Count; ++i)
-      if ((i ^ (block - 1)) > i) order(i, i ^ (block - 1));
+      if ((i ^ (block - 1)) > i) order_two(words[i], words[i ^ (block - 1)]);
     DG_UNROLL
     for (u32 distance = block / 4; distance > 0; distance /= 2) {
       DG_UNROLL
       for (u32 i = 0; i < Count; ++i)
-        if ((i & distance) == 0) order(i, i | distance);
+        if ((i & distance) == 0) order_two(words[i], words[i | distance]);
     }
   }
-  u32 lane = tile.lane();
-  // Before loops the compiler would keep what every step takes of it in registers.
-  compute_afresh(lane);
-  // Words of another lane, of which this one keeps the lower, or the higher ones.
-  const auto meet = [&](u32 other, bool is_turned, bool keeps_low) {
-    Word theirs[Count];
-    DG_UNROLL
-    for (u32 i = 0; i < Count; ++i)
-      theirs[i] = tile.shuffle(words[is_turned ? Count - 1 - i : i], other);
-    DG_UNROLL
-    for (u32 i = 0; i < Count; ++i)
-      words[i] = (theirs[i] < words[i]) == keeps_low ? theirs[i] : words[i];
-  };
+  const u32 lane = fresh_lane(tile);
   DG_UNROLL
   for (u32 lanes = 2; lanes <= Tile::size; lanes *= 2) {
-    meet(lane ^ (lanes - 1), true, (lane & lanes / 2) == 0);
-    DG_UNROLL
-    for (u32 distance = lanes / 4; distance > 0; distance /= 2)
-      meet(lane ^ distance, false, (lane & distance) == 0);
-    DG_UNROLL
-    for (u32 distance = Count / 2; distance > 0; distance /= 2) {
+    order_lanes(tile, words, lane ^ (lanes - 1), true, (lane & lanes / 2) == 0);
+    merge_words(tile, words, lane, lanes / 2);
+  }
+}
+
+/// Puts n words of `from` in order in other memory, `Count` of each lane in registers at once; `none` is above all.
+template <u32 Count, class Tile, class Word>
+DG_FN void sort_words(Tile tile, const Word* from, u64 n, Word* words, Word none) {
+  constexpr u64 piece = Count * Tile::size;
+  const auto for_each_piece = [&](const Word* source, const auto& order) {
+    DG_ROLL
+    for (u64 start = tile.lane() * Count; start < n + tile.lane() * Count; start += piece) {
+      Word held[Count];
+      DG_UNROLL
+      for (u32 i = 0; i < Count; ++i) held[i] = start + i < n ? source[start + i] : none;
+      order(held);
       DG_UNROLL
       for (u32 i = 0; i < Count; ++i)
-        if ((i & distance) == 0) order(i, i | distance);
+        if (start + i < n) words[start + i] = held[i];
     }
+    tile.sync();
+  };
+  for_each_piece(from, [&](Word(&held)[Count]) { sort_words(tile, held); });
+  DG_ROLL
+  for (u64 half = piece; half < n; half *= 2) {
+    DG_ROLL
+    for (u64 distance = half; distance >= piece; distance /= 2) {
+      const u64 pairs = (n + 2 * distance - 1) / (2 * distance) * distance;
+      for (u64 pair = tile.lane(); pair < pairs; pair += Tile::size) {
+        const u64 within = pair & (distance - 1), block = (pair - within) * 2;
+        const u64 low = block + within;
+        const u64 high = block + (distance == half ? 2 * distance - 1 - within : distance + within);
+        if (high >= n) continue;
+        const Word lower = words[low], higher = words[high];
+        if (lower <= higher) continue;
+        words[low] = higher;
+        words[high] = lower;
+      }
+      tile.sync();
+    }
+    for_each_piece(
+        words, [&](Word(&held)[Count]) { merge_words(tile, held, fresh_lane(tile), Tile::size); });
   }
 }
 

@@ -150,8 +150,8 @@ DG_FN u32 sketch_in_lanes(Tile tile, const u8* letters, u64 n, u32 k, u32 most, 
     }
     sort_words(tile, features);
     // Those that came before are left out.
-    u32 lane = tile.lane(), place = 0, all = 0, fresh = 0;
-    compute_afresh(lane);
+    const u32 lane = fresh_lane(tile);
+    u32 place = 0, all = 0, fresh = 0;
     const Feature below = tile.shuffle(features[Count - 1], lane - 1);
     DG_UNROLL
     for (u32 i = 0; i < Count; ++i) {

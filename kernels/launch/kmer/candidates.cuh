@@ -5,6 +5,7 @@
 #include "core/fields.cuh"
 #include "grid/for_each.cuh"
 #include "kmer/candidates.cuh"
+#include "kmer/lane_candidates.cuh"
 
 namespace dg {
 
@@ -27,50 +28,49 @@ struct CandidateArgs {
             firsts, lasts, most, n)
 };
 
-/// Hits of a read that one lane counts in memory of its own, and for each lane of a tile those that it has in
-/// registers: 1, 2 or 4.
+/// Hits of a read that one lane counts in memory of its own; and those that a lane of a tile has in registers at once,
+/// of reads that have no more hits in all, and of others.
 inline constexpr u64 kHitsAlone = 512;
-inline constexpr u64 kHitsOfLane = 4;
+inline constexpr u32 kHitsOfLane = 4;
 
 template <int W>
 DG_KERNEL candidate_find(CandidateArgs args) {
   for_each_tile<W>(args.n, [&](auto tile, u64 row) {
     constexpr u64 lanes = decltype(tile)::size;
-    const u64 begin = static_cast<u64>(args.offsets[row]);
+    const u64 begin = static_cast<u64>(args.offsets[row]), place = row * args.most;
     const u64 n = static_cast<u64>(args.offsets[row + 1]) - begin;
-    const u64 place = row * args.most;
+    const u64* hits = args.hits + begin;
+    const u32 reach = args.reaches[row];
     TopList top{args.targets + place,
                 args.counts + place,
                 args.top_taxa + place,
                 args.firsts ? args.firsts + place : nullptr,
                 args.lasts ? args.lasts + place : nullptr,
                 static_cast<u32>(args.most)};
-    const auto serve = [&](const CountedHits& room) {
-      const u64 distinct = count_hits(tile, args.hits + begin, n, room);
-      sort_hits(tile, room, distinct);
-      if constexpr (lanes == 1) {
-        meet_candidates(room, distinct, args.reaches[row], args.taxa, top);
-        top.fill();
-      } else {
-        meet_together(tile, room, distinct, args.reaches[row], args.taxa, top);
-      }
-    };
+    const CountedHits room{args.counted_hits + begin * kPlacesOfHit,
+                           args.hit_counts + begin * kPlacesOfHit};
     if constexpr (lanes == 1) {
-      if (n <= kHitsAlone) {
-        u64 hits[kHitsAlone * kPlacesOfHit];
-        u32 counts[kHitsAlone * kPlacesOfHit];
-        return serve({hits, counts});
-      }
+      const auto meet = [&](const CountedHits& of) {
+        const u64 distinct = count_hits(hits, n, of);
+        sort_hits(of, distinct);
+        meet_candidates(of, distinct, reach, args.taxa, top);
+        top.fill();
+      };
+      if (n > kHitsAlone) return meet(room);
+      u64 own_hits[kHitsAlone * kPlacesOfHit];
+      u32 own_counts[kHitsAlone * kPlacesOfHit];
+      meet({own_hits, own_counts});
     } else {
-      const u64* hits = args.hits + begin;
-      const u32 few = static_cast<u32>(n), reach = args.reaches[row];
-      if (n <= lanes) return meet_in_lanes<1>(tile, hits, few, reach, args.taxa, top);
-      if (kHitsOfLane >= 2 && n <= 2 * lanes)
-        return meet_in_lanes<2>(tile, hits, few, reach, args.taxa, top);
-      if (kHitsOfLane >= 4 && n <= 4 * lanes)
-        return meet_in_lanes<4>(tile, hits, few, reach, args.taxa, top);
+      const u32 few = static_cast<u32>(n);
+      if (n <= lanes)
+        meet_in_lanes<1>(tile, hits, few, reach, args.taxa, top);
+      else if (n <= 2 * lanes)
+        meet_in_lanes<2>(tile, hits, few, reach, args.taxa, top);
+      else if (n <= kHitsOfLane * lanes)
+        meet_in_lanes<kHitsOfLane>(tile, hits, few, reach, args.taxa, top);
+      else
+        meet_in_memory<kHitsOfLane>(tile, hits, n, room, reach, args.taxa, top);
     }
-    serve({args.counted_hits + begin * kPlacesOfHit, args.hit_counts + begin * kPlacesOfHit});
   });
 }
 

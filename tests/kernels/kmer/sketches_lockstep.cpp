@@ -235,7 +235,7 @@ void check_candidates(std::mt19937& random, u64 most, u32 lowest, bool tells_run
   std::vector<u64> hits;
   std::vector<i64> offsets{0};
   std::vector<u32> reaches;
-  for (const u64 n : {0, 1, 2, 3, 40, 200, 77, 7, 16, 33, 32, 12, 128, 1, 0}) {
+  for (const u64 n : {0, 1, 2, 3, 40, 200, 77, 7, 16, 33, 32, 12, 128, 700, 1, 0}) {
     const u32 spread = n % 2 ? 4 : 40;
     for (u64 i = 0; i < n; ++i)
       hits.push_back(static_cast<u64>(random() % n_targets) << 32 | random() % spread);
@@ -344,7 +344,7 @@ int main() {
   for (u64 at = 0; at < 500; ++at) hits.push_back(at * 7919 % 1000 << 32 | at);
   std::vector<u32> counts(hits.size());
   for (u64 at = 0; at < hits.size(); ++at) counts[at] = static_cast<u32>(hits[at]);
-  sort_alone({hits.data(), counts.data()}, hits.size());
+  sort_hits({hits.data(), counts.data()}, hits.size());
   for (u64 at = 0; at < hits.size(); ++at) {
     CHECK(at == 0 || hits[at - 1] < hits[at]);
     CHECK(counts[at] == static_cast<u32>(hits[at]));
