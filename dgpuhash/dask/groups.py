@@ -8,13 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 import dask.dataframe as dd
-from dask.dataframe.dask_expr._groupby import GroupBy, SeriesGroupBy
 from dask.typing import no_default
 from distributed import Client
 from pandas.api.types import is_scalar
 
 from dgpuhash.dask.answering import answering
 from dgpuhash.dask.verbs import hash_ranges
+from dgpuhash.distributed.cluster.dask_internals import GroupBy, SeriesGroupBy
 from dgpuhash.distributed.groupby.verb import groupby_lazily
 from dgpuhash.errors import UnsupportedError
 

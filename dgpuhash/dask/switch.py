@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import dask.dataframe as dd
-from dask.dataframe.dask_expr import _collection
 from dask.utils import parse_bytes
 
 from dgpuhash.dask.answering import answering
@@ -23,6 +22,7 @@ from dgpuhash.dask.verbs import (
     nunique_in_place,
     value_counts_in_place,
 )
+from dgpuhash.distributed.cluster.dask_internals import expression_collections
 from dgpuhash.distributed.merge.runs import drop_builds, keep_builds, kept_builds
 from dgpuhash.errors import IndexLost, SpecError
 
@@ -231,7 +231,7 @@ def _wanted() -> Iterator[Place]:
 
     `merge` is in each module that binds it: `DataFrame.merge` looks it up there.
     """
-    original = _collection.merge
+    original = expression_collections.merge
     stand_in = merge_in_place(original)
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] in _LIBRARIES and vars(module).get("merge") is original:

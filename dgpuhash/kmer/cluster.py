@@ -14,10 +14,9 @@ from typing import Any, TypeVar
 
 from dask.utils import parse_bytes
 from distributed import Client, Future, KilledWorker, wait
-from distributed.client import FutureCancelledError
-from distributed.comm import CommClosedError
 
 from dgpuhash.distributed.cluster.client import client_of, seceding, workers_of
+from dgpuhash.distributed.cluster.dask_internals import CANCELLED, CommClosedError
 from dgpuhash.distributed.cluster.user_errors import install_log_filter, raise_without_traceback
 from dgpuhash.errors import IndexLost, SequenceError, SpecError
 from dgpuhash.kmer.sequences.files import STDIN
@@ -245,7 +244,7 @@ def _losses() -> Iterator[None]:
     """Raise IndexLost in place of Dask's errors about lost workers."""
     try:
         yield
-    except (KilledWorker, CancelledError, FutureCancelledError, CommClosedError) as error:
+    except (KilledWorker, CancelledError, *CANCELLED, CommClosedError) as error:
         raise IndexLost(f"workers of the cluster were lost ({error}); {_REMEDY}") from error
 
 

@@ -17,11 +17,11 @@ from typing import Any
 
 import dask
 from distributed import Client, LocalCluster, wait
-from distributed.utils import LoopRunner
 
 from dgpuhash import backend
 from dgpuhash.backend import Backend
 from dgpuhash.distributed.cluster.broadcast import run_on_event_loops
+from dgpuhash.distributed.cluster.dask_internals import LoopRunner
 from dgpuhash.distributed.ingest.source import persisted_futures
 from dgpuhash.errors import SpecError, UnsupportedError
 from dgpuhash.typing import Device

@@ -7,11 +7,10 @@ import statistics
 import time
 from collections.abc import Sequence
 
-from distributed.utils import sync
-
 from dgpuhash import backend
 from dgpuhash.bench.floors import Floors, partition_rate
 from dgpuhash.bench.workers.cluster import Workers
+from dgpuhash.distributed.cluster.dask_internals import sync
 from dgpuhash.distributed.cluster.host import current_worker
 from dgpuhash.distributed.cluster.rpc import call_handler
 from dgpuhash.distributed.ingest.commit import shard_addresses

@@ -13,12 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from distributed.utils import sync
-
 from dgpuhash import backend
 from dgpuhash.bench.figure import require
 from dgpuhash.bench.workers.cluster import Workers
 from dgpuhash.distributed.cluster.broadcast import run_on_workers
+from dgpuhash.distributed.cluster.dask_internals import sync
 from dgpuhash.distributed.cluster.host import current_worker
 from dgpuhash.distributed.ingest.commit import drop_shards, open_change, shard_addresses
 from dgpuhash.distributed.ingest.shuffle_tasks import CommExchange, parcel_limit, parcels

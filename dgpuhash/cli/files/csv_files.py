@@ -10,16 +10,19 @@ from io import BytesIO
 from typing import IO, Any, NamedTuple
 
 import pandas as pd
-from dask._task_spec import Task, TaskRef
 from dask.base import tokenize
-from dask.dataframe.dask_expr import new_collection
-from dask.dataframe.dask_expr.io.io import FromGraph
-from dask.dataframe.utils import clear_known_categories
 from pandas.api.types import is_bool_dtype, is_object_dtype
 
 from dgpuhash.cli.files.csv_rows import QuoteEffect, quote_effect, quoted_after, row_end
 from dgpuhash.cli.files.paths import FileFormat, open_stream
 from dgpuhash.cli.files.read_errors import check_columns, map_files, name_read_errors
+from dgpuhash.distributed.cluster.dask_internals import (
+    FromGraph,
+    Task,
+    TaskRef,
+    clear_known_categories,
+    new_collection,
+)
 from dgpuhash.errors import FormatError
 
 __all__ = ["read_csv"]

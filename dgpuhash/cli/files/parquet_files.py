@@ -9,9 +9,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from dask.dataframe.io.parquet.arrow import ArrowDatasetEngine
 
 from dgpuhash.cli.files.read_errors import check_columns, map_files, name_read_errors
+from dgpuhash.distributed.cluster.dask_internals import ArrowDatasetEngine
 from dgpuhash.errors import FormatError
 
 __all__ = ["NULLABLE", "common_schema", "read_parquet"]

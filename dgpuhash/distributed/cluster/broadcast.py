@@ -11,11 +11,10 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from distributed import Client, WorkerPlugin
-from distributed.client import FutureCancelledError, FuturesCancelledError
-from distributed.comm import CommClosedError
 
 from dgpuhash import config
 from dgpuhash.distributed.cluster.client import translate_scheduler_errors, workers_of
+from dgpuhash.distributed.cluster.dask_internals import CANCELLED, CommClosedError
 from dgpuhash.distributed.cluster.host import new_plugin, wait_for_plugin
 from dgpuhash.distributed.cluster.liveness import Watchdog, stuck_work
 from dgpuhash.distributed.cluster.locality import InputSpec, LocalInputs
@@ -205,7 +204,7 @@ def run_watched(
     try:
         with memory_errors_of("a task, or who takes its result,"):
             return _WatchedCall(client, workers, begin, look=look, keys=keys).outcome()
-    except (FutureCancelledError, FuturesCancelledError, CommClosedError) as error:
+    except (*CANCELLED, CommClosedError) as error:
         why = getattr(error, "reason", error)
         raise IndexLost(
             f"a worker or the scheduler was lost, or the cluster restarted ({why}); {REMEDY}"

@@ -10,12 +10,16 @@ from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
 from distributed import Client, Scheduler
-from distributed.comm import CommClosedError
-from distributed.core import Status, clean_exception, send_recv
-from distributed.protocol import pickle
 
 from dgpuhash import config
 from dgpuhash.distributed.cluster.client import translate_scheduler_errors
+from dgpuhash.distributed.cluster.dask_internals import (
+    CommClosedError,
+    Status,
+    clean_exception,
+    pickle,
+    send_recv,
+)
 from dgpuhash.distributed.cluster.serialization import from_message, to_message
 from dgpuhash.errors import IndexLost
 

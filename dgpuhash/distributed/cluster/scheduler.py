@@ -15,10 +15,9 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from distributed import Client
-from distributed.comm import CommClosedError
-from distributed.protocol import pickle
 
 from dgpuhash.distributed.cluster.client import is_client_connected
+from dgpuhash.distributed.cluster.dask_internals import CommClosedError, pickle
 from dgpuhash.distributed.cluster.locality import (
     DataNotLocal,
     InputSpec,

@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-from distributed.protocol import Serialize, pickle, to_serialize
 
+from dgpuhash.distributed.cluster.dask_internals import Serialize, pickle, to_serialize
 from dgpuhash.frames import frames_of
 
 __all__ = [

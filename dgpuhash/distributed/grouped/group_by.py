@@ -6,10 +6,10 @@ import uuid
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, ClassVar, Self, Unpack
 
-from dask.dataframe.dask_expr import new_collection
 from distributed import Client
 
 from dgpuhash.distributed.cluster.client import client_of
+from dgpuhash.distributed.cluster.dask_internals import new_collection
 from dgpuhash.distributed.cluster.serialization import CachedPickle
 from dgpuhash.distributed.creation import NamedHandle
 from dgpuhash.distributed.ingest.commit import shard_addresses

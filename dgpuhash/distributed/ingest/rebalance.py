@@ -7,11 +7,11 @@ from dataclasses import replace
 from itertools import chain
 
 from distributed import Client
-from distributed.utils import sync
 
 from dgpuhash import backend
 from dgpuhash.distributed.cluster.broadcast import run_on_workers
 from dgpuhash.distributed.cluster.client import workers_of
+from dgpuhash.distributed.cluster.dask_internals import sync
 from dgpuhash.distributed.ingest.shuffle_tasks import CommExchange, parcels
 from dgpuhash.distributed.partition.change import Change
 from dgpuhash.distributed.partition.descriptor import Descriptor, Placement, ShardAddress

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 from distributed import Client
-from distributed.utils import sync
 
 from dgpuhash import backend
 from dgpuhash.distributed.cluster.broadcast import run_on_workers
+from dgpuhash.distributed.cluster.dask_internals import sync
 from dgpuhash.distributed.ingest.shuffle_tasks import CommExchange
 from dgpuhash.distributed.partition.change import CANDIDATE_CHUNKS, Change
 from dgpuhash.distributed.partition.hash_partition import cut_into_chunks

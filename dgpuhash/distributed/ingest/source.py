@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+import uuid
+from collections.abc import Awaitable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import dask.dataframe as dd
-from dask.dataframe.dask_expr.io._delayed import FromDelayed
-from dask.dataframe.dask_expr.io.io import FromGraph
 from dask.delayed import Delayed
 from distributed import Client, Future, futures_of
 
 from dgpuhash import config
+from dgpuhash.distributed.cluster.broadcast import run_watched
 from dgpuhash.distributed.cluster.client import check_same_cluster
+from dgpuhash.distributed.cluster.dask_internals import FromDelayed, FromGraph
+from dgpuhash.distributed.cluster.locality import KEY_PREFIX
 from dgpuhash.distributed.cluster.rpc import REMEDY
-from dgpuhash.distributed.cluster.scatter import scatter_to_workers
 from dgpuhash.distributed.cluster.serialization import put_in_cache, schema_key
-from dgpuhash.errors import DeviceError, IndexLost, ShapeError, UnsupportedError
+from dgpuhash.errors import DeviceError, IndexLost, OutOfMemoryError, ShapeError, UnsupportedError
 from dgpuhash.frames import (
     KeyEncoder,
     check_arrow_types,
@@ -37,6 +38,7 @@ __all__ = [
     "meta_of",
     "partitions_of",
     "persisted_futures",
+    "scatter_to_workers",
 ]
 
 # Where workers are to share the work, in pieces of this size at least.
@@ -289,3 +291,31 @@ class IndexSchema:
             if kind is not None:
                 put_in_cache(_known, asked, found, KINDS)
         return replace(found, encoder=found.encoder.reseeded())
+
+
+def scatter_to_workers(
+    client: Client, workers: Sequence[str], pieces: Sequence[Any]
+) -> list[Future]:
+    """Scatter the pieces to `workers`; return their futures, in order.
+
+    Raises
+    ------
+    OutOfMemoryError
+        When all these workers stay paused until Dask's timeout.
+    IndexLost
+        When one of these workers is lost.
+    """
+
+    name = f"{KEY_PREFIX}scattered-{uuid.uuid4().hex}"
+    named = {f"{name}-{number}": piece for number, piece in enumerate(pieces)}
+
+    def begin() -> Awaitable[dict[str, Future]]:
+        return client.scatter(named, workers=list(workers), asynchronous=True)
+
+    try:
+        return list(run_watched(client, workers, begin).values())
+    except TimeoutError as error:
+        raise OutOfMemoryError(
+            f"no worker of {list(workers)} takes rows ({error}): Dask pauses workers whose memory "
+            "is nearly full; free some, or give them more (nothing was changed)"
+        ) from error

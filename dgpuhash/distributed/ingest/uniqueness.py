@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from distributed import Client
-from distributed.utils import sync
 
 from dgpuhash.distributed.cluster.broadcast import gather_watched
+from dgpuhash.distributed.cluster.dask_internals import sync
 from dgpuhash.distributed.cluster.host import current_worker, plugin_of
 from dgpuhash.distributed.cluster.rpc import call_handler
 from dgpuhash.distributed.cluster.serialization import frame_of_payload

@@ -11,9 +11,15 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from dask._task_spec import Alias, Task, TaskRef
-from dask.dataframe.dask_expr._expr import Blockwise, Expr, PartitionsFiltered
 
+from dgpuhash.distributed.cluster.dask_internals import (
+    Alias,
+    Blockwise,
+    Expr,
+    PartitionsFiltered,
+    Task,
+    TaskRef,
+)
 from dgpuhash.distributed.cluster.serialization import CachedPickle
 from dgpuhash.distributed.cluster.user_errors import raise_without_traceback
 from dgpuhash.distributed.merge.sides import SidesExpr, not_unique

@@ -6,10 +6,7 @@ import threading
 import weakref
 from typing import Any
 
-from dask._task_spec import Task, TaskRef
-from dask.dataframe.dask_expr._expr import Expr
-from dask.tokenize import _tokenize_deterministic
-
+from dgpuhash.distributed.cluster.dask_internals import Expr, Task, TaskRef, tokenize_deterministic
 from dgpuhash.distributed.cluster.host import current_worker
 from dgpuhash.distributed.cluster.serialization import CachedPickle
 from dgpuhash.distributed.cluster.user_errors import raise_without_traceback
@@ -53,7 +50,7 @@ class CopiedExpr(Expr):
 
     def _layer(self) -> dict[Any, Task]:
         plan, stored = CachedPickle.of(self.plan), TaskRef((self.stored._name, 0))
-        rows = _tokenize_deterministic(StoredRows(self.plan))
+        rows = tokenize_deterministic(StoredRows(self.plan))
         graph: dict[Any, Task] = {}
         for number in range(self.frame.npartitions):
             key = (self._name, number)

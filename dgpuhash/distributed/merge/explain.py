@@ -7,14 +7,19 @@ from typing import Any
 
 import dask.dataframe as dd
 import numpy as np
-from dask._expr import optimize_until
-from dask._task_spec import DataNode
-from dask.dataframe.dask_expr import new_collection
-from dask.dataframe.dask_expr._expr import Expr, Filter, Projection
-from dask.dataframe.dask_expr.io import FromPandas, ReadParquetPyarrowFS
-from dask.dataframe.dask_expr.io.io import FromGraph
 from distributed import Client
 
+from dgpuhash.distributed.cluster.dask_internals import (
+    DataNode,
+    Expr,
+    Filter,
+    FromGraph,
+    FromPandas,
+    Projection,
+    ReadParquetPyarrowFS,
+    new_collection,
+    optimize_until,
+)
 from dgpuhash.distributed.ingest.mode import known_nbytes
 from dgpuhash.distributed.merge.aligned import AlignedMergeExpr
 from dgpuhash.distributed.merge.expression import MergeExpr, StandingMergeExpr

@@ -7,10 +7,15 @@ from itertools import groupby
 from typing import Any
 
 import dask.dataframe as dd
-from dask.dataframe.dask_expr import new_collection
-from dask.dataframe.dask_expr._expr import Blockwise, Expr, Partitions, PartitionsFiltered
-from dask.tokenize import _tokenize_deterministic
 
+from dgpuhash.distributed.cluster.dask_internals import (
+    Blockwise,
+    Expr,
+    Partitions,
+    PartitionsFiltered,
+    new_collection,
+    tokenize_deterministic,
+)
 from dgpuhash.distributed.merge.copied import CopiedExpr, can_be_copied
 from dgpuhash.distributed.merge.sides import SidesExpr, not_unique
 from dgpuhash.distributed.merge.steps import (
@@ -194,7 +199,7 @@ class StandingMergeExpr(TailedExpr):
     def _lower(self) -> Expr:
         if self.operand("_partitions") is not None:
             return self._chosen_partitions()
-        token = _tokenize_deterministic(self.frame._name, self.known)
+        token = tokenize_deterministic(self.frame._name, self.known)
         return ProbeExpr(
             self.frame, StandingExpr(self.known.descriptor, token), self.plan, self.ranges,
             self.operand("probed"), self._tails, self.known,

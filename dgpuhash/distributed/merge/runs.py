@@ -8,8 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
-from distributed import Client, Reschedule
-from distributed.diagnostics.plugin import SchedulerPlugin
+from distributed import Client, Reschedule, SchedulerPlugin
 
 from dgpuhash.distributed.cluster.client import client_of
 from dgpuhash.distributed.cluster.host import NAME, current_worker

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Hashable
 from typing import Any
 
-from dask.dataframe.dask_expr._expr import (
+from dgpuhash.distributed.cluster.dask_internals import (
     And,
     Expr,
     Filter,
@@ -15,7 +15,6 @@ from dask.dataframe.dask_expr._expr import (
     determine_column_projection,
     is_filter_pushdown_available,
 )
-
 from dgpuhash.distributed.query.merge_tasks import sample
 from dgpuhash.frames.merge.partition import PartitionPlan
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from dask._task_spec import Task, TaskRef
-from dask.dataframe.dask_expr._expr import Blockwise, Expr, PartitionsFiltered
-from dask.tokenize import _tokenize_deterministic
-
+from dgpuhash.distributed.cluster.dask_internals import (
+    Blockwise,
+    Expr,
+    PartitionsFiltered,
+    Task,
+    TaskRef,
+    tokenize_deterministic,
+)
 from dgpuhash.distributed.cluster.serialization import CachedPickle
 from dgpuhash.distributed.merge.runs import OPENING, RECEIPT
 from dgpuhash.distributed.merge.tasks import (
@@ -146,7 +150,7 @@ class ProbeExpr(Expr):
     def _layer(self) -> dict[Any, Task]:
         plan, count, name = self.plan, self.frame.npartitions, self._name
         # One for all choices of partitions of a merge: their probes mark for the same tails.
-        token = _tokenize_deterministic(
+        token = tokenize_deterministic(
             self.frame._name, self.build._name, plan.arguments, plan.probing, self.ranges
         )
         probe = ProbeTask(CachedPickle.of(self.known or plan), token, bool(self.tails))

@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 
 from dask.sizeof import sizeof
 from distributed import Client
-from distributed.utils import sync
 
 from dgpuhash.distributed.cluster.broadcast import run_on_workers
 from dgpuhash.distributed.cluster.client import client_of
+from dgpuhash.distributed.cluster.dask_internals import sync
 from dgpuhash.distributed.cluster.host import NAME, current_worker
 from dgpuhash.distributed.cluster.rpc import call_handler
 from dgpuhash.distributed.cluster.serialization import CachedPickle, frame_of_payload

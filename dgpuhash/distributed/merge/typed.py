@@ -6,9 +6,8 @@ from collections.abc import Hashable
 from typing import Any
 
 import pandas as pd
-from dask._task_spec import Task, TaskRef
-from dask.dataframe.dask_expr._expr import Expr
 
+from dgpuhash.distributed.cluster.dask_internals import Expr, Task, TaskRef
 from dgpuhash.frames.keys.categories import is_unknown
 from dgpuhash.frames.merge.partition import PartitionPlan
 

@@ -9,12 +9,12 @@ from typing import Any
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
-from dask.dataframe.dask_expr import new_collection
 from distributed import Client
 
 from dgpuhash import config
 from dgpuhash.distributed.cluster.broadcast import ensure_plugin
 from dgpuhash.distributed.cluster.client import client_of
+from dgpuhash.distributed.cluster.dask_internals import new_collection
 from dgpuhash.distributed.cluster.preload import import_on_cluster
 from dgpuhash.distributed.cluster.serialization import CachedPickle
 from dgpuhash.distributed.ingest.mode import REPLICATED

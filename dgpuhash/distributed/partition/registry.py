@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from distributed import Client, SchedulerPlugin
-from distributed.protocol import Serialized, deserialize, pickle, serialize
 
 from dgpuhash.distributed.cluster.client import translate_scheduler_errors
+from dgpuhash.distributed.cluster.dask_internals import Serialized, deserialize, pickle, serialize
 from dgpuhash.distributed.cluster.lock import forget_lock, hold_lock
 from dgpuhash.distributed.cluster.rpc import call_scheduler
 from dgpuhash.distributed.events import log_loss

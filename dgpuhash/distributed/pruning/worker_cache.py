@@ -7,9 +7,8 @@ import math
 import threading
 from typing import Any
 
-from distributed.utils import sync
-
 from dgpuhash import backend, config
+from dgpuhash.distributed.cluster.dask_internals import sync
 from dgpuhash.distributed.cluster.rpc import call_handler
 from dgpuhash.distributed.partition.descriptor import Descriptor
 from dgpuhash.distributed.partition.hash_partition import chunk_nbytes

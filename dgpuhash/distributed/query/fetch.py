@@ -9,8 +9,8 @@ from itertools import pairwise
 from typing import Any
 
 from dask.sizeof import sizeof
-from distributed.utils import sync
 
+from dgpuhash.distributed.cluster.dask_internals import sync
 from dgpuhash.distributed.cluster.device_thread import BlockingJob
 from dgpuhash.distributed.cluster.host import plugin_of
 from dgpuhash.distributed.cluster.rpc import call_handler

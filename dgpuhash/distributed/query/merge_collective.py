@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import dask.dataframe as dd
-from dask.dataframe.dask_expr import new_collection
-from dask.dataframe.dask_expr.io.io import FromGraph
 from distributed import Client
 
 from dgpuhash import backend
 from dgpuhash.distributed.cluster.broadcast import run_on_workers
 from dgpuhash.distributed.cluster.client import check_same_cluster
+from dgpuhash.distributed.cluster.dask_internals import FromGraph, new_collection
 from dgpuhash.distributed.cluster.device_thread import Progress
 from dgpuhash.distributed.cluster.locality import (
     DataNotLocal,

@@ -8,15 +8,21 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import dask.dataframe as dd
-from dask._task_spec import DataNode, Task, TaskRef
 from dask.base import tokenize
-from dask.dataframe.dask_expr import new_collection
-from dask.dataframe.dask_expr._expr import DelayedsExpr, PartitionsFiltered
-from dask.dataframe.dask_expr.io._delayed import FromDelayed
-from dask.dataframe.dask_expr.io.io import BlockwiseIO, FromGraph
 from distributed import Client, Future
 
 from dgpuhash.distributed.cluster.client import check_same_cluster
+from dgpuhash.distributed.cluster.dask_internals import (
+    BlockwiseIO,
+    DataNode,
+    DelayedsExpr,
+    FromDelayed,
+    FromGraph,
+    PartitionsFiltered,
+    Task,
+    TaskRef,
+    new_collection,
+)
 from dgpuhash.distributed.cluster.serialization import (
     CachedPickle,
     plain_arrays,

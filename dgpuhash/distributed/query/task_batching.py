@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from dask._task_spec import Task, TaskRef
 from distributed import Worker
-from distributed.utils import sync
 
 from dgpuhash.backend import is_out_of_memory
+from dgpuhash.distributed.cluster.dask_internals import Task, TaskRef, sync
 
 __all__ = ["Coalescer", "WaitingTask", "WaitingTasks"]
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from distributed import Client
-from distributed.comm.core import CommClosedError
 
 from dgpuhash.distributed.cluster.client import translate_scheduler_errors
+from dgpuhash.distributed.cluster.dask_internals import CommClosedError
 from dgpuhash.distributed.cluster.rpc import REMEDY
 from dgpuhash.distributed.shards import table_store
 from dgpuhash.errors import ClosedError, DgpuhashError, IndexLost

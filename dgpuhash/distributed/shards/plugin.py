@@ -10,10 +10,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from distributed import WorkerPlugin
-from distributed.core import error_message
 
 from dgpuhash.backend.cpu import ThreadQuota
 from dgpuhash.backend.native import native
+from dgpuhash.distributed.cluster.dask_internals import error_message
 from dgpuhash.distributed.cluster.device_thread import DeviceThread
 from dgpuhash.distributed.cluster.serialization import to_message
 from dgpuhash.distributed.cluster.user_errors import install_log_filter

@@ -19,7 +19,7 @@ from dgpuhash import backend as backends
 from dgpuhash.distributed.cluster.broadcast import gather_watched, run_watched
 from dgpuhash.distributed.cluster.client import unpaused_workers, workers_of
 from dgpuhash.distributed.cluster.locality import InputSpec, TaskOutput
-from dgpuhash.distributed.cluster.scatter import scatter_to_workers
+from dgpuhash.distributed.ingest.source import scatter_to_workers
 from dgpuhash.distributed.pipeline.plan import Chunk
 from dgpuhash.distributed.shards.table_store import VerbResult, answer_name
 from dgpuhash.errors import (

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from distributed import Client, SchedulerPlugin
-from distributed.protocol import pickle
 
 from dgpuhash import config
 from dgpuhash.distributed.cluster.client import is_client_connected, is_from_parent_process
+from dgpuhash.distributed.cluster.dask_internals import pickle
 from dgpuhash.distributed.cluster.host import NAME
 from dgpuhash.distributed.cluster.rpc import call_scheduler, call_scheduler_async, fire_and_forget
 from dgpuhash.distributed.collective.group import close_end
