@@ -16,6 +16,7 @@ from dgpuhash.distributed.cluster.dask_internals import (
     Alias,
     Blockwise,
     Expr,
+    LoweredExpr,
     PartitionsFiltered,
     Task,
     TaskRef,
@@ -66,7 +67,7 @@ def _are_ordered(divisions: Sequence[Any], dtype: Any) -> bool:
     return dtype.kind != "O" or all(isinstance(each, str) for each in divisions)
 
 
-class AlignedMergeExpr(SidesExpr, PartitionsFiltered, Expr):
+class AlignedMergeExpr(SidesExpr, LoweredExpr):
     """Merge of two frames by their indexes, with the divisions of both together.
 
     No row is sent by its hash: a partition of the result takes what lies between two divisions,

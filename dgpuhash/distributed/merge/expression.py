@@ -11,8 +11,8 @@ import dask.dataframe as dd
 from dgpuhash.distributed.cluster.dask_internals import (
     Blockwise,
     Expr,
+    LoweredExpr,
     Partitions,
-    PartitionsFiltered,
     new_collection,
     tokenize_deterministic,
 )
@@ -33,7 +33,7 @@ from dgpuhash.frames.merge.partition import PartitionPlan
 __all__ = ["MergeExpr", "StandingMergeExpr"]
 
 
-class TailedExpr(PartitionsFiltered, Expr):
+class TailedExpr(LoweredExpr):
     """Merge whose partitions are those of a frame, and then hash ranges of the stored side.
 
     Without `probed` there are no partitions but those of `tails`, the hash ranges whose other rows

@@ -123,6 +123,21 @@ def builds(*merges: dd.DataFrame) -> set[str]:
     }
 
 
+def test_expressions_have_a_graph_before_they_are_lowered(threads, files):
+    """Dask 2026.1.1 asks for it in `map_partitions`, to see whether an argument is a collection."""
+    left, right = files
+    labelled = lazy(left.compute().set_index("a"), 2), lazy(right.compute().set_index("c"), 2)
+    merges = [
+        dgpuhash.merge(left, right, on="k"),
+        dgpuhash.merge(*labelled, left_index=True, right_index=True, suffixes=("", "_r")),
+    ]
+    for merged in merges:
+        last = (merged.expr.lower_completely()._name, merged.npartitions - 1)
+        assert last in merged.expr.__dask_graph__()
+        counted = merged.map_partitions(len, meta=("rows", int)).compute()
+        assert counted.sum() == len(merged)
+
+
 def test_merges_share_a_build(threads, files):
     left, right = files
     inner, outer = (dgpuhash.merge(left, right, how, on="k") for how in ("inner", "left"))
