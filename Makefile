@@ -6,7 +6,7 @@ INSTALLED = $(VENV)/.installed
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES = pyproject.toml CMakeLists.txt scripts/install $(shell find kernels -type f)
 
-.PHONY: help demo test methods genomes peers ucx rounds suites tpch-gpu dashboard check docs kernels compile bench gpu wheel wheel-test version slurm clean
+.PHONY: help demo test methods genomes peers ucx matrix rounds suites tpch-gpu dashboard check docs kernels compile bench gpu wheel wheel-test version slurm clean
 
 help:                       ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## */\1 /p' $(MAKEFILE_LIST) | while read -r target said; do \
@@ -26,6 +26,9 @@ genomes: $(INSTALLED)       ## count the k-mers of whole genomes, as DGPUHASH_KM
 
 ucx: $(INSTALLED)           ## run the distributed tests over UCXX, in an environment of their own
 	scripts/ucx
+
+matrix: $(INSTALLED)        ## run what touches Dask's internals under Dask 2026.1.1, 2026.7.1 and the newest; RELEASES="2026.3.0": others
+	RELEASES="$(RELEASES)" scripts/matrix
 
 rounds: $(INSTALLED)        ## play rounds of faults: processes killed, stopped, late, cut off, without memory
 	scripts/rounds --series 4 --silence 4 --seconds $(or $(LIMIT),300)
