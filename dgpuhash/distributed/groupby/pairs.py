@@ -6,6 +6,7 @@ from collections.abc import Hashable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 from dask.dataframe.dask_expr import new_collection
 
 from dgpuhash.distributed.groupby.asked import Asked
@@ -43,4 +44,6 @@ def nunique_by_pairs(groups: LazyGroupBy, column: Hashable, dropna: bool = True)
         asked, by=keys, level=None, selection="v0", verb=Verb("count" if dropna else "size"),
         names=names,
     )  # fmt: skip
-    return new_collection(groups_of(found, counted, groups._ranges, SEEDS))
+    made = new_collection(groups_of(found, counted, groups._ranges, SEEDS))
+    # Counts of columns of Arrow are of Arrow, and numbers of values are not.
+    return made.astype("int64") if isinstance(made.dtype, pd.ArrowDtype) else made

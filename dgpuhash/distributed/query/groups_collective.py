@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import dask.dataframe as dd
 import numpy as np
 from distributed import Client
+from distributed.protocol import pickle
 
 from dgpuhash import backend
 from dgpuhash.distributed.cluster.client import check_same_cluster
@@ -36,17 +37,20 @@ from dgpuhash.errors import IndexLost, OutOfMemoryError
 from dgpuhash.frames import frames_of
 from dgpuhash.frames.groupby.partial import GroupPlan
 from dgpuhash.frames.groupby.partial.rows import mostly_distinct_rows
+from dgpuhash.tables.memory_errors import memory_errors_of
 
 __all__ = ["GroupShares", "collective_groups"]
 
 # Free memory that each worker must have, as a multiple of its rows' bytes: states of narrow rows
 # take more than these, and their owner has them twice.
 _GROWTH = 4.0
+# Rows of a state from which on a rank's own partitions are folded before states are sent.
+_FEWER = 4
 
 Step = Callable[[Any], Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class GroupShares:
     """What the ranks of a collective groupby have in common.
 
@@ -74,6 +78,14 @@ class GroupShares:
         """Those that may run."""
         return [plan for plan in (self.plan, self.by_rows) if plan is not None]
 
+    @cached_property
+    def others(self) -> list[list[Hashable]]:
+        """Of each plan the columns of states that are no plain arrays, as texts and objects."""
+        return [
+            [] if are_plain(meta) else [label for label in meta if not are_plain(meta[[label]])]
+            for meta in (plan.states_meta for plan in self.plans)
+        ]
+
 
 def collective_groups(
     client: Client, shares: CachedPickle[GroupShares], frame: dd.DataFrame
@@ -93,7 +105,7 @@ def collective_groups(
         check_same_cluster(client, futures, "rows")
         needed = partitions_spec(futures, asked.plan.source)
         needed = replace(needed, growth=_GROWTH if needed.growth else 0.0)
-        if not all(are_plain(plan.states_meta) for plan in asked.plans):
+        if frames_of(asked.plan.source).device != "cpu" and any(asked.others):
             raise DataNotLocal("states are no plain arrays")
         made = _run(client, shares, asked.ranges, needed)
     except (DataNotLocal, IndexLost, OutOfMemoryError) as error:
@@ -138,7 +150,11 @@ def groups_on_rank(
     shares = packed.opened()
     device = frames_of(shares.plan.source).device
     progress = Progress("", "groupby", "reduce, exchange and fold rows")
-    with collective.with_quiet_loop(device), host.thread.telling(progress):
+    with (
+        collective.with_quiet_loop(device),
+        host.thread.telling(progress),
+        memory_errors_of("groupby"),
+    ):
         made = _on_rank(collective, shares, given)
         backend.get(device).synchronize()
         return made
@@ -156,20 +172,23 @@ def _on_rank(collective: Collective, shares: GroupShares, given: LocalInputs) ->
     except KeyError as error:
         refused = f"partition {error} has left its worker"
     plan, states = _states(collective, shares, parts)
-    columns = plain_arrays(states, plan.states_meta)
+    others = shares.others[0 if plan is shares.plan else 1]
+    columns = _arrays(states, plan.states_meta, others)
     if columns is None:
         refused, states = "a column of states has nulls", plan.states_meta
-        columns = plain_arrays(states, states)
+        columns = _arrays(states, states, others)
         assert columns is not None
-    own = _owned(plan, states, columns, shares.ranges, collective.size)
-    del states, columns
-    came = collective.all_to_all(own.columns, own.counts)
-    del own
+    own = _owned(plan, states, columns, others, shares.ranges, collective.size)
+    sending = [collective.start(own.columns, own.counts)]
+    if others:
+        sending.append(collective.start(*_pickled(states[others], own)))
+    del states, columns, own
+    came = [each.wait() for each in sending]
     if any(collective.gather(refused)):
         return TaskOutput(refused or "another rank has refused", {})
     if collective.rank >= shares.ranges:
         return TaskOutput("", {})
-    result = shares.called(_folded(plan, came))
+    result = shares.called(_folded(plan, others, *came))
     return TaskOutput("", {(f"dgpuhash-groups-{given.token}", collective.rank): result})
 
 
@@ -192,35 +211,94 @@ def _states(
         made = [plan.reduce(part, number) for number, part in parts]
     if not made:
         return plan, plan.states_meta
-    return plan, made[0] if len(made) == 1 else frames_of(made[0]).concat(made)
+    if len(made) == 1:
+        return plan, made[0]
+    rows, states = (sum(map(len, each)) for each in ([part for _, part in parts], made))
+    if not plan.needs_rows and not plan.on_gpu and _FEWER * states <= rows:
+        # Partitions that shrink have the same keys.
+        return plan, plan.folded(made)
+    return plan, frames_of(made[0]).concat(made)
+
+
+def _arrays(states: Any, meta: Any, others: Sequence[Hashable]) -> tuple[Any, ...] | None:
+    """Return the other columns than `others` as arrays; None where one has nulls on a GPU."""
+    return plain_arrays(_without(states, others), _without(meta, others))
+
+
+def _without(states: Any, others: Sequence[Hashable]) -> Any:
+    return states.drop(columns=others) if others else states
 
 
 def _owned(
-    plan: GroupPlan, states: Any, columns: tuple[Any, ...], ranges: int, ranks: int
-) -> PartitionedColumns:
-    """Return states by the rank that owns their hash range."""
+    plan: GroupPlan, states: Any, columns: tuple[Any, ...], others: Sequence[Hashable],
+    ranges: int, ranks: int,
+) -> PartitionedColumns:  # fmt: skip
+    """Return states by the rank that owns their hash range, with their numbers for `others`."""
     encoder = plan.encoder
     encoded = encoder.encode_rows(plan.portable(states))
-    key = 0 if encoder.codes_are_keys else None
+    # Codes are the keys also of numbers that may be null, which are none of these columns.
+    key = 0 if encoder.codes_are_keys and plan.key_labels[0] not in others else None
     made = partition_columns(
-        columns, key, encoded, ranges, owner_seed=encoder.seeds.owners, numbered=False
+        columns, key, encoded, ranges, owner_seed=encoder.seeds.owners, numbered=bool(others)
     )
     counts = np.zeros(ranks, np.int64)
     counts[:ranges] = made.counts
-    return PartitionedColumns(made.columns, None, counts)
+    return PartitionedColumns(made.columns, made.numbers, counts)
 
 
-def _folded(plan: GroupPlan, came: Received) -> Any:
-    """Return the answer of the states, or the rows, from all ranks."""
+def _pickled(states: Any, own: PartitionedColumns) -> tuple[list[Any], list[int]]:
+    """Return columns that are no arrays as the bytes of a frame for each rank, and their numbers.
+
+    A rank that gets no rows gets no bytes.
+    """
+    frames, ends = frames_of(states), np.cumsum(own.counts)
+    pieces = [
+        pickle.dumps(frames.take(states, own.numbers[start:end])) if start < end else b""
+        for start, end in zip(ends - own.counts, ends, strict=True)
+    ]
+    return [np.frombuffer(b"".join(pieces), np.uint8)], list(map(len, pieces))
+
+
+def _unpickled(packed: Received) -> list[Any]:
+    """Return the frames of ranks that sent rows; see `_pickled`."""
+    (column,) = packed.columns
+    return [pickle.loads(memoryview(column[piece])) for piece in _slices(packed.counts)]
+
+
+def _folded(
+    plan: GroupPlan, others: Sequence[Hashable], came: Received, packed: Received | None = None
+) -> Any:
+    """Return the answer of the states, or the rows, from all ranks.
+
+    `packed` are the columns that are no arrays, where there are `others`.
+    """
     frames = frames_of(plan.states_meta)
     if not int(came.counts.sum()):
         return plan.meta
-    if plan.needs_rows:
+    if plan.needs_rows and packed is None:
         return plan.result_of_rows(frames.from_arrays(came.columns, plan.states_meta))
-    ends = np.cumsum(came.counts)
-    pieces = [
-        frames.from_arrays([column[start:end] for column in came.columns], plan.states_meta)
-        for start, end in zip(ends - came.counts, ends, strict=True)
-        if start < end
-    ]
+    pieces = _frames_of_ranks(_without(plan.states_meta, others), came)
+    if packed is not None:
+        pieces = [
+            frames.beside(piece, other, [*piece, *other])[list(plan.states_meta)]
+            for piece, other in zip(pieces, _unpickled(packed), strict=True)
+        ]
+    if plan.needs_rows:
+        return plan.result_of_rows(frames.concat(pieces))
     return plan.result(plan.folded(pieces))
+
+
+def _frames_of_ranks(meta: Any, came: Received) -> list[Any]:
+    """Return the rows of each rank that sent some, as frames like the empty `meta`."""
+    frames = frames_of(meta)
+    return [
+        frames.from_arrays([column[rows] for column in came.columns], meta)
+        for rows in _slices(came.counts)
+    ]
+
+
+def _slices(counts: np.ndarray) -> list[slice]:
+    """Return where what each rank sent stands; of those that sent nothing none."""
+    ends = np.cumsum(counts)
+    starts = ends - counts
+    return [slice(*each) for each in zip(starts, ends, strict=True) if each[0] < each[1]]

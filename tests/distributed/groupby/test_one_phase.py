@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from clusters import lazy
 from distributed import wait
@@ -13,7 +15,8 @@ from suites.raising import no_other_engine
 
 import dgpuhash
 from dgpuhash.distributed.query import groups_collective
-from dgpuhash.errors import IndexLost
+from dgpuhash.errors import IndexLost, KeyTypeError
+from dgpuhash.frames.dataframes.strings import ArrowStrings
 from dgpuhash.frames.groupby.partial import rows as partial_rows
 
 RNG = np.random.default_rng(71)
@@ -99,12 +102,9 @@ def test_answers_stay_and_are_grouped_again(client, told):
     assert sum(sizes) == FRAME.groupby(["k", "j"]).ngroups
 
 
-@pytest.mark.parametrize("case", ["text", "lazy", "ranges", "partition"])
+@pytest.mark.parametrize("case", ["lazy", "ranges", "partition"])
 def test_what_takes_tasks(client, told, case):
-    if case == "text":
-        found, wanted = dgpuhash.groupby(persisted(FRAME), "t")["v"].max(), FRAME.groupby("t")
-        wanted = wanted["v"].max()
-    elif case == "lazy":
+    if case == "lazy":
         doubled = lazy(FRAME, 3).assign(v=lambda rows: rows["v"] // 2)
         found = dgpuhash.groupby(doubled, "k")["v"].sum()
         wanted = FRAME.assign(v=FRAME["v"] // 2).groupby("k")["v"].sum()
@@ -131,9 +131,72 @@ def test_tasks_take_over_where_the_phase_fails(client, told, monkeypatch, how):
     assert told() == [f"{BY_TASKS}a worker left"]
 
 
-def test_nulls_of_one_partition_take_tasks(client, told):
-    rows = FRAME.assign(k=FRAME["k"].astype("Int64"))
-    rows.loc[1000, "k"] = pd.NA
-    found = dgpuhash.groupby(persisted(rows), "k", dropna=False)["v"].sum()
-    assert_like(found, rows.groupby("k", dropna=False)["v"].sum())
-    assert all(message.startswith(BY_TASKS) for message in told())
+def texts(how: Any) -> pd.DataFrame:
+    """Return the rows with texts, and nulls in one partition of five, in a dtype of that name."""
+    words = np.array(["", "a", "zwölf", "a\0", "a longer one than eight bytes"], object)
+    found = pd.Series(words[RNG.integers(0, 5, ROWS)]).astype(how)
+    numbers = pd.Series(RNG.integers(0, 9, ROWS)).astype("Int64")
+    found[1000::7], numbers[1100::5] = None, None
+    return FRAME.assign(t=found, n=numbers)
+
+
+@pytest.mark.parametrize(
+    ("how", "dropna"),
+    [
+        ("str", True), ("str", False), ("string[python]", False), ("object", False),
+        ("category", True), (pd.ArrowDtype(pa.large_string()), True),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_texts_and_nulls(threads, told, how, dropna):
+    rows = texts(how)
+    frame = persisted(rows)
+    for by in ("t", ["n", "t"]):
+        options = {"dropna": dropna, "observed": True}
+        ours, theirs = dgpuhash.groupby(frame, by, **options), rows.groupby(by, **options)
+        asked = {"v": ["sum", "count"], "f": ["mean", "median"], "d": "max"}
+        assert_like(ours.agg(asked), theirs.agg(asked))
+    assert_like(ours["n"].sum(), theirs["n"].sum())
+    # Texts that are aggregated.
+    ours, theirs = dgpuhash.groupby(frame, "k")["t"], rows.groupby("k")["t"]
+    for verb in ("first", "count"):
+        assert_like(getattr(ours, verb)(), getattr(theirs, verb)())
+    assert told() == [IN_ONE] * 5
+    assert_like(ours.nunique(), theirs.nunique())
+    assert told() == [IN_ONE] * 2
+
+
+def test_numbers_that_may_be_null_and_texts_of_one_partition(client, told):
+    rows = texts("str")
+    # Codes of numbers without nulls are the numbers, which travel as a column that is no array.
+    rows["k"] = rows["k"].astype("Int64")
+    rows.loc[:999, "t"] = None
+    frame = persisted(rows, 6)
+    found, wanted = dgpuhash.groupby(frame, "k", sort=False), rows.groupby("k", sort=False)
+    assert_like(found["v"].sum(), wanted["v"].sum())
+    assert_like(dgpuhash.groupby(frame, "t")["v"].size(), rows.groupby("t")["v"].size())
+    # In order of first appearance.
+    one = dgpuhash.groupby(frame, "t", sort=False, dropna=False, npartitions=1, as_index=False)
+    pd.testing.assert_frame_equal(
+        one.agg(n=("v", "max")).compute(),
+        rows.groupby("t", sort=False, dropna=False, as_index=False).agg(n=("v", "max")),
+    )
+    assert told() == [IN_ONE] * 3
+
+
+def test_texts_of_one_code(threads, told, monkeypatch):
+    monkeypatch.setattr(
+        ArrowStrings, "hash", lambda words, seed: np.full(len(words), seed, np.uint64)
+    )
+    rows = texts("str")
+    found = dgpuhash.groupby(persisted(rows), ["t", "j"], dropna=False)["v"].sum()
+    assert_like(found, rows.groupby(["t", "j"], dropna=False)["v"].sum())
+    assert told() == [IN_ONE]
+
+
+def test_keys_that_cannot_be_grouped(client, told):
+    rows = FRAME.assign(t=pd.Series([frozenset({n % 5}) for n in range(ROWS)], dtype=object))
+    with pytest.raises(KeyTypeError, match="frozenset"):
+        dgpuhash.groupby(persisted(rows), "t")["v"].sum().compute()
+    assert_like(dgpuhash.groupby(persisted(FRAME), "t")["v"].max(), FRAME.groupby("t")["v"].max())
+    assert told() == [IN_ONE]
