@@ -53,6 +53,11 @@ class Backend(Launches):
         return None
 
     @property
+    def is_serial(self) -> bool:
+        """Whether one thread runs all kernels."""
+        return False
+
+    @property
     def swaps_pairs(self) -> bool:
         """Whether kernels have a compare-and-swap of 128 bits."""
         return False

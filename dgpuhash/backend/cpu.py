@@ -88,6 +88,10 @@ class CpuBackend(Backend):
     def xp(self) -> ModuleType:
         return np
 
+    @property
+    def is_serial(self) -> bool:
+        return bool(native().threads() == 1)
+
     def launch(self, kernel: Kernel, args: bytes, n: int) -> None:
         extension = native()
         try:

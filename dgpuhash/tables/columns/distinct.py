@@ -34,7 +34,8 @@ _MAX_LOAD = 0.6
 _ROW = np.dtype(np.uint64)
 _SAMPLE_ROWS = {"cpu": 2**16, "cuda": 2**20}
 # Batches that one thread of a CPU numbers in the order of rows, in a third of the time: its table
-# begins with room for few keys, and grows.
+# begins with room for few keys, and grows. Where there is one thread it takes all of them, 8 * 10^6
+# rows in 55 to 85 percent of the time.
 _IN_ORDER_ROWS = {"cpu": 2**17, "cuda": 0}
 _FIRST_KEYS, _GROWTH = 2**14, 8
 # A table of estimated size counts as full when a probe passes this many cache lines. In a table
@@ -175,7 +176,7 @@ class DistinctKeys:
     ) -> None:
         self._backend, self._rows = backend, len(bits)
         self._first_rows: Any = None
-        in_order = len(bits) <= _IN_ORDER_ROWS[backend.name]
+        in_order = len(bits) <= _IN_ORDER_ROWS[backend.name] or backend.is_serial
         # Of the rows' numbers one thread needs nothing itself.
         self._slots: Any = None
         if numbered or not in_order:

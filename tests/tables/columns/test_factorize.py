@@ -11,6 +11,7 @@ from model import keys_of
 from strategies import KEY_DTYPES, keys_from, random_keys
 
 import dgpuhash
+from dgpuhash.backend.native import native
 from dgpuhash.errors import KeyTypeError, OutOfMemoryError, ShapeError
 from dgpuhash.tables.columns import distinct as compacting
 from dgpuhash.tables.columns import group_table
@@ -93,6 +94,21 @@ def test_factorize_many_rows(device, distinct, order):
     expected, names = pd.factorize(keys)
     np.testing.assert_array_equal(device.backend.to_host(codes), expected)
     np.testing.assert_array_equal(device.backend.to_host(uniques), names)
+
+
+@pytest.mark.parametrize("distinct", [9, 60_000, 10**6])
+def test_one_thread_numbers_rows_in_their_order(monkeypatch, distinct):
+    keys = np.random.default_rng(5).integers(0, distinct, 200_000)
+    threads = native().threads()
+    monkeypatch.delattr(compacting.DistinctEstimate, "of")
+    native().set_threads(1)
+    try:
+        codes, uniques = dgpuhash.factorize(keys)
+    finally:
+        native().set_threads(threads)
+    expected, names = pd.factorize(keys)
+    np.testing.assert_array_equal(codes, expected)
+    np.testing.assert_array_equal(uniques, names)
 
 
 def test_a_guess_that_was_too_low(device, sampled):
