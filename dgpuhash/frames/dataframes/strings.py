@@ -13,6 +13,8 @@ from dgpuhash.errors import ShapeError
 __all__ = ["ArrowStrings"]
 
 NULL_HASH = np.uint64(0x9E3779B97F4A7C15)
+# Of strings that may differ in 8 bytes alone: the most bytes, and how many are looked at first.
+_LONGEST, _SAMPLE = 32, 64
 
 
 class ArrowStrings:
@@ -68,7 +70,8 @@ class ArrowStrings:
     def words(self) -> np.ndarray | None:
         """Return the strings as numbers, which are equal where the strings are.
 
-        None where some have more than 7 bytes and not all have 8, or there are nulls.
+        None where there are nulls, and where some have more than 7 bytes, unless all have 8, or all
+        have equally many and differ only in 8 bytes side by side, as ``"id0000012345"``.
         """
         rows = len(self._array)
         if self._codes is not None or rows == 0 or self._array.null_count:
@@ -76,7 +79,7 @@ class ArrowStrings:
         ends, letters = self._spans()
         nbytes = int(ends[-1] - ends[0])
         if nbytes > 8 * rows:
-            return None
+            return _differing_bytes(ends, letters, nbytes)
         cpu = backend.get("cpu")
         words, others = cpu.empty(rows, np.uint64), np.zeros(1, np.uint32)
         cpu.run(
@@ -126,3 +129,34 @@ class ArrowStrings:
         if self._codes is None:
             return self._array
         return self._array.take(pa.array(self._codes, mask=self._codes < 0))
+
+
+def _differing_bytes(ends: np.ndarray, letters: np.ndarray, nbytes: int) -> np.ndarray | None:
+    """Return the 8 bytes in which strings of one length differ, as numbers; see `words`.
+
+    A few strings tell which these are, and all are looked at then.
+    """
+    rows, first = len(ends) - 1, int(ends[0])
+    length, rest = divmod(nbytes, rows)
+    if rest or length > _LONGEST:
+        return None
+    some = np.linspace(0, rows - 1, min(rows, _SAMPLE)).astype(np.int64)
+    if (ends[some + 1] - ends[some] != length).any():
+        return None
+    sample = letters[ends[some][:, None] + np.arange(length)]
+    places = np.flatnonzero((sample != sample[0]).any(axis=0))
+    start = max(0, int(places[-1]) - 7) if len(places) else length - 8
+    if (len(places) and places[0] < start) or (np.diff(ends) != length).any():
+        return None
+
+    def column(place: int, width: int) -> np.ndarray:
+        return np.ndarray(rows, f"u{width}", letters, first + place, (length,))
+
+    for begin, end in ((0, start), (start + 8, length)):
+        while begin < end:
+            width = next(each for each in (8, 4, 2, 1) if begin + each <= end)
+            same = column(begin, width)
+            if (same != same[0]).any():
+                return None
+            begin += width
+    return column(start, 8).copy()

@@ -47,10 +47,39 @@ def _objects(texts):
 def test_short_strings_are_numbers(texts):
     words = ArrowStrings(pa.array(["before", *texts, "after"])[1:-1]).words()
     lengths = {len(each) for each in texts}
-    assert (words is None) == (lengths != {8} and max(lengths) > 7)
+    alike = {each[:1] for each in texts}, {each[8:] for each in texts}
+    differ = lengths == {9} and all(len(each) > 1 for each in alike)
+    assert (words is None) == (differ or (len(lengths) > 1 and max(lengths) > 7))
     if words is not None:
         expected = [[one == other for other in texts] for one in texts]
         np.testing.assert_array_equal(words[:, None] == words, expected)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.text(alphabet="ab", min_size=10, max_size=10), min_size=1, max_size=12),
+    st.integers(0, 22), st.integers(0, 22),
+)  # fmt: skip
+def test_strings_that_differ_in_eight_bytes_are_numbers(texts, before, after):
+    whole = ["x" * before + each + "y" * after for each in texts]
+    words = ArrowStrings(pa.array(["before", *whole, "after"])[1:-1]).words()
+    apart = [place for place in range(10) if len({each[place] for each in texts}) > 1]
+    few = not apart or apart[-1] - apart[0] < 8
+    assert (words is not None) == (few and 10 + before + after <= 32)
+    if words is not None:
+        expected = [[one == other for other in texts] for one in texts]
+        np.testing.assert_array_equal(words[:, None] == words, expected)
+
+
+@pytest.mark.parametrize("place", [0, 3, 14])
+def test_one_string_that_differs_elsewhere(place):
+    texts = [f"abcd{number:08}xyz" for number in range(1000)]
+    words = ArrowStrings(pa.array(texts)).words()
+    assert words is not None and len(np.unique(words)) == 1000
+    texts[501] = texts[501][:place] + "é" + texts[501][place + 1 :]
+    assert ArrowStrings(pa.array(texts)).words() is None
+    texts[501] = texts[501][:place] + "-" + texts[501][place + 1 :]
+    assert len(texts[501]) == 15 and ArrowStrings(pa.array(texts)).words() is None
 
 
 def test_strings_that_have_no_words():
