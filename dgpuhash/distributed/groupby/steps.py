@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import functools
-import operator
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import replace
 from typing import Any
 
 from dask._task_spec import Task, TaskRef
-from dask.dataframe.dask_expr import new_collection
-from dask.dataframe.dask_expr._expr import (
-    Expr,
-    MapPartitions,
-    PartitionsFiltered,
-    Projection,
-    determine_column_projection,
-)
-from dask.dataframe.dask_expr.io._delayed import FromDelayed
-from dask.dataframe.dask_expr.io.io import FromGraph
+from dask.dataframe.dask_expr._expr import Expr, Projection, determine_column_projection
 
-from dgpuhash.distributed.cluster.client import client_of
 from dgpuhash.distributed.cluster.serialization import CachedPickle, put_in_cache
 from dgpuhash.distributed.groupby.asked import Asked, called
 from dgpuhash.distributed.groupby.categories import UnknownCategories
@@ -32,8 +21,8 @@ from dgpuhash.distributed.groupby.tasks import (
     seal_groups,
 )
 from dgpuhash.distributed.merge.runs import OPENING
-from dgpuhash.distributed.query.groups_collective import GroupShares, collective_groups
-from dgpuhash.errors import ClosedError, UnsupportedError
+from dgpuhash.distributed.query.groups_collective import GroupShares
+from dgpuhash.distributed.query.one_phase import RangesExpr, answered_in_one_phase
 from dgpuhash.frames.groupby.partial import GroupPlan
 from dgpuhash.frames.groupby.partial.ranked import ranked_columns
 from dgpuhash.frames.groupby.partial.rows import plan_of_rows
@@ -89,24 +78,13 @@ class FoldExpr(Expr):
         """Return futures of the answer of each hash range; None unless the frame is persisted."""
         if self.unknown is not None or self.asked.meta is not None:
             return None
-        found = _persisted(self.frame)
-        if found is None:
-            return None
-        try:
-            client = client_of(None)
-        except (ClosedError, UnsupportedError):
-            return None
-        frame, steps = found
-        shares = _shares.get(self._name)
-        if shares is None:
-            shares = CachedPickle.of(
-                GroupShares(
-                    self.plan, plan_of_rows(self.plan), self.ranges, tuple(steps),
-                    functools.partial(called, names=dict(self.asked.names)),
-                )
-            )  # fmt: skip
-            put_in_cache(_shares, self._name, shares, _MOST_TASKS)
-        return collective_groups(client, shares, new_collection(frame))
+        return answered_in_one_phase(
+            self._name, self.frame,
+            lambda steps: GroupShares(
+                self.plan, plan_of_rows(self.plan), self.ranges, steps,
+                functools.partial(called, names=dict(self.asked.names)),
+            ),
+        )  # fmt: skip
 
     def _packed_task(self) -> CachedPickle[GroupTask]:
         """Return what tasks have in common, as they get it."""
@@ -137,11 +115,10 @@ class FoldExpr(Expr):
 # What tasks have in common, by a plan and the number of hash ranges: frames on a GPU take
 # milliseconds to pickle, and their plans are kept.
 _tasks: dict[tuple[int, int], tuple[GroupPlan, CachedPickle[GroupTask]]] = {}
-_shares: dict[str, CachedPickle[GroupShares]] = {}
 _MOST_TASKS = 64
 
 
-class GroupsExpr(PartitionsFiltered, Expr):
+class GroupsExpr(RangesExpr):
     """Aggregates of groups, one partition a hash range of their keys."""
 
     _parameters = ["states", "_partitions"]  # noqa: RUF012
@@ -151,19 +128,14 @@ class GroupsExpr(PartitionsFiltered, Expr):
     def _meta(self) -> Any:
         return self.states.told
 
-    def _divisions(self) -> tuple[None, ...]:
-        return (None,) * (self.states.ranges + 1)
+    @property
+    def ranges(self) -> int:
+        """The number of hash ranges."""
+        return int(self.states.ranges)
 
-    def _lower(self) -> Expr | None:
-        """Return the answers where one phase on all workers can make them: persisted frames."""
-        layer = self.states.answered() if self._partitions_given is None else None
-        if layer is None:
-            return None
-        keys = [future.key for future in layer]
-        return FromGraph(
-            dict(zip(keys, layer, strict=True)), self._meta, self._divisions(), keys,
-            "dgpuhash-groups", _determ_token=keys[0][0],
-        )  # fmt: skip
+    def answered(self) -> list[Any] | None:
+        """Return futures of the answer of each hash range; None where it takes tasks."""
+        return self.states.answered()  # type: ignore[no-any-return]
 
     def _filtered_task(self, name: Any, index: int) -> Task:
         asked = self.states.asked
@@ -180,39 +152,8 @@ class GroupsExpr(PartitionsFiltered, Expr):
         if asked is None:
             return None
         made = groups_of(states.frame, asked, states.ranges, states.seeds)
-        return type(parent)(type(self)(made.states, self._partitions_given), *parent.operands[1:])
-
-    @property
-    def _partitions_given(self) -> Any:
-        return self.operand("_partitions")
-
-
-def _persisted(frame: Expr) -> tuple[Expr, list[Callable[[Any], Any]]] | None:
-    """Return the persisted frame that a frame is made of, and the steps from one to the other.
-
-    None where there is no such. Groups of a persisted frame are aggregated for that.
-    """
-    if isinstance(frame, FromGraph | FromDelayed):
-        return frame, []
-    if isinstance(frame, GroupsExpr):
-        made = frame._lower()
-        return None if made is None else (made, [])
-    step: Callable[[Any], Any]
-    if isinstance(frame, Projection):
-        step = operator.itemgetter(frame.operand("columns"))
-    elif isinstance(frame, MapPartitions) and frame.func.__module__.startswith("dgpuhash."):
-        args = frame.args[1:]
-        if any(isinstance(each, Expr) for each in [*args, *(frame.kwargs or {}).values()]):
-            return None
-        step = functools.partial(_mapped, frame.func, args, frame.kwargs or {})
-    else:
-        return None
-    found = _persisted(frame.frame)
-    return None if found is None else (found[0], [*found[1], step])
-
-
-def _mapped(func: Callable[..., Any], args: list[Any], options: dict[str, Any], part: Any) -> Any:
-    return func(part, *args, **options)
+        given = self.operand("_partitions")
+        return type(parent)(type(self)(made.states, given), *parent.operands[1:])
 
 
 def groups_of(frame: Expr, asked: Asked, ranges: int, seeds: Any) -> GroupsExpr:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from dgpuhash.distributed.cluster.dask_internals import (
     Blockwise,
     Expr,
-    PartitionsFiltered,
     Task,
     TaskRef,
     tokenize_deterministic,
@@ -26,7 +26,10 @@ from dgpuhash.distributed.merge.tasks import (
     tail,
 )
 from dgpuhash.distributed.partition.descriptor import Descriptor
-from dgpuhash.frames.merge.distinct import DistinctPlan
+from dgpuhash.distributed.query.groups_collective import GroupShares
+from dgpuhash.distributed.query.one_phase import RangesExpr, answered_in_one_phase
+from dgpuhash.frames import frames_of
+from dgpuhash.frames.merge.distinct import DistinctPlan, DistinctRows
 from dgpuhash.frames.merge.partition import PartitionPlan
 
 __all__ = ["BuildExpr", "GatedExpr", "ProbeExpr", "RowsExpr", "StandingExpr", "StoredRows"]
@@ -174,7 +177,7 @@ class ProbeExpr(Expr):
         return graph
 
 
-class RowsExpr(PartitionsFiltered, Expr):
+class RowsExpr(RangesExpr):
     """Stored rows, one partition a hash range: of a build, or of a standing index."""
 
     _parameters = ["build", "plan", "meta", "ranges", "_partitions"]  # noqa: RUF012
@@ -184,11 +187,17 @@ class RowsExpr(PartitionsFiltered, Expr):
     def _meta(self) -> Any:
         return self.meta
 
-    def _divisions(self) -> tuple[None, ...]:
-        return (None,) * (self.ranges + 1)
-
-    def _lower(self) -> None:
-        return None
+    def answered(self) -> list[Any] | None:
+        """Return futures of the distinct rows of each hash range; None where it takes tasks."""
+        build, plan = self.build, self.plan
+        if not isinstance(build, BuildExpr) or frames_of(self.meta).device != "cpu":
+            return None
+        assert isinstance(plan, DistinctPlan)
+        encoder = replace(plan.encoder(), seeds=build.seeds)
+        return answered_in_one_phase(
+            self._name, build.frame,
+            lambda steps: GroupShares(DistinctRows(plan, encoder), None, self.ranges, steps),
+        )  # fmt: skip
 
     def _filtered_task(self, name: Any, index: int) -> Task:
         build = self.build

@@ -1,4 +1,7 @@
-"""Collective groupby: the states of groups to their owners, in one phase on all workers."""
+"""Collective groupby: the states of groups to their owners, in one phase on all workers.
+
+Rows of which one of each key stays go so, too.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
-from typing import Any
+from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 import dask.dataframe as dd
@@ -37,9 +40,10 @@ from dgpuhash.errors import IndexLost, OutOfMemoryError
 from dgpuhash.frames import frames_of
 from dgpuhash.frames.groupby.partial import GroupPlan
 from dgpuhash.frames.groupby.partial.rows import mostly_distinct_rows
+from dgpuhash.frames.merge.distinct import DistinctRows
 from dgpuhash.tables.memory_errors import memory_errors_of
 
-__all__ = ["GroupShares", "collective_groups"]
+__all__ = ["GroupShares", "Step", "collective_groups"]
 
 # Free memory that each worker must have, as a multiple of its rows' bytes: states of narrow rows
 # take more than these, and their owner has them twice.
@@ -48,6 +52,7 @@ _GROWTH = 4.0
 _FEWER = 4
 
 Step = Callable[[Any], Any]
+Plan: TypeAlias = GroupPlan | DistinctRows
 
 
 @dataclass(frozen=True)
@@ -56,27 +61,32 @@ class GroupShares:
 
     Attributes
     ----------
-    plan : GroupPlan
+    plan : GroupPlan or DistinctRows
     by_rows : GroupPlan, optional
         That of partitions which have few rows of each key, and give them in place of states.
     ranges : int
         The number of hash ranges; each of the first ranks owns one.
     steps : tuple of callable
         From a partition that is persisted to the rows that are grouped, in turn.
-    called : callable
-        Returns a result under the names of the frame's columns.
+    called : callable, optional
+        Returns a result under the names of the frame's columns, where it has others.
     """
 
-    plan: GroupPlan
+    plan: Plan
     by_rows: GroupPlan | None
     ranges: int
     steps: tuple[Step, ...]
-    called: Step
+    called: Step | None = None
 
     @property
-    def plans(self) -> list[GroupPlan]:
+    def plans(self) -> list[Plan]:
         """Those that may run."""
         return [plan for plan in (self.plan, self.by_rows) if plan is not None]
+
+    @property
+    def verb(self) -> str:
+        """What is done, in words."""
+        return "drop_duplicates" if isinstance(self.plan, DistinctRows) else "groupby"
 
     @cached_property
     def others(self) -> list[list[Hashable]]:
@@ -99,7 +109,8 @@ def collective_groups(
     frame : Dask DataFrame
         It is persisted.
     """
-    asked, what = shares.opened(), "groupby"
+    asked = shares.opened()
+    what = asked.verb
     try:
         futures = persisted_futures(frame) or []
         check_same_cluster(client, futures, "rows")
@@ -149,11 +160,11 @@ def groups_on_rank(
     """
     shares = packed.opened()
     device = frames_of(shares.plan.source).device
-    progress = Progress("", "groupby", "reduce, exchange and fold rows")
+    progress = Progress("", shares.verb, "reduce, exchange and fold rows")
     with (
         collective.with_quiet_loop(device),
         host.thread.telling(progress),
-        memory_errors_of("groupby"),
+        memory_errors_of(shares.verb),
     ):
         made = _on_rank(collective, shares, given)
         backend.get(device).synchronize()
@@ -188,15 +199,18 @@ def _on_rank(collective: Collective, shares: GroupShares, given: LocalInputs) ->
         return TaskOutput(refused or "another rank has refused", {})
     if collective.rank >= shares.ranges:
         return TaskOutput("", {})
-    result = shares.called(_folded(plan, others, *came))
+    result = _folded(plan, others, *came)
+    if shares.called is not None:
+        result = shares.called(result)
     return TaskOutput("", {(f"dgpuhash-groups-{given.token}", collective.rank): result})
 
 
 def _states(
     collective: Collective, shares: GroupShares, parts: list[tuple[int, Any]]
-) -> tuple[GroupPlan, Any]:
+) -> tuple[Plan, Any]:
     """Return the plan that all ranks agree on, and the states or rows of this one's partitions."""
-    plan, by_rows, made = shares.plan, shares.by_rows, list[Any]()
+    plan: Plan = shares.plan
+    by_rows, made = shares.by_rows, list[Any]()
     if by_rows is not None:
         for number, part in parts:
             found = mostly_distinct_rows(by_rows, part, number)
@@ -214,8 +228,9 @@ def _states(
     if len(made) == 1:
         return plan, made[0]
     rows, states = (sum(map(len, each)) for each in ([part for _, part in parts], made))
-    if not plan.needs_rows and not plan.on_gpu and _FEWER * states <= rows:
-        # Partitions that shrink have the same keys.
+    shrink = _FEWER * states <= rows
+    if shrink and isinstance(plan, GroupPlan) and not plan.needs_rows and not plan.on_gpu:
+        # Their keys are the same, mostly.
         return plan, plan.folded(made)
     return plan, frames_of(made[0]).concat(made)
 
@@ -230,7 +245,7 @@ def _without(states: Any, others: Sequence[Hashable]) -> Any:
 
 
 def _owned(
-    plan: GroupPlan, states: Any, columns: tuple[Any, ...], others: Sequence[Hashable],
+    plan: Plan, states: Any, columns: tuple[Any, ...], others: Sequence[Hashable],
     ranges: int, ranks: int,
 ) -> PartitionedColumns:  # fmt: skip
     """Return states by the rank that owns their hash range, with their numbers for `others`."""
@@ -266,7 +281,7 @@ def _unpickled(packed: Received) -> list[Any]:
 
 
 def _folded(
-    plan: GroupPlan, others: Sequence[Hashable], came: Received, packed: Received | None = None
+    plan: Plan, others: Sequence[Hashable], came: Received, packed: Received | None = None
 ) -> Any:
     """Return the answer of the states, or the rows, from all ranks.
 
@@ -283,7 +298,7 @@ def _folded(
             frames.beside(piece, other, [*piece, *other])[list(plan.states_meta)]
             for piece, other in zip(pieces, _unpickled(packed), strict=True)
         ]
-    if plan.needs_rows:
+    if isinstance(plan, DistinctRows) or plan.needs_rows:
         return plan.result_of_rows(frames.concat(pieces))
     return plan.result(plan.folded(pieces))
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -18,7 +20,15 @@ from dgpuhash.frames.merge.keys import JoinKeys, KeyPair, as_series
 from dgpuhash.frames.merge.rows import StoredKeys, complete, encoder_of
 from dgpuhash.tables import isin, unique
 
-__all__ = ["DistinctPlan", "check_keep", "first_rows", "kept_rows", "numbered", "occurs"]
+__all__ = [
+    "DistinctPlan",
+    "DistinctRows",
+    "check_keep",
+    "first_rows",
+    "kept_rows",
+    "numbered",
+    "occurs",
+]
 
 
 def numbered(keys: pd.DataFrame, *, of_rows: bool = True) -> tuple[Any, Any]:
@@ -192,9 +202,13 @@ class DistinctPlan:
     keep: str | bool
 
     def _keys(self, frame: pd.DataFrame) -> pd.DataFrame:
+        return self.keys_of([as_series(frame.iloc[:, place]) for place in self.places])
+
+    def keys_of(self, columns: Sequence[pd.Series]) -> pd.DataFrame:
+        """Return the columns that are the key as they are compared."""
         pairs = []
-        for place in self.places:
-            column, label = as_series(frame.iloc[:, place]), frame.columns[place]
+        for place, column in zip(self.places, columns, strict=True):
+            label = self.meta.columns[place]
             pairs.append(KeyPair(label, label, label, column, column))
         keys = JoinKeys(pairs).frames[0]
         keys.columns = [f"k{place}" for place in range(keys.shape[1])]
@@ -235,9 +249,79 @@ class DistinctPlan:
     def restored(self, found: pd.DataFrame) -> pd.DataFrame:
         """Return the rows that stay of all that are stored in one place."""
         keys = found[[label for label in found if str(label).startswith("k")]]
-        found = found.take(kept_rows(keys.reset_index(drop=True), self.keep))
+        return self.labelled(found.take(kept_rows(keys.reset_index(drop=True), self.keep)))
+
+    def labelled(self, found: pd.DataFrame) -> pd.DataFrame:
+        """Return columns (``c0``) and labels (``i0``) as the frame whose they are."""
         made = found[[f"c{n}" for n in range(self.meta.shape[1])]].reset_index(drop=True)
         made.columns = self.meta.columns
         names = list(self.meta.index.names)
         made.index = index_of([found[f"i{level}"] for level in range(len(names))], names)
         return made
+
+
+@dataclass(frozen=True)
+class DistinctRows:
+    """How rows of which one of each key is left go from parts to where the keys belong.
+
+    It is a plan of rows as `GroupPlan` is one of groups: with columns (``c0``), those of the key
+    first, labels (``i0``), and ``at``, which tells the order: 2^32 times the number of the part and
+    the position in it.
+
+    Attributes
+    ----------
+    plan : DistinctPlan
+    encoder : KeyEncoder
+        Of its keys.
+    """
+
+    needs_rows: ClassVar[bool] = True
+    plan: DistinctPlan
+    encoder: KeyEncoder
+
+    @property
+    def source(self) -> pd.DataFrame:
+        """A part without rows."""
+        return self.plan.meta.iloc[:0]
+
+    @property
+    def meta(self) -> pd.DataFrame:
+        """The result without rows."""
+        return self.source
+
+    @functools.cached_property
+    def states_meta(self) -> pd.DataFrame:
+        """The rows of an empty part."""
+        return self._rows(self.source, 0)
+
+    @property
+    def key_labels(self) -> list[str]:
+        """The columns of rows that are the key."""
+        return [f"c{place}" for place in self.plan.places]
+
+    def reduce(self, part: pd.DataFrame, number: int) -> pd.DataFrame:
+        """Return the rows of a part that may stay."""
+        rows = frames_of(part).conform(self._rows(part, number), self.states_meta)
+        if self.plan.keep is False:
+            return rows
+        return frames_of(rows).take(rows, kept_rows(self.portable(rows), self.plan.keep))
+
+    def _rows(self, part: pd.DataFrame, number: int) -> pd.DataFrame:
+        made: dict[str, Any] = {}
+        for place in dict.fromkeys([*self.plan.places, *range(part.shape[1])]):
+            made[f"c{place}"] = as_series(part.iloc[:, place])
+        for level in range(part.index.nlevels):
+            made[f"i{level}"] = as_series(part.index.get_level_values(level))
+        made["at"] = pd.Series((number << 32) | np.arange(len(part)))
+        return pd.DataFrame(made, copy=False)
+
+    def portable(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """Return the keys of rows as columns that are equal where keys are."""
+        return self.plan.keys_of([rows[label] for label in self.key_labels])
+
+    def result_of_rows(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """Return the rows that stay of those that came from parts in any order."""
+        order = np.argsort(rows["at"].to_numpy(), kind="stable")
+        rows = frames_of(rows).take(rows, order)
+        kept = kept_rows(self.portable(rows), self.plan.keep)
+        return self.plan.labelled(frames_of(rows).take(rows, kept))

@@ -194,6 +194,50 @@ def test_texts_of_one_code(threads, told, monkeypatch):
     assert told() == [IN_ONE]
 
 
+@pytest.mark.parametrize(
+    ("subset", "keep"),
+    [
+        (["j", "t"], "first"), ("k", "last"), ("f", "first"), ("f", False), ("n", "last"),
+        (["d", "c", "t"], False), (None, "first"), (None, False),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_distinct_rows(threads, told, subset, keep):
+    rows = texts("str").assign(c=lambda frame: frame["t"].astype("category"))
+    rows["f"] = np.where(rows["f"] < 0, -0.0, rows["f"])
+    rows.loc[::9, "f"] = 0.0
+    rows = pd.concat([rows, rows.iloc[100:300]])
+    rows.index = pd.Index([f"r{number:05}" for number in range(len(rows))], name="row")
+    found = persisted(rows).dgpuhash.drop_duplicates(subset, keep=keep)
+    parts = [part.compute() for part in found.persist().partitions]
+    assert told() == ["drop_duplicates in one phase"]
+    for part in parts:
+        # In the order of the frame.
+        assert part.index.is_monotonic_increasing
+    wanted = rows.drop_duplicates(subset, keep=keep)
+    whole = pd.concat(parts).sort_index()
+    pd.testing.assert_frame_equal(whole, wanted)
+    assert (np.signbit(whole["f"]) == np.signbit(wanted["f"])).all()
+
+
+def test_values_of_a_column(client, told, monkeypatch):
+    rows = texts("str")
+    column = persisted(rows)["t"]
+    assert_like(
+        column.dgpuhash.drop_duplicates(keep="last"), rows["t"].drop_duplicates(keep="last")
+    )
+    found = column.dgpuhash.value_counts(sort=False, dropna=False)
+    assert_like(found, rows["t"].value_counts(sort=False, dropna=False))
+    assert told() == ["drop_duplicates in one phase", IN_ONE]
+
+    def lost(*args, **kwargs):
+        raise IndexLost("a worker left")
+
+    monkeypatch.setattr(groups_collective, "run_collective", lost)
+    assert_like(column.dgpuhash.drop_duplicates(), rows["t"].drop_duplicates())
+    assert told() == ["drop_duplicates by tasks: a worker left"]
+
+
 def test_keys_that_cannot_be_grouped(client, told):
     rows = FRAME.assign(t=pd.Series([frozenset({n % 5}) for n in range(ROWS)], dtype=object))
     with pytest.raises(KeyTypeError, match="frozenset"):

@@ -1,0 +1,116 @@
+"""Expressions with a partition a hash range, which one phase on all workers makes where it can."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from dask.dataframe.dask_expr import new_collection
+from dask.dataframe.dask_expr._expr import (
+    Expr,
+    MapPartitions,
+    PartitionsFiltered,
+    Projection,
+    ToFrame,
+)
+from dask.dataframe.dask_expr.io._delayed import FromDelayed
+from dask.dataframe.dask_expr.io.io import FromGraph
+
+from dgpuhash.distributed.cluster.client import client_of
+from dgpuhash.distributed.cluster.serialization import CachedPickle, put_in_cache
+from dgpuhash.distributed.query.groups_collective import GroupShares, Step, collective_groups
+from dgpuhash.errors import ClosedError, UnsupportedError
+
+__all__ = ["RangesExpr", "answered_in_one_phase"]
+
+# What ranks have in common, by the name of the expression.
+_shares: dict[str, CachedPickle[GroupShares]] = {}
+_MOST_SHARES = 64
+
+
+class RangesExpr(PartitionsFiltered, Expr):
+    """Expression with a partition a hash range; it has a parameter ``_partitions``."""
+
+    @property
+    def ranges(self) -> int:
+        """The number of hash ranges."""
+        return int(self.operand("ranges"))
+
+    def answered(self) -> list[Any] | None:
+        """Return futures of the answer of each hash range; None where it takes tasks."""
+        raise NotImplementedError
+
+    def _divisions(self) -> tuple[None, ...]:
+        return (None,) * (self.ranges + 1)
+
+    def _lower(self) -> Expr | None:
+        """Return the answers where one phase on all workers can make them: persisted frames."""
+        layer = self.answered() if self.operand("_partitions") is None else None
+        if layer is None:
+            return None
+        keys = [future.key for future in layer]
+        return FromGraph(
+            dict(zip(keys, layer, strict=True)), self._meta, self._divisions(), keys,
+            "dgpuhash-groups", _determ_token=keys[0][0],
+        )  # fmt: skip
+
+
+def answered_in_one_phase(
+    name: str, frame: Expr, shares_by: Callable[[tuple[Step, ...]], GroupShares]
+) -> list[Any] | None:
+    """Return futures of the answer of each hash range; None unless the frame is persisted.
+
+    Parameters
+    ----------
+    name : str
+        Of the expression.
+    frame : Expr
+        Its rows.
+    shares_by : callable
+        What ranks have in common, by the steps from what is persisted to these rows.
+    """
+    found = _persisted(frame)
+    if found is None:
+        return None
+    try:
+        client = client_of(None)
+    except (ClosedError, UnsupportedError):
+        return None
+    source, steps = found
+    shares = _shares.get(name)
+    if shares is None:
+        shares = CachedPickle.of(shares_by(tuple(steps)))
+        put_in_cache(_shares, name, shares, _MOST_SHARES)
+    return collective_groups(client, shares, new_collection(source))
+
+
+def _persisted(frame: Expr) -> tuple[Expr, list[Step]] | None:
+    """Return the persisted frame that a frame is made of, and the steps from one to the other.
+
+    None where there is no such. Answers of a persisted frame are made for that.
+    """
+    if isinstance(frame, FromGraph | FromDelayed):
+        return frame, []
+    if isinstance(frame, RangesExpr):
+        made = frame._lower()
+        return None if made is None else (made, [])
+    step: Step
+    if isinstance(frame, Projection):
+        step = operator.itemgetter(frame.operand("columns"))
+    elif type(frame) is ToFrame:
+        step = functools.partial(_mapped, ToFrame.operation, frame._args[1:], frame._kwargs)
+    elif isinstance(frame, MapPartitions) and frame.func.__module__.startswith("dgpuhash."):
+        args = frame.args[1:]
+        if any(isinstance(each, Expr) for each in [*args, *(frame.kwargs or {}).values()]):
+            return None
+        step = functools.partial(_mapped, frame.func, args, frame.kwargs or {})
+    else:
+        return None
+    found = _persisted(frame.frame)
+    return None if found is None else (found[0], [*found[1], step])
+
+
+def _mapped(func: Callable[..., Any], args: list[Any], options: dict[str, Any], part: Any) -> Any:
+    return func(part, *args, **options)
