@@ -221,8 +221,8 @@ figures_of_letters() {
     step construction 240 "${kmer[@]}" --question construction-kraken2 --question construction-metacache \
         --json "$OUT/construction.jsonl"
 }
-# Each file starts clusters of its own, so they run side by side; but for the last, which looks at the
-# memory that is free on a GPU.
+# Each file starts clusters of its own, so they run side by side, as many as there are cores for; but for the last,
+# which looks at the memory that is free on a GPU.
 tests_of_several() {
     mkdir -p "$OUT/multigpu"
     for_gpus() {
@@ -231,9 +231,11 @@ tests_of_several() {
         name=$(tr / - <<<"${name%.py}")
         step "$name" 300 "${pytest[@]}" -m multigpu -q --junitxml="$OUT/multigpu/$name.xml" "$1"
     }
-    local alone=tests/distributed/collective/test_gpus.py file
+    local alone=tests/distributed/collective/test_gpus.py file most=$((2 + $(nproc) / 6))
     for file in $(grep -lrE --include='test_*.py' 'mark\.multigpu' tests | sort); do
-        [ "$file" = $alone ] || for_gpus "$file" &
+        [ "$file" != $alone ] || continue
+        while [ "$(jobs -rp | wc -l)" -ge $most ]; do wait -n; done
+        for_gpus "$file" &
     done
     wait
     for_gpus $alone
