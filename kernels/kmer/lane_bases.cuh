@@ -23,13 +23,16 @@ struct LaneBases {
   u32 begins = 0;  // of those that no k-mer has behind its first one
   u32 behind = 0;  // place of the next lane's letter that is either, or far away
 
-  /// Of n letters, or as many of them as there are places: `base_at(place)` is a base or `kNoBase`.
+  /// Of n letters, one at least, or as many of them as there are places: `base_at(place)` is a base or `kNoBase`.
   template <class Tile, class BaseAt>
   DG_FN LaneBases(Tile tile, u64 n, const BaseAt& base_at) : first(tile.lane() * Count) {
+    const u32 letters = n < Count * Tile::size ? static_cast<u32>(n) : Count * Tile::size;
     DG_UNROLL
     for (u32 i = 0; i < Count; ++i) {
-      const u32 base = first + i < n ? base_at(first + i) : kNoBase;
-      ends |= base / kNoBase << i;
+      // No branch, so that all letters are read at once: the last one stands for those behind it.
+      const bool is_there = first + i < letters;
+      const u32 base = base_at(is_there ? first + i : letters - 1);
+      ends |= static_cast<u32>(!is_there || base == kNoBase) << i;
       own = own << 2 | (base & 3);
     }
     DG_UNROLL
@@ -47,13 +50,21 @@ struct LaneBases {
     behind = next_place<Count>(tile, ends | begins);
   }
 
-  /// Whether k letters from the lane's i-th one on are a k-mer.
-  DG_FN bool is_kmer(u32 i, u32 k) const {
-    const u32 left = ends >> i | (begins >> i & ~1u);
-    return (left == 0 ? behind - first - i : lowest_one(left)) >= k;
+  /// Bits of the letters that k-mers begin with, of the first n ones of all lanes.
+  DG_FN u32 kmers(u32 k, u32 n) const {
+    u32 found = 0, left = behind - first - Count;
+    DG_UNROLL
+    for (u32 i = Count; i-- > 0;) {
+      ++left;
+      if (i + 1 < Count && begins >> (i + 1) & 1) left = 1;
+      if (ends >> i & 1) left = 0;
+      found |= static_cast<u32>(left >= k) << i;
+    }
+    if (n < first + Count) found &= n <= first ? 0 : ones_below(n - first);
+    return found;
   }
 
-  /// The lower code of these and of their reverse complement.
+  /// The lower code of the k letters from the lane's i-th one on, and of their reverse complement.
   DG_FN Word canonical(u32 i, u32 k) const {
     Word mer = own, reverse = own_reverse;
     if (i != 0) {

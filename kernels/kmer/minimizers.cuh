@@ -143,13 +143,11 @@ struct LaneMinimizers {
   /// Of k-mers that begin with the first n of the letters, of which the last k - 1 lack them.
   template <class Tile>
   DG_FN LaneMinimizers(Tile tile, const MinimizerRule& by, const LaneBases<count, u64>& bases,
-                       u64 n) {
-    const u32 k = static_cast<u32>(by.k), l = static_cast<u32>(by.l);
+                       u32 n) {
+    const u32 l = static_cast<u32>(by.l);
     DG_UNROLL
-    for (u32 i = 0; i < count; ++i) {
-      words[i] = (bases.canonical(i, l) & by.spaced) ^ by.toggle;
-      kmers |= static_cast<u32>(bases.first + i < n && bases.is_kmer(i, k)) << i;
-    }
+    for (u32 i = 0; i < count; ++i) words[i] = (bases.canonical(i, l) & by.spaced) ^ by.toggle;
+    kmers = bases.kmers(static_cast<u32>(by.k), n);
     DG_UNROLL
     for (u32 i = count; i < all; ++i) words[i] = tile.shuffle(words[i - count], tile.lane() + 1);
     // The lower ones of two and of four neighbours, and then of all.
@@ -169,10 +167,11 @@ struct LaneMinimizers {
     const u32 later = kmers & (kmers << 1 | (tile.lane() == 0 ? 0 : lasts >> (count - 1) & 1));
     DG_UNROLL
     for (u32 i = 0; i < count; ++i) {
-      const bool goes_on = later >> i & 1 && words[i] == (i == 0 ? last : words[i - 1]);
-      starts |= static_cast<u32>(!goes_on) << i;
+      const bool is_same = words[i] == (i == 0 ? last : words[i - 1]);
+      starts |= static_cast<u32>(is_same) << i;
     }
     // What is no k-mer ends a run as well.
+    starts = ~(starts & later) & ~0u >> (32 - count);
     behind = next_place<count>(tile, starts);
     starts &= kmers;
   }

@@ -137,16 +137,18 @@ DG_FN u32 sketch_in_lanes(Tile tile, const u8* letters, u64 n, u32 k, u32 most, 
     if (n - k + 1 < kmers) kmers = static_cast<u32>(n) - k + 1;
     LaneBases<Count, Feature> bases(tile, n, [&](u32 at) { return base_or_u(letters[at]); });
     bases.look_behind(tile);
+    const u32 whole = bases.kmers(k, kmers);
     Feature features[Count];
     DG_UNROLL
     for (u32 i = 0; i < Count; ++i) {
-      const u32 place = bases.first + i;
-      features[i] = kNoFeature<Feature>;
-      if (place < kmers) {
-        if (bases.is_kmer(i, k)) features[i] = feature_of<Feature>(bases.canonical(i, k));
-      } else if (place >= places && place - places < found) {
-        features[i] = to[place - places];
-      }
+      const Feature feature = feature_of<Feature>(bases.canonical(i, k));
+      features[i] = whole >> i & 1 ? feature : kNoFeature<Feature>;
+    }
+    if (places < room) {
+      DG_UNROLL
+      for (u32 i = 0; i < Count; ++i)
+        if (bases.first + i >= places && bases.first + i - places < found)
+          features[i] = to[bases.first + i - places];
     }
     sort_words(tile, features);
     // Those that came before are left out.

@@ -85,8 +85,16 @@ DG_FN void find_together(Tile tile, const MinimizerArgs& args, u64 segment) {
   constexpr u32 places = kLettersOfLane * Tile::size;
   const u64 first = segment * args.segment_rows;
   const u64 record = row_at(tile, args.offsets, args.records, first);
+  const u8* letters = args.letters.letters + first;
   LaneBases<kLettersOfLane, u64> bases(tile, args.rows - first,
-                                       [&](u32 at) { return args.letters.base(first + at); });
+                                       [&](u32 at) { return base_of(letters[at]); });
+  if (args.letters.qualities) {
+    DG_UNROLL
+    for (u32 i = 0; i < kLettersOfLane; ++i) {
+      const u64 at = first + bases.first + i;
+      if (at < args.rows && args.letters.qualities[at] < args.letters.least) bases.ends |= 1u << i;
+    }
+  }
   // Where later records begin.
   u64 next = record + 1;
   u32 met;
@@ -101,7 +109,8 @@ DG_FN void find_together(Tile tile, const MinimizerArgs& args, u64 segment) {
     next += Tile::size;
   } while (met >> (Tile::size - 1) != 0);
   bases.look_behind(tile);
-  const LaneMinimizers found(tile, args.rule, bases, end_of_rows(args, segment) - first);
+  const LaneMinimizers found(tile, args.rule, bases,
+                             static_cast<u32>(end_of_rows(args, segment) - first));
   const auto node_at = [&](u32 i) {
     return args.nodes[row_at(args.offsets, args.records, first + bases.first + i, record)];
   };
