@@ -128,6 +128,7 @@ struct TopList {
   }
 
   DG_FN void fill() const {
+    DG_ROLL
     for (u32 at = size; at < most; ++at) put(at, 0, 0, 0, 0, 0);
   }
 };

@@ -96,7 +96,7 @@ DG_FN void sort_words(Tile tile, const Word* from, u64 n, Word* words, Word none
   for (u64 half = piece; half < n; half *= 2) {
     DG_ROLL
     for (u64 distance = half; distance >= piece; distance /= 2) {
-      const u64 pairs = (n + 2 * distance - 1) / (2 * distance) * distance;
+      const u64 pairs = ((n - 1) & ~(2 * distance - 1)) / 2 + distance;
       for (u64 pair = tile.lane(); pair < pairs; pair += Tile::size) {
         const u64 within = pair & (distance - 1), block = (pair - within) * 2;
         const u64 low = block + within;

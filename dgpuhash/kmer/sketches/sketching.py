@@ -91,13 +91,14 @@ def sketch_reads(
     There are as many for each window; places that it does not need have the highest number, which
     is no feature.
     """
-    counts = n_windows(backend.xp.diff(offsets), settings)
-    n, most_rows = len(counts), len(letters) // settings.stride + len(counts)
+    lengths = backend.xp.diff(offsets)
+    n, most_rows = len(lengths), len(letters) // settings.stride + len(lengths)
     if mate_letters is not None:
         both = backend.empty((n, 2), np.int64)
-        both[:, 0], both[:, 1] = counts, n_windows(backend.xp.diff(mate_offsets), settings)
-        counts = both.ravel()
+        both[:, 0], both[:, 1] = lengths, backend.xp.diff(mate_offsets)
+        lengths = both.ravel()
         most_rows += len(mate_letters) // settings.stride + n
+    counts = n_windows(lengths, settings)
     windows = _sums(backend, counts)
     # On a GPU nobody waits for their number.
     rows = int(windows[-1]) if backend.name == "cpu" else most_rows
