@@ -11,6 +11,7 @@ from weakref import WeakSet
 import dask.base
 from distributed import Client, Future, get_client, get_worker, rejoin, secede
 
+from dgpuhash.distributed.cluster.dask_internals import known_clients
 from dgpuhash.errors import ClosedError, DgpuhashError, IndexLost, UnsupportedError
 
 __all__ = [
@@ -18,7 +19,6 @@ __all__ = [
     "client_of",
     "computing_client",
     "in_task_of",
-    "is_client_connected",
     "is_from_parent_process",
     "seceding",
     "translate_scheduler_errors",
@@ -83,7 +83,7 @@ def computing_client() -> Client:
 
 # In a forked process: the clients of its parent.
 _parents: WeakSet[Client] = WeakSet()
-os.register_at_fork(after_in_child=lambda: _parents.update(Client._instances))
+os.register_at_fork(after_in_child=lambda: _parents.update(known_clients()))
 
 
 def is_from_parent_process(client: Client) -> bool:
@@ -178,16 +178,6 @@ def unpaused_workers(client: Client, workers: Sequence[str]) -> list[str]:
 
 def _running(dask_scheduler: Any) -> set[str]:
     return {worker.address for worker in dask_scheduler.running}
-
-
-def is_client_connected(scheduler: Any, client: str) -> bool:
-    """Return whether the scheduler is connected to the client with this id.
-
-    Runs on the scheduler. The last call of a lost client may end after the loss: Dask then has the
-    client's name again, and keeps it.
-    """
-    comm = scheduler.client_comms.get(client)
-    return comm is not None and not comm.closed()
 
 
 def in_task_of(client: Client) -> bool:

@@ -6,6 +6,8 @@ scheduler, workers and clients. `make matrix` runs what touches them under sever
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from time import time
 from typing import Any
 
 from dask._expr import optimize_until
@@ -33,6 +35,7 @@ from dask.dataframe.dask_expr.io.io import BlockwiseIO, FromGraph
 from dask.dataframe.io.parquet.arrow import ArrowDatasetEngine
 from dask.dataframe.utils import UNKNOWN_CATEGORIES, clear_known_categories
 from dask.tokenize import _tokenize_deterministic as tokenize_deterministic
+from distributed import Client, Future
 from distributed.client import FutureCancelledError, FuturesCancelledError
 from distributed.comm import CommClosedError
 from distributed.core import Status, clean_exception, error_message, send_recv
@@ -82,19 +85,40 @@ __all__ = [
     "TaskRef",
     "clean_exception",
     "clear_known_categories",
+    "datasets_of",
     "deserialize",
     "determine_column_projection",
+    "drop_data",
     "error_message",
     "expression_collections",
+    "forget_data",
+    "futures_of_held",
+    "handlers_of",
+    "hold_data",
+    "is_client_connected",
     "is_filter_pushdown_available",
+    "known_clients",
+    "memory_limit",
+    "memory_share",
+    "move_tasks",
     "new_collection",
+    "next_tasks",
     "optimize_until",
     "pickle",
+    "put_data",
+    "ready_count",
+    "running_keys",
+    "scheduler_plugin",
+    "semaphores_of",
     "send_recv",
     "serialize",
     "sync",
+    "task_of",
     "to_serialize",
     "tokenize_deterministic",
+    "unwant_keys",
+    "want_keys",
+    "wanting_clients",
 ]
 
 
@@ -104,3 +128,159 @@ class LoweredExpr(PartitionsFiltered, Expr):
     def _layer(self) -> dict[Any, Any]:
         """Return the graph: Dask 2026.1.1 asks an expression for it, to see that it is one."""
         return dict(self.lower_completely().__dask_graph__())
+
+
+def known_clients() -> Iterable[Client]:
+    """Return the clients of this process."""
+    return list(Client._instances)
+
+
+def handlers_of(process: Any) -> dict[str, Any]:
+    """Return the handlers of a scheduler or worker, by the names of their operations."""
+    handlers: dict[str, Any] = process.handlers
+    return handlers
+
+
+def is_client_connected(scheduler: Any, client: str) -> bool:
+    """Return whether the scheduler is connected to the client with this id.
+
+    Runs on the scheduler. The last call of a lost client may end after the loss: Dask then has the
+    client's name again, and keeps it.
+    """
+    comm = scheduler.client_comms.get(client)
+    return comm is not None and not comm.closed()
+
+
+def scheduler_plugin(scheduler: Any, name: str, make: Callable[[], Any]) -> Any:
+    """Return the scheduler's plugin of this name, which `make` makes where there is none."""
+    if name not in scheduler.plugins:
+        scheduler.add_plugin(make(), name=name)
+    return scheduler.plugins[name]
+
+
+def datasets_of(scheduler: Any) -> dict[str, dict[str, Any]]:
+    """Return what is published on a scheduler, by name."""
+    found: dict[str, dict[str, Any]] = scheduler.extensions["publish"].datasets
+    return found
+
+
+def semaphores_of(scheduler: Any) -> Any:
+    """Return the scheduler's part of all semaphores and locks."""
+    return scheduler.extensions["semaphores"]
+
+
+def move_tasks(scheduler: Any, states: dict[Any, str], stimulus_id: str) -> None:
+    """Bring tasks of a scheduler into other states, and let those begin that may now."""
+    scheduler.transitions(states, stimulus_id=stimulus_id)
+    scheduler.stimulus_queue_slots_maybe_opened(stimulus_id=stimulus_id)
+
+
+def wanting_clients(task: Any) -> set[str]:
+    """Return the ids of the clients that want the result of a scheduler's task."""
+    return {client.client_key for client in task.who_wants or ()}
+
+
+def want_keys(scheduler: Any, client: str, keys: Collection[Any]) -> None:
+    """Have a scheduler keep the results of keys for `client`, which need not be connected."""
+    scheduler.client_desires_keys(keys=keys, client=client)
+
+
+def unwant_keys(scheduler: Any, client: str, keys: Collection[Any]) -> None:
+    """End what `want_keys` began, if that client is still known."""
+    if client in scheduler.clients:
+        scheduler.client_releases_keys(keys=keys, client=client)
+
+
+def put_data(worker: Any, data: Mapping[Any, Any]) -> dict[Any, int]:
+    """Put data into a worker under Dask keys, and return the bytes of each.
+
+    Runs on the worker's event loop; `hold_data` then tells the scheduler.
+    """
+    nbytes: dict[Any, int] = worker.update_data(dict(data))["nbytes"]
+    return nbytes
+
+
+def hold_data(scheduler: Any, client: str, left: Mapping[str, Mapping[Hashable, int]]) -> None:
+    """Register data that workers hold as wanted by `client`.
+
+    Runs on the scheduler. `left`: the bytes of each label, by worker.
+    """
+    sizes = {label: nbytes for mine in left.values() for label, nbytes in mine.items()}
+    holders = {label: [worker] for worker, mine in left.items() for label in mine}
+    scheduler.update_data(who_has=holders, nbytes=sizes)
+    wanting = scheduler.clients[client]
+    # Dask's own method would also send the client each key, which the answer does.
+    for label in sizes:
+        task = scheduler.tasks[label]
+        task.who_wants = {wanting, *(task.who_wants or ())}
+        wanting.wants_what.add(task)
+
+
+def futures_of_held(client: Client, labels: Collection[Any]) -> dict[Hashable, Future]:
+    """Return futures for data that `hold_data` registered for `client`.
+
+    The workers drop the data when its futures are released.
+    """
+    futures: dict[Hashable, Future] = {label: Future(label, client) for label in labels}
+    for label in futures:
+        client.futures[label].finish()
+    return futures
+
+
+def drop_data(scheduler: Any, worker: str, labels: Collection[Hashable]) -> None:
+    """Let a worker drop data that no client is going to claim.
+
+    Runs on the scheduler.
+    """
+    if labels and worker in scheduler.workers:
+        message = {"op": "free-keys", "keys": list(labels), "stimulus_id": f"dgpuhash-{time()}"}
+        scheduler.worker_send(worker, message)
+
+
+def forget_data(scheduler: Any, worker: str, chosen: Callable[[Any], bool]) -> None:
+    """Forget the chosen keys of which a worker has the only copy, that cannot be made again.
+
+    Runs on the scheduler.
+    """
+    leaving = scheduler.workers.get(worker)
+    if leaving is not None:
+        gone = [
+            task.key
+            for task in leaving.has_what
+            if chosen(task.key) and not task.run_spec and len(task.who_has) == 1
+        ]
+        scheduler.transitions(dict.fromkeys(gone, "forgotten"), f"dgpuhash-{time()}")
+
+
+def memory_limit(worker: Any) -> int:
+    """Return the bytes that a worker may take; 0 where there is no limit."""
+    return int(worker.memory_manager.memory_limit or 0)
+
+
+def memory_share(worker: Any, fraction: str) -> float:
+    """Return the share of its limit at which a worker is to spill or pause; 0 where it is not.
+
+    `fraction` is ``"target"``, ``"spill"`` or ``"pause"``.
+    """
+    return float(getattr(worker.memory_manager, f"memory_{fraction}_fraction") or 0)
+
+
+def task_of(worker: Any, key: Any) -> Any:
+    """Return a worker's task of this key, or None."""
+    return worker.state.tasks.get(key)
+
+
+def running_keys(worker: Any) -> list[Any]:
+    """Return the keys of the tasks that a worker carries out."""
+    return [task.key for task in list(worker.state.executing)]
+
+
+def ready_count(worker: Any) -> int:
+    """Return how many of a worker's tasks only wait for their turn."""
+    return len(worker.state.ready)
+
+
+def next_tasks(worker: Any, most: int, *, of: int = 1) -> list[Any]:
+    """Return the tasks whose turn comes next: one of `of` equal shares, and at most `most`."""
+    ready = worker.state.ready
+    return list(ready.peekn(min(most, -(-len(ready) // of))))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from time import time
 from typing import Any, Generic, Protocol, TypeVar
 
 import dask
-from distributed import Client, Future, SchedulerPlugin
+from distributed import Future, SchedulerPlugin
 
+from dgpuhash.distributed.cluster.dask_internals import forget_data, scheduler_plugin
 from dgpuhash.frames import frames_of
 
 __all__ = [
@@ -20,9 +20,6 @@ __all__ = [
     "LocalInputs",
     "PartitionLocation",
     "TaskOutput",
-    "drop_data",
-    "futures_of_held",
-    "hold_data",
     "partitions_spec",
     "watch_departures",
 ]
@@ -169,45 +166,6 @@ class TaskOutput(Generic[Result]):
     data: Mapping[Any, Any]
 
 
-def hold_data(scheduler: Any, client: str, left: Mapping[str, Mapping[Hashable, int]]) -> None:
-    """Register data that workers hold as wanted by `client`.
-
-    Runs on the scheduler. `left`: the bytes of each label, by worker.
-    """
-    sizes = {label: nbytes for mine in left.values() for label, nbytes in mine.items()}
-    if sizes:
-        watch_departures(scheduler)
-        holders = {label: [worker] for worker, mine in left.items() for label in mine}
-        scheduler.update_data(who_has=holders, nbytes=sizes)
-        wanting = scheduler.clients[client]
-        # Dask's own method would also send the client each key, which the answer does.
-        for label in sizes:
-            task = scheduler.tasks[label]
-            task.who_wants = {wanting, *(task.who_wants or ())}
-            wanting.wants_what.add(task)
-
-
-def futures_of_held(client: Client, labels: Collection[Any]) -> dict[Hashable, Future]:
-    """Return futures for data that `hold_data` registered for `client`.
-
-    The workers drop the data when its futures are released.
-    """
-    futures: dict[Hashable, Future] = {label: Future(label, client) for label in labels}
-    for label in futures:
-        client.futures[label].finish()
-    return futures
-
-
-def drop_data(scheduler: Any, worker: str, labels: Collection[Hashable]) -> None:
-    """Let a worker drop data that no client is going to claim.
-
-    Runs on the scheduler.
-    """
-    if labels and worker in scheduler.workers:
-        message = {"op": "free-keys", "keys": list(labels), "stimulus_id": f"dgpuhash-{time()}"}
-        scheduler.worker_send(worker, message)
-
-
 class DepartureHandler(SchedulerPlugin):
     """Scheduler plugin that forgets our data on a worker that is closing.
 
@@ -228,10 +186,12 @@ class DepartureHandler(SchedulerPlugin):
         """
         if not isinstance(message, dict) or message.get("status") != "closing":
             return
-        leaving = self._scheduler.workers.get(topic)
-        if leaving is not None:
-            gone = [task.key for task in leaving.has_what if _only_there(task)]
-            self._scheduler.transitions(dict.fromkeys(gone, "forgotten"), f"dgpuhash-{time()}")
+        forget_data(self._scheduler, topic, _is_ours)
+
+
+def _is_ours(key: Any) -> bool:
+    name = key[0] if isinstance(key, tuple) else key
+    return isinstance(name, str) and name.startswith(KEY_PREFIX)
 
 
 def watch_departures(dask_scheduler: Any) -> None:
@@ -239,15 +199,9 @@ def watch_departures(dask_scheduler: Any) -> None:
 
     Runs on the scheduler.
     """
-    if DepartureHandler.name not in dask_scheduler.plugins:
-        dask_scheduler.add_plugin(DepartureHandler(dask_scheduler))
-
-
-def _only_there(task: Any) -> bool:
-    """Return whether a key of ours has one holder and cannot be recomputed."""
-    name = task.key[0] if isinstance(task.key, tuple) else task.key
-    ours = isinstance(name, str) and name.startswith(KEY_PREFIX)
-    return ours and not task.run_spec and len(task.who_has) == 1
+    scheduler_plugin(
+        dask_scheduler, DepartureHandler.name, lambda: DepartureHandler(dask_scheduler)
+    )
 
 
 # Room for copies of keys, and for a result with columns of both sides.

@@ -11,10 +11,10 @@ from typing import Any
 from distributed import Client, Lock
 
 from dgpuhash.distributed.cluster.client import (
-    is_client_connected,
     seceding,
     translate_scheduler_errors,
 )
+from dgpuhash.distributed.cluster.dask_internals import is_client_connected, semaphores_of
 from dgpuhash.distributed.cluster.rpc import call_scheduler, rpc_of_scheduler
 from dgpuhash.errors import IndexLost, ReentranceError
 
@@ -126,7 +126,7 @@ def forget_lock(name: str, scheduler: Any) -> None:
 
     Runs on the scheduler.
     """
-    locks, name = scheduler.extensions["semaphores"], _known_as(name)
+    locks, name = semaphores_of(scheduler), _known_as(name)
     if not locks.leases.get(name) and not locks.metrics["pending"].get(name):
         locks.close(name)
 
@@ -140,7 +140,7 @@ def release_dead_leases(name: str, dask_scheduler: Any) -> None:
 
     Runs on the scheduler.
     """
-    semaphores = dask_scheduler.extensions["semaphores"]
+    semaphores = semaphores_of(dask_scheduler)
     for lease in list(semaphores.leases.get(name, ())):
         if not is_client_connected(dask_scheduler, lease.partition("/")[0]):
             semaphores.release(name=name, lease_id=lease)

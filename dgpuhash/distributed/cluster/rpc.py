@@ -17,6 +17,7 @@ from dgpuhash.distributed.cluster.dask_internals import (
     CommClosedError,
     Status,
     clean_exception,
+    handlers_of,
     pickle,
     send_recv,
 )
@@ -111,7 +112,7 @@ class LocalSchedulerRPC:
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
         async def call(**message: Any) -> Any:
-            found = self._scheduler.handlers[name](**message)
+            found = handlers_of(self._scheduler)[name](**message)
             return await found if asyncio.iscoroutine(found) else found
 
         return call
@@ -187,7 +188,7 @@ def install_call_handler(named: str, dask_worker: Any) -> None:
             result = await result
         return {"post": pickle.dumps(result)}
 
-    dask_worker.handlers[OPERATION] = answer
+    handlers_of(dask_worker)[OPERATION] = answer
 
 
 REMEDY = "call rebuild() of the index, or load it where it was saved"
@@ -232,7 +233,7 @@ async def call_handler(
     """
     if address == worker.address:
         # The unwrapped handler: its objects and errors are not serialized.
-        handler = worker.handlers[operation].__wrapped__
+        handler = handlers_of(worker)[operation].__wrapped__
         answer = await handler(**objects, **message)
         return [from_message(thing) for thing in answer]
     message |= {name: to_message(thing) for name, thing in objects.items()}

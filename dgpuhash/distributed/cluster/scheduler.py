@@ -16,16 +16,21 @@ from weakref import WeakKeyDictionary
 
 from distributed import Client
 
-from dgpuhash.distributed.cluster.client import is_client_connected
-from dgpuhash.distributed.cluster.dask_internals import CommClosedError, pickle
+from dgpuhash.distributed.cluster.dask_internals import (
+    CommClosedError,
+    drop_data,
+    futures_of_held,
+    hold_data,
+    is_client_connected,
+    pickle,
+    put_data,
+)
 from dgpuhash.distributed.cluster.locality import (
     DataNotLocal,
     InputSpec,
     LocalInputs,
     TaskOutput,
-    drop_data,
-    futures_of_held,
-    hold_data,
+    watch_departures,
 )
 from dgpuhash.distributed.cluster.rpc import (
     call_scheduler_async,
@@ -173,7 +178,7 @@ async def run_and_encode(
         if asyncio.iscoroutine(result):
             result = await result
         if isinstance(result, TaskOutput):
-            left = dask_worker.update_data(dict(result.data))["nbytes"]
+            left = put_data(dask_worker, result.data)
             result = result.result
     except Exception as error:
         result = error
@@ -293,7 +298,9 @@ def _hold_or_drop_outputs(
             worker: each for worker, each in found.items() if isinstance(each, EncodedResult)
         }
         left = {worker: each.left for worker, each in packets.items() if each.left}
-        hold_data(scheduler, phase.client, left)
+        if left:
+            watch_departures(scheduler)
+            hold_data(scheduler, phase.client, left)
         return found
     for worker, answer in answers.items():
         answer.add_done_callback(partial(_let_drop, scheduler, worker))

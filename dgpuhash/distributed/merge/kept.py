@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dgpuhash import config
+from dgpuhash.distributed.cluster.dask_internals import unwant_keys, want_keys, wanting_clients
 from dgpuhash.distributed.cluster.host import NAME
 from dgpuhash.distributed.cluster.rpc import call_worker, encode_call, fire_and_forget
 from dgpuhash.distributed.shards.stats import shard_size
@@ -136,7 +137,7 @@ class KeptBuilds:
         self._kept[key] = Kept(client, uid, tuple(workers), names, nbytes)
         for name in names:
             self._by_source.setdefault(name, set()).add(key)
-        self._scheduler.client_desires_keys(keys=[key], client=KEEPER)
+        want_keys(self._scheduler, KEEPER, [key])
         fire_and_forget(self.measure(client))
 
     def over(self, key: Any) -> None:
@@ -207,8 +208,8 @@ class KeptBuilds:
         asyncio.get_running_loop().call_soon(self._release, key)
 
     def _release(self, key: Any) -> None:
-        if key not in self._kept and KEEPER in self._scheduler.clients:
-            self._scheduler.client_releases_keys(keys=[key], client=KEEPER)
+        if key not in self._kept:
+            unwant_keys(self._scheduler, KEEPER, [key])
 
 
 def task_name(key: Any) -> str:
@@ -227,7 +228,7 @@ def _held(task: Any) -> Iterator[Any]:
         if each.key in seen:
             continue
         seen.add(each.key)
-        wanting = {client.client_key for client in each.who_wants or ()} - {KEEPER}
+        wanting = wanting_clients(each) - {KEEPER}
         if each.state == "memory" and wanting:
             yield each
         elif each.dependencies:
@@ -237,7 +238,7 @@ def _held(task: Any) -> Iterator[Any]:
 
 
 def _wants(client: str, task: Any) -> bool:
-    return any(each.client_key == client for each in task.who_wants)
+    return client in wanting_clients(task)
 
 
 def _marking(task: Any) -> bool:

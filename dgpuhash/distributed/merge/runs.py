@@ -11,6 +11,7 @@ from typing import Any, ClassVar, TypeVar
 from distributed import Client, Reschedule, SchedulerPlugin
 
 from dgpuhash.distributed.cluster.client import client_of
+from dgpuhash.distributed.cluster.dask_internals import move_tasks, scheduler_plugin
 from dgpuhash.distributed.cluster.host import NAME, current_worker
 from dgpuhash.distributed.cluster.rpc import (
     call_scheduler,
@@ -147,8 +148,7 @@ class MergeRuns(SchedulerPlugin):
             if task_name(after.key).startswith(RECEIPT)
         ]
         wanted = {task.key: "released" for task in tasks if task.state not in AT_REST}
-        self.scheduler.transitions(wanted, stimulus_id=stimulus_id)
-        self.scheduler.stimulus_queue_slots_maybe_opened(stimulus_id=stimulus_id)
+        move_tasks(self.scheduler, wanted, stimulus_id)
 
     def _free(self, run: Run) -> None:
         for worker in run.workers:
@@ -180,11 +180,7 @@ def free_run(client: Client, run: Run) -> None:
 
 
 def _plugin(scheduler: Any) -> MergeRuns:
-    found = scheduler.plugins.get(MergeRuns.name)
-    if found is None:
-        found = MergeRuns(scheduler)
-        scheduler.add_plugin(found, name=MergeRuns.name)
-    assert isinstance(found, MergeRuns)
+    found: MergeRuns = scheduler_plugin(scheduler, MergeRuns.name, lambda: MergeRuns(scheduler))
     return found
 
 

@@ -11,7 +11,15 @@ from typing import Any
 from distributed import Client, SchedulerPlugin
 
 from dgpuhash.distributed.cluster.client import translate_scheduler_errors
-from dgpuhash.distributed.cluster.dask_internals import Serialized, deserialize, pickle, serialize
+from dgpuhash.distributed.cluster.dask_internals import (
+    Serialized,
+    datasets_of,
+    deserialize,
+    pickle,
+    scheduler_plugin,
+    serialize,
+    want_keys,
+)
 from dgpuhash.distributed.cluster.lock import forget_lock, hold_lock
 from dgpuhash.distributed.cluster.rpc import call_scheduler
 from dgpuhash.distributed.events import log_loss
@@ -138,7 +146,7 @@ def read_dataset(name: str, turn: str | None, dask_scheduler: Any) -> tuple[byte
 
     Runs on the scheduler. `turn`, unless None, replaces the turn first.
     """
-    found = dask_scheduler.extensions["publish"].datasets.get(name)
+    found = datasets_of(dask_scheduler).get(name)
     if found is None:
         return None
     if turn is not None:
@@ -150,7 +158,7 @@ def read_newer_dataset(
     name: str, uid: str, epoch: int, dask_scheduler: Any
 ) -> tuple[bytes, str] | bool | None:
     """Return True for this epoch of this index, else as `read_dataset`."""
-    found = dask_scheduler.extensions["publish"].datasets.get(name)
+    found = datasets_of(dask_scheduler).get(name)
     if found is not None and found["state"][:2] == (uid, epoch):
         return True
     return read_dataset(name, None, dask_scheduler)
@@ -170,15 +178,14 @@ def put_dataset(
     Beside it stands what the scheduler is to know of the index: it unpickles no descriptor, which
     may take a GPU. Runs on the scheduler; returns whether it was stored.
     """
-    datasets = dask_scheduler.extensions["publish"].datasets
+    datasets = datasets_of(dask_scheduler)
     if datasets.get(name, {}).get("state") != after:
         return False
     data = Serialized(*serialize(packed))
-    dask_scheduler.client_desires_keys((), f"published-{name}")
+    want_keys(dask_scheduler, f"published-{name}", ())
     place = {"placement": placement, "workers": workers}
     datasets[name] = {"data": data, "keys": (), "state": state, **place}
-    if LossReport.name not in dask_scheduler.plugins:
-        dask_scheduler.add_plugin(LossReport())
+    scheduler_plugin(dask_scheduler, LossReport.name, LossReport)
     return True
 
 
@@ -195,7 +202,7 @@ class PublishedIndex:
 
 def published_indexes(dask_scheduler: Any) -> list[PublishedIndex]:
     """Return the indexes of a cluster by name; runs on the scheduler."""
-    datasets = dask_scheduler.extensions["publish"].datasets
+    datasets = datasets_of(dask_scheduler)
     found = []
     for name in sorted(filter(_is_ours, datasets)):
         kept = datasets[name]
@@ -222,7 +229,7 @@ def drop_dataset(name: str, uid: str, lock: str | None, dask_scheduler: Any) -> 
 
     Runs on the scheduler. Dask's unpublish would leave the client entry that holds the dataset.
     """
-    datasets = dask_scheduler.extensions["publish"].datasets
+    datasets = datasets_of(dask_scheduler)
     if name not in datasets or datasets[name]["state"][0] != uid:
         return None
     found = datasets.pop(name)

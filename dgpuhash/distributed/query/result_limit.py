@@ -7,6 +7,7 @@ import threading
 from collections.abc import Hashable, Sequence
 from typing import Any
 
+from dgpuhash.distributed.cluster.dask_internals import memory_limit
 from dgpuhash.distributed.cluster.host import plugin_of
 from dgpuhash.distributed.partition.descriptor import Descriptor
 from dgpuhash.distributed.shards.spilling import WorkerMemory, trim
@@ -42,7 +43,7 @@ def keys_within_memory(
     count, nbytes : int
         How many keys have how many bytes.
     """
-    limit = worker.memory_manager.memory_limit
+    limit = memory_limit(worker)
     shard = plugin_of(worker).shards.standing(descriptor.uid)
     if not limit or shard is None or frames_of(descriptor.meta).device != "cpu":
         return sys.maxsize
@@ -65,7 +66,7 @@ class ResultLimit:
     def __init__(self, worker: Any, beside: float, remedy: str) -> None:
         memory: WorkerMemory | None = plugin_of(worker).shards.memory
         self._memory, self._beside, self._remedy = memory, beside, remedy
-        self._least = (worker.memory_manager.memory_limit or 0) // LEAST
+        self._least = memory_limit(worker) // LEAST
         self._room = None
         if memory is not None:
             memory.relieve()

@@ -13,7 +13,14 @@ from weakref import WeakKeyDictionary
 from distributed import Worker
 
 from dgpuhash.backend import is_out_of_memory
-from dgpuhash.distributed.cluster.dask_internals import Task, TaskRef, sync
+from dgpuhash.distributed.cluster.dask_internals import (
+    Task,
+    TaskRef,
+    next_tasks,
+    ready_count,
+    sync,
+    task_of,
+)
 
 __all__ = ["Coalescer", "WaitingTask", "WaitingTasks"]
 
@@ -233,7 +240,7 @@ class WaitingTasks:
 
         None: the current task has to probe by itself.
         """
-        task = worker.state.tasks.get(worker.get_current_task())
+        task = task_of(worker, worker.get_current_task())
         own = None if task is None else self._chosen.pop(task, None)
         # The argument may have been computed again since.
         return own.answer() if own is not None and own.argument is argument else None
@@ -256,7 +263,7 @@ class WaitingTasks:
         """
         found: dict[Any, WaitingTask] = {}
         try:
-            if worker.state.ready:
+            if ready_count(worker):
                 choose = self._choose, worker, function, most_nbytes, threading.current_thread()
                 sync(worker.loop, *choose, found)
             yield list(found.values())
@@ -279,13 +286,12 @@ class WaitingTasks:
 
         Runs on the event loop, so that none of them begins meanwhile.
         """
-        ready = worker.state.ready
         # The worker's other threads are about to choose tasks as well.
-        for task in ready.peekn(min(MOST, -(-len(ready) // worker.state.nthreads))):
+        for task in next_tasks(worker, MOST, of=worker.state.nthreads):
             key = _argument(task.run_spec, function)
             if key is None or task in self._chosen:
                 continue
-            most_nbytes -= worker.state.tasks[key].get_nbytes()
+            most_nbytes -= task_of(worker, key).get_nbytes()
             if most_nbytes < 0:
                 return
             found[task] = self._chosen[task] = WaitingTask(worker.data[key], asker)

@@ -13,7 +13,7 @@ from distributed import WorkerPlugin
 
 from dgpuhash.backend.cpu import ThreadQuota
 from dgpuhash.backend.native import native
-from dgpuhash.distributed.cluster.dask_internals import error_message
+from dgpuhash.distributed.cluster.dask_internals import error_message, handlers_of
 from dgpuhash.distributed.cluster.device_thread import DeviceThread
 from dgpuhash.distributed.cluster.serialization import to_message
 from dgpuhash.distributed.cluster.user_errors import install_log_filter
@@ -96,15 +96,16 @@ class ShardHost(WorkerPlugin):
         self.tables = {}
         with suppress(CompileError):
             SHARES.take(worker.id, worker.state.nthreads)
-        worker.handlers["dgpuhash_match"] = replying(self.match)
-        worker.handlers["dgpuhash_marks"] = replying(self.marks)
-        worker.handlers["dgpuhash_digest"] = replying(self.digest)
-        worker.handlers["dgpuhash_unmatched"] = replying(self.unmatched)
-        worker.handlers["dgpuhash_bits"] = replying(self.bits)
-        worker.handlers["dgpuhash_known"] = replying(self.known)
-        worker.handlers["dgpuhash_put"] = replying(self.put)
-        worker.handlers["dgpuhash_ping"] = replying(self.ping)
-        worker.handlers["dgpuhash_collective"] = replying(self.collective)
+        handlers = handlers_of(worker)
+        handlers["dgpuhash_match"] = replying(self.match)
+        handlers["dgpuhash_marks"] = replying(self.marks)
+        handlers["dgpuhash_digest"] = replying(self.digest)
+        handlers["dgpuhash_unmatched"] = replying(self.unmatched)
+        handlers["dgpuhash_bits"] = replying(self.bits)
+        handlers["dgpuhash_known"] = replying(self.known)
+        handlers["dgpuhash_put"] = replying(self.put)
+        handlers["dgpuhash_ping"] = replying(self.ping)
+        handlers["dgpuhash_collective"] = replying(self.collective)
 
     def service(self, kind: type[Service]) -> Service:
         """Return this worker's one object of class `kind`; make it on first use."""
@@ -115,8 +116,8 @@ class ShardHost(WorkerPlugin):
         """Free the shards, close the exchanges and remove the handlers."""
         with suppress(CompileError):
             SHARES.give_back(worker.id)
-        for operation in [name for name in worker.handlers if name.startswith(f"{NAME}_")]:
-            worker.handlers.pop(operation)
+        for operation in [name for name in handlers_of(worker) if name.startswith(f"{NAME}_")]:
+            handlers_of(worker).pop(operation)
         for end in self.ends.values():
             end.close()
         self.thread.close()

@@ -12,6 +12,7 @@ from dask.sizeof import sizeof
 from dask.utils import key_split
 from distributed import Worker, secede
 
+from dgpuhash.distributed.cluster.dask_internals import memory_limit, running_keys
 from dgpuhash.distributed.partition.hash_partition import chunk_nbytes
 from dgpuhash.frames import frames_of
 from dgpuhash.typing import Device
@@ -31,7 +32,7 @@ MOMENT = 0.5
 
 def most_seceded_nbytes(worker: Worker, device: Device) -> int:
     """Return the bytes that partitions of seceded tasks may have together."""
-    most, limit = AHEAD[device] * chunk_nbytes(device), worker.memory_manager.memory_limit
+    most, limit = AHEAD[device] * chunk_nbytes(device), memory_limit(worker)
     return min(most, limit // SHARE) if limit and device == "cpu" else most
 
 
@@ -95,7 +96,7 @@ class SecessionBudget:
         `nbytes` that are much of the worker's memory, the task stays.
         """
         if not wait([work], MOMENT).done:
-            limit = worker.memory_manager.memory_limit
+            limit = memory_limit(worker)
             stays = bool(nbytes and limit and nbytes > limit // SHARE)
             most = most_seceded_nbytes(worker, frames_of(rows).device)
             with self.task(sizeof(rows), most, stays=stays):
@@ -105,7 +106,7 @@ class SecessionBudget:
     def others_begin(self, worker: Worker) -> bool:
         """Return whether a task like this one runs and has not joined a batch."""
         own = key_split(worker.get_current_task())
-        running = sum(key_split(task.key) == own for task in list(worker.state.executing))
+        running = sum(key_split(key) == own for key in running_keys(worker))
         return running > self._stayed
 
 

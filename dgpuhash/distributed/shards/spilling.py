@@ -18,6 +18,7 @@ import pyarrow as pa
 from dask.sizeof import sizeof
 
 from dgpuhash import backend
+from dgpuhash.distributed.cluster.dask_internals import memory_limit, memory_share
 from dgpuhash.distributed.cluster.serialization import (
     Payload,
     concat_payloads,
@@ -110,17 +111,17 @@ class WorkerMemory:
 
         It may share a process with others, and a client, whose memory counts as its own.
         """
-        if self._worker.nanny or not self._worker.memory_manager.memory_limit:
+        if self._worker.nanny or not memory_limit(self._worker):
             return None
         return backend.get("cpu").memory()[0]
 
     def _until(self, fraction: str, default: float) -> int:
         """Return the bytes until a fraction of the limit is reached; `default` where it is off."""
-        manager = self._worker.memory_manager
-        if not manager.memory_limit:
+        limit = memory_limit(self._worker)
+        if not limit:
             return sys.maxsize
-        share = getattr(manager, f"memory_{fraction}_fraction") or default
-        return int(share * manager.memory_limit - self._worker.monitor.get_process_memory())
+        share = memory_share(self._worker, fraction) or default
+        return int(share * limit - self._worker.monitor.get_process_memory())
 
 
 def release_arrow() -> None:

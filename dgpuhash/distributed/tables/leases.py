@@ -13,8 +13,12 @@ from typing import Any
 from distributed import Client, SchedulerPlugin
 
 from dgpuhash import config
-from dgpuhash.distributed.cluster.client import is_client_connected, is_from_parent_process
-from dgpuhash.distributed.cluster.dask_internals import pickle
+from dgpuhash.distributed.cluster.client import is_from_parent_process
+from dgpuhash.distributed.cluster.dask_internals import (
+    is_client_connected,
+    pickle,
+    scheduler_plugin,
+)
 from dgpuhash.distributed.cluster.host import NAME
 from dgpuhash.distributed.cluster.rpc import call_scheduler, call_scheduler_async, fire_and_forget
 from dgpuhash.distributed.collective.group import close_end
@@ -133,9 +137,7 @@ def leased_tables(scheduler: Any) -> dict[str, Sequence[str]]:
 
 
 def _leases(scheduler: Any) -> Leases:
-    if Leases.name not in scheduler.plugins:
-        scheduler.add_plugin(Leases())
-    found: Leases = scheduler.plugins[Leases.name]
+    found: Leases = scheduler_plugin(scheduler, Leases.name, Leases)
     return found
 
 
