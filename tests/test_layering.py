@@ -156,6 +156,20 @@ GPU_LIBRARIES = {
 }
 
 
+# The only module that may import what Dask and distributed do not document, or name such fields of
+# their schedulers, workers and clients.
+DASK_INTERNALS = "dgpuhash/distributed/cluster/dask_internals.py"
+UNDOCUMENTED = re.compile(
+    r"dask(\.\w+)*\._|dask\.dataframe\.(dask_expr|io|utils)\b"
+    r"|distributed\.(_|(batched|client|core|diagnostics|protocol|scheduler|utils|worker)\b)"
+)
+UNDOCUMENTED_FIELDS = {
+    "_instances", "client_comms", "client_desires_keys", "client_releases_keys", "handlers",
+    "has_what", "memory_manager", "peekn", "transitions", "update_data", "wants_what", "who_wants",
+    "worker_send",
+}  # fmt: skip
+
+
 def room_of(path: Path) -> str:
     return path.relative_to(ROOT / "dgpuhash").with_suffix("").parts[0]
 
@@ -297,6 +311,24 @@ def test_module(path):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
     }
     assert not {name for name in at_import if name.split(".")[0] in GPU_LIBRARIES}
+
+
+def touches_internals(tree: ast.AST) -> set[str]:
+    """Return the undocumented modules and fields of Dask that a module names."""
+    fields = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    return {name for name in imports(tree) if UNDOCUMENTED.match(name)} | (
+        fields & UNDOCUMENTED_FIELDS
+    )
+
+
+def test_internals_of_dask_stand_in_one_module():
+    found = {
+        str(path.relative_to(ROOT)): touches_internals(ast.parse(path.read_text()))
+        for path in MODULES
+    }
+    touched = found.pop(DASK_INTERNALS)
+    assert touched >= UNDOCUMENTED_FIELDS and "dask._task_spec.Task" in touched
+    assert {path: names for path, names in found.items() if names} == {}
 
 
 @pytest.mark.parametrize("path", KERNELS, ids=lambda path: str(path.relative_to(ROOT)))

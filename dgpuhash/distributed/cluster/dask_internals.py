@@ -25,6 +25,7 @@ from dask.dataframe.dask_expr._expr import (
     Partitions,
     PartitionsFiltered,
     Projection,
+    ToFrame,
     determine_column_projection,
     is_filter_pushdown_available,
 )
@@ -83,6 +84,7 @@ __all__ = [
     "Status",
     "Task",
     "TaskRef",
+    "ToFrame",
     "clean_exception",
     "clear_known_categories",
     "datasets_of",

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-from dask.dataframe.utils import UNKNOWN_CATEGORIES
 
+from dgpuhash.distributed.cluster.dask_internals import UNKNOWN_CATEGORIES
 from dgpuhash.frames import frames_of
 from dgpuhash.frames.groupby.grouping_keys import levels_of
 from dgpuhash.frames.groupby.partial import GroupPlan

@@ -7,11 +7,9 @@ from typing import Any
 
 import dask.dataframe as dd
 import pandas as pd
-from dask._task_spec import Task, TaskRef
-from dask.dataframe.dask_expr import new_collection
-from dask.dataframe.dask_expr._expr import Expr
 
 from dgpuhash.distributed.cluster.client import client_of
+from dgpuhash.distributed.cluster.dask_internals import Expr, Task, TaskRef, new_collection
 from dgpuhash.distributed.groupby.asked import Asked
 from dgpuhash.distributed.groupby.steps import groups_of
 from dgpuhash.distributed.groupby.verb import ranges_of

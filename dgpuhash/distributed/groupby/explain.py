@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from dask._expr import optimize_until
-from dask.dataframe.dask_expr._expr import Expr
 from distributed import Client
 
+from dgpuhash.distributed.cluster.dask_internals import Expr, optimize_until
 from dgpuhash.distributed.groupby.steps import FoldExpr, GroupsExpr
 from dgpuhash.distributed.merge.explain import NO_MERGE, counted, size_of
 from dgpuhash.distributed.merge.explain import explained as merges_explained

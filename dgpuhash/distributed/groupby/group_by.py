@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from dask.dataframe.dask_expr import new_collection
 from dask.dataframe.dispatch import make_meta
 
+from dgpuhash.distributed.cluster.dask_internals import new_collection
 from dgpuhash.distributed.groupby.asked import Asked
 from dgpuhash.distributed.groupby.pairs import nunique_by_pairs
 from dgpuhash.distributed.groupby.steps import groups_of

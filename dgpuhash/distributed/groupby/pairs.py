@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-from dask.dataframe.dask_expr import new_collection
 
+from dgpuhash.distributed.cluster.dask_internals import new_collection
 from dgpuhash.distributed.groupby.asked import Asked
 from dgpuhash.distributed.groupby.steps import groups_of
 from dgpuhash.distributed.groupby.transform import keys_beside, keys_of

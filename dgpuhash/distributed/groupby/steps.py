@@ -7,9 +7,13 @@ from collections.abc import Hashable
 from dataclasses import replace
 from typing import Any
 
-from dask._task_spec import Task, TaskRef
-from dask.dataframe.dask_expr._expr import Expr, Projection, determine_column_projection
-
+from dgpuhash.distributed.cluster.dask_internals import (
+    Expr,
+    Projection,
+    Task,
+    TaskRef,
+    determine_column_projection,
+)
 from dgpuhash.distributed.cluster.serialization import CachedPickle, put_in_cache
 from dgpuhash.distributed.groupby.asked import Asked, called
 from dgpuhash.distributed.groupby.categories import UnknownCategories

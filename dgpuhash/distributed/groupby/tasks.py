@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from dask.sizeof import sizeof
 from distributed import Client
-from distributed.utils import sync
 
 from dgpuhash import backend
 from dgpuhash.distributed.cluster.broadcast import run_on_workers
 from dgpuhash.distributed.cluster.client import client_of
+from dgpuhash.distributed.cluster.dask_internals import sync
 from dgpuhash.distributed.cluster.host import current_worker, plugin_of
 from dgpuhash.distributed.cluster.rpc import call_handler
 from dgpuhash.distributed.cluster.serialization import CachedPickle

@@ -15,10 +15,10 @@ from weakref import WeakKeyDictionary
 import dask.dataframe as dd
 import numpy as np
 from distributed import Client
-from distributed.protocol import pickle
 
 from dgpuhash import backend
 from dgpuhash.distributed.cluster.client import check_same_cluster
+from dgpuhash.distributed.cluster.dask_internals import pickle
 from dgpuhash.distributed.cluster.device_thread import Progress
 from dgpuhash.distributed.cluster.locality import (
     DataNotLocal,

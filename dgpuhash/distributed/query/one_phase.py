@@ -7,18 +7,17 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from dask.dataframe.dask_expr import new_collection
-from dask.dataframe.dask_expr._expr import (
+from dgpuhash.distributed.cluster.client import client_of
+from dgpuhash.distributed.cluster.dask_internals import (
     Expr,
+    FromDelayed,
+    FromGraph,
     MapPartitions,
     PartitionsFiltered,
     Projection,
     ToFrame,
+    new_collection,
 )
-from dask.dataframe.dask_expr.io._delayed import FromDelayed
-from dask.dataframe.dask_expr.io.io import FromGraph
-
-from dgpuhash.distributed.cluster.client import client_of
 from dgpuhash.distributed.cluster.serialization import CachedPickle, put_in_cache
 from dgpuhash.distributed.query.groups_collective import GroupShares, Step, collective_groups
 from dgpuhash.errors import ClosedError, UnsupportedError
