@@ -65,7 +65,7 @@ class GroupShares:
     by_rows : GroupPlan, optional
         That of partitions which have few rows of each key, and give them in place of states.
     ranges : int
-        The number of hash ranges; each of the first ranks owns one.
+        The number of hash ranges; ranks own equally many, in their order.
     steps : tuple of callable
         From a partition that is persisted to the rows that are grouped, in turn.
     called : callable, optional
@@ -112,20 +112,22 @@ def collective_groups(
     asked = shares.opened()
     what = asked.verb
     try:
-        futures = persisted_futures(frame) or []
-        check_same_cluster(client, futures, "rows")
-        needed = partitions_spec(futures, asked.plan.source)
+        parts = persisted_futures(frame) or []
+        check_same_cluster(client, parts, "rows")
+        needed = partitions_spec(parts, asked.plan.source)
+        on_cpu = frames_of(asked.plan.source).device == "cpu"
         needed = replace(needed, growth=_GROWTH if needed.growth else 0.0)
-        if frames_of(asked.plan.source).device != "cpu" and any(asked.others):
+        if not on_cpu and any(asked.others):
             raise DataNotLocal("states are no plain arrays")
-        made = _run(client, shares, asked.ranges, needed)
+        made = _run(client, shares, asked.ranges, needed, several=on_cpu)
     except (DataNotLocal, IndexLost, OutOfMemoryError) as error:
         # Tasks are made again where a worker is lost, and write what memory has no room for.
         log_execution(what, str(error))
         return None
     refused = [each.result for each in made if each.result]
     log_execution(what, *refused[:1])
-    return None if refused else [next(iter(each.data.values())) for each in made[: asked.ranges]]
+    futures = {key: future for each in made for key, future in each.data.items()}
+    return None if refused else [futures[key] for key in sorted(futures)]
 
 
 # The workers that grouped last for a client: to ask the scheduler which there are takes as long as
@@ -134,9 +136,13 @@ _known: WeakKeyDictionary[Client, tuple[ShardAddress, ...]] = WeakKeyDictionary(
 
 
 def _run(
-    client: Client, shares: CachedPickle[GroupShares], ranges: int, needed: InputSpec
-) -> list[TaskOutput[str]]:
-    """Run the phase on all workers, which may be others than before."""
+    client: Client, shares: CachedPickle[GroupShares], ranges: int, needed: InputSpec, *,
+    several: bool,
+) -> list[TaskOutput[str]]:  # fmt: skip
+    """Run the phase on all workers, which may be others than before.
+
+    A worker has `several` hash ranges where they are more than workers, or tasks make the answer.
+    """
     known = _known.pop(client, ())
     made = None
     if len(known) >= ranges:
@@ -144,7 +150,7 @@ def _run(
             made = run_collective(client, known, groups_on_rank, shares, needed=needed)
     if made is None:
         known = shard_addresses(client, known=True)
-        if len(known) < ranges:
+        if len(known) < ranges and not several:
             raise DataNotLocal("there are more hash ranges than workers")
         made = run_collective(client, known, groups_on_rank, shares, needed=needed)
     _known[client] = known
@@ -189,20 +195,33 @@ def _on_rank(collective: Collective, shares: GroupShares, given: LocalInputs) ->
         refused, states = "a column of states has nulls", plan.states_meta
         columns = _arrays(states, states, others)
         assert columns is not None
-    own = _owned(plan, states, columns, others, shares.ranges, collective.size)
-    sending = [collective.start(own.columns, own.counts)]
+    own = _owned(plan, states, columns, others, shares.ranges)
+    bounds = _bounds(shares.ranges, collective.size)
+    counts = np.diff(np.concatenate([[0], np.cumsum(own.counts)])[bounds])
+    sending = [collective.start(own.columns, counts)]
     if others:
-        sending.append(collective.start(*_pickled(states[others], own)))
+        sending.append(collective.start(*_pickled(states[others], own.numbers, counts)))
+    of_ranges = own.counts
     del states, columns, own
     came = [each.wait() for each in sending]
-    if any(collective.gather(refused)):
+    told = collective.gather((refused, of_ranges))
+    if any(reason for reason, _ in told):
         return TaskOutput(refused or "another rank has refused", {})
-    if collective.rank >= shares.ranges:
-        return TaskOutput("", {})
-    result = _folded(plan, others, *came)
-    if shares.called is not None:
-        result = shares.called(result)
-    return TaskOutput("", {(f"dgpuhash-groups-{given.token}", collective.rank): result})
+    numbers = range(*bounds[collective.rank : collective.rank + 2].tolist())
+    data, called = {}, shares.called
+    rows = np.array([found for _, found in told])[:, numbers.start : numbers.stop]
+    for number, pieces in zip(numbers, _pieces(plan, others, rows, *came), strict=True):
+        result = _folded(plan, pieces)
+        data[f"dgpuhash-groups-{given.token}", number] = (
+            result if called is None else called(result)
+        )
+    return TaskOutput("", data)
+
+
+def _bounds(ranges: int, ranks: int) -> np.ndarray:
+    """Return the first hash range of each rank, and the end; ranks that have fewer come last."""
+    bounds: np.ndarray = (np.arange(ranks + 1) * ranges + ranks - 1) // ranks
+    return bounds
 
 
 def _states(
@@ -245,71 +264,92 @@ def _without(states: Any, others: Sequence[Hashable]) -> Any:
 
 
 def _owned(
-    plan: Plan, states: Any, columns: tuple[Any, ...], others: Sequence[Hashable],
-    ranges: int, ranks: int,
-) -> PartitionedColumns:  # fmt: skip
-    """Return states by the rank that owns their hash range, with their numbers for `others`."""
+    plan: Plan, states: Any, columns: tuple[Any, ...], others: Sequence[Hashable], ranges: int
+) -> PartitionedColumns:
+    """Return states by hash range, with their numbers where there are `others`."""
     encoder = plan.encoder
     encoded = encoder.encode_rows(plan.portable(states))
     # Codes are the keys also of numbers that may be null, which are none of these columns.
     key = 0 if encoder.codes_are_keys and plan.key_labels[0] not in others else None
-    made = partition_columns(
+    return partition_columns(
         columns, key, encoded, ranges, owner_seed=encoder.seeds.owners, numbered=bool(others)
     )
-    counts = np.zeros(ranks, np.int64)
-    counts[:ranges] = made.counts
-    return PartitionedColumns(made.columns, made.numbers, counts)
 
 
-def _pickled(states: Any, own: PartitionedColumns) -> tuple[list[Any], list[int]]:
+def _pickled(states: Any, numbers: Any, counts: np.ndarray) -> tuple[list[Any], list[int]]:
     """Return columns that are no arrays as the bytes of a frame for each rank, and their numbers.
 
     A rank that gets no rows gets no bytes.
     """
-    frames, ends = frames_of(states), np.cumsum(own.counts)
+    frames, ends = frames_of(states), np.cumsum(counts)
     pieces = [
-        pickle.dumps(frames.take(states, own.numbers[start:end])) if start < end else b""
-        for start, end in zip(ends - own.counts, ends, strict=True)
+        pickle.dumps(frames.take(states, numbers[start:end])) if start < end else b""
+        for start, end in zip(ends - counts, ends, strict=True)
     ]
     return [np.frombuffer(b"".join(pieces), np.uint8)], list(map(len, pieces))
 
 
-def _unpickled(packed: Received) -> list[Any]:
-    """Return the frames of ranks that sent rows; see `_pickled`."""
-    (column,) = packed.columns
-    return [pickle.loads(memoryview(column[piece])) for piece in _slices(packed.counts)]
+def _pieces(
+    plan: Plan,
+    others: Sequence[Hashable],
+    rows: np.ndarray,
+    came: Received,
+    packed: Received | None = None,
+) -> list[list[Any]]:
+    """Return for each hash range of a rank the states that came for it, as frames.
 
-
-def _folded(
-    plan: Plan, others: Sequence[Hashable], came: Received, packed: Received | None = None
-) -> Any:
-    """Return the answer of the states, or the rows, from all ranks.
-
-    `packed` are the columns that are no arrays, where there are `others`.
+    Parameters
+    ----------
+    plan : GroupPlan or DistinctRows
+    others : list of label
+        The columns that are no arrays.
+    rows : array of int64
+        The numbers of rows by the rank that sent them and hash range.
+    came : Received
+        The arrays.
+    packed : Received, optional
+        The other columns.
     """
-    frames = frames_of(plan.states_meta)
-    if not int(came.counts.sum()):
-        return plan.meta
-    if plan.needs_rows and packed is None:
-        return plan.result_of_rows(frames.from_arrays(came.columns, plan.states_meta))
-    pieces = _frames_of_ranks(_without(plan.states_meta, others), came)
-    if packed is not None:
-        pieces = [
-            frames.beside(piece, other, [*piece, *other])[list(plan.states_meta)]
-            for piece, other in zip(pieces, _unpickled(packed), strict=True)
-        ]
-    if isinstance(plan, DistinctRows) or plan.needs_rows:
-        return plan.result_of_rows(frames.concat(pieces))
-    return plan.result(plan.folded(pieces))
-
-
-def _frames_of_ranks(meta: Any, came: Received) -> list[Any]:
-    """Return the rows of each rank that sent some, as frames like the empty `meta`."""
+    meta = plan.states_meta
     frames = frames_of(meta)
-    return [
-        frames.from_arrays([column[rows] for column in came.columns], meta)
-        for rows in _slices(came.counts)
+    if plan.needs_rows and rows.shape[1] == 1 and packed is None:
+        # In one piece.
+        return [[frames.from_arrays(came.columns, meta)] if came.counts.sum() else []]
+    parts = _slices(came.counts)
+    found = [
+        frames.from_arrays([column[part] for column in came.columns], _without(meta, others))
+        for part in parts
     ]
+    if packed is not None:
+        (column,) = packed.columns
+        found = [
+            frames.beside(piece, other, [*piece, *other])[list(meta)]
+            for piece, other in zip(
+                found,
+                (pickle.loads(memoryview(column[part])) for part in _slices(packed.counts)),
+                strict=True,
+            )
+        ]
+    if rows.shape[1] == 1:
+        return [found]
+    made: list[list[Any]] = [[] for _ in range(rows.shape[1])]
+    for piece, counts in zip(found, rows[rows.any(axis=1)], strict=True):
+        ends = np.cumsum(counts)
+        for number, (start, end) in enumerate(zip(ends - counts, ends, strict=True)):
+            if start < end:
+                made[number].append(piece.iloc[start:end].reset_index(drop=True))
+    return made
+
+
+def _folded(plan: Plan, pieces: list[Any]) -> Any:
+    """Return the answer of the states, or the rows, of a hash range."""
+    if not pieces:
+        return plan.meta
+    if isinstance(plan, DistinctRows) or plan.needs_rows:
+        return plan.result_of_rows(
+            pieces[0] if len(pieces) == 1 else frames_of(pieces[0]).concat(pieces)
+        )
+    return plan.result(plan.folded(pieces))
 
 
 def _slices(counts: np.ndarray) -> list[slice]:

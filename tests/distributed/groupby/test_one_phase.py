@@ -102,15 +102,27 @@ def test_answers_stay_and_are_grouped_again(client, told):
     assert sum(sizes) == FRAME.groupby(["k", "j"]).ngroups
 
 
-@pytest.mark.parametrize("case", ["lazy", "ranges", "partition"])
+@pytest.mark.parametrize("ranges", [1, 7])
+def test_any_number_of_hash_ranges(client, told, ranges):
+    for by, rows in (("k", FRAME), ("t", texts("str"))):
+        found = dgpuhash.groupby(persisted(rows), by, npartitions=ranges).agg(STATES)
+        assert found.npartitions == ranges
+        assert_like(found, rows.groupby(by).agg(STATES))
+    # Ranges are those of tasks.
+    sums = dgpuhash.groupby(persisted(FRAME), "k", npartitions=ranges)["v"].sum()
+    whole = sums.persist()
+    for number in {0, ranges - 1}:
+        part = sums.partitions[number].compute()
+        pd.testing.assert_series_equal(part, whole.partitions[number].compute())
+    assert [each for each in told() if "one phase" in each] == [IN_ONE] * 3
+
+
+@pytest.mark.parametrize("case", ["lazy", "partition"])
 def test_what_takes_tasks(client, told, case):
     if case == "lazy":
         doubled = lazy(FRAME, 3).assign(v=lambda rows: rows["v"] // 2)
         found = dgpuhash.groupby(doubled, "k")["v"].sum()
         wanted = FRAME.assign(v=FRAME["v"] // 2).groupby("k")["v"].sum()
-    elif case == "ranges":
-        found = dgpuhash.groupby(persisted(FRAME), "k", npartitions=7)["v"].sum()
-        wanted = FRAME.groupby("k")["v"].sum()
     else:
         whole = dgpuhash.groupby(persisted(FRAME), "k", npartitions=2)["v"].sum()
         found, wanted = whole.partitions[1], FRAME.groupby("k")["v"].sum()
@@ -208,7 +220,7 @@ def test_distinct_rows(threads, told, subset, keep):
     rows.loc[::9, "f"] = 0.0
     rows = pd.concat([rows, rows.iloc[100:300]])
     rows.index = pd.Index([f"r{number:05}" for number in range(len(rows))], name="row")
-    found = persisted(rows).dgpuhash.drop_duplicates(subset, keep=keep)
+    found = persisted(rows).dgpuhash.drop_duplicates(subset, keep=keep, npartitions=5)
     parts = [part.compute() for part in found.persist().partitions]
     assert told() == ["drop_duplicates in one phase"]
     for part in parts:
