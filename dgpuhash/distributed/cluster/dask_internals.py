@@ -95,7 +95,6 @@ __all__ = [
     "expression_collections",
     "forget_data",
     "futures_of_held",
-    "handlers_of",
     "hold_data",
     "is_client_connected",
     "is_filter_pushdown_available",
@@ -109,6 +108,7 @@ __all__ = [
     "pickle",
     "put_data",
     "ready_count",
+    "rpc_handlers",
     "running_keys",
     "scheduler_plugin",
     "semaphores_of",
@@ -137,7 +137,7 @@ def known_clients() -> Iterable[Client]:
     return list(Client._instances)
 
 
-def handlers_of(process: Any) -> dict[str, Any]:
+def rpc_handlers(process: Any) -> dict[str, Any]:
     """Return the handlers of a scheduler or worker, by the names of their operations."""
     handlers: dict[str, Any] = process.handlers
     return handlers

@@ -17,8 +17,8 @@ from dgpuhash.distributed.cluster.dask_internals import (
     CommClosedError,
     Status,
     clean_exception,
-    handlers_of,
     pickle,
+    rpc_handlers,
     send_recv,
 )
 from dgpuhash.distributed.cluster.serialization import from_message, to_message
@@ -112,7 +112,7 @@ class LocalSchedulerRPC:
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
         async def call(**message: Any) -> Any:
-            found = handlers_of(self._scheduler)[name](**message)
+            found = rpc_handlers(self._scheduler)[name](**message)
             return await found if asyncio.iscoroutine(found) else found
 
         return call
@@ -188,7 +188,7 @@ def install_call_handler(named: str, dask_worker: Any) -> None:
             result = await result
         return {"post": pickle.dumps(result)}
 
-    handlers_of(dask_worker)[OPERATION] = answer
+    rpc_handlers(dask_worker)[OPERATION] = answer
 
 
 REMEDY = "call rebuild() of the index, or load it where it was saved"
@@ -233,7 +233,7 @@ async def call_handler(
     """
     if address == worker.address:
         # The unwrapped handler: its objects and errors are not serialized.
-        handler = handlers_of(worker)[operation].__wrapped__
+        handler = rpc_handlers(worker)[operation].__wrapped__
         answer = await handler(**objects, **message)
         return [from_message(thing) for thing in answer]
     message |= {name: to_message(thing) for name, thing in objects.items()}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from dgpuhash.distributed.cluster.dask_internals import handlers_of
+from dgpuhash.distributed.cluster.dask_internals import rpc_handlers
 from dgpuhash.distributed.cluster.rpc import fire_and_forget
 from dgpuhash.distributed.cluster.serialization import concat_payloads, to_message
 from dgpuhash.distributed.groupby.categories import UnknownCategories
@@ -149,9 +149,9 @@ class GroupOwners:
         """
         if self._host is None:
             self._host = host
-            handlers_of(host.worker)[FOLD] = replying(self.fold)
-            handlers_of(host.worker)[HOLD] = replying(self.hold)
-            handlers_of(host.worker)[RESULT] = replying(self.told)
+            rpc_handlers(host.worker)[FOLD] = replying(self.fold)
+            rpc_handlers(host.worker)[HOLD] = replying(self.hold)
+            rpc_handlers(host.worker)[RESULT] = replying(self.told)
         self._memory = host.shards.memory
         if self._memory is not None and not self.runs:
             self._share = share_of(self._memory)

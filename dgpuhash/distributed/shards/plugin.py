@@ -13,7 +13,7 @@ from distributed import WorkerPlugin
 
 from dgpuhash.backend.cpu import ThreadQuota
 from dgpuhash.backend.native import native
-from dgpuhash.distributed.cluster.dask_internals import error_message, handlers_of
+from dgpuhash.distributed.cluster.dask_internals import error_message, rpc_handlers
 from dgpuhash.distributed.cluster.device_thread import DeviceThread
 from dgpuhash.distributed.cluster.serialization import to_message
 from dgpuhash.distributed.cluster.user_errors import install_log_filter
@@ -96,7 +96,7 @@ class ShardHost(WorkerPlugin):
         self.tables = {}
         with suppress(CompileError):
             SHARES.take(worker.id, worker.state.nthreads)
-        handlers = handlers_of(worker)
+        handlers = rpc_handlers(worker)
         handlers["dgpuhash_match"] = replying(self.match)
         handlers["dgpuhash_marks"] = replying(self.marks)
         handlers["dgpuhash_digest"] = replying(self.digest)
@@ -116,8 +116,8 @@ class ShardHost(WorkerPlugin):
         """Free the shards, close the exchanges and remove the handlers."""
         with suppress(CompileError):
             SHARES.give_back(worker.id)
-        for operation in [name for name in handlers_of(worker) if name.startswith(f"{NAME}_")]:
-            handlers_of(worker).pop(operation)
+        for operation in [name for name in rpc_handlers(worker) if name.startswith(f"{NAME}_")]:
+            rpc_handlers(worker).pop(operation)
         for end in self.ends.values():
             end.close()
         self.thread.close()

@@ -40,7 +40,7 @@ def check(device, slots, first, last):
     assert (values[: last - first] == np.arange(first, last)).all()
 
 
-# Each gets slots with the keys below ROWS, and returns what it makes of them and the first key there.
+# Each gets slots with the keys below ROWS; returns what it makes of them, and the first key there.
 def erased(device, slots):
     slots.erase(words(device, 0, 400))
     return slots, 400
