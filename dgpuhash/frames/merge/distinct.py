@@ -31,6 +31,10 @@ __all__ = [
 ]
 
 
+# Rows of a sample by which parts are known whose keys hardly occur again, and of such parts.
+_SAMPLE, _SAMPLED_ROWS = 2**13, 2**16
+
+
 def numbered(keys: pd.DataFrame, *, of_rows: bool = True) -> tuple[Any, Any]:
     """Return the number of each row's key, and the first row of each key.
 
@@ -300,11 +304,20 @@ class DistinctRows:
         return [f"c{place}" for place in self.plan.places]
 
     def reduce(self, part: pd.DataFrame, number: int) -> pd.DataFrame:
-        """Return the rows of a part that may stay."""
+        """Return the rows of a part that may stay, all of them where few would not."""
         rows = frames_of(part).conform(self._rows(part, number), self.states_meta)
-        if self.plan.keep is False:
+        if self.plan.keep is False or self._are_mostly_distinct(rows, number):
             return rows
         return frames_of(rows).take(rows, kept_rows(self.portable(rows), self.plan.keep))
+
+    def _are_mostly_distinct(self, rows: pd.DataFrame, number: int) -> bool:
+        """Return whether a sample of rows has fewer keys again than of keys with 3/2 rows each."""
+        if len(rows) < _SAMPLED_ROWS:
+            return False
+        some = np.random.default_rng(number).choice(len(rows), _SAMPLE, replace=False)
+        keys = self.portable(frames_of(rows).take(rows, some))
+        again = _SAMPLE - len(kept_rows(keys, "first"))
+        return 4 * again * len(rows) < _SAMPLE**2
 
     def _rows(self, part: pd.DataFrame, number: int) -> pd.DataFrame:
         made: dict[str, Any] = {}

@@ -18,6 +18,7 @@ import dgpuhash
 from dgpuhash.errors import ColumnError, KeyTypeError, SpecError
 from dgpuhash.frames.keys.encoding import KeyEncoder
 from dgpuhash.frames.merge.accessor import FrameAccessor
+from dgpuhash.frames.merge.distinct import DistinctPlan, DistinctRows
 
 # GPU machines may lack it.
 pl = pytest.importorskip("polars")
@@ -225,3 +226,23 @@ def test_isin_of_indexes_and_other_frames():
         left.dgpuhash.isin([1])
     with pytest.raises(KeyTypeError, match="str and int64"):
         left.dgpuhash.isin(pd.DataFrame({"s": [1]}))
+
+
+@pytest.mark.parametrize(("kinds", "whole"), [(10**9, True), (9_000, False), (40_000, False)])
+@pytest.mark.parametrize("keep", ["first", "last"])
+def test_parts_whose_rows_are_mostly_distinct_go_whole(kinds, whole, keep):
+    random = np.random.default_rng(2)
+    keys = random.permutation(70_000)
+    keys[:50] = 7
+    frame = pd.DataFrame({"v": np.arange(70_000), "k": keys % kinds})
+    plan = DistinctPlan(frame.iloc[:2], (1,), keep)
+    made = DistinctRows(plan, plan.encoder())
+    parts = [made.reduce(frame, 3), made.reduce(frame.iloc[:100], 1)]
+    distinct = frame["k"].nunique()
+    assert [len(part) for part in parts] == [
+        len(frame) if whole else distinct, frame["k"].iloc[:100].nunique()
+    ]  # fmt: skip
+    assert distinct < len(frame)
+    found = made.result_of_rows(pd.concat(parts, ignore_index=True))
+    wanted = pd.concat([frame.iloc[:100], frame]).drop_duplicates("k", keep=keep)
+    pd.testing.assert_frame_equal(found, wanted)
