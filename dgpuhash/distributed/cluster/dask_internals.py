@@ -6,9 +6,11 @@ scheduler, workers and clients. `make matrix` runs what touches them under sever
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from time import time
 from typing import Any
+from weakref import WeakValueDictionary
 
 from dask._expr import optimize_until
 from dask._task_spec import Alias, DataNode, Task, TaskRef
@@ -81,6 +83,7 @@ __all__ = [
     "Serialize",
     "Serialized",
     "SeriesGroupBy",
+    "SharedExpr",
     "Status",
     "Task",
     "TaskRef",
@@ -122,6 +125,52 @@ __all__ = [
     "want_keys",
     "wanting_clients",
 ]
+
+
+class SharedExpr(Expr):
+    """Expression that others reach by several ways, and that Dask's optimizer replaces once.
+
+    The optimizer makes new expressions of a query some dozen times. A build is an operand of its
+    probe and of what that probe reads: it would be made anew for each way that leads to it, which
+    are twice as many with each merge.
+    """
+
+    def _with_token(self, operand: Any) -> Any:
+        """Return what stands for an operand in the expression's token."""
+        return operand
+
+    def __dask_tokenize__(self) -> str:
+        if not self._determ_token:
+            operands = map(self._with_token, self.operands)
+            self._determ_token = tokenize_deterministic(type(self), *operands)
+        return str(self._determ_token)
+
+    def _substitute(self, old: Any, new: Any, _seen: set[str]) -> Expr:
+        made = _replaced.of(_seen)
+        found = made.get(self._name)
+        if found is None:
+            found = made[self._name] = super()._substitute(old, new, _seen)
+        return found
+
+
+class _Replaced(threading.local):
+    """What expressions became in a thread's last substitution, by their names.
+
+    None is kept alive here: it may hold persisted rows.
+    """
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+        self._made: WeakValueDictionary[str, Expr] = WeakValueDictionary()
+
+    def of(self, seen: set[str]) -> WeakValueDictionary[str, Expr]:
+        """Return those of the substitution that has this set, which Dask makes for each."""
+        if seen is not self._seen:
+            self._seen, self._made = seen, WeakValueDictionary()
+        return self._made
+
+
+_replaced = _Replaced()
 
 
 class LoweredExpr(PartitionsFiltered, Expr):

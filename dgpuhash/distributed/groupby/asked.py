@@ -12,8 +12,8 @@ from dask.base import tokenize
 from dask.dataframe.dispatch import meta_nonempty
 
 from dgpuhash.distributed.cluster.serialization import put_in_cache
+from dgpuhash.distributed.merge.sides import named_schema_key
 from dgpuhash.errors import SpecError
-from dgpuhash.frames import frames_of
 from dgpuhash.frames.groupby.group_by import GroupBy
 from dgpuhash.frames.groupby.partial import GroupPlan, Verb
 from dgpuhash.frames.groupby.verb import groupby
@@ -61,7 +61,7 @@ class Asked:
 
     def plan(self, meta: Any, seeds: KeySeeds) -> GroupPlan:
         """Return how partitions like an empty frame are reduced, folded and told."""
-        kind = _kind_of(meta)
+        kind = named_schema_key(meta)
         if kind is None:
             return self._planned(meta, seeds)
         # It takes milliseconds to try it, and optimisation asks again and again.
@@ -171,31 +171,3 @@ def called(result: Any, names: Mapping[Hashable, Hashable]) -> Any:
 
 
 _plans: dict[str, GroupPlan] = {}
-
-
-def _kind_of(meta: Any) -> Any:
-    """Return what tells an empty frame from others; None where that takes long.
-
-    None also of subclasses, and of dtypes that have more than their name.
-    """
-    frames = frames_of(meta)
-    whole = meta.to_frame("value") if meta.ndim == 1 else meta
-    dtypes = [*frames.dtypes(whole), getattr(meta.index, "dtype", None)]
-    if meta.index.nlevels > 1 or any(hasattr(dtype, "categories") for dtype in dtypes):
-        return None
-    if frames.name == "pandas":
-        exact = type(meta) in (pd.DataFrame, pd.Series)
-        if not exact or meta.attrs or not all(map(_is_named, dtypes)):
-            return None
-    elif frames.name != "cudf":
-        return None
-    names = [meta.name] if meta.ndim == 1 else [list(meta.columns), list(meta.columns.names)]
-    index = type(meta.index).__name__, list(meta.index.names)
-    return frames.name, type(meta).__name__, repr(names), list(map(repr, dtypes)), index
-
-
-def _is_named(dtype: Any) -> bool:
-    """Return whether dtypes of pandas that are written alike are the same."""
-    if isinstance(dtype, np.dtype):
-        return dtype.kind != "O"
-    return isinstance(dtype, pd.StringDtype) or hasattr(dtype, "numpy_dtype")

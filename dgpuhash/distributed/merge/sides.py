@@ -6,6 +6,10 @@ import functools
 from collections.abc import Hashable
 from typing import Any
 
+import numpy as np
+import pandas as pd
+from dask.base import tokenize
+
 from dgpuhash.distributed.cluster.dask_internals import (
     And,
     Expr,
@@ -15,10 +19,13 @@ from dgpuhash.distributed.cluster.dask_internals import (
     determine_column_projection,
     is_filter_pushdown_available,
 )
+from dgpuhash.distributed.cluster.serialization import put_in_cache
 from dgpuhash.distributed.query.merge_tasks import sample
+from dgpuhash.frames import frames_of
+from dgpuhash.frames.merge.arguments import JoinArguments
 from dgpuhash.frames.merge.partition import PartitionPlan
 
-__all__ = ["SidesExpr", "not_unique"]
+__all__ = ["SidesExpr", "named_schema_key", "not_unique", "plan_of"]
 
 
 class SidesExpr(Expr):
@@ -27,8 +34,7 @@ class SidesExpr(Expr):
     @functools.cached_property
     def plan(self) -> PartitionPlan:
         """How partitions are merged."""
-        left, right = (sample(side._meta) for side in (self.left, self.right))
-        return PartitionPlan.of(left, right, self.arguments, self.probing)
+        return plan_of(self.left._meta, self.right._meta, self.arguments, self.probing)
 
     @functools.cached_property
     def _meta(self) -> Any:
@@ -133,6 +139,58 @@ class SidesExpr(Expr):
             if used <= same and joined in allowed:
                 places.append(place)
         return places
+
+
+def plan_of(left: Any, right: Any, arguments: JoinArguments, probing: str = "") -> PartitionPlan:
+    """Return the plan for partitions like two empty frames; raises as `PartitionPlan.of`."""
+
+    def planned() -> PartitionPlan:
+        return PartitionPlan.of(sample(left), sample(right), arguments, probing)
+
+    kinds = [named_schema_key(meta) for meta in (left, right)]
+    if None in kinds:
+        return planned()
+    # It takes milliseconds to try it, and optimisation asks again and again.
+    asked = tokenize(arguments, probing, kinds)
+    found = _plans.get(asked)
+    if found is None:
+        found = planned()
+        put_in_cache(_plans, asked, found, _MOST_PLANS)
+    return found
+
+
+_plans: dict[str, PartitionPlan] = {}
+_MOST_PLANS = 256
+
+
+def named_schema_key(meta: Any) -> Any:
+    """Return what tells an empty frame from others; None where that takes long.
+
+    None also of subclasses, and of dtypes that have more than their name.
+    """
+    frames = frames_of(meta)
+    whole = meta.to_frame("value") if meta.ndim == 1 else meta
+    dtypes = [*frames.dtypes(whole), getattr(meta.index, "dtype", None)]
+    if meta.index.nlevels > 1 or any(hasattr(dtype, "categories") for dtype in dtypes):
+        return None
+    if frames.name == "pandas":
+        exact = type(meta) in (pd.DataFrame, pd.Series)
+        if not exact or meta.attrs or not all(map(_is_named, dtypes)):
+            return None
+    elif frames.name != "cudf":
+        return None
+    columns = None if meta.ndim == 1 else meta.columns
+    names = [meta.name] if columns is None else [list(columns), list(columns.names)]
+    names.append(None if columns is None else str(getattr(columns, "dtype", "")))
+    index = type(meta.index).__name__, list(meta.index.names)
+    return frames.name, type(meta).__name__, repr(names), list(map(repr, dtypes)), index
+
+
+def _is_named(dtype: Any) -> bool:
+    """Return whether dtypes of pandas that are written alike are the same."""
+    if isinstance(dtype, np.dtype):
+        return dtype.kind != "O"
+    return isinstance(dtype, pd.StringDtype) or hasattr(dtype, "numpy_dtype")
 
 
 def not_unique(validate: tuple[bool, bool]) -> tuple[str, str]:

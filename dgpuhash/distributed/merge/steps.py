@@ -8,6 +8,7 @@ from typing import Any
 from dgpuhash.distributed.cluster.dask_internals import (
     Blockwise,
     Expr,
+    SharedExpr,
     Task,
     TaskRef,
     tokenize_deterministic,
@@ -48,7 +49,22 @@ class StoredRows:
         return ("dgpuhash-stored", self.plan.probing, *self.plan.stored_description)
 
 
-class BuildExpr(Expr):
+class PlannedExpr(SharedExpr):
+    """Expression with plans among its operands, whose tokens are kept.
+
+    Their frames take long to tokenize, those of a GPU milliseconds.
+    """
+
+    def _with_token(self, operand: Any) -> Any:
+        if not isinstance(operand, PartitionPlan | DistinctPlan | StoredRows):
+            return operand
+        kept = vars(operand)
+        if "_dask_token" not in kept:
+            kept["_dask_token"] = tokenize_deterministic(operand)
+        return kept["_dask_token"]
+
+
+class BuildExpr(PlannedExpr):
     """Shards with the rows of a frame while probes ask them; its one key is their seal.
 
     `seeds` are those of the process that made the expression, and in its token: partitions that are
@@ -126,7 +142,7 @@ class StandingExpr(Expr):
         return {key: Task(key, open_marks, CachedPickle.of(descriptor), key)}
 
 
-class ProbeExpr(Expr):
+class ProbeExpr(PlannedExpr):
     """Tasks of a merge: a probe for each partition, and tails of hash ranges.
 
     Operands after the parameters are builds that the probes wait for; `known` is the probe of a

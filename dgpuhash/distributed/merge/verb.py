@@ -21,6 +21,7 @@ from dgpuhash.distributed.ingest.mode import REPLICATED
 from dgpuhash.distributed.ingest.source import check_all_partitions
 from dgpuhash.distributed.merge.aligned import AlignedMergeExpr, can_be_aligned
 from dgpuhash.distributed.merge.expression import MergeExpr, StandingMergeExpr
+from dgpuhash.distributed.merge.sides import plan_of
 from dgpuhash.distributed.merge.steps import BuildExpr, RowsExpr, StoredRows
 from dgpuhash.distributed.merge.tasks import Built
 from dgpuhash.distributed.partition.conflict import Conflict
@@ -279,5 +280,5 @@ def _resolved(sides: Sequence[dd.DataFrame], arguments: JoinArguments) -> JoinAr
 
 
 def _plan(sides: Sequence[dd.DataFrame], arguments: JoinArguments) -> PartitionPlan:
-    left, right = (sample(side._meta) for side in sides)
-    return PartitionPlan.of(left, right, arguments)
+    left, right = sides
+    return plan_of(left._meta, right._meta, arguments)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import dask.dataframe as dd
@@ -12,10 +14,12 @@ from clusters import assert_same, lazy, until
 from dask.dataframe.dask_expr._expr import Filter
 from dask.dataframe.dask_expr.io.io import FusedIO
 from dask.dataframe.dask_expr.io.parquet import ReadParquet
+from distributed import futures_of
 
 import dgpuhash
 from dgpuhash.distributed.cluster.host import plugin_of
 from dgpuhash.distributed.merge.steps import BuildExpr, ProbeExpr
+from dgpuhash.frames.merge.partition import PartitionPlan
 
 pytestmark = pytest.mark.cluster
 
@@ -219,3 +223,44 @@ def test_the_meta_is_true_however_the_rows_match(threads):
         assert changed == set(promoted.split())
         assert merged.compute().dtypes.to_dict() == merged.dtypes.to_dict()
         assert merged.dtypes["k"] == np.dtype("int64")
+
+
+def test_optimizing_a_chain_of_merges_takes_as_long_as_the_chain(threads, monkeypatch):
+    def chain(length: int) -> dd.DataFrame:
+        made = lazy(pd.DataFrame({"k": np.arange(12) % 5, "a": 1}), 3)
+        for place in range(length):
+            other = lazy(pd.DataFrame({"k": np.arange(5), f"b{place}": place}), 2)
+            # What Dask fuses lies between the merges.
+            made = dgpuhash.merge(made, other, on="k").assign(a=lambda frame: frame["a"] + 1)
+            made = made[made["a"] > 0]
+        return made
+
+    probes, plans = [], []
+    made, planned = ProbeExpr.__dask_tokenize__, PartitionPlan.of.__func__
+    monkeypatch.setattr(
+        ProbeExpr, "__dask_tokenize__", lambda self: [probes.append(1), made(self)][1]
+    )
+    counted = classmethod(lambda cls, *given: [plans.append(1), planned(cls, *given)][1])
+    monkeypatch.setattr(PartitionPlan, "of", counted)
+    counts = {}
+    for length in (3, 6):
+        probes.clear()
+        merged = chain(length)
+        merged.optimize()
+        counts[length] = len(probes)
+    # A step is made anew as often as there are steps, not once for each way through the graph.
+    assert counts[6] < 5 * counts[3]
+    plans.clear()
+    merged = chain(6)
+    merged.optimize()
+    assert not plans
+    assert merged["b5"].sum().compute() == 60
+
+
+def test_nothing_of_a_query_outlives_it(threads):
+    frame = lazy(pd.DataFrame({"k": [1, 2]}), 2).persist()
+    kept = weakref.ref(futures_of(frame)[0])
+    merged = dgpuhash.merge(frame, frame.assign(b=1), on="k").assign(a=1)
+    assert merged.compute()["b"].tolist() == [1, 1]
+    del frame, merged
+    until(lambda: gc.collect() and kept() is None)
