@@ -26,7 +26,7 @@ DG_FN void meet_in_lanes(Tile tile, const u64* hits, u32 n, u32 reach, const u32
     taxon[i] = tile.lane() * Count + i < n ? taxa[target_of(held[i])] : 0;
   DG_UNROLL
   for (u32 i = 0; i < Count; ++i) {
-    const u32 at = tile.lane() * Count + i;
+    const u32 at = fresh_lane(tile) * Count + i;
     const u32 first = words_below(tile, held, first_in_reach(held[i], reach));
     rank[i] = taxon[i] == 0 ? 0 : (at + 1 - first) << 16 | (0xffff - at);
   }

@@ -39,6 +39,7 @@ template <class Feature, class Visit>
 DG_FN void for_each_feature(const u8* letters, u64 n, u32 k, const Visit& visit) {
   Kmer64 kmer;
   u32 run = 0;
+  DG_ROLL
   for (u64 at = 0; at < n; ++at) {
     const u32 base = base_or_u(letters[at]);
     if (base == kNoBase) {
@@ -58,9 +59,11 @@ DG_FN u32 sketch_by_places(const u8* letters, u64 n, u32 k, u32 most, Feature* t
   for_each_feature<Feature>(letters, n, k, [&](Feature feature) {
     if (feature >= bound) return;
     u32 place = found;
+    DG_ROLL
     while (place > 0 && to[place - 1] > feature) --place;
     if (place > 0 && to[place - 1] == feature) return;
     if (found < most) ++found;
+    DG_ROLL
     for (u32 i = found - 1; i > place; --i) to[i] = to[i - 1];
     to[place] = feature;
     if (found == most) bound = to[most - 1];
@@ -127,17 +130,19 @@ DG_FN u32 sketch_of(const u8* letters, u64 n, u32 k, u32 most, Feature* to) {
 /// As `sketch_of`, by the lanes of a tile, in registers: `Count` k-mers of each at once. Features of the k-mers before
 /// them have the places of the last quarter of the lanes, which are enough for `most`, unless all are taken at once.
 template <u32 Count, class Feature, class Tile>
-DG_FN u32 sketch_in_lanes(Tile tile, const u8* letters, u64 n, u32 k, u32 most, Feature* to) {
+DG_FN u32 sketch_in_lanes(Tile tile, const u8* letters, u32 n, u32 k, u32 most, Feature* to) {
   constexpr u32 room = Count * Tile::size, room_again = room - room / 4;
   u32 found = 0;
   u32 places = room;
   DG_ROLL
   while (n >= k) {
     u32 kmers = room - k + 1 < places ? room - k + 1 : places;
-    if (n - k + 1 < kmers) kmers = static_cast<u32>(n) - k + 1;
+    if (n - k + 1 < kmers) kmers = n - k + 1;
     LaneBases<Count, Feature> bases(tile, n, [&](u32 at) { return base_or_u(letters[at]); });
     bases.look_behind(tile);
     const u32 whole = bases.kmers(k, kmers);
+    letters += kmers;
+    n -= kmers;
     Feature features[Count];
     DG_UNROLL
     for (u32 i = 0; i < Count; ++i) {
@@ -174,8 +179,6 @@ DG_FN u32 sketch_in_lanes(Tile tile, const u8* letters, u64 n, u32 k, u32 most, 
       ++place;
     }
     found = all < most ? all : most;
-    letters += kmers;
-    n -= kmers;
     places = room_again;
     tile.sync();
   }

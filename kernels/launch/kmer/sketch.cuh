@@ -55,6 +55,7 @@ DG_FN void sketch_alone(const SketchArgs& args, u64 row, const WindowLetters& of
   const u32 most = static_cast<u32>(args.most);
   Feature* to = static_cast<Feature*>(args.features) + row * most;
   const u32 found = sketch_of(of.letters, of.n, static_cast<u32>(args.k), most, to);
+  DG_ROLL
   for (u32 at = found; at < most; ++at) to[at] = kNoFeature<Feature>;
   if (args.counts) args.counts[row] = found;
 }
@@ -64,16 +65,19 @@ template <class Feature, class Tile>
 DG_FN void sketch_together(Tile tile, const SketchArgs& args, u64 start, u64 end,
                            const WindowLetters& own) {
   const u32 k = static_cast<u32>(args.k), most = static_cast<u32>(args.most);
-  const u32 windows = static_cast<u32>(end - start < Tile::size ? end - start : Tile::size);
+  u32 windows = static_cast<u32>(end - start < Tile::size ? end - start : Tile::size);
+  compute_afresh(windows);
   DG_ROLL
   for (u32 i = 0; i < windows; ++i) {
     const u8* letters =
         reinterpret_cast<const u8*>(tile.shuffle(reinterpret_cast<u64>(own.letters), i));
-    const u64 n = tile.shuffle(own.n, i);
+    const u32 n = tile.shuffle(static_cast<u32>(own.n), i);
     Feature* to = static_cast<Feature*>(args.features) + (start + i) * most;
     const u32 found = n <= 2 * Tile::size ? sketch_in_lanes<2>(tile, letters, n, k, most, to)
                                           : sketch_in_lanes<4>(tile, letters, n, k, most, to);
-    for (u32 at = found + tile.lane(); at < most; at += Tile::size) to[at] = kNoFeature<Feature>;
+    DG_ROLL
+    for (u32 at = found + fresh_lane(tile); at < most; at += Tile::size)
+      to[at] = kNoFeature<Feature>;
     if (args.counts && tile.lane() == 0) args.counts[start + i] = found;
   }
 }
@@ -89,7 +93,7 @@ DG_KERNEL sketch_find(SketchArgs args) {
       const WindowLetters own = letters_of(args, row, row < end ? all : 0, record);
       if constexpr (lanes > 1) {
         // Where sketches have places in the registers of a quarter of the lanes.
-        if (args.most <= lanes && args.k <= lanes) {
+        if (args.most <= lanes && args.k <= lanes && args.window <= ~0u) {
           sketch_together<Feature>(tile, args, start, end, own);
           continue;
         }
