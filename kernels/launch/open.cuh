@@ -5,7 +5,6 @@
 #include "core/tree.cuh"
 #include "grid/interleaved.cuh"
 #include "grid/result_staging.cuh"
-#include "table/open_aims.cuh"
 #include "table/open_rows.cuh"
 #include "table/open_walks.cuh"
 
@@ -124,21 +123,6 @@ DG_FN void insert_batch(const OpenRows<Key, Value>& table, const void* given, u6
   }
 }
 
-/// What an insert says of a row, and does to the value of a key that was there.
-template <class Key, class Table>
-DG_FN void tell_of_insert(const OpenInsertArgs& args, const Table& table, u64 row,
-                          const typename Table::Placed& placed, Tally<1>& created) {
-  if (placed.outcome == Outcome::existed && args.overwrite)
-    table.replace(placed.slot, static_cast<const Key*>(args.keys)[row],
-                  value_in_row<Table>(args.values, row));
-  if (args.fresh) args.fresh[row] = placed.outcome == Outcome::created;
-  if (placed.outcome == Outcome::created && args.limit == Table::unlimited) ++created.of[0];
-  if (placed.outcome == Outcome::refused) {
-    const u64 place = atomic_fetch_add<Order::relaxed>(&args.table.state->pending, 1);
-    if (args.pending_rows) args.pending_rows[place] = row;
-  }
-}
-
 template <class Key, class Value, int W>
 DG_KERNEL open_insert(OpenInsertArgs args) {
   using Table = OpenRows<Key, Value>;
@@ -152,34 +136,16 @@ DG_KERNEL open_insert(OpenInsertArgs args) {
           return {};
       },
       [&](u64 row, const typename Table::Placed& placed, Tally<1>& created) {
-        tell_of_insert<Key>(args, table, row, placed, created);
+        if (placed.outcome == Outcome::existed && args.overwrite)
+          table.replace(placed.slot, static_cast<const Key*>(args.keys)[row],
+                        value_in_row<Table>(args.values, row));
+        if (args.fresh) args.fresh[row] = placed.outcome == Outcome::created;
+        if (placed.outcome == Outcome::created && args.limit == Table::unlimited) ++created.of[0];
+        if (placed.outcome == Outcome::refused) {
+          const u64 place = atomic_fetch_add<Order::relaxed>(&args.table.state->pending, 1);
+          if (args.pending_rows) args.pending_rows[place] = row;
+        }
       });
-}
-
-/// The same without a limit, for tables whose keys were all stored by this kernel, and none erased: halves
-/// of buckets will do (table/open_aims.cuh).
-template <class Key, class Value, int W>
-DG_KERNEL_OF(__CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 1000 ? 8 : 6)
-open_insert_aimed(OpenInsertArgs args) {
-  if constexpr (kInTurns<W>) {
-    open_insert<Key, Value, W>(args);
-  } else {
-    using Table = OpenAims<Key, Value>;
-    const Table table{args.table};
-    const Totals<1> totals{{&args.table.state->occupied}};
-    for_each_share<W>(args.n, totals, [&](auto tile, auto& rows, Tally<1>& created) {
-      table.insert_aimed(
-          tile, rows,
-          [&](u64 row, Key& key, typename Table::Value& value) {
-            key = static_cast<const Key*>(args.keys)[row];
-            value = value_in_row<Table>(args.values, row);
-            return true;
-          },
-          [&](u64 row, const typename Table::Placed& placed) {
-            tell_of_insert<Key>(args, table, row, placed, created);
-          });
-    });
-  }
 }
 
 template <class Table>

@@ -55,26 +55,18 @@ struct OpenRows : OpenTable<KeyType, ValueType> {
   template <Access access, bool together = false, class Lanes, class Rows, class Ask, class Tell>
   DG_FN void insert_rows(Lanes tile, Rows& rows, u64 limit, const Ask& ask,
                          const Tell& tell) const {
-    insert_rows_by<together>(ByBucket<access>{*this}, tile, rows, limit, ask, tell);
-  }
-
-  /// The same; `way` says where a lane looks: `seek(key)` first, `look(tile, sought)` there, `advance(sought)`
-  /// next, or that there is nothing more.
-  template <bool together, class Way, class Lanes, class Rows, class Ask, class Tell>
-  DG_FN void insert_rows_by(const Way& way, Lanes tile, Rows& rows, u64 limit, const Ask& ask,
-                            const Tell& tell) const {
-    auto mine = way.seek(Key{});
+    Sought mine = seek(Key{});
     Value value{};
     const auto step = [&](u64 row, bool asked, const auto& told) {
-      const Stop stop = way.look(tile, mine);
+      const Stop stop = look<Goal::place, access>(tile, mine);
       if (!asked) return false;
-      if (stop.end == End::nowhere && !reserved(mine.key) && way.advance(mine)) return true;
+      if (stop.end == End::nowhere && !reserved(mine.key) && advance(mine)) return true;
       if (stop.end == End::empty) pass_all(Tile<1>{}, mine.key, mine.probe, mine.probe.visited);
       bool tried = false;
       const Placed placed = insert_by(
           Tile<1>{}, mine.key, value, limit,
           [&] {
-            // Another key took the place: the same is read again.
+            // Another key took the place: the bucket is read again.
             if (tried) return Stop{End::later, 0, 0, Value{}};
             tried = true;
             return stop;
@@ -89,7 +81,7 @@ struct OpenRows : OpenTable<KeyType, ValueType> {
         [&](u64 row) {
           Key key{};
           const bool there = ask(row, key, value);
-          mine = way.seek(key);
+          mine = seek(key);
           return there;
         },
         [&](u64 row, bool asked) {
@@ -136,15 +128,6 @@ struct OpenRows : OpenTable<KeyType, ValueType> {
       else if (stop.end == End::key)
         this->change(stop.slot, term(row), change);
     });
-  }
-
- protected:
-  template <class Seen>
-  DG_FN static Stop stop_of(const Seen& seen) {
-    return Stop{seen.hit   ? End::key
-                : seen.gap ? End::empty
-                           : End::nowhere,
-                0, seen.slot, seen.value};
   }
 
  private:
@@ -230,21 +213,11 @@ struct OpenRows : OpenTable<KeyType, ValueType> {
     const auto seen = Lines<Slots>::template look_by<goal == Goal::place>(
         tile, mine.key, mine.bucket,
         [&](u64 line, u32 part) { return this->template load<access>(line, part); });
-    return stop_of(seen);
+    return Stop{seen.hit   ? End::key
+                : seen.gap ? End::empty
+                           : End::nowhere,
+                0, seen.slot, seen.value};
   }
-
-  /// Whole buckets, by four lanes each.
-  template <Access access>
-  struct ByBucket {
-    const OpenRows& table;
-
-    DG_FN Sought seek(Key key) const { return table.seek(key); }
-    DG_FN bool advance(Sought& mine) const { return table.advance(mine); }
-    template <class Lanes>
-    DG_FN Stop look(Lanes tile, const Sought& mine) const {
-      return table.template look<Goal::place, access>(tile, mine);
-    }
-  };
 };
 
 }  // namespace dg

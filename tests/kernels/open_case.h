@@ -42,22 +42,13 @@ struct Batch {
 };
 
 /// Inserts, and checks that each new key has one row that created it, and every key a whole value
-/// of its rows. `aimed`: slots are tried before buckets are looked at.
-template <class Key, class Value, int W, bool aimed = false>
+/// of its rows.
+template <class Key, class Value, int W>
 void insert(TableMemory<Key, Value>& table, std::map<Key, u64>& model, Batch<Key, Value>& batch,
             bool overwrite) {
-  const OpenInsertArgs args{table.storage,
-                            batch.keys.data(),
-                            batch.values.data(),
-                            batch.flags.data(),
-                            batch.pending.data(),
-                            batch.keys.size(),
-                            ~0ull,
-                            overwrite};
-  if constexpr (aimed)
-    open_insert_aimed<Key, Value, kWide<W>>(args);
-  else
-    open_insert<Key, Value, kWide<W>>(args);
+  open_insert<Key, Value, kWide<W>>({table.storage, batch.keys.data(), batch.values.data(),
+                                     batch.flags.data(), batch.pending.data(), batch.keys.size(),
+                                     ~0ull, overwrite});
   std::map<Key, u32> created;
   for (u64 row = 0; row < batch.keys.size(); ++row) {
     CHECK(batch.flags[row] <= 1);
@@ -245,41 +236,13 @@ void verbs(u64 segments, u64 segment_shift) {
   check_rehash<Key, Value, W>(table, model);
 }
 
-/// Tables that only inserts by aim have filled: one after another, stored keys among the new, until buckets
-/// overflow; and what others then do to them.
-template <class Key, class Value, int W>
-void aimed_verbs(u64 segments, u64 segment_shift) {
-  std::mt19937 random(W);
-  const u32 range = Slot<Key, Value>::per_bucket * 20;
-  const u64 n = W >= 16 ? 60 : 150;
-  TableMemory<Key, Value> table(segments, segment_shift);
-  std::map<Key, u64> model;
-  Batch<Key, Value> first(contended_keys<Key>(random, n, range), 1);
-  insert<Key, Value, W, true>(table, model, first, false);
-  check_find<Key, Value, W>(table, model, contended_keys<Key>(random, n, range * 2), &first);
-  Batch<Key, Value> again(first.keys, 2);
-  insert<Key, Value, W, true>(table, model, again, true);
-  check_find<Key, Value, W>(table, model, first.keys, &again);
-  for (u64 number = 3; number < 6; ++number) {
-    Batch<Key, Value> more(contended_keys<Key>(random, n, range), number);
-    insert<Key, Value, W, true>(table, model, more, false);
-    check_find<Key, Value, W>(table, model, more.keys, nullptr);
-  }
-  check_items<Key, Value, W>(table, model);
-  erase<Key, Value, W>(table, model, contended_keys<Key>(random, n, range));
-  Batch<Key, Value> last(contended_keys<Key>(random, n, range), 6);
-  insert<Key, Value, W>(table, model, last, false);
-  check_find<Key, Value, W>(table, model, last.keys, nullptr);
-  check_items<Key, Value, W>(table, model);
-}
-
 /// All tiles want the same few slots of one bucket.
-template <class Key, class Value, int W, bool aimed = false>
+template <class Key, class Value, int W>
 void one_key() {
   TableMemory<Key, Value> table(7);
   std::map<Key, u64> model;
   Batch<Key, Value> batch(std::vector<Key>(40, 5), 1);
-  insert<Key, Value, W, aimed>(table, model, batch, true);
+  insert<Key, Value, W>(table, model, batch, true);
   check_find<Key, Value, W>(table, model, {5, 6}, &batch);
 }
 
@@ -340,11 +303,6 @@ void all_widths(const char* name) {
     verbs<Key, Value, W>(7, 2);
     verbs<Key, Value, W>(1, 5);
     one_key<Key, Value, W>();
-    if constexpr (sizeof(Key) <= 8) {
-      aimed_verbs<Key, Value, W>(29, 0);
-      aimed_verbs<Key, Value, W>(7, 2);
-      one_key<Key, Value, W, true>();
-    }
     full<Key, Value, W>(20);
     full<Key, Value, W>(~0ull);
   });

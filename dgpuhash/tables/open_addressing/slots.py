@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +19,7 @@ __all__ = ["SETTLED_ROWS", "Slots"]
 
 _BOOL = np.dtype(bool)
 # Attributes that hold addresses of other attributes' arrays, and the seed.
-_ADDRESSED = ("storage", "_bound")
+_ADDRESSED = ("storage", "_insert_rows", "_find_rows", "_erase_rows")
 SETTLED_ROWS = 2**8
 """Rows of a sorted batch that one tile stores."""
 
@@ -74,8 +73,6 @@ class Slots:
         """Whether nothing was stored since the slots were cleared."""
         self.filled: bool = True
         """Whether the empty pattern of empty slots is written."""
-        self.aimed: bool = False
-        """Whether `open_insert_aimed` has stored all keys, and none was erased."""
         # Counters read since the last change.
         self._counted: State | None = None
         self.taken_bound: int = 0
@@ -143,7 +140,6 @@ class Slots:
 
     def _empty(self) -> None:
         self.blank, self.filled, self._counted = True, False, None
-        self.aimed = self._backend.name == "cuda" and self.key.itemsize <= 8
         self.taken_bound = self.erased_bound = 0
 
     def _reset(self) -> None:
@@ -178,13 +174,8 @@ class Slots:
             self.__dict__.pop(name, None)
         self.generation, self.seed = generation, seed_of_generation(self.origin, generation)
 
-    def _change(self, *, aimed: bool = False) -> None:
+    def _change(self) -> None:
         self.blank, self._counted = False, None
-        self.aimed = self.aimed and aimed
-
-    @property
-    def _insert_kernel(self) -> str:
-        return "open_insert_aimed" if self.aimed else "open_insert"
 
     def state(self) -> State:
         """Return the counters; waits for the device unless nothing was stored."""
@@ -251,7 +242,7 @@ class Slots:
         The number is a device array, overwritten by the next call. Call `hold` after all `blank`
         regions are written.
         """
-        self._counted, self.aimed = None, False
+        self._counted = None
         self._state[2] = 0
         self._backend.run(
             kernel_named("region_insert", self.key, self.value), number,
@@ -271,15 +262,15 @@ class Slots:
     def inserting(self, keys: Any, values: Any, fresh: Any = None, *, over: bool = False) -> Step:
         """Return the step of an insert or replace; read no counters before it."""
         self.fill()
-        self._change(aimed=True)
+        self._change()
         return self._backend.prepared(
-            kernel_named(self._insert_kernel, self.key, self.value), len(keys), table=self.storage,
+            kernel_named("open_insert", self.key, self.value), len(keys), table=self.storage,
             keys=keys, values=values, fresh=fresh, limit=UNLIMITED, overwrite=int(over),
         )  # fmt: skip
 
     def erasing(self, keys: Any) -> Step:
         """Return the step of an erase; read no counters before it runs."""
-        self._counted, self.aimed = None, False
+        self._counted = None
         self.erased_bound += len(keys)
         return self._backend.prepared(
             kernel_named("open_erase", self.key, self.value), len(keys),
@@ -328,8 +319,9 @@ class Slots:
     def find_to(self, keys: Any, values: Any, found: Any, default: int) -> None:
         """Write the result of `find` to `values` (of equal width) and `found`."""
         rows = len(keys)
-        self.fill()
-        self._bound("open_find")(rows, keys, values, found, rows, default)
+        if not self.filled:
+            self.fill()
+        self._find_rows(rows, keys, values, found, rows, default)
 
     def contains(self, keys: Any) -> Any:
         """Return a mask of the keys that are stored."""
@@ -342,9 +334,9 @@ class Slots:
         rows = len(keys)
         erased = self._backend.empty(rows, _BOOL)
         self.fill()
-        self._counted, self.aimed = None, False
+        self._counted = None
         self.erased_bound += rows
-        self._bound("open_erase")(rows, keys, erased, rows)
+        self._erase_rows(rows, keys, erased, rows)
         return erased
 
     def items(self, counts: Any = None) -> tuple[Any, Any]:
@@ -403,16 +395,23 @@ class Slots:
         limit: int = UNLIMITED,
         overwrite: bool = False,
     ) -> None:
-        self.fill()
-        self._change(aimed=limit == UNLIMITED)
-        launch, rows = self._bound(self._insert_kernel), len(keys)
-        launch(rows, keys, values, fresh, pending, rows, limit, int(overwrite))
+        if not self.filled:
+            self.fill()
+        self._change()
+        rows = len(keys)
+        self._insert_rows(rows, keys, values, fresh, pending, rows, limit, int(overwrite))
 
     @cached
-    def _bound(self) -> Callable[[str], Callable[..., None]]:
-        # Without a reference to these slots, whose memory a cycle would keep.
-        bound, words, storage = self._backend.bound, (self.key, self.value), self.storage
-        return functools.cache(lambda name: bound(kernel_named(name, *words), storage))
+    def _insert_rows(self) -> Callable[..., None]:
+        return self._backend.bound(kernel_named("open_insert", self.key, self.value), self.storage)
+
+    @cached
+    def _find_rows(self) -> Callable[..., None]:
+        return self._backend.bound(kernel_named("open_find", self.key, self.value), self.storage)
+
+    @cached
+    def _erase_rows(self) -> Callable[..., None]:
+        return self._backend.bound(kernel_named("open_erase", self.key, self.value), self.storage)
 
 
 def _state_dtype() -> np.dtype[Any]:

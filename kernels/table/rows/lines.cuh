@@ -54,35 +54,34 @@ struct Lines {
     });
   }
 
-  /// The same of lines of `parts` quarters, which as many lanes read; `load(line, part)` reads a quarter.
-  template <bool places, u32 parts = kQuarters, class Lanes, class Line, class Load>
-  DG_FN static Seen look_by(Lanes tile, Key key, Line line, const Load& load) {
-    static_assert(Lanes::size >= parts);
-    const u32 part = tile.lane() % parts, home = tile.lane() - part;
-    Quarter seen[parts];
+  /// The same; `load(line, part)` reads a quarter.
+  template <bool places, class Lanes, class Load>
+  DG_FN static Seen look_by(Lanes tile, Key key, u64 line, const Load& load) {
+    static_assert(Lanes::size >= kQuarters);
+    const u32 part = tile.lane() % kQuarters, home = tile.lane() - part;
+    Quarter seen[kQuarters];
     DG_UNROLL
-    for (u32 turn = 0; turn < parts; ++turn)
+    for (u32 turn = 0; turn < kQuarters; ++turn)
       seen[turn] = load(tile.shuffle(line, home + turn), part);
     u32 hits = 0, gaps = 0;
-    Sight sight[parts];
+    Sight sight[kQuarters];
     DG_UNROLL
-    for (u32 turn = 0; turn < parts; ++turn) {
+    for (u32 turn = 0; turn < kQuarters; ++turn) {
       sight[turn] = scan(seen[turn], tile.shuffle(key, home + turn));
       const u32 hit = tile.ballot(sight[turn].hit < Slots::per_quarter);
       const u32 gap = tile.ballot(sight[turn].gap < Slots::per_quarter);
       if (part == turn) hits = hit, gaps = gap;
     }
-    constexpr u32 group = (1u << parts) - 1;
+    constexpr u32 group = (1u << kQuarters) - 1;
     hits = hits >> home & group;
     gaps = gaps >> home & group;
     Seen told{hits != 0, gaps != 0, 0, Value{}};
     const u32 wanted = !places || hits ? hits : gaps;
     const u32 there = wanted ? lowest_one(wanted) : part;
-    const u64 first =
-        static_cast<u64>(line) * (parts * Slots::per_quarter) + there * Slots::per_quarter;
+    const u64 first = line * Slots::per_bucket + there * Slots::per_quarter;
     // What the lane there knows, and no more of it than is needed.
     DG_UNROLL
-    for (u32 turn = 0; turn < parts; ++turn) {
+    for (u32 turn = 0; turn < kQuarters; ++turn) {
       const u32 index =
           sight[turn].hit < Slots::per_quarter || !places ? sight[turn].hit : sight[turn].gap;
       if constexpr (!places && Slots::paired) {
