@@ -126,8 +126,13 @@ fi
 pytest=("$PYTHON" -m pytest)
 # The settings name a time limit for each test, which pytest refuses to read without its plugin.
 "$PYTHON" -c 'import pytest_timeout' 2>/dev/null || pytest+=(-o "addopts=-ra --import-mode=importlib")
-# A GPU has room for several tests at once.
-"$PYTHON" -c 'import xdist' 2>/dev/null && together=(-n "$(($(nproc) < 14 ? $(nproc) : 14))") || together=()
+# together GPUS: A GPU has room for several tests at once, and each process takes one GPU (tests/conftest.py).
+together() {
+    local each
+    IFS=, read -ra each <<<"$1"
+    local most=$((14 * ${#each[@]}))
+    "$PYTHON" -c 'import xdist' 2>/dev/null && echo "-n $(($(nproc) < most ? $(nproc) : most))"
+}
 
 # lane GPU FROM TO FUNCTION: with several GPUs, beside other lanes, on cores of its own (a share of them, in
 # percent), and a GPU of its own where there are as many.
@@ -145,19 +150,20 @@ lane() {
         "$4"
     ) &
 }
-table_tests() {
-    step tests 420 "${pytest[@]}" "${together[@]}" -m "gpu and not multigpu and not cudf" -q --junitxml="$OUT/tests.xml" tests
-}
-# Most of their time goes to Dask, and to kernels that each process loads.
-cudf_tests() {
-    step cudf 420 "${pytest[@]}" "${together[@]}" -m "gpu and not multigpu and cudf" -q --junitxml="$OUT/cudf.xml" tests
-}
 # half N: of four GPUs or more the first or second half; else one of them.
 half() {
     local each=$((gpus < 4 ? 1 : gpus / 2))
     local IFS=,
     echo "${devices[*]:$1 * each % gpus:each}"
 }
+# tests_of NAME GPUS MARKS
+tests_of() {
+    step "$1" 420 env CUDA_VISIBLE_DEVICES="$2" "${pytest[@]}" $(together "$2") -m "gpu and not multigpu and $3" -q \
+        --junitxml="$OUT/$1.xml" tests
+}
+table_tests() { tests_of tests "$(half 0)" "not cudf"; }
+# Most of their time goes to Dask, and to kernels that each process loads.
+cudf_tests() { tests_of cudf "$(half 1)" cudf; }
 memory_check() { step memcheck 500 env CUDA_VISIBLE_DEVICES="$(half 0)" scripts/sanitize.sh memcheck; }
 race_check() { step racecheck 500 env CUDA_VISIBLE_DEVICES="$(half 1)" scripts/sanitize.sh racecheck; }
 # The figures of one GPU take about two minutes; peers run where cuDF is installed.

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import zlib
 from collections.abc import Iterator
@@ -18,6 +19,12 @@ from hypothesis import HealthCheck, settings
 from dgpuhash import backend as backends
 from dgpuhash.errors import DeviceError
 from dgpuhash.seeds import VARIABLE
+
+# Of several processes each tests on one GPU.
+if worker := os.environ.get("PYTEST_XDIST_WORKER"):
+    gpus = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    if len(gpus) > 1:
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpus[int(worker.removeprefix("gw")) % len(gpus)]
 
 settings.register_profile(
     "dgpuhash",
