@@ -38,7 +38,7 @@ MOST = {
     "build": (86, 445),
     "lookup": (63, 262),
     "merge": (60, 242),
-    "merge_persisted": (62, 300),
+    "merge_persisted": (58, 256),
 }
 
 

@@ -26,19 +26,15 @@ from dgpuhash.distributed.cluster.serialization import CachedPickle
 from dgpuhash.distributed.collective.base import Collective
 from dgpuhash.distributed.collective.endpoint import throttle_loop
 from dgpuhash.distributed.collective.group_cache import run_collective
-from dgpuhash.distributed.collective.streams import SideStream
 from dgpuhash.distributed.events import log_event, log_execution
 from dgpuhash.distributed.ingest.source import persisted_futures
 from dgpuhash.distributed.partition.descriptor import Descriptor, Placement
-from dgpuhash.distributed.pipeline.plan import Chunk, RoundPlan
-from dgpuhash.distributed.pipeline.rounds import PipelinedRounds
 from dgpuhash.distributed.pruning.bloom_replica import BloomReplica, FilterVote
 from dgpuhash.distributed.pruning.policy import AbsentKeyStats, PruningOptions
 from dgpuhash.distributed.pruning.worker_cache import BloomCache
 from dgpuhash.distributed.query.merge_tasks import Probe
 from dgpuhash.distributed.query.plan import MergePlan
-from dgpuhash.distributed.query.rank_merge import MOST_ROWS, RankProbe, ShardMatches, all_matches
-from dgpuhash.distributed.shards import table_store
+from dgpuhash.distributed.query.rank_merge import RankProbe, all_matches, shard_matches
 from dgpuhash.distributed.shards.plugin import ShardHost
 from dgpuhash.frames import FrameIndex, frames_of
 
@@ -191,7 +187,7 @@ def merge_on_rank(
         asking, replica = RankProbe(probe, given), None
         if sparing.bloom_filter and descriptor.owners_decide:
             replica = _replica(shard.index, shard.sieve, sparing, collective)
-        told = Progress(descriptor.uid, "merge", "exchange and look keys up", asking.rows)
+        told = Progress(descriptor.uid, "merge", "exchange keys", asking.rows)
         with host.thread.telling(told) as progress:
             made = _merged(collective, shard.index, asking, replica, given, progress)
         shard.sieve.spared(made.result.spared_rows)
@@ -208,24 +204,18 @@ def _merged(
     progress: Progress,
 ) -> TaskOutput[RankResult]:
     """Return the frame of each partition; none where tasks must make them."""
-    spared = asking.prune(replica)
-    answering = ShardMatches(index, asking.probe, collective.size, progress)
-    device = backend.get(frames_of(index.meta).device)
-    side = SideStream(device)
-    # A rank without keys has a piece too: of what comes back its frames get their dtypes.
-    chunks = [[Chunk(0, (), 0, max(1, keys))] for keys in collective.gather(asking.keys)]
-    rounds = PipelinedRounds(
-        device, collective, RoundPlan(chunks, most_rows=MOST_ROWS, in_order=False), side,
-        deal=asking.partition, serve=answering.of, deliver=asking.keep, like=list,
-        slice_rows=table_store.SLICE_ROWS,
-    )  # fmt: skip
-    with side.ended():
-        rounds.run()
-    refused = asking.refused or answering.refused
+    asked, spared = asking.asked(replica)
+    came = collective.all_to_all(asked.columns, asked.counts)
+    progress.go_on("look keys up")
+    answers, refused = shard_matches(index, came, asking.probe)
+    del came
+    progress.go_on("return rows")
+    back = collective.all_to_all(answers.columns, answers.counts)
+    del answers
+    refused = asking.refused or refused
     if refused:
         return TaskOutput(RankResult(refused), {})
-    progress.go_on("put rows together")
-    frames = asking.results()
+    frames = asking.results(asked, back)
     made = {result_label(given, one): frame for one, frame in zip(given.own, frames, strict=True)}
     return TaskOutput(RankResult("", asking.rows, spared, asking.rows - asking.matched), made)
 

@@ -4,36 +4,34 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from dgpuhash import backend
-from dgpuhash.distributed.cluster.device_thread import Progress
 from dgpuhash.distributed.cluster.locality import LocalInputs
 from dgpuhash.distributed.cluster.serialization import is_plain, plain_arrays
+from dgpuhash.distributed.collective.base import Received
 from dgpuhash.distributed.partition.hash_partition import (
+    PartitionedColumns,
     partition_columns,
     partition_rows_with_heavy,
 )
 from dgpuhash.distributed.partition.row_order import combine_semi_joins
 from dgpuhash.distributed.partition.skew import NO_HEAVY
-from dgpuhash.distributed.pipeline.plan import Piece
-from dgpuhash.distributed.pipeline.rounds import PartitionedPiece
-from dgpuhash.distributed.pipeline.slices import SentPiece
 from dgpuhash.distributed.pruning.bloom_replica import BloomReplica
 from dgpuhash.distributed.pruning.policy import NO_PRUNING
 from dgpuhash.distributed.pruning.probe_keys import PrunedKeys
 from dgpuhash.distributed.query.merge_tasks import Probe
-from dgpuhash.distributed.shards.table_shard import Answer
 from dgpuhash.frames import FrameIndex, Matches, frames_of, sort_by_query_row
 from dgpuhash.tables.select import gather_rows
 
-__all__ = ["MOST_ROWS", "RankProbe", "ShardMatches", "all_matches"]
+__all__ = ["RankProbe", "all_matches", "shard_matches"]
 
 # Positions of keys that one rank sends to another one travel in 32 bits.
-MOST_ROWS = 2**32
+_MOST_ROWS = 2**32
 
 
 def all_matches(
@@ -74,11 +72,9 @@ class RankProbe:
         self._partitions = [probe.asking(left) for left in lefts]
         self._lengths = list(map(len, lefts))
         self.matched: int = 0
-        # Rows whose keys are sent; None: all.
-        self._kept: Any = None
         if not all(is_plain(each.keys) for each in self._partitions):
             self.refused = "a key column has nulls, or another dtype than the index"
-        elif self.rows >= MOST_ROWS:
+        elif self.rows >= _MOST_ROWS:
             self.refused = "a worker has too many rows"
         self._keys = [each.keys for each in self._partitions]
         if self.refused or not lefts:
@@ -90,60 +86,40 @@ class RankProbe:
         """Rows of all partitions."""
         return sum(self._lengths)
 
-    @property
-    def keys(self) -> int:
-        """Number of keys that are left to ask for; some may go to several shards."""
-        return len(self._encoded)
-
-    def prune(self, replica: BloomReplica | None) -> int:
-        """Encode all keys, and return the number of those that were pruned.
+    def asked(self, replica: BloomReplica | None) -> tuple[PartitionedColumns, int]:
+        """Return the keys by shard, and the number of keys that were pruned.
 
         Pruned keys are absent, as the Bloom filter says.
         """
-        xp, encoder = self._frames.xp, self.probe.descriptor.encoder
-        self._columns = [
+        probe, xp = self.probe, self._frames.xp
+        descriptor = probe.descriptor
+        encoder, parts = descriptor.encoder, len(descriptor.shards)
+        columns = [
             column[0] if len(column) == 1 else xp.concatenate(column)
             for column in zip(*self._keys, strict=True)
         ]
-        self._encoded = encoder.encode_arrays(self._columns, self._frames)
-        if replica is None:
-            return 0
-        pruned = PrunedKeys.of(self._encoded, replica.filter, NO_PRUNING)
-        self._columns = [gather_rows(column, pruned.rows) for column in self._columns]
-        self._encoded, self._kept = pruned.encoded, pruned.rows
-        return pruned.absent
-
-    def partition(self, piece: Piece | None) -> PartitionedPiece:
-        """Return the keys that are left, by shard."""
-        probe, descriptor = self.probe, self.probe.descriptor
-        encoder, parts = descriptor.encoder, len(descriptor.shards)
+        encoded, pruned = encoder.encode_arrays(columns, self._frames), None
+        if replica is not None:
+            pruned = PrunedKeys.of(encoded, replica.filter, NO_PRUNING)
+            columns = [gather_rows(column, pruned.rows) for column in columns]
+            encoded = pruned.encoded
         only_owners = encoder.exact and probe.how in {"semi", "anti"}
         heavy = NO_HEAVY if only_owners else descriptor.heavy
-        owned: Any = parts
-        if heavy:
-            owned = partition_rows_with_heavy(self._encoded, encoder, parts, heavy)
+        owned: Any = partition_rows_with_heavy(encoded, encoder, parts, heavy) if heavy else parts
         key = 0 if encoder.codes_are_keys else None
         made = partition_columns(
-            self._columns, key, self._encoded, owned, owner_seed=encoder.seeds.owners, numbered=True
+            columns, key, encoded, owned, owner_seed=encoder.seeds.owners, numbered=True
         )
-        del self._columns, self._encoded
-        self._numbers, self._counts = made.numbers, made.counts
-        starts = np.concatenate([[0], np.cumsum(made.counts)])
-        return PartitionedPiece(piece, made.columns, None, lambda: starts)
+        if pruned is None:
+            return made, 0
+        return replace(made, numbers=gather_rows(pruned.rows, made.numbers)), pruned.absent
 
-    def keep(self, sent: SentPiece, came: list[Answer]) -> None:
-        """Keep what all shards have answered."""
-        (self._back,) = came
-
-    def results(self) -> list[Any]:
+    def results(self, asked: PartitionedColumns, back: Received) -> list[Any]:
         """Return the merged frame of each partition."""
-        probe, frames, back = self.probe, self._frames, self._back
+        probe, frames = self.probe, self._frames
         xp = frames.xp
         rows, *payload = back.columns
-        rows = _shifted(rows, back.counts, _firsts(self._counts), xp)
-        rows = gather_rows(self._numbers, rows)
-        if self._kept is not None:
-            rows = gather_rows(self._kept, rows)
+        rows = gather_rows(asked.numbers, _shifted(rows, back.counts, _firsts(asked.counts), xp))
         if probe.how in {"semi", "anti"}:
             rows = combine_semi_joins(rows, self.rows, probe.how, xp)
             self.matched = len(rows) if probe.how == "semi" else self.rows - len(rows)
@@ -169,43 +145,28 @@ class RankProbe:
         return self.probe.put_together(partition, rows, found, whole=whole)
 
 
-class ShardMatches:
-    """Matches of the keys that all ranks send to a shard, slice by slice.
+def shard_matches(
+    index: FrameIndex, came: Received, probe: Probe
+) -> tuple[PartitionedColumns, str]:
+    """Return the matches for each rank, and why tasks must do the merge.
 
-    Attributes
-    ----------
-    refused : str
-        Why tasks must do the merge.
+    The matches are positions of the rank's keys, and the index rows that match.
     """
-
-    def __init__(self, index: FrameIndex, probe: Probe, ranks: int, progress: Progress) -> None:
-        self._index, self._probe, self._progress = index, probe, progress
-        # Keys of each rank that came before.
-        self._before = np.zeros(ranks, np.int64)
-        self.refused: str = ""
-
-    def of(self, keys: list[Any], counts: np.ndarray, _: list[list[Any]]) -> list[Answer]:
-        """Return the matches for each rank, `counts` of whose keys come.
-
-        They are positions among all keys of the rank, and the index rows that match.
-        """
-        index, probe = self._index, self._probe
-        xp, moved = frames_of(index.meta).xp, list(probe.moved)
-        how = "semi" if probe.how in {"semi", "anti"} else probe.how
-        rows, found = all_matches(index, tuple(keys), how, moved)
-        if found is None:
-            found = ()
-        elif not is_plain(found):
-            self.refused = "a stored column has nulls"
-            like = index.meta[moved]
-            rows, found = rows[:0], plain_arrays(like, like)
-        ends = xp.asarray(np.cumsum(counts))
-        ends = backend.get(None, rows).to_host(xp.searchsorted(rows, ends))
-        matches = np.diff(ends, prepend=0).astype(np.int64)
-        positions = _shifted(rows, matches, self._before - _firsts(counts), xp).astype(np.uint32)
-        self._before += counts
-        self._progress.advance(int(counts.sum()))
-        return [Answer([positions, *found], matches, by_row=False)]
+    frames, refused = frames_of(index.meta), ""
+    xp, moved = frames.xp, list(probe.moved)
+    how = "semi" if probe.how in {"semi", "anti"} else probe.how
+    rows, found = all_matches(index, tuple(came.columns), how, moved)
+    if found is None:
+        found = ()
+    elif not is_plain(found):
+        refused = "a stored column has nulls"
+        like = index.meta[moved]
+        rows, found = rows[:0], plain_arrays(like, like)
+    ends = xp.asarray(np.cumsum(came.counts))
+    ends = backend.get(frames.device).to_host(xp.searchsorted(rows, ends))
+    counts = np.diff(ends, prepend=0).astype(np.int64)
+    positions = _shifted(rows, counts, -_firsts(came.counts), xp).astype(np.uint32)
+    return PartitionedColumns([positions, *found], None, counts), refused
 
 
 def _firsts(counts: np.ndarray) -> np.ndarray:

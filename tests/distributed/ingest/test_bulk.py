@@ -30,14 +30,12 @@ from dgpuhash.distributed.collective.group import Group
 from dgpuhash.distributed.collective.group_cache import _known
 from dgpuhash.distributed.ingest.shuffle_collective import OutgoingRows
 from dgpuhash.distributed.partition.skew import LEAST_ROWS
-from dgpuhash.distributed.query.rank_merge import RankProbe, ShardMatches
-from dgpuhash.distributed.shards import table_store
+from dgpuhash.distributed.query.rank_merge import RankProbe
 from dgpuhash.errors import ColumnError, IndexLost, KeyTypeError
 
 pytestmark = pytest.mark.cluster
 
 HOWS = ["inner", "left", "semi", "anti"]
-WHOLE = table_store.SLICE_ROWS
 
 
 def placed(client: Client, frame: pd.DataFrame, on_workers: list[int]) -> dd.DataFrame:
@@ -112,47 +110,6 @@ def test_build_and_merge_are_pandas(
         for bloom_filter in (False, True, True):
             merged = index.merge(lefts, how=how, persist=True, bloom_filter=bloom_filter)
             assert_same(merged.compute(), joined(left, right, on, how))
-
-
-@pytest.mark.parametrize(
-    ("make", "on"), [(integers, ["k"]), (pairs, ["k", "day"]), (floats, ["k"])]
-)
-def test_keys_that_travel_in_slices_have_the_same_matches(threads, monkeypatch, make, on):
-    rng = np.random.default_rng(5)
-    right, left = make(rng, 900, 300), make(rng, 700, 500)[[*on, "v"]]
-    # One rank has none of them.
-    lefts = placed(threads, left.rename(columns={"v": "w"}), [1, 0, 0])
-    of, served = ShardMatches.of, list[int]()
-
-    def noted(self: ShardMatches, keys: list[Any], *others: Any) -> Any:
-        served.append(len(keys[0]))
-        return of(self, keys, *others)
-
-    monkeypatch.setattr(ShardMatches, "of", noted)
-    with DistributedIndex.build(placed(threads, right, [2, 0, 1]), on=on) as index:
-        for how in HOWS:
-            for bloom_filter in (False, True):
-                found = []
-                for slice_rows in (WHOLE, 100):
-                    monkeypatch.setattr(table_store, "SLICE_ROWS", slice_rows)
-                    served.clear()
-                    merged = index.merge(lefts, how=how, persist=True, bloom_filter=bloom_filter)
-                    found.append([part.compute() for part in merged.partitions])
-                    assert (len(served) > 3) == (slice_rows < WHOLE)
-                monkeypatch.setattr(table_store, "SLICE_ROWS", WHOLE)
-                for whole, sliced in zip(*found, strict=True):
-                    pd.testing.assert_frame_equal(sliced, whole)
-
-
-def test_no_rank_has_keys(threads, monkeypatch):
-    right = pd.DataFrame({"k": np.arange(50), "v": np.arange(50)})
-    lefts = placed(threads, right[:0][["k"]], [0, 1])
-    monkeypatch.setattr(table_store, "SLICE_ROWS", 1)
-    with DistributedIndex.build(placed(threads, right, [0, 1]), on="k") as index:
-        for how in HOWS:
-            merged = index.merge(lefts, how=how, persist=True)
-            found = merged.compute()
-            assert len(found) == 0 and found.dtypes.equals(merged.dtypes)
 
 
 @pytest.mark.parametrize("how", HOWS)
@@ -361,9 +318,7 @@ def test_result_is_persisted_where_its_rows_were(threads: Client) -> None:
     until(lambda: not threads.who_has(lefts).keys() & held.keys())
 
 
-@pytest.mark.parametrize("slice_rows", [WHOLE, 1])
-def test_heavy_keys_are_spread(threads, dask_logs, monkeypatch, slice_rows):
-    monkeypatch.setattr(table_store, "SLICE_ROWS", slice_rows)
+def test_heavy_keys_are_spread(threads: Client, dask_logs: pytest.LogCaptureFixture) -> None:
     rng = np.random.default_rng(6)
     rows = 30 * LEAST_ROWS
     keys = np.where(rng.random(rows) < 0.4, 7, rng.integers(0, rows, rows))
