@@ -352,12 +352,16 @@ _PAPER_BUILDS = (
 
 
 def _built(receipts: Receipts) -> Iterable[tuple[str, float, str]]:
-    """What builds of whole genomes took: a name, seconds for a billion letters, and a hatch."""
+    """What builds of whole genomes took: a name, seconds for a billion letters, and a hatch.
+
+    Of files those of the most letters that a receipt has.
+    """
     for name, receipt in receipts.items():
-        where = device(receipt)
-        for row in rows_of(receipt, "kmer"):
+        where, rows = device(receipt), rows_of(receipt, "kmer")
+        larger = any(row["verb"] == "construction" for row in rows)
+        for row in rows:
             several = row.get("workers", 1) > 1
-            of_files = row["verb"] == "build" and (several or name == "kmer")
+            of_files = row["verb"] == "build" and (several or name == "kmer" and not larger)
             if not (of_files or row["verb"] == "construction"):
                 continue
             by = f", rule of {_RULES[row['rule']]}" if row["library"] == "dgpuhash" else ""
