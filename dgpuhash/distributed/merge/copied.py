@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import threading
-import weakref
 from typing import Any
 
 from dgpuhash.distributed.cluster.dask_internals import Expr, Task, TaskRef, tokenize_deterministic
 from dgpuhash.distributed.cluster.host import current_worker
 from dgpuhash.distributed.cluster.serialization import CachedPickle
 from dgpuhash.distributed.cluster.user_errors import raise_without_traceback
+from dgpuhash.distributed.merge.held import check_size, keys_of, known_keys
 from dgpuhash.distributed.merge.steps import StoredRows
-from dgpuhash.distributed.query.fetch import FINER
-from dgpuhash.distributed.query.result_limit import ResultLimit
 from dgpuhash.frames import frames_of
 from dgpuhash.frames.merge.partition import PartitionPlan
-from dgpuhash.frames.merge.rows import RowPairs, StoredKeys
+from dgpuhash.frames.merge.rows import RowPairs
 from dgpuhash.tables.memory_errors import memory_errors_of
 
 __all__ = ["CopiedExpr", "can_be_copied"]
@@ -67,48 +64,13 @@ def merge_with_all(frame: Any, stored: Any, plan: CachedPickle[PartitionPlan], r
     with raise_without_traceback(), memory_errors_of("merge"):
         # Not with Dask's own schedulers, where a client may be there as well.
         worker, opened = current_worker(), plan.opened()
-        keys = _keys.of(stored, opened, rows, len(frame))
+        keys = known_keys.of(
+            stored, rows, lambda: keys_of(opened.stored(stored), opened, len(frame))
+        )
         how = "inner" if opened.arguments.how == "inner" else "left"
         pairs = keys.pairs(opened.asked(frame), how)
-        _check_size(worker, pairs, frame, stored)
+        check_size(worker, pairs, frame, stored)
         left, right = frame, stored
         if opened.probing == "right":
             left, right, pairs = stored, frame, RowPairs(pairs.right, pairs.left)
         return opened.put_together(left, right, opened.arguments.keys(left, right), pairs)
-
-
-def _check_size(worker: Any, pairs: RowPairs, frame: Any, stored: Any) -> None:
-    """Raise OutOfMemoryError when the result has more rows than fit the memory."""
-    rows = 0 if pairs.right is None else len(pairs.right)
-    if rows > len(frame):
-        each = [frames_of(side).rows_nbytes(side) / max(1, len(side)) for side in (frame, stored)]
-        ResultLimit(worker, each[0], FINER).expect(rows, each[1])
-
-
-class KnownKeys:
-    """Keys of frames that tasks of this process merge with, as long as the frames are there."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._known: dict[tuple[int, str], tuple[Any, StoredKeys]] = {}
-
-    def __len__(self) -> int:
-        return len(self._known)
-
-    def of(self, frame: Any, plan: PartitionPlan, rows: str, asked: int) -> StoredKeys:
-        """Return the keys of the stored side of a merge, for so many to be asked for."""
-        key = id(frame), rows
-        with self._lock:
-            known = self._known.get(key)
-            if known is not None and known[0]() is frame:
-                return known[1]
-            names = plan.key_labels
-            stored = plan.stored(frame)[names]
-            stored = frames_of(stored).conform(stored, plan.stored_meta[names])
-            keys = StoredKeys(stored, plan.encoder(), asked)
-            gone = weakref.ref(frame, lambda _: self._known.pop(key, None))
-            self._known[key] = gone, keys
-            return keys
-
-
-_keys = KnownKeys()

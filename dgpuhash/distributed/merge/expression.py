@@ -17,6 +17,7 @@ from dgpuhash.distributed.cluster.dask_internals import (
     tokenize_deterministic,
 )
 from dgpuhash.distributed.merge.copied import CopiedExpr, can_be_copied
+from dgpuhash.distributed.merge.held import most_held_nbytes
 from dgpuhash.distributed.merge.sides import SidesExpr, not_unique
 from dgpuhash.distributed.merge.steps import (
     BuildExpr,
@@ -135,6 +136,7 @@ class MergeExpr(SidesExpr, TailedExpr):
             self.placement,
             self.seeds,
             other_told,
+            most_held_nbytes(self.plan, other_told),
         )
         checks = []
         if told:

@@ -24,7 +24,7 @@ from dgpuhash.distributed.ingest.commit import (
     prepare_shards,
     shard_addresses,
 )
-from dgpuhash.distributed.ingest.shuffle_tasks import shuffle_partition
+from dgpuhash.distributed.merge.held import all_held, merge_with_rows, put_or_hold, receipts_of
 from dgpuhash.distributed.merge.runs import (
     Run,
     begin_run,
@@ -41,7 +41,6 @@ from dgpuhash.distributed.partition.skew import NO_HEAVY
 from dgpuhash.distributed.query.fetch import encoded
 from dgpuhash.distributed.query.merge_tasks import Probe
 from dgpuhash.distributed.query.result_limit import ResultLimit
-from dgpuhash.distributed.shards.inbox import Receipt
 from dgpuhash.distributed.shards.spilling import release_arrow
 from dgpuhash.errors import ColumnError, IndexLost, UnsupportedError
 from dgpuhash.frames import frames_of
@@ -83,6 +82,8 @@ class BuildTask:
         Text of the error when a key has two rows; empty where it may.
     partitions : int
         Number of partitions that are put.
+    few : int
+        Rows of so many bytes, all partitions together, go to the tasks that ask, and not to owners.
     """
 
     plan: PartitionPlan | DistinctPlan
@@ -91,6 +92,7 @@ class BuildTask:
     seeds: KeySeeds
     unique: str
     partitions: int
+    few: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,8 @@ class Built:
         Name of the marks of a merge that wants rows without a match; empty for none.
     since : int
         Of groups only those are read that changed after this epoch.
+    rows : DataFrame or None
+        All stored rows, where they are few and no shard has them.
     """
 
     uid: str
@@ -124,6 +128,7 @@ class Built:
     descriptor: CachedPickle[Descriptor]
     marks: str = ""
     since: int = 0
+    rows: Any = None
 
 
 def open_build(task: CachedPickle[BuildTask], key: Any) -> Opened:
@@ -175,19 +180,24 @@ def free_shard(uid: str, dask_worker: Any) -> None:
 
 def put_rows(
     frame: Any, opened: Opened, task: CachedPickle[BuildTask], number: int, key: Any
-) -> Receipt:
-    """Send the rows of a partition to their owners; return the receipt."""
+) -> Any:
+    """Send the rows of a partition to their owners; return the receipt, or rows that are few."""
     with raise_without_traceback(), lost_runs_again(key, opened.uid):
-        stored = task.opened().plan.stored(frame)
-        return shuffle_partition(stored, opened.change, number, number)
+        build = task.opened()
+        rows, few = build.plan.stored(frame), build.few // build.partitions
+        return put_or_hold(rows, opened.change, number, few)
 
 
-def seal(opened: Opened, task: CachedPickle[BuildTask], key: Any, *receipts: Receipt) -> Built:
-    """Make the rows visible to probes."""
+def seal(opened: Opened, task: CachedPickle[BuildTask], key: Any, *puts: Any) -> Built:
+    """Make the rows visible to probes; send those that were held, unless all were."""
     with raise_without_traceback(), memory_errors_of("merge"), lost_runs_again(key, opened.uid):
         build, change = task.opened(), opened.change.opened()
+        rows = all_held(puts, build.plan.stored_meta)
+        if rows is not None:
+            return Built(opened.uid, key, opened.descriptor, rows=rows)
+        receipts = receipts_of(puts, opened.change)
         try:
-            heavy = prepare_shards(client_of(None), change, list(receipts))
+            heavy = prepare_shards(client_of(None), change, receipts)
         except ColumnError:
             if not build.unique:
                 raise
@@ -247,6 +257,8 @@ class ProbeTask:
             lost_runs_again(sealed.key, sealed.uid),
         ):
             try:
+                if sealed.rows is not None:
+                    return merge_with_rows(frame, sealed.rows, self.plan.opened())
                 return self.probe(sealed).merged(frame, self)
             finally:
                 release_arrow()

@@ -11,7 +11,8 @@ from clusters import lazy
 from suites.raising import no_other_engine
 
 import dgpuhash
-from dgpuhash.distributed.merge.copied import CopiedExpr, KnownKeys
+from dgpuhash.distributed.merge.copied import CopiedExpr
+from dgpuhash.distributed.merge.held import KnownKeys, keys_of
 from dgpuhash.distributed.query import result_limit
 from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.frames.merge.keys import MergeError
@@ -73,10 +74,14 @@ def test_labels_of_an_index(threads):
 def test_keys_are_known_as_long_as_their_frame_is_there(threads):
     plan = dgpuhash.merge(lazy(LEFT, 4), lazy(TWICE, 1), on="k").expr.plan
     known, frame = KnownKeys(), TWICE.copy()
-    keys = known.of(frame, plan, "merge", 10)
-    assert known.of(frame, plan, "merge", 10) is keys
-    assert known.of(frame, plan, "another", 10) is not keys
-    assert known.of(frame.copy(), plan, "merge", 10) is not keys
+
+    def made():
+        return keys_of(plan.stored(TWICE), plan, 10)
+
+    keys = known.of(frame, "merge", made)
+    assert known.of(frame, "merge", made) is keys
+    assert known.of(frame, "another", made) is not keys
+    assert known.of(frame.copy(), "merge", made) is not keys
     assert len(known) == 2
     del frame
     gc.collect()

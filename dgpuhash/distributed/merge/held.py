@@ -1,0 +1,140 @@
+"""Rows of the stored side of a merge that are so few that each asking task gets all of them."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from dgpuhash import config
+from dgpuhash.distributed.cluster.host import current_worker
+from dgpuhash.distributed.cluster.serialization import CachedPickle
+from dgpuhash.distributed.ingest.mode import REPLICATED
+from dgpuhash.distributed.ingest.shuffle_tasks import shuffle_partition
+from dgpuhash.distributed.partition.change import Change
+from dgpuhash.distributed.query.fetch import FINER
+from dgpuhash.distributed.query.result_limit import ResultLimit
+from dgpuhash.distributed.shards.inbox import Receipt
+from dgpuhash.frames import frames_of
+from dgpuhash.frames.merge.partition import PartitionPlan
+from dgpuhash.frames.merge.rows import RowPairs, StoredKeys
+
+__all__ = [
+    "HeldRows",
+    "KnownKeys",
+    "Put",
+    "all_held",
+    "check_size",
+    "keys_of",
+    "known_keys",
+    "merge_with_rows",
+    "most_held_nbytes",
+    "put_or_hold",
+    "receipts_of",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRows:
+    """Stored rows of a partition that no owner has got."""
+
+    rows: Any
+    partition: int
+
+
+Put: TypeAlias = Receipt | HeldRows
+
+
+def most_held_nbytes(plan: PartitionPlan, unique: str) -> int:
+    """Return of how many bytes stored rows are few, for which no shards are wanted.
+
+    Shards alone tell which rows nothing matches, and which keys have two rows.
+    """
+    apart = plan.has_tail or plan.arguments.how == "cross" or unique
+    return 0 if apart else config.nbytes(REPLICATED)
+
+
+def put_or_hold(rows: Any, change: CachedPickle[Change], partition: int, few: int) -> Put:
+    """Send stored rows to their owners, unless they have no more than so many bytes."""
+    if few and frames_of(rows).nbytes(rows) <= few:
+        return HeldRows(rows, partition)
+    return shuffle_partition(rows, change, partition, partition)
+
+
+def receipts_of(puts: Sequence[Put], change: CachedPickle[Change]) -> list[Receipt]:
+    """Return the receipts of all partitions; those whose rows were held are sent now."""
+    return [
+        shuffle_partition(each.rows, change, each.partition, each.partition)
+        if isinstance(each, HeldRows)
+        else each
+        for each in puts
+    ]
+
+
+def all_held(puts: Sequence[Put], like: Any) -> Any | None:
+    """Return the rows of all partitions, as `like` has them, unless an owner has got some."""
+    frames = frames_of(like)
+    rows = [frames.conform(each.rows, like) for each in puts if isinstance(each, HeldRows)]
+    return frames.concat(rows) if rows and len(rows) == len(puts) else None
+
+
+def merge_with_rows(frame: Any, stored: Any, plan: Any) -> Any:
+    """Return the merge of a partition with all rows of the other side, as they are stored."""
+    xp, asked = frames_of(frame).xp, plan.asked(frame)
+    keys = known_keys.of(stored, "", lambda: keys_of(stored, plan, len(frame)))
+    if plan.is_filter:
+        partners, pairs = keys.met(asked)
+        if partners is None:
+            there = xp.zeros(len(frame), bool)
+            there[pairs[0]] = True
+        else:
+            there = partners >= 0
+        wanted = ~there if plan.query_how == "anti" else there
+        return plan.result(frame, xp.flatnonzero(wanted), None)
+    pairs = keys.pairs(asked, "inner")
+    check_size(current_worker(), pairs, frame, stored)
+    found = frames_of(stored).take(stored[plan.fetched], pairs.rows("right", len(stored)))
+    return plan.result(frame, pairs.rows("left", len(frame)), found)
+
+
+def check_size(worker: Any, pairs: RowPairs, frame: Any, stored: Any) -> None:
+    """Raise OutOfMemoryError when the result has more rows than fit the memory."""
+    rows = 0 if pairs.right is None else len(pairs.right)
+    if rows > len(frame):
+        each = [frames_of(side).rows_nbytes(side) / max(1, len(side)) for side in (frame, stored)]
+        ResultLimit(worker, each[0], FINER).expect(rows, each[1])
+
+
+def keys_of(stored: Any, plan: PartitionPlan, asked: int) -> StoredKeys:
+    """Return the keys of rows as they are stored, for so many to be asked for."""
+    names = plan.key_labels
+    stored = frames_of(stored).conform(stored[names], plan.stored_meta[names])
+    return StoredKeys(stored, plan.encoder(), asked)
+
+
+class KnownKeys:
+    """Keys of frames that tasks of this process merge with, as long as the frames are there."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: dict[tuple[int, str], tuple[Any, StoredKeys]] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def of(self, frame: Any, rows: str, make: Callable[[], StoredKeys]) -> StoredKeys:
+        """Return the keys of a frame, made once; the name `rows` tells several of one apart."""
+        key = id(frame), rows
+        with self._lock:
+            known = self._known.get(key)
+            if known is not None and known[0]() is frame:
+                return known[1]
+            keys = make()
+            gone = weakref.ref(frame, lambda _: self._known.pop(key, None))
+            self._known[key] = gone, keys
+            return keys
+
+
+known_keys = KnownKeys()
