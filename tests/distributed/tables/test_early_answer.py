@@ -127,8 +127,8 @@ def test_each_attempt_has_names_of_its_own(threads: Client, made: list[EarlyAnsw
         made.clear()
         found = table.contains(keys)
         assert bool(found.all().compute())
-        first, second = made
-        assert first is second and found.name == names(second)[0]
+        # One attempt, where somebody has noticed by then that the group is closed; else two.
+        assert made[0] is made[-1] and found.name == names(made[-1])[0]
 
 
 def test_an_error_leaves_nothing(
