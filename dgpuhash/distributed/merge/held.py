@@ -48,17 +48,17 @@ Put: TypeAlias = Receipt | HeldRows
 
 
 def most_held_nbytes(plan: PartitionPlan, unique: str) -> int:
-    """Return of how many bytes stored rows are few, for which no shards are wanted.
+    """Return the most bytes of stored rows that get no shards; 0 where all get some.
 
     Shards alone tell which rows nothing matches, and which keys have two rows.
     """
-    apart = plan.has_tail or plan.arguments.how == "cross" or unique
-    return 0 if apart else config.nbytes(REPLICATED)
+    needs_shards = plan.has_tail or plan.arguments.how == "cross" or unique
+    return 0 if needs_shards else config.nbytes(REPLICATED)
 
 
-def put_or_hold(rows: Any, change: CachedPickle[Change], partition: int, few: int) -> Put:
-    """Send stored rows to their owners, unless they have no more than so many bytes."""
-    if few and frames_of(rows).nbytes(rows) <= few:
+def put_or_hold(rows: Any, change: CachedPickle[Change], partition: int, most_nbytes: int) -> Put:
+    """Send stored rows to their owners, unless they have at most so many bytes; 0: always."""
+    if most_nbytes and frames_of(rows).nbytes(rows) <= most_nbytes:
         return HeldRows(rows, partition)
     return shuffle_partition(rows, change, partition, partition)
 
@@ -80,7 +80,7 @@ def all_held(puts: Sequence[Put], like: Any) -> Any | None:
     return frames.concat(rows) if rows and len(rows) == len(puts) else None
 
 
-def merge_with_rows(frame: Any, stored: Any, plan: Any) -> Any:
+def merge_with_rows(frame: Any, stored: Any, plan: PartitionPlan) -> Any:
     """Return the merge of a partition with all rows of the other side, as they are stored."""
     xp, asked = frames_of(frame).xp, plan.asked(frame)
     keys = known_keys.of(stored, "", lambda: keys_of(stored, plan, len(frame)))

@@ -68,14 +68,14 @@ class BuildExpr(PlannedExpr):
     """Shards with the rows of a frame while probes ask them; its one key is their seal.
 
     `seeds` are those of the process that made the expression, and in its token: partitions that are
-    computed one after the other are of the same hash ranges. Rows of `few` bytes get no
-    shards.
+    computed one after the other are of the same hash ranges. Rows of at most
+    `held_nbytes` get no shards.
     """
 
     _parameters = [  # noqa: RUF012
-        "frame", "stored", "ranges", "placement", "seeds", "unique", "few",
+        "frame", "stored", "ranges", "placement", "seeds", "unique", "held_nbytes",
     ]  # fmt: skip
-    _defaults = {"few": 0}  # noqa: RUF012
+    _defaults = {"held_nbytes": 0}  # noqa: RUF012
 
     @property
     def _meta(self) -> Any:
@@ -91,7 +91,7 @@ class BuildExpr(PlannedExpr):
         key, count = (self._name, 0), self.frame.npartitions
         opening = f"{OPENING}-{self.deterministic_token}"
         how = self.ranges, self.placement, self.seeds, self.unique
-        task = CachedPickle.of(BuildTask(self.stored.plan, *how, count, self.few))
+        task = CachedPickle.of(BuildTask(self.stored.plan, *how, count, self.held_nbytes))
         opened = TaskRef(opening)
         graph: dict[Any, Task] = {opening: Task(opening, open_build, task, key)}
         puts = [(f"dgpuhash-put-{self.deterministic_token}", number) for number in range(count)]

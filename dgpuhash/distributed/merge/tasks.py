@@ -24,7 +24,7 @@ from dgpuhash.distributed.ingest.commit import (
     prepare_shards,
     shard_addresses,
 )
-from dgpuhash.distributed.merge.held import all_held, merge_with_rows, put_or_hold, receipts_of
+from dgpuhash.distributed.merge.held import Put, all_held, merge_with_rows, put_or_hold, receipts_of
 from dgpuhash.distributed.merge.runs import (
     Run,
     begin_run,
@@ -82,8 +82,8 @@ class BuildTask:
         Text of the error when a key has two rows; empty where it may.
     partitions : int
         Number of partitions that are put.
-    few : int
-        Rows of so many bytes, all partitions together, go to the tasks that ask, and not to owners.
+    held_nbytes : int
+        Rows of at most so many bytes, in all partitions, go to probes, and not to owners.
     """
 
     plan: PartitionPlan | DistinctPlan
@@ -92,7 +92,7 @@ class BuildTask:
     seeds: KeySeeds
     unique: str
     partitions: int
-    few: int
+    held_nbytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,15 +180,15 @@ def free_shard(uid: str, dask_worker: Any) -> None:
 
 def put_rows(
     frame: Any, opened: Opened, task: CachedPickle[BuildTask], number: int, key: Any
-) -> Any:
+) -> Put:
     """Send the rows of a partition to their owners; return the receipt, or rows that are few."""
     with raise_without_traceback(), lost_runs_again(key, opened.uid):
         build = task.opened()
-        rows, few = build.plan.stored(frame), build.few // build.partitions
-        return put_or_hold(rows, opened.change, number, few)
+        rows, most_nbytes = build.plan.stored(frame), build.held_nbytes // build.partitions
+        return put_or_hold(rows, opened.change, number, most_nbytes)
 
 
-def seal(opened: Opened, task: CachedPickle[BuildTask], key: Any, *puts: Any) -> Built:
+def seal(opened: Opened, task: CachedPickle[BuildTask], key: Any, *puts: Put) -> Built:
     """Make the rows visible to probes; send those that were held, unless all were."""
     with raise_without_traceback(), memory_errors_of("merge"), lost_runs_again(key, opened.uid):
         build, change = task.opened(), opened.change.opened()
@@ -258,7 +258,9 @@ class ProbeTask:
         ):
             try:
                 if sealed.rows is not None:
-                    return merge_with_rows(frame, sealed.rows, self.plan.opened())
+                    plan = self.plan.opened()
+                    assert isinstance(plan, PartitionPlan)
+                    return merge_with_rows(frame, sealed.rows, plan)
                 return self.probe(sealed).merged(frame, self)
             finally:
                 release_arrow()

@@ -39,7 +39,7 @@ class RangesExpr(PartitionsFiltered, Expr):
 
     def answered(self) -> list[Any] | None:
         """Return futures of the answer of each hash range; None where it takes tasks."""
-        raise NotImplementedError
+        return None
 
     def _divisions(self) -> tuple[None, ...]:
         return (None,) * (self.ranges + 1)

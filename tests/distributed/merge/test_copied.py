@@ -13,8 +13,6 @@ from suites.raising import no_other_engine
 import dgpuhash
 from dgpuhash.distributed.merge.copied import CopiedExpr
 from dgpuhash.distributed.merge.held import KnownKeys, keys_of
-from dgpuhash.distributed.query import result_limit
-from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.frames.merge.keys import MergeError
 
 pytestmark = pytest.mark.cluster
@@ -86,14 +84,6 @@ def test_keys_are_known_as_long_as_their_frame_is_there(threads):
     del frame
     gc.collect()
     assert len(known) == 0
-
-
-def test_a_result_without_place(threads, monkeypatch):
-    many = pd.DataFrame({"k": np.zeros(50, "int64"), "v": np.arange(50)})
-    merged = dgpuhash.merge(lazy(many, 2), lazy(many, 1), on="k")
-    monkeypatch.setattr(result_limit, "MOST_ROWS", 1249)
-    with pytest.raises(OutOfMemoryError, match=r"1,250 rows.*place for 1,249 rows; use finer"):
-        merged.compute()
 
 
 def test_keys_that_are_to_be_unique(threads):

@@ -123,9 +123,10 @@ def test_merges_that_tell_of_stored_rows_have_shards(threads, sent):
         dgpuhash.merge(lazy(LEFT, 2), lazy(RIGHT, 2), on="k", validate="m:1").compute()
 
 
-def test_a_result_without_place(threads, monkeypatch):
+@pytest.mark.parametrize("parts", [1, 2])
+def test_a_result_without_place(threads, monkeypatch, parts):
     many = pd.DataFrame({"k": np.zeros(50, "int64"), "v": np.arange(50)})
-    merged = dgpuhash.merge(lazy(many, 2), lazy(many, 2), on="k")
+    merged = dgpuhash.merge(lazy(many, 2), lazy(many, parts), on="k")
     monkeypatch.setattr(result_limit, "MOST_ROWS", 1249)
     with pytest.raises(OutOfMemoryError, match=r"1,250 rows.*place for 1,249 rows; use finer"):
         merged.compute()
