@@ -142,7 +142,13 @@ def _value(name: str) -> Any:
     import dask.config
 
     register()
-    return dask.config.get(f"{NAME}.{name}")
+    try:
+        return dask.config.get(f"{NAME}.{name}")
+    except KeyError:
+        # `dask.config.set` around the first read takes the defaults along when it is reset.
+        register.cache_clear()
+        register()
+        return dask.config.get(f"{NAME}.{name}")
 
 
 def _made(name: str, make: Callable[[Any], Made], wanted: str) -> Made:

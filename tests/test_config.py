@@ -156,6 +156,19 @@ def test_tables_do_without_dask_where_nothing_is_set(tmp_path):
     assert seconds == 10.0
 
 
+def test_a_setting_around_the_first_read():
+    code = (
+        "import dask; from dgpuhash import config\n"
+        "with dask.config.set({'dgpuhash.placement.replicate': '1 KiB'}):\n"
+        "    assert config.nbytes('placement.replicate') == 1024\n"
+        "with dask.config.set({'dgpuhash.placement.replicate': '2 KiB'}):\n"
+        "    assert config.nbytes('placement.replicate') == 2048\n"
+        "    assert config.nbytes('exchange.message') > 2048\n"
+        "assert config.nbytes('placement.replicate') == 16 << 20"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
 def test_threads_of_workers():
     shares, usual = ThreadQuota(), native().threads()
     with dask.config.set({"dgpuhash.threads": 5}):

@@ -20,6 +20,7 @@ from dgpuhash.distributed.shards.inbox import Receipt
 from dgpuhash.frames import frames_of
 from dgpuhash.frames.merge.partition import PartitionPlan
 from dgpuhash.frames.merge.rows import RowPairs, StoredKeys
+from dgpuhash.frames.row_store import RowStore
 
 __all__ = [
     "HeldRows",
@@ -74,10 +75,17 @@ def receipts_of(puts: Sequence[Put], change: CachedPickle[Change]) -> list[Recei
 
 
 def all_held(puts: Sequence[Put], like: Any) -> Any | None:
-    """Return the rows of all partitions, as `like` has them, unless an owner has got some."""
-    frames = frames_of(like)
-    rows = [frames.conform(each.rows, like) for each in puts if isinstance(each, HeldRows)]
-    return frames.concat(rows) if rows and len(rows) == len(puts) else None
+    """Return the rows of all partitions, as `like` has them, unless an owner has got some.
+
+    Raises ColumnError where those of one partition would be rounded beside those of another.
+    """
+    store, rows = RowStore(like), [each.rows for each in puts if isinstance(each, HeldRows)]
+    if not rows or len(rows) < len(puts):
+        return None
+    for each in map(store.conform, rows):
+        store.check_rounding(each)
+        store.append(each)
+    return store.frame()
 
 
 def merge_with_rows(frame: Any, stored: Any, plan: PartitionPlan) -> Any:

@@ -16,7 +16,7 @@ from dgpuhash.distributed.cluster.host import plugin_of
 from dgpuhash.distributed.ingest import shuffle_tasks
 from dgpuhash.distributed.merge import held
 from dgpuhash.distributed.query import result_limit
-from dgpuhash.errors import OutOfMemoryError
+from dgpuhash.errors import ColumnError, OutOfMemoryError
 from dgpuhash.frames.merge.keys import MergeError
 
 pytestmark = pytest.mark.cluster
@@ -130,3 +130,20 @@ def test_a_result_without_place(threads, monkeypatch, parts):
     monkeypatch.setattr(result_limit, "MOST_ROWS", 1249)
     with pytest.raises(OutOfMemoryError, match=r"1,250 rows.*place for 1,249 rows; use finer"):
         merged.compute()
+
+
+def test_partitions_of_other_dtypes(threads, sent):
+    left = pd.DataFrame({"k": np.arange(8)})
+    right = pd.DataFrame({"k": np.arange(8), "y": np.arange(8), "o": [1, "a", None, 2.5] * 2})
+
+    def other(part: pd.DataFrame) -> pd.DataFrame:
+        return part.assign(y=part["k"] / 2) if part["k"].iloc[0] else part
+
+    mixed = lazy(right, 2).map_partitions(other, meta=right.iloc[:0])
+    found = dgpuhash.merge(lazy(left, 2), mixed, "left", on="k").compute()
+    assert found["y"].tolist() == [0, 1, 2, 3, 2, 2.5, 3, 3.5]
+    assert found["o"].tolist() == right["o"].tolist()
+    exact = lazy(right.assign(y=2**53 + 1), 2).map_partitions(other, meta=right.iloc[:0])
+    with pytest.raises(ColumnError, match="floats beside them"):
+        dgpuhash.merge(lazy(left, 2), exact, "left", on="k").compute()
+    assert sent == []
