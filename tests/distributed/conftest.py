@@ -13,6 +13,7 @@ from clusters import cluster_of
 from distributed import Client
 
 from dgpuhash.distributed.cluster import rpc
+from dgpuhash.distributed.groupby import steps
 from dgpuhash.distributed.merge import expression
 
 
@@ -27,6 +28,12 @@ def pandas_strings() -> Iterator[None]:
 def few_rows_get_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have merges send rows to owners, though the stored side of most tests is small."""
     monkeypatch.setattr(expression, "most_held_nbytes", lambda plan, unique: 0)
+
+
+@pytest.fixture(autouse=True)
+def few_rows_are_reduced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have partitions give states of groups, though most tests have few rows."""
+    monkeypatch.setattr(steps, "_FEW_ROWS", dict.fromkeys(steps._FEW_ROWS, 0))
 
 
 @pytest.fixture

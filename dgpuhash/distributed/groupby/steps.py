@@ -33,6 +33,9 @@ from dgpuhash.frames.groupby.partial.rows import plan_of_rows
 
 __all__ = ["FoldExpr", "GroupsExpr", "groups_of"]
 
+# Rows of all partitions that go to their owners unreduced: to reduce a partition takes milliseconds.
+_FEW_ROWS = {"cpu": 2**16, "cuda": 2**20}
+
 
 class FoldExpr(Expr):
     """States of groups, which owners of hash ranges hold; its one key is their seal.
@@ -92,11 +95,14 @@ class FoldExpr(Expr):
 
     def _packed_task(self) -> CachedPickle[GroupTask]:
         """Return what tasks have in common, as they get it."""
-        plan, kept = self.plan, (id(self.plan), self.ranges)
+        plan = self.plan
+        few = _FEW_ROWS["cuda" if plan.on_gpu else "cpu"] // self.frame.npartitions
+        kept = (id(plan), self.ranges, few)
         if plan.on_gpu and kept in _tasks:
             return _tasks[kept][1]
         by_rows = plan_of_rows(plan) if self.unknown is None else None
-        made = CachedPickle.of(GroupTask(plan, self.ranges, self.unknown, self.ranked, by_rows))
+        task = GroupTask(plan, self.ranges, self.unknown, self.ranked, by_rows, few)
+        made = CachedPickle.of(task)
         if plan.on_gpu:
             put_in_cache(_tasks, kept, (plan, made), _MOST_TASKS)
         return made
@@ -116,9 +122,9 @@ class FoldExpr(Expr):
         return graph
 
 
-# What tasks have in common, by a plan and the number of hash ranges: frames on a GPU take
+# What tasks have in common, by a plan, the number of hash ranges and of few rows: frames on a GPU take
 # milliseconds to pickle, and their plans are kept.
-_tasks: dict[tuple[int, int], tuple[GroupPlan, CachedPickle[GroupTask]]] = {}
+_tasks: dict[tuple[int, int, int], tuple[GroupPlan, CachedPickle[GroupTask]]] = {}
 _MOST_TASKS = 64
 
 

@@ -70,6 +70,8 @@ class GroupTask:
         the plan needs something else. Rows of heavy keys stay where they are then.
     by_rows : GroupPlan, optional
         That of partitions which have few rows of each key, and give them in place of states.
+    few : int
+        The most rows of a partition that gives them in any case.
     """
 
     plan: GroupPlan
@@ -77,6 +79,16 @@ class GroupTask:
     unknown: UnknownCategories | None = None
     ranked: tuple[int, ...] = ()
     by_rows: GroupPlan | None = None
+    few: int = 0
+
+    def rows_of(self, part: Any, number: int) -> tuple[Any, Any] | None:
+        """Return the rows of a partition and their codes, where they go in place of states."""
+        if self.by_rows is None:
+            return None
+        if len(part) > self.few:
+            return mostly_distinct_rows(self.by_rows, part, number)
+        rows = self.by_rows.reduce(part, number)
+        return rows, key_codes(self.by_rows, rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,31 +194,30 @@ def reduce_partition(
     ):
         task, worker = packed.opened(), current_worker()
         digest, attempt = digest_of(frame), uuid.uuid4().hex
-        plan, held, distinct = task.plan, None, None
-        if task.by_rows is not None:
-            distinct = mostly_distinct_rows(task.by_rows, frame, number)
-        if task.by_rows is not None and distinct is not None:
-            plan, (states, codes) = task.by_rows, distinct
+        held, found = None, task.rows_of(frame, number)
+        if found is not None:
+            states, codes = found
         else:
-            states = plan.reduce(frame, number)
-            codes = key_codes(plan, states)
+            states = task.plan.reduce(frame, number)
+            codes = key_codes(task.plan, states)
         if opened.holders:
             held, light = hold_heavy(worker, opened, states, codes, number, attempt)
             if held is not None:
                 states, codes = states.take(light).reset_index(drop=True), codes[light]
+        plan = task.plan if found is None or task.by_rows is None else task.by_rows
         owned = rows_of_ranges(plan.encoder.owners(codes, task.ranges), task.ranges)
         rows = tuple(map(len, owned))
         segments = [
             [
                 Parcel(number, attempt, place, len(chosen), payload)
-                for place, (chosen, payload) in enumerate(found)
+                for place, (chosen, payload) in enumerate(chunks)
                 if len(chosen)
             ]
-            for found in cut_into_chunks(states, owned, plan.states_meta)
+            for chunks in cut_into_chunks(states, owned, plan.states_meta)
         ]
         nbytes = sizeof(states)
         # What is sent is a copy.
-        del states, owned, distinct
+        del states, owned, found
         by_rows = plan is not task.plan
         putting = FoldExchange(worker, opened, digest, rows, by_rows=by_rows).put_segments(segments)
         going = asyncio.run_coroutine_threadsafe(putting, worker.loop.asyncio_loop)

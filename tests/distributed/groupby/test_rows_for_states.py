@@ -1,9 +1,10 @@
-"""Partitions whose groups are hardly fewer than their rows, which give these in place of states."""
+"""Partitions with few rows, or hardly fewer groups, which give their rows in place of states."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,7 +12,7 @@ from clusters import lazy
 from suites.raising import no_other_engine
 
 import dgpuhash
-from dgpuhash.distributed.groupby import spilling, tasks
+from dgpuhash.distributed.groupby import spilling, steps, tasks
 from dgpuhash.frames.groupby.partial import GroupPlan, Verb
 from dgpuhash.frames.groupby.partial import rows as partial_rows
 from dgpuhash.frames.groupby.partial.rows import mostly_distinct_rows, plan_of_rows
@@ -121,6 +122,24 @@ def test_rows_and_states_have_one_answer(threads, rows, given, mixed):
     pd.testing.assert_series_equal(
         unsorted.compute(), rows.groupby("k", sort=False)["n"].first()
     )  # fmt: skip
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("few", [300, 200])
+def test_few_rows_go_unreduced(threads, rows, given, monkeypatch, few):
+    monkeypatch.setitem(steps._FEW_ROWS, "cpu", 3 * few)
+    # Of three partitions, with 300 or fewer of these rows.
+    there = rows.drop(index=range(600, 750))
+    parts = [there[:300], there[300:600], there[600:]]
+    lazy = dd.from_map(lambda number: parts[number], range(3), meta=rows[:0])
+    for sort in (True, False):
+        ours = dgpuhash.groupby(lazy, "k", sort=sort, npartitions=1)
+        theirs = there.groupby("k", sort=sort)
+        asked = {f"{how} {label}": (label, how) for how in HOWS[:-1] for label in ("v", "n")}
+        found = ours.agg(**asked).compute()
+        pd.testing.assert_frame_equal(found, theirs.agg(**asked))
+    # Samples are asked for where rows are not few.
+    assert len(given) == (0 if few == 300 else 4)
 
 
 @pytest.mark.cluster
