@@ -258,7 +258,7 @@ figures_of_several() {
     # Beside cudf-polars Dask's own would take most of the time.
     "$PYTHON" -c 'import cudf_polars' 2>/dev/null && engines=(--engine dgpuhash --engine cudf-polars) || engines=()
     step groupbys 180 "${bench[@]}" groupbys --device cuda --workers "$gpus" "${engines[@]}" --json "$OUT/groupbys.jsonl"
-    step kmers 120 "${bench[@]}" kmer --device cuda --repeat 3 --question scaling-kraken2 --question scaling-metacache \
+    step kmers 240 "${bench[@]}" kmer --device cuda --repeat 3 --question scaling-kraken2 --question scaling-metacache \
         --workers 1 --workers "$gpus" --json "$OUT/kmers.jsonl"
 }
 

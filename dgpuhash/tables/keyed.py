@@ -42,6 +42,8 @@ class Keyed(ABC):
         self._turns = ReadWriteLock()
         if self._backend is not None:
             self._open(self._backend)
+            # Whatever stream uses it next: its slots are empty.
+            self._backend.synchronize()
 
     @property
     def spec(self) -> TableSpec:

@@ -68,6 +68,8 @@ def index_works_on_gpus(address: str) -> None:
 def by_hand(folder: Path, environment: dict[str, str], tmp_path: Path) -> Iterator[str]:
     """Yield the address of a cluster that the scripts started."""
     settings = os.environ | environment | {"DEVICE": "cuda", "INTERFACE": "lo", "PORT": "8799"}
+    # Other tests have pools on the same GPUs.
+    settings |= {"RMM_POOL_SIZE": "1GiB"}
     address = "ucx://127.0.0.1:8799"
     commands = [[folder / "scheduler.sh"], [folder / "worker.sh", address]]
     with (tmp_path / "log").open("wb") as log:

@@ -31,9 +31,9 @@ def few_rows_get_shards(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def few_rows_are_reduced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have partitions give states of groups, though most tests have few rows."""
-    monkeypatch.setattr(steps, "_FEW_ROWS", dict.fromkeys(steps._FEW_ROWS, 0))
+def few_states_get_owners(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have owners fold the states of groups, though most tests have few of them."""
+    monkeypatch.setattr(steps, "_FEW_STATES", dict.fromkeys(steps._FEW_STATES, 0))
 
 
 @pytest.fixture

@@ -55,7 +55,8 @@ def _lines(groups: Any, client: Client) -> Iterator[str]:
     columns = list(source.columns)
     size = size_of(source, columns, client) if source.ndim == 2 else ""
     yield f"source: {counted(parts, 'partition')}, {size}columns {columns!r}"
-    yield f"sent: {'rows' if plan.needs_rows else 'states'} to the owners of their hash ranges"
+    what = "rows" if plan.needs_rows else "states"
+    yield f"sent: {what} to the owners of their hash ranges, few of them to one task"
     if states.ranked:
         yield "not sent: rows of heavy keys, whose values are found by rounds of counts"
     order = "in the order of their keys" if plan.sort else "in order of appearance"

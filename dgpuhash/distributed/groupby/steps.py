@@ -33,8 +33,9 @@ from dgpuhash.frames.groupby.partial.rows import plan_of_rows
 
 __all__ = ["FoldExpr", "GroupsExpr", "groups_of"]
 
-# Rows of all partitions that go to their owners unreduced: to reduce a partition takes milliseconds.
-_FEW_ROWS = {"cpu": 2**16, "cuda": 2**20}
+# States of all partitions that need no owners, and rows of which no states are made. Either takes
+# milliseconds a partition.
+_FEW_STATES = {"cpu": 2**18, "cuda": 2**20}
 
 
 class FoldExpr(Expr):
@@ -96,7 +97,10 @@ class FoldExpr(Expr):
     def _packed_task(self) -> CachedPickle[GroupTask]:
         """Return what tasks have in common, as they get it."""
         plan = self.plan
-        few = _FEW_ROWS["cuda" if plan.on_gpu else "cpu"] // self.frame.npartitions
+        few = _FEW_STATES["cuda" if plan.on_gpu else "cpu"] // self.frame.npartitions
+        if self.asked.meta is not None:
+            # Functions of a user run where owners have the rows.
+            few = 0
         kept = (id(plan), self.ranges, few)
         if plan.on_gpu and kept in _tasks:
             return _tasks[kept][1]
@@ -122,8 +126,8 @@ class FoldExpr(Expr):
         return graph
 
 
-# What tasks have in common, by a plan, the number of hash ranges and of few rows: frames on a GPU take
-# milliseconds to pickle, and their plans are kept.
+# What tasks have in common, by a plan, the number of hash ranges and that of few states: frames on
+# a GPU take milliseconds to pickle, and their plans are kept.
 _tasks: dict[tuple[int, int, int], tuple[GroupPlan, CachedPickle[GroupTask]]] = {}
 _MOST_TASKS = 64
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from dask.sizeof import sizeof
 from distributed import Client
 
@@ -33,6 +34,7 @@ from dgpuhash.distributed.groupby.owners import (
     GroupOwners,
     drop_groups,
 )
+from dgpuhash.distributed.groupby.spilling import SpillingStates
 from dgpuhash.distributed.ingest.commit import shard_addresses
 from dgpuhash.distributed.merge.runs import (
     Run,
@@ -71,7 +73,8 @@ class GroupTask:
     by_rows : GroupPlan, optional
         That of partitions which have few rows of each key, and give them in place of states.
     few : int
-        The most rows of a partition that gives them in any case.
+        The most states or rows of a partition that stay its result: no owner gets them unless
+        another partition has more.
     """
 
     plan: GroupPlan
@@ -81,14 +84,26 @@ class GroupTask:
     by_rows: GroupPlan | None = None
     few: int = 0
 
-    def rows_of(self, part: Any, number: int) -> tuple[Any, Any] | None:
-        """Return the rows of a partition and their codes, where they go in place of states."""
-        if self.by_rows is None:
-            return None
-        if len(part) > self.few:
-            return mostly_distinct_rows(self.by_rows, part, number)
-        rows = self.by_rows.reduce(part, number)
-        return rows, key_codes(self.by_rows, rows)
+    def reduced(self, part: Any, number: int) -> tuple[HeldStates, Any]:
+        """Return the states of a partition, or its rows, and the codes of their keys if known."""
+        found, rows = None, self.by_rows
+        if rows is not None and len(part) <= self.few:
+            found = rows.reduce(part, number), None
+        elif rows is not None:
+            found = mostly_distinct_rows(rows, part, number)
+        categories = () if self.unknown is None else self.unknown.categories(part)
+        states, codes = (self.plan.reduce(part, number), None) if found is None else found
+        return HeldStates(number, states, found is not None, categories), codes
+
+
+@dataclass(frozen=True, slots=True)
+class HeldStates:
+    """The states or rows of a partition that no owner has got."""
+
+    partition: int
+    states: Any
+    by_rows: bool
+    categories: tuple[pd.Index, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +126,15 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """States of a run that hold all partitions; `key` is the task that made this."""
+    """States of a run that hold all partitions; `key` is the task that made this.
+
+    Where owners have none of them, `result` is the answer, all of which is the first hash range's.
+    """
 
     uid: str
     key: Any
     workers: tuple[str, ...]
+    result: Any = None
 
 
 def open_groups(task: CachedPickle[GroupTask], key: Any) -> Opened:
@@ -154,77 +173,81 @@ def begin_states(host: Any, packed: CachedPickle[GroupTask], opened: Opened) -> 
 
 
 class FoldExchange(Exchange):
-    """Exchange that puts the states of a partition to the owners of their hash ranges."""
+    """Exchange that puts the states of a partition to the owners of their hash ranges.
+
+    It has a copy of them.
+    """
 
     def __init__(
-        self, worker: Any, opened: Opened, digest: str, rows: Sequence[int], *, by_rows: bool
+        self, task: GroupTask, opened: Opened, made: HeldStates, codes: Any, digest: str
     ) -> None:
-        self._worker, self._opened = worker, opened
-        self._digest, self._rows, self._by_rows = digest, rows, by_rows
-        self._pieces: list[int] = []
+        self._worker, self._opened = current_worker(), opened
+        self._made, self._digest = replace(made, states=None), digest
+        number, attempt, states = made.partition, uuid.uuid4().hex, made.states
+        plan = task.by_rows if made.by_rows and task.by_rows is not None else task.plan
+        codes = key_codes(plan, states) if codes is None else codes
+        self._held: Held | None = None
+        if opened.holders:
+            self._held, light = hold_heavy(self._worker, opened, states, codes, number, attempt)
+            if self._held is not None:
+                states, codes = states.take(light).reset_index(drop=True), codes[light]
+        owned = rows_of_ranges(plan.encoder.owners(codes, task.ranges), task.ranges)
+        self._rows = tuple(map(len, owned))
+        self._segments = [
+            [
+                Parcel(number, attempt, place, len(chosen), payload)
+                for place, (chosen, payload) in enumerate(found)
+                if len(chosen)
+            ]
+            for found in cut_into_chunks(states, owned, plan.states_meta)
+        ]
+        self._nbytes = sizeof(states)
 
     @property
     def parts(self) -> int:
         return len(self._opened.workers)
 
-    async def put_segments(self, segments: Sequence[Any]) -> None:
-        self._pieces = [len(parcels) for parcels in segments]
-        await super().put_segments(segments)
+    def receipt(self, frame: Any) -> FoldReceipt:
+        """Return what confirms that the states of a frame are folded, once they are."""
+        worker = self._worker
+        putting = asyncio.run_coroutine_threadsafe(
+            self.put_segments(self._segments), worker.loop.asyncio_loop
+        )
+        budget = plugin_of(worker).service(SecessionBudget)
+        budget.result(putting, frame, worker, nbytes=self._nbytes)
+        made = self._made
+        return FoldReceipt(made.partition, self._digest, self._rows, made.categories, self._held)
 
     async def put(self, part: int, parcel: Parcel) -> None:
         await call_handler(
             self._worker, self._opened.workers[part], FOLD, {"payload": parcel.payload},
             uid=self._opened.uid, part=part, partition=parcel.partition, attempt=parcel.attempt,
-            number=parcel.number, pieces=self._pieces[part], rows=self._rows[part],
-            digest=self._digest, by_rows=self._by_rows,
+            number=parcel.number, pieces=len(self._segments[part]), rows=self._rows[part],
+            digest=self._digest, by_rows=self._made.by_rows,
         )  # fmt: skip
 
 
 def reduce_partition(
     frame: Any, opened: Opened, packed: CachedPickle[GroupTask], number: int, key: Any
-) -> FoldReceipt:
+) -> FoldReceipt | HeldStates:
     """Reduce a partition, and have its states folded by their owners; return the receipt.
 
-    It may run more than once: each run is an attempt of its own.
+    Few states are returned in its place. It may run more than once: each run is an attempt of its
+    own.
     """
     with (
         raise_without_traceback(),
         memory_errors_of("groupby"),
         lost_runs_again(key, opened.uid),
     ):
-        task, worker = packed.opened(), current_worker()
-        digest, attempt = digest_of(frame), uuid.uuid4().hex
-        held, found = None, task.rows_of(frame, number)
-        if found is not None:
-            states, codes = found
-        else:
-            states = task.plan.reduce(frame, number)
-            codes = key_codes(task.plan, states)
-        if opened.holders:
-            held, light = hold_heavy(worker, opened, states, codes, number, attempt)
-            if held is not None:
-                states, codes = states.take(light).reset_index(drop=True), codes[light]
-        plan = task.plan if found is None or task.by_rows is None else task.by_rows
-        owned = rows_of_ranges(plan.encoder.owners(codes, task.ranges), task.ranges)
-        rows = tuple(map(len, owned))
-        segments = [
-            [
-                Parcel(number, attempt, place, len(chosen), payload)
-                for place, (chosen, payload) in enumerate(chunks)
-                if len(chosen)
-            ]
-            for chunks in cut_into_chunks(states, owned, plan.states_meta)
-        ]
-        nbytes = sizeof(states)
+        task = packed.opened()
+        made, codes = task.reduced(frame, number)
+        if len(made.states) <= task.few:
+            return made
+        exchange = FoldExchange(task, opened, made, codes, digest_of(frame))
         # What is sent is a copy.
-        del states, owned, found
-        by_rows = plan is not task.plan
-        putting = FoldExchange(worker, opened, digest, rows, by_rows=by_rows).put_segments(segments)
-        going = asyncio.run_coroutine_threadsafe(putting, worker.loop.asyncio_loop)
-        plugin_of(worker).service(SecessionBudget).result(going, frame, worker, nbytes=nbytes)
-        unknown = task.unknown
-        categories = () if unknown is None else unknown.categories(frame)
-        return FoldReceipt(number, digest, rows, categories, held)
+        del made, codes
+        return exchange.receipt(frame)
 
 
 def hold_heavy(
@@ -259,15 +282,40 @@ def rows_of_ranges(owners: Any, ranges: int) -> list[Any]:
 
 
 def seal_groups(
-    opened: Opened, packed: CachedPickle[GroupTask], key: Any, *receipts: FoldReceipt
+    opened: Opened,
+    packed: CachedPickle[GroupTask],
+    key: Any,
+    *reduced: FoldReceipt | HeldStates,
 ) -> Standing:
     """Return the run once the states hold every partition."""
-    with raise_without_traceback(), lost_runs_again(key, opened.uid):
+    with (
+        raise_without_traceback(),
+        memory_errors_of("groupby"),
+        lost_runs_again(key, opened.uid),
+    ):
+        task = packed.opened()
+        held = [each for each in reduced if isinstance(each, HeldStates)]
+        if held and len(held) == len(reduced):
+            return Standing(opened.uid, key, opened.workers, result_of_held(task, held))
+        receipts = [
+            FoldExchange(task, opened, each, None, digest_of(each.states)).receipt(each.states)
+            if isinstance(each, HeldStates)
+            else each
+            for each in reduced
+        ]
         workers, client = tuple(dict.fromkeys(opened.workers)), client_of(None)
-        run_on_workers(client, workers, seal_states, opened.uid, list(receipts))
+        run_on_workers(client, workers, seal_states, opened.uid, receipts)
         if any(receipt.held is not None for receipt in receipts):
-            rank_heavy(client, packed.opened(), opened, receipts)
+            rank_heavy(client, task, opened, receipts)
         return Standing(opened.uid, key, opened.workers)
+
+
+def result_of_held(task: GroupTask, held: Sequence[HeldStates]) -> Any:
+    """Return the answer of the states of all partitions."""
+    standing = SpillingStates(task.plan, 1, None, task.by_rows)
+    for each in held:
+        standing.fold(each.states, by_rows=each.by_rows)
+    return standing.result(task.unknown, [each.categories for each in held])
 
 
 def rank_heavy(
@@ -326,10 +374,13 @@ def result_of(
         memory_errors_of("groupby"),
         lost_runs_again(sealed.key, sealed.uid),
     ):
-        worker = current_worker()
-        (found,) = sync(
-            worker.loop, call_handler, worker, sealed.workers[number], RESULT, {},
-            uid=sealed.uid, part=number,
-        )  # fmt: skip
+        found, worker = sealed.result, current_worker()
+        if found is None:
+            (found,) = sync(
+                worker.loop, call_handler, worker, sealed.workers[number], RESULT, {},
+                uid=sealed.uid, part=number,
+            )  # fmt: skip
+        elif number:
+            found = found.iloc[:0]
         known = meta.opened()
         return called(found, names) if known is None or len(found) else known

@@ -39,8 +39,9 @@ def cluster(processes: Client) -> Client:
     return processes
 
 
-@pytest.mark.parametrize("victim", [0, 1])
-def test_killed_while_partitions_are_folded(cluster, rows, tmp_path, victim):
+@pytest.mark.parametrize(("victim", "few"), [(0, 0), (1, 0), (0, 2**14)])
+def test_killed_while_partitions_are_folded(cluster, rows, tmp_path, monkeypatch, victim, few):
+    monkeypatch.setitem(steps._FEW_STATES, "cpu", few)
     gate, worker = Gate(tmp_path), sorted(cluster.nthreads())[victim]
     result = dgpuhash.groupby(read_halfway(rows, 8, gate, 5), "k").agg(["sum", "median"])
     with gate.opened_after(killer(cluster, worker)):
@@ -72,7 +73,9 @@ def test_killed_while_states_are_on_its_disk(cluster, rows, tmp_path):
     until(lambda: not unnamed_files(pids[other]))
 
 
-def test_killed_while_results_are_read(cluster, rows, tmp_path):
+@pytest.mark.parametrize("few", [0, 2**14])
+def test_killed_while_results_are_read(cluster, rows, tmp_path, monkeypatch, few):
+    monkeypatch.setitem(steps._FEW_STATES, "cpu", few)
     gate, worker = Gate(tmp_path), sorted(cluster.nthreads())[0]
     result = dgpuhash.groupby(lazy(rows, 6), "k", npartitions=4).sum()
     wait = gate.wait

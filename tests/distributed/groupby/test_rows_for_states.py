@@ -127,7 +127,7 @@ def test_rows_and_states_have_one_answer(threads, rows, given, mixed):
 @pytest.mark.cluster
 @pytest.mark.parametrize("few", [300, 200])
 def test_few_rows_go_unreduced(threads, rows, given, monkeypatch, few):
-    monkeypatch.setitem(steps._FEW_ROWS, "cpu", 3 * few)
+    monkeypatch.setitem(steps._FEW_STATES, "cpu", 3 * few)
     # Of three partitions, with 300 or fewer of these rows.
     there = rows.drop(index=range(600, 750))
     parts = [there[:300], there[300:600], there[600:]]

@@ -37,3 +37,16 @@ class Verb:
     def of(self, groups: Any) -> Any:
         """Return what the method of these groups returns, whatever library they are of."""
         return getattr(groups, self.name)(*self.arguments, **self.options)
+
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        """Return what Dask names expressions by: the order of columns is that of dictionaries."""
+        return type(self).__name__, self.name, _ordered(self.arguments), _ordered(self.options)
+
+
+def _ordered(given: Any) -> Any:
+    """Return arguments with lists of pairs for dictionaries, which Dask takes in any order."""
+    if isinstance(given, dict):
+        return dict.__name__, [(label, _ordered(each)) for label, each in given.items()]
+    if isinstance(given, list | tuple):
+        return type(given).__name__, list(map(_ordered, given))
+    return given
