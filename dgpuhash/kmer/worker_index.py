@@ -29,10 +29,9 @@ from dgpuhash.kmer.worker_reads import ReadsOnWorkers, unseen_file
 from dgpuhash.tables.serialization import check_absent
 from dgpuhash.typing import Device
 
-__all__ = ["WorkerIndex", "made_there", "part_numbers"]
+__all__ = ["WorkerIndex", "made_there"]
 
 # Of the golden ratio: neighbouring keys go to all parts.
-_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 Item = TypeVar("Item")
 Batch = tuple[Sequence[Any], Mapping[str, Any]]
@@ -389,11 +388,6 @@ class WorkerIndex(ABC):
     def close(self) -> None:
         """Free the memory of the workers."""
         self._parts, self._context = [], None
-
-
-def part_numbers(keys: Any, n: int) -> Any:
-    """Return which of n parts has each key, by its hash."""
-    return (keys.astype(np.uint64) * _FACTOR >> np.uint64(40)) % np.uint64(n)
 
 
 def made_there(workers: Workers, parts: Sequence[Future]) -> None:

@@ -44,6 +44,8 @@ class FoldReceipt:
 
     Attributes
     ----------
+    uid : str
+        The run whose owners these are.
     partition : int
     digest : str
         Of the rows that were reduced.
@@ -55,6 +57,7 @@ class FoldReceipt:
         The rows that stayed where they were, as a worker is not to have all of a key.
     """
 
+    uid: str
     partition: int
     digest: str
     rows: tuple[int, ...]

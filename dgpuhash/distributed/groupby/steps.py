@@ -19,12 +19,10 @@ from dgpuhash.distributed.groupby.asked import Asked, called
 from dgpuhash.distributed.groupby.categories import UnknownCategories
 from dgpuhash.distributed.groupby.tasks import (
     GroupTask,
-    open_groups,
     reduce_partition,
     result_of,
     seal_groups,
 )
-from dgpuhash.distributed.merge.runs import OPENING
 from dgpuhash.distributed.query.groups_collective import GroupShares
 from dgpuhash.distributed.query.one_phase import RangesExpr, answered_in_one_phase
 from dgpuhash.frames.groupby.partial import GroupPlan
@@ -113,16 +111,13 @@ class FoldExpr(Expr):
 
     def _layer(self) -> dict[Any, Task]:
         key, token = (self._name, 0), self.deterministic_token
-        opening, task = (f"{OPENING}-{token}", 0), self._packed_task()
-        opened = TaskRef(opening)
-        graph: dict[Any, Task] = {opening: Task(opening, open_groups, task, key)}
-        receipts = []
+        task, graph, receipts = self._packed_task(), dict[Any, Task](), []
         for number in range(self.frame.npartitions):
             put = (f"dgpuhash-reduce-{token}", number)
             frame = TaskRef((self.frame._name, number))
-            graph[put] = Task(put, reduce_partition, frame, opened, task, number, key)
+            graph[put] = Task(put, reduce_partition, frame, task, number, key)
             receipts.append(TaskRef(put))
-        graph[key] = Task(key, seal_groups, opened, task, key, *receipts)
+        graph[key] = Task(key, seal_groups, task, key, *receipts)
         return graph
 
 

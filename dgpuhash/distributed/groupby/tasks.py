@@ -38,6 +38,7 @@ from dgpuhash.distributed.groupby.spilling import SpillingStates
 from dgpuhash.distributed.ingest.commit import shard_addresses
 from dgpuhash.distributed.merge.runs import (
     Run,
+    begin_anew,
     begin_run,
     current_run,
     free_call,
@@ -138,7 +139,7 @@ class Standing:
 
 
 def open_groups(task: CachedPickle[GroupTask], key: Any) -> Opened:
-    """Choose the owners of the hash ranges, and begin their states."""
+    """Return the run of the key; the first one chooses owners of hash ranges, and begins states."""
     return open_run(_open_states, task, key)
 
 
@@ -216,7 +217,9 @@ class FoldExchange(Exchange):
         budget = plugin_of(worker).service(SecessionBudget)
         budget.result(putting, frame, worker, nbytes=self._nbytes)
         made = self._made
-        return FoldReceipt(made.partition, self._digest, self._rows, made.categories, self._held)
+        return FoldReceipt(
+            self._opened.uid, made.partition, self._digest, self._rows, made.categories, self._held
+        )
 
     async def put(self, part: int, parcel: Parcel) -> None:
         await call_handler(
@@ -228,26 +231,24 @@ class FoldExchange(Exchange):
 
 
 def reduce_partition(
-    frame: Any, opened: Opened, packed: CachedPickle[GroupTask], number: int, key: Any
+    frame: Any, packed: CachedPickle[GroupTask], number: int, key: Any
 ) -> FoldReceipt | HeldStates:
     """Reduce a partition, and have its states folded by their owners; return the receipt.
 
     Few states are returned in its place. It may run more than once: each run is an attempt of its
     own.
     """
-    with (
-        raise_without_traceback(),
-        memory_errors_of("groupby"),
-        lost_runs_again(key, opened.uid),
-    ):
+    with raise_without_traceback(), memory_errors_of("groupby"):
         task = packed.opened()
         made, codes = task.reduced(frame, number)
         if len(made.states) <= task.few:
             return made
-        exchange = FoldExchange(task, opened, made, codes, digest_of(frame))
-        # What is sent is a copy.
-        del made, codes
-        return exchange.receipt(frame)
+        opened = open_groups(packed, key)
+        with lost_runs_again(key, opened.uid):
+            exchange = FoldExchange(task, opened, made, codes, digest_of(frame))
+            # What is sent is a copy.
+            del made, codes
+            return exchange.receipt(frame)
 
 
 def hold_heavy(
@@ -282,32 +283,31 @@ def rows_of_ranges(owners: Any, ranges: int) -> list[Any]:
 
 
 def seal_groups(
-    opened: Opened,
-    packed: CachedPickle[GroupTask],
-    key: Any,
-    *reduced: FoldReceipt | HeldStates,
+    packed: CachedPickle[GroupTask], key: Any, *reduced: FoldReceipt | HeldStates
 ) -> Standing:
     """Return the run once the states hold every partition."""
-    with (
-        raise_without_traceback(),
-        memory_errors_of("groupby"),
-        lost_runs_again(key, opened.uid),
-    ):
+    with raise_without_traceback(), memory_errors_of("groupby"):
         task = packed.opened()
         held = [each for each in reduced if isinstance(each, HeldStates)]
         if held and len(held) == len(reduced):
-            return Standing(opened.uid, key, opened.workers, result_of_held(task, held))
-        receipts = [
-            FoldExchange(task, opened, each, None, digest_of(each.states)).receipt(each.states)
-            if isinstance(each, HeldStates)
-            else each
-            for each in reduced
-        ]
-        workers, client = tuple(dict.fromkeys(opened.workers)), client_of(None)
-        run_on_workers(client, workers, seal_states, opened.uid, receipts)
-        if any(receipt.held is not None for receipt in receipts):
-            rank_heavy(client, task, opened, receipts)
-        return Standing(opened.uid, key, opened.workers)
+            return Standing("", key, (), result_of_held(task, held))
+        opened, client = open_groups(packed, key), client_of(None)
+        with lost_runs_again(key, opened.uid):
+            if any(isinstance(r, FoldReceipt) and r.uid != opened.uid for r in reduced):
+                # That run was freed when nobody wanted it.
+                begin_anew(client, key)
+            receipts = [
+                FoldExchange(task, opened, each, None, digest_of(each.states)).receipt(each.states)
+                if isinstance(each, HeldStates)
+                else each
+                for each in reduced
+            ]
+            run_on_workers(
+                client, tuple(dict.fromkeys(opened.workers)), seal_states, opened.uid, receipts
+            )
+            if any(receipt.held is not None for receipt in receipts):
+                rank_heavy(client, task, opened, receipts)
+            return Standing(opened.uid, key, opened.workers)
 
 
 def result_of_held(task: GroupTask, held: Sequence[HeldStates]) -> Any:

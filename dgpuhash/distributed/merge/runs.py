@@ -28,6 +28,7 @@ __all__ = [
     "OPENING",
     "RECEIPT",
     "Run",
+    "begin_anew",
     "begin_run",
     "current_run",
     "drop_builds",
@@ -49,6 +50,8 @@ NOTICE_SECONDS = 20.0
 LOOK_SECONDS = 0.05
 # Seconds after which a run is freed once more.
 FREE_AGAIN_SECONDS = 5.0
+# How the tasks are named whose results are of a run.
+OPENED = (OPENING, "dgpuhash-reduce")
 # States in which a task is over or has not begun.
 AT_REST = {"released", "forgotten", "erred"}
 
@@ -250,6 +253,20 @@ def _current(key: Any, dask_scheduler: Any) -> Any:
     return None if run is None else run.answer
 
 
+def begin_anew(client: Client, key: Any) -> None:
+    """Have the task of a key, which runs, and all that it needs begin again; raises Reschedule."""
+    call_scheduler(client, _begin_anew, key)
+    raise Reschedule
+
+
+def _begin_anew(key: Any, dask_scheduler: Any) -> None:
+    plugin = _plugin(dask_scheduler)
+    run = plugin.runs.pop(key, None)
+    if run is not None:
+        plugin._free(run)
+    plugin.begin_again(key, "dgpuhash-anew")
+
+
 async def _is_over(key: Any, uid: str, dask_scheduler: Any) -> bool:
     """Return whether a run is over, once the scheduler has noticed what happened to its workers."""
     runs = _plugin(dask_scheduler).runs
@@ -267,7 +284,7 @@ async def _is_over(key: Any, uid: str, dask_scheduler: Any) -> bool:
     if task.state == "memory":
         # It will not be made again.
         return False
-    opened = [each for each in task.dependencies if task_name(each.key).startswith(OPENING)]
+    opened = [each for each in task.dependencies if task_name(each.key).startswith(OPENED)]
     if key not in runs and any(each.state == "memory" for each in opened):
         # The run was freed when nobody wanted it, and is wanted again.
         _plugin(dask_scheduler).begin_again(key, f"dgpuhash-{uid}-over")

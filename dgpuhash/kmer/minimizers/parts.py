@@ -13,6 +13,7 @@ from dgpuhash import backend as backends
 from dgpuhash.backend import Backend
 from dgpuhash.errors import SequenceError
 from dgpuhash.kmer.calls import Calls
+from dgpuhash.kmer.databases.owners import dealt, part_numbers
 from dgpuhash.kmer.databases.part_files import PartArrays, part_arrays
 from dgpuhash.kmer.index_file import read_index
 from dgpuhash.kmer.minimizers.building import BATCH_LETTERS, empty_table
@@ -27,7 +28,6 @@ from dgpuhash.kmer.references import Targets
 from dgpuhash.kmer.sequences.batches import QUALITY_OFFSET
 from dgpuhash.kmer.target_runs import TargetRun
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
-from dgpuhash.kmer.worker_index import part_numbers
 from dgpuhash.tables import HashMap, lca
 from dgpuhash.typing import Device
 
@@ -49,6 +49,11 @@ __all__ = [
 ]
 
 _NODE = np.dtype(np.uint32)
+# The share of different minimizers from which on those of a run are not folded: to find the others
+# takes as long as to fold all of them once more. One in so many is looked at.
+_MOSTLY, _SAMPLED = 0.7, 2**6
+# Places for each minimizer that is expected.
+_ROOM = 1.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,28 +97,34 @@ def context_of(
 def minimizers_of_run(context: MinimizerIndex, run: TargetRun, n: int) -> list[Any]:
     """Return minimizers of a run, and their taxa's numbers, for each of n owners, on the host.
 
-    What has one minimizer twice in a batch is folded already.
+    Those that a run has several times are folded here where they are many.
     """
     backend, settings = context._backend, context.settings
     numbers = context.taxonomy.numbers(context.targets.taxids).astype(_NODE)
-    change = lca(context.taxonomy.parents).on(backend)
-    made: list[list[tuple[Any, Any]]] = [[] for _ in range(n)]
-    table = empty_table(backend.name)
     batches = run.batches(overlap=settings.k - 1, batch_letters=BATCH_LETTERS[backend.name])
-    put = backend.from_host
+    put, found = backend.from_host, list[tuple[Any, Any]]()
     for batch in batches:
         runs = minimizer_runs(
             backend, settings, put(batch.letters), put(batch.offsets),
             nodes=put(numbers[batch.targets]),
         )  # fmt: skip
-        if len(runs):
-            table._insert_combined(runs.minimizers, runs.nodes, change)
-    keys, nodes = map(backend.to_host, table.items())
-    owners = part_numbers(keys, n)
-    for owner in range(n):
-        own = owners == owner
-        made[owner].append((keys[own], nodes[own]))
-    return [*made]
+        found.append((runs.minimizers, runs.nodes))
+    if not found:
+        return [[] for _ in range(n)]
+    keys, nodes = map(backend.xp.concatenate, zip(*found, strict=True))
+    found.clear()
+    distinct = distinct_share(backend, keys)
+    if distinct < _MOSTLY:
+        table = empty_table(backend.name, int(distinct * len(keys) * _ROOM))
+        table._insert_combined(keys, nodes, lca(context.taxonomy.parents).on(backend))
+        keys, nodes = table.items()
+    return [[piece] for piece in dealt(backend, n, keys, nodes)]
+
+
+def distinct_share(backend: Backend, keys: Any) -> float:
+    """Return about how many different keys there are for each of them, by a sample of hashes."""
+    some = keys[part_numbers(keys, _SAMPLED) == 0]
+    return len(backend.xp.unique(some)) / max(1, len(some))
 
 
 def part_of(
@@ -158,11 +169,10 @@ def loaded_part(path: str, mode: str, n: int, at: int, device: Device | None) ->
 
 def dealt_part(context: MinimizerIndex, part: MinimizerPart, n: int) -> list[Any]:
     """Return the minimizers of a part, and taxa by the index's numbers, for each of n owners."""
-    host = backends.get(part.table.device).to_host
-    keys, nodes = map(host, part.table.items())
-    nodes = context.taxonomy.numbers(part.taxids).astype(_NODE)[nodes]
-    owners = part_numbers(keys, n)
-    return [[(keys[own], nodes[own])] for own in (owners == at for at in range(n))]
+    backend = backends.get(part.table.device)
+    keys, nodes = part.table.items()
+    numbers = backend.from_host(context.taxonomy.numbers(part.taxids).astype(_NODE))
+    return [[piece] for piece in dealt(backend, n, keys, numbers[nodes])]
 
 
 def arrays_in(context: MinimizerIndex, part: MinimizerPart, is_whole: bool) -> PartArrays:

@@ -11,9 +11,9 @@ from distributed import Future
 from dgpuhash.backend import Backend
 from dgpuhash.kmer.calls import Calls
 from dgpuhash.kmer.cluster import Workers
+from dgpuhash.kmer.databases.owners import part_numbers
 from dgpuhash.kmer.minimizers.seen import Counting
 from dgpuhash.kmer.taxonomy.tree import Tree
-from dgpuhash.kmer.worker_index import part_numbers
 
 __all__ = ["SeenOfBatch", "SeenOnWorkers"]
 

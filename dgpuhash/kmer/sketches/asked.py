@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dgpuhash.kmer.databases.owners import part_numbers
 from dgpuhash.kmer.references import Targets
 from dgpuhash.kmer.sketches.candidates import TopLists, calls_of, concatenated, merged
 from dgpuhash.kmer.sketches.index import SketchIndex
@@ -15,7 +16,6 @@ from dgpuhash.kmer.sketches.parts import SketchPart
 from dgpuhash.kmer.sketches.reads import Batch, SketchedReads, candidates_of, joined, sketched
 from dgpuhash.kmer.sketches.settings import SketchSettings
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
-from dgpuhash.kmer.worker_index import part_numbers
 from dgpuhash.tables.bucket_list.grouping import spread
 from dgpuhash.typing import Device
 

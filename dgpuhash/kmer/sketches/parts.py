@@ -10,6 +10,7 @@ import numpy as np
 
 from dgpuhash import backend as backends
 from dgpuhash.backend import Backend
+from dgpuhash.kmer.databases.owners import dealt, part_numbers
 from dgpuhash.kmer.databases.part_files import PartArrays, part_arrays
 from dgpuhash.kmer.index_file import read_index
 from dgpuhash.kmer.sketches.building import (
@@ -22,7 +23,6 @@ from dgpuhash.kmer.sketches.building import (
 from dgpuhash.kmer.sketches.contents import arrays_of, lines_of, size_of, texts_of
 from dgpuhash.kmer.sketches.settings import SketchSettings
 from dgpuhash.kmer.target_runs import TargetRun
-from dgpuhash.kmer.worker_index import part_numbers
 from dgpuhash.tables import HashSet, MultiMap
 from dgpuhash.typing import Device
 
@@ -71,15 +71,9 @@ def features_of_run(
     backend = backends.get(device)
     batches = sketches_of(backend, settings, batches_of_references(backend, run, settings))
     made: list[list[tuple[Any, Any]]] = [[] for _ in range(n)]
-    for batch in batches:
-        features, locations = map(backend.to_host, batch)
-        if n == 1:
-            made[0].append((features, locations))
-            continue
-        owners = part_numbers(features, n)
-        for owner in range(n):
-            own = owners == owner
-            made[owner].append((features[own], locations[own]))
+    for features, locations in batches:
+        for own, piece in zip(made, dealt(backend, n, features, locations), strict=True):
+            own.append(piece)
     return [*made]
 
 
@@ -230,11 +224,9 @@ def loaded_part(
 
 def dealt_part(part: SketchPart, n: int) -> list[Any]:
     """Return the features and locations of a part for each of n owners; and what it dropped."""
-    host = backends.get(part.table.device).to_host
-    features, locations = map(host, part.table.items())
-    owners = part_numbers(features, n)
-    made = [[(features[own], locations[own])] for own in (owners == at for at in range(n))]
-    return [*made, host(part.dropped.items())]
+    backend = backends.get(part.table.device)
+    made = [[piece] for piece in dealt(backend, n, *part.table.items())]
+    return [*made, backend.to_host(part.dropped.items())]
 
 
 def owned_part(

@@ -73,6 +73,30 @@ def test_killed_while_states_are_on_its_disk(cluster, rows, tmp_path):
     until(lambda: not unnamed_files(pids[other]))
 
 
+def test_states_that_were_freed_are_made_anew(cluster, rows, tmp_path):
+    def free(dask_scheduler: Any) -> int:
+        reduced = [
+            key
+            for key, task in dask_scheduler.tasks.items()
+            if "dgpuhash-reduce" in str(key) and task.state == "memory"
+        ]
+        if len(reduced) < 7:
+            return 0
+        runs = dask_scheduler.plugins["dgpuhash-runs"]
+        freed = [runs._free(runs.runs.pop(key)) for key in list(runs.runs)]
+        return len(freed)
+
+    def free_the_run() -> None:
+        until(lambda: cluster.run_on_scheduler(free) == 1)
+
+    # The last partition is reduced when the others' states are gone.
+    gate = Gate(tmp_path)
+    result = dgpuhash.groupby(read_halfway(rows, 8, gate, 7), "k").sum()
+    with gate.opened_after(free_the_run):
+        found = result.compute()
+    pd.testing.assert_frame_equal(found.sort_index(), rows.groupby("k").sum())
+
+
 @pytest.mark.parametrize("few", [0, 2**14])
 def test_killed_while_results_are_read(cluster, rows, tmp_path, monkeypatch, few):
     monkeypatch.setitem(steps._FEW_STATES, "cpu", few)
