@@ -36,6 +36,7 @@ from dgpuhash.distributed.groupby.owners import (
 )
 from dgpuhash.distributed.groupby.spilling import SpillingStates
 from dgpuhash.distributed.ingest.commit import shard_addresses
+from dgpuhash.distributed.merge.held import RESULT_NBYTES
 from dgpuhash.distributed.merge.runs import (
     Run,
     begin_anew,
@@ -106,6 +107,9 @@ class HeldStates:
     by_rows: bool
     categories: tuple[pd.Index, ...]
 
+    def __sizeof__(self) -> int:
+        return RESULT_NBYTES + sizeof(self.states)
+
 
 @dataclass(frozen=True, slots=True)
 class Opened:
@@ -136,6 +140,9 @@ class Standing:
     key: Any
     workers: tuple[str, ...]
     result: Any = None
+
+    def __sizeof__(self) -> int:
+        return RESULT_NBYTES + sizeof(self.result)
 
 
 def open_groups(task: CachedPickle[GroupTask], key: Any) -> Opened:

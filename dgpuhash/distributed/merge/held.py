@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from dask.sizeof import sizeof
+
 from dgpuhash import config
 from dgpuhash.distributed.cluster.host import current_worker
 from dgpuhash.distributed.cluster.serialization import CachedPickle
@@ -23,18 +25,24 @@ from dgpuhash.frames.merge.rows import RowPairs, StoredKeys
 from dgpuhash.frames.row_store import RowStore
 
 __all__ = [
+    "RESULT_NBYTES",
     "HeldRows",
     "KnownKeys",
     "Put",
+    "SentRows",
     "all_held",
+    "are_few",
     "check_size",
     "keys_of",
     "known_keys",
     "merge_with_rows",
     "most_held_nbytes",
-    "put_or_hold",
     "receipts_of",
 ]
+
+
+# Bytes of a task's result beside its rows: Dask asks each result how large it is.
+RESULT_NBYTES = 2**10
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +52,19 @@ class HeldRows:
     rows: Any
     partition: int
 
+    def __sizeof__(self) -> int:
+        return RESULT_NBYTES + sizeof(self.rows)
 
-Put: TypeAlias = Receipt | HeldRows
+
+@dataclass(frozen=True, slots=True)
+class SentRows:
+    """Confirmation that the owners of a run have the stored rows of a partition."""
+
+    uid: str
+    receipt: Receipt
+
+
+Put: TypeAlias = SentRows | HeldRows
 
 
 def most_held_nbytes(plan: PartitionPlan, unique: str) -> int:
@@ -57,11 +76,9 @@ def most_held_nbytes(plan: PartitionPlan, unique: str) -> int:
     return 0 if needs_shards else config.nbytes(REPLICATED)
 
 
-def put_or_hold(rows: Any, change: CachedPickle[Change], partition: int, most_nbytes: int) -> Put:
-    """Send stored rows to their owners, unless they have at most so many bytes; 0: always."""
-    if most_nbytes and frames_of(rows).nbytes(rows) <= most_nbytes:
-        return HeldRows(rows, partition)
-    return shuffle_partition(rows, change, partition, partition)
+def are_few(rows: Any, most_nbytes: int) -> bool:
+    """Return whether stored rows have at most so many bytes; 0: never."""
+    return bool(most_nbytes) and frames_of(rows).nbytes(rows) <= most_nbytes
 
 
 def receipts_of(puts: Sequence[Put], change: CachedPickle[Change]) -> list[Receipt]:
@@ -69,7 +86,7 @@ def receipts_of(puts: Sequence[Put], change: CachedPickle[Change]) -> list[Recei
     return [
         shuffle_partition(each.rows, change, each.partition, each.partition)
         if isinstance(each, HeldRows)
-        else each
+        else each.receipt
         for each in puts
     ]
 

@@ -14,12 +14,10 @@ from dgpuhash.distributed.cluster.host import NAME
 from dgpuhash.distributed.cluster.rpc import call_worker, encode_call, fire_and_forget
 from dgpuhash.distributed.shards.stats import shard_size
 
-__all__ = ["OPENING", "RECEIPT", "KeptBuilds", "KeptStats", "task_name"]
+__all__ = ["RECEIPT", "KeptBuilds", "KeptStats", "task_name"]
 
 # Begins the keys of tasks that confirm a probe, which are made again with it.
 RECEIPT = "dgpuhash-receipt"
-# Begins the key of the task that begins a run.
-OPENING = "dgpuhash-open"
 # The name with which the scheduler wants the results that stay, as a client would.
 KEEPER = f"{NAME}-kept"
 
@@ -61,6 +59,8 @@ class Kept:
         The tasks whose results it was made of.
     nbytes : int
         As it was measured last.
+    result_nbytes : int
+        Those of the task's result, which has all rows where no worker has a shard.
     """
 
     client: str
@@ -68,6 +68,7 @@ class Kept:
     workers: tuple[str, ...]
     sources: tuple[Any, ...]
     nbytes: int
+    result_nbytes: int
 
 
 @dataclass
@@ -134,7 +135,8 @@ class KeptBuilds:
             return
         names = tuple(source.key for source in sources)
         nbytes = sum(max(0, source.nbytes) for source in sources)
-        self._kept[key] = Kept(client, uid, tuple(workers), names, nbytes)
+        result_nbytes = max(0, task.nbytes)
+        self._kept[key] = Kept(client, uid, tuple(workers), names, nbytes, result_nbytes)
         for name in names:
             self._by_source.setdefault(name, set()).add(key)
         want_keys(self._scheduler, KEEPER, [key])
@@ -195,7 +197,7 @@ class KeptBuilds:
             except (OSError, TimeoutError):
                 continue
             if None not in sizes:
-                kept.nbytes = sum(sizes)
+                kept.nbytes = kept.result_nbytes + sum(sizes)
         self._make_room(client)
 
     def _drop(self, key: Any) -> None:
@@ -233,7 +235,7 @@ def _held(task: Any) -> Iterator[Any]:
             yield each
         elif each.dependencies:
             stack += each.dependencies
-        elif not task_name(each.key).startswith(OPENING):
+        else:
             yield None
 
 

@@ -21,11 +21,10 @@ from dgpuhash.distributed.cluster.rpc import (
 )
 from dgpuhash.distributed.cluster.serialization import CachedPickle
 from dgpuhash.distributed.cluster.user_errors import raise_without_traceback
-from dgpuhash.distributed.merge.kept import OPENING, RECEIPT, KeptBuilds, KeptStats, task_name
+from dgpuhash.distributed.merge.kept import RECEIPT, KeptBuilds, KeptStats, task_name
 from dgpuhash.errors import IndexChanged, IndexLost
 
 __all__ = [
-    "OPENING",
     "RECEIPT",
     "Run",
     "begin_anew",
@@ -51,7 +50,7 @@ LOOK_SECONDS = 0.05
 # Seconds after which a run is freed once more.
 FREE_AGAIN_SECONDS = 5.0
 # How the tasks are named whose results are of a run.
-OPENED = (OPENING, "dgpuhash-reduce")
+OPENED = ("dgpuhash-put", "dgpuhash-reduce")
 # States in which a task is over or has not begun.
 AT_REST = {"released", "forgotten", "erred"}
 

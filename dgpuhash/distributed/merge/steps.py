@@ -14,17 +14,15 @@ from dgpuhash.distributed.cluster.dask_internals import (
     tokenize_deterministic,
 )
 from dgpuhash.distributed.cluster.serialization import CachedPickle
-from dgpuhash.distributed.merge.runs import OPENING, RECEIPT
+from dgpuhash.distributed.merge.runs import RECEIPT
+from dgpuhash.distributed.merge.tails import stored_rows, tail
 from dgpuhash.distributed.merge.tasks import (
     BuildTask,
     ProbeTask,
     confirm,
-    open_build,
     open_marks,
     put_rows,
     seal,
-    stored_rows,
-    tail,
 )
 from dgpuhash.distributed.partition.descriptor import Descriptor
 from dgpuhash.distributed.query.groups_collective import GroupShares
@@ -89,16 +87,14 @@ class BuildExpr(PlannedExpr):
 
     def _layer(self) -> dict[Any, Task]:
         key, count = (self._name, 0), self.frame.npartitions
-        opening = f"{OPENING}-{self.deterministic_token}"
         how = self.ranges, self.placement, self.seeds, self.unique
         task = CachedPickle.of(BuildTask(self.stored.plan, *how, count, self.held_nbytes))
-        opened = TaskRef(opening)
-        graph: dict[Any, Task] = {opening: Task(opening, open_build, task, key)}
+        graph = dict[Any, Task]()
         puts = [(f"dgpuhash-put-{self.deterministic_token}", number) for number in range(count)]
         for number, put in enumerate(puts):
             frame = TaskRef((self.frame._name, number))
-            graph[put] = Task(put, put_rows, frame, opened, task, number, key)
-        graph[key] = Task(key, seal, opened, task, key, *map(TaskRef, puts))
+            graph[put] = Task(put, put_rows, frame, task, number, key)
+        graph[key] = Task(key, seal, task, key, *map(TaskRef, puts))
         return graph
 
 

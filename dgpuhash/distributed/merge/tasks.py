@@ -1,4 +1,4 @@
-"""Tasks of a merge: open, put, seal, probe and tail."""
+"""Tasks of a merge: put, seal, probe and confirm."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dgpuhash.distributed.cluster.client import client_of
 from dgpuhash.distributed.cluster.dask_internals import sync
 from dgpuhash.distributed.cluster.host import NAME, current_worker
 from dgpuhash.distributed.cluster.rpc import call_handler
-from dgpuhash.distributed.cluster.serialization import CachedPickle, frame_of_payload
+from dgpuhash.distributed.cluster.serialization import CachedPickle
 from dgpuhash.distributed.cluster.user_errors import raise_without_traceback
 from dgpuhash.distributed.ingest.commit import (
     change_to,
@@ -24,9 +24,20 @@ from dgpuhash.distributed.ingest.commit import (
     prepare_shards,
     shard_addresses,
 )
-from dgpuhash.distributed.merge.held import Put, all_held, merge_with_rows, put_or_hold, receipts_of
+from dgpuhash.distributed.ingest.shuffle_tasks import shuffle_partition
+from dgpuhash.distributed.merge.held import (
+    RESULT_NBYTES,
+    HeldRows,
+    Put,
+    SentRows,
+    all_held,
+    are_few,
+    merge_with_rows,
+    receipts_of,
+)
 from dgpuhash.distributed.merge.runs import (
     Run,
+    begin_anew,
     begin_run,
     current_run,
     free_call,
@@ -36,11 +47,9 @@ from dgpuhash.distributed.merge.runs import (
 )
 from dgpuhash.distributed.partition.change import Change
 from dgpuhash.distributed.partition.descriptor import Descriptor, Placement
-from dgpuhash.distributed.partition.hash_partition import chunk_nbytes
 from dgpuhash.distributed.partition.skew import NO_HEAVY
 from dgpuhash.distributed.query.fetch import encoded
 from dgpuhash.distributed.query.merge_tasks import Probe
-from dgpuhash.distributed.query.result_limit import ResultLimit
 from dgpuhash.distributed.shards.spilling import release_arrow
 from dgpuhash.errors import ColumnError, IndexLost, UnsupportedError
 from dgpuhash.frames import frames_of
@@ -53,16 +62,13 @@ from dgpuhash.tables.memory_errors import memory_errors_of
 __all__ = [
     "BuildTask",
     "Built",
+    "ProbeReceipt",
     "ProbeTask",
-    "open_build",
+    "confirm",
     "open_marks",
     "put_rows",
     "seal",
-    "stored_rows",
-    "tail",
 ]
-
-RANGES = "use more hash ranges (npartitions=), or workers with more memory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +120,7 @@ class Built:
         The run.
     key : Any
         The task that made this.
-    descriptor : CachedPickle of Descriptor
+    descriptor : CachedPickle of Descriptor, optional
     marks : str
         Name of the marks of a merge that wants rows without a match; empty for none.
     since : int
@@ -125,14 +131,17 @@ class Built:
 
     uid: str
     key: Any
-    descriptor: CachedPickle[Descriptor]
+    descriptor: CachedPickle[Descriptor] | None = None
     marks: str = ""
     since: int = 0
     rows: Any = None
 
+    def __sizeof__(self) -> int:
+        return RESULT_NBYTES + sizeof(self.rows)
+
 
 def open_build(task: CachedPickle[BuildTask], key: Any) -> Opened:
-    """Choose the owners of the rows, and open their shards."""
+    """Return the run of the key; the first one chooses owners of rows, and opens their shards."""
     return open_run(_open_shards, task, key)
 
 
@@ -178,34 +187,43 @@ def free_shard(uid: str, dask_worker: Any) -> None:
         host.shards.drop(uid)
 
 
-def put_rows(
-    frame: Any, opened: Opened, task: CachedPickle[BuildTask], number: int, key: Any
-) -> Put:
+def put_rows(frame: Any, task: CachedPickle[BuildTask], number: int, key: Any) -> Put:
     """Send the rows of a partition to their owners; return the receipt, or rows that are few."""
-    with raise_without_traceback(), lost_runs_again(key, opened.uid):
+    with raise_without_traceback():
         build = task.opened()
-        rows, most_nbytes = build.plan.stored(frame), build.held_nbytes // build.partitions
-        return put_or_hold(rows, opened.change, number, most_nbytes)
+        rows = build.plan.stored(frame)
+        if are_few(rows, build.held_nbytes // build.partitions):
+            return HeldRows(rows, number)
+        opened = open_build(task, key)
+        with lost_runs_again(key, opened.uid):
+            return SentRows(opened.uid, shuffle_partition(rows, opened.change, number, number))
 
 
-def seal(opened: Opened, task: CachedPickle[BuildTask], key: Any, *puts: Put) -> Built:
+def seal(task: CachedPickle[BuildTask], key: Any, *puts: Put) -> Built:
     """Make the rows visible to probes; send those that were held, unless all were."""
-    with raise_without_traceback(), memory_errors_of("merge"), lost_runs_again(key, opened.uid):
-        build, change = task.opened(), opened.change.opened()
+    with raise_without_traceback(), memory_errors_of("merge"):
+        build, client = task.opened(), client_of(None)
         rows = all_held(puts, build.plan.stored_meta)
         if rows is not None:
-            return Built(opened.uid, key, opened.descriptor, rows=rows)
-        receipts = receipts_of(puts, opened.change)
-        try:
-            heavy = prepare_shards(client_of(None), change, receipts)
-        except ColumnError:
-            if not build.unique:
-                raise
-            raise MergeError(
-                f"{build.unique}; drop the doubles (drop_duplicates), or leave validate= out"
-            ) from None
-        descriptor = replace(opened.descriptor.opened(), heavy=heavy)
-        return Built(opened.uid, key, CachedPickle.of(descriptor))
+            made = Built(uuid.uuid4().hex, key, rows=rows)
+            begin_run(client, key, Run(made.uid, (), b"", made, stays=True))
+            return made
+        opened = open_build(task, key)
+        with lost_runs_again(key, opened.uid):
+            if any(isinstance(each, SentRows) and each.uid != opened.uid for each in puts):
+                # That run was freed when nobody wanted it.
+                begin_anew(client, key)
+            receipts = receipts_of(puts, opened.change)
+            try:
+                heavy = prepare_shards(client, opened.change.opened(), receipts)
+            except ColumnError:
+                if not build.unique:
+                    raise
+                raise MergeError(
+                    f"{build.unique}; drop the doubles (drop_duplicates), or leave validate= out"
+                ) from None
+            descriptor = replace(opened.descriptor.opened(), heavy=heavy)
+            return Built(opened.uid, key, CachedPickle.of(descriptor))
 
 
 def open_marks(descriptor: CachedPickle[Descriptor], key: Any) -> Built:
@@ -268,6 +286,7 @@ class ProbeTask:
     def probe(self, sealed: Built) -> Probe:
         """Return the probe of a run; its tasks share one, which probes for several at once."""
         marks = (sealed.marks or self.token) if self.tailed else ""
+        assert sealed.descriptor is not None
         return _probe(self.plan, sealed.descriptor, marks)
 
     def __dask_tokenize__(self) -> tuple[str, str]:
@@ -330,91 +349,3 @@ def confirm(
                 "persist() it first"
             )
         return ProbeReceipt(partition, sealed.uid, digest)
-
-
-def tail(sealed: Built, probe: ProbeTask, number: int, ranges: int, *receipts: ProbeReceipt) -> Any:
-    """Return the stored rows of a hash range that no partition has found."""
-    del receipts
-    with (
-        raise_without_traceback(),
-        memory_errors_of("merge"),
-        lost_runs_again(sealed.key, sealed.uid),
-    ):
-        asking = probe.probe(sealed)
-        assert asking.plan is not None
-        return asking.plan.tail(_unmatched(asking.descriptor, asking.marks, number, ranges))
-
-
-def stored_rows(
-    built: Built, plan: CachedPickle[DistinctPlan] | None, number: int, ranges: int
-) -> Any:
-    """Return the stored rows of a hash range, as a plan restores them."""
-    with (
-        raise_without_traceback(),
-        memory_errors_of("merge"),
-        lost_runs_again(built.key, built.uid),
-    ):
-        descriptor = built.descriptor.opened()
-        rows = _unmatched(descriptor, "", number, ranges, built.since)
-        return rows[list(descriptor.meta)] if plan is None else plan.opened().restored(rows)
-
-
-def _unmatched(descriptor: Descriptor, marks: str, number: int, ranges: int, since: int = 0) -> Any:
-    """Return the unmarked rows of a hash range.
-
-    It is the same one whenever a partition is computed, whichever workers there are then. Rows of
-    copies are in ranges of positions.
-    """
-    shards, others = descriptor.shards, None
-    limit = ResultLimit(current_worker(), 0, RANGES)
-    if descriptor.placement is Placement.REPLICATED:
-        part = number % len(shards)
-        if marks:
-            others = _marks_of_copies(descriptor, marks, part)
-        pages = _pages(descriptor, marks, part, number, ranges, limit, others=others)
-    elif len(shards) == ranges and (descriptor.owned or not marks):
-        pages = _pages(descriptor, marks, number, 0, 1, limit, since=since)
-    else:
-        by_key = descriptor.placement is Placement.DISTRIBUTED
-        pages = []
-        for part in range(len(shards)) if by_key else [number]:
-            where = (number, ranges) if by_key else (0, 1)
-            pages += _pages(descriptor, marks, part, *where, limit, by_key=by_key)
-    found = pages[0] if len(pages) == 1 else frames_of(descriptor.meta).concat(pages)
-    return found.reset_index(drop=True)
-
-
-def _pages(
-    descriptor: Descriptor, marks: str, part: int, number: int, numbers: int,
-    limit: ResultLimit, *, others: Any = None, by_key: bool = False, since: int = 0,
-) -> list[Any]:  # fmt: skip
-    """Return the unmarked rows of a range in one shard, page by page."""
-    worker, shard = current_worker(), descriptor.shards[part]
-    size = chunk_nbytes(frames_of(descriptor.meta).device)
-    pages: list[Any] = []
-    skip = 0
-    while skip is not None:
-        rows, skip, left = sync(
-            worker.loop, call_handler, worker, shard.worker, "dgpuhash_unmatched",
-            {"others": others}, uid=descriptor.uid, epoch=descriptor.epoch,
-            incarnation=shard.incarnation, marks=marks, part=number, parts=numbers, skip=skip,
-            nbytes=size, by_key=by_key, since=since,
-        )  # fmt: skip
-        if not pages:
-            limit.expect(len(rows) + left, sizeof(rows) / max(1, len(rows)))
-        pages.append(frame_of_payload(rows, descriptor.stored))
-    return pages
-
-
-def _marks_of_copies(descriptor: Descriptor, join: str, but: int) -> Any:
-    """Return the marks of all copies of the rows but one, together."""
-    worker, found = current_worker(), None
-    for part, shard in enumerate(descriptor.shards):
-        if part != but:
-            marks = sync(
-                worker.loop, call_handler, worker, shard.worker, "dgpuhash_marks", {},
-                uid=descriptor.uid, epoch=descriptor.epoch, incarnation=shard.incarnation,
-                marks=join,
-            )[0]  # fmt: skip
-            found = marks if found is None else found | marks
-    return found

@@ -8,13 +8,14 @@ import dask
 import numpy as np
 import pandas as pd
 import pytest
-from clusters import lazy
+from clusters import assert_same_rows, lazy, until
+from gate import Gate, read_halfway
 from suites.raising import no_other_engine
 
 import dgpuhash
 from dgpuhash.distributed.cluster.host import plugin_of
 from dgpuhash.distributed.ingest import shuffle_tasks
-from dgpuhash.distributed.merge import held
+from dgpuhash.distributed.merge import held, tasks
 from dgpuhash.distributed.query import result_limit
 from dgpuhash.errors import ColumnError, OutOfMemoryError
 from dgpuhash.frames.merge.keys import MergeError
@@ -42,7 +43,8 @@ def sent(monkeypatch) -> list[int]:
         found.append(partition)
         return shuffle_tasks.shuffle_partition(frame, change, partition, arrival)
 
-    monkeypatch.setattr(held, "shuffle_partition", counted)
+    for module in (held, tasks):
+        monkeypatch.setattr(module, "shuffle_partition", counted)
     return found
 
 
@@ -147,3 +149,28 @@ def test_partitions_of_other_dtypes(threads, sent):
     with pytest.raises(ColumnError, match="floats beside them"):
         dgpuhash.merge(lazy(left, 2), exact, "left", on="k").compute()
     assert sent == []
+
+
+def test_shards_that_were_freed_are_made_anew(threads, sent, tmp_path):
+    def free(dask_scheduler: Any) -> int:
+        put = [key for key in dask_scheduler.tasks if "dgpuhash-put" in str(key)]
+        done = [key for key in put if dask_scheduler.tasks[key].state == "memory"]
+        if not put or len(done) < len(put) - 1:
+            return 0
+        runs = dask_scheduler.plugins["dgpuhash-runs"]
+        freed = [runs._free(runs.runs.pop(key)) for key in list(runs.runs)]
+        return len(freed)
+
+    def free_the_run() -> None:
+        until(lambda: threads.run_on_scheduler(free) == 1)
+
+    # The last partition is put when the others' shards are gone.
+    gate = Gate(tmp_path)
+    left, right = (pd.DataFrame({"k": np.arange(n) % 50, "v": np.arange(n)}) for n in (300, 90))
+    merged = dgpuhash.merge(lazy(left, 2), read_halfway(right, 3, gate, 2), on="k")
+    with (
+        dask.config.set({"dgpuhash.placement.replicate": "1 B"}),
+        gate.opened_after(free_the_run),
+    ):
+        assert_same_rows(merged.compute(), left.merge(right, on="k"))
+    assert sorted(sent) == [0, 0, 1, 1, 2, 2]

@@ -1,0 +1,114 @@
+"""Tasks that read stored rows of a hash range: all, or those that no partition has found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dask.sizeof import sizeof
+
+from dgpuhash.distributed.cluster.dask_internals import sync
+from dgpuhash.distributed.cluster.host import current_worker
+from dgpuhash.distributed.cluster.rpc import call_handler
+from dgpuhash.distributed.cluster.serialization import CachedPickle, frame_of_payload
+from dgpuhash.distributed.cluster.user_errors import raise_without_traceback
+from dgpuhash.distributed.merge.runs import lost_runs_again
+from dgpuhash.distributed.merge.tasks import Built, ProbeReceipt, ProbeTask
+from dgpuhash.distributed.partition.descriptor import Descriptor, Placement
+from dgpuhash.distributed.partition.hash_partition import chunk_nbytes
+from dgpuhash.distributed.query.result_limit import ResultLimit
+from dgpuhash.frames import frames_of
+from dgpuhash.frames.merge.distinct import DistinctPlan
+from dgpuhash.tables.memory_errors import memory_errors_of
+
+__all__ = ["stored_rows", "tail"]
+
+RANGES = "use more hash ranges (npartitions=), or workers with more memory"
+
+
+def tail(sealed: Built, probe: ProbeTask, number: int, ranges: int, *receipts: ProbeReceipt) -> Any:
+    """Return the stored rows of a hash range that no partition has found."""
+    del receipts
+    with (
+        raise_without_traceback(),
+        memory_errors_of("merge"),
+        lost_runs_again(sealed.key, sealed.uid),
+    ):
+        asking = probe.probe(sealed)
+        assert asking.plan is not None
+        return asking.plan.tail(_unmatched(asking.descriptor, asking.marks, number, ranges))
+
+
+def stored_rows(
+    built: Built, plan: CachedPickle[DistinctPlan] | None, number: int, ranges: int
+) -> Any:
+    """Return the stored rows of a hash range, as a plan restores them."""
+    with (
+        raise_without_traceback(),
+        memory_errors_of("merge"),
+        lost_runs_again(built.key, built.uid),
+    ):
+        assert built.descriptor is not None
+        descriptor = built.descriptor.opened()
+        rows = _unmatched(descriptor, "", number, ranges, built.since)
+        return rows[list(descriptor.meta)] if plan is None else plan.opened().restored(rows)
+
+
+def _unmatched(descriptor: Descriptor, marks: str, number: int, ranges: int, since: int = 0) -> Any:
+    """Return the unmarked rows of a hash range.
+
+    It is the same one whenever a partition is computed, whichever workers there are then. Rows of
+    copies are in ranges of positions.
+    """
+    shards, others = descriptor.shards, None
+    limit = ResultLimit(current_worker(), 0, RANGES)
+    if descriptor.placement is Placement.REPLICATED:
+        part = number % len(shards)
+        if marks:
+            others = _marks_of_copies(descriptor, marks, part)
+        pages = _pages(descriptor, marks, part, number, ranges, limit, others=others)
+    elif len(shards) == ranges and (descriptor.owned or not marks):
+        pages = _pages(descriptor, marks, number, 0, 1, limit, since=since)
+    else:
+        by_key = descriptor.placement is Placement.DISTRIBUTED
+        pages = []
+        for part in range(len(shards)) if by_key else [number]:
+            where = (number, ranges) if by_key else (0, 1)
+            pages += _pages(descriptor, marks, part, *where, limit, by_key=by_key)
+    found = pages[0] if len(pages) == 1 else frames_of(descriptor.meta).concat(pages)
+    return found.reset_index(drop=True)
+
+
+def _pages(
+    descriptor: Descriptor, marks: str, part: int, number: int, numbers: int,
+    limit: ResultLimit, *, others: Any = None, by_key: bool = False, since: int = 0,
+) -> list[Any]:  # fmt: skip
+    """Return the unmarked rows of a range in one shard, page by page."""
+    worker, shard = current_worker(), descriptor.shards[part]
+    size = chunk_nbytes(frames_of(descriptor.meta).device)
+    pages: list[Any] = []
+    skip = 0
+    while skip is not None:
+        rows, skip, left = sync(
+            worker.loop, call_handler, worker, shard.worker, "dgpuhash_unmatched",
+            {"others": others}, uid=descriptor.uid, epoch=descriptor.epoch,
+            incarnation=shard.incarnation, marks=marks, part=number, parts=numbers, skip=skip,
+            nbytes=size, by_key=by_key, since=since,
+        )  # fmt: skip
+        if not pages:
+            limit.expect(len(rows) + left, sizeof(rows) / max(1, len(rows)))
+        pages.append(frame_of_payload(rows, descriptor.stored))
+    return pages
+
+
+def _marks_of_copies(descriptor: Descriptor, join: str, but: int) -> Any:
+    """Return the marks of all copies of the rows but one, together."""
+    worker, found = current_worker(), None
+    for part, shard in enumerate(descriptor.shards):
+        if part != but:
+            marks = sync(
+                worker.loop, call_handler, worker, shard.worker, "dgpuhash_marks", {},
+                uid=descriptor.uid, epoch=descriptor.epoch, incarnation=shard.incarnation,
+                marks=join,
+            )[0]  # fmt: skip
+            found = marks if found is None else found | marks
+    return found
