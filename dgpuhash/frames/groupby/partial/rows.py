@@ -48,7 +48,7 @@ _OF_KEYS = 2**5
 # The share of different keys in a sample below which there are few.
 _MOSTLY = 0.8
 # Keys that a sample has twice, for each that it has where every key has two rows; and by chance.
-_TWICE, _BY_CHANCE = 3, 8
+_TWICE, _BY_CHANCE = 2, 8
 
 
 def rows_of(plan: GroupPlan, part: Any, keys: list[GroupingKey], number: int) -> pd.DataFrame:
