@@ -205,9 +205,9 @@ def seal(task: CachedPickle[BuildTask], key: Any, *puts: Put) -> Built:
         build, client = task.opened(), client_of(None)
         rows = all_held(puts, build.plan.stored_meta)
         if rows is not None:
-            made = Built(uuid.uuid4().hex, key, rows=rows)
+            made = Built(uuid.uuid4().hex, key)
             begin_run(client, key, Run(made.uid, (), b"", made, stays=True))
-            return made
+            return replace(made, rows=rows)
         opened = open_build(task, key)
         with lost_runs_again(key, opened.uid):
             if any(isinstance(each, SentRows) and each.uid != opened.uid for each in puts):
