@@ -34,6 +34,7 @@ __all__ = ["FoldExpr", "GroupsExpr", "groups_of"]
 # States of all partitions that need no owners, and rows of which no states are made. Either takes
 # milliseconds a partition.
 _FEW_STATES = {"cpu": 2**18, "cuda": 2**20}
+_FEW_NBYTES = {"cpu": 2**26, "cuda": 2**28}
 
 
 class FoldExpr(Expr):
@@ -95,15 +96,17 @@ class FoldExpr(Expr):
     def _packed_task(self) -> CachedPickle[GroupTask]:
         """Return what tasks have in common, as they get it."""
         plan = self.plan
-        few = _FEW_STATES["cuda" if plan.on_gpu else "cpu"] // self.frame.npartitions
-        if self.asked.meta is not None:
-            # Functions of a user run where owners have the rows.
-            few = 0
+        device, parts = "cuda" if plan.on_gpu else "cpu", self.frame.npartitions
+        # Functions of a user run where owners have the rows.
+        few = 0 if self.asked.meta is not None else _FEW_STATES[device] // parts
+        few_nbytes = _FEW_NBYTES[device] // parts
         kept = (id(plan), self.ranges, few)
         if plan.on_gpu and kept in _tasks:
             return _tasks[kept][1]
         by_rows = plan_of_rows(plan) if self.unknown is None else None
-        task = GroupTask(plan, self.ranges, self.unknown, self.ranked, by_rows, few)
+        task = GroupTask(
+            plan, self.ranges, self.unknown, self.ranked, by_rows, few, few_nbytes
+        )  # fmt: skip
         made = CachedPickle.of(task)
         if plan.on_gpu:
             put_in_cache(_tasks, kept, (plan, made), _MOST_TASKS)

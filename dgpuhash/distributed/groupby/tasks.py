@@ -52,6 +52,7 @@ from dgpuhash.distributed.partition.skew import HeavyKeys, heavy_candidates
 from dgpuhash.distributed.shards.inbox import Exchange, Parcel
 from dgpuhash.distributed.shards.secession import SecessionBudget
 from dgpuhash.errors import IndexLost
+from dgpuhash.frames import frames_of
 from dgpuhash.frames.groupby.partial import GroupPlan
 from dgpuhash.frames.groupby.partial.rows import key_codes, mostly_distinct_rows
 from dgpuhash.tables.memory_errors import memory_errors_of
@@ -74,9 +75,9 @@ class GroupTask:
         the plan needs something else. Rows of heavy keys stay where they are then.
     by_rows : GroupPlan, optional
         That of partitions which have few rows of each key, and give them in place of states.
-    few : int
-        The most states or rows of a partition that stay its result: no owner gets them unless
-        another partition has more.
+    few, few_nbytes : int
+        The most states or rows of a partition that stay its result, and their most bytes: no owner
+        gets them unless another partition has more.
     """
 
     plan: GroupPlan
@@ -85,6 +86,12 @@ class GroupTask:
     ranked: tuple[int, ...] = ()
     by_rows: GroupPlan | None = None
     few: int = 0
+    few_nbytes: int = 0
+
+    def are_few(self, states: Any) -> bool:
+        """Return whether the states or rows of a partition need no owners."""
+        fits = len(states) <= self.few
+        return fits and frames_of(states).rows_nbytes(states) <= self.few_nbytes
 
     def reduced(self, part: Any, number: int) -> tuple[HeldStates, Any]:
         """Return the states of a partition, or its rows, and the codes of their keys if known."""
@@ -248,7 +255,7 @@ def reduce_partition(
     with raise_without_traceback(), memory_errors_of("groupby"):
         task = packed.opened()
         made, codes = task.reduced(frame, number)
-        if len(made.states) <= task.few:
+        if task.are_few(made.states):
             return made
         opened = open_groups(packed, key)
         with lost_runs_again(key, opened.uid):

@@ -102,6 +102,14 @@ def test_owners_get_few_states_where_others_are_many(threads, folded):
     )
 
 
+def test_owners_get_states_of_many_bytes(threads, folded, monkeypatch):
+    monkeypatch.setitem(steps._FEW_NBYTES, "cpu", 3000)
+    frame, rows = few_groups()
+    found = dgpuhash.groupby(frame, "k", npartitions=1)["n"].sum().compute()
+    pd.testing.assert_series_equal(found, rows.groupby("k")["n"].sum())
+    assert set(folded) == {0, 1, 2}
+
+
 def test_categories_that_partitions_know(threads, folded):
     halves = [ROWS[:100].copy(), ROWS[100:200].copy()]
     for half, names in zip(halves, (["x", "y"], ["y", "z"]), strict=True):
