@@ -29,6 +29,7 @@ __all__ = [
     "cluster_of",
     "device_frame",
     "fork_workers",
+    "free_run_after",
     "gpu_cluster",
     "gpus_apart",
     "interrupting",
@@ -211,6 +212,25 @@ def unnamed_files(process: int | str = "self") -> list[str]:
         except OSError:
             continue
     return [name for name in found if "dask-scratch" in name and name.endswith("(deleted)")]
+
+
+def free_run_after(client: Client, task: str) -> None:
+    """Free the run of a merge or groupby, once a task of its with this name is done."""
+
+    def freed(dask_scheduler: Any) -> bool:
+        runs = dask_scheduler.plugins.get("dgpuhash-runs")
+        done = [
+            key
+            for key, each in dask_scheduler.tasks.items()
+            if task in str(key) and each.state == "memory"
+        ]
+        if not done or not runs.runs:
+            return False
+        for key in list(runs.runs):
+            runs._free(runs.runs.pop(key))
+        return True
+
+    until(lambda: client.run_on_scheduler(freed))
 
 
 def until(claim: Callable[[], bool], pause: float = 0.05) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import Any
 
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from clusters import killer, lazy, unnamed_files, until
+from clusters import free_run_after, killer, lazy, unnamed_files, until
 from distributed import Client, Status
 from gate import Gate, read_halfway
 
@@ -74,25 +75,10 @@ def test_killed_while_states_are_on_its_disk(cluster, rows, tmp_path):
 
 
 def test_states_that_were_freed_are_made_anew(cluster, rows, tmp_path):
-    def free(dask_scheduler: Any) -> int:
-        reduced = [
-            key
-            for key, task in dask_scheduler.tasks.items()
-            if "dgpuhash-reduce" in str(key) and task.state == "memory"
-        ]
-        if not reduced:
-            return 0
-        runs = dask_scheduler.plugins["dgpuhash-runs"]
-        freed = [runs._free(runs.runs.pop(key)) for key in list(runs.runs)]
-        return len(freed)
-
-    def free_the_run() -> None:
-        until(lambda: cluster.run_on_scheduler(free) == 1)
-
     # The last partition is reduced when states of others are gone.
     gate = Gate(tmp_path)
     result = dgpuhash.groupby(read_halfway(rows, 8, gate, 7), "k").sum()
-    with gate.opened_after(free_the_run):
+    with gate.opened_after(partial(free_run_after, cluster, "dgpuhash-reduce")):
         found = result.compute()
     pd.testing.assert_frame_equal(found.sort_index(), rows.groupby("k").sum())
 

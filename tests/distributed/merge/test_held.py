@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import dask
 import numpy as np
 import pandas as pd
 import pytest
-from clusters import assert_same_rows, lazy, until
+from clusters import assert_same_rows, free_run_after, lazy
 from gate import Gate, read_halfway
+from mixed_dtypes import assert_no_value_is_rounded
 from suites.raising import no_other_engine
 
 import dgpuhash
@@ -17,7 +19,7 @@ from dgpuhash.distributed.cluster.host import plugin_of
 from dgpuhash.distributed.ingest import shuffle_tasks
 from dgpuhash.distributed.merge import held, tasks
 from dgpuhash.distributed.query import result_limit
-from dgpuhash.errors import ColumnError, OutOfMemoryError
+from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.frames.merge.keys import MergeError
 
 pytestmark = pytest.mark.cluster
@@ -135,45 +137,18 @@ def test_a_result_without_place(threads, monkeypatch, parts):
 
 
 def test_partitions_of_other_dtypes(threads, sent):
-    left = pd.DataFrame({"k": np.arange(8)})
-    right = pd.DataFrame({"k": np.arange(8), "y": np.arange(8), "o": [1, "a", None, 2.5] * 2})
-
-    def other(part: pd.DataFrame) -> pd.DataFrame:
-        return part.assign(y=part["k"] / 2) if part["k"].iloc[0] else part
-
-    mixed = lazy(right, 2).map_partitions(other, meta=right.iloc[:0])
-    found = dgpuhash.merge(lazy(left, 2), mixed, "left", on="k").compute()
-    assert found["y"].tolist() == [0, 1, 2, 3, 2, 2.5, 3, 3.5]
-    assert found["o"].tolist() == right["o"].tolist()
-    exact = lazy(right.assign(y=2**53 + 1), 2).map_partitions(other, meta=right.iloc[:0])
-    with pytest.raises(ColumnError, match="floats beside them"):
-        dgpuhash.merge(lazy(left, 2), exact, "left", on="k").compute()
+    assert_no_value_is_rounded()
     assert sent == []
 
 
 def test_shards_that_were_freed_are_made_anew(threads, sent, tmp_path):
-    def free(dask_scheduler: Any) -> int:
-        put = [
-            key
-            for key, task in dask_scheduler.tasks.items()
-            if "dgpuhash-put" in str(key) and task.state == "memory"
-        ]
-        if not put:
-            return 0
-        runs = dask_scheduler.plugins["dgpuhash-runs"]
-        freed = [runs._free(runs.runs.pop(key)) for key in list(runs.runs)]
-        return len(freed)
-
-    def free_the_run() -> None:
-        until(lambda: threads.run_on_scheduler(free) == 1)
-
     # The last partition is put when shards with others are gone.
     gate = Gate(tmp_path)
     left, right = (pd.DataFrame({"k": np.arange(n) % 50, "v": np.arange(n)}) for n in (300, 90))
     merged = dgpuhash.merge(lazy(left, 2), read_halfway(right, 3, gate, 2), on="k")
     with (
         dask.config.set({"dgpuhash.placement.replicate": "1 B"}),
-        gate.opened_after(free_the_run),
+        gate.opened_after(partial(free_run_after, threads, "dgpuhash-put")),
     ):
         assert_same_rows(merged.compute(), left.merge(right, on="k"))
     assert len(sent) > 3
