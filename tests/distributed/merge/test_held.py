@@ -9,9 +9,8 @@ import dask
 import numpy as np
 import pandas as pd
 import pytest
-from clusters import assert_same_rows, free_run_after, lazy
+from clusters import assert_no_value_is_rounded, assert_same_rows, free_run_after, lazy
 from gate import Gate, read_halfway
-from mixed_dtypes import assert_no_value_is_rounded
 from suites.raising import no_other_engine
 
 import dgpuhash

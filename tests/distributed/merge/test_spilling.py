@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from clusters import lazy, unnamed_files, until
-from mixed_dtypes import assert_no_value_is_rounded
+from clusters import assert_no_value_is_rounded, lazy, unnamed_files, until
 from suites.raising import no_other_engine
 
 import dgpuhash
