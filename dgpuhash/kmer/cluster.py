@@ -11,6 +11,7 @@ from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
+from uuid import uuid4
 
 from dask.utils import parse_bytes
 from distributed import Client, Future, KilledWorker, wait
@@ -29,8 +30,9 @@ MODES = ("auto", "distributed", "independent", "replicated")
 # Between two looks at whether there are workers; how long none may be there.
 _LOOK_SECONDS = 2.0
 _LONELY_LOOKS = 15
-# Batches of each worker that are under way.
-_AHEAD = 2
+# Batches of each worker that are under way: one is read, and of some others workers wait for what
+# those find that read.
+_AHEAD = 4
 # Of a worker's memory, that an index may take on each of them.
 _REPLICATED_SHARE = 0.25
 _ATTEMPTS = 4
@@ -59,8 +61,9 @@ class Workers:
         self.client: Client = client_of(client)
         if not workers_of(self.client):
             raise IndexLost(f"the cluster has no workers; {_REMEDY}")
-        # When workers were looked for, and which were there.
+        # When workers were looked for, and which were there; the same of results.
         self._seen: tuple[float, list[str]] = (0.0, [])
+        self._homes: tuple[float, dict[Any, str | None]] = (0.0, {})
 
     @property
     def addresses(self) -> list[str]:
@@ -104,6 +107,19 @@ class Workers:
             self._seen = time.monotonic(), addresses
         return addresses[number % len(addresses)] if addresses else None
 
+    def homes(self, results: Sequence[Future]) -> list[str | None]:
+        """Return the address of a worker that has each result; None of one that is lost.
+
+        Results that are large are asked there: Dask would send them where less is to do.
+        """
+        seen, homes = self._homes
+        keys = [each.key for each in results]
+        if time.monotonic() - seen > _LOOK_SECONDS or homes.keys() != set(keys):
+            there = self.client.who_has(list(results))
+            homes = {key: next(iter(there.get(key, ())), None) for key in keys}
+            self._homes = time.monotonic(), homes
+        return [homes[key] for key in keys]
+
     def submit(
         self, call: Callable[..., Any], *args: Any, near: str | None = None, first: bool = False
     ) -> Future:
@@ -111,14 +127,18 @@ class Workers:
 
         `first`: before tasks that wait for a worker already.
         """
-        where: dict[str, Any] = {"priority": int(first)}
+        # Dask tells by names of keys how long tasks take.
+        where: dict[str, Any] = {"priority": int(first), "key": f"{call.__name__}-{uuid4().hex}"}
         if near is not None:
             where |= {"workers": [near], "allow_other_workers": True}
-        return self.client.submit(_ran, call, *args, pure=False, **where)
+        return self.client.submit(_ran, call, *args, **where)
 
-    def split(self, future: Future, n: int) -> list[Future]:
-        """Return the n items of a task's result, each by itself."""
-        return [self.client.submit(operator.getitem, future, at, pure=False) for at in range(n)]
+    def split(self, future: Future, n: int, near: str | None = None) -> list[Future]:
+        """Return the n items of a task's result, each by itself, by choice where that was to run.
+
+        Elsewhere all of the result would be sent for each item.
+        """
+        return [self.submit(operator.getitem, future, at, near=near) for at in range(n)]
 
     def result(self, future: Future) -> Any:
         """Return the result of a task.

@@ -201,6 +201,10 @@ class WorkerIndex(ABC):
     def _bytes_of_letter(self) -> float:
         """About how many bytes of memory a letter of the references takes."""
 
+    def _nbytes_for(self, targets: Targets, n: int) -> int:
+        """Return about how many bytes each of n owners has of targets."""
+        return int(targets.lengths.sum() * self._bytes_of_letter) // n
+
     @abstractmethod
     def _take(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 from distributed import Future
@@ -182,28 +183,39 @@ class ReadsOnWorkers:
             self._told = file, max(nbytes, before)
 
     def _batches(self, file: int, done: int) -> Iterator[_Batch]:
-        """Yield the batches of files from one on, of that from some read on."""
-        workers = self._workers
-        n = len(workers.addresses)
-        for first in range(file, len(self._sides), n):
-            numbers = range(first, min(first + n, len(self._sides)))
-            tasks = [self._plans_of(number) for number in numbers]
-            made: deque[Iterator[_Batch]] = deque()
-            for number, plans in zip(numbers, tasks, strict=True):
-                start = done if number == file else 0
-                try:
-                    found: list[FilePlan] = workers.results(plans)
-                except (SequenceError, OSError) as error:
-                    made.append(iter([_Batch(number, error=error)]))
-                    continue
-                if number in self._in_turn or not all(each.ranges[0].kind for each in found):
-                    made.append(_Following(self, number, start, found).batches())
-                elif self._files.is_paired:
-                    made.append(self._pairs_of(number, found))
-                else:
-                    made.append(self._ranges_of(number, found[0]))
-            while made:
-                yield from made.popleft()
+        """Yield the batches of files from one on, of that from some read on.
+
+        The next files, as many as there are workers, are begun meanwhile, and as many are planned:
+        workers are busy for long, and look at them between two tasks.
+        """
+        n = len(self._workers.addresses)
+        numbers = iter(range(file, len(self._sides)))
+        planned_files: deque[tuple[int, list[Future]]] = deque()
+        begun: deque[Iterator[_Batch]] = deque()
+
+        def plan() -> None:
+            for number in islice(numbers, n - len(planned_files)):
+                planned_files.append((number, self._plans_of(number)))
+
+        plan()
+        while planned_files or begun:
+            while planned_files and len(begun) < n:
+                number, plans = planned_files.popleft()
+                begun.append(self._begun(number, plans, done if number == file else 0))
+            plan()
+            yield from begun.popleft()
+
+    def _begun(self, number: int, plans: list[Future], start: int) -> Iterator[_Batch]:
+        """Begin what must be known of a file before it is read; return its batches."""
+        try:
+            found: list[FilePlan] = self._workers.results(plans)
+        except (SequenceError, OSError) as error:
+            return iter([_Batch(number, error=error)])
+        if number in self._in_turn or not all(each.ranges[0].kind for each in found):
+            return _Following(self, number, start, found).batches()
+        if self._files.is_paired:
+            return self._pairs_of(number, [_Counting(self._workers, each) for each in found])
+        return self._ranges_of(number, found[0])
 
     def _plans_of(self, number: int) -> list[Future]:
         letters, paired = self._files.batch_letters, self._files.is_paired
@@ -219,15 +231,14 @@ class ReadsOnWorkers:
 
             def read(near: str | None, part: Any = part) -> list[Future]:
                 task = workers.submit(read_range, part, self._files, self._kept, near=near)
-                return workers.split(task, _BATCH)
+                return workers.split(task, _BATCH, near=near)
 
             yield _Batch(number, read, end, is_numbered=False)
 
-    def _pairs_of(self, number: int, plans: list[FilePlan]) -> Iterator[_Batch]:
+    def _pairs_of(self, number: int, sides: list[_Counting]) -> Iterator[_Batch]:
         """Yield batches of as many records of each file; an error where one has more."""
         workers = self._workers
         each = 2 if self._files.interleaved else 1
-        sides = [_Counting(workers, plan) for plan in plans]
         start = 0
         while True:
             try:
@@ -245,7 +256,7 @@ class ReadsOnWorkers:
 
             def read(near: str | None, cuts: Any = cuts, start: int = start) -> list[Future]:
                 task = workers.submit(read_cut, cuts, start, self._files, self._kept, near=near)
-                return workers.split(task, _BATCH)
+                return workers.split(task, _BATCH, near=near)
 
             yield _Batch(number, read, sum(side.bytes_to(end * each) for side in sides))
             start = end
@@ -259,6 +270,7 @@ class _Counting:
         self.borders = Borders(plan.ranges[0].file, plan.ranges[0].kind)
         self._left = deque(plan.ranges)
         self._running: deque[Future] = deque()
+        self._begin()
 
     def records_from(self, record: int, least: int) -> int:
         """Return how many records are there up to a batch's text behind one, or to the end."""
@@ -272,14 +284,18 @@ class _Counting:
             else:
                 nbytes *= 2
 
-    def _count(self) -> None:
+    def _begin(self) -> None:
+        """Have some ranges counted, as many as there are workers and one more."""
         workers = self._workers
         piece = min(PIECE_NBYTES, self._plan.text_nbytes)
         while self._left and len(self._running) <= len(workers.addresses):
             part = self._left.popleft()
             near = workers.near(len(self._left))
             self._running.append(workers.submit(counted, part, piece, near=near, first=True))
-        text = workers.result(self._running.popleft())
+
+    def _count(self) -> None:
+        self._begin()
+        text = self._workers.result(self._running.popleft())
         self.borders.add(text, is_last=not (self._running or self._left))
 
     def bytes_to(self, record: int) -> int:
@@ -322,7 +338,7 @@ class _Following:
         task = workers.submit(
             read_next, self._reader, start, reads._files, reads._kept, near=near, first=True
         )
-        return workers.split(task, _BATCH + 1)
+        return workers.split(task, _BATCH + 1, near=near)
 
     def _read_anew(self, start: int) -> list[Future]:
         self._reader = None

@@ -17,16 +17,16 @@ namespace {
 template <class Word>
 using Input = nb::ndarray<const Word, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-/// A NumPy array that owns the vector's memory.
+/// A NumPy array that owns the column's memory.
 template <class Word>
-nb::object array_of(std::vector<Word>&& from) {
-  auto owned = std::make_unique<std::vector<Word>>(std::move(from));
-  auto* vector = owned.get();
+nb::object array_of(Column<Word>&& from) {
+  auto owned = std::make_unique<Column<Word>>(std::move(from));
+  auto* column = owned.get();
   nb::capsule owner(owned.release(),
-                    [](void* it) noexcept { delete static_cast<std::vector<Word>*>(it); });
+                    [](void* it) noexcept { delete static_cast<Column<Word>*>(it); });
   static Word nothing;
-  Word* data = vector->empty() ? &nothing : vector->data();
-  return nb::cast(nb::ndarray<nb::numpy, Word, nb::ndim<1>>(data, {vector->size()}, owner));
+  Word* data = column->empty() ? &nothing : column->data();
+  return nb::cast(nb::ndarray<nb::numpy, Word, nb::ndim<1>>(data, {column->size()}, owner));
 }
 
 const char* name(SequenceParser::Fault fault) {

@@ -3,22 +3,69 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <cstring>
+#include <new>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/platform.cuh"
 
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
+
 namespace dg {
+
+/// Memory whose large blocks lie in large pages where the system has them: a batch of reads else takes
+/// tens of thousands of page faults, which are slow in virtual machines.
+template <class Word>
+struct LargePages {
+  using value_type = Word;
+
+  LargePages() = default;
+  template <class Other>
+  LargePages(const LargePages<Other>&) {}  // NOLINT: containers convert it
+
+  Word* allocate(std::size_t n) {
+    if (!is_large(n)) return static_cast<Word*>(::operator new(n * sizeof(Word)));
+    const std::size_t nbytes = (n * sizeof(Word) + kPage - 1) / kPage * kPage;
+    void* block = std::aligned_alloc(kPage, nbytes);
+    if (!block) throw std::bad_alloc();
+#ifdef MADV_HUGEPAGE
+    madvise(block, nbytes, MADV_HUGEPAGE);
+#endif
+    return static_cast<Word*>(block);
+  }
+
+  void deallocate(Word* block, std::size_t n) {
+    if (is_large(n))
+      std::free(block);
+    else
+      ::operator delete(block);
+  }
+
+  template <class Other>
+  bool operator==(const LargePages<Other>&) const {
+    return true;
+  }
+
+ private:
+  static constexpr std::size_t kPage = std::size_t{1} << 21;
+  static bool is_large(std::size_t n) { return n * sizeof(Word) >= 2 * kPage; }
+};
+
+template <class Word>
+using Column = std::vector<Word, LargePages<Word>>;
 
 /// Records, or pieces of long ones: letters and qualities one after another, and where each begins.
 struct Records {
-  std::vector<u8> letters, qualities, names;
-  std::vector<i64> offsets{0}, name_offsets{0};
-  std::vector<i64> numbers;  // of the record in the file, from 0
-  std::vector<i64> starts;   // the piece's first letter in its record
-  bool cut = false;          // whether the last one goes on
+  Column<u8> letters, qualities, names;
+  Column<i64> offsets{0}, name_offsets{0};
+  Column<i64> numbers;  // of the record in the file, from 0
+  Column<i64> starts;   // the piece's first letter in its record
+  bool cut = false;     // whether the last one goes on
 };
 
 class SequenceParser {
@@ -122,7 +169,7 @@ class SequenceParser {
   static constexpr std::size_t kFewestLetters = 20;
 
   template <class Of>
-  static void copy_from(const std::vector<Of>& from, std::size_t at, std::vector<Of>& to) {
+  static void copy_from(const Column<Of>& from, std::size_t at, Column<Of>& to) {
     to.assign(from.begin() + static_cast<std::ptrdiff_t>(at), from.end());
   }
 

@@ -137,14 +137,19 @@ class DistributedMinimizerIndex(WorkerIndex):
         else:
             runs = dealt_runs(workers, references, _RUN_LETTERS)
         n = (len(old) or len(addresses)) if self._mode == "distributed" else 1
+        owners = len(addresses) if self._mode == "independent" else n
+        nbytes = self._nbytes_for(new_targets, owners)
         made = [
             done.of(
-                workers.submit(minimizers_of_run, context, run, n, near=address),
+                workers.submit(minimizers_of_run, context, run, n, nbytes, near=address),
                 run.letters_of(new_targets),
             )
             for run, address in runs
         ]
-        pieces = [workers.split(each, n) for each in made]
+        pieces = [
+            workers.split(each, n, near=address)
+            for each, (_, address) in zip(made, runs, strict=True)
+        ]
         if self._mode == "independent":
             parts = old + [
                 workers.submit(part_of, context, None, piece, near=address)
@@ -198,7 +203,7 @@ class DistributedMinimizerIndex(WorkerIndex):
         given, seen = options
         owners = 0 if seen is None else seen.owners
         made = self._called(number, batch, given, detail, owners)
-        return made if seen is None else seen.begun(made)
+        return made if seen is None else seen.begun(made, self._workers.near(number))
 
     def _called(
         self, number: int, batch: Future, options: dict[str, Any], detail: bool, owners: int
@@ -214,10 +219,10 @@ class DistributedMinimizerIndex(WorkerIndex):
         folds = self._mode == "independent"
         n = 1 if folds else len(parts)
         both = workers.submit(dealt_batch, context, batch, options, n, near=near)
-        *dealt, rest = workers.split(both, n + 1)
+        *dealt, rest = workers.split(both, n + 1, near=near)
         found = [
-            workers.submit(found_in, context, part, dealt[0 if folds else at])
-            for at, part in enumerate(parts)
+            workers.submit(found_in, context, part, dealt[0 if folds else at], near=home)
+            for at, (part, home) in enumerate(zip(parts, workers.homes(parts), strict=True))
         ]
         return workers.submit(
             called_of_taxa, context, rest, found, options, detail, folds, owners, near=near

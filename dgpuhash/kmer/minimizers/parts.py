@@ -13,7 +13,7 @@ from dgpuhash import backend as backends
 from dgpuhash.backend import Backend
 from dgpuhash.errors import SequenceError
 from dgpuhash.kmer.calls import Calls
-from dgpuhash.kmer.databases.owners import dealt, part_numbers
+from dgpuhash.kmer.databases.owners import dealt, on_device, part_numbers, stay_on_device
 from dgpuhash.kmer.databases.part_files import PartArrays, part_arrays
 from dgpuhash.kmer.index_file import read_index
 from dgpuhash.kmer.minimizers.building import BATCH_LETTERS, empty_table
@@ -94,10 +94,11 @@ def context_of(
     return MinimizerIndex(backend, settings, taxonomy, targets, empty_table(backend.name), told)
 
 
-def minimizers_of_run(context: MinimizerIndex, run: TargetRun, n: int) -> list[Any]:
-    """Return minimizers of a run, and their taxa's numbers, for each of n owners, on the host.
+def minimizers_of_run(context: MinimizerIndex, run: TargetRun, n: int, nbytes: int) -> list[Any]:
+    """Return minimizers of a run, and their taxa's numbers, for each of n owners.
 
-    Those that a run has several times are folded here where they are many.
+    Those that a run has several times are folded here where they are many. All runs together have
+    about `nbytes` for an owner.
     """
     backend, settings = context._backend, context.settings
     numbers = context.taxonomy.numbers(context.targets.taxids).astype(_NODE)
@@ -118,7 +119,8 @@ def minimizers_of_run(context: MinimizerIndex, run: TargetRun, n: int) -> list[A
         table = empty_table(backend.name, int(distinct * len(keys) * _ROOM))
         table._insert_combined(keys, nodes, lca(context.taxonomy.parents).on(backend))
         keys, nodes = table.items()
-    return [[piece] for piece in dealt(backend, n, keys, nodes)]
+    stay = stay_on_device(backend, nbytes)
+    return [[piece] for piece in dealt(backend, n, keys, nodes, stay=stay)]
 
 
 def distinct_share(backend: Backend, keys: Any) -> float:
@@ -142,7 +144,8 @@ def part_of(
     for piece in pieces:
         for keys, nodes in piece:
             if len(keys):
-                table._insert_combined(put(keys), put(nodes), change)
+                here = on_device(backend, keys), on_device(backend, nodes)
+                table._insert_combined(*here, change)
     return MinimizerPart(table, taxonomy.taxids)
 
 

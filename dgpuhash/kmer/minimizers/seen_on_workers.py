@@ -110,13 +110,13 @@ class SeenOnWorkers:
         """How many pieces a batch has."""
         return len(self._owners)
 
-    def begun(self, made: Future) -> Future:
+    def begun(self, made: Future, near: str | None) -> Future:
         """Return the task of the `CountedCalls` of a batch.
 
         `made` is a task that returns calls, what `SeenOfBatch.taxa` returns, and a piece for each
-        owner.
+        owner, by choice on the worker `near`.
         """
-        told, *pieces = self._workers.split(made, 1 + self.owners)
+        told, *pieces = self._workers.split(made, 1 + self.owners, near=near)
         number = next(self._numbers)
         self._begun[number] = pieces
         return self._workers.submit(counted_calls, number, told)

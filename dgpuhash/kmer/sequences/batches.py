@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
+from threading import Lock
 from typing import NoReturn, TypeVar
 
 import numpy as np
 
 from dgpuhash.backend.native import native
 from dgpuhash.errors import SequenceError, SpecError
-from dgpuhash.kmer.sequences.ahead import ahead
+from dgpuhash.kmer.sequences.ahead import ahead, threads_of_a_generator
 from dgpuhash.kmer.sequences.files import Paths, files_of, text_of
 
 __all__ = [
@@ -229,11 +230,18 @@ def read_pairs(
             f"{len(firsts)} files of first and {len(seconds)} of second mates; give each file "
             "its other one"
         )
+    lock = Lock()
+
+    def tell(nbytes: int) -> None:
+        if consumed is not None:
+            with lock:
+                consumed(nbytes)
+
     yield from ahead(
         pair
         for first, second in zip(firsts, seconds, strict=True)
         for pair in _paired(
-            _File(first, consumed=consumed), _File(second, consumed=consumed), batch_letters
+            _File(first, consumed=tell), _File(second, consumed=tell), batch_letters
         )
     )
 
@@ -329,16 +337,19 @@ def _paired(
     first: _File, second: _File, letters: int
 ) -> Iterator[tuple[SequenceBatch, SequenceBatch]]:
     done = 0
-    while True:
-        first.read_to(letters)
-        second.read_to(letters)
-        n = min(first.records, second.records)
-        if n == 0:
-            break
-        pair = first.take(n), second.take(n)
-        check_names(*pair, done)
-        done += n
-        yield pair
+    with threads_of_a_generator(1, "dgpuhash-mates") as thread:
+        while True:
+            # Parsing releases the GIL. Of two errors that of the first mates is told.
+            mates = thread.submit(second.read_to, letters)
+            first.read_to(letters)
+            mates.result()
+            n = min(first.records, second.records)
+            if n == 0:
+                break
+            pair = first.take(n), second.take(n)
+            check_names(*pair, done)
+            done += n
+            yield pair
     left = first if first.records else second
     if left.records:
         raise SequenceError(

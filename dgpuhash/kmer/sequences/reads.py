@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -186,20 +188,23 @@ def read_cut(cuts: list[Cut], before: int, files: ReadFiles, kept: str) -> list[
     SequenceError
         When there are other numbers of records, or what they are is wrong.
     """
-    sides = []
-    for cut in cuts:
-        batch = batch_of_text(cut.file, text_of_cut(cut))
-        if batch is None or len(batch) != cut.records:
-            raise SequenceError(
-                f"{cut.file} has other lines than records have; copy the file again"
-            )
-        batch.numbers += before * (2 if files.interleaved else 1)
-        sides.append(batch)
+    first_number = before * (2 if files.interleaved else 1)
+    # Parsing releases the GIL.
+    with ThreadPoolExecutor(len(cuts), "dgpuhash-read") as threads:
+        sides = list(threads.map(partial(_side_of, first_number=first_number), cuts))
     if files.interleaved:
         sides = [every_other(sides[0], at) for at in range(2)]
     first, second = sides
     check_names(first, second, before)
     return _batch_of(first, second, files, kept)
+
+
+def _side_of(cut: Cut, first_number: int) -> SequenceBatch:
+    batch = batch_of_text(cut.file, text_of_cut(cut))
+    if batch is None or len(batch) != cut.records:
+        raise SequenceError(f"{cut.file} has other lines than records have; copy the file again")
+    batch.numbers += first_number
+    return batch
 
 
 class OpenReads:

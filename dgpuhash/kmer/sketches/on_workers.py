@@ -175,14 +175,19 @@ class DistributedSketchIndex(WorkerIndex):
             parts = self._capped([*old, *new])
         else:
             n = (len(old) or len(addresses)) if self._mode == "distributed" else 1
+            runs = dealt_runs(workers, references, _RUN_LETTERS)
+            nbytes = self._nbytes_for(new_targets, n)
             made = [
                 done.of(
-                    workers.submit(features_of_run, settings, device, run, n, near=address),
+                    workers.submit(features_of_run, settings, device, run, n, nbytes, near=address),
                     run.letters_of(new_targets),
                 )
-                for run, address in dealt_runs(workers, references, _RUN_LETTERS)
+                for run, address in runs
             ]
-            pieces = [workers.split(each, n) for each in made]
+            pieces = [
+                workers.split(each, n, near=address)
+                for each, (_, address) in zip(made, runs, strict=True)
+            ]
             parts = [
                 workers.submit(
                     folded, settings, device, old[at] if old else None,
@@ -232,16 +237,18 @@ class DistributedSketchIndex(WorkerIndex):
         if self._mode == "independent":
             reads = workers.submit(sketched_batch, context, batch, options, near=near)
             tops = [
-                workers.submit(candidates_in, context, part, reads, options, wanted == "runs")
-                for part in parts
+                workers.submit(
+                    candidates_in, context, part, reads, options, wanted == "runs", near=home
+                )
+                for part, home in zip(parts, workers.homes(parts), strict=True)
             ]
             return workers.submit(called_of_candidates, context, tops, options, wanted, near=near)
         n = len(parts)
         both = workers.submit(dealt_batch, context, batch, options, n, near=near)
-        *dealt, rest = workers.split(both, n + 1)
+        *dealt, rest = workers.split(both, n + 1, near=near)
         found = [
-            workers.submit(found_in, context, part, features)
-            for part, features in zip(parts, dealt, strict=True)
+            workers.submit(found_in, context, part, features, near=home)
+            for part, features, home in zip(parts, dealt, workers.homes(parts), strict=True)
         ]
         return workers.submit(called_of_locations, context, rest, found, options, wanted, near=near)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from dgpuhash import backend as backends
 from dgpuhash.backend import Backend
-from dgpuhash.kmer.databases.owners import dealt, part_numbers
+from dgpuhash.kmer.databases.owners import dealt, on_device, part_numbers, stay_on_device
 from dgpuhash.kmer.databases.part_files import PartArrays, part_arrays
 from dgpuhash.kmer.index_file import read_index
 from dgpuhash.kmer.sketches.building import (
@@ -65,14 +65,19 @@ class SketchPart:
 
 
 def features_of_run(
-    settings: SketchSettings, device: Device | None, run: TargetRun, n: int
+    settings: SketchSettings, device: Device | None, run: TargetRun, n: int, nbytes: int
 ) -> list[Any]:
-    """Return the features and locations of a run for each of n owners, on the host."""
+    """Return the features and locations of a run for each of n owners.
+
+    All runs together have about `nbytes` for an owner.
+    """
     backend = backends.get(device)
+    stay = stay_on_device(backend, nbytes)
     batches = sketches_of(backend, settings, batches_of_references(backend, run, settings))
     made: list[list[tuple[Any, Any]]] = [[] for _ in range(n)]
     for features, locations in batches:
-        for own, piece in zip(made, dealt(backend, n, features, locations), strict=True):
+        pieces = dealt(backend, n, features, locations, stay=stay)
+        for own, piece in zip(made, pieces, strict=True):
             own.append(piece)
     return [*made]
 
@@ -88,9 +93,8 @@ def folded(
     before = before or _empty(settings, backend)
     dropped = before.dropped.copy()
     batches = [each for piece in pieces for each in piece]
-    put = backend.from_host
-    on_device = ((put(features), put(locations)) for features, locations in batches)
-    table = stored(backend, before.table, on_device, settings, dropped)
+    there = (tuple(on_device(backend, array) for array in batch) for batch in batches)
+    table = stored(backend, before.table, there, settings, dropped)
     return SketchPart(table, dropped, before.found + sum(len(each[0]) for each in batches))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from kmer.workers.pairs import WORLD
 from kmer.worlds import fastq
@@ -95,3 +97,24 @@ def test_minimizers(
     made = built(MinimizerIndex, folder, MINIMIZERS, client=clients[workers], mode=mode)
     found = outputs(made, files, tmp_path / "some", batch_letters=batch_letters)
     assert found == of_one["minimizers"]
+
+
+@pytest.mark.parametrize("mode", ["distributed", "independent"])
+@pytest.mark.parametrize(
+    ("kind", "settings"), [(SketchIndex, SKETCHES), (MinimizerIndex, MINIMIZERS)]
+)
+def test_parts_stay_with_workers_that_are_busy(
+    clients, folder, files, kind, settings, mode, monkeypatch
+):
+    client = clients[2]
+    made = kind.build(folder, taxonomy=folder / "taxonomy", client=client, mode=mode, **settings)
+    held = client.who_has(made._parts)
+    assert sorted(map(len, held.values())) == [1, 1]
+    # Now Dask expects that nothing is sent sooner than a part.
+    monkeypatch.setattr(client.cluster.scheduler, "bandwidth", 1e15)
+    (busy,) = held[made._parts[0].key]
+    sleeps = [client.submit(time.sleep, 0.1, workers=[busy], pure=False) for _ in range(5)]
+    calls = [batch.calls.taxids for batch in made.classify(*files, batch_letters=900)]
+    assert len(calls) > 5
+    assert client.who_has(made._parts) == held
+    del sleeps
