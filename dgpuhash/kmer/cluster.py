@@ -157,6 +157,14 @@ class Workers:
             self._wait(futures)
             return list(self.client.gather(list(futures)))
 
+    def finish(self, futures: Sequence[Future]) -> None:
+        """Wait for tasks, whose results stay where they are; raise what one of them raised."""
+        with _losses(), seceding(self.client):
+            self._wait(futures)
+            for future in futures:
+                if future.status != "finished":
+                    future.result()
+
     def _wait(self, futures: Sequence[Future]) -> None:
         lonely = 0
         while True:

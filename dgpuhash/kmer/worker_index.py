@@ -29,7 +29,7 @@ from dgpuhash.kmer.worker_reads import ReadsOnWorkers, unseen_file
 from dgpuhash.tables.serialization import check_absent
 from dgpuhash.typing import Device
 
-__all__ = ["WorkerIndex", "made_there"]
+__all__ = ["WorkerIndex"]
 
 # Of the golden ratio: neighbouring keys go to all parts.
 
@@ -394,17 +394,8 @@ class WorkerIndex(ABC):
         self._parts, self._context = [], None
 
 
-def made_there(workers: Workers, parts: Sequence[Future]) -> None:
-    """Wait for parts where they are."""
-    workers.results([workers.submit(_done, part) for part in parts])
-
-
 def _same(part: Any) -> Any:
     return part
-
-
-def _done(part: Any) -> None:
-    """Take a part: it is made."""
 
 
 def _batch_on_host(batch: Batch) -> Batch:

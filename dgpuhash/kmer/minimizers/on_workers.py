@@ -39,7 +39,7 @@ from dgpuhash.kmer.references import References, Targets
 from dgpuhash.kmer.sequences.reads import ReadFiles, ReadReads
 from dgpuhash.kmer.target_runs import dealt_runs, runs_on
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
-from dgpuhash.kmer.worker_index import Batch, Item, WorkerIndex, made_there
+from dgpuhash.kmer.worker_index import Batch, Item, WorkerIndex
 from dgpuhash.typing import Device
 
 __all__ = ["DistributedMinimizerIndex"]
@@ -91,7 +91,7 @@ class DistributedMinimizerIndex(WorkerIndex):
             workers.submit(loaded_part, name, made._mode, len(addresses), at, device, near=address)
             for at, address in enumerate(addresses)
         ]
-        made_there(workers, parts)
+        workers.finish(parts)
         made._parts, made._targets = parts, saved.targets
         made._taxonomy, made._notes = saved.taxonomy, list(saved.told["notes"])
         made._steps = steps_of(saved.told, saved.targets)
@@ -166,7 +166,7 @@ class DistributedMinimizerIndex(WorkerIndex):
         if self._mode == "replicated":
             parts = self._copied(parts[0])
         # What is wrong is told before the index changes.
-        made_there(workers, parts)
+        workers.finish(parts)
         self._parts, self._taxonomy, self._context = parts, own, context
 
     def seen_minimizers(self) -> SeenOnWorkers:

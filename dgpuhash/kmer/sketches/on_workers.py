@@ -58,7 +58,7 @@ from dgpuhash.kmer.sketches.reads import Batch
 from dgpuhash.kmer.sketches.settings import CallOptions, SketchSettings
 from dgpuhash.kmer.target_runs import dealt_runs, runs_on
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
-from dgpuhash.kmer.worker_index import WorkerIndex, made_there
+from dgpuhash.kmer.worker_index import WorkerIndex
 from dgpuhash.kmer.worker_reads import ReadsOnWorkers
 from dgpuhash.tables import MultiMap
 from dgpuhash.typing import Device
@@ -124,7 +124,7 @@ class DistributedSketchIndex(WorkerIndex):
             )
             for at, address in enumerate(workers.addresses)
         ]
-        made_there(workers, made._parts)
+        workers.finish(made._parts)
         return made
 
     @property
@@ -199,7 +199,7 @@ class DistributedSketchIndex(WorkerIndex):
         if self._mode == "replicated":
             parts = self._copied(parts[0])
         # What is wrong is told before the index changes.
-        made_there(workers, parts)
+        workers.finish(parts)
         self._parts, self._taxonomy = parts, own
         self._context = self._context_of(own, targets)
 
