@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import count, islice
 from typing import Any
 
 from distributed import Future
@@ -129,6 +129,8 @@ class ReadsOnWorkers:
         # Files that one worker reads, since a range was wrong.
         self._in_turn: set[int] = set()
         self._told = (0, 0)
+        # Numbers of the ranges that are counted, of all files: each worker has as many.
+        self._counting = count()
 
     def asked(self, begin: Begin) -> Iterator[tuple[ReadReads, Any]]:
         """Yield what is kept of each batch, and the result of the task that `begin` returns of it.
@@ -214,7 +216,8 @@ class ReadsOnWorkers:
         if number in self._in_turn or not all(each.ranges[0].kind for each in found):
             return _Following(self, number, start, found).batches()
         if self._files.is_paired:
-            return self._pairs_of(number, [_Counting(self._workers, each) for each in found])
+            sides = [_Counting(self._workers, each, self._counting) for each in found]
+            return self._pairs_of(number, sides)
         return self._ranges_of(number, found[0])
 
     def _plans_of(self, number: int) -> list[Future]:
@@ -265,8 +268,8 @@ class ReadsOnWorkers:
 class _Counting:
     """A file whose records are counted some ranges ahead."""
 
-    def __init__(self, workers: Workers, plan: FilePlan) -> None:
-        self._workers, self._plan = workers, plan
+    def __init__(self, workers: Workers, plan: FilePlan, numbers: Iterator[int]) -> None:
+        self._workers, self._plan, self._numbers = workers, plan, numbers
         self.borders = Borders(plan.ranges[0].file, plan.ranges[0].kind)
         self._left = deque(plan.ranges)
         self._running: deque[Future] = deque()
@@ -290,7 +293,7 @@ class _Counting:
         piece = min(PIECE_NBYTES, self._plan.text_nbytes)
         while self._left and len(self._running) <= len(workers.addresses):
             part = self._left.popleft()
-            near = workers.near(len(self._left))
+            near = workers.near(next(self._numbers))
             self._running.append(workers.submit(counted, part, piece, near=near, first=True))
 
     def _count(self) -> None:
