@@ -155,14 +155,18 @@ def text(receipt: dict[str, Any]) -> str:
 
 
 def read_steps(folder: Path) -> list[dict[str, Any]]:
-    """The steps that scripts/gpu.sh noted: name, status, seconds and a remark, tab-separated."""
+    """The steps that scripts/gpu.sh noted: name, status, seconds and a remark, tab-separated.
+
+    Of one that ran again, the last, which left what the folder has.
+    """
     fields = ("name", "status", "seconds", "note")
-    steps: list[dict[str, Any]] = []
+    steps: dict[str, dict[str, Any]] = {}
     for line in (folder / "steps.tsv").read_text().splitlines():
         step: dict[str, Any] = dict(zip(fields, line.split("\t"), strict=True))
         step["seconds"] = int(step["seconds"])
-        steps.append(step)
-    return steps
+        steps.pop(step["name"], None)
+        steps[step["name"]] = step
+    return list(steps.values())
 
 
 def read_tests(folder: Path) -> dict[str, dict[str, int]]:

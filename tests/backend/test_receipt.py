@@ -105,6 +105,14 @@ def test_receipts_of_other_numbers_of_gpus_stay(
     assert receipt.check(strict=True) == 1
 
 
+def test_the_last_run_of_a_step_counts(receipt: ModuleType, tmp_path: Path) -> None:
+    folder = run_folder(tmp_path, "failed")
+    with (folder / "steps.tsv").open("a") as steps:
+        steps.write("tests\tpassed\t9\t\n")
+    found = [(step["name"], step["status"], step["seconds"]) for step in receipt.read_steps(folder)]
+    assert found == [("racecheck", "refused", 1), ("tests", "passed", 9)]
+
+
 def test_failures_are_not_hidden(
     receipt: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
