@@ -1,16 +1,18 @@
 """Run Dask's tests of groupbys with `dgpuhash.dask.enabled`: a plugin of pytest.
 
-``python -m suites.dask_groupby`` runs them; arguments go to pytest. They run on a cluster within
-this process, also where they ask for Dask's synchronous scheduler. Below code of ours, Dask's
-expressions of groupbys and pandas' engines raise. What ours lacks, such as ``cumsum``, is Dask's:
-tests that ask for it are counted apart. What else ours refuses and Dask answers is a failure. With
-``SUITE_PLAIN=1`` all is Dask's, which shows that the plugin changes no test. ``SUITE_REPORT`` names
-a file for what failed.
+``python -m suites.dask_groupby`` runs them; arguments go to pytest. A folder as the first one is
+``python/dask_cudf/dask_cudf`` of a release's sources: its tests are run instead, on a GPU. They run
+on a cluster within this process, also where they ask for Dask's synchronous scheduler. Below code
+of ours, Dask's expressions of groupbys and pandas' engines raise. What ours lacks, such as
+``cumsum``, is Dask's: tests that ask for it are counted apart. What else ours refuses and Dask
+answers is a failure. With ``SUITE_PLAIN=1`` all is Dask's, which shows that the plugin changes no
+test. ``SUITE_REPORT`` names a file for what failed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import sys
 from collections import Counter
@@ -195,9 +197,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 if __name__ == "__main__":
-    home = Path(dask.__file__).parent
+    home, tests, given = Path(dask.__file__).parent, ["--pyargs", *MODULES], sys.argv[1:]
+    if given and Path(given[0]).is_dir():
+        # Before its verbs are swapped.
+        importlib.import_module("dask_cudf")
+        home = Path(given.pop(0))
+        tests = [str(home / "tests" / "test_groupby.py")]
     # Dask ships no settings; these are the ones of its own that decide whether a test passes.
     options = ["-q", "--show-capture=no", "-c", os.devnull, f"--rootdir={home}", "-o"]
     options += ["xfail_strict=true", "-W", "ignore::pytest.PytestUnknownMarkWarning"]
     options += ["-p", "no:cacheprovider", "-p", "suites.dask_groupby"]
-    sys.exit(pytest.main([*options, "--pyargs", *MODULES, *sys.argv[1:]]))
+    sys.exit(pytest.main([*options, *tests, *given]))
