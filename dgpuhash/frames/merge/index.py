@@ -148,19 +148,29 @@ def _level_of(column: Any) -> tuple[Any, Any]:
     """
     if isinstance(column.dtype, pd.CategoricalDtype):
         return pd.CategoricalIndex(column.cat.categories, dtype=column.dtype), column.cat.codes
+    from dgpuhash.frames.merge.distinct import numbered
+
+    absent = column.isna().to_numpy()
+    present = np.flatnonzero(~absent) if absent.any() else slice(None)
+    some = column.iloc[present]
+    codes = np.full(len(column), -1, np.int64)
     try:
-        values, nulls = sortable(column)
+        numbers, heads = numbered(some.to_frame(0))
+        # Only different values are sorted: in labels of groups they are few.
+        different = some.iloc[heads]
+        values, nulls = sortable(different)
     except KeyTypeError:
-        found = dict.fromkeys(column[column.notna()])
+        found = dict.fromkeys(some)
         places = {value: place for place, value in enumerate(found)}
-        placed = np.array([places.get(value, -1) for value in column], np.int64)
+        codes[present] = [places[value] for value in some]
         level = pd.Series(list(found), dtype=column.dtype)
-        return pd.Index(level.array, tupleize_cols=False), placed
-    rows = np.arange(len(column)) if nulls is None else np.flatnonzero(~nulls)
+        return pd.Index(level.array, tupleize_cols=False), codes
+    rows = np.arange(len(values)) if nulls is None else np.flatnonzero(~nulls)
     order = rows[np.argsort(values[rows], kind="stable")]
     ordered = values[order]
     first = np.ones(len(order), bool)
     first[1:] = ordered[1:] != ordered[:-1]
-    codes = np.full(len(column), -1, np.int64)
-    codes[order] = np.cumsum(first) - 1
-    return pd.Index(column.iloc[order[first]].array, copy=False), codes
+    rank = np.full(len(values), -1, np.int64)
+    rank[order] = np.cumsum(first) - 1
+    codes[present] = rank[numbers]
+    return pd.Index(different.iloc[order[first]].array, copy=False), codes
