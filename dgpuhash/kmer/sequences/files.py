@@ -13,12 +13,13 @@ import os
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
+from concurrent.futures import Executor, Future
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from dgpuhash.errors import SequenceError, UnsupportedError
-from dgpuhash.kmer.sequences.ahead import ahead
+from dgpuhash.kmer.sequences.ahead import ahead, threads_of_a_generator
 
 __all__ = ["CHUNK_NBYTES", "PACKED_STARTS", "STDIN", "Paths", "files_of", "opened", "text_of"]
 
@@ -135,10 +136,12 @@ def text_of(
     OSError
         When the file cannot be read.
     """
-    with opened(name) as file:
+    with ExitStack() as stack:
+        file = stack.enter_context(opened(name))
         head, stream = _head_of(file)
         if summed is not None:
-            stream = cast(BinaryIO, _Summed(stream))
+            thread = stack.enter_context(threads_of_a_generator(1, "dgpuhash-sum"))
+            stream = cast(BinaryIO, _Summed(stream, thread))
         done = place = 0
         try:
             for text in _chunks(name, head, stream):
@@ -192,17 +195,21 @@ class _Joined(io.RawIOBase):
 
 
 class _Summed(io.RawIOBase):
-    """A stream whose bytes are summed as they are read."""
+    """A stream whose bytes are summed as they are read, on another thread while they are used."""
 
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream, self._sum = stream, hashlib.sha256()
+    def __init__(self, stream: BinaryIO, thread: Executor) -> None:
+        self._stream, self._thread = stream, thread
+        self._sum = hashlib.sha256()
+        self._adding: Future[None] | None = None
 
     def readable(self) -> bool:
         return True
 
     def read(self, size: int = -1) -> bytes:
         piece = self._stream.read(size)
-        self._sum.update(piece)
+        if self._adding is not None:
+            self._adding.result()
+        self._adding = self._thread.submit(self._sum.update, piece)
         return piece
 
     def readinto(self, room: Any) -> int:
@@ -214,6 +221,8 @@ class _Summed(io.RawIOBase):
         """Return the sum of all bytes, also of those that nobody asked for."""
         while self.read(CHUNK_NBYTES):
             pass
+        if self._adding is not None:
+            self._adding.result()
         return self._sum.hexdigest()
 
 
