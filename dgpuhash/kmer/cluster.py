@@ -17,7 +17,9 @@ from dask.utils import parse_bytes
 from distributed import Client, Future, KilledWorker, wait
 
 from dgpuhash.distributed.cluster.client import client_of, seceding, workers_of
-from dgpuhash.distributed.cluster.dask_internals import CANCELLED, CommClosedError
+from dgpuhash.distributed.cluster.dask_internals import CANCELLED, CommClosedError, never_steal
+from dgpuhash.distributed.cluster.host import NAME
+from dgpuhash.distributed.cluster.rpc import call_scheduler
 from dgpuhash.distributed.cluster.user_errors import install_log_filter, raise_without_traceback
 from dgpuhash.errors import IndexLost, SequenceError, SpecError
 from dgpuhash.kmer.sequences.files import STDIN
@@ -33,6 +35,8 @@ _LONELY_LOOKS = 15
 # Batches of each worker that are under way: one is read, and of some others workers wait for what
 # those find that read.
 _AHEAD = 4
+# Tasks that ask a part of an index, which would be sent to the worker that takes them over.
+_ASKING_PARTS = tuple(f"{NAME}-{name}" for name in ("found-in", "candidates-in"))
 # Of a worker's memory, that an index may take on each of them.
 _REPLICATED_SHARE = 0.25
 _ATTEMPTS = 4
@@ -61,6 +65,7 @@ class Workers:
         self.client: Client = client_of(client)
         if not workers_of(self.client):
             raise IndexLost(f"the cluster has no workers; {_REMEDY}")
+        call_scheduler(self.client, never_steal, _ASKING_PARTS)
         # When workers were looked for, and which were there; the same of results.
         self._seen: tuple[float, list[str]] = (0.0, [])
         self._homes: tuple[float, dict[Any, str | None]] = (0.0, {})
@@ -128,7 +133,8 @@ class Workers:
         `first`: before tasks that wait for a worker already.
         """
         # Dask tells by names of keys how long tasks take.
-        where: dict[str, Any] = {"priority": int(first), "key": f"{call.__name__}-{uuid4().hex}"}
+        key = f"{NAME}-{call.__name__.replace('_', '-')}-{uuid4().hex}"
+        where: dict[str, Any] = {"priority": int(first), "key": key}
         if near is not None:
             where |= {"workers": [near], "allow_other_workers": True}
         return self.client.submit(_ran, call, *args, **where)

@@ -38,7 +38,7 @@ from dask.dataframe.dask_expr.io.io import BlockwiseIO, FromGraph
 from dask.dataframe.io.parquet.arrow import ArrowDatasetEngine
 from dask.dataframe.utils import UNKNOWN_CATEGORIES, clear_known_categories
 from dask.tokenize import _tokenize_deterministic as tokenize_deterministic
-from distributed import Client, Future
+from distributed import Client, Future, stealing
 from distributed.client import FutureCancelledError, FuturesCancelledError
 from distributed.comm import CommClosedError
 from distributed.core import Status, clean_exception, error_message, send_recv
@@ -105,6 +105,7 @@ __all__ = [
     "memory_limit",
     "memory_share",
     "move_tasks",
+    "never_steal",
     "new_collection",
     "next_tasks",
     "optimize_until",
@@ -224,6 +225,12 @@ def move_tasks(scheduler: Any, states: dict[Any, str], stimulus_id: str) -> None
     """Bring tasks of a scheduler into other states, and let those begin that may now."""
     scheduler.transitions(states, stimulus_id=stimulus_id)
     scheduler.stimulus_queue_slots_maybe_opened(stimulus_id=stimulus_id)
+
+
+def never_steal(names: Iterable[str], dask_scheduler: Any) -> None:
+    """Let no idle worker take over tasks of these names, as Dask shows them."""
+    del dask_scheduler
+    stealing.fast_tasks.update(names)
 
 
 def wanting_clients(task: Any) -> set[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+from distributed import stealing
 from kmer.workers.pairs import WORLD
 from kmer.worlds import fastq
 
@@ -117,4 +118,7 @@ def test_parts_stay_with_workers_that_are_busy(
     calls = [batch.calls.taxids for batch in made.classify(*files, batch_letters=900)]
     assert len(calls) > 5
     assert client.who_has(made._parts) == held
+    # Idle workers take no task over that would take its part with it.
+    groups = {each.name for each in client.cluster.scheduler.task_prefixes.values()}
+    assert groups & stealing.fast_tasks
     del sleeps
