@@ -211,10 +211,11 @@ def announced_run(client: Client, key: Any, run: Run, open_it: Callable[[], obje
         return answer
     try:
         open_it()
-        return begin_run(client, key, run)
-    except IndexLost:
+    except Exception:
+        # It may be open on some of them.
         free_run(client, run)
         raise
+    return begin_run(client, key, run)
 
 
 def begin_run(client: Client, key: Any, run: Run) -> Any:
