@@ -211,11 +211,10 @@ def announced_run(client: Client, key: Any, run: Run, open_it: Callable[[], obje
         return answer
     try:
         open_it()
-    except Exception:
-        # It may be open on some of them.
+        return begin_run(client, key, run)
+    except IndexLost:
         free_run(client, run)
         raise
-    return begin_run(client, key, run)
 
 
 def begin_run(client: Client, key: Any, run: Run) -> Any:
