@@ -11,7 +11,7 @@ from clusters import lazy, parts_held, until
 from distributed import Client, wait
 
 import dgpuhash
-from dgpuhash.distributed.merge import runs, tasks
+from dgpuhash.distributed.merge import tasks
 
 pytestmark = pytest.mark.cluster
 
@@ -23,7 +23,7 @@ RIGHT = pd.DataFrame({"k": np.arange(60), "y": np.arange(60), "z": np.arange(60)
 def builds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the list of the builds that begin."""
     begun: list[str] = []
-    begin = runs.begin_run
+    begin = tasks.begin_run
 
     def counted(client, key, run):
         answer = begin(client, key, run)
@@ -32,9 +32,7 @@ def builds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             begun.append(run.uid)
         return answer
 
-    # Of rows that workers open shards for, and of few rows.
-    for module in (runs, tasks):
-        monkeypatch.setattr(module, "begin_run", counted)
+    monkeypatch.setattr(tasks, "begin_run", counted)
     return begun
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
@@ -27,7 +27,6 @@ from dgpuhash.errors import IndexChanged, IndexLost
 __all__ = [
     "RECEIPT",
     "Run",
-    "announced_run",
     "begin_anew",
     "begin_run",
     "current_run",
@@ -97,8 +96,6 @@ class MergeRuns(SchedulerPlugin):
     def __init__(self, scheduler: Any) -> None:
         self.scheduler = scheduler
         self.runs: dict[Any, Run] = {}
-        # Those that workers open, whose addresses these are, by name.
-        self.opening: dict[str, tuple[str, Run]] = {}
         self.kept: KeptBuilds = KeptBuilds(scheduler)
         self._broken: dict[str, list[Any]] = {}
 
@@ -117,20 +114,17 @@ class MergeRuns(SchedulerPlugin):
         if finish == "released" and task is not None and task.waiters and run.restarts:
             # Its result was lost, and is still wanted: `remove_worker` follows.
             self._broken.setdefault(stimulus_id, []).append(key)
-        self.free(run)
+        self._free(run)
 
     def remove_worker(
         self, scheduler: Any, worker: str, *, stimulus_id: str, **kwargs: Any
     ) -> None:
-        """Begin the runs again that the worker was part of; free what it had opened alone."""
-        for opener, run in list(self.opening.values()):
-            if opener == worker:
-                self.free(run)
+        """Begin the runs again that the worker was part of."""
         again = self._broken.pop(stimulus_id, [])
         for key, run in list(self.runs.items()):
             if worker in run.workers and run.restarts:
                 del self.runs[key]
-                self.free(run)
+                self._free(run)
                 again.append(key)
         for key in again:
             self.begin_again(key, stimulus_id)
@@ -158,9 +152,7 @@ class MergeRuns(SchedulerPlugin):
         wanted = {task.key: "released" for task in tasks if task.state not in AT_REST}
         move_tasks(self.scheduler, wanted, stimulus_id)
 
-    def free(self, run: Run) -> None:
-        """Free what workers hold of a run, or may come to hold."""
-        self.opening.pop(run.uid, None)
+    def _free(self, run: Run) -> None:
         for worker in run.workers:
             fire_and_forget(_freed(self.scheduler, worker, run.free))
 
@@ -181,7 +173,7 @@ async def _freed(scheduler: Any, worker: str, free: bytes) -> None:
 
 
 def _free_run(run: Run, dask_scheduler: Any) -> None:
-    _plugin(dask_scheduler).free(run)
+    _plugin(dask_scheduler)._free(run)
 
 
 def free_run(client: Client, run: Run) -> None:
@@ -192,29 +184,6 @@ def free_run(client: Client, run: Run) -> None:
 def _plugin(scheduler: Any) -> MergeRuns:
     found: MergeRuns = scheduler_plugin(scheduler, MergeRuns.name, lambda: MergeRuns(scheduler))
     return found
-
-
-def announced_run(client: Client, key: Any, run: Run, open_it: Callable[[], object]) -> Any:
-    """Return the answer of the run that a key has: of this one where there is none.
-
-    `open_it` opens it on its workers. Where the worker is lost that does so, it is freed there.
-
-    Raises
-    ------
-    Reschedule
-        When nobody wants the run any more, or a worker of it is gone.
-    """
-    is_wanted, answer = call_scheduler(client, _announce, key, run, current_worker().address)
-    if not is_wanted:
-        raise Reschedule
-    if answer is not None:
-        return answer
-    try:
-        open_it()
-        return begin_run(client, key, run)
-    except IndexLost:
-        free_run(client, run)
-        raise
 
 
 def begin_run(client: Client, key: Any, run: Run) -> Any:
@@ -270,25 +239,11 @@ def current_run(client: Client, key: Any) -> Any:
     return call_scheduler(client, _current, key)
 
 
-def _announce(key: Any, run: Run, worker: str, dask_scheduler: Any) -> tuple[bool, Any]:
-    plugin = _plugin(dask_scheduler)
-    found = plugin.runs.get(key)
-    if found is not None:
-        return True, found.answer
-    there = {worker, *run.workers} <= set(dask_scheduler.workers)
-    if not there or key not in dask_scheduler.tasks:
-        return False, None
-    plugin.opening[run.uid] = worker, run
-    return True, None
-
-
 def _begin(key: Any, run: Run, dask_scheduler: Any) -> tuple[str, Any] | None:
-    task, plugin = dask_scheduler.tasks.get(key), _plugin(dask_scheduler)
+    task = dask_scheduler.tasks.get(key)
     if task is None or not set(run.workers) <= set(dask_scheduler.workers):
         return None
-    found = plugin.runs.setdefault(key, run)
-    if found is run:
-        plugin.opening.pop(run.uid, None)
+    found = _plugin(dask_scheduler).runs.setdefault(key, run)
     return found.uid, found.answer
 
 
@@ -307,7 +262,7 @@ def _begin_anew(key: Any, dask_scheduler: Any) -> None:
     plugin = _plugin(dask_scheduler)
     run = plugin.runs.pop(key, None)
     if run is not None:
-        plugin.free(run)
+        plugin._free(run)
     plugin.begin_again(key, "dgpuhash-anew")
 
 
@@ -354,24 +309,15 @@ def lost_runs_again(key: Any, uid: str) -> Iterator[None]:
 def open_run(
     begin: Callable[[Client, Task, Any], Answer], task: CachedPickle[Task], key: Any
 ) -> Answer:
-    """Return the answer of the key's run, which `begin` opens where there is none.
-
-    It is called again where a worker leaves meanwhile.
-    """
+    """Return what `begin` does for the task that begins a run, also while workers leave."""
     with raise_without_traceback():
         # Not with Dask's own schedulers, where a client may be there as well.
         current_worker()
         client = client_of(None)
-        for attempt in range(OPENINGS):
-            found: Answer | None = current_run(client, key)
-            if found is not None:
-                return found
-            try:
+        for _ in range(OPENINGS - 1):
+            with suppress(IndexLost):
                 return begin(client, task.opened(), key)
-            except IndexLost:
-                if attempt == OPENINGS - 1:
-                    raise
-        raise AssertionError
+        return begin(client, task.opened(), key)
 
 
 def free_call(function: Callable[..., None], *args: Any) -> bytes:

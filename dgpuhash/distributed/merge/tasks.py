@@ -37,11 +37,11 @@ from dgpuhash.distributed.merge.held import (
 )
 from dgpuhash.distributed.merge.runs import (
     Run,
-    announced_run,
     begin_anew,
     begin_run,
     current_run,
     free_call,
+    free_run,
     lost_runs_again,
     open_run,
 )
@@ -51,7 +51,7 @@ from dgpuhash.distributed.partition.skew import NO_HEAVY
 from dgpuhash.distributed.query.fetch import encoded
 from dgpuhash.distributed.query.merge_tasks import Probe
 from dgpuhash.distributed.shards.spilling import release_arrow
-from dgpuhash.errors import ColumnError, UnsupportedError
+from dgpuhash.errors import ColumnError, IndexLost, UnsupportedError
 from dgpuhash.frames import frames_of
 from dgpuhash.frames.keys.seeds import KeySeeds
 from dgpuhash.frames.merge.distinct import DistinctPlan
@@ -150,6 +150,9 @@ def _open_shards(client: Client, build: BuildTask, key: Any) -> Opened:
 
     Raises IndexLost when one of them leaves meanwhile.
     """
+    found: Opened | None = current_run(client, key)
+    if found is not None:
+        return found
     run, shards = uuid.uuid4().hex, shard_addresses(client)
     if build.placement is not Placement.REPLICATED:
         shards = shards[: build.ranges]
@@ -170,8 +173,12 @@ def _open_shards(client: Client, build: BuildTask, key: Any) -> Opened:
         change = replace(change, heavy=NO_HEAVY)
     opened = Opened(run, CachedPickle.of(descriptor), CachedPickle.of(change))
     made = Run(run, tuple(change.workers), free_call(free_shard, run), opened, stays=True)
-    opens = functools.partial(run_on_workers, client, change.workers, open_change, change)
-    return announced_run(client, key, made, opens)  # type: ignore[no-any-return]
+    try:
+        run_on_workers(client, change.workers, open_change, change)
+        return begin_run(client, key, made)  # type: ignore[no-any-return]
+    except IndexLost:
+        free_run(client, made)
+        raise
 
 
 def free_shard(uid: str, dask_worker: Any) -> None:
