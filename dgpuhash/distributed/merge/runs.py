@@ -98,11 +98,15 @@ class MergeRuns(SchedulerPlugin):
         self.runs: dict[Any, Run] = {}
         self.kept: KeptBuilds = KeptBuilds(scheduler)
         self._broken: dict[str, list[Any]] = {}
+        # Keys that have had a run.
+        self._begun: set[Any] = set()
 
     def transition(
         self, key: Any, start: str, finish: str, *args: Any, stimulus_id: str, **kwargs: Any
     ) -> None:
         """Free the run of a task that is over, or let one that is complete stay."""
+        if finish == "forgotten":
+            self._begun.discard(key)
         if finish in AT_REST:
             self.kept.over(key)
         elif finish == "memory" and key in self.runs and self.runs[key].stays:
@@ -151,6 +155,22 @@ class MergeRuns(SchedulerPlugin):
         ]
         wanted = {task.key: "released" for task in tasks if task.state not in AT_REST}
         move_tasks(self.scheduler, wanted, stimulus_id)
+
+    def begun(self, key: Any) -> None:
+        """Have marks made again that were made in an earlier run of a key, which has another."""
+        seal = self.scheduler.tasks[key]
+        again = key in self._begun
+        self._begun.add(key)
+        if not again:
+            return
+        receipts = [each for each in seal.dependents if task_name(each.key).startswith(RECEIPT)]
+        probes = [each for each in seal.dependents if not each.dependents.isdisjoint(receipts)]
+        moved = {
+            each.key: "released"
+            for each in (*receipts, *probes)
+            if each.state in {"memory", "processing"}
+        }
+        move_tasks(self.scheduler, moved, "dgpuhash-marks-again")
 
     def _free(self, run: Run) -> None:
         for worker in run.workers:
@@ -243,7 +263,10 @@ def _begin(key: Any, run: Run, dask_scheduler: Any) -> tuple[str, Any] | None:
     task = dask_scheduler.tasks.get(key)
     if task is None or not set(run.workers) <= set(dask_scheduler.workers):
         return None
-    found = _plugin(dask_scheduler).runs.setdefault(key, run)
+    plugin = _plugin(dask_scheduler)
+    found = plugin.runs.setdefault(key, run)
+    if found is run:
+        plugin.begun(key)
     return found.uid, found.answer
 
 

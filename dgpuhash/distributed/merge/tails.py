@@ -6,12 +6,13 @@ from typing import Any
 
 from dask.sizeof import sizeof
 
+from dgpuhash.distributed.cluster.client import client_of
 from dgpuhash.distributed.cluster.dask_internals import sync
 from dgpuhash.distributed.cluster.host import current_worker
 from dgpuhash.distributed.cluster.rpc import call_handler
 from dgpuhash.distributed.cluster.serialization import CachedPickle, frame_of_payload
 from dgpuhash.distributed.cluster.user_errors import raise_without_traceback
-from dgpuhash.distributed.merge.runs import lost_runs_again
+from dgpuhash.distributed.merge.runs import begin_anew, lost_runs_again
 from dgpuhash.distributed.merge.tasks import Built, ProbeReceipt, ProbeTask
 from dgpuhash.distributed.partition.descriptor import Descriptor, Placement
 from dgpuhash.distributed.partition.hash_partition import chunk_nbytes
@@ -27,12 +28,14 @@ RANGES = "use more hash ranges (npartitions=), or workers with more memory"
 
 def tail(sealed: Built, probe: ProbeTask, number: int, ranges: int, *receipts: ProbeReceipt) -> Any:
     """Return the stored rows of a hash range that no partition has found."""
-    del receipts
     with (
         raise_without_traceback(),
         memory_errors_of("merge"),
         lost_runs_again(sealed.key, sealed.uid),
     ):
+        if any(each.uid != sealed.uid for each in receipts):
+            # They marked rows of a run that is over, and all puts have begun another since.
+            begin_anew(client_of(None), sealed.key)
         asking = probe.probe(sealed)
         assert asking.plan is not None
         return asking.plan.tail(_unmatched(asking.descriptor, asking.marks, number, ranges))
