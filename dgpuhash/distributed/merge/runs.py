@@ -165,11 +165,7 @@ class MergeRuns(SchedulerPlugin):
             return
         receipts = [each for each in seal.dependents if task_name(each.key).startswith(RECEIPT)]
         probes = [each for each in seal.dependents if not each.dependents.isdisjoint(receipts)]
-        moved = {
-            each.key: "released"
-            for each in (*receipts, *probes)
-            if each.state in {"memory", "processing"}
-        }
+        moved = {each.key: "released" for each in (*receipts, *probes) if each.state == "memory"}
         move_tasks(self.scheduler, moved, "dgpuhash-marks-again")
 
     def _free(self, run: Run) -> None:
