@@ -31,8 +31,6 @@ from dgpuhash.typing import Device
 
 __all__ = ["WorkerIndex"]
 
-# Of the golden ratio: neighbouring keys go to all parts.
-
 Item = TypeVar("Item")
 Batch = tuple[Sequence[Any], Mapping[str, Any]]
 
