@@ -26,8 +26,8 @@ no upper limit: large batches are inserted in the order of the table, which take
 than one for each key, and pass it, with over 100 %. `dgpuhash bench` measures the same on a
 machine of yours, and `dgpuhash bench report` draws it.
 
-Each receipt is of the commit that it names; those of four GPUs are older than those of one and
-two. Machines of one kind differ, so compare shares of the bare accesses rather than rates.
+Each receipt is of the commit that it names, and these differ. Machines of one kind differ, too:
+compare shares of the bare accesses rather than rates.
 """
 NONE = "None are published yet: `make gpu` on a machine with a GPU measures them.\n"
 HEAD_OF_PAPERS = """<!-- written by scripts/figures.py from receipts/; do not edit -->

@@ -11,7 +11,7 @@ from clusters import lazy, parts_held, until
 from distributed import Client, wait
 
 import dgpuhash
-from dgpuhash.distributed.merge import tasks
+from dgpuhash.distributed.merge import runs, tasks
 
 pytestmark = pytest.mark.cluster
 
@@ -23,16 +23,18 @@ RIGHT = pd.DataFrame({"k": np.arange(60), "y": np.arange(60), "z": np.arange(60)
 def builds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the list of the builds that begin."""
     begun: list[str] = []
-    begin = tasks.begin_run
+    begin = runs.begin_run
 
-    def counted(client, key, run):
-        answer = begin(client, key, run)
+    def counted(client, key, run, **kwargs):
+        answer = begin(client, key, run, **kwargs)
         if answer.uid == run.uid:
             # None of another attempt stands.
             begun.append(run.uid)
         return answer
 
-    monkeypatch.setattr(tasks, "begin_run", counted)
+    # Of rows that workers open shards for, and of few rows.
+    for module in (runs, tasks):
+        monkeypatch.setattr(module, "begin_run", counted)
     return begun
 
 

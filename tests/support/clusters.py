@@ -231,7 +231,7 @@ def free_run_after(client: Client, task: str) -> None:
         if not done or not runs.runs:
             return False
         for key in list(runs.runs):
-            runs._free(runs.runs.pop(key))
+            runs.free(runs.runs.pop(key))
         return True
 
     until(lambda: client.run_on_scheduler(freed))

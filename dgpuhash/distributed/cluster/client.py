@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 import dask.base
 from distributed import Client, Future, get_client, get_worker, rejoin, secede
 
-from dgpuhash.distributed.cluster.dask_internals import known_clients
+from dgpuhash.distributed.cluster.dask_internals import client_on, known_clients
+from dgpuhash.distributed.cluster.host import current_worker
 from dgpuhash.errors import ClosedError, DgpuhashError, IndexLost, UnsupportedError
 
 __all__ = [
@@ -21,6 +23,7 @@ __all__ = [
     "in_task_of",
     "is_from_parent_process",
     "seceding",
+    "task_client",
     "translate_scheduler_errors",
     "unpaused_workers",
     "worker_ids",
@@ -56,6 +59,34 @@ def client_of(client: Client | None) -> Client:
         )
     _check_thread(client)
     return client
+
+
+# Clients of the tasks of workers beside which others have made theirs.
+_of_workers: WeakKeyDictionary[Any, Client] = WeakKeyDictionary()
+_making = threading.Lock()
+
+
+def task_client() -> Client:
+    """Return the client of this task's worker, which lives as long as the worker.
+
+    Where a program has its client in the worker's process, Dask gives that to tasks: once the
+    program closes it, a call that is under way has no end.
+
+    Raises
+    ------
+    UnsupportedError
+        When this code does not run in a task on a worker.
+    IndexLost
+        When the worker has no plugin.
+    """
+    worker, client = current_worker(), client_of(None)
+    if client.loop is worker.loop:
+        return client
+    with _making:
+        own = _of_workers.get(worker)
+        if own is None or own.status in {"closing", "closed"}:
+            own = _of_workers[worker] = client_on(worker)
+    return own
 
 
 def computing_client() -> Client:

@@ -38,7 +38,7 @@ from dask.dataframe.dask_expr.io.io import BlockwiseIO, FromGraph
 from dask.dataframe.io.parquet.arrow import ArrowDatasetEngine
 from dask.dataframe.utils import UNKNOWN_CATEGORIES, clear_known_categories
 from dask.tokenize import _tokenize_deterministic as tokenize_deterministic
-from distributed import Client, Future, stealing
+from distributed import Client, Future, Worker, stealing
 from distributed.client import FutureCancelledError, FuturesCancelledError
 from distributed.comm import CommClosedError
 from distributed.core import Status, clean_exception, error_message, send_recv
@@ -90,6 +90,7 @@ __all__ = [
     "ToFrame",
     "clean_exception",
     "clear_known_categories",
+    "client_on",
     "datasets_of",
     "deserialize",
     "determine_column_projection",
@@ -185,6 +186,20 @@ class LoweredExpr(PartitionsFiltered, Expr):
 def known_clients() -> Iterable[Client]:
     """Return the clients of this process."""
     return list(Client._instances)
+
+
+def client_on(worker: Worker) -> Client:
+    """Return a new client on the event loop of a worker, which closes it when it ends."""
+    client = Client(
+        worker.scheduler.address,
+        loop=worker.loop,
+        security=worker.security,
+        set_as_default=False,
+        direct_to_workers=True,
+        name="worker",
+    )
+    Worker._initialized_clients.add(client)
+    return client
 
 
 def rpc_handlers(process: Any) -> dict[str, Any]:

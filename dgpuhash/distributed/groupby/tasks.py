@@ -6,6 +6,7 @@ import asyncio
 import uuid
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from distributed import Client
 
 from dgpuhash import backend
 from dgpuhash.distributed.cluster.broadcast import run_on_workers
-from dgpuhash.distributed.cluster.client import client_of
+from dgpuhash.distributed.cluster.client import task_client
 from dgpuhash.distributed.cluster.dask_internals import sync
 from dgpuhash.distributed.cluster.host import current_worker, plugin_of
 from dgpuhash.distributed.cluster.rpc import call_handler
@@ -39,11 +40,9 @@ from dgpuhash.distributed.ingest.commit import shard_addresses
 from dgpuhash.distributed.merge.held import RESULT_NBYTES
 from dgpuhash.distributed.merge.runs import (
     Run,
+    announced_run,
     begin_anew,
-    begin_run,
-    current_run,
     free_call,
-    free_run,
     lost_runs_again,
     open_run,
 )
@@ -51,7 +50,6 @@ from dgpuhash.distributed.partition.hash_partition import cut_into_chunks
 from dgpuhash.distributed.partition.skew import HeavyKeys, heavy_candidates
 from dgpuhash.distributed.shards.inbox import Exchange, Parcel
 from dgpuhash.distributed.shards.secession import SecessionBudget
-from dgpuhash.errors import IndexLost
 from dgpuhash.frames import frames_of
 from dgpuhash.frames.groupby.partial import GroupPlan
 from dgpuhash.frames.groupby.partial.rows import key_codes, mostly_distinct_rows
@@ -162,20 +160,13 @@ def _open_states(client: Client, task: GroupTask, key: Any) -> Opened:
 
     Raises IndexLost when one of them leaves meanwhile.
     """
-    found: Opened | None = current_run(client, key)
-    if found is not None:
-        return found
     uid, there = uuid.uuid4().hex, shard_addresses(client)
     workers = tuple(there[part % len(there)].worker for part in range(task.ranges))
     holders = tuple(each.worker for each in there) if task.ranked else ()
     opened, owners = Opened(uid, workers, holders), tuple(dict.fromkeys([*workers, *holders]))
     made = Run(uid, owners, free_call(drop_groups, uid), opened)
-    try:
-        run_on_workers(client, owners, begin_states, CachedPickle.of(task), opened)
-        return begin_run(client, key, made)  # type: ignore[no-any-return]
-    except IndexLost:
-        free_run(client, made)
-        raise
+    opens = partial(run_on_workers, client, owners, begin_states, CachedPickle.of(task), opened)
+    return announced_run(client, key, made, opens)  # type: ignore[no-any-return]
 
 
 def begin_states(host: Any, packed: CachedPickle[GroupTask], opened: Opened) -> None:
@@ -305,7 +296,7 @@ def seal_groups(
         held = [each for each in reduced if isinstance(each, HeldStates)]
         if held and len(held) == len(reduced):
             return Standing("", key, (), result_of_held(task, held))
-        opened, client = open_groups(packed, key), client_of(None)
+        opened, client = open_groups(packed, key), task_client()
         with lost_runs_again(key, opened.uid):
             if any(isinstance(r, FoldReceipt) and r.uid != opened.uid for r in reduced):
                 # That run was freed when nobody wanted it.

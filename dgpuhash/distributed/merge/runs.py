@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 from distributed import Client, Reschedule, SchedulerPlugin
 
-from dgpuhash.distributed.cluster.client import client_of
+from dgpuhash.distributed.cluster.client import task_client
 from dgpuhash.distributed.cluster.dask_internals import move_tasks, scheduler_plugin
 from dgpuhash.distributed.cluster.host import NAME, current_worker
 from dgpuhash.distributed.cluster.rpc import (
@@ -27,6 +27,7 @@ from dgpuhash.errors import IndexChanged, IndexLost
 __all__ = [
     "RECEIPT",
     "Run",
+    "announced_run",
     "begin_anew",
     "begin_run",
     "current_run",
@@ -96,6 +97,8 @@ class MergeRuns(SchedulerPlugin):
     def __init__(self, scheduler: Any) -> None:
         self.scheduler = scheduler
         self.runs: dict[Any, Run] = {}
+        # Those that workers open, whose addresses these are, by name.
+        self.opening: dict[str, tuple[str, Run]] = {}
         self.kept: KeptBuilds = KeptBuilds(scheduler)
         self._broken: dict[str, list[Any]] = {}
         # Keys that have had a run.
@@ -118,17 +121,20 @@ class MergeRuns(SchedulerPlugin):
         if finish == "released" and task is not None and task.waiters and run.restarts:
             # Its result was lost, and is still wanted: `remove_worker` follows.
             self._broken.setdefault(stimulus_id, []).append(key)
-        self._free(run)
+        self.free(run)
 
     def remove_worker(
         self, scheduler: Any, worker: str, *, stimulus_id: str, **kwargs: Any
     ) -> None:
-        """Begin the runs again that the worker was part of."""
+        """Begin the runs again that the worker was part of; free what it had opened alone."""
+        for opener, run in list(self.opening.values()):
+            if opener == worker:
+                self.free(run)
         again = self._broken.pop(stimulus_id, [])
         for key, run in list(self.runs.items()):
             if worker in run.workers and run.restarts:
                 del self.runs[key]
-                self._free(run)
+                self.free(run)
                 again.append(key)
         for key in again:
             self.begin_again(key, stimulus_id)
@@ -168,7 +174,9 @@ class MergeRuns(SchedulerPlugin):
         moved = {each.key: "released" for each in (*receipts, *probes) if each.state == "memory"}
         move_tasks(self.scheduler, moved, "dgpuhash-marks-again")
 
-    def _free(self, run: Run) -> None:
+    def free(self, run: Run) -> None:
+        """Free what workers hold of a run, or may come to hold."""
+        self.opening.pop(run.uid, None)
         for worker in run.workers:
             fire_and_forget(_freed(self.scheduler, worker, run.free))
 
@@ -189,7 +197,7 @@ async def _freed(scheduler: Any, worker: str, free: bytes) -> None:
 
 
 def _free_run(run: Run, dask_scheduler: Any) -> None:
-    _plugin(dask_scheduler)._free(run)
+    _plugin(dask_scheduler).free(run)
 
 
 def free_run(client: Client, run: Run) -> None:
@@ -202,17 +210,42 @@ def _plugin(scheduler: Any) -> MergeRuns:
     return found
 
 
-def begin_run(client: Client, key: Any, run: Run) -> Any:
-    """Make a run known; return the answer of the run that the key has from now on.
+def announced_run(client: Client, key: Any, run: Run, open_it: Callable[[], object]) -> Any:
+    """Return the answer of the run that a key has: of this one where there is none.
 
-    Another attempt of the task may have begun one before; this one is freed then.
+    `open_it` opens it on its workers. Where the worker is lost that does so, it is freed there.
 
     Raises
     ------
     Reschedule
         When nobody wants the run any more, or a worker of it is gone.
     """
-    answer = call_scheduler(client, _begin, key, run)
+    is_wanted, answer = call_scheduler(client, _announce, key, run, current_worker().address)
+    if not is_wanted:
+        raise Reschedule
+    if answer is not None:
+        return answer
+    try:
+        open_it()
+    except Exception:
+        # It may be open on some of them.
+        free_run(client, run)
+        raise
+    return begin_run(client, key, run, announced=True)
+
+
+def begin_run(client: Client, key: Any, run: Run, *, announced: bool = False) -> Any:
+    """Make a run known; return the answer of the run that the key has from now on.
+
+    Another attempt of the task may have begun one before; this one is freed then. One that was
+    announced may have been freed before, when this worker was thought lost.
+
+    Raises
+    ------
+    Reschedule
+        When nobody wants the run any more, or a worker of it is gone.
+    """
+    answer = call_scheduler(client, _begin, key, run, announced)
     if answer is None or answer[0] != run.uid:
         free_run(client, run)
     if answer is None:
@@ -255,13 +288,26 @@ def current_run(client: Client, key: Any) -> Any:
     return call_scheduler(client, _current, key)
 
 
-def _begin(key: Any, run: Run, dask_scheduler: Any) -> tuple[str, Any] | None:
-    task = dask_scheduler.tasks.get(key)
-    if task is None or not set(run.workers) <= set(dask_scheduler.workers):
-        return None
+def _announce(key: Any, run: Run, worker: str, dask_scheduler: Any) -> tuple[bool, Any]:
     plugin = _plugin(dask_scheduler)
+    found = plugin.runs.get(key)
+    if found is not None:
+        return True, found.answer
+    there = {worker, *run.workers} <= set(dask_scheduler.workers)
+    if not there or key not in dask_scheduler.tasks:
+        return False, None
+    plugin.opening[run.uid] = worker, run
+    return True, None
+
+
+def _begin(key: Any, run: Run, announced: bool, dask_scheduler: Any) -> tuple[str, Any] | None:
+    task, plugin = dask_scheduler.tasks.get(key), _plugin(dask_scheduler)
+    there = task is not None and set(run.workers) <= set(dask_scheduler.workers)
+    if not there or (announced and run.uid not in plugin.opening):
+        return None
     found = plugin.runs.setdefault(key, run)
     if found is run:
+        plugin.opening.pop(run.uid, None)
         plugin.begun(key)
     return found.uid, found.answer
 
@@ -281,7 +327,7 @@ def _begin_anew(key: Any, dask_scheduler: Any) -> None:
     plugin = _plugin(dask_scheduler)
     run = plugin.runs.pop(key, None)
     if run is not None:
-        plugin._free(run)
+        plugin.free(run)
     plugin.begin_again(key, "dgpuhash-anew")
 
 
@@ -320,7 +366,7 @@ def lost_runs_again(key: Any, uid: str) -> Iterator[None]:
     except IndexChanged:
         raise
     except IndexLost:
-        if key and call_scheduler(client_of(None), _is_over, key, uid):
+        if key and call_scheduler(task_client(), _is_over, key, uid):
             raise Reschedule from None
         raise
 
@@ -328,15 +374,22 @@ def lost_runs_again(key: Any, uid: str) -> Iterator[None]:
 def open_run(
     begin: Callable[[Client, Task, Any], Answer], task: CachedPickle[Task], key: Any
 ) -> Answer:
-    """Return what `begin` does for the task that begins a run, also while workers leave."""
+    """Return the answer of the key's run, which `begin` opens where there is none.
+
+    It is called again where a worker leaves meanwhile.
+    """
     with raise_without_traceback():
-        # Not with Dask's own schedulers, where a client may be there as well.
-        current_worker()
-        client = client_of(None)
-        for _ in range(OPENINGS - 1):
-            with suppress(IndexLost):
+        client = task_client()
+        for attempt in range(OPENINGS):
+            found: Answer | None = current_run(client, key)
+            if found is not None:
+                return found
+            try:
                 return begin(client, task.opened(), key)
-        return begin(client, task.opened(), key)
+            except IndexLost:
+                if attempt == OPENINGS - 1:
+                    raise
+        raise AssertionError
 
 
 def free_call(function: Callable[..., None], *args: Any) -> bytes:

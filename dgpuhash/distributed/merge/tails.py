@@ -6,7 +6,7 @@ from typing import Any
 
 from dask.sizeof import sizeof
 
-from dgpuhash.distributed.cluster.client import client_of
+from dgpuhash.distributed.cluster.client import task_client
 from dgpuhash.distributed.cluster.dask_internals import sync
 from dgpuhash.distributed.cluster.host import current_worker
 from dgpuhash.distributed.cluster.rpc import call_handler
@@ -35,7 +35,7 @@ def tail(sealed: Built, probe: ProbeTask, number: int, ranges: int, *receipts: P
     ):
         if any(each.uid != sealed.uid for each in receipts):
             # They marked rows of a run that is over, and all puts have begun another since.
-            begin_anew(client_of(None), sealed.key)
+            begin_anew(task_client(), sealed.key)
         asking = probe.probe(sealed)
         assert asking.plan is not None
         return asking.plan.tail(_unmatched(asking.descriptor, asking.marks, number, ranges))

@@ -12,7 +12,7 @@ from dask.sizeof import sizeof
 from distributed import Client
 
 from dgpuhash.distributed.cluster.broadcast import run_on_workers
-from dgpuhash.distributed.cluster.client import client_of
+from dgpuhash.distributed.cluster.client import task_client
 from dgpuhash.distributed.cluster.dask_internals import sync
 from dgpuhash.distributed.cluster.host import NAME, current_worker
 from dgpuhash.distributed.cluster.rpc import call_handler
@@ -37,11 +37,11 @@ from dgpuhash.distributed.merge.held import (
 )
 from dgpuhash.distributed.merge.runs import (
     Run,
+    announced_run,
     begin_anew,
     begin_run,
     current_run,
     free_call,
-    free_run,
     lost_runs_again,
     open_run,
 )
@@ -51,7 +51,7 @@ from dgpuhash.distributed.partition.skew import NO_HEAVY
 from dgpuhash.distributed.query.fetch import encoded
 from dgpuhash.distributed.query.merge_tasks import Probe
 from dgpuhash.distributed.shards.spilling import release_arrow
-from dgpuhash.errors import ColumnError, IndexLost, UnsupportedError
+from dgpuhash.errors import ColumnError, UnsupportedError
 from dgpuhash.frames import frames_of
 from dgpuhash.frames.keys.seeds import KeySeeds
 from dgpuhash.frames.merge.distinct import DistinctPlan
@@ -150,9 +150,6 @@ def _open_shards(client: Client, build: BuildTask, key: Any) -> Opened:
 
     Raises IndexLost when one of them leaves meanwhile.
     """
-    found: Opened | None = current_run(client, key)
-    if found is not None:
-        return found
     run, shards = uuid.uuid4().hex, shard_addresses(client)
     if build.placement is not Placement.REPLICATED:
         shards = shards[: build.ranges]
@@ -173,12 +170,8 @@ def _open_shards(client: Client, build: BuildTask, key: Any) -> Opened:
         change = replace(change, heavy=NO_HEAVY)
     opened = Opened(run, CachedPickle.of(descriptor), CachedPickle.of(change))
     made = Run(run, tuple(change.workers), free_call(free_shard, run), opened, stays=True)
-    try:
-        run_on_workers(client, change.workers, open_change, change)
-        return begin_run(client, key, made)  # type: ignore[no-any-return]
-    except IndexLost:
-        free_run(client, made)
-        raise
+    opens = functools.partial(run_on_workers, client, change.workers, open_change, change)
+    return announced_run(client, key, made, opens)  # type: ignore[no-any-return]
 
 
 def free_shard(uid: str, dask_worker: Any) -> None:
@@ -202,7 +195,7 @@ def put_rows(frame: Any, task: CachedPickle[BuildTask], number: int, key: Any) -
 def seal(task: CachedPickle[BuildTask], key: Any, *puts: Put) -> Built:
     """Make the rows visible to probes; send those that were held, unless all were."""
     with raise_without_traceback(), memory_errors_of("merge"):
-        build, client = task.opened(), client_of(None)
+        build, client = task.opened(), task_client()
         rows = all_held(puts, build.plan.stored_meta)
         if rows is not None:
             made = Built(uuid.uuid4().hex, key)
@@ -229,8 +222,7 @@ def seal(task: CachedPickle[BuildTask], key: Any, *puts: Put) -> Built:
 def open_marks(descriptor: CachedPickle[Descriptor], key: Any) -> Built:
     """Begin the marks of a merge with a standing index."""
     with raise_without_traceback():
-        current_worker()
-        client = client_of(None)
+        client = task_client()
         found = current_run(client, key)
         if found is not None:
             return found  # type: ignore[no-any-return]

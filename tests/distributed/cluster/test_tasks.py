@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,9 +11,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from clusters import cluster_of
-from distributed import Client, get_worker, secede, worker_client
+from distributed import Client, Scheduler, get_worker, secede, worker_client
 
 from dgpuhash.distributed import DistributedIndex
+from dgpuhash.distributed.cluster.client import task_client
+from dgpuhash.distributed.cluster.rpc import call_scheduler
 from dgpuhash.errors import ColumnError
 
 pytestmark = pytest.mark.cluster
@@ -98,3 +102,28 @@ def test_a_change_that_fails_takes_the_thread_back(few, frame):
         assert few.submit(insert, index).result(timeout=LIMIT)
         assert index.insert(frame[:1]) == 1
     assert max(threads_of(few)) == 1
+
+
+ASKED, LEFT, ANSWERED = threading.Event(), threading.Event(), threading.Event()
+
+
+async def answer_when_the_program_has_left(dask_scheduler: Scheduler) -> None:
+    ASKED.set()
+    while not LEFT.is_set():
+        await asyncio.sleep(0.01)
+
+
+def ask() -> None:
+    call_scheduler(task_client(), answer_when_the_program_has_left)
+    ANSWERED.set()
+
+
+def test_a_task_beside_its_program_is_answered_when_that_has_left():
+    with cluster_of(1, processes=False) as client:
+        DistributedIndex.build(pd.DataFrame({"k": [1]}), on="k", client=client).close()
+        with Client(client.scheduler.address) as program:
+            asking = program.submit(ask, pure=False)
+            assert ASKED.wait(LIMIT)
+            del asking
+        LEFT.set()
+        assert ANSWERED.wait(LIMIT)

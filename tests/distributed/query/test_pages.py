@@ -15,6 +15,7 @@ from clusters import assert_same, joined, lazy
 from distributed import Client
 from distributed.protocol import dumps, to_serialize
 
+from dgpuhash import config
 from dgpuhash.distributed import DistributedIndex
 from dgpuhash.distributed.cluster.host import plugin_of
 from dgpuhash.errors import IndexLost
@@ -31,8 +32,10 @@ def weighed(message: Any) -> int:
 
 def watch(bound: int, dask_worker: Any) -> None:
     """Bound a worker's messages, and record the bytes of its answers."""
-    dask_worker.bound_before = dask.config.set({"dgpuhash.exchange.message": bound})
     host = plugin_of(dask_worker)
+    # Workers in one process have one configuration, of which the first takes care.
+    if config.nbytes("exchange.message") != bound:
+        host.bound = dask.config.set({"dgpuhash.exchange.message": bound})
     host.weighed = []
     host.match_before = match = dask_worker.handlers["dgpuhash_match"]
 
@@ -56,8 +59,11 @@ def watch(bound: int, dask_worker: Any) -> None:
 
 
 def unwatch(dask_worker: Any) -> None:
-    dask_worker.bound_before.__exit__(None, None, None)
-    dask_worker.handlers["dgpuhash_match"] = plugin_of(dask_worker).match_before
+    host = plugin_of(dask_worker)
+    dask_worker.handlers["dgpuhash_match"] = host.match_before
+    if hasattr(host, "bound"):
+        host.bound.__exit__(None, None, None)
+        del host.bound
 
 
 def seen(dask_worker: Any) -> list[tuple[int, int, int]]:
