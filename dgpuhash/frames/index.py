@@ -159,7 +159,7 @@ class FrameIndex(MergeMixin, LookupMixin):
     @read_locked
     def frame(self, columns: Sequence[Hashable] | None = None) -> AnyFrame:
         """Return the rows, numbered from 0 in insertion order, with `columns`."""
-        return self._rows.store.take(self._rows.table.items()[1], columns)
+        return self._rows.store.take(self._rows.table.rows(), columns)
 
     @function_translates_memory_errors
     @write_locked
@@ -308,7 +308,7 @@ class FrameIndex(MergeMixin, LookupMixin):
     @read_locked
     def unmarked(self, marks: Array) -> Array:
         """Return the positions in `store` of the rows without a mark, in insertion order."""
-        rows = self._rows.table.items()[1]
+        rows = self._rows.table.rows()
         return rows if marks is None else rows[marks[rows] == 0]
 
     def _query(self, keys: Any) -> Query:

@@ -77,7 +77,7 @@ class KeyedRows:
         if asked not in self._told:
             rows = self.store.frame()
             if self.erased:
-                rows = self.store.take(self.table.items()[1], [label])
+                rows = self.store.take(self.table.rows(), [label])
             self._told[asked] = ask(rows[label], kind)
         return self._told[asked]
 

@@ -129,7 +129,7 @@ DG_FN bool reduce_alone(const ReduceBatch& batch, const ReduceColumn& column, u6
     add_each(
         batch, column, first, last, [&](u64 row) { return values[row]; },
         [&](u64 code, double value) {
-          if (value == value) add_to_sum(sums + 2 * code, Compensated{value, 0.0}, true);
+          if (value == value) add_to_own_sum(sums + 2 * code, value);
         });
     return true;
   }

@@ -111,6 +111,7 @@ __all__ = [
     "next_tasks",
     "optimize_until",
     "pickle",
+    "prefer_worker",
     "put_data",
     "ready_count",
     "rpc_handlers",
@@ -240,6 +241,11 @@ def move_tasks(scheduler: Any, states: dict[Any, str], stimulus_id: str) -> None
     """Bring tasks of a scheduler into other states, and let those begin that may now."""
     scheduler.transitions(states, stimulus_id=stimulus_id)
     scheduler.stimulus_queue_slots_maybe_opened(stimulus_id=stimulus_id)
+
+
+def prefer_worker(task: Any, address: str) -> None:
+    """Have a scheduler's task run on a worker while that is there."""
+    task.worker_restrictions, task.loose_restrictions = {address}, True
 
 
 def never_steal(names: Iterable[str], dask_scheduler: Any) -> None:

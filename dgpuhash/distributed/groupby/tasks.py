@@ -164,7 +164,7 @@ def _open_states(client: Client, task: GroupTask, key: Any) -> Opened:
     workers = tuple(there[part % len(there)].worker for part in range(task.ranges))
     holders = tuple(each.worker for each in there) if task.ranked else ()
     opened, owners = Opened(uid, workers, holders), tuple(dict.fromkeys([*workers, *holders]))
-    made = Run(uid, owners, free_call(drop_groups, uid), opened)
+    made = Run(uid, owners, free_call(drop_groups, uid), opened, homes=workers)
     opens = partial(run_on_workers, client, owners, begin_states, CachedPickle.of(task), opened)
     return announced_run(client, key, made, opens)  # type: ignore[no-any-return]
 
@@ -250,7 +250,9 @@ def reduce_partition(
             return made
         opened = open_groups(packed, key)
         with lost_runs_again(key, opened.uid):
-            exchange = FoldExchange(task, opened, made, codes, digest_of(frame))
+            # States on a host are few for their rows, and the same whenever these are.
+            told = frame if made.by_rows or hasattr(made.states, "hash_values") else made.states
+            exchange = FoldExchange(task, opened, made, codes, digest_of(told))
             # What is sent is a copy.
             del made, codes
             return exchange.receipt(frame)

@@ -11,7 +11,11 @@ from typing import Any, ClassVar, TypeVar
 from distributed import Client, Reschedule, SchedulerPlugin
 
 from dgpuhash.distributed.cluster.client import task_client
-from dgpuhash.distributed.cluster.dask_internals import move_tasks, scheduler_plugin
+from dgpuhash.distributed.cluster.dask_internals import (
+    move_tasks,
+    prefer_worker,
+    scheduler_plugin,
+)
 from dgpuhash.distributed.cluster.host import NAME, current_worker
 from dgpuhash.distributed.cluster.rpc import (
     call_scheduler,
@@ -74,6 +78,8 @@ class Run:
         Whether the tasks can make it again when a worker is lost.
     stays : bool
         Whether it may stay for the next merges: none but probes and tails ask it.
+    homes : tuple of str
+        The worker that has the answer of each hash range, where its task runs, too.
     """
 
     uid: str
@@ -82,6 +88,7 @@ class Run:
     answer: Any
     restarts: bool = True
     stays: bool = False
+    homes: tuple[str, ...] = ()
 
 
 class MergeRuns(SchedulerPlugin):
@@ -162,9 +169,13 @@ class MergeRuns(SchedulerPlugin):
         wanted = {task.key: "released" for task in tasks if task.state not in AT_REST}
         move_tasks(self.scheduler, wanted, stimulus_id)
 
-    def begun(self, key: Any) -> None:
-        """Have marks made again that were made in an earlier run of a key, which has another."""
+    def begun(self, key: Any, homes: tuple[str, ...]) -> None:
+        """Have answers made at their homes, and marks again that were made in an earlier run."""
         seal = self.scheduler.tasks[key]
+        for each in seal.dependents if homes else ():
+            # Dask would run all of them where the seal's result lies.
+            if isinstance(each.key, tuple):
+                prefer_worker(each, homes[each.key[1] % len(homes)])
         again = key in self._begun
         self._begun.add(key)
         if not again:
@@ -308,7 +319,7 @@ def _begin(key: Any, run: Run, announced: bool, dask_scheduler: Any) -> tuple[st
     found = plugin.runs.setdefault(key, run)
     if found is run:
         plugin.opening.pop(run.uid, None)
-        plugin.begun(key)
+        plugin.begun(key, run.homes)
     return found.uid, found.answer
 
 

@@ -170,6 +170,9 @@ def _open_shards(client: Client, build: BuildTask, key: Any) -> Opened:
         change = replace(change, heavy=NO_HEAVY)
     opened = Opened(run, CachedPickle.of(descriptor), CachedPickle.of(change))
     made = Run(run, tuple(change.workers), free_call(free_shard, run), opened, stays=True)
+    if isinstance(build.plan, DistinctPlan) and len(shards) == build.ranges:
+        # No partition probes: each hash range is read by itself.
+        made = replace(made, homes=tuple(change.workers))
     opens = functools.partial(run_on_workers, client, change.workers, open_change, change)
     return announced_run(client, key, made, opens)  # type: ignore[no-any-return]
 

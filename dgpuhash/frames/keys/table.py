@@ -23,6 +23,11 @@ ALL = slice(None)
 _no_op: Step = functools.partial(bool)
 
 
+def _are_sparse(rows: Any) -> bool:
+    """Return whether row numbers are few for the greatest of them."""
+    return len(rows) == 0 or int(rows.max()) >= 8 * len(rows)
+
+
 class KeyTable:
     """Hash table of pairs (code, row number) on one device.
 
@@ -275,8 +280,17 @@ class KeyTable:
     def items(self) -> tuple[Any, Any]:
         """Return all codes and their rows, in the order of the rows."""
         codes, rows = self._table.items()
-        order = self._backend.stable_order(rows)
+        order = self._row_order(rows)
         return self._out(codes[order]), self._out(rows[order].astype(self._backend.xp.int64))
+
+    def rows(self) -> Any:
+        """Return the rows of all codes, ascending."""
+        rows, xp = self._table.items()[1], self._backend.xp
+        if _are_sparse(rows):
+            return self._out(xp.sort(rows).astype(xp.int64))
+        there = xp.zeros(int(rows.max()) + 1, dtype=bool)
+        there[rows] = True
+        return self._out(xp.flatnonzero(there))
 
     def codes(self) -> Any:
         """Return each code once per row that it has, in no particular order."""
@@ -352,11 +366,20 @@ class KeyTable:
         stored_codes, stored_rows = table.items()
         codes = xp.concatenate([stored_codes, codes])
         rows = xp.concatenate([stored_rows, rows])
-        order = self._backend.stable_order(rows)
+        order = self._row_order(rows)
         made = self._empty(rows.dtype, maps=False)
         assert isinstance(made, MultiMap)
         made.insert(codes[order], rows[order])
         return made
+
+    def _row_order(self, rows: Any) -> Any:
+        """Return the order of different row numbers, without a sort if most are there."""
+        if _are_sparse(rows):
+            return self._backend.stable_order(rows)
+        xp, most = self._backend.xp, int(rows.max()) + 1
+        places, there = xp.empty(most, dtype=xp.int64), xp.zeros(most, dtype=bool)
+        places[rows], there[rows] = xp.arange(len(rows)), True
+        return places[there]
 
     def _wide_enough(self, last_row: int) -> HashMap | MultiMap:
         """Return the table, with row numbers widened to 64 bits if necessary."""
@@ -364,7 +387,7 @@ class KeyTable:
         assert table.value_dtype is not None
         if last_row > np.iinfo(table.value_dtype).max:
             codes, rows = table.items()
-            order = self._backend.stable_order(rows)
+            order = self._row_order(rows)
             wide = np.dtype(np.uint64)
             table = self._empty(wide, maps=isinstance(table, HashMap))
             table.insert(codes[order], rows[order].astype(wide))

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from clusters import lazy, until
+from distributed import futures_of, wait
 from suites.raising import no_other_engine
 
 import dgpuhash
@@ -229,3 +230,11 @@ def test_nothing_is_read_before_it_is_computed(threads):
     with pytest.raises(Read):
         result.compute()
     nothing_is_left(threads)
+
+
+def test_the_answer_of_a_hash_range_is_made_where_its_groups_are(threads, rows):
+    found = dgpuhash.groupby(lazy(rows, 4), "n", npartitions=6).sum().persist()
+    wait(found)
+    holders = [threads.who_has([each])[each.key][0] for each in futures_of(found)]
+    assert len(set(holders)) == len(threads.nthreads()) == 3
+    assert holders == holders[:3] * 2

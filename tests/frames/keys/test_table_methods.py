@@ -9,6 +9,7 @@ import pytest
 import dgpuhash
 from dgpuhash import FrameIndex
 from dgpuhash.errors import FormatError, SpecError, UnsupportedError
+from dgpuhash.frames.keys.table import KeyTable
 from dgpuhash.tables.bucket_list.storage import ListStorage
 from dgpuhash.tables.methods.auto import Auto
 from dgpuhash.tables.stores import method as rows
@@ -98,3 +99,18 @@ def test_what_cannot_be(toys, tmp_path, monkeypatch):
     monkeypatch.undo()
     with pytest.raises(FormatError, match="'mapless' is no method"):
         FrameIndex.load(tmp_path / "saved")
+
+
+@pytest.mark.parametrize("repeats", [1, 3])
+@pytest.mark.parametrize("apart", [1, 5, 1000])
+def test_rows_come_in_their_order_however_far_apart(device, repeats, apart):
+    table = KeyTable(np.dtype(np.uint64), device.name, "cpu")
+    codes = np.random.default_rng(apart).permutation(500).astype(np.uint64) // repeats
+    table.insert(codes, np.arange(500) * apart + 7)
+    table.erase(codes[:200])
+    left = np.flatnonzero(~np.isin(codes, codes[:200]))
+    found, rows = table.items()
+    assert rows.tolist() == table.rows().tolist() == (left * apart + 7).tolist()
+    assert found.tolist() == codes[left].tolist()
+    table.erase(codes)
+    assert [len(each) for each in (*table.items(), table.rows())] == [0, 0, 0]

@@ -37,7 +37,6 @@ __all__ = [
     "place_of", "places_of", "prefix_of", "retracted", "total_of", "words_of",
 ]  # fmt: skip
 
-_HALF = np.int64(2**32 - 1)
 _MOST_PARTS = 2**31
 NEVER = np.iinfo(np.int64).max
 _TICKS = frozenset({"datetime", "timedelta", "period"})
@@ -148,9 +147,7 @@ def _wide(part: Part) -> tuple[Any, ...]:
     states = part.states
     values = states.values.numbers
     values = values if states.values.read is None else values[states.values.read]
-    high = (values >> 32).astype(np.int64)
-    low = (values & values.dtype.type(_HALF)).astype(np.int64)
-    return numbers.integer_sums(codes_of(states), len(states.groups), [high, low])
+    return numbers.wide_sums(codes_of(states), len(states.groups), values)
 
 
 def _pairs(sign: int) -> Callable[[Fields, Fields], tuple[Any, ...]]:

@@ -12,14 +12,16 @@ from dgpuhash.tables.columns.aggregates import ColumnReduction, reduce_groups
 __all__ = [
     "added",
     "difference",
-    "integer_sums",
     "mean_of",
     "of_integers",
     "of_words",
     "pairs_of",
     "real_sums",
     "times",
+    "wide_sums",
 ]
+
+_LOW = np.int64(2**32 - 1)
 
 Pair = tuple[Any, Any]
 
@@ -142,8 +144,26 @@ def pairs_of(words: Any) -> Pair:
         return _finite(np.where(np.isfinite(sums), total, sums), rest)
 
 
-def integer_sums(codes: Any, groups: int, columns: list[Any]) -> tuple[Any, ...]:
+def _integer_sums(codes: Any, groups: int, columns: list[Any]) -> tuple[Any, ...]:
     """Return the sums of int64 columns by group, on their device."""
     reductions = [ColumnReduction(column, "i8", "integer", "sum") for column in columns]
     words = reduce_groups(backend.get(None, codes), codes, groups, reductions)
     return tuple(each.view(np.int64) for each in words)
+
+
+def wide_sums(codes: Any, groups: int, values: Any) -> tuple[Any, Any]:
+    """Return sums of integers by group in two words: ``high * 2**32 + low``, both int64.
+
+    Examples
+    --------
+    >>> high, low = wide_sums(np.zeros(4, np.int64), 1, np.full(4, 2**62))
+    >>> int(high[0]) * 2**32 + int(low[0]) == 2**64
+    True
+    """
+    bound = max(abs(int(values.min())), abs(int(values.max()))) if len(values) else 0
+    if bound * len(values) < 2**63:
+        (whole,) = _integer_sums(codes, groups, [values.astype(np.int64, copy=False)])
+        return whole >> 32, whole & _LOW
+    high = (values >> 32).astype(np.int64)
+    low = (values & values.dtype.type(_LOW)).astype(np.int64)
+    return _integer_sums(codes, groups, [high, low])  # type: ignore[return-value]
