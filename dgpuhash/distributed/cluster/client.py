@@ -70,14 +70,8 @@ def task_client() -> Client:
     """Return the client of this task's worker, which lives as long as the worker.
 
     Where a program has its client in the worker's process, Dask gives that to tasks: once the
-    program closes it, a call that is under way has no end.
-
-    Raises
-    ------
-    UnsupportedError
-        When this code does not run in a task on a worker.
-    IndexLost
-        When the worker has no plugin.
+    program closes it, a call that is under way has no end. Raises as `current_worker` and
+    `client_of`.
     """
     worker, client = current_worker(), client_of(None)
     if client.loop is worker.loop:

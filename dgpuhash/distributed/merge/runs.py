@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
@@ -391,16 +391,15 @@ def open_run(
     """
     with raise_without_traceback():
         client = task_client()
-        for attempt in range(OPENINGS):
+
+        def attempt() -> Answer:
             found: Answer | None = current_run(client, key)
-            if found is not None:
-                return found
-            try:
-                return begin(client, task.opened(), key)
-            except IndexLost:
-                if attempt == OPENINGS - 1:
-                    raise
-        raise AssertionError
+            return begin(client, task.opened(), key) if found is None else found
+
+        for _ in range(OPENINGS - 1):
+            with suppress(IndexLost):
+                return attempt()
+        return attempt()
 
 
 def free_call(function: Callable[..., None], *args: Any) -> bytes:
