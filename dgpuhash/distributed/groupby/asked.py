@@ -20,10 +20,29 @@ from dgpuhash.frames.groupby.verb import groupby
 from dgpuhash.frames.keys.categories import is_unknown
 from dgpuhash.frames.keys.seeds import KeySeeds
 
-__all__ = ["Asked", "called"]
+__all__ = ["Asked", "Ranges", "called"]
 
 # Plans that are kept of frames on GPUs.
 _MOST_PLANS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """How many hash ranges the keys of groups have.
+
+    Attributes
+    ----------
+    of_groups : int
+        Of the answer of an aggregate.
+    of_rows : int
+        Where a function of a user gets rows, which is slower than sending them.
+    of_pairs : int
+        Of pairs of a key and a value, which are more than groups.
+    """
+
+    of_groups: int
+    of_rows: int
+    of_pairs: int
 
 
 class MadeUpRowsError(SpecError, TypeError):

@@ -90,9 +90,9 @@ def _sizes(
     names: dict[Hashable, Hashable] | None = None,
 ) -> Any:
     asked = Asked(by, sort=False, dropna=dropna, as_index=as_index, names=names or {})
-    ranges = hash_ranges(npartitions, prepare(client_of(None)))
-    ranges = ranges_of(asked.groups(frame._meta), npartitions, ranges, frame.npartitions)
-    return new_collection(groups_of(frame.expr, asked, ranges, SEEDS))
+    workers = hash_ranges(npartitions, prepare(client_of(None)))
+    ranges = ranges_of(asked.groups(frame._meta), npartitions, workers, frame.npartitions)
+    return new_collection(groups_of(frame.expr, asked, ranges.of_groups, SEEDS))
 
 
 def in_order(counts: pd.Series, name: str, sort: bool, ascending: bool) -> pd.Series:

@@ -39,9 +39,18 @@ def _lines(groups: Any, client: Client) -> Iterator[str]:
     """Yield the lines about a groupby."""
     states: FoldExpr = groups.states
     plan, source = states.plan, states.frame
+    columns = list(source.columns)
     names = [states.asked.names.get(key.name, key.name) for key in plan.keys]
     by = ", ".join("the index" if name is None else repr(name) for name in names)
     parts = source.npartitions
+    size = size_of(source, columns, client) if source.ndim == 2 else ""
+    read = f"source: {counted(parts, 'partition')}, {size}columns {columns!r}"
+    order = "in the order of their keys" if plan.sort else "in order of appearance"
+    result = f"result: {counted(groups.npartitions, 'partition')}, groups {order}"
+    if groups.is_single:
+        yield f"{plan.verb.name} by {by}: the source is one partition, whose groups one task makes"
+        yield from (read, "sent: nothing", result)
+        return
     yield (
         f"{plan.verb.name} by {by}: {counted(parts, 'partition')} "
         f"{'is' if parts == 1 else 'are'} reduced where {'it lies' if parts == 1 else 'they lie'}"
@@ -52,12 +61,9 @@ def _lines(groups: Any, client: Client) -> Iterator[str]:
         told = [label for label in plan.states_meta if label not in {*plan.key_labels, "at"}]
         yield f"reduced: to a row a group, with {counted(len(told), 'state')} beside its keys"
     yield f"placed: {counted(states.ranges, 'hash range')} of the keys, each with one worker"
-    columns = list(source.columns)
-    size = size_of(source, columns, client) if source.ndim == 2 else ""
-    yield f"source: {counted(parts, 'partition')}, {size}columns {columns!r}"
+    yield read
     what = "rows" if plan.needs_rows else "states"
     yield f"sent: {what} to the owners of their hash ranges, few of them to one task"
     if states.ranked:
         yield "not sent: rows of heavy keys, whose values are found by rounds of counts"
-    order = "in the order of their keys" if plan.sort else "in order of appearance"
-    yield f"result: {counted(groups.npartitions, 'partition')}, groups {order} in each"
+    yield f"{result} in each"

@@ -9,7 +9,7 @@ from typing import Any
 from dask.dataframe.dispatch import make_meta
 
 from dgpuhash.distributed.cluster.dask_internals import new_collection
-from dgpuhash.distributed.groupby.asked import Asked
+from dgpuhash.distributed.groupby.asked import Asked, Ranges
 from dgpuhash.distributed.groupby.pairs import nunique_by_pairs
 from dgpuhash.distributed.groupby.steps import groups_of
 from dgpuhash.distributed.groupby.transform import transformed
@@ -46,11 +46,8 @@ class LazyGroupBy(AggregateMethods):
     >>> client.close()
     """
 
-    def __init__(
-        self, frame: Any, asked: Asked, like: GroupBy, ranges: int, workers: int
-    ) -> None:  # fmt: skip
-        self._frame, self._asked, self._like = frame, asked, like
-        self._ranges, self._workers = ranges, workers
+    def __init__(self, frame: Any, asked: Asked, like: GroupBy, ranges: Ranges) -> None:
+        self._frame, self._asked, self._like, self._ranges = frame, asked, like, ranges
 
     # Without this, Python would iterate by numbers as labels of columns.
     __iter__ = None
@@ -59,7 +56,7 @@ class LazyGroupBy(AggregateMethods):
         names = [self._asked.names.get(key.name, key.name) for key in self._keys]
         by = ", ".join(map(repr, names))
         columns = repr(self._like).rpartition("column")[2]
-        parts, ranges = self._frame.npartitions, self._ranges
+        parts, ranges = self._frame.npartitions, self._ranges.of_groups
         return (
             f"<LazyGroupBy of {parts:,} partition{'' if parts == 1 else 's'} by {by}: {ranges:,} "
             f"hash range{'' if ranges == 1 else 's'}, column{columns}"
@@ -77,11 +74,11 @@ class LazyGroupBy(AggregateMethods):
     def __getitem__(self, key: Any) -> LazyGroupBy:
         like = self._like[key]
         asked = replace(self._asked, selection=like._selection)
-        return LazyGroupBy(self._frame, asked, like, self._ranges, self._workers)
+        return LazyGroupBy(self._frame, asked, like, self._ranges)
 
     def _of_asked(self, asked: Asked) -> LazyGroupBy:
         """Return groups of the same rows that are asked for otherwise."""
-        return LazyGroupBy(self._frame, asked, self._like, self._ranges, self._workers)
+        return LazyGroupBy(self._frame, asked, self._like, self._ranges)
 
     @property
     def _keys(self) -> list[GroupingKey]:
@@ -91,7 +88,7 @@ class LazyGroupBy(AggregateMethods):
     def _lazily(self, name: str, *args: Any, **options: Any) -> Any:
         """Return what a method of the groups of a pandas frame returns, lazily."""
         asked = replace(self._asked, verb=Verb(name, args, options))
-        return new_collection(groups_of(self._frame.expr, asked, self._ranges, SEEDS))
+        return new_collection(groups_of(self._frame.expr, asked, self._ranges.of_groups, SEEDS))
 
     def _by_function(self, name: str, meta: Any, *args: Any, **options: Any) -> Any:
         """Return what a method that takes functions returns, lazily."""
@@ -103,12 +100,13 @@ class LazyGroupBy(AggregateMethods):
         asked = replace(self._asked, verb=Verb(name, args, options))
         meta = asked.tried(self._frame._meta) if meta is None else make_meta(meta)
         asked = replace(asked, meta=meta)
-        return new_collection(groups_of(self._frame.expr, asked, self._ranges, SEEDS))
+        return new_collection(groups_of(self._frame.expr, asked, self._ranges.of_rows, SEEDS))
 
     def _of(self, how: str, engine: Any, **given: Any) -> Any:
         if engine is not None:
             given["engine"] = engine
-        if how == "nunique" and (found := self._only_column()) is not None:
+        several = self._frame.npartitions > 1
+        if how == "nunique" and several and (found := self._only_column()) is not None:
             return nunique_by_pairs(self, found, **given)
         return self._lazily(how, **given)
 

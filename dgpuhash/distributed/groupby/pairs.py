@@ -35,7 +35,7 @@ def nunique_by_pairs(groups: LazyGroupBy, column: Hashable, dropna: bool = True)
     meta = keys_beside(frame._meta, asked, [column])
     pairs = frame.map_partitions(keys_beside, asked, [column], meta=meta)
     distinct = Asked([*keys, "v0"], sort=False, dropna=False, as_index=False)
-    found = groups_of(pairs.expr, distinct, groups._workers, SEEDS)
+    found = groups_of(pairs.expr, distinct, groups._ranges.of_pairs, SEEDS)
     known = asked.names
     names: dict[Hashable, Hashable] = {"v0": known.get(column, column)}
     for key, each in zip(keys, groups._keys, strict=True):
@@ -44,6 +44,6 @@ def nunique_by_pairs(groups: LazyGroupBy, column: Hashable, dropna: bool = True)
         asked, by=keys, level=None, selection="v0", verb=Verb("count" if dropna else "size"),
         names=names,
     )  # fmt: skip
-    made = new_collection(groups_of(found, counted, groups._ranges, SEEDS))
+    made = new_collection(groups_of(found, counted, groups._ranges.of_groups, SEEDS))
     # Counts of columns of Arrow are of Arrow, and numbers of values are not.
     return made.astype("int64") if isinstance(made.dtype, pd.ArrowDtype) else made

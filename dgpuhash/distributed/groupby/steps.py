@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from dgpuhash.distributed.cluster.dask_internals import (
+    Blockwise,
     Expr,
     Projection,
     Task,
@@ -19,6 +20,7 @@ from dgpuhash.distributed.groupby.asked import Asked, called
 from dgpuhash.distributed.groupby.categories import UnknownCategories
 from dgpuhash.distributed.groupby.tasks import (
     GroupTask,
+    answer_of_one,
     reduce_partition,
     result_of,
     seal_groups,
@@ -37,8 +39,8 @@ _FEW_STATES = {"cpu": 2**18, "cuda": 2**20}
 _FEW_NBYTES = {"cpu": 2**26, "cuda": 2**28}
 
 
-class FoldExpr(Expr):
-    """States of groups, which owners of hash ranges hold; its one key is their seal.
+class AskedExpr(Expr):
+    """What is asked of the groups of a frame, in a number of hash ranges.
 
     `seeds` are those of the process that made the expression, and in its token: partitions that are
     computed one after the other are of the same hash ranges.
@@ -71,6 +73,29 @@ class FoldExpr(Expr):
         meta = self.plan.meta if self.unknown is None else self.unknown.meta()
         return called(meta, asked.names)
 
+    def _packed_task(self) -> CachedPickle[GroupTask]:
+        """Return what tasks have in common, as they get it."""
+        plan = self.plan
+        device, parts = "cuda" if plan.on_gpu else "cpu", self.frame.npartitions
+        # Functions of a user run where owners have the rows.
+        few = 0 if self.asked.meta is not None else _FEW_STATES[device] // parts
+        few_nbytes = _FEW_NBYTES[device] // parts
+        kept = (id(plan), self.ranges, few)
+        if plan.on_gpu and kept in _tasks:
+            return _tasks[kept][1]
+        by_rows = plan_of_rows(plan) if self.unknown is None else None
+        task = GroupTask(
+            plan, self.ranges, self.unknown, self.ranked, by_rows, few, few_nbytes
+        )  # fmt: skip
+        made = CachedPickle.of(task)
+        if plan.on_gpu:
+            put_in_cache(_tasks, kept, (plan, made), _MOST_TASKS)
+        return made
+
+
+class FoldExpr(AskedExpr):
+    """States of groups, which owners of hash ranges hold; its one key is their seal."""
+
     @property
     def _meta(self) -> Any:
         return self.plan.states_meta
@@ -92,25 +117,6 @@ class FoldExpr(Expr):
                 functools.partial(called, names=dict(self.asked.names)),
             ),
         )  # fmt: skip
-
-    def _packed_task(self) -> CachedPickle[GroupTask]:
-        """Return what tasks have in common, as they get it."""
-        plan = self.plan
-        device, parts = "cuda" if plan.on_gpu else "cpu", self.frame.npartitions
-        # Functions of a user run where owners have the rows.
-        few = 0 if self.asked.meta is not None else _FEW_STATES[device] // parts
-        few_nbytes = _FEW_NBYTES[device] // parts
-        kept = (id(plan), self.ranges, few)
-        if plan.on_gpu and kept in _tasks:
-            return _tasks[kept][1]
-        by_rows = plan_of_rows(plan) if self.unknown is None else None
-        task = GroupTask(
-            plan, self.ranges, self.unknown, self.ranked, by_rows, few, few_nbytes
-        )  # fmt: skip
-        made = CachedPickle.of(task)
-        if plan.on_gpu:
-            put_in_cache(_tasks, kept, (plan, made), _MOST_TASKS)
-        return made
 
     def _layer(self) -> dict[Any, Task]:
         key, token = (self._name, 0), self.deterministic_token
@@ -149,6 +155,18 @@ class GroupsExpr(RangesExpr):
         """Return futures of the answer of each hash range; None where it takes tasks."""
         return self.states.answered()  # type: ignore[no-any-return]
 
+    @property
+    def is_single(self) -> bool:
+        """Whether one task answers: the rows and the answer are one partition each.
+
+        Functions of a user run where owners have the rows, also of one range.
+        """
+        states, whole = self.states, self.operand("_partitions") is None
+        return whole and self.ranges == states.frame.npartitions == 1 and states.asked.meta is None
+
+    def _lower(self) -> Expr | None:
+        return SingleGroupsExpr(*self.states.operands) if self.is_single else super()._lower()
+
     def _filtered_task(self, name: Any, index: int) -> Task:
         asked = self.states.asked
         sealed, meta = TaskRef((self.states._name, 0)), CachedPickle.of(asked.meta)
@@ -166,6 +184,28 @@ class GroupsExpr(RangesExpr):
         made = groups_of(states.frame, asked, states.ranges, states.seeds)
         given = self.operand("_partitions")
         return type(parent)(type(self)(made.states, given), *parent.operands[1:])
+
+
+class SingleGroupsExpr(AskedExpr, Blockwise):
+    """Aggregates of the groups of one partition: Dask fuses the task with what reads the rows."""
+
+    @property
+    def _meta(self) -> Any:
+        return self.told
+
+    def _divisions(self) -> tuple[None, None]:
+        return (None, None)
+
+    @functools.cached_property
+    def _name(self) -> str:
+        return f"dgpuhash-groups-{self.deterministic_token}"
+
+    def _broadcast_dep(self, dep: Expr) -> bool:
+        return False
+
+    def _task(self, name: Any, index: int) -> Task:
+        frame = TaskRef((self.frame._name, index))
+        return Task(name, answer_of_one, frame, self._packed_task(), dict(self.asked.names))
 
 
 def groups_of(frame: Expr, asked: Asked, ranges: int, seeds: Any) -> GroupsExpr:

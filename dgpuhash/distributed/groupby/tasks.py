@@ -55,7 +55,14 @@ from dgpuhash.frames.groupby.partial import GroupPlan
 from dgpuhash.frames.groupby.partial.rows import key_codes, mostly_distinct_rows
 from dgpuhash.tables.memory_errors import memory_errors_of
 
-__all__ = ["GroupTask", "open_groups", "reduce_partition", "result_of", "seal_groups"]
+__all__ = [
+    "GroupTask",
+    "answer_of_one",
+    "open_groups",
+    "reduce_partition",
+    "result_of",
+    "seal_groups",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,6 +330,21 @@ def result_of_held(task: GroupTask, held: Sequence[HeldStates]) -> Any:
     for each in held:
         standing.fold(each.states, by_rows=each.by_rows)
     return standing.result(task.unknown, [each.categories for each in held])
+
+
+def answer_of_one(
+    frame: Any, packed: CachedPickle[GroupTask], names: dict[Hashable, Hashable]
+) -> Any:
+    """Return the answer for a partition that has all rows, with what its keys are called."""
+    with raise_without_traceback(), memory_errors_of("groupby"):
+        task = packed.opened()
+        made, _ = task.reduced(frame, 0)
+        if task.unknown is not None:
+            return called(result_of_held(task, [made]), names)
+        plan = task.by_rows if made.by_rows and task.by_rows is not None else task.plan
+        # Each key occurs once.
+        answer = plan.result_of_rows if plan.needs_rows else plan.result
+        return called(answer(made.states), names)
 
 
 def rank_heavy(

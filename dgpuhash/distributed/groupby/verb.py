@@ -9,7 +9,7 @@ import pandas as pd
 from distributed import Client
 
 from dgpuhash.distributed.cluster.client import client_of
-from dgpuhash.distributed.groupby.asked import Asked
+from dgpuhash.distributed.groupby.asked import Asked, Ranges
 from dgpuhash.distributed.groupby.group_by import LazyGroupBy
 from dgpuhash.distributed.groupby.keys import with_keys
 from dgpuhash.distributed.ingest.source import check_all_partitions
@@ -51,17 +51,17 @@ def groupby_lazily(
     like = asked.groups(frame._meta)
     workers = hash_ranges(npartitions, there)
     ranges = ranges_of(like, npartitions, workers, frame.npartitions)
-    made = LazyGroupBy(frame, asked, like, ranges, max(ranges, workers))
+    made = LazyGroupBy(frame, asked, like, ranges)
     return made if selection is None else made[selection]
 
 
-def ranges_of(like: GroupBy, npartitions: int | None, ranges: int, parts: int) -> int:
-    """Return the number of hash ranges of groups.
+def ranges_of(like: GroupBy, npartitions: int | None, ranges: int, parts: int) -> Ranges:
+    """Return the numbers of hash ranges of groups.
 
-    It is `ranges`, or a fourth of the source's partitions where that is more: then a partition of
-    the result is at most as large as four of them, whatever the number of groups. It is 1 where
-    dtypes tell that groups are few, and where categories that no row has are groups: of several
-    ranges, each would have them.
+    They are `ranges`, or a fourth of the source's partitions where that is more: then a partition
+    of the result is at most as large as four of them, whatever the number of groups. There is 1
+    where dtypes tell that groups are few, and where categories that no row has are groups: of
+    several ranges, each would have them. Groups of one partition have 1.
 
     Parameters
     ----------
@@ -75,11 +75,12 @@ def ranges_of(like: GroupBy, npartitions: int | None, ranges: int, parts: int) -
         The number of partitions of the source.
     """
     if not getattr(like._groups, "is_observed", True):
-        return 1
+        return Ranges(1, 1, ranges)
     if npartitions is not None:
-        return ranges
+        return Ranges(ranges, ranges, ranges)
     sizes = [_most_values(key.values.dtype) for key in like._groups.keys]
-    return 1 if math.prod(sizes) <= FEW_GROUPS else max(ranges, parts // PARTS)
+    spread = 1 if math.prod(sizes) <= FEW_GROUPS else max(ranges, parts // PARTS)
+    return Ranges(1 if parts == 1 else spread, spread, max(spread, ranges))
 
 
 def _most_values(dtype: Any) -> float:

@@ -23,11 +23,10 @@ from dgpuhash.distributed.cluster.dask_internals import (
 )
 from dgpuhash.distributed.cluster.serialization import CachedPickle
 from dgpuhash.distributed.cluster.user_errors import raise_without_traceback
-from dgpuhash.distributed.merge.sides import SidesExpr, not_unique
+from dgpuhash.distributed.merge.sides import SidesExpr, not_unique, raise_if_repeated
 from dgpuhash.errors import UnsupportedError
-from dgpuhash.frames.merge.keys import KeyPair, MergeError
+from dgpuhash.frames.merge.keys import KeyPair
 from dgpuhash.frames.merge.partition import PartitionPlan
-from dgpuhash.frames.merge.rows import first_repeat
 from dgpuhash.tables.memory_errors import memory_errors_of
 
 __all__ = ["AlignedMergeExpr", "can_be_aligned"]
@@ -289,8 +288,5 @@ def merge_pair(
         if not last:
             for side in (left, right):
                 _check_labels(side.index)
-        if any(texts):
-            for text, keys in zip(texts, opened.arguments.keys(left, right).frames, strict=True):
-                if text and first_repeat(keys) >= 0:
-                    raise MergeError(text)
+        raise_if_repeated(opened, left, right, texts)
         return opened.merged(left, right)

@@ -2,58 +2,115 @@
 
 from __future__ import annotations
 
+import functools
+from functools import partial
 from typing import Any
 
-from dgpuhash.distributed.cluster.dask_internals import Expr, Task, TaskRef, tokenize_deterministic
+from dgpuhash.distributed.cluster.dask_internals import Alias, Blockwise, Expr, Task, TaskRef
+from dgpuhash.distributed.cluster.dask_internals import tokenize_deterministic as token_of
 from dgpuhash.distributed.cluster.host import current_worker
 from dgpuhash.distributed.cluster.serialization import CachedPickle
 from dgpuhash.distributed.cluster.user_errors import raise_without_traceback
-from dgpuhash.distributed.merge.held import check_size, keys_of, known_keys
+from dgpuhash.distributed.merge.held import check_size, filtered, keys_of, known_keys
+from dgpuhash.distributed.merge.sides import raise_if_repeated
 from dgpuhash.distributed.merge.steps import StoredRows
-from dgpuhash.frames import frames_of
 from dgpuhash.frames.merge.partition import PartitionPlan
 from dgpuhash.frames.merge.rows import RowPairs
 from dgpuhash.tables.memory_errors import memory_errors_of
 
-__all__ = ["CopiedExpr", "can_be_copied"]
+__all__ = ["CopiedExpr", "SingleExpr", "WholeExpr", "can_be_copied"]
 
 
 def can_be_copied(plan: PartitionPlan, stored: Expr) -> bool:
     """Return whether a stored side is one partition, of which only rows that are found matter."""
     how = plan.arguments.how
-    other = plan.has_tail or plan.is_filter or how == "cross" or how.endswith("_anti")
-    return stored.npartitions == 1 and not other and frames_of(plan.left).name == "pandas"
+    other = plan.has_tail or how == "cross" or how.endswith("_anti")
+    return stored.npartitions == 1 and not other
 
 
-class CopiedExpr(Expr):
-    """Merge of each partition of a frame with the only one of another, which Dask sends around.
-
-    There are no shards, so that no task waits for others, and a loss costs only what is lost.
-    """
-
-    _parameters = ["frame", "stored", "plan"]  # noqa: RUF012
+class MergeTaskExpr(Blockwise):
+    """Merge whose tasks need no others but those of its sides: Dask fuses them with these."""
 
     @property
     def _meta(self) -> Any:
         return self.plan.meta
+
+    @functools.cached_property
+    def _name(self) -> str:
+        return f"dgpuhash-merge-{self.deterministic_token}"
+
+    @functools.cached_property
+    def _pickled(self) -> CachedPickle[PartitionPlan]:
+        return CachedPickle.of(self.plan)
+
+
+class CopiedExpr(MergeTaskExpr):
+    """Merge of each partition of a frame with the only one of another, which Dask sends around.
+
+    There are no shards, so that no task waits for others, and a loss costs only what is lost.
+    `stored` is a `WholeExpr`.
+    """
+
+    _parameters = ["frame", "stored", "plan"]  # noqa: RUF012
 
     def _divisions(self) -> tuple[Any, ...]:
         if self.plan.keeps_labels:
             return tuple(self.frame.divisions)
         return (None,) * (self.frame.npartitions + 1)
 
+    def _broadcast_dep(self, dep: Expr) -> bool:
+        return bool(dep._name == self.stored._name)
+
+    @functools.cached_property
+    def _rows(self) -> str:
+        return token_of(StoredRows(self.plan))
+
+    def _task(self, name: Any, index: int) -> Task:
+        frame, stored = TaskRef((self.frame._name, index)), TaskRef((self.stored._name, 0))
+        return Task(name, merge_with_all, frame, stored, self._pickled, self._rows)
+
+
+class WholeExpr(Expr):
+    """The only partition of a frame, which no task makes anew.
+
+    Dask would read a small side once for each partition of the other, with which it fuses it.
+    """
+
+    _parameters = ["frame"]  # noqa: RUF012
+
+    @property
+    def _meta(self) -> Any:
+        return self.frame._meta
+
+    def _divisions(self) -> tuple[Any, ...]:
+        return tuple(self.frame.divisions)
+
     def _lower(self) -> None:
         return None
 
-    def _layer(self) -> dict[Any, Task]:
-        plan, stored = CachedPickle.of(self.plan), TaskRef((self.stored._name, 0))
-        rows = tokenize_deterministic(StoredRows(self.plan))
-        graph: dict[Any, Task] = {}
-        for number in range(self.frame.npartitions):
-            key = (self._name, number)
-            frame = TaskRef((self.frame._name, number))
-            graph[key] = Task(key, merge_with_all, frame, stored, plan, rows)
-        return graph
+    def _layer(self) -> dict[Any, Alias]:
+        key = (self._name, 0)
+        return {key: Alias(key, (self.frame._name, 0))}
+
+
+class SingleExpr(MergeTaskExpr):
+    """Merge of two frames of one partition each.
+
+    `texts` tell what is wrong when keys of a side are not unique, and are empty where they may.
+    """
+
+    _parameters = ["left", "right", "plan", "texts"]  # noqa: RUF012
+
+    def _divisions(self) -> tuple[Any, ...]:
+        asking = self.left if self.plan.probing == "left" else self.right
+        return tuple(asking.divisions) if self.plan.keeps_labels else (None, None)
+
+    def _broadcast_dep(self, dep: Expr) -> bool:
+        return False
+
+    def _task(self, name: Any, index: int) -> Task:
+        sides = (TaskRef((side._name, index)) for side in (self.left, self.right))
+        return Task(name, merge_sides, *sides, self._pickled, self.texts)
 
 
 def merge_with_all(frame: Any, stored: Any, plan: CachedPickle[PartitionPlan], rows: str) -> Any:
@@ -67,10 +124,28 @@ def merge_with_all(frame: Any, stored: Any, plan: CachedPickle[PartitionPlan], r
         keys = known_keys.of(
             stored, rows, lambda: keys_of(opened.stored(stored), opened, len(frame))
         )
+        if opened.is_filter:
+            return filtered(frame, keys, opened)
         how = "inner" if opened.arguments.how == "inner" else "left"
         pairs = keys.pairs(opened.asked(frame), how)
-        check_size(worker, pairs, frame, stored)
+        check_size(worker, pairs.size(len(frame)), frame, stored)
         left, right = frame, stored
         if opened.probing == "right":
             left, right, pairs = stored, frame, RowPairs(pairs.right, pairs.left)
         return opened.put_together(left, right, opened.arguments.keys(left, right), pairs)
+
+
+def merge_sides(
+    left: Any, right: Any, plan: CachedPickle[PartitionPlan], texts: tuple[str, str]
+) -> Any:
+    """Return the merge of two frames that are the only partitions of their sides.
+
+    Raises
+    ------
+    MergeError
+        When keys are not unique where they should.
+    """
+    with raise_without_traceback(), memory_errors_of("merge"):
+        opened, worker = plan.opened(), current_worker()
+        raise_if_repeated(opened, left, right, texts)
+        return opened.merged(left, right, partial(check_size, worker, frame=left, stored=right))

@@ -134,6 +134,15 @@ def _of_frames(
 ) -> list[str]:
     """Return the lines about a merge of two frames."""
     plan, arguments = merge.plan, merge.arguments
+    if merge.operand("single"):
+        return [
+            f"{arguments.how} merge{_by(plan)}: each side is one partition, and one task merges "
+            "both",
+            *_read(merge, written, merges, client),
+            "sent: nothing by hash; a side that lies on another worker",
+            *_checked(merge),
+            _result(merge),
+        ]
     asking = merge.left if plan.probing == "left" else merge.right
     stored = "right" if plan.probing == "left" else "left"
     copied = merge.placement is Placement.REPLICATED
@@ -148,14 +157,19 @@ def _of_frames(
     lines += _read(merge, written, merges, client)
     back = "which keys are there" if plan.is_filter else repr(_names(plan, plan.fetched))
     lines.append(f"sent: {sent_to_shards(merge.placement)}; back: {'nothing' if copied else back}")
-    sides = [side for side, one in zip(("left", "right"), merge.validate, strict=True) if one]
-    if sides:
-        lines.append(f"checked before: keys of the {' and the '.join(sides)} side are unique")
+    lines += _checked(merge)
     if merge._tails:
         tails = counted(len(merge._tails), "partition")
         alone = "then" if merge.operand("probed") else "chosen alone"
         lines.append(f"{alone}: {tails} with rows of the {stored} side that nothing matches")
     return [*lines, _result(merge)]
+
+
+def _checked(merge: MergeExpr) -> Iterator[str]:
+    """Yield which keys are checked to be unique."""
+    sides = [side for side, one in zip(("left", "right"), merge.validate, strict=True) if one]
+    if sides:
+        yield f"checked before: keys of the {' and the '.join(sides)} side are unique"
 
 
 def _of_divisions(

@@ -16,7 +16,12 @@ from dgpuhash.distributed.cluster.dask_internals import (
     new_collection,
     tokenize_deterministic,
 )
-from dgpuhash.distributed.merge.copied import CopiedExpr, can_be_copied
+from dgpuhash.distributed.merge.copied import (
+    CopiedExpr,
+    SingleExpr,
+    WholeExpr,
+    can_be_copied,
+)
 from dgpuhash.distributed.merge.held import most_held_nbytes
 from dgpuhash.distributed.merge.sides import SidesExpr, not_unique
 from dgpuhash.distributed.merge.steps import (
@@ -94,15 +99,17 @@ class MergeExpr(SidesExpr, TailedExpr):
     """Merge of two frames: partitions of one ask for rows of the other.
 
     `probing` is the side that asks, `ranges` the number of hash ranges of the other, `placement`
-    says where its rows are, and `validate` which sides are to have unique keys.
+    says where its rows are, and `validate` which sides are to have unique keys. `single` are sides
+    of one partition each, which one task merges.
     """
 
     _parameters = [  # noqa: RUF012
         "left", "right", "arguments", "probing", "ranges", "placement", "seeds", "validate",
-        "probed", "tails", "_partitions",
+        "single", "probed", "tails", "_partitions",
     ]  # fmt: skip
     _defaults = {  # noqa: RUF012
-        "validate": (False, False), "probed": True, "tails": None, "_partitions": None,
+        "validate": (False, False), "single": False, "probed": True, "tails": None,
+        "_partitions": None,
     }  # fmt: skip
 
     @property
@@ -120,15 +127,21 @@ class MergeExpr(SidesExpr, TailedExpr):
         sides = self.left, self.right
         return sides if self.probing == "left" else sides[::-1]
 
+    @property
+    def _tails(self) -> tuple[int, ...]:
+        return () if self.operand("single") else super()._tails
+
     def _lower(self) -> Expr:
         if self.operand("_partitions") is not None:
             return self._chosen_partitions()
         asking, stored = self._sides
         texts = not_unique(self.validate)
         told, other_told = texts if self.probing == "left" else texts[::-1]
+        if self.operand("single"):
+            return SingleExpr(self.left, self.right, self.plan, texts)
         copied = self.placement is Placement.REPLICATED and can_be_copied(self.plan, stored)
         if copied and not any(texts) and self.operand("probed"):
-            return CopiedExpr(asking, stored, self.plan)
+            return CopiedExpr(asking, WholeExpr(stored), self.plan)
         build = BuildExpr(
             stored,
             StoredRows(self.plan),

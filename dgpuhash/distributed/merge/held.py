@@ -21,7 +21,7 @@ from dgpuhash.distributed.query.result_limit import ResultLimit
 from dgpuhash.distributed.shards.inbox import Receipt
 from dgpuhash.frames import frames_of
 from dgpuhash.frames.merge.partition import PartitionPlan
-from dgpuhash.frames.merge.rows import RowPairs, StoredKeys
+from dgpuhash.frames.merge.rows import StoredKeys
 from dgpuhash.frames.row_store import RowStore
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "all_held",
     "are_few",
     "check_size",
+    "filtered",
     "keys_of",
     "known_keys",
     "merge_with_rows",
@@ -107,26 +108,30 @@ def all_held(puts: Sequence[Put], like: Any) -> Any | None:
 
 def merge_with_rows(frame: Any, stored: Any, plan: PartitionPlan) -> Any:
     """Return the merge of a partition with all rows of the other side, as they are stored."""
-    xp, asked = frames_of(frame).xp, plan.asked(frame)
     keys = known_keys.of(stored, "", lambda: keys_of(stored, plan, len(frame)))
     if plan.is_filter:
-        partners, pairs = keys.met(asked)
-        if partners is None:
-            there = xp.zeros(len(frame), bool)
-            there[pairs[0]] = True
-        else:
-            there = partners >= 0
-        wanted = ~there if plan.query_how == "anti" else there
-        return plan.result(frame, xp.flatnonzero(wanted), None)
-    pairs = keys.pairs(asked, "inner")
-    check_size(current_worker(), pairs, frame, stored)
+        return filtered(frame, keys, plan)
+    pairs = keys.pairs(plan.asked(frame), "inner")
+    check_size(current_worker(), pairs.size(len(frame)), frame, stored)
     found = frames_of(stored).take(stored[plan.fetched], pairs.rows("right", len(stored)))
     return plan.result(frame, pairs.rows("left", len(frame)), found)
 
 
-def check_size(worker: Any, pairs: RowPairs, frame: Any, stored: Any) -> None:
+def filtered(frame: Any, keys: StoredKeys, plan: PartitionPlan) -> Any:
+    """Return the rows of a partition that a semi or anti merge keeps."""
+    xp = frames_of(frame).xp
+    partners, pairs = keys.met(plan.asked(frame))
+    if partners is None:
+        there = xp.zeros(len(frame), bool)
+        there[pairs[0]] = True
+    else:
+        there = partners >= 0
+    wanted = ~there if plan.query_how == "anti" else there
+    return plan.result(frame, xp.flatnonzero(wanted), None)
+
+
+def check_size(worker: Any, rows: int, frame: Any, stored: Any) -> None:
     """Raise OutOfMemoryError when the result has more rows than fit the memory."""
-    rows = 0 if pairs.right is None else len(pairs.right)
     if rows > len(frame):
         each = [frames_of(side).rows_nbytes(side) / max(1, len(side)) for side in (frame, stored)]
         ResultLimit(worker, each[0], FINER).expect(rows, each[1])

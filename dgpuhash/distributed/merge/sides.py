@@ -23,9 +23,11 @@ from dgpuhash.distributed.cluster.serialization import put_in_cache
 from dgpuhash.distributed.query.merge_tasks import sample
 from dgpuhash.frames import frames_of
 from dgpuhash.frames.merge.arguments import JoinArguments
+from dgpuhash.frames.merge.keys import MergeError
 from dgpuhash.frames.merge.partition import PartitionPlan
+from dgpuhash.frames.merge.rows import first_repeat
 
-__all__ = ["SidesExpr", "named_schema_key", "not_unique", "plan_of"]
+__all__ = ["SidesExpr", "named_schema_key", "not_unique", "plan_of", "raise_if_repeated"]
 
 
 class SidesExpr(Expr):
@@ -201,6 +203,14 @@ def not_unique(validate: tuple[bool, bool]) -> tuple[str, str]:
         for side, one in zip(("left", "right"), validate, strict=True)
     )
     return ours, theirs
+
+
+def raise_if_repeated(plan: PartitionPlan, left: Any, right: Any, texts: tuple[str, str]) -> None:
+    """Raise MergeError with the text of a side whose keys are not unique, where it has one."""
+    if any(texts):
+        for text, keys in zip(texts, plan.arguments.keys(left, right).frames, strict=True):
+            if text and first_repeat(keys) >= 0:
+                raise MergeError(text)
 
 
 def _conditions(predicate: Expr) -> list[Expr]:

@@ -17,6 +17,7 @@ from dgpuhash.distributed.cluster.client import client_of
 from dgpuhash.distributed.cluster.dask_internals import new_collection
 from dgpuhash.distributed.cluster.preload import import_on_cluster
 from dgpuhash.distributed.cluster.serialization import CachedPickle
+from dgpuhash.distributed.cluster.user_errors import raise_without_traceback
 from dgpuhash.distributed.ingest.mode import REPLICATED
 from dgpuhash.distributed.ingest.source import check_all_partitions
 from dgpuhash.distributed.merge.aligned import AlignedMergeExpr, can_be_aligned
@@ -33,8 +34,9 @@ from dgpuhash.frames import frames_of
 from dgpuhash.frames.keys.seeds import KeySeeds
 from dgpuhash.frames.merge.accessor import column_places
 from dgpuhash.frames.merge.arguments import JoinArguments
-from dgpuhash.frames.merge.distinct import DistinctPlan, check_keep
+from dgpuhash.frames.merge.distinct import DistinctPlan, check_keep, distinct_rows
 from dgpuhash.frames.merge.partition import PartitionPlan
+from dgpuhash.tables.memory_errors import memory_errors_of
 
 __all__ = [
     "SEEDS",
@@ -95,8 +97,9 @@ def merge_lazily(
         merged = new_collection(AlignedMergeExpr(*exprs, arguments, probing, unique))
     else:
         placement = _placement(build, arguments, (left, right)[stored], sides, stored)
+        single = build == "auto" and npartitions is None and _are_single(sides)
         merged = new_collection(
-            MergeExpr(*exprs, arguments, probing, ranges, placement, SEEDS, unique)
+            MergeExpr(*exprs, arguments, probing, ranges, placement, SEEDS, unique, single)
         )
     if sort and arguments.how not in ("semi", "anti", "isin", "cross"):
         merged = _sorted(merged, plan)
@@ -109,6 +112,11 @@ def _is_alone(sides: Sequence[dd.DataFrame], stored: int, arguments: JoinArgumen
         arguments.joined != "outer"
         and sides[stored].npartitions == 1 < sides[1 - stored].npartitions
     )
+
+
+def _are_single(sides: Sequence[dd.DataFrame]) -> bool:
+    """Return whether each side is one partition: then one task merges them."""
+    return all(side.npartitions == 1 for side in sides)
 
 
 def _placement(
@@ -175,10 +183,20 @@ def distinct_lazily(
     workers = prepare(client)
     frame = _collection(frame)
     meta, ranges = sample(frame._meta), hash_ranges(npartitions, workers)
-    plan = DistinctPlan(meta, tuple(column_places(meta, subset)), keep)
+    places = tuple(column_places(meta, subset))
+    if frame.npartitions == 1 and npartitions in (None, 1):
+        made: dd.DataFrame = frame.map_partitions(_distinct, places, keep, meta=meta.iloc[:0])
+        return made
+    plan = DistinctPlan(meta, places, keep)
     placed = Placement.DISTRIBUTED
     build = BuildExpr(frame.expr, StoredRows(plan), ranges, placed, SEEDS, "")
     return new_collection(RowsExpr(build, plan, meta.iloc[:0], ranges))
+
+
+def _distinct(frame: Any, places: Sequence[int], keep: str | bool) -> Any:
+    """Return one row of each key of a partition that has all rows."""
+    with raise_without_traceback(), memory_errors_of("drop_duplicates"):
+        return distinct_rows(frame, places, keep)
 
 
 def isin_lazily(frame: dd.DataFrame, values: Any, on: Any) -> dd.Series:

@@ -94,7 +94,7 @@ def _persisted(frame: Expr) -> tuple[Expr, list[Step]] | None:
         return frame, []
     if isinstance(frame, RangesExpr):
         made = frame._lower()
-        return None if made is None else (made, [])
+        return (made, []) if isinstance(made, FromGraph) else None
     step: Step
     if isinstance(frame, Projection):
         step = operator.itemgetter(frame.operand("columns"))

@@ -24,6 +24,7 @@ __all__ = [
     "DistinctPlan",
     "DistinctRows",
     "check_keep",
+    "distinct_rows",
     "first_rows",
     "kept_rows",
     "numbered",
@@ -188,6 +189,20 @@ def kept_rows(keys: pd.DataFrame, keep: str | bool) -> Any:
     return first[xp.bincount(numbers, minlength=len(first)) == 1]
 
 
+def distinct_rows(frame: pd.DataFrame, places: Sequence[int], keep: str | bool) -> pd.DataFrame:
+    """Return the rows of a frame that stay of each key, which is the columns at some places.
+
+    Examples
+    --------
+    >>> distinct_rows(pd.DataFrame({"k": [1, 2, 1], "v": [3, 4, 5]}), [0], "last")
+       k  v
+    1  2  4
+    2  1  5
+    """
+    keys = DistinctPlan(frame, tuple(places), keep).keys(frame)
+    return frame.take(kept_rows(keys, keep))
+
+
 @dataclass(frozen=True)
 class DistinctPlan:
     """How partitions are stored, so that one row of each key is left where the key belongs.
@@ -205,7 +220,8 @@ class DistinctPlan:
     places: tuple[int, ...]
     keep: str | bool
 
-    def _keys(self, frame: pd.DataFrame) -> pd.DataFrame:
+    def keys(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Return the keys of a partition's rows as they are compared."""
         return self.keys_of([as_series(frame.iloc[:, place]) for place in self.places])
 
     def keys_of(self, columns: Sequence[pd.Series]) -> pd.DataFrame:
@@ -235,12 +251,12 @@ class DistinctPlan:
 
     def encoder(self) -> KeyEncoder:
         """Return a new encoder of the stored keys."""
-        keys = self._keys(self.meta)
+        keys = self.keys(self.meta)
         return KeyEncoder.for_frame(keys, list(keys))
 
     def stored(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Return the rows of a partition that may stay, with their labels."""
-        made = self._keys(frame)
+        made = self.keys(frame)
         for place in range(frame.shape[1]):
             made[f"c{place}"] = as_series(frame.iloc[:, place])
         for level in range(frame.index.nlevels):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ from dgpuhash.frames.merge.distinct import occurs
 from dgpuhash.frames.merge.index import index_of, null_labels
 from dgpuhash.frames.merge.keys import JoinKeys, as_series
 from dgpuhash.frames.merge.result import MergePlan
-from dgpuhash.frames.merge.rows import RowPairs, complete, pairs_of, sorted_by_key
+from dgpuhash.frames.merge.rows import RowPairs, complete, cross, pairs_of, sorted_by_key
 
 __all__ = ["PartitionPlan"]
 
@@ -368,17 +368,28 @@ class PartitionPlan:
         nobody = self._frames.xp.full(len(found), -1, dtype=np.int64)
         return self._made(sample, self._as_side(found, whole=True), nobody, None, None)
 
-    def merged(self, left: pd.DataFrame, right: pd.DataFrame) -> Any:
+    def merged(
+        self, left: pd.DataFrame, right: pd.DataFrame, check: Callable[[int], None] | None = None
+    ) -> Any:
         """Return the merge of two partitions that have all rows with their keys.
 
-        Outer merges are sorted by their keys, as those of frames.
+        Outer merges are sorted by their keys, as those of frames. `check` is told the number of
+        rows before they are made.
         """
-        arguments, keys = self.arguments, self.arguments.keys(left, right)
+        arguments, xp = self.arguments, self._frames.xp
+        if arguments.how == "cross" and check is not None:
+            check(len(left) * len(right))
+        keys = arguments.keys(left, right)
         if self.is_filter:
             there = occurs(*keys.frames, nulls_equal=arguments.nulls_equal)
             kept = ~there if arguments.how == "anti" else there
-            return self.result(left, self._frames.xp.flatnonzero(kept), None)
-        pairs = pairs_of(*keys.frames, arguments.joined, nulls_equal=arguments.nulls_equal)
+            return self.result(left, xp.flatnonzero(kept), None)
+        if arguments.how == "cross":
+            pairs = cross(len(left), len(right), xp)
+        else:
+            pairs = pairs_of(*keys.frames, arguments.joined, nulls_equal=arguments.nulls_equal)
+            if check is not None:
+                check(pairs.size(len(left)))
         if arguments.joined == "outer":
             pairs = sorted_by_key(pairs, keys)
         return self.put_together(left, right, keys, pairs)

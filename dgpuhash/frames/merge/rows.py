@@ -63,6 +63,10 @@ class RowPairs:
         xp: Any = np if on_host else backend.get(None, other).xp
         return xp.arange(n, dtype=np.int64)
 
+    def size(self, left: int) -> int:
+        """Return how many they are; the left side has so many rows."""
+        return left if self.left is None else len(self.left)
+
     def kept(self, mask: Any, left: int, right: int) -> RowPairs:
         """Return the rows in a mask; the sides have so many."""
         return RowPairs(self.rows("left", left)[mask], self.rows("right", right)[mask])

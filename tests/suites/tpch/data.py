@@ -5,8 +5,9 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Container, Mapping
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,7 @@ def read_now(
 def read_lazily(
     folder: Path, names: Container[str], library: Library = EXACT
 ) -> Callable[[str], Frame]:
-    """Return what makes a lazy frame of a table, a partition for each file."""
+    """Return what makes a lazy frame of a table, a partition for each file or several of them."""
 
     def read(table: str) -> Frame:
         if library is EXACT:
@@ -112,10 +113,34 @@ def read_lazily(
         files = files_of(folder, table)
         columns = _columns(files, names)
         meta = library.made(pq.read_schema(files[0]).empty_table().select(columns))
-        return dd.from_map(partial(_part, library.read, columns), files, meta=meta)
+        blocks = _blocks(files, columns, library.block_nbytes())
+        return dd.from_map(partial(_part, library.read, columns), blocks, meta=meta)
 
     return read
 
 
-def _part(read: Callable[..., Frame], columns: list[str], file: Path) -> Frame:
-    return read([file], columns)
+def _part(read: Callable[..., Frame], columns: list[str], files: list[Path]) -> Frame:
+    return read(files, columns)
+
+
+def _blocks(files: list[Path], columns: list[str], nbytes: int) -> list[list[Path]]:
+    """Return the files in order, as many together as have at most so many bytes in some columns."""
+    blocks, room = list[list[Path]](), 0
+    for file in files:
+        size = sum(_column_sizes(file)[name] for name in columns)
+        if not blocks or size > room:
+            blocks.append([])
+            room = nbytes
+        blocks[-1].append(file)
+        room -= size
+    return blocks
+
+
+@cache
+def _column_sizes(file: Path) -> Counter[str]:
+    """Return the bytes of each column of a file, before it was compressed."""
+    found, sizes = pq.read_metadata(file), Counter[str]()
+    for group in map(found.row_group, range(found.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
+            sizes[column.path_in_schema] += column.total_uncompressed_size
+    return sizes

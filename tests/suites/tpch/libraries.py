@@ -39,6 +39,8 @@ class Library:
         Return a number, or the text of one, and a day as what columns are compared with.
     least : int
         Rows from which a sum is no null; 0 where Dask has no such sums.
+    block_nbytes : callable
+        Returns the most bytes of a partition of several files.
     """
 
     read: Callable[[Sequence[Path], Sequence[str]], Frame]
@@ -48,6 +50,7 @@ class Library:
     number: Callable[[Any], Any]
     day: Callable[[date], Any]
     least: int = 1
+    block_nbytes: Callable[[], int] = lambda: 0
 
     def shares(self, column: Any) -> Any:
         """Return a column of shares as numbers of few digits."""
@@ -97,6 +100,13 @@ def _read_cudf(files: Sequence[Path], columns: Sequence[str]) -> Any:
     return _with_floats(cudf.read_parquet(list(map(str, files)), columns=list(columns)))
 
 
+def _block_of_gpu() -> int:
+    """Return what Dask-cuDF takes, unless it is told: a 32nd of the memory of a GPU."""
+    import cupy
+
+    return int(cupy.cuda.Device().mem_info[1]) // 32
+
+
 def _with_floats(frame: Any) -> Any:
     for name in frame.columns:
         if type(frame[name].dtype).__name__.startswith("Decimal"):
@@ -111,7 +121,9 @@ EXACT = Library(
     pd.ArrowDtype(pa.decimal128(4, 2)), Decimal, lambda day: day,
 )  # fmt: skip
 #: cuDF: prices are floats, as groups on several GPUs add decimals where the rows of a group are.
-CUDF = Library(_read_cudf, _cudf, "float64", None, float, pd.Timestamp, least=0)
+CUDF = Library(
+    _read_cudf, _cudf, "float64", None, float, pd.Timestamp, least=0, block_nbytes=_block_of_gpu
+)  # fmt: skip
 #: pandas, with what cuDF has.
 FLOATS = Library(partial(_read, _floats), _floats, "float64", None, float, pd.Timestamp)
 
