@@ -30,8 +30,8 @@ AGGREGATES = (
 OTHERS = (
     "bfill", "cumcount", "cumprod", "cumsum", "ffill", "get_group", "rolling", "shift",
 )  # fmt: skip
-# Arguments of Dask that say how it is to compute.
-_OF_DASK = {"split_every", "shuffle_method", "shuffle_backend"}
+# Arguments of Dask and Dask-cuDF that say how they are to compute.
+_OF_DASK = {"split_every", "shuffle_method", "shuffle_backend", "fused"}
 
 
 def groupby_in_place(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -44,6 +44,10 @@ def groupby_in_place(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def groupby(self: Any, by: Any, *args: Any, **given: Any) -> Any:
+        if "as_index" in given:
+            # Dask-cuDF warns, or refuses it; Dask has no such argument.
+            original(self, by, *args, **given)
+            del given["as_index"]
         return answering.answer(
             "groupby",
             lambda client: _answered(

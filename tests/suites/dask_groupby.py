@@ -36,6 +36,8 @@ MODULES = (
     "dask.dataframe.dask_expr.tests.test_groupby",
 )
 _PLAIN = os.environ.get("SUITE_PLAIN") == "1"
+# It is imported where its tests are run.
+_ON_GPU = "dask_cudf"
 # What ours has not, by the words with which it refuses it; and nothing without a cluster.
 _LACKED = (
     "groups of dgpuhash have no ",
@@ -86,7 +88,7 @@ def swap(undo: contextlib.ExitStack, counts: Counts) -> None:
 
     undo.enter_context(dgpuhash.dask.enabled())
     dask_merge.replace(undo, answering, "note", noted)
-    undo.enter_context(raising.no_other_engine())
+    undo.enter_context(raising.no_other_engine("cudf" if _ON_GPU in sys.modules else "pandas"))
     running = but_in_switch(dask_merge.but_in_metas(raising.running))
     dask_merge.replace(undo, raising, "running", running)
     if not issubclass(_groupby.SingleAggregation, _groupby.GroupByBase):
@@ -200,7 +202,7 @@ if __name__ == "__main__":
     home, tests, given = Path(dask.__file__).parent, ["--pyargs", *MODULES], sys.argv[1:]
     if given and Path(given[0]).is_dir():
         # Before its verbs are swapped.
-        importlib.import_module("dask_cudf")
+        importlib.import_module(_ON_GPU)
         home = Path(given.pop(0))
         tests = [str(home / "tests" / "test_groupby.py")]
     # Dask ships no settings; these are the ones of its own that decide whether a test passes.

@@ -20,6 +20,11 @@ EXCEPTIONS: dict[str, str] = {
     "test_groupby.py::test_groupby_agg_column_projection": (
         "asks for the operands of Dask's expression"
     ),
+    "test_groupby.py::test_groupby_agg_params[10-4-use_dask_default-True-True]": _PARTS,
+    "test_groupby.py::test_groupby_agg_params[10-4-use_dask_default-False-True]": _PARTS,
+    "test_groupby.py::test_groupby_agg_params[10-False-use_dask_default-True-True]": _PARTS,
+    "test_groupby.py::test_groupby_agg_params[10-False-use_dask_default-False-True]": _PARTS,
+    "test_groupby.py::test_groupby_nested_dict": "names results as pandas refuses to",
     "test_groupby.py::test_groupby_median": _PARTS,
     "test_groupby.py::test_groupby_reduction_shuffle": _PARTS,
     "test_groupby.py::test_groupby_series": _UNALIGNED,

@@ -74,17 +74,19 @@ _put: list[_Patch] = []
 
 
 @contextmanager
-def no_other_engine() -> Iterator[None]:
+def no_other_engine(of: str = "pandas") -> Iterator[None]:
     """Let engines of pandas and Dask raise AssertionError where a verb of ours calls them.
 
     That is where code of this library is on the stack, and anywhere in a block of `verb_runs`. All
     else calls them as ever, so a test may compare with pandas within the block. Hash tables of
-    pandas' Index, which align frames, are no such engine.
+    pandas' Index, which align frames, are no such engine. `of` is ``"pandas"`` or ``"cudf"``: then
+    libcudf's groups raise in place of pandas' engines, which make labels of cuDF frames.
     """
     global _blocks
     with _lock:
         _blocks += 1
-        wanted = (*_of_pandas(), *_of_dask()) if _blocks == 1 else ()
+        engines = _of_cudf() if of == "cudf" else _of_pandas()
+        wanted = (*engines, *_of_dask()) if _blocks == 1 else ()
         for patch in wanted:
             patch.put()
         _put.extend(wanted)
@@ -175,6 +177,12 @@ def _of_pandas() -> tuple[_Patch, ...]:
     return tuple({(id(each.owner), each.name): each for each in patches}.values())
 
 
+def _of_cudf() -> tuple[_Patch, ...]:
+    from cudf.core.groupby import groupby
+
+    return (_of_class(groupby._GroupByContextManager, "libcudf's"),)
+
+
 def _of_dask() -> tuple[_Patch, ...]:
     """Return the patches of the modules of Dask that are imported by now."""
     return tuple(
@@ -185,11 +193,11 @@ def _of_dask() -> tuple[_Patch, ...]:
 
 
 @functools.cache
-def _of_class(owner: type) -> _Patch:
+def _of_class(owner: type, whose: str = "Dask's") -> _Patch:
     """Return the patch for the making of objects of a class, which may have no ``__init__``."""
     before = vars(owner).get("__init__", _ABSENT)
     engine = _no_init if before is _ABSENT else before
-    return _Patch(owner, "__init__", before, _method(engine, "__init__", "Dask's"))
+    return _Patch(owner, "__init__", before, _method(engine, "__init__", whose))
 
 
 def _no_init(self: Any, *args: Any, **kwargs: Any) -> None:

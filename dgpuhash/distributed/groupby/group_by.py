@@ -278,6 +278,6 @@ def _named(func: Any, named: dict[str, Any]) -> Iterator[Any]:
             yield from _named(each, {})
     elif isinstance(func, list | tuple):
         for each in func:
-            yield each[1] if isinstance(each, tuple) and len(each) > 1 else each
+            yield from _named(each[1] if isinstance(each, tuple) and len(each) > 1 else each, {})
     elif func is not list:
         yield func

@@ -31,7 +31,15 @@ from dgpuhash.frames import frames_of
 from dgpuhash.frames.merge.distinct import DistinctPlan, DistinctRows
 from dgpuhash.frames.merge.partition import PartitionPlan
 
-__all__ = ["BuildExpr", "GatedExpr", "ProbeExpr", "RowsExpr", "StandingExpr", "StoredRows"]
+__all__ = [
+    "BuildExpr",
+    "GatedExpr",
+    "PlannedExpr",
+    "ProbeExpr",
+    "RowsExpr",
+    "StandingExpr",
+    "StoredRows",
+]
 
 
 class StoredRows:

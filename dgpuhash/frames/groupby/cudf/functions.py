@@ -19,6 +19,8 @@ __all__ = [
 ]
 
 _ALIASES = {"collect": "list", "product": "prod"}
+# Python's own, which name aggregates.
+_BUILTINS = {sum: "sum", max: "max", min: "min"}
 
 
 class _Method(str):
@@ -78,6 +80,8 @@ def _one(how: Any) -> Any:
         return how if type(how) is not str else _ALIASES.get(how, how)
     if not _is_function(how):
         return how
+    if how in _BUILTINS:
+        return _BUILTINS[how]
     try:
         found = how(_Methods())
     except Exception:

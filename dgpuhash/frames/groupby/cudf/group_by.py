@@ -93,8 +93,11 @@ class CudfGroupBy(AggregateMethods, RowMethods, PairMethods):
         missing = [label for label in (key if several else [key]) if label not in self._frame]
         if missing:
             raise MissingKeyError(f"Columns not found: {str(missing)[1:-1]}")
-        key = list(key) if several else key
-        return CudfGroupBy(self._frame, self._groups, as_index=self._as_index, selection=key)
+        return self._of_columns(list(key) if several else key)
+
+    def _of_columns(self, selection: Any) -> CudfGroupBy:
+        """Return these groups with other columns to aggregate."""
+        return CudfGroupBy(self._frame, self._groups, as_index=self._as_index, selection=selection)
 
     @property
     def ngroups(self) -> int:
@@ -223,6 +226,9 @@ class CudfGroupBy(AggregateMethods, RowMethods, PairMethods):
         for option in ("engine", "engine_kwargs"):
             if kwargs.pop(option, None) is not None:
                 raise UnsupportedError(f"{option}=: kernels of this library aggregate; leave it")
+        if isinstance(func, Mapping) and self._one and self._selection is not None:
+            # cuDF takes a dictionary of a column that is chosen by itself, too.
+            return self._of_columns([self._selection]).agg(func, *args, **kwargs)
         func = named(without_repeats(func))
         if func is list or isinstance(func, str):
             how: str = name_of(func) if func is list else func  # type: ignore[assignment]

@@ -38,6 +38,11 @@ class PlannedCudfGroups(CudfGroupBy):
         made._apart = set()
         return made
 
+    def _of_columns(self, selection: Any) -> CudfGroupBy:
+        return PlannedCudfGroups(
+            self._frame, self._groups, self._reduce, as_index=self._as_index, selection=selection
+        )  # fmt: skip
+
     def _reduced(self, wanted: Sequence[Wanted]) -> list[Any]:
         return self._reduce(self, self.positions, wanted)
 
