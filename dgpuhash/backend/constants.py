@@ -57,7 +57,7 @@ WITHIN_BITS = 16
 FRONT_WORDS = 4096
 # In the order of the enums of batch/fold.cuh; a reading is a dtype, and "date" any date.
 READINGS = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8", "date")
-TERMS = ("one", "integer", "real", "rank", "row", "truth")
+TERMS = ("one", "integer", "real", "rank", "row", "truth", "square")
 FOLDS = ("sum", "real_sum", "least", "greatest", "compensated", "excess", "pair")
 
 # Words that one thread gathers; launch/join.cuh.

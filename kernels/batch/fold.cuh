@@ -13,8 +13,9 @@ namespace dg {
 enum class Reading : u64 { i8, i16, i32, i64, u8, u16, u32, u64, f32, f64, date };
 
 /// What is reduced: one for each value, the value as an integer or as a double, its rank as a word
-/// that sorts like it, its row, or whether it is not zero. NaN and NaT are left out.
-enum class Term : u64 { one, integer, real, rank, row, truth };
+/// that sorts like it, its row, whether it is not zero, or the square of an integer modulo 2^64. NaN
+/// and NaT are left out.
+enum class Term : u64 { one, integer, real, rank, row, truth, square };
 
 /// A compensated sum is two words: the sum, and what it is too large by. In a record of totals the next
 /// column stands for the second word, whose fold is `excess`. Tiles of one lane have it where no other
@@ -88,6 +89,7 @@ DG_FN u64 integer_term(const void* values, u64 row, Term term) {
   const Integer value = static_cast<const Integer*>(values)[row];
   if (term == Term::truth) return value != 0;
   if (term == Term::real) return bits_of(static_cast<double>(value));
+  if (term == Term::square) return static_cast<u64>(value) * static_cast<u64>(value);
   return static_cast<u64>(value) ^ (term == Term::rank ? sign : 0);
 }
 

@@ -237,16 +237,18 @@ void reduce(std::mt19937& random, u64 rows, u64 groups, u64 copies, bool alone) 
   ask(reals.data(), Reading::f64, Term::real, Fold::real_sum);
   ask(reals.data(), Reading::f64, Term::row, Fold::greatest);
   ask(nullptr, Reading::u8, Term::one, Fold::sum);
+  ask(values.data(), Reading::i64, Term::square, Fold::sum);
   for (u64 i = 0; i < columns.size(); ++i) columns[i].totals = totals[i].data();
   const ReduceBatch batch{codes.data(), nullptr, columns.data(), columns.size(), alone, W == 8};
   group_reduce<W>({batch, nullptr, rows, segment_rows, groups, copies, segments});
   for (u64 group = 0; group < groups; ++group) {
-    u64 sum = 0, least = ~0ull, last = 0, count = 0;
+    u64 sum = 0, least = ~0ull, last = 0, count = 0, squares = 0;
     double real = 0;
     for (u64 row = 0; row < rows; ++row) {
       if (codes[row] != static_cast<i64>(group)) continue;
       ++count;
       sum += static_cast<u64>(values[row]);
+      squares += static_cast<u64>(values[row]) * static_cast<u64>(values[row]);
       least = std::min(least, static_cast<u64>(values[row]) ^ 1ull << 63);
       if (reals[row] == reals[row]) real += reals[row], last = row + 1;
     }
@@ -261,6 +263,7 @@ void reduce(std::mt19937& random, u64 rows, u64 groups, u64 copies, bool alone) 
     CHECK(real_of(total(2, Fold::real_sum)) == real);
     CHECK(total(3, Fold::greatest) == last);
     CHECK(total(4, Fold::sum) == count);
+    CHECK(total(5, Fold::sum) == squares);
   }
 }
 

@@ -59,6 +59,11 @@ def test_filters_products_and_marks(threads):
     assert_same_rows(told, wanted)
 
 
+def test_a_copy_for_each_worker_is_none_for_one_task(threads):
+    found = merged(LEFT, RIGHT, on="k", build="replicate", suffixes=("", "_r"))
+    assert_same_rows(found, LEFT.merge(RIGHT, on="k", suffixes=("", "_r")))
+
+
 def test_keys_that_are_to_be_unique(threads):
     with pytest.raises(MergeError, match="not unique in right"):
         merged(LEFT, RIGHT, on="k", validate="m:1")

@@ -295,11 +295,21 @@ def test_sums_of_floats_are_compensated(groups):
         assert abs(Fraction(found[group]) - exact) <= bound
 
 
-def test_variances_at_a_large_mean():
+@pytest.mark.parametrize(
+    "values",
+    [
+        1e9 + RNG.normal(size=6000),
+        10**9 + RNG.integers(-3, 3, 6000),
+        -(2**60) // 6000 + RNG.integers(0, 2**20, 6000),
+        RNG.integers(0, 2**45, 6000),
+        RNG.integers(0, 2**63, 6000, dtype=np.uint64),
+    ],
+    ids=["floats", "close", "large", "far apart", "sums that leave 64 bits"],
+)
+def test_variances_at_a_large_mean(values):
     import cudf
 
     keys = np.arange(6000) % 3
-    values = 1e9 + RNG.normal(size=6000)
     found = dgpuhash.groupby(cudf.DataFrame({"k": keys, "v": values}), "k")["v"].var()
     for group, variance in enumerate(found.to_cupy().get().tolist()):
         own = list(map(Fraction, values[keys == group].tolist()))

@@ -104,3 +104,23 @@ def test_a_median_beside_an_infinity():
     frame = pd.DataFrame({"k": [1, 1, 2, 2, 3, 3], "v": np.array([-np.inf, 1, 2, np.inf] * 2)[:6]})
     wanted = frame.groupby("k")["v"].median()
     pd.testing.assert_series_equal(dgpuhash.groupby(frame, "k")["v"].median(), wanted)
+
+
+@pytest.mark.parametrize("base", [0, 10**9, -(10**12), 2**52])
+@pytest.mark.parametrize("width", [1, 2, 1000, 2**31, 2**40])
+@pytest.mark.parametrize("dtype", ["int64", "Int64"])
+def test_variances_of_integers(base, width, dtype):
+    random = np.random.default_rng(width)
+    values = pd.Series(base + random.integers(0, width, 300)).astype(dtype)
+    if dtype == "Int64":
+        values = values.mask(random.random(300) < 0.2)
+    keys = random.integers(0, 40, 300)
+    found = dgpuhash.groupby(pd.DataFrame({"k": keys, "v": values}), "k")["v"].var()
+    for key, own in values.groupby(keys):
+        numbers = list(map(Fraction, own.dropna().tolist()))
+        if len(numbers) < 2:
+            assert pd.isna(found[key])
+            continue
+        mean = sum(numbers) / len(numbers)
+        exact = sum((each - mean) ** 2 for each in numbers) / (len(numbers) - 1)
+        assert abs(Fraction(float(found[key])) - exact) <= exact / 10**6

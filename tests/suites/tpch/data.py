@@ -11,6 +11,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import dask
 import dask.dataframe as dd
 import pyarrow.parquet as pq
 
@@ -114,7 +115,9 @@ def read_lazily(
         columns = _columns(files, names)
         meta = library.made(pq.read_schema(files[0]).empty_table().select(columns))
         blocks = _blocks(files, columns, library.block_nbytes())
-        return dd.from_map(partial(_part, library.read, columns), blocks, meta=meta)
+        # Texts are those of the library.
+        with dask.config.set({"dataframe.convert-string": False}):
+            return dd.from_map(partial(_part, library.read, columns), blocks, meta=meta)
 
     return read
 

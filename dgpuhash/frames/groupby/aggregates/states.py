@@ -19,7 +19,16 @@ from dgpuhash.frames.groupby.aggregates.values import Values
 from dgpuhash.frames.groupby.groups import Groups
 from dgpuhash.tables.columns.aggregates import ColumnReduction, reduce_groups
 
-__all__ = ["FOLDS", "States", "codes_of", "ends", "extremes_of", "states_of"]
+__all__ = [
+    "FOLDS",
+    "States",
+    "codes_of",
+    "ends",
+    "extremes_of",
+    "squares_are_exact",
+    "squares_of_integers",
+    "states_of",
+]
 
 _SIGN = np.uint64(1 << 63)
 
@@ -44,6 +53,7 @@ partition and position.
 # Term and fold of the kernels, for states that are one pass over the rows.
 _WORDS = {
     "sum": ("integer", "sum"),
+    "square": ("square", "sum"),
     "total": ("real", "real_sum"),
     "least": ("rank", "least"),
     "greatest": ("rank", "greatest"),
@@ -170,7 +180,9 @@ def states_of(groups: Groups, wanted: Iterable[tuple[Values, Iterable[str]]]) ->
         states = States(values, groups, {})
         made.append(states)
         needed = dict.fromkeys(names)
-        if "moment" in needed or (values.kind == "float" and "sum" in needed):
+        if "moment" in needed and values.spread is not None:
+            needed |= {"sum": None, "square": None}
+        elif "moment" in needed or (values.kind == "float" and "sum" in needed):
             needed["total"] = None
         if values.kind == "timedelta" and "sum" in needed:
             # Tells whether the sum left the range of integers.
@@ -251,11 +263,17 @@ def _reduction(values: Values, name: str) -> ColumnReduction:
 
 
 def _squares(states: States) -> Any:
-    """Return each group's sum of squared deviations from its mean, in a second pass.
+    """Return each group's sum of squared deviations from its mean; of floats in a second pass.
 
     What the rounding of the mean adds is taken off again.
     """
-    values, codes, mean = states.values, codes_of(states), states.mean
+    values, spread = states.values, states.values.spread
+    if spread is not None:
+        if squares_are_exact(spread, states.count):
+            sums = (states.words[name].view(np.int64) for name in ("sum", "square"))
+            return squares_of_integers(states.count, *sums)
+        _run(states.groups, [(states, "total")])
+    codes, mean = codes_of(states), states.mean
     numbers = values.floats if values.read is None else values.floats[values.read]
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         off = numbers - mean[codes]
@@ -265,3 +283,36 @@ def _squares(states: States) -> Any:
         words = reduce_groups(backend.get("cpu"), codes, len(states.groups), reductions)
         squares, rest = (each.view(np.float64) for each in words)
         return np.where(np.isfinite(mean), squares - rest * rest / states.count, np.nan)
+
+
+def squares_are_exact(spread: int, count: Any) -> bool:
+    """Return whether `squares_of_integers` is, for integers that differ by at most `spread`."""
+    return (spread + 1) ** 2 * (int(count.max()) if len(count) else 0) < 2**63
+
+
+def squares_of_integers(count: Any, sums: Any, squares: Any) -> Any:
+    """Return sums of squared deviations from the mean, as float64.
+
+    Parameters
+    ----------
+    count : int64 array
+        How many integers there are; on any device.
+    sums : int64 array
+        Their sums.
+    squares : int64 array
+        Sums of their squares, modulo 2**64. Those of deviations are less than 2**63.
+
+    Examples
+    --------
+    >>> values = np.array([2**40, 2**40 + 1, 2**40 + 5])
+    >>> of_all = (each.reshape(1) for each in (values.sum(), (values * values).sum()))
+    >>> squares_of_integers(np.array([3]), *of_all).tolist()
+    [14.0]
+    """
+    count = count + (count == 0)
+    mean = sums // count
+    rest = sums - mean * count
+    # Of deviations from a whole number beside the mean: with it, what is beyond 64 bits goes.
+    whole = squares - mean * (sums + rest)
+    left = rest.astype(np.float64)
+    return whole.astype(np.float64) - left * left / count

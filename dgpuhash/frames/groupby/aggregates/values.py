@@ -155,6 +155,14 @@ class Values:
         least, most = self._extent
         return max(-least, most) * len(self) <= 2**53
 
+    @property
+    def spread(self) -> int | None:
+        """By how much integers differ at most; None of others, and where sums leave 64 bits."""
+        if self.kind not in {"bool", "int", "uint"}:
+            return None
+        least, most = (0, 1) if self.kind == "bool" else self._extent
+        return most - least if max(-least, most) * len(self) < 2**63 else None
+
     @functools.cached_property
     def origin(self) -> int:
         """What is taken off integers, so that float64 tells their differences; 0 for most."""

@@ -166,7 +166,7 @@ class CudfGroupBy(AggregateMethods, RowMethods, PairMethods):
             check_aggregate(self._columns[place], how)
             needs.append((known[place], AGGREGATES[how].states(known[place])))
         try:
-            if any(AGGREGATES[how].numbers for _, how, _ in wanted):
+            if any(AGGREGATES[how].numbers(known[place]) for place, how, _ in wanted):
                 self._groups.number()
             sizes = any(how == "size" for _, how, _ in wanted)
             reduce_states(self._groups, needs, sizes=sizes)
@@ -228,7 +228,7 @@ class CudfGroupBy(AggregateMethods, RowMethods, PairMethods):
                 raise UnsupportedError(f"{option}=: kernels of this library aggregate; leave it")
         if isinstance(func, Mapping) and self._one and self._selection is not None:
             # cuDF takes a dictionary of a column that is chosen by itself, too.
-            return self._of_columns([self._selection]).agg(func, *args, **kwargs)
+            return _one_column(self._of_columns([self._selection]).agg(func, *args, **kwargs))
         func = named(without_repeats(func))
         if func is list or isinstance(func, str):
             how: str = name_of(func) if func is list else func  # type: ignore[assignment]
@@ -368,6 +368,15 @@ class CudfGroupBy(AggregateMethods, RowMethods, PairMethods):
             self._groups, columns, subset=subset, as_index=self._as_index, normalize=normalize,
             sort=sort, ascending=ascending, dropna=dropna,
         )  # fmt: skip
+
+
+def _one_column(made: Any) -> Any:
+    """Return aggregates of a column without its label, as cuDF has them; a Series of one."""
+    if made.shape[1] == 1:
+        return made.iloc[:, 0]
+    if made.columns.nlevels > 1:
+        made.columns = [title for _, title in made.columns]
+    return made
 
 
 class UnnamedError(SpecError, TypeError):

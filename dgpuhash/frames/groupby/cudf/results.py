@@ -32,13 +32,13 @@ class Aggregate:
         A Series of the values of the groups, from the states of a column and the options.
     states : function
         The states that it is computed from, from those of a column.
-    numbers : bool
+    numbers : function
         Whether it needs the numbers of the rows' groups: these are found first then.
     """
 
     result: Callable[[CudfStates, Options], Any]
     states: Callable[[CudfStates], tuple[str, ...]] = lambda _: ()
-    numbers: bool = False
+    numbers: Callable[[CudfStates], bool] = lambda _: False
 
 
 def _named(*names: str) -> Callable[[CudfStates], tuple[str, ...]]:
@@ -147,6 +147,19 @@ def _mean(states: CudfStates, options: Options) -> Any:
     if values.origin:
         made += float(values.origin)
     return values.results(_with_stray(states, made), void)
+
+
+def _always(_: CudfStates) -> bool:
+    return True
+
+
+def _in_two_passes(states: CudfStates) -> bool:
+    """Return whether squared deviations need the means first."""
+    return not states.squares_add_up
+
+
+def _variance_states(states: CudfStates) -> tuple[str, ...]:
+    return ("sum", "square", "count") if states.squares_add_up else ("total", "count")
 
 
 def _variance(states: CudfStates, options: Options) -> tuple[Any, Any]:
@@ -290,16 +303,16 @@ AGGREGATES: dict[str, Aggregate] = {
     "last": Aggregate(_end("last"), _counted("last")),
     "any": Aggregate(_truth("any"), _named("any", "count")),
     "all": Aggregate(_truth("all"), _named("all")),
-    "var": Aggregate(_var, _named("total", "count"), numbers=True),
-    "std": Aggregate(_std, _named("total", "count"), numbers=True),
-    "sem": Aggregate(_sem, _named("total", "count"), numbers=True),
-    "prod": Aggregate(_prod, _named("count"), numbers=True),
-    "nunique": Aggregate(_nunique, _named("count"), numbers=True),
-    "median": Aggregate(_median, _named("count"), numbers=True),
-    "quantile": Aggregate(_quantile, _named("count"), numbers=True),
-    "idxmin": Aggregate(_position("least"), _named("least", "count"), numbers=True),
-    "idxmax": Aggregate(_position("greatest"), _named("greatest", "count"), numbers=True),
-    "list": Aggregate(_list, numbers=True),
-    "unique": Aggregate(_unique, numbers=True),
+    "var": Aggregate(_var, _variance_states, numbers=_in_two_passes),
+    "std": Aggregate(_std, _variance_states, numbers=_in_two_passes),
+    "sem": Aggregate(_sem, _variance_states, numbers=_in_two_passes),
+    "prod": Aggregate(_prod, _named("count"), numbers=_always),
+    "nunique": Aggregate(_nunique, _named("count"), numbers=_always),
+    "median": Aggregate(_median, _named("count"), numbers=_always),
+    "quantile": Aggregate(_quantile, _named("count"), numbers=_always),
+    "idxmin": Aggregate(_position("least"), _named("least", "count"), numbers=_always),
+    "idxmax": Aggregate(_position("greatest"), _named("greatest", "count"), numbers=_always),
+    "list": Aggregate(_list, numbers=_always),
+    "unique": Aggregate(_unique, numbers=_always),
 }
 """Every aggregate by its name."""

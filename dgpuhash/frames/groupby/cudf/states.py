@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dgpuhash.frames.groupby.aggregates.states import squares_are_exact, squares_of_integers
 from dgpuhash.frames.groupby.cudf.groups import CudfGroups
 from dgpuhash.frames.groupby.cudf.values import CudfValues, marked
 from dgpuhash.tables.columns.aggregates import ColumnReduction
@@ -69,8 +70,8 @@ class CudfStates:
             reading = "u1" if values.presence is None else "f4"
             fold = "least" if name == "first" else "greatest"
             return ColumnReduction(values.presence, reading, "row", fold)
-        if name == "sum":
-            return _read(values.filled(0), "integer", "sum")
+        if name in {"sum", "square"}:
+            return _read(values.filled(0), "integer" if name == "sum" else name, "sum")
         if name == "total":
             plain = values.nulls is None and values.origin == 0
             column = values.numbers if plain else values.floats
@@ -186,9 +187,19 @@ class CudfStates:
             return rows
         return self.xp.where(self.count > 0, rows, -1)
 
+    @functools.cached_property
+    def squares_add_up(self) -> bool:
+        """Whether squared deviations mostly follow from sums: of integers whose sums fit."""
+        return self.values.kind in {"bool", "int", "uint"} and self.values.sums_fit
+
     def squares(self) -> Any:
-        """Return each group's sum of squared deviations from its mean, in a second pass."""
+        """Return each group's sum of squared deviations from its mean; mostly in a second pass."""
         values, groups = self.values, self.groups
+        if self.squares_add_up:
+            least, most = values.bounds
+            if squares_are_exact(most - least, self.count):
+                sums = (self.word(name).view(np.int64) for name in ("sum", "square"))
+                return squares_of_integers(self.count, *sums)
         mean = self._by_number(self.mean)
         off = _squared_difference(self.xp)(gather_rows(mean, groups.numbers), values.floats)
         found = groups.words((self._place, "squares"), _read(off, "real", "real_sum"))

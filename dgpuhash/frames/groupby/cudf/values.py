@@ -140,14 +140,24 @@ class CudfValues:
         return self.xp.isnan(self.filled(0)) if bool(self.xp.isnan(least)) else None
 
     @functools.cached_property
+    def bounds(self) -> tuple[int, int]:
+        """The least and the greatest integer, or 0 where there is a null or no row."""
+        there = self.filled(0)
+        return (int(there.min()), int(there.max())) if len(there) else (0, 0)
+
+    @property
+    def sums_fit(self) -> bool:
+        """Whether no sum of the integers leaves 64 bits."""
+        return max(map(abs, self.bounds)) * len(self) < 2**63
+
+    @functools.cached_property
     def origin(self) -> int:
         """What is taken off integers, so that float64 tells their differences; 0 for most."""
         if self.kind == "timedelta" and len(self):
             return int(self.numbers.min()) if self.nulls is None else int(self.filled(0).min())
         if self.kind not in {"int", "uint"} or self.numbers.dtype.itemsize < 8 or not len(self):
             return 0
-        there = self.filled(0)
-        least, most = int(there.min()), int(there.max())
+        least, most = self.bounds
         exact = least >= -(2**53) and most <= 2**53
         return 0 if exact or most - least > 2**53 else least
 

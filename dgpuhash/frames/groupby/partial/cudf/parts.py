@@ -70,8 +70,10 @@ class PartStates(CudfStates):
         if kind == "stray":
             return () if values.stray is None else ("stray",)
         if kind == "wide":
-            return ("sum",) if self._sums_fit else ("high", "low")
+            return ("sum",) if values.sums_fit else ("high", "low")
         if kind == "moment":
+            if self.squares_add_up:
+                return ("count", "sum", "square")
             return ("count",) if values.kind == "float" else ("count", "total")
         if kind in {"first", "last"}:
             first = kind == "first" and values.nulls is None
@@ -81,15 +83,6 @@ class PartStates(CudfStates):
         if kind in {"first of all", "last of all", "prod"}:
             return ()
         return ("pair",) if kind == "real" else (kind,)
-
-    @functools.cached_property
-    def _sums_fit(self) -> bool:
-        """Whether no sum of integers leaves 64 bits."""
-        there = self.values.filled(0)
-        if not len(there):
-            return True
-        most = max(abs(int(there.min())), abs(int(there.max())))
-        return most * len(there) < 2**63
 
     def _made(self, name: str) -> ColumnReduction:
         values, xp = self.values, self.xp
@@ -116,6 +109,11 @@ class PartStates(CudfStates):
         """The sum of each group's values less their origin, as float64."""
         return self._pairs[0] if self.values.kind == "float" else super().total
 
+    def of_numbers(self, kinds: Iterable[str]) -> bool:
+        """Return whether one of some kinds needs the numbers of the rows' groups."""
+        found = _OF_NUMBERS.intersection(kinds)
+        return bool(found) and not (found == {"moment"} and self.squares_add_up)
+
     def fields(self, kind: str) -> tuple[Any, ...]:
         """Return the fields of a kind: arrays of numbers, and columns of other values."""
         made = _FIELDS.get(kind)
@@ -134,7 +132,7 @@ class PartStates(CudfStates):
         return (self.word("stray").view(np.int64),)
 
     def _wide(self) -> tuple[Any, ...]:
-        if self._sums_fit:
+        if self.values.sums_fit:
             sums = self.word("sum").view(np.int64)
             return sums >> 32, sums & np.int64(_HALF)
         return tuple(self.word(name).view(np.int64) for name in ("high", "low"))
@@ -193,7 +191,7 @@ def fields_of_columns(
     columns : iterable of (PartStates, kinds)
     """
     given = list(columns)
-    if any(_OF_NUMBERS.intersection(kinds) for _, kinds in given):
+    if any(states.of_numbers(kinds) for states, kinds in given):
         groups.number()
     needs = [
         (states, [word for kind in kinds for word in states.words_of(kind)])

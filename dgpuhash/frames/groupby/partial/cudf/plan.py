@@ -98,6 +98,9 @@ class CudfPlan(GroupPlan):
             asked.reduce, as_index=as_index, selection=selection,
         )  # fmt: skip
         made = verb.of(probe).iloc[:0]
+        if made.index.nlevels > 1:
+            # Slices of cuDF have a marker there.
+            made.index.name = None
         by_states = verb.name in AGGREGATING - {"cov", "corr"}
         read = sorted(asked.positions) if by_states else probe.positions
         if verb.name not in OF_COLUMNS and selection is None:
