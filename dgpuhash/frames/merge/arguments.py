@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import pandas as pd
 
 from dgpuhash.errors import SpecError
+from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.labels import stored_labels
 from dgpuhash.frames.merge.keys import JoinKeys, MergeError, join_keys
+from dgpuhash.frames.merge.rows import RowPairs, cross, pairs_of, sorted_by_key
 from dgpuhash.typing import Build, Validate
 
 if TYPE_CHECKING:
@@ -145,3 +147,24 @@ class JoinArguments:
         wanted = set(stored_labels(self.columns, right))
         wanted |= {each for each in named if isinstance(each, Hashable) and each is not None}
         return right.loc[:, [label for label in right.columns if label in wanted]]
+
+    def pairs(
+        self, keys: JoinKeys, left: Any, right: Any, check: Callable[[int], None] | None = None
+    ) -> RowPairs:
+        """Return the rows of both frames that a merge puts side by side, of outer ones by keys.
+
+        Parameters
+        ----------
+        keys : JoinKeys
+            Those of the frames.
+        left, right : DataFrame
+        check : callable, optional
+            Is told the number of rows before those of a product are made, or any are sorted.
+        """
+        check = check or (lambda _: None)
+        if self.how == "cross":
+            check(len(left) * len(right))
+            return cross(len(left), len(right), frames_of(left).xp)
+        found = pairs_of(*keys.frames, self.joined, nulls_equal=self.nulls_equal)
+        check(found.size(len(left)))
+        return sorted_by_key(found, keys) if self.joined == "outer" else found

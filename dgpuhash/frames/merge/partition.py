@@ -21,7 +21,7 @@ from dgpuhash.frames.merge.distinct import occurs
 from dgpuhash.frames.merge.index import index_of, null_labels
 from dgpuhash.frames.merge.keys import JoinKeys, as_series
 from dgpuhash.frames.merge.result import MergePlan
-from dgpuhash.frames.merge.rows import RowPairs, complete, cross, pairs_of, sorted_by_key
+from dgpuhash.frames.merge.rows import RowPairs, complete
 
 __all__ = ["PartitionPlan"]
 
@@ -376,22 +376,12 @@ class PartitionPlan:
         Outer merges are sorted by their keys, as those of frames. `check` is told the number of
         rows before they are made.
         """
-        arguments, xp = self.arguments, self._frames.xp
-        if arguments.how == "cross" and check is not None:
-            check(len(left) * len(right))
-        keys = arguments.keys(left, right)
+        arguments, keys = self.arguments, self.arguments.keys(left, right)
         if self.is_filter:
             there = occurs(*keys.frames, nulls_equal=arguments.nulls_equal)
             kept = ~there if arguments.how == "anti" else there
-            return self.result(left, xp.flatnonzero(kept), None)
-        if arguments.how == "cross":
-            pairs = cross(len(left), len(right), xp)
-        else:
-            pairs = pairs_of(*keys.frames, arguments.joined, nulls_equal=arguments.nulls_equal)
-            if check is not None:
-                check(pairs.size(len(left)))
-        if arguments.joined == "outer":
-            pairs = sorted_by_key(pairs, keys)
+            return self.result(left, self._frames.xp.flatnonzero(kept), None)
+        pairs = arguments.pairs(keys, left, right, check)
         return self.put_together(left, right, keys, pairs)
 
     def _made(
