@@ -14,7 +14,7 @@ from pandas.api.types import is_scalar
 
 from dgpuhash.dask.answering import answering
 from dgpuhash.dask.verbs import hash_ranges
-from dgpuhash.distributed.cluster.dask_internals import GroupBy, SeriesGroupBy
+from dgpuhash.distributed.cluster.dask_internals import Aggregation, GroupBy, SeriesGroupBy
 from dgpuhash.distributed.groupby.verb import groupby_lazily
 from dgpuhash.errors import UnsupportedError
 
@@ -30,6 +30,8 @@ AGGREGATES = (
 OTHERS = (
     "bfill", "cumcount", "cumprod", "cumsum", "ffill", "get_group", "rolling", "shift",
 )  # fmt: skip
+# Dask has two classes of this name.
+_IN_PIECES = (dd.Aggregation, Aggregation)
 # Arguments of Dask and Dask-cuDF that say how they are to compute.
 _OF_DASK = {"split_every", "shuffle_method", "shuffle_backend", "fused"}
 
@@ -184,7 +186,7 @@ def _aggregated(rows: _Rows, name: str, call: inspect.BoundArguments, client: Cl
     if name in ("apply", "transform") and not rows.group_keys:
         raise UnsupportedError(f"{name} with group_keys=False")
     first = [kept.pop(label) for label in ("arg", "func") if label in kept]
-    if any(isinstance(each, dd.Aggregation) for each in _each([*first, *kept.values()])):
+    if any(isinstance(each, _IN_PIECES) for each in _each([*first, *kept.values()])):
         raise UnsupportedError("an Aggregation in pieces; use the names of aggregates")
     groups = rows.groups(client, ranges)
     made = getattr(groups, "agg" if name == "aggregate" else name)(*first, *args, **kept)

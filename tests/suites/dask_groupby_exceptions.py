@@ -25,6 +25,8 @@ EXCEPTIONS: dict[str, str] = {
     "test_groupby.py::test_groupby_agg_params[10-False-use_dask_default-True-True]": _PARTS,
     "test_groupby.py::test_groupby_agg_params[10-False-use_dask_default-False-True]": _PARTS,
     "test_groupby.py::test_groupby_nested_dict": "names results as pandas refuses to",
+    "test_groupby.py::test_groupby_split_out_num": _PARTS,
+    "test_groupby.py::test_groupy_non_aligned_index": _UNALIGNED,
     "test_groupby.py::test_groupby_median": _PARTS,
     "test_groupby.py::test_groupby_reduction_shuffle": _PARTS,
     "test_groupby.py::test_groupby_series": _UNALIGNED,

@@ -31,7 +31,7 @@ from dask.dataframe.dask_expr._expr import (
     determine_column_projection,
     is_filter_pushdown_available,
 )
-from dask.dataframe.dask_expr._groupby import GroupBy, SeriesGroupBy
+from dask.dataframe.dask_expr._groupby import Aggregation, GroupBy, SeriesGroupBy
 from dask.dataframe.dask_expr.io import FromPandas, ReadParquetPyarrowFS
 from dask.dataframe.dask_expr.io._delayed import FromDelayed
 from dask.dataframe.dask_expr.io.io import BlockwiseIO, FromGraph
@@ -58,6 +58,7 @@ CANCELLED = FutureCancelledError, FuturesCancelledError
 __all__ = [
     "CANCELLED",
     "UNKNOWN_CATEGORIES",
+    "Aggregation",
     "Alias",
     "And",
     "ArrowDatasetEngine",

@@ -14,7 +14,6 @@ import pandas as pd
 
 from dgpuhash.distributed.cluster.dask_internals import (
     Alias,
-    Blockwise,
     Expr,
     LoweredExpr,
     PartitionsFiltered,
@@ -23,6 +22,7 @@ from dgpuhash.distributed.cluster.dask_internals import (
 )
 from dgpuhash.distributed.cluster.serialization import CachedPickle
 from dgpuhash.distributed.cluster.user_errors import raise_without_traceback
+from dgpuhash.distributed.merge.copied import MergeTaskExpr
 from dgpuhash.distributed.merge.sides import SidesExpr, not_unique, raise_if_repeated
 from dgpuhash.errors import UnsupportedError
 from dgpuhash.frames.merge.keys import KeyPair
@@ -239,7 +239,7 @@ def rows_of(meta: Any, *parts: Any) -> Any:
     return pd.concat(parts) if parts else meta
 
 
-class PairExpr(Blockwise):
+class PairExpr(MergeTaskExpr):
     """Merge of each partition of a side with that of the other: sides that have been aligned.
 
     `texts` tell what is wrong when keys of a side are not unique, and are empty where they may.
@@ -247,21 +247,9 @@ class PairExpr(Blockwise):
 
     _parameters = ["left", "right", "plan", "texts", "known"]  # noqa: RUF012
 
-    @property
-    def _meta(self) -> Any:
-        return self.plan.meta
-
     def _divisions(self) -> tuple[Any, ...]:
         divisions = tuple(self.left.divisions)
         return divisions if self.known else (None,) * len(divisions)
-
-    @functools.cached_property
-    def _name(self) -> str:
-        return f"dgpuhash-merge-{self.deterministic_token}"
-
-    @functools.cached_property
-    def _pickled(self) -> CachedPickle[PartitionPlan]:
-        return CachedPickle.of(self.plan)
 
     def _task(self, name: Any, index: int) -> Task:
         sides = (TaskRef((side._name, index)) for side in (self.left, self.right))

@@ -18,7 +18,7 @@ from dgpuhash.frames.merge.partition import PartitionPlan
 from dgpuhash.frames.merge.rows import RowPairs
 from dgpuhash.tables.memory_errors import memory_errors_of
 
-__all__ = ["CopiedExpr", "SingleExpr", "WholeExpr", "can_be_copied"]
+__all__ = ["CopiedExpr", "MergeTaskExpr", "SingleExpr", "WholeExpr", "can_be_copied"]
 
 
 def can_be_copied(plan: PartitionPlan, stored: Expr) -> bool:
