@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
@@ -89,3 +90,19 @@ def test_keys_are_known_as_long_as_their_frame_is_there(threads):
 def test_keys_that_are_to_be_unique(threads):
     with pytest.raises(MergeError, match="not unique in right"):
         dgpuhash.merge(lazy(LEFT, 2), lazy(TWICE, 1), on="k", validate="m:1").compute()
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "semi", "anti"])
+def test_the_small_side_is_read_once_and_all_else_is_fused(threads, how):
+    many = dd.from_map(lambda start: LEFT.iloc[start : start + 10], range(0, 40, 10))
+    small = dd.from_map(lambda _: RIGHT, [0])
+    merged = dgpuhash.merge(many[many["a"] % 3 > 0], small[small["b"] < 6], how, on="k")
+    optimized = merged[["k", "a"]].optimize()
+    # A task for each partition of the one, one for the other, and its other name.
+    assert len(optimized.dask) == 4 + 2
+    wanted = LEFT[LEFT["a"] % 3 > 0]
+    kept = RIGHT[RIGHT["b"] < 6]
+    met = wanted["k"].isin(kept["k"])
+    if how != "left":
+        wanted = wanted[~met if how == "anti" else met]
+    assert optimized.compute()["a"].tolist() == wanted["a"].tolist()
