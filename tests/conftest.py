@@ -10,6 +10,7 @@ import os
 import sys
 import zlib
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,13 @@ if worker := os.environ.get("PYTEST_XDIST_WORKER"):
     gpus = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     if len(gpus) > 1:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpus[int(worker.removeprefix("gw")) % len(gpus)]
+
+if find_spec("dask") is not None:
+    import dask
+
+    # Dask's profiler asks for the frames of all threads, and garbage may be collected meanwhile. If
+    # hypothesis, which counts that, lets a thread run that ends, both wait for ever (CPython 3.11).
+    dask.config.set({"distributed.worker.profile.enabled": False})
 
 settings.register_profile(
     "dgpuhash",
