@@ -334,19 +334,19 @@ class IndexAccessor:
         >>> client = Client(processes=False, n_workers=2, dashboard_address=None)
         >>> planes = dd.from_pandas(pd.DataFrame({"tailnum": ["N1", "N2"], "seats": [55, 182]}))
         >>> flights = dd.from_pandas(
-        ...     pd.DataFrame({"tailnum": ["N2", "N9"], "day": [1, 2], "gate": [4, 5]})
+        ...     pd.DataFrame({"tailnum": ["N2", "N9"], "day": [1, 2], "gate": [4, 5]}), npartitions=2
         ... )
         >>> merged = flights.dgpuhash.merge(planes, on="tailnum", how="outer")
         >>> print(merged[["tailnum", "day"]].dgpuhash.explain())  # doctest: +ELLIPSIS
-        outer merge by 'tailnum': 1 partition of the left side asks, in its order
+        outer merge by 'tailnum': 2 partitions of the left side ask, in their order
         indexed: the right side, as rows come in the order of the left side
         placed: distributed over 2 hash ranges of its keys
         stored: its keys alone
-        left side: 1 partition, ..., columns ['tailnum', 'day'] of 3
+        left side: 2 partitions, ..., columns ['tailnum', 'day'] of 3
         right side: 1 partition, ..., columns ['tailnum'] of 2
         sent: keys to their owners; back: []
         then: 2 partitions with rows of the right side that nothing matches
-        result: 3 partitions, divisions unknown
+        result: 4 partitions, divisions unknown
         >>> client.close()
         """
         return explained(self._frame, client_of(None))
