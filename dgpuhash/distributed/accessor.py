@@ -334,7 +334,8 @@ class IndexAccessor:
         >>> client = Client(processes=False, n_workers=2, dashboard_address=None)
         >>> planes = dd.from_pandas(pd.DataFrame({"tailnum": ["N1", "N2"], "seats": [55, 182]}))
         >>> flights = dd.from_pandas(
-        ...     pd.DataFrame({"tailnum": ["N2", "N9"], "day": [1, 2], "gate": [4, 5]}), npartitions=2
+        ...     pd.DataFrame({"tailnum": ["N2", "N9"], "day": [1, 2], "gate": [4, 5]}),
+        ...     npartitions=2,
         ... )
         >>> merged = flights.dgpuhash.merge(planes, on="tailnum", how="outer")
         >>> print(merged[["tailnum", "day"]].dgpuhash.explain())  # doctest: +ELLIPSIS
