@@ -6,8 +6,14 @@ import functools
 from functools import partial
 from typing import Any
 
-from dgpuhash.distributed.cluster.dask_internals import Alias, Blockwise, Expr, Task, TaskRef
-from dgpuhash.distributed.cluster.dask_internals import tokenize_deterministic as token_of
+from dgpuhash.distributed.cluster.dask_internals import (
+    Alias,
+    Blockwise,
+    Expr,
+    Task,
+    TaskRef,
+    tokenize_deterministic,
+)
 from dgpuhash.distributed.cluster.host import current_worker
 from dgpuhash.distributed.cluster.serialization import CachedPickle
 from dgpuhash.distributed.cluster.user_errors import raise_without_traceback
@@ -63,7 +69,7 @@ class CopiedExpr(MergeTaskExpr):
 
     @functools.cached_property
     def _rows(self) -> str:
-        return token_of(StoredRows(self.plan))
+        return tokenize_deterministic(StoredRows(self.plan))
 
     def _task(self, name: Any, index: int) -> Task:
         frame, stored = TaskRef((self.frame._name, index)), TaskRef((self.stored._name, 0))

@@ -226,12 +226,13 @@ def prepare(client: Client) -> int:
     import_on_cluster(client)
     when, workers = _counted.get(client, (-_COUNTED_SECONDS, 0))
     if monotonic() - when >= _COUNTED_SECONDS:
-        workers = _prepared(client)
+        workers = _installed(client)
         _counted[client] = monotonic(), workers
     return workers
 
 
-def _prepared(client: Client) -> int:
+def _installed(client: Client) -> int:
+    """Install this library where it is not yet; return how many workers the scheduler has."""
     found = client.scheduler_info(n_workers=0)
     if found["id"] not in _ready:
         ensure_plugin(client)

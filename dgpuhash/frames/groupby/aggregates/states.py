@@ -263,9 +263,10 @@ def _reduction(values: Values, name: str) -> ColumnReduction:
 
 
 def _squares(states: States) -> Any:
-    """Return each group's sum of squared deviations from its mean; of floats in a second pass.
+    """Return each group's sum of squared deviations from its mean.
 
-    What the rounding of the mean adds is taken off again.
+    Those of integers mostly follow from sums; others take a second pass, and what the rounding of
+    the mean adds is taken off again.
     """
     values, spread = states.values, states.values.spread
     if spread is not None:

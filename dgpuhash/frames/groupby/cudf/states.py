@@ -193,7 +193,10 @@ class CudfStates:
         return self.values.kind in {"bool", "int", "uint"} and self.values.sums_fit
 
     def squares(self) -> Any:
-        """Return each group's sum of squared deviations from its mean; mostly in a second pass."""
+        """Return each group's sum of squared deviations from its mean.
+
+        Those of integers mostly follow from sums; others take a second pass.
+        """
         values, groups = self.values, self.groups
         if self.squares_add_up:
             least, most = values.bounds
