@@ -6,7 +6,7 @@ INSTALLED = $(VENV)/.installed
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES = pyproject.toml CMakeLists.txt scripts/install $(shell find kernels -type f)
 
-.PHONY: help demo test methods genomes peers ucx matrix rounds suites tpch-gpu dashboard check docs kernels compile bench gpu wheel wheel-test version slurm clean
+.PHONY: help demo test methods exhaustive genomes peers ucx matrix rounds suites tpch-gpu dashboard check docs kernels compile bench gpu wheel wheel-test version slurm clean
 
 help:                       ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## */\1 /p' $(MAKEFILE_LIST) | while read -r target said; do \
@@ -20,6 +20,9 @@ test: $(INSTALLED)          ## run the tests and the docstrings' examples
 
 methods: $(INSTALLED)       ## run the tests that all methods of tables have in common, with each of them
 	MARKS=methods scripts/test tests/tables
+
+exhaustive: $(INSTALLED)    ## interrupt changes at every line, where `make test` takes some
+	MARKS=exhaustive scripts/test tests/frames tests/tables
 
 genomes: $(INSTALLED)       ## count the k-mers of whole genomes, as DGPUHASH_KMER_DATA (default: ../shared/kmer) has them
 	MARKS=genomes scripts/test tests/kmer
@@ -39,6 +42,7 @@ suites: $(INSTALLED)        ## run pandas' and Dask's own tests of merges and gr
 	PYTHONPATH=tests $(INSIDE) -m suites.tpch --scale 0.1 --dask
 	PYTHONPATH=tests $(INSIDE) -m suites.dask_merge --tb=line
 	PYTHONPATH=tests $(INSIDE) -m suites.generated_merge --cases $(or $(CASES),10000)
+	PYTHONPATH=tests $(INSIDE) -m suites.generated --cases $(or $(CASES),10000)
 	PYTHONPATH=tests $(INSIDE) -m suites.pandas_groupby --tb=line
 	PYTHONPATH=tests $(INSIDE) -m suites.dask_groupby --tb=line
 

@@ -120,9 +120,11 @@ def value_dtype_of(dtype: DTypeLike) -> np.dtype[Any]:
     try:
         made.descr  # noqa: B018
     except ValueError as error:
+        from numpy.lib.recfunctions import repack_fields
+
         raise KeyTypeError(
             f"values of dtype {made} cannot be described ({error}); pass "
-            "numpy.lib.recfunctions.repack_fields(values, recurse=True)"
+            f"values.astype({repack_fields(made, recurse=True)}), a dtype of NumPy's repack_fields"
         ) from error
     # A spec cannot store metadata, and NumPy would warn.
     return np.lib.format.drop_metadata(made)

@@ -73,6 +73,7 @@ __all__ = [
     "NamedColumn",
     "Number",
     "OnWorkers",
+    "Promote",
     "PruningSettings",
     "QueryLike",
     "Reduction",
@@ -263,6 +264,7 @@ Validate = Literal[
 """Which sides of a merge are to have unique keys."""
 
 Build = Literal["auto", "left", "right", "replicate"]
+Promote = Literal["nullable", "pandas"]
 """Which side of a merge of Dask frames the workers index."""
 
 TableModeName = Literal["distributed", "independent"]
@@ -356,6 +358,7 @@ class MergeOptions(PruningSettings, total=False):
     indicator: bool | str
     validate: Validate | None
     nulls_equal: bool
+    promote: Promote | None
     build: Build
     npartitions: int | None
     client: Client | None

@@ -9,6 +9,7 @@ from plots import DRAWN
 
 from dgpuhash.bench.papers.drawn.claims import sentences
 from dgpuhash.bench.papers.drawn.table import DRAWN as FIGURES_OF_PAPERS
+from dgpuhash.bench.papers.drawn.table import as_asked
 from dgpuhash.bench.report.document import markdown_table
 from dgpuhash.bench.report.grids import grids
 from dgpuhash.bench.report.of_papers import AXES, grids_of_papers
@@ -58,6 +59,21 @@ A claim holds where the same side is ahead here as in the paper. Beside it stand
 the mean over the places of the axis where it is about several, or the least favourable where the
 paper says "always".
 """
+HEAD_OF_DATAFRAMES = """<!-- written by scripts/figures.py from receipts/; do not edit -->
+# Dataframes beside cuDF
+
+`dgpuhash bench frames --device cuda --compare` merges and groups cuDF frames of few and of many
+rows, by integers and texts, of unique and of repeated keys, beside cuDF. On a CPU,
+`--device cpu`, the frames are pandas', and the others pandas and Polars. `--only TEXT` measures
+the cases whose name has the text, `--rows` shrinks all to that many rows at most.
+
+All libraries allocate from one memory pool, and get the same frames, which are made on the
+device. They take turns, and the least time of each counts, from an idle device until the answer
+lies in its memory. The answers are compared: rows, sums, and which values stand beside each other
+and beside a key. In brackets stand the speed beside the best other library's, over 1.00 where
+dgpuhash is faster, and the share of what the same keys and columns take without frames:
+`join_indices` of the keys, or of their hashes, and a gather of each column of the result.
+"""
 # What the page shows of one GPU, and what a rate or a time is of.
 SHOWN = {
     "tables": "Sets and maps of random keys",
@@ -73,8 +89,26 @@ def page(receipts: dict[str, Receipt]) -> str:
     """The text of docs/benchmarks.md."""
     if "figures" not in receipts:
         return f"{HEAD}\n{NONE}"
-    plots = [line for plot in DRAWN for line in (f"![{plot.title}](figures/{plot.name}.svg)", "")]
-    return "\n".join([HEAD, "## Plots", "", *plots, section(receipts)])
+    return "\n".join([HEAD, "## Plots", "", *plots_of("benchmarks"), section(receipts)])
+
+
+def plots_of(page: str) -> list[str]:
+    """The lines that show a page's plots."""
+    drawn = (plot for plot in DRAWN if plot.page == page)
+    return [line for plot in drawn for line in (f"![{plot.title}](figures/{plot.name}.svg)", "")]
+
+
+def page_of_dataframes(receipts: dict[str, Receipt]) -> str:
+    """The text of docs/dataframes.md."""
+    if "dataframes" not in receipts:
+        return f"{HEAD_OF_DATAFRAMES}\n{NONE.replace('make gpu', 'make gpu MODE=dataframes')}"
+    receipt = receipts["dataframes"]
+    gpu = receipt["machine"]["gpu"]
+    lines = [HEAD_OF_DATAFRAMES, *plots_of("dataframes"), f"## {gpu}", ""]
+    lines += [f"{measured_on(receipt, gpu)}{remark(receipt)}", ""]
+    for grid in grids("frames", receipt["figures"]):
+        lines += [f"{grid.title[0].upper()}{grid.title[1:]}:", "", *markdown_table(grid), ""]
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def section(receipts: dict[str, Receipt]) -> str:
@@ -295,11 +329,11 @@ def described(row: dict[str, Any]) -> tuple[str, str, str]:
 
 def page_of_papers(receipts: dict[str, dict[str, Any]]) -> str:
     """The text of docs/papers.md."""
-    rows = [
+    rows = as_asked([
         row
         for row in receipts.get("papers", {}).get("figures", [])
         if row["bench"] == "papers" and row["figure"] in FIGURES_OF_PAPERS
-    ]
+    ])  # fmt: skip
     lines = [HEAD_OF_PAPERS, *_table_of_papers()]
     lines += ["", "## What holds", ""]
     if not rows:

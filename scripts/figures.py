@@ -1,4 +1,4 @@
-"""Writes what documents quote of receipts: README tables, docs/{benchmarks,papers}.md, the plots.
+"""Writes what documents quote of receipts: README tables, pages of docs/, the plots.
 
 figures.py            rewrites them
 figures.py --check    exits 1 when one of them is not what the receipts say
@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import plots
-from benchmarks import page, page_of_papers
+from benchmarks import page, page_of_dataframes, page_of_papers
 
 ROOT = Path(__file__).resolve().parents[1]
-README, PAGE, PAPERS, FOLDER = (
+README, PAGE, DATAFRAMES, PAPERS, FOLDER = (
     ROOT / "README.md",
     ROOT / "docs" / "benchmarks.md",
+    ROOT / "docs" / "dataframes.md",
     ROOT / "docs" / "papers.md",
     ROOT / "docs" / "figures",
 )
@@ -176,6 +177,7 @@ def main() -> int:
     made = {
         README: rewritten(README.read_text(), receipts),
         PAGE: page(receipts),
+        DATAFRAMES: page_of_dataframes(receipts),
         PAPERS: page_of_papers(receipts),
     }
     if sys.argv[1:] == ["--check"]:

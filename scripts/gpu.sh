@@ -5,6 +5,7 @@
 #   gpu       one GPU: tests, then compute-sanitizer, of which both tools run side by side where there are several
 #   figures   one GPU: benchmarks, on two side by side where there are several
 #   papers    one GPU: the papers' tables and figures, on two side by side where there are several
+#   dataframes one GPU: merges and groupbys of cuDF frames, beside cuDF
 #   letters   one GPU: k-mers of the genomes below DGPUHASH_KMER_DATA
 #   multigpu  two or more: the tests of several; those of more workers than GPUs let these share them
 #   scaling   two or more: benchmarks of the exchange, the distributed tables, merges and k-mers on all
@@ -20,8 +21,8 @@ cd "$(dirname "$0")/.."
 parts=${1:-figures gpu}
 wheels=${2:-}
 for part in $parts; do
-    case $part in gpu | figures | papers | letters | multigpu | scaling) ;; *)
-        echo "gpu.sh: unknown part '$part'; use gpu, figures, papers, letters, multigpu or scaling" >&2
+    case $part in gpu | figures | papers | dataframes | letters | multigpu | scaling) ;; *)
+        echo "gpu.sh: unknown part '$part'; use gpu, figures, papers, dataframes, letters, multigpu or scaling" >&2
         exit 2
         ;;
     esac
@@ -221,6 +222,7 @@ papers() {
     lane 1 50 100 papers_of_another
     wait
 }
+figures_of_dataframes() { step frames 480 "${bench[@]}" frames --device cuda --compare --json "$OUT/frames.jsonl"; }
 figures_of_letters() {
     local kmer=("${bench[@]}" kmer --device cuda --repeat 3 --input letters)
     step letters 240 "${kmer[@]}" --json "$OUT/letters.jsonl"
@@ -284,6 +286,7 @@ for part in $parts; do
         ;;
     figures) figures ;;
     papers) papers ;;
+    dataframes) figures_of_dataframes ;;
     letters) figures_of_letters ;;
     multigpu) tests_of_several ;;
     scaling) figures_of_several ;;

@@ -48,6 +48,7 @@ class Drawing:
     """One figure: its file's name, what it shows, and the receipts that it is drawn from.
 
     Receipts `beside` are drawn, too, where they are there and have figures of the benchmark `of`.
+    `page` of docs/ shows it.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Drawing:
     draw: Callable[[Figure, Receipts], None]
     beside: tuple[str, ...] = ()
     of: str = ""
+    page: str = "benchmarks"
 
     def used(self, receipts: Receipts) -> Receipts:
         """The receipts that it is drawn from, by name."""
@@ -400,6 +402,45 @@ def simulation(figure: Figure, receipts: Receipts) -> None:
     one_legend(figure, beside)
 
 
+def dataframes(figure: Figure, receipts: Receipts) -> None:
+    """Speeds of merges and groupbys beside the best other library's, and shares of bare gathers."""
+    rows = [row for row in rows_of(receipts["dataframes"], "frames") if "peer" in row]
+    cases = list(dict.fromkeys(case_of(row) for row in rows))[::-1]
+    places = {name: place for place, name in enumerate(cases)}
+    beside = figure.subplots(1, 2, sharey=True, width_ratios=(3, 2))
+    for number, library in enumerate(dict.fromkeys(row["library"] for row in rows)):
+        own = [row for row in rows if row["library"] == library]
+        style = {"marker": "oD"[number % 2], "linestyle": "", "color": colour_of("", number)}
+        speeds = [row["peer"] / row["time"] for row in own]
+        beside[0].plot(speeds, [places[case_of(row)] for row in own], label=library, **style)
+        merges = [row for row in own if "ratio" in row]
+        shares = [row["ratio"] for row in merges]
+        beside[1].plot(shares, [places[case_of(row)] for row in merges], label=library, **style)
+    beside[0].set_xscale("log", base=2)
+    ticks = (0.125, 0.25, 0.5, 1, 2, 4, 8, 16)
+    beside[0].set_xticks(ticks, [f"{each:g}" for each in ticks])
+    beside[0].set_xlabel("times as fast as the best other library")
+    beside[1].set_xlim(left=0)
+    beside[1].set_xlabel("share of join_indices\nand bare gathers")
+    for axes in beside:
+        axes.axvline(1, color=BARE, linestyle="--", linewidth=1.1)
+        axes.tick_params(axis="y", length=0)
+    beside[0].set_yticks(range(len(cases)), cases)
+    beside[0].set_ylim(-0.7, len(cases) - 0.3)
+    one_legend(figure, beside)
+
+
+def case_of(row: Row) -> str:
+    """A case with its sizes, as powers where they are some."""
+    sizes = [row["n"], *(row[name] for name in ("build", "groups") if name in row)]
+    size = " \N{MULTIPLICATION SIGN} ".join(map(size_text, sizes))
+    return f"{row['verb']}: {size} {'groups' if 'groups' in row else 'rows'}"
+
+
+def size_text(size: int) -> str:
+    return f"$2^{{{size.bit_length() - 1}}}$" if size.bit_count() == 1 else f"{size:,}"
+
+
 DRAWN = (
     Drawing("merge", "Time of a merge on several GPUs, beside Dask-cuDF and cudf-polars",
             ("scaling-4", "peers-2"), (7.2, 3.5), merges),
@@ -415,4 +456,6 @@ DRAWN = (
             ("simulation",), (8.2, 3.2), simulation),
     Drawing("construction", "Time to index a billion letters, after WarpCore's Fig. 8",
             ("kmer",), (8.2, 3.4), construction, ("letters", "scaling-2", "scaling-4"), "kmer"),
+    Drawing("dataframes", "Speed of merges and groupbys of frames, beside cuDF",
+            ("dataframes",), (8.2, 9.0), dataframes, page="dataframes"),
 )  # fmt: skip

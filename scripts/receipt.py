@@ -36,6 +36,7 @@ COVERED = {
     "gpu": _OF_ONE,
     "figures": _OF_ONE,
     "papers": _OF_ONE,
+    "dataframes": (*_OF_ONE, "dgpuhash/frames"),
     "letters": (*_OF_ONE, "dgpuhash/kmer"),
     **SEVERAL,
 }
@@ -43,6 +44,7 @@ WHAT = {
     "gpu": "GPU proof",
     "figures": "run of the GPU's figures",
     "papers": "run of the papers' figures",
+    "dataframes": "run of the dataframes' figures",
     "letters": "run of the k-mers' figures",
     "multigpu": "multi-GPU proof",
     "scaling": "run of several GPUs' figures",

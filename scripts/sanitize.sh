@@ -30,7 +30,7 @@ if [ "$TOOL" = racecheck ]; then
     collect "not genomes" tests/kmer | awk 'NR % 6 == 0'
 else
     whole=tests/tables/'(methods|ids|user_kernels|test_sequences)'
-    collect "not methods and not genomes" tests/tables tests/kmer "${operations[@]}" |
+    collect "not methods and not exhaustive and not genomes" tests/tables tests/kmer "${operations[@]}" |
         awk -v whole="$whole" '$0 ~ whole || NR % 6 == 0'
     collect methods tests/tables/test_sequences.py tests/tables/methods/test_mixed.py tests/tables/ids
 fi >"$FOLDER/tests"

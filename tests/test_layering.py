@@ -11,6 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from code_lines import lines_by_room
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = sorted((ROOT / "dgpuhash").rglob("*.py"))
@@ -18,10 +19,30 @@ KERNELS = sorted(
     path for path in (ROOT / "kernels").rglob("*") if path.suffix in {".cuh", ".cpp", ".hpp", ".h"}
 )
 
-LONGEST_MODULE = 420
-WIDEST_FOLDER = 15
+LONGEST_MODULE = 600
+WIDEST_FOLDER = 24
 # Shorter modules belong into the only one that imports them.
 SHORTEST_MODULE = 40
+# Lines of code of a room, as `code_lines` counts them; what merges or deletes takes some away.
+MOST_CODE = {
+    "distributed": 20_930,
+    "frames": 16_440,
+    "tables": 11_950,
+    "kmer": 10_400,
+    "bench": 9_050,
+    "cli": 4_000,
+    "backend": 1_750,
+    "dask": 720,
+}
+# Modules of a second way, which one over columns of every library replaces; none may come back.
+MUST_GO = {
+    "frames/dataframes/cudf_keys.py",
+    "frames/merge/comparable.py",
+    "frames/merge/cudf/__init__.py",
+    "frames/merge/cudf/keys.py",
+    "frames/merge/cudf/plan.py",
+}
+GONE = {"frames/merge/mixin.py", "frames/merge/standing.py", "frames/merge_result.py"}
 NAMELESS_ROOMS = {"utils", "helpers", "common", "misc"}
 
 # A room may import itself and every room with a smaller number; types may come from anywhere.
@@ -29,6 +50,7 @@ PYTHON_ROOMS = {
     "accessors": 0,
     "errors": 0,
     "typing": 0,
+    "compression": 1,
     "config": 1,
     "seeds": 1,
     "spec": 2,
@@ -74,10 +96,11 @@ ROOMS_WITHIN = {
         {"keys"},
         {"row_store", "matches"},
         {"spill"},
-        {"keyed_rows", "merge_result"},
-        {"lookup", "pages", "int_float_warning", "stats", "serialization"},
-        {"key_input", "merge"},
-        {"groupby"},
+        {"keyed_rows"},
+        {"pages", "int_float_warning", "stats", "serialization"},
+        {"merge"},
+        {"lookup", "groupby"},
+        {"key_input"},
         {"lookup_mixin"},
         {"index"},
         {"grouped"},
@@ -289,6 +312,19 @@ def test_folders_are_short():
     assert not {str(folder.relative_to(ROOT)) for folder in wide}
 
 
+def test_rooms_do_not_grow():
+    lines = lines_by_room()
+    assert {room: lines[room] for room, most in MOST_CODE.items() if lines[room] > most} == {}
+
+
+def test_modules_of_a_second_way_only_become_fewer():
+    found = {str(path.relative_to(ROOT / "dgpuhash")) for path in MODULES}
+    second = {name for name in found if name.startswith("frames/merge/cudf/")} | (
+        found & (MUST_GO | GONE)
+    )
+    assert second == MUST_GO, "take those that are gone from MUST_GO, and add none"
+
+
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_module(path):
     text = path.read_text()
@@ -299,7 +335,7 @@ def test_module(path):
     within = upward_within(str(path.relative_to(ROOT)), imports(without_types(ast.parse(text))))
     assert within == []
     assert path.stem not in NAMELESS_ROOMS
-    assert text.count("\n") <= LONGEST_MODULE, "split it: one noun per file"
+    assert text.count("\n") <= LONGEST_MODULE, "more than one noun in a file?"
     for name in imports(tree):
         allowed = GPU_LIBRARIES.get(name.split(".")[0])
         assert allowed is None or room in allowed, f"{name} is no import for {room}"

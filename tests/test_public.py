@@ -23,6 +23,7 @@ def test_all_is_complete_and_sorted():
         "backend",
         "bench",
         "cli",
+        "compression",
         "config",
         "dask",
         "demo",

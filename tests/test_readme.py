@@ -106,6 +106,29 @@ def test_the_page_has_a_table_of_each_benchmark(scripts):
     assert "5 tests passed, 1 failed on 1 x G at commit 0123456 (a wrong test)." in text
 
 
+def test_the_page_of_dataframes(scripts, tmp_path):
+    page, plots = scripts["benchmarks"].page_of_dataframes, scripts["plots"]
+    assert "`make gpu MODE=dataframes`" in page({})
+    merge = {"bench": "frames", "verb": "semi-join", "how": "semi", "n": 1 << 20, "build": 1 << 20}
+    group = {"bench": "frames", "verb": "var", "how": "aggregate", "n": 1000, "groups": 16}
+    rows = [
+        {**merge, "library": "cuDF 26.10", "time": 2.0},
+        {**merge, "library": "dgpuhash", "time": 4.0, "peer": 2.0, "ratio": 0.25},
+        {**group, "library": "cuDF 26.10", "problem": "MemoryError: no room"},
+        {**group, "library": "dgpuhash", "time": 1.0, "peer": 3.0, "calls": 70, "c_calls": 9},
+    ]
+    receipts = {"dataframes": {**receipt("1 x NVIDIA G", 0), "figures": rows}}
+    text = page(receipts)
+    assert "| semi-join | 1,048,576 | 1,048,576 | 2 | 4 (0.50, 25%) |" in text
+    assert "| var | 1,000 | 16 | MemoryError: no room | 1 (3.00) |" in text
+    assert "| var | 1,000 | 16 | 70 + 9 |" in text
+    assert "(figures/dataframes.svg)" in text
+    assert "(figures/dataframes.svg)" not in scripts["benchmarks"].page(receipts)
+    plots.draw_all(receipts, tmp_path)
+    assert plots.stale(receipts, tmp_path) == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["dataframes.png", "dataframes.svg"]
+
+
 def of_several(seconds=0.0249):
     where = {"mode": "weak", "workers": 4, "n": 1 << 20, "bench": "scaling", "unit": "G/s"}
     where |= {"rows": 1 << 22}
@@ -198,7 +221,8 @@ def test_plots_are_stale_when_their_receipts_are_others(scripts, tmp_path):
     receipts = figures.kept()
     plots.draw_all(receipts, tmp_path)
     assert plots.stale(receipts, tmp_path) == []
-    names = {f"{drawing.name}.{ending}" for drawing in plots.DRAWN for ending in ("svg", "png")}
+    drawn = [drawing.name for drawing in plots.drawable(receipts)]
+    names = {f"{name}.{ending}" for name in drawn for ending in ("svg", "png")}
     assert {path.name for path in tmp_path.iterdir()} == names
     assert "H200, commit fedaa7b" in plots.origin(plots.DRAWN[1], receipts)
     (tmp_path / "merge.png").unlink()

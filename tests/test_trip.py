@@ -11,10 +11,12 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+import dask
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np
@@ -24,8 +26,9 @@ from clusters import cluster_of
 from code_lines import code_lines, lines_by_room
 
 import dgpuhash
-from dgpuhash import HashMap
+from dgpuhash import FrameIndex, HashMap
 from dgpuhash.distributed import DistributedIndex, DistributedMap
+from dgpuhash.distributed.groupby import steps
 
 PACKAGE = str(Path(dgpuhash.__file__).parent) + os.sep
 INLINED = {"<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>"}
@@ -33,13 +36,34 @@ ROWS = 1000
 # Files and functions of each verb, with room for what waits on a busy machine.
 MOST = {
     "HashMap.insert": (16, 34),
-    "insert": (64, 320),
+    "insert": (64, 328),
     "find": (62, 295),
     "build": (86, 445),
-    "lookup": (63, 262),
-    "merge": (60, 242),
+    "lookup": (63, 255),
+    "merge": (58, 240),
     "merge_persisted": (58, 256),
+    "frames merge": (33, 138),
+    "frames semi": (37, 117),
+    "frames standing": (37, 112),
+    "frames groupby": (19, 70),
+    "frames three aggregates": (42, 166),
+    "lazy merge": (84, 396),
+    "lazy merge of shards": (118, 655),
+    "lazy groupby": (90, 332),
+    "lazy groupby of owners": (104, 498),
+    "persisted groupby": (93, 340),
+    "transform": (126, 640),
 }
+# Calls of functions, also of libraries', that each verb makes of frames of 1,000 rows.
+MOST_CALLS = {
+    "merge": 900,
+    "semi": 500,
+    "standing": 1145,
+    "lookup": 1170,
+    "groupby": 835,
+    "three aggregates": 1665,
+}
+COUNTED_WITH = "3.1"
 
 
 class Trip:
@@ -95,9 +119,19 @@ class Trip:
 def trips() -> Iterator[dict[str, set[tuple[str, str, int]]]]:
     rows = np.arange(ROWS)
     frame = pd.DataFrame({"k": rows, "v": rows.astype(float)})
+    # Not one after the other: tables of such are arrays.
+    scattered = frame.assign(k=rows * 2**40)
+    other = scattered[::-1].rename(columns={"v": "w"})
+    standing = FrameIndex.build(other, "k")
     with Trip.installed() as trip:
         here = HashMap(np.int64, np.int64, capacity=4 * ROWS)
         found = {"HashMap.insert": trip.of(lambda: here.insert(rows, rows))}
+        found["frames merge"] = trip.of(lambda: dgpuhash.merge(scattered, other, on="k"))
+        found["frames semi"] = trip.of(lambda: dgpuhash.merge(scattered, other, "semi", on="k"))
+        found["frames standing"] = trip.of(lambda: standing.merge(scattered, "k"))
+        groups = dgpuhash.groupby(scattered, "k")["v"]
+        found["frames groupby"] = trip.of(groups.sum)
+        found["frames three aggregates"] = trip.of(lambda: groups.agg(["sum", "mean", "nunique"]))
         with cluster_of(2, processes=False) as client:
             keys = da.from_array(rows, chunks=ROWS // 2).persist()
             lazy = dd.from_pandas(frame, npartitions=2)
@@ -117,9 +151,39 @@ def trips() -> Iterator[dict[str, set[tuple[str, str, int]]]]:
             found["merge_persisted"] = trip.of(
                 lambda: index.merge(persisted, on="k", persist=True).compute()
             )
+            found |= lazy_trips(trip, scattered)
             for each in built:
                 each.close()
         yield found
+
+
+def lazy_trips(trip: Trip, frame: pd.DataFrame) -> dict[str, set[tuple[str, str, int]]]:
+    """Return the trips of verbs of Dask frames; other rows each time, as answers are kept."""
+    numbers = count()
+
+    def lazy(name: str) -> dd.DataFrame:
+        rows = frame.rename(columns={"v": name}).assign(**{name: float(next(numbers))})
+        return dd.from_pandas(rows, npartitions=2)
+
+    def merge() -> None:
+        dgpuhash.merge(lazy("v"), lazy("w"), on="k").compute()
+
+    def groupby() -> None:
+        dgpuhash.groupby(lazy("v"), "k")["v"].sum().compute()
+
+    found = {"lazy merge": trip.of(merge), "lazy groupby": trip.of(groupby)}
+    found["persisted groupby"] = trip.of(
+        lambda: dgpuhash.groupby(lazy("v").persist(), "k")["v"].sum().compute()
+    )
+    found["transform"] = trip.of(
+        lambda: dgpuhash.groupby(lazy("v"), "k")["v"].transform("sum").compute()
+    )
+    with dask.config.set({"dgpuhash.placement.replicate": 1}):
+        found["lazy merge of shards"] = trip.of(merge)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(steps._FEW_STATES, "cpu", 0)
+        found["lazy groupby of owners"] = trip.of(groupby)
+    return found
 
 
 @pytest.mark.parametrize("verb", MOST)
@@ -132,6 +196,43 @@ def test_trip_is_short(trips, verb):
     assert len(files) <= most_files and len(trip) <= most_functions, (
         f"{len(files)} files and {len(trip)} functions: {sorted(trip)}"
     )
+
+
+@pytest.mark.skipif(
+    not pd.__version__.startswith(COUNTED_WITH),
+    reason=f"calls were counted with pandas {COUNTED_WITH}",
+)
+@pytest.mark.parametrize("verb", MOST_CALLS)
+def test_verbs_of_frames_make_few_calls(verb):
+    rows = np.arange(ROWS)
+    left = pd.DataFrame({"k": rows, "v": rows.astype(float)})
+    right = pd.DataFrame({"k": rows[::-1], "w": rows})
+    standing, groups = FrameIndex.build(right, "k"), dgpuhash.groupby(left, "k")["v"]
+    verbs: dict[str, Callable[[], object]] = {
+        "merge": lambda: dgpuhash.merge(left, right, on="k"),
+        "semi": lambda: dgpuhash.merge(left, right, "semi", on="k"),
+        "standing": lambda: standing.merge(left, "k"),
+        "lookup": lambda: standing.lookup(left["k"]),
+        "groupby": groups.sum,
+        "three aggregates": lambda: groups.agg(["sum", "mean", "nunique"]),
+    }
+    calls = min(calls_of(verbs[verb]) for _ in range(4))
+    assert calls <= MOST_CALLS[verb]
+
+
+def calls_of(verb: Callable[[], object]) -> int:
+    """Return how many calls of Python functions a verb makes."""
+    calls, before = [0], sys.getprofile()
+
+    def note(_: FrameType, event: str, __: Any) -> None:
+        calls[0] += event == "call"
+
+    sys.setprofile(note)
+    try:
+        verb()
+    finally:
+        sys.setprofile(before)
+    return calls[0]
 
 
 def test_code_lines_are_without_texts_comments_and_blanks(tmp_path):

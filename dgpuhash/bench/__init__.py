@@ -19,7 +19,7 @@ from dgpuhash.bench.model import run as model
 from dgpuhash.bench.papers import run as papers
 from dgpuhash.bench.tables import close, group, join, multi, open_tables
 from dgpuhash.bench.workers import exchange, scaling
-from dgpuhash.errors import SpecError
+from dgpuhash.errors import DgpuhashError, SpecError
 from dgpuhash.tables.memory_errors import memory_errors_of
 from dgpuhash.tables.serialization import exists_error
 from dgpuhash.typing import Device
@@ -117,6 +117,11 @@ def run(
                     stream.write(json.dumps({"machine": described, **rows[-1]}) + "\n")
     if not quiet:
         report.summary(name, rows[0].get("machine", described) if rows else described, rows)
+    if failed := [row for row in rows if "problem" in row]:
+        raise DgpuhashError(
+            f"{failed[0]['library']} failed at {failed[0]['verb']!r}: {failed[0]['problem']} "
+            f"({len(failed)} of {len(rows)} figures are missing); the others are in the tables"
+        )
     return rows
 
 

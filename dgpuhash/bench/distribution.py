@@ -12,8 +12,6 @@ from dgpuhash.backend import Backend
 from dgpuhash.bench.keys import uniform_floats
 from dgpuhash.errors import SpecError
 
-__all__ = ["Distribution", "Sample", "draw"]
-
 
 @dataclass(frozen=True, slots=True)
 class Distribution:

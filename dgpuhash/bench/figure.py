@@ -6,8 +6,6 @@ from typing import Any
 
 from dgpuhash.errors import DgpuhashError
 
-__all__ = ["duration", "memory", "rate", "require"]
-
 _UNITS = {"G/s": 1e9, "GB/s": 1e9, "TB/s": 1e12}
 _PER_SECOND = {"ms": 1e3, "us": 1e6}
 
@@ -26,9 +24,9 @@ def rate(
     {'verb': 'find', 'rate': 4.0, 'unit': 'G/s', 'floor': 8.0, 'ratio': 0.5, 'correct': True}
     """
     scale = _UNITS[unit]
-    made = {**what, "rate": _short(per_second / scale), "unit": unit}
+    made = {**what, "rate": short(per_second / scale), "unit": unit}
     if floor is not None:
-        made |= {"floor": _short(floor / scale), "ratio": _short(per_second / floor)}
+        made |= {"floor": short(floor / scale), "ratio": short(per_second / floor)}
     return made | {"correct": True}
 
 
@@ -45,9 +43,9 @@ def duration(
     {'verb': 'inner', 'time': 4.0, 'unit': 'ms', 'floor': 1.0, 'ratio': 0.25, 'correct': True}
     """
     scale = _PER_SECOND[unit]
-    made = {**what, "time": _short(seconds * scale), "unit": unit}
+    made = {**what, "time": short(seconds * scale), "unit": unit}
     if floor is not None:
-        made |= {"floor": _short(floor * scale), "ratio": _short(floor / seconds)}
+        made |= {"floor": short(floor * scale), "ratio": short(floor / seconds)}
     return made | {"correct": True}
 
 
@@ -102,6 +100,6 @@ def require(holds: Any, problem: str, **what: Any) -> None:
         )
 
 
-def _short(number: float) -> float:
+def short(number: float) -> float:
     """Round to four significant digits, more than the figures' precision."""
     return float(f"{number:.4g}")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dgpuhash.backend import Backend
 
-__all__ = ["rows_that_fit"]
-
 # Peak bytes for each byte of a batch: input, table, peers' copies, checks.
 _COPIES = 16
 

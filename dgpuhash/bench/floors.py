@@ -16,17 +16,6 @@ from dgpuhash.bench.timing import median_time
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-
-__all__ = [
-    "Floors",
-    "cas_rate",
-    "copy_rate",
-    "gather_rate",
-    "insert_floor",
-    "lookup_floor",
-    "partition_rate",
-]
-
 # A copy of fewer bytes is repeated inside the launch.
 _COPIED_BYTES = {"cuda": 2**31, "cpu": 2**27}
 _MARK = 0x5EED

@@ -8,8 +8,6 @@ import numpy as np
 
 from dgpuhash.backend import Backend
 
-__all__ = ["keys_of", "uniform_floats", "unique_keys", "values_of"]
-
 _SHIFTS = {4: (16, 13, 16), 8: (33, 33, 33)}
 _FACTORS = {4: (0x85EBCA6B, 0xC2B2AE35), 8: (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53)}
 _WORDS = {4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}

@@ -21,8 +21,6 @@ from dgpuhash.bench.keys import unique_keys
 from dgpuhash.bench.timing import REPEATS
 from dgpuhash.errors import SpecError
 
-__all__ = ["FOOTPRINTS", "run"]
-
 FOOTPRINTS = {
     "cuda": (2**22, 2**25, 2**28, 2**31, 2**34),
     "cpu": (2**18, 2**20, 2**22, 2**25, 2**28),

@@ -10,8 +10,6 @@ from pathlib import Path
 
 from dgpuhash.backend import Backend
 
-__all__ = ["describe"]
-
 _PACKAGES = (
     "dgpuhash", "numpy", "pandas", "dask", "distributed", "cupy-cuda13x", "cupy-cuda12x",
     "nvidia-cuda-nvrtc", "rmm-cu13", "rmm-cu12", "cudf-cu13", "dask-cuda", "distributed-ucxx-cu13",

@@ -8,8 +8,6 @@ from typing import Any, TypeVar
 
 from dgpuhash.backend import Backend
 
-__all__ = ["peak_bytes"]
-
 Result = TypeVar("Result")
 
 

@@ -9,8 +9,6 @@ from typing import Any
 from dgpuhash.errors import SpecError
 from dgpuhash.tables.stores.method import Method, methods
 
-__all__ = ["AUTO", "MeasuredMethod"]
-
 
 @dataclass(frozen=True, slots=True)
 class MeasuredMethod:

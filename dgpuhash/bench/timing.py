@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import statistics
+import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
@@ -12,8 +14,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dgpuhash.backend import Backend, kernel_named
-
-__all__ = ["REPEATS", "empty_launch", "latency", "median_time"]
 
 Result = TypeVar("Result")
 
@@ -94,6 +94,26 @@ def latency(backend: Backend, work: Callable[[], object], *, calls: int) -> tupl
         launched.append(returned - start)
         del result
     return statistics.median(whole), statistics.median(launched)
+
+
+def count_calls(work: Callable[[], object]) -> tuple[int, int]:
+    """Return how many calls of Python functions, and of others, `work` makes in this thread.
+
+    Examples
+    --------
+    >>> count_calls(lambda: len([]))
+    (1, 1)
+    """
+    work()
+    counts: Counter[str] = Counter()
+    before = sys.getprofile()
+    sys.setprofile(lambda _, event, __: counts.update([event]))
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    # The last of the others is what ends the count.
+    return counts["call"], counts["c_call"] - 1
 
 
 def empty_launch(backend: Backend, *, calls: int) -> float:

@@ -238,7 +238,7 @@ def _papers() -> None:
     click.option(
         "--rows",
         type=_COUNT,
-        help="Rows of the left frame, or of the grouped one; default: 10 million.",
+        help="Rows of the left or grouped frame, of --compare at most; default: 10 million.",
     ),
     _several(
         "--question",
@@ -250,15 +250,22 @@ def _papers() -> None:
         "--engine", "engines", type=click.Choice(_ENGINES), said="Library; default: all installed"
     ),
     click.option("--workers", type=_COUNT, help="Processes of a Dask cluster; default: none."),
+    click.option("--compare", is_flag=True, help="Merges and groupbys beside cuDF or pandas."),
+    _several("--only", metavar="TEXT", said="With --compare: cases whose name has it"),
     click.option("--quick", is_flag=True, help="100,000 rows and one turn."),
     repeats=click.option(
-        "--repeat", "repeats", type=_COUNT, help="Turns, of which the best counts; default: 2."
+        "--repeat",
+        "repeats",
+        type=_COUNT,
+        help="Turns, of which the best counts; default: 2, with --compare 5.",
     ),
 )
 def _frames() -> None:
     """Measure joins and groupbys of dataframes, beside pandas, Polars, DuckDB and Dask.
 
-    The frames and questions are those of the db-benchmark of h2o.ai and DuckDB.
+    The frames and questions are those of the db-benchmark of h2o.ai and DuckDB. With --compare,
+    also on a GPU, the cases are merges and groupbys of few and many rows, beside cuDF, or pandas
+    and Polars.
     """
 
 

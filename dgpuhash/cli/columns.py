@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,10 +23,10 @@ def columns_option(*names: str, **settings: Any) -> Callable[[Callable[..., Any]
 
     Names are separated by commas, or the option is given several times.
     """
-    return click.option(*names, type=ColumnNames(), multiple=True, callback=_flattened, **settings)
+    return click.option(*names, type=ColumnNames(), multiple=True, callback=_flatten, **settings)
 
 
-def _flattened(
+def _flatten(
     ctx: click.Context, param: click.Parameter, given: tuple[list[str], ...]
 ) -> list[str] | None:
     return [name for names in given for name in names] or None
@@ -87,12 +88,12 @@ types_option = click.option(
 
 
 class JoinKind(click.Choice[str]):
-    """Option type: the kinds of join, by the names of pandas, Dask or cuDF.
+    """Option type: the kinds of join, by the names of pandas, Dask, cuDF, polars or SQL.
 
     Examples
     --------
-    >>> JoinKind().convert("leftsemi", None, None)
-    'semi'
+    >>> JoinKind().convert("leftsemi", None, None), JoinKind().convert("FULL_OUTER", None, None)
+    ('semi', 'outer')
     """
 
     def __init__(self) -> None:
@@ -102,10 +103,20 @@ class JoinKind(click.Choice[str]):
         """Return the kind of join."""
         from dgpuhash.frames.merge.arguments import join_kind
 
-        try:
-            return join_kind(value)
-        except SpecError:
-            return super().convert(value, param, ctx)
+        for name in (value, _SQL.get(value.lower().replace("_", "").replace("-", ""))):
+            with suppress(SpecError):
+                return join_kind(name)
+        return super().convert(value, param, ctx)
+
+
+# Names of joins in SQL, Spark and polars, without what parts their words.
+_SQL = {
+    **dict.fromkeys(("full", "fullouter", "outer"), "outer"),
+    **{f"{side}{outer}": side for side in ("left", "right") for outer in ("", "outer")},
+    **{f"{left}{kind}": kind for left in ("", "left") for kind in ("semi", "anti")},
+    "inner": "inner",
+    "cross": "cross",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,14 +5,22 @@ They have no traceback.
 
 from __future__ import annotations
 
+import errno
+import os
+import sys
+from contextlib import suppress
 from typing import Any
 
 import click
 
 from dgpuhash.cli.group import Commands
+from dgpuhash.cli.interrupts import end_soon_after_interrupt
 from dgpuhash.errors import DgpuhashError, ExistsError, KeyTypeError
 
-__all__ = ["OneLineErrors", "one_line"]
+__all__ = ["NO_ROOM", "OneLineErrors", "one_line"]
+
+# Errors of a disk, or of a user's share of it, that is full.
+NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
 class UserError(click.ClickException):
@@ -30,9 +38,12 @@ class OneLineErrors(Commands):
     """
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; report expected errors in one line."""
+        """Run the command; report expected errors in one line, and end soon after Ctrl-C."""
         try:
-            return super().invoke(ctx)
+            with end_soon_after_interrupt():
+                made = super().invoke(ctx)
+            sys.stdout.flush()
+            return made
         except BrokenPipeError:
             raise
         except (DgpuhashError, OSError) as error:
@@ -41,11 +52,21 @@ class OneLineErrors(Commands):
                 said += "; here --dtype NAME=TYPE reads a column as another type"
             if isinstance(error, ExistsError):
                 said = said.replace("overwrite=True", "--force")
+            if isinstance(error, OSError) and error.errno in NO_ROOM and not error.filename:
+                said = f"the output cannot be written: {error.strerror}; make room, or choose "
+                said += "another place for it"
+                _discard_output()
             raise UserError(said) from error
 
     def _takes_types(self, ctx: click.Context) -> bool:
         command = self.get_command(ctx, ctx.invoked_subcommand or "")
         return any(option.name == "dtypes" for option in command.params) if command else False
+
+
+def _discard_output() -> None:
+    """Write what is left of the output nowhere, or Python would try it again at its end."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def one_line(error: BaseException) -> str:

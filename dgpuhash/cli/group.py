@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Mapping, MutableMapping
+from difflib import get_close_matches
 from typing import Any
 
 import click
@@ -13,6 +14,8 @@ __all__ = ["Commands", "Later"]
 
 # Beyond the length of any sentence, at which click would cut it off.
 _WHOLE = 1 << 20
+# Share of letters above which a name may be another one, mistyped.
+_ALIKE = 0.7
 
 
 class Commands(click.Group):
@@ -33,6 +36,20 @@ class Commands(click.Group):
         if rows:
             with formatter.section("Commands"):
                 formatter.write_dl(rows)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the named command; suggest only commands with a similar spelling."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            names = self.list_commands(ctx)
+            if args[0] in names or args[0].startswith("-"):
+                raise
+            alike = get_close_matches(args[0], names, cutoff=_ALIKE)
+            hint = f" Did you mean {alike[0]!r}?" if alike else f" There are {', '.join(names)}."
+            raise click.UsageError(f"No such command {args[0]!r}.{hint}", ctx) from error
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return the commands and options that begin so."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -100,7 +101,7 @@ def groupby(
             )  # fmt: skip
             made = groups.agg(**named)
             if output is None:
-                shown = _gathered(made, client)
+                shown = _gather(made, client)
                 rows = len(shown)
             else:
                 written = progress.writing(made.npartitions)
@@ -114,6 +115,23 @@ def groupby(
         f"{output or ', '.join(files)}: {told} in {seconds:.1f} s",
         err=output is None or is_stream(output),
     )
+
+
+# What SQL and others call aggregates.
+_CALLED = {
+    **dict.fromkeys(("avg", "average"), "mean"),
+    **dict.fromkeys(("stddev", "stddev_samp", "stdev"), "std"),
+    **dict.fromkeys(("variance", "var_samp"), "var"),
+    **dict.fromkeys(("n", "len", "length", "rows"), "size"),
+    **dict.fromkeys(("distinct", "count_distinct", "n_unique", "approx_distinct"), "nunique"),
+    **dict.fromkeys(("minimum", "least"), "min"),
+    **dict.fromkeys(("maximum", "greatest"), "max"),
+    **dict.fromkeys(("total", "add"), "sum"),
+    **dict.fromkeys(("percentile", "percentile_cont"), "quantile"),
+    **dict.fromkeys(("collect_list", "array_agg", "implode"), "list"),
+    **dict.fromkeys(("any_value", "first_value"), "first"),
+    "product": "prod", "last_value": "last", "bool_or": "any", "bool_and": "all",
+}  # fmt: skip
 
 
 def _named(
@@ -138,8 +156,11 @@ def _named(
     made: dict[str, pd.NamedAgg] = {}
     for each in aggregates:
         if each.how not in known:
+            typed = each.how.lower()
+            meant = _CALLED.get(typed) or "".join(get_close_matches(typed, known, 1))
+            hint = f"; do you mean {meant}?" if meant else ""
             raise SpecError(
-                f"--agg: no aggregate {each.how!r} of files; there is {', '.join(known)}"
+                f"--agg: no aggregate {each.how!r} of files{hint}; there is {', '.join(known)}"
             )
         if not each.column and each.how not in {"count", "size"}:
             raise SpecError(f"--agg: {each.how}() needs a column, as in '{each.how}(price)'")
@@ -186,7 +207,7 @@ def _tell_rows(meta: pd.DataFrame, by: Sequence[str], named: dict[str, pd.NamedA
         )
 
 
-def _gathered(made: Any, client: Client) -> pd.DataFrame:
+def _gather(made: Any, client: Client) -> pd.DataFrame:
     import pandas as pd
 
     parts = client.gather(client.compute(made.to_delayed()))

@@ -24,6 +24,11 @@ __all__ = ["join"]
 _FILTERS = ("semi", "anti")
 # Joins after which the rows of a side may be absent, and its integers null.
 _LACKING = {"left": ("right", "outer"), "right": ("left", "outer")}
+# Sides whose rows are in the result also where they match none; of filters the other one's are not.
+_KEPT = {
+    "left": ("left",), "right": ("right",), "outer": ("left", "right"), "semi": ("right",),
+    "anti": ("left", "right"), "left_anti": ("left", "right"), "right_anti": ("left", "right"),
+}  # fmt: skip
 
 
 @click.command()
@@ -42,14 +47,15 @@ _LACKING = {"left": ("right", "outer"), "right": ("left", "outer")}
     default="inner",
     show_default=True,
     help="Which rows without a partner are kept. semi and anti keep the rows of LEFT that have, "
-    "or have no, partner. Names of Dask and cuDF, as leftsemi, are known too.",
+    "or have no, partner. Names of Dask, cuDF and SQL, as leftsemi and full, are known too.",
 )
 @click.option(
     "-o",
     "--output",
     required=True,
     help="A .parquet, .csv, .csv.gz, .jsonl or .arrow file, a directory of them such as "
-    "out.parquet/, or - for standard output (CSV; -.jsonl and -.arrow say otherwise).",
+    "out.parquet/ (out/ has Parquet), or - for standard output (CSV; -.jsonl and -.arrow say "
+    "otherwise).",
 )
 @click.option(
     "--validate",
@@ -63,6 +69,11 @@ _LACKING = {"left": ("right", "outer"), "right": ("left", "outer")}
     flag_value="_merge",
     help="Add a column with the side of each row: left_only, right_only or both. It is called "
     "_merge, or by --indicator=NAME otherwise.",
+)
+@click.option(
+    "--nulls-equal",
+    is_flag=True,
+    help="Match null keys with null keys, as pandas does; by default they match none, as in SQL.",
 )
 @click.option(
     "--suffixes",
@@ -86,6 +97,7 @@ def join(
     output: str,
     validate: Validate | None,
     indicator: str | None,
+    nulls_equal: bool,
     suffixes: list[str],
     overwrite: bool,
     dtypes: tuple[tuple[str, str], ...],
@@ -122,6 +134,7 @@ def join(
                 suffixes=(suffixes[0], suffixes[1]),
                 indicator=indicator or False,
                 validate=validate,
+                nulls_equal=nulls_equal,
                 client=client,
             )
             written = progress.writing(merged.npartitions)
@@ -132,7 +145,7 @@ def join(
                 told = str(error).partition(": ")[0]
                 remedy = "drop rows there until each key has one, or use another --validate"
                 raise ColumnError(f"{told}; {remedy}") from error
-            read = progress.rows
+            read, nulls = progress.rows, progress.null_keys
     beside = is_stream(output)
     click.echo(f"{output}: {rows:,} rows in {time.perf_counter() - start:.1f} s", err=beside)
     click.echo(
@@ -140,6 +153,17 @@ def join(
         f"{_in_words(keys)}",
         err=beside,
     )
+    left_out = [
+        f"{nulls[name]:,} of {path}"
+        for name, path in (("left", left), ("right", right))
+        if nulls[name] and name not in _KEPT.get(how, ())
+    ]
+    if left_out and not nulls_equal and how != "cross":
+        click.echo(
+            f"rows with null keys, which match none, were left out: {' and '.join(left_out)}; "
+            "--nulls-equal matches them with each other",
+            err=True,
+        )
 
 
 def _check_options(
@@ -231,7 +255,7 @@ def _keys(
             key_names(side.frame._meta, names)
         except ColumnError as error:
             raise ColumnError(
-                f"{side.path}: {error}; name its keys with --{side.name}-on"
+                f"{side.name.upper()}, {side.path}: {error}; name its keys with --{side.name}-on"
             ) from error
     if len(keys[0]) != len(keys[1]):
         raise ColumnError(
@@ -265,7 +289,7 @@ def _frames(
                 for label, dtype in frame.dtypes.items()
                 if label not in same and isinstance(dtype, np.dtype) and dtype.kind in "biu"
             }
-        found.append(progress.counted(frame, side.name, nullable))
+        found.append(progress.counted(frame, side.name, nullable, keys[place] if keys else ()))
     return found
 
 

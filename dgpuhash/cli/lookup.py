@@ -118,13 +118,13 @@ def parse_keys(keys: Sequence[str], meta: pd.DataFrame) -> pd.DataFrame:
             dtype = dtype.categories.dtype
         texts = pd.Series([split[position] for split in parts])
         try:
-            columns[name] = _parsed(texts, dtype)
+            columns[name] = _parse(texts, dtype)
         except (ValueError, TypeError, OverflowError) as error:
             raise KeyTypeError(f"column {name} is {dtype}: {error}; write such a value") from error
     return pd.DataFrame(columns)
 
 
-def _parsed(texts: pd.Series, dtype: Any) -> pd.Series:
+def _parse(texts: pd.Series, dtype: Any) -> pd.Series:
     import pandas as pd
 
     if pd.api.types.is_bool_dtype(dtype):

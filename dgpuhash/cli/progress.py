@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -37,7 +37,7 @@ class RowProgress:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._topic = f"dgpuhash-rows-{uuid.uuid4().hex}"
-        self._read: dict[tuple[str, str], int] = {}
+        self._read: dict[tuple[str, str], tuple[int, int]] = {}
         console = Console(stderr=True)
         self._bar = Progress(
             TextColumn("{task.description}"),
@@ -53,16 +53,26 @@ class RowProgress:
     @property
     def rows(self) -> Counter[str]:
         """Rows read so far, by the names of their frames."""
+        return self._sums(0)
+
+    @property
+    def null_keys(self) -> Counter[str]:
+        """Rows read so far of which a key is null, by the names of their frames."""
+        return self._sums(1)
+
+    def _sums(self, place: int) -> Counter[str]:
         found: Counter[str] = Counter()
-        for (name, _), rows in list(self._read.items()):
-            found[name] += rows
+        for (name, _), counts in list(self._read.items()):
+            found[name] += counts[place]
         return found
 
-    def counted(self, frame: Any, name: str, dtypes: dict[Any, str]) -> Any:
+    def counted(
+        self, frame: Any, name: str, dtypes: dict[Any, str], keys: Sequence[Any] = ()
+    ) -> Any:  # fmt: skip
         """Return a Dask frame cast to `dtypes`, whose rows count under `name` when it is read."""
         meta = frame._meta.astype(dtypes)
         return frame.map_partitions(
-            _counted, self._topic, name, dtypes, meta=meta, enforce_metadata=False
+            _counted, self._topic, name, dtypes, list(keys), meta=meta, enforce_metadata=False
         )
 
     def writing(self, partitions: int) -> Callable[[], None]:
@@ -88,14 +98,17 @@ class RowProgress:
         self._bar.stop()
         self._client.unsubscribe_topic(self._topic)
 
-    def _take(self, event: tuple[float, tuple[str, str, int]]) -> None:
-        name, task, rows = event[1]
-        self._read[name, task] = rows
+    def _take(self, event: tuple[float, tuple[str, str, int, int]]) -> None:
+        name, task, rows, nulls = event[1]
+        self._read[name, task] = rows, nulls
         read = ", ".join(f"{rows:,} rows of {name}" for name, rows in sorted(self.rows.items()))
         self._bar.update(self._task, description=f"{read} read")
 
 
-def _counted(part: pd.DataFrame, topic: str, name: str, dtypes: dict[Any, str]) -> pd.DataFrame:
+def _counted(
+    part: pd.DataFrame, topic: str, name: str, dtypes: dict[Any, str], keys: list[Any]
+) -> pd.DataFrame:
     worker = get_worker()
-    worker.log_event(topic, (name, str(worker.get_current_task()), len(part)))
+    nulls = int(part[keys].isna().any(axis=1).sum())
+    worker.log_event(topic, (name, str(worker.get_current_task()), len(part), nulls))
     return part.astype(dtypes) if dtypes else part

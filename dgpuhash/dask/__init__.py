@@ -6,7 +6,7 @@ dgpuhash, and nothing else of the program is to change.
 
 from __future__ import annotations
 
-from dgpuhash.dask.report import Answer, Report
+from dgpuhash.dask.report import Answer, Report, Rounding
 from dgpuhash.dask.switch import disable, enable, enabled, report
 
-__all__ = ["Answer", "Report", "disable", "enable", "enabled", "report"]
+__all__ = ["Answer", "Report", "Rounding", "disable", "enable", "enabled", "report"]

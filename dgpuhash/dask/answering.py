@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 from weakref import WeakSet
 
@@ -13,8 +14,10 @@ from distributed import Client
 
 from dgpuhash.dask.report import Answer
 from dgpuhash.distributed.cluster.client import computing_client
-from dgpuhash.distributed.merge.runs import keep_builds
+from dgpuhash.distributed.merge.rounding import LoggedRounding
+from dgpuhash.distributed.merge.runs import keep_builds, rounded_columns
 from dgpuhash.distributed.merge.verb import prepare
+from dgpuhash.errors import IndexLost
 
 __all__ = ["Answering", "answering"]
 
@@ -55,8 +58,10 @@ class Answering:
         self._calls = Calls()
         self._lock = threading.Lock()
         self._counts: Counter[tuple[str, str, str]] = Counter()
-        # Those whose builds stay.
+        # Those whose builds stay, and all that verbs were answered with.
         self._clients: WeakSet[Client] = WeakSet()
+        self._callers: WeakSet[Client] = WeakSet()
+        self._uid = uuid.uuid4().hex
 
     def answer(
         self,
@@ -121,6 +126,22 @@ class Answering:
         """Forget what has been answered."""
         with self._lock:
             self._counts.clear()
+            self._callers.clear()
+            self._uid = uuid.uuid4().hex
+
+    def rounding_of(self, client: Client) -> LoggedRounding:
+        """Return what merges of a client call with the columns that they round."""
+        return LoggedRounding(f"{self._uid}-{client.id}")
+
+    def rounded(self) -> Counter[str]:
+        """Return in how many partitions merges have rounded each column."""
+        with self._lock:
+            callers = [client for client in self._callers if client.status == "running"]
+        found = Counter[str]()
+        for client in callers:
+            with suppress(IndexLost):
+                found += rounded_columns(client, self.rounding_of(client).uid)
+        return found
 
     def clients(self) -> list[Client]:
         """Return the clients whose builds stay, as far as they are connected."""
@@ -148,6 +169,7 @@ class Answering:
             keep_builds(client, self.kept_nbytes)
             with self._lock:
                 self._clients.add(client)
+                self._callers.add(client)
         return client
 
 

@@ -13,7 +13,7 @@ from distributed import Client
 from pandas.api.types import is_scalar
 
 from dgpuhash.dask.answering import answering
-from dgpuhash.dask.verbs import hash_ranges
+from dgpuhash.dask.verbs import hash_ranges, rounding_of
 from dgpuhash.distributed.cluster.dask_internals import Aggregation, GroupBy, SeriesGroupBy
 from dgpuhash.distributed.groupby.verb import groupby_lazily
 from dgpuhash.errors import UnsupportedError
@@ -92,7 +92,7 @@ class _Rows:
             ranges = 1
         made: Any = groupby_lazily(
             self.frame, self.by, sort=bool(self.sort), dropna=self.dropna, observed=self.observed,
-            npartitions=ranges, client=client,
+            npartitions=ranges, client=client, on_rounding=rounding_of(self.frame, client),
         )  # fmt: skip
         return functools.reduce(lambda groups, key: groups[key], self.chosen, made)
 

@@ -9,7 +9,7 @@ from html import escape
 from dgpuhash.distributed.merge.kept import KeptStats
 from dgpuhash.tables.stats import format_bytes
 
-__all__ = ["Answer", "Report"]
+__all__ = ["Answer", "Report", "Rounding"]
 
 # The most characters of a reason in a line of the table.
 REASON_WIDTH = 100
@@ -36,8 +36,30 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class Rounding:
+    """How often merges of ours have rounded integers of a column to floats.
+
+    They do so where pandas does: in partitions of which a row has no value.
+
+    Attributes
+    ----------
+    column : str
+    partitions : int
+        In how many partitions, counted each time that they are computed.
+
+    Examples
+    --------
+    >>> Rounding("id", partitions=2)
+    Rounding(column='id', partitions=2)
+    """
+
+    column: str
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
-    """Answers since verbs were enabled, and the builds that stay for the next ones.
+    """Answers since verbs were enabled, what they rounded, and the builds that stay.
 
     It is shown as a table.
 
@@ -49,19 +71,24 @@ class Report:
         Ours first, and of each library the most frequent ones first.
     kept : tuple of KeptStats
         Of each client that verbs were answered with: builds that stay, with their bytes.
+    rounded : tuple of Rounding
+        The columns of which merges of ours have rounded integers, the most frequent first.
 
     Examples
     --------
-    >>> Report(True, (Answer("merge", "dgpuhash", 3, ""), Answer("merge", "Dask", 1, "no client")))
+    >>> answers = Answer("merge", "dgpuhash", 3, ""), Answer("merge", "Dask", 1, "no client")
+    >>> Report(True, answers, rounded=(Rounding("id", 2),))
     Dask's verbs are answered by dgpuhash where it can: enabled
     verb   answered by  times  why not
     merge  dgpuhash         3
     merge  Dask             1  no client
+    integers beyond 2**53 rounded beside rows without a match: 'id' in 2 partitions
     """
 
     enabled: bool
     answers: tuple[Answer, ...]
     kept: tuple[KeptStats, ...] = ()
+    rounded: tuple[Rounding, ...] = ()
 
     def times(self, verb: str, by: str) -> int:
         """Return how often a verb was answered by a library, for any reason."""
@@ -82,7 +109,9 @@ class Report:
         return f"Dask's verbs are answered by dgpuhash where it can: {state}"
 
     def _end(self) -> list[str]:
-        return [
+        columns = [f"{each.column!r} in {each.partitions:,} partitions" for each in self.rounded]
+        beside = f"integers beyond 2**53 rounded beside rows without a match: {', '.join(columns)}"
+        return [beside] * bool(columns) + [
             f"builds that stay: {kept.builds}, {format_bytes(kept.nbytes)} of at most "
             f"{format_bytes(kept.limit)}; asked again {kept.again:,} times, {kept.dropped:,} "
             "without room"

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import starmap
 from typing import Any
 
 import dask.dataframe as dd
@@ -14,7 +15,7 @@ from dask.utils import parse_bytes
 
 from dgpuhash.dask.answering import answering
 from dgpuhash.dask.groups import groupby_in_place
-from dgpuhash.dask.report import Report
+from dgpuhash.dask.report import Report, Rounding
 from dgpuhash.dask.verbs import (
     distinct_in_place,
     join_in_place,
@@ -183,7 +184,8 @@ def report() -> Report:
         with suppress(IndexLost):
             kept.append(kept_builds(client))
     return Report(
-        answering.on, answering.answers(), tuple(each for each in kept if each is not None)
+        answering.on, answering.answers(), tuple(each for each in kept if each is not None),
+        tuple(starmap(Rounding, answering.rounded().most_common())),
     )  # fmt: skip
 
 

@@ -10,13 +10,19 @@ import dask.dataframe as dd
 import pandas as pd
 from dask.typing import no_default
 from distributed import Client
+from pandas.api.types import is_extension_array_dtype
 
 from dgpuhash.dask.answering import answering
 from dgpuhash.distributed.cluster.client import worker_ids
+from dgpuhash.distributed.cluster.dask_internals import has_known_categories
 from dgpuhash.distributed.groupby.counts import nunique_lazily, value_counts_lazily
-from dgpuhash.distributed.merge.verb import distinct_lazily
+from dgpuhash.distributed.merge.rounding import LoggedRounding
+from dgpuhash.distributed.merge.verb import distinct_lazily, merge_lazily
 from dgpuhash.errors import UnsupportedError
-from dgpuhash.frames.merge import merge
+from dgpuhash.frames import frames_of
+from dgpuhash.frames.dataframes.remedies import astype
+from dgpuhash.frames.merge.arguments import JoinArguments, join_kind
+from dgpuhash.frames.merge.verb import as_frame
 from dgpuhash.typing import Build
 
 __all__ = [
@@ -25,6 +31,7 @@ __all__ = [
     "join_in_place",
     "merge_in_place",
     "nunique_in_place",
+    "rounding_of",
     "value_counts_in_place",
 ]
 
@@ -84,10 +91,26 @@ def _merged(
     if not any(isinstance(side, dd.DataFrame | dd.Series) for side in (left, right)):
         left = dd.from_pandas(left, npartitions=1)
     build = _build(left, right, given["how"], by_index=by_index, broadcast=broadcast is True)
-    made = merge(left, right, build=build, client=client, **given)
+    made = _merge(left, right, client, build, **given)
     if npartitions is not None and not made.known_divisions:
         made = made.repartition(npartitions=npartitions)
     return made
+
+
+def _merge(
+    left: Any, right: Any, client: Client, build: Build = "auto", *, how: Any, left_index: Any,
+    right_index: Any, **given: Any,
+) -> dd.DataFrame:  # fmt: skip
+    """Return the merge with Dask's meta, of which each partition has pandas' dtypes."""
+    arguments = JoinArguments(
+        join_kind(how), left_index=bool(left_index), right_index=bool(right_index),
+        promote="each", on_rounding=answering.rounding_of(client), **given,
+    )  # fmt: skip
+    left, right = (
+        side if isinstance(side, dd.DataFrame | dd.Series) else as_frame(side)
+        for side in (left, right)
+    )
+    return merge_lazily(left, right, arguments, build=build, client=client)
 
 
 def _build(left: Any, right: Any, how: Any, *, by_index: bool, broadcast: bool) -> Build:
@@ -125,18 +148,21 @@ def _joined(frame: dd.DataFrame, others: list[Any], how: Any, client: Client) ->
         raise UnsupportedError(
             f"merge_multi only supports left or outer joins, not how={how!r}; join one by one"
         )
-    by_index: dict[str, Any] = {"left_index": True, "right_index": True, "client": client}
     if how == "left":
-        return merge(frame, _outer_of(others, by_index), "left", **by_index)
-    return _outer_of([frame, *others], by_index)
+        return _by_index(frame, _outer_of(others, client), "left", client)
+    return _outer_of([frame, *others], client)
 
 
-def _outer_of(frames: Sequence[Any], by_index: dict[str, Any]) -> Any:
+def _outer_of(frames: Sequence[Any], client: Client) -> Any:
     if len(frames) == 1:
         return frames[0]
     middle = len(frames) // 2
-    left, right = (_outer_of(some, by_index) for some in (frames[:middle], frames[middle:]))
-    return merge(left, right, "outer", **by_index)
+    left, right = (_outer_of(some, client) for some in (frames[:middle], frames[middle:]))
+    return _by_index(left, right, "outer", client)
+
+
+def _by_index(left: Any, right: Any, how: str, client: Client) -> dd.DataFrame:
+    return _merge(left, right, client, how=how, left_index=True, right_index=True)
 
 
 def distinct_in_place(original: Verb) -> Verb:
@@ -175,7 +201,9 @@ def _distinct_rows(
 ) -> dd.DataFrame:
     del split_every, shuffle_method
     with client.as_current():
-        made = distinct_lazily(frame, subset, keep, _ranges(split_out, frame, client))
+        made = distinct_lazily(
+            frame, subset, keep, _ranges(split_out, frame, client), rounding_of(frame, client)
+        )
     return made.reset_index(drop=True) if ignore_index else made
 
 
@@ -233,7 +261,7 @@ def _numbers(
     if axis not in (0, "index"):
         raise UnsupportedError(f"nunique of rows (axis={axis!r}), which needs no groups")
     with client.as_current():
-        return nunique_lazily(frame, dropna=dropna)
+        return nunique_lazily(frame, dropna=dropna, on_rounding=rounding_of(frame, client))
 
 
 def _number(
@@ -246,7 +274,10 @@ def _number(
     del split_every
     values = values.to_series() if isinstance(values, dd.Index) else values
     with client.as_current():
-        return nunique_lazily(values, dropna=dropna, npartitions=hash_ranges(split_out))
+        return nunique_lazily(
+            values, dropna=dropna, npartitions=hash_ranges(split_out),
+            on_rounding=rounding_of(values, client),
+        )  # fmt: skip
 
 
 def value_counts_in_place(original: Verb) -> Verb:
@@ -279,17 +310,31 @@ def _counts(
 ) -> Any:
     del split_every
     if isinstance(values.dtype, pd.CategoricalDtype):
+        categories = values.dtype.categories.dtype if has_known_categories(values) else "object"
         raise UnsupportedError(
-            "value_counts of categories, of which those without a row count too; of the others: "
-            ".astype() of the categories' dtype"
+            "value_counts of categories, of which those without a row count too; to count the "
+            f"others, convert the column with {astype(categories)}"
         )
     ranges = hash_ranges(split_out)
     values = values.to_series() if isinstance(values, dd.Index) else values
     with client.as_current():
-        return value_counts_lazily(
+        made = value_counts_lazily(
             values, normalize=normalize, sort=ranges == 1 if sort is None else sort,
             ascending=ascending, dropna=dropna, npartitions=ranges,
+            on_rounding=rounding_of(values, client),
         )  # fmt: skip
+    if not is_extension_array_dtype(values.dtype):
+        return made
+    # Of nullable and Arrow values pandas has such counts.
+    return made.astype(values._meta.value_counts(normalize=normalize).dtype)
+
+
+def rounding_of(rows: Any, client: Client) -> LoggedRounding | None:
+    """Return what is called where integers of pandas rows are rounded; None for cuDF's.
+
+    Any column of cuDF can have nulls.
+    """
+    return answering.rounding_of(client) if frames_of(rows._meta).name == "pandas" else None
 
 
 def hash_ranges(split_out: Any) -> int | None:

@@ -128,7 +128,10 @@ class MainJob:
         """
         frame = self.frames["flights"]
         for name, (on, suffixes) in JOINS.items():
-            frame = indexes[name].merge(frame, on=on, how="left", suffixes=suffixes)
+            # The dtypes of pandas, with which the result is compared.
+            frame = indexes[name].merge(
+                frame, on=on, how="left", suffixes=suffixes, promote="pandas"
+            )
         rows = len(self.tables["flights"])
         with self.report.phase(what, rows, frame.npartitions) as advance:
             result = _computed(frame, advance)

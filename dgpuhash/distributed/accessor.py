@@ -42,8 +42,8 @@ class IndexAccessor:
     >>> with DistributedIndex.build(planes, on="tailnum", client=client) as index:
     ...     flights.dgpuhash.merge(index, how="left").compute()
        flight tailnum  seats
-    0       7      N2  182.0
-    1       8      N9    NaN
+    0       7      N2    182
+    1       8      N9   <NA>
     >>> flights.dgpuhash.merge(dd.from_pandas(planes), how="semi").compute()
        flight tailnum
     0       7      N2
@@ -72,9 +72,9 @@ class IndexAccessor:
         on, left_on, how, columns, suffixes
             As for `DistributedIndex.merge`, or `dgpuhash.merge`; this frame is the `left`.
         **options
-            The others of that verb: for an index persist, bloom_filter and deduplicate; for a frame
-            right_on, left_index, right_index, sort, indicator, validate, nulls_equal, build,
-            npartitions and client.
+            The others of that verb: indicator, validate and promote; for an index persist,
+            bloom_filter and deduplicate; for a frame right_on, left_index, right_index, sort,
+            nulls_equal, build, npartitions and client.
 
         Raises
         ------
@@ -250,6 +250,8 @@ class IndexAccessor:
     ) -> AnyFrame:
         """Return how often the values of each row occur, as a lazy Series.
 
+        Categories that no row has count as well, as in pandas: then there is one partition.
+
         Parameters
         ----------
         subset : label or list of labels, optional
@@ -391,11 +393,32 @@ class SeriesAccessor:
         rows = distinct_lazily(self._series, None, keep, npartitions)
         return rows[rows.columns[0]].rename(self._series.name)
 
+    def explain(self) -> str:
+        """Return in words how merges and groupbys of this library run; as that of frames.
 
-_OF_INDEXES = frozenset({"persist", "bloom_filter", "deduplicate"})
+        Examples
+        --------
+        >>> import dask.dataframe as dd, pandas as pd
+        >>> from distributed import Client
+        >>> client = Client(processes=False, n_workers=2, dashboard_address=None)
+        >>> visits = dd.from_pandas(pd.DataFrame({"who": ["Ada", "Bo"], "day": [1, 2]}))
+        >>> last = visits.dgpuhash.groupby("who")["day"].max()
+        >>> print(last.dgpuhash.explain())  # doctest: +ELLIPSIS
+        max by 'who': the source is one partition, whose groups one task makes
+        source: 1 partition, ..., columns ['who', 'day']
+        sent: nothing
+        result: 1 partition, groups in the order of their keys
+        >>> client.close()
+        """
+        return explained(self._series, client_of(None))
+
+
+_OF_INDEXES = frozenset(
+    {"indicator", "validate", "promote", "persist", "bloom_filter", "deduplicate"}
+)
 _OF_FRAMES = frozenset(
     {
         "right_on", "left_index", "right_index", "sort", "indicator", "validate", "nulls_equal",
-        "build", "npartitions", "client",
+        "promote", "build", "npartitions", "client",
     }
 )  # fmt: skip

@@ -11,6 +11,7 @@ from distributed import Client
 
 from dgpuhash.distributed.cluster.client import client_of
 from dgpuhash.distributed.cluster.preload import import_on_cluster
+from dgpuhash.distributed.cluster.rpc import REMEDY
 from dgpuhash.distributed.ingest.commit import change_to, shard_addresses
 from dgpuhash.distributed.ingest.history import Step, operations_of
 from dgpuhash.distributed.partition.descriptor import Descriptor, SavedRevision
@@ -26,8 +27,16 @@ from dgpuhash.distributed.storage import checkpoint
 from dgpuhash.distributed.storage.change_log import LogState
 from dgpuhash.distributed.storage.folder import Folder
 from dgpuhash.distributed.storage.manifest import Manifest, load_with_retry
-from dgpuhash.errors import DgpuhashError, IndexNotFound, SpecError
+from dgpuhash.errors import (
+    ColumnError,
+    DgpuhashError,
+    IndexLost,
+    IndexNotFound,
+    KeyTypeError,
+    SpecError,
+)
 from dgpuhash.frames.grouped.aggregation import Aggregation
+from dgpuhash.tables.arguments.file_layout import interpreting
 from dgpuhash.typing import Device
 
 __all__ = ["NamedHandle"]
@@ -89,17 +98,23 @@ class NamedHandle(ReadMixin, IndexMaintenance):
         def load() -> Any:
             manifest = Manifest.found_in(folder)
             changes = checkpoint.changes_in(folder, manifest)
-            last = changes[-1].transaction if changes else None
             cls._check_kind(manifest.groups, folder.url, "load")
-            saved = SavedRevision(folder.url, manifest.uid, manifest.revision + len(changes), last)
+            saved = SavedRevision(folder.url, manifest.uid, manifest.revision + len(changes))
             uid = uuid.uuid4().hex
-            meta = manifest.meta("cudf" if device == "cuda" else "pandas")
+            with interpreting(folder.url):
+                meta = manifest.meta("cudf" if device == "cuda" else "pandas")
+                if manifest.groups is not None:
+                    # Earlier programs had other dtypes of some aggregates.
+                    meta = manifest.groups.results
+                if not set(manifest.encoder.names) <= set(meta.columns) or not manifest.shards:
+                    raise ValueError("it has no key columns, or no shards")
+                encoder = manifest.encoder.read_as(meta)
             descriptor = Descriptor(
                 uid=uid,
                 name=name or generated_name(uid),
                 epoch=1,
                 shards=shard_addresses(client, workers),
-                encoder=manifest.encoder.read_as(meta),
+                encoder=encoder,
                 meta=meta,
                 unique=manifest.unique,
                 device=device,
@@ -112,7 +127,10 @@ class NamedHandle(ReadMixin, IndexMaintenance):
                 groups=manifest.groups,
             )
             continued = LogState(manifest, changes) if goes_on else None
-            return cls._create(descriptor, client, saved, continued, single_writer=single_writer)
+            with interpreting(folder.url, (ColumnError, KeyTypeError)):
+                return cls._create(
+                    descriptor, client, saved, continued, single_writer=single_writer
+                )
 
         made: Self = load_with_retry(folder, load)
         return made
@@ -145,7 +163,9 @@ class NamedHandle(ReadMixin, IndexMaintenance):
                 f"load it with {cls.__name__}.load(url)"
             )
         cls._check_kind(descriptor.groups, name, "open")
-        return cls(descriptor, client)
+        opened = cls(descriptor, client)
+        opened._settle_log(descriptor)
+        return opened
 
     @classmethod
     def _check_kind(cls, groups: Aggregation | None, where: str, verb: str) -> None:
@@ -192,11 +212,14 @@ class NamedHandle(ReadMixin, IndexMaintenance):
                     step,
                     write=lambda newest: checkpoint.start_log(client, newest, change, continued),
                 )
-            except BaseException:
+            except BaseException as error:
                 # Nothing is left of the index, even when a worker is lost after it was published.
                 with suppress(DgpuhashError, OSError):
                     index.close()
                     if continued is None:
                         checkpoint.remove_log(descriptor)
+                if isinstance(error, IndexLost):
+                    remedy = "nothing is left of the index: build or load it again"
+                    raise IndexLost(str(error).replace(REMEDY, remedy)) from error
                 raise
         return index

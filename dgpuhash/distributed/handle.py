@@ -16,7 +16,7 @@ from distributed import Client
 from dgpuhash import config
 from dgpuhash.distributed.cluster.client import client_of
 from dgpuhash.distributed.events import log_event
-from dgpuhash.distributed.ingest.commit import change_to, commit_change, drop_shards
+from dgpuhash.distributed.ingest.commit import abandon, change_to, commit_change, drop_shards
 from dgpuhash.distributed.ingest.history import Lineage, RowOperation, Step, operations_of
 from dgpuhash.distributed.ingest.source import check_library, collection_of, meta_of
 from dgpuhash.distributed.partition.change import Change
@@ -34,7 +34,15 @@ from dgpuhash.distributed.query.plan import MergePlans
 from dgpuhash.distributed.shards.inbox import Receipt
 from dgpuhash.distributed.shards.stats import IndexSize, row_count, shard_stats
 from dgpuhash.distributed.storage import change_log
-from dgpuhash.errors import ClosedError, IndexChanged, IndexLost, IndexNotFound, KeyTypeError
+from dgpuhash.distributed.storage.folder import Folder
+from dgpuhash.errors import (
+    ClosedError,
+    DgpuhashError,
+    IndexChanged,
+    IndexLost,
+    IndexNotFound,
+    KeyTypeError,
+)
 from dgpuhash.frames import join_columns, key_names
 from dgpuhash.tables.stats import format_bytes, html_table
 
@@ -44,6 +52,10 @@ Result = TypeVar("Result")
 
 # Columns that the repr of a handle names.
 COLUMNS_SHOWN = 8
+
+# Changes of this process that an interrupt has cut while they were published, by the index's uid:
+# the next call of any handle finds out whether they have happened.
+_unsettled: dict[str, Change] = {}
 
 
 class Handle:
@@ -154,15 +166,18 @@ class Handle:
             When the scheduler is gone.
         """
         self._check_open()
-        self._go_to(self._registry.find(self.name))
+        self._settle_log(self._go_to(self._registry.find(self.name)))
 
     def close(self) -> None:
         """Free the shards and the name; a second call does nothing."""
         if self._closed:
             return
         newest = self._registry.remove(self._descriptor)
+        change = _unsettled.pop(self._descriptor.uid, None)
         if newest is not None:
             drop_shards(self._client, newest.uid, newest.workers)
+        elif change is not None:
+            abandon(self._client, change)
         self._closed = True
 
     def __enter__(self) -> Self:
@@ -300,8 +315,19 @@ class Handle:
 
         def publish(heavy: HeavyKeys) -> None:
             newest = replace(end, heavy=heavy)
-            write(newest)
-            self._publish(newest, before)
+            with self._settled_later(change):
+                write(newest)
+                try:
+                    self._publish(newest, before)
+                except IndexLost as lost:
+                    if change.verb == "build" or not change_log.stays(newest, change):
+                        raise
+                    stood_still = isinstance(lost, IndexChanged)
+                    why = "another client went on meanwhile" if stood_still else lost
+                    raise IndexLost(
+                        f"the {change.verb} was made, as it is in the log at {newest.log}: do not "
+                        f"repeat it; but then {why}"
+                    ) from lost
             if step is not None:
                 self._history.record(step)
 
@@ -324,11 +350,60 @@ class Handle:
         self._descriptor = newest
 
     @contextmanager
-    def _changing(self) -> Iterator[Descriptor]:
+    def _settled_later(self, change: Change) -> Iterator[None]:
+        """Publish a change in a block; note where it may have been cut, or else abandon it."""
+        try:
+            yield
+        except BaseException as error:
+            # An IndexLost may be of a scheduler that has published it.
+            if isinstance(error, DgpuhashError | OSError) and type(error) is not IndexLost:
+                abandon(self._client, change)
+            else:
+                _unsettled[change.uid] = change
+            raise
+
+    @contextmanager
+    def _changing(self, *, settle: bool = True) -> Iterator[Descriptor]:
+        """Hold the index for a change; yield its newest descriptor.
+
+        With `settle`, changes that an interrupt has cut are settled first.
+        """
         self._check_open()
         with self._registry.changing(self.name):
             self._check_open()
-            yield self._go_to(self._registry.begin(self.name))
+            current = self._go_to(self._registry.begin(self.name))
+            yield self._settled(current) if settle else current
+
+    def _settled(self, current: Descriptor) -> Descriptor:
+        """Settle what an interrupt has cut; return the newest descriptor.
+
+        A change without a log has happened if it was published. One with its record in the log has
+        happened: it is published here.
+        """
+        change = _unsettled.get(current.uid)
+        if change is not None and change.epoch > current.epoch:
+            abandon(self._client, change)
+        while current.log is not None:
+            record = change_log.unpublished(Folder(current.log), current)
+            if record is None:
+                break
+            end = replace(current, revision=record.revision)
+            if record.files:
+                end = replace(end, epoch=current.epoch + 1)
+                step = Step(record.verb, record, end.revision)
+                acts = operations_of(self._client, end, [step])
+                self._carry_out(current, end, change_to(end, record.verb), acts, step)
+            else:
+                self._publish(end, current)
+            current = self._descriptor
+        _unsettled.pop(current.uid, None)
+        return current
+
+    def _settle_log(self, newest: Descriptor) -> None:
+        """Publish a change of the log that another client has left, if there is one."""
+        if newest.log is not None and change_log.unpublished(Folder(newest.log), newest):
+            with self._changing():
+                pass
 
     def _go_to(self, newest: Descriptor | None) -> Descriptor:
         self._descriptor = check_same_index(self._descriptor, newest)
@@ -375,6 +450,9 @@ class Handle:
 
     def _current(self) -> Descriptor:
         self._check_open()
+        if self._descriptor.uid in _unsettled:
+            with self._changing():
+                pass
         return self._descriptor
 
     def _check_open(self) -> None:

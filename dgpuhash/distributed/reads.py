@@ -10,16 +10,26 @@ import pandas as pd
 from dgpuhash.distributed.handle import Handle
 from dgpuhash.distributed.ingest.source import frame_of, meta_of
 from dgpuhash.distributed.merge.explain import sent_to_shards
-from dgpuhash.distributed.merge.verb import merge_with_tails, rows_lazily
+from dgpuhash.distributed.merge.verb import merge_with_index, rows_lazily
 from dgpuhash.distributed.partition.descriptor import Descriptor
 from dgpuhash.distributed.pruning.policy import PruningOptions, Switch
 from dgpuhash.distributed.query.lookup import Lookups
 from dgpuhash.distributed.query.merge_collective import collective_merge
-from dgpuhash.distributed.query.plan import MergePlans, persist_unfused
+from dgpuhash.distributed.query.plan import MergePlan, MergePlans, persist_unfused
+from dgpuhash.distributed.shards.stats import has_unique_keys
 from dgpuhash.errors import SpecError
 from dgpuhash.frames import Lookup
-from dgpuhash.frames.merge_result import ALL_ROWS
-from dgpuhash.typing import AnyFrame, Array, ArrayKind, Frame, IndexHow, QueryLike
+from dgpuhash.frames.merge.arguments import ALL_ROWS, check_promote, uniques_of
+from dgpuhash.typing import (
+    AnyFrame,
+    Array,
+    ArrayKind,
+    Frame,
+    IndexHow,
+    Promote,
+    QueryLike,
+    Validate,
+)
 
 __all__ = ["ReadMixin"]
 
@@ -36,6 +46,9 @@ class ReadMixin(Handle):
         how: IndexHow = "inner",
         columns: Sequence[Hashable] | None = None,
         suffixes: tuple[str | None, str | None] = ("_x", "_y"),
+        indicator: bool | str = False,
+        validate: Validate | None = None,
+        promote: Promote | None = None,
         persist: bool = False,
         bloom_filter: Switch = "auto",
         deduplicate: Switch = "auto",
@@ -64,6 +77,15 @@ class ReadMixin(Handle):
             Columns of the index to add; default: all. Others are not moved.
         suffixes : tuple
             Suffixes of columns with the same name on both sides.
+        indicator : bool or str
+            A column, called ``"_merge"`` or so, that tells on which side a row was found; semi and
+            anti have none.
+        validate : str, optional
+            ``"1:1"``, ``"1:m"``, ``"m:1"`` or ``"m:m"``, as in pandas: which keys are unique. Those
+            of `left` are checked as it is computed, in a pass before the merge.
+        promote : {"nullable", "pandas"}, optional
+            What integers and booleans of a side that may lack rows become, as for `dgpuhash.merge`
+            of Dask frames: nullable ones by default.
         persist : bool
             Compute the merge at once and keep it on the workers, as ``persist`` of the lazy merge.
             Where `left` is persisted on workers with shards, and the columns that are sent are
@@ -90,6 +112,8 @@ class ReadMixin(Handle):
         UnsupportedError
             For other kinds of join, with the way to get them; when `left` is no frame, or Dask has
             lost partitions of the persisted `left`.
+        MergeError
+            When the merge is computed, if `validate` fails.
         ClosedError
             When the index was closed.
         IndexNotFound
@@ -97,8 +121,8 @@ class ReadMixin(Handle):
         IndexLost
             When the scheduler is gone; with `persist` also when a worker is lost.
         SpecError
-            When `bloom_filter` or `deduplicate` is none of the three values, `persist` no bool, or
-            `suffixes` no pair of texts.
+            When `bloom_filter` or `deduplicate` is none of the three values, `persist` no bool,
+            `suffixes` no pair of texts, or `indicator` or `validate` not known.
 
         Warns
         -----
@@ -132,10 +156,14 @@ class ReadMixin(Handle):
             raise SpecError(f"persist={persist!r}; use True or False")
         left = frame_of(left)
         sparing = PruningOptions.of(bloom_filter, deduplicate)
-        asked = meta_of(left), on, left_on, how, columns, suffixes, sparing
-        if persist and how not in ALL_ROWS:
+        checks_left, checks_right = uniques_of(validate)
+        check_promote(promote)
+        asked = meta_of(left), on, left_on, how, columns, suffixes, sparing, indicator, promote
+        if persist and how not in ALL_ROWS and not checks_left:
 
             def together(descriptor: Descriptor) -> Any:
+                if checks_right and not has_unique_keys(self._client, descriptor):
+                    return None
                 merging = self._merging_at(descriptor)
                 return collective_merge(
                     self._client, merging.plan(self._client, *asked), left, merging.absences
@@ -147,9 +175,18 @@ class ReadMixin(Handle):
         # Lazy tasks cannot be retried here at another epoch: refresh first.
         self._refreshed(self._current())
         client = self._client
-        plan = self._reading(lambda current: self._merging_at(current).plan(client, *asked))
-        tails = plan.probe.how in ALL_ROWS
-        lazy = merge_with_tails(plan.probe, left) if tails else plan.lazy(left, client)
+
+        def planned(descriptor: Descriptor) -> tuple[MergePlan, tuple[bool, bool]]:
+            check = checks_right and not has_unique_keys(client, descriptor)
+            checks = checks_left, check
+            merging = self._merging_at(descriptor)
+            return merging.plan(client, *asked), checks
+
+        plan, checks = self._reading(planned)
+        if any(checks) or plan.probe.how in ALL_ROWS:
+            lazy = merge_with_index(plan.probe, left, checks)
+        else:
+            lazy = plan.lazy(left, client)
         return persist_unfused(self._client, lazy) if persist else lazy
 
     def to_dask_dataframe(self) -> AnyFrame:
@@ -241,15 +278,18 @@ class ReadMixin(Handle):
 
     @overload
     def lookup(
-        self, keys: pd.DataFrame, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
-    ) -> pd.DataFrame: ...
+        self, keys: pd.DataFrame, *, promote: Promote | None = None,
+        bloom_filter: Switch = "auto", deduplicate: Switch = "auto",
+    ) -> pd.DataFrame: ...  # fmt: skip
     @overload
     def lookup(
-        self, keys: QueryLike, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
-    ) -> AnyFrame: ...
+        self, keys: QueryLike, *, promote: Promote | None = None,
+        bloom_filter: Switch = "auto", deduplicate: Switch = "auto",
+    ) -> AnyFrame: ...  # fmt: skip
     def lookup(
-        self, keys: QueryLike, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
-    ) -> AnyFrame:
+        self, keys: QueryLike, *, promote: Promote | None = None,
+        bloom_filter: Switch = "auto", deduplicate: Switch = "auto",
+    ) -> AnyFrame:  # fmt: skip
         """Return the row of each key; `FrameIndex.lookup` with pruning switches.
 
         Examples
@@ -269,7 +309,9 @@ class ReadMixin(Handle):
         >>> client.close()
         """
         sparing = PruningOptions.of(bloom_filter, deduplicate)
-        return self._reading(lambda descriptor: self._asking(descriptor, sparing).lookup(keys))
+        return self._reading(
+            lambda descriptor: self._asking(descriptor, sparing).lookup(keys, promote=promote)
+        )
 
     @overload
     def contains(
@@ -287,11 +329,14 @@ class ReadMixin(Handle):
         return self._reading(lambda descriptor: self._asking(descriptor, sparing).contains(keys))
 
     def find(
-        self, keys: QueryLike, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
-    ) -> Lookup:
+        self, keys: QueryLike, *, promote: Promote | None = None,
+        bloom_filter: Switch = "auto", deduplicate: Switch = "auto",
+    ) -> Lookup:  # fmt: skip
         """Return the matches of keys; `FrameIndex.find` with pruning switches."""
         sparing = PruningOptions.of(bloom_filter, deduplicate)
-        return self._reading(lambda descriptor: self._asking(descriptor, sparing).find(keys))
+        return self._reading(
+            lambda descriptor: self._asking(descriptor, sparing).find(keys, promote=promote)
+        )
 
     def _asking(self, descriptor: Descriptor, sparing: PruningOptions) -> Lookups:
         return Lookups(self._client, descriptor, sparing)

@@ -80,7 +80,8 @@ class IndexMaintenance(Handle):
             A path that client and workers share, or an fsspec URL of one. An earlier save of this
             index there, or the one that it was loaded from, is replaced; at the URL of a durable
             index's log, the save compacts the log. A client that is killed during the save leaves
-            files that nothing reads; the next save of this index there removes them, but from a
+            files that nothing reads; the next save of this index there removes them, and the next
+            save or load of any index a folder beside it whose name ends with ``.part``. From a
             folder that existed and was empty, remove them yourself.
         overwrite : bool
             Whether to replace a save of another index; no other files are ever replaced.
@@ -200,33 +201,38 @@ class IndexMaintenance(Handle):
         UnsupportedError
             When persisted rows of the source are gone, and there is no save.
         """
-        with self._changing() as current:
-            there = frozenset() if whole else surviving_shards(self._client, current)
-            if len(there) == len(current.shards):
-                return Rebuilt((), tuple(sorted(there)), 0)
-            if there and current.placement is Placement.REPLICATED:
-                return self._rebuild(current, there, [])
-            ways = self._history.ways_to_rebuild(current)
-            if not ways:
-                raise IndexLost(
-                    f"index {self.name!r} cannot be rebuilt: this handle did not build it, and "
-                    "it was never saved in this state; build it again, or load an older save with "
-                    f"{type(self).__name__}.load(url)"
-                )
-            for number, steps in enumerate(ways):
-                try:
-                    return self._rebuild(current, there, steps)
-                except Exception as error:
-                    # The source, or a save, may be gone and another save exist. A damaged log is
-                    # always an error.
-                    gone = isinstance(error, FormatError | UnsupportedError)
-                    # The source may be a merge with another index, which is lost.
-                    if isinstance(error, IndexLost):
-                        gone = all_workers_respond(self._client)
-                    known = isinstance(error, DgpuhashError) and not (gone and not current.log)
-                    if number == len(ways) - 1 or known:
-                        raise
-            raise AssertionError("the last way returns or raises")
+        with self._changing(settle=False) as current:
+            done = self._rebuild_lost(current, whole)
+            self._settled(self._descriptor)
+            return done
+
+    def _rebuild_lost(self, current: Descriptor, whole: bool) -> Rebuilt:
+        there = frozenset() if whole else surviving_shards(self._client, current)
+        if len(there) == len(current.shards):
+            return Rebuilt((), tuple(sorted(there)), 0)
+        if there and current.placement is Placement.REPLICATED:
+            return self._rebuild(current, there, [])
+        ways = self._history.ways_to_rebuild(current)
+        if not ways:
+            raise IndexLost(
+                f"index {self.name!r} cannot be rebuilt: this handle did not build it, and "
+                "it was never saved in this state; build it again, or load an older save with "
+                f"{type(self).__name__}.load(url)"
+            )
+        for number, steps in enumerate(ways):
+            try:
+                return self._rebuild(current, there, steps)
+            except Exception as error:
+                # The source, or a save, may be gone and another save exist. A damaged log is
+                # always an error.
+                gone = isinstance(error, FormatError | UnsupportedError)
+                # The source may be a merge with another index, which is lost.
+                if isinstance(error, IndexLost):
+                    gone = all_workers_respond(self._client)
+                known = isinstance(error, DgpuhashError) and not (gone and not current.log)
+                if number == len(ways) - 1 or known:
+                    raise
+        raise AssertionError("the last way returns or raises")
 
     def _rebuild(
         self, current: Descriptor, there: frozenset[int], steps: Sequence[Step]

@@ -16,12 +16,9 @@ from dgpuhash.frames.lookup import Lookup, lookup_rows
 from dgpuhash.frames.lookup_mixin import LookupMixin
 from dgpuhash.frames.matches import Matches, sort_by_query_row
 from dgpuhash.frames.merge.accessor import FrameAccessor
-from dgpuhash.frames.merge_result import (
-    assemble,
-    assemble_arrays,
+from dgpuhash.frames.merge.arguments import (
     check_how,
     join_columns,
-    merge_meta,
     needed_columns,
 )
 from dgpuhash.frames.pages import POSITION_NBYTES, Cursor, Page, RowLimit
@@ -52,8 +49,6 @@ __all__ = [
     "Query",
     "RowLimit",
     "RowStore",
-    "assemble",
-    "assemble_arrays",
     "check_arrow_types",
     "check_how",
     "check_lossless_concat",
@@ -67,7 +62,6 @@ __all__ = [
     "keys_frame",
     "lookup_rows",
     "make_frame",
-    "merge_meta",
     "needed_columns",
     "numeric_dtypes",
     "promote_dtypes",

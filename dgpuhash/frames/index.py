@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from typing import Any, Unpack
 
-from dgpuhash.errors import DeviceError
+from dgpuhash.errors import ColumnError, DeviceError, KeyTypeError
 from dgpuhash.frames.dataframes import check_same_library, frames_of
+from dgpuhash.frames.int_float_warning import warn_int_float_merge
 from dgpuhash.frames.key_input import Query
 from dgpuhash.frames.keyed_rows import KeyedRows, first_duplicate
 from dgpuhash.frames.keys.encoding import EncodedKeys, KeyEncoder
@@ -16,25 +18,35 @@ from dgpuhash.frames.labels import key_names, stored_columns
 from dgpuhash.frames.lookup import Lookup, lookup_rows
 from dgpuhash.frames.lookup_mixin import LookupMixin
 from dgpuhash.frames.matches import Matches
-from dgpuhash.frames.merge.mixin import MergeMixin
-from dgpuhash.frames.merge_result import (
+from dgpuhash.frames.merge.agreement import index_keys, reconcile_keys
+from dgpuhash.frames.merge.arguments import (
+    ALL_ROWS,
+    DEFAULT_SUFFIXES,
+    FILTERS,
+    Suffixes,
     check_how,
+    check_promote,
+    check_suffixes,
     join_columns,
+    needed_columns,
 )
+from dgpuhash.frames.merge.result import MergePlan
+from dgpuhash.frames.merge.rows import RowPairs, row_pairs, sorted_by_key
 from dgpuhash.frames.pages import Page, RowLimit, first_page
 from dgpuhash.frames.row_store import RowStore
 from dgpuhash.frames.serialization import read_index, write_index
 from dgpuhash.frames.spill.file import SpillFile
 from dgpuhash.frames.stats import FrameStats
 from dgpuhash.tables import HashMap, MultiMap
+from dgpuhash.tables.arguments.file_layout import interpreting
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
 from dgpuhash.tables.rwlock import ReadWriteLock, read_locked, write_locked
-from dgpuhash.typing import AnyFrame, Array, Device, Frame, KeyTableSettings
+from dgpuhash.typing import AnyFrame, Array, Device, Frame, IndexHow, KeyTableSettings, Promote
 
 __all__ = ["FrameIndex"]
 
 
-class FrameIndex(MergeMixin, LookupMixin):
+class FrameIndex(LookupMixin):
     """Index of the rows of a pandas or cuDF frame by their key columns.
 
     Build one with `build`. A distributed index has one `FrameIndex` per shard; alone it serves one
@@ -260,7 +272,7 @@ class FrameIndex(MergeMixin, LookupMixin):
             A frame with the key columns; others are ignored. Or the key columns as `Frames.arrays`
             gives them, of the stored dtypes.
         how : {"inner", "left", "semi", "anti"}
-            Inner and left are the same here: `assemble` adds the unmatched left rows.
+            Inner and left are the same here: `merge` adds the unmatched left rows.
         on : label or list of labels, optional
             The key columns of `keys`; default: those of the index.
         columns : list of labels, optional
@@ -286,6 +298,93 @@ class FrameIndex(MergeMixin, LookupMixin):
             return Matches(xp.flatnonzero(found if how == "semi" else ~found), None)
         query_rows, rows = self._rows.pairs(encoded)
         return Matches(query_rows, self._rows.store.take(rows, columns))
+
+    @function_translates_memory_errors
+    @read_locked
+    def merge(
+        self,
+        left: Frame,
+        on: Hashable | Sequence[Hashable] | None = None,
+        *,
+        left_on: Hashable | Sequence[Hashable] | None = None,
+        how: IndexHow = "inner",
+        columns: Sequence[Hashable] | None = None,
+        suffixes: Suffixes = DEFAULT_SUFFIXES,
+        promote: Promote | None = None,
+    ) -> AnyFrame:
+        """Return ``left.merge(index.frame(), …)`` without hashing the index again.
+
+        Parameters
+        ----------
+        left : DataFrame
+        on : label or list of labels, optional
+            Key columns of the same name on both sides; default: the index's.
+        left_on : label or list of labels, optional
+            Key columns of `left`, where their names differ.
+        how : {"inner", "left", "right", "outer", "semi", "anti"}
+            Semi: the rows of `left` with a match, with their labels; anti: those without one.
+        columns : list of labels, optional
+            Columns of the index to add; default: all.
+        suffixes : tuple
+            For columns of the same name on both sides.
+        promote : {"nullable", "pandas"}, optional
+            What integers and booleans of a side that lacks rows become, as for `dgpuhash.merge`.
+
+        Raises
+        ------
+        ColumnError, KeyTypeError, UnsupportedError, SpecError
+            When columns are missing, incomparable or overlap, `how`, `suffixes` or `promote` is
+            invalid, or an integer would be rounded.
+
+        Warns
+        -----
+        UserWarning
+            When integers are compared with floats that are not all integers, as pandas warns.
+
+        Notes
+        -----
+        Null keys (None, NaN, NaT, NA) match each other. NaN of nullable or Arrow floats is a null
+        or a key of its own, as in pandas for the two dtypes. Large integers and floats are compared
+        exactly, where pandas rounds the integers to float64.
+        """
+        kind = check_how(how, all_rows=True)
+        check_promote(promote)
+        check_suffixes(suffixes)
+        check_same_library(left, self._frames)
+        rows, encoder = self._rows, self._rows.encoder_for(left)
+        names = join_columns(left, encoder, on, left_on)
+        wanted = {*needed_columns(self.meta, encoder, names, columns), *encoder.names}
+        warn_int_float_merge(left, names, rows)
+        encoded = encoder.encode(left, list(names))
+        if kind in FILTERS:
+            found = rows.found(encoded)
+            return self._frames.keep(left, (found if kind == "semi" else ~found).nonzero()[0])
+        met, stored = rows.find_matches(encoded), rows.store.whole()
+        if columns is not None:
+            stored = stored[[label for label in stored if label in wanted]]
+        if kind in ALL_ROWS and rows.erased:
+            met, stored = rows.without_erased(met, stored)
+        keys = index_keys(left, names, stored, encoder.names)
+        plan = MergePlan.of(
+            left,
+            stored,
+            reconcile_keys(keys),
+            kind,
+            suffixes=suffixes,
+            promote=promote or self._frames.promotion,
+        )
+        xp = self._frames.xp
+        if kind == "right":
+            # A left merge of the stored rows with their matches.
+            turned = row_pairs(rows.by_stored(met), "left", len(stored), len(left), xp)
+            pairs = RowPairs(turned.right, turned.left)
+        else:
+            pairs = row_pairs(met, kind, len(left), len(stored), xp)
+        if kind in ALL_ROWS:
+            plan = replace(plan, keys=keys)
+        if kind == "outer":
+            pairs = sorted_by_key(pairs, keys)
+        return plan.frame(pairs, plan.index(pairs))
 
     @function_translates_memory_errors
     @read_locked
@@ -315,11 +414,15 @@ class FrameIndex(MergeMixin, LookupMixin):
         return Query.of(keys, self._encoder, self.meta)
 
     @function_translates_memory_errors
-    def _look_up(self, asked: Any, columns: Sequence[Hashable] | None) -> Lookup:
-        def match(keys: Any, moved: Sequence[Hashable]) -> Matches:
-            return self.match(keys, columns=moved)
-
-        return lookup_rows(asked, self._rows.encoder_for(asked), self.meta, match, columns)
+    @read_locked
+    def _look_up(self, asked: Any, *, keyed: bool, promote: str | None) -> Lookup:
+        encoder, rows = self._rows.encoder_for(asked), self._rows.store.whole()
+        names = join_columns(asked, encoder)
+        met, keys = (
+            self._rows.find_matches(encoder.encode(asked)),
+            index_keys(asked, names, rows, names),
+        )
+        return lookup_rows(asked, keys, rows, met, keyed=keyed, promote=promote)
 
     @function_translates_memory_errors
     @read_locked
@@ -400,8 +503,9 @@ class FrameIndex(MergeMixin, LookupMixin):
             When the file is damaged, foreign or missing, or the device or cuDF is missing.
         """
         rows, index = read_index(path, "cudf" if device == "cuda" else "pandas")
-        made = cls(rows, **index, device=device)
-        made.insert(rows)
+        with interpreting(path, (ColumnError, KeyTypeError)):
+            made = cls(rows, **index, device=device)
+            made.insert(rows)
         return made
 
     def __repr__(self) -> str:

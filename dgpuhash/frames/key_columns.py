@@ -81,6 +81,7 @@ class LogicalType:
         fields = made.kind, made.bits, made.unit, made.aware, made.nullable, made.missing
         plain = all(type(field) is kind for field, kind in zip(fields, kinds, strict=True))
         plain = plain and made.missing in {PLAIN, MASKED, ARROW}
+        plain = plain and (not made.aware or made.kind == "datetime")
         if not plain or (made.bits, made.unit) not in WIDTHS_AND_UNITS.get(made.kind, ()):
             raise ValueError(f"no key column is {saved!r}")
         return made
@@ -128,6 +129,12 @@ class KeyColumn:
 
     def __len__(self) -> int:
         return len(self.values if self.strings is None else self.strings)
+
+    def take(self, rows: Any) -> KeyColumn:
+        """Return the keys at positions `rows`."""
+        strings = None if self.strings is None else self.strings.take(rows)
+        taken = _at(self.values, rows), _at(self.nulls, rows)
+        return KeyColumn(self.type, *taken, strings, self.objects)
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,12 +70,15 @@ class PartialKeys:
         keys = np.concatenate([self.rows[device.to_host(found.query_rows)], others])
         order = np.argsort(keys, kind="stable")
         places = np.concatenate([np.arange(len(found.frame)), np.full(len(others), -1)])[order]
-        frame = frames.take_or_null(found.frame, xp.asarray(places))
-        for label, values in self.given.items():
-            if label in frame.columns and frames.name == "pandas":
+        wanted = list(found.frame.columns)
+        given = set(self.given) if frames.name == "pandas" else set()
+        rest = [label for label in wanted if label not in given]
+        frame = frames.take_or_null(found.frame[rest], xp.asarray(places))
+        for place, label in enumerate(wanted):
+            if label in given:
                 # Only object dtype holds all the given values.
-                column = pd.Series([values[row] for row in keys[order]], dtype=object)
-                frame[label] = column
+                values = [self.given[label][row] for row in keys[order]]
+                frame.insert(place, label, pd.Series(values, dtype=object))
         return Lookup(frame, xp.asarray(keys[order]), xp.asarray(asked))
 
 
@@ -200,12 +203,9 @@ class Query:
         return cls(keys, form_of(to_native(keys)), asked, stored, listed)
 
     @property
-    def columns(self) -> list[Hashable]:
-        """Columns of the left merge from which the answer is made."""
-        names = list(self.frame.columns)
-        if self.form in {Form.SERIES, Form.ARRAY}:
-            return list(self.stored) or names
-        return [*names, *self.stored]
+    def keyed(self) -> bool:
+        """Whether the answer has the key columns."""
+        return not self.stored or self.form not in {Form.SERIES, Form.ARRAY}
 
     def answer(self, found: Lookup) -> Any:
         """Return a lookup's rows in the form of the keys.
@@ -213,10 +213,10 @@ class Query:
         Parameters
         ----------
         found : Lookup
-            A lookup whose frame has at least `columns`.
+            A lookup whose frame has the key columns if the answer is `keyed`.
         """
         found = self.whole(found)
-        frame, frames = found.frame[self.columns], frames_of(found.frame)
+        frame, frames = found.frame, frames_of(found.frame)
         if self.form in {Form.FRAME, Form.VALUES}:
             return frame
         if self.form is Form.ARRAYS:
@@ -231,12 +231,12 @@ class Query:
                 frame, frames.xp.where(there, frames.xp.arange(len(frame)), -1)
             )
         if self.form is Form.SERIES:
-            answer = frame[self.columns[0]] if len(self.columns) == 1 else frame
-            answer = answer.copy(deep=False)
+            (first, *others) = frame
+            answer = frame if others else frame[first]
             answer.index = self._labels(found)
             return answer
         arrays = {label: frames.array(frame[label], self.keys) for label in frame.columns}
-        return arrays[self.columns[0]] if len(arrays) == 1 else arrays
+        return arrays.popitem()[1] if len(arrays) == 1 else arrays
 
     def whole(self, found: Lookup) -> Lookup:
         """Return the lookup of the rows of `frame` as a lookup of all keys."""
@@ -385,8 +385,9 @@ def _made(columns: dict[Hashable, Any], index_meta: Any) -> Any:
 def _typed_nulls(asked: Any, index_meta: Any) -> Any:
     """Return the keys with untyped all-null columns in the index's dtype."""
     frames = frames_of(asked)
-    for name in asked.columns:
-        if not frames.is_typed(asked[name]) and asked[name].isna().all():
+    for name in asked:
+        column = asked[name]
+        if not frames.is_typed(column) and column.isna().all():
             nowhere = frames.xp.full(len(asked), -1)
             asked[name] = frames.take_or_null(index_meta[[name]], nowhere)[name]
     return asked

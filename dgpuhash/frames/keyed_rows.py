@@ -12,6 +12,7 @@ from dgpuhash.backend import is_out_of_memory
 from dgpuhash.errors import ColumnError, OutOfMemoryError, TableBroken
 from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.keys.encoding import EncodedKeys, KeyEncoder, same_keys
+from dgpuhash.frames.keys.order import sorted_rows
 from dgpuhash.frames.keys.table import AUTO, KeyTable, KeyTableMethod
 from dgpuhash.frames.row_store import RowStore
 from dgpuhash.frames.spill.file import SpillFile
@@ -245,6 +246,30 @@ class KeyedRows:
                 positions = np.flatnonzero(found >= 0)
                 return positions, found[positions]
         return self.verified_pairs(encoded, *self.table.find(encoded.codes, encoded.valid))
+
+    def find_matches(self, encoded: EncodedKeys) -> tuple[Any, Any]:
+        """Return the row of each key, -1 for none; or None, and the matches as `pairs` does."""
+        partners = self.partners(encoded) if self._xp is np else None
+        return partners, (self.pairs(encoded) if partners is None else None)
+
+    def by_stored(self, met: tuple[Any, Any]) -> tuple[None, tuple[Any, Any]]:
+        """Return the matches of `met` as pairs of a stored row and a key, ascending in the rows."""
+        partners, pairs = met
+        if partners is not None:
+            asked = self._xp.flatnonzero(partners >= 0)
+            pairs = asked, partners[asked]
+        xp, stored = self._xp, pairs[1]
+        order = sorted_rows([stored]) if xp is np else xp.argsort(stored, kind="stable")
+        return None, (pairs[1][order], pairs[0][order])
+
+    def without_erased(self, met: tuple[Any, Any], stored: Any) -> tuple[Any, Any]:
+        """Return the matches of `met` and the stored rows, numbered without the erased ones."""
+        rows, (partners, pairs) = self.table.rows(), met
+        if partners is None:
+            met = None, (pairs[0], self._xp.searchsorted(rows, pairs[1]))
+        else:
+            met = self._xp.where(partners < 0, -1, self._xp.searchsorted(rows, partners)), None
+        return met, frames_of(stored).take(stored, rows)
 
     def verified_pairs(self, encoded: EncodedKeys, query_rows: Any, rows: Any) -> tuple[Any, Any]:
         """Return the pairs that have equal keys, out of pairs found by code.

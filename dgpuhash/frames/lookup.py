@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dgpuhash.frames.dataframes import frames_of
-from dgpuhash.frames.keys.encoding import KeyEncoder
-from dgpuhash.frames.merge_result import assemble, join_columns, needed_columns
+from dgpuhash.frames.merge.agreement import reconcile_keys
+from dgpuhash.frames.merge.keys import JoinKeys
+from dgpuhash.frames.merge.result import MergePlan
+from dgpuhash.frames.merge.rows import row_pairs
 from dgpuhash.typing import AnyFrame, Array
 
 __all__ = ["Lookup", "lookup_rows"]
@@ -50,46 +51,43 @@ class Lookup:
 
 
 def lookup_rows(
-    asked: Any,
-    encoder: KeyEncoder,
-    index_meta: Any,
-    match: Callable[[Any, Sequence[Hashable]], tuple[Any, Any]],
-    columns: Sequence[Hashable] | None = None,
-) -> Lookup:
+    asked: Any, keys: JoinKeys, stored: Any, found: tuple[Any, Any], *, keyed: bool = True,
+    promote: str | None = None,
+) -> Lookup:  # fmt: skip
     """Return the `Lookup` of the keys in frame `asked`.
 
     Parameters
     ----------
     asked : DataFrame
         The key columns.
-    encoder : KeyEncoder
-    index_meta : DataFrame
-        An empty frame like the index's rows.
-    match : callable
-        Takes a frame of the key columns and the wanted stored columns; returns query rows and
-        matched rows. `FrameIndex.match`, or the distributed index's.
-    columns : list of labels, optional
-        The columns of the left merge to return; default: all.
+    keys : JoinKeys
+        They and those of the index.
+    stored : DataFrame
+        Rows of the index, with all columns that the keys name.
+    found : pair
+        The row of `stored` for each key, -1 for none; or None, and pairs of a key and a row, in the
+        order of the keys.
+    keyed : bool
+        Whether the key columns are wanted, too; without them the rows are merged with nothing.
+    promote : {"nullable", "pandas"}, optional
+        As for `FrameIndex.merge`.
     """
-    names = join_columns(asked, encoder)
-    moved = needed_columns(index_meta, encoder, names)
-    query_rows, rows = match(asked, moved)
-    frames = frames_of(asked)
-    xp = frames.xp
-    query_rows = xp.asarray(query_rows, dtype=xp.int64)
-    frame = assemble(
-        asked,
-        query_rows,
-        rows,
-        index_meta=index_meta,
-        left_on=names,
-        right_on=names,
-        how="left",
-        alone=encoder.is_untyped,
-    )
-    counts = xp.bincount(query_rows, minlength=len(asked))[: len(asked)]
-    positions = xp.arange(len(frame))
-    if len(frame) > len(asked):
-        positions = xp.searchsorted(xp.cumsum(xp.maximum(counts, 1)), positions, side="right")
-    wanted = frame if columns is None else frame[list(columns)]
-    return Lookup(wanted, positions.astype(xp.int64, copy=False), counts > 0)
+    frames, n = frames_of(asked), len(asked)
+    xp, promote = frames.xp, promote or frames.promotion
+    pairs = row_pairs(found, "left", n, len(stored), xp)
+    if keyed:
+        plan = MergePlan.of(asked, stored, reconcile_keys(keys), "left", promote=promote)
+        frame = plan.frame(pairs, plan.index(pairs))
+    else:
+        stored = stored.copy(deep=False)
+        stored.attrs = {}
+        for name in keys.dropped:
+            del stored[name]
+        stored = frames.nullable(stored) if promote == "nullable" else stored
+        frame = frames.take_or_null(stored, pairs.rows("right", len(stored)))
+    if found[0] is None:
+        there = xp.zeros(n, dtype=bool)
+        there[found[1][0]] = True
+    else:
+        there = found[0] >= 0
+    return Lookup(frame, pairs.rows("left", n), there)

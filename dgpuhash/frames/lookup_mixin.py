@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from dgpuhash.frames.key_input import Query
 from dgpuhash.frames.lookup import Lookup
-from dgpuhash.typing import AnyFrame, Array, ArrayKind, QueryLike
+from dgpuhash.frames.merge.arguments import check_promote
+from dgpuhash.typing import AnyFrame, Array, ArrayKind, Promote, QueryLike
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,7 +39,7 @@ class LookupMixin(ABC):
         """Return the query for `keys`."""
 
     @abstractmethod
-    def _look_up(self, asked: Any, columns: Sequence[Hashable] | None) -> Lookup:
+    def _look_up(self, asked: Any, *, keyed: bool, promote: str | None) -> Lookup:
         """Return the lookup of a frame of keys, as `lookup_rows` does."""
 
     @abstractmethod
@@ -47,10 +47,10 @@ class LookupMixin(ABC):
         """Return a mask of the stored keys in `asked`, a frame of key columns."""
 
     @overload
-    def lookup(self, keys: pd.DataFrame) -> pd.DataFrame: ...
+    def lookup(self, keys: pd.DataFrame, *, promote: Promote | None = None) -> pd.DataFrame: ...
     @overload
-    def lookup(self, keys: QueryLike) -> AnyFrame: ...
-    def lookup(self, keys: QueryLike) -> AnyFrame:
+    def lookup(self, keys: QueryLike, *, promote: Promote | None = None) -> AnyFrame: ...
+    def lookup(self, keys: QueryLike, *, promote: Promote | None = None) -> AnyFrame:
         """Return the rows stored for each of `keys`, in the form of the keys.
 
         In input order; all rows of a key in insertion order. A key that is not stored has one row
@@ -60,6 +60,9 @@ class LookupMixin(ABC):
         ----------
         keys : DataFrame, Series, array, mapping of arrays, scalar, list, tuple or list of tuples
             As `LookupMixin` says.
+        promote : {"nullable", "pandas"}, optional
+            What integers and booleans become that are null for some key: nullable dtypes, or
+            float64 and object (default), which raises ColumnError where it would round an integer.
 
         Returns
         -------
@@ -128,8 +131,9 @@ class LookupMixin(ABC):
         >>> index.lookup(np.array(["Ada"]))
         {'day': array([1, 2]), 'hour': array([9, 7])}
         """
+        check_promote(promote)
         query = self._query(keys)
-        return query.answer(self._look_up(query.frame, query.columns))
+        return query.answer(self._look_up(query.frame, keyed=query.keyed, promote=promote))
 
     @overload
     def contains(self, keys: ArrayKind) -> ArrayKind: ...
@@ -176,13 +180,15 @@ class LookupMixin(ABC):
         query = self._query(keys)
         return query.mask(self._found(query.frame))
 
-    def find(self, keys: QueryLike) -> Lookup:
+    def find(self, keys: QueryLike, *, promote: Promote | None = None) -> Lookup:
         """Return rows, key positions and a mask of the stored keys, for `keys`.
 
         Parameters
         ----------
         keys : DataFrame, Series, array, mapping of arrays, scalar, list, tuple or list of tuples
             As `LookupMixin` says.
+        promote : {"nullable", "pandas"}, optional
+            As for `lookup`.
 
         Returns
         -------
@@ -212,5 +218,6 @@ class LookupMixin(ABC):
         >>> found.found
         array([ True, False,  True])
         """
+        check_promote(promote)
         query = self._query(keys)
-        return query.whole(self._look_up(query.frame, None))
+        return query.whole(self._look_up(query.frame, keyed=True, promote=promote))

@@ -143,6 +143,10 @@ class RowStore:
             self._chunks = [self._frames.concat(self._chunks)]
         return self._chunks[0]
 
+    def whole(self) -> Any:
+        """Return all rows with all columns, numbered from 0."""
+        return self.frame()
+
     def take(self, rows: Any, columns: Sequence[Hashable] | None = None) -> Any:
         """Return the given rows, numbered from 0, with `columns` (default: all)."""
         frame = self.frame()

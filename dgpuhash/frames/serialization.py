@@ -108,12 +108,13 @@ def read_index(path: str | os.PathLike[str], library: str = "pandas") -> tuple[A
         raise FormatError(
             f"{os.fspath(path)} is damaged: {error}; restore it from a backup or save it again"
         ) from error
+    unique = header.get("unique")
     missing = [name for name in encoder.names if name not in list(rows.columns)]
-    if len(rows) != header.get("rows") or missing:
+    if len(rows) != header.get("rows") or missing or not isinstance(unique, bool | None):
         raise FormatError(
             f"{os.fspath(path)} is damaged: {len(rows):,} rows of {header.get('rows')!r}, and key "
-            f"columns {missing!r} are missing; save the index again"
+            f"columns {missing!r} are missing, unique={unique!r}; save the index again"
         )
     method = KeyTableMethod.from_json(header, os.fspath(path))
     encoder = encoder.read_as(rows.iloc[:0])
-    return rows, {"encoder": encoder, "unique": header.get("unique"), "method": method}
+    return rows, {"encoder": encoder, "unique": unique, "method": method}

@@ -14,6 +14,7 @@ import numpy as np
 
 from dgpuhash.errors import SequenceError, TaxonomyError
 from dgpuhash.kmer.sequences.ahead import threads_of_a_generator
+from dgpuhash.kmer.sequences.arrow_arrays import numbers_of, strings_of
 from dgpuhash.kmer.sequences.files import text_of
 from dgpuhash.kmer.taxonomy.gtdb import gtdb_lineage, gtdb_taxid
 
@@ -174,7 +175,7 @@ def _hits(file: str, keys: _Keys) -> Iterator[tuple[str, int, int]]:
         return block, _hits_at_once(block, form, keys)
 
     line = 1
-    for block, at_once in _worked(chain([first], blocks), work):
+    for block, at_once in _map_blocks(chain([first], blocks), work):
         rows = _hits_by_lines(file, line, block, form, keys) if at_once is None else at_once
         for name, row, text in rows:
             taxid = text if isinstance(text, int) else _taxid_in(text, file, line + row, form)
@@ -184,7 +185,7 @@ def _hits(file: str, keys: _Keys) -> Iterator[tuple[str, int, int]]:
         line += block.count(b"\n")
 
 
-def _worked(blocks: Iterable[bytes], work: Callable[[bytes], _Made]) -> Iterator[_Made]:
+def _map_blocks(blocks: Iterable[bytes], work: Callable[[bytes], _Made]) -> Iterator[_Made]:
     """Yield what work makes of each block, in their order; Arrow works without the GIL."""
     threads = min(_THREADS, os.cpu_count() or 1)
     running: deque[Future[_Made]] = deque()
@@ -258,9 +259,9 @@ def _hits_at_once(
     rows = keys.rows(plain)
     return list(
         zip(
-            names.take(rows).to_pylist(),
+            names.take(numbers_of(rows)).to_pylist(),
             (rows + skipped).tolist(),
-            taxids.take(rows).to_pylist(),
+            taxids.take(numbers_of(rows)).to_pylist(),
             strict=True,
         )
     )
@@ -270,19 +271,17 @@ class _Keys:
     """Accessions that are looked for; a table of bits leaves out most others of an array."""
 
     def __init__(self, keys: Collection[str]) -> None:
-        import pyarrow as pa
-
         self.all = keys
         self._shift = 64 - min(max(_LEAST_BITS, len(keys).bit_length() + 5), _MOST_BITS)
         self._bits = np.zeros(2 ** (64 - self._shift), bool)
         for prefix in ("", "NZ_"):
-            names = pa.array((prefix + key for key in keys), pa.string())
+            names = strings_of([prefix + key for key in keys])
             self._bits[_hashes(names, self._shift)] = True
 
     def rows(self, names: Any) -> np.ndarray:
         """Return the rows of an Arrow array of names without versions that are looked for."""
         maybe = np.flatnonzero(self._bits[_hashes(names, self._shift)])
-        there = names.take(maybe).to_pylist()
+        there = names.take(numbers_of(maybe)).to_pylist()
         return maybe[np.array([name.removeprefix("NZ_") in self.all for name in there], bool)]
 
 

@@ -25,6 +25,7 @@ from dgpuhash.kmer.sequences.batches import (
     SequenceBatch,
     read_pairs,
     read_sequences,
+    warn_of_order,
 )
 from dgpuhash.kmer.sequences.files import STDIN, Paths, files_of
 from dgpuhash.kmer.sequences.reads import ReadFiles
@@ -53,6 +54,8 @@ class Classification(Summaries):
         As many files of second mates.
     interleaved : bool
         Whether `reads` has mates one after the other.
+    name_check : bool
+        Whether names of mates are compared, as `read_pairs` does.
     batch_letters : int
         Of each file, at a time.
     progress : callable, optional
@@ -94,6 +97,7 @@ class Classification(Summaries):
         mates: Paths | None = None,
         *,
         interleaved: bool = False,
+        name_check: bool = True,
         batch_letters: int = BATCH_LETTERS,
         progress: Callable[[int], object] | None = None,
         consumed: Callable[[int], object] | None = None,
@@ -112,7 +116,7 @@ class Classification(Summaries):
         self._seen: Any = None
         self._files = files_of(reads)
         self._mates = None if mates is None else files_of(mates)
-        self._interleaved = interleaved
+        self._interleaved, self._name_check = interleaved, name_check
         self._batch_letters = batch_letters
         self._progress, self._consumed = progress, consumed
         self._backend = backends.get(index.device)
@@ -210,17 +214,21 @@ class Classification(Summaries):
         if mates is not None and len(mates) != len(self._files):
             # It tells what is wrong.
             return None
+        if self._name_check and self.is_paired:
+            # Warnings of workers are not seen here.
+            warn_of_order(self._files, self._mates)
         return ReadFiles(
             tuple(self._files), mates, self._interleaved, self._batch_letters,
-            bool(self._options.get(_QUALITY)),
+            bool(self._options.get(_QUALITY)), self._name_check,
         )  # fmt: skip
 
     def _read(self) -> Iterator[tuple[SequenceBatch, SequenceBatch | None]]:
         settings: Any = {"batch_letters": self._batch_letters, "consumed": self._consumed}
         if self.is_paired:
             yield from read_pairs(
-                self._files, self._mates, interleaved=self._interleaved, **settings
-            )
+                self._files, self._mates, interleaved=self._interleaved,
+                name_check=self._name_check, **settings,
+            )  # fmt: skip
             return
         for batch in read_sequences(self._files, **settings):
             yield batch, None

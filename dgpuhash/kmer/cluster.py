@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -16,7 +17,14 @@ from uuid import uuid4
 from dask.utils import parse_bytes
 from distributed import Client, Future, KilledWorker, wait
 
-from dgpuhash.distributed.cluster.client import client_of, seceding, workers_of
+from dgpuhash.distributed.cluster.client import (
+    client_of,
+    holders_of,
+    identity_of,
+    seceding,
+    sync_with_scheduler,
+    workers_of,
+)
 from dgpuhash.distributed.cluster.dask_internals import CANCELLED, CommClosedError, never_steal
 from dgpuhash.distributed.cluster.host import NAME
 from dgpuhash.distributed.cluster.rpc import call_scheduler
@@ -78,8 +86,8 @@ class Workers:
     @property
     def memory(self) -> int:
         """Bytes of the worker that has least; 0 when none has a limit."""
-        told = self.client.scheduler_info(n_workers=-1)["workers"].values()
-        limits = [parse_bytes(each["memory_limit"] or 0) for each in told]
+        workers = identity_of(self.client, n_workers=-1)["workers"].values()
+        limits = [parse_bytes(each["memory_limit"] or 0) for each in workers]
         return min((each for each in limits if each), default=0)
 
     def mode_for(self, mode: str, nbytes: int) -> tuple[str, str]:
@@ -120,7 +128,7 @@ class Workers:
         seen, homes = self._homes
         keys = [each.key for each in results]
         if time.monotonic() - seen > _LOOK_SECONDS or homes.keys() != set(keys):
-            there = self.client.who_has(list(results))
+            there = holders_of(self.client, results)
             homes = {key: next(iter(there.get(key, ())), None) for key in keys}
             self._homes = time.monotonic(), homes
         return [homes[key] for key in keys]
@@ -161,7 +169,8 @@ class Workers:
         """Return the results of tasks."""
         with _losses(), seceding(self.client):
             self._wait(futures)
-            return list(self.client.gather(list(futures)))
+            gather = partial(self.client.gather, list(futures), asynchronous=True)
+            return list(sync_with_scheduler(self.client, gather))
 
     def finish(self, futures: Sequence[Future]) -> None:
         """Wait for tasks, whose results stay where they are; raise what one of them raised."""
@@ -230,8 +239,11 @@ class Workers:
             addresses = self.addresses
             where = [addresses[(number + attempt) % len(addresses)]] if addresses else None
             try:
+                send = partial(
+                    self.client.scatter, [data], hash=False, workers=where, asynchronous=True
+                )
                 with _losses(), seceding(self.client):
-                    (there,) = self.client.scatter([data], hash=False, workers=where)
+                    (there,) = sync_with_scheduler(self.client, send)
                 return there
             except IndexLost:
                 if attempt + 1 == _ATTEMPTS:

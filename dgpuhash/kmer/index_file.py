@@ -14,6 +14,7 @@ from dgpuhash.errors import FormatError
 from dgpuhash.kmer.references import Targets
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 from dgpuhash.tables.arguments.checksums import Pieces
+from dgpuhash.tables.arguments.file_layout import interpreting
 from dgpuhash.tables.serialization import Buffers, header_of, map_file, write_file
 
 __all__ = [
@@ -136,8 +137,8 @@ def head_and_arrays(
         header["taxonomy"], beside = taxonomy.to_arrays()
     for name, dtype in _COLUMNS.items():
         beside[f"targets {name}"] = np.asarray(getattr(targets, name), dtype)
-    beside["targets names"], beside["targets name ends"] = _packed(targets.names)
-    beside["targets sums"] = _summed(targets.file_sums)
+    beside["targets names"], beside["targets name ends"] = _pack(targets.names)
+    beside["targets sums"] = _digest_bytes(targets.file_sums)
     return header, beside
 
 
@@ -201,36 +202,55 @@ def read_index(
         return not buffer.startswith(_OWN) or (has_arrays and is_read)
 
     header, raw, _ = map_file(path, is_wanted)
-    _check_kind(name, header)
-    if rule is not None and header["rule"] != rule:
-        raise FormatError(
-            f"{name} is an index of the rule {header['rule']!r}, and {rule!r} was asked for; pass "
-            "another file, or load it as what it is"
+    with interpreting(path):
+        _check_kind(name, header)
+        if rule is not None and header["rule"] != rule:
+            raise FormatError(
+                f"{name} is an index of the rule {header['rule']!r}, and {rule!r} was asked for; "
+                "pass another file, or load it as what it is"
+            )
+        beside = Buffers(name, raw)
+        taxonomy = None
+        if "taxonomy" in header:
+            taxonomy = Taxonomy.from_arrays(header["taxonomy"], beside)
+        beside.check(
+            type(header["settings"]) is dict
+            and all(type(file) is str for file in header["files"])
+            and all(_is_plain(name, value) for name, value in header["told"].items()),
+            "its header is malformed",
         )
-    beside = Buffers(name, raw)
-    taxonomy = None
-    if "taxonomy" in header:
-        taxonomy = Taxonomy.from_arrays(header["taxonomy"], beside)
-    names = _unpacked(beside)
-    columns = {field: beside.get(f"targets {field}", _COLUMNS[field]) for field in _COLUMNS}
-    beside.check(
-        all(len(column) == len(names) for column in columns.values()),
-        "its columns of targets differ in length",
-    )
-    of = columns["file_of"]
-    beside.check(
-        not len(of) or (of.min() >= 0 and of.max() < len(header["files"])),
-        "its targets are of unknown files",
-    )
-    # Columns outlive the file's map, and may be written to.
-    copies = {field: column.copy() for field, column in columns.items()}
-    files = list(header["files"])
-    sums = _sums_in(beside, len(files)) if "targets sums" in raw else []
-    targets = Targets(names=names, files=files, sums=sums, **copies)
-    own = {key[len(_OWN) :]: array for key, array in raw.items() if key.startswith(_OWN)}
-    numbers = range(header.get("parts", 0)) if part is None else [part[0]]
-    arrays = PartBuffers(name, own, numbers) if numbers else Buffers(name, own)
-    return SavedIndex(header["rule"], header["settings"], arrays, taxonomy, targets, header["told"])
+        names = _unpack(beside)
+        columns = {field: beside.get(f"targets {field}", _COLUMNS[field]) for field in _COLUMNS}
+        beside.check(
+            all(len(column) == len(names) for column in columns.values()),
+            "its columns of targets differ in length",
+        )
+        of = columns["file_of"]
+        beside.check(
+            not len(of) or (of.min() >= 0 and of.max() < len(header["files"])),
+            "its targets are of unknown files",
+        )
+        beside.check(
+            bool((columns["record_in_file"] >= 0).all() and (columns["lengths"] >= 0).all()),
+            "its targets have numbers or lengths below 0",
+        )
+        taxids = columns["taxids"]
+        beside.check(
+            taxonomy is None
+            or bool(((taxonomy.tree.numbers(taxonomy.current(taxids)) != 0) | (taxids == 0)).all()),
+            "its targets have unknown taxa",
+        )
+        # Columns outlive the file's map, and may be written to.
+        copies = {field: column.copy() for field, column in columns.items()}
+        files = list(header["files"])
+        sums = _sums_in(beside, len(files)) if "targets sums" in raw else []
+        targets = Targets(names=names, files=files, sums=sums, **copies)
+        own = {key[len(_OWN) :]: array for key, array in raw.items() if key.startswith(_OWN)}
+        numbers = range(header.get("parts", 0)) if part is None else [part[0]]
+        arrays = PartBuffers(name, own, numbers) if numbers else Buffers(name, own)
+        return SavedIndex(
+            header["rule"], header["settings"], arrays, taxonomy, targets, header["told"]
+        )
 
 
 class PartBuffers(Buffers):
@@ -288,7 +308,8 @@ def rule_of(path: str | os.PathLike[str]) -> str:
     """
     header = header_of(path)
     _check_kind(os.fspath(path), header)
-    return str(header["rule"])
+    with interpreting(path):
+        return str(header["rule"])
 
 
 def _check_kind(name: str, header: Mapping[str, Any]) -> None:
@@ -299,7 +320,15 @@ def _check_kind(name: str, header: Mapping[str, Any]) -> None:
         )
 
 
-def _packed(names: list[str]) -> tuple[np.ndarray, np.ndarray]:
+def _is_plain(name: str, told: Any) -> bool:
+    """Return whether what a file tells is of its type: notes, steps, or numbers."""
+    if name in {"notes", "steps"}:
+        kind = str if name == "notes" else dict
+        return type(told) is list and all(type(each) is kind for each in told)
+    return type(told) is int
+
+
+def _pack(names: list[str]) -> tuple[np.ndarray, np.ndarray]:
     """Return text as bytes, and where each begins."""
     coded = [name.encode("utf-8", "surrogateescape") for name in names]
     ends = np.zeros(len(names) + 1, _INT64)
@@ -307,7 +336,7 @@ def _packed(names: list[str]) -> tuple[np.ndarray, np.ndarray]:
     return np.frombuffer(b"".join(coded), _BYTE), ends
 
 
-def _unpacked(buffers: Buffers) -> list[str]:
+def _unpack(buffers: Buffers) -> list[str]:
     text = buffers.get("targets names", _BYTE)
     ends = buffers.get("targets name ends", _INT64)
     buffers.check(
@@ -321,7 +350,7 @@ def _unpacked(buffers: Buffers) -> list[str]:
     return [coded[start:end].decode("utf-8", "surrogateescape") for start, end in pairwise(places)]
 
 
-def _summed(sums: list[str]) -> np.ndarray:
+def _digest_bytes(sums: list[str]) -> np.ndarray:
     """Return SHA-256 sums as bytes, zeros where none is known."""
     packed = b"".join(bytes.fromhex(each).ljust(_SUM_NBYTES, b"\0") for each in sums)
     return np.frombuffer(packed, _BYTE)

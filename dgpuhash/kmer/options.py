@@ -45,6 +45,7 @@ class MinimizerOptions(ReferenceOptions, total=False):
     l: int  # noqa: E741
     spaces: int
     toggle: int
+    ambiguous: Literal["kraken2", "exact"]
 
 
 class SketchCallOptions(TypedDict, total=False):

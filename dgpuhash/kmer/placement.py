@@ -130,13 +130,15 @@ def place_references(
         fault, taxid = state.judge(ones)
         if fault:
             text = " and ".join(f"{one} by {place}" for one, place in sorted(ones.items()))
-            faults.add(at, fault, f"{_shown(each)}: {text}" if text else _shown(each))
+            faults.add(
+                at, fault, f"{_reference_text(each)}: {text}" if text else _reference_text(each)
+            )
         elif taxid != state.current[taxid]:
-            merged.setdefault(taxid, _shown(each))
+            merged.setdefault(taxid, _reference_text(each))
         taxids[at] = state.current[taxid] if taxid else 0
         if each.id in first:
             other = first[each.id].file or "the same file"
-            faults.add(at, "whose id is there already", f"{_shown(each)}, also in {other}")
+            faults.add(at, "whose id is there already", f"{_reference_text(each)}, also in {other}")
         first.setdefault(each.id, each)
     notes = [
         f"taxid {old} of {whose} was merged into {state.current[old]}"
@@ -193,10 +195,10 @@ class _Faults:
         """Return what was found, or raise TaxonomyError where it is too much."""
         if _DELETED in self._by_kind:
             raise TaxonomyError(
-                f"{_told(self._by_kind[_DELETED], _DELETED)}; put taxid|N, with one of today, "
+                f"{_kind_text(self._by_kind[_DELETED], _DELETED)}; put taxid|N, with one of today, "
                 "into the header, or leave the sequence out"
             )
-        texts = [_told(those, kind) for kind, those in self._by_kind.items()]
+        texts = [_kind_text(those, kind) for kind, those in self._by_kind.items()]
         if len(self._rows) > limit:
             told = f" ({limit:,} are allowed)" if limit else ""
             raise TaxonomyError(
@@ -235,12 +237,12 @@ def _best(keys: tuple[str, ...], found: dict[str, list[Found]]) -> list[Found]:
     return []
 
 
-def _shown(reference: Reference) -> str:
+def _reference_text(reference: Reference) -> str:
     name = reference.id or "a sequence without a name"
     return f"{name} of {reference.file}" if reference.file else name
 
 
-def _told(those: Sequence[str], what: str) -> str:
+def _kind_text(those: Sequence[str], what: str) -> str:
     more = f", and {len(those) - _SHOWN:,} more" if len(those) > _SHOWN else ""
     some = f"{len(those):,} reference{'s' * (len(those) != 1)}"
     return f"{some} {what}: {', '.join(those[:_SHOWN])}{more}"

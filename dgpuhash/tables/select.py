@@ -11,7 +11,7 @@ from dgpuhash import backend as backends
 from dgpuhash.backend import Backend, kernel_named
 from dgpuhash.backend.constants import TAKE_SHARES
 
-__all__ = ["gather_rows", "row_numbers", "select_found"]
+__all__ = ["gather_rows", "row_numbers", "select_found", "spread"]
 
 _SEGMENT_ROWS = {"cpu": 4096, "cuda": 1024}
 
@@ -76,6 +76,22 @@ def gather_rows(words: Any, rows: Any) -> Any:
         words=words, rows=rows, to=to, count=len(rows),
     )  # fmt: skip
     return to
+
+
+def spread(backend: Backend, items: Any, offsets: Any, total: int) -> Any:
+    """Return the item of its list for each of `total` values; lists may be empty.
+
+    Examples
+    --------
+    >>> from dgpuhash import backend
+    >>> spread(backend.get("cpu"), np.array([7, 8, 9]), np.array([0, 2, 2, 3]), 3)
+    array([7, 7, 9])
+    """
+    if backend.name == "cpu":
+        return np.repeat(items, offsets[1:] - offsets[:-1])
+    # CuPy takes no numbers of repeats that lie on the device.
+    xp = backend.xp
+    return items[xp.searchsorted(offsets[1:], xp.arange(total), side="right")]
 
 
 def _plain(array: Any) -> bool:

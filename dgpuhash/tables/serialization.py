@@ -12,7 +12,8 @@
 The checksum of a buffer is BLAKE2b of the CRC-32 sums of each MiB; in version 1 it is called
 ``blake2b``, and is that of all bytes. Every size in the manifest is checked against the file's
 length before memory is allocated. A file is written under a temporary name, and renamed when it is
-complete and on disk. The rename fails if the final name exists, unless `overwrite` is set.
+complete and on disk. The rename fails if the final name exists, unless `overwrite` is set. What a
+killed program leaves under a temporary name is removed by the next save or load of the final one.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from dgpuhash.tables.arguments.file_layout import (
     places_of,
     read_head,
 )
+from dgpuhash.tables.arguments.temporary import locked_part, sweep_parts
 
 __all__ = [
     "Buffers",
@@ -242,6 +244,8 @@ def map_file(
 def _read(
     name: str, *, is_mapped: bool, wanted: Callable[[str], bool] | None = None
 ) -> tuple[dict[str, Any], dict[str, np.ndarray], mmap.mmap | None]:
+    if "://" not in name:
+        sweep_parts(name)
     with _existing(name) as (file, nbytes):
         header, entries, position, (checksum, digest) = read_head(file, nbytes, name)
         places = places_of(position, [entry["nbytes"] for entry in entries])
@@ -274,8 +278,8 @@ def _read(
 def complete_file(path: str | os.PathLike[str], overwrite: bool) -> Iterator[BinaryIO]:
     """Open a file that is renamed to `path` when the block ends without an error, else removed."""
     system, name = _place(os.fspath(path))
-    part = f"{name}.{uuid.uuid4().hex}.part"
     if system is not None:
+        part = f"{name}.{uuid.uuid4().hex}.part"
         try:
             with system.open(part, "wb") as file:
                 yield file
@@ -288,15 +292,16 @@ def complete_file(path: str | os.PathLike[str], overwrite: bool) -> Iterator[Bin
                 system.rm(part)
             raise
         return
-    try:
-        with Path(part).open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        rename_into_place(Path(part), name, overwrite=overwrite)
-    except BaseException:
-        Path(part).unlink(missing_ok=True)
-        raise
+    with locked_part(name, lambda part: Path(part).open("xb").close()) as part:
+        try:
+            with Path(part).open("wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            rename_into_place(Path(part), name, overwrite=overwrite)
+        except BaseException:
+            Path(part).unlink(missing_ok=True)
+            raise
     folder = os.open(Path(name).absolute().parent, os.O_RDONLY)
     try:
         os.fsync(folder)

@@ -50,15 +50,17 @@ struct LaneBases {
     behind = next_place<Count>(tile, ends | begins);
   }
 
-  /// Bits of the letters that k-mers begin with, of the first n ones of all lanes.
-  DG_FN u32 kmers(u32 k, u32 n) const {
+  /// Bits of the letters that k-mers begin with, of the first n ones of all lanes; with `early`, also of those that are
+  /// no bases, behind which there are k - 1 of them.
+  DG_FN u32 kmers(u32 k, u32 n, bool early = false) const {
     u32 found = 0, left = behind - first - Count;
     DG_UNROLL
     for (u32 i = Count; i-- > 0;) {
       ++left;
       if (i + 1 < Count && begins >> (i + 1) & 1) left = 1;
-      if (ends >> i & 1) left = 0;
-      found |= static_cast<u32>(left >= k) << i;
+      const bool is_base = !(ends >> i & 1);
+      found |= static_cast<u32>(left >= k && (early || is_base)) << i;
+      if (!is_base) left = 0;
     }
     if (n < first + Count) found &= n <= first ? 0 : ones_below(n - first);
     return found;

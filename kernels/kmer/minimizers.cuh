@@ -17,8 +17,9 @@ struct MinimizerRule {
   u64 l;       // up to 31
   u64 spaced;  // two ones for each base that counts
   u64 toggle;  // of 2 l bits
+  u64 early;  // 1: a letter that is no base begins a k-mer as well, whose l-mers are those behind it
 
-  DG_FIELDS(k, l, spaced, toggle)
+  DG_FIELDS(k, l, spaced, toggle, early)
 
   DG_FN u64 order_of(const Kmer64& mer) const { return (mer.canonical() & spaced) ^ toggle; }
 };
@@ -35,9 +36,15 @@ struct FewLast {
   }
 
   DG_FN u64 lowest() const {
-    u64 found = kept[0];
+    const u64 later = lowest_later();
+    return kept[0] < later ? kept[0] : later;
+  }
+
+  /// Without the oldest one.
+  DG_FN u64 lowest_later() const {
+    u64 found = kept[width - 1];
     DG_UNROLL
-    for (u32 i = 1; i < width; ++i) found = kept[i] < found ? kept[i] : found;
+    for (u32 i = 1; i + 1 < width; ++i) found = kept[i] < found ? kept[i] : found;
     return found;
   }
 };
@@ -80,6 +87,14 @@ struct ManyLast {
   }
 
   DG_FN u64 lowest() const { return low; }
+
+  /// Without the oldest one.
+  DG_FN u64 lowest_later() const {
+    u64 found = kept[pushed - 1];
+    for (u32 back = 2; back < width; ++back)
+      found = kept[pushed - back] < found ? kept[pushed - back] : found;
+    return found;
+  }
 };
 
 /// Letters as they are read: those of a quality below `least` are no bases.
@@ -97,19 +112,21 @@ struct ReadLetters {
 };
 
 /// Calls `visit(from, minimizer, record, is_first)` for the k-mers that start in [first, last) and have bases
-/// alone; `is_first`: not one letter behind the k-mer before, or of another record. `record` is that of
-/// `first`; `offsets` are where records begin, and the last one's end.
+/// alone, and for early ones; `is_first`: not one letter behind the k-mer before, or of another record. `record` is
+/// that of `first`; `offsets` are where records begin, and the last one's end.
 template <class Window, class Visit>
 DG_FN void for_each_minimizer(const MinimizerRule& by, Window window, const ReadLetters& letters,
                               const i64* offsets, u64 record, u64 first, u64 last,
                               const Visit& visit) {
   const u32 l = static_cast<u32>(by.l);
   Kmer64 mer;
-  u64 run = 0;  // bases since the last break
+  u64 run = 0;                // bases since the last break
+  bool behind_other = false;  // whether the break is a letter of the record, from `first` on
   u64 end_of_record = static_cast<u64>(offsets[record + 1]);
   for (u64 at = first; at < last + by.k - 1; ++at) {
     if (at == end_of_record) {
       run = 0;
+      behind_other = false;
       if (at >= last) break;
       while (static_cast<u64>(offsets[record + 1]) == at) ++record;
       end_of_record = static_cast<u64>(offsets[record + 1]);
@@ -117,6 +134,7 @@ DG_FN void for_each_minimizer(const MinimizerRule& by, Window window, const Read
     const u32 base = letters.base(at);
     if (base == kNoBase) {
       run = 0;
+      behind_other = by.early != 0;
       if (at >= last) break;
       continue;
     }
@@ -124,7 +142,10 @@ DG_FN void for_each_minimizer(const MinimizerRule& by, Window window, const Read
     ++run;
     if (run < by.l) continue;
     window.push(by.order_of(mer));
-    if (run >= by.k) visit(at + 1 - by.k, window.lowest() ^ by.toggle, record, run == by.k);
+    if (run >= by.k)
+      visit(at + 1 - by.k, window.lowest() ^ by.toggle, record, run == by.k && !behind_other);
+    else if (behind_other && run + 1 == by.k)
+      visit(at + 1 - by.k, window.lowest_later() ^ by.toggle, record, true);
   }
 }
 
@@ -132,7 +153,8 @@ DG_FN void for_each_minimizer(const MinimizerRule& by, Window window, const Read
 inline constexpr u32 kLettersOfLane = 8;
 
 /// The minimizers of k-mers with `kUsualLmers` l-mers, in the registers of a tile's lanes: of those that begin with the
-/// lane's letters, each one's bit is in `kmers` where it has bases alone, and in `starts` where a run begins with it.
+/// lane's letters, each one's bit is in `kmers` where it has bases alone, or is early, and in `starts` where a run begins
+/// with it.
 struct LaneMinimizers {
   static constexpr u32 count = kLettersOfLane, all = count + kUsualLmers - 1;
 
@@ -147,20 +169,24 @@ struct LaneMinimizers {
     const u32 l = static_cast<u32>(by.l);
     DG_UNROLL
     for (u32 i = 0; i < count; ++i) words[i] = (bases.canonical(i, l) & by.spaced) ^ by.toggle;
-    kmers = bases.kmers(static_cast<u32>(by.k), n);
+    kmers = bases.kmers(static_cast<u32>(by.k), n, by.early != 0);
     DG_UNROLL
     for (u32 i = count; i < all; ++i) words[i] = tile.shuffle(words[i - count], tile.lane() + 1);
     // The lower ones of two and of four neighbours, and then of all.
     constexpr u32 four = 4;
-    static_assert(four < kUsualLmers && kUsualLmers <= 2 * four);
+    static_assert(four + 1 == kUsualLmers);
     DG_UNROLL
     for (u32 size = 1; size < four; size *= 2) {
       DG_UNROLL
       for (u32 i = 0; i < all; ++i)
         if (i + 2 * size <= all) keep_lower(i, i + size);
     }
+    // An early one has the l-mers behind its letter alone.
     DG_UNROLL
-    for (u32 i = 0; i < count; ++i) keep_lower(i, i + kUsualLmers - four);
+    for (u32 i = 0; i < count; ++i) {
+      if (bases.ends >> i & 1) words[i] = words[i + 1];
+      keep_lower(i, i + 1);
+    }
     const u64 last = tile.shuffle(words[count - 1], tile.lane() - 1);
     const u32 lasts = tile.shuffle(kmers, tile.lane() - 1);
     // K-mers behind one.

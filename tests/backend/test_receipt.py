@@ -94,7 +94,8 @@ def test_receipts_of_other_numbers_of_gpus_stay(
             assert receipt.accept(folder / f"{name}.json") == 0
     names = {path.name for path in receipt.RECEIPTS.iterdir()}
     several = {f"{name}-{gpus}.json" for name in ("multigpu", "scaling") for gpus in (2, 4)}
-    assert names == {"gpu.json", "figures.json", "papers.json", "letters.json"} | several
+    of_one = {"gpu", "figures", "papers", "dataframes", "letters"}
+    assert names == {f"{name}.json" for name in of_one} | several
     capsys.readouterr()
     assert receipt.check(strict=True) == 0
     said = capsys.readouterr().out

@@ -12,7 +12,7 @@ import pytest
 from dgpuhash import bench
 from dgpuhash.bench import report
 from dgpuhash.bench.cpu import columns, libraries, run
-from dgpuhash.bench.cpu.tables import tables_of_cpu
+from dgpuhash.bench.report.grids import grids
 from dgpuhash.errors import DeviceError, DgpuhashError, SpecError
 
 PEERS = {
@@ -66,9 +66,9 @@ def test_in_a_report(path: Path, rows: list[dict[str, Any]], tmp_path: Path) -> 
     text = document.read_text()
     assert "## Batches of every size on a CPU" in text
     assert "| verb | library | 50 | 200 |" in text
-    grids = tables_of_cpu(rows)
-    assert [title.split()[0] for title, _, _ in grids] == list(columns.KINDS)
-    assert all(len(line) == len(header) for _, header, lines in grids for line in lines)
+    found = grids("cpu", rows)
+    assert [grid.title.split()[0] for grid in found] == list(columns.KINDS)
+    assert all(len(line) == len(grid.header) for grid in found for line in grid.lines)
 
 
 @pytest.mark.parametrize("kind", columns.KINDS)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import bz2
 import csv
 import gzip
+import lzma
 from contextlib import contextmanager
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
+import zstandard
+from kmer.workers.texts import bgzf
 
-from dgpuhash.cli.files import csv_files, csv_rows
+from dgpuhash.cli.files import arrow_readers, csv_files, csv_rows
 from dgpuhash.cli.files import read as files
 from dgpuhash.errors import FormatError
 
@@ -201,6 +205,26 @@ def test_values_that_are_not_of_the_type_given(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("sample", [100, 16_000_000])
+@pytest.mark.parametrize("ending", [".csv", ".jsonl"])
+def test_compressed_files_that_end_early(tmp_path, monkeypatch, sample, ending):
+    """Also behind the end of a block or a frame, which other readers take for the file's."""
+    monkeypatch.setattr(csv_files, "SAMPLE_NBYTES", sample)
+    monkeypatch.setattr(arrow_readers, "SAMPLE_NBYTES", sample)
+    text = b"k\n" + b"1\n" * 999 if ending == ".csv" else b'{"k": 1}\n' * 999
+    for compression, content in (
+        (".gz", bgzf(text, 99)[: -len(bgzf(b"", 1))]),
+        (".bz2", bz2.compress(text) + b"BZ"),
+        (".xz", lzma.compress(text) + b"\xfd7z"),
+        (".zst", zstandard.compress(text) + b"\x28\xb5"),
+        (".zst", zstandard.compress(text)[:-1]),
+    ):
+        path = tmp_path / f"a{ending}{compression}"
+        path.write_bytes(content)
+        with pytest.raises(FormatError, match=rf"^{path} cannot be read as .* it is whole$"):
+            files.read(str(path)).compute()
+
+
+@pytest.mark.parametrize("sample", [100, 16_000_000])
 def test_a_truncated_or_foreign_compressed_file(tmp_path, monkeypatch, sample):
     monkeypatch.setattr(csv_files, "SAMPLE_NBYTES", sample)
     whole = gzip.compress(b"k,v\n" + b"".join(b"%d,%d\n" % (n, n * n) for n in range(9999)))
@@ -209,3 +233,14 @@ def test_a_truncated_or_foreign_compressed_file(tmp_path, monkeypatch, sample):
         path.write_bytes(content)
         with pytest.raises(FormatError, match=rf"^{path} cannot be read as csv: .* it is whole$"):
             files.read(str(path)).compute()
+
+
+def test_integers_beside_nulls_are_nullable(tmp_path):
+    (tmp_path / "a.csv").write_text("k,n,f,g\n1,9007199254740993,1.0,\n,,,\n3,-2,2.5,\n")
+    found = files.read(str(tmp_path / "a.csv"))
+    assert found.dtypes.astype(str).to_dict() == {
+        "k": "Int64", "n": "Int64", "f": "float64", "g": "float64",
+    }  # fmt: skip
+    rows = found.compute()
+    assert rows["n"].tolist() == [9007199254740993, pd.NA, -2]
+    assert rows.dtypes.equals(found.dtypes)

@@ -116,7 +116,8 @@ def test_an_unknown_way_to_join(folder):
 @pytest.mark.parametrize("how", ["inner", "left", "anti"])
 def test_a_join_on_a_column_that_the_source_lacks(folder, how):
     arguments = [folder / "flights.csv", folder / "planes.dgph", "--how", how, "--on", "plane"]
-    says = "no column ['plane']; the columns are ['tailnum']"
+    says = f"LEFT, {folder / 'flights.csv'}: no column ['plane']; the columns are ['tailnum']; "
+    says += "name its keys with --left-on"
     expect_error("join", *arguments, "-o", folder / "out.parquet", says=says)
 
 
@@ -193,6 +194,57 @@ def test_an_address_whose_protocol_is_not_installed(folder, monkeypatch, scheme)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     arguments = [folder / "planes.dgph", "N1", "--scheduler", f"{scheme}://here:8786"]
     expect_error("lookup", *arguments, says="install it with \"pip install 'dgpuhash[ucx]'\"")
+
+
+@pytest.mark.parametrize("target", ["/proc/o.parquet", "/proc/o/", "/dev/null/o.csv"])
+def test_an_output_that_cannot_be_written_is_known_before_the_work(folder, monkeypatch, target):
+    monkeypatch.setattr("dgpuhash.cli.join.client_for", None)
+    arguments = ["join", folder / "flights.csv", folder / "planes.dgph", "-o", target]
+    expect_error(*arguments, says=target)
+
+
+@pytest.mark.parametrize("target", ["-", "-.arrow", "-.parquet"])
+def test_standard_output_of_what_fails_is_empty(folder, tmp_path, target):
+    arguments = ["join", folder / "flights.csv", tmp_path / "odd.csv", "--validate", "m:1"]
+    (tmp_path / "odd.csv").write_text("tailnum,x\nN2,1\nN2,2\n")
+    result = CliRunner().invoke(main, [*map(str, arguments), "-o", target])
+    assert (result.exit_code, result.stdout) == (2, "")
+
+
+@pytest.mark.parametrize(
+    ("typed", "says"),
+    [("serch", "There are bench, build"), ("gropuby", "Did you mean 'groupby'?")],
+)
+def test_only_what_is_written_much_alike_is_suggested(typed, says):
+    expect_error(typed, says=says)
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("avg", "mean"), ("stddev", "std"), ("summ", "sum"), ("MAX", "max")]
+)
+def test_other_names_of_aggregates(folder, typed, meant):
+    arguments = ["groupby", folder / "planes.parquet", "--by", "tailnum"]
+    expect_error(*arguments, "--agg", f"a={typed}(seats)", says=f"; do you mean {meant}?")
+
+
+@pytest.mark.parametrize("name", ["a::b.csv", "file:x.csv", "s3:y.csv"])
+def test_files_whose_names_look_like_urls(folder, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    rows = pd.DataFrame({"tailnum": ["N1", "N1"]})
+    rows.to_csv(f"./{name}", index=False)
+    assert "1 group of 2 rows" in run("groupby", name, "--by", "tailnum", "--agg", "n=count()")
+
+
+def test_a_full_disk_is_named():
+    program = Path(sys.executable).with_name("dgpuhash")
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        found = subprocess.run(
+            [program, "completion", "bash"], stdout=full, stderr=subprocess.PIPE, text=True,
+            timeout=120, check=False,
+        )  # fmt: skip
+    assert found.returncode == 2
+    assert found.stderr.startswith("Error: the output cannot be written: No space left on device; ")
+    assert len(found.stderr.strip().splitlines()) == 1
 
 
 def test_a_reader_that_has_enough_is_no_mistake():

@@ -131,7 +131,7 @@ def test_a_table_on_the_terminal(folder):
         (["--by", "shop"], "Missing option '--agg'"),
         (["--by", "shop", "--agg", "total:sum(price)"], "e.g. 'total=sum(price)', 'n=count()'"),
         (["--by", "shop", "--agg", "quantile(price, q=1.2.3)"], "'1.2.3' in"),
-        (["--by", "shop", "--agg", "summ(price)"], "no aggregate 'summ' of files; there is size, "),
+        (["--by", "shop", "--agg", "summ(price)"], "'summ' of files; do you mean sum?; there"),
         (["--by", "shop", "--agg", "idxmin(price)"], "no aggregate 'idxmin' of files"),
         (["--by", "shop", "--agg", "sum(prise)"], "no column 'prise'; the files have ['shop',"),
         (["--by", "shop", "--agg", "sum()"], "sum() needs a column, as in 'sum(price)'"),

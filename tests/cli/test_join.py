@@ -13,6 +13,7 @@ from distributed import Client, LocalCluster
 from suites.raising import no_other_engine
 
 from dgpuhash.cli import main
+from dgpuhash.cli.columns import JoinKind
 from dgpuhash.cli.progress import RowProgress
 from dgpuhash.distributed import DistributedIndex
 
@@ -68,8 +69,10 @@ def sides(tmp_path_factory, cluster):
     return made
 
 
-def run(*arguments, at, code=0):
+def run(*arguments, at, code=0, nulls_equal=True):
     command = [*map(str, arguments), "--scheduler", at]
+    if nulls_equal and arguments[0] == "join":
+        command.append("--nulls-equal")
     with no_other_engine():
         result = CliRunner().invoke(main, command)
     assert result.exit_code == code, result.output
@@ -119,6 +122,43 @@ def test_every_kind_of_join_with_a_saved_index(sides, cluster, tmp_path, how):
     check(pd.read_parquet(target), expected, how)
     assert said.startswith(f"{target}: {len(expected)} rows in ")
     assert f"9 rows of {sides.parquet} with 6 rows of {sides.index} on k" in said
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_null_keys_match_none_by_default(sides, cluster, tmp_path, how):
+    target = tmp_path / "out.parquet"
+    options = ["--on", "k", "--how", how, "-o", target]
+    arguments = ["join", sides.csv, sides.right, *options, "--scheduler", cluster]
+    result = CliRunner().invoke(main, [*map(str, arguments)])
+    left, right = LEFT.dropna(subset="k"), RIGHT.dropna(subset="k")
+    count = {
+        "inner": len(left.merge(right, on="k")), "left": len(left.merge(right, "left", "k")) + 2,
+        "right": len(left.merge(right, "right", "k")) + 1,
+        "outer": len(left.merge(right, "outer", "k")) + 3,
+        "semi": left["k"].isin(right["k"]).sum(), "anti": (~left["k"].isin(right["k"])).sum() + 2,
+    }  # fmt: skip
+    assert len(pd.read_parquet(target)) == count[how]
+    out = {"inner": ["left", "right"], "left": ["right"], "right": ["left"], "semi": ["left"]}
+    told = {"left": f"2 of {sides.csv}", "right": f"1 of {sides.right}"}
+    parts = " and ".join(told[side] for side in out.get(how, []))
+    said = f"were left out: {parts}; --nulls-equal" if parts else ""
+    assert said in result.stderr
+    assert ("left out" in result.stderr) == bool(parts)
+
+
+def test_a_directory_without_an_ending_has_parquet_files(sides, cluster, tmp_path):
+    target = f"{tmp_path}/not/there/yet/"
+    run("join", sides.csv, sides.index, "--how", "left", "-o", target, at=cluster)
+    check(pd.read_parquet(target), expected_of("left"), "left")
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [("full", "outer"), ("FULL_OUTER", "outer"), ("leftouter", "left"), ("left_outer", "left"),
+     ("right-outer", "right"), ("leftsemi", "semi"), ("left_semi", "semi")],
+)  # fmt: skip
+def test_names_of_joins_in_sql(name, how):
+    assert JoinKind().convert(name, None, None) == how
 
 
 def test_names_of_other_libraries(sides, cluster, tmp_path):

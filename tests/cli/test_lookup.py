@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
+import decimal
 import json
 import subprocess
 import sys
@@ -137,3 +139,31 @@ def test_what_answers_at_once_imports_neither_pandas_nor_dask(saved):
         [sys.executable, "-c", program, saved["name"]], capture_output=True, text=True, timeout=120
     )
     assert made.returncode == 0, made.stderr
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [decimal.Decimal("1.25"), None, decimal.Decimal("30.1")],
+        [None, None, None],
+        [2**60 + 1, None, 5],
+        [datetime.date(2020, 1, 1), None, datetime.date(2021, 1, 1)],
+        [b"a", None, b"b"],
+        [True, None, False],
+    ],
+    ids=repr,
+)
+def test_columns_of_objects_are_looked_up(client, tmp_path, monkeypatch, values):
+    rows = pd.DataFrame({"k": list("abc"), "price": pd.Series(values, dtype=object)})
+    with DistributedIndex.build(rows, on="k", client=client) as index:
+        index.save(str(tmp_path / "saved"))
+    path = str(tmp_path / "saved")
+    assert "price: object" in CliRunner().invoke(main, ["info", path]).stdout
+    monkeypatch.setattr("dgpuhash.cli.lookup.client_for", lambda _: contextlib.nullcontext(client))
+    said = []
+    for most in (scan.MOST_KEYS, 0):
+        monkeypatch.setattr(scan, "MOST_KEYS", most)
+        result = CliRunner().invoke(main, ["lookup", path, *"abc", "--format", "csv"])
+        assert result.exit_code == 0, result.output
+        said.append(result.stdout)
+    assert said[0] == said[1]

@@ -13,7 +13,7 @@ import dask
 import numpy as np
 import pandas as pd
 import pytest
-from clusters import assert_same, lazy, prepare, until
+from clusters import assert_same, lazy, merged_lazily, prepare, until
 from distributed import Client
 from gate import Gate, read_halfway
 from hosts import Hosts, why_no_hosts
@@ -114,7 +114,7 @@ def test_build_merge_and_lookup(cluster, planes, flights):
     probes = lazy(flights, 6)
     with DistributedIndex.build(source, on="k", client=cluster) as index:
         assert len({worker.rpartition(":")[0] for worker in index.workers}) == 3
-        wanted = flights.merge(planes, on="k", how="left")
+        wanted = merged_lazily(flights, planes, "left", on="k")
         assert_same(index.merge(probes, how="left").compute(), wanted)
         assert index.contains([7999, 8000]).tolist() == [True, False]
 

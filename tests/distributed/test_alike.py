@@ -139,11 +139,17 @@ def check_empty(index: DistributedIndex, typed: pd.Series) -> None:
     left = pd.DataFrame({"k": typed, "x": [1, 2]})
     alone, epoch = FrameIndex.build(pd.DataFrame(columns=["k", "y"]), "k"), index.epoch
     lazy = dd.from_pandas(left, npartitions=2)
+
+    # Keys of texts have the dtype that they have beside rows: no worker knows that none has any.
+    def told(frame: pd.DataFrame) -> pd.DataFrame:
+        return frame.astype({"k": object}) if typed.dtype in ("str", "category") else frame
+
     for how, persist in {"inner": True, "left": False, "semi": True, "anti": False}.items():
         merged = index.merge(lazy, how=how, persist=persist).compute().reset_index(drop=True)
-        assert_frame_equal(merged, alone.merge(left, how=how).reset_index(drop=True))
+        wanted = alone.merge(left, how=how).reset_index(drop=True)
+        assert_frame_equal(told(merged), told(wanted))
     assert_series_equal(index.contains(typed), alone.contains(typed))
-    assert_frame_equal(index.lookup(left), alone.lookup(left))
+    assert_frame_equal(told(index.lookup(left)), told(alone.lookup(left)))
     assert not index.find(left).found.any()
     assert index.erase(left) == index.erase(lazy) == 0
     if typed.dtype not in ("str", "category"):
@@ -198,13 +204,13 @@ WHOLE, FRACTIONS = [1.0, 2.0, 3.0, np.nan], [1.0, 2.0, 2.5, np.nan]
 def test_tasks_warn_where_integers_meet_floats_that_are_none(threads, mode):
     left = pd.DataFrame({"k": [1.0, 2.5, 3.0, 4.0], "x": range(4)})
     stored = pd.DataFrame({"k": [1, 2, 3, 9], "y": range(4)})
-    parts = dd.from_pandas(left, npartitions=2, sort=False)
+    parts, alone = dd.from_pandas(left, npartitions=2, sort=False), FrameIndex.build(stored, "k")
     with DistributedIndex.build(stored, "k", mode=mode, client=threads) as index:
         for how in ("inner", "left", "semi", "anti"):
             # Of two partitions one has such a value.
             count, found = warned(lambda how=how: index.merge(parts, how=how).compute())
             assert count == 1
-            _, wanted = warned(lambda how=how: FrameIndex.build(stored, "k").merge(left, how=how))
+            _, wanted = warned(lambda how=how: alone.merge(left, how=how, promote="nullable"))
             assert_frame_equal(found.reset_index(drop=True), wanted.reset_index(drop=True))
         persisted = parts.persist()
         assert warned(lambda: index.merge(persisted, persist=True).compute())[0] == 1

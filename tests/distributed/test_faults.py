@@ -16,7 +16,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from clusters import assert_same, cluster_of, kill, killer, parts_held, until
+from clusters import assert_same, cluster_of, kill, killer, merged_lazily, parts_held, until
 from distributed import Client, Status, wait
 from gate import Gate, read_halfway
 
@@ -98,7 +98,8 @@ def test_killed_and_loaded_again(cluster, planes, flights, tmp_path):
     with DistributedIndex.load(tmp_path / "planes", cluster) as loaded:
         probes = dd.from_pandas(flights, npartitions=3, sort=False)
         assert_same(
-            loaded.merge(probes, how="left").compute(), flights.merge(planes, on="k", how="left")
+            loaded.merge(probes, how="left").compute(),
+            merged_lazily(flights, planes, "left", on="k"),
         )
 
 

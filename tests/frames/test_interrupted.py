@@ -92,14 +92,14 @@ class Judge:
 @pytest.mark.parametrize(("key", "doubled", "verb"), CASES)
 def test_an_exception_at_any_line(key, doubled, verb):
     judge = Judge(key, doubled, verb)
-    for event in events("line", lambda: judge.work(judge.made()), 6):
+    for event in events("line", lambda: judge.work(judge.made()), 16):
         index = judge.made()
         raise_at(event, "line", functools.partial(judge.work, index))
         judge.judge(index)
     assert judge.seen.total() >= 6
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("key", "doubled", "verb"), CASES)
 def test_an_exception_at_many_lines(key, doubled, verb):
     judge = Judge(key, doubled, verb)

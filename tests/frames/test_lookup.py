@@ -35,7 +35,7 @@ STORED = {
     "datetime": column(["1969-12-31", None, "2020-02-29", "2020-03-01"], "M8[ms]"),
     "zoned": column(["1969-12-31", None, "2020-02-29", None], pd.DatetimeTZDtype("us", "UTC")),
     "timedelta": column([1, None, 3, 4], "m8[us]"),
-    "Int64": pd.array([2**60 + 1, None, 3, 4], dtype="Int64"),
+    "Int64": pd.array([2**53 - 1, None, 3, 4], dtype="Int64"),
     "arrow": pd.array([1, None, 3, 4], dtype=pd.ArrowDtype(pa.int64())),
 }
 KEYS = {

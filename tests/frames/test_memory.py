@@ -79,7 +79,7 @@ CHANGES = {
 def test_a_change_without_memory_leaves_the_index_as_it_was(monkeypatch, on, hash_bits, changes):
     *before, change = changes
     encoder = KeyEncoder.for_frame(ROWS, on, hash_bits=hash_bits)
-    for number in itertools.count(1):
+    for number in itertools.count(1, len(on)):
         index, rows = FrameIndex.build(ROWS, on, encoder=encoder), ROWS
         for each in before:
             rows = each(index, rows)

@@ -80,6 +80,10 @@ def test_an_index_of_rows_in_a_file(tmp_path, frames):
         found, wanted = (each.match(asked, columns=columns) for each in (index, known))
         assert found.query_rows.tolist() == wanted.query_rows.tolist()
         pd.testing.assert_frame_equal(found.frame, wanted.frame)
+    for how in ("inner", "outer"):
+        found, wanted = (each.merge(asked, how=how) for each in (index, known))
+        pd.testing.assert_frame_equal(found, wanted)
+    pd.testing.assert_frame_equal(index.lookup(asked), known.lookup(asked))
     pd.testing.assert_frame_equal(index.frame(), known.frame())
     assert index.store.row_nbytes(["float", "k"]) == 16
     index.erase(pd.DataFrame({"k": range(5)}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
+import shutil
 from itertools import pairwise
 from pathlib import Path
 
@@ -223,13 +224,31 @@ def test_names_that_miss_are_taxids(tmp_path):
         ([ROOT, (0, 1, "genus")], r"line 2: taxid 0 is not above 0"),
         ([ROOT, ("x", 1, "genus")], r"line 2: 'x' is no taxid"),
         ([ROOT, ("", 1, "genus")], r"line 2: '' is no taxid"),
-        ([ROOT, (5,)], r"line 2: 2 columns, and 3 or more are needed"),
+        ([ROOT, (5,)], r"line 2: 1 columns, and 3 or more are needed"),
         ([], r"nodes\.dmp is empty"),
     ],
 )
 def test_nodes_that_are_no_tree_are_refused(tmp_path, nodes, message):
     with pytest.raises(TaxonomyError, match=f"{message}.*; download the taxonomy again|{message};"):
         of_dumps(tmp_path, nodes)
+
+
+@pytest.mark.parametrize(
+    ("name", "columns"),
+    [("nodes.dmp", 3), ("merged.dmp", 2), ("delnodes.dmp", 1), ("names.dmp", 4)],
+)
+def test_files_that_end_within_a_column_are_refused(tmp_path, name, columns):
+    """Where a taxid or a rank was cut, what is left is another."""
+    folder = tmp_path / "taxonomy"
+    shutil.copytree(FOLDER, folder)
+    before, _, line = (FOLDER / name).read_text().rstrip().rpartition("\n")
+    for end in range(1, len(line) + 1):
+        cut = line[:end]
+        (folder / name).write_text(f"{before}\n{cut}")
+        if cut.count("|") < columns:
+            with pytest.raises(TaxonomyError, match=rf"{name}, line \d+: "):
+                Taxonomy.read(folder)
+    assert len(Taxonomy.read(folder).parents) == len(Taxonomy.read(FOLDER).parents)
 
 
 def test_files_that_miss_are_named(tmp_path):
@@ -267,7 +286,7 @@ def test_other_files_are_refused(tmp_path, taxonomy):
     damages = {
         "no tree": {"taxonomy parents": arrays["taxonomy parents"][::-1].copy()},
         "unknown ranks": {"taxonomy ranks": arrays["taxonomy ranks"] + np.uint8(99)},
-        "names have no ends": {"taxonomy offsets": arrays["taxonomy offsets"][::-1].copy()},
+        "its content cannot be read": {"taxonomy offsets": arrays["taxonomy offsets"][::-1].copy()},
     }
     for message, damage in damages.items():
         write_file(tmp_path / "damaged", header, {**arrays, **damage}, overwrite=True)

@@ -18,17 +18,14 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import dask
 import dask.base
 import dask.dataframe as dd
-import dask.dataframe.utils
-import numpy as np
 import pandas as pd
 import pandas.core.reshape.merge
 import pytest
@@ -38,6 +35,7 @@ from distributed import Client, LocalCluster
 import dgpuhash
 from suites import pandas_merge, raising
 from suites.dask_merge_exceptions import EXCEPTIONS
+from suites.pandas_merge import Counts
 
 MODULES = (
     "dask.dataframe.tests.test_multi",
@@ -55,24 +53,8 @@ _SYNCHRONOUS = ("sync", "synchronous", "single-threaded")
 pytest_addoption = pandas_merge.pytest_addoption
 
 
-@dataclass
-class Counts(pandas_merge.Counts):
-    """Calls of our merge, and what the test that runs did so far.
-
-    Attributes
-    ----------
-    promotable : set of label
-        Columns of what it merged which come from a side that may be unmatched.
-    expected : tuple of bool
-        Which sides of the comparison that goes on are what is expected of ours.
-    """
-
-    promotable: set[Hashable] = field(default_factory=set)
-    expected: tuple[bool, bool] = (True, True)
-
-
 def noted_merge(merge: Callable[..., Any], counts: Counts) -> Callable[..., Any]:
-    """Return a function that calls a merge of Dask frames, and notes what it may promote."""
+    """Return a function that calls a merge of Dask frames, and counts its calls."""
     # Not that of pandas, whose name Dask's bears.
     parameters = inspect.signature(merge, follow_wrapped=False)
 
@@ -84,11 +66,9 @@ def noted_merge(merge: Callable[..., Any], counts: Counts) -> Callable[..., Any]
             return made
         call = parameters.bind(*args, **kwargs)
         call.apply_defaults()
-        left, right, how, npartitions, suffixes = (
-            call.arguments[name] for name in ("left", "right", "how", "npartitions", "suffixes")
+        left, right, how, npartitions = (
+            call.arguments[name] for name in ("left", "right", "how", "npartitions")
         )
-        if how in ("left", "right", "outer"):
-            counts.promotable |= set(made.columns) - whole(left, right, how, suffixes)
         return made if npartitions is not None else as_many(made, left, right, how)
 
     return noted
@@ -115,25 +95,14 @@ def is_lazy(side: Any) -> bool:
     return bool(dask.is_dask_collection(side))
 
 
-def whole(left: Any, right: Any, how: str, suffixes: Any) -> set[Hashable]:
-    """Return what columns of the side of which each row is kept are called, none for outer."""
-    if how == "outer":
-        return set()
-    labels, suffix = (left.columns, suffixes[0]) if how == "left" else (right.columns, suffixes[1])
-    return {*labels, *(f"{label}{suffix or ''}" for label in labels)}
-
-
 def noted_join(join: Callable[..., Any], counts: Counts) -> Callable[..., Any]:
-    """Return a function that calls `DataFrame.join`, and notes what one of a list may promote."""
+    """Return a function that calls `DataFrame.join`, and counts calls with lists."""
 
     @functools.wraps(join)
     def noted(self: Any, other: Any, on: Any = None, how: Any = "left", **given: Any) -> Any:
         # A single frame goes to `self.merge`.
-        made = join(self, other, on, how, **given)
-        if isinstance(other, list):
-            counts.calls += 1
-            counts.promotable |= set(made.columns) - set(self.columns if how == "left" else ())
-        return made
+        counts.calls += isinstance(other, list)
+        return join(self, other, on, how, **given)
 
     return noted
 
@@ -251,70 +220,6 @@ def check_shut(call: Callable[[], Any], engine: str) -> None:
     raise pytest.UsageError(f"{engine} can merge while ours is tested")
 
 
-class Comparing:
-    """The functions with which Dask's `assert_eq` compares, with dtypes as ours promotes them.
-
-    Where a side of a merge may be unmatched, integers that are expected of its columns become
-    float64 and booleans object if ours has that; in such a test also those of the index.
-    """
-
-    def __init__(self, functions: Any, counts: Counts) -> None:
-        self._functions = functions
-        self._counts = counts
-
-    def __getattr__(self, name: str) -> Any:
-        function = getattr(self._functions, name)
-        if name not in ("assert_frame_equal", "assert_series_equal"):
-            return function
-
-        def compare(left: Any, right: Any, **options: Any) -> None:
-            function(self._alike(0, left, right), self._alike(1, right, left), **options)
-
-        return compare
-
-    def _alike(self, place: int, own: Any, other: Any) -> Any:
-        """Return a side with the dtypes of the other one where it is to be promoted."""
-        promotable = self._counts.promotable
-        if not (promotable and self._counts.expected[place]):
-            return own
-        if type(own) is not type(other) or own.shape != other.shape:
-            return own
-        own = own.copy()
-        if promotes(own.index.dtype, other.index.dtype):
-            own.index = own.index.astype(other.index.dtype)
-        if isinstance(own, pd.Series):
-            wanted = own.name in promotable and promotes(own.dtype, other.dtype)
-            return own.astype(other.dtype) if wanted else own
-        for number, dtype in enumerate(other.dtypes):
-            label = own.columns[number]
-            if label in promotable and promotes(own.dtypes.iloc[number], dtype):
-                own.isetitem(number, own.iloc[:, number].astype(dtype))
-        return own
-
-
-def promotes(dtype: Any, other: Any) -> bool:
-    """Return whether a dtype becomes the other one where a row may be missing."""
-    if not isinstance(dtype, np.dtype):
-        return False
-    return (dtype.kind in "iu" and other == "float64") or (dtype.kind == "b" and other == "object")
-
-
-def assert_eq_in_place(original: Callable[..., Any], counts: Counts) -> Callable[..., Any]:
-    """Return a function for Dask's `assert_eq` that notes which side is expected of ours."""
-
-    @functools.wraps(original)
-    def assert_eq(a: Any, b: Any, *args: Any, **kwargs: Any) -> Any:
-        lazy = is_lazy(a), is_lazy(b)
-        # Where a test has computed, or compares two results, either side may be ours.
-        counts.expected = (not lazy[0], not lazy[1]) if lazy[0] != lazy[1] else (True, True)
-        try:
-            return original(a, b, *args, **kwargs)
-        finally:
-            counts.expected = (True, True)
-
-    return assert_eq
-
-
 def start_cluster(undo: contextlib.ExitStack) -> None:
     """Start the cluster, and let it compute what asks for the synchronous scheduler."""
     # The memory that workers measure is that of this process.
@@ -348,7 +253,6 @@ class Suite(pandas_merge.Suite):
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         before = self.counts.calls
-        self.counts.promotable.clear()
         result = yield
         self.calls[item.nodeid] = self.counts.calls - before
         if self.calls[item.nodeid]:
@@ -394,9 +298,6 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(undo.close)
     start_cluster(undo)
     swap(undo, counts)
-    utils = dask.dataframe.utils
-    replace(undo, utils, "tm", Comparing(utils.tm, counts))
-    replace(undo, utils, "assert_eq", assert_eq_in_place(utils.assert_eq, counts))
     replace(undo, pandas_merge, "EXCEPTIONS", EXCEPTIONS)
     config.pluginmanager.register(Suite(counts, config.getoption("--suite-report")))
 

@@ -9,7 +9,7 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from multiprocessing import forkserver
@@ -21,7 +21,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from distributed import Client, LocalCluster, Status
+from distributed import Client, LocalCluster, SchedulerPlugin, Status
 
 import dgpuhash
 from dgpuhash.errors import ColumnError
@@ -41,8 +41,11 @@ __all__ = [
     "kill",
     "killer",
     "lazy",
+    "merged_lazily",
+    "nullable",
     "parts_held",
     "prepare",
+    "rerun_of",
     "set_status",
     "share_gpus",
     "until",
@@ -237,6 +240,39 @@ def free_run_after(client: Client, task: str) -> None:
     until(lambda: client.run_on_scheduler(freed))
 
 
+class _Rerun(SchedulerPlugin):
+    """Takes the result of the first task of a name away, so that the task runs again."""
+
+    name = "rerun"
+
+    def __init__(self, scheduler: Any, task: str) -> None:
+        self._scheduler, self._task, self.released = scheduler, task, ""
+
+    def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
+        if not self.released and finish == "memory" and self._task in str(key):
+            self.released = str(key)
+            self._scheduler.loop.add_callback(self._release, key)
+
+    def _release(self, key: Any) -> None:
+        self._scheduler.transitions({key: "released"}, stimulus_id="rerun")
+
+
+@contextmanager
+def rerun_of(client: Client, task: str) -> Iterator[None]:
+    """Have the first task of this name run twice, as where its worker was lost.
+
+    The scheduler is in this process.
+    """
+    scheduler = client.cluster.scheduler
+    plugin = _Rerun(scheduler, task)
+    scheduler.add_plugin(plugin)
+    try:
+        yield
+    finally:
+        scheduler.remove_plugin(plugin.name)
+    assert plugin.released, f"no task {task} ran"
+
+
 def until(claim: Callable[[], bool], pause: float = 0.05) -> None:
     """Wait until a claim holds; raise after a minute."""
     end = time.monotonic() + 60
@@ -299,10 +335,37 @@ def wide_keys(rng: np.random.Generator, rows: int) -> pd.DataFrame:
     )
 
 
+def nullable(frame: pd.DataFrame, but: Sequence[str] = ()) -> pd.DataFrame:
+    """Return a frame with nullable integers and booleans, except in some columns."""
+    narrow = {
+        label: str(dtype)
+        for label, dtype in frame.dtypes.items()
+        if isinstance(dtype, np.dtype) and dtype.kind in "biu" and label not in but
+    }
+    names = {"bool": "boolean"}
+    return frame.astype(
+        {
+            label: names.get(name, name.replace("i", "I").replace("u", "U"))
+            for label, name in narrow.items()
+        }
+    )
+
+
+def merged_lazily(left: pd.DataFrame, right: pd.DataFrame, how: str, **keys: Any) -> pd.DataFrame:
+    """Return pandas' merge with the dtypes of lazy ones: nullable where a side may lack rows."""
+    on = keys.get("on", [])
+    names = [on] if isinstance(on, str) else list(on)
+    if how.removesuffix("_anti") in ("left", "outer"):
+        right = nullable(right, names)
+    if how.removesuffix("_anti") in ("right", "outer"):
+        left = nullable(left, names)
+    return left.merge(right, how=how, **keys)
+
+
 def joined(left: pd.DataFrame, right: pd.DataFrame, on: list[str], how: str) -> pd.DataFrame:
-    """Join two frames by columns of the same name."""
+    """Join two frames by columns of the same name, with the dtypes of lazy merges."""
     if how in {"inner", "left"}:
-        return left.merge(right, on=on, how=how)
+        return merged_lazily(left, right, how, on=on)
     numbered = left[on].assign(row=range(len(left)))
     rows = numbered.merge(right[on].drop_duplicates(), on=on)["row"]
     found = pd.Series(range(len(left)), index=left.index).isin(rows)
@@ -368,10 +431,12 @@ def assert_no_value_is_rounded(after: Callable[[int], None] = lambda _: None) ->
         return part.assign(y=part["k"] / 2) if part["k"].iloc[0] else part
 
     mixed = lazy(right, 2).map_partitions(other, meta=right.iloc[:0])
-    found = dgpuhash.merge(lazy(left, 2), mixed, "left", on="k").compute()
+    found = dgpuhash.merge(lazy(left, 2), mixed, "left", on="k", promote="pandas").compute()
     assert found["y"].tolist() == [0, 1, 2, 3, 2, 2.5, 3, 3.5]
     assert found["o"].tolist() == right["o"].tolist()
     after(len(right))
     exact = lazy(right.assign(y=2**53 + 1), 2).map_partitions(other, meta=right.iloc[:0])
     with pytest.raises(ColumnError, match="floats beside them"):
         dgpuhash.merge(lazy(left, 2), exact, "left", on="k").compute()
+    with pytest.raises(ColumnError, match="float64, and Dask took it for Int64"):
+        dgpuhash.merge(lazy(left, 2), mixed, "left", on="k").compute()

@@ -38,7 +38,7 @@ def by_region(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cardinality, "LEAST_ROWS", 16)
 
 
-@pytest.mark.parametrize("number", [16, pytest.param(sys.maxsize, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", [32, pytest.param(sys.maxsize, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize(("kind", "way", "verb"), CASES)
 def test_an_exception_at_any_line(monkeypatch, kind, way, verb, number):
     if way == "by region":
@@ -51,17 +51,17 @@ def test_an_exception_at_any_line(monkeypatch, kind, way, verb, number):
     assert judge.seen.total() > 10 and judge.seen["broken"] == 0
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("number", [100, pytest.param(500, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize(("kind", "way", "verb"), CASES)
-def test_an_exception_at_any_instruction(monkeypatch, kind, way, verb):
+def test_an_exception_at_any_instruction(monkeypatch, kind, way, verb, number):
     if way == "by region":
         by_region(monkeypatch)
     judge = Judge(kind, way, verb)
-    for event in events("opcode", lambda: judge.work(judge.base.copy()), 500):
+    for event in events("opcode", lambda: judge.work(judge.base.copy()), number):
         table = judge.base.copy()
         raise_at(event, "opcode", functools.partial(judge.work, table))
         judge.judge(table)
-    assert judge.seen.total() > 100 and judge.seen["broken"] == 0
+    assert judge.seen.total() > 60 and judge.seen["broken"] == 0
 
 
 def test_an_exception_at_any_line_before_there_is_memory():
@@ -79,6 +79,12 @@ def test_an_exception_at_any_line_before_there_is_memory():
             assert set(content(table)) == set(keys.tolist())
 
 
+def seconds_of(work, table):
+    began = time.perf_counter()
+    work(table)
+    return time.perf_counter() - began
+
+
 @pytest.mark.parametrize("error", [Interrupted, KeyboardInterrupt])
 @pytest.mark.parametrize("kind", KINDS)
 def test_signals_at_any_time(kind, error):
@@ -86,16 +92,15 @@ def test_signals_at_any_time(kind, error):
     for way in ("in place", "growing"):
         for verb in ("insert", "erase"):
             judge = Judge(kind, way, verb)
-            began = time.perf_counter()
-            judge.work(judge.base.copy())
-            most = 2 * (time.perf_counter() - began)
+            most = 2 * min(seconds_of(judge.work, judge.base.copy()) for _ in range(3))
             with raise_on_signal(error) as during:
                 for _ in range(20):
                     table = judge.base.copy()
                     if during(functools.partial(judge.work, table), chance.uniform(1e-6, most)):
                         judge.judge(table)
             seen += judge.seen
-    assert seen.total() > 10 and seen["broken"] == 0
+    # A busy machine is late with most signals.
+    assert seen.total() > 2 and seen["broken"] == 0
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dgpuhash.tables.select import gather_rows, select_found
+from dgpuhash.tables.select import gather_rows, select_found, spread
 
 WORDS = ["uint8", "int16", "int32", "float32", "int64", "float64", "datetime64[s]", "bool"]
 ROWS = ["int64", "uint64", "uint32", "int32", "uint8"]
@@ -63,3 +63,13 @@ def test_rows_that_were_found(device, flags):
         else:
             assert device.backend.to_host(rows).tolist() == expected.tolist()
         assert device.backend.to_host(values).tolist() == (expected * 3).tolist()
+
+
+def test_items_of_lists_that_may_be_empty(device):
+    random = np.random.default_rng(1)
+    for sizes in ([], [0], [0, 0, 3, 0, 1, 0, 0], random.integers(0, 4, 1000)):
+        offsets = np.append(0, np.cumsum(sizes)).astype(np.int64)
+        items = random.integers(-9, 9, len(sizes))
+        made = spread(device.backend, device.array(items), device.array(offsets), int(offsets[-1]))
+        expected = np.repeat(items, np.diff(offsets))
+        assert device.backend.to_host(made).tolist() == expected.tolist()

@@ -8,8 +8,6 @@ import numpy as np
 
 from dgpuhash.errors import SpecError
 
-__all__ = ["KINDS", "KeyColumns"]
-
 KINDS = ("arange", "shuffled", "random")
 _SEED = 34
 _ROWS_PER_GROUP = 10

@@ -15,8 +15,6 @@ import dgpuhash
 from dgpuhash.bench.cpu.columns import KeyColumns
 from dgpuhash.bench.peers import OURS
 
-__all__ = ["LIBRARIES", "VERBS", "WIDE", "Library", "Task"]
-
 VERBS = (
     *("build", "find", "isin", "factorize", "unique", "sum + mean", "join", "merge", "upsert"),
     *("find of one", "insert of one", "multi find of one", "multi insert of one"),

@@ -13,11 +13,9 @@ from typing import Any
 from dgpuhash.backend import Backend
 from dgpuhash.bench.cpu.columns import KINDS, KeyColumns
 from dgpuhash.bench.cpu.libraries import LIBRARIES, VERBS, WIDE, Library, Task, wide_frames
-from dgpuhash.bench.figure import require
+from dgpuhash.bench.figure import require, short
 from dgpuhash.bench.peers import OURS
 from dgpuhash.errors import DeviceError, SpecError
-
-__all__ = ["QUICK_ROWS", "REPEATS", "ROWS", "run"]
 
 ROWS = (100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000)
 QUICK_ROWS = (100, 10_000)
@@ -140,10 +138,10 @@ def _measured(
             least[library] = min(before[0], wall), min(before[1], cpu)
     ours = next((spent for library, spent in least.items() if library.name == OURS), None)
     for library, (wall, cpu) in least.items():
-        row = {**what, "library": library.name, "time": _short(wall * 1e6), "unit": "us"}
-        row["cpu"] = _short(cpu * 1e6)
+        row = {**what, "library": library.name, "time": short(wall * 1e6), "unit": "us"}
+        row["cpu"] = short(cpu * 1e6)
         if ours and library.name != OURS:
-            row |= {"ratio": _short(wall / ours[0]), "cpu_ratio": _short(cpu / ours[1])}
+            row |= {"ratio": short(wall / ours[0]), "cpu_ratio": short(cpu / ours[1])}
         yield {**row, "correct": True}
 
 
@@ -158,8 +156,3 @@ def _timed(tasks: Sequence[Task], calls: int) -> tuple[float, float, Any]:
         made = work(given)
     wall, cpu = (clock() - before for clock, before in zip(clocks, begun, strict=True))
     return max(wall, 1e-9) / calls, max(cpu, 1e-9) / calls, made
-
-
-def _short(number: float) -> float:
-    """Round to four significant digits, more than the figures' precision."""
-    return float(f"{number:.4g}")

@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["SCALE", "Checksum", "checksum_of_frame"]
-
 #: Values are multiples of 1 / SCALE up to 100: sums of up to 10**9 of them are exact floats.
 SCALE = 2**16
 
@@ -56,6 +54,7 @@ class Checksum:
 
 
 def checksum_of_frame(frame: Any) -> Checksum:
-    """Return the checksum of a pandas frame, or of a partition of an answer."""
-    v2 = frame["v2"].to_numpy() if "v2" in frame else None
+    """Return the checksum of a frame of pandas or polars, of a partition, or of an Arrow table."""
+    names = frame.column_names if hasattr(frame, "column_names") else frame.columns
+    v2 = frame["v2"].to_numpy() if "v2" in names else None
     return Checksum.of(frame["v1"].to_numpy(), v2)

@@ -16,14 +16,13 @@ from dgpuhash.bench.frames.checksum import Checksum, checksum_of_frame
 from dgpuhash.bench.frames.groupings import GROUPINGS, Grouping
 from dgpuhash.bench.frames.joins import Join
 from dgpuhash.bench.peers import OURS
+from dgpuhash.bench.peers import cudf as pool
 from dgpuhash.errors import UnsupportedError
 
-__all__ = ["ENGINES", "Engine", "Ours"]
-
-_JOINS = {how: how for how in ("inner", "left", "right", "outer", "semi", "anti")}
 # Groups that stand, and are updated, lie on workers.
-_VERBS = dict.fromkeys(each.how for each in GROUPINGS.values() if each.how != "updates")
-_HOWS = {**_JOINS, **{how: how for how in _VERBS}}
+_VERBS = [each.how for each in GROUPINGS.values() if each.how != "updates"]
+_JOINS = ("inner", "left", "right", "outer", "semi", "anti")
+_HOWS = {how: how for how in (*_JOINS, *_VERBS, "aggregate")}
 
 
 class Engine(ABC):
@@ -53,9 +52,9 @@ class Engine(ABC):
     def join(self, join: Join, left: pd.DataFrame, right: pd.DataFrame) -> Callable[[], Any]:
         """Return the work to measure, with both sides in the library's own form."""
 
-    @abstractmethod
     def checksum(self, made: Any) -> Checksum:
         """Return the checksum of what the work returned."""
+        return checksum_of_frame(made)
 
     def group(self, grouping: Grouping, frame: pd.DataFrame) -> Callable[[], Any]:
         """Return the work to measure, with the frame in the library's own form."""
@@ -64,6 +63,10 @@ class Engine(ABC):
     def grouped(self, grouping: Grouping, made: Any, frame: pd.DataFrame) -> pa.Table:
         """Return the keys and aggregates of what the work returned."""
         return verbs.grouped_by_frames(grouping, made, frame)
+
+    def flat(self, made: Any) -> Any:
+        """Return what the work returned as a frame of pandas or cuDF, with keys as columns."""
+        return made if list(made.index.names) == [None] else made.reset_index()
 
     def cpu_seconds(self) -> float:
         """Return the CPU time so far of all processes that the work may run in."""
@@ -85,11 +88,25 @@ class Pandas(Engine):
             return lambda: left[~left[join.on].isin(right[join.on])]
         return lambda: left.merge(right, how=join.how, on=join.on)  # type: ignore[arg-type]
 
-    def checksum(self, made: Any) -> Checksum:
-        return checksum_of_frame(made)
-
     def group(self, grouping: Grouping, frame: pd.DataFrame) -> Callable[[], Any]:
         return verbs.pandas_of(grouping, frame)
+
+
+class CuDF(Pandas):
+    """cuDF; every library of the process allocates from its memory pool."""
+
+    package = "cudf"
+
+    def __init__(self) -> None:
+        self.name = pool.CuDF().name
+        import cupy
+        from rmm.allocators.cupy import rmm_cupy_allocator
+
+        cupy.cuda.set_allocator(rmm_cupy_allocator)
+
+    def join(self, join: Join, left: Any, right: Any) -> Callable[[], Any]:
+        how = {"semi": "leftsemi", "anti": "leftanti"}.get(join.how, join.how)
+        return lambda: left.merge(right, how=how, on=join.on)
 
 
 class Polars(Engine):
@@ -110,16 +127,15 @@ class Polars(Engine):
         coalesced = {"coalesce": True} if how == "full" else {}
         return lambda: lefts.join(rights, on=keys, how=how, **coalesced)
 
-    def checksum(self, made: Any) -> Checksum:
-        v2 = made["v2"].to_numpy() if "v2" in made.columns else None
-        return Checksum.of(made["v1"].to_numpy(), v2)
-
     def group(self, grouping: Grouping, frame: pd.DataFrame) -> Callable[[], Any]:
         return verbs.polars_of(self._polars, grouping, self._polars.from_arrow(_arrow(frame)))
 
     def grouped(self, grouping: Grouping, made: Any, frame: pd.DataFrame) -> pa.Table:
         table: pa.Table = made.to_arrow()
         return table
+
+    def flat(self, made: Any) -> Any:
+        return made.to_pandas()
 
 
 class DuckDB(Engine):
@@ -141,10 +157,6 @@ class DuckDB(Engine):
         connection.register("r", _arrow(right))
         query = f"select * from l {self.hows[join.how]} join r using ({join.on})"
         return lambda: connection.sql(query).to_arrow_table()
-
-    def checksum(self, made: Any) -> Checksum:
-        v2 = made["v2"].to_numpy() if "v2" in made.column_names else None
-        return Checksum.of(made["v1"].to_numpy(), v2)
 
     def group(self, grouping: Grouping, frame: pd.DataFrame) -> Callable[[], Any]:
         connection = self._duckdb.connect()
@@ -169,9 +181,6 @@ class Ours(Engine):
 
     def join(self, join: Join, left: pd.DataFrame, right: pd.DataFrame) -> Callable[[], Any]:
         return lambda: dgpuhash.merge(left, right, how=self.hows[join.how], on=join.on)
-
-    def checksum(self, made: Any) -> Checksum:
-        return checksum_of_frame(made)
 
     def group(self, grouping: Grouping, frame: pd.DataFrame) -> Callable[[], Any]:
         return verbs.ours_of(grouping, frame)
@@ -200,4 +209,10 @@ ENGINES: dict[str, type[Engine]] = {
     "duckdb": DuckDB,
     "dgpuhash": Ours,
     "standing": Standing,
+}
+
+# By device: those whose answers are compared, first that library whose frames are joined.
+COMPARED: dict[str, tuple[type[Engine], ...]] = {
+    "cuda": (CuDF, Ours, Standing),
+    "cpu": (Pandas, Polars, Ours, Standing),
 }

@@ -18,8 +18,6 @@ import pyarrow.compute as pc
 from dgpuhash.bench.frames.checksum import SCALE
 from dgpuhash.errors import SpecError
 
-__all__ = ["FEWEST_GROUPED", "GROUPINGS", "GroupFrames", "Grouping", "Totals"]
-
 FEWEST_GROUPED = 100
 _SEED = 108
 _KINDS = 100
@@ -38,8 +36,9 @@ class Grouping:
     name : str
     how : str
         ``groupby``, or the verb that it is like: ``nlargest``, ``corr``, ``nunique``,
-        ``drop_duplicates``, ``value_counts`` or ``transform``; ``updates``: the same answer after
-        tenths of the rows, one after the other, were added to groups that stand.
+        ``drop_duplicates``, ``value_counts`` or ``transform``; ``aggregate``: several of one
+        column; ``updates``: the same answer after tenths of the rows, one after the other, were
+        added to groups that stand.
     by : tuple of str
         The key columns.
     aggregates : tuple of (str, str)
@@ -115,10 +114,10 @@ class Totals:
     @classmethod
     def of(cls, keys: list[Any], values: list[Any]) -> Totals:
         """Return the totals of integer keys and values beside them."""
-        weight = np.ones(len(keys[0]), np.int64)
+        weight: Any = 1
         for key in keys:
             weight = (weight * 31 + key) % 8191
-        columns = [np.nan_to_num(np.asarray(value, np.float64)) for value in values]
+        columns = [np.nan_to_num(value.astype(np.float64)) for value in values]
         weighted = [float((column * weight).sum()) for column in columns]
         return cls(
             len(weight), tuple(float(column.sum()) for column in columns),

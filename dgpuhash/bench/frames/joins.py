@@ -17,8 +17,6 @@ import pyarrow.compute as pc
 from dgpuhash.bench.frames.checksum import SCALE, Checksum
 from dgpuhash.errors import SpecError
 
-__all__ = ["FEWEST_ROWS", "JOINS", "Join", "JoinFrames"]
-
 FEWEST_ROWS = 100
 _SEED = 108
 _FEWEST_KEYS = 10
@@ -37,8 +35,8 @@ class Join:
     name : str
     how : {"inner", "left", "right", "outer", "semi", "anti"}
     right : {"small", "medium", "big"}
-    on : str
-        The key column.
+    on : str or list of str
+        The key columns.
     narrow : bool
         Whether the sides have a key and a value only, instead of all columns.
     """
@@ -46,7 +44,7 @@ class Join:
     name: str
     how: str
     right: str
-    on: str
+    on: Any
     narrow: bool = False
 
 

@@ -26,8 +26,6 @@ from dgpuhash.bench.peers import OURS
 from dgpuhash.bench.workers.cluster import Workers
 from dgpuhash.distributed import DistributedGroupBy
 
-__all__ = ["ENGINES_ON_DASK", "Dask", "OursOnDask"]
-
 _PARTITIONS_OF_A_WORKER = 4
 _UPDATES = 10
 

@@ -15,15 +15,15 @@ import dask.dataframe as dd
 from distributed import futures_of
 
 import dgpuhash
+from dgpuhash import backend as backends
 from dgpuhash.backend import Backend
 from dgpuhash.bench.figure import duration
 from dgpuhash.bench.frames.worker_rows import VERBS, Expected, GroupedRows, answers_of, made_rows
 from dgpuhash.bench.peers import OURS
+from dgpuhash.bench.timing import latency
 from dgpuhash.bench.workers.cluster import Workers, check_counts, most_workers, start
 from dgpuhash.errors import SpecError
 from dgpuhash.typing import Device
-
-__all__ = ["ENGINES", "GROUPS", "ROWS", "run"]
 
 #: Rows of a worker, and the numbers of groups.
 ROWS = {"cuda": 10**8, "cpu": 10**6}
@@ -173,7 +173,9 @@ def _on_dask(
             ])  # fmt: skip
             expected.check(verb, parts, library=name, groups=rows.groups)
             del made
-            yield _row(verb, name, rows.n, rows.groups, rows.workers, _median(once, repeats))
+            # Of this process, which waits for the workers.
+            seconds = latency(backends.get("cpu"), once, calls=repeats)[0]
+            yield _row(verb, name, rows.n, rows.groups, rows.workers, seconds)
 
 
 def _row(
@@ -182,15 +184,6 @@ def _row(
     return duration(
         seconds, None, verb=verb, library=library, workers=workers, n=n, groups=groups
     )  # fmt: skip
-
-
-def _median(once: Callable[[], Any], repeats: int) -> float:
-    spent = []
-    for _ in range(repeats):
-        begun = time.perf_counter()
-        once()
-        spent.append(time.perf_counter() - begun)
-    return statistics.median(spent)
 
 
 def _ours(frame: Any, verb: str, _: int) -> Any:

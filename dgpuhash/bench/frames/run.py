@@ -10,16 +10,15 @@ from importlib.util import find_spec
 from typing import Any
 
 from dgpuhash.backend import Backend
-from dgpuhash.bench.figure import require
+from dgpuhash.bench.figure import require, short
 from dgpuhash.bench.frames.checksum import Checksum
+from dgpuhash.bench.frames.compared import CASES, MOST_ROWS, compared_engines, measured
 from dgpuhash.bench.frames.engines import ENGINES, Engine
 from dgpuhash.bench.frames.groupings import GROUPINGS, GroupFrames, Grouping, Totals
 from dgpuhash.bench.frames.joins import FEWEST_ROWS, JOINS, Join, JoinFrames
 from dgpuhash.bench.frames.on_dask import ENGINES_ON_DASK
 from dgpuhash.bench.workers.cluster import start
 from dgpuhash.errors import DeviceError, SpecError, UnsupportedError
-
-__all__ = ["QUESTIONS", "QUICK_ROWS", "REPEATS", "ROWS", "run"]
 
 # Kept of both kinds alike: frames whose `work` and `checksum` take their questions.
 QUESTIONS: dict[str, Any] = {**JOINS, **GROUPINGS}
@@ -36,6 +35,8 @@ def run(
     questions: Sequence[str] = (),
     engines: Sequence[str] = (),
     workers: int | None = None,
+    compare: bool = False,
+    only: Sequence[str] = (),
     quick: bool = False,
     repeats: int | None = None,
 ) -> Iterator[dict[str, Any]]:
@@ -48,12 +49,18 @@ def run(
     then, too. Before the first question each joins a few rows. An answer is complete when it lies
     in memory: of Dask, on the workers.
 
+    With `compare` there is a row of each of `CASES` and library instead, also on a GPU: merges and
+    groupbys of few and of many rows, by integers and texts, of unique and of repeated keys. Frames
+    are made on the device; the libraries, cuDF on a GPU, pandas and Polars on the CPU, take turns.
+
     Parameters
     ----------
     backend : Backend
-        The CPU.
+        The CPU; with `compare` also a GPU.
     rows : int, optional
-        Rows of the left frame, or of the one that is grouped; default: 10**7.
+        Rows of the left frame, or of the one that is grouped; default: 10**7. With `compare` the
+        most rows of a frame; sizes of a larger case shrink in proportion; default: 2**27 on a GPU,
+        2**20 on the CPU.
     questions : sequence of str, optional
         Which of `JOINS` and `GROUPINGS`; default: all.
     engines : sequence of str, optional
@@ -62,10 +69,14 @@ def run(
     workers : int, optional
         Processes of a cluster, with a thread each, for ``dask``, and of one for ``dgpuhash-dask``;
         default: no cluster, and none of the two.
+    compare : bool
+        Measure the cases in place of the questions.
+    only : sequence of str, optional
+        Cases whose name has one of these texts; default: all.
     quick : bool
         Whether 10**5 rows and one turn are enough where nothing else is given.
     repeats : int, optional
-        Turns; default: 2.
+        Turns; default: 2, with `compare` 5.
 
     Raises
     ------
@@ -79,13 +90,34 @@ def run(
 
     Notes
     -----
+    With `compare`, ``time`` is the least wall time of a call on an idle device, ``floor`` that of
+    `join_indices` of the keys and a bare gather of each column, and rows of up to 1,000 rows have
+    the ``calls`` of Python functions, and the ``c_calls`` of others. A library that fails, or gives
+    another answer than the first one, has a ``problem`` instead, and the others go on.
+
     ``amount`` is the CPU time of all processes in seconds, ``seconds`` the wall time. Rows of this
     package have the least CPU time of the other libraries, in the same process or on a cluster as
     large, as ``peer``. What a library cannot do (`UnsupportedError`) has no row.
     """
+    if compare:
+        if questions or engines or workers:
+            raise SpecError("--compare has cases of its own; choose among them by --only TEXT")
+        cases = [case for case in CASES if any(text in case.name for text in only or [""])]
+        if not cases:
+            raise SpecError(
+                f"--only {only[0]!r}; use a part of {', '.join(case.name for case in CASES)}"
+            )
+        rows = rows or (QUICK_ROWS if quick else MOST_ROWS[backend.name])
+        used = compared_engines(backend)
+        for case in cases:
+            yield from measured(backend, case.scaled(rows), used, repeats or (1 if quick else 5))
+        return
+    if only:
+        raise SpecError("--only chooses among the cases of --compare; give --compare, too")
     if backend.name != "cpu":
         raise DeviceError(
-            "the benchmark 'frames' measures the CPU; leave out --device, or use 'cpu'"
+            "the benchmark 'frames' measures the CPU; leave out --device, use 'cpu', or give "
+            "--compare"
         )
     if foreign := [name for name in questions if name not in QUESTIONS]:
         raise SpecError(f"question {foreign[0]!r}; use {', '.join(QUESTIONS)}")
@@ -94,7 +126,8 @@ def run(
     _check_engines(engines, workers)
     asked = [QUESTIONS[name] for name in questions or QUESTIONS]
     with ExitStack() as stack:
-        used = [kind() for name, kind in ENGINES.items() if _is_asked(name, kind, engines)]
+        there = [name for name, kind in ENGINES.items() if find_spec(kind.package)]
+        used = [kind() for name, kind in ENGINES.items() if name in (engines or there)]
         if workers:
             # Each has workers of its own: ours change how their C library keeps memory.
             used += [
@@ -123,10 +156,6 @@ def _check_engines(engines: Sequence[str], workers: int | None) -> None:
                 f"--engine {name} needs {package}, which is not installed; install it with "
                 f"'pip install {package}'"
             )
-
-
-def _is_asked(name: str, kind: type[Engine], engines: Sequence[str]) -> bool:
-    return name in engines if engines else find_spec(kind.package) is not None
 
 
 def _warm_up(engines: Sequence[Engine]) -> None:
@@ -162,9 +191,9 @@ def _rows(
             "how": question.how,
             "library": engine.name,
             "answer_rows": expected.rows,
-            "amount": _short(cpu),
+            "amount": short(cpu),
             "unit": "CPU s",
-            "seconds": _short(wall),
+            "seconds": short(wall),
         }
         if engine.workers:
             row["workers"] = engine.workers
@@ -172,7 +201,7 @@ def _rows(
             least[peer][0] for peer in able if not peer.ours and peer.workers == engine.workers
         ]
         if engine.ours and theirs:
-            row["peer"] = _short(min(theirs))
+            row["peer"] = short(min(theirs))
         yield {**row, "correct": True}
 
 
@@ -191,8 +220,3 @@ def _measured(
         question=question.name, how=question.how, library=engine.name, n=len(frames),
     )  # fmt: skip
     return cpu, wall
-
-
-def _short(number: float) -> float:
-    """Round to four significant digits, more than the figures' precision."""
-    return float(f"{number:.4g}")

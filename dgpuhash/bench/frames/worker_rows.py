@@ -16,8 +16,6 @@ from dgpuhash.bench.workers.cluster import Workers
 from dgpuhash.frames import frames_named
 from dgpuhash.typing import Device
 
-__all__ = ["VERBS", "GroupedRows", "answers_of", "made_rows"]
-
 #: What is asked of the groups: a sum and a count, the number of different values, the median.
 VERBS = ("sum + count", "nunique", "median")
 # Values are below that, so that every sum is exact.

@@ -10,8 +10,6 @@ from dgpuhash.bench.kmer.programs import OURS, Command, measured, threads, versi
 from dgpuhash.bench.kmer.task import Question, Task, reading
 from dgpuhash.typing import Device
 
-__all__ = ["counting"]
-
 _K = "31"
 # Counts that KMC and Jellyfish tell apart in a histogram.
 _MOST = 10**5

@@ -15,8 +15,6 @@ from dgpuhash.bench.kmer.programs import OURS, Command, measured, threads, versi
 from dgpuhash.bench.kmer.task import Question, Task, reading
 from dgpuhash.typing import Device
 
-__all__ = ["RULES", "Calls", "building", "classifying"]
-
 RULES = ("kraken2", "metacache")
 # Kraken 2 keeps the keys of its minimizers in part only.
 _ONE_IN = 10_000

@@ -12,8 +12,6 @@ from dgpuhash.bench.kmer.programs import installed, measured
 from dgpuhash.errors import SpecError
 from dgpuhash.kmer.sequences.files import text_of
 
-__all__ = ["PAIRS", "QUICK_PAIRS", "Inputs", "data_folder"]
-
 PAIRS = 500_000
 QUICK_PAIRS = 50_000
 _SEED = 42

@@ -22,8 +22,6 @@ from dgpuhash.errors import SpecError
 from dgpuhash.kmer import Taxonomy, read_sequences
 from dgpuhash.kmer.references import References
 
-__all__ = ["READ_LETTERS", "Genomes", "Mutants", "Pairs", "mutant", "pairs_of", "require_right"]
-
 READ_LETTERS = 150
 _FRAGMENT = 500
 # One letter in so many is another one: of reads, and of genomes that differ.

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.backend import Backend
-from dgpuhash.bench.figure import require
+from dgpuhash.bench.figure import require, short
 from dgpuhash.bench.floors import Floors
 from dgpuhash.bench.kmer.inputs import Inputs
 from dgpuhash.bench.kmer.letters import (
@@ -24,8 +24,6 @@ from dgpuhash.bench.kmer.letters import (
 from dgpuhash.bench.memory import peak_bytes
 from dgpuhash.bench.timing import median_time
 from dgpuhash.kmer import KmerCounts, MinimizerIndex, SketchIndex
-
-__all__ = ["INDEXES", "LETTERS", "OnDevice"]
 
 LETTERS = "letters"
 """What the kind of input is called."""
@@ -267,12 +265,8 @@ def _row(
     verb: str, rule: str, kind: str, n: int, seconds: float, cpu: float, floor: float, nbytes: int
 ) -> dict[str, Any]:
     row = {
-        "n": n, "verb": verb, "input": kind, "library": "dgpuhash", "amount": _short(cpu),
-        "unit": "CPU s", "seconds": _short(seconds), "floor": _short(floor),
-        "ratio": _short(floor / seconds), "peak_nbytes": nbytes, "correct": True,
+        "n": n, "verb": verb, "input": kind, "library": "dgpuhash", "amount": short(cpu),
+        "unit": "CPU s", "seconds": short(seconds), "floor": short(floor),
+        "ratio": short(floor / seconds), "peak_nbytes": nbytes, "correct": True,
     }  # fmt: skip
     return {**row, "rule": rule} if rule else row
-
-
-def _short(number: float) -> float:
-    return float(f"{number:.4g}")

@@ -6,7 +6,6 @@ import resource
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.backend import Backend
-from dgpuhash.bench.figure import require
+from dgpuhash.bench.figure import require, short
 from dgpuhash.bench.kmer.inputs import Inputs
 from dgpuhash.bench.kmer.letters import (
     READ_LETTERS,
@@ -25,11 +24,10 @@ from dgpuhash.bench.kmer.letters import (
     require_right,
 )
 from dgpuhash.bench.kmer.on_device import INDEXES
+from dgpuhash.bench.kmer.programs import Spent
 from dgpuhash.bench.workers.cluster import Workers, start
 from dgpuhash.kmer import read_pairs, read_sequences
 from dgpuhash.kmer.sequences.batches import BATCH_LETTERS
-
-__all__ = ["weak_scaling"]
 
 _SEED = 42
 # A name is one letter and so many digits, so all records have one length.
@@ -96,7 +94,7 @@ def weak_scaling(
                 if count == 1:
                     alone[whose] = seconds
                 if whose in alone:
-                    row["efficiency"] = _short(alone[whose] / seconds)
+                    row["efficiency"] = short(alone[whose] / seconds)
                 yield row
 
 
@@ -129,14 +127,6 @@ class _Shares:
     def of(self, worker: int) -> slice:
         """Return which files are a worker's."""
         return slice(worker * self.each, (worker + 1) * self.each)
-
-
-@dataclass(frozen=True, slots=True)
-class _Spent:
-    """Wall time, and CPU time of all workers."""
-
-    seconds: float
-    cpu_seconds: float
 
 
 class _Run:
@@ -201,9 +191,9 @@ class _Run:
             (calls.taxids == taxids[:few]).all(), "calls depend on the batch", rule=rule, workers=n
         )
 
-    def _measured(self, work: Callable[[], Any]) -> tuple[_Spent, Any]:
+    def _measured(self, work: Callable[[], Any]) -> tuple[Spent, Any]:
         """Return the median of what all turns but the first took, and the last answer."""
-        runs: list[_Spent] = []
+        runs: list[Spent] = []
         answer: Any = None
         for _ in range(self._repeats + 1):
             # The last one's memory is free again before the next begins.
@@ -216,12 +206,9 @@ class _Run:
             answer = work()
             seconds = time.perf_counter() - begun
             after = sum(self._workers.gather_each(_cpu_seconds))
-            runs.append(_Spent(seconds, after - before))
+            runs.append(Spent(seconds, after - before))
         del runs[0]
-        return _Spent(
-            statistics.median(run.seconds for run in runs),
-            statistics.median(run.cpu_seconds for run in runs),
-        ), answer
+        return Spent.median(runs), answer
 
     def _floor(self, read: Callable[..., float], files: Sequence[Any]) -> float:
         """Return the seconds in which all workers read their own files at once."""
@@ -230,12 +217,12 @@ class _Run:
         return statistics.median(runs[1:])
 
     def _row(
-        self, verb: str, n: int, spent: _Spent, floor: float, where: dict[str, Any]
+        self, verb: str, n: int, spent: Spent, floor: float, where: dict[str, Any]
     ) -> dict[str, Any]:
         return {
             "n": n, "verb": verb, "input": "plain", "library": "dgpuhash", **where,
-            "amount": _short(spent.cpu_seconds), "unit": "CPU s", "seconds": _short(spent.seconds),
-            "floor": _short(floor), "ratio": _short(floor / spent.seconds),
+            "amount": short(spent.cpu_seconds), "unit": "CPU s", "seconds": short(spent.seconds),
+            "floor": short(floor), "ratio": short(floor / spent.seconds),
             "peak_nbytes": max(self._workers.gather_each(_peak_nbytes)), "correct": True,
         }  # fmt: skip
 
@@ -280,7 +267,3 @@ def _cpu_seconds(device: str, rank: int) -> float:
 
 def _peak_nbytes(device: str, rank: int) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIBIBYTE
-
-
-def _short(number: float) -> float:
-    return float(f"{number:.4g}")

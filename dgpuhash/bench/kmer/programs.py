@@ -6,16 +6,15 @@ import os
 import re
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from dgpuhash.errors import DgpuhashError, SpecError
-
-__all__ = ["OURS", "Command", "Spent", "installed", "measured", "on_cores", "threads", "version_of"]
 
 Command = tuple[str | Path, ...]
 
@@ -54,6 +53,12 @@ class Spent:
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     nbytes: int = 0
+
+    @classmethod
+    def median(cls, runs: Sequence[Spent]) -> Spent:
+        """Return the median of each time."""
+        wall, cpu = zip(*((run.seconds, run.cpu_seconds) for run in runs), strict=True)
+        return cls(statistics.median(wall), statistics.median(cpu))
 
     def __add__(self, other: Spent) -> Spent:
         return Spent(

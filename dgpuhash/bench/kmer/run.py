@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import statistics
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dgpuhash.backend import Backend
-from dgpuhash.bench.figure import require
+from dgpuhash.bench.figure import require, short
 from dgpuhash.bench.kmer.counting import counting
 from dgpuhash.bench.kmer.databases import RULES, building, classifying
 from dgpuhash.bench.kmer.inputs import PAIRS, QUICK_PAIRS, Inputs, data_folder
@@ -24,8 +23,6 @@ from dgpuhash.bench.kmer.task import Question
 from dgpuhash.bench.workers.cluster import check_counts, counts_for
 from dgpuhash.errors import SpecError
 from dgpuhash.kmer.cluster import MODES
-
-__all__ = ["CONSTRUCTIONS", "KINDS", "PEERS", "QUESTIONS", "REPEATS", "SCALINGS", "run"]
 
 QUESTIONS = ("count", *(f"{verb}-{rule}" for rule in RULES for verb in ("build", "classify")))
 CONSTRUCTIONS = tuple(f"construction-{rule}" for rule in RULES)
@@ -222,21 +219,21 @@ def _rows(asked: Question, log: Path, repeats: int) -> Iterator[dict[str, Any]]:
             taken.setdefault(task.library, []).append(task.run(log))
             if not (asked.keeps and turn == repeats - 1):
                 task.clean()
-    floor = _median(taken[asked.floor.library])[0]
-    theirs = [_median(taken[task.library])[0] for task in asked.tasks if not task.ours]
+    floor = Spent.median(taken[asked.floor.library]).seconds
+    theirs = [Spent.median(taken[task.library]).seconds for task in asked.tasks if not task.ours]
     for task in asked.tasks:
-        seconds, cpu_seconds = _median(taken[task.library])
+        spent = Spent.median(taken[task.library])
         row: dict[str, Any] = {
             "n": asked.n,
             "threads": threads_of(),
             "verb": asked.verb,
             "input": asked.kind,
             "library": task.library,
-            "amount": _short(cpu_seconds),
+            "amount": short(spent.cpu_seconds),
             "unit": "CPU s",
-            "seconds": _short(seconds),
-            "floor": _short(floor),
-            "ratio": _short(floor / seconds),
+            "seconds": short(spent.seconds),
+            "floor": short(floor),
+            "ratio": short(floor / spent.seconds),
             "peak_nbytes": max(each.nbytes for each in taken[task.library]),
         }
         if asked.rule:
@@ -244,7 +241,7 @@ def _rows(asked: Question, log: Path, repeats: int) -> Iterator[dict[str, Any]]:
         if task.library in differing:
             row["differing"] = differing[task.library]
         if task.ours and theirs:
-            row["peer"] = _short(min(theirs))
+            row["peer"] = short(min(theirs))
         yield {**row, "correct": True}
 
 
@@ -272,15 +269,3 @@ def _compared(asked: Question, log: Path) -> tuple[dict[str, int], list[tuple[st
         if not asked.keeps:
             task.clean()
     return found, spent
-
-
-def _median(spent: Sequence[Spent]) -> tuple[float, float]:
-    return (
-        statistics.median(each.seconds for each in spent),
-        statistics.median(each.cpu_seconds for each in spent),
-    )
-
-
-def _short(number: float) -> float:
-    """Round to four significant digits, more than the figures' precision."""
-    return float(f"{number:.4g}")

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["tables_of_kmers"]
-
 Row = dict[str, Any]
 Table = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
 
@@ -54,24 +52,7 @@ def tables_of_kmers(rows: Sequence[Row]) -> list[Table]:
         by = f" by the rule of {rule}" if rule else ""
         where = "in the memory of the device" if on_device else f"{threads} threads"
         title = f"{verb}{by} of {n:,} {_OF.get(verb, 'letters')}, {where}"
-        lines: list[tuple[str, ...]] = []
-        scale, unit = _SCALES.get(verb, (1e6, "M"))
-        for row in own:
-            is_theirs = row["library"] != "dgpuhash" and row["input"] in ours
-            lines.append(
-                (
-                    row["input"],
-                    row["library"],
-                    f"{row['seconds']:.3g}",
-                    f"{row['amount']:.3g}",
-                    f"{row['n'] / row['seconds'] / scale:.3g} {unit}",
-                    f"{row['floor']:.3g} ({row['ratio']:.0%})",
-                    f"{row['seconds'] / ours[row['input']]:.2f} times" if is_theirs else "",
-                    f"{row['differing']:,}" if "differing" in row else "",
-                    f"{row['peak_nbytes'] / 2**30:.2g}",
-                )
-            )
-        made.append((title, header, lines))
+        made.append((title, header, [_program(row, ours) for row in own]))
     return made + _scaling(on_workers)
 
 
@@ -83,7 +64,6 @@ def _scaling(rows: Sequence[Row]) -> list[Table]:
     )
     made: list[Table] = []
     for verb, rule in dict.fromkeys((row["verb"], row["rule"]) for row in rows):
-        scale, unit = _SCALES.get(verb, (1e6, "M"))
         own = [row for row in rows if (row["verb"], row["rule"]) == (verb, rule)]
         own.sort(key=lambda row: row["mode"])
         lines: list[tuple[str, ...]] = [
@@ -91,10 +71,7 @@ def _scaling(rows: Sequence[Row]) -> list[Table]:
                 row["mode"],
                 str(row["workers"]),
                 f"{row['n']:,}",
-                f"{row['seconds']:.3g}",
-                f"{row['amount']:.3g}",
-                f"{row['n'] / row['seconds'] / scale:.3g} {unit}",
-                f"{row['floor']:.3g} ({row['ratio']:.0%})",
+                *_times(row),
                 f"{row['efficiency']:.2f}" if "efficiency" in row else "",
                 f"{row['peak_nbytes'] / 2**30:.2g}",
             )
@@ -102,6 +79,21 @@ def _scaling(rows: Sequence[Row]) -> list[Table]:
         ]
         made.append((f"{verb} by the rule of {rule}, on workers with as much each", header, lines))
     return made
+
+
+def _program(row: Row, ours: dict[str, float]) -> tuple[str, ...]:
+    is_theirs = row["library"] != "dgpuhash" and row["input"] in ours
+    beside = f"{row['seconds'] / ours[row['input']]:.2f} times" if is_theirs else ""
+    differing = f"{row['differing']:,}" if "differing" in row else ""
+    peak = f"{row['peak_nbytes'] / 2**30:.2g}"
+    return row["input"], row["library"], *_times(row), beside, differing, peak
+
+
+def _times(row: Row) -> tuple[str, ...]:
+    scale, unit = _SCALES.get(row["verb"], (1e6, "M"))
+    figures = f"{row['seconds']:.3g}", f"{row['amount']:.3g}"
+    a_second = f"{row['n'] / row['seconds'] / scale:.3g} {unit}"
+    return *figures, a_second, f"{row['floor']:.3g} ({row['ratio']:.0%})"
 
 
 def _asked(row: Row) -> tuple[str, str, int, bool, int]:

@@ -11,8 +11,6 @@ from typing import Any
 
 from dgpuhash.bench.kmer.programs import Command, Spent, measured
 
-__all__ = ["FLOOR", "Question", "Task", "reading"]
-
 FLOOR = "reading alone"
 # Read and parsed as counts and builds read them: nothing is done with the letters.
 _READ = {

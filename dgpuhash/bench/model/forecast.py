@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from dgpuhash.distributed.partition.hash_partition import chunk_nbytes
 
-__all__ = ["Network", "Phases", "Verb"]
-
 
 @dataclass(frozen=True, slots=True)
 class Network:

@@ -10,8 +10,6 @@ from dgpuhash.bench.report.reading import Row, by_bench, read
 from dgpuhash.bench.workers.index_verbs import BULK
 from dgpuhash.errors import FormatError
 
-__all__ = ["CHANGES", "Points", "read_points"]
-
 CHANGES = ("build", "insert")
 _STEPS = ("partition", "exchange", "insert", "other")
 

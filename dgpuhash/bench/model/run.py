@@ -18,8 +18,6 @@ from dgpuhash.bench.workers.index_verbs import BULK
 from dgpuhash.bench.workers.scaling import BULK_NBYTES
 from dgpuhash.errors import SpecError
 
-__all__ = ["WORKERS", "run"]
-
 WORKERS = (8, 16, 32, 64, 128, 256, 512, 1024)
 _PAIR_NBYTES, _KEY_NBYTES, _ANSWER_NBYTES = 16, 8, 16
 _LOOKUPS = ("find", "merge")

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from dgpuhash.bench.figure import rate
+from dgpuhash.bench.figure import rate, short
 from dgpuhash.bench.model.forecast import Network
 from dgpuhash.bench.model.simulation.cluster import Cluster
 from dgpuhash.bench.model.simulation.exchanges import least_seconds
 from dgpuhash.bench.model.simulation.verbs import VERBS, Costs, Outcome, moved_nbytes, simulate
-
-__all__ = ["COPIES", "simulated"]
 
 # Bytes each second that a worker copies in host memory or between it and its GPU: an assumption.
 COPIES = 20e9
@@ -67,11 +65,11 @@ def _row(cluster: Cluster, verb: str, way: str, rows: int, outcome: Outcome) -> 
     )
     del row["correct"]
     return row | {
-        "seconds": _short(outcome.seconds),
-        "working": _short(1e3 * outcome.working),
-        "links": _short(1e3 * links),
-        "talking": _short(1e3 * outcome.talking),
-        "copying": _short(1e3 * outcome.copying),
+        "seconds": short(outcome.seconds),
+        "working": short(1e3 * outcome.working),
+        "links": short(1e3 * links),
+        "talking": short(1e3 * outcome.talking),
+        "copying": short(1e3 * outcome.copying),
         "bound": max(ways, key=lambda name: ways[name]),
         "messages": outcome.messages,
         "far_messages": outcome.far_messages,
@@ -79,7 +77,3 @@ def _row(cluster: Cluster, verb: str, way: str, rows: int, outcome: Outcome) -> 
         "nvlink_bytes": round(outcome.nvlink),
         "nic_bytes": round(outcome.nic),
     }
-
-
-def _short(number: float) -> float:
-    return float(f"{number:.4g}")

@@ -15,8 +15,6 @@ from dgpuhash.bench.floors import Floors
 from dgpuhash.bench.keys import unique_keys, values_of
 from dgpuhash.bench.timing import median_time
 
-__all__ = ["Case"]
-
 # On a CPU each figure has this share of a GPU's rows.
 _CPU_SHARE = 2**7
 

@@ -15,8 +15,6 @@ from dgpuhash.bench.keys import keys_of, uniform_floats
 from dgpuhash.bench.papers.case import Case
 from dgpuhash.tables import BloomFilter, CountMap
 
-__all__ = ["bloom", "count"]
-
 _ROWS = 2**27
 _DISTINCT = 2**24
 _EXPONENT = 1.2

@@ -13,8 +13,6 @@ from dgpuhash.bench.papers.case import Case
 from dgpuhash.tables import HashMap
 from dgpuhash.tables.stores.mixed import Op
 
-__all__ = ["Mix", "Part"]
-
 Part = tuple[Op, bool, float]
 """An operation, whether its keys are stored before, and its share of the batch."""
 

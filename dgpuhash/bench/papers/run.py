@@ -17,8 +17,6 @@ from dgpuhash.bench.papers.drawn.table import DRAWN, left_out
 from dgpuhash.bench.timing import REPEATS
 from dgpuhash.errors import SpecError
 
-__all__ = ["FIGURES", "run"]
-
 _LOG = logging.getLogger(__name__)
 
 FIGURES: dict[str, Callable[[Case], Iterator[dict[str, Any]]]] = {

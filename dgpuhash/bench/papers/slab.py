@@ -16,8 +16,6 @@ from dgpuhash.bench.papers.mix import Mix, Part
 from dgpuhash.tables import HashMap
 from dgpuhash.tables.stores.mixed import Op
 
-__all__ = ["MIXES", "allocations", "bulk", "mixed", "parts_of"]
-
 _ROWS = 2**22
 # Slabs that are allocated, and rows of a tile; slabs and words of bitmap of a memory block.
 _ALLOCATED, _SEGMENT_ROWS = 2**20, 32

@@ -6,8 +6,6 @@ from typing import Any
 
 from dgpuhash.backend import Backend
 
-__all__ = ["SortedArray"]
-
 
 class SortedArray:
     """Pairs in the order of their keys; a search is a binary search without an early exit.

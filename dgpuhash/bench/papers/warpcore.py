@@ -14,8 +14,6 @@ from dgpuhash.bench.keys import keys_of
 from dgpuhash.bench.papers.case import Case
 from dgpuhash.tables import HashMap, MultiMap
 
-__all__ = ["bucket_list", "cops"]
-
 _SOURCE = "WarpCore's code, H200"
 # Insert and find by load, at its best width, which is 2; ours is 4.
 _COPS = {0.5: (12.1, 23.5), 0.8: (10.0, 17.4), 0.95: (7.6, 11.9)}

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Peer", "Task"]
-
 
 @dataclass(frozen=True, slots=True)
 class Task:

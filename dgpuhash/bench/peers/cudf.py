@@ -6,8 +6,6 @@ from typing import Any
 
 from dgpuhash.bench.peers.base import Peer, Task
 
-__all__ = ["CuDF"]
-
 # Initial size of the memory pool, which grows.
 _FIRST_BYTES = 2**32
 

@@ -12,8 +12,6 @@ import pyarrow as pa
 
 from dgpuhash.bench.peers.base import Peer, Task
 
-__all__ = ["DuckDB"]
-
 
 class DuckDB(Peer):
     """DuckDB on all cores.

@@ -9,8 +9,6 @@ import pandas as pd
 
 from dgpuhash.bench.peers.base import Peer, Task
 
-__all__ = ["Pandas"]
-
 
 class Pandas(Peer):
     """pandas on one core."""

@@ -8,8 +8,6 @@ import numpy as np
 
 from dgpuhash.bench.peers.base import Peer, Task
 
-__all__ = ["Polars"]
-
 
 class Polars(Peer):
     """polars on all cores, with eager frames.

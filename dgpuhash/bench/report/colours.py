@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["BARE", "IDEAL", "colour_of"]
-
 # Wong's palette, whose colours people with colour blindness tell apart; a library keeps its own.
 _LIBRARIES = (
     ("dgpuhash", "#0072B2"),

@@ -7,34 +7,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from dgpuhash.bench.report.fields import BENCHES
 from dgpuhash.bench.report.grid import Grid
 from dgpuhash.bench.report.grids import grids
 from dgpuhash.bench.report.plots import draw
-from dgpuhash.bench.report.reading import BENCHES, Row, by_bench, read
+from dgpuhash.bench.report.reading import Row, by_bench, read
 from dgpuhash.bench.report.steps import draw_steps
 from dgpuhash.errors import ExistsError, FormatError
 from dgpuhash.tables.serialization import check_absent, rename_into_place
 
-__all__ = ["markdown_table", "write"]
-
 _DOCUMENT = "report.md"
-_QUESTIONS = {
-    "limits": "What this machine can do",
-    "tables": "Sets and maps",
-    "multi": "Multimaps",
-    "group": "Grouping",
-    "join": "Joins",
-    "close": "Keys in the order of another table",
-    "cpu": "Batches of every size on a CPU",
-    "frames": "Joins and groupbys of dataframes",
-    "aggregates": "Aggregates by group of one frame",
-    "groupbys": "Groupbys on several workers",
-    "kmer": "K-mers: counts, builds and calls",
-    "papers": "The papers' tables and figures",
-    "exchange": "From all workers to all workers",
-    "scaling": "More workers",
-    "model": "Many workers: a model, not a measurement",
-}
 
 
 def write(
@@ -97,8 +79,8 @@ def _written(benches: dict[str, list[Row]], folder: Path, plots: bool) -> list[P
     """Write the document and its plots into a folder; return the files."""
     drawn: list[tuple[str, Path]] = []
     lines = ["# dgpuhash bench", ""]
-    for bench in sorted(benches, key=BENCHES.index):
-        lines += [f"## {_QUESTIONS[bench]}", ""]
+    for bench in sorted(benches, key=list(BENCHES).index):
+        lines += [f"## {BENCHES[bench]}", ""]
         for number, (machine, theirs) in enumerate(_by_machine(benches[bench]).items(), 1):
             lines += [machine, ""] if machine else []
             for grid in grids(bench, theirs):

@@ -4,39 +4,35 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["BENCHES", "problem_of"]
-
-# In the order of a report.
-BENCHES = (
-    *(
-        "limits",
-        "tables",
-        "multi",
-        "group",
-        "join",
-        "close",
-        "cpu",
-        "frames",
-        "aggregates",
-        "groupbys",
-        "kmer",
-        "papers",
-        "exchange",
-        "scaling",
-    ),
-    "model",
-)
+# What each asks, in the order of a report.
+BENCHES = {
+    "limits": "What this machine can do",
+    "tables": "Sets and maps",
+    "multi": "Multimaps",
+    "group": "Grouping",
+    "join": "Joins",
+    "close": "Keys in the order of another table",
+    "cpu": "Batches of every size on a CPU",
+    "frames": "Joins and groupbys of dataframes",
+    "aggregates": "Aggregates by group of one frame",
+    "groupbys": "Groupbys on several workers",
+    "kmer": "K-mers: counts, builds and calls",
+    "papers": "The papers' tables and figures",
+    "exchange": "From all workers to all workers",
+    "scaling": "More workers",
+    "model": "Many workers: a model, not a measurement",
+}
 _TEXT, _OBJECT, _PARTS = "a text", "an object", "an object of numbers from 0 on"
 _COUNT, _POSITIVE = "a whole number from 1 on", "a number above 0"
 _AMOUNT, _NUMBER = "a number from 0 on", "a number"
 _KINDS = {
     _TEXT: "limit verb library method pairs distribution protocol exchange mode figure source keys "
-    "bound unit line how input rule",
-    _COUNT: "width n threads rows workers hosts build groups footprint leaving batch answer_rows",
+    "bound unit line how input rule problem",
+    _COUNT: "width n threads rows workers hosts build groups footprint leaving batch",
     _POSITIVE: "peer chain bits_per_key rate seconds worker_seconds measured_seconds load",
     _AMOUNT: "amount memory time cpu cpu_ratio floor ratio launch efficiency multiplicity "
     "hit_rate at_rest table_bytes exchanged_bytes peak_nbytes differing messages far_messages "
-    "most_messages nvlink_bytes nic_bytes working links talking copying",
+    "most_messages nvlink_bytes nic_bytes working links talking copying answer_rows calls c_calls",
     _NUMBER: "overhead overlap error while_built",
     _PARTS: "steps phases",
     _OBJECT: "machine",
@@ -49,6 +45,8 @@ _NEEDED = {
     "papers": "figure verb n",
     "cpu": "verb keys library n cpu",
     "frames": "verb how library n seconds amount",
+    "problem": "verb library n problem",
+    "cases": "verb how library n",
     "aggregates": "verb library n groups",
     "groupbys": "verb library workers n groups",
     "kmer": "verb input library n seconds amount floor ratio peak_nbytes",
@@ -94,6 +92,10 @@ def _needed(row: dict[str, Any]) -> list[str]:
     figure = next((name for name in ("amount", "time") if name in row), "rate")
     figure = "rate" if row.get("unit") == "TB/s" else figure
     bench = row["bench"]
+    if bench in ("frames", "aggregates") and "problem" in row:
+        return _NEEDED["problem"].split()
+    if bench == "frames" and figure == "time":
+        bench = "cases"
     parts = [bench]
     if beside := {"scaling": ("limit",), "model": ("figure", "messages")}.get(bench):
         parts = [name for name in beside if name in row]

@@ -6,17 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = [
-    "BRACKETS",
-    "WORDS",
-    "Grid",
-    "bytes_text",
-    "cell_text",
-    "figure_text",
-    "number_text",
-    "pivot",
-]
-
 Row = dict[str, Any]
 
 WORDS = {
@@ -38,6 +27,8 @@ class Grid:
 
 def figure_text(row: Row) -> str:
     """Format the figure of a row with its ratio to the floor."""
+    if "problem" in row:
+        return str(row["problem"])
     if "launch" in row:
         parts = (number_text(row[name]) for name in ("time", "launch", "overhead") if name in row)
         return " / ".join(parts)

@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dgpuhash.bench.cpu.tables import tables_of_cpu
-from dgpuhash.bench.frames.tables import tables_of_frames
 from dgpuhash.bench.kmer.tables import tables_of_kmers
 from dgpuhash.bench.report.grid import (
     BRACKETS,
@@ -20,8 +18,6 @@ from dgpuhash.bench.report.grid import (
     pivot,
 )
 from dgpuhash.bench.report.of_papers import grids_of_papers
-
-__all__ = ["grids"]
 
 Row = dict[str, Any]
 
@@ -63,9 +59,10 @@ def grids(bench: str, rows: Sequence[Row]) -> list[Grid]:
     if bench == "papers":
         return grids_of_papers(rows)
     if bench == "cpu":
-        return [Grid(*each) for each in tables_of_cpu(rows)]
+        return _batches(rows)
     if bench == "frames":
-        return [Grid(*each) for each in tables_of_frames(rows)]
+        cases = [row for row in rows if "amount" not in row]
+        return _questions([row for row in rows if "amount" in row]) + _cases(cases)
     if bench == "aggregates":
         return pivot("milliseconds", rows, ("n", "groups", "verb"), "library", ())
     if bench == "groupbys":
@@ -99,6 +96,95 @@ def grids(bench: str, rows: Sequence[Row]) -> list[Grid]:
         title += ", of which more than an empty launch"
     made += pivot(title, batches, ("pairs", "n", "batch", "method"), "verb", verbs)
     return made + _memory(memory)
+
+
+def _batches(rows: Sequence[Row]) -> list[Grid]:
+    """Return a table for each kind of keys: a line for each verb and library."""
+    title = "keys: microseconds of a call, in brackets the wall and the CPU time in dgpuhash's"
+    numbers = sorted({row["n"] for row in rows})
+    return [
+        grid
+        for kind in dict.fromkeys(row["keys"] for row in rows)
+        for grid in pivot(
+            f"{kind} {title}", [row for row in rows if row["keys"] == kind], ("verb", "library"),
+            "n", numbers, _beside_ours,
+        )
+    ]  # fmt: skip
+
+
+def _beside_ours(row: Row) -> str:
+    if "ratio" not in row:
+        return number_text(row["time"])
+    wall, cpu = (
+        f"{each:.1f}" if each >= 1 else f"{each:.2f}" for each in (row["ratio"], row["cpu_ratio"])
+    )
+    return f"{number_text(row['time'])} ({wall}, {cpu})"
+
+
+def _questions(rows: Sequence[Row]) -> list[Grid]:
+    """Return the tables of the questions about frames: a column for each library.
+
+    For each number of rows there is one of CPU times, with what ours take beside the best of the
+    other libraries, and one of wall times.
+
+    Examples
+    --------
+    >>> row = {"n": 1000, "verb": "j1", "how": "inner", "unit": "CPU s", "seconds": 0.25}
+    >>> theirs = {**row, "library": "pandas", "amount": 0.5}
+    >>> ours = {**row, "library": "dgpuhash", "amount": 0.25, "peer": 0.5}
+    >>> cpu, wall = _questions([theirs, ours])
+    >>> cpu.header, cpu.lines
+    (('question', 'verb', 'pandas', 'dgpuhash', 'dgpuhash / best'),
+     [('j1', 'inner', '0.5', '0.25', '0.50')])
+    >>> wall.header, wall.lines
+    (('question', 'verb', 'pandas', 'dgpuhash'), [('j1', 'inner', '0.25', '0.25')])
+    """
+    made = []
+    for n in dict.fromkeys(row["n"] for row in rows):
+        own = [row for row in rows if row["n"] == n]
+        beside = [
+            {**row, "library": f"{row['library']} / best", "ratio": row["amount"] / row["peer"]}
+            for row in own
+            if "peer" in row
+        ]
+        of_joins = f"{n:,} rows, of joins on the left"
+        title = (
+            f"CPU seconds of all processes, {of_joins}, and ours beside the best of the others in "
+            "the same process, or on a cluster as large"
+        )
+        index = ("verb", "how"), "library", ()
+        made += pivot(title, own + beside, *index, _cpu_seconds)
+        title = f"wall seconds, {of_joins}"
+        made += pivot(title, own, *index, lambda row: f"{row['seconds']:.3g}")
+    return [_renamed(grid, {"verb": "question", "how": "verb"}) for grid in made]
+
+
+def _cases(rows: Sequence[Row]) -> list[Grid]:
+    """Return the tables of merges and of groupbys beside the device's libraries."""
+    title = "milliseconds of a call, in brackets the speed beside the best other library's"
+    bare = "and beside that of join_indices and bare gathers"
+    index = ("verb", "n", "build", "groups"), "library", ()
+    made = pivot(f"merges: {title}, {bare}", [row for row in rows if "build" in row], *index, _case)
+    made += pivot(f"groupbys: {title}", [row for row in rows if "build" not in row], *index, _case)
+    called = [row for row in rows if {"calls", "c_calls"} <= row.keys()]
+    made += pivot("calls of Python functions, and of others", called, *index, _calls)
+    return [_renamed(grid, {"verb": "case"}) for grid in made]
+
+
+def _calls(row: Row) -> str:
+    return f"{row['calls']:,} + {row['c_calls']:,}"
+
+
+def _case(row: Row) -> str:
+    if "problem" in row:
+        return figure_text(row)
+    beside = [f"{row['peer'] / max(row['time'], 1e-9):.2f}"] if "peer" in row else []
+    beside += [f"{row['ratio']:.0%}"] if "ratio" in row and "peer" in row else []
+    return number_text(row["time"]) + (f" ({', '.join(beside)})" if beside else "")
+
+
+def _cpu_seconds(row: Row) -> str:
+    return f"{row['ratio']:.2f}" if "ratio" in row else f"{row['amount']:.3g}"
 
 
 def _renamed(grid: Grid, names: dict[str, str]) -> Grid:

@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from dgpuhash.bench.papers.drawn.claims import sentences
-from dgpuhash.bench.papers.drawn.table import DRAWN
+from dgpuhash.bench.papers.drawn.table import DRAWN, as_asked
 from dgpuhash.bench.report.grid import BRACKETS, WORDS, Grid, cell_text, figure_text, pivot
-
-__all__ = ["AXES", "grids_of_papers"]
 
 Row = dict[str, Any]
 # Settings of a workload.
@@ -30,6 +28,7 @@ _MILESTONES = ("p50", "p80", "p90", "p99", "p100")
 
 def grids_of_papers(rows: Sequence[Row]) -> list[Grid]:
     """Return tables of the workloads, of the drawn figures, and of the claims."""
+    rows = as_asked(rows)
     made = _beside_others([row for row in rows if row["figure"] not in DRAWN])
     for name, figure in DRAWN.items():
         own = [row for row in rows if row["figure"] == name]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dgpuhash.bench.papers.drawn.table import DRAWN
+from dgpuhash.bench.papers.drawn.table import DRAWN, as_asked
 from dgpuhash.bench.report.colours import BARE, IDEAL, colour_of
 from dgpuhash.bench.report.grid import bytes_text
 from dgpuhash.bench.report.of_papers import AXES
@@ -17,8 +17,6 @@ from dgpuhash.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-__all__ = ["draw", "label_origin", "matplotlib_classes", "one_legend"]
 
 _MARKERS = "osD^vPX*<>"
 
@@ -107,12 +105,6 @@ _PLOTS = {
         Plot("join", "build", "rows that the table is made of", "time", "milliseconds",
              ("n", "distribution", "hit_rate", "verb"), ("library",), _BOTH),
     ),
-    "close": (),
-    "cpu": (),
-    "frames": (),
-    "aggregates": (),
-    "groupbys": (),
-    "kmer": (),
     "exchange": (
         Plot("rate", "leaving", "bytes that leave each worker", "rate",
              "GB/s that leave each worker", ("workers", "protocol"), ("exchange",), _BOTH),
@@ -145,7 +137,9 @@ def draw(
         When matplotlib is not installed.
     """
     made = []
-    for plot in _plots_of_papers(rows) if bench == "papers" else _PLOTS[bench]:
+    if bench == "papers":
+        rows = as_asked(rows)
+    for plot in _plots_of_papers(rows) if bench == "papers" else _PLOTS.get(bench, ()):
         panels = _panels(plot, [row for row in rows if plot.shows(row)])
         if panels:
             path = folder / f"{bench}-{plot.name}{ending}"

@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dgpuhash.bench.report.fields import BENCHES, problem_of
+from dgpuhash.bench.report.fields import problem_of
 from dgpuhash.errors import FormatError
-
-__all__ = ["BENCHES", "Row", "by_bench", "read"]
 
 Row = dict[str, Any]
 

@@ -11,8 +11,6 @@ from dgpuhash.bench.report.colours import colour_of
 from dgpuhash.bench.report.plots import label_origin, matplotlib_classes, one_legend
 from dgpuhash.bench.report.reading import Row
 
-__all__ = ["draw_steps"]
-
 
 def draw_steps(rows: Sequence[Row], folder: Path, ending: str = ".png") -> list[tuple[str, Path]]:
     """Draw stacked bars of the steps' times, with the efficiency above.

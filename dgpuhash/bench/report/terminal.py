@@ -12,8 +12,6 @@ from rich.table import Table
 from dgpuhash.bench.report.grid import figure_text
 from dgpuhash.bench.report.grids import grids
 
-__all__ = ["show_progress", "summary"]
-
 Row = dict[str, Any]
 _FILE_WIDTH = 300
 _NAMES = (
@@ -56,4 +54,5 @@ def _line(row: Row) -> str:
         what = f"model: {what}"
     if row.get("verb") == "memory":
         return f"{what} at_rest={row['at_rest']} while_built={row['while_built']}"
-    return f"{what}: {figure_text(row)} {'' if row['unit'] == 'TB/s' else row['unit']}"
+    unit = row.get("unit", "TB/s")
+    return f"{what}: {figure_text(row)} {'' if unit == 'TB/s' else unit}"

@@ -24,8 +24,6 @@ from dgpuhash.tables import (
 )
 from dgpuhash.typing import Device
 
-__all__ = ["run"]
-
 _N = (10**3, 2**17 + 1, 2**20)
 # Keys of the other table for each measured key.
 _PART = 4

@@ -18,8 +18,6 @@ from dgpuhash.bench.peers import OURS, Task, measured_libraries
 from dgpuhash.bench.timing import REPEATS, median_time
 from dgpuhash.tables import factorize, group_reduce, unique, value_counts
 
-__all__ = ["GROUPS", "Expected", "run", "sum_and_count"]
-
 GROUPS = {"cuda": (100, 2**16, 2**20, 2**24, 2**26), "cpu": (100, 2**12, 2**16, 2**20)}
 # Least bytes of the table that the floor is measured on.
 _LEAST_NBYTES = 2**20

@@ -24,8 +24,6 @@ from dgpuhash.frames.dataframes import frames_named
 from dgpuhash.frames.merge.verb import merge
 from dgpuhash.tables import HashMap, join_indices
 
-__all__ = ["BUILDS", "JoinInput", "run"]
-
 BUILDS = {"cuda": (2**20, 2**24, 2**27), "cpu": (2**12, 2**16, 2**20)}
 _ROWS = {"cuda": 2**27, "cpu": 2**21}
 _KEY = np.dtype(np.int64)

@@ -12,8 +12,6 @@ from dgpuhash.bench.keys import keys_of
 from dgpuhash.bench.tables.pairs import Pairs
 from dgpuhash.bench.timing import empty_launch, latency
 
-__all__ = ["BATCHES", "rows"]
-
 BATCHES = (10**3, 10**4, 10**5)
 _LOAD = 0.8
 _CALLS = 50

@@ -19,8 +19,6 @@ from dgpuhash.bench.timing import REPEATS, median_time
 from dgpuhash.errors import SpecError
 from dgpuhash.tables import MultiMap
 
-__all__ = ["DISTRIBUTIONS", "run"]
-
 DISTRIBUTIONS = ("unique", "uniform:8", "uniform:64", "uniform:512", "zipf:1.5")
 _ROWS = {"cuda": 2**27, "cpu": 2**20}
 

@@ -19,8 +19,6 @@ from dgpuhash.bench.tables.pairs import Pairs
 from dgpuhash.bench.timing import REPEATS, median_time
 from dgpuhash.errors import SpecError
 
-__all__ = ["run"]
-
 # Pairs, rows and loads of batches, of which some fit the caches and some do not.
 _CASES = {
     "cuda": (

@@ -13,8 +13,6 @@ from dgpuhash.bench.method import AUTO, MeasuredMethod
 from dgpuhash.errors import SpecError
 from dgpuhash.tables import HashMap, HashSet
 
-__all__ = ["MAPS", "NAMES", "Pairs"]
-
 MAPS = ("32/32", "64/64", "32/64", "64/32")
 NAMES = (*MAPS, "set32", "set64")
 

@@ -19,8 +19,6 @@ from dgpuhash.bench.workers.cluster import Workers
 from dgpuhash.bench.workers.workload import Workload
 from dgpuhash.distributed import DistributedMap
 
-__all__ = ["LOAD", "VerbSeconds", "time_bulk_verbs"]
-
 _INT = np.dtype(np.int64)
 #: Load factor of the table with all pairs.
 LOAD = 0.8

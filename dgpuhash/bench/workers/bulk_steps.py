@@ -35,8 +35,6 @@ from dgpuhash.spec import TableSpec
 from dgpuhash.tables.stores.method import table_spec
 from dgpuhash.typing import Device
 
-__all__ = ["bulk_steps"]
-
 _INT = np.dtype(np.int64)
 
 

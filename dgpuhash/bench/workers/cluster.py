@@ -26,15 +26,6 @@ from dgpuhash.distributed.ingest.source import persisted_futures
 from dgpuhash.errors import SpecError, UnsupportedError
 from dgpuhash.typing import Device
 
-__all__ = [
-    "Workers",
-    "check_counts",
-    "counts_for",
-    "most_workers",
-    "start",
-    "start_blocking_sigint",
-]
-
 _START_SECONDS = 120
 _POOL = 0.5
 # No work stealing: tasks stay where their rows are. No worker is paused or terminated.

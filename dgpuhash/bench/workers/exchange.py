@@ -20,8 +20,6 @@ from dgpuhash.distributed.collective.group import form_group
 from dgpuhash.errors import SpecError
 from dgpuhash.typing import Device
 
-__all__ = ["BYTES_SENT", "TRANSPORTS", "run"]
-
 #: Bytes that leave each worker.
 BYTES_SENT = {"cuda": (2**24, 2**28, 2**31), "cpu": (2**20, 2**26)}
 TRANSPORTS = {"cuda": ("peer", "nccl", "comm"), "cpu": ("comm",)}

@@ -24,8 +24,6 @@ from dgpuhash.bench.workers.workload import AnswerSummary, Workload
 from dgpuhash.distributed import DistributedIndex
 from dgpuhash.typing import IndexHow
 
-__all__ = ["BULK", "MULTI", "VerbTimer", "partitioned_merge_name", "worker_seconds_name"]
-
 BULK = ("bulk insert", "bulk find")
 MULTI = ("multi build", "multi find")
 

@@ -16,8 +16,6 @@ from dgpuhash.distributed.cluster.rpc import call_handler
 from dgpuhash.distributed.ingest.commit import shard_addresses
 from dgpuhash.typing import Device
 
-__all__ = ["LIMITS", "limits", "message_seconds"]
-
 _BITS = 64
 _LOAD = 0.8
 _PAIR_NBYTES = 2 * _BITS // 8

@@ -12,8 +12,6 @@ import numpy as np
 from dgpuhash.distributed.collective.base import Collective
 from dgpuhash.distributed.collective.cuda_ipc_memory import PeerWindow, WindowSlots, window_nbytes
 
-__all__ = ["peer_copy_rates", "socket_rates"]
-
 # cudaMemcpyDeviceToDevice
 _DEVICE_TO_DEVICE = 3
 

@@ -21,8 +21,6 @@ from dgpuhash.distributed.query.merge_collective import merge_partition
 from dgpuhash.distributed.query.merge_tasks import Probe
 from dgpuhash.typing import Device
 
-__all__ = ["merge_replicated", "replicated_floor"]
-
 VERB = "replicated merge"
 _BITS, _PAIR_NBYTES, _LOAD = 64, 16, 0.8
 

@@ -6,17 +6,17 @@ Weak: as many rows for each worker; strong: as many rows in all.
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import dask
 
+from dgpuhash import backend as backends
 from dgpuhash.backend import Backend
-from dgpuhash.bench.figure import duration, rate
+from dgpuhash.bench.figure import duration, rate, short
 from dgpuhash.bench.method import AUTO, MeasuredMethod
 from dgpuhash.bench.peers import OURS
-from dgpuhash.bench.timing import REPEATS
+from dgpuhash.bench.timing import REPEATS, latency
 from dgpuhash.bench.workers.bulk_steps import bulk_steps
 from dgpuhash.bench.workers.cluster import Workers, check_counts, counts_for, start
 from dgpuhash.bench.workers.index_verbs import (
@@ -33,8 +33,6 @@ from dgpuhash.bench.workers.steps import Steps, build_and_insert
 from dgpuhash.bench.workers.workload import Workload
 from dgpuhash.errors import SpecError
 from dgpuhash.frames import frames_of
-
-__all__ = ["BULK_NBYTES", "CHUNKS", "MODES", "VERBS", "run"]
 
 #: Rows of a worker: 2 GiB of pairs a GPU, as in WarpCore §V-A.
 CHUNKS = {"cuda": 2**27, "cpu": 2**20}
@@ -178,7 +176,7 @@ def _with_efficiency(
     if row["workers"] == 1:
         alone[whose] = row["rate"]
     if whose in alone:
-        row["efficiency"] = _short(row["rate"] / (alone[whose] * row["workers"]))
+        row["efficiency"] = short(row["rate"] / (alone[whose] * row["workers"]))
     return row
 
 
@@ -217,12 +215,12 @@ class _Run:
             if verb in ("find", "merge", *BULK):
                 more = {"exchanged_bytes": self._exchanged_bytes(verb)}
             if worker_seconds_name(verb) in seconds:
-                more["worker_seconds"] = _short(seconds[worker_seconds_name(verb)])
+                more["worker_seconds"] = short(seconds[worker_seconds_name(verb)])
             if verb in apart:
                 more["steps"] = _milliseconds(apart[verb])
                 spared = sum(apart[verb].values()) - seconds[worker_seconds_name(verb)]
                 if self._load.workers > 1:
-                    more["overlap"] = _short(1e3 * spared)
+                    more["overlap"] = short(1e3 * spared)
             more |= self._load.method.label
             whose = " ".join([OURS, *self._load.method.label.values()])
             yield self._row(verb, whose, seconds[verb], floor, **more)
@@ -266,12 +264,11 @@ class _Run:
         """Yield the time that Dask takes for one empty task a partition."""
         client = self._workers.client
         for count in self._partitions:
-            runs = []
-            for _ in range(self._repeats + 1):
-                start = time.perf_counter()
+
+            def work(count: int = count) -> None:
                 client.gather(client.map(_empty_task, range(count), pure=False))
-                runs.append(time.perf_counter() - start)
-            took = statistics.median(runs[1:])
+
+            took, _ = latency(backends.get("cpu"), work, calls=self._repeats)
             yield duration(took, None, limit=f"{count} tasks", **self._where, n=self._load.rows)
 
     def _row(
@@ -289,8 +286,8 @@ class _Run:
             "verb": verb,
         }
         row = rate(rows / seconds, rows / floor, **what)
-        row["seconds"] = _short(seconds)
-        row["rate_per_worker"] = _short(row["rate"] / self._load.workers)
+        row["seconds"] = short(seconds)
+        row["rate_per_worker"] = short(row["rate"] / self._load.workers)
         return row | more
 
     def _median(self, once: Callable[[bool], dict[str, float]]) -> dict[str, float]:
@@ -325,11 +322,7 @@ def _step_fields(steps: Steps) -> dict[str, Any]:
 
 
 def _milliseconds(seconds: dict[str, float]) -> dict[str, float]:
-    return {name: _short(1e3 * each) for name, each in seconds.items()}
-
-
-def _short(number: float) -> float:
-    return float(f"{number:.4g}")
+    return {name: short(1e3 * each) for name, each in seconds.items()}
 
 
 def _empty_task(number: int) -> None:

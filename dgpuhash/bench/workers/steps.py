@@ -26,8 +26,6 @@ from dgpuhash.distributed.shards.inbox import Receipt
 from dgpuhash.distributed.shards.plugin import ShardHost
 from dgpuhash.frames import KeyEncoder, frames_of
 
-__all__ = ["Steps", "build_and_insert"]
-
 
 @dataclass(frozen=True, slots=True)
 class Steps:

@@ -16,8 +16,6 @@ from dgpuhash.bench.method import AUTO, MeasuredMethod
 from dgpuhash.frames import make_frame
 from dgpuhash.typing import Device
 
-__all__ = ["AnswerSummary", "Workload"]
-
 _INT = np.dtype(np.int64)
 # Rows of the replicated index: with its table it fits the L2 cache.
 _FEW = 2**20

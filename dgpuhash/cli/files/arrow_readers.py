@@ -47,7 +47,7 @@ def read_json(filesystem: Any, paths: list[str], form: FileFormat, dtypes: dict[
     FormatError
         When a file is not JSON lines; also by tasks, for another column or type further down.
     """
-    seen = map_files(partial(_sampled, form), filesystem, paths, "JSON lines")
+    seen = map_files(partial(_sample, form), filesystem, paths, "JSON lines")
     schema = common_schema(seen)
     for place, field in enumerate(schema):
         given = _type_of(dtypes[field.name]) if field.name in dtypes else None
@@ -88,7 +88,7 @@ def read_arrow(filesystem: Any, paths: list[str]) -> Any:
     return dd.from_map(_arrow_rows, parts, schema=common, nullable=nullable, meta=meta)
 
 
-def _sampled(form: FileFormat, filesystem: Any, path: str) -> pa.Schema:
+def _sample(form: FileFormat, filesystem: Any, path: str) -> pa.Schema:
     with open_stream(filesystem, path, form.compression) as stream:
         data = stream.read(SAMPLE_NBYTES)
         while more := stream.read(_PIECE):
@@ -97,10 +97,10 @@ def _sampled(form: FileFormat, filesystem: Any, path: str) -> pa.Schema:
                 data = data[: data.rindex(b"\n")]
                 break
             data += more
-    return _parsed(data, None).schema if data.strip() else pa.schema([])
+    return _parse(data, None).schema if data.strip() else pa.schema([])
 
 
-def _parsed(data: bytes, schema: pa.Schema | None) -> pa.Table:
+def _parse(data: bytes, schema: pa.Schema | None) -> pa.Table:
     size = min(max(len(data) + 1, _PIECE), _LARGEST_BLOCK)
     return pj.read_json(
         BytesIO(data),
@@ -123,7 +123,7 @@ def _json_rows(part: _Part, form: FileFormat, schema: pa.Schema) -> pd.DataFrame
         open_stream(part.filesystem, part.path, form.compression) as stream,
     ):
         data = stream.read() if part.stop is None else _lines(stream, part.start, part.stop)
-        rows = _parsed(data, schema) if data.strip() else schema.empty_table()
+        rows = _parse(data, schema) if data.strip() else schema.empty_table()
         new = [name for name in rows.column_names if name not in schema.names]
         if new:
             raise FormatError(

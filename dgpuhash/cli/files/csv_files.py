@@ -146,13 +146,20 @@ def _sample(
             with open_stream(filesystem, path, form.compression) as stream:
                 lines = stream.read(SAMPLE_NBYTES).count(b"\n")
             with open_stream(filesystem, path, form.compression) as stream:
-                rows = _parsed(stream, form, dtypes, nrows=max(1, lines))
+                rows = _parse(stream, form, dtypes, nrows=max(1, lines))
+            likely = [name for name in rows if name not in dtypes and _may_be_whole(rows[name])]
+            if likely:
+                with open_stream(filesystem, path, form.compression) as stream:
+                    texts = _parse(stream, form, "str", nrows=max(1, lines), usecols=likely)
+                whole = [name for name in likely if _are_integers(texts[name])]
+                rows = rows.iloc[:0].astype(dict.fromkeys(whole, "Int64"))
+                break
         if len(rows):
             break
     return clear_known_categories(rows.iloc[:0])
 
 
-def _parsed(source: IO[bytes], form: FileFormat, dtypes: Any, **options: Any) -> pd.DataFrame:
+def _parse(source: IO[bytes], form: FileFormat, dtypes: Any, **options: Any) -> pd.DataFrame:
     rows = pd.read_csv(source, sep=form.separator, dtype=dtypes, low_memory=False, **options)
     if not rows.index.equals(pd.RangeIndex(len(rows))):
         # pandas reads additional leading fields as an index.
@@ -246,12 +253,17 @@ def _rows_of(
         # Text columns stay text in blocks whose values look like numbers.
         texts = {name: each for name, each in like.dtypes.items() if each == "str"}
         names = {"names": block.file.columns, "header": None} if block.start else {}
-        rows = _parsed(BytesIO(lines), form, texts | dtypes, **names)
+        whole = {name: each for name, each in like.dtypes.items() if each == "Int64"}
+        try:
+            rows = _parse(BytesIO(lines), form, texts | whole | dtypes, **names)
+        except (ValueError, TypeError):
+            # What types these values have is told below.
+            rows = _parse(BytesIO(lines), form, texts | dtypes, **names)
         rounded: list[Any] = [
             name for name in rows if name not in dtypes and _may_be_rounded(rows[name])
         ]
         if rounded:
-            written = _parsed(BytesIO(lines), form, "str", usecols=rounded, **names)
+            written = _parse(BytesIO(lines), form, "str", usecols=rounded, **names)
             rounded = [name for name in rounded if _are_integers(written[name])]
     if not len(rows):
         return like
@@ -260,8 +272,16 @@ def _rows_of(
     )
 
 
-def _may_be_rounded(values: pd.Series) -> bool:
+def _may_be_whole(values: pd.Series) -> bool:
     """Return whether pandas may have read integers as floats due to nulls."""
+    there = values.dropna()
+    return (
+        values.dtype.kind == "f" and 0 < len(there) < len(values) and bool((there % 1 == 0).all())
+    )
+
+
+def _may_be_rounded(values: pd.Series) -> bool:
+    """Return whether pandas may have rounded integers, as floats due to nulls."""
     return bool(values.dtype.kind == "f" and values.isna().any() and (abs(values) >= _EXACT).any())
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple
 
 import fsspec
 from fsspec.compression import compr
+from fsspec.implementations.local import LocalFileSystem
 from fsspec.utils import infer_compression
 
 from dgpuhash.cli.files.streams import stored_input
+from dgpuhash.compression import CHUNK_NBYTES, DecompressedStream
 from dgpuhash.errors import UnsupportedError
 
 __all__ = [
@@ -99,13 +102,16 @@ def _endings(path: str) -> tuple[str, str]:
 
 
 def filesystem_of(url: str) -> tuple[Any, str]:
-    """Return the file system of a path or URL, and the path in it.
+    """Return the file system of a path or URL, and the path in it; existing local files come first.
 
     Raises
     ------
     UnsupportedError
         When no such file system is known.
     """
+    if os.path.lexists(url):
+        # The name may have what is the protocol of a URL, or what parts two of them.
+        return LocalFileSystem(), str(Path(url).absolute())
     try:
         return fsspec.url_to_fs(url)
     except (ImportError, ValueError) as error:
@@ -177,9 +183,13 @@ def canonical_path(filesystem: Any, path: str) -> str:
 def open_stream(
     filesystem: Any, path: str, compression: str | None, mode: str = "rb", **options: Any
 ) -> Iterator[IO[bytes]]:
-    """Yield a stream of the uncompressed content of a file."""
-    with (
-        filesystem.open(path, mode, **options) as file,
-        compr[compression](file, mode=mode) as stream,
-    ):
-        yield stream
+    """Yield a stream of the uncompressed content of a file.
+
+    Reading raises EOFError where compressed data ends too early, and OSError where it is wrong.
+    """
+    with filesystem.open(path, mode, **options) as file:
+        if mode == "rb" and compression is not None:
+            yield io.BufferedReader(DecompressedStream(file, compression), CHUNK_NBYTES)
+            return
+        with compr[compression](file, mode=mode) as stream:
+            yield stream

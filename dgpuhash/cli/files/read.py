@@ -92,10 +92,10 @@ def read(
         if kind == "csv" or not given:
             return frame
         meta = frame._meta.astype(given)
-    return frame.map_partitions(_converted, given, pattern, meta=meta)
+    return frame.map_partitions(_convert, given, pattern, meta=meta)
 
 
-def _converted(part: pd.DataFrame, dtypes: dict[str, str], pattern: str) -> pd.DataFrame:
+def _convert(part: pd.DataFrame, dtypes: dict[str, str], pattern: str) -> pd.DataFrame:
     """Return a partition with columns of the given dtypes.
 
     Raises

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import lzma
-import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -22,20 +18,13 @@ __all__ = ["check_columns", "map_files", "name_read_errors"]
 Seen = TypeVar("Seen")
 
 
-def _errors_of_isal() -> tuple[type[Exception], ...]:
-    """Return the errors of isal, with which fsspec reads gzip where it is installed."""
-    if importlib.util.find_spec("isal") is None:
-        return ()
-    return (importlib.import_module("isal.igzip_lib").IsalError,)
-
-
-# Errors of pandas, Arrow and decompressors, and their remedies; the first match counts.
+# Errors of pandas, Arrow and `dgpuhash.compression`, and their remedies; the first match counts.
 _REMEDIES: tuple[tuple[tuple[type[Exception], ...], str], ...] = (
     ((pd.errors.ParserError,), "no row may have more fields than the header"),
     ((pd.errors.EmptyDataError,), "a file has at least a line of column names"),
     ((UnicodeError,), "write the file in UTF-8"),
     (
-        (OSError, EOFError, zlib.error, lzma.LZMAError, *_errors_of_isal()),
+        (OSError, EOFError),
         "check that you may read the file, and that it is whole",
     ),
     (
@@ -80,11 +69,11 @@ def map_files(
         When a file cannot be read.
     """
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        seen = pool.map(partial(_seen, look, filesystem, kind), paths)
+        seen = pool.map(partial(_look, look, filesystem, kind), paths)
         return dict(zip(paths, seen, strict=True))
 
 
-def _seen(look: Callable[[Any, str], Seen], filesystem: Any, kind: str, path: str) -> Seen:
+def _look(look: Callable[[Any, str], Seen], filesystem: Any, kind: str, path: str) -> Seen:
     with name_read_errors(path, kind):
         return look(filesystem, path)
 

@@ -10,6 +10,7 @@ from typing import Any
 from dgpuhash.cli.files.paths import filesystem_of
 from dgpuhash.errors import FormatError
 from dgpuhash.tables.arguments.checked_json import from_checked_json, table_of_text
+from dgpuhash.tables.arguments.file_layout import interpreting
 from dgpuhash.tables.serialization import header_of
 from dgpuhash.tables.stats import format_bytes
 
@@ -39,7 +40,9 @@ def facts_of(url: str) -> list[tuple[str, str]]:
         raise FormatError(f"{url} holds no save (no manifest.json); pass what a save wrote")
     if not filesystem.exists(path):
         raise FileNotFoundError(f"{url}: no such save; check the path")
-    return [*_of_header(header_of(url)), ("bytes", format_bytes(filesystem.size(path)))]
+    header = header_of(url)
+    with interpreting(url):
+        return [*_of_header(header), ("bytes", format_bytes(filesystem.size(path)))]
 
 
 def _of_folder(data: bytes, where: str, names: list[str]) -> Iterator[tuple[str, str]]:
@@ -64,12 +67,17 @@ def _of_index(body: Any) -> list[tuple[str, str]]:
     return [
         ("name", body["name"]),
         ("keys", ", ".join(map(str, body["encoder"]["names"]))),
-        ("columns", ", ".join(f"{field.name}: {field.type}" for field in specimen.schema)),
+        ("columns", ", ".join(f"{field.name}: {_type_of(field)}" for field in specimen.schema)),
         ("unique", unique),
         ("placement", body["placement"]),
         ("conflict", body["conflict"]),
         *_of_parts(body["shards"], states),
     ]
+
+
+def _type_of(field: Any) -> str:
+    """Return the type of a column; those of Python's objects are in the files alone."""
+    return "object" if str(field.type) == "null" else str(field.type)
 
 
 def _of_table(body: Any) -> list[tuple[str, str]]:

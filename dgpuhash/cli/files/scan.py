@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from dgpuhash.errors import FormatError
 from dgpuhash.tables.arguments.checked_json import from_checked_json, table_of_text
 from dgpuhash.tables.arguments.checksums import digest_of
+from dgpuhash.tables.arguments.file_layout import interpreting
 
 __all__ = ["find_rows"]
 
@@ -34,8 +35,8 @@ def find_rows(
 
     ``parts_of(key, columns)`` are the parts of a key. None where it takes an index: of many keys,
     of keys that are not text, integers, truths or instants such as 2013-01-01T06:00:00Z, of files
-    that are not local, and where changes are in a log or rows are resolved as an index answers. A
-    key that is none of its type gives None, too.
+    that are not local, of objects whose types differ from file to file, and where changes are in a
+    log or rows are resolved as an index answers. A key that is none of its type gives None, too.
 
     Raises
     ------
@@ -52,8 +53,15 @@ def find_rows(
     except (ValueError, TypeError, KeyError, RecursionError):
         # Whoever loads it says what is wrong.
         return None
-    where = f"{url}/manifest.json"
-    body, specimen = from_checked_json("index", _NEWEST, data, where, _told, oldest=_OLDEST)
+    with interpreting(url):
+        return _scan(folder, data, keys, parts_of)
+
+
+def _scan(
+    folder: Path, data: bytes, keys: Sequence[str], parts_of: Callable[[str, int], list[str]]
+) -> tuple[pa.Table, list[bool]] | None:
+    where = f"{folder}/manifest.json"
+    body, specimen = from_checked_json("index", _NEWEST, data, where, _read_body, oldest=_OLDEST)
     names = body["encoder"]["names"]
     if body["logged"] or body["conflict"] != "error" or _labels(specimen) != specimen.column_names:
         return None
@@ -65,6 +73,12 @@ def find_rows(
     if any(value is None for key in wanted for value in key):
         return None
     tables = [_rows_in(folder, entry, specimen.schema) for entry in body["shards"]]
+    try:
+        schema = pa.unify_schemas([specimen.schema, *(table.schema for table in tables)])
+    except pa.ArrowException:
+        # Objects of one column have other types in another file.
+        return None
+    specimen, *tables = (table.cast(schema) for table in (specimen, *tables))
     found = [_matching([specimen, *tables], names, key) for key in wanted]
     # As an index answers, with the keys first.
     columns = dict.fromkeys([*names, *specimen.column_names])
@@ -72,7 +86,7 @@ def find_rows(
     return rows, [bool(each.num_rows) for each in found]
 
 
-def _told(body: Any) -> tuple[dict[str, Any], pa.Table]:
+def _read_body(body: Any) -> tuple[dict[str, Any], pa.Table]:
     return body, table_of_text(body["specimen"])
 
 
@@ -121,7 +135,7 @@ def _rows_in(folder: Path, entry: dict[str, Any], schema: pa.Schema) -> pa.Table
         if digest_of(memoryview(mapped)).hex() != entry["blake2b"]:
             raise ValueError("its checksum is wrong")
         table = pa.ipc.open_file(pa.py_buffer(mapped)).read_all()
-        if not table.schema.equals(schema) or table.num_rows != sum(entry["batches"]):
+        if not _fits(table.schema, schema) or table.num_rows != sum(entry["batches"]):
             raise ValueError("it has other columns or rows")
         return table
     except (OSError, ValueError, pa.ArrowException) as error:
@@ -129,6 +143,14 @@ def _rows_in(folder: Path, entry: dict[str, Any], schema: pa.Schema) -> pa.Table
             f"{folder} is damaged: {path.name} cannot be read ({error}); restore it from a backup, "
             "or save again"
         ) from error
+
+
+def _fits(schema: pa.Schema, specimen: pa.Schema) -> bool:
+    """Return whether a file's columns are those of a specimen, which knows no types of objects."""
+    return schema.names == specimen.names and all(
+        pa.types.is_null(known.type) or own.type == known.type
+        for own, known in zip(schema, specimen, strict=True)
+    )
 
 
 def _matching(tables: Sequence[pa.Table], names: Sequence[str], key: Sequence[Any]) -> pa.Table:

@@ -8,7 +8,8 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from pathlib import Path
+from itertools import chain, islice
+from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 import dask
@@ -18,6 +19,7 @@ import pyarrow.parquet as pq
 from distributed import Client, as_completed, futures_of
 from fsspec.compression import compr
 
+from dgpuhash.cli.errors import NO_ROOM
 from dgpuhash.cli.files.arrow_schema import schema_of, to_pandas, untyped_columns
 from dgpuhash.cli.files.paths import (
     FileFormat,
@@ -45,7 +47,6 @@ __all__ = ["check_target", "name_write_errors", "write"]
 _REMOVALS = 3
 # Kinds whose files have no types of columns.
 _TEXTS = ("csv", "json")
-_NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
 def check_target(target: str, sources: Sequence[str] = (), *, overwrite: bool = False) -> None:
@@ -73,15 +74,15 @@ def check_target(target: str, sources: Sequence[str] = (), *, overwrite: bool = 
     FileNotFoundError
         When the folder of the file, or a source, does not exist.
     """
+    _form_of(target)
     if is_stream(target):
-        format_of(with_ending(target))
         return
-    format_of(target)
     filesystem, path = filesystem_of(target)
     check_no_pattern(target, filesystem)
     if target.endswith("/"):
         if filesystem.exists(path) and filesystem.ls(path):
             raise _not_empty(target)
+        _check_place(target, filesystem, path)
         return
     if is_directory(filesystem, path):
         raise UnsupportedError(
@@ -97,6 +98,29 @@ def check_target(target: str, sources: Sequence[str] = (), *, overwrite: bool = 
         if system == filesystem and canonical_path(filesystem, path) in places:
             raise UnsupportedError(f"{target} is one of the sources; name another file")
     check_absent(target, overwrite=overwrite)
+    _check_place(target, filesystem, path)
+
+
+def _form_of(target: str) -> FileFormat:
+    """Return the format of a target; a directory without a suffix is Parquet."""
+    if is_stream(target):
+        return format_of(with_ending(target))
+    plain = target.endswith("/") and not PurePosixPath(target).suffix
+    return format_of(f"{target.rstrip('/')}.parquet" if plain else target)
+
+
+def _check_place(target: str, filesystem: Any, path: str) -> None:
+    """Raise OSError unless a local target, or a folder above it, can be written."""
+    if not _is_local(filesystem):
+        return
+    place = Path(path)
+    if target.endswith("/"):
+        # Those folders that are not there yet are made.
+        place = next(each for each in (place, *place.parents) if each.exists()) / "dgpuhash"
+    with name_write_errors(target):
+        trial = Path(_partial(str(place)))
+        trial.touch()
+        trial.unlink()
 
 
 def write(
@@ -124,7 +148,7 @@ def write(
     OSError
         When the target cannot be written; raised before any computation where this is known.
     """
-    form = format_of(with_ending(target) if is_stream(target) else target)
+    form = _form_of(target)
     with name_write_errors(target):
         if target.endswith("/"):
             with _whole_directory(target) as url:
@@ -162,7 +186,7 @@ def name_write_errors(target: str) -> Iterator[None]:
             # The error of a connection, or of whoever reads standard output; not of a file.
             raise
         remedy = "choose a place that you may write to"
-        if error.errno in _NO_ROOM:
+        if error.errno in NO_ROOM:
             remedy = "make room there, or choose another place"
         raise OSError(f"{target} cannot be written: {error.strerror}; {remedy}") from error
 
@@ -306,12 +330,21 @@ def _save(
     if form.kind == "json":
         return _save_json(parts, stream)
     new = pq.ParquetWriter if form.kind == "parquet" else pa.ipc.new_file
-    rows = 0
+    rows, begun = 0, first_of(parts)
     with new(stream, schema) as writer:
-        for part in parts:
+        for part in begun:
             writer.write_table(pa.Table.from_pandas(part, schema=schema, preserve_index=False))
             rows += len(part)
     return rows
+
+
+def first_of(parts: Iterable[pd.DataFrame]) -> Iterable[pd.DataFrame]:
+    """Return the partitions, of which the first is computed: before it nothing is written.
+
+    Standard output has no header then of what fails.
+    """
+    left = iter(parts)
+    return chain(list(islice(left, 1)), left)
 
 
 def _save_json(parts: Iterable[pd.DataFrame], stream: IO[bytes]) -> int:
@@ -327,9 +360,9 @@ def _save_json(parts: Iterable[pd.DataFrame], stream: IO[bytes]) -> int:
 def _save_csv(
     parts: Iterable[pd.DataFrame], meta: pd.DataFrame, separator: str, stream: IO[bytes]
 ) -> int:
-    rows = 0
+    rows, begun = 0, first_of(parts)
     stream.write(meta.iloc[:0].to_csv(index=False, sep=separator).encode())
-    for part in parts:
+    for part in begun:
         stream.write(part.to_csv(index=False, header=False, sep=separator).encode())
         rows += len(part)
     return rows

@@ -54,7 +54,7 @@ def build(
     with client_of(scheduler) as client:
         index = built(references, client=client, **settings)
         saved_as(index, output, overwrite)
-    _told(index, output, start)
+    _report(index, output, start)
 
 
 def built(
@@ -138,7 +138,7 @@ def add(
         index.add(read, taxonomy=tree, accessions=accessions, allow_unplaced=allow_unplaced)
     _tell_notes(read.notes)
     saved_as(index, output or db, overwrite or output is None)
-    _told(index, output or db, start)
+    _report(index, output or db, start)
 
 
 def _tell_notes(notes: list[str]) -> None:
@@ -146,7 +146,7 @@ def _tell_notes(notes: list[str]) -> None:
         click.echo(f"note: {note}", err=True)
 
 
-def _told(index: Any, output: str, start: float) -> None:
+def _report(index: Any, output: str, start: float) -> None:
     targets = index.targets
     placed = len({int(taxid) for taxid in targets.taxids.tolist() if taxid})
     click.echo(

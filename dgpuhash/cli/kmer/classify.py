@@ -267,6 +267,7 @@ class _Work:
 
     samples: list[tuple[str, Sequence[str], Sequence[str] | None]]
     is_interleaved: bool
+    name_check: bool
     outputs: _Outputs
 
     @classmethod
@@ -274,19 +275,21 @@ class _Work:
         """Return what options say, taken out of all arguments of a command."""
         table = given.pop("samples")
         paired, interleaved = given.pop("paired"), given.pop("interleaved")
+        name_check = not given.pop("no_name_check")
         outputs = _Outputs.of(given)
         if paired and interleaved:
             raise SpecError("--paired takes two files, and --interleaved one; pass one of both")
         if table is not None:
             if reads or paired:
                 raise SpecError("--samples names the files; leave out READS and --paired")
-            return cls(_samples_of(table, outputs), interleaved, outputs)
+            return cls(_samples_of(table, outputs), interleaved, name_check, outputs)
         if not reads:
             raise SpecError("no READS; name files, or a table of them with --samples")
         if paired and len(reads) % 2:
             raise SpecError(f"--paired and {len(reads)} READS; name a file of mates for each")
         mates = reads[1::2] if paired else None
-        return cls([("", reads[::2] if paired else reads, mates)], interleaved, outputs)
+        samples: Any = [("", reads[::2] if paired else reads, mates)]
+        return cls(samples, interleaved, name_check, outputs)
 
     def check(self, rule: str) -> None:
         """Raise unless outputs can be written, before any work."""
@@ -321,7 +324,8 @@ class _Work:
             with letter_progress(total) as progress:
                 classified = Classification(
                     index, firsts, seconds, interleaved=self.is_interleaved,
-                    progress=progress.letters, consumed=progress.consumed,
+                    name_check=self.name_check, progress=progress.letters,
+                    consumed=progress.consumed,
                     minimizer_data=self.outputs.report_minimizer_data, **options,
                 )  # fmt: skip
                 title = name or Path(firsts[0]).name.split(".")[0]

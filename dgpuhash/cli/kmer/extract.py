@@ -123,6 +123,7 @@ def extract(
     reads: tuple[str, ...],
     paired: bool,
     interleaved: bool,
+    no_name_check: bool,
     taxa: tuple[str, ...],
     exclude: bool,
     db: str | None,
@@ -170,8 +171,9 @@ def extract(
         batches: Any
         if are_pairs:
             batches = read_pairs(
-                firsts, seconds, interleaved=interleaved, consumed=progress.consumed
-            )
+                firsts, seconds, interleaved=interleaved, name_check=not no_name_check,
+                consumed=progress.consumed,
+            )  # fmt: skip
         else:
             batches = ((batch,) for batch in read_sequences(firsts, consumed=progress.consumed))
         for sides in batches:

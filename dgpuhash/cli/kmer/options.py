@@ -42,6 +42,12 @@ _BUILD: dict[str, tuple[str, Any, str]] = {
     "remove_overpopulated": ("metacache", bool, "Leave out features with that many."),
     "l": ("kraken2", int, "Letters of a minimizer: 31."),
     "spaces": ("kraken2", int, "Letters of it that are left out: 7."),
+    "ambiguous": (
+        "kraken2",
+        click.Choice(["kraken2", "exact"]),
+        "K-mers whose first letter alone is no base: as Kraken 2 counts them, or as all others "
+        "with such a letter: kraken2.",
+    ),
 }
 _CALL: dict[str, tuple[str, Any, str]] = {
     "confidence": ("kraken2", float, "Share of k-mers that back a call, 0 to 1: 0."),
@@ -139,6 +145,9 @@ call_options = _all_of(*_options_of(_CALL))
 read_options = _all_of(
     click.option("--paired", is_flag=True, help="READS are files of first and second mates."),
     click.option("--interleaved", is_flag=True, help="Mates follow each other in each file."),
+    click.option(
+        "--no-name-check", is_flag=True, help="Take mates by their order, whatever their names."
+    ),
 )
 
 

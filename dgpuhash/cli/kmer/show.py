@@ -22,7 +22,7 @@ def _counts(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.argument("counts")(command)
 
 
-def _loaded(path: str) -> Any:
+def _load(path: str) -> Any:
     from dgpuhash.kmer import KmerCounts
 
     return KmerCounts.load(path)
@@ -32,7 +32,7 @@ def _loaded(path: str) -> Any:
 @_counts
 def histogram(counts: str) -> None:
     """Print each count that occurs, a tab, and how many k-mers of COUNTS have it."""
-    found, numbers = _loaded(counts).histogram()
+    found, numbers = _load(counts).histogram()
     out = click.open_file("-", "w")
     for count, number in zip(found.tolist(), numbers.tolist(), strict=True):
         out.write(f"{count}\t{number}\n")
@@ -43,7 +43,7 @@ def histogram(counts: str) -> None:
 @click.option("--sorted", "is_sorted", is_flag=True, help="In the order of the k-mers' letters.")
 def dump(counts: str, is_sorted: bool) -> None:
     """Print each k-mer of COUNTS, a tab and its count."""
-    _loaded(counts).dump(click.open_file("-", "wb"), sort=is_sorted)
+    _load(counts).dump(click.open_file("-", "wb"), sort=is_sorted)
 
 
 @click.command()
@@ -51,14 +51,14 @@ def dump(counts: str, is_sorted: bool) -> None:
 @click.argument("kmers", nargs=-1, required=True)
 def query(counts: str, kmers: tuple[str, ...]) -> None:
     """Print KMERS, tabs and their counts in COUNTS; - reads k-mers, one a line, from the input."""
-    loaded, asked = _loaded(counts), _asked(kmers)
+    loaded, asked = _load(counts), _read_kmers(kmers)
     out = click.open_file("-", "w")
     while some := list(islice(asked, _ASKED)):
         for kmer, count in zip(some, loaded.query(some).tolist(), strict=True):
             out.write(f"{kmer}\t{count}\n")
 
 
-def _asked(kmers: tuple[str, ...]) -> Iterator[str]:
+def _read_kmers(kmers: tuple[str, ...]) -> Iterator[str]:
     for kmer in kmers:
         if kmer == "-":
             yield from filter(None, map(str.strip, click.open_file("-")))
@@ -75,6 +75,6 @@ def stats(file: str) -> None:
 
         click.echo("\n".join(stats_lines(load_index(file))))
         return
-    for name, value in _loaded(file).stats().items():
+    for name, value in _load(file).stats().items():
         shown = str(value).lower() if isinstance(value, bool) else str(value)
         click.echo(f"{name}\t{shown}")

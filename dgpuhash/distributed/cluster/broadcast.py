@@ -13,7 +13,11 @@ from typing import Any, Generic, TypeVar
 from distributed import Client, WorkerPlugin
 
 from dgpuhash import config
-from dgpuhash.distributed.cluster.client import translate_scheduler_errors, workers_of
+from dgpuhash.distributed.cluster.client import (
+    check_connected,
+    translate_scheduler_errors,
+    workers_of,
+)
 from dgpuhash.distributed.cluster.dask_internals import CANCELLED, CommClosedError
 from dgpuhash.distributed.cluster.host import new_plugin, wait_for_plugin
 from dgpuhash.distributed.cluster.liveness import Watchdog, stuck_work
@@ -39,7 +43,7 @@ Result = TypeVar("Result")
 MEMBERSHIP_SECONDS = 0.25
 GRACE_SECONDS = 1.0  # For cleanups that no answer depends on; a busy worker does them later.
 QUICK_SECONDS = 2e-3  # In which the messages of a broadcast are sent, and quick work is done.
-POLL_SECONDS = 1.0  # Between two checks that the client's event loop still runs.
+POLL_SECONDS = 1.0  # Between two checks that the client has its scheduler.
 
 
 def run_on_workers(
@@ -269,9 +273,7 @@ class _WatchedCall(Generic[Result]):
     def _result(self, told: concurrent.futures.Future[Result]) -> Result:
         try:
             while not concurrent.futures.wait([told], POLL_SECONDS).done:
-                if not self._loop.is_running():
-                    # It never answers calls made since.
-                    raise CommClosedError("the client's event loop has ended")
+                check_connected(self._client)
             return told.result()
         finally:
             del told

@@ -2,33 +2,49 @@
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
+import math
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
 import dask.base
 from distributed import Client, Future, get_client, get_worker, rejoin, secede
 
-from dgpuhash.distributed.cluster.dask_internals import client_on, known_clients
+from dgpuhash import config
+from dgpuhash.distributed.cluster.dask_internals import (
+    CommClosedError,
+    client_on,
+    known_clients,
+)
 from dgpuhash.distributed.cluster.host import current_worker
 from dgpuhash.errors import ClosedError, DgpuhashError, IndexLost, UnsupportedError
 
 __all__ = [
+    "check_connected",
     "check_same_cluster",
     "client_of",
     "computing_client",
+    "holders_of",
+    "identity_of",
     "in_task_of",
     "is_from_parent_process",
     "seceding",
+    "sync_with_scheduler",
     "task_client",
     "translate_scheduler_errors",
     "unpaused_workers",
     "worker_ids",
     "workers_of",
 ]
+
+Result = TypeVar("Result")
 
 
 def client_of(client: Client | None) -> Client:
@@ -152,9 +168,78 @@ def translate_scheduler_errors() -> Iterator[None]:
         if isinstance(error, AttributeError) and error.obj is not None:
             raise
         raise IndexLost(
-            f"the scheduler of the cluster is gone ({error}); start a cluster, and build the "
-            "index, or make the table, again, or load it with load(url) where it was saved"
+            f"the scheduler of the cluster is gone, or does not go on ({error}); start a cluster, "
+            "and build the index, or make the table, again, or load it with load(url) where it was "
+            "saved"
         ) from error
+
+
+# Seconds between two checks that a client has its scheduler.
+POLL_SECONDS = 1.0
+
+# Clients without their scheduler, and since when: the first time that a call has seen it.
+_parted: WeakKeyDictionary[Client, float] = WeakKeyDictionary()
+# The last ping of each client's scheduler, the time of the last check, and the seconds of silence.
+_pings: WeakKeyDictionary[Client, tuple[concurrent.futures.Future[Any], float, float]] = (
+    WeakKeyDictionary()
+)
+
+
+def check_connected(client: Client) -> None:
+    """Raise CommClosedError when a client's scheduler is away or silent for ``liveness.timeout``.
+
+    Dask's clients try for half a minute to connect again, at each call anew, and wait without end
+    for a scheduler whose process stands still. Threads call this every second while they wait.
+    """
+    loop: Any = client.loop
+    now, limit = time.monotonic(), config.seconds("liveness.timeout")
+    if client.status == "running" and loop.asyncio_loop.is_running():
+        _parted.pop(client, None)
+        ping, checked, silence = _pings.get(client, (None, now, 0.0))
+        if ping is None or ping.done():
+            echo = asyncio.run_coroutine_threadsafe(client.scheduler.echo(), loop.asyncio_loop)
+            _pings[client] = echo, now, 0.0
+            return
+        # A process that stood still itself, as one that is stopped by a terminal, has not waited.
+        silence += min(now - checked, 2 * POLL_SECONDS)
+        _pings[client] = ping, now, silence
+        if silence > limit:
+            raise CommClosedError(f"it is connected, and has not answered for {limit:.0f} s")
+        return
+    since = _parted.setdefault(client, now)
+    ended = client.status in {"closing", "closed"} or not loop.asyncio_loop.is_running()
+    if ended or now - since > limit:
+        raise CommClosedError("the client has lost the connection to it")
+
+
+def sync_with_scheduler(
+    client: Client,
+    begin: Callable[..., Awaitable[Result]],
+    *args: Any,
+    limit: float | None = None,
+) -> Result:
+    """Return the result of a coroutine on the client's event loop, which asks the scheduler.
+
+    As ``client.sync``, but the wait ends as `check_connected` says, or after `limit` seconds. The
+    coroutine is not cancelled: UCXX does not bear that.
+
+    Raises
+    ------
+    OSError
+        When the scheduler is gone, or the limit is over.
+    """
+
+    async def ask() -> Result:
+        return await begin(*args)
+
+    loop: Any = client.loop
+    told = asyncio.run_coroutine_threadsafe(ask(), loop.asyncio_loop)
+    end = math.inf if limit is None else time.monotonic() + limit
+    while not concurrent.futures.wait([told], min(POLL_SECONDS, limit or POLL_SECONDS)).done:
+        check_connected(client)
+        if time.monotonic() >= end:
+            raise TimeoutError(f"it has not answered for {limit:.0f} s")
+    return told.result()
 
 
 def workers_of(client: Client) -> list[str]:
@@ -166,7 +251,7 @@ def workers_of(client: Client) -> list[str]:
         When the scheduler is gone.
     """
     with translate_scheduler_errors():
-        return sorted(client.nthreads())
+        return sorted(sync_with_scheduler(client, client.scheduler.ncores))
 
 
 def worker_ids(client: Client) -> dict[str, str]:
@@ -180,7 +265,8 @@ def worker_ids(client: Client) -> dict[str, str]:
         When the scheduler is gone.
     """
     with translate_scheduler_errors():
-        found: dict[str, str] = client.run_on_scheduler(_processes)
+        run = partial(client.run_on_scheduler, _processes, asynchronous=True)
+        found: dict[str, str] = sync_with_scheduler(client, run)
     return found
 
 
@@ -197,12 +283,26 @@ def unpaused_workers(client: Client, workers: Sequence[str]) -> list[str]:
         When the scheduler is gone.
     """
     with translate_scheduler_errors():
-        running = client.run_on_scheduler(_running)
+        run = partial(client.run_on_scheduler, _running, asynchronous=True)
+        running: set[str] = sync_with_scheduler(client, run)
     return [worker for worker in workers if worker in running] or list(workers)
 
 
 def _running(dask_scheduler: Any) -> set[str]:
     return {worker.address for worker in dask_scheduler.running}
+
+
+def holders_of(client: Client, futures: Iterable[Future]) -> dict[Any, Sequence[str]]:
+    """Return the addresses of the workers that have each future's result, by its key.
+
+    Raises
+    ------
+    IndexLost
+        When the scheduler is gone.
+    """
+    with translate_scheduler_errors():
+        ask = partial(client.scheduler.who_has, keys=[future.key for future in futures])
+        return dict(sync_with_scheduler(client, ask))
 
 
 def in_task_of(client: Client) -> bool:
@@ -227,14 +327,27 @@ def check_same_cluster(client: Client, futures: Iterable[Future], name: str) -> 
         )
     if any(_cluster_of(other) != _cluster_of(client) for other in others):
         raise UnsupportedError(
-            f"another cluster holds the {name}; bring them here with {name}.compute(), or make "
-            "them with a client of this cluster"
+            f"another cluster holds the {name}; with the client that made them, bring them here by "
+            f"client.compute({name}).result(), or make them with a client of this cluster"
         )
 
 
 def _cluster_of(client: Client) -> str:
     """Return the scheduler's id: it may have several addresses."""
-    return str(client.scheduler_info(n_workers=1)["id"])
+    return str(identity_of(client)["id"])
+
+
+def identity_of(client: Client, n_workers: int = 1) -> dict[str, Any]:
+    """Return what the scheduler says of itself: its id, and of some workers, or of all (-1).
+
+    Raises
+    ------
+    IndexLost
+        When the scheduler is gone.
+    """
+    with translate_scheduler_errors():
+        identity = partial(client.scheduler.identity, n_workers=n_workers)
+        return dict(sync_with_scheduler(client, identity))
 
 
 @contextmanager

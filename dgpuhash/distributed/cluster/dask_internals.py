@@ -12,6 +12,7 @@ from time import time
 from typing import Any
 from weakref import WeakValueDictionary
 
+from dask import config
 from dask._expr import optimize_until
 from dask._task_spec import Alias, DataNode, Task, TaskRef
 from dask.dataframe.dask_expr import _collection as expression_collections
@@ -32,11 +33,16 @@ from dask.dataframe.dask_expr._expr import (
     is_filter_pushdown_available,
 )
 from dask.dataframe.dask_expr._groupby import Aggregation, GroupBy, SeriesGroupBy
+from dask.dataframe.dask_expr._repartition import Repartition, RepartitionToFewer
 from dask.dataframe.dask_expr.io import FromPandas, ReadParquetPyarrowFS
 from dask.dataframe.dask_expr.io._delayed import FromDelayed
 from dask.dataframe.dask_expr.io.io import BlockwiseIO, FromGraph
 from dask.dataframe.io.parquet.arrow import ArrowDatasetEngine
-from dask.dataframe.utils import UNKNOWN_CATEGORIES, clear_known_categories
+from dask.dataframe.utils import (
+    UNKNOWN_CATEGORIES,
+    clear_known_categories,
+    has_known_categories,
+)
 from dask.tokenize import _tokenize_deterministic as tokenize_deterministic
 from distributed import Client, Future, Worker, stealing
 from distributed.client import FutureCancelledError, FuturesCancelledError
@@ -81,6 +87,8 @@ __all__ = [
     "PartitionsFiltered",
     "Projection",
     "ReadParquetPyarrowFS",
+    "Repartition",
+    "RepartitionToFewer",
     "Serialize",
     "Serialized",
     "SeriesGroupBy",
@@ -98,8 +106,10 @@ __all__ = [
     "drop_data",
     "error_message",
     "expression_collections",
+    "fail_tasks",
     "forget_data",
     "futures_of_held",
+    "has_known_categories",
     "hold_data",
     "is_client_connected",
     "is_filter_pushdown_available",
@@ -111,6 +121,7 @@ __all__ = [
     "new_collection",
     "next_tasks",
     "optimize_until",
+    "paused_workers",
     "pickle",
     "prefer_worker",
     "put_data",
@@ -126,6 +137,7 @@ __all__ = [
     "to_serialize",
     "tokenize_deterministic",
     "unwant_keys",
+    "waits_on",
     "want_keys",
     "wanting_clients",
 ]
@@ -249,6 +261,41 @@ def prefer_worker(task: Any, address: str) -> None:
     task.worker_restrictions, task.loose_restrictions = {address}, True
 
 
+def paused_workers(scheduler: Any) -> list[Any]:
+    """Return the scheduler's states of the workers that begin no tasks, as their memory is full."""
+    return [each for each in scheduler.workers.values() if each.status is Status.paused]
+
+
+def waits_on(task: Any, scheduler: Any) -> bool:
+    """Return whether a scheduler's task waits for a paused worker, or for any that is not paused.
+
+    A heartbeat tells what a worker carries out.
+    """
+    worker = task.processing_on
+    if worker is not None:
+        return worker.status is Status.paused and task not in worker.executing
+    return task.state in ("queued", "no-worker") and not scheduler.running
+
+
+def fail_tasks(scheduler: Any, keys: Iterable[Any], error: Exception, stimulus_id: str) -> None:
+    """End tasks of a scheduler, which no worker carries out, and what depends on them in an error.
+
+    Each then counts as failed by itself; those that are not wanted any more are left out.
+    """
+    for key in keys:
+        task = scheduler.tasks.get(key)
+        if task is None or task.state not in ("queued", "no-worker", "processing"):
+            continue
+        worker = task.processing_on
+        more = scheduler.transition(
+            key, "erred", stimulus_id, cause=key,
+            exception=pickle.dumps(error), exception_text=repr(error),
+        )  # fmt: skip
+        scheduler.transitions(more, stimulus_id)
+        if worker is not None:
+            drop_data(scheduler, worker.address, [key])
+
+
 def never_steal(names: Iterable[str], dask_scheduler: Any) -> None:
     """Let no idle worker take over tasks of these names, as Dask shows them."""
     del dask_scheduler
@@ -338,10 +385,12 @@ def memory_limit(worker: Any) -> int:
 
 
 def memory_share(worker: Any, fraction: str) -> float:
-    """Return the share of its limit at which a worker is to spill or pause; 0 where it is not.
+    """Return the share of its limit at which a worker spills, pauses or is ended; 0 for never.
 
-    `fraction` is ``"target"``, ``"spill"`` or ``"pause"``.
+    `fraction` is ``"target"``, ``"spill"``, ``"pause"`` or ``"terminate"``, which its nanny knows.
     """
+    if fraction == "terminate":
+        return float(config.get("distributed.worker.memory.terminate") or 0)
     return float(getattr(worker.memory_manager, f"memory_{fraction}_fraction") or 0)
 
 

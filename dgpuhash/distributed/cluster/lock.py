@@ -12,6 +12,7 @@ from distributed import Client, Lock
 
 from dgpuhash.distributed.cluster.client import (
     seceding,
+    sync_with_scheduler,
     translate_scheduler_errors,
 )
 from dgpuhash.distributed.cluster.dask_internals import is_client_connected, semaphores_of
@@ -91,6 +92,7 @@ class ClientLock(Lock):
     def __init__(self, name: str, client: Client) -> None:
         super().__init__(name, scheduler_rpc=rpc_of_scheduler(client), loop=client.loop)
         self._holder = client.id
+        self._is_over = False
 
     async def _acquire(self, timeout: float | None = None) -> bool:
         await self
@@ -100,21 +102,33 @@ class ClientLock(Lock):
         )
         if got:
             self._leases.append(lease)
+        if self._is_over:
+            await self.end()
         return bool(got)
+
+    async def end(self) -> None:
+        """Release the lock, also where the scheduler grants it later.
+
+        A client that was interrupted, or gave up a silent scheduler, does not wait for the answer.
+        """
+        self._is_over = True
+        while self._leases:
+            await self._release(self._leases.popleft())
 
 
 @contextmanager
 def _lock(client: Client, name: str) -> Iterator[None]:
     with translate_scheduler_errors():
         lock = ClientLock(_known_as(name), client)
-        while not lock.acquire(timeout=RETRY_SECONDS):
-            call_scheduler(client, release_dead_leases, lock.name)
     try:
+        with translate_scheduler_errors():
+            while not sync_with_scheduler(client, lock._acquire, RETRY_SECONDS):
+                call_scheduler(client, release_dead_leases, lock.name)
         yield
     finally:
         # A lost scheduler holds no lock, and the block reports the loss by itself.
         with suppress(IndexLost), translate_scheduler_errors():
-            lock.release()
+            sync_with_scheduler(client, lock.end)
         # Otherwise it runs until the client closes; absent where locks never time out.
         refresh = getattr(lock, "refresh_callback", None)
         if refresh is not None:

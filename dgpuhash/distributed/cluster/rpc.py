@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary, WeakSet
 from distributed import Client, Scheduler
 
 from dgpuhash import config
-from dgpuhash.distributed.cluster.client import translate_scheduler_errors
+from dgpuhash.distributed.cluster.client import sync_with_scheduler, translate_scheduler_errors
 from dgpuhash.distributed.cluster.dask_internals import (
     CommClosedError,
     Status,
@@ -91,7 +91,9 @@ def call_scheduler(
         When the scheduler is gone, or has not answered for `limit` seconds.
     """
     with translate_scheduler_errors():
-        return client.sync(call_scheduler_async, client, function, *args, callback_timeout=limit)
+        return sync_with_scheduler(
+            client, call_scheduler_async, client, function, *args, limit=limit
+        )
 
 
 def rpc_of_scheduler(client: Client) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,13 +14,19 @@ from dask.dataframe.dispatch import meta_nonempty
 from dgpuhash.distributed.cluster.serialization import put_in_cache
 from dgpuhash.distributed.merge.sides import named_schema_key
 from dgpuhash.errors import SpecError
+from dgpuhash.frames import frames_of
+from dgpuhash.frames.dataframes.partition_dtypes import PandasDtypes
+from dgpuhash.frames.dataframes.promotion import nullable_rows
 from dgpuhash.frames.groupby.group_by import GroupBy
+from dgpuhash.frames.groupby.grouping_keys import levels_of
 from dgpuhash.frames.groupby.partial import GroupPlan, Verb
+from dgpuhash.frames.groupby.partial.rows import plan_of_rows
 from dgpuhash.frames.groupby.verb import groupby
 from dgpuhash.frames.keys.categories import is_unknown
 from dgpuhash.frames.keys.seeds import KeySeeds
+from dgpuhash.frames.merge.arguments import OnRounding
 
-__all__ = ["Asked", "Ranges", "called"]
+__all__ = ["Asked", "Ranges", "Shown"]
 
 # Plans that are kept of frames on GPUs.
 _MOST_PLANS = 64
@@ -65,6 +71,10 @@ class Asked:
         What key columns that were added to the frame are called in the result.
     meta : DataFrame or Series, optional
         An empty result, where functions of a user make it.
+    on_rounding : callable, optional
+        Given where partitions may have integers and booleans as pandas promotes them beside nulls,
+        whatever Dask's meta says: they are nullable then, and results have pandas' dtypes. It is
+        called in tasks with the labels of columns of which that rounds an integer.
     """
 
     by: Any
@@ -77,6 +87,16 @@ class Asked:
     verb: Verb = field(default_factory=lambda: Verb("size"))
     names: Mapping[Hashable, Hashable] = field(default_factory=dict)
     meta: Any = None
+    on_rounding: OnRounding | None = None
+
+    def shown(self, meta: Any) -> Shown:
+        """Return how results are shown, where `meta` is the empty one."""
+        names = dict(self.names)
+        if self.on_rounding is None:
+            return Shown(names, objects=() if self.meta is not None else _object_levels(meta))
+        # What functions of a user return stays.
+        as_pandas = PandasDtypes(meta, self.on_rounding, labels_only=self.meta is not None)
+        return Shown(names, as_pandas)
 
     def plan(self, meta: Any, seeds: KeySeeds) -> GroupPlan:
         """Return how partitions like an empty frame are reduced, folded and told."""
@@ -92,12 +112,26 @@ class Asked:
         return found
 
     def _planned(self, meta: Any, seeds: KeySeeds) -> GroupPlan:
+        # Of categories that only partitions know, and which all count, rows with a null have the
+        # other keys' values: `UnknownCategories` drops their groups.
+        later = not self.observed and self._are_unknown(meta)
+        source = meta if self.on_rounding is None else nullable_rows(meta)
         plan = GroupPlan.of(
-            meta, self.by, level=self.level, sort=self.sort, dropna=self.dropna,
-            observed=self.observed or self._are_unknown(meta), as_index=self.as_index,
-            selection=self.selection, how=self.verb,
+            source, self.by, level=self.level, sort=self.sort, dropna=self.dropna and not later,
+            observed=self.observed or later, as_index=self.as_index, selection=self.selection,
+            how=self.verb,
         )  # fmt: skip
-        return replace(plan, encoder=replace(plan.encoder, seeds=seeds))
+        plan = replace(plan, encoder=replace(plan.encoder, seeds=seeds))
+        if self.on_rounding is None:
+            return plan
+        if any("prod" in kinds for kinds in (plan.wanted or {}).values()):
+            # Products of integers wrap, and those of floats, which pandas has beside nulls, do not.
+            plan = plan_of_rows(plan) or plan
+        elif self.meta is None:
+            return plan
+        # They are multiplied, and functions of a user get them, as pandas has them.
+        like = meta.iloc[:0] if meta.ndim == 1 else meta.iloc[:0, plan.places]
+        return replace(plan, rows_as=PandasDtypes(like, self.on_rounding))
 
     def _are_unknown(self, meta: Any) -> bool:
         """Return whether only the partitions know the categories of a key."""
@@ -122,7 +156,7 @@ class Asked:
         groups: Any = self.groups(meta_nonempty(meta))
         groups = groups if self.selection is None else groups[self.selection]
         try:
-            return called(self.verb.of(groups).iloc[:0], self.names)
+            return Shown(dict(self.names))(self.verb.of(groups).iloc[:0])
         except Exception as error:
             raise MadeUpRowsError(
                 f"{self.verb.name} of a function that fails with two rows like those of the frame "
@@ -165,15 +199,54 @@ def _head(label: Hashable, kept: set[Hashable]) -> bool:
     return label in kept or any(isinstance(each, tuple) and each[0] == label for each in kept)
 
 
-def called(result: Any, names: Mapping[Hashable, Hashable]) -> Any:
-    """Return a result whose keys and columns are called otherwise.
+@dataclass(frozen=True)
+class Shown:
+    """Function that returns a result as it is shown: with other names, and in pandas' dtypes.
+
+    Attributes
+    ----------
+    names : dict
+        What keys and columns are called.
+    as_pandas : callable, optional
+        Returns a result with other dtypes.
+    objects : tuple of int
+        The places of levels of labels that are objects, whatever type their values have.
 
     Examples
     --------
-    >>> called(pd.Series([1], pd.Index([5], name="k0")), {"k0": "shop"}).index.name
+    >>> Shown({"k0": "shop"})(pd.Series([1], pd.Index([5], name="k0"))).index.name
     'shop'
     """
 
+    names: dict[Hashable, Hashable]
+    as_pandas: Callable[[Any], Any] | None = None
+    objects: tuple[int, ...] = ()
+
+    def __call__(self, result: Any) -> Any:
+        if self.objects:
+            result = result.set_axis(_with_objects(result.index, self.objects), axis=0)
+        return _called(result if self.as_pandas is None else self.as_pandas(result), self.names)
+
+
+def _object_levels(meta: Any) -> tuple[int, ...]:
+    """Return the places of the levels of an empty result's labels that are objects."""
+    if frames_of(meta).name == "cudf":
+        return ()
+    levels = enumerate(levels_of(meta.index))
+    return tuple(place for place, each in levels if each.dtype == np.dtype(object))
+
+
+def _with_objects(index: Any, places: Sequence[int]) -> Any:
+    if not isinstance(index, pd.MultiIndex):
+        return index.astype(object)
+    made: Any = index
+    for place in places:
+        level = made.levels[place].astype(object)
+        made = made.set_levels(level, level=place, verify_integrity=False)
+    return made
+
+
+def _called(result: Any, names: Mapping[Hashable, Hashable]) -> Any:
     def name(label: Any) -> Any:
         return names.get(label, label) if isinstance(label, Hashable) else label
 

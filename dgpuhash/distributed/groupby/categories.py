@@ -1,8 +1,8 @@
-"""Columns of categories that only the partitions know: the owners learn them with the states."""
+"""Group by categoricals of which partitions have other categories than Dask knows, or all."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,18 +12,40 @@ from dgpuhash.distributed.cluster.dask_internals import UNKNOWN_CATEGORIES
 from dgpuhash.frames import frames_of
 from dgpuhash.frames.groupby.grouping_keys import levels_of
 from dgpuhash.frames.groupby.partial import GroupPlan
+from dgpuhash.frames.groupby.partial.categories import Categories, recoded
 from dgpuhash.frames.groupby.partial.rows import result_of
-from dgpuhash.frames.keys.categories import is_unknown
+from dgpuhash.frames.keys.categories import in_one_order, is_unknown, together
 from dgpuhash.frames.keys.seeds import KeySeeds
 from dgpuhash.frames.merge.index import index_of
 
 if TYPE_CHECKING:
     from dgpuhash.distributed.groupby.asked import Asked
 
-__all__ = ["UnknownCategories"]
+__all__ = ["PartCategories", "UnknownCategories"]
 
 # The only category of metas that a plan is made of.
 _BLANK = "dgpuhash category"
+
+
+@dataclass(frozen=True, slots=True)
+class PartCategories:
+    """The categories of a partition that the plan of a groupby does not have.
+
+    Attributes
+    ----------
+    unknown : tuple of Index
+        Those of the columns whose categories Dask does not know.
+    others : Categories
+        Those of the other columns, where they are not those that Dask knows.
+    """
+
+    unknown: tuple[pd.Index, ...] = ()
+    others: Categories = ()
+
+    @classmethod
+    def of(cls, plan: GroupPlan, unknown: UnknownCategories | None, part: Any) -> PartCategories:
+        """Return those of a partition."""
+        return cls(() if unknown is None else unknown.categories(part), plan.categories_of(part))
 
 
 @dataclass(frozen=True)
@@ -71,7 +93,7 @@ class UnknownCategories:
     def meta(self) -> Any:
         """Return an empty result, whose categories are as unknown as those of the source."""
         blank = pd.Index([_BLANK])
-        return _unknown(self._plan([blank] * len(self.places)).meta)
+        return _unknown(self._plan([blank] * len(self.places), self.source).meta)
 
     def result(
         self, plan: GroupPlan, states: pd.DataFrame, found: Sequence[tuple[pd.Index, ...]]
@@ -87,7 +109,12 @@ class UnknownCategories:
         found : sequence of tuple of Index
             The categories of all partitions.
         """
-        known = self._plan([_together(each) for each in zip(*found, strict=True)])
+        columns = [_columns(self.source)[place] for place in self.places]
+        categories = [
+            in_one_order(each, column.name) if column.dtype.ordered else together(each)
+            for column, each in zip(columns, zip(*found, strict=True), strict=True)
+        ]
+        known = self._plan(categories, plan.source)
         if known.needs_rows and not plan.needs_rows:
             return plan.result(states)
         if plan.needs_rows:
@@ -95,17 +122,22 @@ class UnknownCategories:
             rows = states.assign(**{new: states[old] for new, old in labels.items() if new != old})
             keys = zip(known.key_labels, known.keys, strict=True)
             like = {label: key.values.dtype for label, key in keys}
-            columns = _columns(known.source)
-            like |= {f"c{place}": columns[place].dtype for place in known.places}
-            return result_of(known, _cast(rows, like))
+            of_source = _columns(known.source)
+            like |= {f"c{place}": of_source[place].dtype for place in known.places}
+            return result_of(known, recoded(rows, like))
         standing = known.standing()
-        standing.fold(_cast(states, known.states_meta.dtypes.to_dict()))
+        standing.fold(recoded(states, known.states_meta.dtypes.to_dict()))
         return standing.result()
 
-    def _plan(self, categories: Sequence[pd.Index]) -> GroupPlan:
-        source = self.source
-        for place, each in zip(self.places, categories, strict=True):
-            dtype = pd.CategoricalDtype(each, _columns(source)[place].dtype.ordered)
+    def _plan(self, categories: Sequence[pd.Index], like: Any) -> GroupPlan:
+        """Return the plan with categories of the unknown columns; others are those of `like`."""
+        source, given = self.source, iter(categories)
+        for place, (own, known) in enumerate(zip(_columns(source), _columns(like), strict=True)):
+            if not isinstance(own.dtype, pd.CategoricalDtype):
+                continue
+            dtype = known.dtype
+            if place in self.places:
+                dtype = pd.CategoricalDtype(next(given), own.dtype.ordered)
             column = pd.Series(pd.Categorical([], dtype=dtype), source.index)
             if source.ndim == 1:
                 source = column.rename(source.name)
@@ -119,25 +151,6 @@ def _columns(frame: Any) -> list[Any]:
     if frame.ndim == 1:
         return [frame]
     return [frame.iloc[:, place] for place in range(frame.shape[1])]
-
-
-def _together(categories: Iterable[pd.Index]) -> pd.Index:
-    """Return the categories of all partitions, in the order in which they come."""
-    there = [each for each in categories if len(each)]
-    made = there[0] if there else pd.Index([], dtype=object)
-    for each in there[1:]:
-        more = each[made.get_indexer(each) < 0]
-        made = made.append(more) if len(more) else made
-    return made
-
-
-def _cast(states: pd.DataFrame, like: dict[Any, Any]) -> pd.DataFrame:
-    """Return states whose columns are categories where these dtypes are."""
-    made = states.copy(deep=False)
-    for label, dtype in like.items():
-        if isinstance(dtype, pd.CategoricalDtype) and label in made:
-            made[label] = pd.Series(pd.Categorical(made[label].to_numpy(), dtype=dtype), made.index)
-    return made
 
 
 def _unknown(meta: Any) -> Any:

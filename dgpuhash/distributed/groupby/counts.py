@@ -17,6 +17,7 @@ from dgpuhash.distributed.ingest.source import check_all_partitions
 from dgpuhash.distributed.merge.verb import SEEDS, hash_ranges, prepare
 from dgpuhash.frames import frames_of
 from dgpuhash.frames.merge.accessor import column_places
+from dgpuhash.frames.merge.arguments import OnRounding
 
 __all__ = ["nunique_lazily", "value_counts_lazily"]
 
@@ -25,13 +26,16 @@ _SERIES = "value"
 
 
 def nunique_lazily(
-    frame: Any, subset: Any = None, *, dropna: bool = True, npartitions: int | None = None
-) -> Any:
-    """Return the numbers of different values; see `IndexAccessor.nunique`."""
+    frame: Any, subset: Any = None, *, dropna: bool = True, npartitions: int | None = None,
+    on_rounding: OnRounding | None = None,
+) -> Any:  # fmt: skip
+    """Return the numbers of different values; see `IndexAccessor.nunique` and `Asked`."""
     whole = _prepared(frame)
     labels, one = _labels(whole, frame, subset)
     sizes = [
-        _sizes(whole, label, dropna=dropna, npartitions=npartitions)["size"].size
+        _sizes(
+            whole, label, dropna=dropna, npartitions=npartitions, on_rounding=on_rounding
+        )["size"].size
         for label in labels
     ]  # fmt: skip
     if one:
@@ -48,13 +52,16 @@ def value_counts_lazily(
     ascending: bool = False,
     dropna: bool = True,
     npartitions: int | None = None,
+    on_rounding: OnRounding | None = None,
 ) -> Any:
     """Return how often the values of a row occur together; see `IndexAccessor.value_counts`."""
     whole = _prepared(frame)
     labels, _ = _labels(whole, frame, subset)
     names: dict[Hashable, Hashable] = {_SERIES: frame.name} if frame.ndim == 1 else {}
+    # Categories that no row has count, too, other than with cuDF.
     made = _sizes(
-        whole, labels, dropna=dropna, npartitions=npartitions, as_index=True, names=names
+        whole, labels, dropna=dropna, npartitions=npartitions, on_rounding=on_rounding,
+        observed=frames_of(whole._meta).name == "cudf", as_index=True, names=names,
     )  # fmt: skip
     if normalize:
         made = made / made.sum()
@@ -86,10 +93,15 @@ def _sizes(
     *,
     dropna: bool,
     npartitions: int | None,
+    on_rounding: OnRounding | None,
+    observed: bool = True,
     as_index: bool = False,
     names: dict[Hashable, Hashable] | None = None,
 ) -> Any:
-    asked = Asked(by, sort=False, dropna=dropna, as_index=as_index, names=names or {})
+    asked = Asked(
+        by, sort=False, dropna=dropna, observed=observed, as_index=as_index, names=names or {},
+        on_rounding=on_rounding,
+    )  # fmt: skip
     workers = hash_ranges(npartitions, prepare(client_of(None)))
     ranges = ranges_of(asked.groups(frame._meta), npartitions, workers, frame.npartitions)
     return new_collection(groups_of(frame.expr, asked, ranges.of_groups, SEEDS))

@@ -260,7 +260,7 @@ class LazyGroupBy(AggregateMethods):
         Notes
         -----
         dtypes do not depend on the data: where a key may be null and `dropna` leaves its rows out,
-        integers become float64, and booleans object.
+        integers and booleans are nullable.
         """
         func = named(func) if self._on_gpu else func
         if callable(func):

@@ -12,7 +12,7 @@ import pandas as pd
 from dgpuhash.distributed.cluster.dask_internals import rpc_handlers
 from dgpuhash.distributed.cluster.rpc import fire_and_forget
 from dgpuhash.distributed.cluster.serialization import concat_payloads, to_message
-from dgpuhash.distributed.groupby.categories import UnknownCategories
+from dgpuhash.distributed.groupby.categories import PartCategories, UnknownCategories
 from dgpuhash.distributed.groupby.heavy.held import Held, HeldRows, Target
 from dgpuhash.distributed.groupby.heavy.rounds import Found
 from dgpuhash.distributed.groupby.spilling import (
@@ -23,7 +23,8 @@ from dgpuhash.distributed.groupby.spilling import (
 )
 from dgpuhash.distributed.partition.skew import HeavyKeys
 from dgpuhash.distributed.shards.plugin import replying
-from dgpuhash.distributed.shards.spilling import WRITTEN_AT_ONCE, WorkerMemory
+from dgpuhash.distributed.shards.spilling import WRITTEN_AT_ONCE
+from dgpuhash.distributed.shards.worker_memory import WorkerMemory
 from dgpuhash.errors import IndexLost, UnsupportedError
 from dgpuhash.frames.groupby.partial import GroupPlan
 from dgpuhash.tables.memory_errors import memory_errors_of
@@ -51,8 +52,7 @@ class FoldReceipt:
         Of the rows that were reduced.
     rows : tuple of int
         The number of states for each hash range.
-    categories : tuple of Index
-        Those of the columns whose categories only partitions know.
+    categories : PartCategories
     held : Held, optional
         The rows that stayed where they were, as a worker is not to have all of a key.
     """
@@ -61,7 +61,7 @@ class FoldReceipt:
     partition: int
     digest: str
     rows: tuple[int, ...]
-    categories: tuple[pd.Index, ...] = ()
+    categories: PartCategories
     held: Held | None = None
 
 
@@ -87,8 +87,8 @@ class RangeStates:
         By partition and attempt: the pieces of attempts that are not complete.
     is_sealed : bool
         Whether all partitions are there.
-    categories : sequence
-        Those that the partitions have, where nothing else knows them.
+    categories : sequence of PartCategories
+        Those of each partition.
     result : frame, optional
         The answer, once it was asked for; it is made anew where a file has the states.
     """
@@ -100,7 +100,7 @@ class RangeStates:
     folded: dict[int, Folded] = field(default_factory=dict)
     waiting: dict[tuple[int, str], dict[int, Any]] = field(default_factory=dict)
     is_sealed: bool = False
-    categories: Sequence[tuple[pd.Index, ...]] = ()
+    categories: Sequence[PartCategories] = ()
     result: Any = None
 
     def fold(self, payloads: Sequence[Any], *, by_rows: bool) -> None:

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 from collections.abc import Iterator, Sequence
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from dgpuhash import backend
-from dgpuhash.distributed.groupby.categories import UnknownCategories
+from dgpuhash.distributed.groupby.categories import PartCategories, UnknownCategories
 from dgpuhash.distributed.groupby.heavy.rounds import Found
 from dgpuhash.distributed.partition.skew import NO_HEAVY, HeavyKeys
-from dgpuhash.distributed.shards.spilling import (
-    SHARE,
-    WRITTEN_AT_ONCE,
-    WorkerMemory,
-    range_of,
-    release_arrow,
-)
+from dgpuhash.distributed.shards.spilling import SHARE, WRITTEN_AT_ONCE, range_of
+from dgpuhash.distributed.shards.worker_memory import WorkerMemory, release_arrow
 from dgpuhash.errors import IndexLost, OutOfMemoryError
 from dgpuhash.frames import frames_of
 from dgpuhash.frames.groupby.partial import GroupPlan
 from dgpuhash.frames.groupby.partial.batches import folding
+from dgpuhash.frames.groupby.partial.categories import recoded, united
 from dgpuhash.frames.groupby.partial.cudf.host import on_device, on_host
 from dgpuhash.frames.groupby.partial.ranked import result_of_places
 from dgpuhash.frames.groupby.partial.rows import (
@@ -41,19 +37,21 @@ __all__ = ["SpillingStates", "most_nbytes", "most_on_gpu", "share_of"]
 PIECES = 16
 # States or rows of a sub-range are in memory this often while its result is made.
 TIMES = 2
+# States that are read at once: they are folded when they are as many.
+READ_AT_ONCE = 2**18
 
 
 def share_of(memory: WorkerMemory) -> int:
     """Return the bytes that all states on a worker may have in memory before some are written."""
-    return max(0, memory.for_rows()) // SHARE
+    return max(WRITTEN_AT_ONCE, memory.for_rows() // SHARE)
 
 
 def most_nbytes(memory: WorkerMemory, share: int) -> int:
     """Return the bytes that states may have now: less where the worker's memory is used up."""
-    return share if memory.for_rows() >= 0 else min(share, WRITTEN_AT_ONCE)
+    return share if memory.for_rows() >= 0 else WRITTEN_AT_ONCE
 
 
-@functools.cache
+@cache
 def most_on_gpu() -> int:
     """Return the bytes that all states may have in the memory of this process's GPU."""
     return backend.get("cuda").memory()[1] // SHARE
@@ -200,7 +198,7 @@ class SpillingStates:
         self._found.append(found)
 
     def result(
-        self, unknown: UnknownCategories | None, categories: Sequence[tuple[pd.Index, ...]]
+        self, unknown: UnknownCategories | None, categories: Sequence[PartCategories]
     ) -> Any:
         """Return the answer; it can be asked for again where a file has the states.
 
@@ -214,29 +212,27 @@ class SpillingStates:
         IndexLost
             When the file was given back.
         """
-        plan = self._plan
-        told = [result_of_places(plan, each.keys, each.known) for each in self._found]
+        plan = united(self._plan, [each.others for each in categories])
+        dtypes = plan.states_meta.dtypes.to_dict() if plan is not self._plan else {}
+        recode = partial(recoded, dtypes=dtypes) if dtypes else _as_it_is
+        told = [result_of_places(plan, recode(each.keys), each.known) for each in self._found]
         if self._file is None:
             if told:
-                return result_of_pieces(plan, [self._standing.frame()], told)
-            if self._rows and not len(self._standing):
+                return result_of_pieces(plan, [recode(self._standing.frame())], told)
+            if self._rows and not len(self._standing) and plan is self._plan:
                 return self._rows.result()
             self._fold_rows()
-            if unknown is None:
-                return self._standing.result()
-            return unknown.result(plan, self._standing.frame(), categories)
+            return _result(plan, recode(self._standing.frame()), unknown, categories)
         self.spill()
         try:
             if unknown is None and in_pieces(plan):
                 rows = map(self._read, self._spans) if plan.needs_rows else self._folded()
-                return result_of_pieces(plan, rows, told)
+                return result_of_pieces(plan, map(recode, rows), told, self._require)
             if plan.needs_rows:
                 whole = self._read([span for spans in self._spans for span in spans])
             else:
                 whole = self._together(self._folded())
-            if unknown is not None:
-                return unknown.result(plan, whole, categories)
-            return plan.result_of_rows(whole) if plan.needs_rows else plan.result(whole)
+            return _result(plan, recode(whole), unknown, categories)
         finally:
             release_arrow()
 
@@ -244,14 +240,14 @@ class SpillingStates:
         """Yield the states of each sub-range, in which each key occurs once."""
         for spans in self._spans:
             standing = folding(self._plan)
-            self._require(self._nbytes(spans))
-            for span in spans:
-                standing.fold(self._taken([span]))
+            self._require(TIMES * self._nbytes(spans))
+            for some in _batches(spans):
+                standing.fold(self._taken(some))
             yield standing.frame()
 
     def _read(self, spans: Sequence[tuple[int, int]]) -> pd.DataFrame:
         """Return the rows of some spans, but for those that were taken out."""
-        self._require(self._nbytes(spans))
+        self._require(TIMES * self._nbytes(spans))
         rows = self._taken(spans)
         if not self._taken_out:
             return rows
@@ -274,13 +270,13 @@ class SpillingStates:
     def _together(self, pieces: Iterator[pd.DataFrame]) -> pd.DataFrame:
         frames = frames_of(self._plan.states_meta)
         made = [each for each in pieces if len(each)]
-        self._require(sum(map(frames.rows_nbytes, made)))
+        self._require(TIMES * sum(map(frames.rows_nbytes, made)))
         whole: pd.DataFrame = frames.concat(made) if made else self._plan.states_meta
         return whole
 
-    def _require(self, nbytes: int) -> None:
-        """Raise OutOfMemoryError unless there is memory to make a result of states of `nbytes`."""
-        memory, needed = self._memory, TIMES * nbytes
+    def _require(self, needed: int) -> None:
+        """Raise OutOfMemoryError unless so many bytes are there for a step to the result."""
+        memory = self._memory
         assert memory is not None
         if self.on_gpu:
             # Who allocates there says what lacks.
@@ -292,3 +288,32 @@ class SpillingStates:
             f"{memory.address}, and {max(0, memory.for_tasks()):,} are there; give the groupby a "
             "greater npartitions=, or use workers with more memory"
         )
+
+
+def _as_it_is(states: pd.DataFrame) -> pd.DataFrame:
+    return states
+
+
+def _result(
+    plan: GroupPlan,
+    whole: pd.DataFrame,
+    unknown: UnknownCategories | None,
+    categories: Sequence[PartCategories],
+) -> Any:
+    """Return the answer of all states, or rows, of a hash range."""
+    if unknown is not None:
+        return unknown.result(plan, whole, [each.unknown for each in categories])
+    return plan.result_of_rows(whole) if plan.needs_rows else plan.result(whole)
+
+
+def _batches(spans: Sequence[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
+    """Yield spans of rows in their order, so many at a time that they have `READ_AT_ONCE` rows."""
+    batch, rows = list[tuple[int, int]](), 0
+    for span in spans:
+        batch.append(span)
+        rows += span[1]
+        if rows >= READ_AT_ONCE:
+            yield batch
+            batch, rows = [], 0
+    if batch:
+        yield batch

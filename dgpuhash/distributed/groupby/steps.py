@@ -16,7 +16,7 @@ from dgpuhash.distributed.cluster.dask_internals import (
     determine_column_projection,
 )
 from dgpuhash.distributed.cluster.serialization import CachedPickle, put_in_cache
-from dgpuhash.distributed.groupby.asked import Asked, called
+from dgpuhash.distributed.groupby.asked import Asked, Shown
 from dgpuhash.distributed.groupby.categories import UnknownCategories
 from dgpuhash.distributed.groupby.tasks import (
     GroupTask,
@@ -68,10 +68,27 @@ class AskedExpr(Expr):
     def told(self) -> Any:
         """An empty result."""
         asked: Asked = self.asked
-        if asked.meta is not None:
-            return asked.meta
-        meta = self.plan.meta if self.unknown is None else self.unknown.meta()
-        return called(meta, asked.names)
+        return self._known_meta if asked.meta is not None else self.shown(self._known_meta)
+
+    @functools.cached_property
+    def shown(self) -> Shown:
+        """How results are shown."""
+        asked: Asked = self.asked
+        return asked.shown(self._known_meta)
+
+    @functools.cached_property
+    def packed_shown(self) -> CachedPickle[Shown]:
+        """How results are shown, as tasks get it."""
+        return CachedPickle.of(self.shown)
+
+    @property
+    def _known_meta(self) -> Any:
+        """An empty result, of what Dask knows of the frame."""
+        if self.asked.meta is not None:
+            return self.asked.meta
+        asked, meta = replace(self.asked, on_rounding=None), self.frame._meta
+        unknown = UnknownCategories.of(asked, meta, self.seeds)
+        return asked.plan(meta, self.seeds).meta if unknown is None else unknown.meta()
 
     def _packed_task(self) -> CachedPickle[GroupTask]:
         """Return what tasks have in common, as they get it."""
@@ -114,7 +131,7 @@ class FoldExpr(AskedExpr):
             self._name, self.frame,
             lambda steps: GroupShares(
                 self.plan, plan_of_rows(self.plan), self.ranges, steps,
-                functools.partial(called, names=dict(self.asked.names)),
+                self.shown,
             ),
         )  # fmt: skip
 
@@ -168,13 +185,13 @@ class GroupsExpr(RangesExpr):
         return SingleGroupsExpr(*self.states.operands) if self.is_single else super()._lower()
 
     def _filtered_task(self, name: Any, index: int) -> Task:
-        asked = self.states.asked
-        sealed, meta = TaskRef((self.states._name, 0)), CachedPickle.of(asked.meta)
-        return Task(name, result_of, sealed, index, dict(asked.names), meta)
+        states = self.states
+        sealed, meta = TaskRef((states._name, 0)), CachedPickle.of(states.asked.meta)
+        return Task(name, result_of, sealed, index, states.packed_shown, meta)
 
     def _simplify_up(self, parent: Expr, dependents: Any) -> Expr | None:
         if not isinstance(parent, Projection) or self.ndim == 1:
-            return None
+            return super()._simplify_up(parent, dependents)
         columns: Any = determine_column_projection(self, parent, dependents)
         wanted: list[Hashable] = columns if isinstance(columns, list) else [columns]
         states = self.states
@@ -205,7 +222,7 @@ class SingleGroupsExpr(AskedExpr, Blockwise):
 
     def _task(self, name: Any, index: int) -> Task:
         frame = TaskRef((self.frame._name, index))
-        return Task(name, answer_of_one, frame, self._packed_task(), dict(self.asked.names))
+        return Task(name, answer_of_one, frame, self._packed_task(), self.packed_shown)
 
 
 def groups_of(frame: Expr, asked: Asked, ranges: int, seeds: Any) -> GroupsExpr:

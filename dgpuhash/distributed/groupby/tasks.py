@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from dask.sizeof import sizeof
 from distributed import Client
 
@@ -22,8 +21,8 @@ from dgpuhash.distributed.cluster.host import current_worker, plugin_of
 from dgpuhash.distributed.cluster.rpc import call_handler
 from dgpuhash.distributed.cluster.serialization import CachedPickle
 from dgpuhash.distributed.cluster.user_errors import raise_without_traceback
-from dgpuhash.distributed.groupby.asked import called
-from dgpuhash.distributed.groupby.categories import UnknownCategories
+from dgpuhash.distributed.groupby.asked import Shown
+from dgpuhash.distributed.groupby.categories import PartCategories, UnknownCategories
 from dgpuhash.distributed.groupby.digest import digest_of
 from dgpuhash.distributed.groupby.heavy.held import Held, Target
 from dgpuhash.distributed.groupby.heavy.rounds import Found, found_by_counts, of_range
@@ -65,6 +64,10 @@ __all__ = [
 ]
 
 
+# Reducing a partition and sending its states takes at least this often its bytes.
+REDUCING = 5
+
+
 @dataclass(frozen=True, slots=True)
 class GroupTask:
     """What the tasks of a groupby have in common.
@@ -100,13 +103,16 @@ class GroupTask:
 
     def reduced(self, part: Any, number: int) -> tuple[HeldStates, Any]:
         """Return the states of a partition, or its rows, and the codes of their keys if known."""
-        found, rows = None, self.by_rows
+        found, rows, plan = None, self.by_rows, self.plan.for_part(part)
+        if plan is not self.plan:
+            # Which categories it has beside those of the plan is no matter of single rows.
+            rows = None
         if rows is not None and len(part) <= self.few:
             found = rows.reduce(part, number), None
         elif rows is not None:
             found = mostly_distinct_rows(rows, part, number)
-        categories = () if self.unknown is None else self.unknown.categories(part)
-        states, codes = (self.plan.reduce(part, number), None) if found is None else found
+        categories = PartCategories.of(self.plan, self.unknown, part)
+        states, codes = (plan.reduce(part, number), None) if found is None else found
         return HeldStates(number, states, found is not None, categories), codes
 
 
@@ -117,7 +123,7 @@ class HeldStates:
     partition: int
     states: Any
     by_rows: bool
-    categories: tuple[pd.Index, ...]
+    categories: PartCategories
 
     def __sizeof__(self) -> int:
         return RESULT_NBYTES + sizeof(self.states)
@@ -251,7 +257,9 @@ def reduce_partition(
     own.
     """
     with raise_without_traceback(), memory_errors_of("groupby"):
-        task = packed.opened()
+        task, memory = packed.opened(), plugin_of(current_worker()).shards.memory
+        if memory is not None:
+            memory.require_task(frame, REDUCING)
         made, codes = task.reduced(frame, number)
         if task.are_few(made.states):
             return made
@@ -332,19 +340,17 @@ def result_of_held(task: GroupTask, held: Sequence[HeldStates]) -> Any:
     return standing.result(task.unknown, [each.categories for each in held])
 
 
-def answer_of_one(
-    frame: Any, packed: CachedPickle[GroupTask], names: dict[Hashable, Hashable]
-) -> Any:
-    """Return the answer for a partition that has all rows, with what its keys are called."""
+def answer_of_one(frame: Any, packed: CachedPickle[GroupTask], shown: CachedPickle[Shown]) -> Any:
+    """Return the answer for a partition that has all rows, as it is shown."""
     with raise_without_traceback(), memory_errors_of("groupby"):
         task = packed.opened()
         made, _ = task.reduced(frame, 0)
-        if task.unknown is not None:
-            return called(result_of_held(task, [made]), names)
+        if task.unknown is not None or made.categories.others:
+            return shown.opened()(result_of_held(task, [made]))
         plan = task.by_rows if made.by_rows and task.by_rows is not None else task.plan
         # Each key occurs once.
         answer = plan.result_of_rows if plan.needs_rows else plan.result
-        return called(answer(made.states), names)
+        return shown.opened()(answer(made.states))
 
 
 def rank_heavy(
@@ -392,9 +398,9 @@ def seal_states(host: Any, uid: str, receipts: list[FoldReceipt]) -> None:
 
 
 def result_of(
-    sealed: Standing, number: int, names: dict[Hashable, Hashable], meta: CachedPickle[Any]
+    sealed: Standing, number: int, shown: CachedPickle[Shown], meta: CachedPickle[Any]
 ) -> Any:
-    """Return the answer of a hash range, with what its keys are called.
+    """Return the answer of a hash range, as it is shown.
 
     Functions of a user tell nothing of no rows: `meta` does.
     """
@@ -412,4 +418,4 @@ def result_of(
         elif number:
             found = found.iloc[:0]
         known = meta.opened()
-        return called(found, names) if known is None or len(found) else known
+        return shown.opened()(found) if known is None or len(found) else known

@@ -51,11 +51,18 @@ def transformed(
     told = _mapped(found, by_numbers, keys)
     asking = _mapped(keys_of(frame, groups), keys_beside, asked, ())
     # Where each row has its group, dtypes stay.
-    whole = on_gpu or not asked.dropna or not any(map(_may_be_null, groups._keys))
+    promoted = asked.on_rounding is not None
+    nullable = promoted or any(map(_may_be_null, groups._keys))
+    whole = on_gpu or not (asked.dropna and nullable)
     left = [label for label in asking.columns if label in set(keys)]
-    arguments = JoinArguments("inner" if whole else "left", left_on=left, right_index=True)
-    merged = merge_lazily(asking, told, arguments)
-    masked = keys if on_gpu and asked.dropna else []
+    arguments = JoinArguments(
+        "inner" if whole else "left", left_on=left, right_index=True,
+        promote="each" if promoted else None, on_rounding=asked.on_rounding,
+    )  # fmt: skip
+    masked = left if on_gpu and asked.dropna else []
+    columns = [f"r{place}" for place in range(len(labels))]
+    # Without the keys, whose categories the partitions need not agree on then.
+    merged = merge_lazily(asking, told, arguments)[columns + masked]
     names = list(frame._meta.index.names)
     return _mapped(merged, _rows_as, labels, found.ndim == 1, names, masked)
 
@@ -106,7 +113,7 @@ def _rows_as(
 ) -> Any:
     """Return the aggregates of rows, called as those of groups; of nulls in some keys null."""
     rows = merged[[f"r{place}" for place in range(len(labels))]].copy(deep=False)
-    nulls = [merged[key].isna() for key in masked if key in merged.columns]
+    nulls = [merged[key].isna() for key in masked]
     if nulls:
         there = ~functools.reduce(lambda ours, theirs: ours | theirs, nulls)
         for label in rows.columns:

@@ -16,6 +16,7 @@ from dgpuhash.distributed.ingest.source import check_all_partitions
 from dgpuhash.distributed.merge.verb import hash_ranges, prepare
 from dgpuhash.frames.groupby.group_by import GroupBy
 from dgpuhash.frames.keys.categories import is_unknown
+from dgpuhash.frames.merge.arguments import OnRounding
 
 __all__ = ["groupby_lazily", "ranges_of"]
 
@@ -36,17 +37,20 @@ def groupby_lazily(
     as_index: bool = True,
     npartitions: int | None = None,
     client: Client | None = None,
+    on_rounding: OnRounding | None = None,
 ) -> LazyGroupBy:
     """Return the groups of the rows of a Dask frame or Series; see `dgpuhash.groupby`.
 
     Partitions of cuDF are reduced on their GPU, and their states folded on those of the owners.
+    `on_rounding` is that of `Asked`.
     """
     client = client_of(client)
     there = prepare(client)
     check_all_partitions(frame)
     frame, by, selection, names = with_keys(frame, by)
     asked = Asked(
-        by, level, bool(sort), bool(dropna), bool(observed), bool(as_index), names=names
+        by, level, bool(sort), bool(dropna), bool(observed), bool(as_index), names=names,
+        on_rounding=on_rounding,
     )  # fmt: skip
     like = asked.groups(frame._meta)
     workers = hash_ranges(npartitions, there)

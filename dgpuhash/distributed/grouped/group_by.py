@@ -23,7 +23,7 @@ from dgpuhash.errors import SpecError, UnsupportedError
 from dgpuhash.frames import KeyEncoder
 from dgpuhash.frames.groupby.partial.cudf.host import on_device
 from dgpuhash.frames.grouped.aggregation import Aggregation, LabelledResults
-from dgpuhash.typing import AnyFrame, Device, PruningSettings, QueryLike, RowsLike
+from dgpuhash.typing import AnyFrame, Device, Promote, PruningSettings, QueryLike, RowsLike
 
 __all__ = ["DistributedGroupBy"]
 
@@ -239,7 +239,9 @@ class DistributedGroupBy(NamedHandle):
         """Take rows off their groups again, all of them or none; return the number of groups.
 
         Groups without rows are dropped. Sums, counts and means are those of the other rows;
-        variances lose digits where what is taken off lay far further apart than the rows that stay.
+        variances lose digits where what is taken off lay far further apart than the rows that stay:
+        `result` raises where they are not known to 10⁻⁶. Values that were never added cannot be
+        noticed where the group has as many.
 
         Parameters
         ----------
@@ -250,7 +252,7 @@ class DistributedGroupBy(NamedHandle):
         ------
         UnsupportedError
             When an aggregate is none of count, size, sum, mean, var, std and sem; when infinite
-            values are taken off a group that has other rows.
+            values are taken off a group that has other rows; when a sum would exceed float64.
         ColumnError
             When more rows of a group, or more values, are taken off than were added; and as for
             `update`. Nothing is changed then.
@@ -297,7 +299,9 @@ class DistributedGroupBy(NamedHandle):
         super().save(url, overwrite=overwrite)
         self._history.forget(self._descriptor.revision)
 
-    def lookup(self, keys: QueryLike, **options: Unpack[PruningSettings]) -> AnyFrame:
+    def lookup(
+        self, keys: QueryLike, *, promote: Promote | None = None, **options: Unpack[PruningSettings]
+    ) -> AnyFrame:
         """Return the aggregates of each key, null where there is no such group.
 
         Arguments and errors are those of `DistributedIndex.lookup`. Of groups of cuDF frames it is
@@ -308,7 +312,7 @@ class DistributedGroupBy(NamedHandle):
             asked = asked.to_pandas()
         elif type(keys).__module__.partition(".")[0] == "cupy":
             asked = asked.get()
-        found = super().lookup(asked, **options)
+        found = super().lookup(asked, promote=promote, **options)
         groups = self._groups
         return found if groups.like is None else on_device(found, groups.results_on_gpu)
 
@@ -317,7 +321,8 @@ class DistributedGroupBy(NamedHandle):
 
         Labels are those of ``data.groupby(by).agg(**named)``, and so are dtypes, which do not
         depend on the data. The groups are those of the epoch of this call: computing it after a
-        change raises `IndexChanged`.
+        change raises `IndexChanged`. Where `retract` took the digits of a ``var``, ``std`` or
+        ``sem``, computing it raises `UnsupportedError`; other columns of it are told.
         """
         return self._labelled(0)
 

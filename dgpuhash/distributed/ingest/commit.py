@@ -19,7 +19,7 @@ from dgpuhash.distributed.cluster.broadcast import (
     run_on_event_loops,
     run_on_workers,
 )
-from dgpuhash.distributed.cluster.client import worker_ids
+from dgpuhash.distributed.cluster.client import holders_of, worker_ids
 from dgpuhash.distributed.cluster.device_thread import Progress
 from dgpuhash.distributed.cluster.host import NAME
 from dgpuhash.distributed.cluster.preload import import_on_cluster
@@ -41,6 +41,7 @@ from dgpuhash.errors import IndexLost, UnsupportedError
 from dgpuhash.frames import NumericDtypes, numeric_dtypes, promote_dtypes
 
 __all__ = [
+    "abandon",
     "change_to",
     "commit_change",
     "drop_shards",
@@ -141,7 +142,8 @@ def commit_change(
         The first has the change's verb; inserts, upserts and erases may follow a build.
     publish : callable
         Called once when every shard is ready, with the heavy keys: at that moment the change has
-        happened.
+        happened. If it raises, the shards stay ready: the caller finds out whether the change has
+        happened, and calls `abandon` where it has not.
     told : callable
         Called with the size of the index after the change.
     moved : callable, optional
@@ -169,11 +171,10 @@ def commit_change(
         )
         if change.placement is Placement.INDEPENDENT and change.unique and new:
             refuse_duplicates(client, change)
-        publish(heavy)
     except BaseException:
-        _incarnations.pop(client, None)
-        run_best_effort(client, workers, abandon_change, change.uid, change.transaction)
+        abandon(client, change)
         raise
+    publish(heavy)
     replicated = change.placement is Placement.REPLICATED
     if put is not None and applied_when_asked:
         told(IndexSize.of(change.epoch, replicated, put[1]))
@@ -188,6 +189,12 @@ def commit_change(
     told(IndexSize.of(change.epoch, replicated, [measure for _, measure in found]))
     counts = [count for count, _ in found]
     return max(counts) if replicated else sum(counts)
+
+
+def abandon(client: Client, change: Change) -> None:
+    """Drop a change that was not published, on the workers that are reachable."""
+    _incarnations.pop(client, None)
+    run_best_effort(client, change.workers, abandon_change, change.uid, change.transaction)
 
 
 def drop_shards(client: Client, uid: str, workers: Sequence[str], epoch: int | None = None) -> None:
@@ -283,7 +290,7 @@ def _homes(client: Client, change: Change, partitions: Sequence[Any]) -> list[li
     if change.placement is not Placement.INDEPENDENT:
         return [[] for _ in partitions]
     futures = [partition for partition in partitions if isinstance(partition, Future)]
-    holders = client.who_has(futures) if futures else {}
+    holders = holders_of(client, futures) if futures else {}
     return [
         [
             worker

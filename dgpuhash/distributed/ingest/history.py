@@ -17,7 +17,8 @@ from dgpuhash.distributed.partition.change import LostShards
 from dgpuhash.distributed.partition.descriptor import Descriptor, SavedRevision
 from dgpuhash.distributed.partition.row_order import arrival_number
 from dgpuhash.distributed.storage.arrow_files import delayed_frames
-from dgpuhash.distributed.storage.checkpoint import batches_of
+from dgpuhash.distributed.storage.change_log import Record
+from dgpuhash.distributed.storage.checkpoint import SavedRows, batches_of
 from dgpuhash.frames import frames_of
 from dgpuhash.frames.grouped.aggregation import Aggregation
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
@@ -68,11 +69,11 @@ class RowOperation:
 class Step:
     """One change: its verb, such as ``"build"`` or ``"insert"``, and its source.
 
-    `revision`: the revision that the change led to.
+    `revision`: the revision that the change led to. `rows` of a `Record` are in the index's log.
     """
 
     verb: str
-    rows: Any | SavedRevision
+    rows: Any | SavedRevision | Record
     revision: int
 
     def acts(
@@ -82,15 +83,20 @@ class Step:
 
         Only rows of lost shards, as far as these are known before the rows are read.
         """
-        if isinstance(self.rows, SavedRevision):
+        if isinstance(self.rows, SavedRevision | Record):
             library = frames_of(descriptor.meta).name
-            for batch in batches_of(self.rows):
+            url, batches = self._saved(descriptor)
+            for batch in batches:
                 files = batch.files
                 # Keys that are heavy now may have been saved by owner, and belong to any shard.
                 owned = batch.owned and lost is not None and not lost.heavy
                 if lost is not None and owned and len(files) == lost.parts:
                     files = tuple(files[part] for part in sorted(lost.gone))
-                rows = delayed_frames(self.rows.url, filter(None, files), library)
+                rows = delayed_frames(url, filter(None, files), library)
+                if descriptor.groups is not None:
+                    complete = dask.delayed(completed, pure=False)
+                    groups = CachedPickle.of(descriptor.groups)
+                    rows = [complete(each, groups) for each in rows]
                 yield self._act(batch.verb, rows)
         else:
             names = descriptor.encoder.names if self.verb == "erase" else descriptor.given.columns
@@ -106,6 +112,13 @@ class Step:
             added = self.verb in {"build", "insert"}
             there = lost.arrivals if lost is not None and added else ()
             yield act.without(there) if there else act
+
+    def _saved(self, descriptor: Descriptor) -> tuple[str, list[SavedRows]]:
+        """Return the folder of saved rows, and these."""
+        if isinstance(self.rows, SavedRevision):
+            return self.rows.url, batches_of(self.rows)
+        assert descriptor.log is not None
+        return descriptor.log, [SavedRows(self.verb, self.rows.files, self.rows.owned)]
 
     def _act(self, verb: str, partitions: Sequence[Any]) -> RowOperation:
         arrivals = [arrival_number(self.revision, number) for number in range(len(partitions))]
@@ -169,3 +182,8 @@ def operations_of(
 def reduce_partition(frame: Any, seal: CachedPickle[Aggregation], number: int) -> Any:
     """Return the states of the groups of a partition; runs as a Dask task."""
     return seal.opened().reduce(frame, number)
+
+
+def completed(states: Any, groups: CachedPickle[Aggregation]) -> Any:
+    """Return saved states with the columns that earlier programs had not; runs as a Dask task."""
+    return groups.opened().completed(states)

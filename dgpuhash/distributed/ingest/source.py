@@ -61,6 +61,13 @@ def collection_of(data: Any, names: Sequence[Hashable]) -> Any:
     ShapeError
         When a column is not one-dimensional.
     """
+    # Delayed objects seem to have any attribute, as frames do.
+    first = data[0] if isinstance(data, list) and data else data
+    if isinstance(first, Delayed | Future):
+        raise UnsupportedError(
+            "the columns of delayed frames and futures are not known; make a Dask DataFrame of "
+            "them with dask.dataframe.from_delayed([…], meta=…)"
+        )
     check_all_partitions(data)
     if isinstance(data, dd.DataFrame):
         return data
@@ -69,12 +76,6 @@ def collection_of(data: Any, names: Sequence[Hashable]) -> Any:
         return data.copy(deep=False)
     if isinstance(data, Mapping):
         return make_frame(data)
-    first = data[0] if isinstance(data, list) and data else data
-    if isinstance(first, Delayed | Future):
-        raise UnsupportedError(
-            "the columns of delayed frames and futures are not known; make a Dask DataFrame of "
-            "them with dask.dataframe.from_delayed([…], meta=…)"
-        )
     if len(names) != 1:
         raise UnsupportedError(
             f"one array for the columns {list(names)!r}; give a DataFrame, or a dictionary with an "

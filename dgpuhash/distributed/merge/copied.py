@@ -20,6 +20,7 @@ from dgpuhash.distributed.cluster.user_errors import raise_without_traceback
 from dgpuhash.distributed.merge.held import check_size, filtered, keys_of, known_keys
 from dgpuhash.distributed.merge.sides import raise_if_repeated
 from dgpuhash.distributed.merge.steps import PlannedExpr, StoredRows
+from dgpuhash.frames.keys.encoding import KeyColumns
 from dgpuhash.frames.merge.partition import PartitionPlan
 from dgpuhash.frames.merge.rows import RowPairs
 from dgpuhash.tables.memory_errors import memory_errors_of
@@ -133,7 +134,7 @@ def merge_with_all(frame: Any, stored: Any, plan: CachedPickle[PartitionPlan], r
         if opened.is_filter:
             return filtered(frame, keys, opened)
         how = "inner" if opened.arguments.how == "inner" else "left"
-        pairs = keys.pairs(opened.asked(frame), how)
+        pairs = keys.pairs(KeyColumns.of(opened.asked(frame)), how)
         check_size(worker, pairs.size(len(frame)), frame, stored)
         left, right = frame, stored
         if opened.probing == "right":

@@ -165,7 +165,7 @@ def _of_frames(
     return [*lines, _result(merge)]
 
 
-def _checked(merge: MergeExpr) -> Iterator[str]:
+def _checked(merge: MergeExpr | StandingMergeExpr) -> Iterator[str]:
     """Yield which keys are checked to be unique."""
     sides = [side for side, one in zip(("left", "right"), merge.validate, strict=True) if one]
     if sides:
@@ -202,6 +202,8 @@ def _of_an_index(merge: Expr, probe: Probe) -> list[str]:
         f"{descriptor.epoch:,}, columns {list(descriptor.meta)!r}",
         f"sent: {sent_to_shards(descriptor.placement)}; back: {back}",
     ]
+    if isinstance(merge, StandingMergeExpr):
+        lines += _checked(merge)
     if tails:
         lines.append(
             f"then: {counted(tails, 'partition')} with rows of the index that nothing matches"

@@ -16,6 +16,7 @@ from dgpuhash.distributed.cluster.dask_internals import (
     new_collection,
     tokenize_deterministic,
 )
+from dgpuhash.distributed.cluster.serialization import CachedPickle
 from dgpuhash.distributed.merge.copied import (
     CopiedExpr,
     SingleExpr,
@@ -28,18 +29,22 @@ from dgpuhash.distributed.merge.steps import (
     BuildExpr,
     GatedExpr,
     ProbeExpr,
+    RowsExpr,
     StandingExpr,
     StoredRows,
 )
+from dgpuhash.distributed.merge.tasks import Built
 from dgpuhash.distributed.merge.typed import TypedExpr, has_unknown_categories
-from dgpuhash.distributed.partition.descriptor import Placement
+from dgpuhash.distributed.partition.descriptor import Descriptor, Placement
+from dgpuhash.distributed.query.results import ResultExpr
+from dgpuhash.frames.keys.seeds import KeySeeds
 from dgpuhash.frames.merge.arguments import JoinArguments
 from dgpuhash.frames.merge.partition import PartitionPlan
 
-__all__ = ["MergeExpr", "StandingMergeExpr"]
+__all__ = ["MergeExpr", "StandingMergeExpr", "stored_rows"]
 
 
-class TailedExpr(LoweredExpr):
+class TailedExpr(ResultExpr, LoweredExpr):
     """Merge whose partitions are those of a frame, and then hash ranges of the stored side.
 
     Without `probed` there are no partitions but those of `tails`, the hash ranges whose other rows
@@ -153,13 +158,8 @@ class MergeExpr(SidesExpr, TailedExpr):
         )
         checks = []
         if told:
-            # The keys of the side that asks are stored as well, to find those of two rows.
             other = "right" if self.probing == "left" else "left"
-            keys = PartitionPlan.of(
-                self.plan.left, self.plan.right, _keys_only(self.arguments), other
-            )
-            how = self.ranges, Placement.DISTRIBUTED, self.seeds, told
-            checks.append(BuildExpr(asking, StoredRows(keys), *how))
+            checks.append(_checked(asking, self.plan, other, self.ranges, self.seeds, told))
         shown = self.operand("probed")
         if isinstance(asking, Blockwise):
             asking = GatedExpr(asking, build)
@@ -180,23 +180,32 @@ class MergeExpr(SidesExpr, TailedExpr):
         return whole and super()._takes_filters
 
 
-def _keys_only(arguments: JoinArguments) -> JoinArguments:
-    return JoinArguments(
-        "semi", arguments.on, arguments.left_on, arguments.right_on, arguments.left_index,
-        arguments.right_index,
-    )  # fmt: skip
+def _checked(
+    side: Expr, plan: PartitionPlan, other: str, ranges: int, seeds: KeySeeds, text: str
+) -> BuildExpr:
+    """Return a build of the keys of the side that is not `other`, which finds those of two rows."""
+    given = plan.arguments
+    keys = JoinArguments(
+        "semi", given.on, given.left_on, given.right_on, given.left_index, given.right_index
+    )
+    stored = StoredRows(PartitionPlan.of(plan.left, plan.right, keys, other))
+    return BuildExpr(side, stored, ranges, Placement.DISTRIBUTED, seeds, text)
 
 
 class StandingMergeExpr(TailedExpr):
     """Merge of a frame with a standing index, and rows of it that nothing matches.
 
-    `known` is the probe, and `ranges` the number of shards.
+    `known` is the probe, and `ranges` the number of shards. `validate` tells of the frame and of
+    the index whether keys are to be unique, and `seeds` are those of the keys of these checks.
     """
 
     _parameters = [  # noqa: RUF012
-        "frame", "known", "ranges", "probed", "tails", "_partitions",
+        "frame", "known", "ranges", "validate", "seeds", "probed", "tails", "_partitions",
     ]  # fmt: skip
-    _defaults = {"probed": True, "tails": None, "_partitions": None}  # noqa: RUF012
+    _defaults = {  # noqa: RUF012
+        "validate": (False, False), "seeds": None, "probed": True, "tails": None,
+        "_partitions": None,
+    }  # fmt: skip
 
     @property
     def plan(self) -> PartitionPlan:
@@ -215,7 +224,22 @@ class StandingMergeExpr(TailedExpr):
         if self.operand("_partitions") is not None:
             return self._chosen_partitions()
         token = tokenize_deterministic(self.frame._name, self.known)
+        stored = StandingExpr(self.known.descriptor, token)
+        checks = [
+            _checked(side, self.plan, other, self.ranges, self.seeds, text)
+            for side, other, text in zip(
+                (self.frame, stored_rows(self.known.descriptor)), ("right", "left"),
+                not_unique(self.validate), strict=True,
+            )
+            if text
+        ]  # fmt: skip
         return ProbeExpr(
-            self.frame, StandingExpr(self.known.descriptor, token), self.plan, self.ranges,
-            self.operand("probed"), self._tails, self.known,
+            self.frame, stored, self.plan, self.ranges, self.operand("probed"), self._tails,
+            self.known, *checks,
         )  # fmt: skip
+
+
+def stored_rows(descriptor: Descriptor) -> RowsExpr:
+    """Return the rows of a standing index, one partition a shard."""
+    built = Built("", "", CachedPickle.of(descriptor))
+    return RowsExpr(built, None, descriptor.meta, len(descriptor.whole))

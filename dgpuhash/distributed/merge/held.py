@@ -20,6 +20,7 @@ from dgpuhash.distributed.query.fetch import FINER
 from dgpuhash.distributed.query.result_limit import ResultLimit
 from dgpuhash.distributed.shards.inbox import Receipt
 from dgpuhash.frames import frames_of
+from dgpuhash.frames.keys.encoding import KeyColumns
 from dgpuhash.frames.merge.partition import PartitionPlan
 from dgpuhash.frames.merge.rows import StoredKeys
 from dgpuhash.frames.row_store import RowStore
@@ -111,7 +112,7 @@ def merge_with_rows(frame: Any, stored: Any, plan: PartitionPlan) -> Any:
     keys = known_keys.of(stored, "", lambda: keys_of(stored, plan, len(frame)))
     if plan.is_filter:
         return filtered(frame, keys, plan)
-    pairs = keys.pairs(plan.asked(frame), "inner")
+    pairs = keys.pairs(KeyColumns.of(plan.asked(frame)), "inner")
     check_size(current_worker(), pairs.size(len(frame)), frame, stored)
     found = frames_of(stored).take(stored[plan.fetched], pairs.rows("right", len(stored)))
     return plan.result(frame, pairs.rows("left", len(frame)), found)
@@ -120,7 +121,7 @@ def merge_with_rows(frame: Any, stored: Any, plan: PartitionPlan) -> Any:
 def filtered(frame: Any, keys: StoredKeys, plan: PartitionPlan) -> Any:
     """Return the rows of a partition that a semi or anti merge keeps."""
     xp = frames_of(frame).xp
-    partners, pairs = keys.met(plan.asked(frame))
+    partners, pairs = keys.find_matches(KeyColumns.of(plan.asked(frame)))
     if partners is None:
         there = xp.zeros(len(frame), bool)
         there[pairs[0]] = True
@@ -141,7 +142,7 @@ def keys_of(stored: Any, plan: PartitionPlan, asked: int) -> StoredKeys:
     """Return the keys of rows as they are stored, for so many to be asked for."""
     names = plan.key_labels
     stored = frames_of(stored).conform(stored[names], plan.stored_meta[names])
-    return StoredKeys(stored, plan.encoder(), asked)
+    return StoredKeys(KeyColumns.of(stored), plan.encoder(), asked)
 
 
 class KnownKeys:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ from dgpuhash.distributed.cluster.rpc import (
 from dgpuhash.distributed.cluster.serialization import CachedPickle
 from dgpuhash.distributed.cluster.user_errors import raise_without_traceback
 from dgpuhash.distributed.merge.kept import RECEIPT, KeptBuilds, KeptStats, task_name
+from dgpuhash.distributed.merge.rounding import RoundedColumns
+from dgpuhash.distributed.merge.stalls import StallWatch
 from dgpuhash.errors import IndexChanged, IndexLost
 
 __all__ = [
@@ -38,10 +41,12 @@ __all__ = [
     "drop_builds",
     "free_call",
     "free_run",
+    "install_runs",
     "keep_builds",
     "kept_builds",
     "lost_runs_again",
     "open_run",
+    "rounded_columns",
 ]
 
 Task = TypeVar("Task")
@@ -107,6 +112,8 @@ class MergeRuns(SchedulerPlugin):
         # Those that workers open, whose addresses these are, by name.
         self.opening: dict[str, tuple[str, Run]] = {}
         self.kept: KeptBuilds = KeptBuilds(scheduler)
+        self.rounded: RoundedColumns = RoundedColumns()
+        self.stalls: StallWatch = StallWatch(scheduler)
         self._broken: dict[str, list[Any]] = {}
         # Keys that have had a run.
         self._begun: set[Any] = set()
@@ -147,12 +154,21 @@ class MergeRuns(SchedulerPlugin):
             self.begin_again(key, stimulus_id)
 
     def update_graph(self, scheduler: Any, *, tasks: list[Any], **kwargs: Any) -> None:
-        """Note the builds that stay and are asked again."""
+        """Note the builds that stay and are asked again; watch that the tasks go on."""
         self.kept.asked(tasks)
+        self.stalls.note(tasks)
+
+    async def close(self) -> None:
+        """End the watch with the scheduler."""
+        self.stalls.stop()
 
     def remove_client(self, scheduler: Any, client: str) -> None:
         """Let no build of a client stay that has left."""
         self.kept.stop(client)
+
+    def log_event(self, topic: str, msg: Any) -> None:
+        """Count the columns that a merge has rounded."""
+        self.rounded.note(topic, msg)
 
     def begin_again(self, key: Any, stimulus_id: str) -> None:
         """Have all tasks of a run made again."""
@@ -221,6 +237,15 @@ def _plugin(scheduler: Any) -> MergeRuns:
     return found
 
 
+def _install(dask_scheduler: Any) -> None:
+    _plugin(dask_scheduler)
+
+
+def install_runs(client: Client) -> None:
+    """Install the plugin, which from now on watches the graphs of merges and groupbys."""
+    call_scheduler(client, _install)
+
+
 def announced_run(client: Client, key: Any, run: Run, open_it: Callable[[], object]) -> Any:
     """Return the answer of the run that a key has: of this one where there is none.
 
@@ -280,6 +305,12 @@ def kept_builds(client: Client) -> KeptStats | None:
     return found
 
 
+def rounded_columns(client: Client, uid: str) -> Counter[str]:
+    """Return in how many partitions merges of a uid have rounded columns (see `LoggedRounding`)."""
+    found: Counter[str] = call_scheduler(client, _rounded, uid)
+    return found
+
+
 def _keep(client: str, limit: int | None, dask_scheduler: Any) -> None:
     _plugin(dask_scheduler).kept.keep_for(client, limit)
 
@@ -292,6 +323,10 @@ async def _stats(client: str, dask_scheduler: Any) -> KeptStats | None:
     kept = _plugin(dask_scheduler).kept
     await kept.measure(client)
     return kept.stats(client)
+
+
+def _rounded(uid: str, dask_scheduler: Any) -> Counter[str]:
+    return _plugin(dask_scheduler).rounded.of(uid)
 
 
 def current_run(client: Client, key: Any) -> Any:

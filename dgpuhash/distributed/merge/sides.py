@@ -21,6 +21,7 @@ from dgpuhash.distributed.cluster.dask_internals import (
 )
 from dgpuhash.distributed.cluster.serialization import put_in_cache
 from dgpuhash.distributed.query.merge_tasks import sample
+from dgpuhash.distributed.query.results import ResultExpr
 from dgpuhash.frames import frames_of
 from dgpuhash.frames.merge.arguments import JoinArguments
 from dgpuhash.frames.merge.keys import MergeError
@@ -30,7 +31,7 @@ from dgpuhash.frames.merge.rows import first_repeat
 __all__ = ["SidesExpr", "named_schema_key", "not_unique", "plan_of", "raise_if_repeated"]
 
 
-class SidesExpr(Expr):
+class SidesExpr(ResultExpr):
     """Merge of two frames, whose first operands are both sides and the arguments of the merge."""
 
     @functools.cached_property
@@ -62,7 +63,7 @@ class SidesExpr(Expr):
             return self._filtered_before(parent, dependents)
         if isinstance(parent, Projection | Index):
             return self._projected_before(parent, dependents)
-        return None
+        return super()._simplify_up(parent, dependents)
 
     def _key_columns(self, side: str) -> set[Hashable]:
         """Return the columns of a side that are keys."""
@@ -207,8 +208,8 @@ def not_unique(validate: tuple[bool, bool]) -> tuple[str, str]:
 
 def raise_if_repeated(plan: PartitionPlan, left: Any, right: Any, texts: tuple[str, str]) -> None:
     """Raise MergeError with the text of a side whose keys are not unique, where it has one."""
-    if any(texts):
-        for text, keys in zip(texts, plan.arguments.keys(left, right).frames, strict=True):
+    if any(texts) and plan.arguments.how != "cross":
+        for text, keys in zip(texts, plan.arguments.keys(left, right).sides, strict=True):
             if text and first_repeat(keys) >= 0:
                 raise MergeError(text)
 

@@ -8,9 +8,11 @@ from typing import Any
 from dgpuhash.distributed.cluster.dask_internals import (
     Blockwise,
     Expr,
+    Projection,
     SharedExpr,
     Task,
     TaskRef,
+    determine_column_projection,
     tokenize_deterministic,
 )
 from dgpuhash.distributed.cluster.serialization import CachedPickle
@@ -28,6 +30,7 @@ from dgpuhash.distributed.partition.descriptor import Descriptor
 from dgpuhash.distributed.query.groups_collective import GroupShares
 from dgpuhash.distributed.query.one_phase import RangesExpr, answered_in_one_phase
 from dgpuhash.frames import frames_of
+from dgpuhash.frames.grouped.aggregation import LabelledResults
 from dgpuhash.frames.merge.distinct import DistinctPlan, DistinctRows
 from dgpuhash.frames.merge.partition import PartitionPlan
 
@@ -177,18 +180,19 @@ class ProbeExpr(PlannedExpr):
     def _layer(self) -> dict[Any, Task]:
         plan, count, name = self.plan, self.frame.npartitions, self._name
         # One for all choices of partitions of a merge: their probes mark for the same tails.
+        checks = [check._name for check in self.operands[len(self._parameters) :]]
         token = tokenize_deterministic(
-            self.frame._name, self.build._name, plan.arguments, plan.probing, self.ranges
+            self.frame._name, self.build._name, plan.arguments, plan.probing, self.ranges, checks
         )
         probe = ProbeTask(CachedPickle.of(self.known or plan), token, bool(self.tails))
         sealed = TaskRef((self.build._name, 0))
-        checks = [TaskRef((check._name, 0)) for check in self.operands[len(self._parameters) :]]
+        waited = [TaskRef((check, 0)) for check in checks]
         graph: dict[Any, Task] = {}
         receipts = []
         for number in range(count):
             key = (name, number) if self.probed else (f"dgpuhash-probe-{token}", number)
             frame = TaskRef((self.frame._name, number))
-            graph[key] = Task(key, probe, frame, sealed, *checks)
+            graph[key] = Task(key, probe, frame, sealed, *waited)
             if self.tails:
                 receipt = (f"{RECEIPT}-{token}", number)
                 graph[receipt] = Task(
@@ -222,6 +226,20 @@ class RowsExpr(RangesExpr):
             self._name, build.frame,
             lambda steps: GroupShares(DistinctRows(plan, encoder), None, self.ranges, steps),
         )  # fmt: skip
+
+    def _simplify_up(self, parent: Expr, dependents: Any) -> Expr | None:
+        """Read only those results of groups that are wanted."""
+        plan = self.plan
+        if not isinstance(parent, Projection) or not isinstance(plan, LabelledResults):
+            return super()._simplify_up(parent, dependents)
+        columns: Any = determine_column_projection(self, parent, dependents)
+        wanted = tuple(columns) if isinstance(columns, list) else (columns,)
+        if plan.columns is not None or set(wanted) >= set(plan.wanted):
+            return None
+        plan = replace(plan, columns=tuple(label for label in plan.wanted if label in wanted))
+        built = replace(self.build, columns=(*plan.groups.by, *plan.wanted))
+        given = built, plan, plan.meta, *self.operands[3:]
+        return type(parent)(type(self)(*given), *parent.operands[1:])
 
     def _filtered_task(self, name: Any, index: int) -> Task:
         build = self.build

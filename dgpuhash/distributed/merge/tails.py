@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 from dask.sizeof import sizeof
@@ -52,11 +53,14 @@ def stored_rows(
     ):
         assert built.descriptor is not None
         descriptor = built.descriptor.opened()
-        rows = _unmatched(descriptor, "", number, ranges, built.since)
+        rows = _unmatched(descriptor, "", number, ranges, built.since, built.columns)
         return rows[list(descriptor.meta)] if plan is None else plan.opened().restored(rows)
 
 
-def _unmatched(descriptor: Descriptor, marks: str, number: int, ranges: int, since: int = 0) -> Any:
+def _unmatched(
+    descriptor: Descriptor, marks: str, number: int, ranges: int, since: int = 0,
+    columns: Sequence[Hashable] | None = None,
+) -> Any:  # fmt: skip
     """Return the unmarked rows of a hash range.
 
     It is the same one whenever a partition is computed, whichever workers there are then. Rows of
@@ -70,7 +74,7 @@ def _unmatched(descriptor: Descriptor, marks: str, number: int, ranges: int, sin
             others = _marks_of_copies(descriptor, marks, part)
         pages = _pages(descriptor, marks, part, number, ranges, limit, others=others)
     elif len(shards) == ranges and (descriptor.owned or not marks):
-        pages = _pages(descriptor, marks, number, 0, 1, limit, since=since)
+        pages = _pages(descriptor, marks, number, 0, 1, limit, since=since, columns=columns)
     else:
         by_key = descriptor.placement is Placement.DISTRIBUTED
         pages = []
@@ -84,6 +88,7 @@ def _unmatched(descriptor: Descriptor, marks: str, number: int, ranges: int, sin
 def _pages(
     descriptor: Descriptor, marks: str, part: int, number: int, numbers: int,
     limit: ResultLimit, *, others: Any = None, by_key: bool = False, since: int = 0,
+    columns: Sequence[Hashable] | None = None,
 ) -> list[Any]:  # fmt: skip
     """Return the unmarked rows of a range in one shard, page by page."""
     worker, shard = current_worker(), descriptor.shards[part]
@@ -95,11 +100,12 @@ def _pages(
             worker.loop, call_handler, worker, shard.worker, "dgpuhash_unmatched",
             {"others": others}, uid=descriptor.uid, epoch=descriptor.epoch,
             incarnation=shard.incarnation, marks=marks, part=number, parts=numbers, skip=skip,
-            nbytes=size, by_key=by_key, since=since,
+            nbytes=size, by_key=by_key, since=since, columns=columns,
         )  # fmt: skip
         if not pages:
             limit.expect(len(rows) + left, sizeof(rows) / max(1, len(rows)))
-        pages.append(frame_of_payload(rows, descriptor.stored))
+        like = descriptor.stored if columns is None else descriptor.stored[list(columns)]
+        pages.append(frame_of_payload(rows, like))
     return pages
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import uuid
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -14,7 +15,7 @@ from distributed import Client
 from dgpuhash.distributed.cluster.broadcast import run_on_workers
 from dgpuhash.distributed.cluster.client import task_client
 from dgpuhash.distributed.cluster.dask_internals import sync
-from dgpuhash.distributed.cluster.host import NAME, current_worker
+from dgpuhash.distributed.cluster.host import NAME, current_worker, plugin_of
 from dgpuhash.distributed.cluster.rpc import call_handler
 from dgpuhash.distributed.cluster.serialization import CachedPickle
 from dgpuhash.distributed.cluster.user_errors import raise_without_traceback
@@ -50,7 +51,7 @@ from dgpuhash.distributed.partition.descriptor import Descriptor, Placement
 from dgpuhash.distributed.partition.skew import NO_HEAVY
 from dgpuhash.distributed.query.fetch import encoded
 from dgpuhash.distributed.query.merge_tasks import Probe
-from dgpuhash.distributed.shards.spilling import release_arrow
+from dgpuhash.distributed.shards.worker_memory import release_arrow
 from dgpuhash.errors import ColumnError, UnsupportedError
 from dgpuhash.frames import frames_of
 from dgpuhash.frames.keys.seeds import KeySeeds
@@ -69,6 +70,10 @@ __all__ = [
     "put_rows",
     "seal",
 ]
+
+
+# Sending the rows of a partition takes at least this often their bytes.
+SENDING = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +132,8 @@ class Built:
         Of groups only those are read that changed after this epoch.
     rows : DataFrame or None
         All stored rows, where they are few and no shard has them.
+    columns : tuple of label or None
+        The stored columns that are read; None for all.
     """
 
     uid: str
@@ -135,6 +142,7 @@ class Built:
     marks: str = ""
     since: int = 0
     rows: Any = None
+    columns: tuple[Hashable, ...] | None = None
 
     def __sizeof__(self) -> int:
         return RESULT_NBYTES + sizeof(self.rows)
@@ -186,7 +194,9 @@ def free_shard(uid: str, dask_worker: Any) -> None:
 def put_rows(frame: Any, task: CachedPickle[BuildTask], number: int, key: Any) -> Put:
     """Send the rows of a partition to their owners; return the receipt, or rows that are few."""
     with raise_without_traceback():
-        build = task.opened()
+        build, memory = task.opened(), plugin_of(current_worker()).shards.memory
+        if memory is not None:
+            memory.require_task(frame, SENDING)
         rows = build.plan.stored(frame)
         if are_few(rows, build.held_nbytes // build.partitions):
             return HeldRows(rows, number)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from dgpuhash.distributed.cluster.dask_internals import Expr, Task, TaskRef
-from dgpuhash.frames.keys.categories import is_unknown
+from dgpuhash.distributed.cluster.dask_internals import Expr, Projection, Task, TaskRef
+from dgpuhash.errors import ColumnError
+from dgpuhash.frames.keys.categories import in_dtype, is_unknown
 from dgpuhash.frames.merge.partition import PartitionPlan
 
 __all__ = ["TypedExpr", "has_unknown_categories"]
@@ -37,47 +39,93 @@ class TypedExpr(Expr):
     def _lower(self) -> None:
         return None
 
+    def _simplify_up(self, parent: Expr, dependents: Any) -> Expr | None:
+        """Return the projection of columns without the dtypes of those that it drops."""
+        if not isinstance(parent, Projection):
+            return None
+        columns = parent.operand("columns")
+        frame = self.frame[columns if isinstance(columns, list) else [columns]]
+        if not any(map(is_unknown, frame._meta.dtypes)):
+            return type(parent)(self.frame, *parent.operands[1:])
+        if len(frame.columns) == len(self.columns):
+            return None
+        return type(parent)(type(self)(frame, *self.operands[1:]), *parent.operands[1:])
+
     def _layer(self) -> dict[Any, Task]:
         types = f"dgpuhash-categories-{self.deterministic_token}"
-        labels = tuple(tuple(side) for side in self.plan.plan.labels)
         sides = (self.left, self.right)
         firsts = [TaskRef((side._name, 0)) for side in sides]
-        columns = tuple(
-            tuple(side.columns.get_indexer(like.columns).tolist())
-            for side, like in zip((each._meta for each in sides), self._planned, strict=True)
-        )
-        graph: dict[Any, Task] = {types: Task(types, types_of, labels, columns, *firsts)}
+        planned = self.plan.plan.left, self.plan.plan.right
+        columns = [
+            list(zip(names, side._meta.columns.get_indexer(like.columns).tolist(), strict=True))
+            for names, side, like in zip(self.plan.plan.labels, sides, planned, strict=True)
+        ]
+        for pair in self.plan.keys.pairs:
+            # One column for both sides.
+            if pair.left_label == pair.right_label and pair.right_label in self.right.columns:
+                place = list(self.right.columns).index(pair.right_label)
+                columns[1].append((pair.name, place))
+        graph: dict[Any, Task] = {types: Task(types, types_of, columns, *firsts)}
         for number in range(self.frame.npartitions):
             key = (self._name, number)
             graph[key] = Task(key, typed, TaskRef((self.frame._name, number)), TaskRef(types))
         return graph
 
-    @property
-    def _planned(self) -> tuple[Any, Any]:
-        return self.plan.plan.left, self.plan.plan.right
-
 
 def types_of(
-    labels: tuple[tuple[Hashable, ...], ...], columns: tuple[tuple[int, ...], ...], *firsts: Any
+    columns: Sequence[Sequence[tuple[Hashable, int]]], *firsts: Any
 ) -> dict[Hashable, Any]:
-    """Return the dtypes of the categories that columns of the result get from these partitions."""
+    """Return the dtypes of the categories that columns of the result get from these partitions.
+
+    `columns` are the labels in the result of each partition's columns. Values of two dtypes are
+    objects, and so are those of columns whose dtype neither partition knows.
+    """
+    dtypes: dict[Hashable, set[Any]] = {}
+    for places, frame in zip(columns, firsts, strict=True):
+        for label, place in places:
+            dtype = frame.dtypes.iloc[place]
+            if isinstance(dtype, pd.CategoricalDtype):
+                known = dtypes.setdefault(label, set())
+                if _knows_dtype(dtype, len(frame)):
+                    known.add(dtype.categories.dtype)
     return {
-        label: frame.dtypes.iloc[place].categories.dtype
-        for names, places, frame in zip(labels, columns, firsts, strict=True)
-        for label, place in zip(names, places, strict=True)
-        if isinstance(frame.dtypes.iloc[place], pd.CategoricalDtype)
+        label: known.pop() if len(known) == 1 else np.dtype(object)
+        for label, known in dtypes.items()
     }
 
 
+def _knows_dtype(dtype: pd.CategoricalDtype, rows: int) -> bool:
+    """Return whether a partition's categories have the dtype of those of other partitions.
+
+    Dask puts its meta in place of an empty partition, and pandas infers float64 or object from
+    nulls alone.
+    """
+    known = dtype.categories.dtype
+    if len(dtype.categories):
+        return not is_unknown(dtype)
+    return not (isinstance(known, np.dtype) and known.kind in ("fO" if rows else "O"))
+
+
 def typed(frame: Any, types: dict[Hashable, Any]) -> Any:
-    """Return a partition of the result with categories of these dtypes."""
+    """Return a partition of the result with categories of these dtypes.
+
+    Raises
+    ------
+    ColumnError
+        When its categories are no values of them.
+    """
     made = frame
     for place, (label, dtype) in enumerate(frame.dtypes.items()):
         known = isinstance(dtype, pd.CategoricalDtype) and label in types
         if known and dtype.categories.dtype != types[label]:
             made = made.copy(deep=False) if made is frame else made
-            column = made.iloc[:, place]
-            made.isetitem(
-                place, column.cat.rename_categories(dtype.categories.astype(types[label]))
-            )
+            column = made.iloc[:, place].cat.remove_unused_categories()
+            categories = in_dtype(column.cat.categories, types[label])
+            if categories is None:
+                raise ColumnError(
+                    f"column {label!r} has categories of {dtype.categories.dtype} in a partition, "
+                    f"and of {types[label]} in the first one, which Dask does not put together; "
+                    "give them one dtype, or tell them with .cat.as_known() of the column"
+                )
+            made.isetitem(place, column.cat.rename_categories(categories))
     return made

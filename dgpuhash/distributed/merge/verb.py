@@ -15,18 +15,17 @@ from distributed import Client
 
 from dgpuhash import config
 from dgpuhash.distributed.cluster.broadcast import ensure_plugin
-from dgpuhash.distributed.cluster.client import client_of
+from dgpuhash.distributed.cluster.client import client_of, identity_of
 from dgpuhash.distributed.cluster.dask_internals import new_collection
 from dgpuhash.distributed.cluster.preload import import_on_cluster
-from dgpuhash.distributed.cluster.serialization import CachedPickle
 from dgpuhash.distributed.cluster.user_errors import raise_without_traceback
 from dgpuhash.distributed.ingest.mode import REPLICATED
 from dgpuhash.distributed.ingest.source import check_all_partitions
 from dgpuhash.distributed.merge.aligned import AlignedMergeExpr, can_be_aligned
-from dgpuhash.distributed.merge.expression import MergeExpr, StandingMergeExpr
+from dgpuhash.distributed.merge.expression import MergeExpr, StandingMergeExpr, stored_rows
+from dgpuhash.distributed.merge.runs import install_runs
 from dgpuhash.distributed.merge.sides import plan_of
 from dgpuhash.distributed.merge.steps import BuildExpr, RowsExpr, StoredRows
-from dgpuhash.distributed.merge.tasks import Built
 from dgpuhash.distributed.partition.conflict import Conflict
 from dgpuhash.distributed.partition.descriptor import Descriptor, Placement
 from dgpuhash.distributed.query.merge_tasks import Probe, sample
@@ -35,7 +34,7 @@ from dgpuhash.errors import SpecError, UnsupportedError
 from dgpuhash.frames import frames_of
 from dgpuhash.frames.keys.seeds import KeySeeds
 from dgpuhash.frames.merge.accessor import column_places
-from dgpuhash.frames.merge.arguments import JoinArguments
+from dgpuhash.frames.merge.arguments import ALL_ROWS, JoinArguments, OnRounding
 from dgpuhash.frames.merge.distinct import DistinctPlan, check_keep, distinct_rows
 from dgpuhash.frames.merge.partition import PartitionPlan
 from dgpuhash.tables.memory_errors import memory_errors_of
@@ -46,7 +45,7 @@ __all__ = [
     "hash_ranges",
     "isin_lazily",
     "merge_lazily",
-    "merge_with_tails",
+    "merge_with_index",
     "prepare",
     "rows_lazily",
 ]
@@ -163,23 +162,31 @@ def _in_order(frame: pd.DataFrame, others: list[Any]) -> pd.DataFrame:
     return in_order.sort_index(kind="stable")
 
 
-def merge_with_tails(probe: Probe, left: Any) -> dd.DataFrame:
-    """Return the lazy merge of a frame with an index, and rows of it that nothing matches."""
+def merge_with_index(probe: Probe, left: Any, unique: tuple[bool, bool]) -> dd.DataFrame:
+    """Return the lazy merge of a frame with an index, of which `unique` sides are checked.
+
+    It has the rows of the index that nothing matches, where the join keeps them.
+    """
     frame = (left if isinstance(left, dd.DataFrame) else one_partition(left)).expr
     descriptor = probe.descriptor
-    if descriptor.conflict is not Conflict.ERROR:
+    if probe.how in ALL_ROWS and descriptor.conflict is not Conflict.ERROR:
         raise UnsupportedError(
             f"how={probe.how!r} with an index that resolves second rows by "
             f"conflict={descriptor.conflict.value!r}: shards do not know which of their rows "
             "count; build it with mode='distributed'"
         )
-    return new_collection(StandingMergeExpr(frame, probe, len(descriptor.whole)))
+    ranges = len(descriptor.whole)
+    return new_collection(StandingMergeExpr(frame, probe, ranges, unique, SEEDS))
 
 
 def distinct_lazily(
-    frame: dd.DataFrame, subset: Any, keep: str | bool, npartitions: int | None
-) -> dd.DataFrame:
-    """Return one row of each key; see `IndexAccessor.drop_duplicates`."""
+    frame: dd.DataFrame, subset: Any, keep: str | bool, npartitions: int | None,
+    on_rounding: OnRounding | None = None,
+) -> dd.DataFrame:  # fmt: skip
+    """Return one row of each key; see `IndexAccessor.drop_duplicates`.
+
+    `on_rounding` is that of `DistinctPlan`.
+    """
     client = client_of(None)
     check_keep(keep)
     workers = prepare(client)
@@ -189,7 +196,7 @@ def distinct_lazily(
     if frame.npartitions == 1 and npartitions in (None, 1):
         made: dd.DataFrame = frame.map_partitions(_distinct, places, keep, meta=meta.iloc[:0])
         return made
-    plan = DistinctPlan(meta, places, keep)
+    plan = DistinctPlan(meta, places, keep, on_rounding)
     placed = Placement.DISTRIBUTED
     build = BuildExpr(frame.expr, StoredRows(plan), ranges, placed, SEEDS, "")
     return new_collection(RowsExpr(build, plan, meta.iloc[:0], ranges))
@@ -209,9 +216,7 @@ def isin_lazily(frame: dd.DataFrame, values: Any, on: Any) -> dd.Series:
 
 def rows_lazily(descriptor: Descriptor) -> dd.DataFrame:
     """Return the rows of a standing index, one partition a shard."""
-    built = Built("", "", CachedPickle.of(descriptor))
-    ranges = len(descriptor.whole)
-    return new_collection(RowsExpr(built, None, descriptor.meta, ranges))
+    return new_collection(stored_rows(descriptor))
 
 
 _ready: set[str] = set()
@@ -233,9 +238,10 @@ def prepare(client: Client) -> int:
 
 def _installed(client: Client) -> int:
     """Install this library where it is not yet; return how many workers the scheduler has."""
-    found = client.scheduler_info(n_workers=0)
+    found = identity_of(client)
     if found["id"] not in _ready:
         ensure_plugin(client)
+        install_runs(client)
         _ready.add(found["id"])
     return int(found["n_workers"])
 

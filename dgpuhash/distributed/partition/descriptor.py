@@ -68,16 +68,11 @@ class ShardAddress:
 
 @dataclass(frozen=True, slots=True)
 class SavedRevision:
-    """Saved rows of an index: the folder, the index and the revision.
-
-    `transaction`: the last change that was read from a change log; None where there was none, or
-    the log is the index's own. Maybe no client has seen that change, and another one replaces it.
-    """
+    """Saved rows of an index: the folder, the index and the revision."""
 
     url: str
     uid: str
     revision: int
-    transaction: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

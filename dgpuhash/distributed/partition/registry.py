@@ -10,7 +10,7 @@ from typing import Any
 
 from distributed import Client, SchedulerPlugin
 
-from dgpuhash.distributed.cluster.client import translate_scheduler_errors
+from dgpuhash.distributed.cluster.client import sync_with_scheduler, translate_scheduler_errors
 from dgpuhash.distributed.cluster.dask_internals import (
     Serialized,
     datasets_of,
@@ -81,8 +81,8 @@ class Registry:
     def names(self) -> list[str]:
         """Return the names of all indexes, sorted."""
         with translate_scheduler_errors():
-            published = filter(_is_ours, self._client.list_datasets())
-        return sorted(name.removeprefix(PREFIX) for name in published)
+            published = sync_with_scheduler(self._client, self._client.scheduler.publish_list)
+        return sorted(name.removeprefix(PREFIX) for name in published if _is_ours(name))
 
     def publish(self, descriptor: Descriptor, *, after: Descriptor | None) -> bool:
         """Publish `descriptor` if the newest is `after`; return whether it was.

@@ -5,10 +5,11 @@ Rows of which one of each key stays go so, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
+from operator import or_
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -39,6 +40,7 @@ from dgpuhash.distributed.shards.plugin import ShardHost
 from dgpuhash.errors import IndexLost, OutOfMemoryError
 from dgpuhash.frames import frames_of
 from dgpuhash.frames.groupby.partial import GroupPlan
+from dgpuhash.frames.groupby.partial.categories import Categories, extended, recoded, united
 from dgpuhash.frames.groupby.partial.rows import mostly_distinct_rows
 from dgpuhash.frames.merge.distinct import DistinctRows
 from dgpuhash.tables.memory_errors import memory_errors_of
@@ -188,7 +190,8 @@ def _on_rank(collective: Collective, shares: GroupShares, given: LocalInputs) ->
         ]
     except KeyError as error:
         refused = f"partition {error} has left its worker"
-    plan, states = _states(collective, shares, parts)
+    categories = {number: _categories(shares.plan, part) for number, part in parts}
+    plan, states = _states(collective, shares, parts, categories)
     others = shares.others[0 if plan is shares.plan else 1]
     columns = _arrays(states, plan.states_meta, others)
     if columns is None:
@@ -204,18 +207,25 @@ def _on_rank(collective: Collective, shares: GroupShares, given: LocalInputs) ->
     of_ranges = own.counts
     del states, columns, own
     came = [each.wait() for each in sending]
-    told = collective.gather((refused, of_ranges))
-    if any(reason for reason, _ in told):
+    told = collective.gather((refused, of_ranges, categories))
+    if any(reason for reason, *_ in told):
         return TaskOutput(refused or "another rank has refused", {})
+    whole: dict[int, Categories] = reduce(or_, (found for *_, found in told))
+    in_order = [whole[number] for number in sorted(whole)]
     numbers = range(*bounds[collective.rank : collective.rank + 2].tolist())
     data, called = {}, shares.called
-    rows = np.array([found for _, found in told])[:, numbers.start : numbers.stop]
+    rows = np.array([found for _, found, _ in told])[:, numbers.start : numbers.stop]
     for number, pieces in zip(numbers, _pieces(plan, others, rows, *came), strict=True):
-        result = _folded(plan, pieces)
+        result = _folded(plan, pieces, in_order)
         data[f"dgpuhash-groups-{given.token}", number] = (
             result if called is None else called(result)
         )
     return TaskOutput("", data)
+
+
+def _categories(plan: Plan, part: Any) -> Categories:
+    """Return the categories of a partition that a plan of groups does not have."""
+    return plan.categories_of(part) if isinstance(plan, GroupPlan) else ()
 
 
 def _bounds(ranges: int, ranks: int) -> np.ndarray:
@@ -225,15 +235,16 @@ def _bounds(ranges: int, ranks: int) -> np.ndarray:
 
 
 def _states(
-    collective: Collective, shares: GroupShares, parts: list[tuple[int, Any]]
-) -> tuple[Plan, Any]:
+    collective: Collective, shares: GroupShares, parts: list[tuple[int, Any]],
+    categories: Mapping[int, Categories],
+) -> tuple[Plan, Any]:  # fmt: skip
     """Return the plan that all ranks agree on, and the states or rows of this one's partitions."""
     plan: Plan = shares.plan
     by_rows, made = shares.by_rows, list[Any]()
     if by_rows is not None:
         for number, part in parts:
             found = mostly_distinct_rows(by_rows, part, number)
-            if found is None:
+            if found is None or categories[number]:
                 break
             made.append(found[0])
         if all(collective.gather(len(made) == len(parts))):
@@ -241,7 +252,12 @@ def _states(
         else:
             made = []
     if plan is not by_rows:
-        made = [plan.reduce(part, number) for number, part in parts]
+        made = [
+            extended(plan, categories[number]).reduce(part, number)
+            if isinstance(plan, GroupPlan)
+            else plan.reduce(part, number)
+            for number, part in parts
+        ]
     if not made:
         return plan, plan.states_meta
     if len(made) == 1:
@@ -267,8 +283,7 @@ def _owned(
     plan: Plan, states: Any, columns: tuple[Any, ...], others: Sequence[Hashable], ranges: int
 ) -> PartitionedColumns:
     """Return states by hash range, with their numbers where there are `others`."""
-    encoder = plan.encoder
-    encoded = encoder.encode_rows(plan.portable(states))
+    encoder, encoded = plan.encoder, plan.encoded(states)
     # Codes are the keys also of numbers that may be null, which are none of these columns.
     key = 0 if encoder.codes_are_keys and plan.key_labels[0] not in others else None
     return partition_columns(
@@ -341,8 +356,15 @@ def _pieces(
     return made
 
 
-def _folded(plan: Plan, pieces: list[Any]) -> Any:
-    """Return the answer of the states, or the rows, of a hash range."""
+def _folded(plan: Plan, pieces: list[Any], categories: Sequence[Categories]) -> Any:
+    """Return the answer of the states, or the rows, of a hash range.
+
+    `categories` are those of all partitions, where they are not those of the plan.
+    """
+    if isinstance(plan, GroupPlan) and any(categories):
+        plan = united(plan, categories)
+        dtypes = plan.states_meta.dtypes.to_dict()
+        pieces = [recoded(each, dtypes) for each in pieces or [plan.states_meta]]
     if not pieces:
         return plan.meta
     if isinstance(plan, DistinctRows) or plan.needs_rows:

@@ -17,15 +17,17 @@ from dgpuhash.distributed.ingest.source import check_all_partitions, partitions_
 from dgpuhash.distributed.partition.descriptor import Descriptor
 from dgpuhash.distributed.pruning.policy import PruningOptions
 from dgpuhash.distributed.query.fetch import probe_shards, query_keys
+from dgpuhash.distributed.query.merge_tasks import sample
 from dgpuhash.frames import (
     Lookup,
     LookupMixin,
-    Matches,
     Query,
     frames_of,
     join_columns,
     lookup_rows,
+    needed_columns,
 )
+from dgpuhash.frames.merge.agreement import index_keys
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
 
 __all__ = ["Lookups"]
@@ -52,8 +54,8 @@ class Lookups(LookupMixin):
         return Query.of(keys, self._descriptor.encoder, self._descriptor.meta)
 
     @function_translates_memory_errors
-    def _look_up(self, asked: Any, columns: Sequence[Hashable] | None) -> Lookup:
-        answers = self._answers(asked, _look_up, columns)
+    def _look_up(self, asked: Any, *, keyed: bool, promote: str | None) -> Lookup:
+        answers = self._answers(asked, _look_up, keyed, promote)
         if len(answers) == 1:
             return answers[0]
         frames = frames_of(asked)
@@ -93,13 +95,20 @@ class Lookups(LookupMixin):
 
 @raise_without_traceback()
 def _look_up(
-    asked: Any, descriptor: Descriptor, sparing: PruningOptions, columns: Sequence[Hashable] | None
-) -> Lookup:
-    def matches(keys: Any, moved: Sequence[Hashable]) -> Matches:
-        query_rows, found = _match(keys, descriptor, "inner", moved, sparing)
-        return Matches(query_rows, frame_of_payload(found, descriptor.meta[list(moved)]))
-
-    return lookup_rows(asked, descriptor.encoder, descriptor.meta, matches, columns)
+    asked: Any, descriptor: Descriptor, sparing: PruningOptions, keyed: bool, promote: str | None
+) -> Lookup:  # fmt: skip
+    meta, names = descriptor.meta, descriptor.encoder.names
+    join_columns(asked, descriptor.encoder)
+    moved = needed_columns(meta, descriptor.encoder, names)
+    query_rows, found = _match(asked, descriptor, "inner", moved, sparing)
+    stored, frames = frame_of_payload(found, meta[moved]), frames_of(asked)
+    like = meta[list(names)]
+    # Values decide what becomes of keys of two dtypes alone, and rows come without their keys.
+    alike = descriptor.encoder.is_untyped or frames.dtypes(asked) == frames.dtypes(like)
+    like = asked if alike else sample(like)
+    keys = index_keys(asked, names, like, names, labelled=False)
+    pairs = query_rows, frames.xp.arange(len(query_rows))
+    return lookup_rows(asked, keys, stored, (None, pairs), keyed=keyed, promote=promote)
 
 
 @raise_without_traceback()

@@ -30,19 +30,12 @@ from dgpuhash.distributed.query.result_limit import keys_within_memory
 from dgpuhash.distributed.query.task_batching import Coalescer, WaitingTask, WaitingTasks
 from dgpuhash.distributed.shards.secession import SecessionBudget, most_seceded_nbytes
 from dgpuhash.errors import OutOfMemoryError
-from dgpuhash.frames import (
-    assemble,
-    assemble_arrays,
-    frames_of,
-    key_names,
-    merge_meta,
-    needed_columns,
-)
+from dgpuhash.frames import frames_of, key_names, needed_columns
 from dgpuhash.frames.int_float_warning import IntFloatKey, int_float_keys, warn_int_float_keys
 from dgpuhash.frames.merge.cudf.plan import two_rows
-from dgpuhash.frames.merge.partition import PartitionPlan
-from dgpuhash.frames.merge.standing import StandingPlan
+from dgpuhash.frames.merge.partition import PartitionPlan, StandingPlan
 from dgpuhash.tables.memory_errors import memory_errors_of
+from dgpuhash.tables.select import gather_rows
 
 __all__ = ["Probe", "sample"]
 
@@ -111,8 +104,8 @@ class Probe(EmptyFramePickle):
     sparing : PruningOptions
     mixed : tuple of Mixed
         Key columns that partitions warn about; before planning, that they may warn about.
-    plan : PartitionPlan or None
-        How partitions are merged, where neither columns name keys nor arrays are results.
+    plan : PartitionPlan
+        How partitions are merged, where the results are not `plain`.
     marks : str
         Name of the join whose marks the found rows get; empty for none.
     """
@@ -130,9 +123,9 @@ class Probe(EmptyFramePickle):
     left_dtypes: list[Any]
     plain_keys: tuple[int, ...] | None
     plain: bool
+    plan: PartitionPlan
     sparing: PruningOptions = NO_PRUNING
     mixed: tuple[IntFloatKey, ...] = ()
-    plan: PartitionPlan | None = None
     marks: str = ""
 
     @classmethod
@@ -165,22 +158,19 @@ class Probe(EmptyFramePickle):
         how: str,
         columns: tuple[Hashable, ...] | None,
         suffixes: tuple[str | None, str | None],
+        indicator: bool | str = False,
+        promote: str | None = None,
     ) -> Probe:
         """Return the probe for partitions like `left_meta`."""
         names = descriptor.encoder.names
         moved = needed_columns(descriptor.meta, descriptor.encoder, left_on, columns)
         wanted = {*moved, *names}
         index_meta = descriptor.meta[[label for label in descriptor.meta if label in wanted]]
-        frames, labels, plan = frames_of(left_meta), list(left_meta), None
-        if how in {"right", "outer"} or (how == "left" and frames.name == "pandas"):
-            sides = sample(left_meta), sample(index_meta)
-            plan = StandingPlan.to_index(*sides, how, left_on, names, suffixes)
-        if plan is not None:
-            meta, moved = plan.meta, plan.fetched
-        else:
-            meta = merge_meta(
-                left_meta, index_meta, left_on=left_on, right_on=names, how=how, suffixes=suffixes
-            )
+        frames, labels = frames_of(left_meta), list(left_meta)
+        plan = StandingPlan.to_index(
+            sample(left_meta), sample(index_meta), how, left_on, names, suffixes, indicator, promote
+        )
+        meta, moved = plan.meta, plan.fetched
         given, found = frames.dtypes(left_meta), frames.dtypes(descriptor.meta[moved])
         alike = frames.dtypes(left_meta[list(left_on)]) == frames.dtypes(
             descriptor.meta[list(names)]
@@ -284,8 +274,8 @@ class Probe(EmptyFramePickle):
 
     def asking(self, left: Any) -> ProbePartition:
         """Return a partition with the keys to probe for."""
-        if self.plan is not None and not self.left_on:
-            return self._asking_by(self.plan, left)
+        if not self.left_on:
+            return self._asking_by(left)
         frames, labelled = frames_of(left), list(left) == self.left_labels
         if not labelled:
             key_names(left, self.left_on)
@@ -308,8 +298,8 @@ class Probe(EmptyFramePickle):
         meets = alike and all(frames.is_typed(keys[label]) for label in keys)
         return ProbePartition(left, alike, arrays, keys, meets, nbytes, sizeof(keys))
 
-    def _asking_by(self, plan: PartitionPlan, left: Any) -> ProbePartition:
-        keys: Any = plan.asked(left)
+    def _asking_by(self, left: Any) -> ProbePartition:
+        keys: Any = self.plan.asked(left)
         like = self.descriptor.meta[list(self.descriptor.encoder.names)]
         arrays = plain_arrays(keys, like)
         meets = arrays is not None
@@ -330,26 +320,17 @@ class Probe(EmptyFramePickle):
         `query_rows` may be None then.
         """
         warn_int_float_keys(asking.left, self.mixed)
+        frames = frames_of(asking.left)
         if self.plain and asking.arrays is not None and found is not None and is_plain(found):
-            left = asking.left if whole else None
-            return assemble_arrays(asking.arrays, query_rows, found, self.meta, whole=left)
+            if whole:
+                return frames.widened(asking.left, asking.arrays, found, self.meta)
+            left = (gather_rows(array, query_rows) for array in asking.arrays)
+            return frames.from_arrays([*left, *found], self.meta)
         if found is not None:
             found = frame_of_payload(found, self.index_meta[list(self.moved)])
         if query_rows is None:
-            query_rows = frames_of(asking.left).xp.arange(len(asking.left))
-        if self.plan is not None:
-            return self.plan.result(asking.left, query_rows, found)
-        return assemble(
-            asking.left,
-            query_rows,
-            found,
-            index_meta=self.index_meta,
-            left_on=self.left_on,
-            right_on=self.descriptor.encoder.names,
-            how=self.how,
-            suffixes=self.suffixes,
-            meta=self.meta if asking.alike else None,
-        )
+            query_rows = frames.xp.arange(len(asking.left))
+        return self.plan.result(asking.left, query_rows, found)
 
     def _merged(
         self, worker: Any, groups: Sequence[Sequence[ProbePartition]]
@@ -396,7 +377,9 @@ class Probe(EmptyFramePickle):
             self.how,
             self.columns,
             self.suffixes,
+            self.plan.arguments.indicator,
             self.sparing,
+            self.plan.arguments.promote,
         )
 
 

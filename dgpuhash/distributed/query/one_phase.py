@@ -13,13 +13,13 @@ from dgpuhash.distributed.cluster.dask_internals import (
     FromDelayed,
     FromGraph,
     MapPartitions,
-    PartitionsFiltered,
     Projection,
     ToFrame,
     new_collection,
 )
 from dgpuhash.distributed.cluster.serialization import CachedPickle, put_in_cache
 from dgpuhash.distributed.query.groups_collective import GroupShares, Step, collective_groups
+from dgpuhash.distributed.query.results import ResultExpr
 from dgpuhash.errors import ClosedError, UnsupportedError
 
 __all__ = ["RangesExpr", "answered_in_one_phase"]
@@ -29,7 +29,7 @@ _shares: dict[str, CachedPickle[GroupShares]] = {}
 _MOST_SHARES = 64
 
 
-class RangesExpr(PartitionsFiltered, Expr):
+class RangesExpr(ResultExpr):
     """Expression with a partition a hash range; it has a parameter ``_partitions``."""
 
     @property

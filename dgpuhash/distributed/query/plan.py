@@ -232,6 +232,8 @@ class MergePlans:
         columns: Sequence[Hashable] | None,
         suffixes: tuple[str | None, str | None],
         sparing: PruningOptions,
+        indicator: bool | str = False,
+        promote: str | None = None,
     ) -> MergePlan:
         """Return the plan for partitions like `left_meta`.
 
@@ -239,7 +241,7 @@ class MergePlans:
         """
         wanted = None if columns is None else tuple(column_labels(columns))
         kind = schema_key(left_meta)
-        asked = repr((kind, on, left_on, how, wanted, suffixes))
+        asked = repr((kind, on, left_on, how, wanted, suffixes, indicator, promote))
         if kind is not None and (asked, sparing) in self._plans:
             return self._plans[asked, sparing]
         descriptor = self._descriptor
@@ -253,7 +255,10 @@ class MergePlans:
             how = check_how(how, all_rows=True)
             check_library(left_meta, descriptor.meta)
             names = join_columns(left_meta, descriptor.encoder, on, left_on)
-            probe = Probe.of(left_meta, descriptor, tuple(names), how, wanted, suffixes)
+            probe = Probe.of(
+                left_meta, descriptor, tuple(names), how, wanted, suffixes, indicator,
+                promote,
+            )  # fmt: skip
             plan = MergePlan.of(replace(probe, sparing=sparing))
             if None not in (kind, stored):
                 put_in_cache(_plans, alike, plan, KINDS)

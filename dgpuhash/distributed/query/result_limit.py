@@ -10,7 +10,7 @@ from typing import Any
 from dgpuhash.distributed.cluster.dask_internals import memory_limit
 from dgpuhash.distributed.cluster.host import plugin_of
 from dgpuhash.distributed.partition.descriptor import Descriptor
-from dgpuhash.distributed.shards.spilling import WorkerMemory, trim
+from dgpuhash.distributed.shards.worker_memory import WorkerMemory, trim
 from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.frames import frames_of
 

@@ -20,7 +20,7 @@ from dgpuhash.distributed.cluster.user_errors import install_log_filter
 from dgpuhash.distributed.collective.endpoint import Endpoint
 from dgpuhash.distributed.shards.inbox import Parcel
 from dgpuhash.distributed.shards.shard_store import ShardStore
-from dgpuhash.distributed.shards.spilling import WorkerMemory, keep_freed_memory
+from dgpuhash.distributed.shards.worker_memory import FreedMemory, WorkerMemory, keep_freed_memory
 from dgpuhash.errors import CompileError, IndexLost
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ class ShardHost(WorkerPlugin):
     worker: Any
     shards: ShardStore
     thread: DeviceThread
+    freed: FreedMemory
     ends: dict[str, Endpoint]
     """Exchange endpoints of the groups that this worker is in, by group name."""
     left: deque[str]
@@ -88,7 +89,10 @@ class ShardHost(WorkerPlugin):
         install_log_filter()
         keep_freed_memory(worker)
         self.worker = worker
-        self.shards = ShardStore(memory=WorkerMemory(worker))
+        memory = WorkerMemory(worker)
+        self.shards = ShardStore(memory=memory)
+        self.freed = FreedMemory(memory)
+        self.freed.start()
         self.thread = DeviceThread()
         self._services = {}
         self.ends = {}
@@ -118,6 +122,7 @@ class ShardHost(WorkerPlugin):
             SHARES.give_back(worker.id)
         for operation in [name for name in rpc_handlers(worker) if name.startswith(f"{NAME}_")]:
             rpc_handlers(worker).pop(operation)
+        self.freed.stop()
         for end in self.ends.values():
             end.close()
         self.thread.close()

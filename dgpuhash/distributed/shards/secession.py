@@ -13,6 +13,7 @@ from dask.utils import key_split
 from distributed import Worker, secede
 
 from dgpuhash.distributed.cluster.dask_internals import memory_limit, running_keys
+from dgpuhash.distributed.cluster.host import plugin_of
 from dgpuhash.distributed.partition.hash_partition import chunk_nbytes
 from dgpuhash.frames import frames_of
 from dgpuhash.typing import Device
@@ -93,11 +94,13 @@ class SecessionBudget:
         """Return the result of `work`, and secede if it takes long.
 
         `work` runs on the event loop, for the task whose partition is `rows`. Where it sends
-        `nbytes` that are much of the worker's memory, the task stays.
+        `nbytes` that are much of the worker's memory, or that memory is short, the task stays: the
+        next one would bring rows that the worker has no place for.
         """
         if not wait([work], MOMENT).done:
-            limit = memory_limit(worker)
+            limit, memory = memory_limit(worker), plugin_of(worker).shards.memory
             stays = bool(nbytes and limit and nbytes > limit // SHARE)
+            stays = stays or (memory is not None and memory.for_rows() < 0)
             most = most_seceded_nbytes(worker, frames_of(rows).device)
             with self.task(sizeof(rows), most, stays=stays):
                 wait([work])

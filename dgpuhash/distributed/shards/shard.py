@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -99,7 +100,7 @@ class Marks:
 
     def others(
         self, join: str, copies: Any, part: int, parts: int, skip: int, nbytes: int, by_key: bool,
-        since: int = 0,
+        since: int = 0, columns: Sequence[Hashable] | None = None,
     ) -> tuple[Any, int | None, int]:  # fmt: skip
         """Return rows that a join has not found, the number to skip for the next ones, and theirs.
 
@@ -107,6 +108,7 @@ class Marks:
         them; None after the last ones.
         `copies` has the marks of other copies of the rows. Ranges are those of the hashes of keys
         (`by_key`), or of positions. Of groups only those are told that changed `since` an epoch.
+        `columns`: default all.
         """
         store = self.index.store
         if by_key:
@@ -119,9 +121,9 @@ class Marks:
                 rows = self.index.changed_since(rows, since)
             start, end = (len(rows) * number // parts for number in (part, part + 1))
         nbytes = min(nbytes, store.page_nbytes)
-        room = max(1, int(nbytes / max(1.0, store.row_nbytes(list(store.meta)))))
+        room = max(1, int(nbytes / max(1.0, store.row_nbytes(columns or list(store.meta)))))
         last = min(end, start + skip + room)
-        found = store.take(rows[start + skip : last])
+        found = store.take(rows[start + skip : last], columns)
         return found, None if last == end else last - start, end - last
 
     def _by_range(self, join: str, parts: int) -> tuple[Any, list[int]]:

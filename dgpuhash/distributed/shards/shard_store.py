@@ -27,7 +27,8 @@ from dgpuhash.distributed.shards.incoming import (
     without_rows,
 )
 from dgpuhash.distributed.shards.shard import HeavyKeyRepair, Shard, StagedChange
-from dgpuhash.distributed.shards.spilling import SpillingInbox, WorkerMemory
+from dgpuhash.distributed.shards.spilling import SpillingInbox
+from dgpuhash.distributed.shards.worker_memory import WorkerMemory
 from dgpuhash.errors import IndexChanged, IndexLost
 from dgpuhash.frames import (
     Cursor,
@@ -281,7 +282,7 @@ class ShardStore:
         if shard.epoch > epoch:
             raise IndexChanged(
                 f"the index was changed (epoch {epoch} was asked for, the shard is at "
-                f"{shard.epoch}); make the merge anew, or call index.refresh()"
+                f"{shard.epoch}); make the merge anew with index.merge(…)"
             )
         if shard.epoch < epoch:
             raise IndexLost(
@@ -345,6 +346,8 @@ class ShardStore:
         if change.verb == "build":
             # Rows may have kept a wider dtype than all shards agree on.
             staged.index = without_rows(change)
+            if isinstance(staged.index, GroupIndex):
+                staged.index.check_overflow(rows)
             staged.index.insert(rows)
             return
         staged.rows, index = rows, self._shards[change.uid].index

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
-import gc
-import os
-import sys
 import threading
-import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
 from dask.sizeof import sizeof
 
-from dgpuhash import backend
-from dgpuhash.distributed.cluster.dask_internals import memory_limit, memory_share
 from dgpuhash.distributed.cluster.serialization import (
     Payload,
     concat_payloads,
@@ -28,18 +19,12 @@ from dgpuhash.distributed.cluster.serialization import (
 from dgpuhash.distributed.partition.change import Change
 from dgpuhash.distributed.shards.inbox import Inbox, Parcel, Receipt
 from dgpuhash.distributed.shards.incoming import without_rows
+from dgpuhash.distributed.shards.worker_memory import WorkerMemory
 from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.frames import FrameIndex, check_lossless_concat
 from dgpuhash.frames.spill.file import SpillFile, detached
 
-__all__ = [
-    "SpilledPayload",
-    "SpillingInbox",
-    "WorkerMemory",
-    "keep_freed_memory",
-    "release_arrow",
-    "trim",
-]
+__all__ = ["SpilledPayload", "SpillingInbox"]
 
 # Bytes that a key table takes for a row, and with what is there only while it is filled.
 TABLE_NBYTES, FILLING_NBYTES = 20, 48
@@ -47,111 +32,6 @@ TABLE_NBYTES, FILLING_NBYTES = 20, 48
 SHARE = 3
 # Bytes of rows beside their keys that are written at once. Less does not matter to a worker.
 WRITTEN_AT_ONCE = 4 << 20
-# Seconds in which memory may become free before a build or a result is refused, and between looks.
-WAIT_SECONDS = 5.0
-LOOK_SECONDS = 0.2
-# What Dask's nannies have glibc do: give back freed memory beyond this.
-TRIMMED = {"MALLOC_TRIM_THRESHOLD_": "65536"}
-# Numbers of glibc's M_TRIM_THRESHOLD and M_MMAP_THRESHOLD, the latter at its greatest.
-KEPT_BY_MALLOC = {-1: 64 << 20, -3: 32 << 20}
-
-
-class WorkerMemory:
-    """What a worker may still put into its memory, by the limit that Dask gives it.
-
-    Parameters
-    ----------
-    worker : distributed.Worker
-    """
-
-    def __init__(self, worker: Any) -> None:
-        self._worker = worker
-
-    @property
-    def address(self) -> str:
-        """Address of the worker."""
-        return str(self._worker.address)
-
-    @property
-    def folder(self) -> str:
-        """The worker's folder on its disk."""
-        return str(self._worker.local_directory)
-
-    def for_rows(self) -> int:
-        """Return the bytes until Dask would spill results, which rows of builds may take."""
-        return self._until("target", 0.6)
-
-    def for_tasks(self) -> int:
-        """Return the bytes until Dask would begin no tasks, which keys and results may take."""
-        return self._machine() or self._until("pause", 0.8)
-
-    def relieve(self) -> None:
-        """Give back what allocators keep, where rows of builds have no place otherwise."""
-        if self.for_rows() < 0:
-            trim()
-
-    def wait(self, enough: Callable[[], bool], seconds: float | None = None) -> bool:
-        """Wait until there is enough memory; return whether there is.
-
-        What ended just now may still be there, and other tasks end. `seconds` are `WAIT_SECONDS`
-        by default.
-        """
-        end = time.monotonic() + (WAIT_SECONDS if seconds is None else seconds)
-        while not enough():
-            if time.monotonic() > end:
-                return False
-            gc.collect()
-            trim()
-            if not enough():
-                time.sleep(LOOK_SECONDS)
-        return True
-
-    def _machine(self) -> int | None:
-        """Return the free bytes of the machine, for a worker that no nanny ends.
-
-        It may share a process with others, and a client, whose memory counts as its own.
-        """
-        if self._worker.nanny or not memory_limit(self._worker):
-            return None
-        return backend.get("cpu").memory()[0]
-
-    def _until(self, fraction: str, default: float) -> int:
-        """Return the bytes until a fraction of the limit is reached; `default` where it is off."""
-        limit = memory_limit(self._worker)
-        if not limit:
-            return sys.maxsize
-        share = memory_share(self._worker, fraction) or default
-        return int(share * limit - self._worker.monitor.get_process_memory())
-
-
-def release_arrow() -> None:
-    """Give memory back that Arrow's allocator keeps for this thread; it counts as the process's."""
-    pa.default_memory_pool().release_unused()
-
-
-def trim() -> None:
-    """Give memory back that allocators keep."""
-    release_arrow()
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
-
-
-def keep_freed_memory(worker: Any) -> bool:
-    """Have the C library keep freed memory for the next arrays; return whether it does now.
-
-    Where it gives each array back at once, as nannies have it, every new one costs its page faults
-    anew, which takes longer than most of what is done with it. Only a process of one worker with
-    Dask's own setting is changed: what a user has set stays. `trim` gives back what is kept.
-    """
-    set_by_dask = all(os.environ.get(name) == value for name, value in TRIMMED.items())
-    if not worker.nanny or not set_by_dask or "MALLOC_MMAP_THRESHOLD_" in os.environ:
-        return False
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):
-        # Another C library.
-        return False
-    return all(mallopt(number, nbytes) == 1 for number, nbytes in KEPT_BY_MALLOC.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +72,7 @@ class SpillingInbox(Inbox):
     def accept(self, parcel: Parcel) -> None:
         """Store a parcel; one that was delivered before changes nothing."""
         if self._share is None:
-            self._share, self._there = self._memory.for_rows() // SHARE, self._memory.for_tasks()
+            self._share, self._there = self._memory.for_rows() // SHARE, self._memory.for_keys()
         if parcel.number in self._parcels.get((parcel.partition, parcel.attempt), ()):
             return
         super().accept(parcel)
@@ -228,7 +108,7 @@ class SpillingInbox(Inbox):
         waiting = self._others_nbytes
         if self._share is None:
             return False
-        if not self._has_place(self._kept):
+        if self._kept > self._place(self._memory.for_keys):
             return True
         if waiting <= WRITTEN_AT_ONCE:
             return False
@@ -247,7 +127,7 @@ class SpillingInbox(Inbox):
         if self._others.shape[1]:
             self._spill()
         self._memory.relieve()
-        self._require_memory(self._kept)
+        self._require_memory(self._kept, self._memory.for_keys)
 
     def _spill(self) -> None:
         try:
@@ -317,7 +197,8 @@ class SpillingInbox(Inbox):
             When the worker has no memory for the keys and their table, or the disk is full.
         """
         # Keys are put together, and get their codes.
-        self._require_memory(2 * self._keys_nbytes + self._rows * FILLING_NBYTES)
+        needed = 2 * self._keys_nbytes + self._rows * FILLING_NBYTES
+        self._require_memory(needed, self._memory.for_tasks)
         if self._file is None:
             self._waiting = []
             return None
@@ -338,24 +219,23 @@ class SpillingInbox(Inbox):
         """Bytes of the keys and of the table that finds them."""
         return self._keys_nbytes + self._rows * TABLE_NBYTES
 
-    def _place(self) -> int:
-        """Return the bytes that there are for the keys, with those that they take already."""
-        held = 0 if self._file is None else self._file.held_nbytes
-        mine = self._keys_nbytes + held + self._others_nbytes
-        return max(0, self._there, self._memory.for_tasks() + mine)
+    def _place(self, left: Callable[[], int]) -> int:
+        """Return the bytes that there are for the keys, with those that they take already.
 
-    def _has_place(self, needed: int) -> bool:
+        `left` is what the worker's memory has left for them.
+        """
         held = 0 if self._file is None else self._file.held_nbytes
-        return needed + held <= self._place()
+        mine = self._keys_nbytes + self._others_nbytes
+        return max(0, self._there - held, left() + mine)
 
-    def _require_memory(self, needed: int) -> None:
+    def _require_memory(self, needed: int, left: Callable[[], int]) -> None:
         """Raise OutOfMemoryError unless there is place for the keys."""
-        if self._memory.wait(lambda: self._freed or self._has_place(needed)):
+        if self._memory.wait(lambda: self._freed or needed <= self._place(left)):
             return
         raise OutOfMemoryError(
             f"the keys of {self._rows:,} rows of a build, with the table that finds them, need "
             f"{needed:,} bytes on worker {self._memory.address}, and "
-            f"{self._place():,} are there; use more workers, or such with more memory, and "
+            f"{self._place(left):,} are there; use more workers, or such with more memory, and "
             "npartitions= of their number at least; or index the other side: build='left' or "
             "'right', or the sides exchanged"
         )

@@ -10,7 +10,7 @@ import pandas as pd
 from distributed import Client
 
 from dgpuhash.distributed.cluster.broadcast import run_on_workers
-from dgpuhash.distributed.partition.descriptor import Descriptor
+from dgpuhash.distributed.partition.descriptor import Descriptor, Placement
 from dgpuhash.distributed.shards.plugin import ShardHost
 from dgpuhash.frames import FrameIndex, frames_of
 from dgpuhash.frames.int_float_warning import IntFloatKey, has_non_integers
@@ -19,6 +19,7 @@ __all__ = [
     "IndexSize",
     "ShardSize",
     "columns_to_warn_about",
+    "has_unique_keys",
     "row_count",
     "shard_size",
     "shard_stats",
@@ -70,6 +71,17 @@ def shard_stats(client: Client, descriptor: Descriptor) -> pd.DataFrame:
 def row_count(client: Client, descriptor: Descriptor) -> int:
     """Return the rows of the index, each counted once."""
     return sum(run_on_workers(client, descriptor.whole, rows, *_identity(descriptor)))
+
+
+def has_unique_keys(client: Client, descriptor: Descriptor) -> bool:
+    """Return whether each key has one row, as far as shards know by themselves."""
+    if descriptor.unique:
+        return True
+    replicated = descriptor.placement is Placement.REPLICATED
+    if not (replicated or descriptor.owned or len(descriptor.shards) == 1):
+        # Other shards may have rows of the same key.
+        return False
+    return all(run_on_workers(client, descriptor.whole, is_unique, *_identity(descriptor)))
 
 
 def columns_to_warn_about(
@@ -128,6 +140,11 @@ def fractions(
         for each in mixed
     ]
     return len(index), told
+
+
+def is_unique(host: ShardHost, uid: str, epoch: int, parts: dict[str, tuple[int, str]]) -> bool:
+    _, incarnation = parts[host.worker.address]
+    return host.shards.at(uid, epoch, incarnation).index.is_unique
 
 
 def rows(host: ShardHost, uid: str, epoch: int, parts: dict[str, tuple[int, str]]) -> int:

@@ -239,8 +239,11 @@ def read_batch(
     except FormatError:
         raise
     except (
-        pa.ArrowException, ValueError, KeyError, TypeError, IndexError, FileNotFoundError,
+        pa.ArrowException, ValueError, LookupError, TypeError, AttributeError, OSError,
     ) as error:  # fmt: skip
+        # Arrow's own OSErrors, of what is no Arrow file, have no number.
+        if isinstance(error, OSError) and error.errno and not isinstance(error, FileNotFoundError):
+            raise
         raise FormatError(f"{url} is damaged: {rows.file} cannot be read ({error})") from error
 
 

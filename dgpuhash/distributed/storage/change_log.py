@@ -3,10 +3,11 @@
 Each change is on disk before anybody sees it. The log stands beside the manifest of a checkpoint.
 Each revision since then has Arrow files with the rows of each shard, written by the workers that
 own them, and then a record: a small file that names the Arrow files with their checksums. The
-record commits the change. It is created under a name that only one writer can take, so a second
-writer, which took the log over, is noticed. A record without its end was never acknowledged.
-Whoever continues a log, or truncates it, first writes a record without rows, so that no earlier
-write can appear after it.
+record commits the change: it is never replaced, and a change that was not published because its
+client was interrupted is published by the next one. It is created under a name that only one
+writer can take, so a second writer, which took the log over, is noticed. The beginning of a record
+was never acknowledged, and the next record takes its place. Whoever continues a log, or truncates
+it, first writes a record without rows, so that no earlier write can appear after it.
 """
 
 from __future__ import annotations
@@ -41,13 +42,18 @@ __all__ = [
     "last_revision",
     "records",
     "replaced_by",
+    "stays",
     "take_over",
     "taken_over_error",
+    "unpublished",
 ]
 
 MAGIC = b"dgpuhash log 1"
 END = b"\nend\n"
 NAME = re.compile(r"log-(\d{12})\.record")
+HEAD = re.compile(rb"%s ([1-9]\d*) ([0-9a-f]{32})\n" % MAGIC)
+HEAD_BEGUN = re.compile(rb"%s ([1-9]\d*( [0-9a-f]{0,32})?)?" % MAGIC)
+BODY = '{"revision": '
 VERBS = {"insert", "upsert", "erase", "update", "retract", "load", "save"}
 
 # Returns the error of a writer whose index was changed meanwhile, or None where it was not.
@@ -87,33 +93,34 @@ class Record:
         return f"log-{self.revision:012}.record"
 
     def to_bytes(self) -> bytes:
-        """Return a header line with size and checksum, the JSON, and an end mark.
-
-        The end mark tells a damaged record from an interrupted write.
-        """
+        """Return a header line with size and checksum, the JSON, and an end mark."""
         body = json.dumps(asdict(self)).encode()
         return b"%s %d %s\n" % (MAGIC, len(body), digest_of(body).hexdigest().encode()) + body + END
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str) -> Record | None:
-        """Return the record that `to_bytes` wrote, or None without its end.
+        """Return the record that `to_bytes` wrote, or None where the write was interrupted.
 
-        The end is missing when the write was interrupted.
+        Then there is the beginning of a record, and nothing or zeros behind it. The end mark may be
+        missing.
 
         Raises
         ------
         FormatError
-            When the record is damaged.
+            When there is anything else: the record is damaged, or the file is no record.
         """
-        head, _, rest = data.partition(b"\n")
-        fields = head.removeprefix(MAGIC).split()
-        known = len(fields) == 2 and head.startswith(MAGIC) and fields[0].isdigit()
-        body = rest[: int(fields[0])] if known else b""
-        if not known or digest_of(body).hexdigest().encode() != fields[1]:
-            whole = known and len(rest) >= int(fields[0]) and not data.endswith(b"\0")
-            if whole or data.endswith(END):
-                raise FormatError(f"{where} is damaged: its checksum is wrong; {REMEDY}")
+        written = data.rstrip(b"\0")
+        head = HEAD.match(written)
+        if head is None:
+            if HEAD_BEGUN.fullmatch(written) or MAGIC.startswith(written):
+                return None
+            raise FormatError(f"{where} is damaged: it is no record; {REMEDY}")
+        end = head.end() + int(head[1])
+        body, after = written[head.end() : end], written[end:]
+        if head.end() + len(body) < end and _begins_body(body):
             return None
+        if digest_of(body).hexdigest().encode() != head[2] or not END.startswith(after):
+            raise FormatError(f"{where} is damaged: its checksum is wrong; {REMEDY}")
         try:
             entry = json.loads(body)
             files = tuple(each and RowsFile.from_json(each) for each in entry.pop("files"))
@@ -124,6 +131,21 @@ class Record:
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise FormatError(f"{where} is damaged: {error}; {REMEDY}") from error
         return record
+
+
+def _begins_body(body: bytes) -> bool:
+    """Return whether the JSON of a record may begin so, and is not whole."""
+    try:
+        text = body.decode("ascii")
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        rest = text[error.pos :]
+        words = any(word.startswith(rest) for word in ("null", "true", "false"))
+        begun = words or re.fullmatch(r'"[\w.-]*', rest) is not None
+        return begun and BODY.startswith(text[: len(BODY)])
+    except (ValueError, RecursionError):
+        return False
+    return False
 
 
 REMEDY = "restore the folder from a backup"
@@ -163,11 +185,27 @@ def append(client: Client, change: Change, end: Descriptor, outdated: Outdated) 
         )
         _commit(folder, record, outdated)
     except BaseException:
-        # Once its record is written, the change may be seen, and its files must stay.
-        with suppress(OSError):
-            if not _is_recorded(folder, revision, change.transaction):
+        # Once its record is written, the change is made, and its files must stay.
+        with suppress(OSError, FormatError):
+            there = _read(folder, revision)
+            if there is None or there.transaction != change.transaction:
                 folder.remove(names)
         raise
+
+
+def unpublished(folder: Folder, descriptor: Descriptor) -> Record | None:
+    """Return the record after the revision of `descriptor`, or None.
+
+    The client that wrote it for this index was interrupted, or died, before it published the
+    change.
+
+    Raises
+    ------
+    FormatError
+        When the record is damaged, or the file is no record.
+    """
+    record = _read(folder, descriptor.revision + 1)
+    return record if record is not None and record.uid == descriptor.uid else None
 
 
 def fence(folder: Folder, end: Descriptor, outdated: Outdated) -> None:
@@ -196,8 +234,8 @@ def take_over(folder: Folder, continued: LogState, uid: str, revision: int) -> N
         When a change was appended meanwhile.
     """
     record = Record(revision, "load", uid, uuid.uuid4().hex, ())
-    if not _created(folder, record, lambda: None):
-        raise _changed(folder)
+    if not _create(folder, record):
+        raise _changed_error(folder)
     try:
         _check_unchanged(folder, continued, record)
     except BaseException:
@@ -283,27 +321,34 @@ def _commit(folder: Folder, record: Record, outdated: Outdated) -> None:
     if manifest.uid != record.uid:
         raise taken_over_error(folder)
     # A record up to the saved revision would never be read; another client has saved this index.
-    saved = manifest.revision >= record.revision
-    if saved or not _created(folder, record, outdated):
-        raise outdated() or taken_over_error(folder)
+    if manifest.revision >= record.revision or not _create(folder, record):
+        raise outdated() or _overtaken_error(folder, record)
 
 
-def _created(folder: Folder, record: Record, outdated: Outdated) -> bool:
+def _overtaken_error(folder: Folder, record: Record) -> IndexLost:
+    """Return the error of a change whose revision another record has."""
+    there = _read(folder, record.revision)
+    if there is None or there.uid != record.uid:
+        return taken_over_error(folder)
+    # Its client stood still, and went on after this one had looked.
+    return IndexChanged(
+        f"another client has changed the index of the log in {folder.url} meanwhile; the "
+        f"{record.verb} was not made: repeat it"
+    )
+
+
+def _create(folder: Folder, record: Record) -> bool:
     """Return whether the record was written.
 
-    It is not where another index, or another client of this one, has appended.
+    It is not where another record is there; it takes the place of a beginning of one.
     """
     data = record.to_bytes()
     try:
         folder.create(record.name, data)
     except FileExistsError:
-        there = Record.from_bytes(folder.read(record.name), f"{folder.url}/{record.name}")
-        # Otherwise the client died before anybody saw the change, or before the record's end.
-        if there is not None and (there.uid != record.uid or outdated()):
-            return False
-        # Another index may have read the record, and continue after it.
+        # Another index may have continued after the beginning of a record, too.
         after = replace(record, revision=record.revision + 1).name
-        if folder.has(after):
+        if _read(folder, record.revision) is not None or folder.has(after):
             return False
         folder.replace(record.name, data)
         return not folder.has(after)
@@ -319,22 +364,33 @@ def _check_unchanged(folder: Folder, continued: LogState, last: Record) -> None:
     if (now.uid, now.shards) != (before.uid, before.shards):
         raise FormatError(f"{folder.url} was saved to while it was loaded; load it again")
     if records(folder, before.revision) != [*continued.changes, last]:
-        raise _changed(folder)
+        raise _changed_error(folder)
 
 
-def _changed(folder: Folder) -> IndexChanged:
+def _changed_error(folder: Folder) -> IndexChanged:
     return IndexChanged(
         f"the index in {folder.url} was changed while it was loaded; close it where it is "
         "open, and load it again"
     )
 
 
-def _is_recorded(folder: Folder, revision: int, transaction: str) -> bool:
+def stays(end: Descriptor, change: Change) -> bool:
+    """Return whether a change that was appended is in the log, or in a save that truncated it.
+
+    It is not where another client took this one, which stood still, for dead, or without a log.
+    """
+    if end.log is None:
+        return False
+    there = _read(Folder(end.log), end.revision)
+    return there is None or there.transaction == change.transaction
+
+
+def _read(folder: Folder, revision: int) -> Record | None:
+    """Return the whole record of a revision, or None."""
     name = f"log-{revision:012}.record"
     if not folder.has(name):
-        return False
-    record = Record.from_bytes(folder.read(name), f"{folder.url}/{name}")
-    return record is not None and record.transaction == transaction
+        return None
+    return Record.from_bytes(folder.read(name), f"{folder.url}/{name}")
 
 
 def _numbers(names: Iterable[str]) -> list[int]:

@@ -66,8 +66,7 @@ def fence_for_save(descriptor: Descriptor, url: str, outdated: Outdated) -> Desc
     """Return the descriptor for `save`, and fence the log if `url` has it.
 
     A save to the index's log folder truncates the log: the descriptor is then of the next revision,
-    whose record is written here. That revision takes the place of a change that nobody saw, as its
-    client died; such a change is not seen later.
+    whose record is written here.
 
     Raises
     ------
@@ -115,14 +114,13 @@ def save(client: Client, descriptor: Descriptor, url: str, *, overwrite: bool) -
         raise taken_over_error(folder)
     # Files that killed clients left are removed, too, but not files of other indexes, which may be
     # saved here at the same time.
-    mark = "" if logged else _mark(descriptor)
-    left = f"shard-{mark}", f"{MANIFEST}.{mark}"
+    left = "shard-" if logged else f"shard-{_mark(descriptor)}"
     stale = {rows.file for rows in replaced}
     stale |= {name for name in names if name.startswith(left)}
     if logged:
         stale |= replaced_by(names, revision)
     folder.remove(stale - {rows.file for rows in written})
-    folder.clear_parts(_mark(descriptor))
+    folder.sweep(MANIFEST)
     return replace(descriptor, saved=SavedRevision(folder.url, descriptor.uid, revision))
 
 
@@ -194,14 +192,13 @@ def batches_of(saved: SavedRevision) -> list[SavedRows]:
     folder = Folder(saved.url)
     manifest = Manifest.found_in(folder)
     batches = [SavedRows("build", manifest.shards, manifest.owned)]
-    revision, transaction = manifest.revision, None
+    revision = manifest.revision
     for record in records(folder, revision) if revision < saved.revision else ():
         if record.revision <= saved.revision:
             batches.append(SavedRows(record.verb, record.files, record.owned))
             check_sizes(folder, filter(None, record.files))
-            revision, transaction = record.revision, record.transaction
-    replaced = saved.transaction not in (None, transaction)
-    if manifest.uid != saved.uid or revision != saved.revision or replaced:
+            revision = record.revision
+    if manifest.uid != saved.uid or revision != saved.revision:
         raise FormatError(
             f"{saved.url} holds another state than revision {saved.revision} of this index: it was "
             "replaced, or is damaged; load it if it is wanted, or build the index again"
@@ -234,8 +231,7 @@ def _write(
     overwrite: bool = False,
 ) -> tuple[Sequence[RowsFile], Sequence[RowsFile]]:
     """Return the files that were written, and those that they replace."""
-    mark = _mark(descriptor)
-    token = f"{mark}{uuid.uuid4().hex[:12]}"
+    token = f"{_mark(descriptor)}{uuid.uuid4().hex[:12]}"
     names = [f"shard-{token}-{part:05}.arrow" for part in range(len(descriptor.whole))]
     files: Sequence[RowsFile] = ()
 
@@ -250,7 +246,7 @@ def _write(
             there = _replaced_in(folder, descriptor, overwrite)
         return Manifest.of(descriptor, files, frames_of(descriptor.meta), logged=logged).to_bytes()
 
-    target.fill(names, MANIFEST, write, fresh=there is None, mark=mark)
+    target.fill(names, MANIFEST, write, fresh=there is None)
     return files, there.shards if there else ()
 
 

@@ -20,6 +20,7 @@ from dgpuhash.errors import (
     SpecError,
     UnsupportedError,
 )
+from dgpuhash.tables.arguments.temporary import locked_part, sweep_parts
 from dgpuhash.tables.serialization import check_no_pattern, read_only_error
 
 __all__ = ["Folder"]
@@ -163,21 +164,28 @@ class Folder:
             self.remove([name])
             raise
 
-    def replace(self, name: str, data: bytes, mark: str = "") -> None:
+    def replace(self, name: str, data: bytes) -> None:
         """Write a file under a temporary name, and rename it to `name`.
 
-        An earlier file of that name is replaced. The temporary name is `name` and then `mark`.
+        An earlier file of that name is replaced.
         """
-        part = f"{name}.{mark}{uuid.uuid4().hex}.part"
+        if self.local:
+            with locked_part(self._at(name), lambda part: Path(part).open("xb").close()) as part:
+                with self.writing(part.rpartition("/")[2]) as file:
+                    file.write(data)
+                try:
+                    Path(part).replace(self._at(name))
+                    self.sync()
+                except BaseException:
+                    Path(part).unlink(missing_ok=True)
+                    raise
+            return
+        part = f"{name}.{uuid.uuid4().hex}.part"
         with self.writing(part) as file:
             file.write(data)
         try:
-            if self.local:
-                Path(self._at(part)).replace(self._at(name))
-                self.sync()
-            else:
-                self.system.invalidate_cache(self._at(part))
-                self.system.mv(self._at(part), self._at(name))
+            self.system.invalidate_cache(self._at(part))
+            self.system.mv(self._at(part), self._at(name))
         except BaseException:
             self.remove([part])
             raise
@@ -186,21 +194,23 @@ class Folder:
         """Create a file that must not exist.
 
         Of two writers at the same time only one succeeds, where the file system supports that; see
-        `check_exclusive`. A process that is killed meanwhile may leave the beginning of the file.
+        `check_exclusive`. A process that is killed or interrupted meanwhile may leave the beginning
+        of the file.
 
         Raises
         ------
         FileExistsError
             When the file exists.
         """
-        with self._exclusive(name) as file:
-            try:
+        file = self._exclusive(name)
+        try:
+            with file:
                 file.write(data)
                 self._flush(file)
-            except BaseException:
-                self.remove([name])
-                raise
-        self.sync()
+            self.sync()
+        except Exception:
+            self.remove([name])
+            raise
 
     def check_exclusive(self) -> None:
         """Raise UnsupportedError where `create` may let two writers succeed.
@@ -252,20 +262,13 @@ class Folder:
                 self.system.rm_file(self._at(name))
 
     def fill(
-        self,
-        names: Sequence[str],
-        last: str,
-        write: Callable[[Folder], bytes],
-        *,
-        fresh: bool,
-        mark: str = "",
+        self, names: Sequence[str], last: str, write: Callable[[Folder], bytes], *, fresh: bool
     ) -> None:
         """Have `write` make the files `names`, and write its result to `last`.
 
         `fresh`: `last` does not exist. A local folder that does not exist either is then made under
-        a temporary name, and renamed when it is complete. Its temporary name begins with its own
-        name and `mark`, like the temporary name of a `last` that replaces an earlier one. When
-        `fill` fails, no file is left, unless `last` was written all the same.
+        a temporary name, and renamed when it is complete. When `fill` fails, no file is left,
+        unless `last` was written all the same.
 
         Raises
         ------
@@ -273,18 +276,36 @@ class Folder:
             When a fresh `last` exists by now.
         """
         # A folder that exists may be a working directory, a link or a mount point: keep it.
-        apart = self.local and fresh and not self.exists()
+        if not (self.local and fresh and not self.exists()):
+            self._fill(self, names, last, write, fresh=fresh)
+            return
+        Folder(str(Path(self.path).parent)).make()
+        with locked_part(self.path, lambda part: Folder(part).make()) as part:
+            try:
+                self._fill(Folder(part), names, last, write, fresh=True)
+            except BaseException:
+                _clear(part)
+                raise
+
+    def _fill(
+        self,
+        folder: Folder,
+        names: Sequence[str],
+        last: str,
+        write: Callable[[Folder], bytes],
+        *,
+        fresh: bool,
+    ) -> None:
         data = None
-        folder = Folder(f"{self.url}.{mark}{uuid.uuid4().hex[:12]}.part") if apart else self
         folder.make()
         try:
             data = write(folder)
             try:
-                if fresh and not apart:
+                if fresh and folder is self:
                     folder.create(last, data)
                 else:
-                    folder.replace(last, data, mark)
-                if apart:
+                    folder.replace(last, data)
+                if folder is not self:
                     folder.rename(self)
             except OSError as error:
                 if not fresh or not self.has(last) or self.may_hold(last, data):
@@ -294,21 +315,15 @@ class Folder:
                     "replace that with overwrite=True"
                 ) from error
         except BaseException:
-            if apart:
-                _clear(folder.path)
-            elif data is None or not folder.may_hold(last, data):
+            if folder is self and (data is None or not folder.may_hold(last, data)):
                 folder.remove(names)
             raise
 
-    def clear_parts(self, mark: str) -> None:
-        """Remove temporary folders with this mark that a killed `fill` left."""
+    def sweep(self, last: str) -> None:
+        """Remove what killed saves left beside a local folder, and beside `last` in it."""
         if self.local:
-            path = Path(self.path)
-            # Where the parent folder may not be listed, they stay.
-            with suppress(OSError):
-                for each in path.parent.iterdir():
-                    if each.name.startswith(f"{path.name}.{mark}") and each.suffix == ".part":
-                        _clear(str(each))
+            sweep_parts(self.path)
+            sweep_parts(self._at(last))
 
     def rename(self, new: Folder) -> None:
         """Rename a local folder to a name that is free."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -12,7 +13,7 @@ import pyarrow as pa
 from dgpuhash import config
 from dgpuhash.distributed.partition.conflict import Conflict
 from dgpuhash.distributed.partition.descriptor import Descriptor, Placement, SavedRevision
-from dgpuhash.distributed.storage.arrow_files import RowsFile, check_sizes
+from dgpuhash.distributed.storage.arrow_files import REMEDY, RowsFile, check_sizes
 from dgpuhash.distributed.storage.folder import Folder
 from dgpuhash.errors import ExistsError, FormatError
 from dgpuhash.frames import KeyEncoder, frames_named, frames_of
@@ -147,13 +148,15 @@ class SavedShards(ABC):
 def load_with_retry(folder: Folder, load: Callable[[], Made]) -> Made:
     """Return ``load()``, repeated when the folder is saved to meanwhile.
 
-    `load` reads a save in the folder, and a save removes the files that it replaces.
+    `load` reads a save in the folder, and a save removes the files that it replaces. What killed
+    saves left is removed first.
 
     Raises
     ------
     FormatError
         When the folder holds no save, or a damaged one.
     """
+    folder.sweep(MANIFEST)
     tries = config.count("retries.load")
     for _ in range(tries):
         before = _data_in(folder)
@@ -277,6 +280,14 @@ class Manifest(SavedShards):
         source = frames_of(self.groups.source).to_arrow(self.groups.source)
         body["groups"] = {"source": text_of_table(source), **self.groups.to_json()}
         return to_checked_json(self.what, WITH_GROUPS, body)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, where: str) -> Self:
+        """Return the manifest that `to_bytes` wrote; see `SavedShards.from_bytes`."""
+        found = super().from_bytes(data, where)
+        if found.groups is None and json.loads(data)["version"] == WITH_GROUPS:
+            raise FormatError(f"{where} is damaged: it does not describe its groups; {REMEDY}")
+        return found
 
     @classmethod
     def _from_body(cls, body: dict[str, Any]) -> Self:

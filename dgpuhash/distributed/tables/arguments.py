@@ -15,7 +15,7 @@ from dgpuhash.distributed.cluster.client import check_same_cluster
 from dgpuhash.distributed.tables.batch import Batch, DaskBatch, HostBatch
 from dgpuhash.errors import KeyTypeError, ShapeError, UnsupportedError
 from dgpuhash.spec import native_dtype
-from dgpuhash.tables.arguments.casts import cast, keeps_values
+from dgpuhash.tables.arguments.casts import cast, dtype_code, keeps_values
 from dgpuhash.tables.arguments.exact import comparable
 from dgpuhash.tables.arguments.interop import as_argument
 from dgpuhash.tables.arguments.lookup_keys import as_lookup_keys
@@ -133,7 +133,7 @@ def _check_dask(
     if array.dtype.hasobject:
         raise KeyTypeError(
             f"{name} of dtype {array.dtype} have no fixed-size NumPy form; convert them with "
-            f".astype('{dtype}')"
+            f".astype({dtype_code(dtype)})"
         )
     if on_gpu and dtype.kind in "mM" and array.dtype == np.int64:
         return False

@@ -35,6 +35,7 @@ from dgpuhash.distributed.shards.table_stats import StatsDisplay, TableShardSize
 from dgpuhash.distributed.shards.table_store import VerbRequest, VerbResult
 from dgpuhash.distributed.tables.arguments import batch_of
 from dgpuhash.distributed.tables.batch import AnswerColumn, Batch, answer_columns
+from dgpuhash.distributed.tables.commits import Commits
 from dgpuhash.distributed.tables.early_answer import EarlyAnswer
 from dgpuhash.distributed.tables.leases import LIMIT, TableLease
 from dgpuhash.errors import (
@@ -60,6 +61,8 @@ Result = TypeVar("Result")
 MASK = AnswerColumn(np.dtype(bool))
 # Keys of a shard: batches that fill smaller ones end before memory for them could be made.
 SMALL_SHARE = 2**22
+# Dask may move a chunk, or compute it anew, right after this library has moved it.
+MOST_MOVES = 3
 
 
 class DistributedTable:
@@ -105,6 +108,7 @@ class DistributedTable:
         self._lost: str | None = None
         self._closed = False
         self._turn, self._alone = threading.RLock(), ReentranceGuard(type(self).__name__)
+        self._commits = Commits()
 
     def _hold(self, use: GroupUse) -> None:
         """Have the workers free the handle's shards when the handle is gone."""
@@ -230,19 +234,34 @@ class DistributedTable:
         self, verb: Verb, batch: Batch, shown: Sequence[AnswerColumn] = ()
     ) -> tuple[Any, ...]:
         """Carry out `verb` on all ranks; return its answer columns."""
-        client, workers, rows = self._client, self._workers, sum(batch.rows)
+        rows = sum(batch.rows)
         pruning = self._absences.with_stats(verb.sparing, self._device, rows=rows)
         verb = replace(verb, sparing=pruning)
         order = VerbRequest(self._uid, self._epoch, verb, batch.hosted, self._piece_rows)
-        foreseen, start = EarlyAnswer(client, batch, verb.name, shown), time.perf_counter()
-        try:
-            made = self._made(order, foreseen)
-        except DataNotLocal:
-            batch.place(client, workers)
+        foreseen = EarlyAnswer(self._client, batch, verb.name, shown)
+
+        def commit() -> list[TaskOutput[VerbResult]]:
+            return self._carried_out(order, foreseen, rows)
+
+        def made() -> list[TaskOutput[VerbResult]]:
+            return self._commits.run(commit) if verb.changes else commit()
+
+        for left in reversed(range(MOST_MOVES + 1)):
             try:
-                made = self._made(order, foreseen)
+                found = made()
+                break
             except DataNotLocal as elsewhere:
-                raise IndexLost(f"{elsewhere}, though it was moved; call it again") from None
+                if not left:
+                    raise IndexLost(f"{elsewhere}, though it was moved; call it again") from None
+                batch.place(self._client, self._workers)
+        return foreseen.answers(answer_columns(found, len(shown)))
+
+    def _carried_out(
+        self, order: VerbRequest, foreseen: EarlyAnswer, rows: int
+    ) -> list[TaskOutput[VerbResult]]:
+        """Return the ranks' results; note what the verb has changed."""
+        verb, start = order.verb, time.perf_counter()
+        made = self._made(order, foreseen)
         outcomes = [each.result for each in made]
         for outcome in outcomes:
             if outcome.refused is not None:
@@ -259,8 +278,9 @@ class DistributedTable:
             name = {"add": "insert", "settle": "upsert"}.get(verb.name, verb.name)
             seconds = time.perf_counter() - start
             about = {"table": self._uid, "kind": self._spec.kind, "epoch": self._epoch}
-            log_event(client, name, **about, rows=rows, seconds=seconds, shards=len(workers))
-        return foreseen.answers(answer_columns(made, len(shown)))
+            shards = len(self._workers)
+            log_event(self._client, name, **about, rows=rows, seconds=seconds, shards=shards)
+        return made
 
     def _made(self, order: VerbRequest, foreseen: EarlyAnswer) -> list[TaskOutput[VerbResult]]:
         """Return the ranks' results; form a new group if an old one has failed.
@@ -370,6 +390,26 @@ class DistributedTable:
             args = (self._uid, self._epoch, *args)
             return run_on_workers(self._client, self._workers, function, *args)
 
+    def _change_shards(
+        self, what: str, function: Callable[..., TableShardSize], *args: Any
+    ) -> None:
+        """Change all shards by ``function(host, uid, epoch, *args)``; after an error all are lost.
+
+        An interrupt waits for the end.
+        """
+
+        def commit() -> None:
+            try:
+                args_of_all = (self._uid, self._epoch, *args)
+                self._held = run_on_workers(self._client, self._workers, function, *args_of_all)
+            except BaseException as error:
+                self._lost = self._lost or f"its {what} failed ({type(error).__name__}: {error})"
+                raise
+            self._epoch += 1
+
+        self._settle(None)
+        self._commits.run(commit)
+
     def _check_open(self) -> None:
         if self._closed:
             raise ClosedError(f"this {type(self).__name__} was closed; make it again")
@@ -387,6 +427,7 @@ class DistributedTable:
         """
         losses = translated_losses(self._client, lambda: self._workers)
         with seceding(self._client), self._turn, memory_errors_of(type(self).__name__), losses:
+            self._commits.finish()
             self._check(if_lost=if_lost)
             try:
                 yield

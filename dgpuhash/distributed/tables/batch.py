@@ -17,7 +17,7 @@ from distributed import Client, Future, futures_of, wait
 
 from dgpuhash import backend as backends
 from dgpuhash.distributed.cluster.broadcast import gather_watched, run_watched
-from dgpuhash.distributed.cluster.client import unpaused_workers, workers_of
+from dgpuhash.distributed.cluster.client import holders_of, unpaused_workers, workers_of
 from dgpuhash.distributed.cluster.locality import InputSpec, TaskOutput
 from dgpuhash.distributed.ingest.source import scatter_to_workers
 from dgpuhash.distributed.pipeline.plan import Chunk
@@ -120,7 +120,7 @@ class Batch(ABC):
         Dask drops replicas where it likes, so the home of a chunk that several workers have gets a
         copy under a name of its own. Nothing goes to workers that Dask has paused.
         """
-        held = client.who_has([future for column in self.columns for future in column])
+        held = holders_of(client, [future for column in self.columns for future in column])
         moving = []
         for number in range(len(self.rows)):
             holders = [held.get(column[number].key, ()) for column in self.columns]

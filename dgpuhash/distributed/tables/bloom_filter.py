@@ -233,12 +233,7 @@ class DistributedBloomFilter(TableMaintenance):
             if other._device is None or not other._open:
                 return
             self._settle(other._device)
-            try:
-                self._held = self._phase(contents.unite_filter_shard, other._uid, other._epoch)
-            except BaseException as error:
-                self._lost = self._lost or f"its union failed ({type(error).__name__}: {error})"
-                raise
-            self._epoch += 1
+            self._change_shards("union", contents.unite_filter_shard, other._uid, other._epoch)
 
     def _fill(
         self, folder: Folder, saved: SavedTable, files: Sequence[RowsFile], parts: Sequence[int]

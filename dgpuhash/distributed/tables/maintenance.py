@@ -10,7 +10,7 @@ from typing import Any, Self
 from distributed import Client
 
 from dgpuhash.distributed.cluster.broadcast import run_on_workers
-from dgpuhash.distributed.cluster.client import client_of, seceding, workers_of
+from dgpuhash.distributed.cluster.client import client_of, workers_of
 from dgpuhash.distributed.cluster.survivors import run_to_end
 from dgpuhash.distributed.collective.group import Transport
 from dgpuhash.distributed.collective.group_cache import use_shared_group
@@ -44,14 +44,11 @@ class TableMaintenance(DistributedTable):
 
     def clear(self) -> None:
         """Remove every key; the capacity stays."""
-        with seceding(self._client), self._turn, self._alone:
-            self._check()
-            try:
-                self._held = self._run_if_opened(table_store.clear_table_shard)
-            except BaseException as error:
-                self._lost = self._lost or f"its clear failed ({type(error).__name__}: {error})"
-                raise
-            self._epoch += 1
+        with self._at_work(), self._alone:
+            if self._device is None:
+                self._epoch += 1
+            else:
+                self._change_shards("clear", table_store.clear_table_shard)
 
     def copy(self) -> Self:
         """Return an independent table with the same content.
@@ -90,8 +87,9 @@ class TableMaintenance(DistributedTable):
 
         Any Arrow library reads the columns ``key`` and ``value``: numbers and times as such, times
         that Arrow has no unit for as int64, and values of other dtypes as fixed bytes. A program
-        that is killed during a save leaves files that the manifest does not name, or, beside `url`,
-        a folder whose name ends with ``.part``: these may be removed.
+        that is killed during a save leaves files that the manifest does not name, which may be
+        removed, or, beside `url`, a folder whose name ends with ``.part``, which the next save or
+        load of that name removes.
 
         Parameters
         ----------
@@ -140,6 +138,7 @@ class TableMaintenance(DistributedTable):
 
         with self._at_work():
             folder.fill(list(names.values()), MANIFEST, write, fresh=replaced is None)
+            folder.sweep(MANIFEST)
             self._saved = SavedRevision(folder.url, self._uid, self._epoch), self._epoch
             if replaced is not None:
                 # Also files of workers that an earlier save did not wait for: only this handle's

@@ -10,7 +10,17 @@ import pyarrow as pa
 
 from dgpuhash.errors import UnsupportedError
 
-__all__ = ["arrow_column", "chunked", "held", "is_text", "plain", "takes_rows", "to_arrow"]
+__all__ = [
+    "arrow_column",
+    "chunked",
+    "held",
+    "is_bytes",
+    "is_text",
+    "plain",
+    "takes_rows",
+    "to_arrow",
+    "with_times",
+]
 
 _NOT_ARROW = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
@@ -23,6 +33,18 @@ def held(column: Any) -> Any:
     return pd.arrays.ArrowExtensionArray(_cast(column, _held_type(column.type)))
 
 
+def with_times(column: Any) -> Any:
+    """Return an Arrow column as `held` does, but times of a day as such, not as durations.
+
+    For frames that no `arrow_column` turns back.
+    """
+    categorical = _categorical(column, with_times)
+    if categorical is not None:
+        return categorical
+    times = pa.types.is_time(column.type)
+    return pd.arrays.ArrowExtensionArray(column) if times else held(column)
+
+
 def _held_type(kind: Any) -> Any:
     """Return the type in which pandas holds values of an Arrow type.
 
@@ -30,7 +52,7 @@ def _held_type(kind: Any) -> Any:
     """
     if is_text(kind):
         return pa.large_string()
-    if _is_bytes(kind):
+    if is_bytes(kind):
         return pa.binary()
     return pa.duration(kind.unit) if pa.types.is_time(kind) else kind
 
@@ -53,7 +75,7 @@ def plain(column: Any) -> Any:
         values = column.fill_null(fill).to_numpy()
         nulls = column.is_null().to_numpy()
         return arrays.get(values.dtype.kind, pd.arrays.IntegerArray)(values.copy(), nulls)
-    return held(column) if _is_bytes(kind) else pd.arrays.ArrowExtensionArray(column)
+    return held(column) if is_bytes(kind) else pd.arrays.ArrowExtensionArray(column)
 
 
 def _categorical(column: Any, array_of: Any) -> Any:
@@ -111,7 +133,11 @@ def arrow_column(series: Any, wanted: Any) -> Any:
     told: Exception | None = None
     for type_ in dict.fromkeys((_objects_type(wanted), None)):
         try:
-            return _restored(chunked(pa.array(series, type_, from_pandas=True)), wanted)
+            made = pa.array(series, type_, from_pandas=True)
+            for value, back in zip(series[series.notna()], made.drop_null(), strict=True):
+                if not np.all(value == back.as_py()):
+                    raise ValueError(f"it would make {back.as_py()!r} of {value!r}")
+            return _restored(chunked(made), wanted)
         except _NOT_ARROW as error:
             told = error
     raise UnsupportedError(
@@ -195,7 +221,8 @@ def is_text(kind: Any) -> bool:
     return bool(kind in {pa.string(), pa.large_string(), pa.string_view()})
 
 
-def _is_bytes(kind: Any) -> bool:
+def is_bytes(kind: Any) -> bool:
+    """Return whether an Arrow type is one of bytes."""
     any_length = kind in {pa.binary(), pa.large_binary(), pa.binary_view()}
     return bool(any_length or pa.types.is_fixed_size_binary(kind))
 
@@ -203,4 +230,4 @@ def _is_bytes(kind: Any) -> bool:
 def _is_flat(kind: Any) -> bool:
     """Return whether values of an Arrow type may be categories in pandas."""
     flat = pa.types.is_primitive(kind) or pa.types.is_decimal(kind)
-    return bool(flat or is_text(kind) or _is_bytes(kind))
+    return bool(flat or is_text(kind) or is_bytes(kind))

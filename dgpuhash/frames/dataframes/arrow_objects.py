@@ -78,7 +78,7 @@ def _check_objects(series: Any, column: Any, label: Hashable) -> None:
         if not _same(value, back):
             raise UnsupportedError(
                 f"column {label!r} holds {value!r}, of which Arrow would make {back!r}; convert "
-                "the column first, for example with .astype('float64'), or with .map(json.dumps)"
+                "the column first, for example with .astype('str')"
             )
 
 

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from dgpuhash.frames.key_columns import KeyColumn
-from dgpuhash.typing import Device
+from dgpuhash.typing import Device, Promote
 
 __all__ = ["Frames"]
 
@@ -22,10 +22,13 @@ class Frames(ABC):
         ``"pandas"`` or ``"cudf"``.
     device : str
         Where the columns live: ``"cpu"`` or ``"cuda"``.
+    promotion : {"pandas", "nullable"}
+        What integers and booleans become where rows lack, unless another is asked for.
     """
 
     name: str
     device: Device
+    promotion: Promote
 
     @property
     @abstractmethod
@@ -98,11 +101,21 @@ class Frames(ABC):
         """Return the rows at positions `rows`, numbered from 0."""
 
     @abstractmethod
-    def take_or_null(self, frame: Any, rows: Any) -> Any:
+    def take_or_null(self, frame: Any, rows: Any, rounded: list[Any] | None = None) -> Any:
         """Return the rows at positions `rows`, with nulls where a position is -1.
 
-        Numbered from 0; dtypes are promoted as the library does.
+        Numbered from 0; dtypes are promoted as the library does. `rounded` gets the labels of
+        columns of which that rounds an integer.
+
+        Raises
+        ------
+        ColumnError
+            When an integer would be rounded, and `rounded` is None.
         """
+
+    def nullable(self, frame: Any) -> Any:
+        """Return a frame whose integers and booleans can hold nulls."""
+        return frame
 
     @abstractmethod
     def keep(self, frame: Any, rows: Any) -> Any:
@@ -142,17 +155,6 @@ class Frames(ABC):
         ColumnError
             When a column cannot be converted.
         """
-
-    @abstractmethod
-    def merge_meta(
-        self,
-        left: Any,
-        right: Any,
-        left_on: Sequence[Hashable],
-        right_on: Sequence[Hashable],
-        suffixes: tuple[str | None, str | None],
-    ) -> Any:
-        """Return an empty frame with the columns and dtypes of an inner merge."""
 
     def is_typed(self, series: Any) -> bool:
         """Return whether the dtype alone determines the type of the values."""

@@ -13,13 +13,13 @@ import pandas as pd
 from dgpuhash.errors import ColumnError, UnsupportedError
 from dgpuhash.frames.dataframes.base import Frames
 from dgpuhash.frames.dataframes.cudf_keys import column_of, key_column, plain_array
-from dgpuhash.frames.dataframes.pandas import PandasFrames
 from dgpuhash.frames.dataframes.pandas_arrow import METADATA, arrow_names
+from dgpuhash.frames.dataframes.remedies import astype
 from dgpuhash.frames.key_columns import KeyColumn
 from dgpuhash.tables.arguments.exact import float_bound
 from dgpuhash.tables.select import gather_rows
 
-__all__ = ["CudfFrames"]
+__all__ = ["CudfFrames", "exact_cast"]
 
 
 class CudfFrames(Frames):
@@ -30,6 +30,7 @@ class CudfFrames(Frames):
 
     name = "cudf"
     device = "cuda"
+    promotion = "nullable"
 
     def __init__(self) -> None:
         import cudf
@@ -129,7 +130,7 @@ class CudfFrames(Frames):
             found[label] = others[label].reset_index(drop=True)
         return found[list(frame)]
 
-    def take_or_null(self, frame: Any, rows: Any) -> Any:
+    def take_or_null(self, frame: Any, rows: Any, rounded: list[Any] | None = None) -> Any:
         if len(rows) == 0 or int(rows.min()) >= 0:
             return self.take(frame, rows)
         if len(frame) == 0:
@@ -187,35 +188,15 @@ class CudfFrames(Frames):
                 isinstance(wanted, self._cudf.CategoricalDtype) and wanted.name == own.name
             ):
                 continue
-            cast = _exact_cast(frame[label], wanted)
+            cast = exact_cast(frame[label], wanted)
             if cast is not None:
                 conformed[label] = cast
             elif wanted.kind not in "biuf" or own.kind not in "biuf":
                 raise ColumnError(
                     f"column {label!r} is {own}, and the index stores it as {wanted}; convert it "
-                    f"with .astype({str(wanted)!r}) before inserting"
+                    f"with {astype(wanted)} before inserting"
                 )
         return conformed
-
-    def merge_meta(
-        self,
-        left: Any,
-        right: Any,
-        left_on: Sequence[Hashable],
-        right_on: Sequence[Hashable],
-        suffixes: tuple[str | None, str | None],
-    ) -> Any:
-        labels = PandasFrames().merge_meta(
-            pd.DataFrame(columns=list(left.columns)),
-            pd.DataFrame(columns=list(right.columns)),
-            left_on,
-            right_on,
-            suffixes,
-        )
-        shared = {name for name, other in zip(right_on, left_on, strict=True) if name == other}
-        added = right[[label for label in right.columns if label not in shared]]
-        left, added = (frame.iloc[:0].reset_index(drop=True) for frame in (left, added))
-        return self.beside(left, added, list(labels.columns))
 
     def nbytes(self, frame: Any) -> int:
         # `frame.memory_usage` would build a Series on the device.
@@ -263,7 +244,7 @@ def _pandas_metadata(table: Any) -> dict[bytes, bytes]:
     return {**metadata, b"pandas": json.dumps(described).encode()}
 
 
-def _exact_cast(series: Any, dtype: Any) -> Any:
+def exact_cast(series: Any, dtype: Any) -> Any:
     """Return `series` as `dtype`, or None when a value would change.
 
     Also None when the kinds of the two dtypes differ and one is not numeric.

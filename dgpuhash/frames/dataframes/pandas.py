@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Hashable, Mapping, Sequence
-from pkgutil import resolve_name
 from types import ModuleType
 from typing import Any
 
@@ -14,20 +13,19 @@ import pyarrow as pa
 from pandas.api.extensions import ExtensionArray
 from pandas.api.types import union_categoricals
 
-from dgpuhash.errors import ColumnError, KeyTypeError
+from dgpuhash.errors import KeyTypeError
 from dgpuhash.frames.dataframes.base import Frames
 from dgpuhash.frames.dataframes.interop import is_arrow
 from dgpuhash.frames.dataframes.pandas_arrow import from_arrow, storage_name, to_arrow
 from dgpuhash.frames.dataframes.pandas_casts import cast
 from dgpuhash.frames.dataframes.pandas_keys import key_column, utf8_error
 from dgpuhash.frames.dataframes.pandas_take import TakenRows
+from dgpuhash.frames.dataframes.promotion import check_concat, check_promoted, nullable_frame
 from dgpuhash.frames.key_columns import KeyColumn
 
 __all__ = ["PandasFrames"]
 
 POINTER_NBYTES = 8
-# What puts frames together is above the libraries of frames.
-_MERGE = "dgpuhash.frames.merge.verb:merge"
 # float64 represents every integer up to this magnitude.
 EXACT = 2**53
 
@@ -37,6 +35,7 @@ class PandasFrames(Frames):
 
     name = "pandas"
     device = "cpu"
+    promotion = "pandas"
 
     @property
     def xp(self) -> ModuleType:
@@ -50,7 +49,9 @@ class PandasFrames(Frames):
             for label, column in columns.items()
         }
         try:
-            return pd.DataFrame(plain, columns=list(plain))
+            # Naming texts again takes longer than all else, and pandas means others otherwise.
+            texts = all(isinstance(label, str) for label in plain)
+            return pd.DataFrame(plain, columns=None if texts and plain else list(plain))
         except UnicodeEncodeError as error:
             raise utf8_error(list(plain), error) from error
 
@@ -75,6 +76,10 @@ class PandasFrames(Frames):
             array = pa.Array.from_pandas(series)
             return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
         found = series.to_numpy()
+        if hasattr(series.dtype, "numpy_dtype") and found.dtype.kind == "f":
+            # NumPy has no integers with nulls.
+            remedy = "give the keys as a Series"
+            check_promoted(series.array, found.dtype, series.name, cast="object", remedy=remedy)
         # pandas may return a read-only view of its own memory.
         return found if found.flags.writeable else found.copy()
 
@@ -105,11 +110,16 @@ class PandasFrames(Frames):
     def take(self, frame: Any, rows: Any) -> Any:
         return _of_class(TakenRows(rows, nulls=False).frame(frame), frame)
 
-    def take_or_null(self, frame: Any, rows: Any) -> Any:
-        return _of_class(TakenRows(rows, nulls=True).frame(frame), frame)
+    def take_or_null(self, frame: Any, rows: Any, rounded: list[Any] | None = None) -> Any:
+        remedy = "give promote='nullable'"
+        taken = TakenRows(rows, nulls=True, rounded=rounded, remedy=remedy)
+        return _of_class(taken.frame(frame), frame)
+
+    def nullable(self, frame: Any) -> Any:
+        return nullable_frame(frame)
 
     def keep(self, frame: Any, rows: Any) -> Any:
-        return _allow_duplicate_labels(frame).take(rows)
+        return frame.take(rows)
 
     def concat(self, frames: Sequence[Any]) -> Any:
         frames = list(frames)
@@ -117,7 +127,11 @@ class PandasFrames(Frames):
             return frames[0].set_axis(pd.RangeIndex(len(frames[0])), axis=0)
         for label in frames[0].columns:
             frames = _unite_categories(frames, label)
-        return pd.concat(frames, ignore_index=True)
+        made = pd.concat(frames, ignore_index=True)
+        for place, dtype in enumerate(made.dtypes):
+            if getattr(dtype, "kind", "") == "f":
+                check_concat([frame.iloc[:, place] for frame in frames], dtype, made.columns[place])
+        return made
 
     def reduce(self, frame: Any, groups: Any, how: str) -> Any:
         options = {"min_count": 1} if how == "sum" else {}
@@ -136,60 +150,6 @@ class PandasFrames(Frames):
             if frame[label].dtype != like[label].dtype
         }
         return _replaced(frame[list(like.columns)], changed)
-
-    def merge_meta(
-        self,
-        left: Any,
-        right: Any,
-        left_on: Sequence[Hashable],
-        right_on: Sequence[Hashable],
-        suffixes: tuple[str | None, str | None],
-    ) -> Any:
-        for label, other in zip(left_on, right_on, strict=True):
-            if np.float16 in (left[label].dtype, right[other].dtype):
-                # pandas does not merge on float16; lookups cast it to float32.
-                left, right = _widened(left, label), _widened(right, other)
-        given = left, right
-        left, right = _cast_object_keys(left, right, left_on, right_on)
-        try:
-            _refuse_mixed_moments(left, right, left_on, right_on)
-            merged = resolve_name(_MERGE)(
-                _sample_rows(left, 1),
-                _sample_rows(right, 2),
-                left_on=list(left_on),
-                right_on=list(right_on),
-                suffixes=suffixes,
-            )
-        except ValueError as error:
-            if str(error).startswith("You are trying to merge on"):
-                raise KeyTypeError(
-                    f"pandas does not merge {[*left_on]!r} with the index's {[*right_on]!r}, of "
-                    f"{_kinds(left, left_on)} and {_kinds(right, right_on)}; convert one side with "
-                    ".astype"
-                ) from error
-            raise ColumnError(
-                f"{error}; rename the columns, or give suffixes=('_left', '_right')"
-            ) from error
-        merged = merged.iloc[:0]
-        shared = sum(label == other for label, other in zip(left_on, right_on, strict=True))
-        if merged.shape[1] != left.shape[1] + right.shape[1] - shared:
-            # pandas duplicates key columns whose labels are not text and get suffixes.
-            both = [label for label in left_on if label in right.columns and label not in right_on]
-            raise ColumnError(
-                f"the key columns {both or [*left_on]!r} have the labels of other columns of the "
-                "index; rename them to texts on one side"
-            )
-        for label, other in zip(left_on, right_on, strict=True):
-            dtypes = left[label].dtype, right[other].dtype
-            moments = all(_values_of(dtype).kind == "M" for dtype in dtypes)
-            told = dtypes[0] == dtypes[1] or all(
-                isinstance(dtype, pd.CategoricalDtype) for dtype in dtypes
-            )
-            if label == other and moments and not told:
-                merged[label] = merged[label].astype(_merged_datetime_dtype(left, right, label))
-        merged = _of_class(_restore_object_keys(merged, *given, left_on, right_on), given[0])
-        merged.attrs = given[0].attrs if given[0].attrs == given[1].attrs else {}
-        return merged
 
     def is_typed(self, series: Any) -> bool:
         return bool(series.dtype != object)
@@ -261,21 +221,18 @@ def _native(column: Any) -> Any:
     return column
 
 
-def _allow_duplicate_labels(frame: Any) -> Any:
-    """Return the frame with duplicate labels allowed, which a flag may forbid."""
-    allowed = frame.flags.allows_duplicate_labels
-    return frame if allowed else frame.set_flags(allows_duplicate_labels=True)
-
-
 def _unite_categories(frames: list[Any], label: Hashable) -> list[Any]:
     columns = [frame[label] for frame in frames]
     if not all(isinstance(column.dtype, pd.CategoricalDtype) for column in columns):
         return frames
-    dtypes = {column.dtype for column in columns}
-    if len(dtypes) == 1 or len({dtype.categories.dtype for dtype in dtypes}) > 1:
+    if len({column.dtype for column in columns}) == 1:
+        return frames
+    # Without categories their type tells nothing.
+    dtypes = [column.dtype for column in columns if len(column.dtype.categories)]
+    if len({dtype.categories.dtype for dtype in dtypes}) > 1:
         return frames
     united = union_categoricals(
-        [pd.Categorical([], dtype=column.dtype) for column in columns], ignore_order=True
+        [pd.Categorical([], dtype=dtype) for dtype in dtypes], ignore_order=True
     ).dtype
     return [_replaced(frame, {label: frame[label].astype(united)}) for frame in frames]
 
@@ -300,121 +257,5 @@ def _replaced(frame: Any, columns: Mapping[Hashable, Any]) -> Any:
     return frame
 
 
-def _widened(frame: Any, label: Hashable) -> Any:
-    return frame.astype({label: np.float32}) if frame[label].dtype == np.float16 else frame
-
-
-def _cast_object_keys(
-    left: Any, right: Any, left_on: Sequence[Hashable], right_on: Sequence[Hashable]
-) -> tuple[Any, Any]:
-    """Return both frames with object keys in the other side's key dtype.
-
-    This is done where pandas does not merge objects with that dtype: the objects are nulls alone
-    then, or there are no rows.
-    """
-    for label, other in zip(left_on, right_on, strict=True):
-        dtypes = left[label].dtype, right[other].dtype
-        objects = [dtype == np.dtype(object) for dtype in dtypes]
-        if all(objects) or not any(objects):
-            continue
-        alone = [_sample_rows(meta, 1) for meta in (left[[label]], right[[other]])]
-        try:
-            resolve_name(_MERGE)(*alone, left_on=[label], right_on=[other])
-        except ValueError:
-            if objects[0]:
-                left = left.astype({label: dtypes[1]})
-            else:
-                right = right.astype({other: dtypes[0]})
-    return left, right
-
-
-def _restore_object_keys(
-    merged: Any, left: Any, right: Any, left_on: Sequence[Hashable], right_on: Sequence[Hashable]
-) -> Any:
-    """Return the merge meta with object key columns where a frame has objects."""
-    shared = {other for label, other in zip(left_on, right_on, strict=True) if label == other}
-    added = [label for label in right if label not in shared]
-    for frame, labels, names, first in (
-        (left, list(left), left_on, 0),
-        (right, added, right_on, left.shape[1]),
-    ):
-        at = {label: first + position for position, label in enumerate(labels)}
-        for label in names:
-            if label in at and frame[label].dtype == np.dtype(object):
-                merged.isetitem(at[label], merged.iloc[:, at[label]].astype(object))
-    return merged
-
-
-def _kinds(frame: Any, labels: Sequence[Hashable]) -> str:
-    return ", ".join(str(frame[label].dtype) for label in labels)
-
-
-def _sample_rows(meta: Any, rows: int) -> Any:
-    """Return `rows` equal sample rows with the columns of `meta`.
-
-    pandas derives the dtypes of a merge from rows, not only from dtypes.
-    """
-    columns = {position: _sample(meta.iloc[:0, position]) for position in range(meta.shape[1])}
-    frame = pd.DataFrame(columns, index=pd.RangeIndex(1), columns=range(meta.shape[1]))
-    frame = pd.concat([frame] * rows, ignore_index=True)
-    frame.columns = meta.columns
-    return frame
-
-
-def _refuse_mixed_moments(
-    left: Any, right: Any, left_on: Sequence[Hashable], right_on: Sequence[Hashable]
-) -> None:
-    """Raise ValueError where a moment of Arrow meets one of pandas, which merges no such keys."""
-    for label, other in zip(left_on, right_on, strict=True):
-        dtypes = left[label].dtype, right[other].dtype
-        arrow = [isinstance(dtype, pd.ArrowDtype) for dtype in dtypes]
-        if arrow[0] != arrow[1] and all(dtype.kind in "mM" for dtype in dtypes):
-            raise ValueError("You are trying to merge on moments of Arrow and of pandas")
-
-
-def _merged_datetime_dtype(left: Any, right: Any, label: Hashable) -> Any:
-    """Return the dtype that pandas gives to datetime keys when rows match."""
-    alone = [_at_epoch(frame[[label]]) for frame in (left, right)]
-    samples = _sample_rows(alone[0], 1), _sample_rows(alone[1], 2)
-    return resolve_name(_MERGE)(*samples, on=[label]).dtypes.iloc[0]
-
-
-def _at_epoch(meta: Any) -> Any:
-    """Return the one-column `meta`, with the epoch as a category's sample."""
-    dtype = meta.dtypes.iloc[0]
-    if not isinstance(dtype, pd.CategoricalDtype):
-        return meta
-    epoch = pd.Index(_sample(pd.Series([], dtype=dtype.categories.dtype)))
-    return meta.astype(pd.CategoricalDtype(epoch, dtype.ordered))
-
-
 def _is_arrow_temporal(dtype: Any) -> bool:
     return isinstance(dtype, pd.ArrowDtype) and pa.types.is_temporal(dtype.pyarrow_dtype)
-
-
-def _values_of(dtype: Any) -> Any:
-    return dtype.categories.dtype if isinstance(dtype, pd.CategoricalDtype) else dtype
-
-
-def _sample(empty: Any) -> Any:
-    dtype = empty.dtype
-    if isinstance(dtype, pd.CategoricalDtype):
-        return pd.Categorical.from_codes([0 if len(dtype.categories) else -1], dtype=dtype)
-    if isinstance(dtype, pd.StringDtype):
-        return pd.array(["a"], dtype=dtype)
-    if isinstance(dtype, np.dtype):
-        if dtype.kind in "mM":
-            return np.zeros(1, dtype)
-        return pd.Series(["a"], dtype=object) if dtype.kind == "O" else np.ones(1, dtype)
-    if isinstance(dtype, pd.DatetimeTZDtype):
-        return pd.Series([pd.Timestamp(0, tz=dtype.tz)]).astype(dtype)
-    if isinstance(dtype, pd.IntervalDtype):
-        ends = pd.Index(_sample(pd.Series([], dtype=dtype.subtype)))
-        return pd.arrays.IntervalArray.from_arrays(ends, ends, closed=dtype.closed or "right")
-    if isinstance(dtype, pd.SparseDtype):
-        return pd.array([dtype.fill_value], dtype=dtype)
-    if _is_arrow_temporal(dtype):
-        return pd.array(pa.array([0], dtype.pyarrow_dtype), dtype)
-    if isinstance(dtype, pd.ArrowDtype) and pa.types.is_boolean(dtype.pyarrow_dtype):
-        return pd.array(pa.array([True]), dtype)
-    return pd.array([None], dtype=dtype)

@@ -9,9 +9,11 @@ import pandas as pd
 import pyarrow as pa
 
 from dgpuhash.errors import ColumnError
+from dgpuhash.frames.dataframes.promotion import values_of_codes
+from dgpuhash.frames.dataframes.remedies import astype, cast_remedy
 from dgpuhash.tables.arguments.exact import float_bound
 
-__all__ = ["cast"]
+__all__ = ["cast", "cast_exactly"]
 
 # Placeholder category in Dask's meta frames when only the partitions know the categories.
 UNKNOWN = "__UNKNOWN_CATEGORIES__"
@@ -38,7 +40,7 @@ def cast(series: Any, like: Any) -> Any:
     if categorical:
         remedy = f"convert it to categories of {wanted.categories.dtype} before inserting"
     if _family(wanted) == _family(own):
-        found = _categorical(series, wanted) if categorical else _exact_cast(series, wanted)
+        found = _categorical(series, wanted) if categorical else _round_trip(series, wanted)
         if found is not None:
             return found
         odd = categorical or isinstance(own, pd.CategoricalDtype)
@@ -51,13 +53,10 @@ def cast(series: Any, like: Any) -> Any:
                 "pandas' own, such as .astype('Float64')"
             )
         if str(wanted.kind) in "Mm" and not categorical:
-            remedy = f"build the index from .astype({str(own)!r}) of it, which holds these times"
-    remedy = remedy or f"convert it with .astype({str(wanted)!r}) before inserting"
+            remedy = f"build the index from {astype(own)} of it, which holds these times"
+    remedy = remedy or cast_remedy(series, wanted, "the index")
     if categorical and wanted.ordered:
-        remedy = (
-            f"give it the index's with .cat.set_categories(index.meta[{series.name!r}].cat"
-            ".categories), or build the index from .cat.as_unordered() of the column"
-        )
+        remedy = "it lacks some: build the index from .cat.as_unordered() of the column"
     if categorical and UNKNOWN in wanted.categories:
         remedy = "its categories were not known: build the index from .cat.as_known() of the column"
     if str(wanted) == "bool" and series.isna().any():
@@ -85,7 +84,7 @@ def _categorical(series: Any, wanted: Any) -> Any:
         series = series.cat.as_unordered()
     if own.dtype == dtype or UNKNOWN in wanted.categories:
         return series
-    found = _exact_cast(pd.Series(own), dtype)
+    found = _round_trip(pd.Series(own), dtype)
     return None if found is None else series.cat.rename_categories(pd.Index(found))
 
 
@@ -99,14 +98,16 @@ def _can_concat(stored: Any, added: Any) -> bool:
     return not isinstance(added, pd.ArrowDtype)
 
 
-def _exact_cast(series: Any, dtype: Any) -> Any:
+def _round_trip(series: Any, dtype: Any) -> Any:
     """Return `series` as `dtype`, or None when a value would change.
 
     NaN is the null of NumPy's floats.
     """
+    if isinstance(series.dtype, pd.CategoricalDtype) and getattr(dtype, "kind", "O") in "biufc":
+        series = values_of_codes(series, nullable=True)
     nans = _nan_mask(series)
     if nans is not None and nans.any() and pd.api.types.is_float_dtype(dtype):
-        cast = _exact_cast(series.mask(nans), dtype)
+        cast = _round_trip(series.mask(nans), dtype)
         return cast if cast is None or isinstance(dtype, np.dtype) else _with_nans(cast, nans)
     try:
         cast = series.astype(dtype)
@@ -122,6 +123,37 @@ def _exact_cast(series: Any, dtype: Any) -> Any:
             own = series.dtype if isinstance(series.dtype, np.dtype) else series.dtype.numpy_dtype
             same &= (cast < float_bound(own)).fillna(True)
     return cast if same.all() else None
+
+
+def cast_exactly(series: Any, dtype: Any) -> Any:
+    """Return `series` as another dtype of values of the same kind, or None when one would change.
+
+    Examples
+    --------
+    >>> cast_exactly(pd.Series([1.0, None]), pd.Int64Dtype()).tolist()
+    [1, <NA>]
+    >>> cast_exactly(pd.Series([2**53 + 1], dtype="category"), np.dtype(float)) is None
+    True
+    >>> cast_exactly(pd.Series([1.5]), pd.Int64Dtype()) is None
+    True
+    >>> cast_exactly(pd.Series([True, None], dtype=object), np.dtype(bool)) is None
+    True
+    """
+    own = series.dtype
+    objects = np.dtype(object)
+    if own == objects and dtype != own:
+        # By what the values are: "1" is no number, and 1 is no text.
+        series = series.infer_objects()
+        if series.dtype == objects and not isinstance(dtype, pd.StringDtype):
+            series = series.convert_dtypes()
+        own = series.dtype
+    bools = [pd.api.types.is_bool_dtype(each) for each in (own, dtype)]
+    if series.notna().any() and (_family(own) != _family(dtype) or bools[0] != bools[1]):
+        return None
+    if isinstance(dtype, pd.StringDtype) and own == objects:
+        texts = all(isinstance(value, str) for value in series[series.notna()])
+        return series.astype(dtype) if texts else None
+    return _round_trip(series, dtype)
 
 
 def _nan_mask(series: Any) -> np.ndarray | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,13 +24,18 @@ def check_takeable(frame: Any) -> None:
     >>> import pandas as pd
     >>> check_takeable(pd.DataFrame({"k": [1], "v": ["a"]}))
     """
-    check_byte_order(frame)
-    check_arrow_types(frame)
+    dtypes = frames_of(frame).dtypes(frame)
+    check_byte_order(frame, dtypes)
+    check_arrow_types(frame, dtypes)
 
 
-def check_arrow_types(frame: Any) -> None:
-    """Raise ColumnError for Arrow types without `take`, such as string views."""
-    stuck = {label: str(dtype) for label, dtype in _dtypes(frame) if not _arrow_takes(dtype)}
+def check_arrow_types(frame: Any, dtypes: Sequence[Any] | None = None) -> None:
+    """Raise ColumnError for Arrow types without `take`, such as string views.
+
+    `dtypes` are those of the frame, if they are known.
+    """
+    labelled = _dtypes(frame, dtypes)
+    stuck = {label: str(dtype) for label, dtype in labelled if not _arrow_takes(dtype)}
     if stuck:
         raise ColumnError(
             f"pandas takes no rows of columns of these types: {stuck!r}; make each anew with "
@@ -38,14 +43,14 @@ def check_arrow_types(frame: Any) -> None:
         )
 
 
-def check_byte_order(frame: Any) -> None:
+def check_byte_order(frame: Any, dtypes: Sequence[Any] | None = None) -> None:
     """Raise ColumnError for columns in a non-native byte order.
 
-    pandas cannot take rows of them.
+    pandas cannot take rows of them. `dtypes` are those of the frame, if they are known.
     """
     turned = [
         label
-        for label, dtype in _dtypes(frame)
+        for label, dtype in _dtypes(frame, dtypes)
         if isinstance(dtype, np.dtype) and not dtype.isnative
     ]
     if turned:
@@ -55,9 +60,9 @@ def check_byte_order(frame: Any) -> None:
         )
 
 
-def _dtypes(frame: Any) -> Iterator[tuple[Hashable, Any]]:
+def _dtypes(frame: Any, dtypes: Sequence[Any] | None) -> Iterator[tuple[Hashable, Any]]:
     # list(frame) is cheap for cuDF, where `columns` builds a new Index.
-    return zip(list(frame), frames_of(frame).dtypes(frame), strict=True)
+    return zip(list(frame), dtypes or frames_of(frame).dtypes(frame), strict=True)
 
 
 def _arrow_takes(dtype: Any) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dgpuhash.errors import SpecError
 from dgpuhash.frames.groupby.grouping_keys import levels_of
 from dgpuhash.frames.groupby.groups import Groups, inferred
 from dgpuhash.frames.merge.index import index_of
@@ -59,20 +60,29 @@ def _objects(labels: Any) -> pd.Series:
 
 
 def with_keys(
-    result: pd.DataFrame, groups: Groups, repeats: int | None = None
-) -> pd.DataFrame:  # fmt: skip
+    result: pd.DataFrame, groups: Groups, repeats: int | None = None, *, beside: bool = False
+) -> pd.DataFrame:
     """Return a result by group, numbered from 0, with the keys as its first columns.
 
-    Keys that the result has a column for are left out. `repeats`: the rows of each group,
-    None for one.
+    Keys that the result has a column for are left out; with `beside` they come beside it, as
+    `DataFrame.reset_index` has them. `repeats`: the rows of each group, None for one.
+
+    Raises
+    ------
+    SpecError
+        When a key beside others is called as a column.
     """
     names: list[Any] = []
     arrays: list[Any] = []
     for place in reversed(range(len(groups.keys))):
         name, column = groups.keys[place].name, groups.columns[place]
         if name is None:
-            name = "index" if len(groups.keys) == 1 and repeats is None else f"level_{place}"
-        if name in result.columns or name in names:
+            alone = len(groups.keys) == 1 and repeats is None
+            alone = alone and not (beside and "index" in result.columns)
+            name = "index" if alone else f"level_{place}"
+        if beside and (_full(name, result.columns) in [*result.columns] or name in names):
+            raise SpecError(f"cannot insert {name}, already exists; give the result another label")
+        if not beside and (name in result.columns or name in names):
             continue
         names.insert(0, name)
         values = inferred(column).array
@@ -82,15 +92,21 @@ def with_keys(
             arrays.insert(0, values.take(np.repeat(np.arange(len(column)), repeats)))
     columns = result.columns
     if columns.nlevels > 1:
-        full = [name if isinstance(name, tuple) else (name,) for name in names]
-        labels = [(*name, *[""] * (columns.nlevels - len(name))) for name in full]
-        levels = zip(*labels, *columns, strict=True)
+        levels = zip(*(_full(name, columns) for name in names), *columns, strict=True)
         columns = index_of([_objects(level) for level in levels], columns.names)
     else:
         for name in reversed(names):
             columns = columns.insert(0, name)
     data = [result.iloc[:, place].array for place in range(result.shape[1])]
     return frame_of([*arrays, *data], columns, pd.RangeIndex(len(result)))
+
+
+def _full(name: Any, columns: pd.Index) -> Any:
+    """Return the label of a key among those of columns, which may have several levels."""
+    if columns.nlevels == 1:
+        return name
+    parts = name if isinstance(name, tuple) else (name,)
+    return (*parts, *[""] * (columns.nlevels - len(parts)))
 
 
 def index_with_level(groups: Groups, values: Any, name: Any = None) -> Any:

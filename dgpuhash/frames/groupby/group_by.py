@@ -278,7 +278,10 @@ class GroupBy(AggregateMethods, PairMethods, FunctionMethods):
             if columns.dtype == object and columns.nlevels == 1:
                 columns = pd.Index(list(columns), name=columns.name, tupleize_cols=False)
         made = assembly.frame_of(arrays, columns, self._index)
-        return made if self._as_index else assembly.with_keys(made, self._groups)
+        if self._as_index:
+            return made
+        beside = self._one or isinstance(func, list | tuple)
+        return assembly.with_keys(made, self._groups, beside=beside)
 
     @function_translates_memory_errors
     def transform(self, func: Callable[..., Any] | str, *args: Any, **kwargs: Any) -> AnyFrame:
@@ -313,10 +316,14 @@ class GroupBy(AggregateMethods, PairMethods, FunctionMethods):
             return pd.Series(taken(sizes, codes), index=self._frame.index)
         places = self._places(how, options)
         arrays = self._reduced([Wanted(place, how, options) for place in places])
-        rows = [taken(assembly.series_of(array, None), codes) for array in arrays]
+        names = self._labels.take(places)
+        rows = [
+            taken(assembly.series_of(array, None, name), codes)
+            for array, name in zip(arrays, names, strict=True)
+        ]
         if self._one:
             return assembly.series_of(rows[0], self._frame.index, self._like.name)
-        return assembly.frame_of(rows, self._labels.take(places), self._frame.index)
+        return assembly.frame_of(rows, names, self._frame.index)
 
     def size(self) -> Any:
         """Return the number of rows of each group."""

@@ -142,11 +142,38 @@ def _of_grouper(frame: Any, key: pd.Grouper) -> GroupingKey:
     """Return the column or level that a Grouper names."""
     if key.freq is not None:
         raise UnsupportedError(
-            f"a pandas.{type(key).__name__} with freq=; give the Series column.dt.floor(freq)"
+            f"a pandas.{type(key).__name__} with freq=; give the Series {_spans(frame, key)}"
         )
     if key.level is not None:
         return _levels(frame.index, key.level)[0]
     return _key(frame, key.key)
+
+
+def _spans(frame: Any, key: Any) -> str:
+    """Return the code of what a Grouper labels the times of a column with; words where none is."""
+    freq, at_end = key.freq, key.freq.rule_code.partition("-")[0] in _AT_END
+    plain = key.closed == key.label == ("right" if at_end else "left")
+    plain = plain and key.origin == "start_day" and key.offset is None
+    if key.key is None:
+        times = "frame.index.to_series()"
+        plain, zone = plain and key.level is None, getattr(frame.index, "tz", None)
+    else:
+        times, zone = f"frame[{key.key!r}]", getattr(frame[key.key].dtype, "tz", None)
+    # Of days that have a change of the clock, spans of hours begin otherwise.
+    longest = pd.Timedelta(days=1) if zone is None else pd.Timedelta(hours=1)
+    if plain and freq == pd.offsets.Day(1):
+        return f"{times}.dt.normalize()"
+    if plain and isinstance(freq, pd.offsets.Tick) and not longest % pd.Timedelta(freq):
+        return f"{times}.dt.floor({freq.freqstr!r})"
+    if plain and freq.n == 1 and not isinstance(freq, pd.offsets.Tick):
+        rolls = "rollforward" if at_end else "rollback"
+        offset = f"pandas.tseries.frequencies.to_offset({freq.freqstr!r}).{rolls}"
+        return f"{times}.dt.normalize().map({offset}, na_action='ignore')"
+    return "of the begin of each row's span"
+
+
+# Groupers by these label times by the end of the span.
+_AT_END = frozenset({"ME", "YE", "QE", "BME", "BYE", "BQE", "W"})
 
 
 def _mapped(labels: pd.Index, key: Callable[[Any], Any]) -> GroupingKey:

@@ -14,6 +14,7 @@ import pandas as pd
 
 from dgpuhash import config
 from dgpuhash.errors import UnsupportedError
+from dgpuhash.frames.dataframes.pandas_take import take_rows
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey
 from dgpuhash.frames.groupby.order import key_order
 from dgpuhash.frames.keys.order import sorted_rows
@@ -84,9 +85,15 @@ class Groups:
         The group of each row, -1 for rows in none.
     heads : int64 array or None
         The first row of each group among the rows in groups, where that is known.
+    of_parts : bool
+        Whether the rows are those of parts: then dtypes do not depend on their order.
+    keeps_nan : bool
+        Whether sums of NaN are NaN where it is no null, and not null.
     """
 
     heads: Any | None = None
+    of_parts: bool = False
+    keeps_nan: bool = False
 
     def __init__(
         self, keys: list[GroupingKey], rows: int, *, sort: Flags, dropna: Flags, observed: Flags
@@ -105,7 +112,7 @@ class Groups:
                 nulls |= key.values.isna().to_numpy()
             kept = np.flatnonzero(~nulls) if nulls.any() else None
         self.rows = kept
-        values = [key.values if kept is None else _taken(key.values, kept) for key in keys]
+        values = [key.values if kept is None else take_rows(key.values, kept) for key in keys]
         self.columns: list[Any]
         codes, self.columns = self._found(values) if self.is_observed else self._product(values)
         self.codes: Any = codes
@@ -121,7 +128,7 @@ class Groups:
         """Return the codes of rows and the keys of the groups that occur."""
         codes, heads = numbered(compared(values, [key.name for key in self.keys]))
         alone = len(heads) == len(codes)
-        columns = [_copied(column) if alone else _taken(column, heads) for column in values]
+        columns = [_copied(column) if alone else take_rows(column, heads) for column in values]
         if any(self.sorts):
             return self._ordered(codes, columns)
         self.heads = heads
@@ -131,7 +138,7 @@ class Groups:
         order = key_order(list(itertools.compress(columns, self.sorts)))
         rank = np.empty(len(order), np.int64)
         rank[order] = np.arange(len(order))
-        return rank[codes], [_taken(column, order) for column in columns]
+        return rank[codes], [take_rows(column, order) for column in columns]
 
     def _product(self, values: list[pd.Series]) -> tuple[Any, list[pd.Series]]:
         """Return the codes of rows and the keys of the product of all categories."""
@@ -162,9 +169,9 @@ class Groups:
         columns = []
         for place in range(len(values)):
             if place in free:
-                columns.append(_taken(levels[place][1], np.tile(places[place], len(heads))))
+                columns.append(take_rows(levels[place][1], np.tile(places[place], len(heads))))
             else:
-                columns.append(_taken(self.keys[place].values, np.repeat(heads, within)))
+                columns.append(take_rows(self.keys[place].values, np.repeat(heads, within)))
         if not others:
             return codes, columns
         if any(self.sorts):
@@ -176,7 +183,7 @@ class Groups:
         order = np.concatenate([codes[first], np.flatnonzero(~there)])
         rank = np.empty(len(order), np.int64)
         rank[order] = np.arange(len(order))
-        return rank[codes], [_taken(column, order) for column in columns]
+        return rank[codes], [take_rows(column, order) for column in columns]
 
     def _apart(self, places: list[int]) -> tuple[Any, Any]:
         """Return the number of some keys in each row in a group, and the first row of each.
@@ -189,7 +196,7 @@ class Groups:
             if self.drops[place]:
                 nulls |= column.isna().to_numpy()
         rows = np.flatnonzero(~nulls)
-        numbers, heads = numbered(compared([_taken(column, rows) for column in columns]))
+        numbers, heads = numbered(compared([take_rows(column, rows) for column in columns]))
         found = np.full(self._total, -1, np.int64)
         found[rows] = numbers
         return found if self.rows is None else found[self.rows], rows[heads]
@@ -220,6 +227,11 @@ class Groups:
         return np.bincount(self.kept_codes, minlength=len(self))
 
     @functools.cached_property
+    def follow(self) -> bool:
+        """Whether the rows come group by group, those without a group first."""
+        return bool((self.codes[1:] >= self.codes[:-1]).all())
+
+    @functools.cached_property
     def order(self) -> Any:
         """Positions of the rows that are in a group, by group; those of a group stay in order."""
         found = sorted_rows([self.kept_codes]) if len(self.kept_codes) else self.kept_codes
@@ -239,7 +251,7 @@ class Groups:
 
     def kept(self, column: pd.Series) -> pd.Series:
         """Return the rows of a column that are in a group."""
-        return column if self.rows is None else _taken(column, self.rows)
+        return column if self.rows is None else take_rows(column, self.rows)
 
     @functools.cached_property
     def index(self) -> Any:
@@ -261,16 +273,20 @@ def _categories(keys: list[GroupingKey]) -> list[int]:
     ]
 
 
-def _taken(column: pd.Series, rows: Any) -> pd.Series:
-    return pd.Series(column.array.take(rows), dtype=column.dtype, copy=False)
-
-
 def _copied(column: pd.Series) -> pd.Series:
     return pd.Series(column.array.copy(), dtype=column.dtype, copy=False)
 
 
 def inferred(column: pd.Series) -> pd.Series:
-    """Return the keys of groups, objects as what all of them are, their nulls as NaN."""
+    """Return the keys of groups, objects as what all of them are, their nulls as NaN.
+
+    Integers that float64 does not hold stay objects beside floats, where pandas rounds them.
+    """
     if column.dtype != object:
         return column
-    return column.where(column.notna(), np.nan).infer_objects()
+    objects = column.where(column.notna(), np.nan)
+    made = objects.infer_objects()
+    pairs = zip(made.dropna(), objects.dropna(), strict=True)
+    if made.dtype.kind == "f" and any(one != other for one, other in pairs):
+        return objects
+    return made

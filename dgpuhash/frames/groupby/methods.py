@@ -191,7 +191,7 @@ class PairMethods(ABC):
             raise UnsupportedError(f"{how} of one column with another; choose both with [columns]")
         places = self._places(how, options)
         made = pairs.matrices(
-            len(self._groups), len(places), self._moments(places), how, least, ddof
+            len(self._groups), len(places), self._moments(places, how), how, least, ddof
         )  # fmt: skip
         chosen = self._labels.take(places)
         index = assembly.index_with_level(self._groups, chosen, chosen.name)
@@ -199,8 +199,8 @@ class PairMethods(ABC):
         found = assembly.frame_of(arrays, self._labels.take(places), index)
         return found if self._as_index else assembly.without_keys(found, chosen.nlevels)
 
-    def _moments(self, places: Sequence[int]) -> Callable[[int, int], pairs.Moments]:
+    def _moments(self, places: Sequence[int], how: str) -> Callable[[int, int], pairs.Moments]:
         """Return the function of the moments of two of these columns, by number."""
         columns = self._columns
-        floats = [pairs.floats(self._groups, columns[place]) for place in places]
+        floats = [pairs.floats(self._groups, columns[place], how) for place in places]
         return pairs.moments_of_all(self._groups, floats)

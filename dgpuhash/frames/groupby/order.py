@@ -18,8 +18,11 @@ from dgpuhash.frames.merge.rows import sortable
 __all__ = ["key_order", "ranks"]
 
 
-def key_order(columns: list[pd.Series]) -> Any:
+def key_order(columns: list[pd.Series], *, in_runs: bool = False) -> Any:
     """Return the positions of rows in the order of several key columns, nulls last.
+
+    Of rows that come `in_runs`, a few parts in order one behind the other, the runs are merged:
+    that takes little memory besides the positions.
 
     Raises
     ------
@@ -37,7 +40,9 @@ def key_order(columns: list[pd.Series]) -> Any:
             if nulls is not None:
                 levels.append(nulls)
             levels.append(values)
-    return sorted_rows(levels) if len(columns[0]) else np.empty(0, np.int64)
+    if not len(columns[0]):
+        return np.empty(0, np.int64)
+    return np.lexsort(levels[::-1]) if in_runs else sorted_rows(levels)
 
 
 def ranks(column: pd.Series) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +30,12 @@ _OBJECTS: dict[str, Any] = {
     "mixed-integer-float": "float64",
     "empty": "float64",
 }
+
+
+# Aggregates of objects whose results are values, or need not fit 64 bits.
+_OF_VALUES = {"min", "max", "sum", "prod"}
+# What sums and products of no objects are.
+_OF_NONE = {"sum": 0, "prod": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,16 +96,16 @@ def _named(
         if AGGREGATES[each.how].labels:
             check_observed(groups, each.how)
     known: dict[int, Values] = {}
-    numbers: dict[tuple[int, bool], Values] = {}
+    numbers: dict[tuple[int, str], Values] = {}
     read: list[Values] = []
     for each in wanted:
         if each.place not in known:
             known[each.place] = Values(groups.kept(columns[each.place]))
         values, aggregate = known[each.place], AGGREGATES[each.how]
         if aggregate.numbers and values.kind == "object":
-            key = each.place, each.how in {"min", "max"}
+            key = each.place, each.how if each.how in _OF_VALUES else ""
             if key not in numbers:
-                numbers[key] = _numbers_of(values, texts=key[1])
+                numbers[key] = _numbers_of(values, key[1])
             values = numbers[key]
         check_aggregate(values, each.how)
         if values.kind == "object" and {"least", "greatest"} & {*aggregate.states}:
@@ -117,21 +124,36 @@ def _named(
             results = _labels(each, of_column, results, index)
         elif values is not known[each.place] and values.kind != "text":
             results = _as_objects(results, object if aggregate.objects else np.float64)
+            if each.how in _OF_NONE:
+                results = _as_of_python(results, of_column, each.how)
         found.append(results)
     return found
 
 
-def _numbers_of(values: Values, *, texts: bool) -> Values:
-    """Return objects as what all of them are: numbers, or texts where these are wanted."""
-    inferred = pd.api.types.infer_dtype(values.series, skipna=True)
+def _numbers_of(values: Values, how: str) -> Values:
+    """Return objects as what all of them are: numbers, or texts for the least and the greatest.
+
+    They stay objects where an integer would become a float, or results may not fit 64 bits.
+    """
+    inferred, texts = pd.api.types.infer_dtype(values.series, skipna=True), how in {"min", "max"}
     if texts and inferred == "string":
         return Values(values.series.astype("str"))
-    if inferred not in _OBJECTS:
+    if inferred not in _OBJECTS or (how in _OF_VALUES and inferred == "mixed-integer-float"):
+        return values
+    if inferred == "integer" and how in {"sum", "prod"} and _may_overflow(values.series, how):
         return values
     try:
         return Values(values.series.astype(_OBJECTS[inferred]))
     except (OverflowError, TypeError, ValueError):
         return values
+
+
+def _may_overflow(numbers: pd.Series, how: str) -> bool:
+    """Return whether a sum or product of some of these integers may need more than 63 bits."""
+    sizes = [abs(int(each)) for each in numbers.dropna()]
+    if how == "sum":
+        return sum(sizes) >= 2**63
+    return sum(math.log2(each) for each in sizes if each > 1) >= 63
 
 
 def _check_order(values: Values, how: str) -> None:
@@ -150,6 +172,17 @@ def _as_objects(results: Any, dtype: Any) -> Any:
     if isinstance(results, np.ndarray):
         return results.astype(dtype)
     return results.to_numpy(dtype=dtype, na_value=np.nan)
+
+
+def _as_of_python(results: Any, states: States, how: str) -> Any:
+    """Return sums or products of objects: an integer of none, a boolean of one boolean alone."""
+    there, count = ~pd.isna(results), states.count
+    results[there & (count == 0)] = _OF_NONE[how]
+    if states.values.kind == "bool":
+        # In products a null is 1.
+        alone = there & (count == 1) & ((states.groups.sizes == 1) | (how == "sum"))
+        results[alone] = results[alone].astype(bool)
+    return results
 
 
 def check_observed(groups: Groups, how: str) -> None:

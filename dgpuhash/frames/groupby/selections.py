@@ -39,7 +39,8 @@ def rows_behind(groups: Groups, n: int) -> Any:
 
 def _behind(groups: Groups) -> Any:
     """Return how many rows of its group come after each row."""
-    return groups.sizes[np.maximum(groups.codes, 0)] - 1 - groups.places
+    # Rows in no group have the code -1.
+    return np.append(groups.sizes, 0)[groups.codes] - 1 - groups.places
 
 
 def rows_at(groups: Groups, n: Any) -> Any:
@@ -118,7 +119,8 @@ def extremes(groups: Groups, column: pd.Series, n: int, keep: str, how: str) -> 
         raise AggregateTypeError(f"Cannot use method '{how}' with dtype {column.dtype}")
     rows = np.arange(len(column)) if groups.rows is None else groups.rows
     numbers = values.numbers[rows]
-    nulls = np.zeros(len(rows), bool) if values.nulls is None else values.nulls[rows]
+    # NaN has no order, whether it is a null or not.
+    nulls = np.zeros(len(rows), bool) if values.unordered is None else values.unordered[rows]
     near = _near(groups, numbers, nulls, n, how)
     codes, sizes = groups.kept_codes, groups.sizes
     if near is not None:

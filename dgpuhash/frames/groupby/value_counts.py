@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from dgpuhash.errors import ColumnError, SpecError, UnsupportedError
+from dgpuhash.frames.dataframes.pandas_take import take_rows
 from dgpuhash.frames.groupby import assembly
 from dgpuhash.frames.groupby.aggregates import ordered
 from dgpuhash.frames.groupby.aggregates.values import Values
@@ -109,11 +110,11 @@ def _counts(
     if sort:
         order = np.argsort(counts if ascending else -counts, kind="stable")
     if all(groups.sorts) and len(order):
-        order = order[key_order([_taken(column, order) for column in found.columns[:n]])]
+        order = order[key_order([take_rows(column, order) for column in found.columns[:n]])]
     index, counts = found.index.take(order), counts[order]
     result = pd.Series(_stored(counts, column), index=index, name=_name(normalize))
     if normalize:
-        own, _ = numbered(compared([_taken(each, order) for each in found.columns[:n]]))
+        own, _ = numbered(compared([take_rows(each, order) for each in found.columns[:n]]))
         # Of a group without rows the share is 0.
         result = result / np.maximum(np.bincount(own, weights=counts, minlength=1)[own], 1)
     return result
@@ -219,7 +220,3 @@ def _counted(
 
 def _name(normalize: bool) -> str:
     return "proportion" if normalize else "count"
-
-
-def _taken(column: pd.Series, rows: Any) -> pd.Series:
-    return pd.Series(column.array.take(rows), dtype=column.dtype, copy=False)

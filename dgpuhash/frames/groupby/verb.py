@@ -130,6 +130,7 @@ def groupby(
     groups = Groups(
         keys, len(frame), sort=bool(sort), dropna=bool(dropna), observed=bool(observed)
     )  # fmt: skip
+    groups.keeps_nan = kind.library == "polars"
     if kind != PANDAS:
         return TableGroupBy.of(frame, groups, kind)
     return GroupBy(frame, groups, as_index=bool(as_index))

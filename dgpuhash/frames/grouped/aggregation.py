@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import pickle
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import pandas as pd
 
 from dgpuhash.errors import ColumnError, FormatError, SpecError, UnsupportedError
 from dgpuhash.frames.dataframes import frames_of
+from dgpuhash.frames.dataframes.remedies import cast_remedy
 from dgpuhash.frames.groupby.aggregates.table import AGGREGATES
 from dgpuhash.frames.groupby.assembly import frame_of
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey
@@ -20,13 +21,14 @@ from dgpuhash.frames.groupby.order import key_order
 from dgpuhash.frames.groupby.partial import GroupPlan, Verb
 from dgpuhash.frames.groupby.partial.cudf.host import host_like, in_dtypes, on_device, on_host
 from dgpuhash.frames.groupby.partial.folded import FoldedGroups
-from dgpuhash.frames.groupby.partial.kinds import KINDS
+from dgpuhash.frames.groupby.partial.kinds import KINDS, lost_fields, prefix_of
+from dgpuhash.frames.groupby.partial.storage import plain
 from dgpuhash.frames.groupby.requests import requests
 from dgpuhash.frames.labels import key_names
 from dgpuhash.frames.merge.index import index_of
 from dgpuhash.frames.merge.keys import as_series
 
-__all__ = ["EPOCH", "OWN", "Aggregation", "LabelledResults"]
+__all__ = ["EPOCH", "OWN", "Aggregation", "LabelledResults", "overflow"]
 
 OWN = "dgpuhash "
 """What labels of columns of states begin with that are no keys."""
@@ -164,8 +166,10 @@ class Aggregation:
                 (label, column, str(how), tuple((name, value) for name, value in options))
                 for label, column, how, options in body["named"]
             )
+            if len({(label, column) for label, column, *_ in named}) < len(named):
+                raise ValueError("two results of one name")
             groups = cls(source, tuple(body["by"]), named, body["dropna"], body["sort"])
-            assert groups.results is not None
+            assert LabelledResults(groups).meta is not None
             return groups
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(f"not the description of groups ({error!r})") from error
@@ -202,6 +206,18 @@ class Aggregation:
         return made
 
     @functools.cached_property
+    def is_retractable(self) -> bool:
+        """Whether rows can be taken off all aggregates again."""
+        return _are_retractable(self._plan)
+
+    @functools.cached_property
+    def _lost_labels(self) -> dict[str, str]:
+        """The labels of states that bound what retracted rows took, by those of the plan."""
+        wanted = (self._plan.wanted or {}).items() if self.is_retractable else ()
+        labels = [prefix_of(place) + name for place, kinds in wanted for name in lost_fields(kinds)]
+        return {label: f"{OWN}{label}" for label in labels}
+
+    @functools.cached_property
     def states(self) -> Any:
         """Empty frame like the states: the keys, then numbers and values, and the epoch."""
         return self.reduce(self.source, 0)
@@ -226,9 +242,10 @@ class Aggregation:
         for label in self.source.columns:
             own, wanted = given[label].dtype, self.source[label].dtype
             if own != wanted and not _fits(given[label], wanted):
+                remedy = cast_remedy(given[label], wanted, "the groups", "adding")
                 raise ColumnError(
-                    f"column {label!r} is {own}, and the groups were built with {wanted}; convert "
-                    f"it with .astype({str(wanted)!r}), nothing was changed"
+                    f"column {label!r} is {own}, and the groups were built with {wanted}; "
+                    f"{remedy}, nothing was changed"
                 )
 
     def reduce(self, frame: Any, number: int) -> Any:
@@ -239,21 +256,129 @@ class Aggregation:
             states = on_host(self._plan_on_gpu.reduce(part, number))
             found = in_dtypes(states, self._plan.states_meta)
         else:
-            found = self._plan.reduce(part, number)
+            found = self._plan.for_part(part).reduce(part, number)
         labels = self._own_labels
         made = found[list(labels)].set_axis(pd.Index(list(labels.values())), axis=1)
         made[EPOCH] = np.zeros(len(made), np.int64)
-        return made
+        if self.is_retractable and self.like is None:
+            self._check_sums(part, made)
+        return self.completed(made)
 
-    def results_of(self, states: Any) -> Any:
-        """Return the results of states, a row for each of theirs."""
-        plan, labels = self._plan, self._own_labels
+    def completed(self, states: Any) -> Any:
+        """Return states with all of their columns: earlier programs saved none of retractions.
+
+        Nor did they save how many values are NaN of which nothing but extremes was asked, or the
+        sizes of floats, which are taken for no larger than their sums.
+        """
+        own = list(self._own_labels.values())
+        given: dict[str, float] = {str(each): 0 for each in own if str(each).endswith(" stray")}
+        given |= dict.fromkeys(self._lost_labels.values(), 0.0)
+        made = states.copy(deep=False)
+        for label in [each for each in given if each not in states.columns]:
+            made[label] = np.full(len(states), given[label])
+        for place, kinds in self.kinds.items():
+            prefix = f"{OWN}{place} "
+            if "magnitude" in kinds and f"{prefix}magnitude" not in states.columns:
+                made[f"{prefix}magnitude"] = np.abs(states[f"{prefix}real"])
+                made[f"{prefix}nonzero"] = states[f"{prefix}count"]
+        return made[[*own, EPOCH, *self._lost_labels.values()]]
+
+    def _check_sums(self, part: Any, states: Any) -> None:
+        """Raise UnsupportedError where a sum of finite values of a part is no finite number."""
+        if not self.unbounded(states).any():
+            return
+        finite = part.copy(deep=False)
+        for place, kinds in self.kinds.items():
+            if "real" in kinds:
+                column = part.iloc[:, place]
+                infinite = np.isinf(column.to_numpy(dtype=np.float64, na_value=0.0))
+                finite[part.columns[place]] = column.mask(infinite)
+        # The same groups: of those without infinite values the count is the same.
+        counts = self._plan.for_part(finite).reduce(finite, 0)
+        for place, kinds in self.kinds.items():
+            there = counts[f"{place} count"].to_numpy() == states[f"{OWN}{place} count"].to_numpy()
+            if (rows := np.flatnonzero(self._unbounded(states, place, kinds) & there)).size:
+                raise overflow(states[list(self.by)].iloc[rows[0]].to_dict())
+
+    def _unbounded(self, states: Any, place: int, kinds: Sequence[str]) -> Any:
+        found = np.zeros(len(states), bool)
+        for field in {"real", "moment"}.intersection(kinds):
+            found |= ~np.isfinite(states[f"{OWN}{place} {field}"].to_numpy())
+        # Without values there is no moment.
+        return found & (states[f"{OWN}{place} count"].to_numpy() > 0)
+
+    def unbounded(self, states: Any) -> Any:
+        """Return a mask of the states with a sum, also of squares, that is no finite number."""
+        found = np.zeros(len(states), bool)
+        for place, kinds in self.kinds.items():
+            found |= self._unbounded(states, place, kinds)
+        return found
+
+    def may_overflow(self, states: Any, numbers: Any) -> bool:
+        """Return whether sums of some states, which are of groups by number, may leave float64."""
+        size = int(numbers.max(initial=-1)) + 1
+        for place, kinds in self.kinds.items():
+            if "real" not in kinds:
+                continue
+            real = np.abs(states[f"{OWN}{place} real"].to_numpy())
+            count = states[f"{OWN}{place} count"].to_numpy()
+            with np.errstate(over="ignore", invalid="ignore"):
+                bounds = [np.bincount(numbers, real, size)]
+                if "moment" in kinds:
+                    moment = states[f"{OWN}{place} moment"].to_numpy()
+                    # Without values there is no moment.
+                    squares = np.where(count, moment + real * (real / np.maximum(count, 1)), 0)
+                    bounds.append(4 * np.bincount(numbers, squares, size))
+            if not all(np.isfinite(each).all() for each in bounds):
+                return True
+        return False
+
+    def results_of(
+        self, states: Any, columns: Sequence[Hashable] | None = None, *, checked: bool = True
+    ) -> Any:
+        """Return the results of states, a row for each of theirs.
+
+        Parameters
+        ----------
+        states : DataFrame
+        columns : sequence of label, optional
+            The results that are wanted; keys come always. Default: all.
+        checked : bool
+            Whether deviations must be known in spite of the rows that were retracted.
+
+        Raises
+        ------
+        LostDigitsError
+            When one is not.
+        """
+        named = [label for label, *_ in self.named if columns is None or label in columns]
+        plan = self._plan_of(tuple(named))
+        labels: dict[str, Hashable] = {**self._own_labels, **(self._lost_labels if checked else {})}
         like = states[list(labels.values())].set_axis(pd.Index(list(labels)), axis=1)
-        found = plan.result_of(like, _EachRow(plan.keys_of_states(like), like["n"].to_numpy()))
-        keys = [states[label].array for label in self.by]
-        values = [found[_number(place)].array for place in range(len(self.named))]
-        names = pd.Index([*self.by, *(label for label, *_ in self.named)], tupleize_cols=False)
-        return frame_of([*keys, *values], names, pd.RangeIndex(len(states)))
+        keys = plan.keys_of_states(like)
+        found = plan.result_of(like, _EachRow(keys, like["n"].to_numpy()))
+        arrays = [plain(states[label]) for label in self.by]
+        for place, label in enumerate(named):
+            made = found[_number(place)]
+            # pandas infers a dtype of objects, which differs from worker to worker.
+            objects = len(states) and self.results[label].dtype == object
+            arrays.append(plain(made.astype(object) if objects else made))
+        names = pd.Index([*self.by, *named], tupleize_cols=False)
+        return frame_of(arrays, names, pd.RangeIndex(len(states)))
+
+    def _plan_of(self, named: tuple[Hashable, ...]) -> GroupPlan:
+        """Return the plan of some of the results, whose states are among all."""
+        if len(named) == len(self.named):
+            return self._plan
+        if named not in self._plans:
+            asked = [(column, how, options) for label, column, how, options in self.named
+                     if label in named] or [(self.by[0], "size", ())]  # fmt: skip
+            self._plans[named] = _plan(self, asked, self.source)
+        return self._plans[named]
+
+    @functools.cached_property
+    def _plans(self) -> dict[tuple[Hashable, ...], GroupPlan]:
+        return {}
 
     @functools.cached_property
     def kinds(self) -> dict[int, tuple[str, ...]]:
@@ -278,14 +403,21 @@ class Aggregation:
         """Raise UnsupportedError when rows cannot be taken off the aggregates again."""
         wrong = []
         for label, column, how, options in self.named:
-            kinds = _plan(self, [(column, how, options)], self.source).wanted or {}
-            if any(KINDS[kind].retracted is None for each in kinds.values() for kind in each):
+            if not _are_retractable(_plan(self, [(column, how, options)], self.source)):
                 wrong.append(f"{label!r} ({how})")
         if wrong:
             raise UnsupportedError(
                 f"rows cannot be taken off {', '.join(wrong)}, whose value before them is not "
                 "known; build groups of count, size, sum, mean, var, std and sem alone"
             )
+
+
+def overflow(key: Any) -> UnsupportedError:
+    """Return the error of a group whose finite values have no finite sum, or sum of squares."""
+    return UnsupportedError(
+        f"the sum of the values of the group {key!r}, or of their squares, exceeds float64, so "
+        "that rows could not be taken off again; nothing was changed, scale the column down"
+    )
 
 
 @functools.lru_cache(maxsize=32)
@@ -319,9 +451,19 @@ class LabelledResults:
     Attributes
     ----------
     groups : Aggregation
+    columns : tuple of label, optional
+        The results that are wanted; default: all.
     """
 
     groups: Aggregation
+    columns: tuple[Hashable, ...] | None = None
+
+    @property
+    def wanted(self) -> list[Hashable]:
+        """The labels of the results that are wanted."""
+        if self.columns is not None:
+            return list(self.columns)
+        return [label for label, *_ in self.groups.named]
 
     @property
     def meta(self) -> Any:
@@ -337,20 +479,20 @@ class LabelledResults:
             order = key_order(keys)
             rows = frames_of(rows).take(rows, order)
             keys = [as_series(rows[label]) for label in self.groups.by]
-        values = rows[[label for label, *_ in self.groups.named]]
-        return values.set_axis(index_of(keys, list(self.groups.by)), axis=0)
+        values = rows[self.wanted]
+        return values.set_axis(index_of(keys, list(self.groups.by), guess=False), axis=0)
 
     def _on_gpu(self, rows: Any) -> Any:
         if self.groups.sort:
             order = key_order([as_series(rows[label]) for label in self.groups.by])
             rows = frames_of(rows).take(rows, order)
-        made = on_device(rows, self.groups.results_on_gpu)
-        values = made[[label for label, *_ in self.groups.named]]
+        made = on_device(rows, self.groups.results_on_gpu[list(rows.columns)])
+        values = made[self.wanted]
         values.index = index_of([made[label] for label in self.groups.by], list(self.groups.by))
         return values
 
-    def __dask_tokenize__(self) -> str:
-        return "dgpuhash-labelled"
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        return "dgpuhash-labelled", self.columns
 
 
 def _is_cudf(frame: Any) -> bool:
@@ -365,10 +507,24 @@ def _plan(
         _number(place): pd.NamedAgg(column, how, **dict(options))
         for place, (column, how, options) in enumerate(named)
     }
-    return GroupPlan.of(
+    plan = GroupPlan.of(
         source, list(groups.by), how=Verb("agg", options=asked), sort=False,
         dropna=groups.dropna, as_index=False,
     )  # fmt: skip
+    if plan.wanted is None or not _are_retractable(plan):
+        return plan
+    # What retracted rows took from sums of floats is bounded by the sizes of all values.
+    wanted = {
+        place: (*kinds, "magnitude") if "real" in kinds else kinds
+        for place, kinds in plan.wanted.items()
+    }
+    return replace(plan, wanted=wanted)
+
+
+def _are_retractable(plan: GroupPlan) -> bool:
+    """Return whether rows can be taken off all states of a plan again."""
+    wanted = (plan.wanted or {}).values()
+    return all(KINDS[kind].retracted is not None for kinds in wanted for kind in kinds)
 
 
 def _number(place: int) -> str:

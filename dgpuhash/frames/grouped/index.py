@@ -12,7 +12,7 @@ import pandas as pd
 
 from dgpuhash.errors import ColumnError, UnsupportedError
 from dgpuhash.frames.dataframes import frames_of
-from dgpuhash.frames.grouped.aggregation import EPOCH, Aggregation
+from dgpuhash.frames.grouped.aggregation import EPOCH, Aggregation, overflow
 from dgpuhash.frames.grouped.store import ResultRows, StateRows
 from dgpuhash.frames.index import FrameIndex
 from dgpuhash.frames.keys.encoding import EncodedKeys, KeyEncoder
@@ -81,6 +81,7 @@ class GroupIndex(FrameIndex):
         """
         if verb != "retract":
             super().check_change("insert", rows)
+            self.check_overflow(rows)
             return
         batch = _Batch.of(rows, self._encoder)
         places = self._places(batch.keys)
@@ -101,6 +102,40 @@ class GroupIndex(FrameIndex):
                 "infinite values are retracted from groups with other rows, whose sums are not "
                 "known; nothing was changed, build the groups anew without these values"
             )
+        self.check_overflow(rows, taken_off=True)
+
+    def check_overflow(self, rows: Any, *, taken_off: bool = False) -> None:
+        """Raise UnsupportedError where finite values would have no finite sum, or of squares.
+
+        Parameters
+        ----------
+        rows : DataFrame
+            States that are to be folded.
+        taken_off : bool
+            Whether they are taken off.
+        """
+        groups = self._groups
+        if not groups.is_retractable or not len(rows):
+            return
+        batch = _Batch.of(rows, self._encoder)
+        places = self._places(batch.keys)
+        there = np.flatnonzero(places >= 0)
+        stored = self._states.take(places[there])
+        numbers = np.concatenate([there, batch.numbers])
+        both = self._frames.concat([stored, groups.completed(rows)])
+        if not groups.may_overflow(both, numbers):
+            return
+        # Those with infinite values are what these make of them.
+        endless = np.zeros(len(places), bool)
+        endless[numbers[groups.unbounded(both)]] = True
+        trial = GroupIndex(groups, self._encoder, epoch=self._epoch)
+        trial.fold(self._frames.take(stored, np.flatnonzero(~endless[there])), self._epoch)
+        finite = self._frames.take(rows, np.flatnonzero(~endless[batch.numbers]))
+        trial.fold(finite, self._epoch, taken_off=taken_off)
+        states = trial.frame()
+        beyond = np.flatnonzero(groups.unbounded(states))
+        if len(beyond):
+            raise overflow(states[list(groups.by)].iloc[beyond[0]].to_dict())
 
     def _refuse_group(self, batch: _Batch, number: int) -> NoReturn:
         names = list(self._encoder.names)

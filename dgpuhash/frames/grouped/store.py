@@ -11,7 +11,13 @@ import pandas as pd
 
 from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.groupby.assembly import frame_of
-from dgpuhash.frames.groupby.partial.kinds import Choice, combined, fields_of, retracted
+from dgpuhash.frames.groupby.partial.kinds import (
+    Choice,
+    combined,
+    fields_of,
+    lost_fields,
+    retracted,
+)
 from dgpuhash.frames.groupby.partial.storage import NumberColumn, ValueColumn, plain
 from dgpuhash.frames.grouped.aggregation import EPOCH, OWN, SIZE, Aggregation
 from dgpuhash.frames.labels import stored_labels
@@ -85,7 +91,9 @@ class StateRows(RowStore):
         size.put(rows, size.take(rows) + sign * states[SIZE])
         epoch.put(rows, np.maximum(epoch.take(rows), states[EPOCH]))
         for place, kinds in self._groups.kinds.items():
-            labels = {field: f"{OWN}{place} {field}" for field in fields_of(kinds)}
+            fields = [*fields_of(kinds), *lost_fields(kinds)]
+            labels = {field: f"{OWN}{place} {field}" for field in fields}
+            labels = {field: label for field, label in labels.items() if label in self._columns}
             ours = {field: self._columns[label].take(rows) for field, label in labels.items()}
             theirs = {field: states[label] for field, label in labels.items()}
             _say_later(theirs)
@@ -181,7 +189,7 @@ class ResultRows:
         wanted = list(self.meta) if columns is None else stored_labels(columns, self.meta)
         if set(wanted) <= set(self._groups.by):
             return self._states.take(rows, wanted)
-        return self._groups.results_of(self._states.take(rows))[wanted]
+        return self._groups.results_of(self._states.take(rows), wanted)[wanted]
 
     def arrays(self, columns: Sequence[Hashable]) -> list[Any] | None:
         """Return key columns as `RowStore.arrays` does; None for results."""
@@ -189,7 +197,8 @@ class ResultRows:
 
     def row_nbytes(self, columns: Sequence[Hashable]) -> float:
         """Return the bytes of a row with these columns, estimated from some rows."""
-        sample = self.take(np.arange(min(len(self), SAMPLED)), columns)
+        some = self._states.take(np.arange(min(len(self), SAMPLED)))
+        sample = self._groups.results_of(some, columns, checked=False)[list(columns)]
         return float(self._frames.rows_nbytes(sample)) / max(1, len(sample))
 
     def fits(self, taken: Any, nbytes: int) -> bool:

@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-import datetime
-import decimal
-from collections.abc import Callable, Hashable
+import reprlib
+from collections.abc import Iterable
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from dgpuhash.errors import KeyTypeError
+from dgpuhash.errors import ColumnError
 from dgpuhash.frames.dataframes.pandas_casts import UNKNOWN
+from dgpuhash.frames.keys.tagged import text_of, text_of_typed, value_of_typed
 
-__all__ = ["as_texts", "as_values", "is_unknown", "united", "with_texts"]
-
-# Begins texts that stand for something else; texts of the user that begin so get _TEXT before them.
-_MARK = "\0"
-_TEXT = f"{_MARK}s"
-_KINDS: dict[str, tuple[Any, Callable[[Any], str], Callable[[str], Any]]] = {
-    f"{_MARK}b": (bool | np.bool_, str, lambda text: text == "True"),
-    f"{_MARK}i": (int | np.integer, str, int),
-    f"{_MARK}f": (float | np.floating, lambda value: repr(float(value)), float),
-    f"{_MARK}t": (pd.Timestamp, lambda value: value.isoformat(), pd.Timestamp),
-    f"{_MARK}d": (pd.Timedelta, lambda value: value.isoformat(), pd.Timedelta),
-    f"{_MARK}a": (datetime.date, lambda value: value.isoformat(), datetime.date.fromisoformat),
-    f"{_MARK}m": (decimal.Decimal, str, decimal.Decimal),
-}
+__all__ = [
+    "as_texts", "as_values", "in_dtype", "in_one_order", "is_unknown", "together", "united",
+    "with_texts",
+]  # fmt: skip
 
 
 def is_unknown(dtype: Any) -> bool:
@@ -34,46 +24,28 @@ def is_unknown(dtype: Any) -> bool:
     return isinstance(dtype, pd.CategoricalDtype) and UNKNOWN in dtype.categories
 
 
-def as_texts(column: Any, *, compared: bool) -> Any:
+def as_texts(column: Any, name: object = None) -> Any:
     """Return a categorical column with texts as categories, from which `as_values` makes it again.
 
     Parameters
     ----------
     column : categorical Series or CategoricalIndex
-    compared : bool
-        Whether numbers that are equal get one text, whatever their type.
+    name : label
+        What errors call it.
 
     Raises
     ------
     KeyTypeError
-        When categories are no texts, numbers, moments, dates, decimals or booleans.
+        When a category is of no type that keys have.
 
     Examples
     --------
-    >>> column = as_texts(pd.Series([7, 8], dtype="category"), compared=True)
-    >>> column.cat.categories.tolist(), as_values(column).tolist()
-    (['\\x00i7', '\\x00i8'], [7, 8])
+    >>> column = as_texts(pd.Series([7, 8], dtype="category"))
+    >>> column.cat.categories.dtype == "str", as_values(column).tolist()
+    (True, [7, 8])
     """
-    categories = column.dtype.categories
-    texts = [_text(value, compared=compared) for value in categories]
-    if all(text is value for text, value in zip(texts, categories, strict=True)):
-        return column
-    return _renamed(column, pd.Index(texts, dtype="str"))
-
-
-def _text(value: Any, *, compared: bool) -> Any:
-    if isinstance(value, str):
-        return f"{_TEXT}{value}" if value.startswith(_MARK) else value
-    if compared and isinstance(value, float | np.floating) and float(value).is_integer():
-        value = int(value)
-    if compared and isinstance(value, bool | np.bool_):
-        value = int(value)
-    for mark, (types, told, _) in _KINDS.items():
-        if isinstance(value, types):
-            return f"{mark}{told(value)}"
-    raise KeyTypeError(
-        f"a category is {value!r}, of type {type(value).__name__}, and Dask does not know the "
-        "categories; tell it with .categorize() or .cat.as_known() of the column"
+    return _renamed(
+        column, [text_of_typed(value, name) for value in column.dtype.categories], "str"
     )
 
 
@@ -83,55 +55,118 @@ def as_values(column: Any) -> Any:
         # Nothing was found.
         chosen: Any = column if isinstance(column, pd.Index) else column.cat
         column = chosen.remove_categories([UNKNOWN])
+    return _renamed(column, [value_of_typed(text) for text in column.dtype.categories])
+
+
+def _renamed(column: Any, values: list[Any], dtype: Any = None) -> Any:
+    """Return a categorical column with other categories, if their values or dtype are others."""
     categories = column.dtype.categories
-    values = [_value(text) for text in categories]
-    if all(value is text for value, text in zip(values, categories, strict=True)):
+    same = all(value is old for value, old in zip(values, categories, strict=True))
+    if same and (dtype is None or categories.dtype == dtype):
         return column
-    return _renamed(column, pd.Index(values, tupleize_cols=False))
-
-
-def _value(text: Any) -> Any:
-    if not isinstance(text, str) or not text.startswith(_MARK):
-        return text
-    if text.startswith(_TEXT):
-        return text[len(_TEXT) :]
-    return _KINDS[text[:2]][2](text[2:])
-
-
-def _renamed(column: Any, categories: pd.Index) -> Any:
+    made = pd.Index(values, dtype=dtype) if dtype else _index_of(values)
     if isinstance(column, pd.Index):
-        return column.rename_categories(categories)  # type: ignore[attr-defined]
-    return column.cat.rename_categories(categories)
+        return column.rename_categories(made)  # type: ignore[attr-defined]
+    return column.cat.rename_categories(made)
 
 
-def with_texts(
-    frame: pd.DataFrame, dtypes: pd.Series, compared: set[Hashable], kept: set[Hashable]
-) -> pd.DataFrame:
-    """Return a frame with texts for the categories that are unknown in these dtypes.
+def _index_of(values: list[Any]) -> pd.Index:
+    """Return values as an Index of the dtype that holds them as they are."""
+    made = pd.Index(values, dtype=object, tupleize_cols=False)
+    typed = made.infer_objects()
+    return typed if _are_same(typed, made) else made
 
-    Those of `compared` labels are compared with others, and `kept` ones stay. None stands for the
-    index.
+
+def _are_same(one: pd.Index, other: pd.Index) -> bool:
+    return all(text_of(ours) == text_of(theirs) for ours, theirs in zip(one, other, strict=True))
+
+
+def in_dtype(categories: pd.Index, dtype: Any) -> pd.Index | None:
+    """Return categories in a dtype that holds their values, None where it does not.
+
+    Examples
+    --------
+    >>> in_dtype(pd.Index([1.0, 2.0]), "int64").tolist(), in_dtype(pd.Index([2.5]), "int64")
+    ([1, 2], None)
     """
+    if not len(categories):
+        return pd.Index([], dtype=dtype)
+    try:
+        made = categories.astype(dtype)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return made if _are_same(made, categories) else None
+
+
+def with_texts(frame: pd.DataFrame, dtypes: pd.Series, like: pd.Index) -> pd.DataFrame:
+    """Return a frame with texts for the categories that are unknown in these dtypes and labels."""
     made = frame
     for place, (label, dtype) in enumerate(dtypes.items()):
-        column = frame.iloc[:, place]
-        if (
-            is_unknown(dtype)
-            and label not in kept
-            and isinstance(column.dtype, pd.CategoricalDtype)
-        ):
+        column = frame.iloc[:, place] if is_unknown(dtype) else None
+        if column is not None and isinstance(column.dtype, pd.CategoricalDtype):
             made = made.copy(deep=False) if made is frame else made
-            made.isetitem(place, as_texts(column, compared=label in compared))
-    asked = None in compared or frame.index.name in compared
-    if isinstance(frame.index, pd.CategoricalIndex) and asked:
-        made = made.set_axis(as_texts(frame.index, compared=True), axis=0)
+            made.isetitem(place, as_texts(column, label))
+    if is_unknown(like.dtype) and isinstance(frame.index, pd.CategoricalIndex):
+        made = made.set_axis(as_texts(frame.index, frame.index.name), axis=0)
     return made
+
+
+def together(categories: Iterable[pd.Index]) -> pd.Index:
+    """Return the values of categories, each once, in the order in which they come.
+
+    Examples
+    --------
+    >>> together([pd.Index([2, 1]), pd.Index([1.0, 0.5])]).tolist()
+    [2.0, 1.0, 0.5]
+    """
+    there = [each[each != UNKNOWN] for each in categories]
+    there = [each for each in there if len(each)] or there[:1]
+    if len({each.dtype for each in there}) == 1:
+        made = there[0]
+        for each in there[1:]:
+            more = each[made.get_indexer(each) < 0]
+            made = made.append(more) if len(more) else made
+        return made
+    return _index_of(list(dict.fromkeys(value for each in there for value in each)))
+
+
+def in_one_order(categories: Iterable[pd.Index], name: object) -> pd.Index:
+    """Return the values of ordered categories in the one order that keeps those of all.
+
+    Raises
+    ------
+    ColumnError
+        When two contradict each other, or do not tell which of two values is less.
+
+    Examples
+    --------
+    >>> in_one_order([pd.Index(["b", "c"]), pd.Index(["a", "b"])], "k").tolist()
+    ['a', 'b', 'c']
+    """
+    there = list(categories)
+    whole, sorter = together(there), TopologicalSorter[int]()
+    for each in there:
+        places = whole.get_indexer(each[each != UNKNOWN]).tolist()
+        for place, value in enumerate(places):
+            sorter.add(value, *places[max(place - 1, 0) : place])
+    order: list[int] = []
+    try:
+        sorter.prepare()
+        while sorter.is_active() and len(least := sorter.get_ready()) == 1:
+            order += least
+            sorter.done(*least)
+    except CycleError:
+        order.clear()
+    if len(order) < len(whole):
+        raise ColumnError(
+            f"column {name!r} has ordered categories whose order the partitions do not agree on, "
+            f"or do not tell, such as {reprlib.repr(there[0].tolist())}; give all partitions one "
+            "order, or none with .cat.as_unordered()"
+        )
+    return whole.take(order)
 
 
 def united(left: pd.Series, right: pd.Series) -> tuple[pd.Series, pd.Series]:
     """Return two categorical columns with the categories of both, those of the left one first."""
-    ours, theirs = (side.cat.categories for side in (left, right))
-    ours, theirs = (each[each != UNKNOWN] for each in (ours, theirs))
-    more = theirs[~theirs.isin(ours)]
-    both = ours.append(more) if len(ours) and len(more) else (ours if len(ours) else more)
+    both = together(side.cat.categories for side in (left, right))
     return left.cat.set_categories(both), right.cat.set_categories(both)

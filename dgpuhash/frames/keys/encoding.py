@@ -22,13 +22,68 @@ from dgpuhash.frames.keys.casts import normalise
 from dgpuhash.frames.keys.seeds import LEGACY, KeySeeds
 from dgpuhash.frames.labels import key_names, refuse_nulls
 
-__all__ = ["EncodedKeys", "KeyEncoder", "same_keys"]
+__all__ = ["EncodedKeys", "KeyColumns", "KeyEncoder", "same_keys"]
 
+_STRING = LogicalType("string", nullable=True)
 NULL_COLUMN_HASH = 0xD1B54A32D192ED03
 # Reserved code of a null in a column without a spare bit; hits on it are verified.
 NULL_CODE = {4: np.uint32(0x9E3779B9), 8: np.uint64(0x9E3779B97F4A7C15)}
 # Code of a null in a column in which NaN is a value: that of NaN.
 NAN_CODE = {4: np.float32("nan").view(np.uint32), 8: np.float64("nan").view(np.uint64)}
+
+
+@dataclass(frozen=True, slots=True)
+class KeyColumns:
+    """Key columns by position, from which rows are encoded, compared and gathered.
+
+    Attributes
+    ----------
+    names : sequence of labels
+        What errors call the columns.
+    columns : sequence of KeyColumn
+    frames : Frames
+        The library that holds them.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> keys = KeyColumns.of(pd.DataFrame({"k": [5.0, None, 7.0]}))
+    >>> len(keys), keys.complete
+    (3, array([ True, False,  True]))
+    """
+
+    names: Sequence[Hashable]
+    columns: Sequence[KeyColumn]
+    frames: Frames
+
+    @classmethod
+    def of(cls, frame: Any, names: Sequence[Hashable] | None = None) -> KeyColumns:
+        """Return the key columns of a frame; default: all of its columns.
+
+        Raises
+        ------
+        KeyTypeError
+            When a column cannot be a key.
+        """
+        frames = frames_of(frame)
+        names = list(frame.columns) if names is None else names
+        return cls(names, [frames.key_column(frame[name], name) for name in names], frames)
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    @property
+    def complete(self) -> Any:
+        """Mask of the rows of which no key is null."""
+        there = self.frames.xp.ones(len(self), bool)
+        for column in self.columns:
+            if column.nulls is not None:
+                there &= ~column.nulls
+        return there
+
+    def take(self, rows: Any) -> KeyColumns:
+        """Return the keys at positions `rows`."""
+        return replace(self, columns=[column.take(rows) for column in self.columns])
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +141,13 @@ class KeyEncoder:
     seeds : KeySeeds
         Seeds of the hashes; default: newly drawn.
 
+    Attributes
+    ----------
+    packing : {"packed", "reserved", "hashed"}
+        How keys are encoded; ``"reserved"`` is that of one nullable column of numbers.
+    code_dtype : dtype
+        Of the codes: uint32 or uint64.
+
     Examples
     --------
     >>> import pandas as pd
@@ -100,10 +162,20 @@ class KeyEncoder:
     types: tuple[LogicalType, ...]
     hash_bits: int = 64
     seeds: KeySeeds = field(default_factory=KeySeeds.drawn)
+    packing: str = field(init=False, repr=False, compare=False)
+    code_dtype: np.dtype[Any] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not 1 <= self.hash_bits <= 64:
             raise SpecError(f"hash_bits={self.hash_bits}; give 1 to 64")
+        types = self.types
+        bits, packing = sum([each.bits + each.flag_bits for each in types]), "packed"
+        if len(types) == 1 and types[0].nullable and types[0].bits >= 32:
+            bits, packing = types[0].bits, "reserved"
+        elif bits > 64 or any(each.kind in {"string", "null"} for each in types):
+            bits, packing = 64, "hashed"
+        object.__setattr__(self, "packing", packing)
+        object.__setattr__(self, "code_dtype", np.dtype(np.uint32 if bits <= 32 else np.uint64))
 
     @classmethod
     def for_frame(
@@ -122,43 +194,22 @@ class KeyEncoder:
         """
         names = key_names(frame, on)
         refuse_nulls(names)
-        frames = frames_of(frame)
-        types = [frames.key_column(frame[name], name).type for name in names]
-        string = LogicalType("string", nullable=True)
-        return cls(names, tuple(string if t.kind == "null" else t for t in types), hash_bits)
+        return cls.for_columns(KeyColumns.of(frame, names), hash_bits=hash_bits)
+
+    @classmethod
+    def for_columns(cls, keys: KeyColumns, *, hash_bits: int = 64) -> KeyEncoder:
+        """Return the encoder for an index of these keys, as `for_frame`."""
+        types = [_STRING if each.type.kind == "null" else each.type for each in keys.columns]
+        return cls(tuple(keys.names), tuple(types), hash_bits)
 
     def reseeded(self) -> KeyEncoder:
         """Return this encoder with newly drawn seeds, for another index."""
         return replace(self, seeds=KeySeeds.drawn())
 
     @property
-    def packing(self) -> str:
-        """Encoding: ``"packed"``, ``"reserved"`` or ``"hashed"``.
-
-        ``"reserved"`` is that of one nullable column of numbers.
-        """
-        if any(type_.kind in {"string", "null"} for type_ in self.types):
-            return "hashed"
-        if len(self.types) == 1 and self.types[0].nullable and self.types[0].bits >= 32:
-            return "reserved"
-        return "packed" if self._packed_bits <= 64 else "hashed"
-
-    @property
-    def _packed_bits(self) -> int:
-        return sum(type_.bits + type_.flag_bits for type_ in self.types)
-
-    @property
     def exact(self) -> bool:
         """Whether equal codes always mean equal keys."""
         return self.packing == "packed" and not any(type_.nan_is_value for type_ in self.types)
-
-    @property
-    def code_dtype(self) -> np.dtype:
-        """Dtype of the codes: uint32 or uint64."""
-        if self.packing == "hashed":
-            return np.dtype(np.uint64)
-        bits = self.types[0].bits if self.packing == "reserved" else self._packed_bits
-        return np.dtype(np.uint32 if bits <= 32 else np.uint64)
 
     @property
     def codes_are_keys(self) -> bool:
@@ -194,45 +245,47 @@ class KeyEncoder:
         >>> asked.valid
         array([ True, False, False])
         """
-        return self._encoded(self.normalise(frame, columns), frames_of(frame))
+        return self.encode_columns(self._columns_of(frame, columns))
+
+    def encode_columns(self, keys: KeyColumns) -> EncodedKeys:
+        """Return the codes of keys that queries compare by position, as `encode`."""
+        valid, normal = None, self.normalise_columns(keys)
+        for column in normal:
+            if column.valid is not None:
+                valid = column.valid if valid is None else valid & column.valid
+        codes, doubts = self._codes(normal, keys.frames)
+        return EncodedKeys(codes, valid, doubts, normal)
 
     def encode_arrays(self, arrays: Sequence[Any], frames: Frames) -> EncodedKeys:
         """Return the codes of key columns given as `Frames.arrays` returns them.
 
         The arrays have the dtypes of the index's key columns.
         """
-        columns = (KeyColumn(type_, array) for type_, array in zip(self.types, arrays, strict=True))
-        normal = [
-            normalise(column, type_, frames.xp)
-            for column, type_ in zip(columns, self.types, strict=True)
-        ]
-        return self._encoded(tuple(normal), frames)
-
-    def _encoded(self, normal: tuple[NormalColumn, ...], frames: Frames) -> EncodedKeys:
-        valid = None
-        for column in normal:
-            if column.valid is not None:
-                valid = column.valid if valid is None else valid & column.valid
-        codes, doubts = self._codes(normal, frames)
-        return EncodedKeys(codes, valid, doubts, normal)
+        columns = [KeyColumn(*each) for each in zip(self.types, arrays, strict=True)]
+        return self.encode_columns(KeyColumns(self.names, columns, frames))
 
     def normalise(
         self, frame: Any, columns: Hashable | Sequence[Hashable] | None = None
     ) -> tuple[NormalColumn, ...]:
         """Return the key columns of `frame` in the index's types, for comparison."""
+        return self.normalise_columns(self._columns_of(frame, columns))
+
+    def normalise_columns(self, keys: KeyColumns) -> tuple[NormalColumn, ...]:
+        """Return keys in the index's types, for comparison."""
+        for name, column, type_ in zip(keys.names, keys.columns, self.types, strict=True):
+            check_comparable(name, type_, column.type)
+        return tuple(map(normalise, keys.columns, self.types, [keys.frames.xp] * len(self.types)))
+
+    def _columns_of(
+        self, frame: Any, columns: Hashable | Sequence[Hashable] | None = None
+    ) -> KeyColumns:
         asked = key_names(frame, list(self.names) if columns is None else columns)
         if len(asked) != len(self.names):
             raise ColumnError(
                 f"{len(asked)} key columns {list(asked)!r} for an index on {len(self.names)}, "
                 f"{list(self.names)!r}; give one column for each, in that order"
             )
-        frames = frames_of(frame)
-        normal = []
-        for name, type_ in zip(asked, self.types, strict=True):
-            column = frames.key_column(frame[name], name)
-            check_comparable(name, type_, column.type)
-            normal.append(normalise(column, type_, frames.xp))
-        return tuple(normal)
+        return KeyColumns.of(frame, asked)
 
     def encode_rows(self, frame: Any) -> EncodedKeys:
         """Return the codes of rows to store; each value must fit its index column.
@@ -242,7 +295,11 @@ class KeyEncoder:
         KeyTypeError
             When a value does not fit; the message gives the column and the remedy.
         """
-        encoded = self.encode(frame)
+        return self.encode_stored(self._columns_of(frame))
+
+    def encode_stored(self, keys: KeyColumns) -> EncodedKeys:
+        """Return the codes of keys of rows to store, as `encode_rows`."""
+        encoded = self.encode_columns(keys)
         if encoded.valid is None or bool(encoded.valid.all()):
             return encoded
         for name, column in zip(self.names, encoded.columns, strict=True):

@@ -9,7 +9,7 @@ import numpy as np
 
 from dgpuhash import backend
 from dgpuhash.backend.batch.partition import sort_by_word
-from dgpuhash.frames.keys.direct import DirectTable
+from dgpuhash.tables.columns.direct import DirectTable
 
 __all__ = ["numbers_of_words", "sorted_rows", "values_in_order", "words_of_numbers"]
 
@@ -79,7 +79,7 @@ def _placed(column: Any) -> Any | None:
     most = int(offsets.max())
     if most >> _MOST_BITS or most + 1 < len(column):
         return None
-    table = DirectTable.rows_of(offsets, asked=0)
+    table = DirectTable.rows_of(offsets, probes=0)
     return None if table is None else table.rows
 
 

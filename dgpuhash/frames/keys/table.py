@@ -11,10 +11,11 @@ from dgpuhash import backend as backends
 from dgpuhash.backend import is_out_of_memory
 from dgpuhash.backend.launches import Step
 from dgpuhash.errors import UnsupportedError
-from dgpuhash.frames.keys.direct import DirectTable
 from dgpuhash.frames.keys.method import AUTO, KeyTableMethod
 from dgpuhash.tables import HashMap, MultiMap
+from dgpuhash.tables.columns.direct import DirectTable
 from dgpuhash.tables.commit import assigner
+from dgpuhash.tables.select import spread
 from dgpuhash.typing import Device
 
 __all__ = ["AUTO", "KeyTable", "KeyTableMethod"]
@@ -170,13 +171,12 @@ class KeyTable:
             return self._out(query_rows[window]), self._out(rows[window])
         asked = None if valid is None else xp.flatnonzero(self._in(valid))
         rows, offsets = self._lists(codes if asked is None else codes[asked])
-        numbers = xp.arange(*window.indices(len(rows)))
-        rows = rows[window]
-        # CuPy's repeat takes no device array of counts; a search in the offsets serves both.
-        query_rows = xp.searchsorted(offsets, numbers, side="right") - 1
-        if asked is not None:
-            query_rows = asked[query_rows]
-        return self._out(query_rows.astype(xp.int64)), self._out(_signed(rows))
+        if window != ALL:
+            first, last, _ = window.indices(len(rows))
+            rows, offsets = rows[first:last], offsets.clip(first, last) - first
+        asked = xp.arange(len(codes)) if asked is None else asked
+        query_rows = spread(self._backend, asked, offsets, len(rows))
+        return self._out(query_rows), self._out(_signed(rows))
 
     def partners(self, codes: Any, valid: Any = None) -> Any | None:
         """Return the row of each code as int64, -1 where it has none.
@@ -230,7 +230,7 @@ class KeyTable:
             return self._table.find(codes, stable=True)
         rows, offsets = self._table.find(codes)
         xp, order = self._backend.xp, self._backend.stable_order(rows)
-        owners = xp.searchsorted(offsets, xp.arange(len(rows)), side="right")[order]
+        owners = spread(self._backend, xp.arange(len(codes)), offsets, len(rows))[order]
         return rows[order[self._backend.stable_order(owners)]], offsets
 
     def contains(self, codes: Any) -> Any:

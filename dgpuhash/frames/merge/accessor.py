@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Hashable, Sequence
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Unpack, overload
@@ -14,7 +13,7 @@ from dgpuhash.errors import ColumnError, KeyTypeError
 from dgpuhash.frames.merge.agreement import agree
 from dgpuhash.frames.merge.arguments import MergeOptions, Suffixes
 from dgpuhash.frames.merge.comparable import comparable
-from dgpuhash.frames.merge.distinct import check_keep, kept_rows, occurs
+from dgpuhash.frames.merge.distinct import check_keep, kept_rows, null_kinds, occurs
 from dgpuhash.frames.merge.keys import MissingKeyError, join_keys
 from dgpuhash.frames.merge.kinds import sides_as_pandas
 from dgpuhash.frames.merge.verb import merge
@@ -28,6 +27,7 @@ from dgpuhash.typing import (
     KeepEqual,
     MergeHow,
     NamedColumn,
+    Promote,
     RowIndex,
     Validate,
 )
@@ -41,9 +41,6 @@ __all__ = ["FrameAccessor", "key_columns"]
 
 # In a room above this one.
 _GROUPBY = "dgpuhash.frames.groupby:groupby"
-
-# Nulls of an object column that differ from each other where it is the only one compared.
-_NULLS: tuple[type, ...] = (type(None), float, type(pd.NaT), type(pd.NA))
 
 
 class FrameAccessor:
@@ -99,6 +96,7 @@ class FrameAccessor:
         *,
         nulls_equal: bool = True,
         columns: Sequence[Hashable] | None = None,
+        promote: Promote | None = None,
         build: Build = "auto",
         npartitions: int | None = None,
         client: Client | None = None,
@@ -110,7 +108,7 @@ class FrameAccessor:
         right : DataFrame or named Series
         how, on, left_on, right_on, left_index, right_index, sort, suffixes, indicator, validate
             As for `dgpuhash.merge`; this frame is its `left`.
-        nulls_equal, columns, build, npartitions, client
+        nulls_equal, columns, promote, build, npartitions, client
             As there.
 
         Raises
@@ -130,8 +128,8 @@ class FrameAccessor:
         return merge(
             self._frame, right, how, on, left_on, right_on, left_index=left_index,
             right_index=right_index, sort=sort, suffixes=suffixes, indicator=indicator,
-            validate=validate, nulls_equal=nulls_equal, columns=columns, build=build,
-            npartitions=npartitions, client=client,
+            validate=validate, nulls_equal=nulls_equal, columns=columns, promote=promote,
+            build=build, npartitions=npartitions, client=client,
         )  # fmt: skip
 
     def groupby(
@@ -265,7 +263,7 @@ class FrameAccessor:
             keys = join_keys(ours, theirs, on, None, None, left_index=False, right_index=False)
         for pair in keys.pairs:
             agree(pair)
-        return pd.Series(occurs(*keys.frames), frame.index)
+        return pd.Series(occurs(*keys.sides), frame.index)
 
     def _stored_in(self, index: Any, on: Any) -> pd.Series:
         """Return for each row whether an index of this library has its key."""
@@ -302,17 +300,17 @@ def _compared(frame: pd.DataFrame, places: Sequence[int]) -> pd.DataFrame:
         series = pd.Series(column.array, dtype=column.dtype, copy=False)
         columns.extend(key_columns(series, frame.columns[place]))
         if series.dtype == object and len(places) == 1 and series.hasnans:
-            columns.append(_null_kinds(series))
+            columns.append(null_kinds(series))
     return pd.DataFrame(dict(enumerate(columns)), copy=False)
 
 
 def key_columns(series: pd.Series, label: Hashable) -> list[pd.Series]:
     """Return columns of keys that are equal where the values of a Series of any dtype are."""
-    if series.dtype != object or not _is_mixed(series):
+    if series.dtype != object or pd.api.types.infer_dtype(series, skipna=True) == "string":
         try:
             return [ours for ours, _ in comparable(series, series, label)]
-        except (KeyTypeError, TypeError, ValueError, OverflowError):
-            # Objects that no type of keys holds; Python compares them, as pandas does.
+        except KeyTypeError:
+            # What no type of keys holds; Python compares it, as pandas does.
             pass
     numbers: dict[Any, int] = {}
     values, nulls = series.astype(object), series.isna().to_numpy()
@@ -327,23 +325,3 @@ def key_columns(series: pd.Series, label: Hashable) -> list[pd.Series]:
             "convert it with .astype('str')"
         ) from error
     return [pd.Series(numbered, dtype="int64")]
-
-
-def _is_mixed(objects: pd.Series) -> bool:
-    """Return whether objects are of several types that no column of keys has together."""
-    kind = pd.api.types.infer_dtype(objects, skipna=True)
-    if kind == "date":
-        # A moment is a date to Python, and equals none.
-        return any(isinstance(value, datetime.datetime) for value in objects[objects.notna()])
-    return kind.startswith("mixed")
-
-
-def _null_kinds(series: pd.Series) -> pd.Series:
-    """Return a number for what each value is a null of, 0 for others."""
-    kinds = np.zeros(len(series), np.int64)
-    for row in np.flatnonzero(series.isna().to_numpy()):
-        value = series.iloc[row]
-        # Others, such as Decimal's, equal nothing.
-        known = [place for place, kind in enumerate(_NULLS, 1) if isinstance(value, kind)]
-        kinds[row] = known[0] if known else len(_NULLS) + 1 + row
-    return pd.Series(kinds)

@@ -9,14 +9,23 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from pandas.api.types import infer_dtype, is_bool_dtype, is_numeric_dtype, is_string_dtype
 
-from dgpuhash.errors import KeyTypeError
+from dgpuhash.errors import ColumnError, KeyTypeError
+from dgpuhash.frames.dataframes.promotion import nullable_dtype
 from dgpuhash.frames.int_float_warning import MESSAGE, caller_stacklevel, has_non_integers
 from dgpuhash.frames.keys.categories import is_unknown, united
-from dgpuhash.frames.merge.keys import JoinKeys, KeyPair
+from dgpuhash.frames.merge.keys import JoinKeys, KeyPair, as_series
 
-__all__ = ["IncomparableError", "agree", "matched_keys", "with_all_categories"]
+__all__ = [
+    "IncomparableError",
+    "agree",
+    "index_keys",
+    "matched_keys",
+    "reconcile_keys",
+    "with_all_categories",
+]
 
 _OBJECT = np.dtype(object)
 # What pandas infers of columns that it merges with columns of numbers, and with text.
@@ -28,8 +37,10 @@ class IncomparableError(KeyTypeError, ValueError):
     """Keys of two dtypes that are never equal."""
 
 
-def agree(pair: KeyPair) -> tuple[Any, Any] | None:
+def agree(pair: KeyPair, *, nullable: bool = False) -> tuple[Any, Any] | None:
     """Return the dtypes that the columns of both sides get, None where they stay as they are.
+
+    Those of categories of integers and booleans are nullable, if they hold nulls or `nullable`.
 
     Raises
     ------
@@ -53,12 +64,13 @@ def agree(pair: KeyPair) -> tuple[Any, Any] | None:
     # pandas compares a moment of Arrow with whatever is no moment.
     alone = [dtype for dtype, moment in zip((left, right), moments, strict=True) if moment]
     if alone and not (len(alone) == 1 and isinstance(alone[0], pd.ArrowDtype)):
-        if moments[0] != moments[1]:
+        if moments[0] == moments[1]:
+            return None
+        if not _has_periods(left, right):
             raise _incomparable(pair)
-        return None
     if left == _OBJECT and right == _OBJECT:
         return None
-    return _values_dtype(left), _values_dtype(right)
+    return _values_dtype(pair.left, nullable), _values_dtype(pair.right, nullable)
 
 
 def _numbers_agree(pair: KeyPair, left: Any, right: Any) -> tuple[Any, Any] | None:
@@ -68,6 +80,8 @@ def _numbers_agree(pair: KeyPair, left: Any, right: Any) -> tuple[Any, Any] | No
     ours, theirs = kinds.get(left.kind, left.kind), kinds.get(right.kind, right.kind)
     if {ours, theirs} == {"i", "f"}:
         floats, integers = (pair.left, right) if ours == "f" else (pair.right, left)
+        if isinstance(integers, pd.SparseDtype):
+            integers = integers.subtype
         plain = integers if isinstance(integers, np.dtype) else integers.numpy_dtype
         if has_non_integers(floats, np.dtype(plain)):
             warnings.warn(MESSAGE, UserWarning, stacklevel=caller_stacklevel())
@@ -107,8 +121,22 @@ def _moment(dtype: Any) -> str:
     return ""
 
 
-def _values_dtype(dtype: Any) -> Any:
-    return dtype.categories.dtype if isinstance(dtype, pd.CategoricalDtype) else _OBJECT
+def _has_periods(left: Any, right: Any) -> bool:
+    """Return whether periods meet other periods, datetimes or durations, which pandas merges.
+
+    Only their nulls are equal.
+    """
+    dtypes = left, right
+    plain = all(isinstance(dtype, pd.PeriodDtype | np.dtype) for dtype in dtypes)
+    return plain and any(isinstance(dtype, pd.PeriodDtype) for dtype in dtypes)
+
+
+def _values_dtype(column: Any, nullable: bool) -> Any:
+    if not isinstance(column.dtype, pd.CategoricalDtype) or is_unknown(column.dtype):
+        return _OBJECT
+    dtype = column.dtype.categories.dtype
+    lacks = nullable or column.isna().any()
+    return (nullable_dtype(dtype) if lacks else None) or dtype
 
 
 def _incomparable(pair: KeyPair) -> IncomparableError:
@@ -117,6 +145,75 @@ def _incomparable(pair: KeyPair) -> IncomparableError:
         f"'{pair.name}'. If you wish to proceed you should use pd.concat, or convert one side "
         "with .astype"
     )
+
+
+def index_keys(
+    left: Any, left_on: Sequence[Hashable], stored: Any, right_on: Sequence[Hashable], *,
+    labelled: bool = True,
+) -> JoinKeys:  # fmt: skip
+    """Return the keys of a merge with an index, by columns that it compares.
+
+    Parameters
+    ----------
+    left : DataFrame
+    left_on : sequence of labels
+    stored : DataFrame
+        The rows of the index, or a few rows like them.
+    right_on : sequence of labels
+        Its key columns.
+    labelled : bool
+        Whether they are columns of the right side, too.
+
+    Raises
+    ------
+    ColumnError
+        When a key has the label of another column of the index, and would be there twice.
+    KeyTypeError
+        When a datetime or duration of Arrow meets one of NumPy: pandas merges no such keys.
+    """
+    columns, twice = set(stored) if labelled else set(), []
+    pairs = []
+    for ours, theirs in zip(left_on, right_on, strict=True):
+        values = as_series(left[ours]), as_series(stored[theirs])
+        pair = KeyPair(ours, ours, theirs if labelled else None, *values)
+        dtypes = [value.dtype for value in values]
+        if pair.is_one_column and ours != theirs and ours in columns:
+            twice.append(ours)
+        arrow = [isinstance(dtype, pd.ArrowDtype) for dtype in dtypes]
+        if arrow[0] != arrow[1] and all(dtype.kind in "mM" for dtype in dtypes):
+            raise KeyTypeError(
+                f"pandas does not merge {ours!r} with the index's {theirs!r}, of {dtypes[0]} and "
+                f"{dtypes[1]}; convert one side with .astype"
+            )
+        pairs.append(pair)
+    if twice:
+        raise ColumnError(
+            f"the key columns {twice!r} have the labels of other columns of the index; rename them "
+            "to texts on one side"
+        )
+    return JoinKeys(pairs)
+
+
+def reconcile_keys(keys: JoinKeys) -> JoinKeys:
+    """Return the keys of an index, without values where these would not agree.
+
+    An index compares objects of nulls alone with keys of every dtype, and warns itself about floats
+    that meet integers.
+    """
+    pairs = []
+    for pair in keys.pairs:
+        sides = pair.left, pair.right
+        kinds = {getattr(side.dtype, "kind", "O") for side in sides}
+        nulls = any(side.dtype == _OBJECT and side.isna().all() for side in sides)
+        alone = sides[0].dtype != sides[1].dtype and (
+            nulls or ("f" in kinds and not kinds.isdisjoint("iu"))
+        )
+        if alone:
+            # A side without rows agrees with any other, but for one without rows.
+            none = pair.right if len(pair.left) else pair.left
+            pair = replace(pair, right=none[:0])
+        pairs.append(pair)
+    return JoinKeys(pairs)
 
 
 def matched_keys(keys: JoinKeys, probing: str, query_rows: Any, *, fetched: bool) -> JoinKeys:
@@ -141,7 +238,7 @@ def _cast_key(values: pd.Series, dtype: Any) -> pd.Series:
         return values
     try:
         return values.astype(dtype)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, pa.ArrowException):
         return values
 
 

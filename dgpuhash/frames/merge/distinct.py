@@ -10,28 +10,38 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 
+from dgpuhash import backend
 from dgpuhash.errors import SpecError
 from dgpuhash.frames.dataframes import frames_of
+from dgpuhash.frames.dataframes.partition_dtypes import PandasDtypes, with_nullable
+from dgpuhash.frames.dataframes.promotion import nullable_rows
 from dgpuhash.frames.dataframes.strings import ArrowStrings
-from dgpuhash.frames.keys.direct import CloseKeys, DirectTable
-from dgpuhash.frames.keys.encoding import KeyEncoder, same_keys
+from dgpuhash.frames.keys.categories import as_values, is_unknown, with_texts
+from dgpuhash.frames.keys.encoding import EncodedKeys, KeyColumns, KeyEncoder, same_keys
+from dgpuhash.frames.merge.arguments import OnRounding
+from dgpuhash.frames.merge.comparable import are_compared_as_text
 from dgpuhash.frames.merge.index import index_of
-from dgpuhash.frames.merge.keys import JoinKeys, KeyPair, as_series
-from dgpuhash.frames.merge.rows import StoredKeys, complete, encoder_of
-from dgpuhash.tables import isin, unique
+from dgpuhash.frames.merge.keys import JoinKeys, KeyPair, as_series, of_objects
+from dgpuhash.frames.merge.rows import StoredKeys, encoder_of
+from dgpuhash.tables import unique
+from dgpuhash.tables.columns.direct import DenseKeys
+from dgpuhash.tables.columns.isin import contained
 
 __all__ = [
     "DistinctPlan",
     "DistinctRows",
     "check_keep",
     "distinct_rows",
-    "first_rows",
     "kept_rows",
+    "null_kinds",
+    "number_keys",
     "numbered",
     "occurs",
 ]
 
 
+# Nulls of an object column that differ from each other where it is the only one compared.
+_NULLS: tuple[type, ...] = (type(None), float, type(pd.NaT), type(pd.NA))
 # Rows of a sample by which parts are known whose keys hardly occur again, and of such parts.
 _SAMPLE, _SAMPLED_ROWS = 2**13, 2**16
 
@@ -47,15 +57,20 @@ def numbered(keys: pd.DataFrame, *, of_rows: bool = True) -> tuple[Any, Any]:
     >>> numbered(pd.DataFrame({"a": ["x", "y", "x"], "b": [1, 1, 1]}))
     (array([0, 1, 0]), array([0, 1]))
     """
-    frames = frames_of(keys)
-    xp = frames.xp
     if len(keys) == 0:
+        xp = frames_of(keys).xp
         return xp.empty(0, np.int64), xp.empty(0, np.int64)
+    return number_keys(KeyColumns.of(keys), of_rows=of_rows)
+
+
+def number_keys(keys: KeyColumns, *, of_rows: bool = True) -> tuple[Any, Any]:
+    """Return the number of each key and the first row of each, as `numbered`."""
+    xp = keys.frames.xp
     exact = _without_hash(keys, of_rows=of_rows) if xp is np else None
     if exact is not None:
         return exact
-    encoder = KeyEncoder.for_frame(keys, list(keys.columns))
-    encoded = encoder.encode(keys)
+    encoder = KeyEncoder.for_columns(keys)
+    encoded = encoder.encode_columns(keys)
     if encoded.proves and not of_rows:
         return None, unique(encoded.codes, return_index=True)[1]
     _, first, numbers = unique(encoded.codes, return_index=True, return_inverse=True)
@@ -64,7 +79,7 @@ def numbered(keys: pd.DataFrame, *, of_rows: bool = True) -> tuple[Any, Any]:
     heads, rows, own = [first], None, numbers
     while True:
         # The first rows apart lie closer together.
-        among = encoder.normalise(frames.take(keys, heads[-1]))
+        among = encoder.normalise_columns(keys.take(heads[-1]))
         same = same_keys(encoded.columns, rows, among, own)
         if bool(same.all()):
             break
@@ -81,82 +96,73 @@ def numbered(keys: pd.DataFrame, *, of_rows: bool = True) -> tuple[Any, Any]:
     return rank[numbers], first[order]
 
 
-def _without_hash(keys: pd.DataFrame, *, of_rows: bool) -> tuple[Any, Any] | None:
-    """Return what `numbered` does, of integers that lie close together and of short texts.
+def _without_hash(keys: KeyColumns, *, of_rows: bool) -> tuple[Any, Any] | None:
+    """Return the result of `number_keys` for dense integers and short texts.
 
     None for others. Texts of one length of a few bytes are numbers, too.
     """
     columns, texts = [], []
-    for name in keys:
-        dtype = keys[name].dtype
-        if isinstance(dtype, np.dtype):
-            columns.append(keys[name].to_numpy())
-            continue
-        if not isinstance(dtype, pd.StringDtype) or dtype.storage != "pyarrow":
+    for place, column in enumerate(keys.columns):
+        values = column.values
+        if isinstance(column.strings, ArrowStrings):
+            values = column.strings.words()
+            texts.append(place)
+        elif column.type.nullable or column.type.kind not in {"bool", "int", "uint"}:
             return None
-        strings = frames_of(keys).key_column(keys[name], name).strings
-        words = strings.words() if isinstance(strings, ArrowStrings) else None
-        if words is None:
+        if values is None:
             return None
-        texts.append(len(columns))
-        columns.append(words)
+        columns.append(values)
     if len(columns) == 1 and texts:
         _, first, numbers = unique(columns[0], return_index=True, return_inverse=True)
         return numbers, first
-    if any(each.dtype.kind not in "iub" for each in columns):
-        return None
     for place in texts:
         columns[place] = unique(columns[place], return_inverse=True)[1]
-    close = CloseKeys.of(columns)
+    close = DenseKeys.of(columns)
     return None if close is None else close.numbered(of_rows=of_rows)
 
 
-def first_rows(keys: pd.DataFrame) -> Any:
-    """Return for each row the first row that has the same key in all columns.
+def occurs(left: KeyColumns, right: KeyColumns, *, nulls_equal: bool = True) -> Any:
+    """Return a mask of the left keys that the right side has.
+
+    A left row is matched once, however many right rows have its key.
 
     Examples
     --------
-    >>> first_rows(pd.DataFrame({"a": ["x", "y", "x"], "b": [1, 1, 1]}))
-    array([0, 1, 0])
-    """
-    numbers, first = numbered(keys)
-    return first[numbers]
-
-
-def occurs(left: pd.DataFrame, right: pd.DataFrame, *, nulls_equal: bool = True) -> Any:
-    """Return a mask of the left rows whose key a right row has.
-
-    Columns are compared by position. A left row is matched once, however many right rows have its
-    key.
-
-    Examples
-    --------
-    >>> occurs(pd.DataFrame({"k": [1, 2]}), pd.DataFrame({"k": [2, 2, 3]}))
+    >>> sides = pd.DataFrame({"k": [1, 2]}), pd.DataFrame({"k": [2, 2, 3]})
+    >>> occurs(*map(KeyColumns.of, sides))
     array([False,  True])
     """
-    frames = frames_of(left)
-    xp = frames.xp
+    xp = left.frames.xp
     if len(left) == 0 or len(right) == 0:
         return xp.zeros(len(left), bool)
-    names = list(right.columns)
-    encoder = encoder_of(left, right, names)
-    asked = encoder.encode(left, names)
-    known = encoder.encode_rows(right)
+    encoder = encoder_of(left, right)
+    asked, known = encoder.encode_columns(left), encoder.encode_stored(right)
     if known.proves and asked.proves:
-        table = DirectTable.set_of(known.codes, len(left)) if xp is np else None
-        found = isin(asked.codes, known.codes) if table is None else table.find(asked.codes)
+        words = map(xp.ascontiguousarray, (asked.codes, known.codes))
+        found = contained(backend.get(left.frames.device), *words)
         found = found if asked.valid is None else found & asked.valid
     else:
         # Each row of a code is compared, and thousands may have one key.
-        heads = numbered(right, of_rows=False)[1]
-        distinct = right if len(heads) == len(right) else frames.take(right, heads)
-        partners, pairs = StoredKeys(distinct, encoder, len(left)).met(left)
+        heads = number_keys(right, of_rows=False)[1]
+        distinct = right if len(heads) == len(right) else right.take(heads)
+        partners, pairs = StoredKeys(distinct, encoder, len(left)).find_matches(left)
         if partners is None:
             found = xp.zeros(len(left), bool)
             found[pairs[0]] = True
         else:
             found = partners >= 0
-    return found if nulls_equal else found & complete(left)
+    return found if nulls_equal else found & left.complete
+
+
+def null_kinds(series: pd.Series) -> pd.Series:
+    """Return a number for what each value is a null of, 0 for others."""
+    kinds = np.zeros(len(series), np.int64)
+    for row in np.flatnonzero(series.isna().to_numpy()):
+        value = series.iloc[row]
+        # Others, such as Decimal's, equal nothing.
+        known = [place for place, kind in enumerate(_NULLS, 1) if isinstance(value, kind)]
+        kinds[row] = known[0] if known else len(_NULLS) + 1 + row
+    return pd.Series(kinds)
 
 
 def check_keep(keep: Any) -> None:
@@ -214,11 +220,22 @@ class DistinctPlan:
     places : tuple of int
         The columns that are the key.
     keep : {"first", "last", False}
+    on_rounding : callable, optional
+        Given where partitions may have integers and booleans as pandas promotes them beside nulls,
+        whatever `meta` says: they are nullable while rows are stored. It is called in tasks with
+        the labels of columns of which pandas' dtypes round an integer.
     """
 
     meta: pd.DataFrame
     places: tuple[int, ...]
     keep: str | bool
+    on_rounding: OnRounding | None = None
+
+    def rows(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Return the rows of a partition in the dtypes in which they are stored."""
+        if self.on_rounding is None:
+            return frame
+        return nullable_rows(with_nullable(frame, self.meta))
 
     def keys(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Return the keys of a partition's rows as they are compared."""
@@ -230,9 +247,33 @@ class DistinctPlan:
         for place, column in zip(self.places, columns, strict=True):
             label = self.meta.columns[place]
             pairs.append(KeyPair(label, label, label, column, column))
-        keys = JoinKeys(pairs).frames[0]
+        as_text = [are_compared_as_text(dtype, dtype) for dtype in self.key_dtypes]
+        keys = JoinKeys(pairs, as_text=as_text).frames[0]
+        objects = isinstance(self.meta, pd.DataFrame) and self.key_dtypes == [np.dtype(object)]
+        if objects:
+            keys[1] = null_kinds(columns[0]).clip(upper=len(_NULLS) + 1)
         keys.columns = [f"k{place}" for place in range(keys.shape[1])]
         return keys
+
+    @functools.cached_property
+    def key_dtypes(self) -> list[Any]:
+        """The dtypes of the columns that are the key."""
+        dtypes = frames_of(self.meta).dtypes(self.meta)
+        return [dtypes[place] for place in self.places]
+
+    def columns(self, frame: pd.DataFrame) -> dict[str, Any]:
+        """Return columns (``c0``) and labels (``i0``) of a partition, as all of them are stored.
+
+        Those of objects are objects, and categories that Dask does not know are texts.
+        """
+        meta, made = self.meta, {}
+        frame = frame if frame is meta else with_texts(frame, meta.dtypes, meta.index)
+        for place, dtype in enumerate(frames_of(meta).dtypes(meta)):
+            made[f"c{place}"] = of_objects(as_series(frame.iloc[:, place]), dtype)
+        for level in range(frame.index.nlevels):
+            labels, like = (each.index.get_level_values(level) for each in (frame, meta))
+            made[f"i{level}"] = of_objects(as_series(labels), like.dtype)
+        return made
 
     @property
     def stored_meta(self) -> pd.DataFrame:
@@ -242,7 +283,8 @@ class DistinctPlan:
     @property
     def stored_description(self) -> tuple[Any, ...]:
         """What decides about `stored`."""
-        return ("distinct", repr(self.stored_meta.dtypes.to_dict()), self.places, self.keep)
+        asked = self.places, self.keep, self.on_rounding
+        return ("distinct", repr(self.stored_meta.dtypes.to_dict()), *asked)
 
     @property
     def probing(self) -> str:
@@ -251,16 +293,15 @@ class DistinctPlan:
 
     def encoder(self) -> KeyEncoder:
         """Return a new encoder of the stored keys."""
-        keys = self.keys(self.meta)
+        keys = self.keys(self.rows(self.meta))
         return KeyEncoder.for_frame(keys, list(keys))
 
     def stored(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Return the rows of a partition that may stay, with their labels."""
+        frame = self.rows(frame)
         made = self.keys(frame)
-        for place in range(frame.shape[1]):
-            made[f"c{place}"] = as_series(frame.iloc[:, place])
-        for level in range(frame.index.nlevels):
-            made[f"i{level}"] = as_series(frame.index.get_level_values(level))
+        for label, column in self.columns(frame).items():
+            made[label] = column
         if self.keep is False:
             return made
         keys = made[[label for label in made if str(label).startswith("k")]]
@@ -274,10 +315,15 @@ class DistinctPlan:
     def labelled(self, found: pd.DataFrame) -> pd.DataFrame:
         """Return columns (``c0``) and labels (``i0``) as the frame whose they are."""
         made = found[[f"c{n}" for n in range(self.meta.shape[1])]].reset_index(drop=True)
+        for place, dtype in enumerate(frames_of(self.meta).dtypes(self.meta)):
+            if is_unknown(dtype):
+                made.isetitem(place, as_values(made.iloc[:, place]))
         made.columns = self.meta.columns
         names = list(self.meta.index.names)
-        made.index = index_of([found[f"i{level}"] for level in range(len(names))], names)
-        return made
+        levels = [found[f"i{level}"] for level in range(len(names))]
+        levels = [as_values(levels[0])] if is_unknown(self.meta.index.dtype) else levels
+        made.index = index_of(levels, names, guess=False)
+        return made if self.on_rounding is None else PandasDtypes(self.meta, self.on_rounding)(made)
 
 
 @dataclass(frozen=True)
@@ -336,17 +382,21 @@ class DistinctRows:
         return 4 * again * len(rows) < _SAMPLE**2
 
     def _rows(self, part: pd.DataFrame, number: int) -> pd.DataFrame:
-        made: dict[str, Any] = {}
-        for place in dict.fromkeys([*self.plan.places, *range(part.shape[1])]):
-            made[f"c{place}"] = as_series(part.iloc[:, place])
-        for level in range(part.index.nlevels):
-            made[f"i{level}"] = as_series(part.index.get_level_values(level))
+        columns = self.plan.columns(self.plan.rows(part))
+        made = {label: columns[label] for label in dict.fromkeys([*self.key_labels, *columns])}
         made["at"] = pd.Series((number << 32) | np.arange(len(part)))
         return pd.DataFrame(made, copy=False)
 
     def portable(self, rows: pd.DataFrame) -> pd.DataFrame:
         """Return the keys of rows as columns that are equal where keys are."""
-        return self.plan.keys_of([rows[label] for label in self.key_labels])
+        return self.plan.keys_of([
+            as_values(rows[label]) if is_unknown(dtype) else rows[label]
+            for label, dtype in zip(self.key_labels, self.plan.key_dtypes, strict=True)
+        ])  # fmt: skip
+
+    def encoded(self, rows: pd.DataFrame) -> EncodedKeys:
+        """Return the codes of the keys of rows."""
+        return self.encoder.encode_rows(self.portable(rows))
 
     def result_of_rows(self, rows: pd.DataFrame) -> pd.DataFrame:
         """Return the rows that stay of those that came from parts in any order."""

@@ -10,31 +10,39 @@ import pandas as pd
 
 from dgpuhash.backend import device_of
 from dgpuhash.errors import KeyTypeError
-from dgpuhash.frames.merge.keys import JoinKeys
+from dgpuhash.frames.dataframes.pandas_take import TakenRows
+from dgpuhash.frames.dataframes.promotion import coalesce_exactly
+from dgpuhash.frames.merge.keys import JoinKeys, as_series
 from dgpuhash.frames.merge.rows import RowPairs, sortable
 
 __all__ = ["beside", "index_of", "join_index", "null_labels", "with_level"]
 
 
-def join_index(left: Any, right: Any, keys: JoinKeys, how: str, pairs: RowPairs) -> pd.Index:
+def join_index(
+    left: Any, right: Any, keys: JoinKeys, how: str, pairs: RowPairs,
+    rounded: list[Any] | None = None,
+) -> pd.Index:  # fmt: skip
     """Return the labels of the rows of a merge.
 
     Numbers from 0, unless a side is compared by its index: labels of the other side then, or of
-    both where both are. Rows that this side lacks have null labels.
+    both where both are. Rows that this side lacks have null labels. `rounded` gets the names of
+    labels that are rounded thereby; without it they raise ColumnError.
     """
     if keys.left_index and keys.right_index:
-        return _of_both(left, right, keys, how, pairs)
+        return _of_both(left, right, keys, how, pairs, rounded)
     if keys.right_index:
-        return _of_one(left, right, pairs.left, pairs.right, lasting=how == "left")
+        return _of_one(left, right, pairs.left, pairs.right, rounded, lasting=how == "left")
     if keys.left_index:
-        return _of_one(right, left, pairs.right, pairs.left, lasting=how == "right")
+        return _of_one(right, left, pairs.right, pairs.left, rounded, lasting=how == "right")
     for rows, index in ((pairs.left, left), (pairs.right, right)):
         if rows is None:
             return pd.RangeIndex(len(index))
     return pd.RangeIndex(len(pairs.left))
 
 
-def _of_one(index: Any, other: pd.Index, rows: Any, others: Any, *, lasting: bool) -> pd.Index:
+def _of_one(
+    index: Any, other: pd.Index, rows: Any, others: Any, rounded: list[Any] | None, *, lasting: bool
+) -> pd.Index:
     """Return the labels of one side, which no row lacks where that is `lasting`."""
     if rows is None:
         return index
@@ -44,24 +52,37 @@ def _of_one(index: Any, other: pd.Index, rows: Any, others: Any, *, lasting: boo
             return index.take(rows)
         if isinstance(other, pd.MultiIndex) or isinstance(index, pd.MultiIndex):
             return index.take(rows) if len(index) else index
-        return index.to_series().reset_index(drop=True).reindex(rows).pipe(_labels, index.name)
+        taken = TakenRows(rows, nulls=True, rounded=rounded).of(as_series(index))
+        return _labels(taken, index.name)
     return other if others is None else other.take(others)
 
 
 def null_labels(like: pd.Index, n: int) -> pd.Index:
     """Return so many labels of null, of the dtype of others."""
-    nulls = like[:0].to_series().reset_index(drop=True).reindex(np.full(n, -1))
-    return _labels(nulls, like.name)
+    nulls = as_series(like[:0]).reindex(np.full(n, -1))
+    return _labels(nulls.array, like.name)
 
 
-def _labels(series: pd.Series, name: Hashable | None) -> pd.Index:
-    return pd.Index(series.array, name=name, copy=False)
+def _labels(values: Any, name: Hashable | None, *, guess: bool = False) -> pd.Index:
+    """Return an index of an array; objects stay objects, unless pandas may `guess` their type.
+
+    A guess that would round integers is none.
+    """
+    if not guess:
+        return pd.Index(values, dtype=values.dtype, name=name, copy=False, tupleize_cols=False)
+    made = pd.Index(values, name=name, copy=False, tupleize_cols=False)
+    rounds = values.dtype == np.dtype(object) and made.dtype.kind == "f"
+    if rounds and any(isinstance(each, int) and int(float(each)) != each for each in values):
+        return _labels(values, name)
+    return made
 
 
-def _of_both(left: Any, right: Any, keys: JoinKeys, how: str, pairs: RowPairs) -> pd.Index:
+def _of_both(
+    left: Any, right: Any, keys: JoinKeys, how: str, pairs: RowPairs, rounded: list[Any] | None
+) -> pd.Index:
     alike = left.nlevels == right.nlevels == len(keys.pairs)
     if not alike:
-        return _of_levels(left, right, keys, how, pairs)
+        return _of_levels(left, right, keys, how, pairs, rounded)
     if how == "left" or (how == "inner" and pairs.left is None):
         made = left if pairs.left is None else left.take(pairs.left)
     elif how == "right":
@@ -70,25 +91,32 @@ def _of_both(left: Any, right: Any, keys: JoinKeys, how: str, pairs: RowPairs) -
         made = left if pairs.left is None else left.take(pairs.left)
     else:
         ours, theirs = pairs.rows("left", len(left)), pairs.rows("right", len(right))
-        made = beside(left, right).take(np.where(ours < 0, len(left) + theirs, ours))
+        if left.nlevels == 1:
+            both = coalesce_exactly(
+                as_series(left), as_series(right), ours, theirs, left.name, rounded
+            )
+            made = _labels(both.array, left.name)
+        else:
+            made = beside(left, right).take(np.where(ours < 0, len(left) + theirs, ours))
     names = right.names if how == "right" else left.names
     return made if list(made.names) == list(names) else made.set_names(list(names))
 
 
-def _of_levels(left: Any, right: Any, keys: JoinKeys, how: str, pairs: RowPairs) -> pd.Index:
+def _of_levels(
+    left: Any, right: Any, keys: JoinKeys, how: str, pairs: RowPairs, rounded: list[Any] | None
+) -> pd.Index:
     """Return the labels of indexes that share some of their levels: these, and then the others."""
     sides = (left, pairs.rows("left", len(left))), (right, pairs.rows("right", len(right)))
     shared = [pair.name for pair in keys.pairs]
     parts: dict[Hashable, Any] = {}
     for pair in keys.pairs:
         ours, theirs = sides[0][1], sides[1][1]
-        both = pd.concat([pair.left, pair.right], ignore_index=True)
-        parts[pair.name] = both.take(np.where(ours < 0, len(left) + theirs, ours))
+        parts[pair.name] = coalesce_exactly(pair.left, pair.right, ours, theirs, pair.name, rounded)
     for index, rows in sides:
+        found = TakenRows(rows, nulls=True, rounded=rounded)
         for name in index.names:
             if name not in shared:
-                level = index.get_level_values(name).to_series().reset_index(drop=True)
-                parts[name] = level.reindex(rows)
+                parts[name] = found.of(as_series(index.get_level_values(name)))
     several = [index for index in (left, right) if isinstance(index, pd.MultiIndex)]
     if len(several) == 1:
         order = list(several[0].names)
@@ -96,17 +124,17 @@ def _of_levels(left: Any, right: Any, keys: JoinKeys, how: str, pairs: RowPairs)
         order = [*right.names, *(name for name in left.names if name not in shared)]
     else:
         order = [*left.names, *(name for name in right.names if name not in shared)]
-    return index_of([parts[name] for name in order], order)
+    return index_of([parts[name] for name in order], order, guess=False)
 
 
 def with_level(index: Any, name: Hashable, values: pd.Series) -> pd.Index:
     """Return an index with other values of one level."""
     if index.nlevels == 1:
-        return pd.Index(values.array, name=name, copy=False)
+        return _labels(values.array, name)
     levels = [
         values.array if other == name else index.get_level_values(other) for other in index.names
     ]
-    return index_of(levels, list(index.names))
+    return index_of(levels, list(index.names), guess=False)
 
 
 def beside(left: Any, right: Any) -> pd.Index:
@@ -114,25 +142,25 @@ def beside(left: Any, right: Any) -> pd.Index:
     if left.nlevels == 1:
         return left.append(right)
     levels = [
-        pd.concat([index.get_level_values(level).to_series() for index in (left, right)])
+        pd.concat([as_series(index.get_level_values(level)) for index in (left, right)])
         for level in range(left.nlevels)
     ]
-    return index_of(levels, list(left.names))
+    return index_of(levels, list(left.names), guess=False)
 
 
-def index_of(levels: Sequence[Any], names: Sequence[Hashable | None]) -> Any:
-    """Return an index of one level or several, which are Series, arrays or indexes."""
+def index_of(levels: Sequence[Any], names: Sequence[Hashable | None], *, guess: bool = True) -> Any:
+    """Return an index of one level or several, which are Series, arrays or indexes.
+
+    Levels of objects get the type that pandas may `guess`, where that changes no value.
+    """
     if device_of(levels[0]) == "cuda":
         from dgpuhash.frames.merge.cudf.plan import index_of as of_cudf
 
         return of_cudf(levels, names)
-    columns = [
-        pd.Series(level.array if isinstance(level, pd.Series | pd.Index) else level, copy=False)
-        for level in levels
-    ]
+    columns = [as_series(level) for level in levels]
     if len(columns) == 1:
-        return pd.Index(columns[0].array, name=names[0], copy=False)
-    coded = [_level_of(column) for column in columns]
+        return _labels(columns[0].array, names[0], guess=guess)
+    coded = [_level_of(column, guess=guess) for column in columns]
     return pd.MultiIndex(
         levels=[level for level, _ in coded],
         codes=[codes for _, codes in coded],
@@ -141,7 +169,7 @@ def index_of(levels: Sequence[Any], names: Sequence[Hashable | None]) -> Any:
     )
 
 
-def _level_of(column: Any) -> tuple[Any, Any]:
+def _level_of(column: Any, *, guess: bool) -> tuple[Any, Any]:
     """Return the different values of a column, sorted where they can be, and each row's among them.
 
     pandas' own constructors would hash them.
@@ -164,7 +192,7 @@ def _level_of(column: Any) -> tuple[Any, Any]:
         places = {value: place for place, value in enumerate(found)}
         codes[present] = [places[value] for value in some]
         level = pd.Series(list(found), dtype=column.dtype)
-        return pd.Index(level.array, tupleize_cols=False), codes
+        return _labels(level.array, None, guess=guess), codes
     rows = np.arange(len(values)) if nulls is None else np.flatnonzero(~nulls)
     order = rows[np.argsort(values[rows], kind="stable")]
     ordered = values[order]
@@ -173,4 +201,4 @@ def _level_of(column: Any) -> tuple[Any, Any]:
     rank = np.full(len(values), -1, np.int64)
     rank[order] = np.cumsum(first) - 1
     codes[present] = rank[numbers]
-    return pd.Index(different.iloc[order[first]].array, copy=False), codes
+    return _labels(different.iloc[order[first]].array, None, guess=guess), codes

@@ -13,9 +13,10 @@ import pandas as pd
 from dgpuhash.backend import device_of
 from dgpuhash.errors import ColumnError, KeyTypeError, ShapeError
 from dgpuhash.frames.dataframes import frames_named, frames_of
-from dgpuhash.frames.merge.comparable import comparable
+from dgpuhash.frames.keys.encoding import KeyColumns
+from dgpuhash.frames.merge.comparable import Compared, compared
 
-__all__ = ["JoinKeys", "KeyPair", "MergeError", "as_series", "join_keys"]
+__all__ = ["JoinKeys", "KeyPair", "MergeError", "as_series", "join_keys", "of_objects"]
 
 _ARRAYS = (np.ndarray, pd.api.extensions.ExtensionArray, pd.Index, pd.Series)
 
@@ -70,11 +71,15 @@ class JoinKeys:
     pairs : list of KeyPair
     left_index, right_index : bool
         Whether a side is compared by its index.
+    as_text : list of bool, optional
+        Whether each is compared by its tagged text; default: as dtypes ask for. Of partitions it is
+        the same whatever dtypes they come with.
     """
 
     pairs: list[KeyPair]
     left_index: bool = False
     right_index: bool = False
+    as_text: list[bool] | None = None
 
     @property
     def dropped(self) -> list[Hashable]:
@@ -86,21 +91,40 @@ class JoinKeys:
         ]
 
     @functools.cached_property
+    def compared(self) -> list[list[tuple[Compared, Compared]]]:
+        """What is compared of both sides, for each key."""
+        if self.pairs and frames_of(self.pairs[0].left).name == "cudf":
+            from dgpuhash.frames.merge.cudf.keys import comparable as of_cudf
+
+            found = [of_cudf(pair.left, pair.right, pair.name) for pair in self.pairs]
+            return [[(Compared(a, 0), Compared(b, 0)) for a, b in columns] for columns in found]
+        as_text: Sequence[bool | None] = self.as_text or [None] * len(self.pairs)
+        return [
+            compared(pair.left, pair.right, pair.name, as_text=each)
+            for pair, each in zip(self.pairs, as_text, strict=True)
+        ]
+
+    @property
     def columns(self) -> list[list[tuple[pd.Series, pd.Series]]]:
         """The columns that are compared, for each key (see `comparable`)."""
-        compare = comparable
-        if self.pairs and frames_of(self.pairs[0].left).name == "cudf":
-            from dgpuhash.frames.merge.cudf.keys import comparable as compare
-        return [compare(pair.left, pair.right, pair.name) for pair in self.pairs]
+        return [[(ours.series, theirs.series) for ours, theirs in key] for key in self.compared]
+
+    @functools.cached_property
+    def sides(self) -> tuple[KeyColumns, KeyColumns]:
+        """The keys of both sides as they are encoded."""
+        frames = frames_of(self.pairs[0].left)
+        left, right = (
+            [pair[side].column for key in self.compared for pair in key] for side in (0, 1)
+        )
+        names = range(len(left))
+        return KeyColumns(names, left, frames), KeyColumns(names, right, frames)
 
     @functools.cached_property
     def frames(self) -> tuple[pd.DataFrame, pd.DataFrame]:
         """All columns of both sides that are compared, called by their numbers."""
         flat = [columns for key in self.columns for columns in key]
-        left, right = (
-            _frame_of({place: columns[side] for place, columns in enumerate(flat)})
-            for side in (0, 1)
-        )
+        sides = ([pair[side] for pair in flat] for side in (0, 1))
+        left, right = (_frame_of(dict(enumerate(columns))) for columns in sides)
         return left, right
 
 
@@ -221,7 +245,9 @@ def _given(frame: pd.DataFrame, keys: Sequence[Any]) -> list[tuple[Any, Any, pd.
     """Return the name, the label and the values of each key; both are None for arrays."""
     found = []
     for key in keys:
-        if _is_array(key) and len(key) == len(frame):
+        if _is_array(key):
+            if len(key) != len(frame):
+                raise ShapeError(f"a key of {len(key):,} rows for a frame of {len(frame):,}")
             found.append((None, None, as_series(key)))
         else:
             found.append((key, key, as_series(_values(frame, key))))
@@ -230,8 +256,6 @@ def _given(frame: pd.DataFrame, keys: Sequence[Any]) -> list[tuple[Any, Any, pd.
 
 def _values(frame: pd.DataFrame, label: Any) -> Any:
     """Return the column or index level with this label."""
-    if _is_array(label):
-        raise ShapeError(f"a key of {len(label):,} rows for a frame of {len(frame):,}")
     try:
         hash(label)
     except TypeError:
@@ -268,6 +292,8 @@ def _is_array(values: Any) -> bool:
 
 def as_series(values: Any) -> Any:
     """Return values as a Series, numbered from 0; those on a GPU as a cuDF one."""
+    if type(values) is pd.Series and _is_numbered(values.index):
+        return values
     if device_of(values) == "cuda":
         return frames_named("cudf").series(values).reset_index(drop=True)
     array = values.array if isinstance(values, pd.Series | pd.Index) else values
@@ -278,6 +304,16 @@ def as_series(values: Any) -> Any:
     # A Series of objects stays one, even if all of them are texts.
     dtype = object if isinstance(array, np.ndarray) and array.dtype == object else None
     return pd.Series(array, dtype=dtype, copy=False)
+
+
+def _is_numbered(index: pd.Index) -> bool:
+    return type(index) is pd.RangeIndex and index.start == 0 and index.step == 1
+
+
+def of_objects(column: Any, dtype: Any) -> Any:
+    """Return a column of a partition as objects, where this is the dtype of all partitions."""
+    objects = np.dtype(object)
+    return column.astype(object) if dtype == objects and column.dtype != objects else column
 
 
 def _index_pairs(left: pd.Index, right: pd.Index) -> list[KeyPair]:

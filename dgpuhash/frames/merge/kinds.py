@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,15 +16,19 @@ from dgpuhash.errors import ColumnError, UnsupportedError
 from dgpuhash.frames.dataframes.arrow_columns import (
     arrow_column,
     held,
+    is_bytes,
     is_text,
     plain,
     takes_rows,
     to_arrow,
+    with_times,
 )
+from dgpuhash.frames.merge.agreement import IncomparableError
 from dgpuhash.frames.merge.index import index_of
-from dgpuhash.frames.merge.keys import MergeError
+from dgpuhash.frames.merge.keys import JoinKeys, MergeError
 
-__all__ = ["PANDAS", "Kind", "as_pandas", "from_pandas", "sides_as_pandas"]
+__all__ = ["PANDAS", "Kind", "as_pandas", "check_domains", "from_pandas",
+           "remedies_of_library", "sides_as_pandas", "with_arrow_dtypes"]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +81,18 @@ def as_pandas(frame: Any) -> tuple[Any, Kind]:
     """
     given, kind = _read(frame)
     return (_arrow_frame(given) if isinstance(given, pa.Table) else given), kind
+
+
+def with_arrow_dtypes(frame: Any) -> Any:
+    """Return a frame of polars or PyArrow as a pandas one of its own Arrow types, others as given.
+
+    Raises
+    ------
+    UnsupportedError
+        As `as_pandas`.
+    """
+    given, _ = _read(frame)
+    return _arrow_frame(given, with_times) if isinstance(given, pa.Table) else given
 
 
 def sides_as_pandas(
@@ -135,6 +152,54 @@ def from_pandas(frame: Any, kind: Kind) -> Any:
     return made
 
 
+def check_domains(keys: JoinKeys, kind: Kind) -> None:
+    """Raise IncomparableError for keys of two sides whose Arrow types have no value in common.
+
+    pandas gives no rows, polars and PyArrow refuse such a join.
+    """
+    for pair in keys.pairs:
+        labels = (kind.schema, pair.left_label), (kind.other, pair.right_label)
+        types = [schema.field(label).type for schema, label in labels if label in schema.names]
+        domains = {_domain(each) for each in types} - {""}
+        if len(domains) > 1:
+            raise IncomparableError(
+                f"key {pair.name!r} is {types[0]} on the left and {types[1]} on the right, which "
+                "are never equal; cast one side to the type of the other"
+            )
+
+
+@contextmanager
+def remedies_of_library(kind: Kind) -> Iterator[None]:
+    """Give errors of the block a remedy that polars and PyArrow have, in place of pandas' one."""
+    try:
+        yield
+    except ColumnError as error:
+        what, _, remedy = str(error).rpartition("; ")
+        if kind.library == "pandas" or ".astype(" not in remedy:
+            raise
+        raise ColumnError(
+            f"{what.replace('pandas has no dtype', 'there is no type')}; cast the keys of both "
+            "sides to one type that holds their values"
+        ) from error
+
+
+def _domain(kind: Any) -> str:
+    """Return what values of an Arrow type are compared with, "" for nulls."""
+    if pa.types.is_dictionary(kind):
+        return _domain(kind.value_type)
+    numbers = pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind)
+    if numbers or pa.types.is_decimal(kind):
+        return "number"
+    if pa.types.is_timestamp(kind):
+        return "datetime" if kind.tz is None else "datetime with a time zone"
+    if is_text(kind) or is_bytes(kind):
+        return "text" if is_text(kind) else "bytes"
+    for name in ("null", "duration", "date", "time"):
+        if getattr(pa.types, f"is_{name}")(kind):
+            return "" if name == "null" else name
+    return str(kind)
+
+
 def _read(frame: Any) -> tuple[Any, Kind]:
     """Return a frame as an Arrow table, and its kind; what pandas or nobody knows as it is."""
     if isinstance(frame, pd.DataFrame | pd.Series) or hasattr(frame, "__dask_graph__"):
@@ -185,14 +250,14 @@ def _named(frame: Any) -> str:
 # To pandas.
 
 
-def _arrow_frame(table: Any) -> pd.DataFrame:
+def _arrow_frame(table: Any, array_of: Callable[[Any], Any] = held) -> pd.DataFrame:
     stuck = {each.name: str(each.type) for each in table.schema if not takes_rows(each.type)}
     if stuck:
         raise UnsupportedError(
             f"Arrow takes no rows of columns of these types: {stuck!r}; cast views within others "
             "to large_string or large_binary, and decode runs with pyarrow.compute.run_end_decode"
         )
-    return _frame_of([held(column) for column in table.columns], table)
+    return _frame_of([array_of(column) for column in table.columns], table)
 
 
 def _frame_of(columns: Sequence[Any], table: Any) -> pd.DataFrame:
@@ -224,7 +289,7 @@ def _with_arrow_dtypes(given: Any, *, by_index: bool) -> tuple[Any, Any]:
             held(to_arrow(index.get_level_values(level).to_series(), name))
             for level, name in enumerate(index.names)
         ]
-        made.index = index_of(levels, list(index.names))
+        made.index = index_of(levels, list(index.names), guess=False)
     return made, table.schema
 
 

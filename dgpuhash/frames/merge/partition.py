@@ -4,26 +4,34 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 
 from dgpuhash.frames.dataframes import Frames, frames_of
+from dgpuhash.frames.dataframes.partition_dtypes import is_nullable, with_nullable, with_plain
+from dgpuhash.frames.dataframes.promotion import nullable_frame
 from dgpuhash.frames.keys.categories import as_values, is_unknown, with_texts
 from dgpuhash.frames.keys.encoding import KeyEncoder
 from dgpuhash.frames.matches import with_unmatched
-from dgpuhash.frames.merge.agreement import matched_keys, with_all_categories
-from dgpuhash.frames.merge.arguments import FILTERS, JoinArguments
+from dgpuhash.frames.merge.agreement import (
+    index_keys,
+    matched_keys,
+    reconcile_keys,
+    with_all_categories,
+)
+from dgpuhash.frames.merge.arguments import FILTERS, JoinArguments, Suffixes, check_suffixes
+from dgpuhash.frames.merge.comparable import are_compared_as_text
 from dgpuhash.frames.merge.distinct import occurs
 from dgpuhash.frames.merge.index import index_of, null_labels
-from dgpuhash.frames.merge.keys import JoinKeys, as_series
+from dgpuhash.frames.merge.keys import JoinKeys, as_series, of_objects
 from dgpuhash.frames.merge.result import MergePlan
-from dgpuhash.frames.merge.rows import RowPairs, complete
+from dgpuhash.frames.merge.rows import RowPairs
 
-__all__ = ["PartitionPlan"]
+__all__ = ["PartitionPlan", "StandingPlan"]
 
 _BLANK = "blank"
 
@@ -47,6 +55,7 @@ class PartitionPlan:
     probing: str
     left: pd.DataFrame
     right: pd.DataFrame
+    _keeps_dtypes: ClassVar[bool] = False
 
     @classmethod
     def of(
@@ -61,12 +70,21 @@ class PartitionPlan:
         """
         if arguments.columns is not None:
             right = arguments.narrowed(right)
+        if frames_of(left).name == "pandas":
+            left, right = cls._with_objects(arguments, left, right)
         plan = cls(arguments, probing or ("right" if arguments.joined == "right" else "left"),
                    left, right)  # fmt: skip
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
             _ = plan.meta
         return plan
+
+    @classmethod
+    def _with_objects(
+        cls, arguments: JoinArguments, left: pd.DataFrame, right: pd.DataFrame
+    ) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Return samples with object keys of values comparable with the other side's."""
+        return _with_numbers_as_objects(arguments, left, right)
 
     def __repr__(self) -> str:
         names = [pair.name for pair in self.keys.pairs]
@@ -84,6 +102,11 @@ class PartitionPlan:
     def is_filter(self) -> bool:
         """Whether the results are rows of the left side."""
         return self.arguments.how in FILTERS
+
+    @property
+    def _in_pandas_dtypes(self) -> bool:
+        """Whether partitions have pandas' dtypes, whatever the meta of their frame says."""
+        return self.arguments.promote == "each" and self._frames.name == "pandas"
 
     @property
     def keeps_labels(self) -> bool:
@@ -116,33 +139,46 @@ class PartitionPlan:
 
     @functools.cached_property
     def keys(self) -> JoinKeys:
-        """The keys of the samples."""
-        return self.arguments.keys(self.left, self.right)
+        """The keys of the samples; which are compared as text depends on their dtypes alone."""
+        keys = self.arguments.keys(self.left, self.right)
+        dtypes = [(pair.left.dtype, pair.right.dtype) for pair in keys.pairs]
+        return replace(keys, as_text=[are_compared_as_text(*each) for each in dtypes])
+
+    @property
+    def _agreeing(self) -> JoinKeys:
+        """The keys whose dtypes are to agree."""
+        return self.keys
 
     @functools.cached_property
     def plan(self) -> MergePlan:
         """The plan of a merge of the samples, with what casts and labels every partition gets."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
-            how = self.arguments.joined
+            how, keys = self.arguments.joined, self._agreeing
             if self.is_filter:
-                return MergePlan.of(self.left, self.right, self.keys, how, suffixes=("", "_y"))
-            return MergePlan.of(
-                self.left, self.right, self.keys, how, suffixes=self.arguments.suffixes,
-                indicator=self.arguments.indicator, promotes=False,
+                return MergePlan.of(self.left, self.right, keys, how, suffixes=("", "_y"))
+            made = MergePlan.of(
+                self.left, self.right, keys, how, suffixes=self.arguments.suffixes,
+                indicator=self.arguments.indicator, promote=self.arguments.promote or "nullable",
             )  # fmt: skip
+            return made if keys is self.keys else replace(made, keys=self.keys)
 
     @functools.cached_property
     def meta(self) -> Any:
         """An empty frame like every partition of the result.
 
-        Columns of a side that may lack a row have the dtype that they get then.
+        Columns of a side that may lack a row have the dtype that they get then; with
+        ``promote="each"`` those of Dask's meta, which is the merge of the samples.
         """
         plan = self.plan
         if self.arguments.how == "isin":
             return self._frames.series(self._frames.xp.zeros(0, bool), self.left.index[:0])
         if self.is_filter:
             return self.left.iloc[:0]
+        if self._in_pandas_dtypes and not self.arguments.how.endswith("_anti"):
+            left, right = (_with_one_object(side) for side in (self.left, self.right))
+            pairs = self.arguments.pairs(self.arguments.keys(left, right), left, right)
+            return plan.frame(pairs, plan.index(pairs)).iloc[:0]
         xp = self._frames.xp
         none, both = xp.array([0, -1]), xp.arange(2)
         pairs = {
@@ -152,6 +188,20 @@ class PartitionPlan:
             "outer": RowPairs(xp.array([0, 1, -1]), xp.array([0, -1, 1])),
         }[plan.how]
         return plan.frame(pairs, plan.index(pairs)).iloc[:0]
+
+    @functools.cached_property
+    def _either_meta(self) -> Any:
+        """The meta, with keys of one column nullable where those of either side are.
+
+        Rows of a partition decide from which side pandas takes them.
+        """
+        made = self.meta.copy(deep=False)
+        for pair in self.keys.pairs:
+            if pair.left_label == pair.right_label and pair.name in made.columns:
+                for side in (pair.left, pair.right):
+                    if is_nullable(side.dtype):
+                        made[pair.name] = side.array[:0]
+        return made
 
     @property
     def storing(self) -> pd.DataFrame:
@@ -182,7 +232,7 @@ class PartitionPlan:
     @property
     def stored_description(self) -> tuple[Any, ...]:
         """What decides about `stored`: plans with an equal one can ask the same rows."""
-        meta, keys = self.stored_meta, self.keys
+        meta, keys, side = self.stored_meta, self.keys, 1 if self.probing == "left" else 0
         sources = [
             (pair.right_label if self.probing == "left" else pair.left_label) for pair in keys.pairs
         ]
@@ -192,20 +242,32 @@ class PartitionPlan:
         index = keys.right_index if self.probing == "left" else keys.left_index
         named = [pair.name for pair in keys.pairs] if index else []
         how = self.arguments.how == "cross", self.arguments.nulls_equal, index
-        return repr(dtypes), repr(sources), repr(kept), repr(named), *how, self._labels_wanted
+        # What is compared depends on the other side where it is no column as it is.
+        others = [
+            None if len(columns) == 1 and columns[0][side] is (pair.left, pair.right)[side]
+            else (str(pair.left.dtype), str(pair.right.dtype))
+            for pair, columns in zip(keys.pairs, keys.columns, strict=True)
+        ]  # fmt: skip
+        told = repr(dtypes), repr(sources), repr(kept), repr(named), repr(others)
+        return *told, *how, self._labels_wanted, self._in_pandas_dtypes
 
     def encoder(self) -> KeyEncoder:
         """Return a new encoder of the stored keys."""
-        return KeyEncoder.for_frame(self.stored(self.storing), self.key_labels)
+        stored = self.stored(self.storing)
+        if self._in_pandas_dtypes:
+            # Partitions may have nulls among integers.
+            stored = nullable_frame(stored)
+        return KeyEncoder.for_frame(stored, self.key_labels)
 
     def stored(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Return the rows of a partition of the stored side as they are kept."""
-        frame = self._told(frame, self.storing)
+        frame = self._unpromoted(frame, self.storing)
         made = self._key_frame(frame, stored=True)
         made.columns = pd.Index([f"k{place}" for place in range(made.shape[1])])
-        for label, column in self._payload(frame).items():
+        for label, column in self._payload(self._told(frame)).items():
             made[label] = column
-        return made
+        # Of each partition: beside those of others, booleans have no dtype that may be either.
+        return nullable_frame(made, kinds="b") if self._in_pandas_dtypes else made
 
     def _payload(self, frame: pd.DataFrame) -> dict[str, Any]:
         """Return the columns that are kept beside the keys."""
@@ -214,10 +276,13 @@ class PartitionPlan:
             return columns
         for place in self._kept_places:
             if place not in self._same_as_key:
-                columns[f"c{place}"] = as_series(frame.iloc[:, place])
+                dtype = self.storing.dtypes.iloc[place]
+                columns[f"c{place}"] = of_objects(as_series(frame.iloc[:, place]), dtype)
         if self._labels_wanted:
             for level in range(frame.index.nlevels):
-                columns[f"i{level}"] = as_series(frame.index.get_level_values(level))
+                labels = frame.index.get_level_values(level)
+                dtype = self.storing.index.get_level_values(level).dtype
+                columns[f"i{level}"] = of_objects(as_series(labels), dtype)
         return columns
 
     @functools.cached_property
@@ -237,7 +302,7 @@ class PartitionPlan:
         for pair, columns in zip(self.keys.pairs, self.keys.columns, strict=True):
             label = (pair.left_label, pair.right_label)[side]
             own = (pair.left, pair.right)[side]
-            if len(columns) == 1 and columns[0][side].dtype == own.dtype and label is not None:
+            if len(columns) == 1 and columns[0][side] is own and label is not None:
                 places = np.flatnonzero([each == label for each in self.storing.columns])
                 if len(places) == 1:
                     found[int(places[0])] = f"k{place}"
@@ -285,7 +350,7 @@ class PartitionPlan:
             levels = [found[f"i{level}"] for level in range(self.storing.index.nlevels)]
             if is_unknown(self.storing.index.dtype):
                 levels = [as_values(levels[0])]
-            made.index = index_of(levels, list(self.storing.index.names))
+            made.index = index_of(levels, list(self.storing.index.names), guess=False)
         return made
 
     @functools.cached_property
@@ -295,17 +360,14 @@ class PartitionPlan:
             is_unknown(key.left.dtype) and is_unknown(key.right.dtype) for key in self.keys.pairs
         ]
 
-    def _told(self, frame: pd.DataFrame, sample: pd.DataFrame) -> pd.DataFrame:
-        """Return a partition with texts for categories that Dask does not know.
+    def _told(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Return a partition of the stored side with texts for categories that Dask does not know.
 
-        Keys of which only one side's are unknown stay, to be compared with values of the other.
+        Partitions have categories of any dtypes, and are stored together.
         """
-        if frame is sample:
+        if frame is self.storing:
             return frame
-        labels = [{key.left_label, key.right_label} for key in self.keys.pairs]
-        both = zip(labels, self._unknown_pairs, strict=True)
-        compared = {label for some, unknown in both if unknown for label in some}
-        return with_texts(frame, sample.dtypes, compared, set().union(*labels) - compared)
+        return with_texts(frame, self.storing.dtypes, self.storing.index)
 
     @property
     def probing_meta(self) -> pd.DataFrame:
@@ -315,23 +377,28 @@ class PartitionPlan:
     def asked(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Return the keys of a partition of the probing side, called as the stored ones."""
         sample = self.left if self.probing == "left" else self.right
-        made = self._key_frame(self._told(frame, sample), stored=False)
+        made = self._key_frame(self._unpromoted(frame, sample), stored=False)
         made.columns = pd.Index(self.key_labels)
         return made
+
+    def _unpromoted(self, frame: pd.DataFrame, sample: pd.DataFrame) -> pd.DataFrame:
+        """Return a partition in which integers and booleans that pandas promoted are nullable."""
+        return with_nullable(frame, sample) if self._in_pandas_dtypes else frame
 
     def _key_frame(self, frame: pd.DataFrame, *, stored: bool) -> pd.DataFrame:
         """Return the columns that are compared, of a partition of one side."""
         left = (self.probing == "left") != stored
         samples = (frame, self.right) if left else (self.left, frame)
-        keys = self.keys if frame is (self.left if left else self.right) else None
-        keys = keys or self.arguments.keys(*samples)
+        keys = self.keys
+        if frame is not (self.left if left else self.right):
+            keys = replace(self.arguments.keys(*samples), as_text=keys.as_text)
         made = keys.frames[0 if left else 1].copy(deep=False)
         if self.arguments.how == "cross":
             blank: dict[Hashable, Any] = {0: self._frames.xp.zeros(len(frame), np.int8)}
             return self._frames.make(blank)
         if not self.arguments.nulls_equal:
             # Another number on each side: rows with nulls meet no others.
-            made[_BLANK] = ~complete(made) * np.int8(1 if stored else 2)
+            made[_BLANK] = ~keys.sides[0 if left else 1].complete * np.int8(1 if stored else 2)
         return made
 
     def result(self, frame: pd.DataFrame, query_rows: Any, found: Any) -> Any:
@@ -353,7 +420,7 @@ class PartitionPlan:
             there[query_rows] = True
             return self._frames.series(there, frame.index)
         if self.is_filter:
-            return frame.take(query_rows)
+            return self._frames.keep(frame, query_rows)
         other: Any = xp.arange(len(query_rows), dtype=np.int64)
         own: Any = query_rows
         if self.keeps_unmatched:
@@ -378,7 +445,7 @@ class PartitionPlan:
         """
         arguments, keys = self.arguments, self.arguments.keys(left, right)
         if self.is_filter:
-            there = occurs(*keys.frames, nulls_equal=arguments.nulls_equal)
+            there = occurs(*keys.sides, nulls_equal=arguments.nulls_equal)
             kept = ~there if arguments.how == "anti" else there
             return self.result(left, self._frames.xp.flatnonzero(kept), None)
         pairs = arguments.pairs(keys, left, right, check)
@@ -417,4 +484,111 @@ class PartitionPlan:
             other, size = ("right", len(right)) if plan.how == "left" else ("left", len(left))
             absent = pairs.rows(other, size) < 0
             index, pairs = index[absent], pairs.kept(absent, len(left), len(right))
-        return plan.conformed(made.frame(pairs, index), self.meta)
+        frame = made.frame(pairs, index)
+        if not self._in_pandas_dtypes:
+            return plan.conformed(frame, self.meta, kept=self._keeps_dtypes)
+        rounded: list[Hashable | None] = made.rounded or []
+        frame = with_plain(frame, self._either_meta, rounded)
+        if rounded and self.arguments.on_rounding is not None:
+            self.arguments.on_rounding(rounded)
+        return frame
+
+
+def _with_numbers_as_objects(
+    arguments: JoinArguments, left: pd.DataFrame, right: pd.DataFrame
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return samples whose keys of objects have values of the numbers that they meet.
+
+    Which values objects are, only the partitions tell; those of other samples are texts.
+    """
+    for pair in arguments.keys(left, right).pairs:
+        ours, theirs = pair.left.dtype == object, pair.right.dtype == object
+        if ours and pd.api.types.is_numeric_dtype(pair.right.dtype):
+            left = _with_values(left, pair.left_label, pair.right)
+        elif theirs and pd.api.types.is_numeric_dtype(pair.left.dtype):
+            right = _with_values(right, pair.right_label, pair.left)
+    return left, right
+
+
+def _with_values(frame: pd.DataFrame, label: Hashable | None, values: Any) -> pd.DataFrame:
+    objects = values.iloc[: len(frame)].astype(object)
+    if label is not None and label in frame.columns:
+        made = frame.copy(deep=False)
+        made[label] = objects.set_axis(frame.index)
+        return made
+    return frame.set_axis(pd.Index(objects, dtype=object, name=frame.index.name), axis=0)
+
+
+def _with_one_object(sample: pd.DataFrame) -> pd.DataFrame:
+    """Return a sample whose rows have the same objects, as those that Dask takes its meta of."""
+    made = sample
+    for place, dtype in enumerate(sample.dtypes):
+        if dtype == np.dtype(object):
+            made = sample.copy(deep=False) if made is sample else made
+            objects: Any = pd.Series(["foo"] * len(sample), sample.index, object)
+            made.isetitem(place, objects)
+    return made
+
+
+class StandingPlan(PartitionPlan):
+    """How partitions are merged with the rows of an index, which keeps them as they are."""
+
+    # An index takes partitions of other dtypes than was said, and answers with what it has.
+    _keeps_dtypes: ClassVar[bool] = True
+
+    @classmethod
+    def to_index(
+        cls, left: pd.DataFrame, right: pd.DataFrame, how: str, left_on: Sequence[Hashable],
+        right_on: Sequence[Hashable], suffixes: Suffixes, indicator: bool | str = False,
+        promote: str | None = None,
+    ) -> PartitionPlan:  # fmt: skip
+        """Return the plan for samples of the partitions and of the index.
+
+        Raises as `PartitionPlan.of` and `index_keys`.
+        """
+        check_suffixes(suffixes)
+        arguments = JoinArguments(
+            how, left_on=list(left_on), right_on=list(right_on), suffixes=suffixes,
+            indicator=indicator, promote=promote,
+        )  # fmt: skip
+        return cls.of(left, right, arguments, "left")
+
+    @classmethod
+    def _with_objects(
+        cls, arguments: JoinArguments, left: pd.DataFrame, right: pd.DataFrame
+    ) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Return samples whose keys of objects are nulls beside others than texts.
+
+        An index has no other objects for keys than texts and nulls.
+        """
+        sides, objects = [left, right], np.dtype(object)
+        for labels in zip(arguments.left_on, arguments.right_on, strict=True):
+            dtypes = [side[label].dtype for side, label in zip(sides, labels, strict=True)]
+            for place, other in enumerate(reversed(dtypes)):
+                if dtypes[place] == objects and not pd.api.types.is_string_dtype(other):
+                    sides[place] = sides[place].copy(deep=False)
+                    sides[place][labels[place]] = pd.Series(None, sides[place].index, objects)
+        return sides[0], sides[1]
+
+    @functools.cached_property
+    def keys(self) -> JoinKeys:
+        named = self.arguments.left_on, self.arguments.right_on
+        return index_keys(self.left, named[0], self.right, named[1])
+
+    @property
+    def _agreeing(self) -> JoinKeys:
+        return reconcile_keys(self.keys)
+
+    @functools.cached_property
+    def key_labels(self) -> list[Hashable]:
+        """Labels of the index's key columns."""
+        return [pair.right_label for pair in self.keys.pairs]
+
+    @functools.cached_property
+    def stored_meta(self) -> pd.DataFrame:
+        """An empty frame like the index's rows."""
+        return self.right.iloc[:0]
+
+    def _stored_label(self, place: int) -> Hashable:
+        label: Hashable = self.right.columns[place]
+        return label

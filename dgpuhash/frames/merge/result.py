@@ -11,13 +11,22 @@ import pandas as pd
 
 from dgpuhash.errors import ColumnError, SpecError
 from dgpuhash.frames.dataframes import frames_of
+from dgpuhash.frames.dataframes.pandas_casts import cast_exactly
+from dgpuhash.frames.dataframes.pandas_take import take_rows
+from dgpuhash.frames.dataframes.promotion import (
+    check_promoted,
+    coalesce_exactly,
+    nullable_frame,
+    nullable_index,
+    values_of_codes,
+)
 from dgpuhash.frames.merge.agreement import agree
 from dgpuhash.frames.merge.arguments import Suffixes
 from dgpuhash.frames.merge.index import beside, index_of, join_index, with_level
-from dgpuhash.frames.merge.keys import JoinKeys, KeyPair, MergeError
+from dgpuhash.frames.merge.keys import JoinKeys, MergeError, as_series
 from dgpuhash.frames.merge.rows import RowPairs
 
-__all__ = ["ORIGINS", "MergePlan", "suffixed", "without"]
+__all__ = ["ORIGINS", "MergePlan", "cannot_hold", "suffixed", "without"]
 
 # What the column of an indicator holds.
 ORIGINS = ("left_only", "right_only", "both")
@@ -37,9 +46,12 @@ class MergePlan:
         What the columns of each side are called in the result.
     indicator : label or None
         The column that tells on which side a row was found.
-    promotes : bool
-        Whether integers of a cuDF side that lacks rows become floats, as in cuDF itself; else they
-        have nulls.
+    promote : {"nullable", "pandas", "each"}
+        What integers and booleans become on a side that may lack rows: nullable ones, from dtypes
+        alone; floats and objects as in pandas, or ColumnError where that would round one; each:
+        as pandas where rows lack.
+    rounded : list or None
+        Gets the labels of columns of which integers were rounded; None: that is an error.
     """
 
     left: Any
@@ -48,12 +60,13 @@ class MergePlan:
     how: str
     labels: tuple[pd.Index, pd.Index]
     indicator: Hashable | None
-    promotes: bool = True
+    promote: str = "pandas"
+    rounded: list[Hashable | None] | None = None
 
     @classmethod
     def of(
         cls, left: Any, right: Any, keys: JoinKeys, how: str, *,
-        suffixes: Suffixes = ("_x", "_y"), indicator: bool | str = False, promotes: bool = True,
+        suffixes: Suffixes = ("_x", "_y"), indicator: bool | str = False, promote: str = "pandas",
     ) -> MergePlan:  # fmt: skip
         """Return the plan for two frames.
 
@@ -63,24 +76,46 @@ class MergePlan:
             When columns overlap and suffixes do not tell them apart, the indicator's name is taken,
             or keys are never equal.
         """
-        if cls is MergePlan and frames_of(left).name == "cudf":
+        kind: type[MergePlan] = MergePlan
+        if frames_of(left).name == "cudf":
             from dgpuhash.frames.merge.cudf.plan import CudfPlan
 
-            return CudfPlan.of(
-                left, right, keys, how, suffixes=suffixes, indicator=indicator, promotes=promotes
-            )
-        rest = cls.without(right, keys.dropped)
+            kind = CudfPlan
+        rest = kind.without(right, keys.dropped)
         name = _indicator_name(indicator, left, rest)
-        left, rest = cls._agreed(left, rest, keys, how)
+        left, rest = kind._agreed(left, rest, keys, how, nullable=promote == "nullable")
         labels = suffixed(left.columns, rest.columns, suffixes)
-        return cls(left, rest, keys, how, labels, name, promotes)
+        made = kind(left, rest, keys, how, labels, name, promote)
+        return made._nullable() if promote == "nullable" else made
 
     def over(self, left: Any, right: Any, keys: JoinKeys) -> MergePlan:
         """Return the plan for other rows of both sides; keys get the dtypes that they have here."""
         there = {*right.columns, *right.index.names}
         right = self.without(right, [label for label in keys.dropped if label in there])
         left, right = self._cast_keys(left, self.left), self._cast_keys(right, self.right)
-        return replace(self, left=left, right=right, keys=keys)
+        rounded: list[Hashable | None] | None = [] if self.promote == "each" else None
+        made = replace(self, left=left, right=right, keys=keys, rounded=rounded)
+        return made._nullable() if self.promote == "nullable" else made
+
+    def _nullable(self) -> MergePlan:
+        """Return the plan with nullable dtypes on the sides that may lack rows.
+
+        Keys that are made of both sides lack none.
+        """
+        keys, sides = self.keys, [self.left, self.right]
+        indexes = [keys.right_index, keys.left_index]
+        whole = set() if all(indexes) else {pair.name for pair in keys.pairs if pair.is_one_column}
+        # Of indexes that share all levels, labels are keys, too.
+        levels = [side.index.nlevels for side in sides]
+        shared = {pair.name for pair in keys.pairs} if all(indexes) else set()
+        labelled = not all(indexes) or levels != [len(keys.pairs)] * 2
+        for place, lacking in enumerate(({"right", "outer"}, {"left", "outer"})):
+            if self.how in lacking:
+                side = nullable_frame(sides[place], whole)
+                if indexes[place] and labelled:
+                    side = side.set_axis(nullable_index(side.index, shared), axis=0)
+                sides[place] = side
+        return replace(self, left=sides[0], right=sides[1])
 
     def _cast_keys(self, frame: Any, like: Any) -> Any:
         """Return a side with the dtypes that the plan gives its keys."""
@@ -90,7 +125,13 @@ class MergePlan:
                 agree(pair) for pair in self.keys.pairs if pair.name == label
             ):  # fmt: skip
                 frame = frame.copy(deep=False)
-                frame[label] = frame[label].astype(like[label].dtype)
+                column, wanted = frame[label], like[label].dtype
+                plain = not isinstance(wanted, pd.CategoricalDtype) and wanted != np.dtype(object)
+                if plain and isinstance(column.dtype, pd.CategoricalDtype):
+                    column = values_of_codes(column, nullable=True)
+                if column.dtype != wanted:
+                    column = _conformed(column, wanted, f"column {label!r}")
+                frame[label] = column
         return frame
 
     @classmethod
@@ -99,20 +140,22 @@ class MergePlan:
         return without(frame, dropped)
 
     @classmethod
-    def conformed(cls, frame: Any, meta: Any) -> Any:
-        """Return a result with the dtypes of `meta`, where they differ."""
+    def conformed(cls, frame: Any, meta: Any, *, kept: bool = False) -> Any:
+        """Return a result with the dtypes of `meta`, where they differ.
+
+        Columns whose values a dtype of `meta` cannot hold may be `kept` as they are.
+
+        Raises
+        ------
+        ColumnError
+            When a dtype of `meta` cannot hold the values of others.
+        """
         for place, (ours, wanted) in enumerate(zip(frame.dtypes, meta.dtypes, strict=True)):
             if ours != wanted and not isinstance(wanted, pd.CategoricalDtype):
                 # As a Series: of an array of objects pandas makes texts.
                 column = frame.iloc[:, place]
-                made = column.astype(wanted)
-                if ours.kind == "f" and wanted.kind in "iub" and not made.eq(column).all():
-                    raise ColumnError(
-                        f"column {frame.columns[place]!r} of a partition is {ours}, and Dask took "
-                        f"it for {wanted}, which cannot hold its values; give the frame its true "
-                        "dtypes (meta=, .astype)"
-                    )
-                frame.isetitem(place, made)
+                if not kept or cast_exactly(column, wanted) is not None:
+                    frame.isetitem(place, _conformed(column, wanted, f"column {column.name!r}"))
         index: Any = frame.index
         wanted = meta.index.dtype
         if (
@@ -120,14 +163,19 @@ class MergePlan:
             and index.dtype != wanted
             and not isinstance(wanted, pd.CategoricalDtype)
         ):
-            frame.index = index.astype(wanted)
+            labels = _conformed(index.to_series(), wanted, f"index {index.name!r}")
+            frame.index = index_of([labels], [index.name], guess=False)
         return frame
 
     @classmethod
-    def _agreed(cls, left: Any, right: Any, keys: JoinKeys, how: str) -> tuple[Any, Any]:
+    def _agreed(
+        cls, left: Any, right: Any, keys: JoinKeys, how: str, *, nullable: bool = False
+    ) -> tuple[Any, Any]:
         """Return both sides with their keys in dtypes of the result."""
         for pair in keys.pairs:
-            dtypes = None if keys.left_index and keys.right_index else agree(pair)
+            dtypes = (
+                None if keys.left_index and keys.right_index else agree(pair, nullable=nullable)
+            )
             if dtypes is not None:
                 left, right = (
                     _cast(frame, pair.name, dtype)
@@ -137,45 +185,66 @@ class MergePlan:
 
     def index(self, pairs: RowPairs) -> pd.Index:
         """Return the labels of the given rows."""
-        return join_index(self.left.index, self.right.index, self.keys, self.how, pairs)
+        return join_index(
+            self.left.index, self.right.index, self.keys, self.how, pairs, self.rounded
+        )
 
     def frame(self, pairs: RowPairs, index: Any) -> Any:
         """Return the result with the given rows of both sides, and their labels."""
-        sides, first, keys = [], 0, self._key_columns(pairs)
+        keys = self._key_columns(pairs)
+        order, first = sorted(keys), 0
+        parts = [keys[place] for place in order]
+        take = frames_of(self.left).take_or_null
         for frame, rows in ((self.left, pairs.left), (self.right, pairs.right)):
-            part = _taken(frame, rows, keys)
-            # Plain numbers are labels that pandas need not join.
-            part.columns = pd.RangeIndex(first, first + frame.shape[1])
-            part.index = pd.RangeIndex(len(index))
-            sides.append(part)
-            first += frame.shape[1]
-            keys = {name: column for name, column in keys.items() if name not in frame.columns}
-        result: Any = pd.concat(sides, axis=1)
-        result.columns, result.index = beside(*self.labels), index
+            places = range(first, first + frame.shape[1])
+            others = [place for place in places if place not in keys]
+            if len(others) < len(places):
+                frame = frame.take([place - first for place in others], axis=1)
+            order, first = order + others, places.stop
+            frame = frame.copy(deep=False) if rows is None else take(frame, rows, self.rounded)
+            parts.append(frame)
+        for part in parts:
+            # Of one object pandas compares no labels.
+            part.index = index
+        result: Any = pd.concat(parts, axis=1, ignore_index=True)
+        if order != sorted(order):
+            result = result.take(np.argsort(order), axis=1)
+        result.columns = beside(*self.labels)
         if self.indicator is not None:
             result[self.indicator] = _origins(pairs, len(index))
         self._add_keys(result, pairs)
         self._restore_levels(result)
         left, right = self.left, self.right
         result.attrs = left.attrs if left.attrs == right.attrs else {}
-        unique = left.flags.allows_duplicate_labels and right.flags.allows_duplicate_labels
-        if not unique:
+        if not (left.flags.allows_duplicate_labels and right.flags.allows_duplicate_labels):
             result.flags.allows_duplicate_labels = False
         return result
 
-    def _key_columns(self, pairs: RowPairs) -> dict[Hashable, pd.Series]:
-        """Return the key columns that are made of both sides, as one of them lacks rows."""
-        columns: dict[Hashable, pd.Series] = {}
+    def _key_columns(self, pairs: RowPairs) -> dict[int, pd.Series]:
+        """Return the key columns that are made of both sides, as one of them lacks rows.
+
+        They are by their position among the columns of the left side and then of the right one.
+        """
+        columns: dict[int, pd.Series] = {}
         if self.keys.left_index and self.keys.right_index:
             return columns
         if pairs.left is None and pairs.right is None:
             return columns
-        there = {*self.labels[0].tolist(), *self.labels[1].tolist()}
         for pair in self.keys.pairs:
-            if pair.is_one_column and pair.name in there:
-                sides = self._completed(pair.name, pair, pairs)
-                if sides is not None:
-                    columns[pair.name] = _combined(*sides, pairs)
+            name, ours = pair.name, pair.name in self.left.columns
+            own, other = (self.left, pair.right) if ours else (self.right, pair.left)
+            if name is None or name not in own.columns:
+                continue
+            lacks = pairs.absent("left" if ours else "right") is not None
+            if not lacks and "M" not in {pair.left.dtype.kind, pair.right.dtype.kind}:
+                continue
+            column = as_series(own[name])
+            moments = column.dtype.kind == "M" == other.dtype.kind and column.dtype != other.dtype
+            named = pair.is_one_column and any(name in labels for labels in self.labels)
+            if named and (lacks or moments):
+                place = own.columns.tolist().index(name) + (0 if ours else self.left.shape[1])
+                left, right = (column, other) if ours else (other, column)
+                columns[place] = _combined(left, right, pairs, self.rounded)
         return columns
 
     def _add_keys(self, result: Any, pairs: RowPairs) -> None:
@@ -184,27 +253,13 @@ class MergePlan:
             if self.keys.left_index and self.keys.right_index:
                 return
             name = pair.name
-            if not pair.is_one_column or name in result.columns:
+            if not pair.is_one_column or name in self.labels[0] or name in result.columns:
                 continue
-            column = _combined(pair.left, pair.right, pairs)
+            column = _combined(pair.left, pair.right, pairs, self.rounded)
             if name is not None and name in result.index.names:
                 result.index = with_level(result.index, name, column)
             else:
                 result.insert(place, name or f"key_{place}", column.set_axis(result.index))
-
-    def _completed(
-        self, name: Hashable, pair: KeyPair, pairs: RowPairs
-    ) -> tuple[pd.Series, pd.Series] | None:
-        """Return the columns of both sides from which a key column is made, None if it is whole."""
-        ours = name in self.left.columns
-        if not ours and name not in self.right.columns:
-            return None
-        own, other = (self.left, pair.right) if ours else (self.right, pair.left)
-        column = own[name].reset_index(drop=True)
-        moments = column.dtype.kind == "M" == other.dtype.kind and column.dtype != other.dtype
-        if pairs.absent("left" if ours else "right") is None and not moments:
-            return None
-        return (column, other) if ours else (other, column)
 
     def _restore_levels(self, result: Any) -> None:
         """Make an index of keys that were levels of both sides."""
@@ -214,7 +269,7 @@ class MergePlan:
             if pair.of_levels and pair.name not in result.index.names
         ]
         if names:
-            result.index = index_of([result.pop(name) for name in names], names)
+            result.index = index_of([result.pop(name) for name in names], names, guess=False)
 
 
 def suffixed(left: pd.Index, right: pd.Index, suffixes: Suffixes) -> tuple[pd.Index, pd.Index]:
@@ -232,9 +287,9 @@ def suffixed(left: pd.Index, right: pd.Index, suffixes: Suffixes) -> tuple[pd.In
         )
     # Lists: an index of texts takes long to go through.
     there = set(right.tolist())
-    both = [label for label in dict.fromkeys(left.tolist()) if label in there]
-    if not both:
+    if not any(label in left for label in there):
         return left, right
+    both = [label for label in dict.fromkeys(left.tolist()) if label in there]
     ours, theirs = suffixes
     if not ours and not theirs:
         raise ColumnError(
@@ -281,6 +336,24 @@ def _again(labels: pd.Index) -> list[bool]:
     return told
 
 
+def _conformed(column: pd.Series, wanted: Any, what: str) -> pd.Series:
+    if wanted == np.float64 and column.dtype.kind in "iu":
+        check_promoted(column.array, wanted, column.name, remedy="give promote='nullable'")
+    objects = wanted == np.dtype(object)
+    made = column.astype(wanted) if objects else cast_exactly(column, wanted)
+    if made is None:
+        raise cannot_hold(what, column.dtype, wanted)
+    return made
+
+
+def cannot_hold(what: str, own: Any, wanted: Any) -> ColumnError:
+    """Return the error of a partition whose values have no place in the promised dtype."""
+    return ColumnError(
+        f"{what} of a partition is {own}, and Dask took it for {wanted}, which cannot "
+        "hold its values; give the frame its true dtypes (meta=, .astype)"
+    )
+
+
 class SuffixTypeError(SpecError, TypeError):
     """Suffixes that are no pair of texts."""
 
@@ -293,7 +366,7 @@ def without(frame: Any, dropped: Sequence[Hashable]) -> pd.DataFrame:
         kept = np.ones(frame.shape[1], bool)
         for label in columns:
             kept[frame.columns.get_loc(label)] = False
-        frame = frame.iloc[:, kept.nonzero()[0]]
+        frame = frame.take(kept.nonzero()[0], axis=1)
     if levels:
         if frame.index.nlevels == len(levels):
             frame = frame.set_axis(pd.RangeIndex(len(frame)), axis=0)
@@ -305,8 +378,10 @@ def without(frame: Any, dropped: Sequence[Hashable]) -> pd.DataFrame:
 def _cast(frame: pd.DataFrame, label: Hashable, dtype: Any) -> pd.DataFrame:
     if label is None or label not in frame.columns or frame[label].dtype == dtype:
         return frame
-    made = frame.copy(deep=False)
-    made[label] = made[label].astype(dtype)
+    made, column = frame.copy(deep=False), frame[label]
+    if isinstance(column.dtype, pd.CategoricalDtype) and dtype.kind in "biu":
+        column = values_of_codes(column, nullable=not isinstance(dtype, np.dtype))
+    made[label] = column.astype(dtype)
     return made
 
 
@@ -341,36 +416,16 @@ def _origins(pairs: RowPairs, n: int) -> Any:
     return pd.Categorical.from_codes(codes, categories=pd.Index(ORIGINS))
 
 
-def _taken(frame: pd.DataFrame, rows: Any, whole: dict[Hashable, pd.Series]) -> pd.DataFrame:
-    """Return the rows of a frame, nulls for -1; all of them share its columns.
-
-    Columns of `whole` have these rows already.
-    """
-    labels = frame.columns.tolist() if whole else []
-    done = {place: whole[label] for place, label in enumerate(labels) if label in whole}
-    if rows is None:
-        part = frame.copy(deep=False)
-        for place, column in done.items():
-            part.isetitem(place, column.array)
-        return part
-    if not done:
-        return frames_of(frame).take_or_null(frame, rows)
-    others = [place for place in range(frame.shape[1]) if place not in done]
-    part = frames_of(frame).take_or_null(frame.iloc[:, others], rows)
-    part.columns = pd.Index(others)
-    for place, column in done.items():
-        part.insert(place, place, column)
-    return part
-
-
-def _combined(left: Any, right: Any, pairs: RowPairs) -> pd.Series:
+def _combined(
+    left: Any, right: Any, pairs: RowPairs, rounded: list[Hashable | None] | None
+) -> pd.Series:
     """Return a key of each row, the left one where there is one, numbered from 0."""
     ours, theirs = pairs.rows("left", len(left)), pairs.rows("right", len(right))
     gone = ours < 0
     if gone.all() and (len(ours) or pairs.left is not None):
-        return right.take(theirs).reset_index(drop=True)
+        return take_rows(right, theirs)
     if not gone.any() and len(ours) and (theirs < 0).all():
-        return left.take(ours).reset_index(drop=True)
+        return take_rows(left, ours)
     kinds = left.dtype, right.dtype
     if kinds[0] != kinds[1] and all(isinstance(each, pd.DatetimeTZDtype) for each in kinds):
         right = right.dt.tz_convert(kinds[0].tz)
@@ -380,5 +435,4 @@ def _combined(left: Any, right: Any, pairs: RowPairs) -> pd.Series:
         values = left.to_numpy().take(ours, mode="wrap")
         values[gone] = right.to_numpy().take(theirs[gone])
         return pd.Series(values, copy=False)
-    both = pd.concat([left, right], ignore_index=True)
-    return both.take(np.where(gone, len(left) + theirs, ours)).reset_index(drop=True)
+    return coalesce_exactly(left, right, ours, theirs, left.name, rounded)

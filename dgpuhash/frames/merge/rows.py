@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,26 +11,36 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+from pandas.api.types import infer_dtype
 
 from dgpuhash import backend
 from dgpuhash.frames.dataframes import frames_of
+from dgpuhash.frames.dataframes.arrow_columns import is_bytes
+from dgpuhash.frames.key_columns import NUMERIC, KeyColumn
 from dgpuhash.frames.keyed_rows import first_duplicate
-from dgpuhash.frames.keys.direct import DirectTable
-from dgpuhash.frames.keys.encoding import EncodedKeys, KeyEncoder, same_keys
+from dgpuhash.frames.keys.encoding import EncodedKeys, KeyColumns, KeyEncoder, same_keys
 from dgpuhash.frames.keys.order import sorted_rows
-from dgpuhash.frames.keys.table import KeyTable
+from dgpuhash.frames.keys.tagged import order_of, tagged
 from dgpuhash.frames.matches import with_unmatched
+from dgpuhash.frames.merge.comparable import (
+    are_compared_as_text,
+    common_decimal,
+    is_decimal,
+    of_one_type,
+    typed_columns,
+)
 from dgpuhash.frames.merge.keys import JoinKeys, KeyPair
+from dgpuhash.tables.columns.direct import DirectTable
+from dgpuhash.tables.columns.join import RowsByKey
 
 __all__ = [
     "RowPairs",
     "StoredKeys",
-    "complete",
     "cross",
     "encoder_of",
     "first_repeat",
-    "matched",
     "pairs_of",
+    "row_pairs",
     "sortable",
     "sorted_by_key",
 ]
@@ -37,6 +48,10 @@ __all__ = [
 
 # The one right row of each left one, -1 for none; or None, and pairs of left and right rows.
 Found = tuple[Any, Any]
+# float64 represents every integer up to this magnitude.
+EXACT = 2**53
+# Values that NumPy sorts, and a mask of nulls or None.
+Level = tuple[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +96,16 @@ class RowPairs:
 
 
 def pairs_of(
-    left: pd.DataFrame, right: pd.DataFrame, how: str, *, nulls_equal: bool = True
+    left: KeyColumns, right: KeyColumns, how: str, *, nulls_equal: bool = True
 ) -> RowPairs:
-    """Return the rows of a merge by all columns of two frames of keys.
+    """Return the rows of a merge by the keys of both sides.
 
     Rows are in the order of the left side, or of the right one for ``how="right"``, and then in
     that of the other; right rows without a match come last for ``how="outer"``.
 
     Parameters
     ----------
-    left, right : DataFrame
-        Their columns are compared by position.
+    left, right : KeyColumns
     how : {"inner", "left", "right", "outer"}
     nulls_equal : bool
         Whether nulls match each other.
@@ -99,11 +113,11 @@ def pairs_of(
     if how == "right":
         swapped = pairs_of(right, left, "left", nulls_equal=nulls_equal)
         return RowPairs(swapped.right, swapped.left)
-    found = _met(left, right, nulls_equal=nulls_equal)
-    return _pairs(found, how, len(left), len(right), frames_of(left).xp)
+    found = _find_matches(left, right, nulls_equal=nulls_equal)
+    return row_pairs(found, how, len(left), len(right), left.frames.xp)
 
 
-def _pairs(found: Found, how: str, left: int, right: int, xp: Any) -> RowPairs:
+def row_pairs(found: Found, how: str, left: int, right: int, xp: Any) -> RowPairs:
     """Return the rows of an inner, left or outer merge of sides with so many rows."""
     ours, (theirs, pairs) = None, found
     if theirs is None:
@@ -112,7 +126,7 @@ def _pairs(found: Found, how: str, left: int, right: int, xp: Any) -> RowPairs:
             return RowPairs(_whole(asked, left, xp), stored)
         ours, theirs = with_unmatched(left, asked, stored, xp)
     elif how == "inner":
-        asked = xp.flatnonzero(theirs >= 0)
+        asked = (theirs >= 0).nonzero()[0]
         return RowPairs(None, theirs) if len(asked) == left else RowPairs(asked, theirs[asked])
     if how == "outer":
         # Rows without a partner mark the last place.
@@ -126,35 +140,29 @@ def _pairs(found: Found, how: str, left: int, right: int, xp: Any) -> RowPairs:
     return RowPairs(ours, theirs)
 
 
-def matched(left: pd.DataFrame, right: pd.DataFrame, *, nulls_equal: bool = True) -> Any:
-    """Return the positions of equal keys in two frames, ascending in the left one.
+def _matched(left: KeyColumns, right: KeyColumns) -> Any:
+    """Return the positions of equal keys of both sides, ascending in the left one."""
+    theirs, pairs = _find_matches(left, right, nulls_equal=True)
+    return pairs if theirs is None else _both(theirs, left.frames.xp)
+
+
+def _find_matches(left: KeyColumns, right: KeyColumns, *, nulls_equal: bool) -> Found:
+    """Return the right row of each left one, -1 for none; or None, and pairs as `_matched` does.
 
     The side with fewer rows is indexed.
     """
-    theirs, pairs = _met(left, right, nulls_equal=nulls_equal)
-    return pairs if theirs is None else _both(theirs, frames_of(left).xp)
-
-
-def _met(left: Any, right: Any, *, nulls_equal: bool) -> Found:
-    """Return the right row of each left one, -1 for none; or None, and pairs as `matched` does."""
-    frames = frames_of(left)
-    xp = frames.xp
+    xp = left.frames.xp
     if len(left) == 0 or len(right) == 0:
         return None, (xp.empty(0, np.int64), xp.empty(0, np.int64))
     if not nulls_equal:
-        masks = [complete(frame) for frame in (left, right)]
+        masks = left.complete, right.complete
         if not all(bool(mask.all()) for mask in masks):
             kept = [xp.flatnonzero(mask) for mask in masks]
-            ours, theirs = matched(*(
-                frames.take(frame, rows) for frame, rows in zip((left, right), kept, strict=True)
-            ))  # fmt: skip
+            ours, theirs = _matched(left.take(kept[0]), right.take(kept[1]))
             return None, (kept[0][ours], kept[1][theirs])
     if len(left) * 2 < len(right):
-        partners, pairs = _partners(right, left)
-        stored, asked = pairs if partners is None else _both(partners, xp)
-        order = sorted_rows([asked]) if xp is np else xp.argsort(asked, kind="stable")
-        return None, (asked[order], stored[order])
-    return _partners(left, right)
+        return None, _keys(left, right).pairs_by_row(right)
+    return _keys(right, left).find_matches(left)
 
 
 def _both(partners: Any, xp: Any) -> tuple[Any, Any]:
@@ -163,10 +171,9 @@ def _both(partners: Any, xp: Any) -> tuple[Any, Any]:
     return rows, partners[rows]
 
 
-def _partners(asked: Any, stored: Any) -> Found:
-    """Return the stored row of each asked one, -1 for none; or None, and pairs of rows."""
-    encoder = encoder_of(asked, stored, list(stored.columns))
-    return StoredKeys(stored, encoder, len(asked)).met(asked)
+def _keys(stored: KeyColumns, asked: KeyColumns) -> StoredKeys:
+    """Return the keys of a side as those of the other are compared with them."""
+    return StoredKeys(stored, encoder_of(asked, stored), len(asked))
 
 
 class StoredKeys:
@@ -174,36 +181,37 @@ class StoredKeys:
 
     Parameters
     ----------
-    stored : DataFrame
-        The keys.
+    stored : KeyColumns
     encoder : KeyEncoder
         Of all columns.
     asked : int
         How many keys are asked for.
     """
 
-    def __init__(self, stored: Any, encoder: KeyEncoder, asked: int) -> None:
-        frames, self._known = frames_of(stored), encoder.encode_rows(stored)
+    def __init__(self, stored: KeyColumns, encoder: KeyEncoder, asked: int) -> None:
+        frames, self._known = stored.frames, encoder.encode_stored(stored)
         self._encoder, self._xp, self._device = encoder, frames.xp, frames.device
-        direct = self._xp is np and self._known.proves
-        self._direct = DirectTable.rows_of(self._known.codes, asked) if direct else None
+        self._asked = asked
 
     def __len__(self) -> int:
         return len(self._known)
 
     @functools.cached_property
-    def _table(self) -> KeyTable:
-        table = KeyTable(self._encoder.code_dtype, self._device, self._device)
-        table.insert(self._known.codes, self._xp.arange(len(self)))
-        return table
+    def _direct(self) -> DirectTable | None:
+        direct = self._xp is np and self._known.proves
+        return DirectTable.rows_of(self._known.codes, self._asked) if direct else None
 
-    def pairs(self, asked: Any, how: str) -> RowPairs:
-        """Return the rows of an inner or left merge of a frame of keys with these."""
-        return _pairs(self.met(asked), how, len(asked), len(self), self._xp)
+    @functools.cached_property
+    def _rows(self) -> RowsByKey:
+        return RowsByKey(backend.get(self._device), self._known.codes)
 
-    def met(self, asked: Any) -> Found:
+    def pairs(self, asked: KeyColumns, how: str) -> RowPairs:
+        """Return the rows of an inner or left merge of other keys with these."""
+        return row_pairs(self.find_matches(asked), how, len(asked), len(self), self._xp)
+
+    def find_matches(self, asked: KeyColumns) -> Found:
         """Return the stored row of each asked key, -1 for none; or None, and pairs of rows."""
-        wanted, xp = self._encoder.encode(asked, list(asked.columns)), self._xp
+        wanted, xp = self._encoder.encode_columns(asked), self._xp
         key = wanted.columns[0]
         if self._direct is not None and (wanted.proves or not key.type.nan_is_value):
             partners, known = self._direct.find(wanted.codes), wanted.valid
@@ -213,19 +221,30 @@ class StoredKeys:
             if known is not None:
                 partners[~known] = -1
             return partners, None
-        partners = self._table.partners(wanted.codes, wanted.valid) if xp is np else None
-        if partners is not None:
+        if xp is np and self._rows.one_row_each:
+            partners = self._rows.first(wanted.codes)[0]
+            if wanted.valid is not None:
+                partners[~wanted.valid] = -1
             rows, same = self._verified(wanted, None, partners)
             if same is not None:
                 partners[~same if rows is None else rows[~same]] = -1
             return partners, None
-        rows, found = self._table.find(wanted.codes, wanted.valid)
+        return None, self._of_equal_keys(wanted, *self._rows.pairs(wanted.codes, wanted.valid))
+
+    def pairs_by_row(self, asked: KeyColumns) -> tuple[Any, Any]:
+        """Return the positions of equal keys here and in `asked`, ascending in those here."""
+        wanted = self._encoder.encode_columns(asked)
+        stored, rows = self._rows.pairs_by_row(wanted.codes, wanted.valid)
+        return self._of_equal_keys(wanted, rows, stored)[::-1]
+
+    def _of_equal_keys(self, wanted: EncodedKeys, rows: Any, found: Any) -> tuple[Any, Any]:
+        """Return the matches of which keys are equal, too, not codes alone."""
         at, same = self._verified(wanted, rows, found)
-        if same is not None:
-            kept = xp.ones(len(rows), bool)
-            kept[slice(None) if at is None else at] = same
-            rows, found = rows[kept], found[kept]
-        return None, (rows, found)
+        if same is None:
+            return rows, found
+        kept = self._xp.ones(len(rows), bool)
+        kept[slice(None) if at is None else at] = same
+        return rows[kept], found[kept]
 
     def _verified(self, wanted: EncodedKeys, rows: Any, found: Any) -> tuple[Any, Any]:
         """Return positions of matches that codes do not prove, and which are of equal keys.
@@ -252,27 +271,15 @@ class StoredKeys:
         return at, same_keys(wanted.columns, asked, self._known.columns, stored)
 
 
-def encoder_of(asked: pd.DataFrame, stored: pd.DataFrame, names: list[Any]) -> KeyEncoder:
+def encoder_of(asked: KeyColumns, stored: KeyColumns) -> KeyEncoder:
     """Return the encoder of the stored keys, in types of the others where all of them are null."""
-    encoder, frames = KeyEncoder.for_frame(stored, names), frames_of(stored)
-    types = list(encoder.types)
-    for place, name in enumerate(names):
-        if frames.key_column(stored[name], name).type.kind == "null":
-            other = frames.key_column(asked[name], name).type
-            types[place] = types[place] if other.kind == "null" else replace(other, nullable=True)
-    return replace(encoder, types=tuple(types))
-
-
-def complete(keys: Any) -> Any:
-    """Return a mask of the rows of which no key is null."""
-    frames = frames_of(keys)
-    if frames.name == "pandas":
-        return keys.notna().all(axis=1).to_numpy()
-    there = frames.xp.ones(len(keys), bool)
-    for label in keys:
-        nulls = frames.key_column(keys[label], label).nulls
-        there = there if nulls is None else there & ~nulls
-    return there
+    columns = [
+        replace(ours, type=replace(other.type, nullable=True))
+        if ours.type.kind == "null" != other.type.kind
+        else ours
+        for ours, other in zip(stored.columns, asked.columns, strict=True)
+    ]
+    return KeyEncoder.for_columns(replace(stored, columns=columns))
 
 
 def _whole(rows: Any, n: int, xp: Any = np) -> Any:
@@ -286,12 +293,15 @@ def cross(left: int, right: int, xp: Any = np) -> RowPairs:
 
 
 def sorted_by_key(pairs: RowPairs, keys: JoinKeys) -> RowPairs:
-    """Return the rows in the order of their keys, nulls last; equal keys stay in order."""
-    left, right = (len(frame) for frame in keys.frames)
+    """Return the rows in the order of their keys, nulls last; equal keys stay in order.
+
+    As in pandas nulls of datetimes and categories come first, but in merges by some indexes.
+    """
+    left, right = (len(side) for side in (keys.pairs[0].left, keys.pairs[0].right))
     ours, theirs = pairs.rows("left", left), pairs.rows("right", right)
     if len(ours) < 2:
         return pairs
-    frames = frames_of(keys.frames[0])
+    frames = frames_of(keys.pairs[0].left)
     places = frames.xp.where(ours >= 0, ours, left + theirs)
     if frames.name == "cudf":
         from dgpuhash.frames.merge.cudf.plan import key_order
@@ -299,9 +309,8 @@ def sorted_by_key(pairs: RowPairs, keys: JoinKeys) -> RowPairs:
         order = key_order(keys, places)
         return RowPairs(ours[order], theirs[order])
     levels: list[Any] = []
-    for pair, columns in reversed(list(zip(keys.pairs, keys.columns, strict=True))):
-        for each in reversed([_codes(pair)] if _are_categories(pair) else columns):
-            values, nulls = each if _are_categories(pair) else _comparable(*each)
+    for pair in reversed(keys.pairs):
+        for values, nulls in reversed(_levels(pair, keys)):
             levels.append(values[places])
             if nulls is not None:
                 levels.append(nulls[places])
@@ -315,76 +324,175 @@ def sortable(column: pd.Series) -> tuple[Any, Any | None]:
 
     Raises KeyTypeError when they cannot be keys.
     """
-    values, nulls = _comparable(column, column.iloc[:0])
-    if nulls is None and column.isna().any():
-        nulls = column.isna().to_numpy()
-    return values, nulls
+    levels = _sorted_together([_key_column(column)])
+    assert levels is not None
+    return levels[0]
 
 
-def _are_categories(key: KeyPair) -> bool:
-    return isinstance(key.left.dtype, pd.CategoricalDtype) and key.left.dtype == key.right.dtype
-
-
-def _codes(key: KeyPair) -> tuple[Any, Any]:
-    """Return the codes of categories, by which pandas sorts them: their nulls come first."""
-    right = key.right.astype(key.left.dtype)
-    codes = np.concatenate([key.left.cat.codes.to_numpy(), right.cat.codes.to_numpy()])
-    return codes, None
-
-
-def _comparable(left: Any, right: Any) -> tuple[Any, Any | None]:
-    """Return the values of both sides, one behind the other, as NumPy sorts them, and nulls."""
-    columns: list[Any] = [frames_of(side.to_frame()).key_column(side, 0) for side in (left, right)]
-    kinds = [column.type.kind for column in columns]
-    if "null" in kinds:
-        return _beside_nulls(columns, kinds)
-    if columns[0].strings is not None:
-        texts = pa.concat_arrays([column.strings.flat() for column in columns])
-        ranks = pc.rank(texts, "ascending", tiebreaker="dense")
-        return ranks.to_numpy(), None
-    values = [column.values for column in columns]
-    units = [column.type.unit for column in columns]
-    if units[0] != units[1]:
-        stamps = [
-            each.astype(np.int64).view(f"M8[{unit}]")
-            for each, unit in zip(values, units, strict=True)
+def _levels(key: KeyPair, keys: JoinKeys) -> list[Level]:
+    """Return what NumPy sorts in place of a key of both sides, with nulls, which come last."""
+    dtypes = key.left.dtype, key.right.dtype
+    if isinstance(dtypes[0], pd.CategoricalDtype) and dtypes[0] == dtypes[1]:
+        codes = np.concatenate([
+            side.astype(dtypes[0]).cat.codes for side in (key.left, key.right)
+        ])  # fmt: skip
+        return [(codes, codes < 0 if _are_unique_indexes(keys) else None)]
+    left, right = of_one_type(key.left), of_one_type(key.right)
+    levels = _levels_of_types(left, right)
+    levels = [_ranks(left, right, key.name)] if levels is None else levels
+    if all(map(_are_moments, (left, right))) and not _are_last(key, keys, left, right):
+        least: Any = np.iinfo(np.int64).min
+        return [
+            (values if nulls is None else np.where(nulls, least, values), None)
+            for values, nulls in levels
         ]
-        values = [np.concatenate(stamps).view(np.int64), np.empty(0, np.int64)]
-    if all(side.dtype.kind in "mM" and not _is_arrow(side.dtype) for side in (left, right)):
-        # Their null is the least of their values, and pandas sorts it so.
-        return np.concatenate(values), None
-    if all(column.nulls is None for column in columns):
-        return np.concatenate(values), None
-    null = np.concatenate([
+    return levels
+
+
+def _levels_of_types(left: Any, right: Any) -> list[Level] | None:
+    """Return what NumPy sorts in place of columns of types that are alike; None for others."""
+    array = _arrow_values(left, right)
+    if array is not None:
+        return [(_dense_ranks(array), array.is_null().to_numpy())]
+    if are_compared_as_text(left.dtype, right.dtype):
+        return None
+    found: list[Level] = []
+    for each in typed_columns(left, right):
+        levels = _sorted_together([_key_column(side) for side in each])
+        if levels is None:
+            return None
+        found += levels
+    return found
+
+
+def _are_unique_indexes(keys: JoinKeys) -> bool:
+    """Return whether a merge is by both indexes, which have no label twice; or several levels."""
+    if not (keys.left_index and keys.right_index):
+        return False
+    only = keys.pairs[0]
+    return len(keys.pairs) > 1 or bool(only.left.is_unique and only.right.is_unique)
+
+
+def _are_last(key: KeyPair, keys: JoinKeys, left: Any, right: Any) -> bool:
+    """Return whether pandas sorts nulls of datetimes and durations last.
+
+    It does in indexes that are unique, or beside no labels, in durations of two units and periods
+    beside others, which are objects there, and in most objects. `left` and `right` are the columns
+    in the dtypes of their values.
+    """
+    by_indexes = keys.left_index and keys.right_index
+    durations = left.dtype.kind == right.dtype.kind == "m"
+    periods = any(isinstance(side.dtype, pd.PeriodDtype) for side in (left, right))
+    of_two_dtypes = (durations or periods) and bool(left.dtype != right.dtype)
+    empty = not (len(left) and len(right))
+    objects = [side.dtype == np.dtype(object) for side in (key.left, key.right)]
+    if all(objects) and (by_indexes or len(keys.pairs) > 1):
+        return True
+    if any(objects) and not all(objects) and not (by_indexes and durations):
+        return by_indexes or of_two_dtypes or not empty
+    return _are_unique_indexes(keys) or empty if by_indexes else of_two_dtypes
+
+
+def _key_column(side: Any) -> KeyColumn:
+    return frames_of(side).key_column(side, 0)
+
+
+def _arrow_values(left: Any, right: Any) -> Any | None:
+    """Return decimals, bytes or objects of text of both sides as an Arrow column; None for others.
+
+    Arrow sorts these.
+    """
+    sides, kind = (left, right), None
+    dtypes = [side.dtype for side in sides]
+    if all(map(is_decimal, dtypes)):
+        kind = common_decimal(*dtypes)
+    elif all(isinstance(each, pd.ArrowDtype) and is_bytes(each.pyarrow_dtype) for each in dtypes):
+        kind = pa.large_binary()
+    elif np.dtype(object) in dtypes and all(infer_dtype(side) == "string" for side in sides):
+        kind = pa.large_string()
+    if kind is None:
+        return None
+    arrays = [pa.chunked_array(pa.array(side, from_pandas=True)) for side in sides]
+    return pa.chunked_array([chunk for each in arrays for chunk in each.cast(kind).chunks], kind)
+
+
+def _dense_ranks(array: Any) -> Any:
+    return pc.rank(array, "ascending", tiebreaker="dense").to_numpy()
+
+
+def _are_moments(side: Any) -> bool:
+    """Return whether a column has datetimes, durations or periods of pandas alone."""
+    if side.dtype == np.dtype(object):
+        return infer_dtype(side, skipna=True) == "period"
+    return isinstance(side.dtype, pd.PeriodDtype) or (
+        side.dtype.kind in "mM" and not isinstance(side.dtype, pd.ArrowDtype)
+    )
+
+
+def _sorted_together(columns: Sequence[KeyColumn]) -> list[Level] | None:
+    """Return what NumPy sorts in place of columns, one behind the other; None for other types."""
+    kinds = {column.type.kind for column in columns} - {"null"}
+    nulls = np.concatenate([
         np.zeros(len(column), bool) if column.nulls is None else column.nulls for column in columns
     ])  # fmt: skip
-    return np.where(null, 0, np.concatenate(values)), null
+    mask = nulls if nulls.any() else None
+    if not kinds:
+        return [(nulls, None)]
+    if kinds == {"string"}:
+        texts = pa.concat_arrays([column.strings.flat() for column in columns])  # type: ignore[union-attr]
+        return [(_dense_ranks(texts), mask)]
+    values = [
+        np.zeros(len(column), np.int8) if column.values is None else column.values
+        for column in columns
+    ]  # fmt: skip
+    units = [column.type.unit for column in columns if column.type.kind != "null"]
+    if len(kinds) > 1 and not kinds <= NUMERIC:
+        return None
+    if len(set(units)) > 1:
+        seconds, rest = zip(*map(_seconds, values, units), strict=True)
+        return [(np.concatenate(seconds), mask), (np.concatenate(rest), None)]
+    whole = np.concatenate(values)
+    if whole.dtype.kind == "f" and not all(map(_are_floats, values)):
+        return None
+    if kinds <= NUMERIC and mask is not None:
+        whole = np.where(mask, whole.dtype.type(0), whole)
+    return [(whole, mask)]
 
 
-def _is_arrow(dtype: Any) -> bool:
-    return isinstance(dtype, pd.ArrowDtype)
+def _seconds(values: Any, unit: str) -> tuple[Any, Any]:
+    """Return counts of a unit as whole seconds and nanoseconds."""
+    if unit == "D":
+        return values.astype(np.int64) * 86_400, np.zeros(len(values), np.int64)
+    of_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
+    seconds, rest = np.divmod(values, of_second)
+    return seconds, rest * (10**9 // of_second)
 
 
-def _beside_nulls(columns: list[Any], kinds: list[str]) -> tuple[Any, Any]:
-    """Return what is compared where one side is nulls alone."""
-    sides = []
-    for column, kind in zip(columns, kinds, strict=True):
-        if kind == "null":
-            sides.append((np.zeros(len(column)), np.ones(len(column), bool)))
-        elif column.strings is not None:
-            texts = column.strings.flat()
-            ranks = pc.rank(texts, "ascending", tiebreaker="dense")
-            sides.append((ranks.to_numpy(), texts.is_null().to_numpy(zero_copy_only=False)))
-        else:
-            null = np.zeros(len(column), bool) if column.nulls is None else column.nulls
-            sides.append((column.values, null))
-    values, nulls = (np.concatenate(side) for side in zip(*sides, strict=True))
-    return np.where(nulls, 0, values), nulls
+def _are_floats(values: Any) -> bool:
+    """Return whether float64 holds all of these numbers."""
+    if values.dtype.kind not in "iu" or not len(values):
+        return True
+    low, high = int(values.min()), int(values.max())
+    return max(-low, high) <= EXACT
 
 
-def first_repeat(keys: pd.DataFrame) -> int:
+def _ranks(left: Any, right: Any, name: object) -> Level:
+    """Return the ranks of a key's values: those of one domain by their size, text last."""
+    sides = left, right
+    texts = [pa.array(tagged(side, name), pa.large_string()) for side in sides]
+    coded = pa.chunked_array(texts).combine_chunks().dictionary_encode()
+    nulls = coded.is_null().to_numpy(zero_copy_only=False)
+    codes = coded.indices.fill_null(0).to_numpy()
+    rows = np.flatnonzero(~nulls)
+    found, heads = np.unique(codes[rows], return_index=True)
+    values = pd.concat([side.astype(object) for side in sides], ignore_index=True)
+    rank = np.zeros(len(found) + 1, np.int64)
+    rank[found[order_of(values.take(rows[heads]).tolist())]] = np.arange(len(found))
+    return rank[codes], nulls
+
+
+def first_repeat(keys: KeyColumns) -> int:
     """Return a row whose key an earlier row has, or -1."""
     if len(keys) < 2:
         return -1
-    encoder = KeyEncoder.for_frame(keys, list(keys.columns))
-    return first_duplicate(encoder.encode(keys), frames_of(keys).xp)
+    return first_duplicate(KeyEncoder.for_columns(keys).encode_columns(keys), keys.frames.xp)

@@ -16,23 +16,41 @@ from dgpuhash.frames.merge.arguments import (
     JoinArguments,
     MergeOptions,
     Suffixes,
+    check_promote,
     join_kind,
     uniques_of,
 )
 from dgpuhash.frames.merge.distinct import occurs
 from dgpuhash.frames.merge.index import index_of
-from dgpuhash.frames.merge.keys import JoinKeys, MergeError, join_keys
-from dgpuhash.frames.merge.kinds import PANDAS, as_pandas, from_pandas, sides_as_pandas
+from dgpuhash.frames.merge.keys import JoinKeys, MergeError
+from dgpuhash.frames.merge.kinds import (
+    PANDAS,
+    as_pandas,
+    check_domains,
+    from_pandas,
+    remedies_of_library,
+    sides_as_pandas,
+    with_arrow_dtypes,
+)
 from dgpuhash.frames.merge.result import MergePlan
-from dgpuhash.frames.merge.rows import cross, first_repeat, pairs_of, sorted_by_key
+from dgpuhash.frames.merge.rows import first_repeat, sorted_by_key
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
-from dgpuhash.typing import AnyFrame, Build, Frame, JoinKeysLike, MergeHow, NamedColumn, Validate
+from dgpuhash.typing import (
+    AnyFrame,
+    Build,
+    Frame,
+    JoinKeysLike,
+    MergeHow,
+    NamedColumn,
+    Promote,
+    Validate,
+)
 
 if TYPE_CHECKING:
     from distributed import Client
 
 
-__all__ = ["merge"]
+__all__ = ["as_frame", "merge"]
 
 # Merges Dask frames; the room of frames knows nothing of Dask.
 _LAZILY = "dgpuhash.distributed.merge.verb:merge_lazily"
@@ -83,6 +101,7 @@ def merge(
     *,
     nulls_equal: bool = True,
     columns: Sequence[Hashable] | None = None,
+    promote: Promote | None = None,
     build: Build = "auto",
     npartitions: int | None = None,
     client: Client | None = None,
@@ -119,6 +138,11 @@ def merge(
         Whether nulls match each other, as in pandas; False as in SQL.
     columns : list of labels, optional
         Columns of `right` to keep beside its keys; default: all.
+    promote : {"nullable", "pandas"}, optional
+        What integers and booleans become on a side that may lack rows. ``"nullable"``: Int64,
+        boolean and so on, from dtypes alone; the default of Dask frames. ``"pandas"``: float64 and
+        object where rows lack, of Dask frames everywhere; the default of others. A value is never
+        rounded: where a float64 cannot hold an integer, that raises ColumnError.
     build : {"auto", "left", "right", "replicate"}
         Of Dask frames: the side that is indexed on the workers, which the other one's partitions
         ask; rows have the order of that other one. Replicate: the right side, whole on each worker.
@@ -136,7 +160,7 @@ def merge(
         labels are those of `pandas.merge`, and dtypes too, as far as cuDF has them. Of a Dask
         frame: a lazy one, with the partitions of the side that asks, in its order, and for outer
         merges one more for each hash range, with rows that nothing matches. Its dtypes do not
-        depend on the data: columns of a side that may have no row are promoted, as int to float.
+        depend on the data: see `promote`.
 
     Raises
     ------
@@ -144,7 +168,7 @@ def merge(
         When arguments exclude each other, suffixes do not tell columns apart, or `validate` fails.
     ColumnError, ShapeError, KeyTypeError, SpecError
         When a key is missing, arrays have another length, keys are never equal or cannot be keys,
-        or an argument is unknown.
+        an argument is unknown, or an integer would be rounded.
     UnsupportedError
         When there is no client for Dask frames, or `build` does not suit `how`; when a frame of
         polars is lazy, an index is named that a side does not have, or Arrow cannot hold a column.
@@ -163,17 +187,19 @@ def merge(
     2     8.0      N9    NaN   left_only
     """
     kind = join_kind(how)
+    check_promote(promote)
     for name, given in (("left_index", left_index), ("right_index", right_index)):
         if not isinstance(given, bool | np.bool_):
             raise SpecError(f"{name} parameter must be of type bool, not {type(given)}")
     asked = JoinArguments(
         kind, on, left_on, right_on, bool(left_index), bool(right_index), suffixes, indicator,
-        nulls_equal, None if columns is None else tuple(column_labels(columns)),
+        nulls_equal, None if columns is None else tuple(column_labels(columns)), promote,
     )  # fmt: skip
-    lazy = [hasattr(side, "__dask_graph__") for side in (left, right)]
+    # Of the type: frames look for an attribute among their columns.
+    lazy = [hasattr(type(side), "__dask_graph__") for side in (left, right)]
     if any(lazy):
         ours, theirs = (
-            side if one else _frame(as_pandas(side)[0])
+            side if one else as_frame(with_arrow_dtypes(side))
             for side, one in zip((left, right), lazy, strict=True)
         )
         return resolve_name(_LAZILY)(
@@ -188,7 +214,7 @@ def merge(
             left, right, left_index=bool(left_index), right_index=bool(right_index),
             suffixes=suffixes,
         )  # fmt: skip
-    ours, theirs = _frame(ours), _frame(theirs)
+    ours, theirs = as_frame(ours), as_frame(theirs)
     if columns is not None:
         theirs = asked.narrowed(theirs)
     levels = ours.columns.nlevels, theirs.columns.nlevels
@@ -197,37 +223,30 @@ def merge(
             f"Not allowed to merge between different levels. ({levels[0]} levels on the left, "
             f"{levels[1]} on the right)"
         )
-    if kind == "cross":
-        if left_index or right_index or any(each is not None for each in (on, left_on, right_on)):
-            raise MergeError(
-                "Can not pass on, right_on, left_on or set right_index=True or left_index=True"
-            )
-        plan = MergePlan.of(
-            ours, theirs, JoinKeys([]), "inner", suffixes=suffixes, indicator=indicator
-        )
-        pairs = cross(len(ours), len(theirs), frames_of(ours).xp)
-        return from_pandas(plan.frame(pairs, plan.index(pairs)), library)
-    keys = join_keys(
-        ours, theirs, on, left_on, right_on, left_index=bool(left_index),
-        right_index=bool(right_index),
-    )  # fmt: skip
+    keys = asked.keys(ours, theirs)
+    if library.library != "pandas":
+        check_domains(keys, library)
     if kind in {"semi", "anti"}:
         MergePlan.of(ours, theirs, keys, "inner", suffixes=("", "_y"))
         _check(validate, keys)
         filtered = _filtered(ours, keys, keep=kind == "semi", nulls_equal=nulls_equal)
         return from_pandas(filtered, library)
-    joined = kind.removesuffix("_anti")
-    plan = MergePlan.of(ours, theirs, keys, joined, suffixes=suffixes, indicator=indicator)
+    joined = asked.joined
+    plan = MergePlan.of(
+        ours, theirs, keys, joined, suffixes=suffixes, indicator=indicator,
+        promote=promote or "pandas",
+    )  # fmt: skip
     _check(validate, keys)
-    pairs = pairs_of(*keys.frames, joined, nulls_equal=nulls_equal)
-    if sort or joined == "outer":
+    pairs = asked.pairs(keys, ours, theirs)
+    if sort and keys.pairs and joined != "outer":
         pairs = sorted_by_key(pairs, keys)
     index = plan.index(pairs)
-    if joined != kind:
+    if kind.endswith("_anti"):
         other, size = ("right", len(theirs)) if joined == "left" else ("left", len(ours))
         kept = pairs.rows(other, size) < 0
         index, pairs = index[kept], pairs.kept(kept, len(ours), len(theirs))
-    return from_pandas(plan.frame(pairs, index), library)
+    with remedies_of_library(library):
+        return from_pandas(plan.frame(pairs, index), library)
 
 
 def _is_cudf(frame: Any) -> bool:
@@ -243,7 +262,8 @@ def _on_gpu(frame: Any) -> Any:
     return cudf.from_pandas(as_pandas(frame)[0])
 
 
-def _frame(given: Any) -> Any:
+def as_frame(given: Any) -> Any:
+    """Return a frame as it is, and a Series as one of a column."""
     if isinstance(given, pd.DataFrame):
         return given
     if _is_cudf(given) and hasattr(given, "iloc"):
@@ -261,28 +281,27 @@ def _frame(given: Any) -> Any:
 
 
 def _filtered(left: Any, keys: JoinKeys, *, keep: bool, nulls_equal: bool) -> Any:
-    found = occurs(*keys.frames, nulls_equal=nulls_equal)
+    kept = occurs(*keys.sides, nulls_equal=nulls_equal) == keep
     frames = frames_of(left)
-    if frames.name == "cudf":
-        return frames.keep(left, frames.xp.flatnonzero(found if keep else ~found))
-    return left[found if keep else ~found]
+    if frames.name == "pandas" and kept.all():
+        return left.copy(deep=False)
+    return frames.keep(left, kept.nonzero()[0])
 
 
 def _check(validate: str | None, keys: JoinKeys) -> None:
     """Raise MergeError unless the sides have unique keys where they should."""
-    wanted = uniques_of(validate)
-    doubled = {
-        side: frame
-        for side, frame, unique in zip(("left", "right"), keys.frames, wanted, strict=True)
-        if unique and first_repeat(frame) >= 0
-    }
+    wanted = uniques_of(validate) if keys.pairs else (False, False)
+    places = [place for place, unique in enumerate(wanted) if unique]
+    doubled = [place for place in places if first_repeat(keys.sides[place]) >= 0]
     if not doubled:
         return
     many = {(True, True): "one-to-one", (True, False): "one-to-many", (False, True): "many-to-one"}
     which = (
-        "either left or right dataset" if len(doubled) == 2 else f"{next(iter(doubled))} dataset"
+        "either left or right dataset"
+        if len(doubled) == 2
+        else f"{('left', 'right')[doubled[0]]} dataset"
     )
-    told = "".join(_duplicates(side, frame, keys) for side, frame in doubled.items())
+    told = "".join(_duplicates(place, keys) for place in doubled)
     end = "." if len(doubled) == 2 else ""
     line = "\n" if wanted == (False, True) else ""
     raise MergeError(
@@ -290,10 +309,13 @@ def _check(validate: str | None, keys: JoinKeys) -> None:
     )
 
 
-def _duplicates(side: str, frame: Any, keys: JoinKeys) -> str:
+def _duplicates(place: int, keys: JoinKeys) -> str:
     """Return the first rows of a side that repeat a key, as text."""
+    frame: Any = keys.frames[place]
+    side = ("left", "right")[place]
+    columns = [getattr(pair, side) for pair in keys.pairs]
     if frames_of(frame).name == "cudf":
-        frame = frame.to_pandas()
+        frame, columns = frame.to_pandas(), [column.to_pandas() for column in columns]
     rows: list[int] = []
     seen: set[Any] = set()
     for row, key in enumerate(frame.itertuples(index=False, name=None)):
@@ -302,7 +324,7 @@ def _duplicates(side: str, frame: Any, keys: JoinKeys) -> str:
         seen.add(key)
         if len(rows) == 5:
             break
-    told = frame.iloc[rows]
+    told = pd.DataFrame({place: column.iloc[rows] for place, column in enumerate(columns)})
     labels = [getattr(pair, f"{side}_label") for pair in keys.pairs]
     told.columns = [0 if label is None else label for label in labels]
     return f"\nDuplicates in {side}:\n {told.to_string(index=False)} ..."

@@ -68,6 +68,9 @@ class SpilledRowStore(RowStore):
     def _holding(self, label: Hashable) -> Any:
         return self.take(np.arange(self._rows), [label])
 
+    def whole(self) -> Any:
+        return self.take(np.arange(self._rows))
+
     def take(self, rows: Any, columns: Sequence[Hashable] | None = None) -> Any:
         labels = list(self.meta) if columns is None else stored_labels(columns, self.meta)
         here = [label for label in labels if label in self._here]

@@ -19,6 +19,7 @@ from dgpuhash.kmer.counts.groups import Groups, GroupWriter
 from dgpuhash.kmer.counts.partitions import Partitions
 from dgpuhash.kmer.counts.super_kmers import PARTS, split, unpack
 from dgpuhash.kmer.sequences.ahead import threads_of_a_generator
+from dgpuhash.tables.stores.method import methods
 
 __all__ = ["Bounds", "Counted", "counted", "counts_of", "summed"]
 
@@ -215,6 +216,8 @@ def _side_by_side(
         yield from map(call, items)
         return
     running: deque[Future[Result]] = deque()
+    # They are imported here, and not by several threads.
+    methods()
     with threads_of_a_generator(threads, "dgpuhash-fold") as pool:
         for item in items:
             running.append(pool.submit(call, item))

@@ -20,6 +20,7 @@ from dgpuhash.kmer.counts.super_kmers import WORD_BASES
 from dgpuhash.kmer.counts.tally import Tally, check_k, checked_letters, slices
 from dgpuhash.kmer.sequences.batches import BATCH_LETTERS, read_sequences
 from dgpuhash.kmer.sequences.files import Paths
+from dgpuhash.tables.arguments.file_layout import interpreting
 from dgpuhash.typing import Array, Device, HasArray
 
 if TYPE_CHECKING:
@@ -409,7 +410,8 @@ class KmerCounts:
             When it is not there, or cannot be read.
         """
         backend = backends.get(device)
-        header, edges, groups = load_counts(path, backend)
-        told = {name: header["told"].get(name, 0) for name in _TOLD}
-        made = Counted(edges, groups)
-        return cls(header["k"], header["canonical"], backend.name, made, told)
+        with interpreting(path):
+            header, edges, groups = load_counts(path, backend)
+            told = {name: header["told"].get(name, 0) for name in _TOLD}
+            made = Counted(edges, groups)
+            return cls(header["k"], header["canonical"], backend.name, made, told)

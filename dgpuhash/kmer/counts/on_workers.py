@@ -176,7 +176,7 @@ def fold_pieces(at: int, plan: CountPlan, pieces: list[list[SuperKmers]]) -> Cou
     partitions = Partitions(backend, _HELD_NBYTES if plan.memory is None else plan.memory // 4)
     try:
         for piece in (each for of_range in pieces for each in of_range):
-            partitions.append(_widened(backend, piece, first, last))
+            partitions.append(_widen(backend, piece, first, last))
         made, groups = counts_of(
             backend, partitions, plan.k, canonical=plan.canonical, bounds=plan.bounds,
             memory=plan.memory, span=(first, last),
@@ -187,7 +187,7 @@ def fold_pieces(at: int, plan: CountPlan, pieces: list[list[SuperKmers]]) -> Cou
     return made
 
 
-def _widened(backend: Any, piece: SuperKmers, first: int, last: int) -> SuperKmers:
+def _widen(backend: Any, piece: SuperKmers, first: int, last: int) -> SuperKmers:
     """Return a piece as super-k-mers of all parts, on the backend."""
     firsts = (
         np.concatenate([np.zeros(first, np.int64), array, np.full(PARTS - last, array[-1])])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from dgpuhash.errors import FormatError
 from dgpuhash.kmer.counts.fold import CountedKmers
 from dgpuhash.kmer.counts.groups import Groups
 from dgpuhash.kmer.counts.super_kmers import PARTS, WORD_BASES
+from dgpuhash.kmer.counts.tally import check_k
 from dgpuhash.tables.serialization import Buffers, map_file, write_file
 
 __all__ = ["load_counts", "save_counts"]
@@ -72,12 +74,24 @@ def load_counts(
     buffers = Buffers(name, raw)
     buffers.check(header["parts"] == PARTS, "its k-mers are dealt out to other parts")
     edges, is_wide = header["edges"], header["k"] > WORD_BASES
+    check_k(header["k"])
+    whole = (header["k"], *edges, *header["told"].values())
+    buffers.check(
+        all(type(number) is int for number in whole) and type(header["canonical"]) is bool,
+        "its header is malformed",
+    )
+    buffers.check(
+        edges[0] == 0 and edges[-1] == PARTS and all(map(operator.lt, edges, edges[1:])),
+        "its groups are not of all parts",
+    )
     groups = []
     for number in range(len(edges) - 1):
         low = buffers.get(f"low {number}", _WORD)
         high = buffers.get(f"high {number}", _WORD, len(low)) if is_wide else None
         size = len(raw.get(f"counts {number}", ())) // max(len(low), 1)
-        buffers.check(not len(low) or size in (1, 2, 4, 8), f"counts {number} have no width")
+        buffers.check(
+            size in (1, 2, 4, 8) if len(low) else not size, f"counts {number} have no width"
+        )
         counts = buffers.get(f"counts {number}", np.dtype(f"u{size or 1}"), len(low))
         groups.append(
             CountedKmers(

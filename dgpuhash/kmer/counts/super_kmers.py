@@ -57,7 +57,7 @@ def split(backend: Backend, letters: Any, offsets: Any, k: int) -> SuperKmers:
     """
     starts, kmers, parts = _runs(backend, letters, offsets, k, by_part=True)
     byte_ends = _sums(backend, _nbytes(kmers, k))
-    packed = _packed(backend, letters, starts, kmers, byte_ends, k)
+    packed = _pack(backend, letters, starts, kmers, byte_ends, k)
     edges = backend.xp.searchsorted(parts, backend.xp.arange(PARTS + 1))
     kmer_ends = _sums(backend, kmers)
     return SuperKmers(
@@ -100,7 +100,7 @@ def single_kmers(
     n = len(letters) // k
     offsets = backend.xp.arange(n + 1, dtype=np.int64) * k
     starts, kmers, parts = _runs(backend, letters, offsets, k)
-    packed = _packed(backend, letters, starts, kmers, _sums(backend, _nbytes(kmers, k)), k)
+    packed = _pack(backend, letters, starts, kmers, _sums(backend, _nbytes(kmers, k)), k)
     return parts, *unpack(backend, packed, kmers, k, canonical=canonical)
 
 
@@ -149,7 +149,7 @@ def _runs(
     return starts[rows], kmers[rows], parts[rows]
 
 
-def _packed(backend: Backend, letters: Any, starts: Any, kmers: Any, places: Any, k: int) -> Any:
+def _pack(backend: Backend, letters: Any, starts: Any, kmers: Any, places: Any, k: int) -> Any:
     """Return the bases of super-k-mers, each from its byte in `places` on."""
     packed = backend.empty(int(places[-1]), np.uint8)
     backend.run(

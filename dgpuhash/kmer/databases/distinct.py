@@ -51,7 +51,7 @@ class DistinctSample:
         self.found += len(keys)
         chosen = keys.astype(_WORD)
         if self._halvings:
-            chosen = chosen[_hashed(chosen) >> _WORD(64 - self._halvings) == 0]
+            chosen = chosen[_key_hashes(chosen) >> _WORD(64 - self._halvings) == 0]
         self._new.append(backend.to_host(chosen))
         self._n_new += len(chosen)
         if self._n_new > _MOST_KEYS:
@@ -78,7 +78,7 @@ class DistinctSample:
         np.add.at(sums, places, counts)
         while True:
             if self._halvings:
-                stays = _hashed(distinct) >> _WORD(64 - self._halvings) == 0
+                stays = _key_hashes(distinct) >> _WORD(64 - self._halvings) == 0
                 distinct, sums = distinct[stays], sums[stays]
             if len(distinct) <= _MOST_KEYS:
                 break
@@ -86,7 +86,7 @@ class DistinctSample:
         self._keys, self._counts = distinct, sums
 
 
-def _hashed(keys: Any) -> Any:
+def _key_hashes(keys: Any) -> Any:
     mixed = keys
     for factor in _FACTORS:
         mixed = (mixed ^ mixed >> _SHIFT) * factor

@@ -6,8 +6,9 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
+from dgpuhash.compression import compression_of
 from dgpuhash.errors import SequenceError
-from dgpuhash.kmer.sequences.files import PACKED_STARTS, STDIN, opened
+from dgpuhash.kmer.sequences.files import STDIN, opened
 
 __all__ = ["letters_by_size"]
 
@@ -16,7 +17,6 @@ _HEAD_NBYTES = 2**18
 _LOOKED_INTO = 32
 # Letters for each byte of bzip2, xz and zstd, and of gzip where no text can be had.
 _PACKED_LETTERS = 3.6
-_GZIP = PACKED_STARTS[0]
 
 
 def letters_by_size(files: Sequence[str]) -> int:
@@ -52,15 +52,15 @@ def _letters_of_byte(file: str) -> float:
     """Return the letters of a file for each of its bytes, as its beginning has them."""
     with opened(file) as stream:
         head = stream.read(_HEAD_NBYTES)
-    packed = len(head)
-    if head.startswith(_GZIP):
+    packed, kind = len(head), compression_of(head)
+    if kind == "gzip":
         reader = zlib.decompressobj(31)
         try:
             head = reader.decompress(head)
         except zlib.error:
             return _PACKED_LETTERS
         packed -= len(reader.unused_data)
-    elif head.startswith(PACKED_STARTS):
+    elif kind is not None:
         return _PACKED_LETTERS
     lines = head.splitlines()
     lines = lines[1::4] if head.startswith(b"@") else [line for line in lines if line[:1] != b">"]

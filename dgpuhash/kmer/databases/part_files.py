@@ -96,7 +96,7 @@ def save_parts(
     """
     check_absent(path, overwrite=overwrite)
     header, beside = head_and_arrays(**others)
-    of_parts = workers.results([workers.submit(_described, part) for part in parts])
+    of_parts = workers.results([workers.submit(_description, part) for part in parts])
     held: list[list[_Array]] = [arrays for arrays, _ in of_parts]
     header["told"] |= of_parts[0][1]
     if len(parts) > 1:
@@ -153,7 +153,7 @@ def _written_there(
     return True
 
 
-def _described(part: PartArrays) -> tuple[list[_Array], dict[str, Any]]:
+def _description(part: PartArrays) -> tuple[list[_Array], dict[str, Any]]:
     return _arrays_in(part), part.told
 
 

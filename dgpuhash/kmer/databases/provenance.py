@@ -101,10 +101,17 @@ def step_after(index: Any, n_files: int, **options: Any) -> dict[str, Any]:
 
 
 def steps_of(told: Mapping[str, Any], targets: Targets) -> list[dict[str, Any]]:
-    """Return the steps that a file tells; one that names the files where it tells none."""
+    """Return the steps that a file tells; one that names the files where it tells none.
+
+    Raises ValueError, KeyError or TypeError when what it tells are no steps.
+    """
     nothing = {"verb": "build", "date": "", "version": "", "options": {}}
     some = [{**nothing, "files": len(targets.files)}] if targets.files else []
-    return list(told.get("steps", some))
+    steps = list(told.get("steps", some))
+    if sum(each["files"] for each in steps) > len(targets.files):
+        raise ValueError("its steps read more files than there are")
+    provenance_of(steps, targets)
+    return steps
 
 
 def provenance_of(steps: Sequence[Mapping[str, Any]], targets: Targets) -> list[Step]:
@@ -133,14 +140,14 @@ def provenance_of(steps: Sequence[Mapping[str, Any]], targets: Targets) -> list[
 def summary_lines(steps: Sequence[Step]) -> Iterator[str]:
     """Yield a line for each step: what was done, a tab, and how it was."""
     for step in steps:
-        yield f"{step.verb}\t{_told(step)}"
+        yield f"{step.verb}\t{_step_text(step)}"
 
 
 def provenance_lines(steps: Sequence[Step]) -> Iterator[str]:
     """Yield a table of all files, after a line for each step and its options."""
     for number, step in enumerate(steps, 1):
-        options = " ".join(f"{name}={_shown(value)}" for name, value in step.options.items())
-        yield f"# {number} {step.verb}: {_told(step)}{'; ' * bool(options)}{options}"
+        options = " ".join(f"{name}={_option_text(value)}" for name, value in step.options.items())
+        yield f"# {number} {step.verb}: {_step_text(step)}{'; ' * bool(options)}{options}"
     yield "step\tfile\tsequences\tletters\tsha256"
     for number, step in enumerate(steps, 1):
         for file in step.files:
@@ -148,7 +155,7 @@ def provenance_lines(steps: Sequence[Step]) -> Iterator[str]:
             yield f"{number}\t{file.name}\t{file.sequences}\t{file.letters}\t{told}"
 
 
-def _told(step: Step) -> str:
+def _step_text(step: Step) -> str:
     when = f"{step.date or 'no date'}, dgpuhash {step.version or 'of no known version'}"
     if step.verb == "merge":
         parts = step.options.get("sequences", [])
@@ -158,7 +165,7 @@ def _told(step: Step) -> str:
     return f"{when}, {len(step.files)} files, {sequences} sequences, {letters} letters"
 
 
-def _shown(value: Any) -> str:
+def _option_text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)

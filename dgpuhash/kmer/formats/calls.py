@@ -14,6 +14,7 @@ from dgpuhash.kmer.formats.kraken import kraken_lines
 from dgpuhash.kmer.formats.labels import Labels, distinct_of
 from dgpuhash.kmer.formats.metacache import METACACHE_HEAD, metacache_lines
 from dgpuhash.kmer.formats.text import bytes_of, joined
+from dgpuhash.kmer.sequences.arrow_arrays import bytes_array, numbers_of, strings_of
 
 __all__ = ["FORMATS", "calls_writer", "format_of", "needs_detail", "table_of", "tsv_lines"]
 
@@ -126,13 +127,11 @@ def table_of(reads: CalledReads | None, labels: Labels) -> Any:
     codes = np.array([ranks.index(name) if name else -1 for name in names], np.int16)[places]
     return pa.table(
         {
-            "read": pa.array([], pa.large_string()) if reads is None else _text_of(reads.ids),
-            "taxid": taxids,
-            "rank": pa.DictionaryArray.from_arrays(
-                pa.array(codes, mask=codes < 0), pa.array(ranks, pa.string())
-            ),
-            "hits": none.astype(np.uint32) if reads is None else reads.calls.hits,
-            "length": none if reads is None else reads.lengths,
+            "read": _text_of(bytes_array([]) if reads is None else reads.ids),
+            "taxid": numbers_of(taxids),
+            "rank": pa.DictionaryArray.from_arrays(numbers_of(codes, codes < 0), strings_of(ranks)),
+            "hits": numbers_of(none.astype(np.uint32) if reads is None else reads.calls.hits),
+            "length": numbers_of(none if reads is None else reads.lengths),
         }
     )
 
@@ -144,4 +143,4 @@ def _text_of(ids: Any) -> Any:
         return ids.cast(pa.large_string())
     except pa.ArrowInvalid:
         texts = [each.decode(errors="replace") for each in ids.to_pylist()]
-        return pa.array(texts, pa.large_string())
+        return strings_of(texts).cast(pa.large_string())

@@ -17,7 +17,7 @@ from dgpuhash.kmer.formats.text import (
     text_scalar,
     texts_of,
 )
-from dgpuhash.kmer.sequences.ids import numbers_of
+from dgpuhash.kmer.sequences.arrow_arrays import numbers_of
 
 __all__ = ["kraken_lines"]
 

@@ -9,7 +9,7 @@ import numpy as np
 from dgpuhash.errors import TaxonomyError
 from dgpuhash.kmer.formats.report import named
 from dgpuhash.kmer.references import Targets
-from dgpuhash.kmer.sequences.ids import numbers_of
+from dgpuhash.kmer.sequences.arrow_arrays import numbers_of
 from dgpuhash.kmer.taxonomy.ranks import SLOTS
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 

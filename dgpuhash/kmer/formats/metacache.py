@@ -34,7 +34,7 @@ def metacache_lines(reads: CalledReads, labels: Labels, *, use_names: bool = Fal
     """
 
     def called(calls: np.ndarray) -> list[str]:
-        return [f"{text}\n" for text in _ranked(labels, calls, with_taxids=use_names)]
+        return [f"{text}\n" for text in _rank_texts(labels, calls, with_taxids=use_names)]
 
     calls = reads.calls
     columns = [reads.ids, _candidates(reads, labels), labels.column(calls.taxids, called)]
@@ -53,7 +53,7 @@ def _candidates(reads: CalledReads, labels: Labels) -> Any:
     return in_lists(pairs, calls.detail_offsets, b",")
 
 
-def _ranked(labels: Labels, calls: np.ndarray, *, with_taxids: bool = False) -> list[str]:
+def _rank_texts(labels: Labels, calls: np.ndarray, *, with_taxids: bool = False) -> list[str]:
     ranks = labels.ranks(calls)
     slots = slots_of(ranks).tolist()
     levels = [SLOTS[slot] if slot >= 0 else rank for slot, rank in zip(slots, ranks, strict=True)]
@@ -83,7 +83,7 @@ def abundance_lines(
     yield f"# rank:name{_BETWEEN}taxid{_BETWEEN}number of reads{_BETWEEN}abundance"
     total = float(counts.sum())
     taxids = labels.lifted(calls).tolist()
-    columns = zip(_ranked(labels, calls), taxids, counts.tolist(), strict=True)
+    columns = zip(_rank_texts(labels, calls), taxids, counts.tolist(), strict=True)
     for text, taxid, count in columns:
         share = f"{100 * count / total if total else 0:.6g}%"
         if taxid or text != "--":

@@ -82,7 +82,7 @@ def opened_output(target: str | os.PathLike[str], *, overwrite: bool = False) ->
         with Path(name).open("wb") if _is_stream(name) else complete_file(name, overwrite) as file:
             told = _Told(name, file)
             try:
-                with _compressed(told) if name.endswith(".gz") else nullcontext(told) as stream:
+                with _compressor(told) if name.endswith(".gz") else nullcontext(told) as stream:
                     yield stream
             except BaseException:
                 is_of_block = True
@@ -90,7 +90,7 @@ def opened_output(target: str | os.PathLike[str], *, overwrite: bool = False) ->
     except OSError as error:
         if is_of_block or error.strerror is None or isinstance(error, FileExistsError):
             raise
-        raise _named(name, error) from error
+        raise _error_with_name(name, error) from error
 
 
 def write_lines(
@@ -143,10 +143,10 @@ class _Told(io.RawIOBase):
         except BrokenPipeError:
             raise
         except OSError as error:
-            raise _named(self._name, error) from error
+            raise _error_with_name(self._name, error) from error
 
 
-def _named(name: str, error: OSError) -> OSError:
+def _error_with_name(name: str, error: OSError) -> OSError:
     remedy = "make room there, or choose a place that you may write to"
     return OSError(f"{name} cannot be written: {error.strerror}; {remedy}")
 
@@ -161,7 +161,7 @@ def _is_plain(path: Path) -> bool:
     return path.is_file() or path.is_dir()
 
 
-def _compressed(file: Any) -> Any:
+def _compressor(file: Any) -> Any:
     if importlib.util.find_spec("isal") is None:
         return gzip.GzipFile(fileobj=file, mode="wb", compresslevel=_GZIP_LEVEL)
     module = importlib.import_module("isal.igzip")

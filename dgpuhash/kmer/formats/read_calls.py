@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.errors import FormatError
+from dgpuhash.kmer.sequences.arrow_arrays import numpy_of
 from dgpuhash.kmer.sequences.files import text_of
 
 __all__ = ["CallStream", "read_calls"]
@@ -65,7 +66,7 @@ def _of_parquet(name: str) -> Iterator[tuple[Any, np.ndarray]]:
         with pq.ParquetFile(name) as file:
             for batch in file.iter_batches(_ROWS, columns=["read", "taxid"]):
                 ids = batch["read"].cast(pa.large_string()).cast(pa.large_binary())
-                yield ids, batch["taxid"].to_numpy()
+                yield ids, numpy_of(batch["taxid"])
     except (pa.ArrowInvalid, KeyError) as error:
         raise FormatError(f"{name} has no calls: {error}; {_REMEDY}") from error
 
@@ -108,7 +109,7 @@ def _taxids(calls: Any) -> np.ndarray:
         found = pc.extract_regex(distinct, _IN_NAME)
         inner = pc.struct_field(found, "taxid")
         taxids = pc.coalesce(inner, distinct).cast(pa.int64())
-    return taxids.to_numpy()[encoded.indices.to_numpy()]
+    return numpy_of(taxids)[numpy_of(encoded.indices)]
 
 
 class CallStream:
@@ -148,7 +149,7 @@ class CallStream:
             self._calls = np.concatenate([self._calls, more[1]])
         n = len(ids)
         if n:
-            same = pc.equal(self._ids[:n], ids).to_numpy(zero_copy_only=False)
+            same = numpy_of(pc.equal(self._ids[:n], ids))
             if not same.all():
                 row = int(np.argmin(same))
                 here, there = (each[row].as_py().decode() for each in (self._ids, ids))

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from dgpuhash.kmer.formats.text import bytes_of, in_lists, joined
+from dgpuhash.kmer.formats.text import bytes_of, in_lists, joined, text_scalar
+from dgpuhash.kmer.sequences.arrow_arrays import numbers_of, spans_of
 from dgpuhash.kmer.sequences.batches import SequenceBatch
-from dgpuhash.kmer.sequences.ids import spans_of
 
 __all__ = ["interleaved_text", "sequence_text"]
 
@@ -44,21 +44,20 @@ def interleaved_text(
 
     records = pa.concat_arrays([_records(side, chosen, marks) for side in (first, second)])
     order = np.arange(len(records)).reshape(2, -1).T.ravel()
-    return _text(first, records.take(pa.array(order)))
+    return _text(first, records.take(numbers_of(order)))
 
 
 def _records(batch: SequenceBatch, chosen: np.ndarray, marks: Any) -> Any:
     """Return the text of each chosen record without its first letter and its last newline."""
-    import pyarrow as pa
 
     def spans(items: np.ndarray, offsets: np.ndarray) -> Any:
-        return spans_of(items, offsets[:-1], offsets[1:]).filter(pa.array(chosen))
+        return spans_of(items, offsets[:-1], offsets[1:]).filter(numbers_of(chosen))
 
     columns = [spans(batch.names, batch.name_offsets), spans(batch.letters, batch.offsets)]
     if marks is not None:
-        columns[0] = joined([columns[0], marks.filter(pa.array(chosen))], b"")
+        columns[0] = joined([columns[0], marks.filter(numbers_of(chosen))], b"")
     if batch.qualities is not None:
-        columns += [pa.scalar(b"+", pa.large_binary()), spans(batch.qualities, batch.offsets)]
+        columns += [text_scalar(b"+"), spans(batch.qualities, batch.offsets)]
     return joined(columns, b"\n")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dgpuhash.kmer.sequences.ids import numbers_of
+from dgpuhash.kmer.sequences.arrow_arrays import bytes_array, numbers_of
 
 __all__ = ["at_places", "bytes_of", "in_lists", "joined", "taken", "text_scalar", "texts_of"]
 
@@ -35,7 +35,7 @@ def taken(texts: Sequence[str | bytes], places: np.ndarray) -> Any:
     >>> taken(["U", "C"], np.array([1, 0])).to_pylist()
     [b'C', b'U']
     """
-    return at_places(_texts(texts), places)
+    return at_places(bytes_array(texts), places)
 
 
 def at_places(texts: Any, places: np.ndarray) -> Any:
@@ -87,14 +87,4 @@ def bytes_of(lines: Any) -> memoryview:
 
 def text_scalar(text: bytes) -> Any:
     """Return a text as an Arrow scalar of bytes; as `numbers_of` without pandas."""
-    return _texts([text])[0]
-
-
-def _texts(texts: Sequence[str | bytes]) -> Any:
-    import pyarrow as pa
-
-    coded = [text.encode() if isinstance(text, str) else text for text in texts]
-    ends = np.zeros(len(coded) + 1, np.int64)
-    np.cumsum([len(text) for text in coded], out=ends[1:])
-    buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(coded))]
-    return pa.Array.from_buffers(pa.large_binary(), len(coded), buffers)
+    return bytes_array([text])[0]

@@ -19,6 +19,7 @@ from dgpuhash.typing import Device
 
 __all__ = [
     "BATCH_LETTERS",
+    "Batch",
     "batches_of_letters",
     "batches_of_references",
     "counts_of_taxa",
@@ -32,7 +33,7 @@ __all__ = [
     "taxonomy_of",
 ]
 
-Batch = tuple[Any, Any, np.ndarray]
+Batch = tuple[Any, Any, np.ndarray, np.ndarray]
 _KEY, _NODE = np.dtype(np.uint64), np.dtype(np.uint32)
 # Of letters: what a CPU works at stays in its caches, and in memory that it had before.
 BATCH_LETTERS = {"cpu": 2**20, "cuda": 2**25}
@@ -107,18 +108,18 @@ def renumbered(table: HashMap, held: Taxonomy, made: Taxonomy, backend: Backend)
 def batches_of_references(
     backend: Backend, settings: MinimizerSettings, references: References
 ) -> Iterator[Batch]:
-    """Yield letters, offsets and targets of references, from 0 on, of files."""
+    """Yield letters, offsets, targets from 0 on and starts of references in files."""
     for batch in references.batches(
         overlap=settings.k - 1, batch_letters=BATCH_LETTERS[backend.name]
     ):
         letters, offsets = backend.from_host(batch.letters), backend.from_host(batch.offsets)
-        yield letters, offsets, batch.targets - references.first
+        yield letters, offsets, batch.targets - references.first, batch.starts
 
 
 def batches_of_letters(
     backend: Backend, settings: MinimizerSettings, given: Reads
 ) -> Iterator[Batch]:
-    """Yield letters, offsets and targets of references in arrays."""
+    """Yield letters, offsets, targets and starts of references in arrays."""
     letters, size = given.letters, _SLICE_LETTERS[backend.name]
     offsets = backend.to_host(given.offsets)
     if settings.mask == "lowercase":
@@ -128,7 +129,8 @@ def batches_of_letters(
         first = int(np.searchsorted(offsets, start, side="right")) - 1
         last = int(np.searchsorted(offsets, end))
         edges = np.clip(offsets[first : last + 1], start, end) - start
-        yield letters[start:end], backend.from_host(edges), np.arange(first, last)
+        starts = np.maximum(start - offsets[first:last], 0)
+        yield letters[start:end], backend.from_host(edges), np.arange(first, last), starts
 
 
 def fold_references(
@@ -150,13 +152,13 @@ def fold_references(
         Whose numbers the map has.
     numbers : array of uint32
         Of each target; 0 of those without a taxon.
-    batches : iterable of (letters, offsets, targets)
+    batches : iterable of (letters, offsets, targets, starts)
         Letters and offsets on the device. Pieces of one target share ``k - 1`` letters.
     """
     change = lca(taxonomy.parents).on(backend)
-    for letters, offsets, targets in batches:
+    for letters, offsets, targets, starts in batches:
         nodes = backend.from_host(numbers[targets])
-        runs = minimizer_runs(backend, settings, letters, offsets, nodes=nodes)
+        runs = minimizer_runs(backend, settings, letters, offsets, nodes=nodes, starts=starts)
         if len(runs):
             table._insert_combined(runs.minimizers, runs.nodes, change)
 

@@ -21,6 +21,7 @@ from dgpuhash.kmer.minimizers.settings import MinimizerSettings
 from dgpuhash.kmer.references import Targets
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 from dgpuhash.tables import HashMap
+from dgpuhash.tables.arguments.file_layout import interpreting
 from dgpuhash.typing import Device
 
 __all__ = ["HeldMinimizers"]
@@ -164,4 +165,5 @@ class HeldMinimizers:
             When it is not there, or cannot be read.
         """
         backend = backends.get(device)
-        return cls(backend, *load_table(path, backend, cls.rule))
+        with interpreting(path):
+            return cls(backend, *load_table(path, backend, cls.rule))

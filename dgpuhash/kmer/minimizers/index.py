@@ -11,6 +11,7 @@ from dgpuhash.kmer.calls import Calls
 from dgpuhash.kmer.classify import Classification
 from dgpuhash.kmer.databases.provenance import step_after
 from dgpuhash.kmer.minimizers.building import (
+    Batch,
     batches_of_letters,
     batches_of_references,
     empty_table,
@@ -281,7 +282,7 @@ class MinimizerIndex(MergedMinimizers):
         self,
         whole: Taxonomy,
         targets: Targets,
-        batches: Iterable[tuple[Any, Any, Any]],
+        batches: Iterable[Batch],
         **options: Any,
     ) -> None:
         backend, settings = self._backend, self._settings
@@ -378,6 +379,7 @@ class MinimizerIndex(MergedMinimizers):
         mates: Paths | None = None,
         *,
         interleaved: bool = False,
+        name_check: bool = True,
         progress: Callable[[int], object] | None = None,
         **options: Unpack[MinimizerCallOptions],
     ) -> Classification:
@@ -385,7 +387,7 @@ class MinimizerIndex(MergedMinimizers):
 
         Parameters
         ----------
-        reads, mates, interleaved, progress
+        reads, mates, interleaved, name_check, progress
             As those of `Classification`.
         **options
             Those of `call`.
@@ -411,7 +413,13 @@ class MinimizerIndex(MergedMinimizers):
         100.00 1 1 D 10764658325130   Archaea
         """
         return Classification(
-            self, reads, mates, interleaved=interleaved, progress=progress, **options
+            self,
+            reads,
+            mates,
+            interleaved=interleaved,
+            name_check=name_check,
+            progress=progress,
+            **options,
         )
 
 

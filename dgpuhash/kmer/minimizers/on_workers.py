@@ -40,6 +40,7 @@ from dgpuhash.kmer.sequences.reads import ReadFiles, ReadReads
 from dgpuhash.kmer.target_runs import dealt_runs, runs_on
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 from dgpuhash.kmer.worker_index import Batch, Item, WorkerIndex
+from dgpuhash.tables.arguments.file_layout import interpreting
 from dgpuhash.typing import Device
 
 __all__ = ["DistributedMinimizerIndex"]
@@ -82,20 +83,23 @@ class DistributedMinimizerIndex(WorkerIndex):
         FormatError, OSError
             As `MinimizerIndex.load`.
         """
-        saved = read_index(path, cls.rule, has_arrays=False)
-        made = cls(client, MinimizerSettings.of(**saved.settings), mode, device)
-        workers, name = made._workers, seen_by_workers(os.fspath(path))
-        made._mode, made._why = workers.mode_for(mode, int(nbytes_of(path) * _OF_FILE))
-        addresses = workers.addresses
-        parts = [
-            workers.submit(loaded_part, name, made._mode, len(addresses), at, device, near=address)
-            for at, address in enumerate(addresses)
-        ]
-        workers.finish(parts)
-        made._parts, made._targets = parts, saved.targets
-        made._taxonomy, made._notes = saved.taxonomy, list(saved.told["notes"])
-        made._steps = steps_of(saved.told, saved.targets)
-        made._context = made._context_of(made.taxonomy, saved.targets)
+        with interpreting(path):
+            saved = read_index(path, cls.rule, has_arrays=False)
+            made = cls(client, MinimizerSettings.of_saved(saved.settings), mode, device)
+            workers, name = made._workers, seen_by_workers(os.fspath(path))
+            made._mode, made._why = workers.mode_for(mode, int(nbytes_of(path) * _OF_FILE))
+            addresses = workers.addresses
+            parts = [
+                workers.submit(
+                    loaded_part, name, made._mode, len(addresses), at, device, near=address
+                )
+                for at, address in enumerate(addresses)
+            ]
+            workers.finish(parts)
+            made._parts, made._targets = parts, saved.targets
+            made._taxonomy, made._notes = saved.taxonomy, list(saved.told["notes"])
+            made._steps = steps_of(saved.told, saved.targets)
+            made._context = made._context_of(made.taxonomy, saved.targets)
         return made
 
     @property

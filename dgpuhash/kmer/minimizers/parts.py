@@ -29,6 +29,7 @@ from dgpuhash.kmer.sequences.batches import QUALITY_OFFSET
 from dgpuhash.kmer.target_runs import TargetRun
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 from dgpuhash.tables import HashMap, lca
+from dgpuhash.tables.arguments.file_layout import interpreting
 from dgpuhash.typing import Device
 
 __all__ = [
@@ -107,7 +108,7 @@ def minimizers_of_run(context: MinimizerIndex, run: TargetRun, n: int, nbytes: i
     for batch in batches:
         runs = minimizer_runs(
             backend, settings, put(batch.letters), put(batch.offsets),
-            nodes=put(numbers[batch.targets]),
+            nodes=put(numbers[batch.targets]), starts=batch.starts,
         )  # fmt: skip
         found.append((runs.minimizers, runs.nodes))
     if not found:
@@ -151,23 +152,28 @@ def part_of(
 
 def loaded_part(path: str, mode: str, n: int, at: int, device: Device | None) -> MinimizerPart:
     """Return the part of a file's index that a worker has."""
-    backend = backends.get(device)
-    if mode == "replicated":
-        _, taxonomy, _, table, _ = load_table(path, backend, MinimizerIndex.rule)
-        return MinimizerPart(table, taxonomy.taxids)
-    saved = read_index(path, MinimizerIndex.rule, part=(at, n) if mode == "distributed" else None)
-    put = backend.from_host
-    # Of parts of neighbouring targets it matters only that together they have all.
-    owned = [
-        (keys[own], nodes[own])
-        for keys, nodes in items_of(saved)
-        for own in [part_numbers(keys, n) == at]
-    ]
-    table = empty_table(backend.name, sum(len(keys) for keys, _ in owned))
-    for keys, nodes in owned:
-        table._add(put(keys), put(nodes))
-    assert saved.taxonomy is not None
-    return MinimizerPart(table, saved.taxonomy.taxids)
+    with interpreting(path):
+        backend = backends.get(device)
+        if mode == "replicated":
+            _, taxonomy, _, table, _ = load_table(path, backend, MinimizerIndex.rule)
+            return MinimizerPart(table, taxonomy.taxids)
+        saved = read_index(
+            path, MinimizerIndex.rule, part=(at, n) if mode == "distributed" else None
+        )
+        put = backend.from_host
+        # Of parts of neighbouring targets it matters only that together they have all.
+        owned = [
+            (keys[own], nodes[own])
+            for keys, nodes in items_of(saved)
+            for own in [part_numbers(keys, n) == at]
+        ]
+        stored = sum(len(keys) for keys, _ in owned)
+        table = empty_table(backend.name, stored)
+        for keys, nodes in owned:
+            table._add(put(keys), put(nodes))
+        saved.arrays.check(len(table) == stored, "its minimizers are not distinct")
+        assert saved.taxonomy is not None
+        return MinimizerPart(table, saved.taxonomy.taxids)
 
 
 def dealt_part(context: MinimizerIndex, part: MinimizerPart, n: int) -> list[Any]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,8 @@ _TILE_LETTERS = 256
 _MOST_LETTERS = 2**32 - 1
 # As kernels/kmer/minimizers.cuh has it: what is kept in registers.
 _USUAL_LMERS = 5
+# Into which kraken2-build cuts references; with several threads into so many parts each.
+BLOCK_LETTERS = 2**14
 # Runs that a segment has room for, of those that random letters have.
 _ROOM = 1.5
 
@@ -48,6 +50,11 @@ class MinimizerRuns:
 
     def __len__(self) -> int:
         return len(self.minimizers)
+
+    def at(self, rows: Any) -> MinimizerRuns:
+        """Return some of the runs."""
+        nodes = None if self.nodes is None else self.nodes[rows]
+        return MinimizerRuns(self.minimizers[rows], self.starts[rows], self.kmers[rows], nodes)
 
     def packed(self, backend: Backend) -> bytes:
         """Return the runs as kernels take them."""
@@ -76,8 +83,11 @@ def minimizer_runs(
     nodes: Any = None,
     qualities: Any = None,
     least_quality: int = 0,
+    starts: np.ndarray | None = None,
 ) -> MinimizerRuns:
     """Return the runs of records in `letters`, which `offsets` part.
+
+    With ``ambiguous="kraken2"`` in the settings also those that Kraken 2 finds beside them.
 
     Parameters
     ----------
@@ -92,47 +102,168 @@ def minimizer_runs(
         Of letters, as FASTQ writes them; those below `least_quality` are no bases.
     least_quality : int
         With the offset of FASTQ.
+    starts : array of int64, optional
+        Where each record, a piece of a reference, begins in it; on the host.
 
     Raises
     ------
     SpecError
         When the letters are too many for one batch.
     """
-    rows, segment_rows = len(letters), _SEGMENT_ROWS[backend.name]
-    if rows > _MOST_LETTERS:
-        raise SpecError(f"a batch of {rows:,} letters; pass at most {_MOST_LETTERS:,} at a time")
-    lmers, memory = settings.k - settings.l + 1, None
-    if lmers == _USUAL_LMERS and backend.name == "cuda":
-        segment_rows = _TILE_LETTERS - settings.k + 1
-    segments = math.ceil(rows / segment_rows)
-    counts = backend.empty(segments, np.int64)
-    read = backend.pack(
-        struct_named("ReadLetters"), letters=letters, qualities=qualities, least=least_quality
-    )
-    if lmers != _USUAL_LMERS:
-        memory = backend.empty(segments * MOST_LMERS, np.uint64)
-    kernel = kernel_named("minimizer_find" if memory is None else "minimizer_find_any")
-    places = backend.zeros(segments + 1, np.int64)
-    room, most, total = 0, math.ceil(min(_ROOM * settings.density, 1) * segment_rows), 0
-    while room < most:
-        room = most
-        apart = MinimizerRuns.empty(backend, segments * room, with_nodes=nodes is not None)
+    given = _Letters(letters, offsets, nodes, qualities, least_quality)
+    found = _Found.of(backend, settings, given)
+    if starts is None or settings.ambiguous == "exact" or settings.k == settings.l:
+        return found.packed(backend)
+    return found.packed(backend, _early_runs(backend, settings, given, starts))
+
+
+class _Letters(NamedTuple):
+    """Records, as `minimizer_runs` takes them."""
+
+    letters: Any
+    offsets: Any
+    nodes: Any = None
+    qualities: Any = None
+    least_quality: int = 0
+
+    def pieces(self, xp: Any, places: Any, size: int) -> _Letters:
+        """Return so many letters from each place on as records."""
+        rows = (places[:, None] + xp.arange(size)).ravel()
+        return _Letters(
+            self.letters[rows],
+            xp.arange(len(places) + 1) * size,
+            None,
+            None if self.qualities is None else self.qualities[rows],
+            self.least_quality,
+        )
+
+
+def _early_runs(
+    backend: Backend, settings: MinimizerSettings, given: _Letters, starts: np.ndarray
+) -> MinimizerRuns | None:
+    """Return runs of the first ``k - 1`` letters of blocks of references, in order.
+
+    Kraken 2 takes a window for full that lacks one l-mer, as it is where a block begins.
+    """
+    xp, size, offsets = backend.xp, settings.k - 1, given.offsets
+    joined = backend.from_host(_block_starts(backend.to_host(offsets), starts, size))
+    if not len(joined):
+        return None
+    pieces = given.pieces(xp, joined, size)
+    of_pieces = replace(settings, k=size, ambiguous="exact")
+    early = _Found.of(backend, of_pieces, pieces).packed(backend)
+    at = joined[early.starts.astype(np.int64) // size]
+    owners = xp.searchsorted(offsets, at, side="right") - 1
+    # The letter before a piece that begins with a block is in another one.
+    early.starts = xp.maximum(at - 1, offsets[owners]).astype(np.uint32)
+    order = xp.argsort(early.starts, kind="stable")
+    if given.nodes is not None:
+        early.nodes = given.nodes[owners]
+        order = order[early.nodes[order] != 0]
+    return early.at(order)
+
+
+def _block_starts(offsets: np.ndarray, starts: np.ndarray, size: int) -> np.ndarray:
+    """Return where blocks of references begin in pieces of them that have `size` letters more."""
+    lengths = np.diff(offsets)
+    first = -(-np.maximum(starts, 1) // BLOCK_LETTERS)
+    counts = np.maximum((starts + lengths - size) // BLOCK_LETTERS - first + 1, 0)
+    owners = np.repeat(np.arange(len(starts)), counts)
+    numbers = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    places: np.ndarray = (first[owners] + numbers) * BLOCK_LETTERS - starts[owners]
+    return places + offsets[:-1][owners]
+
+
+class _Found(NamedTuple):
+    """Runs of k-mers, where the kernel left them."""
+
+    apart: MinimizerRuns
+    room: int  # for runs of a segment
+    segment_rows: int
+    places: Any  # of each segment's runs when packed, and the end of the last one's
+    total: int
+
+    @classmethod
+    def of(cls, backend: Backend, settings: MinimizerSettings, given: _Letters) -> _Found:
+        """Find the runs of records."""
+        letters, offsets, nodes, qualities, least_quality = given
+        rows, segment_rows = len(letters), _SEGMENT_ROWS[backend.name]
+        if rows > _MOST_LETTERS:
+            raise SpecError(
+                f"a batch of {rows:,} letters; pass at most {_MOST_LETTERS:,} at a time"
+            )
+        lmers, memory = settings.k - settings.l + 1, None
+        if lmers == _USUAL_LMERS and backend.name == "cuda":
+            segment_rows = _TILE_LETTERS - settings.k + 1
+        segments = math.ceil(rows / segment_rows)
+        counts = backend.empty(segments, np.int64)
+        read = backend.pack(
+            struct_named("ReadLetters"), letters=letters, qualities=qualities, least=least_quality
+        )
+        if lmers != _USUAL_LMERS:
+            memory = backend.empty(segments * MOST_LMERS, np.uint64)
+        kernel = kernel_named("minimizer_find" if memory is None else "minimizer_find_any")
+        places = backend.zeros(segments + 1, np.int64)
+        room, most, total = 0, math.ceil(min(_ROOM * settings.density, 1) * segment_rows), 0
+        while room < most:
+            room = most
+            # The last segment may be read beyond its room.
+            size = segments * room + segment_rows
+            apart = MinimizerRuns.empty(backend, size, with_nodes=nodes is not None)
+            backend.run(
+                kernel, segments,
+                rule=settings.rule(backend), letters=read, offsets=offsets, nodes=nodes,
+                counts=counts, runs=apart.packed(backend), memory=memory,
+                memory_step=1 if backend.name == "cpu" else segments, records=len(offsets) - 1,
+                rows=rows, segment_rows=segment_rows, room=room,
+            )  # fmt: skip
+            backend.xp.cumsum(counts, out=places[1:])
+            if segments:
+                # The only numbers that the host waits for.
+                sizes = backend.xp.stack([counts.max(), places[-1]])
+                most, total = backend.to_host(sizes).tolist()
+        return cls(apart, room, segment_rows, places, total)
+
+    def packed(self, backend: Backend, early: MinimizerRuns | None = None) -> MinimizerRuns:
+        """Return the runs, and early ones, in the order of the letters."""
+        xp, places, n = backend.xp, self.places, 0 if early is None else len(early)
+        if early is not None:
+            segments = (early.starts // np.uint32(self.segment_rows)).astype(np.int64)
+            counts = xp.bincount(segments, minlength=len(places) - 1)
+            places = places.copy()
+            places[1:] += xp.cumsum(counts)
+        with_nodes = self.apart.nodes is not None
+        runs = MinimizerRuns.empty(backend, self.total + n, with_nodes=with_nodes)
         backend.run(
-            kernel, segments,
-            rule=settings.rule(backend), letters=read, offsets=offsets, nodes=nodes,
-            counts=counts, runs=apart.packed(backend), memory=memory,
-            memory_step=1 if backend.name == "cpu" else segments, records=len(offsets) - 1,
-            rows=rows, segment_rows=segment_rows, room=room,
+            kernel_named("minimizer_pack"), len(places) - 1,
+            apart=self.apart.packed(backend), packed=runs.packed(backend), places=places,
+            room=self.room, segment_rows=self.segment_rows,
         )  # fmt: skip
-        backend.xp.cumsum(counts, out=places[1:])
-        if segments:
-            # The only numbers that the host waits for.
-            sizes = backend.xp.stack([counts.max(), places[-1]])
-            most, total = backend.to_host(sizes).tolist()
-    runs = MinimizerRuns.empty(backend, total, with_nodes=nodes is not None)
-    backend.run(
-        kernel_named("minimizer_pack"), segments,
-        apart=apart.packed(backend), packed=runs.packed(backend), places=places, room=room,
-        segment_rows=segment_rows,
-    )  # fmt: skip
-    return runs
+        if early is None:
+            return runs
+        # The kernel left room for early ones behind the others of their segments, which are moved.
+        ends = places[segments + 1]
+        behind = self.places[segments + 1] + xp.arange(n)
+        runs.starts[behind] = xp.minimum((segments + 1) * self.segment_rows, _MOST_LETTERS)
+        # Of those of one segment that come before.
+        earlier = behind - ends + counts[segments]
+        to = xp.searchsorted(runs.starts, early.starts, side="right") + earlier
+        sizes = xp.minimum(xp.append(to[1:], ends[-1:]), ends) - to - 1
+        moved = _ranges(xp, to + 1, sizes)
+        rows = _ranges(xp, to - earlier, sizes)
+        for name in ("minimizers", "starts", "kmers", "nodes"):
+            array = getattr(runs, name)
+            if array is not None:
+                array[moved] = array[rows]
+                array[to] = getattr(early, name)
+        return runs
+
+
+def _ranges(xp: Any, firsts: Any, sizes: Any) -> Any:
+    """Return numbers from each first one on, one after another."""
+    firsts, sizes = firsts[sizes > 0], sizes[sizes > 0]
+    ends = xp.cumsum(sizes)
+    steps = xp.ones(int(sizes.sum()), np.int64)
+    steps[ends - sizes] = firsts
+    steps[ends[:-1]] -= (firsts + sizes)[:-1] - 1
+    return xp.cumsum(steps, out=steps)

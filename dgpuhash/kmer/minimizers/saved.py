@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.backend import Backend
-from dgpuhash.errors import SpecError
 from dgpuhash.kmer.index_file import SavedIndex, read_index, write_index
 from dgpuhash.kmer.minimizers.building import empty_table, refilled, seed_of
 from dgpuhash.kmer.minimizers.settings import MinimizerSettings
@@ -85,11 +84,8 @@ def load_table(
     """
     saved = read_index(path, rule)
     taxonomy = _taxonomy_of(saved)
-    try:
-        settings = MinimizerSettings.of(**saved.settings)
-    except SpecError as error:
-        saved.arrays.check(False, f"its settings are impossible ({error})")
-        raise
+    settings = MinimizerSettings.of_saved(saved.settings)
+    saved.arrays.check({"letters", "notes"} <= saved.told.keys(), "its header is malformed")
     seed = saved.told.pop(_SEED, None)
     saved.arrays.check(type(seed) is int and 0 <= seed < 2**64, "its map has no seed")
     table = empty_table(backend.name, seed=seed)

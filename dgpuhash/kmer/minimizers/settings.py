@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -18,6 +19,7 @@ MOST_LMERS = 32
 _SPACED_SHARE = 4
 _TOGGLE = 0xE37E28C4271B5A2D
 _HIGHEST_QUALITY = 93
+_AMBIGUOUS = ("kraken2", "exact")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,10 @@ class MinimizerSettings:
         What mixes the order of minimizers; its lowest ``2 * l`` bits count.
     mask, order : str
         How references are read: see `References`.
+    ambiguous : {"kraken2", "exact"}
+        What a k-mer is whose first letter alone is no base: as in Kraken 2 one with the lowest of
+        its other ``k - l`` l-mers, or as any other with such a letter. Kraken 2 takes ``k - 1``
+        letters for a k-mer, too, where a block of 16,384 letters of a reference begins.
 
     Examples
     --------
@@ -50,6 +56,18 @@ class MinimizerSettings:
     toggle: int = _TOGGLE
     mask: str = "none"
     order: str = "path"
+    ambiguous: str = "kraken2"
+
+    @classmethod
+    def of_saved(cls, given: Mapping[str, Any]) -> Self:
+        """Return the settings of a file; those of before `ambiguous` are exact.
+
+        Raises
+        ------
+        SpecError
+            When a setting is unknown or impossible.
+        """
+        return cls.of(**{"ambiguous": "exact", **given})
 
     @classmethod
     def of(cls, **given: Any) -> Self:
@@ -77,6 +95,8 @@ class MinimizerSettings:
         }
         for name, (least, most) in ranges.items():
             _whole(name, getattr(self, name), least, most)
+        if self.ambiguous not in _AMBIGUOUS:
+            raise SpecError(f"ambiguous={self.ambiguous!r}; use one of {', '.join(_AMBIGUOUS)}")
 
     @property
     def spaced(self) -> int:
@@ -94,6 +114,7 @@ class MinimizerSettings:
         return backend.pack(
             struct_named("MinimizerRule"),
             k=self.k, l=self.l, spaced=self.spaced, toggle=self.toggle & 4**self.l - 1,
+            early=int(self.ambiguous == "kraken2" and self.k > self.l),
         )  # fmt: skip
 
 

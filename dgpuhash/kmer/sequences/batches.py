@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from threading import Lock
@@ -14,15 +15,16 @@ from dgpuhash.backend.native import native
 from dgpuhash.errors import SequenceError, SpecError
 from dgpuhash.kmer.sequences.ahead import ahead, threads_of_a_generator
 from dgpuhash.kmer.sequences.files import Paths, files_of, text_of
+from dgpuhash.kmer.sequences.mates import check_mates
 
 __all__ = [
     "BATCH_LETTERS",
     "SequenceBatch",
     "batches_of_text",
-    "check_names",
     "every_other",
     "read_pairs",
     "read_sequences",
+    "warn_of_order",
 ]
 
 BATCH_LETTERS = 2**23
@@ -167,6 +169,8 @@ def read_sequences(
     ('first one', b'ACGTAC', [0, 6, 8])
     """
     files = files_of(paths)
+    # Ctrl-C is lost in an import that another thread waits for.
+    native()
     yield from ahead(
         batch
         for file in files
@@ -181,6 +185,7 @@ def read_pairs(
     mates: Paths | None = None,
     *,
     interleaved: bool = False,
+    name_check: bool = True,
     batch_letters: int = BATCH_LETTERS,
     consumed: Callable[[int], object] | None = None,
 ) -> Iterator[tuple[SequenceBatch, SequenceBatch]]:
@@ -194,6 +199,10 @@ def read_pairs(
         As many files of second mates.
     interleaved : bool
         Whether `paths` has both, mates one after the other.
+    name_check : bool
+        Whether names of mates are compared. The number of the mate may be in any form of machines
+        and archives: ``/1``, ``_1``, ``.1``, ``_R1``, ``1:N:0`` behind a blank. Mates in the wrong
+        order, and one file for both, are a UserWarning.
     batch_letters : int
         When a batch is complete.
     consumed : callable, optional
@@ -202,8 +211,8 @@ def read_pairs(
     Raises
     ------
     SequenceError
-        When files have unequal numbers of records, or names of mates differ beside ``/1``, ``/2``
-        and what follows a blank; and as `read_sequences`.
+        When files have unequal numbers of records, or names of mates differ beside the number of
+        the mate and what follows a blank; and as `read_sequences`.
 
     Examples
     --------
@@ -216,11 +225,12 @@ def read_pairs(
     """
     if interleaved == (mates is not None):
         raise SpecError("pairs are in two files, or interleaved in one; pass one of the two")
+    native()
     if interleaved:
         yield from ahead(
             pair
             for file in files_of(paths)
-            for pair in _interleaved(_File(file, consumed=consumed), batch_letters)
+            for pair in _interleaved(_File(file, consumed=consumed), batch_letters, name_check)
         )
         return
     assert mates is not None
@@ -241,9 +251,18 @@ def read_pairs(
         pair
         for first, second in zip(firsts, seconds, strict=True)
         for pair in _paired(
-            _File(first, consumed=tell), _File(second, consumed=tell), batch_letters
+            _File(first, consumed=tell), _File(second, consumed=tell), batch_letters, name_check
         )
     )
+
+
+def warn_of_order(files: Sequence[str], mates: Sequence[str] | None) -> None:
+    """Warn where the first pair of files, or of an interleaved one, is in the wrong order."""
+    for number, file in enumerate(files):
+        with suppress(SequenceError, OSError):
+            # Who reads the files tells what else is wrong.
+            second = None if mates is None else mates[number]
+            next(read_pairs(file, second, interleaved=mates is None, batch_letters=1), None)
 
 
 class _File:
@@ -334,7 +353,7 @@ def _batches_of(file: _File, letters: int) -> Iterator[SequenceBatch]:
 
 
 def _paired(
-    first: _File, second: _File, letters: int
+    first: _File, second: _File, letters: int, name_check: bool
 ) -> Iterator[tuple[SequenceBatch, SequenceBatch]]:
     done = 0
     with threads_of_a_generator(1, "dgpuhash-mates") as thread:
@@ -347,7 +366,8 @@ def _paired(
             if n == 0:
                 break
             pair = first.take(n), second.take(n)
-            check_names(*pair, done)
+            if name_check:
+                check_mates(*pair, done)
             done += n
             yield pair
     left = first if first.records else second
@@ -359,7 +379,9 @@ def _paired(
         )
 
 
-def _interleaved(file: _File, letters: int) -> Iterator[tuple[SequenceBatch, SequenceBatch]]:
+def _interleaved(
+    file: _File, letters: int, name_check: bool
+) -> Iterator[tuple[SequenceBatch, SequenceBatch]]:
     done = 0
     while True:
         file.read_to(letters)
@@ -371,7 +393,8 @@ def _interleaved(file: _File, letters: int) -> Iterator[tuple[SequenceBatch, Seq
             break
         batch = file.take(2 * n)
         pair = every_other(batch, 0), every_other(batch, 1)
-        check_names(*pair, done)
+        if name_check:
+            check_mates(*pair, done)
         done += n
         yield pair
     if file.records:
@@ -401,17 +424,3 @@ def _spans(items: np.ndarray, offsets: np.ndarray, chosen: slice) -> tuple[np.nd
     is_chosen = np.zeros(len(sizes), bool)
     is_chosen[chosen] = True
     return items[np.repeat(is_chosen, sizes)], np.append(0, np.cumsum(sizes[chosen]))
-
-
-def check_names(first: SequenceBatch, second: SequenceBatch, done: int) -> None:
-    """Raise SequenceError unless mates have one name; so many pairs were before."""
-    n = len(first)
-    pair = native().unlike_names(first.names, first.name_offsets, second.names, second.name_offsets)
-    if pair == n:
-        return
-    record = int(first.numbers[pair]) + 1
-    raise SequenceError(
-        f"{first.file}, record {record:,}: {first.name(pair)!r} and its mate of {second.file}, "
-        f"{second.name(pair)!r}, are not one pair (pair {done + pair + 1:,}); sort both files "
-        "alike, and drop reads without a mate"
-    )

@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import hashlib
-import importlib
-import importlib.util
 import io
-import lzma
 import os
 import sys
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from dgpuhash.compression import compression_of, decompressed
 from dgpuhash.errors import SequenceError, UnsupportedError
 from dgpuhash.kmer.sequences.ahead import ahead, threads_of_a_generator
 
-__all__ = ["CHUNK_NBYTES", "PACKED_STARTS", "STDIN", "Paths", "files_of", "opened", "text_of"]
+__all__ = ["CHUNK_NBYTES", "STDIN", "Paths", "files_of", "opened", "text_of"]
 
 STDIN = "-"
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 CHUNK_NBYTES = 2**20
-# Of a compressed file; what comes out of it may be much more.
-_PACKED_NBYTES = 2**16
 _HEAD_NBYTES = 6
-_GZIP, _BZIP2, _XZ, _ZSTD = b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd"
-PACKED_STARTS = (_GZIP, _BZIP2, _XZ, _ZSTD)
 _ENDINGS = tuple(
     f".{kind}{packed}"
     for kind in ("fa", "fas", "fasta", "fna", "ffn", "frn", "fq", "fastq")
@@ -130,7 +121,8 @@ def text_of(
     Raises
     ------
     SequenceError
-        When compressed data is cut short or damaged.
+        When compressed data is cut short or damaged. A file that was cut between two members of
+        gzip, or frames of another compression, cannot be told from a whole one; BGZF can.
     UnsupportedError
         When zstandard is needed and not installed.
     OSError
@@ -152,18 +144,20 @@ def text_of(
                 yield text
             if summed is not None:
                 summed(cast(_Summed, stream).hexdigest())
+        except UnsupportedError as error:
+            raise UnsupportedError(f"{name}: {error}") from error
         except EOFError as error:
             raise SequenceError(
-                f"{name} is cut short: its compressed data ends too early, after {done:,} bytes "
-                "of text; copy or download it again"
+                f"{name} is cut short: {error}, after {done:,} bytes of text; copy or download it "
+                "again"
             ) from error
-        except (zlib.error, lzma.LZMAError, ValueError, OSError) as error:
+        except OSError as error:
             # Of the file itself, and not of what is in it.
-            if isinstance(error, OSError) and error.errno is not None:
+            if error.errno is not None:
                 raise
             raise SequenceError(
-                f"{name} is damaged: {str(error) or 'its compressed data is wrong'}, after "
-                f"{done:,} bytes of text; copy or download it again"
+                f"{name} is damaged: {error}, after {done:,} bytes of text; copy or download it "
+                "again"
             ) from error
 
 
@@ -238,80 +232,11 @@ def _head_of(stream: BinaryIO) -> tuple[bytes, BinaryIO]:
 
 
 def _chunks(name: str, head: bytes, stream: BinaryIO) -> Iterator[bytes]:
-    if head.startswith(_GZIP):
-        yield from _gzip_chunks(stream)
-    elif head.startswith(_BZIP2):
-        yield from _frames(stream, bz2.BZ2Decompressor)
-    elif head.startswith(_XZ):
-        yield from _frames(stream, lzma.LZMADecompressor)
-    elif head.startswith(_ZSTD):
-        yield from _zstd_chunks(name, stream)
+    kind = compression_of(head)
+    if kind == "gzip":
+        yield from ahead(decompressed(stream, kind, CHUNK_NBYTES), "dgpuhash-gzip")
+    elif kind is not None:
+        yield from decompressed(stream, kind, CHUNK_NBYTES)
     else:
         while chunk := stream.read(CHUNK_NBYTES):
             yield chunk
-
-
-def _gzip_chunks(stream: BinaryIO) -> Iterator[bytes]:
-    """Yield text that a thread of its own decompresses, by isal where that is installed."""
-    reader: Any = gzip.GzipFile(fileobj=stream)
-    wrong: Any = zlib.error
-    if importlib.util.find_spec("isal") is not None:
-        reader = importlib.import_module("isal.igzip").IGzipFile(fileobj=stream)
-        wrong = importlib.import_module("isal.igzip_lib").IsalError
-    yield from ahead(_read_of(reader, wrong), "dgpuhash-gzip")
-
-
-def _read_of(reader: Any, wrong: Any) -> Iterator[bytes]:
-    with reader:
-        while True:
-            try:
-                chunk = reader.read(CHUNK_NBYTES)
-            except wrong as error:
-                raise ValueError(str(error)) from error
-            if not chunk:
-                return
-            yield chunk
-
-
-def _frames(stream: BinaryIO, new: Callable[[], Any]) -> Iterator[bytes]:
-    """Yield the text of all frames; Python's own readers leave out what is wrong behind one."""
-    frame, packed, begun = new(), b"", False
-    while True:
-        if not packed and getattr(frame, "needs_input", True):
-            packed = stream.read(_PACKED_NBYTES)
-            if not packed:
-                break
-        # Padding lies between frames.
-        packed = packed if begun else packed.lstrip(b"\0")
-        if not (packed or begun):
-            continue
-        text, packed = _step(frame, packed)
-        begun = not frame.eof
-        if text:
-            yield text
-        if frame.eof:
-            frame = new()
-    if begun:
-        raise EOFError
-
-
-def _step(frame: Any, packed: bytes) -> tuple[bytes, bytes]:
-    """Return text, as much as a chunk where the frame has a bound, and what is left behind it."""
-    if hasattr(frame, "needs_input"):
-        text = frame.decompress(packed, CHUNK_NBYTES)
-    else:
-        text = frame.decompress(packed)
-    return text, frame.unused_data
-
-
-def _zstd_chunks(name: str, stream: BinaryIO) -> Iterator[bytes]:
-    try:
-        zstandard = importlib.import_module("zstandard")
-    except ImportError as error:
-        raise UnsupportedError(
-            f"{name} takes zstandard; install it with \"pip install 'dgpuhash[kmer]'\""
-        ) from error
-    try:
-        yield from _frames(stream, zstandard.ZstdDecompressor().decompressobj)
-    except zstandard.ZstdError as error:
-        raise ValueError(str(error)) from error

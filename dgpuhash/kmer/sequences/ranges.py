@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import io
 import re
-import zlib
 from collections.abc import Iterator
-from functools import cache
 from itertools import pairwise
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
+from dgpuhash.compression import compression_of, zlib
 from dgpuhash.errors import SequenceError
 from dgpuhash.kmer.sequences.batches import SequenceBatch, batches_of_text
-from dgpuhash.kmer.sequences.files import CHUNK_NBYTES, PACKED_STARTS, opened, text_of
+from dgpuhash.kmer.sequences.files import CHUNK_NBYTES, opened, text_of
 
 __all__ = [
     "TextRange",
@@ -95,7 +92,7 @@ def ranges_of(file: str, nbytes: int, *, whole: bool = False) -> list[TextRange]
             kind = ">"
         if _BLOCK.match(head):
             places = _blocks_of(stream)
-        elif head.startswith(PACKED_STARTS):
+        elif compression_of(head) is not None:
             places = []
         else:
             size = stream.seek(0, io.SEEK_END)
@@ -173,20 +170,25 @@ def _text_of_head(head: bytes) -> bytes:
 
 
 def _blocks_of(stream: BinaryIO) -> list[tuple[int, int | None]]:
-    """Return where the text and the bytes of each block of BGZF begin; none when one is wrong."""
-    at = text = 0
+    """Return where the text and the bytes of each block of BGZF begin.
+
+    None when one is wrong, or the last one is not empty: then the file is cut short.
+    """
+    at = text = nbytes = 0
     found: list[tuple[int, int | None]] = []
     while True:
         stream.seek(at)
         head = stream.read(_BLOCK_HEAD)
         if not head:
-            return found
+            return found if nbytes == 0 else []
         if not _BLOCK.match(head) or len(head) < _BLOCK_HEAD:
             return []
         found.append((text, at))
         at += int.from_bytes(head[16:18], "little") + 1
         stream.seek(at - 4)
-        text += int.from_bytes(stream.read(4), "little")
+        # Behind the end of the file is no number.
+        nbytes = int.from_bytes(stream.read(4).ljust(4, b"\xff"), "little")
+        text += nbytes
 
 
 class _RangeText:
@@ -318,28 +320,18 @@ def blocks_from(file: str, stream: BinaryIO) -> Iterator[list[tuple[int, bytes]]
             if end > len(packed):
                 break
             edges.append(end)
-        yield [(place + one, _unpacked(file, packed[one:end])) for one, end in pairwise(edges)]
+        yield [(place + one, _unpack(file, packed[one:end])) for one, end in pairwise(edges)]
         packed, place = packed[edges[-1] :], place + edges[-1]
     if packed:
         raise SequenceError(f"{file} is cut short; copy or download it again")
 
 
-def _unpacked(file: str, block: bytes) -> bytes:
-    new, wrong = _decompression()
+def _unpack(file: str, block: bytes) -> bytes:
+    reader = zlib.decompressobj(31)
     try:
-        reader = new(31)
         text: bytes = reader.decompress(block)
-    except wrong as error:
+    except zlib.error as error:
         raise SequenceError(f"{file} is damaged: {error}; copy or download it again") from error
     if not reader.eof:
         raise SequenceError(f"{file} is damaged; copy or download it again")
     return text
-
-
-@cache
-def _decompression() -> tuple[Any, Any]:
-    """Return what decompresses blocks and what it raises: isal's, where that is installed."""
-    if importlib.util.find_spec("isal") is None:
-        return zlib.decompressobj, zlib.error
-    module: Any = importlib.import_module("isal.isal_zlib")
-    return module.decompressobj, (module.error, zlib.error)

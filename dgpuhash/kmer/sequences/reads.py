@@ -17,13 +17,13 @@ from dgpuhash.errors import SequenceError
 from dgpuhash.kmer.sequences.batches import (
     SequenceBatch,
     batches_of_text,
-    check_names,
     every_other,
     read_pairs,
     read_sequences,
 )
 from dgpuhash.kmer.sequences.borders import Cut, text_of_cut
 from dgpuhash.kmer.sequences.files import opened
+from dgpuhash.kmer.sequences.mates import check_mates
 from dgpuhash.kmer.sequences.ranges import TextRange, ranges_of, text_of_range
 
 __all__ = [
@@ -64,6 +64,8 @@ class ReadFiles:
         Of each file, at a time.
     with_qualities : bool
         Whether calls need qualities.
+    name_check : bool
+        Whether names of mates are compared.
     """
 
     files: tuple[str, ...]
@@ -71,6 +73,7 @@ class ReadFiles:
     interleaved: bool
     batch_letters: int
     with_qualities: bool = False
+    name_check: bool = True
 
     @property
     def is_paired(self) -> bool:
@@ -195,7 +198,8 @@ def read_cut(cuts: list[Cut], before: int, files: ReadFiles, kept: str) -> list[
     if files.interleaved:
         sides = [every_other(sides[0], at) for at in range(2)]
     first, second = sides
-    check_names(first, second, before)
+    if files.name_check:
+        check_mates(first, second, before)
     return _batch_of(first, second, files, kept)
 
 
@@ -254,8 +258,9 @@ class OpenReads:
     def _opened(self) -> Iterator[tuple[SequenceBatch, SequenceBatch | None]]:
         files, (first, *mates) = self._files, self._names
         settings: Any = {"batch_letters": files.batch_letters, "consumed": self._add}
+        pairing: Any = {"interleaved": files.interleaved, "name_check": files.name_check}
         if files.is_paired:
-            yield from read_pairs(first, mates or None, interleaved=files.interleaved, **settings)
+            yield from read_pairs(first, mates or None, **pairing, **settings)
             return
         for batch in read_sequences(first, **settings):
             yield batch, None

@@ -16,7 +16,7 @@ from dgpuhash.kmer.sketches.parts import SketchPart
 from dgpuhash.kmer.sketches.reads import Batch, SketchedReads, candidates_of, joined, sketched
 from dgpuhash.kmer.sketches.settings import SketchSettings
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
-from dgpuhash.tables.bucket_list.grouping import spread
+from dgpuhash.tables.select import spread
 from dgpuhash.typing import Device
 
 __all__ = [

@@ -9,15 +9,18 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.backend import Backend
+from dgpuhash.kmer.sequences.arrow_arrays import numbers_of, strings_of
 from dgpuhash.tables import HashSet, MultiMap
 from dgpuhash.tables.arguments.checksums import Pieces
 from dgpuhash.tables.bucket_list.storage import longest_list, ordered_lists, saved_lists
+from dgpuhash.tables.serialization import Buffers
 
 __all__ = [
     "arrays_of",
     "digests_of",
     "joined_sizes",
     "lines_of",
+    "lists_in",
     "saved_arrays",
     "size_of",
     "sizes_of",
@@ -28,6 +31,7 @@ __all__ = [
 # Features that become text at once.
 _PIECE_ROWS = 2**18
 _HALF = np.uint64(32)
+_LOCATION, _OFFSET = np.dtype(np.uint64), np.dtype(np.int64)
 
 
 def sizes_of(table: MultiMap) -> dict[str, float]:
@@ -80,6 +84,44 @@ def saved_arrays(
     }
 
 
+def lists_in(
+    arrays: Buffers, feature: np.dtype[Any], windows: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return features, offsets and locations of a file, in which each location is a window.
+
+    Parameters
+    ----------
+    arrays : Buffers
+    feature : dtype
+    windows : array of int64
+        How many each target has.
+
+    Raises
+    ------
+    FormatError
+        When the file is damaged.
+    """
+    features = arrays.get("features", feature)
+    offsets = arrays.get("offsets", _OFFSET, len(features) + 1)
+    locations = arrays.get("locations", _LOCATION)
+    arrays.check(
+        bool(offsets[0] == 0 and offsets[-1] == len(locations))
+        and bool((offsets[1:] > offsets[:-1]).all()),
+        "its lists of locations have no ends",
+    )
+    # A location has 32 bits of the window.
+    arrays.check(bool((windows <= 2**32).all()), "its targets are too long")
+    for start in range(0, len(locations), _PIECE_ROWS):
+        piece = locations[start : start + _PIECE_ROWS]
+        targets = piece >> _HALF
+        arrays.check(
+            int(targets.max()) < len(windows)
+            and bool((piece.astype(np.uint32) < windows[targets.view(np.int64)]).all()),
+            "its locations are no windows of its targets",
+        )
+    return features, offsets, locations
+
+
 def digests_of(features: np.ndarray, offsets: np.ndarray, locations: np.ndarray) -> dict[str, str]:
     """Return the SHA-256 sums of lines of features, in the order of the lines' bytes.
 
@@ -114,8 +156,8 @@ def texts_of(features: np.ndarray) -> np.ndarray:
     import pyarrow as pa
 
     # A blank is below all digits, so that the lines have the order of the numbers' letters.
-    text = pa.array(features).cast(pa.string())
-    return np.array(text.to_numpy(zero_copy_only=False), "S20")
+    text = numbers_of(features).cast(pa.string())
+    return np.array(text.to_pylist(), "S20")
 
 
 def lines_of(
@@ -125,37 +167,37 @@ def lines_of(
     import pyarrow as pa
 
     counts = np.diff(offsets)
-    text = pa.array(features).cast(pa.large_string())
+    text = numbers_of(features).cast(pa.large_string())
     order = np.argsort(texts_of(features), kind="stable")
     for start in range(0, len(order), _PIECE_ROWS):
         rows = order[start : start + _PIECE_ROWS]
-        names, sizes = text.take(pa.array(rows)), counts[rows]
+        names, sizes = text.take(numbers_of(rows)), counts[rows]
         ends = np.append(0, np.cumsum(sizes))
         owners = np.repeat(np.arange(len(rows)), sizes)
         found = locations[np.arange(ends[-1]) + (offsets[rows] - ends[:-1])[owners]]
         found = found[np.lexsort((found, owners))]
-        pairs = _joined("(", found >> _HALF, ",", found.astype(np.uint32), ")")
+        pairs = _join("(", found >> _HALF, ",", found.astype(np.uint32), ")")
         # The text of a list is that of its pairs, one behind the other.
         _, edges, letters = pairs.buffers()
         edges = np.frombuffer(edges, np.int64)[: len(pairs) + 1][ends]
         lists = pa.Array.from_buffers(pairs.type, len(rows), [None, pa.py_buffer(edges), letters])
-        by_place, by_count = (_joined(names, " -> ", each, "\n") for each in (lists, sizes))
+        by_place, by_count = (_join(names, " -> ", each, "\n") for each in (lists, sizes))
         yield _bytes_of(by_place), _bytes_of(by_count)
 
 
-def _joined(*parts: Any) -> Any:
+def _join(*parts: Any) -> Any:
     """Return text of which the parts are columns of numbers or text, or single texts."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     text = pa.large_string()
     columns = [
-        pa.scalar(part, text)
+        strings_of([part]).cast(text)[0]
         if isinstance(part, str)
-        else (pa.array(part) if isinstance(part, np.ndarray) else part).cast(text)
+        else (numbers_of(part) if isinstance(part, np.ndarray) else part).cast(text)
         for part in parts
     ]
-    return pc.binary_join_element_wise(*columns, pa.scalar("", text))
+    return pc.binary_join_element_wise(*columns, strings_of([""]).cast(text)[0])
 
 
 def _bytes_of(lines: Any) -> memoryview:

@@ -47,11 +47,11 @@ class Coverage:
         Those go that make up `percentile` percent of the sum of all shares of windows, the least
         covered first, and those without a window.
         """
-        bits = np.unpackbits(self._backend.to_host(self._bits).view(np.uint8), bitorder="little")[
-            : self._firsts[-1]
-        ]
-        sums = np.append(0, np.cumsum(bits, dtype=np.int64))
-        marked = sums[self._firsts[1:]] - sums[self._firsts[:-1]]
+        words = self._backend.to_host(self._bits)
+        before = np.append(0, np.cumsum(np.bitwise_count(words), dtype=np.int64))
+        at, bit = np.divmod(self._firsts, _WORD_BITS)
+        lower = words[at] & ((np.int64(1) << bit) - 1).astype(_BITS)
+        marked = np.diff(before[at] + np.bitwise_count(lower))
         shares = marked / np.maximum(self._windows, 1)
         order = np.argsort(shares, kind="stable")
         sums_of_shares = np.cumsum(shares[order])

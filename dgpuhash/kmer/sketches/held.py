@@ -11,17 +11,17 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from dgpuhash import backend as backends
-from dgpuhash.errors import ShapeError
 from dgpuhash.kmer.databases.merging import Joined, Mergeable
 from dgpuhash.kmer.databases.provenance import steps_of
 from dgpuhash.kmer.index_file import read_index, write_index
 from dgpuhash.kmer.references import Targets
 from dgpuhash.kmer.sketches.building import append, are_few, stored, table_settings
 from dgpuhash.kmer.sketches.calling import SketchCaller
-from dgpuhash.kmer.sketches.contents import digests_of, saved_arrays, sizes_of
+from dgpuhash.kmer.sketches.contents import digests_of, lists_in, saved_arrays, sizes_of
 from dgpuhash.kmer.sketches.settings import SketchSettings
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 from dgpuhash.tables import HashSet, MultiMap
+from dgpuhash.tables.arguments.file_layout import interpreting
 from dgpuhash.tables.bucket_list.storage import pair_slices
 from dgpuhash.tables.open_addressing.slot_order import SlotOrder
 from dgpuhash.typing import Device
@@ -29,7 +29,6 @@ from dgpuhash.typing import Device
 __all__ = ["HeldSketches"]
 
 _LOCATION = np.dtype(np.uint64)
-_OFFSET = np.dtype(np.int64)
 
 
 class HeldSketches(SketchCaller, Mergeable):
@@ -178,28 +177,24 @@ class HeldSketches(SketchCaller, Mergeable):
         FormatError, OSError
             When the file is no index of this rule, is damaged, or cannot be read.
         """
-        saved = read_index(path, cls.rule)
-        seed = saved.told.pop("seed")
-        settings, arrays = SketchSettings(**saved.settings), saved.arrays
-        made = cls(settings, saved.taxonomy, device)
-        up = made._backend.from_host
-        features = arrays.get("features", settings.feature)
-        offsets = arrays.get("offsets", _OFFSET, len(features) + 1)
-        locations = arrays.get("locations", _LOCATION)
-        try:
+        with interpreting(path):
+            saved = read_index(path, cls.rule)
+            settings, arrays = SketchSettings(**saved.settings), saved.arrays
+            arrays.check({"found", "notes", "seed"} <= saved.told.keys(), "its header is malformed")
+            seed = saved.told.pop("seed")
+            made = cls(settings, saved.taxonomy, device)
+            made._targets = saved.targets
+            up = made._backend.from_host
+            lists = lists_in(arrays, settings.feature, made._windows())
+            features, offsets, locations = map(up, lists)
             made._table = MultiMap(
                 settings.feature, _LOCATION, seed=seed, **table_settings(settings, made.device)
             )
             order = SlotOrder.of_buffers(arrays)
-            made._table._build(up(features), up(offsets), up(locations), order)
-        except ShapeError as error:
-            arrays.check(False, str(error))
-        made._dropped.insert(up(arrays.get("dropped", settings.feature)))
-        made._targets = saved.targets
-        made._told = {**saved.told, "steps": steps_of(saved.told, saved.targets)}
-        n = len(saved.targets.names)
-        arrays.check(not len(locations) or int(locations.max()) >> 32 < n, "it has too few targets")
-        return made
+            made._table._build(features, offsets, locations, order)
+            made._dropped.insert(up(arrays.get("dropped", settings.feature)))
+            made._told = {**saved.told, "steps": steps_of(saved.told, saved.targets)}
+            return made
 
     def _take_all(self, indexes: Iterator[Self], joined: Joined) -> Self:
         made = type(self)(self._settings, None, self.device)

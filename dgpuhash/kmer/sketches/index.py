@@ -321,13 +321,14 @@ class SketchIndex(HeldSketches):
         mates: Paths | None = None,
         *,
         interleaved: bool = False,
+        name_check: bool = True,
         **options: Unpack[SketchCallOptions],
     ) -> Classification:
         """Return the calls of the reads in files, made as they are asked for.
 
         Parameters
         ----------
-        reads, mates, interleaved
+        reads, mates, interleaved, name_check
             As for `Classification`.
         **options
             As for `call`, and ``batch_letters`` and ``progress`` of `Classification`.
@@ -337,7 +338,9 @@ class SketchIndex(HeldSketches):
         SpecError, FileNotFoundError
             As `Classification`.
         """
-        return Classification(self, reads, mates, interleaved=interleaved, **options)
+        return Classification(
+            self, reads, mates, interleaved=interleaved, name_check=name_check, **options
+        )
 
 
 def _taxonomy_of(given: Taxonomy | str | os.PathLike[str] | None) -> Taxonomy | None:

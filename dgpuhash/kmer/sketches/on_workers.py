@@ -61,6 +61,7 @@ from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 from dgpuhash.kmer.worker_index import WorkerIndex
 from dgpuhash.kmer.worker_reads import ReadsOnWorkers
 from dgpuhash.tables import MultiMap
+from dgpuhash.tables.arguments.file_layout import interpreting
 from dgpuhash.typing import Device
 
 __all__ = ["DistributedSketchIndex"]
@@ -108,23 +109,24 @@ class DistributedSketchIndex(WorkerIndex):
         FormatError, OSError
             As `SketchIndex.load`.
         """
-        saved = read_index(path, cls.rule, has_arrays=False)
-        made = cls(client, SketchSettings(**saved.settings), mode, device)
-        workers = made._workers
-        made._mode, made._why = workers.mode_for(mode, int(nbytes_of(path) * _OF_FILE))
-        made._taxonomy, made._targets = saved.taxonomy, saved.targets
-        made._notes = list(saved.told["notes"])
-        made._steps = steps_of(saved.told, saved.targets)
-        made._context = made._context_of(saved.taxonomy, saved.targets)
-        n, name = len(workers.addresses), seen_by_workers(os.fspath(path))
-        edges = np.linspace(0, len(saved.targets.names), n + 1).astype(np.int64).tolist()
-        made._parts = [
-            workers.submit(
-                loaded_part, name, made._mode, n, at, edges[at : at + 2], device, near=address
-            )
-            for at, address in enumerate(workers.addresses)
-        ]
-        workers.finish(made._parts)
+        with interpreting(path):
+            saved = read_index(path, cls.rule, has_arrays=False)
+            made = cls(client, SketchSettings(**saved.settings), mode, device)
+            workers = made._workers
+            made._mode, made._why = workers.mode_for(mode, int(nbytes_of(path) * _OF_FILE))
+            made._taxonomy, made._targets = saved.taxonomy, saved.targets
+            made._notes = list(saved.told["notes"])
+            made._steps = steps_of(saved.told, saved.targets)
+            made._context = made._context_of(saved.taxonomy, saved.targets)
+            n, name = len(workers.addresses), seen_by_workers(os.fspath(path))
+            edges = np.linspace(0, len(saved.targets.names), n + 1).astype(np.int64).tolist()
+            made._parts = [
+                workers.submit(
+                    loaded_part, name, made._mode, n, at, edges[at : at + 2], device, near=address
+                )
+                for at, address in enumerate(workers.addresses)
+            ]
+            workers.finish(made._parts)
         return made
 
     @property

@@ -20,10 +20,12 @@ from dgpuhash.kmer.sketches.building import (
     stored,
     table_settings,
 )
-from dgpuhash.kmer.sketches.contents import arrays_of, lines_of, size_of, texts_of
+from dgpuhash.kmer.sketches.contents import arrays_of, lines_of, lists_in, size_of, texts_of
 from dgpuhash.kmer.sketches.settings import SketchSettings
+from dgpuhash.kmer.sketches.sketching import n_windows
 from dgpuhash.kmer.target_runs import TargetRun
 from dgpuhash.tables import HashSet, MultiMap
+from dgpuhash.tables.arguments.file_layout import interpreting
 from dgpuhash.typing import Device
 
 __all__ = [
@@ -187,43 +189,43 @@ def loaded_part(
     path: str, mode: str, n: int, at: int, span: Sequence[int], device: Device | None
 ) -> SketchPart:
     """Return the part of a file's index that a worker has."""
-    saved = read_index(path, "metacache", part=(at, n) if mode == "distributed" else None)
-    settings = SketchSettings(**saved.settings)
-    backend = backends.get(device)
-    put = backend.from_host
-    dropped = HashSet(settings.feature, device=backend.name)
-    for arrays in saved.parts:
-        features = arrays.get("dropped", settings.feature)
-        if mode == "distributed":
-            features = features[part_numbers(features, n) == at]
-        dropped.insert(put(features))
+    with interpreting(path):
+        saved = read_index(path, "metacache", part=(at, n) if mode == "distributed" else None)
+        settings = SketchSettings(**saved.settings)
+        backend = backends.get(device)
+        put = backend.from_host
+        dropped = HashSet(settings.feature, device=backend.name)
+        for arrays in saved.parts:
+            features = arrays.get("dropped", settings.feature)
+            if mode == "distributed":
+                features = features[part_numbers(features, n) == at]
+            dropped.insert(put(features))
 
-    # Parts of a file have other features each.
-    lists: list[list[np.ndarray]] = [[], [], []]
-    for arrays in saved.parts:
-        features = arrays.get("features", settings.feature)
-        offsets = arrays.get("offsets", np.dtype(np.int64), len(features) + 1)
-        locations = arrays.get("locations", np.dtype(np.uint64))
-        if mode == "independent":
-            owned = (locations >> np.uint64(32)).astype(np.int64)
-            stays = (owned >= span[0]) & (owned < span[1])
-        elif mode == "distributed":
-            stays = np.repeat(part_numbers(features, n) == at, np.diff(offsets))
-        else:
-            stays = np.ones(len(locations), bool)
-        sums = np.append(0, np.cumsum(stays))
-        left = sums[offsets[1:]] - sums[offsets[:-1]]
-        for made, piece in zip(
-            lists, (features[left > 0], left[left > 0], locations[stays]), strict=True
-        ):
-            made.append(piece)
-    own, sizes, places = map(np.concatenate, lists)
-    table = MultiMap.from_lists(
-        put(own), put(np.append(0, np.cumsum(sizes))), put(places),
-        **table_settings(settings, backend.name),
-    )  # fmt: skip
-    found = saved.told["found"] if at == 0 or mode == "replicated" else 0
-    return SketchPart(table, dropped, found)
+        windows = n_windows(saved.targets.lengths, settings, least=settings.k)
+        # Parts of a file have other features each.
+        lists: list[list[np.ndarray]] = [[], [], []]
+        for arrays in saved.parts:
+            features, offsets, locations = lists_in(arrays, settings.feature, windows)
+            if mode == "independent":
+                owned = (locations >> np.uint64(32)).astype(np.int64)
+                stays = (owned >= span[0]) & (owned < span[1])
+            elif mode == "distributed":
+                stays = np.repeat(part_numbers(features, n) == at, np.diff(offsets))
+            else:
+                stays = np.ones(len(locations), bool)
+            sums = np.append(0, np.cumsum(stays))
+            left = sums[offsets[1:]] - sums[offsets[:-1]]
+            for made, piece in zip(
+                lists, (features[left > 0], left[left > 0], locations[stays]), strict=True
+            ):
+                made.append(piece)
+        own, sizes, places = map(np.concatenate, lists)
+        table = MultiMap.from_lists(
+            put(own), put(np.append(0, np.cumsum(sizes))), put(places),
+            **table_settings(settings, backend.name),
+        )  # fmt: skip
+        found = saved.told["found"] if at == 0 or mode == "replicated" else 0
+        return SketchPart(table, dropped, found)
 
 
 def dealt_part(part: SketchPart, n: int) -> list[Any]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.errors import TaxonomyError
+from dgpuhash.kmer.sequences.arrow_arrays import numbers_of, numpy_of, strings_of
 from dgpuhash.kmer.taxonomy.taxa import Taxa
 from dgpuhash.kmer.taxonomy.tree import Tree
 
@@ -51,16 +52,15 @@ def taxa_in(home: Path) -> Taxa:
 
 def _names_of(tree: Tree, owners: np.ndarray, texts: Any) -> Any:
     """Return the name of each taxon by number from 1; those without are named by their taxid."""
-    import pyarrow as pa
     import pyarrow.compute as pc
 
     places = np.full(len(tree) + 1, -1, np.int64)
     # Of several names the first.
     places[tree.numbers(owners)[::-1]] = np.arange(len(owners))[::-1]
     places = places[1:]
-    names = texts.take(pa.array(places, mask=places < 0))
+    names = texts.take(numbers_of(places, places < 0))
     if names.null_count:
-        names = pc.coalesce(names, pa.array([f"taxid {taxid}" for taxid in tree.taxids[1:]]))
+        names = pc.coalesce(names, strings_of([f"taxid {taxid}" for taxid in tree.taxids[1:]]))
     return names
 
 
@@ -146,27 +146,29 @@ def _read_at_once(path: Path, columns: dict[int, str], only: str | None) -> list
 
 def _rows_with(batch: Any, only: str | None) -> Any:
     """Return the rows of a batch whose last column is `only`."""
-    import pyarrow.compute as pc
-
     if only is None:
         return batch
     last = batch.columns[-1]
-    return batch.filter(pc.equal(last.indices, pc.index(last.dictionary, only)))
+    names = last.dictionary.to_pylist()
+    code = names.index(only) if only in names else -1
+    return batch.filter(numbers_of(numpy_of(last.indices) == code))
 
 
 def _of_arrow(kind: str, column: Any) -> Any:
     if kind == "int":
-        return column.to_numpy()
+        return numpy_of(column)
     if kind == "text":
         return column.combine_chunks()
     whole = column.unify_dictionaries().combine_chunks()
-    return whole.indices.to_numpy(), whole.dictionary.to_pylist()
+    return numpy_of(whole.indices), whole.dictionary.to_pylist()
 
 
 def _read_by_lines(path: Path, columns: dict[int, str], only: str | None) -> list[Any]:
     found: list[list[Any]] = [[] for _ in columns]
     for number, line in _lines(path):
-        fields = [field.strip() for field in line.split("|")]
+        if not line.endswith(("\n", "|")):
+            raise TaxonomyError(f"{path}, line {number}: the file ends within it; {_REMEDY}")
+        fields = [field.strip() for field in line.rstrip().removesuffix("|").split("|")]
         if len(fields) <= max(columns):
             raise TaxonomyError(
                 f"{path}, line {number}: {len(fields)} columns, and {max(columns) + 1} or more are "
@@ -189,9 +191,7 @@ def _column(kind: str, values: Sequence[Any]) -> Any:
     if kind == "int":
         return np.array(values, np.int64)
     if kind == "text":
-        import pyarrow as pa
-
-        return pa.array(values, pa.string())
+        return strings_of(values)
     names, codes = np.unique(np.array(values, object), return_inverse=True)
     return codes.astype(np.int32), names.tolist()
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from dgpuhash.errors import TaxonomyError
+from dgpuhash.kmer.sequences.arrow_arrays import numbers_of, strings_of
 from dgpuhash.kmer.sequences.files import text_of
 from dgpuhash.kmer.taxonomy.taxa import Taxa
 from dgpuhash.kmer.taxonomy.tree import Tree
@@ -70,8 +71,6 @@ def taxa_in_gtdb(files: Sequence[str]) -> Taxa:
     TaxonomyError
         When a line is no accession and lineage, a name has two parents, or two names one taxid.
     """
-    import pyarrow as pa
-
     above = _parents_of(files)
     ids = {"": 1, **{name: gtdb_taxid(name) for name in above}}
     parents = [1, *(ids[parent] for parent in above.values())]
@@ -83,9 +82,10 @@ def taxa_in_gtdb(files: Sequence[str]) -> Taxa:
     rank_names = ["no rank", *GTDB_RANKS.values()]
     letters = list(GTDB_RANKS)
     ranks = np.array([0, *(letters.index(name[0]) + 1 for name in above)], np.uint16)
-    names = pa.array(["root", *(name.partition("__")[2] for name in above)], pa.string())
+    names = strings_of(["root", *(name.partition("__")[2] for name in above)])
     none = np.empty(0, np.int64)
-    return Taxa(tree, names.take(rows), ranks[rows], rank_names, none.reshape(0, 2), none)
+    names = names.take(numbers_of(rows))
+    return Taxa(tree, names, ranks[rows], rank_names, none.reshape(0, 2), none)
 
 
 def _parents_of(files: Sequence[str]) -> dict[str, str]:

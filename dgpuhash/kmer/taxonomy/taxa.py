@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dgpuhash.errors import TaxonomyError
+from dgpuhash.kmer.sequences.arrow_arrays import numbers_of
 from dgpuhash.kmer.taxonomy.tree import Tree
 from dgpuhash.tables.serialization import Buffers
 
@@ -75,7 +76,7 @@ def subset(taxa: Taxa, numbers: np.ndarray, merged: np.ndarray) -> Taxa:
     )
     return taxa._replace(
         tree=small,
-        names=taxa.names.take(kept - 1),
+        names=taxa.names.take(numbers_of(kept - 1)),
         ranks=taxa.ranks[kept - 1],
         merged=taxa.merged[small.numbers(merged) != 0],
     )
@@ -111,6 +112,10 @@ def taxa_from(header: Mapping[str, Any], buffers: Buffers) -> Taxa:
 
     taxids = buffers.get("taxonomy taxids", _TAXID)
     n = len(taxids) - 1
+    buffers.check(
+        n > 0 and taxids[0] == 0 and bool((taxids[1:] > 0).all()),
+        "its taxids are no numbers above 0",
+    )
     parents = buffers.get("taxonomy parents", np.dtype(np.uint32), n + 1)
     ranks = buffers.get("taxonomy ranks", np.dtype(np.uint16), n)
     offsets = buffers.get("taxonomy offsets", _TAXID, n + 1)
@@ -118,20 +123,27 @@ def taxa_from(header: Mapping[str, Any], buffers: Buffers) -> Taxa:
     rank_names = list(header["taxonomy ranks"])
     # Parents come before their children, and their numbers go up.
     buffers.check(
-        n > 0
-        and not parents[:2].any()
+        not parents[:2].any()
         and bool((parents[2:] < np.arange(2, n + 1)).all())
         and bool((parents[2:] > 0).all())
         and bool((parents[2:] >= parents[1:-1]).all()),
         "its taxa are no tree",
     )
-    buffers.check(bool((ranks < len(rank_names)).all()), "it has unknown ranks")
     buffers.check(
-        offsets[0] >= 0 and offsets[-1] <= len(text) and bool((np.diff(offsets) >= 0).all()),
-        "its names have no ends",
+        bool((ranks < len(rank_names)).all()) and all(type(name) is str for name in rank_names),
+        "it has unknown ranks",
+    )
+    tree = Tree.of_parents(taxids, parents)
+    buffers.check(
+        bool((tree.numbers(taxids) == np.arange(n + 1)).all()), "two of its taxa have one taxid"
     )
     kept = [pa.py_buffer(np.ascontiguousarray(array)) for array in (offsets, text)]
     names = pa.Array.from_buffers(pa.large_string(), n, [None, *kept])
+    # Raises ValueError unless offsets go up within the text, and all text is UTF-8.
+    names.validate(full=True)
     merged = buffers.get("taxonomy merged", _TAXID).reshape(-1, 2)
+    buffers.check(
+        bool((merged[1:, 0] >= merged[:-1, 0]).all()), "its merged taxids are not in order"
+    )
     deleted = buffers.get("taxonomy deleted", _TAXID)
-    return Taxa(Tree.of_parents(taxids, parents), names, ranks, rank_names, merged, deleted)
+    return Taxa(tree, names, ranks, rank_names, merged, deleted)

@@ -12,14 +12,15 @@ from typing import Any, Self, SupportsIndex
 import numpy as np
 
 from dgpuhash.errors import FormatError, TaxonomyError
+from dgpuhash.kmer.sequences.arrow_arrays import numbers_of, numpy_of, strings_of
 from dgpuhash.kmer.sequences.files import Paths, files_of
-from dgpuhash.kmer.sequences.ids import numbers_of
 from dgpuhash.kmer.taxonomy.dumps import taxa_in
 from dgpuhash.kmer.taxonomy.gtdb import GTDB_RANKS, taxa_in_gtdb
 from dgpuhash.kmer.taxonomy.levels import letters_and_steps, ranked_lineages, slots_by_number
 from dgpuhash.kmer.taxonomy.ranks import slot_of, slots_of
 from dgpuhash.kmer.taxonomy.taxa import Taxa, subset, taxa_from, taxa_to, unknown_error
 from dgpuhash.kmer.taxonomy.tree import Tree
+from dgpuhash.tables.arguments.file_layout import interpreting
 from dgpuhash.tables.serialization import Buffers, read_file, write_file
 from dgpuhash.typing import KeysLike
 
@@ -133,7 +134,8 @@ class Taxonomy:
         header, raw = read_file(path)
         if header.get("kind") != _KIND:
             raise FormatError(f"{path} has no taxonomy; pass what Taxonomy.save wrote")
-        return cls.from_arrays(header, Buffers(os.fspath(path), raw))
+        with interpreting(path):
+            return cls.from_arrays(header, Buffers(os.fspath(path), raw))
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write all taxa to a file, whole or not at all.
@@ -281,7 +283,7 @@ class Taxonomy:
         prefixed = re.fullmatch(r"([dpcofgs])__(.+)", name)
         if prefixed and rank is None:
             name, rank = prefixed[2], GTDB_RANKS[prefixed[1]]
-        found = np.flatnonzero(pc.equal(self._taxa.names, name).to_numpy(zero_copy_only=False))
+        found = np.flatnonzero(numpy_of(pc.equal(self._taxa.names, strings_of([name])[0])))
         if rank is not None:
             ranks = self._taxa.rank_names
             slots = slots_of(ranks)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dgpuhash.errors import TaxonomyError
+from dgpuhash.kmer.sequences.arrow_arrays import numbers_of, numpy_of
 from dgpuhash.kmer.taxonomy.taxa import Taxa
 from dgpuhash.kmer.taxonomy.tree import Tree
 
@@ -34,11 +35,11 @@ def united(one: Taxa, other: Taxa) -> Taxa:
 
     rows = np.flatnonzero(one.tree.numbers(its))
     same = one.tree.numbers(its[rows]).astype(np.int64) - 1
-    names = pc.equal(one.names.take(pa.array(same)), other.names.take(pa.array(rows)))
+    names = pc.equal(one.names.take(numbers_of(same)), other.names.take(numbers_of(rows)))
     for what, is_same in (
         ("parent", own_parents[same] == its_parents[rows]),
         ("rank", one.ranks[same] == its_ranks[rows]),
-        ("name", np.asarray(names.to_numpy(zero_copy_only=False), bool)),
+        ("name", numpy_of(names)),
     ):
         if not is_same.all():
             taxid = its[rows[np.argmin(is_same)]]
@@ -48,14 +49,14 @@ def united(one: Taxa, other: Taxa) -> Taxa:
     taxids = np.concatenate([own, its[new]])
     parents = np.concatenate([own_parents, its_parents[new]])
     tree, order = Tree.of(taxids, parents, lambda row: f"taxid {taxids[row]} of two taxonomies")
-    texts = (one.names, other.names.take(pa.array(new)))
+    texts = (one.names, other.names.take(numbers_of(new)))
     names = pa.concat_arrays([each.cast(pa.large_string()) for each in texts])
     return Taxa(
         tree,
-        names.take(pa.array(order)),
+        names.take(numbers_of(order)),
         np.concatenate([one.ranks, its_ranks[new]])[order],
         rank_names,
-        _merged(one, other),
+        _replaced_taxids(one, other),
         np.union1d(one.deleted, other.deleted),
     )
 
@@ -65,7 +66,7 @@ def _parents(tree: Tree) -> np.ndarray:
     return tree.taxids[tree.parents[1:]]
 
 
-def _merged(one: Taxa, other: Taxa) -> np.ndarray:
+def _replaced_taxids(one: Taxa, other: Taxa) -> np.ndarray:
     rows = np.unique(np.concatenate([one.merged, other.merged]), axis=0)
     wrong = rows[1:][rows[1:, 0] == rows[:-1, 0], 0].tolist()
     for its, tree, beside in ((one, one.tree, other.tree), (other, other.tree, one.tree)):

@@ -10,7 +10,7 @@ from dgpuhash import backend as backends
 from dgpuhash.errors import KeyTypeError
 from dgpuhash.spec import native_dtype
 
-__all__ = ["as_float", "cast", "keeps_values"]
+__all__ = ["as_float", "cast", "dtype_code", "keeps_values"]
 
 # float32: the least normal number, and the least subnormal one, of which subnormals are multiples.
 _LEAST_NORMAL, _LEAST = 2.0**-126, 2.0**-149
@@ -41,6 +41,17 @@ def keeps_values(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
     return source.kind == target.kind and source.kind in "mMSU" and np.can_cast(source, target)
 
 
+def dtype_code(dtype: np.dtype[Any]) -> str:
+    """Return the code that stands for a dtype of NumPy as an argument.
+
+    Examples
+    --------
+    >>> print(dtype_code(np.dtype("M8[s]")), dtype_code(np.dtype([("a", "i4"), ("b", "f8")])))
+    'datetime64[s]' [('a', '<i4'), ('b', '<f8')]
+    """
+    return f"'{dtype}'" if dtype.names is None and dtype.subdtype is None else str(dtype)
+
+
 def cast(array: Any, target: np.dtype[Any], what: str, *, by_value: bool = False) -> Any:
     """Return `array` as `target`, if no value changes.
 
@@ -57,12 +68,19 @@ def cast(array: Any, target: np.dtype[Any], what: str, *, by_value: bool = False
     if by_value and (array.size == 0 or _fits(array, target)):
         return array.astype(target)
     if not keeps_values(source, target):
-        other = f", or make the table with dtype '{source}'" if source.kind in "biufmM" else ""
+        own = dtype_code(source)
+        remedy = f"make the table with dtype {own}" if source.kind in "biufmM" else ""
+        if _keeps_these(array, target):
+            code = f"convert them yourself (.astype({dtype_code(target)}))"
+            remedy = f"{code}, or {remedy}" if remedy else code
+        else:
+            remedy = remedy or "use dgpuhash.FrameIndex, which has keys and columns of any dtype"
+            remedy += " (.astype would change or refuse them)"
         if target.names is not None:
-            other = ", which takes fields by position and not by name"
+            remedy += ", which takes fields by position and not by name"
         raise KeyTypeError(
             f"{what} of dtype {source} cannot become the table's {target} without changing values; "
-            f"convert them yourself (.astype('{target}')){other}"
+            f"{remedy}"
         )
     try:
         made = as_float(array, target) if target.kind == "f" else array.astype(target)
@@ -72,9 +90,24 @@ def cast(array: Any, target: np.dtype[Any], what: str, *, by_value: bool = False
     if not kept:
         raise KeyTypeError(
             f"{what} of dtype {source} reach beyond the range of {target}; "
-            f"make the table with dtype '{source}'"
+            f"make the table with dtype {dtype_code(source)}"
         )
     return made
+
+
+def _keeps_these(array: Any, target: np.dtype[Any]) -> bool:
+    """Return whether a cast of an array that NumPy or CuPy does keeps its values."""
+    if target.names is not None:
+        return True
+    if array.dtype.kind == "c" and target.kind != "c":
+        return False
+    try:
+        with np.errstate(invalid="ignore", over="ignore"):
+            made = array.astype(target)
+            back = made.real if target.kind == "c" != array.dtype.kind else made
+            return bool((back.astype(array.dtype) == array).all())
+    except (TypeError, ValueError, OverflowError):
+        return False
 
 
 def as_float(array: Any, target: np.dtype[Any]) -> Any:

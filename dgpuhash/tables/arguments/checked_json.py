@@ -77,7 +77,9 @@ def from_checked_json(
         if body_digest(body) != whole["blake2b"]:
             raise ValueError("its checksum is wrong")
         return made_of(body)
-    except (ValueError, TypeError, KeyError, AttributeError, pa.ArrowException) as error:
+    except (
+        ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError,
+    ) as error:  # fmt: skip
         if isinstance(error, DgpuhashError) and not isinstance(error, FormatError):
             raise
         raise FormatError(f"{where} is damaged: {error}") from error
@@ -103,9 +105,13 @@ def table_of_text(text: str) -> pa.Table:
 
     Raises ValueError for another text.
     """
-    stream = pa.ipc.open_stream(pa.py_buffer(base64.b64decode(text, validate=True)))
-    table = stream.read_all()
-    table.validate(full=True)
+    try:
+        stream = pa.ipc.open_stream(pa.py_buffer(base64.b64decode(text, validate=True)))
+        table = stream.read_all()
+        table.validate(full=True)
+    except (pa.ArrowException, OSError) as error:
+        # Arrow raises OSError for a stream that is cut off, too.
+        raise ValueError(f"its specimen is no Arrow stream ({error})") from error
     if table.num_rows:
         raise ValueError("its specimen has rows")
     return table

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, BinaryIO
 
-from dgpuhash.errors import FormatError
+from dgpuhash.errors import DgpuhashError, FormatError, ShapeError, SpecError
 from dgpuhash.tables.arguments.checksums import digest_of, sums_digest_of
 
 __all__ = [
@@ -17,6 +19,7 @@ __all__ = [
     "damaged",
     "described",
     "head_of",
+    "interpreting",
     "places_of",
     "read_head",
 ]
@@ -113,6 +116,39 @@ def read_head(
     if end != nbytes:
         raise damaged(name, f"it should be {end:,} bytes long and is {nbytes:,}")
     return header, entries, position, checksums
+
+
+@contextmanager
+def interpreting(
+    path: str | os.PathLike[str], own: tuple[type[DgpuhashError], ...] = (ShapeError, SpecError)
+) -> Iterator[None]:
+    """Turn errors of a block into FormatError: a file's checksums are right, and its content wrong.
+
+    Errors of the file system, of memory and of devices pass unchanged.
+
+    Parameters
+    ----------
+    path : path or fsspec URL
+    own : tuple of type
+        The errors of this library that content may raise.
+
+    Examples
+    --------
+    >>> with interpreting("counts"):
+    ...     {}["k"]
+    Traceback (most recent call last):
+        ...
+    dgpuhash.errors.FormatError: counts is damaged: its content cannot be read (KeyError('k'))...
+    """
+    try:
+        yield
+    except (
+        ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError,
+    ) as error:  # fmt: skip
+        if isinstance(error, DgpuhashError) and not isinstance(error, own):
+            raise
+        name = os.fspath(path)
+        raise damaged(name, f"its content cannot be read ({error!r})") from error
 
 
 def damaged(name: str, why: str) -> FormatError:

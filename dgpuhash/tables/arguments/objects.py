@@ -127,8 +127,8 @@ def objects_as_dtype(objects: np.ndarray, dtype: np.dtype[Any], what: str) -> np
         if dtype.kind == "f" and isinstance(one, int | np.integer):
             raise _beside(what, one, _rounded(one, dtype))
         raise KeyTypeError(
-            f"{what} hold {one!r} at position {row}, which {dtype} does not; leave it out, "
-            f"convert it yourself (.astype('{dtype}')), or make the table with another dtype"
+            f"{what} hold {one!r} at position {row}, which {dtype} does not; leave it out, or make "
+            "the table with another dtype (.astype would change or refuse it)"
         )
     return made
 

@@ -9,7 +9,7 @@ import numpy as np
 from dgpuhash import backend as backends
 from dgpuhash.backend import Backend
 from dgpuhash.errors import KeyTypeError, ShapeError
-from dgpuhash.tables.arguments.casts import cast
+from dgpuhash.tables.arguments.casts import cast, dtype_code
 from dgpuhash.tables.arguments.encoding import carrier_dtype
 from dgpuhash.tables.arguments.interop import ArrayArgument
 from dgpuhash.tables.arguments.objects import dtype_for, objects_as_dtype
@@ -54,7 +54,7 @@ def as_device_array(backend: Backend, taken: ArrayArgument, dtype: np.dtype[Any]
     if taken.dtype is not None and taken.dtype != dtype:
         raise KeyTypeError(
             f"{what} of dtype {taken.dtype} do not fit the table's {dtype}; "
-            f"convert them with .astype('{dtype}')"
+            f"convert them with .astype({dtype_code(dtype)})"
         )
     if carried.itemsize == dtype.itemsize:
         return backend.asarray(cast(one_dimension(array, what), carried, what))
@@ -101,7 +101,8 @@ def checked_offsets(
     if len(ends) != lists + 1:
         raise ShapeError(f"{len(ends):,} offsets of {lists:,} keys; pass one more than keys")
     sizes = ends[1:] - ends[:-1]
-    if not bool((ends[0] == 0) & (ends[-1] == values) & (sizes > 0).all()):
+    # Differences of numbers far apart may overflow.
+    if not bool((ends[0] == 0) & (ends[-1] == values) & (ends[1:] > ends[:-1]).all()):
         raise ShapeError(
             f"offsets do not part {values:,} values into {lists:,} lists; begin with 0, end with "
             "the number of values, and go up"

@@ -13,7 +13,7 @@ from dgpuhash.backend.batch.partition import Digit, Partitioned, run_pass
 from dgpuhash.backend.constants import PASS_PARTS, WITHIN_BITS
 from dgpuhash.tables.open_addressing.cardinality import Sample
 
-__all__ = ["GroupedBatch", "group_by_key", "group_parts_by_key", "spread"]
+__all__ = ["GroupedBatch", "group_by_key", "group_parts_by_key"]
 
 # Bits of the hash for partitioning a batch and for ordering its parts, in total.
 _HASH_BITS = 32
@@ -290,19 +290,3 @@ def _write(backend: Backend, bits: Any, values: Any, places: Any, *, by_hash: bo
         keys=bits, places=places, starts=starts, run_keys=keys, rows=rows, segment_rows=segment,
     )  # fmt: skip
     return GroupedBatch(keys, starts, values, by_hash)
-
-
-def spread(backend: Backend, items: Any, offsets: Any, total: int) -> Any:
-    """Return the item of its list for each of `total` values; lists may be empty.
-
-    Examples
-    --------
-    >>> from dgpuhash import backend
-    >>> spread(backend.get("cpu"), np.array([7, 8, 9]), np.array([0, 2, 2, 3]), 3)
-    array([7, 7, 9])
-    """
-    if backend.name == "cpu":
-        return backend.xp.repeat(items, offsets[1:] - offsets[:-1])
-    # CuPy takes no numbers of repeats that lie on the device.
-    xp = backend.xp
-    return items[xp.searchsorted(offsets[1:], xp.arange(total), side="right")]

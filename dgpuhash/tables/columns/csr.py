@@ -9,7 +9,6 @@ import numpy as np
 
 from dgpuhash.backend import Backend
 from dgpuhash.tables.columns.aggregates import group_counts
-from dgpuhash.tables.columns.distinct import Factorization
 
 __all__ = ["RowsByGroup"]
 
@@ -20,7 +19,16 @@ _FEW_ROWS = {"cpu": 2**12, "cuda": 0}
 
 
 class RowsByGroup:
-    """Row numbers sorted by group, in row order within each group.
+    """Row numbers sorted by group, in row order within each group; some may have none.
+
+    Parameters
+    ----------
+    backend : Backend
+        Where the codes are.
+    codes : array of int64
+        The group of each row.
+    groups : int
+        Number of groups.
 
     Attributes
     ----------
@@ -32,18 +40,15 @@ class RowsByGroup:
         Number of rows of each group.
     """
 
-    def __init__(self, backend: Backend, groups: Factorization) -> None:
-        xp, number = backend.xp, len(groups)
-        if number == len(groups.codes):
-            self.rows: Any = xp.arange(number, dtype=np.int64)
-            self.starts: Any = self.rows
-            self.counts: Any = backend.full(number, 1, np.int64)
-            return
-        few = len(groups.codes) <= _FEW_ROWS[backend.name]
-        codes = groups.codes
-        self.counts = xp.bincount(codes) if few else group_counts(backend, codes, number)
-        self.starts = xp.cumsum(self.counts) - self.counts
-        self.rows = backend.stable_order(codes) if few else _rows_by_code(backend, codes, number)
+    def __init__(self, backend: Backend, codes: Any, groups: int) -> None:
+        xp = backend.xp
+        if len(codes) <= _FEW_ROWS[backend.name]:
+            self.counts: Any = xp.bincount(codes, minlength=groups)
+            self.rows: Any = backend.stable_order(codes)
+        else:
+            self.counts = group_counts(backend, codes, groups)
+            self.rows = _rows_by_code(backend, codes, groups)
+        self.starts: Any = xp.cumsum(self.counts) - self.counts
 
 
 def _rows_by_code(backend: Backend, codes: Any, groups: int) -> Any:

@@ -16,6 +16,7 @@ from dgpuhash.backend import Backend
 from dgpuhash.backend.kernel import WIDE_WORD
 from dgpuhash.seeds import draw_seed, seed_of_generation
 from dgpuhash.tables.arguments.combine import change_of
+from dgpuhash.tables.columns.direct import DirectKeys, DirectTable, addresses_directly
 from dgpuhash.tables.columns.group_table import GroupTable
 from dgpuhash.tables.open_addressing.growth import Storage
 
@@ -25,6 +26,7 @@ __all__ = [
     "Factorization",
     "build_group_table",
     "deduplicated_rows",
+    "distinct_keys",
     "estimate_distinct",
 ]
 
@@ -38,6 +40,8 @@ _SAMPLE_ROWS = {"cpu": 2**16, "cuda": 2**20}
 # rows in 55 to 85 percent of the time.
 _IN_ORDER_ROWS = {"cpu": 2**17, "cuda": 0}
 _FIRST_KEYS, _GROWTH = 2**14, 8
+# Fewer keys are numbered faster by this table's one kernel than directly, by NumPy's many calls.
+_FEWEST_DIRECT = 2**12
 # A table of estimated size counts as full when a probe passes this many cache lines. In a table
 # with room for all rows, a probe is this long only when someone has chosen the keys for its seed.
 _GUESSED_LINES, _CLOSE_LINES = 2**6, 2**8
@@ -197,8 +201,8 @@ class DistinctKeys:
         return self._count
 
     def find(self, bits: Any) -> tuple[Any, Any, int]:
-        """Return the first rows of keys; see `GroupTable.find`."""
-        words, counts, segment_rows = self._table.find(bits, counted=True)
+        """Return the first rows of keys; see `GroupTable.find_counted`."""
+        words, counts, segment_rows = self._table.find_counted(bits)
         if self._first_rows is not None and self._count < self._rows:
             # Words are numbers; number -1 (no key) indexes the last element.
             none = self._backend.full(1, -1, np.int64)
@@ -229,6 +233,24 @@ class DistinctKeys:
         return self._table, numbers, self._slots
 
 
+def distinct_keys(
+    backend: Backend,
+    bits: Any,
+    estimate: DistinctEstimate | None = None,
+    *,
+    numbered: bool = True,
+) -> DistinctKeys | DirectKeys:
+    """Return the distinct keys of a batch, by direct address where they are dense integers.
+
+    See `DistinctKeys` for the parameters.
+    """
+    if len(bits) >= _FEWEST_DIRECT and addresses_directly(backend, len(bits)):
+        direct = DirectKeys.of(bits)
+        if direct is not None:
+            return direct
+    return DistinctKeys(backend, bits, estimate, numbered=numbered)
+
+
 class Factorization:
     """Distinct keys of a batch, numbered in order of first appearance.
 
@@ -242,10 +264,8 @@ class Factorization:
         Canonical key words.
     estimate : Estimate, optional
         Estimate of the number of distinct keys, if known.
-    placed : Placed, optional
+    placed : DistinctKeys or DirectKeys, optional
         The same keys, already placed; cannot be used afterwards.
-    seed : int, optional
-        Seed of the hash function, as for `build_group_table`.
 
     Attributes
     ----------
@@ -253,7 +273,7 @@ class Factorization:
         The number of each row's key.
     first_rows : array of int64
         The first row of each key, ascending with the key's number.
-    table : GroupTable
+    table : GroupTable or DirectTable
         The keys with their numbers.
     """
 
@@ -263,11 +283,10 @@ class Factorization:
         bits: Any,
         estimate: DistinctEstimate | None = None,
         *,
-        placed: DistinctKeys | None = None,
-        seed: int | None = None,
+        placed: DistinctKeys | DirectKeys | None = None,
     ) -> None:
-        placed = placed or DistinctKeys(backend, bits, estimate, seed=seed)
-        self.table: GroupTable
+        placed = distinct_keys(backend, bits, estimate) if placed is None else placed
+        self.table: GroupTable | DirectTable
         self.first_rows: Any
         self.codes: Any
         self.table, self.first_rows, self.codes = placed.numbered()
@@ -277,7 +296,7 @@ class Factorization:
 
     def find(self, bits: Any) -> Any:
         """Return the numbers (int64) of keys, -1 where a key is not in the batch."""
-        return self.table.find(bits)[0]
+        return self.table.find(bits)
 
 
 def estimate_distinct(distinct: int, drawn: int) -> int:
@@ -318,7 +337,7 @@ def deduplicated_rows(backend: Backend, bits: Any, *, last: bool) -> Any | None:
         return None
     if bits.dtype == WIDE_WORD:
         return _deduplicated_records(backend, bits, "max" if last else "min")
-    placed = DistinctKeys(backend, backend.asarray(bits[::-1]) if last else bits, numbered=False)
+    placed = distinct_keys(backend, backend.asarray(bits[::-1]) if last else bits, numbered=False)
     if len(placed) == len(bits):
         return None
     rows = placed.first_rows()

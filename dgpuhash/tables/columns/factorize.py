@@ -20,7 +20,7 @@ from dgpuhash.tables.columns.aggregates import (
     reduce_groups,
     reduce_keys,
 )
-from dgpuhash.tables.columns.distinct import DistinctEstimate, DistinctKeys, Factorization
+from dgpuhash.tables.columns.distinct import DistinctEstimate, Factorization, distinct_keys
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
 from dgpuhash.typing import Array, ArrayKind, KeysLike
 
@@ -59,7 +59,7 @@ class GroupedKeys:
         if "groups" in vars(self):
             return self.groups.first_rows
         estimate = vars(self).get("_estimate")
-        return DistinctKeys(self.backend, self.bits, estimate, numbered=False).first_rows()
+        return distinct_keys(self.backend, self.bits, estimate, numbered=False).first_rows()
 
     @cached
     def _distinct(self) -> Any:
@@ -113,7 +113,9 @@ def factorize(keys: KeysLike) -> tuple[Array, Array]:
     """Return dense numbers (codes) for keys, and the distinct keys.
 
     Uses the compacting hash table of Alcantara's thesis (2011), §6.3; the numbers do not depend on
-    the order in which its threads run.
+    the order in which its threads run. On a CPU with few threads, dense integer keys (range below
+    four times the rows) are numbered by direct address instead, in an array with a slot of 4 bytes
+    for each number of the range.
 
     Parameters
     ----------
@@ -170,6 +172,8 @@ def unique(
     return_counts: bool = False,
 ) -> Array:
     """Return the distinct keys in order of first appearance.
+
+    Finds dense integer keys by direct address, as `factorize` does.
 
     Parameters
     ----------

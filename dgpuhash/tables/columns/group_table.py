@@ -177,12 +177,18 @@ class GroupTable:
         """Replace record positions in `slots` by the numbers of their keys."""
         self._run(kernel_named("group_codes"), len(slots), slots=slots)
 
-    def find(self, bits: Any, *, counted: bool = False) -> tuple[Any, Any, int]:
-        """Return first rows or numbers (int64) of keys, -1 where absent.
+    def find(self, bits: Any) -> Any:
+        """Return first rows or numbers (int64) of keys, -1 where absent."""
+        return self._find(bits, counted=False)[0]
 
-        Also returns the number of stored keys in each segment (uint64; None unless `counted`) and
-        the rows of a segment.
+    def find_counted(self, bits: Any) -> tuple[Any, Any, int]:
+        """Return what `find` does, how many keys of each segment are there, and a segment's rows.
+
+        The counts are uint64.
         """
+        return self._find(bits, counted=True)
+
+    def _find(self, bits: Any, *, counted: bool) -> tuple[Any, Any, int]:
         rows, segment_rows = len(bits), _SEGMENT_ROWS[self._backend.name]
         segments = math.ceil(rows / segment_rows)
         words = self._backend.empty(rows, np.uint64)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 
+from dgpuhash.backend import Backend
 from dgpuhash.seeds import draw_seed
 from dgpuhash.tables.arguments.common_dtype import to_common_dtype
+from dgpuhash.tables.columns.direct import DirectTable, addresses_directly
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
 from dgpuhash.tables.open_addressing.growth import Storage
 from dgpuhash.typing import Array, ArrayKind, KeysLike
 
-__all__ = ["isin"]
+__all__ = ["contained", "isin"]
 
 
 @overload
@@ -27,7 +29,9 @@ def isin(values: KeysLike, keys: KeysLike) -> Array: ...
 def isin(values: KeysLike, keys: KeysLike) -> Array:
     """Return a mask of the values that are among the keys.
 
-    Builds a `HashSet` of the keys for one query; build one yourself for several queries.
+    Builds a `HashSet` of the keys for one query; build one yourself for several queries. On a CPU
+    with few threads, dense integer keys (range below four times their number) are found by direct
+    address instead, in an array with a byte for each number of the range.
 
     Parameters
     ----------
@@ -59,9 +63,18 @@ def isin(values: KeysLike, keys: KeysLike) -> Array:
     array([False,  True])
     """
     met = to_common_dtype(values, keys, ("values", "keys"))
-    asked, stored = met.words
+    found = contained(met.backend, *met.words)
+    return met.taken.wrap(met.asked[0].by_row(found), np.dtype(bool))
+
+
+def contained(backend: Backend, probes: Any, keys: Any) -> Any:
+    """Return a mask of the words that are among other words."""
+    if addresses_directly(backend, len(probes) + len(keys)):
+        direct = DirectTable.set_of(keys, len(probes))
+        if direct is not None:
+            return direct.find(probes)
     # Room for more, with which both take less time.
-    wanted = len(stored) * 3 // 2
-    table = Storage(met.backend, stored.dtype, None, seed=draw_seed(), capacity=wanted)
-    table.add(stored, None)
-    return met.taken.wrap(met.asked[0].by_row(table.contains(asked)), np.dtype(bool))
+    capacity = len(keys) * 3 // 2
+    table = Storage(backend, keys.dtype, None, seed=draw_seed(), capacity=capacity)
+    table.add(keys, None)
+    return table.contains(probes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any, get_args
@@ -13,12 +14,12 @@ from dgpuhash.errors import SpecError
 from dgpuhash.tables.arguments.common_dtype import CommonKeys, to_common_dtype
 from dgpuhash.tables.arguments.lookup_keys import LookupKeys
 from dgpuhash.tables.columns.csr import RowsByGroup
-from dgpuhash.tables.columns.distinct import DistinctKeys, Factorization
+from dgpuhash.tables.columns.distinct import Factorization, distinct_keys
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
 from dgpuhash.tables.select import row_numbers
 from dgpuhash.typing import Array, KeysLike, RowsHow
 
-__all__ = ["join_indices"]
+__all__ = ["RowsByKey", "join_indices"]
 
 _HOWS = get_args(RowsHow)
 _SEGMENT_PAIRS = {"cpu": 4096, "cuda": 256}
@@ -57,7 +58,9 @@ def join_indices(left: KeysLike, right: KeysLike, how: RowsHow = "inner") -> tup
 
     Notes
     -----
-    The right keys are the build side: make the smaller column the right one where possible.
+    The right keys are the build side: make the smaller column the right one where possible. On a
+    CPU with few threads, dense integer keys there (range below four times the rows) have a direct
+    table, with a slot of 4 bytes for each number of the range, in place of a hash table.
 
     Examples
     --------
@@ -77,11 +80,9 @@ def join_indices(left: KeysLike, right: KeysLike, how: RowsHow = "inner") -> tup
 
 def _joined(backend: Backend, asked: Any, stored: Any, how: str) -> tuple[Any, Any]:
     """Return the row pairs of two columns of key words."""
-    xp = backend.xp
-    placed = DistinctKeys(backend, stored)
-    one_row_each = len(placed) == len(stored)
-    if one_row_each or how in ("semi", "anti"):
-        partners, counts, segment_rows = placed.find(asked)
+    xp, rows = backend.xp, RowsByKey(backend, stored)
+    if rows.one_row_each or how in ("semi", "anti"):
+        partners, counts, segment_rows = rows.first(asked)
         if how in ("inner", "semi", "anti"):
             return _selected(backend, partners, counts, segment_rows, alone=how == "anti")
         pairs = row_numbers(backend, len(asked)), partners
@@ -89,9 +90,9 @@ def _joined(backend: Backend, asked: Any, stored: Any, how: str) -> tuple[Any, A
             matched = backend.zeros(len(stored), bool)
             matched[partners[partners >= 0]] = True
     else:
-        groups = Factorization(backend, stored, placed=placed)
+        groups = rows.groups
         numbers = groups.find(asked)
-        pairs = _pairs(backend, numbers, RowsByGroup(backend, groups), keep_left=how != "inner")
+        pairs = _pairs(backend, numbers, rows.runs, keep_left=how != "inner")
         if how == "outer":
             matched = backend.zeros(len(groups), bool)
             matched[numbers[numbers >= 0]] = True
@@ -101,6 +102,65 @@ def _joined(backend: Backend, asked: Any, stored: Any, how: str) -> tuple[Any, A
     alone = xp.flatnonzero(~matched)
     nobody = backend.full(len(alone), -1, np.int64)
     return xp.concatenate([pairs[0], nobody]), xp.concatenate([pairs[1], alone])
+
+
+class RowsByKey:
+    """Rows of a column by key, which other columns ask for.
+
+    Parameters
+    ----------
+    backend : Backend
+        Where the keys are.
+    stored : array of uint32 or uint64
+        Canonical key words.
+
+    Attributes
+    ----------
+    one_row_each : bool
+        Whether no key has two rows.
+    """
+
+    def __init__(self, backend: Backend, stored: Any) -> None:
+        self._backend, self._stored = backend, stored
+        self._placed = distinct_keys(backend, stored)
+        self.one_row_each = len(self._placed) == len(stored)
+
+    @functools.cached_property
+    def groups(self) -> Factorization:
+        """The rows' keys, numbered; `first` cannot be used afterwards."""
+        return Factorization(self._backend, self._stored, placed=self._placed)
+
+    @functools.cached_property
+    def runs(self) -> RowsByGroup:
+        """The rows of each key; `first` cannot be used afterwards."""
+        return RowsByGroup(self._backend, self.groups.codes, len(self.groups))
+
+    def first(self, asked: Any) -> tuple[Any, Any, int]:
+        """Return the first row of each asked key, -1 for none; see `GroupTable.find_counted`."""
+        return self._placed.find(asked)
+
+    def pairs(self, asked: Any, valid: Any = None) -> tuple[Any, Any]:
+        """Return the rows of equal keys, ascending in those of `asked`; `valid` masks these."""
+        backend = self._backend
+        if self.one_row_each:
+            rows, found = _selected(backend, *self.first(asked))
+            if valid is None:
+                return rows, found
+            kept = valid[rows]
+            return rows[kept], found[kept]
+        return _pairs(backend, self._numbers(asked, valid), self.runs, keep_left=False)
+
+    def pairs_by_row(self, asked: Any, valid: Any = None) -> tuple[Any, Any]:
+        """Return the rows of equal keys, ascending in those of this column, which come first."""
+        numbers = self._numbers(asked, valid)
+        there = self._backend.xp.flatnonzero(numbers >= 0)
+        runs = RowsByGroup(self._backend, numbers[there], len(self.groups))
+        runs.rows = there[runs.rows]
+        return _pairs(self._backend, self.groups.codes, runs, keep_left=False)
+
+    def _numbers(self, asked: Any, valid: Any) -> Any:
+        numbers = self.groups.find(asked)
+        return numbers if valid is None else self._backend.xp.where(valid, numbers, -1)
 
 
 def _all_representable(sides: Sequence[LookupKeys]) -> bool:
@@ -134,7 +194,7 @@ def _renumbered_pairs(met: CommonKeys, pairs: tuple[Any, Any], how: str) -> tupl
 
 
 def _selected(
-    backend: Backend, partners: Any, counts: Any, segment_rows: int, *, alone: bool
+    backend: Backend, partners: Any, counts: Any, segment_rows: int, *, alone: bool = False
 ) -> tuple[Any, Any]:
     """Return the left rows with a partner, and these partners.
 

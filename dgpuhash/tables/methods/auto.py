@@ -41,8 +41,8 @@ class Auto:
 METHODS = (
     Method(
         name="auto",
-        paper="WarpCore",
-        section="§IV-B, IV-C",
+        paper="",
+        section="",
         nouns={"set": Auto, "map": Auto, "multimap": Auto, "ids": Auto},
         when="always, unless another fits better",
         verbs=(*VERBS, "lca"),

@@ -204,6 +204,6 @@ METHODS = (
         },
         verbs=(*VERBS, "combine", "execute", "reorder"),
         ordered=False,
-        when="lookups and mixed batches whose answers may come in any order",
+        when="many lookups of large tables, with answers in input order",
     ),
 )

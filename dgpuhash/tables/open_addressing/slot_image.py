@@ -122,15 +122,18 @@ class SlotImage(NamedTuple):
             yield keys[rows], self.values[start : start + _SLICE][rows]
 
     def has_values_below(self, most: int) -> bool:
-        """Return whether it has as many values below a number as keys, and no others."""
+        """Return whether each key has a value below a number, and no free slot has one."""
         beside, values = self.beside
-        known, free = int((values < most).sum()), 0
+        _, mark = reserved_words(self.key)
+        known, stored = int((values < most).sum()), len(beside)
         for start in range(0, self.extent.slots, _SLICE):
             part = self.values[start : start + _SLICE]
+            is_free = part == np.iinfo(self.value).max
+            if bool((is_free == (self.keys[start : start + _SLICE] < mark)).any()):
+                return False
             known += int(np.count_nonzero(part < most))
-            free += int(np.count_nonzero(part == np.iinfo(self.value).max))
-        stored = int(self.state["occupied"][0])
-        return known == stored and free == self.extent.slots - stored + len(beside)
+            stored += len(part) - int(np.count_nonzero(is_free))
+        return known == stored == int(self.state["occupied"][0])
 
     def slots(self, like: Slots) -> Slots | None:
         """Return slots with these keys, of the backend and the seed of others.

@@ -10,10 +10,11 @@ import numpy as np
 
 from dgpuhash.errors import CapacityError, UnsupportedError
 from dgpuhash.tables.arguments.encoding import words_of
-from dgpuhash.tables.bucket_list.grouping import spread
+from dgpuhash.tables.arguments.validate import default_row
 from dgpuhash.tables.keyed import Keyed
 from dgpuhash.tables.memory_errors import translates_memory_errors
 from dgpuhash.tables.rwlock import read_locked
+from dgpuhash.tables.select import spread
 from dgpuhash.tables.store import Lent
 from dgpuhash.tables.user_kernels.fused import launch_fused
 from dgpuhash.tables.user_kernels.view import DeviceView, view_of
@@ -214,7 +215,7 @@ device='cuda', or give for_each a Python function
         if self.kind == "set":
             return xp.flatnonzero(store.contains(bits)), None
         value: Any = self._spec.value
-        values, found = self._values.find(store, bits, np.zeros((), value))  # type: ignore[attr-defined]
+        values, found = self._values.find(store, bits, default_row(None, value))  # type: ignore[attr-defined]
         rows = xp.flatnonzero(found)
         return rows, values[rows]
 

@@ -21,7 +21,6 @@ from dgpuhash.bench.frames.checksum import SCALE, Checksum, checksum_of_frame
 from dgpuhash.bench.frames.groupings import GROUPINGS, GroupFrames, Totals
 from dgpuhash.bench.frames.joins import FEWEST_ROWS, JOINS, JoinFrames
 from dgpuhash.bench.frames.on_dask import ENGINES_ON_DASK
-from dgpuhash.bench.frames.tables import tables_of_frames
 from dgpuhash.bench.report.grids import grids
 from dgpuhash.bench.workers.cluster import Workers
 from dgpuhash.cli import bench as commands
@@ -239,10 +238,10 @@ def test_what_a_library_cannot_do_is_left_blank(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(run, "ENGINES", {"pandas": engines.Pandas, "unable": Unable})
     rows = list(run.run(CPU, rows=1000, questions=["j1", "j5n"]))
     assert [row["verb"] for row in rows] == ["j1", "j5n", "j5n"]
-    (_, header, lines), _ = tables_of_frames(rows)
-    assert header[2:] == (rows[0]["library"], "unable")
-    assert lines[0][3] == ""
-    assert lines[1][3]
+    cpu, _ = grids("frames", rows)
+    assert cpu.header[2:] == (rows[0]["library"], "unable")
+    assert cpu.lines[0][3] == ""
+    assert cpu.lines[1][3]
 
 
 def test_chosen_libraries_and_those_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,6 +291,6 @@ def test_on_dask(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [row["library"] for row in rows if "workers" in row and "peer" in row] == [
         "dgpuhash on Dask"
     ] * 8
-    cpu, _ = tables_of_frames(rows)
-    assert cpu[1][-2:] == ("dgpuhash / best", "dgpuhash on Dask / best")
-    assert cpu[2][-1][-3:-1] != ("", "")
+    cpu, _ = grids("frames", rows)
+    assert cpu.header[-2:] == ("dgpuhash / best", "dgpuhash on Dask / best")
+    assert cpu.lines[-1][-3:-1] != ("", "")

@@ -134,7 +134,7 @@ def test_who_is_interrupted_leaves_work_to_end_by_itself(threads, workers):
     ended: list[str] = []
 
     async def work() -> None:
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(1)
         ended.append("work")
 
     def interrupt() -> None:
@@ -143,10 +143,8 @@ def test_who_is_interrupted_leaves_work_to_end_by_itself(threads, workers):
     awaited = _WatchedCall(threads, workers, work)
     with pytest.raises(KeyboardInterrupt):
         awaited.outcome(interrupt)
-    time.sleep(0.3)
     assert not awaited._alarms and not ended
-    time.sleep(0.6)
-    assert ended == ["work"]
+    until(lambda: ended == ["work"])
 
 
 def test_what_cannot_begin_is_an_error_of_the_thread_that_waits(threads, workers):
@@ -181,7 +179,7 @@ def test_a_loop_that_has_ended_is_waited_for_no_longer(threads):
     ended.call_soon_threadsafe = given.append
     awaited = _WatchedCall(other, workers, work)
     assert len(given) == 1
-    with pytest.raises(CommClosedError, match="event loop has ended"):
+    with pytest.raises(CommClosedError, match="lost the connection"):
         awaited.outcome()
 
 

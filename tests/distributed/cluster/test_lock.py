@@ -34,7 +34,7 @@ def test_the_place_of_a_client_that_is_gone_is_free(threads: Client) -> None:
     waiting = ClientLock("a block", threads)
     assert not waiting.acquire(timeout=0.1)
     threads.run_on_scheduler(release_dead_leases, "a block")
-    assert waiting.acquire(timeout=0.1)
+    assert waiting.acquire(timeout=10)
     waiting.release()
 
 
@@ -45,6 +45,21 @@ def test_the_place_of_a_client_that_is_there_is_its_own(threads: Client) -> None
         assert not waiting.acquire(timeout=0.1)
     assert waiting.acquire(timeout=10)
     waiting.release()
+
+
+@pytest.mark.timeout(60)
+def test_a_lock_that_is_granted_after_an_interrupt_is_free(threads: Client) -> None:
+    with Client(threads.scheduler.address, set_as_default=False) as other:
+        with hold_lock(other, "granted"):
+            before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            try:
+                with pytest.raises(KeyboardInterrupt), hold_lock(threads, "granted"):
+                    pass
+            finally:
+                signal.signal(signal.SIGALRM, before)
+        with hold_lock(other, "granted"):
+            pass
 
 
 def test_a_thread_does_not_wait_for_itself(threads: Client) -> None:

@@ -83,7 +83,9 @@ def test_a_merge_is_planned_once_for_indexes_that_are_alike(threads, monkeypatch
     planned = []
     plan = Probe.of.__func__
     monkeypatch.setattr(
-        Probe, "of", classmethod(lambda cls, *args: planned.append(args) or plan(cls, *args))
+        Probe,
+        "of",
+        classmethod(lambda cls, *args, **how: planned.append(args) or plan(cls, *args, **how)),
     )
     left = dd.from_pandas(pd.DataFrame({"k": [3, 5], "first planned here": [1, 2]}), npartitions=1)
     for stored in (10, 20, 2.5):

@@ -117,6 +117,8 @@ def test_methods_have_the_values_of_pandas(client, nulls, by):
         assert_same(getattr(ours[columns], how)(), expected)
     for how in EVERY:
         assert_same(getattr(ours[list("isfbdx")], how)(), getattr(theirs[list("isfbdx")], how)())
+    # By pairs of a key and a value.
+    assert_same(ours["i"].nunique(), theirs["i"].nunique())
     for how in ("any", "all"):
         expected = getattr(theirs["b"], how)().astype(bool)
         assert_same(getattr(ours["b"], how)(), expected)
@@ -340,6 +342,7 @@ def test_rows_travel_where_states_do_not_shrink(client, monkeypatch):
 
 def test_states_beyond_the_share_of_the_gpu_go_to_files(client, monkeypatch):
     monkeypatch.setattr(owners, "most_on_gpu", lambda: 2000)
+    monkeypatch.setattr(owners, "WRITTEN_AT_ONCE", 0)
     frame = FRAMES[True]
     ours, theirs = dgpuhash.groupby(spread(frame), ["k", "t"]), frame.groupby(["k", "t"])
     how = {"i": ["min", "count"], "f": ["mean", "var"], "x": ["first"], "d": ["max"]}

@@ -24,7 +24,18 @@ from dgpuhash.frames.groupby.partial import GroupPlan, Verb
 from dgpuhash.frames.groupby.partial.ranked import ranked_columns, result_of_places
 
 HOWS = ["linear", "lower", "higher", "nearest", "midpoint"]
-DTYPES = ["int64", "int8", "uint64", "bool", "float64", "float32", "Int16", "M8[s]", "m8[ms]"]
+DTYPES = [
+    "int64",
+    "int8",
+    "uint64",
+    "bool",
+    "float64",
+    "float32",
+    "Int16",
+    "Float64",
+    "M8[s]",
+    "m8[ms]",
+]
 
 
 def drawn(rng: np.random.Generator, dtype: str, size: int) -> Any:
@@ -34,6 +45,10 @@ def drawn(rng: np.random.Generator, dtype: str, size: int) -> Any:
     if dtype in ("float64", "float32"):
         made = rng.choice([-np.inf, np.inf, 0.0, -0.0, -1.5, 1e-300, np.nan], size)
         return pd.Series(np.where(rng.random(size) < 0.5, rng.normal(size=size), made), dtype=dtype)
+    if dtype == "Float64":
+        # NaNs that are no nulls beside nulls.
+        numbers = np.where(rng.random(size) < 0.5, rng.normal(size=size), np.nan)
+        return pd.Series(pd.arrays.FloatingArray(numbers, rng.random(size) < 0.2))
     if dtype in ("int64", "int8", "uint64"):
         limits = np.iinfo(dtype)
         some = rng.integers(limits.min, limits.max, size, dtype=dtype, endpoint=True)

@@ -20,7 +20,7 @@ import dgpuhash
 from dgpuhash.distributed.cluster.host import plugin_of
 from dgpuhash.distributed.groupby import spilling
 from dgpuhash.distributed.groupby.owners import GroupOwners
-from dgpuhash.distributed.shards.spilling import WorkerMemory
+from dgpuhash.distributed.shards.worker_memory import WorkerMemory
 from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.frames.spill import file
 

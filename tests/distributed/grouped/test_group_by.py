@@ -305,3 +305,121 @@ def test_builds_that_cannot_be_leave_nothing(threads, first):
     named = {"client": ("v", "sum")}
     with DistributedGroupBy.build(first, "k", named, client=threads) as state:
         assert state.columns == ["k", "client"]
+
+
+def test_digits_that_went_with_retracted_rows_are_missed(threads, tmp_path):
+    named = {"v": ("x", "var"), "total": ("x", "sum"), "n": ("x", "count"), "off": ("x", "sem")}
+    keys = [f"k{number}" for number in range(7)]
+    near = pd.DataFrame({"k": np.repeat(keys, 3), "x": [1.0, 2.0, 4.0] * 7})
+    far = pd.DataFrame({"k": keys, "x": [1e9] * 6 + [50.0]})
+    state = DistributedGroupBy.build(near, "k", client=threads, **named)
+    state.update(lazy(far, 2))
+    exact = pd.concat([near, far]).groupby("k").agg(**named)
+    pd.testing.assert_frame_equal(state.result().compute().sort_index(), exact)
+    state.retract(far)
+    for name in ("loaded", "moved", "itself"):
+        if name == "loaded":
+            state.save(f"{tmp_path}/saved")
+            asked = DistributedGroupBy.load(f"{tmp_path}/saved", threads)
+        else:
+            asked = state
+        for label in ("v", "off"):
+            with pytest.raises(UnsupportedError, match=r"of \d groups?, as 'k.*retracted"):
+                asked.result()[label].compute()
+        with pytest.raises(UnsupportedError, match="not known to 6 digits"):
+            asked.result().compute()
+        with pytest.raises(UnsupportedError, match="as 'k1', is not known"):
+            asked.lookup(["k6", "k1"])
+        wanted = near.groupby("k").agg(**named)
+        found = asked.result()[["n", "total"]].compute().sort_index()
+        pd.testing.assert_frame_equal(found, wanted[["n", "total"]])
+        assert asked.result()["total"].compute().to_dict() == wanted["total"].to_dict()
+        assert asked.lookup("k6")["v"].tolist() == pytest.approx([7 / 3])
+        if name == "loaded":
+            asked.close()
+            state.rebalance(workers=list(threads.scheduler_info()["workers"])[:1])
+    # A group of which all rows went begins anew.
+    state.retract(near)
+    state.update(near)
+    pd.testing.assert_frame_equal(state.result().compute().sort_index(), wanted)
+    state.close()
+
+
+def test_sums_whose_digits_went_with_retracted_rows_are_missed(threads, tmp_path):
+    named = {"total": ("x", "sum"), "mean": ("x", "mean"), "n": ("x", "count")}
+    keys = [f"k{number}" for number in range(8)]
+    near = pd.DataFrame({"k": np.repeat(keys, 2), "x": [1.1, 2.5] * 8})
+    far = [pd.DataFrame({"k": keys, "x": [size] * 7 + [1e9]}) for size in (1e40, 1e25)]
+    state = DistributedGroupBy.build(near, "k", client=threads, **named)
+    for rows in far:
+        state.update(lazy(rows, 2))
+    exact = pd.concat([near, *far]).groupby("k").agg(**named)
+    pd.testing.assert_frame_equal(state.result().compute().sort_index(), exact)
+    for rows in far:
+        state.retract(rows)
+    state.save(f"{tmp_path}/saved")
+    loaded = DistributedGroupBy.load(f"{tmp_path}/saved", threads)
+    state.rebalance(workers=list(threads.scheduler_info()["workers"])[:1])
+    wanted = near.groupby("k").agg(**named)
+    for each in (loaded, state):
+        for label in ("total", "mean"):
+            with pytest.raises(UnsupportedError, match=r"of \d groups?, as 'k.* were much larger"):
+                each.result()[label].compute()
+            with pytest.raises(UnsupportedError, match="as 'k3', is not known to 6 digits"):
+                each.lookup(["k7", "k3"])
+            assert each.lookup("k7")[label].tolist() == [wanted[label]["k7"]]
+        assert each.result()["n"].compute().to_dict() == wanted["n"].to_dict()
+    with pytest.raises(UnsupportedError, match=r"sum of 7 groups, as ('k\d', ){4}'k\d', is not"):
+        state.result().compute()
+    state.retract(near)
+    state.update(near)
+    pd.testing.assert_frame_equal(state.result().compute().sort_index(), wanted)
+    loaded.close()
+    state.close()
+
+
+def test_labels_of_objects_stay_objects_in_every_partition(threads):
+    frame = pd.DataFrame({"k": pd.Series(["1", "1", None], dtype=object), "x": [1, 2, 3]})
+    for by in ("k", ["k", "x"]):
+        with DistributedGroupBy.build(
+            frame, by, client=threads, dropna=False, n=("x", "sum")
+        ) as state:  # fmt: skip
+            found = state.result()
+            for part in [found._meta, *dask.compute(*found.to_delayed()), found.compute()]:
+                assert part.index.get_level_values(0).dtype == object
+            assert len(found) == (2 if by == "k" else 3)
+
+
+@pytest.mark.parametrize("value", [pd.Timestamp("2020-01-01").as_unit("s"), "a", 1])
+def test_objects_of_groups_stay_objects_in_every_partition(threads, value):
+    frame = pd.DataFrame({"k": [1, 2], "v": pd.Series([value] * 2, dtype=object)})
+    aggs = {how: ("v", how) for how in ("first", "last")}
+    with DistributedGroupBy.build(frame, "k", client=threads, **aggs) as state:
+        found = state.result()
+        for part in [found._meta, *dask.compute(*found.to_delayed()), found.compute()]:
+            assert set(part.dtypes) == {np.dtype(object)}
+        assert found.compute()["last"].tolist() == [value] * 2
+
+
+@pytest.mark.parametrize("how", ["sum", "mean", "var", "std"])
+def test_sums_beyond_floats_change_nothing(threads, how):
+    small = pd.DataFrame({"k": [1, 2], "x": [1.0, np.inf]})
+    great = pd.DataFrame({"k": [1, 1], "x": [1e308, 1e308]})
+    if how in {"var", "std"}:
+        great["x"] = [1e200, -1e200]
+    with pytest.raises(UnsupportedError, match="exceeds float64"):
+        DistributedGroupBy.build(great, "k", out=("x", how), client=threads)
+    with DistributedGroupBy.build(small, "k", out=("x", how), client=threads) as state:
+        before = state.result().compute()
+        with pytest.raises(UnsupportedError, match="exceeds float64"):
+            state.update(great)
+        with pytest.raises(UnsupportedError, match=r"\{'k': 1\}, or of their squares, exceeds"):
+            state.update(lazy(great, 2))
+        assert state.epoch == 1
+        pd.testing.assert_frame_equal(state.result().compute(), before)
+        # Infinite values have sums that are.
+        state.update(great.iloc[:1].assign(k=2))
+    # Where no rows can be taken off, sums are those of pandas.
+    more = {"out": ("x", how), "most": ("x", "max")}
+    with DistributedGroupBy.build(great, "k", client=threads, **more) as state:
+        pd.testing.assert_frame_equal(state.result().compute(), great.groupby("k").agg(**more))

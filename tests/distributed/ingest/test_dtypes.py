@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from clusters import assert_same, joined
+from clusters import assert_same, joined, merged_lazily
 
 from dgpuhash.distributed import DistributedIndex
 from dgpuhash.errors import ColumnError
@@ -67,7 +67,7 @@ def test_partitions_without_rows_have_whatever_dtypes(threads, right, left, mode
     with DistributedIndex.build(partitions(right, empty(right)), on="k", mode=mode) as index:
         probes = partitions(left, empty(left))
         for how in ("inner", "left"):
-            wanted = left.merge(right, on="k", how=how)
+            wanted = merged_lazily(left, right, how, on="k")
             for persist in (False, True):
                 assert_same(index.merge(probes, how=how, persist=persist).compute(), wanted)
         assert_same(index.merge(probes, how="anti").compute(), joined(left, right, ["k"], "anti"))
@@ -85,7 +85,7 @@ def test_categories_stay_in_their_order(threads, mode):
         for categories in (["high", "none"], ["high", "low"], ["low", "high", "more"]):
             added = pd.Categorical(["high"], categories, ordered=True)
             index.insert(pd.DataFrame({"k": [100], "v": added}))
-        with pytest.raises(ColumnError, match=r"set_categories.*as_unordered"):
+        with pytest.raises(ColumnError, match=r"as_unordered"):
             index.insert(pd.DataFrame({"k": [100], "v": pd.Categorical(["more"])}))
         left = dd.from_pandas(pd.DataFrame({"k": [*range(20), 100]}), npartitions=21)
         found = index.merge(left).compute()["v"]

@@ -89,7 +89,7 @@ def test_workers_join_and_leave(frame, probes):
         assert 0 < moved < 3000
         assert_same(rows_of(index, probes), wanted_of(frame, probes))
         assert len(other) == 3000
-        with pytest.raises(IndexChanged, match="refresh"):
+        with pytest.raises(IndexChanged, match="anew"):
             lazy.compute()
         assert other.insert(frame[:7]) == 7
         assert other.erase({"city": ["Oslo"], "hour": [3]}) > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 
@@ -13,8 +14,10 @@ from clusters import lazy
 from distributed import wait
 from suites.raising import no_other_engine
 
+import dgpuhash
 from dgpuhash.distributed import DistributedIndex
 from dgpuhash.errors import ColumnError, IndexChanged, SpecError
+from dgpuhash.frames.merge.keys import MergeError
 
 pytestmark = pytest.mark.cluster
 
@@ -60,8 +63,8 @@ def test_merges_with_frames_and_with_indexes(threads, frame):
     assert len(merged.compute()) == len(frame.merge(right, "outer", "k"))
     with DistributedIndex.build(lazy(right, 2), on="k", client=threads) as index:
         assert len(ours.dgpuhash.merge(index, how="right").compute()) >= 30
-        with pytest.raises(SpecError, match="validate= in a merge with an index"):
-            ours.dgpuhash.merge(index, validate="1:1")
+        with pytest.raises(SpecError, match="sort= in a merge with an index"):
+            ours.dgpuhash.merge(index, sort=True)
     with pytest.raises(SpecError, match="persist= in a merge with a frame"):
         ours.dgpuhash.merge(right, persist=True)
     with pytest.raises(SpecError, match="keep="):
@@ -89,6 +92,57 @@ def test_merges_with_an_index_tell_its_other_rows(threads, frame, mode, how):
         wanted.sort_values(columns, ignore_index=True),
         check_dtype=False,
     )
+
+
+HOWS = ["inner", "left", "right", "outer", "semi", "anti"]
+
+
+@pytest.mark.parametrize("mode", ["distributed", "replicated", "independent"])
+def test_merges_with_an_index_tell_where_rows_are(threads, frame, mode):
+    right = pd.DataFrame({"k": np.arange(20, 60), "y": np.arange(40)})
+    with DistributedIndex.build(lazy(right, 3), on="k", mode=mode, client=threads) as index:
+        for how, persist in itertools.product(HOWS[:4], [False, True]):
+            merged = index.merge(lazy(frame, 4), how=how, indicator="side", persist=persist)
+            parts = [part.compute() for part in merged.partitions]
+            for part in parts:
+                assert part.dtypes.to_dict() == merged.dtypes.to_dict()
+            found, wanted = pd.concat(parts), frame.merge(right, how, "k", indicator="side")
+            columns = list(wanted)
+            pd.testing.assert_frame_equal(
+                found.sort_values(columns, ignore_index=True),
+                wanted.sort_values(columns, ignore_index=True),
+                check_dtype=False,
+            )
+        plain = index.merge(lazy(frame, 4), how="semi", indicator=True)
+        assert list(plain.columns) == list(frame)
+        with pytest.raises(SpecError, match="indicator option"):
+            index.merge(frame, indicator=3)
+        with pytest.raises(ColumnError, match="existing column"):
+            index.merge(frame, indicator="a")
+
+
+@pytest.mark.parametrize("mode", ["distributed", "replicated", "independent"])
+def test_merges_with_an_index_of_keys_that_are_to_be_unique(threads, mode):
+    once, twice = pd.DataFrame({"k": range(9)}), pd.DataFrame({"k": [*range(9), 4]})
+    wrong = {"1:1": {"left", "right"}, "1:m": {"left"}, "m:1": {"right"}, "m:m": set()}
+    hows = itertools.cycle([*HOWS, "inner"])
+    for right in (once, twice):
+        stored = lazy(right.assign(y=1), 3)
+        with DistributedIndex.build(stored, on="k", mode=mode, client=threads) as index:
+            for left, (validate, sides) in itertools.product((once, twice), wrong.items()):
+                how = next(hows)
+                given = {"how": how, "validate": validate, "persist": how == "inner"}
+                if ("left" in sides and left is twice) or ("right" in sides and right is twice):
+                    with pytest.raises(MergeError, match="are not unique in"):
+                        lazy(left, 2).dgpuhash.merge(index, **given).compute()
+                else:
+                    merged = lazy(left, 2).dgpuhash.merge(index, **given)
+                    assert len(merged.compute()) == len(dgpuhash.merge(left, right, how, "k"))
+    with DistributedIndex.build(once, on="k", mode=mode, client=threads) as index:
+        with pytest.raises(SpecError, match="not a valid argument"):
+            index.merge(once, validate="2:2")
+        told = index.merge(lazy(once, 2), validate="1:m").dgpuhash.explain()
+        assert "checked before: keys of the left side are unique" in told
 
 
 @pytest.mark.parametrize("mode", ["distributed", "replicated", "independent"])
@@ -224,3 +278,13 @@ def test_accessors_are_there_after_an_import():
         "import dask.dataframe as dd; assert dd.from_pandas(frame).dgpuhash.merge"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_a_lazy_series_tells_how_it_is_made(threads, frame):
+    left = dd.from_pandas(frame, npartitions=4)
+    total = dgpuhash.groupby(left, "k")["a"].sum()
+    assert total.dgpuhash.explain() == total.to_frame().dgpuhash.explain()
+    assert total.dgpuhash.explain().startswith("sum by 'k': 4 partitions are reduced")
+    assert left.dgpuhash.isin(frame[["k"]]).dgpuhash.explain().startswith("isin merge by 'k'")
+    assert left["a"].dgpuhash.explain().startswith("no merge or groupby of dgpuhash")
+    assert "sum by 'a'" in left["k"].dgpuhash.groupby(left["a"]).sum().dgpuhash.explain()

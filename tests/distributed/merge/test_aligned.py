@@ -10,7 +10,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from clusters import lazy
+from clusters import lazy, merged_lazily
 from dask.dataframe.dask_expr import new_collection
 from dask.dataframe.dask_expr._expr import Filter
 from suites.raising import no_other_engine
@@ -81,7 +81,7 @@ def test_partitions_with_the_same_labels_are_merged(threads, sides, how, named):
         there = left.assign(row=np.arange(7)).merge(right, **keys)["row"]
         wanted = left[np.isin(np.arange(7), there) == (how == "semi")]
     else:
-        wanted = left.merge(right, how=how, **keys)
+        wanted = merged_lazily(left, right, how, **keys)
     same_rows(found, wanted)
 
 
@@ -218,5 +218,5 @@ def test_labels_of_partitions_that_are_empty(threads, sides, how):
         found = dask.compute(*merged.to_delayed())
         assert all(part.index.name is None for part in found)
         assert {str(part.index.dtype) for part in found} == {str(merged._meta.index.dtype)}
-        wanted = left[left["k"] > 2].merge(right, how=how, left_on="k", right_index=True)
+        wanted = merged_lazily(left[left["k"] > 2], right, how, left_on="k", right_index=True)
         same_rows(pd.concat(found), wanted)

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from clusters import assert_no_value_is_rounded, lazy, unnamed_files, until
+from clusters import assert_no_value_is_rounded, lazy, merged_lazily, unnamed_files, until
 from suites.raising import no_other_engine
 
 import dgpuhash
 from dgpuhash.distributed.cluster.host import plugin_of
 from dgpuhash.distributed.query import result_limit
-from dgpuhash.distributed.shards import spilling
+from dgpuhash.distributed.shards import spilling, worker_memory
 from dgpuhash.distributed.shards.inbox import Parcel
 from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.frames.spill import file
@@ -85,7 +85,7 @@ def test_every_join_of_rows_on_the_disk(threads, sides, written, how):
     if how in ("semi", "anti"):
         wanted = left[left["k"].isin(right["k"]) == (how == "semi")]
     else:
-        wanted = left.merge(right, how, **on)
+        wanted = merged_lazily(left, right, how, **on)
     assert found.dtypes.to_dict() == merged.dtypes.to_dict()
     order = [label for label in wanted if label not in ("objects", "class")]
     pd.testing.assert_frame_equal(
@@ -100,7 +100,7 @@ def test_rows_on_the_disk_of_a_heavy_key_and_of_none(threads, written):
     right = pd.DataFrame({"k": keys, "y": np.arange(3000), "t": "text"})
     left = pd.DataFrame({"k": [7, 4, -1], "x": [1, 2, 3]})
     found = dgpuhash.merge(lazy(left, 2), lazy(right, 4), "outer", on="k").compute()
-    wanted = left.merge(right, "outer", on="k")
+    wanted = merged_lazily(left, right, "outer", on="k")
     order = ["k", "y"]
     pd.testing.assert_frame_equal(
         found.sort_values(order, ignore_index=True)[list(wanted)],
@@ -157,7 +157,7 @@ def test_a_full_disk_is_told(threads, sides, written, monkeypatch):
 def test_keys_that_memory_has_no_place_for_are_told(threads, sides, monkeypatch):
     left, right = sides
     monkeypatch.setattr(spilling, "TABLE_NBYTES", 1 << 50)
-    monkeypatch.setattr(spilling, "WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(worker_memory, "WAIT_SECONDS", 0.0)
     with pytest.raises(OutOfMemoryError, match=r"need [\d,]+ bytes .* are there; use more workers"):
         dgpuhash.merge(lazy(left, 3), lazy(right, 4), on="k").compute()
     until(lambda: shards(threads) == 0)
@@ -201,7 +201,8 @@ def test_a_file_is_given_back_by_whoever_works_with_it(monkeypatch, tmp_path, br
 
     monkeypatch.setattr(spilling, "SpillFile", Freed)
     memory = SimpleNamespace(
-        folder=str(tmp_path), for_rows=lambda: 0, for_tasks=lambda: 1 << 30,
+        folder=str(tmp_path),
+        for_rows=lambda: 0, for_keys=lambda: 1 << 30, for_tasks=lambda: 1 << 30,
         relieve=lambda: None, wait=lambda enough: enough(),
     )  # fmt: skip
     change = SimpleNamespace(encoder=SimpleNamespace(names=("k",)), meta=rows[:0])

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import datetime
 import itertools
 from typing import Any
 
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
-from clusters import lazy
+from clusters import lazy, merged_lazily
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from strategies import KEY_COLUMNS
@@ -177,7 +179,7 @@ def test_a_frame_of_the_clients_own(threads, sides):
     beside = dgpuhash.merge(lazy(left, 3), right, "outer", on="k")
     assert rows(pd.concat(partitions(beside))) == rows(left.merge(right, "outer", on="k"))
     other = dgpuhash.merge(left, lazy(right, 2), "left", on="k").compute()
-    pd.testing.assert_frame_equal(other, left.merge(right, "left", on="k"))
+    pd.testing.assert_frame_equal(other, merged_lazily(left, right, "left", on="k"))
 
 
 def test_empty_sides_and_partitions(threads, sides):
@@ -230,3 +232,18 @@ def test_bad_input(threads, sides, monkeypatch):
         dgpuhash.merge(ours, theirs, "outer", on="k").compute(scheduler="threads")
     with pytest.raises(TypeError, match="Series or DataFrame"):
         dgpuhash.merge(ours, [1, 2])
+
+
+def test_times_of_tables_beside_dask_frames_stay_times(threads):
+    pl = pytest.importorskip("polars")
+    times = [datetime.time(1), datetime.time(0, 0, 1), None]
+    column = pa.array(times, pa.time64("us"))
+    for key, value in (("k", "v"), ("v", "k")):
+        table = pa.table({key: column, value: [1, 2, 3]})
+        frame = table.to_pandas(types_mapper=pd.ArrowDtype)
+        for other in (table, pl.from_arrow(table)):
+            lazily = dd.from_pandas(frame.rename(columns={"v": "w"}), npartitions=2)
+            for sides in ((lazily, other), (other, lazily)):
+                found = dgpuhash.merge(*sides, on="k").compute()
+                assert sorted(map(str, found["v"])) == sorted(map(str, frame["v"]))
+                assert sorted(map(str, found["k"])) == sorted(map(str, frame["k"]))

@@ -171,7 +171,7 @@ def test_refusals(client: Client, right):
 
 
 def test_a_lookup_without_memory_says_so(threads, right, asked, monkeypatch):
-    def full(*arguments):
+    def full(*arguments, **options):
         raise MemoryError("on purpose")
 
     with DistributedIndex.build(right, on="k", client=threads) as index:

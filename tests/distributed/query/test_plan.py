@@ -8,7 +8,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from clusters import assert_same
+from clusters import assert_same, merged_lazily
 from distributed import wait
 
 from dgpuhash.distributed import DistributedIndex
@@ -62,7 +62,7 @@ def test_a_partition_takes_one_task(threads, index, made):
 @pytest.mark.parametrize("made", [of_futures, persisted])
 def test_it_is_a_frame_as_others_are(threads, index, made):
     merged = index.merge(made(threads), how="left")
-    wanted = LEFT.merge(RIGHT, on="k", how="left")
+    wanted = merged_lazily(LEFT, RIGHT, "left", on="k")
     assert merged.divisions == (None,) * (PARTITIONS + 1)
     assert list(merged.columns) == list(wanted)
     step = len(LEFT) // PARTITIONS

@@ -25,7 +25,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from gate import Gate
 from pyarrow.fs import LocalFileSystem
 
-from dgpuhash.distributed import DistributedIndex
+from dgpuhash.distributed import DistributedGroupBy, DistributedIndex, handle
 from dgpuhash.distributed.cluster.host import plugin_of
 from dgpuhash.distributed.partition.registry import Registry
 from dgpuhash.distributed.storage.change_log import Record
@@ -309,34 +309,128 @@ def test_refused_rows_leave_no_trace(threads, frame, tmp_path):
         assert index.insert(unique[300:302]) == 2
 
 
-def test_a_change_that_nobody_saw_gives_its_place_to_the_next(
-    threads, frame, tmp_path, monkeypatch
-):
-    """The client dies after the record was written, and before the change was published."""
+def cut(patch: pytest.MonkeyPatch, change: Callable[[], object], published: bool = False) -> None:
+    """Make a change that an interrupt cuts after its record, before or after it is published."""
+    publish = Registry.publish
 
-    def dies(self, descriptor, **options):
+    def interrupted(self, *args, **options):
+        if published:
+            publish(self, *args, **options)
         raise KeyboardInterrupt
 
-    with durable(frame[:300], tmp_path, threads, name="shared") as index:
-        for keep in (True, False):
-            with monkeypatch.context() as dying:
-                dying.setattr(Registry, "publish", dies)
-                with pytest.raises(KeyboardInterrupt):
-                    index.insert(frame[300:400])
-            other = DistributedIndex.open("shared", threads)
-            assert len(other) == 300
-            if keep:
-                with DistributedIndex.load(tmp_path, threads) as loaded:
-                    assert_same(rows_of(loaded), frame[:400])
-            else:
-                other.save(tmp_path)
-                with DistributedIndex.load(tmp_path, threads) as loaded:
-                    assert_same(rows_of(loaded), frame[:300])
-        assert other.insert(frame[300:350]) == 50
-        other.rebuild(whole=True)
-        assert_same(rows_of(other), frame[:350])
+    with patch.context() as cutting:
+        cutting.setattr(Registry, "publish", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            change()
+
+
+READS = {
+    "len": len,
+    "lookup": lambda index: len(index.lookup({"city": ["Rome"], "hour": [5]})),
+    "merge": lambda index: index.merge(pd.DataFrame({"city": ["Rome"], "hour": [5]})).compute(),
+    "stats": lambda index: index.stats(),
+    "refresh": lambda index: index.refresh(),
+    "insert": lambda index: index.insert(index.meta),
+    "save": lambda index: index.save(index.durable),
+    "rebuild": lambda index: index.rebuild(whole=True),
+    "rebalance": lambda index: index.rebalance(index.workers[:2]),
+}
+
+
+@pytest.mark.parametrize("published", [False, True])
+@pytest.mark.parametrize("read", READS)
+def test_the_next_call_settles_a_change_that_was_cut(
+    threads, frame, tmp_path, monkeypatch, read, published
+):
+    """What a load finds is what the index answers from, whichever is asked first."""
+    with durable(frame[:300], tmp_path, threads) as index:
+        cut(monkeypatch, lambda: index.insert(frame[300:400]), published)
+        if read == "len":
+            with DistributedIndex.load(tmp_path, threads) as loaded:
+                assert len(loaded) == 400
+        READS[read](index)
+        assert_same(rows_of(index), frame[:400])
+        with DistributedIndex.load(tmp_path, threads) as loaded:
+            assert_same(rows_of(loaded), frame[:400])
+        assert index.insert(frame[400:450]) == 50
+        index.rebuild(whole=True)
+        assert_same(rows_of(index), frame[:450])
     with DistributedIndex.load(tmp_path, threads) as loaded:
-        assert_same(rows_of(loaded), frame[:350])
+        assert_same(rows_of(loaded), frame[:450])
+
+
+@pytest.mark.parametrize("mode", ["distributed", "independent", "replicated"])
+@pytest.mark.parametrize("verb", ["insert", "upsert", "erase", "no rows"])
+def test_every_verb_and_mode_is_settled(threads, frame, tmp_path, monkeypatch, verb, mode):
+    unique = frame.assign(hour=frame["v"])
+    changes = {
+        "insert": lambda index: index.insert(lazy(unique[300:400], 3)),
+        "upsert": lambda index: index.upsert(unique[250:400].assign(kind="b")),
+        "erase": lambda index: index.erase(unique[["city", "hour"]][100:200]),
+        "no rows": lambda index: index.insert(unique[:0]),
+    }
+    with durable(unique[:300], tmp_path, threads, mode=mode) as index:
+        cut(monkeypatch, lambda: changes[verb](index))
+        answer = index.merge(unique[["city", "hour"]]).compute()
+        wanted = {"insert": 400, "upsert": 400, "erase": 200, "no rows": 300}[verb]
+        assert len(index) == len(answer) == wanted
+        assert index.epoch == 2
+        with DistributedIndex.load(tmp_path, threads) as loaded:
+            found = loaded.merge(unique[["city", "hour"]]).compute()
+            assert_same(found.sort_values("v"), answer.sort_values("v"))
+
+
+def test_another_handle_settles_what_a_client_has_left(threads, frame, tmp_path, monkeypatch):
+    with durable(frame[:300], tmp_path, threads, name="shared") as index:
+        early = DistributedIndex.open("shared", threads)
+        cut(monkeypatch, lambda: index.insert(frame[300:400]))
+        assert len(early) == 400
+        cut(monkeypatch, lambda: index.insert(frame[400:450]))
+        # As if the client had been another process.
+        monkeypatch.setattr(handle, "_unsettled", {})
+        assert len(DistributedIndex.open("shared", threads)) == 450
+        cut(monkeypatch, lambda: index.erase(frame[["city", "hour"]]))
+        monkeypatch.setattr(handle, "_unsettled", {})
+        assert early.insert(frame[:2]) == 2
+        assert len(early) == len(index) == 2
+
+
+@pytest.mark.parametrize("verb", ["update", "retract"])
+def test_groups_are_settled(threads, frame, tmp_path, monkeypatch, verb):
+    state = DistributedGroupBy.build(
+        frame[:300], "hour", total=("v", "sum"), client=threads, durable=tmp_path
+    )
+    with state:
+        rows = frame[300:400] if verb == "update" else frame[200:300]
+        cut(monkeypatch, lambda: getattr(state, verb)(rows))
+        now = frame[: 400 if verb == "update" else 200]
+        wanted = now.groupby("hour")["v"].sum().to_dict()
+        assert state.result().compute()["total"].to_dict() == wanted
+        with DistributedGroupBy.load(tmp_path, threads) as loaded:
+            assert loaded.result().compute()["total"].to_dict() == wanted
+
+
+@pytest.mark.parametrize("published", [False, True])
+def test_an_index_without_a_log_is_settled(threads, frame, monkeypatch, published):
+    with DistributedIndex.build(frame[:300], on="v", client=threads) as index:
+        cut(monkeypatch, lambda: index.insert(frame[300:400]), published)
+        assert len(index) == (400 if published else 300)
+        assert index.insert(frame[400:450]) == 50
+        assert len(index) == (450 if published else 350)
+
+
+def test_a_change_is_not_repeated_when_the_scheduler_is_lost_after_its_record(
+    threads, frame, tmp_path, monkeypatch
+):
+    def lost(self, *args, **options):
+        raise IndexLost("the scheduler of the cluster is gone")
+
+    with durable(frame[:300], tmp_path, threads) as index:
+        with monkeypatch.context() as losing:
+            losing.setattr(Registry, "publish", lost)
+            with pytest.raises(IndexLost, match=r"was made, as it is in the log .* do not repeat"):
+                index.insert(frame[300:400])
+        assert len(index) == 400
 
 
 def flip(path: Path, place: float) -> None:
@@ -345,7 +439,7 @@ def flip(path: Path, place: float) -> None:
     path.write_bytes(data)
 
 
-def cut(path: Path, place: float) -> None:
+def shorten(path: Path, place: float) -> None:
     path.write_bytes(path.read_bytes()[: int(place * (path.stat().st_size - 1))])
 
 
@@ -355,13 +449,13 @@ def files_of(folder: Path, number: int) -> list[Path]:
 
 DAMAGE: dict[str, Callable[[Path], object]] = {
     "a flipped bit of a file of rows": lambda log: flip(files_of(log, 3)[0], 0.5),
-    "a short file of rows": lambda log: cut(files_of(log, 2)[0], 0.9),
+    "a short file of rows": lambda log: shorten(files_of(log, 2)[0], 0.9),
     "a missing file of rows": lambda log: files_of(log, 4)[1].unlink(),
     "a flipped bit of a record": lambda log: flip(records_in(log)[1], 0.5),
     "a flipped bit of the last record": lambda log: flip(records_in(log)[2], 0.5),
     "a flipped bit of the last record's size": lambda log: flip(records_in(log)[2], 0.04),
     "a missing record": lambda log: records_in(log)[0].unlink(),
-    "a short record before another": lambda log: cut(records_in(log)[1], 0.5),
+    "a short record before another": lambda log: shorten(records_in(log)[1], 0.5),
     "a record under another number": lambda log: records_in(log)[2].write_bytes(
         records_in(log)[1].read_bytes()
     ),
@@ -387,7 +481,7 @@ def test_damage_is_told(threads, log, damage):
 @pytest.mark.parametrize("place", [0.0, 0.03, 0.1, 0.5, 0.97])
 def test_a_record_that_breaks_off_is_ignored(threads, frame, log, place):
     """It was not acknowledged; the next change takes its number."""
-    cut(records_in(log)[2], place)
+    shorten(records_in(log)[2], place)
     with DistributedIndex.load(log, threads, durable=log) as loaded:
         assert len(loaded) == len(changed_rows(frame))
         before = rows_of(loaded)

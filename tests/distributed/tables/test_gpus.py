@@ -195,6 +195,18 @@ def test_arrays_of_the_client(client):
             table.contains(da.from_array(days, 5000))
 
 
+def test_arrays_on_another_device(client):
+    import cupy
+
+    numbers = da.arange(100, chunks=25)
+    with DistributedSet("int64", client=client, device="cuda") as table:
+        table.insert(cupy.arange(10))
+        with pytest.raises(DeviceError, match=r"map_blocks\(cupy.asarray\)"):
+            table.insert(numbers)
+        table.insert(numbers.map_blocks(cupy.asarray))
+        assert len(table) == 100
+
+
 def test_floats(client):
     with DistributedSet("float32", client=client, device="cuda") as table:
         assert table.insert(np.array([np.nan, -0.0, np.nan, 0.0], "f4")).sum() == 2

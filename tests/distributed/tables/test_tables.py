@@ -430,7 +430,7 @@ def test_arrays_of_another_client(processes):
         cluster_of(1, processes=False) as elsewhere,
     ):
         assert table.contains(other.persist(keys)).compute(scheduler=processes).all()
-        with pytest.raises(UnsupportedError, match=r"another cluster.*keys\.compute\(\)"):
+        with pytest.raises(UnsupportedError, match=r"another cluster.*client\.compute\(keys\)"):
             table.contains(elsewhere.persist(keys))
 
 
@@ -899,6 +899,27 @@ def test_chunks_that_dask_drops_from_one_of_several_workers(
 
     monkeypatch.setattr(Batch, "place", dropped)
     with DistributedMap("int64", "int64", client=threads) as table:
+        table.upsert(keys, values)
+        assert_finds(table)
+
+
+@pytest.mark.parametrize("moves", [1, base.MOST_MOVES, base.MOST_MOVES + 1])
+def test_chunks_that_are_moved_away_again(threads, undropped, moves, monkeypatch):
+    *homes, beside = sorted(threads.nthreads())
+    keys, values = replicated(threads, homes, beside)
+    place, tries = Batch.place, []
+
+    def moved(batch, *args):
+        tries.append(args)
+        if len(tries) >= moves:
+            place(batch, *args)
+
+    monkeypatch.setattr(Batch, "place", moved)
+    with DistributedMap("int64", "int64", client=threads) as table:
+        if moves > base.MOST_MOVES:
+            with pytest.raises(IndexLost, match="lies elsewhere, though it was moved; call it"):
+                table.upsert(keys, values)
+            assert len(tries) == base.MOST_MOVES
         table.upsert(keys, values)
         assert_finds(table)
 

@@ -159,6 +159,4 @@ def test_frames_beside_and_below_each_other(frames):
     assert list(left) == ["k", "x"]
     assert_same(frames.concat([left[:2], left[2:]]), left)
     assert_same(frames.concat([left[2:]]), left[2:].reset_index(drop=True))
-    meta = frames.merge_meta(left, right, ["k"], ["k"], ("_x", "_y"))
-    assert list(meta) == ["k", "x", "small"]
     assert frames.nbytes(NUMBERS[["k", "small"]]) == 5 * 9

@@ -50,9 +50,9 @@ FRAME = pd.DataFrame(columns())
 
 @pytest.mark.parametrize("rows", [[3, 1, 1, -1, 6], [0, 1, 5], [-1, -1], [], [-1]])
 @pytest.mark.parametrize("source", [FRAME, FRAME.iloc[:0], FRAME.iloc[::-1]])
-@pytest.mark.parametrize("few_columns", [0, 1000], ids=["by blocks", "by columns"])
-def test_rows_or_nulls(rows, source, few_columns, monkeypatch):
-    monkeypatch.setattr(pandas_take, "_FEW_COLUMNS", few_columns)
+@pytest.mark.parametrize("few_rows", [1000, -1], ids=["by blocks", "by columns"])
+def test_rows_or_nulls(rows, source, few_rows, monkeypatch):
+    monkeypatch.setattr(pandas_take, "_FEW_ROWS", few_rows)
     if len(source) <= max(rows, default=0):
         rows = [-1] * len(rows)
     rows = np.array(rows, np.int64)

@@ -160,5 +160,5 @@ def test_groupers_without_a_frequency(options):
     ]  # fmt: skip
     for by in keys:
         check_both(frame, by, lambda groups: groups[["v", "f"]].sum(), **options)
-    with pytest.raises(UnsupportedError, match=r"freq=.*dt\.floor"):
+    with pytest.raises(UnsupportedError, match=r"freq=.*dt\.normalize"):
         dgpuhash.groupby(frame, pd.Grouper(key="t", freq="D"))

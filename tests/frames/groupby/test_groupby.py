@@ -14,6 +14,7 @@ from support.strategies import KEY_COLUMNS
 import dgpuhash
 from dgpuhash import config
 from dgpuhash.errors import ColumnError, ShapeError, SpecError, UnsupportedError
+from dgpuhash.frames.groupby.partial import GroupPlan
 from dgpuhash.frames.keys.encoding import KeyEncoder
 
 KEYS = st.lists(st.one_of(st.none(), st.integers(0, 5)), min_size=1, max_size=14)
@@ -99,6 +100,7 @@ VALUES = {
     "period": pd.Series(pd.PeriodIndex(["2026-01", "2026-02", None] * 2, freq="M")),
     "category": pd.Series(pd.Categorical(["b", "a", None, "a", "b", "b"], ordered=True)),
     "unordered": pd.Series(pd.Categorical(["b", "a", None, "a", "b", "b"])),
+    "moments": pd.Series(pd.Categorical(pd.to_datetime([0, 3, None, 0, 0, 0], unit="s"))),
     "float32": pd.Series([1.5, 2, np.nan, 4, 1, np.inf], dtype="float32"),
     "uint64": pd.Series([2**63, 1, 2, 3, 4, 2**64 - 1], dtype="uint64"),
     "boolean": pd.Series([True, None, False, False, None, True], dtype="boolean"),
@@ -303,3 +305,52 @@ def test_the_accessor_groups():
         "<GroupBy of 3 rows by 'k': 2 groups, column 'v'>"
     )
     assert frame.dgpuhash.groupby("k").v.max().tolist() == [3, 2]
+
+
+@pytest.mark.parametrize("chosen", [["a", "c"], ["a"], ["c"], "a", "c"], ids=str)
+@pytest.mark.parametrize("by", ["a", ["b", "a"]], ids=str)
+def test_lists_of_aggregates_beside_keys_that_are_columns(by, chosen):
+    frame = pd.DataFrame({"a": [2, 1, 2], "b": ["x", "y", "x"], "c": [3.5, 4.0, 5.0]})
+    for hows in (["min"], ["min", "max"], [("c", "max")]):
+        same_as_pandas(frame, by, lambda groups, h=hows: groups[chosen].agg(h), as_index=False)
+    labels = [np.array([1, 1, 2])]
+    same_as_pandas(frame, labels, lambda groups: groups[["a", "c"]].agg(["min"]), as_index=False)
+
+
+def test_a_key_is_not_called_as_a_result():
+    groups = dgpuhash.groupby(pd.DataFrame({"a": [1], "c": [2]}), "a", as_index=False)
+    for call in (lambda: groups["a"].agg(a="min"), lambda: groups["c"].agg([("a", "min")])):
+        with pytest.raises(SpecError, match="cannot insert a, already exists; give"):
+            call()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "complex64"])
+def test_floats_of_few_bits_have_the_digits_of_pandas(dtype):
+    frame = pd.DataFrame({"k": [1, 1, 1, 2, 2], "x": np.array([0.1, 0.2, 0.4, 6e4, 6e4], dtype)})
+    for rows in (frame, frame.iloc[::-1], frame.iloc[[0, 3, 1, 2, 4]]):
+        for how in ("mean",) if dtype == "complex64" else ("mean", "prod", "sum", "std", "var"):
+            if dtype == "float16" and rows is frame and how in {"prod", "sum"}:
+                # pandas' own are infinite there.
+                continue
+            wanted = rows.groupby("k")["x"].agg(how)
+            found = dgpuhash.groupby(rows, "k")["x"].agg(how)
+            assert found.dtype == wanted.dtype
+            # Sums that float16 does not have are no infinities.
+            assert np.allclose(found, wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("how", ["mean", "sum", "prod", "var", "std", "median"])
+def test_floats_of_few_bits_have_one_dtype_in_parts(dtype, how):
+    few = pd.DataFrame({"k": [1, 2, 1, 1], "x": np.array([0.1, np.nan, 0.2, 0.4], dtype)})
+    plan = GroupPlan.of(few.iloc[:0], "k", how=how, selection="x")
+    wide = np.finfo(dtype).bits < 32 or how == "mean"
+    exact = few.astype({"x": "float64"}).groupby("k")["x"].agg(how)
+    for rows in (few, few.iloc[:1], few.sort_values("k")):
+        states = plan.standing()
+        for number in range(len(rows)):
+            states.fold(plan.reduce(rows.iloc[number : number + 1], number))
+        found = states.result()
+        assert found.dtype == plan.meta.dtype == (found.dtype if wide else dtype)
+        if len(rows) == len(few):
+            assert np.allclose(found, exact, rtol=1e-12 if how == "mean" else 1e-6, equal_nan=True)

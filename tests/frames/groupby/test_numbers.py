@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import operator
+from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
@@ -10,6 +13,8 @@ import pytest
 from suites.raising import no_other_engine
 
 import dgpuhash
+from dgpuhash.errors import KeyTypeError
+from dgpuhash.frames.groupby.partial import GroupPlan
 
 
 def exact_by_group(keys, values):
@@ -124,3 +129,68 @@ def test_variances_of_integers(base, width, dtype):
         mean = sum(numbers) / len(numbers)
         exact = sum((each - mean) ** 2 for each in numbers) / (len(numbers) - 1)
         assert abs(Fraction(float(found[key])) - exact) <= exact / 10**6
+
+
+def objects(values):
+    return pd.Series(values, dtype=object)
+
+
+def test_the_least_and_the_greatest_object_stay_what_they_are():
+    frame = pd.DataFrame({"k": list("abb"), "v": objects([2**53 + 1, 0.5, 255])})
+    groups = dgpuhash.groupby(frame, "k")["v"]
+    assert [*groups.min(), *groups.max()] == [2**53 + 1, 0.5, 2**53 + 1, 255]
+    assert [type(each) for each in groups.max()] == [int, int]
+
+
+def test_sums_of_objects_have_as_many_bits_as_they_need():
+    frame = pd.DataFrame({"k": ["a", "a", "b"], "v": objects([2**63 - 1, 2, 3])})
+    groups = dgpuhash.groupby(frame, "k")["v"]
+    assert groups.sum().tolist() == [2**63 + 1, 3]
+    assert groups.prod().tolist() == [2**64 - 2, 3]
+
+
+OBJECTS = {
+    "booleans": [True, True, True, None, True, None, True],
+    "mixed": [2**53 + 1, 0.5, -1, None, True, None, 3],
+    "numbers": [2**62, 5, 2, None, np.int8(100), None, np.int8(100)],
+    "fractions": [Decimal("0.1"), Decimal(2), 3, None, Fraction(1, 3), None, 2],
+    "nothing": [None] * 7,
+}
+
+
+def of_python(how, group):
+    """Return the sum or product of numbers, in which nulls are 1."""
+    there = [each.item() if isinstance(each, np.int8) else each for each in group if each]
+    if how == "sum":
+        return functools.reduce(operator.add, there) if there else 0
+    ones = [1] if len(there) < len(group) or not there else []
+    return functools.reduce(operator.mul, [*ones, *there])
+
+
+@pytest.mark.parametrize("values", OBJECTS.values(), ids=OBJECTS)
+@pytest.mark.parametrize("how", ["sum", "prod"])
+def test_sums_and_products_of_objects_are_those_of_python(how, values):
+    keys = [1, 2, 3, 4, 5, 6, 6]
+    frame = pd.DataFrame({"k": keys, "v": objects(values)})
+    groups = [[v for k, v in zip(keys, values, strict=True) if k == key] for key in range(1, 7)]
+    wanted = [repr(of_python(how, group)) for group in groups]
+    found = getattr(dgpuhash.groupby(frame, "k")["v"], how)()
+    assert list(map(repr, found)) == wanted
+    plan = GroupPlan.of(frame.iloc[:0], "k", how=how, selection="v")
+    rows = pd.concat([plan.reduce(frame.iloc[at : at + 1], at) for at in range(len(frame))])
+    assert list(map(repr, plan.result_of_rows(rows))) == wanted
+
+
+def test_products_of_texts_are_refused():
+    frame = pd.DataFrame({"k": ["a", "b"], "v": objects(["x", 2])})
+    with pytest.raises(KeyTypeError, match="prod"):
+        dgpuhash.groupby(frame, "k")["v"].prod()
+
+
+def test_rows_without_a_group_beside_objects():
+    frame = pd.DataFrame({"k": [None, "a", "a"], "v": objects([3, 1.25, 2]), "w": [3, 2, 3]})
+    groups, plain = dgpuhash.groupby(frame, "k"), frame.astype({"v": float}).groupby("k")
+    for how in ("corr", "cov"):
+        wanted = getattr(plain[["v", "w"]], how)()
+        pd.testing.assert_frame_equal(getattr(groups[["v", "w"]], how)(), wanted)
+    assert dgpuhash.groupby(frame[:1], "k")["w"].tail(1).empty

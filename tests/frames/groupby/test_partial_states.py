@@ -360,3 +360,81 @@ def test_states_are_folded_again(tmp_path):
     )
     assert sorted(changed.tolist()) == list(range(len(together))) == [0, 1, 2, 3]
     same(together.result(), states.result())
+
+
+@pytest.mark.parametrize("how", ["var", "std", "sem", "cov", "corr"])
+def test_lost_digits_are_a_field_of_states(how):
+    near = pd.DataFrame({"k": [1, 1, 1, 2], "x": [1.0, 2.0, 4.0, 3.0], "y": [2.0, 1.0, 9.0, 4.0]})
+    plan = GroupPlan.of(near.iloc[:0], "k", how=how)
+    exact = getattr(near.groupby("k"), how)()
+    for far, is_known in ((50.0, True), (1e4, True), (1e9, False), (1e12, False)):
+        states, again = plan.standing(), plan.standing()
+        more = pd.DataFrame({"k": [1], "x": [far], "y": [2 * far]})
+        for number, part in enumerate((near, more)):
+            states.fold(plan.reduce(part, number))
+        states.retract(plan.reduce(more, 2))
+        # It goes where states go.
+        again.fold(states.frame().iloc[1:])
+        again.fold(states.frame().iloc[:1])
+        for each in (states, again):
+            if is_known:
+                pd.testing.assert_frame_equal(each.result(), exact, rtol=1e-6)
+            else:
+                with pytest.raises(UnsupportedError, match="of 1 group, as 1, is not known"):
+                    each.result()
+        assert plan.result(plan.reduce(near, 0)).equals(plan.result(plan.reduce(near, 1)))
+
+
+@pytest.mark.parametrize("how", ["var", "std", "sem", "cov", "corr"])
+@pytest.mark.parametrize("scale", [1e-90, 1e85, 1e130])
+def test_digits_lost_by_numbers_of_any_size(how, scale):
+    near = pd.DataFrame({"k": [1, 1, 1], "x": [1.0, 2.0, 4.0], "y": [2.0, 1.0, 9.0]})
+    far = pd.DataFrame({"k": [1], "x": [1e9], "y": [2e9]})
+    near, far = (each.assign(x=scale * each["x"], y=scale * each["y"]) for each in (near, far))
+    plan = GroupPlan.of(near.iloc[:0], "k", how=how)
+    states = plan.standing()
+    for number, part in enumerate((near, far)):
+        states.fold(plan.reduce(part, number))
+    states.retract(plan.reduce(far, 2))
+    with pytest.raises(UnsupportedError, match="of 1 group, as 1, is not known"):
+        states.result()
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint8", "Int32", "int64[pyarrow]"])
+@pytest.mark.parametrize("how", ["var", "std", "sem", "cov", "corr"])
+def test_whole_numbers_lose_nothing(how, dtype):
+    frame = pd.DataFrame({"k": [1, 1, 1, 2, 2, 2, 2, 3], "x": [5, 5, 7, 1, 2, 4, 200, 9]})
+    frame = frame.assign(y=frame["x"][::-1].to_numpy() + 1).astype({"x": dtype, "y": dtype})
+    plan = GroupPlan.of(frame.iloc[:0], "k", how=how)
+    gone = frame.iloc[[2, 6]]
+    states = plan.standing()
+    states.fold(plan.reduce(frame, 0))
+    states.retract(plan.reduce(gone, 1))
+    exact = getattr(frame.drop(index=gone.index).groupby("k"), how)()
+    pd.testing.assert_frame_equal(states.result().astype(float), exact.astype(float), rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["uint64", "UInt64", "uint64[pyarrow]"])
+@pytest.mark.parametrize("how", ["cov", "corr"])
+def test_pairs_of_the_largest_integers(how, dtype):
+    x, y = (np.array(each, np.uint64) for each in ([5, 1, 7], [2, 9, 4]))
+    near, far = (
+        pd.DataFrame({"k": 1, "x": x + np.uint64(a), "y": y + np.uint64(b)})
+        for a, b in ((0, 0), (2**63, 2**64 - 10))
+    )
+    far = far.astype({"x": dtype, "y": dtype})
+    plan = GroupPlan.of(far.iloc[:0], "k", how=how)
+    states = plan.standing()
+    states.fold(plan.reduce(far.iloc[:2], 0))
+    states.fold(plan.reduce(far.iloc[2:], 1))
+    exact = getattr(near.groupby("k"), how)().astype(float)
+    assert np.allclose(states.result().astype(float), exact, rtol=1e-12)
+
+
+def test_equal_values_lose_nothing():
+    frame = pd.DataFrame({"k": [1] * 9, "x": [0.1] * 9})
+    plan = GroupPlan.of(frame.iloc[:0], "k", how="var")
+    states = plan.standing()
+    states.fold(plan.reduce(frame, 0))
+    states.retract(plan.reduce(frame.iloc[:5], 1))
+    assert states.result()["x"].tolist() == [0.0]

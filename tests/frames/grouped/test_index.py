@@ -208,3 +208,63 @@ def test_a_description_says_all():
     again = Aggregation.from_json(groups.source, groups.to_json())
     assert replace(again, source=None) == replace(groups, source=None)
     pd.testing.assert_frame_equal(again.results, groups.results)
+
+
+def test_states_of_earlier_programs_are_completed():
+    frame = rows(3).assign(f=pd.array(range(40), "Float64"))
+    for named in (RETRACTABLE, {"least": ("f", "min")}):
+        groups = Aggregation.of(frame.iloc[:0], ["k", "s"], named, dropna=True, sort=True)
+        states = groups.reduce(frame, 0)
+        new = (" lost", " stray", " magnitude", " nonzero")
+        earlier = states.drop(columns=[c for c in states if c.endswith(new)])
+        assert list(earlier) != list(states)
+        completed = groups.completed(earlier)
+        # What they did not save of the sizes of floats is guessed from the sums.
+        guessed = [c for c in states if c.endswith(("magnitude", "nonzero"))]
+        for label in guessed:
+            other = {"magnitude": "real", "nonzero": "count"}[label.split()[-1]]
+            other = label.rpartition(" ")[0] + " " + other
+            assert completed[label].tolist() == states[other].abs().tolist()
+        pd.testing.assert_frame_equal(completed.drop(columns=guessed), states.drop(columns=guessed))
+
+
+SUMS = {
+    # What stays, what comes and goes again, whether its sum is known.
+    "far above": ([1.1, 2.2], [[1e40], [1e25]], False),
+    "in one part": ([1.1, 2.2], [[1e40, 1e25]], False),
+    "opposite": ([1.1], [[-1e40, 1e40]], False),
+    "above": ([1.1, 2.2], [[1e20], [-1e20]], True),
+    "zeros stay": ([0.0, 0.0], [[0.1, 0.2, 0.3], [1e40]], True),
+    "nothing stays but a null": ([None], [[0.1], [1e40]], True),
+    "about zero": ([0.5, -0.5], [[5.0, 0.1], [1e5]], True),
+    "many": ([1.25] * 1000, [[1e6] * 1000, [0.1] * 9], True),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float64", "Float64", "double[pyarrow]"])
+@pytest.mark.parametrize(("stay", "gone", "known"), SUMS.values(), ids=SUMS)
+def test_sums_of_floats_bound_what_retracted_rows_took(stay, gone, known, dtype):
+    def part(values, key=1):
+        return pd.DataFrame({"k": [key] * len(values), "x": pd.array(values, dtype)})
+
+    named = {how: ("x", how) for how in ("sum", "mean", "count")}
+    groups = Aggregation.of(part([0.5]).iloc[:0], ["k"], named, dropna=True, sort=True)
+    index, moved = index_of(groups), index_of(groups)
+    index.fold(groups.reduce(part(stay), 0), 1)
+    index.fold(groups.reduce(part([1e40, 1e25, 1.5], key=2), 0), 1)
+    for values in gone:
+        index.fold(groups.reduce(part(values), 1), 2)
+    assert len(groups.results_of(index.frame())) == 2
+    for values in gone:
+        index.fold(groups.reduce(part(values), 1), 3, taken_off=True)
+    # What is lost goes where states go.
+    moved.fold(index.frame(), 3)
+    for each in (index, moved):
+        if known:
+            found = groups.results_of(each.frame())["sum"].tolist()
+            assert found[0] == pytest.approx(sum(v for v in stay if v), abs=0)
+            continue
+        for how in ("sum", "mean"):
+            with pytest.raises(UnsupportedError, match=f"{how} of 1 group, as 1, is not known"):
+                groups.results_of(each.frame(), ["k", how])
+        assert groups.results_of(each.frame(), ["k", "count"])["count"].tolist() == [len(stay), 3]

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import dgpuhash
 from dgpuhash.frames.merge.index import index_of
 
 RNG = np.random.default_rng(3)
@@ -45,3 +46,12 @@ def test_levels_are_those_of_pandas(kind):
 def test_an_index_of_one_level_is_a_plain_one():
     made = index_of([VALUES["str"]], ["value"])
     pd.testing.assert_index_equal(made, pd.Index(VALUES["str"].array, name="value"))
+
+
+@pytest.mark.parametrize("values", [["True"], [pd.Timedelta(1, "s")], [1]], ids=repr)
+def test_labels_of_objects_stay_objects(values):
+    left = pd.DataFrame(index=pd.Index([], dtype=object, name="k"))
+    right = pd.DataFrame(index=pd.Index(values, dtype=object, name="k"))
+    merged = dgpuhash.merge(left, right, "outer", left_index=True, right_index=True)
+    wanted = left.merge(right, "outer", left_index=True, right_index=True)
+    pd.testing.assert_index_equal(merged.index, wanted.index)

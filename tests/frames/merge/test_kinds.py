@@ -20,6 +20,7 @@ from suites.raising import no_other_engine
 
 import dgpuhash
 from dgpuhash.errors import ColumnError, UnsupportedError
+from dgpuhash.frames.merge.agreement import IncomparableError
 from dgpuhash.frames.merge.kinds import PANDAS, as_pandas, from_pandas
 
 # GPU machines may lack it.
@@ -354,3 +355,55 @@ def test_narwhals_is_imported_for_other_libraries_alone():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
     )
     assert found.stdout.split() == ["False", "False"]
+
+
+def test_types_without_a_value_in_common_are_refused():
+    numbers = [pl.Series("k", [1]), pl.Series("k", [1.5]), pl.Series("k", [Decimal(2)])]
+    others = [
+        pl.Series("k", each) for each in (
+            ["a"], [b"a"], [EPOCH], [EPOCH.date()], [dt.time(1)], [dt.timedelta(1)],
+        )
+    ]  # fmt: skip
+    zoned = pl.Series("k", [EPOCH]).dt.replace_time_zone("UTC")
+    categories = pl.Series("k", ["a"], dtype=pl.Categorical)
+    domains = [numbers, [zoned], [others[0], categories], *([each] for each in others[1:])]
+    for place, domain in enumerate(domains):
+        for number, other in enumerate(domains):
+            left, right = domain[0].to_frame(), other[-1].to_frame()
+            for how in HOWS:
+                if place == number:
+                    dgpuhash.merge(left, right, how, on="k")
+                    continue
+                with pytest.raises(IncomparableError, match="cast one side"):
+                    dgpuhash.merge(left, right, how, on="k")
+                with pytest.raises(IncomparableError, match="never equal"):
+                    dgpuhash.merge(left.to_arrow(), right.to_arrow(), how, on="k")
+    # A column of nulls alone has no domain.
+    nothing = pl.DataFrame({"k": [None]})
+    assert len(dgpuhash.merge(nothing, others[0].to_frame(), "outer", on="k")) == 2
+
+
+def test_keys_of_two_types_of_numbers_keep_their_values():
+    whole, half = pl.DataFrame({"k": [1, 2]}), pl.DataFrame({"k": [Decimal("1.0"), Decimal("2.5")]})
+    for sides in ((whole, half), (half, whole)):
+        found = dgpuhash.merge(*sides, "outer", on="k")["k"].to_list()
+        assert found == [1, 2, Decimal("2.5")]
+    with pytest.raises(UnsupportedError, match="cast the keys"):
+        dgpuhash.merge(pl.DataFrame({"k": [True]}), whole, "outer", on="k")
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [(pl.Series("k", [2**63], pl.UInt64), pl.Series("k", [2.0**53], pl.Float32)),
+     (pl.Series("k", [10**9], pl.Duration("ns")), pl.Series("k", [2**62], pl.Duration("us")))],
+)  # fmt: skip
+def test_keys_that_no_type_holds_have_a_remedy_of_the_library(ours, theirs):
+    left, right = ours.to_frame(), theirs.to_frame()
+    for sides in ((left, right), (left.to_arrow(), right.to_arrow())):
+        with pytest.raises(ColumnError, match="cast the keys of both sides to one type") as raised:
+            dgpuhash.merge(*sides, "outer", on="k")
+        assert "pandas" not in str(raised.value)
+        assert ".astype" not in str(raised.value)
+    cast = left.cast(pl.Duration("us")) if ours.dtype == pl.Duration else right.cast(pl.UInt64)
+    sides = (cast, right) if ours.dtype == pl.Duration else (left, cast)
+    assert len(dgpuhash.merge(*sides, "outer", on="k")) == 2

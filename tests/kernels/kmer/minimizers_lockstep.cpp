@@ -28,10 +28,10 @@ namespace {
 constexpr u64 kNone = ~0ull;
 constexpr u64 kToggle = 0xe37e28c4271b5a2dull;
 
-MinimizerRule rule_of(u64 k, u64 l, u64 spaces) {
+MinimizerRule rule_of(u64 k, u64 l, u64 spaces, bool early = false) {
   u64 spaced = mask_of_bases(static_cast<u32>(l));
   for (u64 space = 0; space < spaces; ++space) spaced &= ~(3ull << 4 * space << 2);
-  return {k, l, spaced, kToggle & mask_of_bases(static_cast<u32>(l))};
+  return {k, l, spaced, kToggle & mask_of_bases(static_cast<u32>(l)), early};
 }
 
 u64 code_of(const std::string& mer) {
@@ -40,15 +40,17 @@ u64 code_of(const std::string& mer) {
   return code;
 }
 
-/// Of each k-mer of a record; kNone of those with other letters.
+/// Of each k-mer of a record; kNone of those with other letters, unless they are early.
 std::vector<u64> minimizers_of(const MinimizerRule& rule, std::string record) {
   for (char& letter : record) letter = static_cast<char>(std::toupper(letter));
   std::vector<u64> made;
   for (u64 at = 0; at + rule.k <= record.size(); ++at) {
     const std::string kmer = record.substr(at, rule.k);
     u64 lowest = kNone;
-    if (kmer.find_first_not_of("ACGT") == kmer.npos)
-      for (u64 start = 0; start + rule.l <= rule.k; ++start) {
+    const u64 others = kmer.find_last_not_of("ACGT");
+    const bool early = rule.early != 0 && others == 0;
+    if (others == kmer.npos || early)
+      for (u64 start = early; start + rule.l <= rule.k; ++start) {
         const std::string mer = kmer.substr(start, rule.l);
         std::string back(mer.rbegin(), mer.rend());
         for (char& letter : back)
@@ -130,24 +132,30 @@ std::string drawn(std::mt19937& random, u64 length, const std::string& alphabet)
 }
 
 template <int W = 1>
-void finds(u64 k, u64 l, u64 spaces) {
+void finds(u64 k, u64 l, u64 spaces, bool early = false) {
+  if (!early && k > l) finds<W>(k, l, spaces, true);
   std::mt19937 random(5);
-  const MinimizerRule rule = rule_of(k, l, spaces);
-  const std::vector<std::string> records{"",
-                                         drawn(random, 300, "ACGTacgt"),
-                                         "",
-                                         drawn(random, 300, "ACGTACGTACGTACGTACGTACGTACGTN"),
-                                         drawn(random, k, "ACGT"),
-                                         drawn(random, k - 1, "ACGT"),
-                                         std::string(150, 'A'),
-                                         std::string(90, 't'),
-                                         "ACGUNRYK-\n>*",
-                                         drawn(random, 80, "AT"),
-                                         "",
-                                         "AC",
-                                         "",
-                                         drawn(random, 60, "ACGT"),
-                                         ""};
+  const MinimizerRule rule = rule_of(k, l, spaces, early);
+  const std::vector<std::string> records{
+      "",
+      drawn(random, 300, "ACGTacgt"),
+      "",
+      drawn(random, 300, "ACGTACGTACGTACGTACGTACGTACGTN"),
+      drawn(random, k, "ACGT"),
+      drawn(random, k - 1, "ACGT"),
+      std::string(150, 'A'),
+      std::string(90, 't'),
+      "ACGUNRYK-\n>*",
+      drawn(random, 80, "AT"),
+      "",
+      "AC",
+      "",
+      drawn(random, 60, "ACGT"),
+      "N" + drawn(random, k - 1, "ACGT"),
+      "NN" + drawn(random, k, "ACGT") + "N",
+      drawn(random, 3, "ACGT") + "N" + drawn(random, std::max<u64>(k, 2) - 2, "ACGT"),
+      drawn(random, 900, "ACGTACGTACGTACGTACGTACGTACGTACGTN"),
+      ""};
   std::vector<u32> nodes;
   for (u32 record = 0; record < records.size(); ++record) nodes.push_back(record % 3);
   std::string qualities;

@@ -10,6 +10,7 @@ import sys
 
 import pytest
 from kmer.bad_input.inputs import FIRSTS, NAMES, RULES, SECONDS, WORLD, by_rule, run, written
+from kmer.workers.texts import bgzf
 from kmer.worlds import arrays, fasta, fastq, rows
 
 from dgpuhash.errors import SequenceError, TaxonomyError
@@ -22,8 +23,13 @@ from dgpuhash.kmer.sequences import files as sequence_files
 GOOD = fastq(NAMES, FIRSTS)
 PACKED = gzip.compress(GOOD.encode())
 DAMAGED = bytes(each ^ (at in range(900, 910)) * 0x5A for at, each in enumerate(PACKED))
+# Blocks of whole records, without the empty one that ends them.
+BLOCKS = bgzf(fasta(WORLD.files[0]).encode(), 200)[: -len(bgzf(b"", 1))]
 BAD = {
     "cut short": (PACKED[: len(PACKED) // 2], "cut short"),
+    "BGZF without its last block": (BLOCKS, "cut short: the empty block that ends BGZF"),
+    "BGZF padded by zeros": (BLOCKS + bytes(40), "cut short: the empty block that ends BGZF"),
+    "BGZF that is cut behind another": (bgzf(b">a\nACGT\n", 3) + BLOCKS, "cut short: the empty"),
     "without an end": (PACKED[:-4], "cut short"),
     "damaged": (DAMAGED, "(damaged|cut short|bytes of no text|record)"),
     "junk behind it": (PACKED + b"junk", "(damaged|cut short)"),

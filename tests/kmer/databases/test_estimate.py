@@ -204,7 +204,7 @@ def test_the_command():
 
     genomes = TINY.folder / "genomes"
     told = dict(line.split("\t") for line in run(genomes, "--rule", "kraken2").splitlines())
-    assert (told["minimizers"], told["letters"]) == ("74245", "233194")
+    assert (told["minimizers"], told["letters"]) == ("74250", "233194")
     assert (told["within"], told["fits"]) == ("15%", "true")
     told = dict(
         line.split("\t")

@@ -13,6 +13,8 @@ from kmer.taxonomy_model import Model
 
 CODES = {letter: code for code, pair in enumerate(("Aa", "Cc", "Gg", "Tt")) for letter in pair}
 TOGGLE = 0xE37E28C4271B5A2D
+# Letters of a reference that Kraken 2 reads at once.
+BLOCK = 16_384
 # What is no taxon in the list of a read's k-mers.
 AMBIGUOUS, BORDER = -1, -2
 
@@ -64,21 +66,34 @@ class MinimizerModel:
         l: int = 31,  # noqa: E741
         spaces: int = 7,
         toggle: int = TOGGLE,
+        ambiguous: str = "kraken2",
     ) -> None:
         self.taxonomy, self.k, self.l = taxonomy, k, l
+        self.is_exact = ambiguous == "exact" or k == l
         digits = "1" * (l - 2 * spaces) + "01" * spaces
         self.mask = int("".join(digit * 2 for digit in digits), 2)
         self.toggle = toggle & 4**l - 1
         self.taxids: dict[int, int] = {}
         for reference in references:
-            for minimizer in set(self.minimizers(reference.letters)) - {None}:
+            for minimizer in self.of_reference(reference.letters):
                 if reference.taxid:
                     there = self.taxids.get(minimizer, 0)
                     if there != reference.taxid:
                         self.taxids[minimizer] = taxonomy.lca(there, reference.taxid)
 
+    def of_reference(self, letters: str) -> set[int]:
+        """Return all minimizers, also those where Kraken 2 begins with another block."""
+        found = set(self.minimizers(letters))
+        for at in range(BLOCK, 0 if self.is_exact else len(letters), BLOCK):
+            # A letter that is no base before the block.
+            found.update(self.minimizers("N" + letters[at : at + self.k - 1]))
+        return {minimizer for minimizer in found if minimizer is not None}
+
     def minimizers(self, letters: str) -> list[int | None]:
-        """Return the minimizer of the k-mer at each place, None of one with another letter."""
+        """Return the minimizer of the k-mer at each place, None of one with another letter.
+
+        Kraken 2 takes a k-mer whose first letter alone is no base for one of its other letters.
+        """
         ranks = [
             None if code is None else code & self.mask ^ self.toggle
             for code in canonical_codes(letters, self.l, CODES)
@@ -87,6 +102,8 @@ class MinimizerModel:
         found: list[int | None] = []
         for at in range(len(letters) - self.k + 1):
             those = ranks[at : at + window]
+            if not self.is_exact and letters[at] not in CODES:
+                those = those[1:]
             found.append(None if None in those else min(those) ^ self.toggle)  # type: ignore[type-var]
         return found
 

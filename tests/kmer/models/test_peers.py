@@ -1,4 +1,4 @@
-"""The model beside Debian's Kraken 2 (``make peers``), on worlds of our own: whole lines."""
+"""The model, and an index, beside Debian's Kraken 2 (``make peers``): whole lines."""
 
 from __future__ import annotations
 
@@ -6,28 +6,16 @@ import shutil
 import subprocess
 
 import pytest
-from kmer.models.minimizers import CODES, MinimizerModel, canonical_codes
+from kmer.models.minimizers import MinimizerModel
 from kmer.worlds import World, fastq
+
+from dgpuhash.kmer import MinimizerIndex
 
 pytestmark = [
     pytest.mark.genomes,
     pytest.mark.slow,
     pytest.mark.skipif(shutil.which("kraken2-build") is None, reason="make peers installs it"),
 ]
-
-
-class WithQuirk(MinimizerModel):
-    """Behind another letter Kraken 2 takes a k-mer one letter too early, without that letter."""
-
-    def minimizers(self, letters):
-        found = super().minimizers(letters)
-        valid = [letter in CODES for letter in letters]
-        codes = canonical_codes(letters, self.l, CODES)
-        for at in range(len(found) if self.k > self.l else 0):
-            if not valid[at] and all(valid[at + 1 : at + self.k]):
-                those = codes[at + 1 : at + self.k - self.l + 1]
-                found[at] = min(code & self.mask ^ self.toggle for code in those) ^ self.toggle
-        return found
 
 
 def run(*command):
@@ -40,7 +28,7 @@ def run(*command):
 )
 def test_lines_are_those_of_kraken(tmp_path, k, l, spaces):  # noqa: E741
     world = World(k * l, pairs=200, scale=300)
-    made = WithQuirk(world.references, world.taxonomy, k=k, l=l, spaces=spaces)
+    made = MinimizerModel(world.references, world.taxonomy, k=k, l=l, spaces=spaces)
     db = tmp_path / "db"
     db.mkdir()
     world.taxonomy.write(db / "taxonomy")
@@ -56,6 +44,9 @@ def test_lines_are_those_of_kraken(tmp_path, k, l, spaces):  # noqa: E741
         "kraken2-build", "--db", db, "--no-masking", "--build", "--kmer-len", k,
         "--minimizer-len", l, "--minimizer-spaces", spaces,
     )  # fmt: skip
+    index = MinimizerIndex.build(
+        tmp_path / "references.fa", taxonomy=db / "taxonomy", k=k, l=l, spaces=spaces
+    )
     names = [f"r{at}" for at in range(len(world.pairs))]
     files = [tmp_path / "1.fq", tmp_path / "2.fq"]
     for mate, file in enumerate(files):
@@ -82,3 +73,6 @@ def test_lines_are_those_of_kraken(tmp_path, k, l, spaces):  # noqa: E741
                 )
             ]  # fmt: skip
             assert found == expected
+            mates = files[1] if paired else None
+            index.classify(files[0], mates, **options).write(tmp_path / "ours", overwrite=True)
+            assert (tmp_path / "ours").read_text().splitlines() == expected

@@ -49,6 +49,7 @@ MINIMIZED = [
     *(({}, {"confidence": share}) for share in (0.12, 0.21, 0.5, 0.99, 1.0)),
     *(({}, {"minimum_hit_groups": n}) for n in (0, 1, 4, 20)),
     *(({}, {"minimum_base_quality": n}) for n in (3, 21, 41)),
+    *(({"ambiguous": "exact"}, {"minimum_base_quality": n}) for n in (0, 3, 21)),
     *(({}, {"quick": True, "minimum_hit_groups": n}) for n in (0, 1, 2, 5)),
     ({}, {"ignore_ambiguous": True, "confidence": 0.3}),
 ]

@@ -14,7 +14,7 @@ from dgpuhash.tables.serialization import read_file, write_file
 
 TARGETS = Targets(
     ["NC_1.1", "", "sp\u00e9c|3"], ["a.fa", "b\udcff.fa"], np.array([0, 0, 1], np.int32),
-    np.array([0, 1, 0]), np.array([9000, 0, 2**40]), np.array([562, 0, 10]), ["0f" * 32, ""],
+    np.array([0, 1, 0]), np.array([9000, 0, 2**40]), np.array([11676, 0, 1]), ["0f" * 32, ""],
 )  # fmt: skip
 ARRAYS = {"features": np.arange(5, dtype=np.uint32), "offsets": np.array([0, 2**40])}
 

@@ -7,6 +7,7 @@ import io
 
 import pytest
 from kmer.tiers import TINY
+from kmer.workers.texts import bgzf
 
 from dgpuhash.errors import SequenceError, SpecError
 from dgpuhash.kmer import KmerCounts
@@ -76,3 +77,16 @@ def files_of_one(folder):
     file = folder / "short.fa"
     file.write_text(">r\nACGT\n")
     return file
+
+
+def test_files_that_end_early_are_never_counted(clients, tmp_path, monkeypatch):
+    """Of BGZF also between two blocks, where each range of it is whole."""
+    monkeypatch.setattr(on_workers, "RANGE_NBYTES", 50)
+    whole = bgzf(b">r\nACGTACGT\n" * 40, 48)
+    packed = tmp_path / "r.fa.gz"
+    packed.write_bytes(whole)
+    assert KmerCounts.count(packed, 3, client=clients[2]).total == 240
+    for end in range(20, len(whole), 31):
+        packed.write_bytes(whole[:end])
+        with pytest.raises(SequenceError, match="cut short"):
+            KmerCounts.count(packed, 3, client=clients[2])

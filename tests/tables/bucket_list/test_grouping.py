@@ -61,15 +61,3 @@ def test_runs_of_keys_that_take_turns(device, monkeypatch, length):
     assert (lengths == 3 * length).all()
     assert (keys[order] == np.repeat(device.backend.to_host(found.keys), lengths)).all()
     assert (np.diff(order.reshape(20, -1)) > 0).all()
-
-
-def test_items_of_lists_that_may_be_empty(device):
-    random = np.random.default_rng(1)
-    for sizes in ([], [0], [0, 0, 3, 0, 1, 0, 0], random.integers(0, 4, 1000)):
-        offsets = np.append(0, np.cumsum(sizes)).astype(np.int64)
-        items = random.integers(-9, 9, len(sizes))
-        made = grouping.spread(
-            device.backend, device.array(items), device.array(offsets), int(offsets[-1])
-        )
-        expected = np.repeat(items, np.diff(offsets))
-        assert device.backend.to_host(made).tolist() == expected.tolist()

@@ -122,3 +122,25 @@ def test_unknown_how():
 def test_dtypes_that_do_not_meet():
     with pytest.raises(KeyTypeError, match="left of dtype int64 and right of dtype datetime64"):
         dgpuhash.join_indices(np.arange(3), np.arange(3).astype("M8[s]"))
+
+
+@pytest.mark.parametrize("asked", [0, 7, 3_000, 30_000])
+@pytest.mark.parametrize(("stored", "keys"), [(1, 1), (900, 900), (5_000, 40), (20_000, 6_000)])
+@pytest.mark.parametrize("dtype", ["u4", "u8"])
+@pytest.mark.parametrize("masked", [False, True])
+def test_rows_by_key(device, stored, keys, asked, dtype, masked):
+    random = np.random.default_rng(stored + asked)
+    kept = random.permutation(np.resize(np.arange(keys), stored)) * 7919
+    wanted = random.integers(0, 2 * keys, asked) * 7919
+    valid = random.random(asked) < 0.7 if masked else np.ones(asked, bool)
+    frame = pd.DataFrame({"k": wanted, "asked": np.arange(asked)})[valid]
+    both = frame.merge(pd.DataFrame({"k": kept, "stored": np.arange(stored)}), on="k")
+    mask = device.array(valid) if masked else None
+    for of_asked in (True, False):
+        rows = join.RowsByKey(device.backend, device.array(kept, dtype))
+        assert rows.one_row_each == (stored == keys)
+        ask = rows.pairs if of_asked else rows.pairs_by_row
+        found = [device.backend.to_host(each) for each in ask(device.array(wanted, dtype), mask)]
+        names = ["asked", "stored"] if of_asked else ["stored", "asked"]
+        expected = both.sort_values(names)[names].to_numpy().T
+        assert [each.tolist() for each in found] == expected.tolist()

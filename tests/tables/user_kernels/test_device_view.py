@@ -297,3 +297,29 @@ def test_a_function_in_cpp_is_one_launch(method, monkeypatch):
     total = cupy.zeros(1, np.float32)
     table.for_all("[](int, float value, float* total) { atomicAdd(total, value); }", [total])
     assert len(launched) == 2 and float(total[0]) == VALUES.sum()
+
+
+@pytest.mark.parametrize("method", ["auto", "cops", "chained", "slab"])
+@pytest.mark.parametrize(
+    "dtype",
+    ["bool", "i1", "f2", "f4", "i8", "c16", "M8[s]", "S3", "S5", "S11", "U3", "S16", "V5",
+     [("a", "i4"), ("b", "f8")]],
+    ids=str,
+)  # fmt: skip
+def test_read_verbs_of_values_of_any_size(method, dtype):
+    dtype, keys = np.dtype(dtype), np.arange(40)
+    values = np.frombuffer(b"\x01a\0\0" * 10 * dtype.itemsize, dtype)
+    if dtype.kind == "b":
+        values = keys % 3 == 0
+    for kind in (HashMap, MultiMap):
+        table = kind.from_arrays(keys, values, method=method, device="cpu")
+        for asked in (table.for_all, lambda call, of=table: of.for_each(keys, call)):
+            seen = []
+            asked(lambda *entries, seen=seen: seen.append(entries))
+            found = np.concatenate([each[1] for each in seen])
+            assert found.dtype == dtype
+            order = np.argsort(np.concatenate([each[0] for each in seen]))
+            assert found[order].tobytes() == values.tobytes()
+        assert table.find(keys)[0].tobytes() == values.tobytes()
+        at, found = table.items()
+        assert found[np.argsort(at)].tobytes() == values.tobytes()

@@ -13,8 +13,6 @@ from dgpuhash.bench.model.forecast import Network
 from dgpuhash.bench.model.simulation.events import Clock, Server
 from dgpuhash.distributed.collective.two_level.layout import HostLayout
 
-__all__ = ["BRIEF", "Cluster", "Rank", "Traffic"]
-
 # Rows whose arrival takes this part of a message's handling at most are there at once for the event
 # loop: one event less.
 BRIEF = 20

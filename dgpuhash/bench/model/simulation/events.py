@@ -8,8 +8,6 @@ from collections.abc import Callable, Generator
 from itertools import count
 from typing import Any
 
-__all__ = ["Clock", "Program", "Server", "Signal"]
-
 
 class Clock:
     """Simulated time, and what happens when.

@@ -15,8 +15,6 @@ from dgpuhash.distributed.collective.dask_comm import CHUNKS, SMALL_NBYTES
 from dgpuhash.distributed.collective.two_level.collective import small_nbytes
 from dgpuhash.distributed.partition.hash_partition import chunk_nbytes
 
-__all__ = ["EXCHANGES", "Exchange", "gather", "least_seconds"]
-
 # Seconds of a gather through the memory that the ranks of a host share.
 SHARED = 1e-4
 # Ranks from which on the messages from each to each are not simulated one by one.

@@ -10,8 +10,6 @@ from dgpuhash.bench.model.simulation.events import Program, Server
 from dgpuhash.bench.model.simulation.exchanges import EXCHANGES, Exchange, gather
 from dgpuhash.distributed.shards.table_store import SLICE_ROWS
 
-__all__ = ["VERBS", "Costs", "Outcome", "moved_nbytes", "simulate"]
-
 KEY_NBYTES, PAIR_NBYTES, STATE_NBYTES = 8, 17, 24
 # Rows of a merge that match, as `dgpuhash bench scaling` joins, and what comes back for each.
 MATCHING, ANSWER_NBYTES = 0.3, 16

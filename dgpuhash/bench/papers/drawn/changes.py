@@ -10,8 +10,6 @@ from dgpuhash.bench.figure import require
 from dgpuhash.bench.papers.drawn.figure import Point
 from dgpuhash.bench.papers.mix import Mix
 
-__all__ = ["growing", "mixed", "utilisation"]
-
 Rows = Iterator[dict[str, Any]]
 # Method whose tables take batches; the others are built anew with each.
 _TAKES_BATCHES = "slab"

@@ -10,8 +10,6 @@ from typing import Any
 from dgpuhash.bench.papers.drawn.figure import peaks
 from dgpuhash.bench.papers.drawn.table import DRAWN
 
-__all__ = ["CLAIMS", "Claim", "sentences"]
-
 Row = dict[str, Any]
 
 

@@ -10,8 +10,6 @@ from dgpuhash.bench.papers.drawn.figure import SORTED, Figure, Line, X
 from dgpuhash.bench.papers.slab import MIXES, parts_of
 from dgpuhash.tables.stores.mixed import Op
 
-__all__ = ["FIGURES"]
-
 SLABHASH, DACHASH, WARPCORE = "SlabHash 2018", "DACHash 2021", "WarpCore 2020"
 _N = 2**22
 # Pairs of a slab of SlabHash, and the bytes of a pair and of a slab.

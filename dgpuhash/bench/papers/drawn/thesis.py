@@ -5,8 +5,6 @@ from __future__ import annotations
 from dgpuhash.bench.papers.drawn import work
 from dgpuhash.bench.papers.drawn.figure import SORTED, Figure, Line, X, at_least
 
-__all__ = ["FIGURES"]
-
 PAPER = "Alcantara 2011"
 _SIZES = (2.0**16, 2.0**18, 2.0**20, 2.0**22, 1e7, 2.0**24)
 _SPACES = (1.05, 1.1, 1.25, 1.5, 2.0, 3.0)

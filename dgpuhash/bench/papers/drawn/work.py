@@ -16,8 +16,6 @@ from dgpuhash.bench.papers.drawn.figure import SORTED, Point
 from dgpuhash.bench.papers.sorted_array import SortedArray
 from dgpuhash.tables import KeyIds, MultiMap
 
-__all__ = ["Batch", "compact", "failing", "lists", "pairs", "probes"]
-
 Rows = Iterator[dict[str, Any]]
 _U4 = np.dtype("u4")
 # Keys that are stored have the numbers from 1 on, others those from here on.

@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dgpuhash.distributed.shards.spilling import WorkerMemory, range_of
+from dgpuhash.distributed.shards.spilling import range_of
+from dgpuhash.distributed.shards.worker_memory import WorkerMemory
 from dgpuhash.errors import IndexLost
+from dgpuhash.frames import frames_of
 from dgpuhash.frames.groupby.aggregates.values import Values
 from dgpuhash.frames.groupby.groups import Groups
 from dgpuhash.frames.groupby.partial import GroupPlan
@@ -69,8 +71,8 @@ class Piece:
     keys : DataFrame
         As in `places_asked`, and the least and greatest word of each column.
     words : DataFrame or None
-        By the position of a column, key by key; behind its values there is one for each null. None
-        where a file has them, from row `first` on.
+        By the position of a column, key by key; behind its values there is one for each null or
+        NaN. None where a file has them, from row `first` on.
     """
 
     keys: pd.DataFrame
@@ -159,7 +161,8 @@ class HeldRows:
             )
         self._chosen = [self._pieces[each] for each in attempts]
         none = [piece_of(self._plan, self._columns, self._plan.states_meta)]
-        return pd.concat([each.keys for each in self._chosen or none], ignore_index=True)
+        keys: pd.DataFrame = frames_of(none[0].keys).concat([p.keys for p in self._chosen or none])
+        return keys
 
     def counts(self, numbers: Any, targets: Sequence[Target], bits: int) -> Any:
         """Return for each target how many words there are by their next bits, `bits` at most.
@@ -227,12 +230,15 @@ def piece_of(plan: GroupPlan, columns: Sequence[int], rows: pd.DataFrame) -> Pie
     made = {}
     for column in columns:
         values = Values(as_series(rows[f"c{column}"]))
-        numbers, nulls = values.numbers, values.nulls
+        numbers, unordered = values.numbers, values.unordered
         words = words_of_numbers(numbers.astype(numbers_dtype(plan, column), copy=False))
         counts = keys["n"]
-        if nulls is not None:
-            words[nulls] = ~np.uint64(0)
-            counts = counts - np.bincount(codes[nulls], minlength=len(sizes))
+        if unordered is not None:
+            words[unordered] = ~np.uint64(0)
+            counts = counts - np.bincount(codes[unordered], minlength=len(sizes))
+        keys[f"nan{column}"] = np.zeros(len(sizes), np.int64)
+        if values.stray is not None:
+            keys[f"nan{column}"] += np.bincount(codes[values.stray], minlength=len(sizes))
         words = values_in_order(codes, words)
         for start, size in zip(starts, sizes, strict=True):
             words[start : start + size].sort()

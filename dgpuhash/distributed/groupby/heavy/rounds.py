@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from dgpuhash.distributed.groupby.heavy.held import Target
+from dgpuhash.frames import frames_of
 from dgpuhash.frames.groupby.partial import GroupPlan
 from dgpuhash.frames.groupby.partial.ranked import Known, numbers_dtype, places_asked
 from dgpuhash.frames.keys.order import numbers_of_words
@@ -56,12 +57,12 @@ def found_by_counts(
         By worker the keys that it has rows of, some more than once.
     count : callable
     """
-    whole = pd.concat(keys.values(), ignore_index=True)
+    whole = frames_of(plan.states_meta).concat(list(keys.values()))
     codes, heads = numbered(plan.portable(whole))
     ends = np.cumsum([len(each) for each in keys.values()])
     numbers = dict(zip(keys, np.split(codes, ends[:-1]), strict=True))
     united = whole.take(heads)[plan.key_labels].reset_index(drop=True)
-    for label in ("n", *(f"n{column}" for column in columns)):
+    for label in ("n", *(f"{count}{column}" for column in columns for count in ("n", "nan"))):
         united[label] = _folded(np.add, 0, codes, whole[label], len(heads))
     united["at"] = _folded(np.minimum, np.iinfo(np.int64).max, codes, whole["at"], len(heads))
 

@@ -18,9 +18,9 @@ from dgpuhash.frames.groupby.aggregates.options import Options
 from dgpuhash.frames.groupby.aggregates.states import States
 from dgpuhash.frames.groupby.aggregates.values import Values
 from dgpuhash.frames.groupby.groups import compared
-from dgpuhash.frames.keys.direct import CloseKeys
 from dgpuhash.frames.keys.order import sorted_rows, values_in_order
 from dgpuhash.frames.merge.distinct import numbered
+from dgpuhash.tables.columns.direct import DenseKeys
 
 __all__ = [
     "added",
@@ -30,6 +30,7 @@ __all__ = [
     "joined",
     "lists",
     "medians",
+    "multiplied",
     "products",
     "quantiles",
     "text_sizes",
@@ -78,14 +79,35 @@ def joined(states: States, void: Any) -> Any:
 
 def added(states: States, void: Any) -> Any:
     """Return the objects of each group added up by Python."""
+    return _reduced_by_python(states, void, operator.add, 0)
+
+
+def multiplied(states: States, void: Any) -> Any:
+    """Return the product of the objects of each group by Python, where nulls are 1."""
+    return _reduced_by_python(states, void, operator.mul, 1, states.groups.sizes > states.count)
+
+
+def _reduced_by_python(
+    states: States, void: Any, function: Callable[[Any, Any], Any], none: int, more: Any = None
+) -> Any:
+    """Return what a function makes of the objects of each group, `none` of none.
+
+    It begins with `none` where a mask is set.
+    """
     order, starts = _by_group(states)
-    objects = states.values.series.to_numpy()[order]
+    # NumPy's integers would wrap.
+    objects = [
+        each.item() if isinstance(each, np.number | np.bool_) else each
+        for each in states.values.series.to_numpy()[order]
+    ]
     made = np.empty(len(states.groups), object)
-    for group, (start, end) in enumerate(itertools.pairwise(starts)):
+    for group, (start, end) in enumerate(itertools.pairwise(starts.tolist())):
         if void[group]:
             made[group] = np.nan
+        elif start == end or (more is not None and more[group]):
+            made[group] = functools.reduce(function, objects[start:end], none)
         else:
-            made[group] = functools.reduce(operator.add, objects[start:end]) if end > start else 0
+            made[group] = functools.reduce(function, objects[start:end])
     return made
 
 
@@ -123,7 +145,7 @@ def distinct(states: States, options: Options) -> Any:
     if values.is_number and values.kind != "float" and (there is None or options.dropna):
         numbers = values.numbers if there is None else values.numbers[there]
         held = codes if there is None else codes[there]
-        close = CloseKeys.of([held, numbers], _PLACES_OF_A_PAIR)
+        close = DenseKeys.of([held, numbers], _PLACES_OF_A_PAIR)
         if close is not None:
             made = np.zeros(len(states.groups), np.int64)
             least, counts = int(held.min()), close.counts()
@@ -178,19 +200,19 @@ def _selected(states: States, places: Callable[[Any], tuple[Any, ...]]) -> Calla
     if states.ranked is not None:
         return states.ranked
     values = states.values
-    codes, there = states.groups.kept_codes, values.there
-    codes = codes if there is None else codes[there]
-    numbers = values.numbers if there is None else values.numbers[there]
+    codes, numbers, unordered = states.groups.kept_codes, values.numbers, values.unordered
+    if unordered is not None:
+        codes, numbers = codes[~unordered], numbers[~unordered]
     if values.kind == "bool":
         numbers = numbers.astype(np.int64)
-    starts = np.concatenate([[0], np.cumsum(states.count)])
+    starts = np.concatenate([[0], np.cumsum(states.ordered_count)])
     ordered = values_in_order(codes, numbers)
     if len(states.groups) * _ROWS_OF_GROUPS <= len(codes):
         for start, end in itertools.pairwise(starts):
             if end > start:
                 ordered[start:end].partition(places(end - start))
     else:
-        sizes = states.count
+        sizes = states.ordered_count
         by_size = sorted_rows([sizes])
         edges = np.flatnonzero(np.diff(sizes[by_size], prepend=-1, append=-1))
         for first, end in itertools.pairwise(edges):
@@ -211,28 +233,43 @@ def _selected(states: States, places: Callable[[Any], tuple[Any, ...]]) -> Calla
 def medians(states: States, options: Options) -> Any:
     """Return the median of each group's values."""
     values = states.values
-    void = states.count < 1
+    count = states.ordered_count
+    void = count < 1
     if not options.skipna:
         void |= states.count < states.groups.sizes
     at = _selected(states, lambda size: ((size - 1) // 2, size // 2))
-    low, high = (np.maximum(states.count, 1) - 1) // 2, states.count // 2
+    low, high = (np.maximum(count, 1) - 1) // 2, count // 2
     groups = np.arange(len(low))
     below, above = (at(groups, place) for place in (low, high))
-    made = _between(values, below, above, np.where(low < high, 0.5, 0))
-    if values.kind == "float" and (endless := np.isinf(below) | np.isinf(above)).any():
-        # Between an infinity and a number, as pandas' mean of both.
-        with np.errstate(invalid="ignore"):
-            made = np.where(endless, below + above, made)
-    return _found(values, made, void)
+    made = _between(values, below, above, np.where(low < high, 0.5, 0), middle=True)
+    return _result(states, made, void)
 
 
-def _between(values: Values, below: Any, above: Any, share: Any) -> Any:
-    """Return numbers between two numbers each: float64, of moments and spans whole ones."""
+def _between(values: Values, below: Any, above: Any, share: Any, *, middle: bool) -> Any:
+    """Return numbers between two numbers each: float64.
+
+    Of datetimes and spans whole ones, cut off towards zero: halves are exact. Beside infinities
+    they are pandas': the mean of both in the `middle`, and otherwise a share of the way to the
+    second.
+    """
     with np.errstate(invalid="ignore", over="ignore"):
-        step = np.where(share > 0, _apart(below, above) * share, 0)
-        if _are_ticks(values):
-            return below + np.trunc(step).astype(np.int64)
-        return np.where(below == above, 0, step) + below.astype(np.float64)
+        if values.are_ticks:
+            gap = above.view(np.uint64) - below.view(np.uint64)
+            step = gap.astype(np.float64) * share
+            whole = np.where(share == 0.5, gap >> np.uint64(1), step.astype(np.uint64))
+            rest = np.where(share == 0.5, gap % np.uint64(2) > 0, step > whole)
+            made = below + np.minimum(whole, gap).view(np.int64)
+            return made + ((made < 0) & rest)
+        apart = _apart(below, above)
+        step = np.where(share > 0, apart * share, 0)
+        made = np.where(below == above, 0, step) + below.astype(np.float64)
+        if values.kind != "float" or not (beyond := (share > 0) & ~np.isfinite(apart)).any():
+            return made
+        endless = np.isinf(below) | np.isinf(above)
+        ends = below + above if middle else below + (above - below) * share
+        made = np.where(beyond & endless, ends, made)
+        # Finite ones that are further apart than a float64 holds.
+        return np.where(beyond & ~endless, below * (1 - share) + above * share, made)
 
 
 def _apart(below: Any, above: Any) -> Any:
@@ -244,16 +281,12 @@ def _apart(below: Any, above: Any) -> Any:
     return above.astype(np.float64, copy=False) - below.astype(np.float64, copy=False)
 
 
-def _are_ticks(values: Values) -> bool:
-    return values.kind in {"datetime", "timedelta", "period"}
-
-
-def _found(values: Values, made: Any, void: Any) -> Any:
-    if _are_ticks(values):
+def _result(states: States, made: Any, void: Any) -> Any:
+    """Return float results of groups in the dtype of the result."""
+    values = states.values
+    if values.are_ticks:
         return values.ticks(made, void)
-    if values.kind == "float":
-        made = made.astype(values.plain)
-    return values.results(made, void)
+    return states.results(values.cast(made, wide=np.float64), void)
 
 
 def quantiles(states: States, options: Options) -> Any:
@@ -263,7 +296,7 @@ def quantiles(states: States, options: Options) -> Any:
     outside = wanted[~((wanted >= 0) & (wanted <= 1))]
     if len(outside):
         raise SpecError(f"'q' must be between 0 and 1. Got '{outside[0]}' instead")
-    count = np.repeat(states.count, len(wanted))
+    count = np.repeat(states.ordered_count, len(wanted))
     void = count < 1
 
     @functools.cache
@@ -286,15 +319,16 @@ def quantiles(states: States, options: Options) -> Any:
         made = np.where((part > 0.5) | ((part == 0.5) & (low % 2 == 1)), above, below)
     else:
         share = np.where(part > 0, 0.5, 0) if how == "midpoint" else part
-        made = _between(values, below, above, share)
-    return _quantiles(values, made, void, how)
+        made = _between(values, below, above, share, middle=how == "midpoint")
+    return _quantiles(states, made, void, how)
 
 
-def _quantiles(values: Values, made: Any, void: Any, how: str) -> Any:
+def _quantiles(states: States, made: Any, void: Any, how: str) -> Any:
+    values = states.values
     if values.kind == "float" and values.storage == "numpy":
         return values.results(made.astype(np.float64), void)
     if values.kind not in {"int", "uint", "bool"} or how in {"linear", "midpoint"}:
-        return _found(values, made, void)
+        return _result(states, made, void)
     if values.storage == "numpy":
         return values.results(np.where(void, 0, made).astype(np.int64), void)
     return values.results(made.astype(values.plain), void)

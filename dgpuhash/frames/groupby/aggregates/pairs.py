@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -63,13 +64,26 @@ def matrices(
     return made
 
 
-def floats(groups: Groups, column: pd.Series) -> Any:
-    """Return the rows of a column that are in a group as float64, less a value of the column."""
-    values = Values(groups.kept(column))
+def _finite(column: pd.Series) -> pd.Series:
+    """Return a column of numbers with nulls in place of infinities."""
+    values = Values(column)
+    if values.kind == "object":
+        mask = np.array([each in (math.inf, -math.inf) for each in column.where(column.notna(), 0)])
+    else:
+        mask = np.isinf(values.numbers) if values.kind == "float" else np.zeros(0, bool)
+    return column.mask(mask) if mask.any() else column
+
+
+def floats(groups: Groups, column: pd.Series, how: str) -> Any:
+    """Return the rows of a column that are in a group as float64, less a value of the column.
+
+    As pandas does, `corr` leaves infinities out.
+    """
+    values = Values(groups.kept(_finite(column) if how == "corr" else column))
     if not values.is_number and values.kind != "object":
         raise SpecError(f"could not convert {column.dtype} to float; use numeric_only=True")
     if values.kind == "object":
-        return column.astype(np.float64).to_numpy()
+        return values.series.astype(np.float64).to_numpy()
     made = values.floats
     if values.nulls is not None and not values.skips_nan:
         made = made.copy()
@@ -96,6 +110,11 @@ def moments(groups: Groups, left: Any, right: Any) -> Moments:
         ours, theirs = left - (words[0] / count)[codes], right - (words[1] / count)[codes]
         products = [ours * theirs, ours * ours, theirs * theirs, ours, theirs]
         mixed, squares, others, off, rest = _sums(codes, len(groups), products)
+        # Kernels leave NaN out, which deviations from what is infinite are.
+        off, rest = (
+            np.where(np.isfinite(total), each, np.nan)
+            for total, each in zip(words, (off, rest), strict=True)
+        )
         return Moments(
             count, mixed - off * rest / count, squares - off * off / count,
             others - rest * rest / count,
@@ -110,12 +129,15 @@ def moments_of_all(groups: Groups, columns: Sequence[Any]) -> Callable[[int, int
     if any(bool(np.isnan(column).any()) for column in columns):
         return lambda ours, theirs: moments(groups, columns[ours], columns[theirs])
     codes, count = groups.kept_codes, groups.sizes
-    off = []
+    off, totals = [], _sums(codes, len(groups), list(columns))
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        for column, total in zip(columns, _sums(codes, len(groups), list(columns)), strict=True):
+        for column, total in zip(columns, totals, strict=True):
             means = (total / count)[codes]
             off.append(np.subtract(column, means, out=means))
-    rests = _sums(codes, len(groups), off)
+    rests = [
+        np.where(np.isfinite(total), each, np.nan)
+        for total, each in zip(totals, _sums(codes, len(groups), off), strict=True)
+    ]
 
     @functools.cache
     def mixed(place: int) -> list[Any]:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import pandas as pd
+
 from dgpuhash.errors import KeyTypeError, UnsupportedError
 from dgpuhash.frames.groupby.aggregates.values import Values
 
-__all__ = ["AggregateTypeError", "check_aggregate"]
+__all__ = ["AggregateTypeError", "SpanRangeError", "check_aggregate"]
 
 
 class AggregateTypeError(KeyTypeError):
     """An aggregate that values of this dtype do not have."""
+
+
+class SpanRangeError(AggregateTypeError, pd.errors.OutOfBoundsTimedelta):
+    """A sum or deviation of spans that is longer than any of their unit."""
 
 
 class NoNumberError(AggregateTypeError, ValueError):
@@ -75,6 +81,6 @@ def _message(values: Values, how: str) -> str | None:
         return "Cannot use quantile with bool dtype"
     if kind == "object" and how == "quantile":
         return "dtype '{dtype}' does not support operation 'quantile'"
-    if kind == "object" and how in _NUMBERS_ONLY:
+    if kind == "object" and how in _NUMBERS_ONLY and not (how == "prod" and values.are_numbers):
         return "agg function failed [how->{how},dtype->{dtype}]"
     return None

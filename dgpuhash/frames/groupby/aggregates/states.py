@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from dgpuhash import backend
-from dgpuhash.frames.groupby.aggregates import decimals
+from dgpuhash.frames.groupby.aggregates import decimals, numbers
 from dgpuhash.frames.groupby.aggregates.values import Values
 from dgpuhash.frames.groupby.groups import Groups
 from dgpuhash.tables.columns.aggregates import ColumnReduction, reduce_groups
@@ -98,6 +99,14 @@ class States:
             return self.groups.sizes
         return np.bincount(self.groups.kept_codes[there], minlength=len(self.groups))
 
+    @functools.cached_property
+    def ordered_count(self) -> Any:
+        """The number of values of each group that are neither null nor NaN."""
+        found = self.values.stray
+        if found is None:
+            return self.count
+        return self.count - np.bincount(self.groups.kept_codes[found], minlength=len(self.groups))
+
     @property
     def total(self) -> Any:
         """The sum of each group's values, as float64."""
@@ -112,6 +121,13 @@ class States:
         return self.words["sum"].view(np.uint64 if kind == "uint" else np.int64)
 
     @functools.cached_property
+    def wide(self) -> tuple[Any, Any]:
+        """The exact sum of each group's integers, in two words; see `numbers.wide_sums`."""
+        values = self.values
+        read = values.numbers if values.read is None else values.numbers[values.read]
+        return numbers.wide_sums(codes_of(self), len(self.groups), read)
+
+    @functools.cached_property
     def stray(self) -> Any | None:
         """A mask of the groups with a NaN that is no null, None where there is none."""
         found = self.values.stray
@@ -124,6 +140,20 @@ class States:
         """The mean of each group's values less their origin; NaN without values."""
         with np.errstate(invalid="ignore", divide="ignore"):
             return self.total / self.count
+
+    def results(self, found: Any, void: Any) -> Any:
+        """Return numbers as the column has them, null where masked.
+
+        A NaN that arises, as of infinities, is a null but where the library keeps both apart.
+        """
+        if found.dtype.kind == "f" and not (
+            self.groups.keeps_nan or pd.get_option("future.distinguish_nan_and_na")
+        ):
+            void = void | np.isnan(found)
+        return self.values.results(found, void)
+
+    def check_digits(self, how: str, field: str) -> None:
+        """Raise an error where a field is not known well enough; of rows it is."""
 
     def extreme(self, state: str) -> Any:
         """Return the least or greatest value of each group, of groups without values anything."""
@@ -157,10 +187,7 @@ class States:
 
     def whole_means(self, void: Any) -> Any:
         """Return the means of moments and spans, cut off to whole units towards zero."""
-        mean = np.where(void, 0, self.mean)
-        above = np.floor(mean)
-        made = above.astype(np.int64) + self.values.origin
-        return made + ((made < 0) & (above < mean))
+        return np.where(void, 0, numbers.whole_means(*self.wide, self.count))
 
     def rows_of(self, rows: Any) -> Any:
         """Return the rows among all that are in a group, of positions among those not null."""
@@ -184,11 +211,11 @@ def states_of(groups: Groups, wanted: Iterable[tuple[Values, Iterable[str]]]) ->
             needed |= {"sum": None, "square": None}
         elif "moment" in needed or (values.kind == "float" and "sum" in needed):
             needed["total"] = None
-        if values.kind == "timedelta" and "sum" in needed:
-            # Tells whether the sum left the range of integers.
-            needed["total"] = None
         if "moment" in needed:
             deviating.append(states)
+        if values.are_ticks:
+            # Their means are those of exact sums.
+            needed.pop("total", None)
         for name in needed:
             if name in {"sum", "total"} and not values.is_number:
                 continue
@@ -247,7 +274,8 @@ def _reduction(values: Values, name: str) -> ColumnReduction:
     term, fold = _WORDS["sum" if name == "total" and values.are_small else name]
     if name in {"least", "greatest"}:
         column = values.sortable
-    elif name in {"any", "all"} and not values.is_number:
+    elif name in {"any", "all"} and (values.stray is not None or not values.is_number):
+        # Kernels leave NaN out, which is a value there, and true.
         column = values.truths
     elif name == "total" and values.origin:
         column = values.floats
@@ -274,10 +302,14 @@ def _squares(states: States) -> Any:
             sums = (states.words[name].view(np.int64) for name in ("sum", "square"))
             return squares_of_integers(states.count, *sums)
         _run(states.groups, [(states, "total")])
-    codes, mean = codes_of(states), states.mean
-    numbers = values.floats if values.read is None else values.floats[values.read]
+    codes = codes_of(states)
+    # Those of dates are taken from whole numbers beside the means, which float64 need not have.
+    exact = values.are_ticks
+    mean = numbers.whole_means(*states.wide, states.count) if exact else states.mean
+    column = values.numbers if exact else values.floats
+    column = column if values.read is None else column[values.read]
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        off = numbers - mean[codes]
+        off = numbers.apart(column, mean[codes]) if exact else column - mean[codes]
         reductions = [
             ColumnReduction(column, "f8", "real", "real_sum") for column in (off * off, off)
         ]

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from dgpuhash.frames.groupby.aggregates import decimals, ordered
 from dgpuhash.frames.groupby.aggregates.options import Options
+from dgpuhash.frames.groupby.aggregates.refusals import SpanRangeError
 from dgpuhash.frames.groupby.aggregates.states import States, codes_of
 from dgpuhash.frames.groupby.aggregates.values import Values
 
@@ -45,9 +45,12 @@ class Aggregate:
     objects: bool = True
 
 
-def _void(states: States, least: int, options: Options) -> Any:
-    """Return a mask of the groups without a result: too few values, or a null that counts."""
-    void = states.count < least
+def _void(states: States, least: int, options: Options, counts: Any = None) -> Any:
+    """Return a mask of the groups without a result: too few values, or a null that counts.
+
+    `counts` are those of the values; by default of all that are not null.
+    """
+    void = (states.count if counts is None else counts) < least
     return void if options.skipna else void | (states.count < states.groups.sizes)
 
 
@@ -76,25 +79,25 @@ def _sum(states: States, options: Options) -> Any:
         return ordered.complex_sums(states, void)
     if values.kind == "decimal":
         return decimals.sums(states, void)
+    states.check_digits("sum", "real")
     return _with_stray(states, _narrowed(states.sum, values), void)
 
 
 def _with_stray(states: States, results: Any, void: Any) -> Any:
-    """Return results with nulls, or NaN, where a group has a NaN that is no null."""
+    """Return results, NaN for groups with a NaN that is no null."""
     if states.stray is not None:
         results = np.where(states.stray, results.dtype.type(np.nan), results)
-        if not pd.get_option("future.distinguish_nan_and_na"):
-            void = void | states.stray
-    return states.values.results(results, void)
+    return states.results(results, void)
 
 
 def _check_range(states: States, void: Any) -> None:
-    """Raise OutOfBoundsTimedelta where a sum of spans is none."""
-    exact = states.total + float(states.values.origin) * states.count
-    wrong = np.abs(exact - states.sum) > 2.0**62
+    """Raise SpanRangeError where a sum of spans is none."""
+    high, low = states.wide
+    high = high + (low >> 32)
+    wrong = high != high.astype(np.int32)
     wrong |= (states.sum == np.iinfo(np.int64).min) & (states.count > 0)
     if (wrong & ~void).any():
-        raise pd.errors.OutOfBoundsTimedelta("overflow in timedelta operation")
+        raise SpanRangeError("overflow in timedelta operation")
 
 
 def _narrowed(sums: Any, values: Values) -> Any:
@@ -102,74 +105,82 @@ def _narrowed(sums: Any, values: Values) -> Any:
     if values.kind == "bool":
         return sums
     if values.kind == "float":
-        return _cast(sums, values)
+        return values.cast(sums)
     narrow = sums.astype(values.plain)
     return narrow if len(sums) == 0 or (narrow == sums).all() else sums
-
-
-def _cast(results: Any, values: Values) -> Any:
-    """Return float64 results in the dtype of floats; they stay float64 for other numbers."""
-    if values.kind != "float":
-        return results
-    with np.errstate(over="ignore"):
-        return results.astype(values.plain)
 
 
 def _mean(states: States, options: Options) -> Any:
     values = states.values
     void = _void(states, 1, options)
     if values.kind == "complex":
-        return ordered.complex_sums(states, void) / np.maximum(states.count, 1)
+        means = ordered.complex_sums(states, void) / np.maximum(states.count, 1)
+        return means.astype(values.plain)
     if values.kind == "decimal":
         return decimals.means(states, void)
-    if values.kind in {"datetime", "timedelta", "period"}:
+    if values.are_ticks:
         return values.ticks(states.whole_means(void), void)
-    return _with_stray(states, _cast(states.mean + values.origin, values), void)
+    states.check_digits("mean", "real")
+    found = states.mean + values.origin
+    groups = states.groups
+    # pandas adds up NumPy's floats of few bits in float64 where groups follow each other.
+    wide = groups.of_parts or (values.nulls is None and groups.follow)
+    if values.storage != "numpy" or not wide:
+        found = values.cast(found)
+    return _with_stray(states, found, void)
 
 
-def _variance(states: States, options: Options) -> tuple[Any, Any]:
+def _variance(states: States, options: Options, how: str) -> tuple[Any, Any]:
     """Return variances, and a mask of the groups with too few values."""
+    states.check_digits(how, "moment")
     void = _void(states, options.ddof + 1, options)
     freedom = np.where(void, 1, states.count - options.ddof)
     return np.maximum(states.words["moment"], 0) / freedom, void
 
 
 def _var(states: States, options: Options) -> Any:
-    found, void = _variance(states, options)
-    return _with_stray(states, _cast(found, states.values), void)
+    found, void = _variance(states, options, "var")
+    return _with_stray(states, states.values.cast(found), void)
 
 
 def _std(states: States, options: Options) -> Any:
-    found, void = _variance(states, options)
+    found, void = _variance(states, options, "std")
     return _spread(states, np.sqrt(found), void)
 
 
 def _sem(states: States, options: Options) -> Any:
-    found, void = _variance(states, options)
+    found, void = _variance(states, options, "sem")
     return _spread(states, np.sqrt(found / np.maximum(states.count, 1)), void)
 
 
 def _spread(states: States, found: Any, void: Any) -> Any:
     values = states.values
     if values.kind in {"datetime", "timedelta"}:
+        if (found[~void] >= 2.0**63).any():
+            raise SpanRangeError(
+                f"a deviation of {values.dtype} is longer than the longest span of its unit; give "
+                "the column a longer one, such as seconds"
+            )
         return values.spans(found, void)
-    return _with_stray(states, _cast(found, values), void)
+    return _with_stray(states, values.cast(found, wide=np.float64), void)
 
 
 def _prod(states: States, options: Options) -> Any:
     values = states.values
     void = _void(states, options.least(0), options)
+    if values.kind == "object":
+        return ordered.multiplied(states, void)
     return _with_stray(states, _narrowed(ordered.products(states), values), void)
 
 
 def _extreme(name: str) -> Callable[[States, Options], Any]:
     def result(states: States, options: Options) -> Any:
         values = states.values
-        void = _void(states, max(options.least(-1), 1), options)
+        void = _void(states, max(options.least(-1), 1), options, states.ordered_count)
         if not values.is_number:
             return states.value_of(name, void)
         found = states.extreme(name)
-        if values.kind in {"datetime", "timedelta", "period"}:
+        if values.are_ticks:
             return values.ticks(found, void)
         return values.results(found.astype(values.plain), void)
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
+from numbers import Number
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from dgpuhash.errors import UnsupportedError
+from dgpuhash.frames.dataframes.pandas_take import TakenRows
+from dgpuhash.frames.dataframes.promotion import check_promoted
 from dgpuhash.frames.groupby.order import ranks
 
 __all__ = ["Values", "kind_of", "taken"]
@@ -169,7 +171,7 @@ class Values:
         if self.kind == "float" or self.kind == "bool":
             return 0
         least, most = self._extent
-        if self.kind in {"datetime", "timedelta", "period"}:
+        if self.are_ticks:
             return least
         # Where the differences are no more exact, small numbers would be less so.
         exact = least >= -(2**53) and most <= 2**53
@@ -192,6 +194,15 @@ class Values:
         if self.nulls is not None:
             found &= ~self.nulls
         return np.flatnonzero(found) if found.any() else None
+
+    @functools.cached_property
+    def unordered(self) -> Any | None:
+        """A mask of the values that have no order: nulls, and NaNs; None where there are none."""
+        if self.stray is None:
+            return self.nulls
+        mask = np.zeros(len(self), bool) if self.nulls is None else self.nulls.copy()
+        mask[self.stray] = True
+        return mask
 
     @functools.cached_property
     def read(self) -> Any | None:
@@ -218,6 +229,17 @@ class Values:
         return self.kind in {"bool", "int", "uint", "float", "datetime", "timedelta", "period"}
 
     @property
+    def are_numbers(self) -> bool:
+        """Whether all objects are numbers, or null."""
+        there = self.series.to_numpy() if self.there is None else self.series.to_numpy()[self.there]
+        return all(isinstance(each, Number | np.bool_) for each in there)
+
+    @property
+    def are_ticks(self) -> bool:
+        """Whether the values are counts of units: moments, spans or periods."""
+        return self.kind in {"datetime", "timedelta", "period"}
+
+    @property
     def is_numeric(self) -> bool:
         """Whether ``numeric_only=True`` keeps the column."""
         return bool(pd.api.types.is_numeric_dtype(self.dtype))
@@ -233,14 +255,20 @@ class Values:
         if self.kind == "text":
             lengths = self.series.str.len()
             return (lengths.fillna(0).to_numpy(np.float64) > 0).astype(np.uint8)
-        if self.kind in {"object", "category"}:
+        if self.kind == "category":
+            # As in pandas, which has no truth of datetimes elsewhere, the first one is false.
+            of_each = [
+                bool(each) and not (isinstance(each, pd.Timestamp) and each.value == 0)
+                for each in self.series.cat.categories
+            ]
+            codes = self.series.cat.codes.to_numpy()
+            return np.array([*of_each, False], np.uint8)[codes]
+        if self.kind == "object":
             there = self.series.notna()
             values = self.series.astype(object)
             return np.array(
                 [bool(value) for value in values.where(there, False)], bool
             ).view(np.uint8)  # fmt: skip
-        if not self.is_number and self.kind != "complex":
-            raise UnsupportedError(f"any and all of {self.dtype}; convert it with .astype('bool')")
         return (self.numbers != 0).view(np.uint8)
 
     def results(self, values: Any, nulls: Any = None) -> Any:
@@ -255,7 +283,22 @@ class Values:
             return values
         if values.dtype.kind == "f":
             return np.where(nulls, values.dtype.type(np.nan), values)
+        check_promoted(values[~nulls], np.dtype(np.float64), self.series.name)
         return np.where(nulls, np.nan, values.astype(np.float64))
+
+    def cast(self, results: Any, *, wide: Any = np.float32) -> Any:
+        """Return float64 results in the dtype of floats; they stay float64 for other numbers.
+
+        Those of NumPy's float16 are `wide` where its digits do not have them, as in pandas.
+        """
+        if self.kind != "float":
+            return results
+        with np.errstate(over="ignore"):
+            made = results.astype(self.plain)
+            if self.plain != np.float16 or self.storage != "numpy":
+                return made
+            exact = results.astype(wide)
+            return made if ((made == exact) | np.isnan(exact)).all() else exact
 
     def ticks(self, counts: Any, nulls: Any = None) -> Any:
         """Return int64 counts as moments, spans or periods of this column's dtype."""
@@ -277,8 +320,14 @@ class Values:
         return made.array
 
     def spans(self, counts: Any, nulls: Any) -> Any:
-        """Return float counts as spans of the unit of this column's moments or spans."""
-        made = np.where(nulls, 0, counts).astype(np.int64)
+        """Return float counts as spans of the unit of this column's datetimes or spans.
+
+        They are cut off towards zero, but for those that are whole up to the digits of a float.
+        """
+        counts = np.where(nulls, 0, counts)
+        whole = np.rint(counts)
+        near = np.abs(counts - whole) <= 1e-13 * np.abs(counts)
+        made = np.where(near, whole, counts).astype(np.int64)
         made[nulls] = np.iinfo(np.int64).min
         if self.storage == "arrow":
             array = pa.array(made, mask=nulls).cast(pa.duration(self.unit))
@@ -293,16 +342,11 @@ class Values:
 def taken(series: pd.Series, rows: Any) -> Any:
     """Return the values at positions as an array, null where a position is -1.
 
+    Raises ColumnError where float64 would round an integer.
+
     Examples
     --------
     >>> taken(pd.Series([1, 2]), np.array([1, -1])).tolist()
     [2.0, nan]
     """
-    array: Any = series.array
-    if isinstance(series.dtype, np.dtype) and series.dtype.kind not in "mM":
-        array = series.to_numpy()
-    if not len(rows) or rows.min() >= 0:
-        return array.take(rows)
-    if isinstance(array, np.ndarray):
-        return pd.api.extensions.take(array, rows, allow_fill=True)
-    return array.take(rows, allow_fill=True)
+    return TakenRows(rows, nulls=True).of(series)

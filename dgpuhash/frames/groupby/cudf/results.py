@@ -131,6 +131,8 @@ def _joined(states: CudfStates, options: Options) -> Any:
 
 def _mean_states(states: CudfStates) -> tuple[str, ...]:
     values = states.values
+    if values.kind == "timedelta":
+        return ("sum", "count") if values.sums_fit else ("high", "low", "count")
     small = values.kind in {"bool", "int", "uint"} and values.numbers.dtype.itemsize < 8
     return ("sum", "count") if small else ("total", "count")
 

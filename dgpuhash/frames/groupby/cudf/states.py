@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dgpuhash.frames.groupby.aggregates import numbers
 from dgpuhash.frames.groupby.aggregates.states import squares_are_exact, squares_of_integers
 from dgpuhash.frames.groupby.cudf.groups import CudfGroups
 from dgpuhash.frames.groupby.cudf.values import CudfValues, marked
@@ -17,6 +18,7 @@ from dgpuhash.tables.select import gather_rows
 __all__ = ["CudfStates", "fused", "numbers_of_words", "products", "reduce_states"]
 
 _SIGN = np.uint64(1 << 63)
+_HALF = 2**32 - 1
 
 
 class CudfStates:
@@ -76,6 +78,10 @@ class CudfStates:
             plain = values.nulls is None and values.origin == 0
             column = values.numbers if plain else values.floats
             return _read(column, "real", "compensated")
+        if name in {"high", "low"}:
+            filled = values.filled(0)
+            part = filled >> 32 if name == "high" else filled & filled.dtype.type(_HALF)
+            return _read(part.astype(np.int64), "integer", "sum")
         if name in {"any", "all"}:
             column = values.truths
             if values.nulls is not None:
@@ -115,6 +121,14 @@ class CudfStates:
     def total(self) -> Any:
         """The sum of each group's values less their origin, as float64."""
         return self.word("total").view(np.float64)
+
+    @property
+    def wide(self) -> tuple[Any, Any]:
+        """The exact sum of each group's integers, in two words; see `numbers.wide_sums`."""
+        if self.values.sums_fit:
+            sums = self.word("sum").view(np.int64)
+            return sums >> 32, sums & np.int64(_HALF)
+        return self.word("high").view(np.int64), self.word("low").view(np.int64)
 
     @property
     def mean(self) -> Any:
@@ -170,9 +184,7 @@ class CudfStates:
 
     def whole_means(self, void: Any | None) -> Any:
         """Return the means of spans in whole units, cut off towards zero."""
-        with np.errstate(invalid="ignore", divide="ignore"):
-            whole = self.xp.nan_to_num(self.xp.trunc(self.mean)).astype(np.int64)
-        return whole + self.values.origin
+        return numbers.whole_means(*self.wide, self.count)
 
     def labels_of(self, name: str) -> tuple[Any, Any | None]:
         """Return the rows of the least or greatest values, -1 for none, and the rows' labels."""

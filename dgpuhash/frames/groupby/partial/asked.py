@@ -14,14 +14,14 @@ from dgpuhash.frames.groupby.aggregates.values import Values
 from dgpuhash.frames.groupby.group_by import GroupBy
 from dgpuhash.frames.groupby.groups import Groups
 from dgpuhash.frames.groupby.partial.dtypes import settled
-from dgpuhash.frames.groupby.partial.kinds import Place, kinds_for
+from dgpuhash.frames.groupby.partial.kinds import KIND_OF_PAIRS, Place, kinds_for
 from dgpuhash.frames.groupby.reduction import Wanted, reduced
 
 __all__ = ["Asked", "PlannedGroups"]
 
 Reduce: TypeAlias = Callable[["PlannedGroups", Sequence[int], Sequence[Wanted]], list[Any]]
 MomentsOf: TypeAlias = Callable[
-    ["PlannedGroups", Sequence[int], Sequence[int]], Callable[[int, int], Moments]
+    ["PlannedGroups", Sequence[int], Sequence[int], str], Callable[[int, int], Moments]
 ]
 
 
@@ -46,15 +46,15 @@ class PlannedGroups(GroupBy):
         found: list[Any] = self._reduce(self, self._positions, wanted)
         return found
 
-    def _moments(self, places: Sequence[int]) -> Callable[[int, int], Moments]:
+    def _moments(self, places: Sequence[int], how: str) -> Callable[[int, int], Moments]:
         if self._pairs is None:
-            return super()._moments(places)
+            return super()._moments(places, how)
         positions = self._positions
-        return self._pairs(self, [positions[place] for place in places], places)
+        return self._pairs(self, [positions[place] for place in places], places, how)
 
-    def moments(self, places: Sequence[int]) -> Callable[[int, int], Moments]:
+    def moments(self, places: Sequence[int], how: str) -> Callable[[int, int], Moments]:
         """Return the function of the moments of the rows, of two of some columns by number."""
-        return super()._moments(places)
+        return super()._moments(places, how)
 
     @property
     def _positions(self) -> list[int]:
@@ -116,21 +116,21 @@ class Asked:
             self.kinds[place] = tuple(dict.fromkeys([*self.kinds.get(place, ()), *kinds]))
 
     def moments(
-        self, groups: PlannedGroups, positions: Sequence[int], places: Sequence[int]
+        self, groups: PlannedGroups, positions: Sequence[int], places: Sequence[int], how: str
     ) -> Callable[[int, int], Moments]:
         """Return the function of the moments of no rows, of two columns by number."""
-        columns = groups._columns
+        columns, pair = groups._columns, KIND_OF_PAIRS[how]
         self.positions.update(positions)
         if not all(Values(columns[place]).is_number for place in places):
             self.kinds = None
         else:
             for first, (place, position) in enumerate(zip(places, positions, strict=True)):
                 values = Values(columns[place])
-                if values.kind == "float" and values.storage != "numpy":
+                if values.kind == "float" and (values.storage != "numpy" or how == "corr"):
                     # A NaN that is no null is none of a pair, either.
-                    self._add((position, position), ("pair",))
+                    self._add((position, position), (pair,))
                 else:
                     self._add(position, kinds_for(values, "var", Options()))
                 for other in positions[first + 1 :]:
-                    self._add((position, other), ("pair",))
-        return groups.moments(places)
+                    self._add((position, other), (pair,))
+        return groups.moments(places, how)

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from dgpuhash.frames.dataframes import frames_of
+from dgpuhash.frames.groupby.aggregates import numbers
 from dgpuhash.frames.groupby.assembly import frame_of
-from dgpuhash.frames.groupby.partial import numbers
 from dgpuhash.frames.groupby.partial.cudf.rows import CudfRows
 from dgpuhash.frames.groupby.partial.kinds import (
     ADDED_UP,

@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dgpuhash.frames.groupby.aggregates import numbers
 from dgpuhash.frames.groupby.aggregates.options import Options
 from dgpuhash.frames.groupby.aggregates.states import States
 from dgpuhash.frames.groupby.aggregates.values import Values, taken
 from dgpuhash.frames.groupby.assembly import series_of
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey
 from dgpuhash.frames.groupby.groups import Flags, Groups
-from dgpuhash.frames.groupby.partial import numbers
 from dgpuhash.frames.groupby.partial.kinds import Fields, total_of
+from dgpuhash.frames.groupby.partial.lost import check_digits, whole_digits
 from dgpuhash.frames.groupby.partial.storage import array_of
 from dgpuhash.frames.groupby.reduction import check_labelled, check_observed
 
@@ -39,6 +40,8 @@ class FoldedGroups(Groups):
     states : int64 array
         The position of each group among these, -1 for combinations of categories without rows.
     """
+
+    of_parts = True
 
     def __init__(
         self, keys: list[GroupingKey], sizes: Any, *, sort: Flags, dropna: Flags, observed: Flags
@@ -70,6 +73,8 @@ class FoldedStates(States):
     """
 
     def __init__(self, values: Values, groups: FoldedGroups, fields: Fields) -> None:
+        if values.kind != "float" and "moment lost" in fields:
+            fields = whole_digits(fields)
         kept = ("moment", "any", "all", "prod")
         words: dict[str, Any] = {name: fields[name] for name in kept if name in fields}
         if "all" in words:
@@ -98,6 +103,11 @@ class FoldedStates(States):
         return found > 0 if found is not None and found.any() else None
 
     @functools.cached_property
+    def ordered_count(self) -> Any:
+        """The number of values of each group that are neither null nor NaN."""
+        return self.count - self._fields.get("stray", 0)
+
+    @functools.cached_property
     def total(self) -> Any:
         """The sum of each group's values, as float64."""
         return total_of(self._fields)[0]
@@ -112,14 +122,14 @@ class FoldedStates(States):
         """The mean of each group's values; NaN without values."""
         return numbers.mean_of(total_of(self._fields), self.count)[0]
 
-    def whole_means(self, void: Any) -> Any:
-        """Return the means of moments and spans in whole units, cut off towards zero."""
-        high, low, n = self._fields["high"], self._fields["low"], np.maximum(self.count, 1)
-        above, rest = np.divmod(high, n)
-        below = (rest.astype(np.uint64) << np.uint64(32)) + low.astype(np.uint64)
-        more, left = np.divmod(below, n.astype(np.uint64))
-        made = (above << 32) + more.view(np.int64)
-        return np.where(void, 0, made + ((made < 0) & (left > 0)))
+    @property
+    def wide(self) -> tuple[Any, Any]:
+        """The exact sum of each group's integers, in two words."""
+        return self._fields["high"], self._fields["low"]
+
+    def check_digits(self, how: str, field: str) -> None:
+        """Raise LostDigitsError where rows that were taken off took too much of a field."""
+        check_digits(how, self.groups, self._fields, [field])
 
     def extreme(self, state: str) -> Any:
         """Return the least or greatest value of each group, of groups without values anything."""
@@ -149,7 +159,7 @@ class FoldedStates(States):
         check_observed(self.groups, how)
         check_labelled(
             how, options, nulls=bool((self.count < self.groups.sizes).any()),
-            lacking=bool((self.count == 0).any()),
+            lacking=bool((self.ordered_count == 0).any()),
         )  # fmt: skip
         return self._fields[how]
 

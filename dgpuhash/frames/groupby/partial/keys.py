@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
-import decimal
-import numbers
+import reprlib
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,16 +11,14 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from dgpuhash.errors import ColumnError, KeyTypeError, UnsupportedError
+from dgpuhash.errors import ColumnError, UnsupportedError
 from dgpuhash.frames.groupby.assembly import frame_of
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey, grouping_keys
-from dgpuhash.frames.merge.comparable import comparable
+from dgpuhash.frames.keys.categories import is_unknown
+from dgpuhash.frames.merge.comparable import are_compared_as_text, comparable
 from dgpuhash.frames.merge.keys import as_series
 
 __all__ = ["as_dtype", "known", "known_keys", "portable"]
-
-# What Dask has in place of categories that only partitions know.
-_UNKNOWN = "__UNKNOWN_CATEGORIES__"
 
 
 def known(frame: Any) -> Any:
@@ -31,8 +27,8 @@ def known(frame: Any) -> Any:
     Dask has frames of which only the partitions know the categories.
     """
     if frame.ndim == 1:
-        return frame.astype(object) if _is_unknown(frame.dtype) else frame
-    places = [place for place, dtype in enumerate(frame.dtypes) if _is_unknown(dtype)]
+        return frame.astype(object) if is_unknown(frame.dtype) else frame
+    places = [place for place, dtype in enumerate(frame.dtypes) if is_unknown(dtype)]
     if not places:
         return frame
     columns = [as_series(frame.iloc[:, place]) for place in range(frame.shape[1])]
@@ -41,10 +37,6 @@ def known(frame: Any) -> Any:
         for place, column in enumerate(columns)
     ]
     return frame_of(arrays, frame.columns, frame.index)
-
-
-def _is_unknown(dtype: Any) -> bool:
-    return isinstance(dtype, pd.CategoricalDtype) and _UNKNOWN in list(dtype.categories[:1])
 
 
 def known_keys(source: Any, by: Any, level: Any, *, observed: bool) -> list[GroupingKey]:
@@ -57,7 +49,7 @@ def known_keys(source: Any, by: Any, level: Any, *, observed: bool) -> list[Grou
     """
     keys = grouping_keys(source, by, level)
     made = [replace(key, values=known(key.values)) for key in keys]
-    if not observed and any(map(_is_unknown, (key.values.dtype for key in keys))):
+    if not observed and any(map(is_unknown, (key.values.dtype for key in keys))):
         raise UnsupportedError(
             "observed=False of categories that only the partitions know; tell them with "
             ".cat.as_known()"
@@ -71,8 +63,10 @@ def as_dtype(column: pd.Series, dtype: Any, label: Any) -> pd.Series:
     Raises
     ------
     ColumnError
-        When it has other values.
+        When it has other values, or categories in another order that counts.
     """
+    if isinstance(dtype, pd.CategoricalDtype) and isinstance(column.dtype, pd.CategoricalDtype):
+        return _with_categories(column, dtype, label)
     if column.dtype == dtype:
         return column
     try:
@@ -93,6 +87,31 @@ def as_dtype(column: pd.Series, dtype: Any, label: Any) -> pd.Series:
     return made
 
 
+def _with_categories(column: pd.Series, dtype: Any, label: Any) -> pd.Series:
+    """Return a categorical column with categories in the order of a dtype: codes are compared."""
+    own = column.cat.categories
+    if own.equals(dtype.categories) and column.dtype == dtype:
+        return column
+    if column.cat.ordered and dtype.ordered:
+        places = dtype.categories.get_indexer(own)
+        if (np.diff(places[places >= 0]) < 0).any():
+            raise ColumnError(
+                f"column {label!r} of a part has the ordered categories "
+                f"{reprlib.repr(own.tolist())}, and those of the frame's meta are "
+                f"{reprlib.repr(dtype.categories.tolist())}; give all parts one order, or none "
+                "with .cat.as_unordered()"
+            )
+    made = column.cat.set_categories(dtype.categories, ordered=dtype.ordered)
+    lost = column[made.isna() & column.notna()]
+    if len(lost):
+        raise ColumnError(
+            f"column {label!r} of a part has the category {lost.iloc[0]!r}, and those of the "
+            f"frame's meta are {reprlib.repr(dtype.categories.tolist())}; have the parts tell all "
+            "of them with .cat.as_unknown()"
+        )
+    return made
+
+
 def portable(columns: Sequence[pd.Series], names: Sequence[Any]) -> pd.DataFrame:
     """Return columns of keys, called by numbers, whose dtypes depend on those of keys alone.
 
@@ -102,59 +121,7 @@ def portable(columns: Sequence[pd.Series], names: Sequence[Any]) -> pd.DataFrame
     for column, name in zip(columns, names, strict=True):
         if isinstance(column.dtype, pd.CategoricalDtype):
             made.append(pd.Series(column.cat.codes.to_numpy().astype(np.int32)))
-        elif column.dtype == object:
-            made.append(_texts(column, name))
         else:
-            made.extend(ours for ours, _ in comparable(column, column, name))
+            as_text = are_compared_as_text(column.dtype, column.dtype)
+            made.extend(ours for ours, _ in comparable(column, column, name, as_text=as_text))
     return pd.DataFrame({f"p{place}": each for place, each in enumerate(made)}, copy=False)
-
-
-def _texts(column: pd.Series, name: Any) -> pd.Series:
-    """Return texts that are equal where Python's objects are."""
-    nulls = column.isna().to_numpy()
-    texts = [None if null else _text(each, name) for each, null in zip(column, nulls, strict=True)]
-    return pd.Series(pd.array(texts, dtype="str"))
-
-
-def _text(value: Any, name: Any) -> str:
-    if isinstance(value, str):
-        return f"\0s{value}" if value.startswith("\0") else value
-    if isinstance(value, bytes):
-        return f"\0b{value.decode('latin-1')}"
-    if isinstance(value, tuple):
-        parts = [_text(each, name) for each in value]
-        return "\0t" + "".join(f"{len(part)}:{part}" for part in parts)
-    if isinstance(value, numbers.Number | np.bool_ | decimal.Decimal):
-        return f"\0n{_number(value)}"
-    if isinstance(value, datetime.datetime | np.datetime64):
-        return f"\0m{pd.Timestamp(value).isoformat()}"
-    if isinstance(value, datetime.date | datetime.time):
-        return f"\0d{value.isoformat()}"
-    if isinstance(value, datetime.timedelta | np.timedelta64):
-        return f"\0e{pd.Timedelta(value).value}"
-    if isinstance(value, pd.Period | pd.Interval):
-        return f"\0p{value!r}"
-    if value is None or value != value:
-        return "\0-"
-    raise KeyTypeError(
-        f"key column {name!r} holds a {type(value).__name__}, which parts of a frame cannot be "
-        "grouped by; convert it with .astype('str')"
-    )
-
-
-def _number(value: Any) -> str:
-    """Return a text that is equal for equal numbers of any type."""
-    if isinstance(value, complex | np.complexfloating) and value.imag:
-        return f"{_number(value.real)}+{_number(value.imag)}j"
-    value = value.real if isinstance(value, complex | np.complexfloating) else value
-    if value != value:
-        return "nan"
-    if value in (float("inf"), float("-inf")):
-        return str(float(value))
-    top, bottom = (int(value), 1) if int(value) == value else _ratio(value)
-    return f"{top}/{bottom}"
-
-
-def _ratio(value: Any) -> tuple[int, int]:
-    top, bottom = value.as_integer_ratio()
-    return int(top), int(bottom)

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from dgpuhash.errors import SpecError
-from dgpuhash.frames.groupby.aggregates import ordered
+from dgpuhash.frames.groupby.aggregates import numbers, ordered
 from dgpuhash.frames.groupby.aggregates.options import Options
 from dgpuhash.frames.groupby.aggregates.states import codes_of, ends
 from dgpuhash.frames.groupby.aggregates.table import AGGREGATES
@@ -22,7 +22,6 @@ from dgpuhash.frames.groupby.aggregates.values import Values, taken
 from dgpuhash.frames.groupby.assembly import series_of
 from dgpuhash.frames.groupby.groups import Groups
 from dgpuhash.frames.groupby.order import ranks
-from dgpuhash.frames.groupby.partial import numbers
 from dgpuhash.frames.groupby.partial.pair_states import (
     PAIR_FIELDS,
     PairColumn,
@@ -32,14 +31,19 @@ from dgpuhash.frames.groupby.partial.pair_states import (
 )
 
 __all__ = [
-    "ADDED_UP", "AGGREGATE_OF", "KINDS", "NEVER", "Choice", "Part", "Place", "combined",
-    "fields_of", "kinds_for",
-    "place_of", "places_of", "prefix_of", "retracted", "total_of", "words_of",
+    "ADDED_UP", "AGGREGATE_OF", "KINDS", "KIND_OF_PAIRS", "NEVER", "Choice", "Part", "Place",
+    "combined", "fields_of", "kinds_for", "lost_fields", "place_of", "places_of",
+    "prefix_of", "retracted", "total_of", "words_of",
 ]  # fmt: skip
 
 _MOST_PARTS = 2**31
+# What sums of squares are rounded by, relative to what they are of: where two are added up, and
+# where one is taken off another, with all that came before.
+_ROUNDED, _TAKEN_OFF = 2.0**-52, 2.0**-49
+# What a sum of two floats is off by, relative to the sizes of its values and the square of their
+# number: a sum and its rest have 106 bits.
+_PAIR_ROUNDED = 2.0**-103
 NEVER = np.iinfo(np.int64).max
-_TICKS = frozenset({"datetime", "timedelta", "period"})
 Fields = dict[str, Any]
 # The position of a column, or those of a pair of columns.
 Place: TypeAlias = int | tuple[int, int]
@@ -89,6 +93,8 @@ class Kind:
     fields : tuple of str
     words : tuple of str
         The states of `states_of` from which it is made.
+    lost : tuple of str
+        The fields that lose digits where rows are taken off: see `lost_fields`.
     made : function
         The fields of a part.
     combined : function
@@ -102,6 +108,7 @@ class Kind:
     combined: Callable[[Fields, Fields], tuple[Any, ...]]
     retracted: Callable[[Fields, Fields], tuple[Any, ...]] | None = None
     words: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
 
 
 def place_of(number: int, rows: Any) -> Any:
@@ -136,11 +143,30 @@ def _stray(part: Part) -> Any:
 
 
 def _real(part: Part) -> tuple[Any, ...]:
+    codes, floats = _floats(part)
+    return numbers.real_sums(codes, len(part.states.groups), floats)
+
+
+def _floats(part: Part) -> tuple[Any, Any]:
+    """Return the floats of a column that may be no null, and their groups."""
     states = part.states
     values = states.values.numbers
     values = values if states.values.read is None else values[states.values.read]
-    floats = values.astype(np.float64, copy=False)
-    return numbers.real_sums(codes_of(states), len(states.groups), floats)
+    return codes_of(states), values.astype(np.float64, copy=False)
+
+
+def _magnitudes(part: Part) -> tuple[Any, ...]:
+    """Return the sums of the sizes of floats, and how many are not 0."""
+    codes, floats = _floats(part)
+    sizes, groups = np.abs(floats), len(part.states.groups)
+    with np.errstate(over="ignore"):
+        whole = sizes.sum()
+    if np.isnan(whole):
+        sizes[np.isnan(sizes)] = 0.0
+    nonzero = codes if sizes.all() else codes[sizes > 0]
+    # Of no rows NumPy's sums are integers.
+    made = np.bincount(codes, sizes, groups).astype(np.float64, copy=False)
+    return made, np.bincount(nonzero, minlength=groups)
 
 
 def _wide(part: Part) -> tuple[Any, ...]:
@@ -150,12 +176,33 @@ def _wide(part: Part) -> tuple[Any, ...]:
     return numbers.wide_sums(codes_of(states), len(states.groups), values)
 
 
-def _pairs(sign: int) -> Callable[[Fields, Fields], tuple[Any, ...]]:
-    def added(ours: Fields, theirs: Fields) -> tuple[Any, ...]:
-        other = sign * theirs["real"], sign * theirs["rest"]
-        return numbers.added((ours["real"], ours["rest"]), other)
+def _added_pairs(ours: Fields, theirs: Fields) -> tuple[Any, ...]:
+    other = theirs["real"], theirs["rest"]
+    return numbers.added((ours["real"], ours["rest"]), other)
 
-    return added
+
+def _fewer_pairs(ours: Fields, theirs: Fields) -> tuple[Any, ...]:
+    other = -theirs["real"], -theirs["rest"]
+    made = numbers.added((ours["real"], ours["rest"]), other)
+    return made if "nonzero" not in ours else _of_nonzero(ours, theirs, *made)
+
+
+def _added_magnitudes(ours: Fields, theirs: Fields) -> tuple[Any, ...]:
+    with np.errstate(over="ignore"):
+        both = ours["magnitude"] + theirs["magnitude"]
+    return both, ours["nonzero"] + theirs["nonzero"]
+
+
+def _fewer_magnitudes(ours: Fields, theirs: Fields) -> tuple[Any, ...]:
+    with np.errstate(invalid="ignore"):
+        left = np.maximum(ours["magnitude"] - theirs["magnitude"], 0)
+    return *_of_nonzero(ours, theirs, left), ours["nonzero"] - theirs["nonzero"]
+
+
+def _of_nonzero(ours: Fields, theirs: Fields, *left: Any) -> tuple[Any, ...]:
+    """Return sums after a retraction, exactly 0 for groups of zeros alone."""
+    none = ours["nonzero"] == theirs["nonzero"]
+    return tuple(np.where(none, 0.0, each) for each in left)
 
 
 _PARTS = tuple(f"part {place}" for place in range(4))
@@ -201,7 +248,7 @@ def _fewer_moments(ours: Fields, theirs: Fields) -> tuple[Any, ...]:
     n, m, between = _between(left, theirs)
     with np.errstate(invalid="ignore", over="ignore"):
         rest = np.maximum(ours["moment"] - theirs["moment"] - between, 0)
-    return (np.where(n == 0, 0.0, np.where(m == 0, ours["moment"], rest)),)
+    return (np.where(n <= 1, 0.0, np.where(m == 0, ours["moment"], rest)),)
 
 
 def _extreme(name: str) -> Kind:
@@ -224,7 +271,8 @@ def _compared(name: str, ours: Fields, theirs: Fields) -> tuple[Any, Any]:
     if not isinstance(old, np.ndarray) or old.dtype.kind == "O":
         rank = ranks(pd.concat([series_of(each, None) for each in (old, new)], ignore_index=True))
         old, new = rank[: len(old)], rank[len(old) :]
-    here, there = ours["count"] > 0, theirs["count"] > 0
+    # A NaN that is no null has no order.
+    here, there = (each["count"] - each.get("stray", 0) > 0 for each in (ours, theirs))
     less = new < old if name == "least" else new > old
     return there & (less | ~here), there & here & (new == old)
 
@@ -291,11 +339,21 @@ def _pair(part: Part) -> tuple[Any, ...]:
 
 _EXTREMES = {"min": "least", "max": "greatest", "idxmin": "least", "idxmax": "greatest"}
 
+_PAIR = Kind(
+    PAIR_FIELDS, _pair, combined_pairs, retracted_pairs, lost=("mixed", "squares", "others")
+)  # fmt: skip
+KIND_OF_PAIRS = {"cov": "pair", "corr": "finite pair"}
+"""The kinds of states of pairs of columns, by what they are for."""
+
 KINDS: dict[str, Kind] = {
     "count": _numbers("count", lambda part: part.states.count.astype(np.int64)),
     "stray": _numbers("stray", _stray),
     "sum": _numbers("sum", lambda part: part.states.sum, ("sum",)),
-    "real": Kind(("real", "rest"), _real, _pairs(1), _pairs(-1)),
+    "real": Kind(("real", "rest"), _real, _added_pairs, _fewer_pairs),
+    "magnitude": Kind(
+        ("magnitude", "nonzero"), _magnitudes, _added_magnitudes, _fewer_magnitudes,
+        lost=("real",),
+    ),
     "wide": Kind(
         ("high", "low"), _wide,
         lambda ours, theirs: (ours["high"] + theirs["high"], ours["low"] + theirs["low"]),
@@ -304,7 +362,7 @@ KINDS: dict[str, Kind] = {
     "decimal": Kind(_PARTS, lambda part: part.states.decimal_parts, _parts(1), _parts(-1)),
     "moment": Kind(
         ("moment",), lambda part: (part.states.words["moment"],), _moments, _fewer_moments,
-        ("moment",),
+        ("moment",), ("moment",),
     ),
     "least": _extreme("least"),
     "greatest": _extreme("greatest"),
@@ -316,7 +374,8 @@ KINDS: dict[str, Kind] = {
     "idxmax": _label("idxmax", "greatest"),
     "any": _truth("any"),
     "all": _truth("all"),
-    "pair": Kind(PAIR_FIELDS, _pair, combined_pairs, retracted_pairs),
+    "pair": _PAIR,
+    "finite pair": _PAIR,
     "prod": Kind(("prod",), lambda part: (ordered.products(part.states),), _product),
 }  # fmt: skip
 """Every kind by its name; `moment` is combined before the counts and sums that it needs."""
@@ -345,7 +404,8 @@ def kinds_for(values: Values, how: str, options: Options) -> tuple[str, ...] | N
     if how in _EXTREMES:
         known = values.is_number or kind in {"text", "category", "arrow", "decimal"}
         own = [how] if how.startswith("idx") else []
-        return ("count", _EXTREMES[how], *own) if known else None
+        stray = ["stray"] if kind == "float" and values.storage != "numpy" else []
+        return ("count", *stray, _EXTREMES[how], *own) if known else None
     if kind == "decimal" and how in {"sum", "mean"}:
         return ("count", "decimal")
     if not values.is_number or how not in {"sum", "prod", "mean", "var", "std", "sem"}:
@@ -355,7 +415,7 @@ def kinds_for(values: Values, how: str, options: Options) -> tuple[str, ...] | N
         made += ["real"] if how != "prod" else []
         made += ["stray"] if values.storage != "numpy" else []
     elif how != "prod":
-        wide = kind in _TICKS or (kind != "bool" and values.plain.itemsize == 8)
+        wide = values.are_ticks or (kind != "bool" and values.plain.itemsize == 8)
         made += ["sum"] if how == "sum" or not wide else []
         made += ["wide"] if wide and (how != "sum" or kind == "timedelta") else []
     if how == "prod":
@@ -381,6 +441,15 @@ def fields_of(kinds: Iterable[str]) -> list[str]:
     return [field for kind in kinds for field in KINDS[kind].fields]
 
 
+def lost_fields(kinds: Iterable[str]) -> list[str]:
+    """Return the fields that bound what some kinds lost of others; states may be without them.
+
+    They are absolute: what rounding has done since the first row was taken off. Of sums of floats
+    it is all that rounding did before, too, if one was.
+    """
+    return [f"{field} lost" for kind in kinds for field in KINDS[kind].lost]
+
+
 def words_of(kinds: Iterable[str]) -> list[str]:
     """Return the states of `states_of` that some kinds are made of."""
     return [word for kind in kinds for word in KINDS[kind].words]
@@ -391,6 +460,12 @@ def combined(kinds: Iterable[str], ours: Fields, theirs: Fields) -> Fields:
     made: Fields = {}
     for kind in kinds:
         made.update(zip(KINDS[kind].fields, KINDS[kind].combined(ours, theirs), strict=True))
+        for name in KINDS[kind].lost:
+            if (lost := f"{name} lost") in ours:
+                if name != "real":
+                    made[lost] = ours[lost] + theirs[lost] + _ROUNDED * np.abs(made[name])
+                elif ours[lost].any() or theirs[lost].any():
+                    made[lost] = ours[lost] + theirs[lost]
     return made
 
 
@@ -401,4 +476,32 @@ def retracted(kinds: Iterable[str], ours: Fields, theirs: Fields) -> Fields:
         back = KINDS[kind].retracted
         assert back is not None, kind
         made.update(zip(KINDS[kind].fields, back(ours, theirs), strict=True))
+        for name in KINDS[kind].lost:
+            if (lost := f"{name} lost") in ours:
+                by = _lost_of_sums if name == "real" else _lost_by_retraction
+                made[lost] = by(name, ours, theirs)
     return made
+
+
+def _lost_of_sums(_: str, ours: Fields, theirs: Fields) -> Any:
+    """Return the bound of what sums of floats have lost of groups without the rows of others.
+
+    Each row may have been added in a part of its own, or all in one.
+    """
+    count = ours["count"].astype(np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        sizes = ours["magnitude"] + theirs["magnitude"]
+        more = ours["real lost"] + theirs["real lost"] + _PAIR_ROUNDED * count * count * sizes
+    (left,) = _of_nonzero(ours, theirs, more)
+    return np.where(theirs["nonzero"] == 0, ours["real lost"], left)
+
+
+def _lost_by_retraction(name: str, ours: Fields, theirs: Fields) -> Any:
+    """Return the bound of what a field has lost of groups without the rows of others."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        sides = ("squares", "others") if name == "mixed" else (name, name)
+        whole = np.sqrt(ours[sides[0]]) * np.sqrt(ours[sides[1]])
+        more = ours[f"{name} lost"] + theirs[f"{name} lost"] + _TAKEN_OFF * whole
+    # One value has no deviation, and no values take nothing off.
+    more = np.where(ours["count"] - theirs["count"] <= 1, 0.0, more)
+    return np.where(theirs["count"] == 0, ours[f"{name} lost"], more)

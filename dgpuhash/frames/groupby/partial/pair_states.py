@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dgpuhash.frames.groupby.aggregates import pairs
+from dgpuhash.frames.groupby.aggregates import numbers, pairs
 from dgpuhash.frames.groupby.aggregates.values import Values
 from dgpuhash.frames.groupby.groups import Groups
-from dgpuhash.frames.groupby.partial import numbers
 
 __all__ = ["PAIR_FIELDS", "PairColumn", "combined_pairs", "pair_states", "retracted_pairs"]
 
@@ -29,6 +28,8 @@ class PairColumn:
     groups : Groups
     column : Series
         All rows.
+    how : {"cov", "corr"}
+        What the pairs are for; see `pairs.floats`.
 
     Attributes
     ----------
@@ -37,9 +38,9 @@ class PairColumn:
     origin : int
     """
 
-    def __init__(self, groups: Groups, column: pd.Series) -> None:
+    def __init__(self, groups: Groups, column: pd.Series, how: str) -> None:
         self._groups = groups
-        self.values: Any = pairs.floats(groups, column)
+        self.values: Any = pairs.floats(groups, column, how)
         self.origin: int = Values(groups.kept(column)).origin
 
     @functools.cached_property
@@ -61,7 +62,8 @@ class PairColumn:
         total = numbers.real_sums(groups.kept_codes[rows], len(groups), self.values[rows])
         if not self.origin:
             return total
-        origin = np.full(len(groups), self.origin, np.int64)
+        dtype = np.uint64 if self.origin >= 2**63 else np.int64
+        origin = np.full(len(groups), self.origin, dtype)
         return numbers.added(total, numbers.times(numbers.of_integers(origin), counts))
 
 
@@ -94,7 +96,7 @@ def retracted_pairs(ours: Fields, theirs: Fields) -> tuple[Any, ...]:
     for name, less in zip(("mixed", "squares", "others"), _between(left, theirs), strict=True):
         with np.errstate(invalid="ignore", over="ignore"):
             rest = ours[name] - theirs[name] - less
-        rest = np.where(theirs["count"] == 0, ours[name], np.where(count == 0, 0.0, rest))
+        rest = np.where(theirs["count"] == 0, ours[name], np.where(count <= 1, 0.0, rest))
         made.append(rest if name == "mixed" else np.maximum(rest, 0))
     return (count, *totals, *made)
 

@@ -21,18 +21,22 @@ from dgpuhash.frames.groupby.grouping_keys import GroupingKey, grouping_keys
 from dgpuhash.frames.groupby.groups import Groups
 from dgpuhash.frames.groupby.partial.asked import Asked, PlannedGroups
 from dgpuhash.frames.groupby.partial.batches import folded
+from dgpuhash.frames.groupby.partial.categories import Categories, categories_of, extended
 from dgpuhash.frames.groupby.partial.dtypes import settled
 from dgpuhash.frames.groupby.partial.folded import FoldedGroups, FoldedStates
 from dgpuhash.frames.groupby.partial.keys import as_dtype, known, known_keys, portable
 from dgpuhash.frames.groupby.partial.kinds import (
+    KIND_OF_PAIRS,
     KINDS,
     Part,
     Place,
     fields_of,
+    lost_fields,
     places_of,
     prefix_of,
     words_of,
 )
+from dgpuhash.frames.groupby.partial.lost import check_digits, whole_digits
 from dgpuhash.frames.groupby.partial.pair_states import PairColumn
 from dgpuhash.frames.groupby.partial.rows import result_of, rows_of
 from dgpuhash.frames.groupby.partial.standing import GroupRows, GroupStates
@@ -45,7 +49,7 @@ from dgpuhash.frames.groupby.partial.verbs import (
     Verb,
 )
 from dgpuhash.frames.groupby.reduction import Wanted
-from dgpuhash.frames.keys.encoding import KeyEncoder
+from dgpuhash.frames.keys.encoding import EncodedKeys, KeyEncoder
 from dgpuhash.frames.merge.keys import as_series
 
 __all__ = ["GroupPlan"]
@@ -88,6 +92,8 @@ class GroupPlan:
         Whether one of several equal rows is enough.
     in_order : bool
         Whether the order of rows counts.
+    rows_as : callable, optional
+        Returns rows, where they are needed, with the dtypes in which they are aggregated.
 
     Examples
     --------
@@ -118,6 +124,7 @@ class GroupPlan:
     labels: bool
     distinct: bool
     in_order: bool
+    rows_as: Callable[[Any], Any] | None = None
 
     @classmethod
     def of(
@@ -275,28 +282,46 @@ class GroupPlan:
         found = dict(zip(single, states_of(groups, asked), strict=True))
         made["n"] = groups.sizes.astype(np.int64)
         made["at"] = places_of(groups, number, ends(groups, "first"))
-        paired = {
-            each: PairColumn(groups, self.column_of(part, each))
-            for each in {
-                each for place in self.wanted if not isinstance(place, int) for each in place
-            }
-        }
+        hows = {kind: how for how, kind in KIND_OF_PAIRS.items()}
+        paired = functools.cache(
+            lambda place, kind: PairColumn(groups, self.column_of(part, place), hows[kind])
+        )
         for place, kinds in self.wanted.items():
             if isinstance(place, int):
                 piece = Part(found[place], number, labels=labels)
             else:
-                piece = Part(None, number, groups, [paired[each] for each in place])
+                piece = Part(None, number, groups, [paired(each, kinds[0]) for each in place])
             for kind in kinds:
                 fields = zip(KINDS[kind].fields, KINDS[kind].made(piece), strict=True)
                 made.update({prefix_of(place) + name: array for name, array in fields})
         return frame_of(list(made.values()), pd.Index(list(made)), pd.RangeIndex(len(groups)))
+
+    def for_part(self, part: Any) -> GroupPlan:
+        """Return the plan that reduces a part: with the categories that only the part has, too."""
+        return extended(self, self.categories_of(part))
+
+    def categories_of(self, part: Any) -> Categories:
+        """Return the categories of a part that are not those of the source; none on a GPU."""
+        return () if self.on_gpu else categories_of(self, part)
+
+    def encoded(self, states: pd.DataFrame) -> EncodedKeys:
+        """Return the codes of the keys of states, which are equal for equal keys of any part.
+
+        Categories that the source lacks have the code of null: each part numbers them by itself.
+        """
+        for key, label in zip(self.keys, self.key_labels, strict=True):
+            own: Any = states[label].dtype
+            like: Any = key.values.dtype
+            if isinstance(own, pd.CategoricalDtype) and len(own.categories) > len(like.categories):
+                states = states.assign(**{label: states[label].cat.set_categories(like.categories)})
+        return self.encoder.encode_rows(self.portable(states))
 
     def owners(self, states: pd.DataFrame, ranges: int) -> Any:
         """Return the range of hashes, below `ranges`, of each row of states.
 
         It is equal for equal keys, whatever part they are of.
         """
-        return self.encoder.owners(self.encoder.encode_rows(self.portable(states)).codes, ranges)
+        return self.encoder.owners(self.encoded(states).codes, ranges)
 
     def folded(self, parts: Sequence[Any]) -> Any:
         """Return the states of all parts as one frame, in which each key occurs once."""
@@ -350,20 +375,30 @@ class GroupPlan:
             return found
 
         def fields(place: Place) -> dict[str, Any]:
+            kinds = wanted[place]
+            names = [*fields_of(kinds), *lost_fields(kinds)]
+            labels = {name: prefix_of(place) + name for name in names}
             return {
-                name: array_of(plain(states[prefix_of(place) + name]), groups.states)
-                for name in fields_of(wanted[place])
-            }
+                name: array_of(plain(states[label]), groups.states)
+                for name, label in labels.items() if label in states.columns
+            }  # fmt: skip
 
         def moments(
-            _: GroupBy, positions: Sequence[int], __: Sequence[int]
+            _: GroupBy, positions: Sequence[int], __: Sequence[int], how: str
         ) -> Callable[[int, int], Moments]:
             def of(first: int, second: int) -> Moments:
-                if (positions[first], positions[second]) not in wanted:
-                    found = fields(positions[first])
+                places = positions[first], positions[second]
+                sides = [Values(self.column_of(self.source, place)) for place in places]
+                whole = all(side.kind != "float" for side in sides)
+                known = whole_digits if whole else dict
+                if places not in wanted:
+                    found = known(fields(positions[first]))
                     moment = found["moment"]
+                    check_digits(how, groups, found, ["moment"])
                     return Moments(found["count"], moment, moment, moment)
-                found = fields((positions[first], positions[second]))
+                found = known(fields(places))
+                read = ["mixed"] if how == "cov" else ["mixed", "squares", "others"]
+                check_digits(how, groups, found, read)
                 return Moments(found["count"], found["mixed"], found["squares"], found["others"])
 
             return of

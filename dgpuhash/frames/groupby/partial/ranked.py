@@ -66,8 +66,9 @@ def places_asked(plan: GroupPlan, keys: pd.DataFrame) -> dict[int, set[tuple[int
     ----------
     plan : GroupPlan
     keys : DataFrame
-        Of each group the key, its number of rows (``n``) and of values (``n0``, by the position of
-        a column), and its first row (``at``), as in states.
+        Of each group the key, its number of rows (``n``), of values that have an order (``n0``, by
+        the position of a column) and of others that are no nulls (``nan0``), and its first row
+        (``at``), as in states.
     """
     asked: dict[int, set[tuple[int, int]]] = {}
 
@@ -112,7 +113,8 @@ def _told(plan: GroupPlan, keys: pd.DataFrame, at: Any) -> tuple[Any, pd.DataFra
             values = Values(plan.column_of(plan.source, position))
             states = States(values, groups, {}, there(position))
             # What it would count of the rows.
-            states.count = array_of(keys[f"n{position}"].to_numpy(), rows)
+            states.ordered_count = array_of(keys[f"n{position}"].to_numpy(), rows)
+            states.count = states.ordered_count + array_of(keys[f"nan{position}"].to_numpy(), rows)
             array = AGGREGATES[each.how].result(states, each.options)
             found.append(settled(array, values, each, full=plan.observed))
         return found

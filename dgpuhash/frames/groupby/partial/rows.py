@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import chain, pairwise
@@ -17,6 +17,7 @@ from dgpuhash.frames.groupby.aggregates.values import Values
 from dgpuhash.frames.groupby.assembly import frame_of
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey, levels_of
 from dgpuhash.frames.groupby.groups import Groups, compared
+from dgpuhash.frames.groupby.order import key_order
 from dgpuhash.frames.groupby.partial.cudf import rows as cudf_rows
 from dgpuhash.frames.groupby.partial.folded import FoldedGroups
 from dgpuhash.frames.groupby.partial.kinds import place_of
@@ -88,7 +89,7 @@ def plan_of_rows(plan: GroupPlan) -> GroupPlan | None:
 
 def key_codes(plan: GroupPlan, states: pd.DataFrame) -> Any:
     """Return the code of the key of each row of states, equal for equal keys."""
-    return plan.encoder.encode_rows(plan.portable(states)).codes
+    return plan.encoded(states).codes
 
 
 def mostly_distinct_rows(
@@ -176,11 +177,14 @@ def result_of_pieces(
     plan: GroupPlan,
     pieces: Iterable[pd.DataFrame],
     told: Iterable[tuple[Any, pd.DataFrame]] = (),
+    require: Callable[[int], None] = lambda nbytes: None,
 ) -> Any:
     """Return the result of rows, or of folded states, in pieces of which each has whole groups.
 
     Only one piece is in memory at a time, with the results of those before. All groups have equally
-    many rows of the result. `told` are results of other groups, with their keys.
+    many rows of the result. `told` are results of other groups, with their keys. `require` is
+    called with the bytes that putting the results together takes besides, and raises where those
+    are not there.
     """
     results: list[Any] = []
     parts: list[pd.DataFrame] = []
@@ -194,19 +198,24 @@ def result_of_pieces(
             parts.append(heads)
     if len(results) == 1:
         return results[0]
+    nbytes = sum(int(np.sum(each.memory_usage(deep=True))) for each in [*results, *parts])
+    require(nbytes)
     heads = pd.concat(parts, ignore_index=True)
     parts.clear()
     if plan.sort:
-        order = _groups(plan, heads.assign(n=np.ones(len(heads), np.int64))).states
+        order = key_order([as_series(heads[label]) for label in plan.key_labels], in_runs=True)
     else:
         order = np.argsort(heads["at"].to_numpy(), kind="stable")
+    count = len(heads)
+    del heads
     indexes = [each.index for each in results]
     whole = pd.concat([each.reset_index(drop=True) for each in results], ignore_index=True)
     # Their memory is needed for the rows in order.
     results.clear()
     del result
-    times = len(whole) // len(heads)
-    order = (order[:, None] * times + np.arange(times)).ravel()
+    times = len(whole) // count
+    if times > 1:
+        order = (order[:, None] * times + np.arange(times)).ravel()
     whole = whole.take(order).reset_index(drop=True)
     if plan.as_index:
         columns = [
@@ -241,6 +250,7 @@ def _told(plan: GroupPlan, rows: pd.DataFrame) -> tuple[Any, pd.DataFrame]:
         plan.keys_of_states(rows), len(rows), sort=plan.sort, dropna=plan.dropna,
         observed=plan.observed,
     )  # fmt: skip
+    groups.of_parts = True
     grouped = plan.grouped(
         frame, groups, lambda made, _, wanted: made.settled(wanted, full=plan.observed)
     )
@@ -260,7 +270,10 @@ def _labels(plan: GroupPlan, rows: pd.DataFrame) -> Any:
 
 def _frame(plan: GroupPlan, rows: pd.DataFrame, labels: pd.Index) -> Any:
     """Return the rows as a frame like the source, with the columns that are read."""
+    made: Any
     if plan.source.ndim == 1:
-        return pd.Series(plain(rows["c0"]), index=labels, name=plan.source.name)
-    arrays = [plain(rows[f"c{place}"]) for place in plan.places]
-    return frame_of(arrays, plan.source.columns.take(plan.places), labels)
+        made = pd.Series(plain(rows["c0"]), index=labels, name=plan.source.name)
+    else:
+        arrays = [plain(rows[f"c{place}"]) for place in plan.places]
+        made = frame_of(arrays, plan.source.columns.take(plan.places), labels)
+    return made if plan.rows_as is None else plan.rows_as(made)

@@ -18,6 +18,7 @@ from dgpuhash.frames.groupby.partial.kinds import (
     Place,
     combined,
     fields_of,
+    lost_fields,
     prefix_of,
     retracted,
 )
@@ -57,7 +58,7 @@ class GroupStates:
         empty = plan.states_meta
         self._keys, self._empty = _Keys(plan, empty), 0
         self.generation: int = 0
-        self._states = StateColumns(plan, empty)
+        self._states = StateColumns(plan, with_lost_fields(plan, empty))
         self._columns = self._states.columns
 
     def __len__(self) -> int:
@@ -81,6 +82,7 @@ class GroupStates:
         return unique(np.concatenate(touched))
 
     def _fold_distinct(self, states: pd.DataFrame) -> Any:
+        states = with_lost_fields(self.plan, states)
         rows, first = self._keys.placed(states)
         fresh = np.flatnonzero(rows >= first)
         known = np.flatnonzero(rows < first)
@@ -115,7 +117,7 @@ class GroupStates:
                         "are left do not tell; there is count, size, sum, mean, var, std, sem, "
                         "cov, corr"
                     )
-        parts = _distinct(self.plan, states)
+        parts = _distinct(self.plan, with_lost_fields(self.plan, states))
         self._check_there(parts)
         touched = [self._retract_distinct(each) for each in parts]
         if self._empty > len(self) + _FEW:
@@ -235,7 +237,9 @@ class StateColumns:
         """Return the fields of groups that are here together with those of a part."""
         made: dict[str, Any] = {}
         for place, kinds in wanted.items():
-            names = {name: prefix_of(place) + name for name in fields_of(kinds)}
+            fields = [*fields_of(kinds), *lost_fields(kinds)]
+            names = {name: prefix_of(place) + name for name in fields}
+            names = {name: label for name, label in names.items() if label in self.columns}
             ours = {name: self.columns[label].take(rows) for name, label in names.items()}
             theirs = {name: plain(states[label]) for name, label in names.items()}
             made.update({names[name]: found for name, found in how(kinds, ours, theirs).items()})
@@ -247,6 +251,14 @@ class StateColumns:
         arrays += [column.take(rows) for column in self.columns.values()]
         labels = pd.Index([*self._keys, *self.columns])
         return frame_of(arrays, labels, pd.RangeIndex(len(rows)))
+
+
+def with_lost_fields(plan: GroupPlan, states: pd.DataFrame) -> pd.DataFrame:
+    """Return states with all fields that bound what was lost; 0 of rows that none was taken off."""
+    wanted = (plan.wanted or {}).items()
+    labels = [prefix_of(place) + name for place, kinds in wanted for name in lost_fields(kinds)]
+    missing = [label for label in labels if label not in states.columns]
+    return states.assign(**dict.fromkeys(missing, 0.0)) if missing else states
 
 
 class _Keys:

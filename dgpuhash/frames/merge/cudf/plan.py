@@ -9,10 +9,12 @@ import numpy as np
 
 from dgpuhash.errors import UnsupportedError
 from dgpuhash.frames.dataframes import frames_named, frames_of
+from dgpuhash.frames.dataframes.cudf import exact_cast
+from dgpuhash.frames.dataframes.promotion import check_promoted
 from dgpuhash.frames.merge.cudf.keys import agreed, cast
 from dgpuhash.frames.merge.index import beside
 from dgpuhash.frames.merge.keys import JoinKeys, KeyPair, as_series
-from dgpuhash.frames.merge.result import ORIGINS, MergePlan
+from dgpuhash.frames.merge.result import ORIGINS, MergePlan, cannot_hold
 from dgpuhash.frames.merge.rows import RowPairs
 
 __all__ = ["CudfPlan", "index_of", "key_order", "order_of", "taken"]
@@ -39,18 +41,24 @@ class CudfPlan(MergePlan):
         return frame
 
     @classmethod
-    def conformed(cls, frame: Any, meta: Any) -> Any:
+    def conformed(cls, frame: Any, meta: Any, *, kept: bool = False) -> Any:
         for label in meta.columns:
-            wanted = meta[label].dtype
-            if frame[label].dtype != wanted:
-                frame[label] = cast(frame[label], wanted)
+            wanted, own = meta[label].dtype, frame[label].dtype
+            if own != wanted:
+                numbers = own.kind in "iuf" and wanted.kind in "iuf"
+                if not numbers or exact_cast(frame[label], wanted) is not None:
+                    frame[label] = cast(frame[label], wanted)
+                elif not kept:
+                    raise cannot_hold(f"column {label!r}", own, wanted)
         if frame.index.nlevels == 1 and frame.index.dtype != meta.index.dtype:
             labels = cast(as_series(frame.index), meta.index.dtype)
             frame.index = index_of([labels], [meta.index.name])
         return frame
 
     @classmethod
-    def _agreed(cls, left: Any, right: Any, keys: JoinKeys, how: str) -> tuple[Any, Any]:
+    def _agreed(
+        cls, left: Any, right: Any, keys: JoinKeys, how: str, *, nullable: bool = False
+    ) -> tuple[Any, Any]:
         if keys.left_index and keys.right_index:
             return left, right
         sides = [left, right]
@@ -64,6 +72,10 @@ class CudfPlan(MergePlan):
                     sides[place][pair.name] = cast(frame[pair.name], dtype)
         return sides[0], sides[1]
 
+    def _nullable(self) -> CudfPlan:
+        # All columns of cuDF can hold nulls.
+        return self
+
     def _cast_keys(self, frame: Any, like: Any) -> Any:
         # They are cast where a result is made.
         return frame
@@ -76,7 +88,7 @@ class CudfPlan(MergePlan):
 
     def _lacking(self, side: str, pairs: RowPairs) -> bool:
         """Return whether numbers of a side become floats, as it lacks rows."""
-        return self.promotes and self._absent(side, pairs) is not None
+        return self.promote == "pandas" and self._absent(side, pairs) is not None
 
     def index(self, pairs: RowPairs) -> Any:
         keys = self.keys
@@ -317,6 +329,15 @@ def _numbers(n: int) -> Any:
 def _promoted(series: Any, *, lacking: bool) -> Any:
     """Return a column as it is where its side lacks rows: numbers with nulls are floats."""
     if lacking and isinstance(series.dtype, np.dtype) and series.dtype.kind in "iu":
+        if series.dtype.itemsize == 8 and series.count():
+            ends = series.min(), series.max()
+            if int(ends[0]) < -(2**53) or int(ends[1]) > 2**53:
+                check_promoted(
+                    series.dropna().to_numpy(),
+                    np.dtype(np.float64),
+                    series.name,
+                    remedy="give promote='nullable'",
+                )
         return series.astype(np.float64)
     return series
 

@@ -13,7 +13,8 @@ import numpy as np
 from dgpuhash.backend import Backend
 from dgpuhash.seeds import seed_of_generation
 from dgpuhash.spec import TableSpec
-from dgpuhash.tables.columns.distinct import Factorization
+from dgpuhash.tables.columns.distinct import DistinctKeys
+from dgpuhash.tables.columns.group_table import GroupTable
 from dgpuhash.tables.select import gather_rows
 from dgpuhash.tables.stats import Figures
 from dgpuhash.tables.stores.method import Opens
@@ -57,12 +58,15 @@ class GroupIds:
 
     def build(self, bits: Any) -> None:
         """See `IdStore`."""
-        numbered = Factorization(self.backend, bits, seed=self._first_seed)
-        keys = gather_rows(bits, numbered.first_rows)
-        if numbered.table.records > _ROOMY * max(len(keys), _FEWEST):
-            numbered = Factorization(self.backend, keys, seed=self._first_seed)
+        table, first_rows, _ = self._numbered(bits)
+        keys = gather_rows(bits, first_rows)
+        if table.records > _ROOMY * max(len(keys), _FEWEST):
+            table = self._numbered(keys)[0]
         self.keys: Any = keys
-        self._table = numbered.table
+        self._table = table
+
+    def _numbered(self, bits: Any) -> tuple[GroupTable, Any, Any]:
+        return DistinctKeys(self.backend, bits, seed=self._first_seed).numbered()
 
     def restore(self, bits: Any) -> None:
         """See `IdStore`: they appear in the order of their ids."""
@@ -70,7 +74,7 @@ class GroupIds:
 
     def find(self, bits: Any) -> tuple[Any, Any]:
         """See `IdStore`."""
-        ids = self._table.find(bits)[0]
+        ids = self._table.find(bits)
         return ids, ids >= 0
 
     def figures(self) -> Figures:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from dgpuhash import backend
 from dgpuhash.frames.dataframes import frames_named
+from dgpuhash.frames.groupby.aggregates import numbers
 from dgpuhash.frames.groupby.cudf.groups import CudfGroups
 from dgpuhash.frames.groupby.cudf.states import CudfStates
 from dgpuhash.frames.groupby.cudf.values import CudfValues
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey
-from dgpuhash.frames.groupby.partial import numbers
 from dgpuhash.frames.groupby.partial.kinds import total_of
 from dgpuhash.frames.merge.cudf.plan import taken
 
@@ -165,16 +163,10 @@ class FoldedCudfStates(CudfStates):
         """Return the products of the values, as int64 or float64."""
         return self._field("prod")
 
-    def whole_means(self, void: Any | None) -> Any:
-        """Return the means of spans in whole units, cut off towards zero."""
-        n = self.xp.maximum(self.count, 1)
-        high, low = self._field("high"), self._field("low")
-        above, rest = high // n, (high % n).astype(np.uint64)
-        below = (rest << np.uint64(32)) + low.astype(np.uint64)
-        more = (below // n.astype(np.uint64)).view(np.int64)
-        left = below % n.astype(np.uint64)
-        made = (above << np.int64(32)) + more
-        return made + ((made < 0) & (left > 0))
+    @property
+    def wide(self) -> tuple[Any, Any]:
+        """The exact sum of each group's integers, in two words."""
+        return self._field("high"), self._field("low")
 
     def labels_of(self, name: str) -> tuple[Any, Any | None]:
         """Return the places of the labels of the least or greatest values, and the labels."""

@@ -59,7 +59,7 @@ def in_dtypes(frame: pd.DataFrame, like: pd.DataFrame) -> pd.DataFrame:
         if categories and int(made[label].isna().sum()) > int(column.isna().sum()):
             raise ColumnError(
                 f"{label!r} has values that are no {dtype}; give all frames the same categories, "
-                "or convert the column with .astype('str')"
+                "or build the groups from .astype('str') of the column"
             )
     return pd.DataFrame(made, copy=False)
 

@@ -8,18 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from dgpuhash.frames.groupby.aggregates import numbers
 from dgpuhash.frames.groupby.aggregates.options import Options
 from dgpuhash.frames.groupby.cudf.groups import CudfGroups
 from dgpuhash.frames.groupby.cudf.states import CudfStates, reduce_states
 from dgpuhash.frames.groupby.cudf.values import CudfValues
-from dgpuhash.frames.groupby.partial import numbers
 from dgpuhash.frames.groupby.partial.kinds import KINDS, NEVER, kinds_for, place_of
 from dgpuhash.frames.merge.cudf.plan import taken
 from dgpuhash.tables.columns.aggregates import ColumnReduction
 
 __all__ = ["PartStates", "fields_of_columns", "kinds_of"]
-
-_HALF = 2**32 - 1
 
 
 class _Like:
@@ -30,6 +28,7 @@ class _Like:
 
     def __init__(self, values: CudfValues) -> None:
         self.kind, self.is_number = values.kind, values.is_number
+        self.are_ticks = values.kind in {"datetime", "timedelta"}
         self.plain = values.numbers.dtype if values.is_number else None
 
 
@@ -82,6 +81,8 @@ class PartStates(CudfStates):
             return ("least" if kind == "idxmin" else "greatest", "count")
         if kind in {"first of all", "last of all", "prod"}:
             return ()
+        if kind == "magnitude":
+            return ("magnitude", "nonzero")
         return ("pair",) if kind == "real" else (kind,)
 
     def _made(self, name: str) -> ColumnReduction:
@@ -89,10 +90,11 @@ class PartStates(CudfStates):
         if name == "pair":
             column = xp.ascontiguousarray(values.floats)
             return ColumnReduction(column, "f8", "real", "pair")
-        if name in {"high", "low"}:
-            filled = values.filled(0)
-            part = filled >> 32 if name == "high" else filled & filled.dtype.type(_HALF)
-            return ColumnReduction(part.astype(np.int64), "i8", "integer", "sum")
+        if name == "magnitude":
+            return ColumnReduction(xp.abs(values.floats), "f8", "real", "compensated")
+        if name == "nonzero":
+            nonzero = (xp.abs(values.floats) > 0).view(np.uint8)
+            return ColumnReduction(nonzero, "u1", "integer", "sum")
         if name == "stray":
             stray: Any = values.stray
             return ColumnReduction(stray.view(np.uint8), "u1", "integer", "sum")
@@ -131,12 +133,6 @@ class PartStates(CudfStates):
             return (self.xp.zeros(len(self.groups), np.int64),)
         return (self.word("stray").view(np.int64),)
 
-    def _wide(self) -> tuple[Any, ...]:
-        if self.values.sums_fit:
-            sums = self.word("sum").view(np.int64)
-            return sums >> 32, sums & np.int64(_HALF)
-        return tuple(self.word(name).view(np.int64) for name in ("high", "low"))
-
     def _extreme(self, name: str) -> tuple[Any, ...]:
         if self.values.is_number:
             return (self.extreme(name),)
@@ -166,7 +162,11 @@ _FIELDS: dict[str, Callable[[PartStates], tuple[Any, ...]]] = {
     "stray": PartStates._stray,
     "sum": lambda states: (states.word("sum").view(np.int64),),
     "real": lambda states: states._pairs,
-    "wide": PartStates._wide,
+    "wide": lambda states: states.wide,
+    "magnitude": lambda states: (
+        states.word("magnitude").view(np.float64),
+        states.word("nonzero").view(np.int64),
+    ),
     "least": lambda states: states._extreme("least"),
     "greatest": lambda states: states._extreme("greatest"),
     "first": lambda states: states._end("first"),

@@ -144,9 +144,7 @@ class CudfPlan(GroupPlan):
 
     def folded(self, parts: Sequence[Any]) -> Any:
         """Return the states of all parts as one frame, in which each key occurs once."""
-        if len(parts) == 1:
-            return parts[0]
-        whole = frames_named("cudf").concat(list(parts))
+        whole = parts[0] if len(parts) == 1 else frames_named("cudf").concat(list(parts))
         groups = CudfGroups(self.keys_of_states(whole), len(whole), sort=False, dropna=False)
         reductions = self._of_one_pass(whole)
         if reductions is not None:

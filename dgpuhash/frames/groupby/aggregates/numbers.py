@@ -11,6 +11,7 @@ from dgpuhash.tables.columns.aggregates import ColumnReduction, reduce_groups
 
 __all__ = [
     "added",
+    "apart",
     "difference",
     "mean_of",
     "of_integers",
@@ -18,6 +19,7 @@ __all__ = [
     "pairs_of",
     "real_sums",
     "times",
+    "whole_means",
     "wide_sums",
 ]
 
@@ -63,6 +65,18 @@ def added(ours: Pair, theirs: Pair) -> Pair:
 def difference(ours: Pair, theirs: Pair) -> Any:
     """Return the differences of pairs as floats."""
     return added(ours, (-theirs[0], -theirs[1]))[0]
+
+
+def apart(left: Any, right: Any) -> Any:
+    """Return how far int64 numbers are above others, as float64 that is rounded once.
+
+    Examples
+    --------
+    >>> apart(np.array([2**63 - 1]), np.array([-(2**63)])).tolist() == [2.0**64]
+    True
+    """
+    high = (left >> 32) - (right >> 32)
+    return high.astype(np.float64) * 2.0**32 + ((left & _LOW) - (right & _LOW))
 
 
 def _split(value: Any) -> Pair:
@@ -167,3 +181,27 @@ def wide_sums(codes: Any, groups: int, values: Any) -> tuple[Any, Any]:
     high = (values >> 32).astype(np.int64)
     low = (values & values.dtype.type(_LOW)).astype(np.int64)
     return _integer_sums(codes, groups, [high, low])  # type: ignore[return-value]
+
+
+def whole_means(high: Any, low: Any, counts: Any) -> Any:
+    """Return ``(high * 2**32 + low) / counts`` of int64 numbers, cut off towards zero; 0 of none.
+
+    Parameters
+    ----------
+    high, low : int64 array
+        Sums in two words as `wide_sums` gives them, or sums and differences of such.
+    counts : int64 array
+        How many numbers were added up, fewer than 2**31; on the same device.
+
+    Examples
+    --------
+    >>> whole_means(np.array([-1]), np.array([2**32 - 7]), np.array([2])).tolist()
+    [-3]
+    """
+    n = counts + (counts < 1)
+    high, low = high + (low >> 32), low & _LOW
+    above = high // n
+    below = ((high - above * n) << np.int64(32)) + low
+    more = below // n
+    made = (above << np.int64(32)) + more
+    return made + ((made < 0) & (below > more * n))

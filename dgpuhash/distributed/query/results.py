@@ -1,0 +1,76 @@
+"""Concatenate the partitions of results, with labels of dtype object as they are."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pandas as pd
+
+from dgpuhash.distributed.cluster.dask_internals import (
+    Expr,
+    PartitionsFiltered,
+    Repartition,
+    RepartitionToFewer,
+    Task,
+    TaskRef,
+)
+from dgpuhash.frames.merge.index import index_of
+from dgpuhash.frames.merge.keys import as_series
+
+__all__ = ["ResultExpr"]
+
+
+class ResultExpr(PartitionsFiltered, Expr):
+    """Expression of a result, of which `compute` puts all partitions together.
+
+    Dask does so with pandas, which makes floats of labels that are integers and floats.
+    """
+
+    def _simplify_up(self, parent: Expr, dependents: Any) -> Expr | None:
+        if type(parent) is not Repartition or not has_objects(self._meta):
+            return None
+        wanted = parent.operand("new_partitions")
+        is_fewer = isinstance(wanted, int) and 0 < wanted < self.npartitions
+        return FewerExpr(self, wanted) if is_fewer else None
+
+
+class FewerExpr(RepartitionToFewer):
+    """Fewer partitions of a result."""
+
+    def _layer(self) -> dict[Any, Task]:
+        edges = self._partitions_boundaries
+        parts = [TaskRef((self.frame._name, number)) for number in range(self.frame.npartitions)]
+        return {
+            (self._name, place): Task((self._name, place), concat_rows, *parts[first:last])
+            for place, (first, last) in enumerate(pairwise(edges))
+        }
+
+
+def has_objects(frame: Any) -> bool:
+    """Return whether labels of a frame or Series of pandas are Python objects, at any level."""
+    index = frame.index
+    if not isinstance(index, pd.Index):
+        return False
+    levels = index.levels if isinstance(index, pd.MultiIndex) else [index]
+    return any(level.dtype == object for level in levels)
+
+
+def concat_rows(*parts: Any) -> Any:
+    """Return frames or Series one after the other; labels that are objects stay these.
+
+    Examples
+    --------
+    >>> parts = [pd.Series([0], index=pd.Index([label], dtype=object)) for label in (1, 0.5)]
+    >>> concat_rows(*parts).index.tolist()
+    [1, 0.5]
+    """
+    filled = [part for part in parts if len(part)] or [parts[0]]
+    if len(filled) == 1:
+        return filled[0]
+    levels = [
+        pd.concat([as_series(part.index.get_level_values(level)) for part in filled])
+        for level in range(filled[0].index.nlevels)
+    ]
+    index = index_of(levels, filled[0].index.names, guess=False)
+    return pd.concat([part.reset_index(drop=True) for part in filled]).set_axis(index, axis=0)
