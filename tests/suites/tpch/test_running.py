@@ -11,6 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+pytest.importorskip("duckdb")
+
 from suites.tpch import pdsh
 from suites.tpch.answers import first_rows
 from suites.tpch.libraries import on_host
