@@ -53,7 +53,7 @@ check() {
 
 # caught FAULT TEXT: the harness reports the seeded fault in words, instead of passing or hanging.
 caught() {
-    timeout 30 $fixed "$BUILD/seeded_faults.thread" "$1" >"$BUILD/log" 2>&1
+    timeout 100 $fixed "$BUILD/seeded_faults.thread" "$1" >"$BUILD/log" 2>&1
     status=$?
     if [ "$status" -ne 0 ] && [ "$status" -ne 124 ] && grep -q "$2" "$BUILD/log"; then
         echo "seeded fault '$1': caught ($2)"
@@ -92,14 +92,14 @@ longest="open_lockstep combine_lockstep partition_lockstep bucket_list_lockstep"
 ordered="$longest $(echo "$lockstep" | grep -vxE "$(echo "$longest" | tr ' ' '|')")"
 {
     for name in $ordered; do
-        echo "$name.thread 300 $BUILD/$name.thread"
+        echo "$name.thread 900 $BUILD/$name.thread"
     done
     for name in $by_both; do
-        echo "$name.address 120 $BUILD/$name.address"
+        echo "$name.address 400 $BUILD/$name.address"
     done
-    echo "pool_threads.thread 120 $BUILD/pool_threads.thread"
-    echo "pool_threads.address 120 $BUILD/pool_threads.address"
-    echo "pool_threads.fork 60 $BUILD/pool_threads.address fork"
+    echo "pool_threads.thread 400 $BUILD/pool_threads.thread"
+    echo "pool_threads.address 400 $BUILD/pool_threads.address"
+    echo "pool_threads.fork 200 $BUILD/pool_threads.address fork"
 } | BUILD=$BUILD FIXED=$fixed xargs -P "$JOBS" --process-slot-var=SLOT -L 1 sh "$BUILD/begin"
 echo "== thread sanitizer"
 for name in $lockstep pool_threads; do

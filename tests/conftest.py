@@ -6,10 +6,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from importlib.util import find_spec
 from typing import Any
 
@@ -101,6 +102,20 @@ def device(request: pytest.FixtureRequest) -> Device:
 def host() -> Device:
     """Return the CPU, whatever the device under test is."""
     return Device("cpu")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the tests themselves out of garbage collections.
+
+    There are half a million objects of them, which each full collection would read again.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -37,7 +37,10 @@ PEERS = {
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write the figures of few rows and return the file."""
     made = tmp_path_factory.mktemp("cpu") / "cpu.jsonl"
-    bench.run("cpu", n=[50, 200], repeats=1, quiet=True, json_path=made)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "_MOST_COLUMNS", 3)
+        patch.setattr(run, "_SECONDS", 1e-3)
+        bench.run("cpu", n=[50, 200], repeats=1, quiet=True, json_path=made)
     return made
 
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from clusters import cluster_of
+from crews import crew_of_threads
 
 from dgpuhash import bench
 from dgpuhash.bench import report
 from dgpuhash.bench.report.grids import grids
 from dgpuhash.bench.workers import exchange
-from dgpuhash.bench.workers.cluster import Workers
 from dgpuhash.distributed.collective.base import Received
 from dgpuhash.distributed.collective.dask_comm import CommCollective
 from dgpuhash.errors import DgpuhashError, SpecError
@@ -23,15 +20,9 @@ from dgpuhash.errors import DgpuhashError, SpecError
 pytestmark = pytest.mark.cluster
 
 
-@contextmanager
-def threads(used: Any, count: int, **options: Any) -> Iterator[Workers]:
-    with cluster_of(count, processes=False) as client:
-        yield Workers(client, used.name)
-
-
 @pytest.fixture(autouse=True)
 def on_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exchange, "start", threads)
+    monkeypatch.setattr(exchange, "start", crew_of_threads)
 
 
 def measure(**options: Any) -> list[dict[str, Any]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from clusters import cluster_of
+from crews import crew_of_threads
 from distributed.utils import sync
 
 import dgpuhash
@@ -29,18 +29,12 @@ from dgpuhash.errors import DgpuhashError, SpecError, UnsupportedError
 pytestmark = pytest.mark.cluster
 
 
-@contextmanager
-def threads(used: Any, count: int, **options: Any) -> Iterator[Workers]:
-    with cluster_of(count, processes=False) as client:
-        yield Workers(client, used.name)
-
-
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[list[dict[str, Any]], Path]]:
     """Yield the figures of one and two workers that are threads."""
     path = tmp_path_factory.mktemp("scaling") / "scaling.jsonl"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scaling, "start", threads)
+        patch.setattr(scaling, "start", crew_of_threads)
         rows = bench.run(
             "scaling", device="cpu", workers=[1, 2], chunk_size=3000, compare=True, repeats=1,
             quiet=True, json_path=path,
@@ -126,7 +120,7 @@ def test_report(files: tuple[list[dict[str, Any]], Path], tmp_path: Path) -> Non
 
 
 def test_chosen_verbs_and_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scaling, "start", threads)
+    monkeypatch.setattr(scaling, "start", crew_of_threads)
     options: dict[str, Any] = {"workers": [2], "modes": ["weak"], "chunk_size": 1000}
     rows = bench.run(
         "scaling", device="cpu", verbs=["merge"], partitions=[6], repeats=1, quiet=True, **options
@@ -155,7 +149,7 @@ def test_verbs_on_arrays_need_no_frames(monkeypatch: pytest.MonkeyPatch) -> None
     def refuse(columns: Any) -> Any:
         raise UnsupportedError("GPU frames need cuDF")
 
-    monkeypatch.setattr(scaling, "start", threads)
+    monkeypatch.setattr(scaling, "start", crew_of_threads)
     monkeypatch.setattr(workload, "make_frame", refuse)
     options: dict[str, Any] = {"workers": [1, 2], "modes": ["weak"], "chunk_size": 1000}
     verbs = ["bulk insert", "bulk find"]
@@ -296,7 +290,7 @@ def test_a_wrong_answer_of_a_step_is_noticed(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_method(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scaling, "start", threads)
+    monkeypatch.setattr(scaling, "start", crew_of_threads)
     rows = bench.run(
         "scaling", device="cpu", workers=[2], chunk_size=600, repeats=1, modes=["weak"],
         quiet=True, method="cops", settings=["width=8"],
@@ -316,7 +310,7 @@ def test_a_wrong_answer_voids_the_figures(monkeypatch: pytest.MonkeyPatch) -> No
         return complete(load, device, rank, answer.iloc[1:])
 
     monkeypatch.setattr(Workload, "merged", merged)
-    monkeypatch.setattr(scaling, "start", threads)
+    monkeypatch.setattr(scaling, "start", crew_of_threads)
     with pytest.raises(DgpuhashError, match="answers were lost while measuring verb merge"):
         bench.run(
             "scaling", device="cpu", workers=[1], chunk_size=500, repeats=1, verbs=["merge"],

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from crews import crew_of_threads
 
 from dgpuhash.bench import BENCHES
+from dgpuhash.bench.frames import on_workers
+from dgpuhash.bench.workers import exchange, scaling
 from dgpuhash.cli import main
 from dgpuhash.cli.bench import bench
 
@@ -48,7 +51,7 @@ def test_measures_and_writes_its_figures(tmp_path: Path) -> None:
         ["multi", "--n", 1000, "--load", 0.5, "--dtypes", "64/64", "--distribution", "zipf:1.5"],
         ["group", "--n", 1000, "--groups", 10, "--compare"],
         ["join", "--n", 1000, "--build", 10, "--hit-rate", 0.5, "--distribution", "uniform:2"],
-        ["cpu", "--n", 1000],
+        ["cpu", "--n", 1000, "--verb", "find"],
         ["frames", "--rows", 1000, "--question", "j1", "--engine", "dgpuhash"],
         [
             "groupbys",
@@ -69,7 +72,11 @@ def test_measures_and_writes_its_figures(tmp_path: Path) -> None:
         ["scaling", "--workers", 1, "-c", 1000, "--mode", "weak", "--frac-match", 0.5],
     ],
 )
-def test_every_question(arguments: list[object], tmp_path: Path) -> None:
+def test_every_question(
+    arguments: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (exchange, on_workers, scaling):
+        monkeypatch.setattr(module, "start", crew_of_threads)
     path = tmp_path / "figures.jsonl"
     once = {
         "cpu": "--repeat",

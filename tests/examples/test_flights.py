@@ -31,11 +31,11 @@ PROGRAM = Path(__file__).resolve().parents[2] / "examples" / "flights.py"
 @pytest.mark.cluster
 @pytest.mark.slow
 def test_the_program_passes():
-    """With a twentieth of the rows, as `make demo` has them all."""
+    """With few rows, as `make demo` has them all."""
     fewer = (
         "import functools, runpy, sys; from dgpuhash.demo import flights; "
         "flights.RepeatedJoins = functools.partial("
-        "flights.RepeatedJoins, rows=500_000, batch_rows=50_000, times=2); "
+        "flights.RepeatedJoins, rows=20_000, batch_rows=5_000, times=2); "
         "runpy.run_path(sys.argv.pop(), run_name='__main__')"
     )
     found = subprocess.run(
@@ -48,7 +48,7 @@ def test_the_program_passes():
     )
     assert found.returncode == 0, found.stdout + found.stderr
     whole = ("BOEING", "rows/s", "Shards", "Every result equals pandas' own.")
-    for phrase in (*whole, "500,000 rows, joined 2 times with", "Both give the same rows."):
+    for phrase in (*whole, "20,000 rows, joined 2 times with", "Both give the same rows."):
         assert phrase in found.stdout
     # A sentence above bars that move would be lost.
     bars, note = found.stdout.index("index planes"), found.stdout.index("flights without a plane")
@@ -87,8 +87,8 @@ def test_ctrl_c_in_a_terminal(workers):
     assert program.returncode == 1
     # Dask may tell of tasks that ended with the workers, and Python of their semaphores.
     assert "Aborted!" in said.splitlines()
-    # Three on a machine that does nothing else.
-    assert seconds < 10
+    # Three on a machine that does nothing else, and half a minute if something waited for Dask.
+    assert seconds < 25
     assert not psutil.wait_procs(children, timeout=20)[1]
 
 

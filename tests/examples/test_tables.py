@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
-from clusters import cluster_of
+from crews import crew_of_threads
 from scipy import ndimage
 
 from dgpuhash import HashMap, HashSet
 from dgpuhash.backend.compiler import compile_kernels
-from dgpuhash.bench.workers.cluster import Workers
 from dgpuhash.tables.user_kernels.view import view_of
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -140,13 +138,7 @@ def test_the_kernel_of_words_compiles(arch):
 
 def test_weak_scaling_tells_the_efficiency(capsys, monkeypatch):
     scaling = program("weak_scaling")
-
-    @contextmanager
-    def start(used, count):
-        with cluster_of(count, processes=False) as client:
-            yield Workers(client, used.name)
-
-    monkeypatch.setattr(scaling, "start", start)
+    monkeypatch.setattr(scaling, "start", crew_of_threads)
     scaling.main("cpu", [1, 2], "slab", 3000)
     first, *lines = capsys.readouterr().out.splitlines()
     assert first == "slab, cpu"

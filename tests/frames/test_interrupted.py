@@ -92,7 +92,7 @@ class Judge:
 @pytest.mark.parametrize(("key", "doubled", "verb"), CASES)
 def test_an_exception_at_any_line(key, doubled, verb):
     judge = Judge(key, doubled, verb)
-    for event in events("line", lambda: judge.work(judge.made()), 16):
+    for event in events("line", lambda: judge.work(judge.made()), 10):
         index = judge.made()
         raise_at(event, "line", functools.partial(judge.work, index))
         judge.judge(index)
@@ -124,7 +124,7 @@ def test_signals_at_any_time(verb):
 @pytest.mark.parametrize(("key", "doubled", "verb"), CASES)
 def test_memory_that_is_refused_at_any_time(monkeypatch, key, doubled, verb):
     judge, real = Judge(key, doubled, verb), CpuBackend.empty
-    for refused in range(0, 10_000, 4):
+    for refused in range(0, 10_000, 7):
         index, left, whole = judge.made(), refused, True
 
         def empty(self, shape, dtype):

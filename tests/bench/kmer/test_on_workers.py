@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from clusters import cluster_of
+from crews import crew_of_threads
 
 from dgpuhash import backend as backends
 from dgpuhash import bench
@@ -19,7 +17,6 @@ from dgpuhash.bench.kmer.letters import READ_LETTERS
 from dgpuhash.bench.kmer.on_workers import weak_scaling
 from dgpuhash.bench.report.fields import problem_of
 from dgpuhash.bench.report.grids import grids
-from dgpuhash.bench.workers.cluster import Workers
 from dgpuhash.errors import DgpuhashError, SpecError
 from dgpuhash.kmer import read_pairs
 
@@ -33,13 +30,7 @@ RULES = ("kraken2", "metacache")
 @pytest.fixture(autouse=True)
 def threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let workers be threads, which start at once."""
-
-    @contextmanager
-    def start(used: Any, count: int, **options: Any) -> Iterator[Workers]:
-        with cluster_of(count, processes=False) as client:
-            yield Workers(client, used.name)
-
-    monkeypatch.setattr(on_workers, "start", start)
+    monkeypatch.setattr(on_workers, "start", crew_of_threads)
 
 
 def test_each_worker_adds_as_much(data: Path, tmp_path: Path) -> None:

@@ -60,11 +60,11 @@ def test_merge_equals_pandas(client, left, right, mode, how):
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_several_wide_keys(client, mode, how):
+def test_several_wide_keys(threads, mode, how):
     rng = np.random.default_rng(0)
     left, right = wide_keys(rng, 300), wide_keys(rng, 90)
     on = ["city", "day"]
-    with DistributedIndex.build(lazy(right, 3), on=on, client=client, mode=mode) as index:
+    with DistributedIndex.build(lazy(right, 3), on=on, client=threads, mode=mode) as index:
         result = index.merge(lazy(left, 4), how=how).compute()
     assert_same(result, joined(left, right, on, how))
 

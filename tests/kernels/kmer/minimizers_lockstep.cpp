@@ -228,6 +228,7 @@ void calls(u32 alphabet) {
       mates.push_back(drawn(random, random() % (read % 9 == 0 ? 600 : 90), "ACGTACGTACGTACGTN"));
   const std::vector<u32> ones(n, 1);
   Runs runs[2];
+  std::vector<std::vector<u64>> minimizers[2];
   // The same minimizer has the same taxon; many have none.
   const auto taxon_of = [&](u64 minimizer) {
     const u32 drawn_taxon = static_cast<u32>(mix(minimizer) % (2 * alphabet));
@@ -237,6 +238,8 @@ void calls(u32 alphabet) {
     runs[mate] = found(rule, reads[mate], 64, ones);
     for (const u64 minimizer : runs[mate].minimizers)
       runs[mate].taxa.push_back(taxon_of(minimizer));
+    for (const std::string& read : reads[mate])
+      minimizers[mate].push_back(minimizers_of(rule, read));
   }
   std::vector<u32> memory(4 * (runs[0].taxa.size() + runs[1].taxa.size()));
   for (const bool pairs : {false, true})
@@ -281,7 +284,7 @@ void calls(u32 alphabet) {
           for (u32 mate = 0; mate < (pairs ? 2 : 1); ++mate) {
             if (mate == 1) tell(-2);
             u64 last = kNone;
-            for (const u64 minimizer : minimizers_of(rule, reads[mate][read])) {
+            for (const u64 minimizer : minimizers[mate][read]) {
               total += minimizer != kNone || !(flags >> 1);
               if (minimizer == kNone) {
                 tell(-1);
@@ -349,11 +352,11 @@ int main() {
   test::finds<8>(12, 8, 2);
   test::finds<32>(35, 31, 7);
   lockstep::tiles = 4;
-  for (const u32 alphabet : {1, 12, 119}) {
-    test::calls<1>(alphabet);
-    // Of more taxa than lanes, too.
-    test::calls<4>(alphabet);
-    test::calls<32>(alphabet);
-  }
+  // Of fewer taxa than lanes, and of more.
+  test::calls<1>(12);
+  test::calls<4>(1);
+  test::calls<4>(119);
+  test::calls<32>(12);
+  test::calls<32>(119);
   std::printf("minimizers: passed\n");
 }
