@@ -7,7 +7,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-from dgpuhash.frames.key_columns import KeyColumn
+from dgpuhash.frames.key_columns import KeyColumn, LogicalType
 from dgpuhash.typing import Device, Promote
 
 __all__ = ["Frames"]
@@ -65,6 +65,14 @@ class Frames(ABC):
         By default it is numbered from 0.
         """
 
+    def column(self, frame: Any, label: Hashable) -> Any | None:
+        """Return the column, or the columns, with this label; None where there is none."""
+        return frame[label] if label in frame.columns else None
+
+    def label_levels(self, frame: Any) -> int:
+        """Return how many levels the labels of the columns have."""
+        return int(frame.columns.nlevels)
+
     @abstractmethod
     def key_column(self, series: Any, name: object) -> KeyColumn:
         """Return the values of a key column.
@@ -74,6 +82,13 @@ class Frames(ABC):
         KeyTypeError
             When the dtype cannot be a key; the message names the cast that helps.
         """
+
+    def key_type(self, series: Any, name: object) -> LogicalType:
+        """Return the type of a key column; values are read only where its dtype does not tell it.
+
+        Raises KeyTypeError as `key_column`.
+        """
+        return self.key_column(series[:0] if self.is_typed(series) else series, name).type
 
     @abstractmethod
     def arrays(self, frame: Any, dtypes: Sequence[Any] | None = None) -> list[Any] | None:

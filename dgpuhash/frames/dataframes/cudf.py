@@ -8,16 +8,23 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from dgpuhash.errors import ColumnError, UnsupportedError
 from dgpuhash.frames.dataframes.base import Frames
+from dgpuhash.frames.dataframes.cudf_columns import (
+    array_column,
+    column_of_series,
+    columns_of,
+    frame_of,
+    series_of_column,
+    take_columns,
+    with_attributes,
+)
 from dgpuhash.frames.dataframes.cudf_keys import column_of, key_column, plain_array
 from dgpuhash.frames.dataframes.pandas_arrow import METADATA, arrow_names
 from dgpuhash.frames.dataframes.remedies import astype
-from dgpuhash.frames.key_columns import KeyColumn
+from dgpuhash.frames.key_columns import KeyColumn, LogicalType
 from dgpuhash.tables.arguments.exact import float_bound
-from dgpuhash.tables.select import gather_rows
 
 __all__ = ["CudfFrames", "exact_cast"]
 
@@ -78,8 +85,30 @@ class CudfFrames(Frames):
     def series(self, values: Any, index: Any = None) -> Any:
         return self._cudf.Series(values, index=index)
 
+    def numbered(self, values: Any) -> Any:
+        """Return a Series, an index or an array as a Series numbered from 0."""
+        if hasattr(type(values), "_column"):
+            return series_of_column(column_of_series(values), values.name)
+        return self._cudf.Series(values)
+
+    def column(self, frame: Any, label: Hashable) -> Any | None:
+        columns = columns_of(frame)
+        if columns.multiindex:
+            return super().column(frame, label)
+        found = columns.get(label)
+        return None if found is None else series_of_column(found, label)
+
+    def label_levels(self, frame: Any) -> int:
+        return max(1, columns_of(frame).nlevels)
+
     def key_column(self, series: Any, name: object) -> KeyColumn:
         return key_column(series, name)
+
+    def key_type(self, series: Any, name: object) -> LogicalType:
+        # A slice takes longer than reading columns other than categories, which are gathered.
+        if isinstance(series.dtype, self._cudf.CategoricalDtype):
+            return super().key_type(series, name)
+        return key_column(series, name).type
 
     def arrays(self, frame: Any, dtypes: Sequence[Any] | None = None) -> list[Any] | None:
         found = self._plain(frame, self.dtypes(frame) if dtypes is None else dtypes)
@@ -112,47 +141,28 @@ class CudfFrames(Frames):
         return self.beside(kept, self.from_arrays(added, like[labels[len(arrays) :]]), labels)
 
     def take(self, frame: Any, rows: Any) -> Any:
-        # cuDF's own `take` checks bounds and gathers the index too: a fourth of the speed.
-        rows = self._cp.asarray(rows)
-        if len(rows) == len(frame) and bool((rows == self._cp.arange(len(rows))).all()):
-            return frame.copy(deep=False).reset_index(drop=True)
-        arrays = dict(zip(frame, self._plain(frame, self.dtypes(frame)), strict=True))
-        plain = [label for label, array in arrays.items() if array is not None]
-        if not plain or not len(frame):
-            return frame.take(rows).reset_index(drop=True)
-        found = self.from_arrays(
-            [gather_rows(arrays[label], rows) for label in plain], frame[plain]
-        )
-        if len(plain) == len(arrays):
-            return found
-        others = frame[[label for label in arrays if label not in set(plain)]].take(rows)
-        for label in others:
-            found[label] = others[label].reset_index(drop=True)
-        return found[list(frame)]
+        return self._rows(frame, rows, nulls=False)
 
     def take_or_null(self, frame: Any, rows: Any, rounded: list[Any] | None = None) -> Any:
-        if len(rows) == 0 or int(rows.min()) >= 0:
-            return self.take(frame, rows)
-        if len(frame) == 0:
-            nobody = self._cp.zeros(len(rows), dtype=self._cp.int32)
-            return self.make(
-                {label: self._null(frame[label].dtype).take(nobody) for label in frame.columns}
-            )
-        taken = self.take(frame, self._cp.maximum(rows, 0))
-        found = self._cudf.Series(rows >= 0)
-        for label in taken.columns:
-            taken[label] = taken[label].where(found)
-        return taken
+        return self._rows(frame, rows, nulls=True)
 
-    def _null(self, dtype: Any) -> Any:
-        # cuDF cannot construct a Series with a time-zone dtype.
-        if not isinstance(dtype, pd.DatetimeTZDtype):
-            return self._cudf.Series([None], dtype=dtype)
-        moment = self._cudf.Series([None], dtype=f"datetime64[{dtype.unit}]")
-        return moment.dt.tz_localize(str(dtype.tz))
+    def _rows(self, frame: Any, rows: Any, *, nulls: bool) -> Any:
+        columns = columns_of(frame)
+        found = take_columns(columns.values(), rows, nulls=nulls)
+        labels = self._cudf.RangeIndex(len(rows))
+        return frame_of(zip(columns, found, strict=True), labels, like=frame)
 
     def keep(self, frame: Any, rows: Any) -> Any:
-        return frame.take(rows)
+        index, columns = frame.index, columns_of(frame)
+        found = take_columns(columns.values(), rows, nulls=False)
+        if type(index) is self._cudf.RangeIndex:
+            numbers = rows.copy() if index.step == 1 and not index.start else rows * index.step
+            numbers += index.start
+            labels = self._cudf.Index._from_column(array_column(numbers), name=index.name)
+        else:
+            labels = index.take(rows)
+        made = frame_of(zip(columns, found, strict=True), labels, like=frame)
+        return with_attributes(made, frame)
 
     def concat(self, frames: Sequence[Any]) -> Any:
         if len(frames) == 1:

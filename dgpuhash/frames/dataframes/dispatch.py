@@ -48,17 +48,24 @@ def frames_of(frame: Any) -> Frames:
     KeyTypeError
         When `frame` is neither a DataFrame nor a Series.
     """
-    library = type(frame).__module__.partition(".")[0]
-    if library in {"pandas", "cudf"} and hasattr(frame, "iloc"):
-        return frames_named(library)
-    import pandas
-
-    if isinstance(frame, pandas.DataFrame | pandas.Series):
-        return frames_named("pandas")
+    found = _frames_of_type(type(frame))
+    if found is not None:
+        return found
     raise KeyTypeError(
         f"a pandas or cuDF DataFrame is needed, not {type(frame).__name__}; make one with "
         "pandas.DataFrame(…) (or compute() a Dask one first)"
     )
+
+
+@functools.cache
+def _frames_of_type(kind: type) -> Frames | None:
+    """Return the functions for frames and Series of a type, None for other types."""
+    import pandas
+
+    library = kind.__module__.partition(".")[0]
+    if library in {"pandas", "cudf"} and hasattr(kind, "iloc"):
+        return frames_named(library)
+    return frames_named("pandas") if issubclass(kind, pandas.DataFrame | pandas.Series) else None
 
 
 def make_frame(columns: Mapping[Hashable, Any], like: Any = None) -> Any:

@@ -67,7 +67,9 @@ class KeyColumns:
         """
         frames = frames_of(frame)
         names = list(frame.columns) if names is None else names
-        return cls(names, [frames.key_column(frame[name], name) for name in names], frames)
+        return cls(
+            names, [frames.key_column(frames.column(frame, name), name) for name in names], frames
+        )
 
     def __len__(self) -> int:
         return len(self.columns[0])

@@ -172,9 +172,9 @@ def index_keys(
         When a datetime or duration of Arrow meets one of NumPy: pandas merges no such keys.
     """
     columns, twice = set(stored) if labelled else set(), []
-    pairs = []
+    pairs, column = [], frames_of(left).column
     for ours, theirs in zip(left_on, right_on, strict=True):
-        values = as_series(left[ours]), as_series(stored[theirs])
+        values = as_series(column(left, ours)), as_series(column(stored, theirs))
         pair = KeyPair(ours, ours, theirs if labelled else None, *values)
         dtypes = [value.dtype for value in values]
         if pair.is_one_column and ours != theirs and ours in columns:

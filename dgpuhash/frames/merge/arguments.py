@@ -296,9 +296,7 @@ def join_columns(
     check_takeable(left)
     frames = frames_of(left)
     for name, type_ in zip(names, encoder.types, strict=True):
-        column = left[name]
-        told = column[:0] if frames.is_typed(column) else column
-        check_comparable(name, type_, frames.key_column(told, name).type)
+        check_comparable(name, type_, frames.key_type(frames.column(left, name), name))
     return names
 
 

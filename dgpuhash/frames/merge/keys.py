@@ -96,8 +96,7 @@ class JoinKeys:
         if self.pairs and frames_of(self.pairs[0].left).name == "cudf":
             from dgpuhash.frames.merge.cudf.keys import comparable as of_cudf
 
-            found = [of_cudf(pair.left, pair.right, pair.name) for pair in self.pairs]
-            return [[(Compared(a, 0), Compared(b, 0)) for a, b in columns] for columns in found]
+            return [of_cudf(pair.left, pair.right, pair.name) for pair in self.pairs]
         as_text: Sequence[bool | None] = self.as_text or [None] * len(self.pairs)
         return [
             compared(pair.left, pair.right, pair.name, as_text=each)
@@ -261,16 +260,15 @@ def _values(frame: pd.DataFrame, label: Any) -> Any:
     except TypeError:
         raise KeyTypeError(f"{label!r} is neither a label nor an array; give one of both") from None
     names = list(frame.index.names)
-    in_columns, in_index = label in frame.columns, label is not None and label in names
-    if in_columns and in_index:
+    column, in_index = frames_of(frame).column(frame, label), label is not None and label in names
+    if column is not None and in_index:
         raise ColumnError(
             f"'{label}' is both an index level and a column label, which is ambiguous."
         )
     if in_index:
         return frame.index.get_level_values(names.index(label))
-    if not in_columns:
+    if column is None:
         raise MissingKeyError(label)
-    column = frame[label]
     if column.ndim > 1:
         more = ""
         if isinstance(frame.columns, pd.MultiIndex):
@@ -295,7 +293,7 @@ def as_series(values: Any) -> Any:
     if type(values) is pd.Series and _is_numbered(values.index):
         return values
     if device_of(values) == "cuda":
-        return frames_named("cudf").series(values).reset_index(drop=True)
+        return frames_named("cudf").numbered(values)
     array = values.array if isinstance(values, pd.Series | pd.Index) else values
     if isinstance(array, np.ndarray) and array.ndim != 1:
         raise ShapeError(f"a key of {array.ndim} dimensions; give one")

@@ -84,13 +84,13 @@ class MergePlan:
         rest = kind.without(right, keys.dropped)
         name = _indicator_name(indicator, left, rest)
         left, rest = kind._agreed(left, rest, keys, how, nullable=promote == "nullable")
-        labels = suffixed(left.columns, rest.columns, suffixes)
+        labels = suffixed(kind._labels_of(left), kind._labels_of(rest), suffixes)
         made = kind(left, rest, keys, how, labels, name, promote)
         return made._nullable() if promote == "nullable" else made
 
     def over(self, left: Any, right: Any, keys: JoinKeys) -> MergePlan:
         """Return the plan for other rows of both sides; keys get the dtypes that they have here."""
-        there = {*right.columns, *right.index.names}
+        there = {*right, *right.index.names}
         right = self.without(right, [label for label in keys.dropped if label in there])
         left, right = self._cast_keys(left, self.left), self._cast_keys(right, self.right)
         rounded: list[Hashable | None] | None = [] if self.promote == "each" else None
@@ -138,6 +138,11 @@ class MergePlan:
     def without(cls, frame: Any, dropped: Sequence[Hashable]) -> Any:
         """Return a side without columns and levels that the other one stands for."""
         return without(frame, dropped)
+
+    @classmethod
+    def _labels_of(cls, frame: Any) -> Any:
+        """Return the labels of columns: an index or a list."""
+        return frame.columns
 
     @classmethod
     def conformed(cls, frame: Any, meta: Any, *, kept: bool = False) -> Any:
@@ -272,8 +277,8 @@ class MergePlan:
             result.index = index_of([result.pop(name) for name in names], names, guess=False)
 
 
-def suffixed(left: pd.Index, right: pd.Index, suffixes: Suffixes) -> tuple[pd.Index, pd.Index]:
-    """Return what the columns of both sides are called beside each other.
+def suffixed(left: Any, right: Any, suffixes: Suffixes) -> tuple[Any, Any]:
+    """Return what the columns of both sides, given as indexes or lists, are called in a result.
 
     Raises
     ------
@@ -286,10 +291,11 @@ def suffixed(left: pd.Index, right: pd.Index, suffixes: Suffixes) -> tuple[pd.In
             "tuple instead."
         )
     # Lists: an index of texts takes long to go through.
-    there = set(right.tolist())
-    if not any(label in left for label in there):
+    lists = [list(each) if isinstance(each, list) else each.tolist() for each in (left, right)]
+    there = set(lists[1])
+    both = [label for label in dict.fromkeys(lists[0]) if label in there]
+    if not both:
         return left, right
-    both = [label for label in dict.fromkeys(left.tolist()) if label in there]
     ours, theirs = suffixes
     if not ours and not theirs:
         raise ColumnError(
@@ -311,13 +317,17 @@ def suffixed(left: pd.Index, right: pd.Index, suffixes: Suffixes) -> tuple[pd.In
     return made
 
 
-def _renamed(columns: pd.Index, taken: set[Hashable], suffix: str | None) -> pd.Index:
+def _renamed(columns: Any, taken: set[Hashable], suffix: str | None) -> Any:
     """Return the columns with a suffix behind those that both sides have."""
     if suffix is None or not taken:
         return columns
     if not isinstance(columns, pd.MultiIndex):
         named = [f"{label}{suffix}" if label in taken else label for label in columns]
-        return pd.Index(named, name=columns.name, tupleize_cols=False)
+        return (
+            named
+            if isinstance(columns, list)
+            else pd.Index(named, name=columns.name, tupleize_cols=False)
+        )
     first = {label[0] for label in taken}  # type: ignore[index]
     tuples = [
         tuple(f"{part}{suffix}" if part in first else part for part in label) for label in columns
@@ -326,7 +336,7 @@ def _renamed(columns: pd.Index, taken: set[Hashable], suffix: str | None) -> pd.
     return index_of(levels, list(columns.names))
 
 
-def _again(labels: pd.Index) -> list[bool]:
+def _again(labels: Any) -> list[bool]:
     """Return of each label whether it stands before, too."""
     seen: set[Hashable] = set()
     told = []

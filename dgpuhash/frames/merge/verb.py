@@ -217,7 +217,7 @@ def merge(
     ours, theirs = as_frame(ours), as_frame(theirs)
     if columns is not None:
         theirs = asked.narrowed(theirs)
-    levels = ours.columns.nlevels, theirs.columns.nlevels
+    levels = [frames_of(side).label_levels(side) for side in (ours, theirs)]
     if levels[0] != levels[1]:
         raise MergeError(
             f"Not allowed to merge between different levels. ({levels[0]} levels on the left, "

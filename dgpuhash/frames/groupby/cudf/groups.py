@@ -50,7 +50,7 @@ def compared(keys: Sequence[tuple[Any, Any]]) -> Any:
         elif hasattr(series.dtype, "categories"):
             made.append(series.cat.codes.astype("int32").fillna(-1))
         else:
-            made.extend(ours for ours, _ in comparable(series, series, label))
+            made.extend(ours.series for ours, _ in comparable(series, series, label))
     if len(made) > 1:
         made = [_narrowed(column) for column in made]
     return frames.make(dict(enumerate(made)))

@@ -11,6 +11,7 @@ from dgpuhash.errors import KeyTypeError
 from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.key_columns import check_comparable
 from dgpuhash.frames.merge.agreement import IncomparableError
+from dgpuhash.frames.merge.comparable import Compared
 
 __all__ = ["agreed", "cast", "comparable", "type_name", "unscaled"]
 
@@ -18,7 +19,7 @@ _UNITS = ("s", "ms", "us", "ns")
 _DECIMALS = {"DECIMAL32": "INT32", "DECIMAL64": "INT64", "DECIMAL128": "INT64"}
 
 
-def comparable(left: Any, right: Any, name: object) -> list[tuple[Any, Any]]:
+def comparable(left: Any, right: Any, name: object) -> list[tuple[Compared, Compared]]:
     """Return the columns of both sides that are equal where these keys are.
 
     Decimals of one scale are compared as the integers that they are stored as.
@@ -29,17 +30,18 @@ def comparable(left: Any, right: Any, name: object) -> list[tuple[Any, Any]]:
         When both sides have rows and no value of one can equal one of the other, or they cannot be
         keys.
     """
-    kinds = [type_name(side) for side in (left, right)]
-    if any(kind in _DECIMALS for kind in kinds):
+    if any(type(side.dtype).__name__.startswith("Decimal") for side in (left, right)):
         if left.dtype != right.dtype:
             raise KeyTypeError(
                 "Decimal columns can only be merged with decimal columns of the same precision and "
                 f"scale; key {name!r} is {left.dtype} and {right.dtype}: convert one side with "
                 ".astype"
             )
-        return list(zip(unscaled(left), unscaled(right), strict=True))
+        halves = zip(unscaled(left), unscaled(right), strict=True)
+        return [(Compared(ours, name), Compared(theirs, name)) for ours, theirs in halves]
+    ours, theirs = Compared(left, name), Compared(right, name)
     if len(left) and len(right):
-        types = [frames_of(side).key_column(side, name).type for side in (left, right)]
+        types = ours.column.type, theirs.column.type
         try:
             check_comparable(name, *types)
         except KeyTypeError as error:
@@ -47,7 +49,7 @@ def comparable(left: Any, right: Any, name: object) -> list[tuple[Any, Any]]:
                 f"You are trying to merge on {left.dtype} and {right.dtype} columns for key "
                 f"'{name}'. If you wish to proceed convert one side with .astype"
             ) from error
-    return [(left, right)]
+    return [(ours, theirs)]
 
 
 def type_name(series: Any) -> str:

@@ -10,6 +10,13 @@ import numpy as np
 from dgpuhash.errors import UnsupportedError
 from dgpuhash.frames.dataframes import frames_named, frames_of
 from dgpuhash.frames.dataframes.cudf import exact_cast
+from dgpuhash.frames.dataframes.cudf_columns import (
+    column_of_series,
+    columns_of,
+    frame_of,
+    series_of_column,
+    take_columns,
+)
 from dgpuhash.frames.dataframes.promotion import check_promoted
 from dgpuhash.frames.merge.cudf.keys import agreed, cast
 from dgpuhash.frames.merge.index import beside
@@ -29,16 +36,18 @@ class CudfPlan(MergePlan):
 
     @classmethod
     def without(cls, frame: Any, dropped: Sequence[Hashable]) -> Any:
-        columns = [label for label in dropped if label in frame.columns]
-        levels = [label for label in dropped if label not in columns]
-        if columns:
-            frame = frame[[label for label in frame.columns if label not in columns]]
-        if len(levels) == frame.index.nlevels:
-            return frame.reset_index(drop=True)
-        if levels:
-            frame = frame.copy(deep=False)
-            frame.index = frame.index.droplevel(levels)
-        return frame
+        columns, index = dict(columns_of(frame)), frame.index
+        levels = [label for label in dropped if columns.pop(label, None) is None]
+        if len(levels) == index.nlevels:
+            index = _numbers(len(frame))
+        elif levels:
+            index = index.droplevel(levels)
+        return frame_of(columns.items(), index, like=frame)
+
+    @classmethod
+    def _labels_of(cls, frame: Any) -> Any:
+        columns = columns_of(frame)
+        return frame.columns if columns.multiindex else list(columns)
 
     @classmethod
     def conformed(cls, frame: Any, meta: Any, *, kept: bool = False) -> Any:
@@ -67,9 +76,10 @@ class CudfPlan(MergePlan):
                 continue
             dtype = agreed(pair.left, pair.right, how)
             for place, frame in enumerate(sides):
-                if pair.name in frame.columns and frame[pair.name].dtype != dtype:
+                column = columns_of(frame).get(pair.name)
+                if column is not None and column.dtype != dtype:
                     sides[place] = frame.copy(deep=False)
-                    sides[place][pair.name] = cast(frame[pair.name], dtype)
+                    sides[place][pair.name] = cast(series_of_column(column), dtype)
         return sides[0], sides[1]
 
     def _nullable(self) -> CudfPlan:
@@ -85,10 +95,6 @@ class CudfPlan(MergePlan):
     def _absent(self, side: str, pairs: RowPairs) -> Any | None:
         """Return a mask of the rows that a side lacks, None where it has all."""
         return None if self.how in {"inner", side} else pairs.absent(side)
-
-    def _lacking(self, side: str, pairs: RowPairs) -> bool:
-        """Return whether numbers of a side become floats, as it lacks rows."""
-        return self.promote == "pandas" and self._absent(side, pairs) is not None
 
     def index(self, pairs: RowPairs) -> Any:
         keys = self.keys
@@ -108,12 +114,16 @@ class CudfPlan(MergePlan):
         rows = pairs.left if side == "left" else pairs.right
         if rows is None:
             return index
-        lacking = self._lacking(side, pairs)
-        levels = [
-            _promoted(taken(as_series(index.get_level_values(level)), rows), lacking=lacking)
-            for level in range(index.nlevels)
-        ]
+        levels = [self._level(index, level, side, pairs) for level in range(index.nlevels)]
         return index_of(levels, list(index.names))
+
+    def _level(self, index: Any, level: Any, side: str, pairs: RowPairs) -> Any:
+        """Return the labels of a level, null where its side lacks a row."""
+        rows = pairs.left if side == "left" else pairs.right
+        made = taken(as_series(index.get_level_values(level)), rows)
+        if self.promote != "pandas" or self._absent(side, pairs) is None:
+            return made
+        return series_of_column(_promoted(column_of_series(made), made.name))
 
     def _index_of_both(self, pairs: RowPairs) -> Any:
         left, right, how = self.left.index, self.right.index, self.how
@@ -123,11 +133,9 @@ class CudfPlan(MergePlan):
         # Indexes that share some of their levels: these, and then the others.
         parts = {pair.name: column for pair, column in zip(self.keys.pairs, made, strict=True)}
         for side, index in (("left", left), ("right", right)):
-            rows = pairs.left if side == "left" else pairs.right
             for name in index.names:
                 if name not in parts:
-                    level = taken(as_series(index.get_level_values(name)), rows)
-                    parts[name] = _promoted(level, lacking=self._lacking(side, pairs))
+                    parts[name] = self._level(index, name, side, pairs)
         if (left.nlevels > 1) != (right.nlevels > 1):
             order = list((left if left.nlevels > 1 else right).names)
         else:
@@ -147,16 +155,10 @@ class CudfPlan(MergePlan):
         theirs = taken(cast(pair.right, dtype), pairs.right)
         return ours.where(frames_of(ours).series(~gone), theirs)
 
-    def _key_column(self, pair: KeyPair, side: str, own: Any, pairs: RowPairs) -> Any:
-        """Return a key that is a column of a side, which may lack rows."""
-        if self._absent(side, pairs) is None:
-            return cast(own, agreed(pair.left, pair.right, self.how))
-        return self._combined(pair, pairs)
-
     # Columns.
 
     def frame(self, pairs: RowPairs, index: Any) -> Any:
-        frames, columns = frames_of(self.left), {}
+        columns: dict[Hashable, Any] = {}
         shared = {
             pair.name: pair
             for pair in self.keys.pairs
@@ -166,30 +168,39 @@ class CudfPlan(MergePlan):
             ("left", "right"), (self.left, self.right), self.labels, strict=True
         ):
             rows = pairs.left if side == "left" else pairs.right
-            found = _rows_of(frame, rows)
-            lacking = self._lacking(side, pairs)
-            for own, label in zip(frame, labels, strict=True):
+            own, absent = columns_of(frame), self._absent(side, pairs) is not None
+            called = list(zip(own, labels, strict=True))
+            keys = {label for name, label in called if name == label and label in shared}
+            # Keys that this side lacks are those of the other one.
+            others = [own[name] for name, label in called if not (absent and label in keys)]
+            found = iter(take_columns(others, rows, nulls=absent))
+            for label in labels:
                 if label in columns:
                     raise UnsupportedError(
                         f"two columns called {label!r}, which a cuDF frame cannot hold; give other "
                         "suffixes="
                     )
-                pair = shared.get(label)
-                if pair is not None and label == own:
-                    columns[label] = self._key_column(pair, side, found[own], pairs)
-                else:
-                    columns[label] = _promoted(found[own], lacking=lacking)
+                if absent and label in keys:
+                    columns[label] = column_of_series(self._combined(shared[label], pairs))
+                    continue
+                column = next(found)
+                if label in keys:
+                    pair = shared[label]
+                    dtype = agreed(pair.left, pair.right, self.how)
+                    if column.dtype != dtype:
+                        column = column_of_series(cast(series_of_column(column), dtype))
+                elif absent and self.promote == "pandas":
+                    column = _promoted(column, label)
+                columns[label] = column
         if self.indicator is not None:
-            columns[self.indicator] = _origins(pairs, len(index))
-        return self._with_keys(frames.make(columns), columns, shared, pairs, index)
+            columns[self.indicator] = column_of_series(_origins(pairs, len(index)))
+        return self._with_keys(columns, shared, pairs, index)
 
     def _with_keys(
-        self, made: Any, columns: Any, shared: dict[Any, KeyPair], pairs: RowPairs, index: Any
+        self, columns: dict[Any, Any], shared: dict[Any, KeyPair], pairs: RowPairs, index: Any
     ) -> Any:
-        """Return the frame with its labels, and the keys that are no columns of either side."""
-        if not columns:
-            made = type(self.left)(index=_numbers(len(index)))
-            made.columns = beside(*self.labels)
+        """Return the frame of columns and labels, with keys that are columns of neither side."""
+        parts = list(columns.items())
         for place, pair in enumerate(self.keys.pairs):
             name = pair.name
             if shared.get(name) is not pair or name in columns:
@@ -202,25 +213,33 @@ class CudfPlan(MergePlan):
                 ]
                 index = index_of(levels, list(index.names))
             else:
-                made.insert(place, name or f"key_{place}", column)
+                parts.insert(place, (name or f"key_{place}", column_of_series(column)))
         levels = [
             pair.name for pair in self.keys.pairs if pair.of_levels and pair.name not in index.names
         ]
         if levels:
-            index = index_of([made[name] for name in levels], levels)
-            made = made[[label for label in made.columns if label not in levels]]
-        made.index = index
-        columns = self.left.columns
-        if columns.nlevels > 1 and made.columns.nlevels == 1:
-            made.columns = type(columns).from_tuples(list(made), names=columns.names)
+            found = dict(parts)
+            index = index_of([series_of_column(found.pop(name)) for name in levels], levels)
+            parts = list(found.items())
+        made = frame_of(parts, index)
+        if not parts:
+            made.columns = beside(self.left.columns, self.right.columns)
+        elif columns_of(self.left).multiindex:
+            columns = self.left.columns
+            made.columns = type(columns).from_tuples(
+                [
+                    label if isinstance(label, tuple) else (label, *[""] * (columns.nlevels - 1))
+                    for label, _ in parts
+                ],
+                names=columns.names,
+            )
         return made
 
 
 def taken(series: Any, rows: Any) -> Any:
     """Return the values at these positions, null for -1; all of them for None."""
-    if rows is None:
-        return series
-    return frames_of(series).take_or_null(series.to_frame(0), rows)[0]
+    found = take_columns([column_of_series(series)], rows, nulls=True)
+    return series_of_column(found[0], series.name)
 
 
 def index_of(levels: Sequence[Any], names: Sequence[Hashable | None]) -> Any:
@@ -312,34 +331,25 @@ def order_of(columns: Sequence[Any]) -> Any:
     return frames_named("cudf").array(type(columns[0]).from_pylibcudf(order))
 
 
-def _rows_of(frame: Any, rows: Any) -> Any:
-    if rows is None:
-        return frame.reset_index(drop=True)
-    if frame.shape[1] == 0:
-        return frame
-    return frames_of(frame).take_or_null(frame, rows)
-
-
 def _numbers(n: int) -> Any:
     import cudf
 
     return cudf.RangeIndex(n)
 
 
-def _promoted(series: Any, *, lacking: bool) -> Any:
-    """Return a column as it is where its side lacks rows: numbers with nulls are floats."""
-    if lacking and isinstance(series.dtype, np.dtype) and series.dtype.kind in "iu":
-        if series.dtype.itemsize == 8 and series.count():
-            ends = series.min(), series.max()
-            if int(ends[0]) < -(2**53) or int(ends[1]) > 2**53:
-                check_promoted(
-                    series.dropna().to_numpy(),
-                    np.dtype(np.float64),
-                    series.name,
-                    remedy="give promote='nullable'",
-                )
-        return series.astype(np.float64)
-    return series
+def _promoted(column: Any, name: Hashable | None) -> Any:
+    """Return a column of a side that lacks rows: plain integers are floats."""
+    if not isinstance(column.dtype, np.dtype) or column.dtype.kind not in "iu":
+        return column
+    series = series_of_column(column)
+    if column.dtype.itemsize == 8 and series.count():
+        ends = series.min(), series.max()
+        if int(ends[0]) < -(2**53) or int(ends[1]) > 2**53:
+            check_promoted(
+                series.dropna().to_numpy(), np.dtype(np.float64), name,
+                remedy="give promote='nullable'",
+            )  # fmt: skip
+    return column_of_series(series.astype(np.float64))
 
 
 def _origins(pairs: RowPairs, n: int) -> Any:

@@ -117,7 +117,7 @@ def portable(keys: Sequence[GroupingKey]) -> Any:
         if hasattr(key.values.dtype, "categories"):
             made.append(key.values)
         else:
-            made.extend(ours for ours, _ in comparable(key.values, key.values, key.name))
+            made.extend(ours.series for ours, _ in comparable(key.values, key.values, key.name))
     return frames_named("cudf").make({f"p{place}": each for place, each in enumerate(made)})
 
 

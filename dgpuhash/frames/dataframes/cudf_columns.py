@@ -1,0 +1,102 @@
+"""Columns of cuDF frames: taken out of frames, gathered, and put together again.
+
+A selection, a Series or a gather of a cuDF frame makes some hundred calls; the columns themselves
+make a few. Their names are private to cuDF (`_data`, `_from_data`, `ColumnBase.create`): no other
+module uses them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterable, Mapping
+from typing import Any
+
+__all__ = [
+    "array_column",
+    "column_of_series",
+    "columns_of",
+    "frame_of",
+    "series_of_column",
+    "take_columns",
+    "with_attributes",
+]
+
+
+def columns_of(frame: Any) -> Mapping[Hashable, Any]:
+    """Return the columns of a cuDF frame by their labels."""
+    return frame._data
+
+
+def series_of_column(column: Any, name: Hashable | None = None) -> Any:
+    """Return a Series of a column, numbered from 0."""
+    import cudf
+
+    return cudf.Series._from_column(column, name=name)
+
+
+def column_of_series(series: Any) -> Any:
+    """Return the column of a Series or of an index of one level."""
+    return series._column
+
+
+def array_column(array: Any) -> Any:
+    """Return a column on the memory of a contiguous CuPy array."""
+    import cudf
+    import pylibcudf as plc
+
+    own = plc.Column.from_cuda_array_interface(array)
+    return cudf.core.column.ColumnBase.create(own, array.dtype)
+
+
+def take_columns(columns: Collection[Any], rows: Any, *, nulls: bool) -> list[Any]:
+    """Return the values of each column at positions `rows`, safe to write to.
+
+    Parameters
+    ----------
+    columns : columns of one length
+    rows : integer array or None
+        None: all of them, in order, which are copied when one is written to.
+    nulls : bool
+        Whether a position may be -1, which gives a null.
+    """
+    import cudf
+    import cupy as cp
+    import pylibcudf as plc
+
+    if rows is None:
+        return [column.copy(deep=False) for column in columns]
+    if not columns or not len(rows) or not len(next(iter(columns))):
+        empty = cudf.core.column.column_empty
+        return [empty(len(rows), column.dtype) for column in columns]
+    rows = cp.ascontiguousarray(rows, "i8")
+    # libcudf counts negative numbers from the end, and takes numbers beyond the end for nulls.
+    places = plc.Column.from_cuda_array_interface(rows.view("u8") if nulls else rows)
+    policy = plc.copying.OutOfBoundsPolicy
+    found = plc.copying.gather(
+        plc.Table([column.to_pylibcudf() for column in columns]),
+        places,
+        policy.NULLIFY if nulls else policy.DONT_CHECK,
+    ).columns()
+    create = cudf.core.column.ColumnBase.create
+    return [create(made, column.dtype) for made, column in zip(found, columns, strict=True)]
+
+
+def frame_of(columns: Iterable[tuple[Hashable, Any]], index: Any, like: Any = None) -> Any:
+    """Return a cuDF frame of labels and columns, with an index.
+
+    Labels are of several levels where those of the frame `like` are.
+    """
+    import cudf
+
+    of_levels = like is not None and like._data.multiindex
+    names = like._data.level_names if of_levels else None
+    made = cudf.core.column_accessor.ColumnAccessor(
+        dict(columns), multiindex=of_levels, level_names=names, verify=False
+    )
+    return cudf.DataFrame._from_data(made, index=index)
+
+
+def with_attributes(made: Any, frame: Any) -> Any:
+    """Return a frame that was made of rows of another one, with `attrs` and flags of that."""
+    if frame.attrs or not frame.flags.allows_duplicate_labels:
+        frame._propagate_metadata(made)
+    return made
