@@ -16,6 +16,7 @@ from dgpuhash.frames.dataframes.cudf_columns import (
     column_of_series,
     columns_of,
     frame_of,
+    index_of_column,
     series_of_column,
     take_columns,
     with_attributes,
@@ -156,9 +157,7 @@ class CudfFrames(Frames):
         index, columns = frame.index, columns_of(frame)
         found = take_columns(columns.values(), rows, nulls=False)
         if type(index) is self._cudf.RangeIndex:
-            numbers = rows.copy() if index.step == 1 and not index.start else rows * index.step
-            numbers += index.start
-            labels = self._cudf.Index._from_column(array_column(numbers), name=index.name)
+            labels = index_of_column(array_column(rows * index.step + index.start), index.name)
         else:
             labels = index.take(rows)
         made = frame_of(zip(columns, found, strict=True), labels, like=frame)

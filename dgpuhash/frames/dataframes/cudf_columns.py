@@ -15,6 +15,7 @@ __all__ = [
     "column_of_series",
     "columns_of",
     "frame_of",
+    "index_of_column",
     "series_of_column",
     "take_columns",
     "with_attributes",
@@ -26,11 +27,18 @@ def columns_of(frame: Any) -> Mapping[Hashable, Any]:
     return frame._data
 
 
-def series_of_column(column: Any, name: Hashable | None = None) -> Any:
-    """Return a Series of a column, numbered from 0."""
+def series_of_column(column: Any, name: Hashable | None = None, index: Any = None) -> Any:
+    """Return a Series of a column, numbered from 0 unless there is an index."""
     import cudf
 
-    return cudf.Series._from_column(column, name=name)
+    return cudf.Series._from_column(column, name=name, index=index)
+
+
+def index_of_column(column: Any, name: Hashable | None = None) -> Any:
+    """Return an index of a column, which later writes to the column do not change."""
+    import cudf
+
+    return cudf.Index._from_column(column.copy(deep=False), name=name)
 
 
 def column_of_series(series: Any) -> Any:

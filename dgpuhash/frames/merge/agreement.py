@@ -13,6 +13,7 @@ import pyarrow as pa
 from pandas.api.types import infer_dtype, is_bool_dtype, is_numeric_dtype, is_string_dtype
 
 from dgpuhash.errors import ColumnError, KeyTypeError
+from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.dataframes.promotion import nullable_dtype
 from dgpuhash.frames.int_float_warning import MESSAGE, caller_stacklevel, has_non_integers
 from dgpuhash.frames.keys.categories import is_unknown, united

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dgpuhash.frames.dataframes import frames_named
+from dgpuhash.frames.dataframes import cudf_columns, frames_named
+from dgpuhash.frames.dataframes.cudf_columns import column_of_series, series_of_column
 from dgpuhash.frames.groupby.cudf.groups import CudfGroups, taken
 from dgpuhash.frames.merge.cudf.plan import index_of
 
@@ -17,34 +18,16 @@ __all__ = ["frame_of", "index_with_level", "series_of", "with_keys"]
 
 def frame_of(columns: Sequence[Any], labels: Any, index: Any) -> Any:
     """Return a frame of Series with these labels."""
-    import cudf
-
-    if not columns:
-        made = cudf.DataFrame(index=index)
-    else:
-        made = _plain_frame(columns)
-        made.index = index
+    made = cudf_columns.frame_of(
+        enumerate(column_of_series(each).copy(deep=False) for each in columns), index
+    )
     made.columns = labels
     return made
 
 
-def _plain_frame(columns: Sequence[Any]) -> Any:
-    """Return a frame of Series, called by numbers."""
-    if not all(isinstance(each.dtype, np.dtype) and each.dtype.kind in "biuf" for each in columns):
-        return frames_named("cudf").make(dict(enumerate(columns)))
-    import cudf
-    import pylibcudf as plc
-
-    # `make` takes several times as long, which few groups do not.
-    table = plc.Table([each.to_pylibcudf()[0] for each in columns])
-    return cudf.DataFrame.from_pylibcudf(table, {"columns": list(range(len(columns)))})
-
-
 def series_of(column: Any, index: Any, name: Any = None) -> Any:
     """Return a Series with these labels and this name."""
-    made = column.reset_index(drop=True)
-    made.index = index
-    return made.rename(name)
+    return series_of_column(column_of_series(column), name, index)
 
 
 def with_keys(columns: Sequence[Any], labels: Any, groups: CudfGroups, level: Any = None) -> Any:

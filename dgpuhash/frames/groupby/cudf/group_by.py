@@ -10,6 +10,11 @@ import numpy as np
 import pandas as pd
 
 from dgpuhash.errors import SpecError, UnsupportedError
+from dgpuhash.frames.dataframes.cudf_columns import (
+    column_of_series,
+    columns_of,
+    series_of_column,
+)
 from dgpuhash.frames.groupby.aggregates.options import Options
 from dgpuhash.frames.groupby.aggregates.refusals import AggregateTypeError
 from dgpuhash.frames.groupby.cudf import assembly
@@ -90,7 +95,8 @@ class CudfGroupBy(AggregateMethods, RowMethods, PairMethods):
         if self._selection is not None:
             raise IndexError(f"Column(s) {self._selection} already selected")
         several = isinstance(key, list | np.ndarray | pd.Index)
-        missing = [label for label in (key if several else [key]) if label not in self._frame]
+        column, wanted = self._groups.frames.column, key if several else [key]
+        missing = [label for label in wanted if column(self._frame, label) is None]
         if missing:
             raise MissingKeyError(f"Columns not found: {str(missing)[1:-1]}")
         return self._of_columns(list(key) if several else key)
@@ -132,8 +138,8 @@ class CudfGroupBy(AggregateMethods, RowMethods, PairMethods):
     @functools.cached_property
     def _columns(self) -> list[CudfValues]:
         data = self._data
-        series = [data] if self._one else [data[label] for label in data.columns]
-        return [CudfValues(each.reset_index(drop=True)) for each in series]
+        columns = {data.name: column_of_series(data)} if self._one else columns_of(data)
+        return [CudfValues(series_of_column(each, label)) for label, each in columns.items()]
 
     @functools.cached_property
     def _labels(self) -> Any:
@@ -190,10 +196,9 @@ class CudfGroupBy(AggregateMethods, RowMethods, PairMethods):
         """Return one aggregate of all columns."""
         places = self._places(how, options)
         columns = self._reduced([(place, how, options) for place in places])
-        labels = self._labels.take(places)
         groups = self._groups
         if how == "quantile" and not pd.api.types.is_scalar(options.q):
-            level = np.asarray(options.q, np.float64)
+            level, labels = np.asarray(options.q, np.float64), self._labels.take(places)
             if not self._as_index:
                 return assembly.with_keys(columns, labels, groups, level)
             index = assembly.index_with_level(groups, level)
@@ -202,7 +207,7 @@ class CudfGroupBy(AggregateMethods, RowMethods, PairMethods):
             return assembly.frame_of(columns, labels, index)
         if self._one and self._as_index:
             return assembly.series_of(columns[0], groups.index, self._data.name)
-        return self._made(columns, labels)
+        return self._made(columns, self._labels.take(places))
 
     def agg(self, func: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Return aggregates by group.

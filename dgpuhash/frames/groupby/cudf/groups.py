@@ -11,9 +11,14 @@ import numpy as np
 
 from dgpuhash import backend
 from dgpuhash.frames.dataframes import frames_named
-from dgpuhash.frames.dataframes.cudf_keys import column_of, plain_array
+from dgpuhash.frames.dataframes.cudf_columns import (
+    column_of_series,
+    frame_of,
+    series_of_column,
+    take_columns,
+)
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey
-from dgpuhash.frames.keys.encoding import KeyEncoder
+from dgpuhash.frames.keys.encoding import KeyColumns, KeyEncoder
 from dgpuhash.frames.merge.cudf.keys import comparable
 from dgpuhash.frames.merge.cudf.plan import index_of, order_of
 from dgpuhash.frames.merge.distinct import numbered
@@ -42,7 +47,6 @@ def compared(keys: Sequence[tuple[Any, Any]]) -> Any:
     keys : list of (label, Series)
         Errors tell the labels.
     """
-    frames = frames_named("cudf")
     made: list[Any] = []
     for label, series in keys:
         if isinstance(series.dtype, np.dtype) and series.dtype.kind in "biufmM":
@@ -53,7 +57,7 @@ def compared(keys: Sequence[tuple[Any, Any]]) -> Any:
             made.extend(ours.series for ours, _ in comparable(series, series, label))
     if len(made) > 1:
         made = [_narrowed(column) for column in made]
-    return frames.make(dict(enumerate(made)))
+    return frame_of(enumerate(map(column_of_series, made)), made[0].index)
 
 
 def _narrowed(series: Any) -> Any:
@@ -105,9 +109,10 @@ class CudfGroups:
         self._numbered: Any = None
         self._words: dict[Hashable, Any] = {}
         frame = compared([(key.name, key.values) for key in keys])
-        encoder = KeyEncoder.for_frame(frame, list(frame.columns))
+        read = KeyColumns.of(frame, list(frame))
+        encoder = KeyEncoder.for_columns(read)
         if rows and encoder.packing != "hashed":
-            encoded = encoder.encode(frame)
+            encoded = encoder.encode_columns(read)
             if encoded.proves:
                 self._grouped = GroupedKeys(encoded.codes)
         if self._grouped is None:
@@ -265,8 +270,4 @@ class CudfGroups:
 
 def taken(series: Any, rows: Any) -> Any:
     """Return the values of a Series at positions, numbered from 0."""
-    column = series.to_pylibcudf()[0]
-    array = plain_array(column, series.dtype) if len(rows) and len(series) else None
-    if array is not None:
-        return type(series).from_pylibcudf(column_of(gather_rows(array, rows), column))
-    return frames_named("cudf").take(series.to_frame(0), rows)[0]
+    return series_of_column(take_columns([column_of_series(series)], rows, nulls=False)[0])

@@ -45,8 +45,7 @@ def grouping_keys(frame: Any, by: Any, level: Any) -> list[GroupingKey]:
 
 def column_of_key(values: Any) -> Any:
     """Return values as a cuDF Series numbered from 0, in which NaN is a null."""
-    made = values if hasattr(values, "iloc") else frames_named("cudf").series(values)
-    series = made.reset_index(drop=True)
+    series = frames_named("cudf").numbered(values)
     return series.nans_to_nulls() if getattr(series.dtype, "kind", "O") == "f" else series
 
 
@@ -104,8 +103,9 @@ def _column_that_is(frame: Any, key: Any) -> Any:
 
 
 def _labelled(frame: Any, label: Any) -> GroupingKey:
-    if frame.ndim == 2 and label in frame.columns:
-        return GroupingKey(label, column_of_key(frame[label]), label, in_frame=True)
+    column = frames_named("cudf").column(frame, label) if frame.ndim == 2 else None
+    if column is not None:
+        return GroupingKey(label, column_of_key(column), label, in_frame=True)
     names = list(frame.index.names)
     if label is None or label not in names:
         raise MissingKeyError(label)

@@ -14,6 +14,7 @@ from dgpuhash.frames.dataframes.cudf_columns import (
     column_of_series,
     columns_of,
     frame_of,
+    index_of_column,
     series_of_column,
     take_columns,
 )
@@ -258,8 +259,9 @@ def index_of(levels: Sequence[Any], names: Sequence[Hashable | None]) -> Any:
                 f"an index of {levels[0].dtype}, which cuDF does not make; give as_index=False, "
                 "or convert the key with .astype('str')"
             )
-        return cudf.Index(levels[0].reset_index(drop=True), name=names[0])
-    frame = frames_named("cudf").make(dict(enumerate(levels)))
+        return index_of_column(column_of_series(levels[0]), names[0])
+    columns = (column_of_series(level).copy(deep=False) for level in levels)
+    frame = frame_of(enumerate(columns), _numbers(len(levels[0])))
     return cudf.MultiIndex.from_frame(frame, names=list(names))
 
 
