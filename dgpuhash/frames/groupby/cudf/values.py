@@ -10,6 +10,7 @@ import pandas as pd
 
 from dgpuhash.errors import UnsupportedError
 from dgpuhash.frames.dataframes import frames_named
+from dgpuhash.frames.dataframes.cudf_columns import array_column, series_of_column
 from dgpuhash.frames.dataframes.cudf_keys import column_of
 from dgpuhash.frames.groupby.aggregates.refusals import AggregateTypeError
 from dgpuhash.frames.merge.cudf.keys import type_name, unscaled
@@ -246,13 +247,9 @@ class CudfValues:
 
 def series_of_array(array: Any) -> Any:
     """Return a Series on the memory of an array, its NaNs as they are."""
-    frames = frames_named("cudf")
     if not len(array):
-        return frames.series(array)
-    import pylibcudf as plc
-
-    column = plc.Column.from_cuda_array_interface(array)
-    return type(frames.series(array[:0])).from_pylibcudf(column)
+        return frames_named("cudf").series(array)
+    return series_of_column(array_column(array))
 
 
 def marked(mask: Any, xp: Any) -> Any:
