@@ -21,7 +21,7 @@ from dgpuhash.frames.groupby.grouping_keys import GroupingKey
 from dgpuhash.frames.keys.encoding import KeyColumns, KeyEncoder
 from dgpuhash.frames.merge.cudf.keys import comparable
 from dgpuhash.frames.merge.cudf.plan import index_of, order_of
-from dgpuhash.frames.merge.distinct import numbered
+from dgpuhash.frames.merge.distinct import number_keys, numbered
 from dgpuhash.tables.columns.aggregates import ColumnReduction, reduce_groups
 from dgpuhash.tables.columns.factorize import GroupedKeys
 from dgpuhash.tables.select import gather_rows
@@ -116,7 +116,7 @@ class CudfGroups:
             if encoded.proves:
                 self._grouped = GroupedKeys(encoded.codes)
         if self._grouped is None:
-            self._numbered = numbered(frame)
+            self._numbered = number_keys(read) if rows else numbered(frame)
 
     def in_key_order(self) -> CudfGroups:
         """Return the same groups in the order of their keys."""
