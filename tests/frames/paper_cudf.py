@@ -13,7 +13,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-__all__ = ["DataFrame", "install"]
+from dgpuhash.frames.dataframes import cudf_columns
+from dgpuhash.frames.dataframes.cudf import CudfFrames
+
+__all__ = ["DataFrame", "install", "nullable", "simulate_columns"]
 
 KINDS = {"i": "INT", "u": "UINT", "f": "FLOAT", "b": "BOOL"}
 TIMES = {"M": "TIMESTAMP", "m": "DURATION"}
@@ -74,6 +77,11 @@ class OfMemory(Column):
         """Return a column of an array."""
         return Column(pd.Series(array))
 
+    @staticmethod
+    def of(series: pd.Series) -> Column:
+        """Return the column of a Series."""
+        return Column(pd.Series(series))
+
 
 class DataFrame(pd.DataFrame):
     """Simulated cuDF frame."""
@@ -93,6 +101,96 @@ class DataFrame(pd.DataFrame):
         return cls({own: each.series for own, each in zip(about["columns"], table, strict=True)})
 
 
+class OwnColumn(pd.Series):
+    """Simulated column of cuDF's own, numbered from 0."""
+
+    @property
+    def _constructor(self) -> type[OwnColumn]:
+        return OwnColumn
+
+    def to_pylibcudf(self) -> Any:
+        """Return the column of pylibcudf."""
+        return sys.modules["pylibcudf"].Column.of(self)
+
+
+def numbered(values: Any) -> OwnColumn:
+    """Return values as a column."""
+    return OwnColumn(pd.Series(values).reset_index(drop=True))
+
+
+class Columns(dict[Any, pd.Series]):
+    """Simulated columns of a frame by their labels."""
+
+    def __init__(self, frame: pd.DataFrame) -> None:
+        columns = (numbered(frame.iloc[:, place]) for place in range(frame.shape[1]))
+        super().__init__(zip(frame.columns, columns, strict=True))
+        self.multiindex = frame.columns.nlevels > 1
+        self.nlevels = frame.columns.nlevels
+
+
+def nullable(dtype: Any) -> Any:
+    """Return the dtype of numbers that may be null."""
+    plain = isinstance(dtype, np.dtype) and dtype.kind in "iufb"
+    return pd.array(np.zeros(1, dtype)).dtype if plain else dtype
+
+
+def simulate_columns(monkeypatch: Any, frame_type: Any, series_type: Any) -> None:
+    """Replace the functions of `cudf_columns` everywhere by those of pandas' Series."""
+
+    def series_of_column(column: Any, name: Any = None, index: Any = None) -> Any:
+        made = series_type(numbered(column).array, copy=True).rename(name)
+        return made if index is None else series_type(made.array, index=index, name=name)
+
+    def take_columns(columns: Any, rows: Any, *, nulls: bool) -> list[pd.Series]:
+        columns = [numbered(column) for column in columns]
+        if rows is None:
+            return [column.copy() for column in columns]
+        rows = np.asarray(rows, np.int64)
+        if nulls and (rows < 0).any():
+            columns = [
+                column.astype(nullable(column.dtype)) if column.dtype.kind in "iub" else column
+                for column in columns
+            ]
+            return [column.reindex(rows).reset_index(drop=True) for column in columns]
+        return [column.take(rows).reset_index(drop=True) for column in columns]
+
+    def frame_of(columns: Any, index: Any, like: Any = None) -> Any:
+        pairs = list(columns)
+        made = frame_type({place: numbered(each) for place, (_, each) in enumerate(pairs)})
+        labels = pd.Index([label for label, _ in pairs], dtype=None if pairs else object)
+        made = made if pairs else frame_type(index=range(len(index)))
+        made.columns = labels if like is None or not pairs else labels.set_names(like.columns.names)
+        made.index = index
+        return made
+
+    def array_column(array: Any, like: Any = None) -> pd.Series:
+        assert array.flags.c_contiguous
+        made = numbered(np.array(array))
+        return made if like is None or like.dtype.kind not in "mM" else made.astype(like.dtype)
+
+    def take_series(series: Any, rows: Any, *, nulls: bool = False) -> Any:
+        return series_of_column(take_columns([series], rows, nulls=nulls)[0], series.name)
+
+    simulated = {
+        "array_column": array_column,
+        "column_of_series": numbered,
+        "columns_of": Columns,
+        "frame_of": frame_of,
+        "index_of_column": lambda column, name=None: pd.Index(numbered(column), name=name),
+        "series_of_column": series_of_column,
+        "take_columns": take_columns,
+        "take_series": take_series,
+        "with_attributes": lambda made, _: made,
+    }
+    own = {name: getattr(cudf_columns, name) for name in simulated}
+    for module in [each for name, each in sys.modules.items() if name.startswith("dgpuhash.")]:
+        for name, each in simulated.items():
+            if getattr(module, name, None) is own[name]:
+                monkeypatch.setattr(module, name, each)
+    of_series = lambda _, values: series_of_column(values, getattr(values, "name", None))  # noqa: E731
+    monkeypatch.setattr(CudfFrames, "numbered", of_series)
+
+
 def install(monkeypatch: Any) -> None:
     """Replace `cudf`, `pylibcudf` and `cupy` by simulated modules."""
     cudf, pylibcudf = ModuleType("cudf"), ModuleType("pylibcudf")
@@ -105,3 +203,4 @@ def install(monkeypatch: Any) -> None:
     )
     for name, module in {"cudf": cudf, "pylibcudf": pylibcudf, "cupy": np}.items():
         monkeypatch.setitem(sys.modules, name, module)
+    simulate_columns(monkeypatch, DataFrame, pd.Series)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from frames.paper_cudf import KINDS, TIMES, UNITS, Memory
+from frames.paper_cudf import KINDS, TIMES, UNITS, Memory, nullable, simulate_columns
 
 from dgpuhash.frames.dataframes import cudf as cudf_frames
 from dgpuhash.frames.dataframes import cudf_keys
@@ -109,6 +109,11 @@ class OfMemory(Column):
         assert array.flags.c_contiguous
         return Column(np.array(array))
 
+    @staticmethod
+    def of(series: pd.Series) -> Column:
+        """Return the column of a Series."""
+        return Column(pd.Series(series))
+
 
 def _sorted_order(table: Any, orders: Any, nulls: Any) -> Column:
     keys = [each.series.rank(method="dense", na_option="bottom").to_numpy() for each in table]
@@ -123,25 +128,6 @@ def _plain_array(column: Column, dtype: Any) -> Any:
     return array.view("i8") if dtype.kind in "mM" else array
 
 
-def _column_of(array: Any, like: Column) -> Column:
-    made = pd.Series(np.array(array))
-    own = like.series.dtype
-    return Column(made.astype(own) if own.kind in "mM" else made)
-
-
-def _from_arrays(self: Any, arrays: Any, like: Any) -> Any:
-    if not len(arrays) or not len(arrays[0]):
-        return like.iloc[:0].reset_index(drop=True)
-    pairs = zip(arrays, like.dtypes, strict=True)
-    series = [
-        pd.Series(np.array(array)).astype(own if own.kind in "mM" else array.dtype)
-        for array, own in pairs
-    ]
-    made = DataFrame(dict(enumerate(series)))
-    made.columns = like.columns.astype(object)
-    return made
-
-
 def _array(self: Any, series: Any, like: Any = None) -> Any:
     plain = pd.Series(series)
     own = getattr(plain.dtype, "numpy_dtype", None)
@@ -152,20 +138,14 @@ def _array(self: Any, series: Any, like: Any = None) -> Any:
     return plain.to_numpy(dtype=own)
 
 
-def _nullable(dtype: Any) -> Any:
-    """Return the dtype of numbers that may be null."""
-    plain = isinstance(dtype, np.dtype) and dtype.kind in "iufb"
-    return pd.array(np.zeros(1, dtype)).dtype if plain else dtype
-
-
 def _of_same_kind(source: Any, dtype: Any) -> Any:
-    return _nullable(dtype) if hasattr(source, "numpy_dtype") else dtype
+    return nullable(dtype) if hasattr(source, "numpy_dtype") else dtype
 
 
 def _with_nulls(self: Any, series: Any, void: Any) -> Any:
     if void is None or not bool(np.any(void)):
         return series
-    return series.astype(_nullable(series.dtype)).where(pd.Series(~np.asarray(void)))
+    return series.astype(nullable(series.dtype)).where(pd.Series(~np.asarray(void)))
 
 
 def _list_column(series: Any, ends: Any) -> Series:
@@ -212,13 +192,11 @@ def install(monkeypatch: Any) -> None:
     monkeypatch.setattr(cudf_frames, "key_column", keys)
     frames = cudf_frames.CudfFrames
     monkeypatch.setattr(frames, "device", "cpu")
-    monkeypatch.setattr(frames, "from_arrays", _from_arrays)
     monkeypatch.setattr(frames, "array", _array)
-    monkeypatch.setattr(frames, "_null", lambda _, dtype: pd.Series([None], dtype=_nullable(dtype)))
     monkeypatch.setattr(values.CudfValues, "_with_nulls", _with_nulls)
     for module in (cudf_frames, cudf_keys, groups, values, plan):
-        for name, each in {"plain_array": _plain_array, "column_of": _column_of}.items():
-            if hasattr(module, name):
-                monkeypatch.setattr(module, name, each)
+        if hasattr(module, "plain_array"):
+            monkeypatch.setattr(module, "plain_array", _plain_array)
+    simulate_columns(monkeypatch, DataFrame, Series)
     for module in (values, results):
         monkeypatch.setattr(module, "list_column", _list_column)

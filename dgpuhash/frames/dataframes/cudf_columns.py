@@ -17,6 +17,7 @@ __all__ = [
     "index_of_column",
     "series_of_column",
     "take_columns",
+    "take_series",
     "with_attributes",
 ]
 
@@ -45,13 +46,25 @@ def column_of_series(series: Any) -> Any:
     return series._column
 
 
-def array_column(array: Any) -> Any:
-    """Return a column on the memory of a contiguous CuPy array."""
+def array_column(array: Any, like: Any = None) -> Any:
+    """Return a column on the memory of a contiguous CuPy array, of the dtype of the column `like`.
+
+    Moments and spans are given as counts.
+    """
     import cudf
     import pylibcudf as plc
 
-    own = plc.Column.from_cuda_array_interface(array)
-    return cudf.core.column.ColumnBase.create(own, array.dtype)
+    own, dtype = plc.Column.from_cuda_array_interface(array), array.dtype
+    if like is not None:
+        own = plc.Column(like.to_pylibcudf().type(), len(array), own.data(), None, 0, 0, [])
+        dtype = like.dtype
+    return cudf.core.column.ColumnBase.create(own, dtype)
+
+
+def take_series(series: Any, rows: Any, *, nulls: bool = False) -> Any:
+    """Return the values of a Series at positions, as `take_columns`, numbered from 0."""
+    found = take_columns([column_of_series(series)], rows, nulls=nulls)
+    return series_of_column(found[0], series.name)
 
 
 def take_columns(columns: Collection[Any], rows: Any, *, nulls: bool) -> list[Any]:

@@ -11,7 +11,7 @@ from dgpuhash.errors import KeyTypeError
 from dgpuhash.frames.dataframes.strings import NULL_HASH
 from dgpuhash.frames.key_columns import ARROW, KeyColumn, LogicalType
 
-__all__ = ["CudfStrings", "column_of", "key_column", "plain_array"]
+__all__ = ["CudfStrings", "key_column", "plain_array"]
 
 # libcudf's type names. Any cuDF column can hold nulls, whatever its dtype.
 FIXED = {
@@ -74,19 +74,6 @@ def plain_array(column: Any, dtype: Any) -> Any:
     if kind not in FIXED or column.null_count():
         return None
     return _buffer(column, _dtype(FIXED[kind]))
-
-
-def column_of(array: Any, like: Any) -> Any:
-    """Return a pylibcudf column like `like` on the memory of `array`.
-
-    `array` comes from `plain_array`.
-    """
-    import pylibcudf
-
-    own = pylibcudf.Column.from_cuda_array_interface(array)
-    if not FIXED[_kind(like)].unit:
-        return own
-    return pylibcudf.Column(like.type(), len(array), own.data(), None, 0, 0, [])
 
 
 def _kind(column: Any) -> str:

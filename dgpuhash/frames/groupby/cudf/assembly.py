@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from dgpuhash.frames.dataframes import cudf_columns, frames_named
-from dgpuhash.frames.dataframes.cudf_columns import column_of_series, series_of_column
-from dgpuhash.frames.groupby.cudf.groups import CudfGroups, taken
+from dgpuhash.frames.dataframes.cudf_columns import column_of_series, series_of_column, take_series
+from dgpuhash.frames.groupby.cudf.groups import CudfGroups
 from dgpuhash.frames.merge.cudf.plan import index_of
 
 __all__ = ["frame_of", "index_with_level", "series_of", "with_keys"]
@@ -73,4 +73,6 @@ def _repeated(keys: list[Any], values: Any) -> tuple[list[Any], Any]:
     groups, count = len(keys[0]), len(values)
     rows = xp.repeat(xp.arange(groups), count)
     last = frames.series(np.asarray(values) if not isinstance(values, list) else values)
-    return [taken(key, rows) for key in keys], taken(last, xp.tile(xp.arange(count), groups))
+    return [take_series(key, rows) for key in keys], take_series(
+        last, xp.tile(xp.arange(count), groups)
+    )

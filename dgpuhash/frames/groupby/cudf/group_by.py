@@ -14,6 +14,7 @@ from dgpuhash.frames.dataframes.cudf_columns import (
     column_of_series,
     columns_of,
     series_of_column,
+    take_series,
 )
 from dgpuhash.frames.groupby.aggregates.options import Options
 from dgpuhash.frames.groupby.aggregates.refusals import AggregateTypeError
@@ -37,7 +38,6 @@ from dgpuhash.frames.groupby.cudf.values import (
 )
 from dgpuhash.frames.groupby.methods import AggregateMethods
 from dgpuhash.frames.groupby.requests import NoSuchAggregateError, name_of, requests
-from dgpuhash.frames.merge.cudf.plan import taken
 from dgpuhash.frames.merge.keys import MissingKeyError
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
 
@@ -316,10 +316,10 @@ class CudfGroupBy(AggregateMethods, RowMethods, PairMethods):
         if how == "size":
             sizes = series_of_array(groups.sizes)
             name = self._data.name if self._one else None
-            return assembly.series_of(taken(sizes, groups.codes), index, name)
+            return assembly.series_of(take_series(sizes, groups.codes, nulls=True), index, name)
         places = self._places(how, options)
         found = self._reduced([(place, str(how), options) for place in places])
-        rows = [taken(each, groups.codes) for each in found]
+        rows = [take_series(each, groups.codes, nulls=True) for each in found]
         if self._one:
             return assembly.series_of(rows[0], index, self._data.name)
         return assembly.frame_of(rows, self._labels.take(places), index)

@@ -14,8 +14,7 @@ from dgpuhash.frames.dataframes import frames_named
 from dgpuhash.frames.dataframes.cudf_columns import (
     column_of_series,
     frame_of,
-    series_of_column,
-    take_columns,
+    take_series,
 )
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey
 from dgpuhash.frames.keys.encoding import KeyColumns, KeyEncoder
@@ -153,7 +152,7 @@ class CudfGroups:
     @functools.cached_property
     def order(self) -> Any | None:
         """The numbers of the groups in the order of the result, None for all by number."""
-        columns = [taken(key.values, self._first) for key in self.keys]
+        columns = [take_series(key.values, self._first) for key in self.keys]
         kept = None
         nulls = [
             column.isna() for column, drops in zip(columns, self.drops, strict=True)
@@ -162,7 +161,7 @@ class CudfGroups:
         if nulls:
             gone = functools.reduce(lambda one, other: one | other, map(self._mask, nulls))
             kept = self.xp.flatnonzero(~gone)
-            columns = [taken(column, kept) for column in columns]
+            columns = [take_series(column, kept) for column in columns]
         if not self.sorts or not len(columns[0]):
             return kept
         order = order_of(columns)
@@ -183,7 +182,7 @@ class CudfGroups:
     @functools.cached_property
     def columns(self) -> list[Any]:
         """For each key its value in each group of the result."""
-        return [taken(key.values, self.first_rows) for key in self.keys]
+        return [take_series(key.values, self.first_rows) for key in self.keys]
 
     @property
     def index(self) -> Any:
@@ -266,8 +265,3 @@ class CudfGroups:
         rows = self.rows_by_group
         found[rows] = self.xp.arange(len(rows)) - self.starts[self.codes[rows]]
         return found
-
-
-def taken(series: Any, rows: Any) -> Any:
-    """Return the values of a Series at positions, numbered from 0."""
-    return series_of_column(take_columns([column_of_series(series)], rows, nulls=False)[0])

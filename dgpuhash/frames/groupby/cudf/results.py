@@ -10,12 +10,11 @@ import numpy as np
 import pandas as pd
 
 from dgpuhash.errors import SpecError, UnsupportedError
+from dgpuhash.frames.dataframes.cudf_columns import take_series
 from dgpuhash.frames.groupby.aggregates.options import Options
 from dgpuhash.frames.groupby.cudf import decimals, ranked
-from dgpuhash.frames.groupby.cudf.groups import taken
 from dgpuhash.frames.groupby.cudf.states import CudfStates
 from dgpuhash.frames.groupby.cudf.values import list_column
-from dgpuhash.frames.merge.cudf.plan import taken as taken_or_null
 
 __all__ = ["AGGREGATES", "Aggregate"]
 
@@ -113,7 +112,7 @@ def _joined(states: CudfStates, options: Options) -> Any:
 
     values, groups = states.values, states.groups
     rows = groups.rows_by_group
-    texts = taken(values.series, rows)
+    texts = take_series(values.series, rows)
     lists = list_column(texts.fillna("") if values.nulls is not None else texts, groups.starts)
     empty = plc.Scalar.from_py("")
     joined = plc.strings.combine.join_list_elements(
@@ -263,12 +262,12 @@ def _unique(states: CudfStates, _: Options) -> Any:
     kept = xp.flatnonzero(codes >= 0)
     ends = xp.zeros(len(groups) + 1, np.int64)
     ends[1:] = xp.cumsum(xp.bincount(codes[kept], minlength=len(groups)))
-    return list_column(taken(_of_values(states), heads[kept]), ends)
+    return list_column(take_series(_of_values(states), heads[kept]), ends)
 
 
 def _list(states: CudfStates, _: Options) -> Any:
     groups = states.groups
-    return list_column(taken(_of_values(states), groups.rows_by_group), groups.starts)
+    return list_column(take_series(_of_values(states), groups.rows_by_group), groups.starts)
 
 
 def _of_values(states: CudfStates) -> Any:
@@ -289,7 +288,9 @@ def _position(name: str) -> Callable[[CudfStates, Options], Any]:
             raise UnsupportedError(f"{how} of a column without labels")
         if index.nlevels > 1:
             return states.values.plain(rows)
-        return taken_or_null(states.groups.frames.series(index).reset_index(drop=True), rows)
+        return take_series(
+            states.groups.frames.series(index).reset_index(drop=True), rows, nulls=True
+        )
 
     return result
 

@@ -9,8 +9,9 @@ import numpy as np
 import pandas as pd
 
 from dgpuhash.errors import ColumnError, SpecError, UnsupportedError
+from dgpuhash.frames.dataframes.cudf_columns import take_series
 from dgpuhash.frames.groupby.cudf import assembly
-from dgpuhash.frames.groupby.cudf.groups import CudfGroups, taken
+from dgpuhash.frames.groupby.cudf.groups import CudfGroups
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey
 from dgpuhash.frames.merge.cudf.plan import index_of
 
@@ -66,7 +67,7 @@ def value_counts(
     if normalize:
         totals = xp.bincount(own, weights=counts, minlength=len(groups))
         result = result / totals[own[order]]
-    columns_of = [taken(column, order) for column in found.columns]
+    columns_of = [take_series(column, order) for column in found.columns]
     names = [key.name for key in found.keys]
     series = groups.frames.series(result)
     if as_index:

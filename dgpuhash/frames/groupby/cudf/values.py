@@ -10,11 +10,15 @@ import pandas as pd
 
 from dgpuhash.errors import UnsupportedError
 from dgpuhash.frames.dataframes import frames_named
-from dgpuhash.frames.dataframes.cudf_columns import array_column, series_of_column
-from dgpuhash.frames.dataframes.cudf_keys import column_of
+from dgpuhash.frames.dataframes.cudf_columns import (
+    array_column,
+    column_of_series,
+    series_of_column,
+    take_series,
+)
 from dgpuhash.frames.groupby.aggregates.refusals import AggregateTypeError
 from dgpuhash.frames.merge.cudf.keys import type_name, unscaled
-from dgpuhash.frames.merge.cudf.plan import order_of, taken
+from dgpuhash.frames.merge.cudf.plan import order_of
 
 if TYPE_CHECKING:
     from dgpuhash.frames.dataframes.base import Frames
@@ -225,19 +229,13 @@ class CudfValues:
         """Return counts as moments or spans of this column's dtype."""
         if not len(counts):
             return self.series.iloc[:0].reset_index(drop=True)
-        own = self.series.to_pylibcudf()[0]
         counts = self.xp.ascontiguousarray(counts.astype(self.numbers.dtype, copy=False))
-        made = type(self.series).from_pylibcudf(column_of(counts, own))
-        dtype: Any = self.dtype
-        if isinstance(dtype, pd.DatetimeTZDtype):
-            made = made.dt.tz_localize("UTC").dt.tz_convert(str(dtype.tz))
-        elif made.dtype != dtype:
-            made = made.astype(dtype)
+        made = series_of_column(array_column(counts, column_of_series(self.series)))
         return self._with_nulls(made, void)
 
     def at(self, rows: Any) -> Any:
         """Return the values at positions, null where a position is -1."""
-        return taken(self.series, rows).rename(None)
+        return take_series(self.series, rows, nulls=True).rename(None)
 
     @property
     def unscaled(self) -> list[Any]:

@@ -17,6 +17,7 @@ from dgpuhash.frames.dataframes.cudf_columns import (
     index_of_column,
     series_of_column,
     take_columns,
+    take_series,
 )
 from dgpuhash.frames.dataframes.promotion import check_promoted
 from dgpuhash.frames.merge.cudf.keys import agreed, cast
@@ -25,7 +26,7 @@ from dgpuhash.frames.merge.keys import JoinKeys, KeyPair, as_series
 from dgpuhash.frames.merge.result import ORIGINS, MergePlan, cannot_hold
 from dgpuhash.frames.merge.rows import RowPairs
 
-__all__ = ["CudfPlan", "index_of", "key_order", "order_of", "taken"]
+__all__ = ["CudfPlan", "index_of", "key_order", "order_of"]
 
 
 class CudfPlan(MergePlan):
@@ -121,7 +122,7 @@ class CudfPlan(MergePlan):
     def _level(self, index: Any, level: Any, side: str, pairs: RowPairs) -> Any:
         """Return the labels of a level, null where its side lacks a row."""
         rows = pairs.left if side == "left" else pairs.right
-        made = taken(as_series(index.get_level_values(level)), rows)
+        made = take_series(as_series(index.get_level_values(level)), rows, nulls=True)
         if self.promote != "pandas" or self._absent(side, pairs) is None:
             return made
         return series_of_column(_promoted(column_of_series(made), made.name))
@@ -148,12 +149,12 @@ class CudfPlan(MergePlan):
         """Return a key of each row, the left one where there is one, in the dtype of both."""
         dtype = agreed(pair.left, pair.right, self.how)
         if self.how == "right":
-            return taken(cast(pair.right, dtype), pairs.right)
-        ours = taken(cast(pair.left, dtype), pairs.left)
+            return take_series(cast(pair.right, dtype), pairs.right, nulls=True)
+        ours = take_series(cast(pair.left, dtype), pairs.left, nulls=True)
         gone = self._absent("left", pairs)
         if gone is None:
             return ours
-        theirs = taken(cast(pair.right, dtype), pairs.right)
+        theirs = take_series(cast(pair.right, dtype), pairs.right, nulls=True)
         return ours.where(frames_of(ours).series(~gone), theirs)
 
     # Columns.
@@ -237,12 +238,6 @@ class CudfPlan(MergePlan):
         return made
 
 
-def taken(series: Any, rows: Any) -> Any:
-    """Return the values at these positions, null for -1; all of them for None."""
-    found = take_columns([column_of_series(series)], rows, nulls=True)
-    return series_of_column(found[0], series.name)
-
-
 def index_of(levels: Sequence[Any], names: Sequence[Hashable | None]) -> Any:
     """Return a cuDF index of one level or several, which are Series.
 
@@ -266,15 +261,9 @@ def index_of(levels: Sequence[Any], names: Sequence[Hashable | None]) -> Any:
 
 
 def levels_of_index(index: Any) -> list[Any]:
-    """Return the levels of a cuDF index, each as an index."""
-    if index.nlevels == 1:
-        return [index]
-    return [index.get_level_values(level) for level in range(index.nlevels)]
-
-
-def series_of_level(level: Any) -> Any:
-    """Return the labels of one level as a Series numbered from 0."""
-    return frames_named("cudf").series(level).reset_index(drop=True)
+    """Return the levels of a cuDF index as Series numbered from 0."""
+    levels = (index.get_level_values(level) for level in range(index.nlevels))
+    return [frames_named("cudf").numbered(level) for level in levels]
 
 
 def two_rows(meta: Any) -> Any:
@@ -286,7 +275,7 @@ def two_rows(meta: Any) -> Any:
     if not any(hasattr(level.dtype, "numpy_dtype") for level in levels):
         return meta_nonempty(meta)
     made = meta_nonempty(meta.reset_index(drop=True))
-    labels = meta_nonempty(frames_named("cudf").make(dict(enumerate(map(series_of_level, levels)))))
+    labels = meta_nonempty(frames_named("cudf").make(dict(enumerate(levels))))
     made.index = index_of([labels[level] for level in range(len(levels))], list(meta.index.names))
     return made
 

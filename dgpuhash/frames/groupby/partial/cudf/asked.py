@@ -6,15 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from dgpuhash.frames.dataframes import frames_named
+from dgpuhash.frames.dataframes.cudf_columns import take_series
 from dgpuhash.frames.groupby.aggregates.options import Options
 from dgpuhash.frames.groupby.cudf.group_by import CudfGroupBy
 from dgpuhash.frames.groupby.partial.cudf.parts import kinds_of
-from dgpuhash.frames.merge.cudf.plan import (
-    index_of,
-    levels_of_index,
-    series_of_level,
-    taken,
-)
+from dgpuhash.frames.merge.cudf.plan import index_of, levels_of_index
 
 __all__ = ["Asked", "PlannedCudfGroups", "null_rows"]
 
@@ -106,9 +102,9 @@ def null_rows(source: Any) -> Any:
     frames = frames_named("cudf")
     none = frames.xp.full(1, -1, "int64")
     whole = source.to_frame("value") if source.ndim == 1 else source
-    labels = [series_of_level(level) for level in levels_of_index(source.index)]
+    labels = levels_of_index(source.index)
     made = frames.take_or_null(whole.reset_index(drop=True), none)
     made.columns = whole.columns
-    levels = [taken(each, none).rename(None) for each in labels]
+    levels = [take_series(each, none, nulls=True).rename(None) for each in labels]
     made.index = index_of(levels, list(source.index.names))
     return made["value"].rename(source.name) if source.ndim == 1 else made

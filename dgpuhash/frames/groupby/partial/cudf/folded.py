@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from dgpuhash import backend
 from dgpuhash.frames.dataframes import frames_named
+from dgpuhash.frames.dataframes.cudf_columns import take_series
 from dgpuhash.frames.groupby.aggregates import numbers
 from dgpuhash.frames.groupby.cudf.groups import CudfGroups
 from dgpuhash.frames.groupby.cudf.states import CudfStates
 from dgpuhash.frames.groupby.cudf.values import CudfValues
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey
 from dgpuhash.frames.groupby.partial.kinds import total_of
-from dgpuhash.frames.merge.cudf.plan import taken
 
 if TYPE_CHECKING:
     from dgpuhash.backend import Backend
@@ -153,7 +153,7 @@ class FoldedCudfStates(CudfStates):
         rows = self.groups.first_rows
         if void is not None:
             rows = self.xp.where(void, -1, rows)
-        return taken(self._fields[field], rows).rename(None)
+        return take_series(self._fields[field], rows, nulls=True).rename(None)
 
     def squares(self) -> Any:
         """Return each group's sum of squared deviations from its mean."""

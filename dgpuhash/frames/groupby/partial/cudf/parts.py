@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from dgpuhash.frames.dataframes.cudf_columns import take_series
 from dgpuhash.frames.groupby.aggregates import numbers
 from dgpuhash.frames.groupby.aggregates.options import Options
 from dgpuhash.frames.groupby.cudf.groups import CudfGroups
 from dgpuhash.frames.groupby.cudf.states import CudfStates, reduce_states
 from dgpuhash.frames.groupby.cudf.values import CudfValues
 from dgpuhash.frames.groupby.partial.kinds import KINDS, NEVER, kinds_for, place_of
-from dgpuhash.frames.merge.cudf.plan import taken
 from dgpuhash.tables.columns.aggregates import ColumnReduction
 
 __all__ = ["PartStates", "fields_of_columns", "kinds_of"]
@@ -151,7 +151,7 @@ class PartStates(CudfStates):
     def _label(self, extreme: str) -> tuple[Any, ...]:
         rows = self.rows_with(extreme)
         labels = self.groups.frames.series(self.labels).reset_index(drop=True)
-        return taken(labels, rows), self._places(rows, NEVER)
+        return take_series(labels, rows, nulls=True), self._places(rows, NEVER)
 
     def _places(self, rows: Any, none: int) -> Any:
         """Return rows as numbers that tell the part, too."""

@@ -11,10 +11,11 @@ import numpy as np
 
 from dgpuhash.errors import ColumnError, UnsupportedError
 from dgpuhash.frames.dataframes import frames_named
+from dgpuhash.frames.dataframes.cudf_columns import take_series
 from dgpuhash.frames.dataframes.cudf_keys import plain_array
 from dgpuhash.frames.groupby.cudf.assembly import frame_of
 from dgpuhash.frames.groupby.cudf.group_by import CudfGroupBy
-from dgpuhash.frames.groupby.cudf.groups import CudfGroups, taken
+from dgpuhash.frames.groupby.cudf.groups import CudfGroups
 from dgpuhash.frames.groupby.cudf.keys import column_of_key, grouping_keys
 from dgpuhash.frames.groupby.cudf.results import AGGREGATES
 from dgpuhash.frames.groupby.cudf.states import numbers_of_words
@@ -163,7 +164,7 @@ class CudfPlan(GroupPlan):
             for name, found in folded_fields(folds, kinds, fields, _ranks).items():
                 if isinstance(found, Gathered):
                     column = whole[prefix_of(place) + name]
-                    found = taken(column, found.rows)
+                    found = take_series(column, found.rows)
                 made[prefix_of(place) + name] = found
         return _framed({label: made[label] for label in whole.columns})
 

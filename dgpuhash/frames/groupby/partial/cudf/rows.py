@@ -19,7 +19,7 @@ from dgpuhash.frames.groupby.cudf.values import CudfValues, series_of_array
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey
 from dgpuhash.frames.groupby.partial.kinds import place_of
 from dgpuhash.frames.merge.cudf.keys import comparable
-from dgpuhash.frames.merge.cudf.plan import index_of, levels_of_index, series_of_level
+from dgpuhash.frames.merge.cudf.plan import index_of, levels_of_index
 from dgpuhash.frames.merge.distinct import numbered
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def rows_of(plan: CudfPlan, part: Any, keys: list[GroupingKey], number: int) -> 
     for place in plan.places:
         made[f"c{place}"] = plan.column_of(part, place)
     for level, labels in enumerate(levels_of_index(part.index) if plan.labels else ()):
-        made[f"i{level}"] = series_of_level(labels)
+        made[f"i{level}"] = labels
     found = frame_of(list(made.values()), pd.Index(list(made)), cudf.RangeIndex(len(part)))
     nulls = [key.values.isna() for key in keys if plan.dropna and key.values.has_nulls]
     if nulls:
