@@ -1,0 +1,81 @@
+"""Merges of simulated cuDF frames beside those of pandas; GPU tests use the real cuDF."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from frames import paper_groups
+
+import dgpuhash
+from dgpuhash import FrameIndex
+
+HOWS = ["inner", "left", "right", "outer", "semi", "anti", "left_anti", "right_anti"]
+KEYS: list[dict[str, Any]] = [
+    {"on": "k"},
+    {"on": ["k", "j"]},
+    {"on": "t"},
+    {"left_on": "k", "right_on": "j"},
+    {"left_index": True, "right_index": True},
+    {"left_on": "k", "right_index": True},
+    {"left_index": True, "right_on": "k"},
+    {"on": "k", "indicator": True},
+    {"on": "k", "suffixes": ("_l", None)},
+    {"on": "k", "sort": True},
+]
+
+
+@pytest.fixture(autouse=True)
+def paper(monkeypatch):
+    paper_groups.install(monkeypatch)
+
+
+def sides():
+    made = []
+    for seed, n in ((1, 12), (2, 7)):
+        rng = np.random.default_rng(seed)
+        made.append(pd.DataFrame({
+            "k": rng.integers(0, 8, n),
+            "j": rng.integers(0, 3, n),
+            "v": rng.random(n),
+            "t": [f"s{number}" for number in rng.integers(0, 9, n)],
+        }))  # fmt: skip
+    return made[0], made[1].rename(columns={"v": "w"})
+
+
+def assert_same(found, expected):
+    assert type(found).__module__ == "cudf.paper"
+    found = pd.DataFrame(found)
+    assert list(found.columns) == list(expected.columns)
+    assert list(found.index.names) == list(expected.index.names)
+    tables = [
+        each.reset_index().astype(object).where(each.reset_index().notna(), None).to_numpy()
+        for each in (found, expected)
+    ]
+    assert tables[0].tolist() == tables[1].tolist()
+
+
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("keys", KEYS, ids=str)
+def test_merges_are_those_of_pandas(how, keys):
+    left, right = sides()
+    expected = dgpuhash.merge(left, right, how, **keys)
+    paper = map(paper_groups.DataFrame, (left, right))
+    assert_same(dgpuhash.merge(*paper, how, **keys), expected)
+
+
+def test_a_cross_merge_is_that_of_pandas():
+    left, right = sides()
+    paper = map(paper_groups.DataFrame, (left, right))
+    assert_same(dgpuhash.merge(*paper, "cross"), dgpuhash.merge(left, right, "cross"))
+
+
+@pytest.mark.parametrize("how", HOWS[:6])
+@pytest.mark.parametrize("on", ["k", ["k", "j"], "t"])
+def test_merges_with_an_index_are_those_of_pandas(how, on):
+    left, right = sides()
+    expected = FrameIndex.build(right, on).merge(left, on, how=how)
+    paper = [paper_groups.DataFrame(side) for side in (left, right)]
+    assert_same(FrameIndex.build(paper[1], on).merge(paper[0], on, how=how), expected)
