@@ -16,19 +16,18 @@ from dgpuhash.frames.groupby.aggregates.refusals import AggregateTypeError
 from dgpuhash.frames.groupby.aggregates.table import AGGREGATES
 from dgpuhash.frames.groupby.aggregates.values import Values, taken
 from dgpuhash.frames.groupby.functions import FunctionMethods, bound, transformed
-from dgpuhash.frames.groupby.groups import Groups
-from dgpuhash.frames.groupby.methods import AggregateMethods, PairMethods
+from dgpuhash.frames.groupby.methods import PairMethods, RowGroups
 from dgpuhash.frames.groupby.reduction import Wanted, reduced
 from dgpuhash.frames.groupby.requests import NoSuchAggregateError, name_of, requests
 from dgpuhash.frames.groupby.value_counts import value_counts
 from dgpuhash.frames.merge.keys import MissingKeyError, as_series
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
-from dgpuhash.typing import AggregateLike, AnyFrame, Frame, NamedColumn
+from dgpuhash.typing import AggregateLike, AnyFrame
 
 __all__ = ["GroupBy"]
 
 
-class GroupBy(AggregateMethods, PairMethods, FunctionMethods):
+class GroupBy(RowGroups, PairMethods, FunctionMethods):
     """Groups of the rows of a pandas frame, made by `dgpuhash.groupby`.
 
     ``[column]`` aggregates one column to a Series, ``[columns]`` several to a frame; otherwise all
@@ -44,36 +43,6 @@ class GroupBy(AggregateMethods, PairMethods, FunctionMethods):
     >>> groups["price"].max().to_dict()
     {'a': 3.5, 'b': 1.0}
     """
-
-    def __init__(
-        self, frame: Frame | NamedColumn, groups: Groups, *, as_index: bool = True,
-        selection: Hashable | Sequence[Hashable] = None,
-    ) -> None:  # fmt: skip
-        self._frame, self._groups, self._as_index = frame, groups, as_index
-        self._selection = selection
-        self._apart = {key.column for key in groups.keys if key.in_frame}
-
-    # Without this, Python would iterate by numbers as labels of columns.
-    __iter__ = None
-
-    def __len__(self) -> int:
-        return self.ngroups
-
-    def __repr__(self) -> str:
-        names = ", ".join(repr(key.name) for key in self._groups.keys)
-        what = repr(self._like.name) if self._one else str(list(self._like.columns))
-        columns = f"column {what}" if self._one else f"columns {what}"
-        rows, groups = len(self._frame), len(self)
-        counted = f"{groups:,} group{'' if groups == 1 else 's'}"
-        return f"<GroupBy of {rows:,} rows by {names}: {counted}, {columns}>"
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        if self._frame.ndim == 2 and self._selection is None and name in self._frame.columns:
-            return self[name]
-        there = sorted(each for each in dir(type(self)) if not each.startswith("_"))
-        raise AttributeError(f"a GroupBy has no {name!r}; there is {', '.join(there)}")
 
     def __getitem__(self, key: Hashable | Sequence[Hashable]) -> GroupBy:
         if self._frame.ndim == 1:
@@ -95,11 +64,6 @@ class GroupBy(AggregateMethods, PairMethods, FunctionMethods):
             # The first level of several columns, which keep their labels.
             key = [key]
         return GroupBy(self._frame, self._groups, as_index=self._as_index, selection=key)
-
-    @property
-    def ngroups(self) -> int:
-        """The number of groups."""
-        return len(self._groups)
 
     def _of_all(self) -> GroupBy:
         """Return these groups with the keys among what is aggregated."""
@@ -123,11 +87,6 @@ class GroupBy(AggregateMethods, PairMethods, FunctionMethods):
     def _like(self) -> Any:
         """What is aggregated, without rows."""
         return self._chosen(self._frame.iloc[:0])
-
-    @property
-    def _one(self) -> bool:
-        """Whether one column is aggregated, to a Series."""
-        return bool(self._like.ndim == 1)
 
     @property
     def _columns(self) -> list[pd.Series]:

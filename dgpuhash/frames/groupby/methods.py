@@ -14,7 +14,7 @@ from dgpuhash.frames.groupby.aggregates import pairs
 from dgpuhash.frames.groupby.aggregates.options import Options
 from dgpuhash.frames.groupby.groups import Groups
 
-__all__ = ["AggregateMethods", "PairMethods"]
+__all__ = ["AggregateMethods", "PairMethods", "RowGroups"]
 
 
 class AggregateMethods(ABC):
@@ -36,12 +36,9 @@ class AggregateMethods(ABC):
         return self._of("count", None)
 
     def sum(
-        self,
-        numeric_only: bool = False,
-        min_count: int = 0,
-        skipna: bool = True,
+        self, numeric_only: bool = False, min_count: int = 0, skipna: bool = True,
         engine: str | None = None,
-    ) -> Any:
+    ) -> Any:  # fmt: skip
         """Return the sums, null where fewer than `min_count` values are there."""
         return self._of(
             "sum", engine, numeric_only=numeric_only, min_count=min_count, skipna=skipna
@@ -62,22 +59,16 @@ class AggregateMethods(ABC):
         return self._of("median", None, numeric_only=numeric_only, skipna=skipna)
 
     def var(
-        self,
-        ddof: int = 1,
-        numeric_only: bool = False,
-        skipna: bool = True,
+        self, ddof: int = 1, numeric_only: bool = False, skipna: bool = True,
         engine: str | None = None,
-    ) -> Any:
+    ) -> Any:  # fmt: skip
         """Return the variances, from deviations from the means."""
         return self._of("var", engine, ddof=ddof, numeric_only=numeric_only, skipna=skipna)
 
     def std(
-        self,
-        ddof: int = 1,
-        numeric_only: bool = False,
-        skipna: bool = True,
+        self, ddof: int = 1, numeric_only: bool = False, skipna: bool = True,
         engine: str | None = None,
-    ) -> Any:
+    ) -> Any:  # fmt: skip
         """Return the standard deviations."""
         return self._of("std", engine, ddof=ddof, numeric_only=numeric_only, skipna=skipna)
 
@@ -86,24 +77,18 @@ class AggregateMethods(ABC):
         return self._of("sem", None, ddof=ddof, numeric_only=numeric_only, skipna=skipna)
 
     def min(
-        self,
-        numeric_only: bool = False,
-        min_count: int = -1,
-        skipna: bool = True,
+        self, numeric_only: bool = False, min_count: int = -1, skipna: bool = True,
         engine: str | None = None,
-    ) -> Any:
+    ) -> Any:  # fmt: skip
         """Return the least values."""
         return self._of(
             "min", engine, numeric_only=numeric_only, min_count=min_count, skipna=skipna
         )
 
     def max(
-        self,
-        numeric_only: bool = False,
-        min_count: int = -1,
-        skipna: bool = True,
+        self, numeric_only: bool = False, min_count: int = -1, skipna: bool = True,
         engine: str | None = None,
-    ) -> Any:
+    ) -> Any:  # fmt: skip
         """Return the greatest values."""
         return self._of(
             "max", engine, numeric_only=numeric_only, min_count=min_count, skipna=skipna
@@ -132,11 +117,9 @@ class AggregateMethods(ABC):
         return self._of("nunique", None, dropna=dropna)
 
     def quantile(
-        self,
-        q: float | Sequence[float] = 0.5,
-        interpolation: str = "linear",
+        self, q: float | Sequence[float] = 0.5, interpolation: str = "linear",
         numeric_only: bool = False,
-    ) -> Any:
+    ) -> Any:  # fmt: skip
         """Return the quantiles; of several ``q`` one row for each of them."""
         return self._of(
             "quantile", None, q=q, interpolation=interpolation, numeric_only=numeric_only
@@ -149,6 +132,68 @@ class AggregateMethods(ABC):
     def idxmax(self, skipna: bool = True, numeric_only: bool = False) -> Any:
         """Return the labels of the first rows with the greatest values."""
         return self._of("idxmax", None, skipna=skipna, numeric_only=numeric_only)
+
+
+class RowGroups(AggregateMethods):
+    """Groups of the rows of a frame, with every aggregate as a method.
+
+    Parameters
+    ----------
+    frame : DataFrame or Series
+    groups : Groups or CudfGroups
+    as_index : bool
+        Whether keys are labels of results, not columns.
+    selection : label or list of labels, optional
+        The columns that are aggregated; default: all but keys.
+    """
+
+    def __init__(
+        self, frame: Any, groups: Any, *, as_index: bool = True, selection: Any = None
+    ) -> None:
+        self._frame, self._groups, self._as_index = frame, groups, as_index
+        self._selection = selection
+        self._apart = {key.column for key in groups.keys if key.in_frame}
+
+    # Without this, Python would iterate by numbers as labels of columns.
+    __iter__ = None
+
+    def __len__(self) -> int:
+        return self.ngroups
+
+    def __repr__(self) -> str:
+        names = ", ".join(repr(key.name) for key in self._groups.keys)
+        what = repr(self._like.name) if self._one else str(list(self._like.columns))
+        columns = f"column {what}" if self._one else f"columns {what}"
+        rows, groups = len(self._frame), len(self)
+        counted = f"{groups:,} group{'' if groups == 1 else 's'}"
+        return f"<GroupBy of {rows:,} rows by {names}: {counted}, {columns}>"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if self._frame.ndim == 2 and self._selection is None and name in self._frame.columns:
+            return self[name]
+        there = sorted(each for each in dir(type(self)) if not each.startswith("_"))
+        raise AttributeError(f"a GroupBy has no {name!r}; there is {', '.join(there)}")
+
+    @abstractmethod
+    def __getitem__(self, key: Any) -> Any:
+        """Return these groups with one column to aggregate, or several."""
+
+    @property
+    @abstractmethod
+    def _like(self) -> Any:
+        """What is aggregated, or a frame like it."""
+
+    @property
+    def ngroups(self) -> int:
+        """The number of groups."""
+        return len(self._groups)
+
+    @property
+    def _one(self) -> bool:
+        """Whether one column is aggregated, to a Series."""
+        return bool(self._like.ndim == 1)
 
 
 class PairMethods(ABC):

@@ -36,7 +36,7 @@ from dgpuhash.frames.groupby.cudf.values import (
     has_aggregate,
     series_of_array,
 )
-from dgpuhash.frames.groupby.methods import AggregateMethods
+from dgpuhash.frames.groupby.methods import RowGroups
 from dgpuhash.frames.groupby.requests import NoSuchAggregateError, name_of, requests
 from dgpuhash.frames.merge.keys import MissingKeyError
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
@@ -55,39 +55,12 @@ class NothingToAggregateError(AggregateTypeError, pd.errors.DataError):
     """An aggregate that no column has."""
 
 
-class CudfGroupBy(AggregateMethods, RowMethods, PairMethods):
+class CudfGroupBy(RowGroups, RowMethods, PairMethods):
     """Groups of the rows of a cuDF frame, made by `dgpuhash.groupby`.
 
     Arguments are those of a groupby of pandas frames; dtypes and labels of results are cuDF's. All
     is computed on the GPU of the frame.
     """
-
-    def __init__(
-        self, frame: Any, groups: Any, *, as_index: bool = True, selection: Any = None
-    ) -> None:
-        self._frame, self._groups, self._as_index = frame, groups, as_index
-        self._selection = selection
-        self._apart = {key.column for key in groups.keys if key.in_frame}
-
-    # Without this, Python would iterate by numbers as labels of columns.
-    __iter__ = None
-
-    def __len__(self) -> int:
-        return self.ngroups
-
-    def __repr__(self) -> str:
-        names = ", ".join(repr(key.name) for key in self._groups.keys)
-        what = repr(self._data.name) if self._one else str(list(self._data.columns))
-        columns = f"column {what}" if self._one else f"columns {what}"
-        return f"<GroupBy of {len(self._frame):,} rows by {names}: {len(self):,} groups, {columns}>"
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        if self._frame.ndim == 2 and self._selection is None and name in self._frame.columns:
-            return self[name]
-        there = sorted(each for each in dir(type(self)) if not each.startswith("_"))
-        raise AttributeError(f"a GroupBy has no {name!r}; there is {', '.join(there)}")
 
     def __getitem__(self, key: Any) -> CudfGroupBy:
         if self._frame.ndim == 1:
@@ -105,11 +78,6 @@ class CudfGroupBy(AggregateMethods, RowMethods, PairMethods):
         """Return these groups with other columns to aggregate."""
         return CudfGroupBy(self._frame, self._groups, as_index=self._as_index, selection=selection)
 
-    @property
-    def ngroups(self) -> int:
-        """The number of groups."""
-        return len(self._groups)
-
     @functools.cached_property
     def _data(self) -> Any:
         """What is aggregated."""
@@ -121,6 +89,10 @@ class CudfGroupBy(AggregateMethods, RowMethods, PairMethods):
         return frame[[label for label in frame.columns if label not in self._apart]]
 
     @property
+    def _like(self) -> Any:
+        return self._data
+
+    @property
     def _chosen(self) -> Any:
         return self._frame if self._selection is None else self._data
 
@@ -129,11 +101,6 @@ class CudfGroupBy(AggregateMethods, RowMethods, PairMethods):
         made = CudfGroupBy(self._frame, self._groups, as_index=self._as_index)
         made._apart = set()
         return made
-
-    @property
-    def _one(self) -> bool:
-        """Whether one column is aggregated, to a Series."""
-        return bool(self._data.ndim == 1)
 
     @functools.cached_property
     def _columns(self) -> list[CudfValues]:

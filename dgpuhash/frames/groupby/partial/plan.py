@@ -128,18 +128,9 @@ class GroupPlan:
 
     @classmethod
     def of(
-        cls,
-        meta: Any,
-        by: Any = None,
-        *,
-        how: Verb | str,
-        level: Any = None,
-        sort: bool = True,
-        dropna: bool = True,
-        observed: bool = True,
-        as_index: bool = True,
-        selection: Any = None,
-    ) -> GroupPlan:
+        cls, meta: Any, by: Any = None, *, how: Verb | str, level: Any = None, sort: bool = True,
+        dropna: bool = True, observed: bool = True, as_index: bool = True, selection: Any = None,
+    ) -> GroupPlan:  # fmt: skip
         """Return the plan of one verb of a groupby.
 
         Parameters

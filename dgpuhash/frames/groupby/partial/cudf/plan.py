@@ -62,18 +62,9 @@ class CudfPlan(GroupPlan):
 
     @classmethod
     def of(
-        cls,
-        meta: Any,
-        by: Any = None,
-        *,
-        how: Verb | str,
-        level: Any = None,
-        sort: bool = True,
-        dropna: bool = True,
-        observed: bool = True,
-        as_index: bool = True,
-        selection: Any = None,
-    ) -> CudfPlan:
+        cls, meta: Any, by: Any = None, *, how: Verb | str, level: Any = None, sort: bool = True,
+        dropna: bool = True, observed: bool = True, as_index: bool = True, selection: Any = None,
+    ) -> CudfPlan:  # fmt: skip
         """Return the plan of one verb of a groupby; see `GroupPlan.of`."""
         verb = how if isinstance(how, Verb) else Verb(how)
         source = meta.iloc[:0]
