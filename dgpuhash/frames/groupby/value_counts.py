@@ -70,15 +70,9 @@ def value_counts(
 
 
 def _counts(
-    groups: Groups,
-    columns: Sequence[tuple[Any, pd.Series]],
-    *,
-    column: pd.Series | None,
-    normalize: bool,
-    sort: bool,
-    ascending: bool,
-    dropna: bool,
-) -> pd.Series:
+    groups: Groups, columns: Sequence[tuple[Any, pd.Series]], *, column: pd.Series | None,
+    normalize: bool, sort: bool, ascending: bool, dropna: bool,
+) -> pd.Series:  # fmt: skip
     """Return how often the values of some columns occur together in each group.
 
     Parameters
@@ -129,15 +123,9 @@ def _stored(counts: Any, column: pd.Series | None) -> Any:
 
 
 def _binned(
-    groups: Groups,
-    column: pd.Series,
-    bins: Any,
-    *,
-    normalize: bool,
-    sort: bool,
-    ascending: bool,
+    groups: Groups, column: pd.Series, bins: Any, *, normalize: bool, sort: bool, ascending: bool,
     dropna: bool,
-) -> pd.Series:
+) -> pd.Series:  # fmt: skip
     """Return how many values of a column lie in each interval, in each group.
 
     Values in no interval count as nulls: with `dropna` groups of such alone are left out. Counts

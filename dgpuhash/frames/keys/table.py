@@ -46,14 +46,9 @@ class KeyTable:
     """
 
     def __init__(
-        self,
-        code_dtype: np.dtype[Any],
-        device: Device,
-        home: str,
-        method: KeyTableMethod = AUTO,
-        *,
-        hashed: bool = True,
-    ) -> None:
+        self, code_dtype: np.dtype[Any], device: Device, home: str, method: KeyTableMethod = AUTO,
+        *, hashed: bool = True,
+    ) -> None:  # fmt: skip
         self._code_dtype, self._method = code_dtype, method
         self._backend = backends.get(device)
         self._moves = device != home
