@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 
 from dgpuhash.frames.dataframes import cudf_columns
-from dgpuhash.frames.dataframes.cudf import CudfFrames
 
 __all__ = ["DataFrame", "install", "nullable", "simulate_columns"]
 
@@ -178,6 +177,7 @@ def simulate_columns(monkeypatch: Any, frame_type: Any, series_type: Any) -> Non
         "frame_of": frame_of,
         "index_of_column": lambda column, name=None: pd.Index(numbered(column), name=name),
         "series_of_column": series_of_column,
+        "numbered": lambda values: series_of_column(values, getattr(values, "name", None)),
         "take_columns": take_columns,
         "take_series": take_series,
         "with_attributes": lambda made, _: made,
@@ -187,8 +187,6 @@ def simulate_columns(monkeypatch: Any, frame_type: Any, series_type: Any) -> Non
         for name, each in simulated.items():
             if getattr(module, name, None) is own[name]:
                 monkeypatch.setattr(module, name, each)
-    of_series = lambda _, values: series_of_column(values, getattr(values, "name", None))  # noqa: E731
-    monkeypatch.setattr(CudfFrames, "numbered", of_series)
 
 
 def install(monkeypatch: Any) -> None:

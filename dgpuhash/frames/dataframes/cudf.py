@@ -13,7 +13,6 @@ from dgpuhash.errors import ColumnError, UnsupportedError
 from dgpuhash.frames.dataframes.base import Frames
 from dgpuhash.frames.dataframes.cudf_columns import (
     array_column,
-    column_of_series,
     columns_of,
     frame_of,
     index_of_column,
@@ -85,12 +84,6 @@ class CudfFrames(Frames):
 
     def series(self, values: Any, index: Any = None) -> Any:
         return self._cudf.Series(values, index=index)
-
-    def numbered(self, values: Any) -> Any:
-        """Return a Series, an index or an array as a Series numbered from 0."""
-        if hasattr(type(values), "_column"):
-            return series_of_column(column_of_series(values), values.name)
-        return self._cudf.Series(values)
 
     def column(self, frame: Any, label: Hashable) -> Any | None:
         columns = columns_of(frame)

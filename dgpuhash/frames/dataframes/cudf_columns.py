@@ -6,7 +6,7 @@ make a few. Their names are private to cuDF: `_data`, `_from_data` and `_column`
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable
 from typing import Any
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "columns_of",
     "frame_of",
     "index_of_column",
+    "numbered",
     "series_of_column",
     "take_columns",
     "take_series",
@@ -22,8 +23,8 @@ __all__ = [
 ]
 
 
-def columns_of(frame: Any) -> Mapping[Hashable, Any]:
-    """Return the columns of a cuDF frame by their labels."""
+def columns_of(frame: Any) -> Any:
+    """Return the columns of a cuDF frame, a mapping by their labels."""
     return frame._data
 
 
@@ -44,6 +45,15 @@ def index_of_column(column: Any, name: Hashable | None = None) -> Any:
 def column_of_series(series: Any) -> Any:
     """Return the column of a Series or of an index of one level."""
     return series._column
+
+
+def numbered(values: Any) -> Any:
+    """Return a Series, an index of one level or an array as a Series numbered from 0."""
+    if hasattr(type(values), "_column"):
+        return series_of_column(column_of_series(values), values.name)
+    import cudf
+
+    return cudf.Series(values)
 
 
 def array_column(array: Any, like: Any = None) -> Any:

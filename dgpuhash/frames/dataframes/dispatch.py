@@ -48,7 +48,8 @@ def frames_of(frame: Any) -> Frames:
     KeyTypeError
         When `frame` is neither a DataFrame nor a Series.
     """
-    found = _frames_of_type(type(frame))
+    kind: Any = type(frame)
+    found = _frames_of_type(kind)
     if found is not None:
         return found
     raise KeyTypeError(

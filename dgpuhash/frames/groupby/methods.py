@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import pandas as pd
@@ -13,6 +13,7 @@ from dgpuhash.frames.groupby import assembly
 from dgpuhash.frames.groupby.aggregates import pairs
 from dgpuhash.frames.groupby.aggregates.options import Options
 from dgpuhash.frames.groupby.groups import Groups
+from dgpuhash.typing import Frame, NamedColumn
 
 __all__ = ["AggregateMethods", "PairMethods", "RowGroups"]
 
@@ -148,10 +149,12 @@ class RowGroups(AggregateMethods):
     """
 
     def __init__(
-        self, frame: Any, groups: Any, *, as_index: bool = True, selection: Any = None
-    ) -> None:
-        self._frame, self._groups, self._as_index = frame, groups, as_index
-        self._selection = selection
+        self, frame: Frame | NamedColumn, groups: Groups | Any, *, as_index: bool = True,
+        selection: Hashable | Sequence[Hashable] = None,
+    ) -> None:  # fmt: skip
+        self._frame: Any = frame
+        self._groups: Any = groups
+        self._as_index, self._selection = as_index, selection
         self._apart = {key.column for key in groups.keys if key.in_frame}
 
     # Without this, Python would iterate by numbers as labels of columns.

@@ -12,7 +12,8 @@ import pandas as pd
 
 from dgpuhash.backend import device_of
 from dgpuhash.errors import ColumnError, KeyTypeError, ShapeError
-from dgpuhash.frames.dataframes import frames_named, frames_of
+from dgpuhash.frames.dataframes import frames_of
+from dgpuhash.frames.dataframes.cudf_columns import numbered
 from dgpuhash.frames.keys.encoding import KeyColumns
 from dgpuhash.frames.merge.comparable import Compared, compared
 
@@ -293,7 +294,7 @@ def as_series(values: Any) -> Any:
     if type(values) is pd.Series and _is_numbered(values.index):
         return values
     if device_of(values) == "cuda":
-        return frames_named("cudf").numbered(values)
+        return numbered(values)
     array = values.array if isinstance(values, pd.Series | pd.Index) else values
     if isinstance(array, np.ndarray) and array.ndim != 1:
         raise ShapeError(f"a key of {array.ndim} dimensions; give one")

@@ -10,6 +10,7 @@ import pandas as pd
 
 from dgpuhash.errors import ShapeError, SpecError, UnsupportedError
 from dgpuhash.frames.dataframes import frames_named
+from dgpuhash.frames.dataframes.cudf_columns import numbered
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey
 from dgpuhash.frames.merge.keys import MissingKeyError
 
@@ -45,7 +46,7 @@ def grouping_keys(frame: Any, by: Any, level: Any) -> list[GroupingKey]:
 
 def column_of_key(values: Any) -> Any:
     """Return values as a cuDF Series numbered from 0, in which NaN is a null."""
-    series = frames_named("cudf").numbered(values)
+    series = numbered(values)
     return series.nans_to_nulls() if getattr(series.dtype, "kind", "O") == "f" else series
 
 

@@ -15,6 +15,7 @@ from dgpuhash.frames.dataframes.cudf_columns import (
     columns_of,
     frame_of,
     index_of_column,
+    numbered,
     series_of_column,
     take_columns,
     take_series,
@@ -227,14 +228,12 @@ class CudfPlan(MergePlan):
         if not parts:
             made.columns = beside(self.left.columns, self.right.columns)
         elif columns_of(self.left).multiindex:
-            columns = self.left.columns
-            made.columns = type(columns).from_tuples(
-                [
-                    label if isinstance(label, tuple) else (label, *[""] * (columns.nlevels - 1))
-                    for label, _ in parts
-                ],
-                names=columns.names,
-            )
+            like = self.left.columns
+            full = [
+                label if isinstance(label, tuple) else (label, *[""] * (like.nlevels - 1))
+                for label, _ in parts
+            ]
+            made.columns = type(like).from_tuples(full, names=like.names)
         return made
 
 
@@ -262,8 +261,7 @@ def index_of(levels: Sequence[Any], names: Sequence[Hashable | None]) -> Any:
 
 def levels_of_index(index: Any) -> list[Any]:
     """Return the levels of a cuDF index as Series numbered from 0."""
-    levels = (index.get_level_values(level) for level in range(index.nlevels))
-    return [frames_named("cudf").numbered(level) for level in levels]
+    return [numbered(index.get_level_values(level)) for level in range(index.nlevels)]
 
 
 def two_rows(meta: Any) -> Any:
