@@ -11,9 +11,11 @@ from dgpuhash import backend as backends
 from dgpuhash.backend import Backend, kernel_named
 from dgpuhash.backend.constants import TAKE_SHARES
 
-__all__ = ["gather_rows", "row_numbers", "select_found", "spread"]
+__all__ = ["ends_of", "gather_rows", "row_numbers", "select_found", "spread"]
 
 _SEGMENT_ROWS = {"cpu": 4096, "cuda": 1024}
+# Counts that one block of a GPU adds up before CuPy's cumsum begins.
+_BLOCK_COUNTS = {"cpu": 0, "cuda": 2**14}
 
 
 def row_numbers(backend: Backend, rows: int) -> Any:
@@ -24,6 +26,26 @@ def row_numbers(backend: Backend, rows: int) -> Any:
     made = backend.empty(rows, np.int64)
     backend.run(kernel_named("all_rows"), rows, rows=made)
     return made
+
+
+def ends_of(backend: Backend, counts: Any, number: int) -> Any:
+    """Return the sums (int64) of the first `number` counts (uint64) up to each.
+
+    On a GPU the counts have room for one more, and are overwritten.
+
+    Examples
+    --------
+    >>> from dgpuhash import backend
+    >>> ends_of(backend.get("cpu"), np.array([2, 0, 3], np.uint64), 3)
+    array([2, 2, 5])
+    """
+    if number >= _BLOCK_COUNTS[backend.name]:
+        return backend.xp.cumsum(counts[:number], dtype=np.int64)
+    backend.run(
+        kernel_named("deal_places"), 1,
+        places=counts, starts=counts, parts=number, segments=1, segment_rows=len(counts),
+    )  # fmt: skip
+    return counts[1:].view(np.int64)
 
 
 def select_found(
@@ -37,12 +59,12 @@ def select_found(
     """
     rows, segment_rows = len(found), _SEGMENT_ROWS[backend.name]
     segments = math.ceil(rows / segment_rows)
-    counts = backend.empty(segments, np.uint64)
+    counts = backend.empty(segments + 1, np.uint64)
     backend.run(
         kernel_named("found_count"), segments,
         found=found, counts=counts, rows=rows, segment_rows=segment_rows,
     )  # fmt: skip
-    ends = backend.xp.cumsum(counts, dtype=np.int64)
+    ends = ends_of(backend, counts, segments)
     chosen = int(ends[-1]) if rows else 0
     if chosen == rows:
         return row_numbers(backend, rows) if named else None, words

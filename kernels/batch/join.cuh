@@ -22,13 +22,19 @@ struct JoinSides {
 template <class Tile>
 DG_FN void write_pairs(Tile tile, const JoinSides& sides, u64 first, u64 last, i64* left,
                        i64* right) {
-  u64 row = 0;
+  u64 row = 0, end = 0, shift = 0;
+  i64 key = -1;
+  // On a CPU one lane goes through all rows of its own pairs.
+  if constexpr (Tile::size > 1) row = row_at(tile, sides.offsets, sides.left_rows, first);
   for (u64 pair = first + tile.lane(); pair < last; pair += Tile::size) {
-    row = row_at(sides.offsets, sides.left_rows, pair, row);
-    const i64 key = sides.keys[row];
-    const u64 rank = pair - static_cast<u64>(sides.offsets[row]);
+    if (pair >= end) {
+      row = row_at(sides.offsets, sides.left_rows, pair, row);
+      end = static_cast<u64>(sides.offsets[row + 1]);
+      key = sides.keys[row];
+      if (key >= 0) shift = static_cast<u64>(sides.starts[key] - sides.offsets[row]);
+    }
     left[pair] = static_cast<i64>(row);
-    right[pair] = key < 0 ? -1 : sides.right_rows[static_cast<u64>(sides.starts[key]) + rank];
+    right[pair] = key < 0 ? -1 : sides.right_rows[pair + shift];
   }
 }
 

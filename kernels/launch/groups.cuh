@@ -2,6 +2,7 @@
 #pragma once
 
 #include "batch/row_set.cuh"
+#include "batch/select.cuh"
 #include "core/fields.cuh"
 #include "grid/interleaved.cuh"
 #include "table/groups.cuh"
@@ -19,7 +20,7 @@ struct GroupClearArgs {
 struct GroupPlaceArgs {
   GroupStorage table;
   const void* keys;
-  u64* slots;     // where each row's key stands
+  u64* slots;     // or null; where each row's key stands
   u64* created;   // added to: keys that were not there before
   u64* refused;   // set to 1 when a key found no place; no further keys are tried then
   u64 first_row;  // of this launch
@@ -88,6 +89,16 @@ struct GroupNumberArgs {
   DG_FIELDS(table, first_rows, n)
 };
 
+struct GroupEnumerateArgs {
+  GroupStorage table;
+  u64* numbered;  // added to: keys that have numbers
+  u64 rows;       // records
+  u64 segment_rows;
+  u64 n;  // segments
+
+  DG_FIELDS(table, numbered, rows, segment_rows, n)
+};
+
 struct GroupCodesArgs {
   GroupStorage table;
   u64* slots;  // replaced by the numbers
@@ -117,7 +128,7 @@ DG_KERNEL group_place(GroupPlaceArgs args) {
                                              ? first + args.segment_rows
                                              : args.rows;
                         const auto tell = [&](u64 row, const GroupTable::Placed& placed) {
-                          args.slots[row] = placed.slot;
+                          if (args.slots) args.slots[row] = placed.slot;
                           created.of[0] += placed.created;
                           if (placed.slot == GroupTable::kNone)
                             atomic_store<Order::relaxed>(args.refused, u64{1});
@@ -228,6 +239,24 @@ DG_KERNEL group_number(GroupNumberArgs args) {
   for_each_tile<1>(args.n, [&](auto, u64 slot) {
     u64* const word = table.record(slot) + 1;
     if (*word != GroupTable::kNone) *word = args.first_rows.rank(*word);
+  });
+}
+
+/// Replaces first rows by dense numbers in any order, which needs no ranks.
+template <int W>
+DG_KERNEL group_enumerate(GroupEnumerateArgs args) {
+  const GroupTable table{args.table};
+  for_each_segment<W>(args.n, args.segment_rows, [&](auto tile, u64 segment) {
+    const u64 first = segment * args.segment_rows, last = end_of_rows(args, segment);
+    const auto taken = [&](u64 slot) { return table.record(slot)[1] != GroupTable::kNone; };
+    u64 count = 0;
+    for_each_step(tile, first, last, [&](u64 slot, bool inside) {
+      count += count_ones(tile.ballot(inside && taken(slot)));
+    });
+    u64 next = 0;
+    if (tile.lane() == 0) next = atomic_fetch_add<Order::relaxed>(args.numbered, count);
+    select_rows(tile, first, last, tile.shuffle(next, 0), taken,
+                [&](u64 slot, u64 number) { table.record(slot)[1] = number; });
   });
 }
 

@@ -19,9 +19,30 @@ struct JoinPairsArgs {
   DG_FIELDS(sides, left, right, pairs, segment_pairs, n)
 };
 
+struct JoinSizesArgs {
+  const i64* keys;    // of the left rows: numbers, -1 for a key that the right side has not
+  const i64* starts;  // of each key: where its right rows begin
+  const i64* ends;    // and end
+  i64* sizes;         // 0, then the pairs of each left row
+  u64 alone;          // pairs of a row whose key the right side has not
+  u64 n;              // left rows and one more
+
+  DG_FIELDS(keys, starts, ends, sizes, alone, n)
+};
+
+struct JoinBoundsArgs {
+  const i64* codes;  // of each row: its key's number, -1 for none
+  const i64* order;  // rows by code, those without one last
+  i64* starts;       // of each key, 0 before: where its rows begin in the order
+  i64* ends;         // and end
+  u64 n;
+
+  DG_FIELDS(codes, order, starts, ends, n)
+};
+
 struct JoinSelectArgs {
   const i64* partner;  // of each left row, -1 for none
-  const i64* ends;     // of each segment: rows chosen in it and before
+  const i64* ends;     // of each segment: rows with a partner in it and before
   i64* left;
   i64* right;  // unused where rows are alone
   u64 alone;   // 1: rows without a partner are chosen
@@ -100,9 +121,10 @@ DG_KERNEL take_words(TakeArgs args) {
 template <int W>
 DG_KERNEL join_select(JoinSelectArgs args) {
   for_each_segment<W>(args.n, args.segment_rows, [&](auto tile, u64 segment) {
-    const u64 to = segment == 0 ? 0 : static_cast<u64>(args.ends[segment - 1]);
+    const u64 first = segment * args.segment_rows;
+    const u64 before = segment == 0 ? 0 : static_cast<u64>(args.ends[segment - 1]);
     select_rows(
-        tile, segment * args.segment_rows, end_of_rows(args, segment), to,
+        tile, first, end_of_rows(args, segment), args.alone ? first - before : before,
         [&](u64 row) { return (args.partner[row] < 0) == (args.alone != 0); },
         [&](u64 row, u64 place) {
           args.left[place] = static_cast<i64>(row);
@@ -142,6 +164,28 @@ DG_KERNEL found_select(FoundSelectArgs args) {
           args.rows_to[place] = static_cast<i64>(row);
           static_cast<Word*>(args.words_to)[place] = static_cast<const Word*>(args.words)[row];
         });
+  });
+}
+
+DG_KERNEL join_bounds(JoinBoundsArgs args) {
+  for_each_tile<1>(args.n, [&](auto, u64 place) {
+    const i64 code = args.codes[args.order[place]];
+    const i64 before = place == 0 ? -1 : args.codes[args.order[place - 1]];
+    const i64 here = static_cast<i64>(place);
+    if (code != before) {
+      if (code >= 0) args.starts[code] = here;
+      if (before >= 0) args.ends[before] = here;
+    }
+    if (code >= 0 && place + 1 == args.n) args.ends[code] = here + 1;
+  });
+}
+
+DG_KERNEL join_sizes(JoinSizesArgs args) {
+  for_each_tile<1>(args.n, [&](auto, u64 place) {
+    const i64 key = place == 0 ? -1 : args.keys[place - 1];
+    args.sizes[place] = key >= 0     ? args.ends[key] - args.starts[key]
+                        : place == 0 ? 0
+                                     : static_cast<i64>(args.alone);
   });
 }
 

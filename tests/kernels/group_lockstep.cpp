@@ -88,6 +88,29 @@ void number(std::mt19937& random, u64 rows, u32 range) {
   CHECK(numbers[7] == expected.numbers[7] && numbers[8] == ~0ull);
 }
 
+/// Numbers in any order: each key has its own, below the number of keys.
+template <class Key, int W>
+void enumerate(std::mt19937& random, u64 rows, u32 range) {
+  const Numbered<Key> expected(random, rows, range);
+  const Key* const keys = expected.keys.data();
+  const GroupMemory memory(rows / 2, 2, ~0ull);
+  u64 created = 0, refused = 0, numbered = 0;
+  group_place<Key, W>(
+      {memory.storage, keys, nullptr, &created, &refused, 0, rows, 23, (rows + 22) / 23});
+  CHECK(refused == 0 && created == expected.first_rows.size());
+  group_enumerate<W>({memory.storage, &numbered, memory.records, 37, (memory.records + 36) / 37});
+  CHECK(numbered == created);
+  std::vector<u64> numbers(rows), of_key(numbered, ~0ull);
+  group_find<Key, W>({memory.storage, keys, numbers.data(), nullptr, rows, 40, (rows + 39) / 40});
+  for (u64 row = 0; row < rows; ++row) {
+    CHECK(numbers[row] < numbered);
+    u64& number = of_key[numbers[row]];
+    if (number == ~0ull) number = expected.numbers[row];
+    CHECK(number == expected.numbers[row]);
+  }
+  CHECK(std::count(of_key.begin(), of_key.end(), ~0ull) == 0);
+}
+
 /// A table that is too small refuses some rows.
 template <int W>
 void refuse(std::mt19937& random) {
@@ -335,12 +358,33 @@ void pair(std::mt19937& random, u64 left_rows, i64 groups, u32 most) {
     }
     offsets.push_back(static_cast<i64>(left.size()));
   }
+  std::vector<i64> sizes(left_rows + 1);
+  join_sizes({keys.data(), starts.data(), starts.data() + 1, sizes.data(), 1, left_rows + 1});
+  for (u64 row = 1; row <= left_rows; ++row) sizes[row] += sizes[row - 1];
+  CHECK(sizes == offsets);
   std::vector<i64> found_left(left.size(), -9), found_right(left.size(), -9);
   const JoinSides sides{offsets.data(), keys.data(), starts.data(), right_rows.data(), left_rows};
   join_pairs<W>(
       {sides, found_left.data(), found_right.data(), left.size(), 50, (left.size() + 49) / 50});
   CHECK(found_left == left);
   CHECK(found_right == right);
+}
+
+/// Where the rows of each code stand in their stable order; some have none, and -1 comes last.
+inline void bound(std::mt19937& random, u64 rows, i64 groups) {
+  std::vector<i64> codes(rows), order(rows), starts(groups), ends(groups);
+  for (u64 row = 0; row < rows; ++row) {
+    codes[row] = static_cast<i64>(random() % static_cast<u64>(groups + 1)) - 1;
+    order[row] = static_cast<i64>(row);
+  }
+  const auto word = [&](i64 row) { return static_cast<u64>(codes[row]); };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](i64 one, i64 other) { return word(one) < word(other); });
+  join_bounds({codes.data(), order.data(), starts.data(), ends.data(), rows});
+  for (i64 code = 0; code < groups; ++code) {
+    CHECK(ends[code] - starts[code] == std::count(codes.begin(), codes.end(), code));
+    for (i64 place = starts[code]; place < ends[code]; ++place) CHECK(codes[order[place]] == code);
+  }
 }
 
 /// Rows with and without a partner, in order.
@@ -358,8 +402,6 @@ void select(std::mt19937& random, u64 rows, u32 share) {
                   ends.size()});
   CHECK(found_left == left);
   CHECK(found_right == right);
-  for (u64 segment = 0; segment < ends.size(); ++segment)
-    ends[segment] = static_cast<i64>(std::min(rows, 50 * (segment + 1))) - ends[segment];
   join_select<W>(
       {partner.data(), ends.data(), found_alone.data(), nullptr, 1, rows, 50, ends.size()});
   CHECK(found_alone == alone);
@@ -442,6 +484,8 @@ int main() {
     std::mt19937 random(W);
     number<dg::u32, W>(random, 120, 7);
     number<dg::u64, W>(random, 150, 200);
+    enumerate<dg::u32, W>(random, 120, 7);
+    enumerate<dg::u64, W>(random, 150, 200);
     number_in_order<dg::u32, W>(random, 120, 7);
     number_in_order<dg::u64, W>(random, 150, 200);
     refuse<W>(random);
@@ -460,6 +504,9 @@ int main() {
     reduce<W>(random, 300, 20, 7, true);
     reduce<W>(random, 300, 5, 1, false);
     reduce<W>(random, 100, 90, 1, false);
+    bound(random, 200, 30);
+    bound(random, 40, 300);
+    bound(random, 60, 1);
     pair<W>(random, 300, 20, 2);
     pair<W>(random, 20, 5, 60);
     pair<W>(random, 1, 1, 200);

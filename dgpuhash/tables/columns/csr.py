@@ -1,21 +1,21 @@
-"""Rows of a grouped batch in CSR form, by count, prefix sum and scatter."""
+"""Rows of a grouped batch in CSR form, by a stable sort of their groups."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
-from dgpuhash.backend import Backend
+from dgpuhash.backend import Backend, kernel_named
+from dgpuhash.backend.batch.partition import sort_by_word
 from dgpuhash.tables.columns.aggregates import group_counts
+from dgpuhash.tables.select import row_numbers
 
 __all__ = ["RowsByGroup"]
 
-# Bits of a radix digit: a batch is split fast into this many parts (2^10).
-_DIGIT_BITS = 10
-# Up to this size, sorting takes less than the launches of a radix sort.
-_FEW_ROWS = {"cpu": 2**12, "cuda": 0}
+# Up to this size one call sorts the rows by the fewest bytes that hold a group. On a CPU passes by
+# digits take less time for more rows; a GPU waits longer for their launches.
+_FEW_ROWS = {"cpu": 2**12, "cuda": 2**63}
 
 
 class RowsByGroup:
@@ -26,39 +26,35 @@ class RowsByGroup:
     backend : Backend
         Where the codes are.
     codes : array of int64
-        The group of each row.
+        The group of each row; -1 for none.
     groups : int
         Number of groups.
+    partial : bool
+        Whether some rows may have no group.
 
     Attributes
     ----------
     rows : array of int64
-        Row numbers, group by group.
-    starts : array of int64
-        Offset in `rows` at which each group begins.
-    counts : array of int64
-        Number of rows of each group.
+        Row numbers, group by group; rows without one follow, or are left out.
+    starts, ends : array of int64
+        Offsets in `rows` at which each group begins and ends.
     """
 
-    def __init__(self, backend: Backend, codes: Any, groups: int) -> None:
-        xp = backend.xp
-        if len(codes) <= _FEW_ROWS[backend.name]:
-            self.counts: Any = xp.bincount(codes, minlength=groups)
-            self.rows: Any = backend.stable_order(codes)
-        else:
-            self.counts = group_counts(backend, codes, groups)
-            self.rows = _rows_by_code(backend, codes, groups)
-        self.starts: Any = xp.cumsum(self.counts) - self.counts
-
-
-def _rows_by_code(backend: Backend, codes: Any, groups: int) -> Any:
-    """Return the stable order of codes below `groups`, by radix sort."""
-    bits = max(1, (groups - 1).bit_length())
-    width = math.ceil(bits / math.ceil(bits / _DIGIT_BITS))
-    order = None
-    for shift in range(0, bits, width):
-        placed = codes if order is None else codes[order]
-        digits = ((placed >> shift) & (2**width - 1)).astype(np.uint32)
-        split, _ = backend.multisplit(digits, 2**width)
-        order = split if order is None else order[split]
-    return order
+    def __init__(self, backend: Backend, codes: Any, groups: int, *, partial: bool = False) -> None:
+        if len(codes) <= _FEW_ROWS[backend.name] or groups > 2**32:
+            # -1 becomes the greatest number, which no group has.
+            self.rows: Any = backend.stable_order(codes.astype(np.min_scalar_type(groups)))
+            self.starts: Any = backend.zeros(groups, np.int64)
+            self.ends: Any = backend.zeros(groups, np.int64)
+            backend.run(
+                kernel_named("join_bounds"), len(codes),
+                codes=codes, order=self.rows, starts=self.starts, ends=self.ends,
+            )  # fmt: skip
+            return
+        rows = backend.xp.flatnonzero(codes >= 0) if partial else row_numbers(backend, len(codes))
+        codes = codes[rows] if partial else codes
+        bits, counts = max(1, (groups - 1).bit_length()), group_counts(backend, codes, groups)
+        words = codes.astype(np.uint32), rows.view(np.uint64)
+        self.rows = sort_by_word(backend, *words, bits=bits)[1].view(np.int64)
+        self.ends = backend.xp.cumsum(counts)
+        self.starts = self.ends - counts

@@ -307,3 +307,7 @@ class DirectKeys:
         """Return the table of the keys' numbers, the first rows, and the rows' numbers."""
         slots, numbers, first_rows = self._dense.numbered_slots(of_rows=True)
         return DirectTable(self._least, slots), first_rows, numbers
+
+    def grouped(self, words: Any) -> tuple[DirectTable, Any]:
+        """Return the table of the keys' numbers, and the rows' numbers."""
+        return self.numbered()[::2]

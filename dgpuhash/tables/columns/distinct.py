@@ -165,8 +165,8 @@ class DistinctKeys:
         Where the keys are.
     bits : array of uint32 or uint64
         Canonical key words.
-    numbered : bool
-        Whether `numbered` will be called.
+    numbered, grouped : bool
+        Whether `numbered`, or `grouped`, will be called.
     """
 
     def __init__(
@@ -176,15 +176,15 @@ class DistinctKeys:
         estimate: DistinctEstimate | None = None,
         *,
         numbered: bool = True,
+        grouped: bool = False,
         seed: int | None = None,
     ) -> None:
         self._backend, self._rows = backend, len(bits)
         self._first_rows: Any = None
         in_order = len(bits) <= _IN_ORDER_ROWS[backend.name] or backend.is_serial
-        # Of the rows' numbers one thread needs nothing itself.
-        self._slots: Any = None
-        if numbered or not in_order:
-            self._slots = backend.empty(len(bits), np.int64)
+        # `grouped` looks keys up that several threads have placed.
+        noted = numbered or (grouped and in_order)
+        self._slots: Any = backend.empty(len(bits), np.int64) if noted else None
         if in_order:
             self._table, self._first_rows = _number_in_order(backend, bits, self._slots, seed)
             self._count = len(self._first_rows)
@@ -229,16 +229,21 @@ class DistinctKeys:
             return self._table, first_rows, self._slots
         # Without duplicates each row is a first row, and its number is the row number.
         numbers = self._backend.xp.arange(rows, dtype=np.int64)
-        self._slots[...] = numbers
-        return self._table, numbers, self._slots
+        return self._table, numbers, numbers.copy()
+
+    def grouped(self, bits: Any) -> tuple[GroupTable, Any]:
+        """Return the table with numbers for first rows, in any order, and codes.
+
+        `bits` are the same keys. This object cannot be used afterwards.
+        """
+        if self._slots is not None or len(self) == self._rows:
+            return self.numbered()[::2]
+        self._table.enumerate()
+        return self._table, self._table.find(bits)
 
 
 def distinct_keys(
-    backend: Backend,
-    bits: Any,
-    estimate: DistinctEstimate | None = None,
-    *,
-    numbered: bool = True,
+    backend: Backend, bits: Any, estimate: DistinctEstimate | None = None, **calls: bool
 ) -> DistinctKeys | DirectKeys:
     """Return the distinct keys of a batch, by direct address where they are dense integers.
 
@@ -248,7 +253,7 @@ def distinct_keys(
         direct = DirectKeys.of(bits)
         if direct is not None:
             return direct
-    return DistinctKeys(backend, bits, estimate, numbered=numbered)
+    return DistinctKeys(backend, bits, estimate, **calls)
 
 
 class Factorization:
@@ -264,8 +269,6 @@ class Factorization:
         Canonical key words.
     estimate : Estimate, optional
         Estimate of the number of distinct keys, if known.
-    placed : DistinctKeys or DirectKeys, optional
-        The same keys, already placed; cannot be used afterwards.
 
     Attributes
     ----------
@@ -278,18 +281,12 @@ class Factorization:
     """
 
     def __init__(
-        self,
-        backend: Backend,
-        bits: Any,
-        estimate: DistinctEstimate | None = None,
-        *,
-        placed: DistinctKeys | DirectKeys | None = None,
+        self, backend: Backend, bits: Any, estimate: DistinctEstimate | None = None
     ) -> None:
-        placed = distinct_keys(backend, bits, estimate) if placed is None else placed
         self.table: GroupTable | DirectTable
         self.first_rows: Any
         self.codes: Any
-        self.table, self.first_rows, self.codes = placed.numbered()
+        self.table, self.first_rows, self.codes = distinct_keys(backend, bits, estimate).numbered()
 
     def __len__(self) -> int:
         return len(self.first_rows)

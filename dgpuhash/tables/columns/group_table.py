@@ -12,6 +12,7 @@ import numpy as np
 from dgpuhash.backend import Backend, Kernel, kernel_named, struct_named
 from dgpuhash.backend.constants import FRONT_WORDS
 from dgpuhash.seeds import spread_seed
+from dgpuhash.tables.select import ends_of
 
 __all__ = ["GroupTable"]
 
@@ -92,8 +93,8 @@ class GroupTable:
     def place(self, bits: Any, slots: Any, *, repeats: bool) -> int | None:
         """Insert all keys; return their number, or None when a key has no place.
 
-        `slots` (int64) receives the record of each row's key, for `codes`. `repeats`: whether most
-        rows are expected to hold a key that came before.
+        `slots` (int64, or None) receives the record of each row's key, for `codes`. `repeats`:
+        whether most rows are expected to hold a key that came before.
         """
         counts = self._backend.zeros(2, np.uint64)
         segment_rows = _SEGMENT_ROWS[self._backend.name]
@@ -169,6 +170,14 @@ class GroupTable:
         self._run(kernel_named("group_number"), self._records, first_rows=(members,))
         return first_rows
 
+    def enumerate(self) -> None:
+        """Replace first rows by dense numbers in any order, in one launch."""
+        some = 8 * _SEGMENT_ROWS[self._backend.name]
+        self._run(
+            kernel_named("group_enumerate"), math.ceil(self._records / some),
+            numbered=self._backend.zeros(1, np.uint64), rows=self._records, segment_rows=some,
+        )  # fmt: skip
+
     def first_rows(self, rows: int) -> Any:
         """Return the first rows (int64), which are below `rows`, in order."""
         return self._ranked(rows)[1]
@@ -184,7 +193,7 @@ class GroupTable:
     def find_counted(self, bits: Any) -> tuple[Any, Any, int]:
         """Return what `find` does, how many keys of each segment are there, and a segment's rows.
 
-        The counts are uint64.
+        The counts are uint64, with room for one more; see `ends_of`.
         """
         return self._find(bits, counted=True)
 
@@ -192,7 +201,7 @@ class GroupTable:
         rows, segment_rows = len(bits), _SEGMENT_ROWS[self._backend.name]
         segments = math.ceil(rows / segment_rows)
         words = self._backend.empty(rows, np.uint64)
-        counts = self._backend.empty(segments, np.uint64) if counted else None
+        counts = self._backend.empty(segments + 1, np.uint64) if counted else None
         self._run(
             kernel_named("group_find", self._key), segments,
             keys=bits, words=words, counts=counts, rows=rows, segment_rows=segment_rows,
@@ -221,9 +230,9 @@ class GroupTable:
         members = backend.zeros((words, 2), np.uint64)
         marks = (members,)
         self._run(kernel_named("group_mark"), self._records, first_rows=marks)
-        counts = backend.empty(words, np.uint64)
+        counts = backend.empty(words + 1, np.uint64)
         backend.run(kernel_named("group_count"), words, first_rows=marks, counts=counts)
-        ends = backend.xp.cumsum(counts, dtype=np.uint64)
+        ends = ends_of(backend, counts, words)
         first_rows = backend.empty(int(ends[-1]) if words else 0, np.int64)
         backend.run(kernel_named("group_rank"), words, first_rows=marks, ends=ends, rows=first_rows)
         return members, first_rows

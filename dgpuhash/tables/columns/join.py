@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
 from typing import Any, get_args
 
 import numpy as np
@@ -12,11 +11,12 @@ import numpy as np
 from dgpuhash.backend import Backend, kernel_named
 from dgpuhash.errors import SpecError
 from dgpuhash.tables.arguments.common_dtype import CommonKeys, to_common_dtype
-from dgpuhash.tables.arguments.lookup_keys import LookupKeys
 from dgpuhash.tables.columns.csr import RowsByGroup
-from dgpuhash.tables.columns.distinct import Factorization, distinct_keys
+from dgpuhash.tables.columns.direct import DirectTable
+from dgpuhash.tables.columns.distinct import distinct_keys
+from dgpuhash.tables.columns.group_table import GroupTable
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
-from dgpuhash.tables.select import row_numbers
+from dgpuhash.tables.select import ends_of, row_numbers
 from dgpuhash.typing import Array, KeysLike, RowsHow
 
 __all__ = ["RowsByKey", "join_indices"]
@@ -75,31 +75,27 @@ def join_indices(left: KeysLike, right: KeysLike, how: RowsHow = "inner") -> tup
         raise SpecError(f"how={how!r}; use {', '.join(_HOWS)}")
     met = to_common_dtype(left, right, ("left", "right"))
     pairs = _joined(met.backend, *met.words, how)
-    return pairs if _all_representable(met.asked) else _renumbered_pairs(met, pairs, how)
+    whole = all(side.rows is None for side in met.asked)
+    return pairs if whole else _renumbered_pairs(met, pairs, how)
 
 
 def _joined(backend: Backend, asked: Any, stored: Any, how: str) -> tuple[Any, Any]:
     """Return the row pairs of two columns of key words."""
     xp, rows = backend.xp, RowsByKey(backend, stored)
     if rows.one_row_each or how in ("semi", "anti"):
-        partners, counts, segment_rows = rows.first(asked)
+        numbers, *counted = rows.first(asked)
         if how in ("inner", "semi", "anti"):
-            return _selected(backend, partners, counts, segment_rows, alone=how == "anti")
-        pairs = row_numbers(backend, len(asked)), partners
-        if how == "outer":
-            matched = backend.zeros(len(stored), bool)
-            matched[partners[partners >= 0]] = True
+            return _selected(backend, numbers, *counted, alone=how == "anti")
+        pairs = row_numbers(backend, len(asked)), numbers
     else:
-        groups = rows.groups
-        numbers = groups.find(asked)
+        numbers = rows.groups[0].find(asked)
         pairs = _pairs(backend, numbers, rows.runs, keep_left=how != "inner")
-        if how == "outer":
-            matched = backend.zeros(len(groups), bool)
-            matched[numbers[numbers >= 0]] = True
-            matched = matched[groups.codes]
     if how != "outer":
         return pairs
-    alone = xp.flatnonzero(~matched)
+    matched = backend.zeros(len(stored) + 1, bool)
+    # Number -1 marks the last element.
+    matched[numbers] = True
+    alone = xp.flatnonzero(~(matched[:-1] if rows.one_row_each else matched[rows.groups[1]]))
     nobody = backend.full(len(alone), -1, np.int64)
     return xp.concatenate([pairs[0], nobody]), xp.concatenate([pairs[1], alone])
 
@@ -122,18 +118,18 @@ class RowsByKey:
 
     def __init__(self, backend: Backend, stored: Any) -> None:
         self._backend, self._stored = backend, stored
-        self._placed = distinct_keys(backend, stored)
+        self._placed = distinct_keys(backend, stored, numbered=False, grouped=True)
         self.one_row_each = len(self._placed) == len(stored)
 
     @functools.cached_property
-    def groups(self) -> Factorization:
-        """The rows' keys, numbered; `first` cannot be used afterwards."""
-        return Factorization(self._backend, self._stored, placed=self._placed)
+    def groups(self) -> tuple[GroupTable | DirectTable, Any]:
+        """Table of the keys' numbers, and number of each row's key; ends the use of `first`."""
+        return self._placed.grouped(self._stored)
 
     @functools.cached_property
     def runs(self) -> RowsByGroup:
-        """The rows of each key; `first` cannot be used afterwards."""
-        return RowsByGroup(self._backend, self.groups.codes, len(self.groups))
+        """The rows of each key; ends the use of `first`."""
+        return RowsByGroup(self._backend, self.groups[1], len(self._placed))
 
     def first(self, asked: Any) -> tuple[Any, Any, int]:
         """Return the first row of each asked key, -1 for none; see `GroupTable.find_counted`."""
@@ -152,19 +148,13 @@ class RowsByKey:
 
     def pairs_by_row(self, asked: Any, valid: Any = None) -> tuple[Any, Any]:
         """Return the rows of equal keys, ascending in those of this column, which come first."""
-        numbers = self._numbers(asked, valid)
-        there = self._backend.xp.flatnonzero(numbers >= 0)
-        runs = RowsByGroup(self._backend, numbers[there], len(self.groups))
-        runs.rows = there[runs.rows]
-        return _pairs(self._backend, self.groups.codes, runs, keep_left=False)
+        numbers, groups = self._numbers(asked, valid), len(self._placed)
+        runs = RowsByGroup(self._backend, numbers, groups, partial=True)
+        return _pairs(self._backend, self.groups[1], runs, keep_left=False)
 
     def _numbers(self, asked: Any, valid: Any) -> Any:
-        numbers = self.groups.find(asked)
+        numbers = self.groups[0].find(asked)
         return numbers if valid is None else self._backend.xp.where(valid, numbers, -1)
-
-
-def _all_representable(sides: Sequence[LookupKeys]) -> bool:
-    return all(side.rows is None for side in sides)
 
 
 def _renumbered_pairs(met: CommonKeys, pairs: tuple[Any, Any], how: str) -> tuple[Any, Any]:
@@ -202,11 +192,9 @@ def _selected(
     each segment of the left rows.
     """
     rows = len(partners)
-    ends = backend.xp.cumsum(counts, dtype=np.int64)
-    if alone:
-        last = backend.xp.arange(1, len(ends) + 1, dtype=np.int64) * segment_rows
-        ends = last.clip(None, rows) - ends
-    chosen = int(ends[-1]) if rows else 0
+    ends = ends_of(backend, counts, math.ceil(rows / segment_rows))
+    found = int(ends[-1]) if rows else 0
+    chosen = rows - found if alone else found
     if chosen == rows and not alone:
         return row_numbers(backend, rows), partners
     left = backend.empty(chosen, np.int64)
@@ -227,12 +215,12 @@ def _pairs(
 
     `numbers` are the key numbers of the left rows.
     """
-    xp = backend.xp
-    # Number -1 (no key) indexes the last element.
-    partners = xp.concatenate([runs.counts, backend.full(1, keep_left, np.int64)])[numbers]
-    offsets = backend.zeros(len(numbers) + 1, np.int64)
-    if len(numbers):
-        offsets[1:] = xp.cumsum(partners)
+    sizes = backend.empty(len(numbers) + 1, np.int64)
+    backend.run(
+        kernel_named("join_sizes"), len(sizes),
+        keys=numbers, starts=runs.starts, ends=runs.ends, sizes=sizes, alone=int(keep_left),
+    )  # fmt: skip
+    offsets = backend.xp.cumsum(sizes)
     pairs = int(offsets[-1])
     left, right = backend.empty(pairs, np.int64), backend.empty(pairs, np.int64)
     segment_pairs = _SEGMENT_PAIRS[backend.name]

@@ -12,7 +12,8 @@ from strategies import KEY_DTYPES, keys_from, random_keys
 
 import dgpuhash
 from dgpuhash.errors import KeyTypeError, SpecError
-from dgpuhash.tables.columns import csr, join
+from dgpuhash.tables import select
+from dgpuhash.tables.columns import csr, distinct, join
 
 HOWS = ["inner", "left", "semi", "anti", "outer"]
 
@@ -74,10 +75,11 @@ def test_small_sides(device, left, right, how):
     agree(device, np.array(left, np.int64), np.array(right, np.int64), how)
 
 
+@pytest.mark.parametrize("few_rows", [0, 2**63])
 @pytest.mark.parametrize("how", HOWS)
-def test_pairs_over_many_segments(device, how, monkeypatch):
+def test_pairs_over_many_segments(device, how, few_rows, monkeypatch):
     monkeypatch.setattr(join, "_SEGMENT_PAIRS", dict.fromkeys(join._SEGMENT_PAIRS, 33))
-    monkeypatch.setattr(csr, "_DIGIT_BITS", 2)
+    monkeypatch.setattr(csr, "_FEW_ROWS", dict.fromkeys(csr._FEW_ROWS, few_rows))
     random = np.random.default_rng(5)
     left = random.integers(0, 400, 300)
     right = np.concatenate([random.integers(200, 500, 200), np.full(200, 250)])
@@ -128,7 +130,12 @@ def test_dtypes_that_do_not_meet():
 @pytest.mark.parametrize(("stored", "keys"), [(1, 1), (900, 900), (5_000, 40), (20_000, 6_000)])
 @pytest.mark.parametrize("dtype", ["u4", "u8"])
 @pytest.mark.parametrize("masked", [False, True])
-def test_rows_by_key(device, stored, keys, asked, dtype, masked):
+@pytest.mark.parametrize("sorts", [False, True])
+def test_rows_by_key(device, stored, keys, asked, dtype, masked, sorts, monkeypatch):
+    monkeypatch.setattr(csr, "_FEW_ROWS", dict.fromkeys(csr._FEW_ROWS, 2**63 if sorts else 2**12))
+    monkeypatch.setattr(select, "_BLOCK_COUNTS", dict.fromkeys(select._BLOCK_COUNTS, sorts * 2**14))
+    monkeypatch.setattr(distinct, "_IN_ORDER_ROWS", {"cpu": 0 if sorts else 2**17, "cuda": 0})
+    monkeypatch.setattr(distinct, "_FEWEST_DIRECT", 2**63 if sorts else 2**12)
     random = np.random.default_rng(stored + asked)
     kept = random.permutation(np.resize(np.arange(keys), stored)) * 7919
     wanted = random.integers(0, 2 * keys, asked) * 7919
