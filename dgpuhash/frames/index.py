@@ -11,7 +11,7 @@ from dgpuhash.errors import ColumnError, DeviceError, KeyTypeError
 from dgpuhash.frames.dataframes import check_same_library, frames_of
 from dgpuhash.frames.int_float_warning import warn_int_float_merge
 from dgpuhash.frames.key_input import Query
-from dgpuhash.frames.keyed_rows import KeyedRows, first_duplicate
+from dgpuhash.frames.keyed_rows import KeyedRows
 from dgpuhash.frames.keys.encoding import EncodedKeys, KeyEncoder
 from dgpuhash.frames.keys.table import AUTO, KeyTableMethod
 from dgpuhash.frames.labels import key_names, stored_columns
@@ -156,7 +156,7 @@ class FrameIndex(LookupMixin):
         if self._rows.table.one_row_per_code:
             return True
         keys = self._encoder.encode(self.frame(list(self._encoder.names)))
-        return first_duplicate(keys, self._frames.xp) < 0
+        return keys.first_repeat() < 0
 
     def __len__(self) -> int:
         return len(self._rows)

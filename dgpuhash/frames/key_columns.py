@@ -153,6 +153,12 @@ class NormalColumn:
     strings: StringColumn | None = None
     one_null: bool = False
 
+    def take(self, rows: Any) -> NormalColumn:
+        """Return the keys at positions `rows`."""
+        strings = None if self.strings is None else self.strings.take(rows)
+        bits, nulls, valid = (_at(each, rows) for each in (self.bits, self.nulls, self.valid))
+        return NormalColumn(self.type, bits, nulls, valid, strings, self.one_null)
+
     def equal_at(self, rows: Any, other: NormalColumn, other_rows: Any) -> Any:
         """Return a mask of the positions where this column equals `other`.
 

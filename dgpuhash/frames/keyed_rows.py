@@ -20,7 +20,7 @@ from dgpuhash.frames.spill.store import SpilledRowStore
 from dgpuhash.tables.commit import assigner
 from dgpuhash.typing import Device
 
-__all__ = ["KeyedRows", "first_duplicate"]
+__all__ = ["KeyedRows"]
 
 
 class KeyedRows:
@@ -353,7 +353,7 @@ class KeyedRows:
 
     def refuse_doubles(self, rows: Any, encoded: EncodedKeys) -> None:
         """Raise ColumnError when a key of `rows` is repeated or already stored."""
-        double = first_duplicate(encoded, self._xp)
+        double = encoded.first_repeat()
         if double < 0 and len(self):
             known = self.pairs(encoded)[0]
             double = int(known[0]) if len(known) else -1
@@ -371,7 +371,7 @@ class KeyedRows:
         `keys` is a frame with the key columns; others are ignored. `encoded` are its codes.
         """
         encoded = self._encoder.encode_rows(keys) if encoded is None else encoded
-        double = first_duplicate(encoded, self._xp)
+        double = encoded.first_repeat()
         if double >= 0:
             names = list(self._encoder.names)
             key = frames_of(keys).keep(keys[names], self._xp.asarray([double]))
@@ -407,22 +407,3 @@ class BrokenTable:
 
     def __len__(self) -> int:
         return int(self.__getattr__("pairs"))
-
-
-def first_duplicate(encoded: EncodedKeys, xp: Any) -> int:
-    """Return a row whose key repeats an earlier row's key, or -1 if none does."""
-    rows = xp.arange(len(encoded))
-    while len(rows):
-        order = rows[xp.argsort(encoded.codes[rows], kind="stable")]
-        codes = encoded.codes[order]
-        starts = xp.concatenate([xp.ones(1, dtype=bool), codes[1:] != codes[:-1]])
-        if bool(starts.all()):
-            return -1
-        # Compare each row with the first row of its code; rows that differ go to the next round.
-        heads = order[starts][xp.cumsum(starts) - 1]
-        later, heads = order[~starts], heads[~starts]
-        same = same_keys(encoded.columns, later, encoded.columns, heads)
-        if bool(same.any()):
-            return int(later[same].min())
-        rows = xp.sort(later)
-    return -1

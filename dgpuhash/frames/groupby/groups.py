@@ -39,25 +39,7 @@ def compared(columns: Sequence[pd.Series], names: Sequence[Any] = ()) -> pd.Data
             made.append(pd.Series(column.cat.codes.to_numpy()))
         else:
             made.extend(key_columns(column, column.name if name is None else name))
-    if len(made) > 1:
-        made = [_narrowed(column) for column in made]
     return pd.DataFrame(dict(enumerate(made)), copy=False)
-
-
-def _narrowed(column: pd.Series) -> pd.Series:
-    """Return integers less the least of them, in as few bits as that takes.
-
-    Several columns that fit 64 bits together are numbered without a hash.
-    """
-    if not isinstance(column.dtype, np.dtype) or column.dtype.kind not in "iu" or not len(column):
-        return column
-    values = column.to_numpy()
-    least = values.min()
-    span = int(values.max()) - int(least)
-    for narrow in (np.uint8, np.uint16, np.uint32):
-        if span <= np.iinfo(narrow).max and np.dtype(narrow).itemsize < values.itemsize:
-            return pd.Series((values - least).astype(narrow), copy=False)
-    return column
 
 
 class Groups:

@@ -19,12 +19,15 @@ from dgpuhash.frames.key_columns import (
     check_comparable,
 )
 from dgpuhash.frames.keys.casts import normalise
+from dgpuhash.frames.keys.ranges import LETTERS, MOST_COLUMNS, KeyRanges
 from dgpuhash.frames.keys.seeds import LEGACY, KeySeeds
 from dgpuhash.frames.labels import key_names, refuse_nulls
+from dgpuhash.tables.columns.distinct import Factorization, distinct_keys
 
 __all__ = ["EncodedKeys", "KeyColumns", "KeyEncoder", "same_keys"]
 
 _STRING = LogicalType("string", nullable=True)
+_FEW_KEYS = 2**12
 NULL_COLUMN_HASH = 0xD1B54A32D192ED03
 # Reserved code of a null in a column without a spare bit; hits on it are verified.
 NULL_CODE = {4: np.uint32(0x9E3779B9), 8: np.uint64(0x9E3779B97F4A7C15)}
@@ -122,6 +125,46 @@ class EncodedKeys:
         # A reserved code stands for nulls, and there are none.
         return self.ambiguous is not True and self.columns[0].nulls is None
 
+    def numbered(self, *, of_rows: bool = True) -> tuple[Any, Any]:
+        """Return the number of each row's key, and the first row of each key.
+
+        Keys are numbered in order of first appearance. Rows of one code are compared with the first
+        of them; those that differ have another round. Without `of_rows` the numbers may be None.
+        """
+        device = backend.get(None, self.codes)
+        xp, codes = device.xp, device.asarray(self.codes)
+        if self.proves and not of_rows:
+            return None, distinct_keys(device, codes, numbered=False).first_rows()
+        groups = Factorization(device, codes)
+        first, numbers = groups.first_rows, groups.codes
+        if self.proves or len(first) == len(numbers):
+            return numbers, first
+        heads, rows = [first], None
+        while True:
+            # The first rows apart lie closer together.
+            among = [column.take(heads[-1]) for column in self.columns]
+            same = same_keys(self.columns, rows, among, groups.codes)
+            if bool(same.all()):
+                break
+            rows = xp.flatnonzero(~same) if rows is None else rows[~same]
+            groups = Factorization(device, codes[rows])
+            numbers[rows] = groups.codes + sum(map(len, heads))
+            heads.append(rows[groups.first_rows])
+        if len(heads) == 1:
+            return numbers, first
+        first = xp.concatenate(heads)
+        order = xp.argsort(first)
+        rank = xp.empty(len(order), np.int64)
+        rank[order] = xp.arange(len(order))
+        return rank[numbers], first[order]
+
+    def first_repeat(self) -> int:
+        """Return the first row whose key an earlier row has, or -1 if none does."""
+        first = self.numbered(of_rows=False)[1]
+        repeats = backend.get(None, self.codes).xp.ones(len(self), bool)
+        repeats[first] = False
+        return -1 if len(first) == len(self) else int(repeats.argmax())
+
 
 @dataclass(frozen=True, slots=True)
 class KeyEncoder:
@@ -142,6 +185,8 @@ class KeyEncoder:
         Bits kept of a hash; fewer than 64 only to provoke collisions in tests.
     seeds : KeySeeds
         Seeds of the hashes; default: newly drawn.
+    ranges : KeyRanges, optional
+        Of stored keys, by which all keys of one call are packed (`for_call`).
 
     Attributes
     ----------
@@ -164,6 +209,7 @@ class KeyEncoder:
     types: tuple[LogicalType, ...]
     hash_bits: int = 64
     seeds: KeySeeds = field(default_factory=KeySeeds.drawn)
+    ranges: KeyRanges | None = field(default=None, repr=False, compare=False)
     packing: str = field(init=False, repr=False, compare=False)
     code_dtype: np.dtype[Any] = field(init=False, repr=False, compare=False)
 
@@ -249,14 +295,42 @@ class KeyEncoder:
         """
         return self.encode_columns(self._columns_of(frame, columns))
 
-    def encode_columns(self, keys: KeyColumns) -> EncodedKeys:
-        """Return the codes of keys that queries compare by position, as `encode`."""
-        valid, normal = None, self.normalise_columns(keys)
+    def encode_columns(self, keys: KeyColumns, *, nulls_equal: bool = True) -> EncodedKeys:
+        """Return the codes of keys that queries compare by position, as `encode`.
+
+        Unless `nulls_equal`, keys with a null match nothing.
+        """
+        valid, normal = None if nulls_equal else keys.complete, self.normalise_columns(keys)
         for column in normal:
             if column.valid is not None:
                 valid = column.valid if valid is None else valid & column.valid
         codes, doubts = self._codes(normal, keys.frames)
         return EncodedKeys(codes, valid, doubts, normal)
+
+    def for_call(self, stored: KeyColumns) -> tuple[KeyEncoder, EncodedKeys]:
+        """Return the encoder of one call that looks up these stored keys, and their codes.
+
+        Several columns of integers are packed by their ranges, where they fit 64 bits: equal codes
+        are equal keys. Other rows have other ranges, so no such code is saved or sent.
+
+        Raises as `encode_rows`.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> keys = KeyColumns.of(pd.DataFrame({"a": [5, 6, 2**60], "b": [2**40, 2**40 + 1, 2**40]}))
+        >>> KeyEncoder.for_columns(keys).for_call(keys)[1].codes
+        array([                  0,                   3, 2305843009213693942],
+              dtype=uint64)
+        """
+        here, several = self, 1 < len(self.types) <= MOST_COLUMNS
+        if several and {each.kind for each in self.types} <= LETTERS.keys():
+            device = backend.get(stored.frames.device)
+            # A CPU packs few keys by their types in less time than it takes to find their ranges.
+            few = self.packing == "packed" and device.name == "cpu" and len(stored) < _FEW_KEYS
+            ranges = None if few else KeyRanges.of(self.normalise_columns(stored), device)
+            here = self if ranges is None else replace(self, ranges=ranges)
+        return here, here.encode_stored(stored)
 
     def encode_arrays(self, arrays: Sequence[Any], frames: Frames) -> EncodedKeys:
         """Return the codes of key columns given as `Frames.arrays` returns them.
@@ -314,6 +388,8 @@ class KeyEncoder:
         return encoded
 
     def _codes(self, columns: Sequence[NormalColumn], frames: Any) -> tuple[Any, Any]:
+        if self.ranges is not None:
+            return self.ranges.codes(columns, backend.get(frames.device)), False
         if self.packing == "hashed":
             return self._hash(columns, frames), True
         xp, dtype = frames.xp, self.code_dtype
@@ -396,6 +472,7 @@ class KeyEncoder:
 
     def to_json(self) -> dict[str, Any]:
         """Return a dictionary of plain values for `from_json`."""
+        assert self.ranges is None, "codes by ranges are those of one call"
         return {
             "names": list(self.names),
             "types": [type_.to_json() for type_ in self.types],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,8 +16,9 @@ from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.dataframes.partition_dtypes import PandasDtypes, with_nullable
 from dgpuhash.frames.dataframes.promotion import nullable_rows
 from dgpuhash.frames.dataframes.strings import ArrowStrings
+from dgpuhash.frames.key_columns import KeyColumn, LogicalType
 from dgpuhash.frames.keys.categories import as_values, is_unknown, with_texts
-from dgpuhash.frames.keys.encoding import EncodedKeys, KeyColumns, KeyEncoder, same_keys
+from dgpuhash.frames.keys.encoding import EncodedKeys, KeyColumns, KeyEncoder
 from dgpuhash.frames.merge.arguments import OnRounding
 from dgpuhash.frames.merge.comparable import are_compared_as_text
 from dgpuhash.frames.merge.index import index_of
@@ -65,60 +66,33 @@ def numbered(keys: pd.DataFrame, *, of_rows: bool = True) -> tuple[Any, Any]:
 
 def number_keys(keys: KeyColumns, *, of_rows: bool = True) -> tuple[Any, Any]:
     """Return the number of each key and the first row of each, as `numbered`."""
-    xp = keys.frames.xp
-    exact = _without_hash(keys, of_rows=of_rows) if xp is np else None
-    if exact is not None:
-        return exact
-    encoder = KeyEncoder.for_columns(keys)
-    encoded = encoder.encode_columns(keys)
-    if encoded.proves and not of_rows:
-        return None, unique(encoded.codes, return_index=True)[1]
-    _, first, numbers = unique(encoded.codes, return_index=True, return_inverse=True)
-    if encoded.proves or len(first) == len(numbers):
-        return numbers, first
-    heads, rows, own = [first], None, numbers
-    while True:
-        # The first rows apart lie closer together.
-        among = encoder.normalise_columns(keys.take(heads[-1]))
-        same = same_keys(encoded.columns, rows, among, own)
-        if bool(same.all()):
-            break
-        rows = xp.flatnonzero(~same) if rows is None else rows[~same]
-        _, found, own = unique(encoded.codes[rows], return_index=True, return_inverse=True)
-        numbers[rows] = own + sum(map(len, heads))
-        heads.append(rows[found])
-    first = xp.concatenate(heads)
-    if len(heads) == 1:
-        return numbers, first
-    order = xp.argsort(first)
-    rank = xp.empty(len(order), np.int64)
-    rank[order] = xp.arange(len(order))
-    return rank[numbers], first[order]
+    keys, close = _with_words(keys), None
+    if all(each.nulls is None is not each.values for each in keys.columns):
+        close = DenseKeys.of([each.values for each in keys.columns])
+    if close is not None:
+        return close.numbered(of_rows=of_rows)
+    return KeyEncoder.for_columns(keys).for_call(keys)[1].numbered(of_rows=of_rows)
 
 
-def _without_hash(keys: KeyColumns, *, of_rows: bool) -> tuple[Any, Any] | None:
-    """Return the result of `number_keys` for dense integers and short texts.
+def _with_words(keys: KeyColumns) -> KeyColumns:
+    """Return keys with numbers in place of short strings, equal where the strings are.
 
-    None for others. Texts of one length of a few bytes are numbers, too.
+    Unchanged where some strings are longer, or null.
     """
-    columns, texts = [], []
-    for place, column in enumerate(keys.columns):
-        values = column.values
-        if isinstance(column.strings, ArrowStrings):
-            values = column.strings.words()
-            texts.append(place)
-        elif column.type.nullable or column.type.kind not in {"bool", "int", "uint"}:
-            return None
-        if values is None:
-            return None
-        columns.append(values)
-    if len(columns) == 1 and texts:
-        _, first, numbers = unique(columns[0], return_index=True, return_inverse=True)
-        return numbers, first
-    for place in texts:
-        columns[place] = unique(columns[place], return_inverse=True)[1]
-    close = DenseKeys.of(columns)
-    return None if close is None else close.numbered(of_rows=of_rows)
+    words: list[Any] = [
+        each.strings.words() if isinstance(each.strings, ArrowStrings) else each.values
+        for each in keys.columns
+    ]
+    if any(each is None for each in words):
+        return keys
+    columns = []
+    for column, word in zip(keys.columns, words, strict=True):
+        if column.strings is not None:
+            # Numbers of distinct strings lie close together, and leave bits to other columns.
+            close = unique(word, return_inverse=True)[1] if len(words) > 1 else word
+            column = KeyColumn(LogicalType("uint", 64), close.view(np.uint64))
+        columns.append(column)
+    return replace(keys, columns=columns)
 
 
 def occurs(left: KeyColumns, right: KeyColumns, *, nulls_equal: bool = True) -> Any:
@@ -135,8 +109,8 @@ def occurs(left: KeyColumns, right: KeyColumns, *, nulls_equal: bool = True) -> 
     xp = left.frames.xp
     if len(left) == 0 or len(right) == 0:
         return xp.zeros(len(left), bool)
-    encoder = encoder_of(left, right)
-    asked, known = encoder.encode_columns(left), encoder.encode_stored(right)
+    encoder, known = encoder_of(left, right).for_call(right)
+    asked = encoder.encode_columns(left)
     if known.proves and asked.proves:
         words = map(xp.ascontiguousarray, (asked.codes, known.codes))
         found = contained(backend.get(left.frames.device), *words)

@@ -17,7 +17,6 @@ from dgpuhash import backend
 from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.dataframes.arrow_columns import is_bytes
 from dgpuhash.frames.key_columns import NUMERIC, KeyColumn
-from dgpuhash.frames.keyed_rows import first_duplicate
 from dgpuhash.frames.keys.encoding import EncodedKeys, KeyColumns, KeyEncoder, same_keys
 from dgpuhash.frames.keys.order import sorted_rows
 from dgpuhash.frames.keys.tagged import order_of, tagged
@@ -140,40 +139,19 @@ def row_pairs(found: Found, how: str, left: int, right: int, xp: Any) -> RowPair
     return RowPairs(ours, theirs)
 
 
-def _matched(left: KeyColumns, right: KeyColumns) -> Any:
-    """Return the positions of equal keys of both sides, ascending in the left one."""
-    theirs, pairs = _find_matches(left, right, nulls_equal=True)
-    return pairs if theirs is None else _both(theirs, left.frames.xp)
-
-
 def _find_matches(left: KeyColumns, right: KeyColumns, *, nulls_equal: bool) -> Found:
-    """Return the right row of each left one, -1 for none; or None, and pairs as `_matched` does.
+    """Return the right row of each left one, -1 for none; or None, and the pairs of equal keys.
 
-    The side with fewer rows is indexed.
+    Pairs ascend in the left rows. The side with fewer rows is indexed.
     """
     xp = left.frames.xp
     if len(left) == 0 or len(right) == 0:
         return None, (xp.empty(0, np.int64), xp.empty(0, np.int64))
-    if not nulls_equal:
-        masks = left.complete, right.complete
-        if not all(bool(mask.all()) for mask in masks):
-            kept = [xp.flatnonzero(mask) for mask in masks]
-            ours, theirs = _matched(left.take(kept[0]), right.take(kept[1]))
-            return None, (kept[0][ours], kept[1][theirs])
     if len(left) * 2 < len(right):
-        return None, _keys(left, right).pairs_by_row(right)
-    return _keys(right, left).find_matches(left)
-
-
-def _both(partners: Any, xp: Any) -> tuple[Any, Any]:
-    """Return the positions of rows that have a partner, and their partners."""
-    rows = xp.flatnonzero(partners >= 0)
-    return rows, partners[rows]
-
-
-def _keys(stored: KeyColumns, asked: KeyColumns) -> StoredKeys:
-    """Return the keys of a side as those of the other are compared with them."""
-    return StoredKeys(stored, encoder_of(asked, stored), len(asked))
+        keys = StoredKeys(left, encoder_of(right, left), len(right))
+        return None, keys.pairs_by_row(right, nulls_equal=nulls_equal)
+    keys = StoredKeys(right, encoder_of(left, right), len(left))
+    return keys.find_matches(left, nulls_equal=nulls_equal)
 
 
 class StoredKeys:
@@ -189,9 +167,9 @@ class StoredKeys:
     """
 
     def __init__(self, stored: KeyColumns, encoder: KeyEncoder, asked: int) -> None:
-        frames, self._known = stored.frames, encoder.encode_stored(stored)
-        self._encoder, self._xp, self._device = encoder, frames.xp, frames.device
-        self._asked = asked
+        frames, self._asked = stored.frames, asked
+        self._xp, self._device = frames.xp, frames.device
+        self._encoder, self._known = encoder.for_call(stored)
 
     def __len__(self) -> int:
         return len(self._known)
@@ -209,9 +187,9 @@ class StoredKeys:
         """Return the rows of an inner or left merge of other keys with these."""
         return row_pairs(self.find_matches(asked), how, len(asked), len(self), self._xp)
 
-    def find_matches(self, asked: KeyColumns) -> Found:
+    def find_matches(self, asked: KeyColumns, *, nulls_equal: bool = True) -> Found:
         """Return the stored row of each asked key, -1 for none; or None, and pairs of rows."""
-        wanted, xp = self._encoder.encode_columns(asked), self._xp
+        wanted, xp = self._encoder.encode_columns(asked, nulls_equal=nulls_equal), self._xp
         key = wanted.columns[0]
         if self._direct is not None and (wanted.proves or not key.type.nan_is_value):
             partners, known = self._direct.find(wanted.codes), wanted.valid
@@ -231,9 +209,9 @@ class StoredKeys:
             return partners, None
         return None, self._of_equal_keys(wanted, *self._rows.pairs(wanted.codes, wanted.valid))
 
-    def pairs_by_row(self, asked: KeyColumns) -> tuple[Any, Any]:
+    def pairs_by_row(self, asked: KeyColumns, *, nulls_equal: bool) -> tuple[Any, Any]:
         """Return the positions of equal keys here and in `asked`, ascending in those here."""
-        wanted = self._encoder.encode_columns(asked)
+        wanted = self._encoder.encode_columns(asked, nulls_equal=nulls_equal)
         stored, rows = self._rows.pairs_by_row(wanted.codes, wanted.valid)
         return self._of_equal_keys(wanted, rows, stored)[::-1]
 
@@ -495,4 +473,4 @@ def first_repeat(keys: KeyColumns) -> int:
     """Return a row whose key an earlier row has, or -1."""
     if len(keys) < 2:
         return -1
-    return first_duplicate(KeyEncoder.for_columns(keys).encode_columns(keys), keys.frames.xp)
+    return KeyEncoder.for_columns(keys).for_call(keys)[1].first_repeat()

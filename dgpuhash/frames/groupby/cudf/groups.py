@@ -11,16 +11,11 @@ import numpy as np
 
 from dgpuhash import backend
 from dgpuhash.frames.dataframes import frames_named
-from dgpuhash.frames.dataframes.cudf_columns import (
-    column_of_series,
-    frame_of,
-    take_series,
-)
+from dgpuhash.frames.dataframes.cudf_columns import column_of_series, frame_of, take_series
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey
 from dgpuhash.frames.keys.encoding import KeyColumns, KeyEncoder
 from dgpuhash.frames.merge.cudf.keys import comparable
 from dgpuhash.frames.merge.cudf.plan import index_of, order_of
-from dgpuhash.frames.merge.distinct import number_keys, numbered
 from dgpuhash.tables.columns.aggregates import ColumnReduction, reduce_groups
 from dgpuhash.tables.columns.factorize import GroupedKeys
 from dgpuhash.tables.select import gather_rows
@@ -54,27 +49,7 @@ def compared(keys: Sequence[tuple[Any, Any]]) -> Any:
             made.append(series.cat.codes.astype("int32").fillna(-1))
         else:
             made.extend(ours.series for ours, _ in comparable(series, series, label))
-    if len(made) > 1:
-        made = [_narrowed(column) for column in made]
     return frame_of(enumerate(map(column_of_series, made)), made[0].index)
-
-
-def _narrowed(series: Any) -> Any:
-    """Return integers less the least of them, in as few bits as that takes.
-
-    Several columns that fit 64 bits together are numbered without a hash.
-    """
-    dtype = series.dtype
-    plain = isinstance(dtype, np.dtype) and dtype.kind in "iu" and dtype.itemsize > 1
-    if not plain or not len(series) or series.has_nulls:
-        return series
-    values = frames_named("cudf").array(series)
-    least = int(values.min())
-    span = int(values.max()) - least
-    for narrow in (np.uint8, np.uint16, np.uint32):
-        if span <= np.iinfo(narrow).max and np.dtype(narrow).itemsize < dtype.itemsize:
-            return frames_named("cudf").series((values - dtype.type(least)).astype(narrow))
-    return series
 
 
 class CudfGroups:
@@ -104,18 +79,13 @@ class CudfGroups:
         self.frames: Frames = frames_named("cudf")
         self.xp: Any = self.frames.xp
         self.backend: Backend = backend.get(self.frames.device)
-        self._grouped: GroupedKeys | None = None
-        self._numbered: Any = None
         self._words: dict[Hashable, Any] = {}
         frame = compared([(key.name, key.values) for key in keys])
-        read = KeyColumns.of(frame, list(frame))
-        encoder = KeyEncoder.for_columns(read)
-        if rows and encoder.packing != "hashed":
-            encoded = encoder.encode_columns(read)
-            if encoded.proves:
-                self._grouped = GroupedKeys(encoded.codes)
-        if self._grouped is None:
-            self._numbered = number_keys(read) if rows else numbered(frame)
+        columns = KeyColumns.of(frame, list(frame))
+        encoded = KeyEncoder.for_columns(columns).for_call(columns)[1]
+        exact = bool(rows) and encoded.proves
+        self._grouped: GroupedKeys | None = GroupedKeys(encoded.codes) if exact else None
+        self._numbered: Any = None if exact else encoded.numbered()
 
     def in_key_order(self) -> CudfGroups:
         """Return the same groups in the order of their keys."""
