@@ -334,23 +334,28 @@ class Backend(Launches):
         self.run(kernel, len(keys), keys=keys, hashes=hashes, seed=seed)
         return hashes
 
-    def hash_strings(self, offsets: Any, chars: Any, seed: int) -> Any:
-        """Return the hashes (uint64) of strings.
+    def hash_strings(
+        self, offsets: Any, chars: Any, seed: int, rows: Any = None, nulls: Any = None
+    ) -> Any:
+        """Return the hashes (uint64) of strings; nulls have `NULL_HASH`.
 
         Parameters
         ----------
         offsets : array of int64
-            ``n + 1`` positions in `chars`: string i is ``chars[offsets[i]:offsets[i + 1]]``.
+            Positions in `chars`: string i is ``chars[offsets[i]:offsets[i + 1]]``.
         chars : array of uint8
             The strings' bytes.
         seed : int
             64 bits.
+        rows : array of int64, optional
+            Strings to hash, below 0 a null; default: each one, in order.
+        nulls : array of bool, optional
+            Which strings are null; default: none.
         """
-        offsets, chars = self.asarray(offsets), self.asarray(chars)
-        n = max(len(offsets) - 1, 0)
+        strings = self.asarray(offsets), self.asarray(chars), rows, nulls
+        n = max(len(offsets) - 1, 0) if rows is None else len(rows)
         hashes = self.empty(n, np.uint64)
-        kernel = kernel_named("hash_strings")
-        self.run(kernel, n, offsets=offsets, bytes=chars, hashes=hashes, seed=seed)
+        self.run(kernel_named("hash_strings"), n, strings=strings, hashes=hashes, seed=seed)
         return hashes
 
     def hash_combine(self, first: Any, second: Any) -> Any:

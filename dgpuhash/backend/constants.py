@@ -16,6 +16,7 @@ __all__ = [
     "DEAL_PARTS",
     "FOLDS",
     "FRONT_WORDS",
+    "NULL_HASH",
     "PART_ROWS",
     "PASS_PARTS",
     "PASS_ROWS",
@@ -39,6 +40,8 @@ __all__ = [
 BUCKET_BYTES = 64
 # Slots in use that an insert is never refused for; launch/open.cuh.
 UNLIMITED = 2**64 - 1
+# Hash of a null string; core/hash.cuh.
+NULL_HASH = 0x9E3779B97F4A7C15
 # Words (8 bytes) of a block of a Bloom filter; table/bloom.cuh.
 BLOOM_WORDS = 4
 

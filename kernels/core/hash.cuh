@@ -39,13 +39,23 @@ DG_FN u64 combine_hashes(u64 first, u64 second) {
 
 /// The first bytes at `bytes`, up to eight, as a little-endian word.
 DG_FN u64 word_of_bytes(const u8* bytes, u64 nbytes) {
+#if DG_GPU
+  // One or two aligned words hold all of them. Each has one of these bytes, so both may be read.
+  if (nbytes == 0) return 0;
+  const u64 before = reinterpret_cast<u64>(bytes) % 8;
+  const u64* words = reinterpret_cast<const u64*>(bytes - before);
+  u64 word = words[0] >> (8 * before);
+  if (before + (nbytes < 8 ? nbytes : 8) > 8) word |= words[1] << (64 - 8 * before);
+  return nbytes < 8 ? word & ((u64{1} << (8 * nbytes)) - 1) : word;
+#else
   u64 word = 0;
-  if (nbytes >= 8) {  // a loop of known length becomes one load on a CPU
+  if (nbytes >= 8) {  // a loop of known length becomes one load
     for (u64 i = 0; i < 8; ++i) word |= static_cast<u64>(bytes[i]) << (8 * i);
   } else {
     for (u64 i = 0; i < nbytes; ++i) word |= static_cast<u64>(bytes[i]) << (8 * i);
   }
   return word;
+#endif
 }
 
 /// Little-endian words of eight bytes; the length is mixed in, so that trailing zero bytes count.
@@ -56,6 +66,9 @@ DG_FN u64 hash_bytes(const u8* bytes, u64 nbytes, u64 seed) {
   }
   return hash;
 }
+
+/// Of a null string.
+inline constexpr u64 kNullHash = 0x9e3779b97f4a7c15ull;
 
 /// Which of `parts` owns a hash. Takes the top bits, as SegmentedProbe does: owners need another seed than
 /// tables.

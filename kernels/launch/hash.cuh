@@ -17,14 +17,33 @@ struct HashKeysArgs {
   DG_FIELDS(keys, hashes, n, seed)
 };
 
-struct HashStringsArgs {
-  const i64* offsets;  // n + 1, into `bytes`
+/// Strings of a column, or rows that each have one of them.
+struct Strings {
+  const i64* offsets;  // into `bytes`, one more than strings
   const u8* bytes;
+  const i64* rows;  // the string of each row, below 0 a null; null: its own number
+  const u8* nulls;  // which strings are null; null: none
+
+  DG_FIELDS(offsets, bytes, rows, nulls)
+
+  /// The string of a row, -1 for a null.
+  DG_FN i64 number(u64 row) const {
+    const i64 string = rows ? rows[row] : static_cast<i64>(row);
+    return string < 0 || (nulls && nulls[string]) ? -1 : string;
+  }
+  DG_FN const u8* begin(i64 string) const { return bytes + offsets[string]; }
+  DG_FN u64 nbytes(i64 string) const {
+    return static_cast<u64>(offsets[string + 1] - offsets[string]);
+  }
+};
+
+struct HashStringsArgs {
+  Strings strings;
   u64* hashes;
   u64 n;
   u64 seed;
 
-  DG_FIELDS(offsets, bytes, hashes, n, seed)
+  DG_FIELDS(strings, hashes, n, seed)
 };
 
 struct StringWordsArgs {
@@ -39,16 +58,12 @@ struct StringWordsArgs {
 };
 
 struct EqualStringsArgs {
-  const i64* left_offsets;
-  const u8* left_bytes;
-  const i64* left_rows;  // of each comparison, below 0 none; null: its own number
-  const i64* right_offsets;
-  const u8* right_bytes;
-  const i64* right_rows;
+  Strings left;
+  Strings right;
   u8* equal;
   u64 n;
 
-  DG_FIELDS(left_offsets, left_bytes, left_rows, right_offsets, right_bytes, right_rows, equal, n)
+  DG_FIELDS(left, right, equal, n)
 };
 
 struct HashCombineArgs {
@@ -77,9 +92,10 @@ DG_KERNEL hash_keys(HashKeysArgs args) {
 
 DG_KERNEL hash_strings(HashStringsArgs args) {
   for_each_tile<1>(args.n, [&](auto, u64 row) {
-    const i64 first = args.offsets[row];
-    const u64 nbytes = static_cast<u64>(args.offsets[row + 1] - first);
-    args.hashes[row] = hash_bytes(args.bytes + first, nbytes, args.seed);
+    const Strings& all = args.strings;
+    const i64 string = all.number(row);
+    args.hashes[row] =
+        string < 0 ? kNullHash : hash_bytes(all.begin(string), all.nbytes(string), args.seed);
   });
 }
 
@@ -103,18 +119,17 @@ DG_KERNEL string_words(StringWordsArgs args) {
   });
 }
 
+/// Two nulls are equal.
 DG_KERNEL equal_strings(EqualStringsArgs args) {
   for_each_tile<1>(args.n, [&](auto, u64 row) {
-    const i64 left = args.left_rows ? args.left_rows[row] : static_cast<i64>(row);
-    const i64 right = args.right_rows ? args.right_rows[row] : static_cast<i64>(row);
+    const i64 left = args.left.number(row), right = args.right.number(row);
     if (left < 0 || right < 0) {
-      args.equal[row] = 0;
+      args.equal[row] = left == right;
       return;
     }
-    const i64 first = args.left_offsets[left], other = args.right_offsets[right];
-    const u64 nbytes = static_cast<u64>(args.left_offsets[left + 1] - first);
-    bool equal = nbytes == static_cast<u64>(args.right_offsets[right + 1] - other);
-    const u8 *one = args.left_bytes + first, *two = args.right_bytes + other;
+    const u64 nbytes = args.left.nbytes(left);
+    bool equal = nbytes == args.right.nbytes(right);
+    const u8 *one = args.left.begin(left), *two = args.right.begin(right);
     for (u64 at = 0; equal && at < nbytes; at += 8) {
       // The last word overlaps the one before where it can.
       if (at != 0 && at + 8 > nbytes) at = nbytes - 8;

@@ -12,7 +12,7 @@ from dgpuhash import backend as backends
 from dgpuhash.backend import Backend
 from dgpuhash.backend.batch import bucket_order
 from dgpuhash.backend.batch import partition as partition_pass
-from dgpuhash.backend.constants import ANY_ORDER_PARTS
+from dgpuhash.backend.constants import ANY_ORDER_PARTS, NULL_HASH
 from dgpuhash.errors import ShapeError, SpecError
 
 Array = np.ndarray[Any, Any]
@@ -327,25 +327,41 @@ def test_string_words(used: Backend, words: list[str], length: int) -> None:
     assert used.to_host(others)[0] == 1
 
 
+@pytest.mark.parametrize("before", range(9))
+def test_hash_strings_of_some_rows(used: Backend, before: int) -> None:
+    words = ["x" * before, *("abcdefghijklmnopqrstuvwx"[:n] + "\0" for n in range(24)), ""]
+    offsets, chars = pack(words)
+    nulls, rows = np.arange(len(words)) % 5 == 2, np.random.default_rng(before).integers(-2, 26, 99)
+    given = (*map(used.from_host, (offsets, chars)), 7, *map(used.from_host, (rows, nulls)))
+    whole = CPU.hash_strings(offsets, chars, 7)
+    expected = np.where((rows < 0) | nulls[rows], np.uint64(NULL_HASH), whole[rows])
+    np.testing.assert_array_equal(used.to_host(used.hash_strings(*given)), expected)
+    each = used.to_host(used.hash_strings(*given[:3], nulls=given[4]))
+    np.testing.assert_array_equal(each, np.where(nulls, np.uint64(NULL_HASH), whole))
+
+
 @pytest.mark.parametrize("by_row", [False, True])
-def test_equal_strings(used: Backend, by_row: bool) -> None:
-    random = np.random.default_rng(3)
-    left = [random.choice(["a", "b"], n).astype(object).sum() or "" for n in [*range(20)] * 3]
+@pytest.mark.parametrize("with_nulls", [False, True])
+@pytest.mark.parametrize("before", [0, 1, 5])
+def test_equal_strings(used: Backend, by_row: bool, with_nulls: bool, before: int) -> None:
+    random = np.random.default_rng(before)
+    letters = np.array(["a", "\0"], object)
+    left = [random.choice(letters, n).sum() or "" for n in [*range(20)] * 3]
     right = [*left[:20], *(each[:-1] + "b" for each in left[20:])]
-    ours, theirs = random.integers(-1, 60, (2, 500)) if by_row else [np.arange(60)] * 2
-    equal = used.from_host(np.full(len(ours), 7, np.uint8))
-    (offsets, chars), (others, their_chars) = (
-        map(used.from_host, pack(each)) for each in (left, right)
-    )
-    used.run(
-        backends.kernel_named("equal_strings"), len(ours), equal=equal,
-        left_offsets=offsets, left_bytes=chars, left_rows=used.from_host(ours) if by_row else None,
-        right_offsets=others, right_bytes=their_chars,
-        right_rows=used.from_host(theirs) if by_row else None,
-    )  # fmt: skip
-    expected = [
-        i >= 0 and j >= 0 and left[i] == right[j] for i, j in zip(ours, theirs, strict=True)
-    ]
+    rows = random.integers(-1, 60, (2, 500)) if by_row else [None, None]
+    sides, texts = [], []
+    for words, own, skipped in ((left, rows[0], before), (right, rows[1], 0)):
+        offsets, chars = pack(["-" * skipped, *words])
+        nulls = random.random(60) < 0.3 if with_nulls else None
+        arrays = offsets[1:], chars, own, nulls
+        sides.append(tuple(each if each is None else used.from_host(each) for each in arrays))
+        numbers = np.arange(60) if own is None else own
+        gone = (numbers < 0) | (False if nulls is None else nulls[numbers])
+        texts.append([None if gone[at] else words[row] for at, row in enumerate(numbers)])
+    equal = used.from_host(np.full(len(texts[0]), 7, np.uint8))
+    kernel = backends.kernel_named("equal_strings")
+    used.run(kernel, len(equal), left=sides[0], right=sides[1], equal=equal)
+    expected = [one == other for one, other in zip(*texts, strict=True)]
     np.testing.assert_array_equal(used.to_host(equal), expected)
     assert 0 < sum(expected) < len(expected)
 

@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from dgpuhash.frames.dataframes import cudf_columns
 
-__all__ = ["DataFrame", "install", "nullable", "simulate_columns"]
+__all__ = ["DataFrame", "TextColumn", "install", "nullable", "simulate_columns"]
 
 KINDS = {"i": "INT", "u": "UINT", "f": "FLOAT", "b": "BOOL"}
 TIMES = {"M": "TIMESTAMP", "m": "DURATION"}
@@ -63,6 +64,39 @@ class Column:
     def data(self) -> Memory:
         """Return the bytes of all rows."""
         return np.ascontiguousarray(self.series.to_numpy()).view("u1").view(Memory)
+
+
+class TextColumn:
+    """Simulated column of pylibcudf with the strings of an Arrow array."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def type(self) -> Any:
+        """Return libcudf's name for strings, as its own id."""
+        return SimpleNamespace(id=lambda: "STRING")
+
+    def null_count(self) -> int:
+        """Return the number of nulls."""
+        return int(self.array.null_count)
+
+    def size(self) -> int:
+        """Return the number of rows."""
+        return len(self.array)
+
+    def offset(self) -> int:
+        """Return the offset of the first row."""
+        return int(self.array.offset)
+
+    def data(self) -> Memory | None:
+        """Return the bytes of all strings, None where there are none."""
+        letters = self.array.buffers()[2]
+        return np.frombuffer(letters, "u1").view(Memory) if letters and letters.size else None
+
+    def child(self, _: int) -> Column:
+        """Return where the strings begin and end."""
+        width = "i8" if pa.types.is_large_string(self.array.type) else "i4"
+        return Column(pd.Series(np.frombuffer(self.array.buffers()[1], width)))
 
 
 class OfMemory(Column):
@@ -197,8 +231,9 @@ def install(monkeypatch: Any) -> None:
         CategoricalDtype=pd.CategoricalDtype, concat=pd.concat,
     )  # fmt: skip
     pylibcudf.__dict__.update(
-        Column=OfMemory, Table=list, TypeId=lambda name: SimpleNamespace(name=name)
-    )
+        Column=OfMemory, Table=list, TypeId=lambda name: SimpleNamespace(name=name),
+        unary=SimpleNamespace(is_null=lambda column: Column(column.array.is_null().to_pandas())),
+    )  # fmt: skip
     for name, module in {"cudf": cudf, "pylibcudf": pylibcudf, "cupy": np}.items():
         monkeypatch.setitem(sys.modules, name, module)
     simulate_columns(monkeypatch, DataFrame, pd.Series)

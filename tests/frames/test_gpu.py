@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from answers import answers_like_pandas, left_merge, same_array
 from frames.generated import frame_pairs
@@ -396,3 +397,52 @@ def test_plain_cudf_columns_are_arrays_and_back():
         index.merge(asked[["day"]]).to_pandas(),
         asked[["day"]].to_pandas().merge(plain.to_pandas(), on="day"),
     )
+
+
+@pytest.mark.cudf
+@pytest.mark.parametrize("before", [0, 1, 5])
+def test_strings_of_cudf_columns_are_those_of_arrow(before):
+    import cudf
+    import cupy as cp
+
+    from dgpuhash.frames.dataframes import frames_of
+    from dgpuhash.frames.dataframes.strings import ArrowStrings
+
+    random = np.random.default_rng(before)
+    some = ["", "a", "a\0", None, "\0a", "éé", "seven_7", "eight_88", "nine_9999", "x" * 41]
+    known = np.array(some, object)
+    whole = known[random.integers(0, len(known), 501)]
+    texts = whole[before:-1]
+    column = cudf.Series(whole.tolist(), dtype="str").iloc[before:-1]
+    frames, arrow = frames_of(column), ArrowStrings(pa.array(texts, pa.large_string()))
+    strings = frames.key_column(column, "k").strings
+    np.testing.assert_array_equal(strings.nulls.get(), arrow.nulls)
+    np.testing.assert_array_equal(strings.hash(9).get(), arrow.hash(9))
+    categories = frames.key_column(column.astype("category"), "k").strings
+    np.testing.assert_array_equal(categories.nulls.get(), arrow.nulls)
+    np.testing.assert_array_equal(categories.hash(9).get(), arrow.hash(9))
+    assert bool(categories.equals(strings).all())
+    rows, others = random.integers(0, len(texts), (2, 2000))
+    for n in (20, 2000):
+        some, like = strings.take(cp.asarray(rows[:n])), arrow.take(rows[:n])
+        np.testing.assert_array_equal(some.hash(9).get(), like.hash(9))
+        for other in (strings, categories):
+            same = some.equals(other.take(cp.asarray(others[:n]))).get()
+            np.testing.assert_array_equal(same, texts[rows[:n]] == texts[others[:n]])
+    full = frames.key_column(column.dropna(), "k").strings
+    assert full.nulls is None and full.take(cp.arange(5)).nulls is None
+    none = frames.key_column(column.iloc[:0], "k").strings
+    assert len(none) == len(none.hash(9)) == 0
+    absent = none.over(cp.full(3, -1))
+    assert absent.nulls.all() and bool(absent.equals(absent).all())
+    np.testing.assert_array_equal(absent.hash(9).get(), ArrowStrings(pa.nulls(3)).hash(9))
+
+
+@pytest.mark.cudf
+def test_nan_of_a_cudf_column_is_no_null_key():
+    import cudf
+
+    from dgpuhash.frames.dataframes import frames_of
+
+    column = cudf.Series([1.0, None, np.nan], nan_as_null=False)
+    assert frames_of(column).key_column(column, "k").nulls.get().tolist() == [False, True, False]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 
-from dgpuhash import backend
 from dgpuhash.errors import KeyTypeError
-from dgpuhash.frames.dataframes.strings import NULL_HASH
+from dgpuhash.frames.dataframes.strings import Strings
 from dgpuhash.frames.key_columns import ARROW, KeyColumn, LogicalType
 
 __all__ = ["CudfStrings", "key_column", "plain_array"]
@@ -44,7 +44,7 @@ def key_column(series: Any, name: object) -> KeyColumn:
     column = series.to_pylibcudf()[0]
     kind = _kind(column)
     if kind == "STRING":
-        strings = CudfStrings(series)
+        strings = CudfStrings(column)
         return KeyColumn(LogicalType("string", nullable=True), nulls=strings.nulls, strings=strings)
     if kind not in FIXED:
         remedy = "convert it to integers, floats, datetimes or strings with astype"
@@ -59,7 +59,7 @@ def key_column(series: Any, name: object) -> KeyColumn:
     type_ = FIXED[kind]
     if type_.kind == "datetime" and getattr(series.dtype, "tz", None) is not None:
         type_ = LogicalType("datetime", 64, unit=type_.unit, aware=True)
-    return KeyColumn(type_, _buffer(column, _dtype(type_)), _nulls(series))
+    return KeyColumn(type_, _buffer(column, _dtype(type_)), _nulls(column))
 
 
 def plain_array(column: Any, dtype: Any) -> Any:
@@ -115,10 +115,13 @@ def _bytes(span: Any) -> Any:
     return cp.ndarray((span.size,), cp.uint8, cp.cuda.MemoryPointer(memory, 0))
 
 
-def _nulls(series: Any) -> Any:
-    if not series.has_nulls:
+def _nulls(column: Any) -> Any:
+    """Return a mask of the nulls of a pylibcudf column, or None when there are none."""
+    import pylibcudf
+
+    if not column.null_count():
         return None
-    return series.isna().astype(bool).to_cupy()
+    return _buffer(pylibcudf.unary.is_null(column), np.dtype(bool))
 
 
 def _either(one: Any, other: Any) -> Any:
@@ -146,89 +149,24 @@ def _from_categories(series: Any, name: object) -> KeyColumn:
     return KeyColumn(values.type, picked, nulls)
 
 
-class CudfStrings:
-    """Strings of a cuDF Series, or a gather of them.
+class CudfStrings(Strings):
+    """Strings of a pylibcudf column, or a gather of them."""
 
-    With `codes`, row i is the string of the Series at ``codes[i]`` (-1: null).
-    """
+    device = "cuda"
 
-    def __init__(self, series: Any, codes: Any = None) -> None:
-        self._series = series.reset_index(drop=True)
-        self._codes = codes
+    def __init__(self, column: Any) -> None:
+        super().__init__(column, column.size())
 
-    def __len__(self) -> int:
-        return len(self._series if self._codes is None else self._codes)
-
-    @property
-    def nulls(self) -> Any:
-        """Mask of the nulls, or None when there are none."""
-        import cupy as cp
-
-        missing = _nulls(self._series)
-        if self._codes is None:
-            return missing
-        absent = self._codes < 0
-        if missing is not None:
-            absent = absent | missing[cp.maximum(self._codes, 0)]
-        return absent if bool(absent.any()) else None
-
-    def over(self, codes: Any) -> CudfStrings:
-        """Return a column whose row i is this one's string at ``codes[i]``.
-
-        -1 gives a null.
-        """
-        return CudfStrings(self._series, codes)
-
-    def hash(self, seed: int) -> Any:
-        """Return a 64-bit hash of each string; nulls give a constant."""
-        import cupy as cp
-
-        if len(self._series) == 0:
-            return cp.full(len(self), NULL_HASH)
-        column = self._series.to_pylibcudf()[0]
-        offsets = column.child(0)
+    @functools.cached_property
+    def _spans(self) -> tuple[Any, Any]:
+        if self._size == 0:  # A column without rows may have no offsets.
+            return self._xp.zeros(1, np.int64), self._xp.empty(0, np.uint8)
+        offsets = self._column.child(0)
         width = np.dtype(np.int64 if _kind(offsets) == "INT64" else np.int32)
-        first = offsets.offset() + column.offset()
-        ends = _bytes(offsets.data()).view(width)[first : first + len(self._series) + 1]
-        letters = _bytes(column.data())
-        hashes = backend.get("cuda").hash_strings(ends.astype(cp.int64), letters, seed)
-        missing = _nulls(self._series)
-        if missing is not None:
-            hashes = cp.where(missing, NULL_HASH, hashes)
-        if self._codes is None:
-            return hashes
-        return cp.where(self._codes < 0, NULL_HASH, hashes[cp.maximum(self._codes, 0)])
+        first = offsets.offset() + self._column.offset()
+        ends = _bytes(offsets.data()).view(width)[first : first + self._size + 1]
+        return ends.astype(np.int64, copy=False), _bytes(self._column.data())
 
-    def take(self, rows: Any) -> CudfStrings:
-        """Return the strings at positions `rows`."""
-        if self._codes is not None:
-            return CudfStrings(self._series, self._codes[rows])
-        return CudfStrings(self._series.take(rows))
-
-    def equals(self, other: CudfStrings) -> Any:
-        """Return a mask of the positions with equal strings; two nulls are equal."""
-        import cupy as cp
-
-        if len(self) == 0:
-            return cp.zeros(0, dtype=bool)
-        ours, our_nulls = self._flat(), self.nulls
-        theirs, their_nulls = other._flat(), other.nulls
-        # Dask's strings converted from pandas compare to bool[pyarrow], which CuPy lacks.
-        same = (ours == theirs).fillna(False).astype(bool).to_cupy()
-        if our_nulls is not None:
-            same = same & ~our_nulls
-        if their_nulls is not None:
-            same = same & ~their_nulls
-        if our_nulls is None or their_nulls is None:
-            return same
-        return same | (our_nulls & their_nulls)
-
-    def _flat(self) -> Any:
-        import cudf
-        import cupy as cp
-
-        if self._codes is None:
-            return self._series
-        if len(self._series) == 0:
-            return cudf.Series([None] * len(self), dtype="str")
-        return self._series.take(cp.maximum(self._codes, 0)).reset_index(drop=True)
+    @functools.cached_property
+    def _missing(self) -> Any:
+        return _nulls(self._column)

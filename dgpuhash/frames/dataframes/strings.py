@@ -1,71 +1,121 @@
-"""Host strings as Arrow arrays, hashed by the same kernel as on a GPU."""
+"""Strings as bytes and offsets, hashed and compared by the same kernels on CPUs and GPUs."""
 
 from __future__ import annotations
 
-from typing import Any
+import copy
+import functools
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
 
 from dgpuhash import backend
+from dgpuhash.backend.constants import NULL_HASH
 from dgpuhash.errors import ShapeError
+from dgpuhash.typing import Device
 
-__all__ = ["ArrowStrings"]
+__all__ = ["ArrowStrings", "Strings"]
 
-NULL_HASH = np.uint64(0x9E3779B97F4A7C15)
 # Of strings that may differ in 8 bytes alone: the most bytes, and how many are looked at first.
 _LONGEST, _SAMPLE = 32, 64
 
 
-class ArrowStrings:
-    """Strings of an Arrow array, or a gather of them.
+class Strings:
+    """Strings of a column in Arrow's layout, or a gather of them that copies none.
 
-    With `codes`, row i is the string of the array at ``codes[i]`` (-1: null).
+    With `codes`, row i is the string of the column at ``codes[i]`` (-1: null). Subclasses read the
+    column: `_spans` is where its strings begin and end (int64) and their bytes, `_missing` a mask
+    of its nulls or None.
     """
+
+    device: ClassVar[Device]
+    _spans: Any
+    _missing: Any
+
+    def __init__(self, column: Any, size: int, codes: Any = None) -> None:
+        self._column, self._size, self._codes = column, size, codes
+
+    def __len__(self) -> int:
+        return self._size if self._codes is None else len(self._codes)
+
+    @property
+    def _xp(self) -> Any:
+        return backend.get(self.device).xp
+
+    @functools.cached_property
+    def nulls(self) -> Any:
+        """Mask of the nulls, or None when there are none."""
+        if self._codes is None:
+            return self._missing
+        absent = self._codes < 0
+        if self._missing is not None:
+            absent |= self._missing[self._xp.maximum(self._codes, 0)]
+        return absent if bool(absent.any()) else None
+
+    def over(self, codes: Any) -> Self:
+        """Return a column whose row i is this column's string at ``codes[i]``.
+
+        -1 gives a null.
+        """
+        made = copy.copy(self)
+        vars(made).pop("nulls", None)
+        made._codes = self._xp.ascontiguousarray(codes, dtype=np.int64)
+        return made
+
+    def take(self, rows: Any) -> Self:
+        """Return the strings at positions `rows`."""
+        return self.over(rows if self._codes is None else self._codes[rows])
+
+    def hash(self, seed: int) -> Any:
+        """Return a 64-bit hash of each string; nulls give a constant."""
+        codes = self._codes
+        once = codes is not None and 0 < self._size < len(codes)
+        ends, letters = self._spans
+        hashes = backend.get(self.device).hash_strings(
+            ends, letters, seed, None if once else codes, self._missing
+        )
+        if not once:
+            return hashes
+        return self._xp.where(codes < 0, np.uint64(NULL_HASH), hashes[self._xp.maximum(codes, 0)])
+
+    def equals(self, other: Strings) -> Any:
+        """Return a mask of the positions with equal strings; two nulls are equal."""
+        if len(self) != len(other):
+            raise ShapeError(f"{len(self)} and {len(other)} strings cannot be compared by position")
+        device = backend.get(self.device)
+        same = device.empty(len(self), np.bool_)
+        left, right = ((*each._spans, each._codes, each._missing) for each in (self, other))
+        kernel = backend.kernel_named("equal_strings")
+        device.run(kernel, len(same), left=left, right=right, equal=same)
+        return same
+
+
+class ArrowStrings(Strings):
+    """Strings of an Arrow array, or a gather of them."""
+
+    device = "cpu"
 
     def __init__(self, array: Any, codes: np.ndarray | None = None) -> None:
         if isinstance(array, pa.ChunkedArray):
             array = array.combine_chunks()
         if isinstance(array, pa.ChunkedArray):
             array = pa.concat_arrays(array.chunks)
-        self._array = array if array.type == pa.large_string() else array.cast(pa.large_string())
-        self._codes = None if codes is None else np.ascontiguousarray(codes, np.int64)
+        array = array if array.type == pa.large_string() else array.cast(pa.large_string())
+        codes = None if codes is None else np.ascontiguousarray(codes, np.int64)
+        super().__init__(array, len(array), codes)
 
-    def __len__(self) -> int:
-        return len(self._array if self._codes is None else self._codes)
+    @functools.cached_property
+    def _spans(self) -> tuple[np.ndarray, np.ndarray]:
+        _, offsets, chars = self._column.buffers()
+        first = self._column.offset
+        ends = np.frombuffer(offsets or bytes(8), np.int64)[first : first + self._size + 1]
+        return ends, np.frombuffer(chars if chars is not None else b"", np.uint8)
 
-    @property
-    def nulls(self) -> np.ndarray | None:
-        """Mask of the nulls, or None when there are none."""
-        missing = None
-        if self._array.null_count:
-            missing = self._array.is_null().to_numpy(zero_copy_only=False)
-        if self._codes is None:
-            return missing
-        absent = self._codes < 0
-        if missing is not None:
-            absent = absent | missing[np.maximum(self._codes, 0)]
-        return absent if absent.any() else None
-
-    def over(self, codes: np.ndarray) -> ArrowStrings:
-        """Return a column whose row i is this one's string at ``codes[i]``.
-
-        -1 gives a null.
-        """
-        return ArrowStrings(self._array, codes)
-
-    def hash(self, seed: int) -> np.ndarray:
-        """Return a 64-bit hash of each string; nulls give a constant."""
-        if self._codes is not None and len(self._codes) < len(self._array):
-            return ArrowStrings(self.flat()).hash(seed)
-        if len(self._array) == 0:
-            return np.full(len(self), NULL_HASH)
-        hashes = backend.get("cpu").hash_strings(*self._spans(), seed)
-        if self._array.null_count:
-            hashes[self._array.is_null().to_numpy(zero_copy_only=False)] = NULL_HASH
-        if self._codes is None:
-            return hashes
-        return np.where(self._codes < 0, NULL_HASH, hashes[np.maximum(self._codes, 0)])
+    @functools.cached_property
+    def _missing(self) -> np.ndarray | None:
+        if not self._column.null_count:
+            return None
+        return self._column.is_null().to_numpy(zero_copy_only=False)
 
     def words(self) -> np.ndarray | None:
         """Return the strings as numbers, which are equal where the strings are.
@@ -73,10 +123,10 @@ class ArrowStrings:
         None where there are nulls, and where some have more than 7 bytes, unless all have 8, or all
         have equally many and differ only in 8 bytes side by side, as ``"id0000012345"``.
         """
-        rows = len(self._array)
-        if self._codes is not None or rows == 0 or self._array.null_count:
+        rows = self._size
+        if self._codes is not None or rows == 0 or self._column.null_count:
             return None
-        ends, letters = self._spans()
+        ends, letters = self._spans
         nbytes = int(ends[-1] - ends[0])
         if nbytes > 8 * rows:
             return _differing_bytes(ends, letters, nbytes)
@@ -88,47 +138,11 @@ class ArrowStrings:
         )  # fmt: skip
         return None if others[0] else words
 
-    def take(self, rows: Any) -> ArrowStrings:
-        """Return the strings at positions `rows`."""
-        return ArrowStrings(self._array, rows if self._codes is None else self._codes[rows])
-
-    def equals(self, other: ArrowStrings) -> np.ndarray:
-        """Return a mask of the positions with equal strings; two nulls are equal."""
-        if len(self) != len(other):
-            raise ShapeError(f"{len(self)} and {len(other)} strings cannot be compared by position")
-        cpu = backend.get("cpu")
-        same = cpu.empty(len(self), np.bool_)
-        if not len(self._array) or not len(other._array):
-            same[:] = True  # No string is there that is no null.
-        else:
-            (left, left_bytes, left_rows), (right, right_bytes, right_rows) = (
-                (*each._spans(), each._codes) for each in (self, other)
-            )
-            cpu.run(
-                backend.kernel_named("equal_strings"), len(same), equal=same,
-                left_offsets=left, left_bytes=left_bytes, left_rows=left_rows,
-                right_offsets=right, right_bytes=right_bytes, right_rows=right_rows,
-            )  # fmt: skip
-        ours, theirs = self.nulls, other.nulls
-        if ours is None and theirs is None:
-            return same
-        ours, theirs = (
-            np.zeros(len(same), bool) if each is None else each for each in (ours, theirs)
-        )
-        return np.where(ours | theirs, ours & theirs, same)
-
-    def _spans(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return where the array's strings begin and end, and their bytes."""
-        _, offsets, chars = self._array.buffers()
-        first = self._array.offset
-        ends = np.frombuffer(offsets, np.int64)[first : first + len(self._array) + 1]
-        return ends, np.frombuffer(chars if chars is not None else b"", np.uint8)
-
     def flat(self) -> Any:
         """Return the strings as one Arrow array."""
         if self._codes is None:
-            return self._array
-        return self._array.take(pa.array(self._codes, mask=self._codes < 0))
+            return self._column
+        return self._column.take(pa.array(self._codes, mask=self._codes < 0))
 
 
 def _differing_bytes(ends: np.ndarray, letters: np.ndarray, nbytes: int) -> np.ndarray | None:

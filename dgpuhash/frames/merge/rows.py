@@ -218,7 +218,7 @@ class StoredKeys:
     def _of_equal_keys(self, wanted: EncodedKeys, rows: Any, found: Any) -> tuple[Any, Any]:
         """Return the matches of which keys are equal, too, not codes alone."""
         at, same = self._verified(wanted, rows, found)
-        if same is None:
+        if same is None or bool(same.all()):
             return rows, found
         kept = self._xp.ones(len(rows), bool)
         kept[slice(None) if at is None else at] = same

@@ -5,35 +5,76 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from frames import paper_cudf
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dgpuhash.errors import ShapeError
+from dgpuhash.frames.dataframes.cudf_keys import CudfStrings
 from dgpuhash.frames.dataframes.strings import ArrowStrings
 
 TEXTS = st.lists(st.none() | st.text(alphabet="ab\0é", max_size=12), max_size=12)
 
 
-@settings(max_examples=60, deadline=None)
-@given(TEXTS, TEXTS, st.integers(0, 2**32 - 1), st.booleans())
-def test_gathered_strings_are_compared_and_hashed(left, right, seed, sliced):
+@pytest.fixture(params=["arrow", "int32 of cuDF", "int64 of cuDF"])
+def column(request, monkeypatch):
+    """Return what makes strings of an Arrow array: Arrow's, or simulated ones of cuDF."""
+    if request.param == "arrow":
+        return ArrowStrings
+    paper_cudf.install(monkeypatch)
+    monkeypatch.setattr(CudfStrings, "device", "cpu")
+    kind = pa.string() if "int32" in request.param else pa.large_string()
+    return lambda array: CudfStrings(paper_cudf.TextColumn(array.cast(kind)))
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(TEXTS, TEXTS, st.integers(0, 2**32 - 1), st.integers(0, 2))
+def test_gathered_strings_are_compared_and_hashed(column, left, right, seed, before):
     random = np.random.default_rng(seed)
     sides, texts = [], []
     for each in (left, right):
-        array = pa.array([None, *each] if sliced else each, pa.large_string())[int(sliced) :]
-        codes = random.integers(-1, len(each), 9)
-        sides.append(ArrowStrings(array, codes))
-        texts.append([None if code < 0 else each[code] for code in codes])
-        whole = ArrowStrings(array)
-        np.testing.assert_array_equal(
-            whole.take(np.arange(len(each))).hash(5), ArrowStrings(whole.flat()).hash(5)
-        )
-        np.testing.assert_array_equal(
-            sides[-1].hash(5), ArrowStrings(pa.array(texts[-1], pa.large_string())).hash(5)
-        )
+        rows = [*["a", None][:before], *each, "b"]
+        whole = column(pa.array(rows, pa.large_string())[before : len(rows) - 1])
+        assert len(whole) == len(each)
+        assert_nulls(whole, each)
+        np.testing.assert_array_equal(whole.hash(5), hashes_of(each))
+        for n in (len(each) // 2, 2 * len(each), 9):
+            codes = random.integers(-1, len(each), n)
+            some, own = whole.over(codes), [None if code < 0 else each[code] for code in codes]
+            assert_nulls(some, own)
+            np.testing.assert_array_equal(some.hash(5), hashes_of(own))
+        sides.append(some)
+        texts.append(own)
     np.testing.assert_array_equal(sides[0].equals(sides[1]), np.equal(*map(_objects, texts)))
     rows = random.integers(0, 9, 4)
-    assert sides[0].take(rows).flat().to_pylist() == [texts[0][row] for row in rows]
+    some, own = sides[0].take(rows), [texts[0][row] for row in rows]
+    assert_nulls(some, own)
+    np.testing.assert_array_equal(some.hash(5), hashes_of(own))
+    assert some.equals(some).all()
+
+
+def hashes_of(texts):
+    return ArrowStrings(pa.array(texts, pa.large_string())).hash(5)
+
+
+def assert_nulls(strings, texts):
+    absent = [text is None for text in texts]
+    assert (strings.nulls is None) == (not any(absent))
+    assert strings.nulls is None or strings.nulls.tolist() == absent
+
+
+@settings(max_examples=60, deadline=None)
+@given(TEXTS, st.lists(st.integers(-1, 11), max_size=20))
+def test_hashes_are_those_of_equal_strings_and_gathers_are_flat(texts, codes):
+    codes = np.array([min(code, len(texts) - 1) for code in codes], np.int64)
+    own = [None if code < 0 else texts[code] for code in codes]
+    strings = ArrowStrings(pa.array(texts, pa.string())).over(codes)
+    assert strings.flat().to_pylist() == own
+    hashes = strings.hash(5).tolist()
+    expected = [[one == other for other in own] for one in own]
+    assert [[one == other for other in hashes] for one in hashes] == expected
 
 
 def _objects(texts):
