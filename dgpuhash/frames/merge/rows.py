@@ -218,7 +218,7 @@ class StoredKeys:
     def _of_equal_keys(self, wanted: EncodedKeys, rows: Any, found: Any) -> tuple[Any, Any]:
         """Return the matches of which keys are equal, too, not codes alone."""
         at, same = self._verified(wanted, rows, found)
-        if same is None or bool(same.all()):
+        if same is None:
             return rows, found
         kept = self._xp.ones(len(rows), bool)
         kept[slice(None) if at is None else at] = same
@@ -227,8 +227,8 @@ class StoredKeys:
     def _verified(self, wanted: EncodedKeys, rows: Any, found: Any) -> tuple[Any, Any]:
         """Return positions of matches that codes do not prove, and which are of equal keys.
 
-        Positions are None for all, and the mask is None where there are no such matches. `rows` of
-        the asked keys are None for one stored row each, -1 for none.
+        Positions are None for all, and the mask is None where all matches are of equal keys. `rows`
+        of the asked keys are None for one stored row each, -1 for none.
         """
         xp = self._xp
         if wanted.ambiguous is False or (wanted.proves and self._known.proves) or not len(self):
@@ -246,7 +246,8 @@ class StoredKeys:
             return None, None
         if rows is None:
             stored = xp.maximum(stored, 0)
-        return at, same_keys(wanted.columns, asked, self._known.columns, stored)
+        same = same_keys(wanted.columns, asked, self._known.columns, stored)
+        return (None, None) if bool(same.all()) else (at, same)
 
 
 def encoder_of(asked: KeyColumns, stored: KeyColumns) -> KeyEncoder:
