@@ -50,10 +50,12 @@ states as hollow marks.
 
 How it is measured: keys are random and distinct, of 4 bytes, as are values; they are shuffled
 before each run; allocation is not timed; `memory` in the rows is the table's bytes in multiples
-of those of the pairs. All answers are checked on the timed data, and rates stand beside bare
-accesses of the same run. The sorted array is the array library's sort and binary search, which do
-not end early; its queries are shuffled unless a line says that they are sorted. Of a chained
-table of a size, the buckets follow from it: an end of 4 bytes each, beside pairs of 8.
+of those of the pairs. Where `attempts` stands beside a build of cuckoo hashing, the rate is the
+median of five seeds; a seed whose functions leave a key without a place builds further tables, and
+the cell shows the fewest and the most of them. All answers are checked on the timed data, and rates
+stand beside bare accesses of the same run. The sorted array is the array library's sort and binary
+search, which do not end early; its queries are shuffled unless a line says that they are sorted.
+Of a chained table of a size, the buckets follow from it: an end of 4 bytes each, beside pairs of 8.
 
 A claim holds where the same side is ahead here as in the paper. Beside it stands the ratio here:
 the mean over the places of the axis where it is about several, or the least favourable where the

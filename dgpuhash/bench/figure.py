@@ -50,14 +50,9 @@ def duration(
 
 
 def memory(
-    table_bytes: int,
-    stored_bytes: int,
-    batch_bytes: int,
-    peak_bytes: int,
-    *,
-    load: float,
+    table_bytes: int, stored_bytes: int, batch_bytes: int, peak_bytes: int, *, load: float,
     **what: Any,
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     """Return a row with a table's memory, at rest and while it is built.
 
     ``at_rest`` is the table's bytes over the bytes of the stored keys and values divided by the

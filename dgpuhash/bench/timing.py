@@ -26,13 +26,9 @@ _BUSY_SLOTS, _BUSY_ROWS = 2**12, 2**27
 
 
 def median_time(
-    backend: Backend,
-    work: Callable[[], Result],
-    *,
-    repeats: int,
-    before: Callable[[], object] | None = None,
-    again: bool = False,
-) -> tuple[float, Result]:
+    backend: Backend, work: Callable[[], Result], *, repeats: int,
+    before: Callable[[], object] | None = None, again: bool = False,
+) -> tuple[float, Result]:  # fmt: skip
     """Return the median seconds of `work`, and the last run's result.
 
     The median is of `repeats` runs, after one that is not counted. A GPU is kept busy until the

@@ -12,18 +12,22 @@ import numpy as np
 import pytest
 
 from dgpuhash import backend, bench
-from dgpuhash.bench import report
+from dgpuhash.bench import report, timing
 from dgpuhash.bench.papers.case import Case
+from dgpuhash.bench.papers.drawn import changes
 from dgpuhash.bench.papers.drawn import figure as figure_module
+from dgpuhash.bench.papers.drawn import work as work_module
 from dgpuhash.bench.papers.drawn.claims import CLAIMS, sentences
-from dgpuhash.bench.papers.drawn.figure import mark_of
+from dgpuhash.bench.papers.drawn.figure import Figure, Line, mark_of
 from dgpuhash.bench.papers.drawn.others import chain_for, used
 from dgpuhash.bench.papers.drawn.table import DRAWN
 from dgpuhash.bench.papers.drawn.work import Batch
 from dgpuhash.bench.papers.sorted_array import SortedArray
+from dgpuhash.bench.report import of_papers
 from dgpuhash.bench.report.grids import grids
 from dgpuhash.bench.report.of_papers import AXES
 from dgpuhash.errors import DgpuhashError, SpecError
+from dgpuhash.tables.methods.cuckoo import Cuckoo
 from dgpuhash.tables.stores.method import methods
 
 Row = dict[str, Any]
@@ -83,6 +87,45 @@ def test_a_run_goes_on(tmp_path: Path) -> None:
     assert [row.get("rate") for row in again] == [row.get("rate") for row in first]
     (tmp_path / "thesis-3.2.json").write_text("{")
     assert len(measured(*names, folder=tmp_path)) == len(first)
+
+
+@pytest.mark.parametrize(
+    ("work", "verb"),
+    [
+        (work_module.pairs, "build"), (work_module.compact, "build"), (work_module.lists, "build"),
+        (changes.growing, "insert"),
+    ],
+)  # fmt: skip
+def test_builds_of_cuckoo_are_the_median_of_five_seeds(
+    work: Any, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = (Line("cuckoo", "cuckoo", {"space": 1.05}), Line("auto", "auto"))
+    axis = "rows_a_batch" if verb == "insert" else "multiplicity"
+    drawn = Figure("seeds", "P", "1", "t", axis, (1.0,), lines, work, (verb,), n=2**10 * 128)
+    times, seeds, real = iter([9, 5, 9, 1, 9, 2, 9, 4, 9, 3]), set(), Cuckoo._drawn
+
+    def unlucky(self: Any) -> Any:
+        """Send all keys to one bucket by the first functions of two seeds."""
+        made, seed = real(self), self.plan.seed
+        seeds.add(seed)
+        if seed in (2, 4) and self.generation == 0:
+            made |= {"a": (0,) * len(made["a"]), "printed": True}
+        return made
+
+    monkeypatch.setattr(Cuckoo, "_drawn", unlucky)
+    monkeypatch.setattr(timing, "_on_cpu", lambda backend, work, calls: (next(times, 1.0), work()))
+    rows = list(drawn.measure(Case(backend.get("cpu"), 1)))
+    cuckoo, others = ([row for row in rows if row["line"] == name] for name in ("cuckoo", "auto"))
+    (row,) = (row for row in cuckoo if row["verb"] == verb)
+    assert {1, 2, 3, 4, 5} <= seeds
+    assert row["attempts"] == [0, 1, 0, 1, 0]
+    assert row["rate"] == pytest.approx(row["n"] / 3e9, rel=1e-3)
+    assert not any("attempts" in row for row in others)
+    monkeypatch.setitem(of_papers.DRAWN, "seeds", drawn)
+    grid = of_papers.grids_of_papers(rows)[0]
+    assert "builds of cuckoo the median of five seeds" in grid.title
+    assert grid.lines[0][1].endswith("attempts 0-1")
+    assert "attempts" not in grid.lines[1][1]
 
 
 def test_a_figure_that_takes_too_long_is_cut_short_and_goes_on(

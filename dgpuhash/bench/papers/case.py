@@ -60,17 +60,9 @@ class Case:
         return median_time(self.backend, work, repeats=self.repeats, **settings)
 
     def row(
-        self,
-        figure: str,
-        verb: str,
-        n: int,
-        seconds: float,
-        floor: float | None,
-        *,
-        theirs: float | None = None,
-        source: str = "",
-        **what: Any,
-    ) -> dict[str, Any]:
+        self, figure: str, verb: str, n: int, seconds: float, floor: float | None, *,
+        theirs: float | None = None, source: str = "", **what: Any,
+    ) -> dict[str, Any]:  # fmt: skip
         """Return the row of one figure.
 
         Parameters

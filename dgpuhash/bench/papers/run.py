@@ -32,14 +32,10 @@ FIGURES: dict[str, Callable[[Case], Iterator[dict[str, Any]]]] = {
 
 
 def run(
-    backend: Backend,
-    *,
-    only: Sequence[str] | None = None,
-    folder: str | os.PathLike[str] | None = None,
-    divisor: int = 1,
-    repeats: int | None = None,
+    backend: Backend, *, only: Sequence[str] | None = None,
+    folder: str | os.PathLike[str] | None = None, divisor: int = 1, repeats: int | None = None,
     seconds: float | None = None,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[dict[str, Any]]:  # fmt: skip
     """Yield the rows of the papers' figures.
 
     Parameters

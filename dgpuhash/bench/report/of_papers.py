@@ -38,6 +38,7 @@ def grids_of_papers(rows: Sequence[Row]) -> list[Grid]:
             unit = theirs[0]["unit"] if counted else f"billions of rows a second, {BRACKETS}"
             held = f", {figure.held}" if figure.held else ""
             size = "" if figure.axis == "n" else f", {theirs[0]['n']:,} rows"
+            unit += seeds_text(theirs)
             what = f"{figure.number}, {figure.title}{held}{size}: {verb}, {unit}"
             title = f"{figure.paper}, {what}, by {AXES.get(figure.axis, figure.axis)}"
             made += pivot(title.replace("_", " "), theirs, ("line",), figure.axis, (), _beside_mark)
@@ -49,20 +50,24 @@ def grids_of_papers(rows: Sequence[Row]) -> list[Grid]:
     return made
 
 
+def seeds_text(rows: Sequence[Row]) -> str:
+    """Return what a title says of builds with several seeds; nothing without such rows."""
+    told = (
+        ", builds of cuckoo the median of five seeds, attempts the fewest and most further tables"
+    )
+    return told if any("attempts" in row for row in rows) else ""
+
+
 def _beside_mark(row: Row) -> str:
     mark = f", paper {row['peer']:.3g}" if "peer" in row else ""
-    return f"{figure_text(row)}{mark}"
+    tries = f", attempts {min(row['attempts'])}-{max(row['attempts'])}" if "attempts" in row else ""
+    return f"{figure_text(row)}{mark}{tries}"
 
 
 def _milestones(title: str, axis: str, rows: Sequence[Row]) -> Grid:
     header = ("line", axis, "mean", *(f"{each[1:]} %" for each in _MILESTONES))
     lines = [
-        (
-            row["line"],
-            f"{row[axis]:g}",
-            figure_text(row),
-            *(f"{row[each]:,}" for each in _MILESTONES),
-        )
+        (row["line"], f"{row[axis]:g}", figure_text(row), *(f"{row[it]:,}" for it in _MILESTONES))
         for row in rows
     ]
     return Grid(title, header, lines)
@@ -82,11 +87,7 @@ def _beside_others(rows: Sequence[Row]) -> list[Grid]:
             ahead = f"{row['rate'] / row['peer']:.2f}" if "peer" in row else ""
             what = (cell_text(name, row.get(name, "")) for name in index)
             lines.append((*what, figure_text(row), there, ahead))
-        header = (
-            *(WORDS.get(name, name.replace("_", " ")) for name in index),
-            "G/s",
-            "theirs",
-            "ratio",
-        )
+        named = (WORDS.get(name, name.replace("_", " ")) for name in index)
+        header = (*named, "G/s", "theirs", "ratio")
         made.append(Grid(f"{figure}: billions of rows a second, {BRACKETS}", header, lines))
     return made

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dgpuhash.bench.papers.drawn.table import DRAWN, as_asked
 from dgpuhash.bench.report.colours import BARE, IDEAL, colour_of
 from dgpuhash.bench.report.grid import bytes_text
-from dgpuhash.bench.report.of_papers import AXES
+from dgpuhash.bench.report.of_papers import AXES, seeds_text
 from dgpuhash.bench.report.reading import Row
 from dgpuhash.errors import UnsupportedError
 
@@ -140,11 +140,13 @@ def draw(
     if bench == "papers":
         rows = as_asked(rows)
     for plot in _plots_of_papers(rows) if bench == "papers" else _PLOTS.get(bench, ()):
-        panels = _panels(plot, [row for row in rows if plot.shows(row)])
+        shown = [row for row in rows if plot.shows(row)]
+        panels = _panels(plot, shown)
         if panels:
             path = folder / f"{bench}-{plot.name}{ending}"
             _draw(plot, panels, path)
-            made.append((f"{_whose(plot)}{plot.y_label} over {plot.x_label}", path))
+            axes = f"{plot.y_label} over {plot.x_label}"
+            made.append((f"{_whose(plot)}{axes}{seeds_text(shown)}", path))
     return made
 
 

@@ -127,7 +127,7 @@ class MovingStore(MethodStore):
     ) -> Any:
         """Insert a batch; return a mask of the rows that created keys."""
         keys, values = self._inner(keys, values)
-        made = self._with_all(keys, values)
+        made, refused = self._with_all(keys, values)
         if made is not None:
             fresh = self.backend.full(len(keys), True, _BOOL)
             after = () if then is None else then(fresh)
@@ -141,7 +141,8 @@ class MovingStore(MethodStore):
         table, replaces = self._moving, False
         if len(rows):
             chosen = None if len(rows) == len(keys) else rows.view(np.uint64)
-            table, replaces = self._with(keys, values, chosen)
+            # Where no key repeats, the functions have refused some, and would do so once more.
+            table, replaces = self._with(keys, values, chosen, refused if chosen is None else 0)
         if action != OnExisting.KEEP and len(rows) < len(keys):
             steps.append(change.rest(table))
         if len(rows):
@@ -153,22 +154,26 @@ class MovingStore(MethodStore):
             self.backend.in_one_call(steps)
         return fresh
 
-    def _with_all(self, keys: Any, values: Any) -> MovingRecipe | None:
-        """Return the first table of a large batch that seems to repeat no key, None if it does."""
+    def _with_all(self, keys: Any, values: Any) -> tuple[MovingRecipe | None, int]:
+        """Return the first table of a large batch, None if keys seem to repeat or are refused.
+
+        The second item is the number of refused keys.
+        """
         backend, table = self.backend, self._moving
         if len(keys) < _LEAST_SAMPLED or not table.blank or not Sample.of(backend, keys).unique:
-            return None
+            return None, 0
         try:
             made = self._blank(len(keys))
+            refused = made.place(keys, values)
             # The two reserved keys are never doubles, but counted once.
-            refused = made.place(keys, values) or made.count().occupied < len(keys)
-            return None if refused or made.doubles() else made
+            lacks = refused or made.count().occupied < len(keys) or made.doubles()
+            return None if lacks else made, refused
         except CapacityError:
-            return None
+            return None, 0
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-            return None
+            return None, 0
 
     def _blank(self, keys: int) -> MovingRecipe:
         """Return an empty table for so many keys at least, where the current one has none."""
@@ -177,8 +182,11 @@ class MovingStore(MethodStore):
             return type(table)(table.plan, keys, table.generation)
         return table.anew()
 
-    def _with(self, keys: Any, values: Any, rows: Any) -> tuple[MovingRecipe, bool]:
-        """Return a table that has all rows, or `rows`, too, and whether it was built anew."""
+    def _with(self, keys: Any, values: Any, rows: Any, refused: int = 0) -> tuple[Any, bool]:
+        """Return a table that has all rows, or `rows`, too, and whether it was built anew.
+
+        The functions of the current table, which is blank, have `refused` so many already.
+        """
         self.attempts = 0
         table, number = self._moving, len(keys) if rows is None else len(rows)
         needed, built = table.count().occupied + number, False
@@ -188,9 +196,9 @@ class MovingStore(MethodStore):
             made, built = self._anew(2 * needed), True
         else:
             made = table.twin()
-        while refused := made.place(keys, values, rows):
+        while refused or (refused := made.place(keys, values, rows)):
             self._count_attempt(made, refused)
-            made = self._anew(made.keys, again=True, generation=made.generation)
+            made, refused = self._anew(made.keys, again=True, generation=made.generation), 0
             built = not table.blank
         return made, built
 

@@ -173,6 +173,27 @@ def test_other_functions_after_a_failure(device, meeting, kind):
     assert table.stats().details["attempts"] == 3 and len(table) == 500
 
 
+@pytest.mark.parametrize(("repeated", "tables"), [(0, 4), (1, 5)])
+def test_functions_that_failed_a_large_batch(device, meeting, monkeypatch, repeated, tables):
+    """Other functions come next, and where keys repeat the same ones for the distinct keys."""
+    monkeypatch.setattr(moving, "_LEAST_SAMPLED", 100)
+    monkeypatch.setattr(moving.Sample, "unique", True)
+    placed, place = [], Cuckoo.place
+    monkeypatch.setattr(
+        Cuckoo, "place", lambda self, *given: placed.append(1) or place(self, *given)
+    )
+    meeting(3)
+    keys = device.array(np.r_[np.arange(500), np.arange(repeated)].astype("u4"))
+    table = HashMap("u4", "u4", 600, device=device.name, method="cuckoo")
+    table.insert(keys, keys)
+    assert len(placed) == tables
+    details = table.stats().details
+    assert (details["attempts"], len(table)) == (3, 500)
+    model = MapModel()
+    model.insert(np.arange(500, dtype="u4"), np.arange(500, dtype="u4"))
+    agree(device, table, model)
+
+
 def test_no_functions_help(device, meeting):
     """After eight attempts tables grow, and after 16 the table is what it was."""
     table = HashMap("u4", "u4", 600, device=device.name, method="cuckoo")

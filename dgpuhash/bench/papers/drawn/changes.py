@@ -58,14 +58,11 @@ def growing(point: Point) -> Rows:
             for end, table in zip(ends, tables, strict=True):
                 table.insert(keys[:end], values[:end])
 
-    def clear() -> None:
-        for table in tables:
-            table.clear()
-
-    seconds, _ = case.time(arrive, before=clear)
+    seconds, _, more = point.time_build(arrive, *tables)
     found = tables[-1].find(keys[: ends[-1]])
     require(found[1].all() and (found[0] == values[: ends[-1]]).all(), "a pair was lost")
-    yield point.row("insert", ends[-1], seconds, point.floor("build", n, tables[-1].nbytes))
+    floor = point.floor("build", n, tables[-1].nbytes)
+    yield point.row("insert", ends[-1], seconds, floor, **more)
 
 
 def utilisation(point: Point) -> Rows:

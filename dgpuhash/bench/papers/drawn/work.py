@@ -50,16 +50,13 @@ def pairs(point: Point) -> Rows:
     n, verbs = point.n, point.figure.verbs
     table, stored = _built(point, n)
     if "build" in verbs:
-
-        def anew() -> None:
-            table.clear()
-            stored.shuffle()
-
-        seconds, _ = point.case.time(lambda: table.insert(stored.keys, stored.values), before=anew)
+        seconds, _, more = point.time_build(
+            lambda: table.insert(stored.keys, stored.values), table, before=stored.shuffle
+        )
         require(len(table) == n, "a key was lost", figure=point.figure.name, line=point.line.name)
         memory = round(table.nbytes / (8 * n), 3)
         floor = point.floor("build", n, table.nbytes)
-        yield point.row("build", n, seconds, floor, memory=memory)
+        yield point.row("build", n, seconds, floor, memory=memory, **more)
     for verb, share in (("find", 0.0), ("absent", 1.0)):
         if verb in verbs:
             yield _asked(point, table, verb, n, share)
@@ -95,10 +92,11 @@ def compact(point: Point) -> Rows:
         make: Any = partial(SortedArray.of_distinct, case.backend)
     else:
         make = partial(KeyIds.from_keys, method=point.line.method, **point.options or {})
-    seconds, made = case.time(partial(make, keys))
+    seconds, made, more = point.time_build(partial(make, keys))
     require(len(made) == sample.distinct(), "a key was lost", line=point.line.name)
     memory = round(made.nbytes / (8 * n), 3)
-    yield point.row("build", n, seconds, point.floor("build", n, made.nbytes), memory=memory)
+    floor = point.floor("build", n, made.nbytes)
+    yield point.row("build", n, seconds, floor, memory=memory, **more)
     seconds, (ids, found) = case.time(partial(made.ids_of, keys), again=True)
     require(found.all() and (made.keys_of(ids) == keys).all(), "an id was another key's")
     yield point.row("find", n, seconds, point.floor("find", n, made.nbytes))
@@ -120,12 +118,12 @@ def lists(point: Point) -> Rows:
     else:
         table = point.opened(MultiMap, "u4", "u4", n=distinct)
         build = table.insert
-    seconds, _ = case.time(partial(build, keys, values), before=table.clear)
+    seconds, _, more = point.time_build(partial(build, keys, values), table)
     require(len(table) == (distinct if point.line.method == SORTED else n), "a pair was lost")
     moved = 8 * n + table.nbytes
     floor = n / (moved / case.floors.copy(moved))
     memory = round(table.nbytes / (8 * n), 3)
-    yield point.row("build", n, seconds, floor, memory=memory)
+    yield point.row("build", n, seconds, floor, memory=memory, **more)
     if "count" in verbs:
         seconds, told = case.time(partial(table.count, keys), again=True)
         require((told == counts[sample.numbers]).all(), "a list has another length")
