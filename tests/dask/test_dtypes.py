@@ -137,6 +137,25 @@ def test_metas_are_dasks_and_partitions_are_of_pandas(merge, cuts):
             assert part.dtypes.to_dict() == wanted.dtypes.to_dict()
 
 
+@pytest.mark.parametrize("cuts", [(1, 1), (1, 3), (3, 1), (3, 2)])
+@pytest.mark.parametrize("empty", ["left", "right"])
+@pytest.mark.filterwarnings("ignore:Merging dataframes with merge column data type mismatches")
+def test_keys_of_a_side_without_rows_get_no_common_dtype(cuts, empty):
+    """pandas makes objects of booleans that meet numbers, where any row is there to meet."""
+    left = pd.DataFrame({"k": pd.array([True, False, None] * 2, "bool[pyarrow]")})
+    right = pd.DataFrame({"l": pd.array([1.0, 0.5, None] * 2, "double[pyarrow]")})
+    if empty == "left":
+        left = left.iloc[:0]
+    else:
+        right = right.iloc[:0]
+    for how in ("inner", "left", "right"):
+        frames = lazy(left, cuts[0]), lazy(right, cuts[1])
+        wanted = left.merge(right, left_on="k", right_on="l", how=how)
+        found = frames[0].merge(frames[1], left_on="k", right_on="l", how=how).compute()
+        assert found.dtypes.to_dict() == wanted.dtypes.to_dict()
+        assert rows_of(found) == rows_of(wanted)
+
+
 def merged_twice(first: Any, frames: Any, how: str, on: str) -> Any:
     third = frames[1].rename(columns={"id": "id2", "s": "s2", "f": "f2"})
     if on == "k":

@@ -139,7 +139,8 @@ def merge_with_all(frame: Any, stored: Any, plan: CachedPickle[PartitionPlan], r
         left, right = frame, stored
         if opened.probing == "right":
             left, right, pairs = stored, frame, RowPairs(pairs.right, pairs.left)
-        return opened.put_together(left, right, opened.arguments.keys(left, right), pairs)
+        keyed = opened.arguments.keys(left, right)
+        return opened.put_together(left, right, keyed, pairs, meets=len(left) and len(right))
 
 
 def merge_sides(

@@ -115,7 +115,7 @@ def merge_with_rows(frame: Any, stored: Any, plan: PartitionPlan) -> Any:
     pairs = keys.pairs(KeyColumns.of(plan.asked(frame)), "inner")
     check_size(current_worker(), pairs.size(len(frame)), frame, stored)
     found = frames_of(stored).take(stored[plan.fetched], pairs.rows("right", len(stored)))
-    return plan.result(frame, pairs.rows("left", len(frame)), found)
+    return plan.result(frame, pairs.rows("left", len(frame)), found, void=not len(stored))
 
 
 def filtered(frame: Any, keys: StoredKeys, plan: PartitionPlan) -> Any:

@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pandas as pd
+from dask.dataframe.dispatch import concat
 
 from dgpuhash.distributed.cluster.dask_internals import (
     Expr,
@@ -64,6 +65,8 @@ def concat_rows(*parts: Any) -> Any:
     >>> parts = [pd.Series([0], index=pd.Index([label], dtype=object)) for label in (1, 0.5)]
     >>> concat_rows(*parts).index.tolist()
     [1, 0.5]
+    >>> concat_rows(*(part.astype("category") for part in parts)).dtype.name
+    'category'
     """
     filled = [part for part in parts if len(part)] or [parts[0]]
     if len(filled) == 1:
@@ -73,4 +76,5 @@ def concat_rows(*parts: Any) -> Any:
         for level in range(filled[0].index.nlevels)
     ]
     index = index_of(levels, filled[0].index.names, guess=False)
-    return pd.concat([part.reset_index(drop=True) for part in filled]).set_axis(index, axis=0)
+    # Dask's, which unites the categories of a column.
+    return concat([part.reset_index(drop=True) for part in filled]).set_axis(index, axis=0)

@@ -401,7 +401,9 @@ class PartitionPlan:
             made[_BLANK] = ~keys.sides[0 if left else 1].complete * np.int8(1 if stored else 2)
         return made
 
-    def result(self, frame: pd.DataFrame, query_rows: Any, found: Any) -> Any:
+    def result(
+        self, frame: pd.DataFrame, query_rows: Any, found: Any, *, void: bool = False
+    ) -> Any:
         """Return the merge of a partition with the stored rows that it found.
 
         Parameters
@@ -412,7 +414,7 @@ class PartitionPlan:
             For each row of `found` the row of the partition that matches it, ascending; for
             filters the rows to keep.
         found : DataFrame or None
-            Stored rows, with the columns `fetched`.
+            Stored rows, with the columns `fetched`; `void` says that no row is stored at all.
         """
         xp = self._frames.xp
         if self.arguments.how == "isin":
@@ -427,13 +429,14 @@ class PartitionPlan:
             own, other = with_unmatched(len(frame), query_rows, other, xp)
         elif len(own) == len(frame) and bool((own == xp.arange(len(own))).all()):
             own = None
-        return self._made(frame, self._as_side(found, whole=False), own, other, query_rows)
+        stored = self._as_side(found, whole=False)
+        return self._made(frame, stored, own, other, query_rows, meets=len(frame) and not void)
 
     def tail(self, found: pd.DataFrame) -> pd.DataFrame:
         """Return the stored rows that nothing matches, with all stored columns."""
         sample = (self.left if self.probing == "left" else self.right).iloc[:0]
         nobody = self._frames.xp.full(len(found), -1, dtype=np.int64)
-        return self._made(sample, self._as_side(found, whole=True), nobody, None, None)
+        return self._made(sample, self._as_side(found, whole=True), nobody, None, None, meets=True)
 
     def merged(
         self, left: pd.DataFrame, right: pd.DataFrame, check: Callable[[int], None] | None = None
@@ -449,11 +452,12 @@ class PartitionPlan:
             kept = ~there if arguments.how == "anti" else there
             return self.result(left, self._frames.xp.flatnonzero(kept), None)
         pairs = arguments.pairs(keys, left, right, check)
-        return self.put_together(left, right, keys, pairs)
+        return self.put_together(left, right, keys, pairs, meets=len(left) and len(right))
 
     def _made(
-        self, frame: pd.DataFrame, stored: pd.DataFrame, own: Any, other: Any, query_rows: Any
-    ) -> pd.DataFrame:
+        self, frame: pd.DataFrame, stored: pd.DataFrame, own: Any, other: Any, query_rows: Any,
+        *, meets: Any,
+    ) -> pd.DataFrame:  # fmt: skip
         """Return the result of a partition and stored rows."""
         left_probes = self.probing == "left"
         left, right = (frame, stored) if left_probes else (stored, frame)
@@ -464,16 +468,18 @@ class PartitionPlan:
             samples = (frame, self.right) if left_probes else (self.left, frame)
             keys = self.arguments.keys(*samples)
             keys = matched_keys(keys, self.probing, query_rows, fetched=self._labels_wanted)
-        return self.put_together(left, right, keys, pairs)
+        return self.put_together(left, right, keys, pairs, meets=meets)
 
     def put_together(
-        self, left: pd.DataFrame, right: pd.DataFrame, keys: JoinKeys, pairs: RowPairs
-    ) -> pd.DataFrame:
-        """Return the given rows of both sides as the result has them."""
+        self, left: pd.DataFrame, right: pd.DataFrame, keys: JoinKeys, pairs: RowPairs, *,
+        meets: Any,
+    ) -> pd.DataFrame:  # fmt: skip
+        """Return the given rows of both sides as the result has them; `meets`: both have some."""
         plan, how = self.plan, self.arguments.how
         if any(self._unknown_pairs):
             left, right, keys = with_all_categories(left, right, keys, self._unknown_pairs)
-        made = plan.over(left, right, keys)
+        # pandas gives keys no common dtype where a side has no rows.
+        made = plan.over(left, right, keys, cast=meets or not self._in_pandas_dtypes)
         index = made.index(pairs)
         if self._frames.name == "pandas" and keys.left_index != keys.right_index:
             labelled, rows = (left, pairs.left) if keys.right_index else (right, pairs.right)

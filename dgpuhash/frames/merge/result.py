@@ -20,6 +20,7 @@ from dgpuhash.frames.dataframes.promotion import (
     nullable_index,
     values_of_codes,
 )
+from dgpuhash.frames.keys.categories import is_unknown
 from dgpuhash.frames.merge.agreement import agree
 from dgpuhash.frames.merge.arguments import Suffixes
 from dgpuhash.frames.merge.index import beside, index_of, join_index, with_level
@@ -88,11 +89,12 @@ class MergePlan:
         made = kind(left, rest, keys, how, labels, name, promote)
         return made._nullable() if promote == "nullable" else made
 
-    def over(self, left: Any, right: Any, keys: JoinKeys) -> MergePlan:
-        """Return the plan for other rows of both sides; keys get the dtypes that they have here."""
+    def over(self, left: Any, right: Any, keys: JoinKeys, *, cast: Any = True) -> MergePlan:
+        """Return the plan for other rows of both sides; `cast` keys to the dtypes of this one's."""
         there = {*right, *right.index.names}
         right = self.without(right, [label for label in keys.dropped if label in there])
-        left, right = self._cast_keys(left, self.left), self._cast_keys(right, self.right)
+        if cast:
+            left, right = self._cast_keys(left, self.left), self._cast_keys(right, self.right)
         rounded: list[Hashable | None] | None = [] if self.promote == "each" else None
         made = replace(self, left=left, right=right, keys=keys, rounded=rounded)
         return made._nullable() if self.promote == "nullable" else made
@@ -163,13 +165,13 @@ class MergePlan:
                     frame.isetitem(place, _conformed(column, wanted, f"column {column.name!r}"))
         index: Any = frame.index
         wanted = meta.index.dtype
-        if (
-            index.nlevels == 1
-            and index.dtype != wanted
-            and not isinstance(wanted, pd.CategoricalDtype)
-        ):
-            labels = _conformed(index.to_series(), wanted, f"index {index.name!r}")
-            frame.index = index_of([labels], [index.name], guess=False)
+        if index.nlevels == 1 and index.dtype != wanted:
+            if not isinstance(wanted, pd.CategoricalDtype):
+                labels = _conformed(index.to_series(), wanted, f"index {index.name!r}")
+                frame.index = index_of([labels], [index.name], guess=False)
+            elif is_unknown(wanted) and not isinstance(index.dtype, pd.CategoricalDtype):
+                # Of two sides' categories, which are others.
+                frame.index = pd.CategoricalIndex(index)
         return frame
 
     @classmethod

@@ -64,6 +64,24 @@ def test_keys_and_columns(threads, how, kind):
     )
 
 
+@pytest.mark.parametrize("cuts", [(1, 1), (1, 3), (3, 2)])
+@pytest.mark.parametrize("theirs", [[], [1, 4]])
+def test_labels_are_categories_in_every_partition(threads, cuts, theirs):
+    """Also in those of labels of both sides, of which pandas makes no categories."""
+    sides = []
+    for number, labels in enumerate((theirs, [1, 2, 3])):
+        frame = pd.DataFrame({f"c{number}": range(len(labels))}, pd.Index(labels, dtype="int64"))
+        places = np.linspace(0, len(labels), cuts[number] + 1).astype(int)
+        pieces = [frame.iloc[slice(*each)] for each in itertools.pairwise(places)]
+        pieces = [each.set_axis(each.index.astype("category"), axis=0) for each in pieces]
+        meta = clear_known_categories(pieces[0].iloc[:0])
+        sides.append(dd.from_map(itself, pieces, meta=meta))
+    merged = dgpuhash.merge(*sides, "outer", left_index=True, right_index=True)
+    parts = dask.compute(*merged.to_delayed())
+    assert {part.index.dtype.name for part in parts} == {merged._meta.index.dtype.name}
+    assert sorted(label for part in parts for label in part.index) == sorted({*theirs, 1, 2, 3})
+
+
 def test_numbers_of_two_types_are_equal(threads):
     left = pd.DataFrame({"k": [1, 2, 3], "x": [1, 2, 3]})
     right = pd.DataFrame({"k": [1.0, 2.5, 3.0], "y": [1, 2, 3]})
