@@ -261,8 +261,10 @@ def test_the_answer_of_a_hash_range_is_made_where_its_groups_are(threads, rows):
     assert holders == holders[:3] * 2
 
 
-@pytest.mark.parametrize("backend", [None, "numpy_nullable", "pyarrow"])
-@pytest.mark.parametrize("dropna", [True, False])
+@pytest.mark.parametrize(
+    ("backend", "dropna"),
+    [(None, True), (None, False), ("numpy_nullable", True), ("pyarrow", False)],
+)
 def test_nunique_beside_keys(threads, rows, backend, dropna):
     rows = rows if backend is None else rows.convert_dtypes(dtype_backend=backend)
     for by in ("k", ["s", "k"]):

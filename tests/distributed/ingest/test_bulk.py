@@ -90,10 +90,11 @@ def floats(rng: np.random.Generator, rows: int, keys: int) -> pd.DataFrame:
     return frame.assign(k=np.where(frame["k"] == 3, -0.0, frame["k"] / 2))
 
 
-@pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize(
-    ("make", "on"), [(integers, ["k"]), (pairs, ["k", "day"]), (floats, ["k"])]
-)
+    ("make", "on", "how"),
+    [*((integers, ["k"], how) for how in HOWS), (pairs, ["k", "day"], "left"),
+     (pairs, ["k", "day"], "anti"), (floats, ["k"], "inner"), (floats, ["k"], "semi")],
+)  # fmt: skip
 def test_build_and_merge_are_pandas(
     client: Client,
     dask_logs: pytest.LogCaptureFixture,
@@ -112,8 +113,10 @@ def test_build_and_merge_are_pandas(
             assert_same(merged.compute(), joined(left, right, on, how))
 
 
-@pytest.mark.parametrize("how", HOWS)
-@pytest.mark.parametrize("kind", ["int64", "str"])
+@pytest.mark.parametrize(
+    ("kind", "how"),
+    [("int64", "inner"), ("int64", "anti"), ("str", "left"), ("str", "semi")],
+)
 def test_copies_are_merged_with_where_partitions_lie(client, dask_logs, how, kind):
     rng = np.random.default_rng(7)
     right, left = integers(rng, 300, 100).astype({"k": kind}), integers(rng, 400, 200)

@@ -280,9 +280,9 @@ def placed(monkeypatch):
 
 @pytest.mark.parametrize(("key", "value"), [*DTYPES[:4], ("uint64", None)])
 @pytest.mark.parametrize(
-    ("size", "told", "distinct"), [(2, True, True), (3, True, False), (5, False, False)]
+    ("size", "told", "distinct", "most"),
+    [(2, True, True, 300), (3, True, False, 6), (5, False, False, 6), (5, False, False, 300)],
 )
-@pytest.mark.parametrize("most", [6, 300])
 def test_new_keys_range_by_range(
     device, placed, monkeypatch, key, value, size, told, distinct, most
 ):
