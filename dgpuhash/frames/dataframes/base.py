@@ -65,13 +65,13 @@ class Frames(ABC):
         By default it is numbered from 0.
         """
 
+    @abstractmethod
     def column(self, frame: Any, label: Hashable) -> Any | None:
         """Return the column, or the columns, with this label; None where there is none."""
-        return frame[label] if label in frame.columns else None
 
+    @abstractmethod
     def label_levels(self, frame: Any) -> int:
         """Return how many levels the labels of the columns have."""
-        return int(frame.columns.nlevels)
 
     @abstractmethod
     def key_column(self, series: Any, name: object) -> KeyColumn:
@@ -83,12 +83,12 @@ class Frames(ABC):
             When the dtype cannot be a key; the message names the cast that helps.
         """
 
+    @abstractmethod
     def key_type(self, series: Any, name: object) -> LogicalType:
         """Return the type of a key column; values are read only where its dtype does not tell it.
 
         Raises KeyTypeError as `key_column`.
         """
-        return self.key_column(series[:0] if self.is_typed(series) else series, name).type
 
     @abstractmethod
     def arrays(self, frame: Any, dtypes: Sequence[Any] | None = None) -> list[Any] | None:

@@ -88,7 +88,7 @@ class CudfFrames(Frames):
     def column(self, frame: Any, label: Hashable) -> Any | None:
         columns = columns_of(frame)
         if columns.multiindex:
-            return super().column(frame, label)
+            return frame[label] if label in frame.columns else None
         found = columns.get(label)
         return None if found is None else series_of_column(found, label)
 
@@ -101,7 +101,7 @@ class CudfFrames(Frames):
     def key_type(self, series: Any, name: object) -> LogicalType:
         # A slice takes longer than reading columns other than categories, which are gathered.
         if isinstance(series.dtype, self._cudf.CategoricalDtype):
-            return super().key_type(series, name)
+            series = series[:0]
         return key_column(series, name).type
 
     def arrays(self, frame: Any, dtypes: Sequence[Any] | None = None) -> list[Any] | None:

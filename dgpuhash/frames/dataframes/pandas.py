@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Hashable, Mapping, Sequence
+from operator import attrgetter
 from types import ModuleType
 from typing import Any
 
@@ -21,7 +22,7 @@ from dgpuhash.frames.dataframes.pandas_casts import cast
 from dgpuhash.frames.dataframes.pandas_keys import key_column, utf8_error
 from dgpuhash.frames.dataframes.pandas_take import TakenRows
 from dgpuhash.frames.dataframes.promotion import check_concat, check_promoted, nullable_frame
-from dgpuhash.frames.key_columns import KeyColumn
+from dgpuhash.frames.key_columns import KeyColumn, LogicalType
 
 __all__ = ["PandasFrames"]
 
@@ -85,6 +86,14 @@ class PandasFrames(Frames):
 
     def series(self, values: Any, index: Any = None) -> pd.Series:
         return pd.Series(values, index=index)
+
+    def column(self, frame: Any, label: Hashable) -> Any | None:
+        return frame[label] if label in frame.columns else None
+
+    label_levels = attrgetter("columns.nlevels")  # type: ignore[assignment]
+
+    def key_type(self, series: Any, name: object) -> LogicalType:
+        return self.key_column(series[:0] if self.is_typed(series) else series, name).type
 
     def key_column(self, series: Any, name: object) -> KeyColumn:
         return key_column(series, name)

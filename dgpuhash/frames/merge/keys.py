@@ -13,6 +13,7 @@ import pandas as pd
 from dgpuhash.backend import device_of
 from dgpuhash.errors import ColumnError, KeyTypeError, ShapeError
 from dgpuhash.frames.dataframes import frames_of
+from dgpuhash.frames.dataframes.base import Frames
 from dgpuhash.frames.dataframes.cudf_columns import numbered
 from dgpuhash.frames.keys.encoding import KeyColumns
 from dgpuhash.frames.merge.comparable import Compared, compared
@@ -243,25 +244,25 @@ def _common_columns(left: pd.DataFrame, right: pd.DataFrame) -> list[Hashable]:
 
 def _given(frame: pd.DataFrame, keys: Sequence[Any]) -> list[tuple[Any, Any, pd.Series]]:
     """Return the name, the label and the values of each key; both are None for arrays."""
-    found = []
+    found, frames = [], frames_of(frame)
     for key in keys:
         if _is_array(key):
             if len(key) != len(frame):
                 raise ShapeError(f"a key of {len(key):,} rows for a frame of {len(frame):,}")
             found.append((None, None, as_series(key)))
         else:
-            found.append((key, key, as_series(_values(frame, key))))
+            found.append((key, key, as_series(_values(frames, frame, key))))
     return found
 
 
-def _values(frame: pd.DataFrame, label: Any) -> Any:
+def _values(frames: Frames, frame: pd.DataFrame, label: Any) -> Any:
     """Return the column or index level with this label."""
     try:
         hash(label)
     except TypeError:
         raise KeyTypeError(f"{label!r} is neither a label nor an array; give one of both") from None
     names = list(frame.index.names)
-    column, in_index = frames_of(frame).column(frame, label), label is not None and label in names
+    column, in_index = frames.column(frame, label), label is not None and label in names
     if column is not None and in_index:
         raise ColumnError(
             f"'{label}' is both an index level and a column label, which is ambiguous."

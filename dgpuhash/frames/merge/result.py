@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from operator import attrgetter
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -63,6 +64,8 @@ class MergePlan:
     indicator: Hashable | None
     promote: str = "pandas"
     rounded: list[Hashable | None] | None = None
+    # The labels of columns, as an index or a list.
+    _labels_of: ClassVar[Callable[[Any], Any]] = attrgetter("columns")
 
     @classmethod
     def of(
@@ -140,11 +143,6 @@ class MergePlan:
     def without(cls, frame: Any, dropped: Sequence[Hashable]) -> Any:
         """Return a side without columns and levels that the other one stands for."""
         return without(frame, dropped)
-
-    @classmethod
-    def _labels_of(cls, frame: Any) -> Any:
-        """Return the labels of columns: an index or a list."""
-        return frame.columns
 
     @classmethod
     def conformed(cls, frame: Any, meta: Any, *, kept: bool = False) -> Any:
@@ -293,11 +291,10 @@ def suffixed(left: Any, right: Any, suffixes: Suffixes) -> tuple[Any, Any]:
             "tuple instead."
         )
     # Lists: an index of texts takes long to go through.
-    lists = [list(each) if isinstance(each, list) else each.tolist() for each in (left, right)]
-    there = set(lists[1])
-    both = [label for label in dict.fromkeys(lists[0]) if label in there]
-    if not both:
+    there = set(right if isinstance(right, list) else right.tolist())
+    if not any(label in left for label in there):
         return left, right
+    both = [label for label in dict.fromkeys(list(left)) if label in there]
     ours, theirs = suffixes
     if not ours and not theirs:
         raise ColumnError(

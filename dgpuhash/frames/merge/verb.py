@@ -217,7 +217,8 @@ def merge(
     ours, theirs = as_frame(ours), as_frame(theirs)
     if columns is not None:
         theirs = asked.narrowed(theirs)
-    levels = [frames_of(side).label_levels(side) for side in (ours, theirs)]
+    frames = frames_of(ours)
+    levels = frames.label_levels(ours), frames.label_levels(theirs)
     if levels[0] != levels[1]:
         raise MergeError(
             f"Not allowed to merge between different levels. ({levels[0]} levels on the left, "

@@ -47,8 +47,8 @@ class CudfPlan(MergePlan):
             index = index.droplevel(levels)
         return frame_of(columns.items(), index, like=frame)
 
-    @classmethod
-    def _labels_of(cls, frame: Any) -> Any:
+    @staticmethod
+    def _labels_of(frame: Any) -> Any:  # type: ignore[override]
         columns = columns_of(frame)
         return frame.columns if columns.multiindex else list(columns)
 
