@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -14,6 +14,9 @@ from dgpuhash.frames.groupby.aggregates import pairs
 from dgpuhash.frames.groupby.aggregates.options import Options
 from dgpuhash.frames.groupby.groups import Groups
 from dgpuhash.typing import Frame, NamedColumn
+
+if TYPE_CHECKING:
+    from dgpuhash.frames.groupby.cudf.groups import CudfGroups
 
 __all__ = ["AggregateMethods", "PairMethods", "RowGroups"]
 
@@ -149,7 +152,7 @@ class RowGroups(AggregateMethods):
     """
 
     def __init__(
-        self, frame: Frame | NamedColumn, groups: Groups | Any, *, as_index: bool = True,
+        self, frame: Frame | NamedColumn, groups: Groups | CudfGroups, *, as_index: bool = True,
         selection: Hashable | Sequence[Hashable] = None,
     ) -> None:  # fmt: skip
         self._frame: Any = frame

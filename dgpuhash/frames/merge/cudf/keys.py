@@ -30,7 +30,7 @@ def comparable(left: Any, right: Any, name: object) -> list[tuple[Compared, Comp
         When both sides have rows and no value of one can equal one of the other, or they cannot be
         keys.
     """
-    if any(type(side.dtype).__name__.startswith("Decimal") for side in (left, right)):
+    if any(not _is_plain(side.dtype) and type_name(side) in _DECIMALS for side in (left, right)):
         if left.dtype != right.dtype:
             raise KeyTypeError(
                 "Decimal columns can only be merged with decimal columns of the same precision and "
@@ -127,6 +127,10 @@ def cast(series: Any, dtype: Any) -> Any:
         moments = series.dt.tz_convert("UTC").dt.tz_localize(None).astype(f"M8[{dtype.unit}]")
         return moments.dt.tz_localize("UTC").dt.tz_convert(str(dtype.tz))
     return series.astype(dtype)
+
+
+def _is_plain(dtype: Any) -> bool:
+    return isinstance(dtype, np.dtype) and dtype.kind in "biufmM"
 
 
 def _is_categorical(dtype: Any) -> bool:

@@ -79,10 +79,13 @@ class CudfPlan(MergePlan):
                 continue
             dtype = agreed(pair.left, pair.right, how)
             for place, frame in enumerate(sides):
-                column = columns_of(frame).get(pair.name)
+                columns = columns_of(frame)
+                column = columns.get(pair.name)
                 if column is not None and column.dtype != dtype:
-                    sides[place] = frame.copy(deep=False)
-                    sides[place][pair.name] = cast(series_of_column(column), dtype)
+                    # By position: cuDF would assign a Series by row labels.
+                    made = column_of_series(cast(series_of_column(column), dtype))
+                    parts = {**dict(columns), pair.name: made}
+                    sides[place] = frame_of(parts.items(), frame.index, like=frame)
         return sides[0], sides[1]
 
     def _nullable(self) -> CudfPlan:
