@@ -158,7 +158,10 @@ def install(monkeypatch: Any) -> None:
     """Replace cuDF, pylibcudf and CuPy, and what of ours reads the memory of their columns."""
     cudf, pylibcudf = ModuleType("cudf"), ModuleType("pylibcudf")
     dtypes = ModuleType("cudf.utils.dtypes")
-    dtypes.__dict__.update(get_dtype_of_same_kind=_of_same_kind)
+    dtypes.__dict__.update(
+        get_dtype_of_same_kind=_of_same_kind,
+        find_common_type=lambda found: np.result_type(*found),
+    )
     cudf.__dict__.update(
         DataFrame=DataFrame, Series=Series, Index=pd.Index, RangeIndex=pd.RangeIndex,
         MultiIndex=pd.MultiIndex, CategoricalDtype=pd.CategoricalDtype, Grouper=pd.Grouper,

@@ -66,6 +66,16 @@ def test_merges_are_those_of_pandas(how, keys):
     assert_same(dgpuhash.merge(*paper, how, **keys), expected)
 
 
+@pytest.mark.parametrize("how", HOWS[:4])
+def test_keys_are_cast_by_position_not_by_label(how):
+    left, right = sides()
+    left, right = left.astype({"k": "int32"}), right.set_axis([5, 5, 4, 0, 1, 2, 9])
+    left.index = np.arange(len(left)) % 3
+    expected = dgpuhash.merge(left, right, how, on="k")
+    paper = map(paper_groups.DataFrame, (left, right))
+    assert_same(dgpuhash.merge(*paper, how, on="k"), expected)
+
+
 def test_a_cross_merge_is_that_of_pandas():
     left, right = sides()
     paper = map(paper_groups.DataFrame, (left, right))
