@@ -130,7 +130,7 @@ class Answering:
             self._uid = uuid.uuid4().hex
 
     def rounding_of(self, client: Client) -> LoggedRounding:
-        """Return what merges of a client call with the columns that they round."""
+        """Return the function to call with the columns rounded by merges of a client."""
         return LoggedRounding(f"{self._uid}-{client.id}")
 
     def rounded(self) -> Counter[str]:

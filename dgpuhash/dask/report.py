@@ -59,7 +59,7 @@ class Rounding:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Answers since verbs were enabled, what they rounded, and the builds that stay.
+    """Answers given under `enable()`, with columns rounded and builds kept.
 
     It is shown as a table.
 

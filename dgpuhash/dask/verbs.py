@@ -330,7 +330,7 @@ def _counts(
 
 
 def rounding_of(rows: Any, client: Client) -> LoggedRounding | None:
-    """Return what is called where integers of pandas rows are rounded; None for cuDF's.
+    """Return the function to call on rounded integers of pandas rows; None for cuDF.
 
     Any column of cuDF can have nulls.
     """

@@ -372,9 +372,9 @@ class Handle:
         with self._registry.changing(self.name):
             self._check_open()
             current = self._go_to(self._registry.begin(self.name))
-            yield self._settled(current) if settle else current
+            yield self._settle_changes(current) if settle else current
 
-    def _settled(self, current: Descriptor) -> Descriptor:
+    def _settle_changes(self, current: Descriptor) -> Descriptor:
         """Settle what an interrupt has cut; return the newest descriptor.
 
         A change without a log has happened if it was published. One with its record in the log has

@@ -203,7 +203,7 @@ class IndexMaintenance(Handle):
         """
         with self._changing(settle=False) as current:
             done = self._rebuild_lost(current, whole)
-            self._settled(self._descriptor)
+            self._settle_changes(self._descriptor)
             return done
 
     def _rebuild_lost(self, current: Descriptor, whole: bool) -> Rebuilt:

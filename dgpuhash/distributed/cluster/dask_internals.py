@@ -278,7 +278,7 @@ def waits_on(task: Any, scheduler: Any) -> bool:
 
 
 def fail_tasks(scheduler: Any, keys: Iterable[Any], error: Exception, stimulus_id: str) -> None:
-    """End tasks of a scheduler, which no worker carries out, and what depends on them in an error.
+    """End tasks of the scheduler without a worker, and their dependents, in an error.
 
     Each then counts as failed by itself; those that are not wanted any more are left out.
     """

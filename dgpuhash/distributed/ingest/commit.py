@@ -192,7 +192,7 @@ def commit_change(
 
 
 def abandon(client: Client, change: Change) -> None:
-    """Drop a change that was not published, on the workers that are reachable."""
+    """Drop an unpublished change on all reachable workers."""
     _incarnations.pop(client, None)
     run_best_effort(client, change.workers, abandon_change, change.uid, change.transaction)
 

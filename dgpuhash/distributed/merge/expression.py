@@ -183,7 +183,7 @@ class MergeExpr(SidesExpr, TailedExpr):
 def _checked(
     side: Expr, plan: PartitionPlan, other: str, ranges: int, seeds: KeySeeds, text: str
 ) -> BuildExpr:
-    """Return a build of the keys of the side that is not `other`, which finds those of two rows."""
+    """Return a build of keys of the side opposite `other`, to find keys of two rows."""
     given = plan.arguments
     keys = JoinArguments(
         "semi", given.on, given.left_on, given.right_on, given.left_index, given.right_index

@@ -32,9 +32,9 @@ def locked_part(name: str, make: Callable[[str], object]) -> Iterator[str]:
     ['rows']
     """
     sweep_parts(name)
-    part, lock = _made(name, make)
+    part, lock = _create(name, make)
     while lock is None:
-        part, lock = _made(name, make)
+        part, lock = _create(name, make)
     try:
         yield part
     finally:
@@ -54,7 +54,7 @@ def sweep_parts(name: str) -> None:
                 _sweep(each)
 
 
-def _made(name: str, make: Callable[[str], object]) -> tuple[str, int | None]:
+def _create(name: str, make: Callable[[str], object]) -> tuple[str, int | None]:
     """Return a new part and the descriptor that locks it, or None where it was swept before."""
     part = f"{name}.{uuid.uuid4().hex}.part"
     make(part)
