@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -82,6 +82,10 @@ class JoinKeys:
     left_index: bool = False
     right_index: bool = False
     as_text: list[bool] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What was read of the columns may lie on a GPU, and can be read again.
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @property
     def dropped(self) -> list[Hashable]:

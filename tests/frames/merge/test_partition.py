@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import dask.dataframe as dd
@@ -35,6 +36,16 @@ def plan_of(
 ) -> PartitionPlan:  # fmt: skip
     sides = (sample(frame.iloc[:0]) for frame in (left, right))
     return StandingPlan.to_index(*sides, how, left_on, right_on, ("_x", "_y"), promote=promote)
+
+
+def test_keys_are_sent_without_what_was_read_of_them():
+    keys = plan_of(LEFT, RIGHT, "inner").keys
+    before = keys.sides
+    sent = pickle.loads(pickle.dumps(keys))
+    assert vars(sent).keys() == {"pairs", "left_index", "right_index", "as_text"}
+    assert [side.columns[0].type for side in sent.sides] == [
+        side.columns[0].type for side in before
+    ]
 
 
 @settings(max_examples=80)
