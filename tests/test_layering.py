@@ -36,13 +36,16 @@ MOST_CODE = {
 }
 # Modules of a second way, which one over columns of every library replaces; none may come back.
 MUST_GO = {
-    "frames/dataframes/cudf_keys.py",
-    "frames/merge/comparable.py",
     "frames/merge/cudf/__init__.py",
-    "frames/merge/cudf/keys.py",
     "frames/merge/cudf/plan.py",
 }
-GONE = {"frames/merge/mixin.py", "frames/merge/standing.py", "frames/merge_result.py"}
+GONE = {
+    "frames/dataframes/cudf_keys.py",
+    "frames/merge/comparable.py",
+    "frames/merge/mixin.py",
+    "frames/merge/standing.py",
+    "frames/merge_result.py",
+}
 NAMELESS_ROOMS = {"utils", "helpers", "common", "misc"}
 
 # A room may import itself and every room with a smaller number; types may come from anywhere.

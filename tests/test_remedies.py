@@ -957,7 +957,7 @@ NOWHERE: set[tuple[str, str]] = {
     ("distributed/ingest/source.py", ".to_backend({})"),
     ("frames/dataframes/cudf.py", ".astype({})"),
     ("frames/dataframes/cudf.py", "cudf.Series(keys)"),
-    ("frames/dataframes/cudf_keys.py", ".astype(cudf.Decimal128Dtype(38, 9)).astype('str')"),
+    ("frames/dataframes/cudf_columns.py", ".astype(cudf.Decimal128Dtype(38, 9)).astype('str')"),
     *(("frames/dataframes/dispatch.py", each)
       for each in ("cudf.from_pandas(frame)", "cupy.asarray(array)", "cupy.asarray(x)",
                    "cupy.asnumpy(array)", "cupy.asnumpy(x)", "frame.to_pandas()")),

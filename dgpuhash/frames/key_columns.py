@@ -7,7 +7,10 @@ from typing import Any, Protocol
 
 from dgpuhash.errors import KeyTypeError
 
-__all__ = ["KeyColumn", "LogicalType", "NormalColumn", "StringColumn", "check_comparable"]
+__all__ = [
+    "IncomparableError", "KeyColumn", "LogicalType", "NormalColumn", "StringColumn",
+    "check_comparable",
+]  # fmt: skip
 
 NUMERIC = frozenset({"bool", "int", "uint", "float"})
 _TIME_UNITS = {(64, unit) for unit in ("s", "ms", "us", "ns")}
@@ -24,6 +27,10 @@ WIDTHS_AND_UNITS = {
 }
 # How a dtype marks missing values: NaN or NaT among the values, a mask, or Arrow's validity bits.
 PLAIN, MASKED, ARROW = "", "mask", "arrow"
+
+
+class IncomparableError(KeyTypeError, ValueError):
+    """Keys of two dtypes that are never equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +111,9 @@ class StringColumn(Protocol):
     def hash(self, seed: int) -> Any:
         """Return a 64-bit hash of each string; nulls give a constant."""
 
+    def over(self, codes: Any) -> StringColumn:
+        """Return the strings at `codes`; -1 gives a null."""
+
     def take(self, rows: Any) -> StringColumn:
         """Return the strings at positions `rows`."""
 
@@ -135,6 +145,18 @@ class KeyColumn:
         strings = None if self.strings is None else self.strings.take(rows)
         taken = _at(self.values, rows), _at(self.nulls, rows)
         return KeyColumn(self.type, *taken, strings, self.objects)
+
+    def over(self, codes: Any) -> KeyColumn:
+        """Return the keys of rows whose categories these are, by codes; -1 gives a null."""
+        if self.strings is not None:
+            strings = self.strings.over(codes)
+            return KeyColumn(self.type, nulls=strings.nulls, strings=strings)
+        absent = codes < 0
+        at = codes * ~absent
+        picked = self.values[at] if len(self) else at.astype(self.values.dtype)
+        if self.nulls is not None:
+            absent = absent | self.nulls[at]
+        return KeyColumn(self.type, picked, absent if bool(absent.any()) else None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import pandas as pd
 from frames.paper_cudf import KINDS, TIMES, UNITS, Memory, nullable, simulate_columns
 
 from dgpuhash.frames.dataframes import cudf as cudf_frames
-from dgpuhash.frames.dataframes import cudf_keys
+from dgpuhash.frames.dataframes import cudf_columns
 from dgpuhash.frames.dataframes.pandas import PandasFrames
 from dgpuhash.frames.groupby.cudf import groups, results, values
 from dgpuhash.frames.groupby.partial.cudf import plan
@@ -197,7 +197,7 @@ def install(monkeypatch: Any) -> None:
     monkeypatch.setattr(frames, "device", "cpu")
     monkeypatch.setattr(frames, "array", _array)
     monkeypatch.setattr(values.CudfValues, "_with_nulls", _with_nulls)
-    for module in (cudf_frames, cudf_keys, groups, values, plan):
+    for module in (cudf_frames, cudf_columns, groups, values, plan):
         if hasattr(module, "plain_array"):
             monkeypatch.setattr(module, "plain_array", _plain_array)
     simulate_columns(monkeypatch, DataFrame, Series)

@@ -15,6 +15,7 @@ from dgpuhash.distributed.cluster.serialization import put_in_cache
 from dgpuhash.distributed.merge.sides import named_schema_key
 from dgpuhash.errors import SpecError
 from dgpuhash.frames import frames_of
+from dgpuhash.frames.dataframes.pandas_casts import is_unknown
 from dgpuhash.frames.dataframes.partition_dtypes import PandasDtypes
 from dgpuhash.frames.dataframes.promotion import nullable_rows
 from dgpuhash.frames.groupby.group_by import GroupBy
@@ -22,7 +23,6 @@ from dgpuhash.frames.groupby.grouping_keys import levels_of
 from dgpuhash.frames.groupby.partial import GroupPlan, Verb
 from dgpuhash.frames.groupby.partial.rows import plan_of_rows
 from dgpuhash.frames.groupby.verb import groupby
-from dgpuhash.frames.keys.categories import is_unknown
 from dgpuhash.frames.keys.seeds import KeySeeds
 from dgpuhash.frames.merge.arguments import OnRounding
 

@@ -14,8 +14,8 @@ from dgpuhash.distributed.groupby.group_by import LazyGroupBy
 from dgpuhash.distributed.groupby.keys import with_keys
 from dgpuhash.distributed.ingest.source import check_all_partitions
 from dgpuhash.distributed.merge.verb import hash_ranges, prepare
+from dgpuhash.frames.dataframes.pandas_casts import is_unknown
 from dgpuhash.frames.groupby.group_by import GroupBy
-from dgpuhash.frames.keys.categories import is_unknown
 from dgpuhash.frames.merge.arguments import OnRounding
 
 __all__ = ["groupby_lazily", "ranges_of"]

@@ -10,7 +10,8 @@ import pandas as pd
 
 from dgpuhash.distributed.cluster.dask_internals import Expr, Projection, Task, TaskRef
 from dgpuhash.errors import ColumnError
-from dgpuhash.frames.keys.categories import in_dtype, is_unknown
+from dgpuhash.frames.dataframes.pandas_casts import is_unknown
+from dgpuhash.frames.keys.categories import in_dtype
 from dgpuhash.frames.merge.partition import PartitionPlan
 
 __all__ = ["TypedExpr", "has_unknown_categories"]

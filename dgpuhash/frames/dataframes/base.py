@@ -2,15 +2,40 @@
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from dgpuhash.frames.key_columns import KeyColumn, LogicalType
+from dgpuhash.errors import KeyTypeError
+from dgpuhash.frames.key_columns import KeyColumn, LogicalType, check_comparable
 from dgpuhash.typing import Device, Promote
 
-__all__ = ["Frames"]
+__all__ = ["Compared", "Frames"]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A Series by which keys are compared, read as a key column once.
+
+    Attributes
+    ----------
+    frames : Frames
+    series : Series
+    name : label
+        What errors call the key.
+    """
+
+    frames: Frames
+    series: Any
+    name: object
+
+    @functools.cached_property
+    def column(self) -> KeyColumn:
+        """The values of the Series."""
+        return self.frames.key_column(self.series, self.name)
 
 
 class Frames(ABC):
@@ -38,6 +63,10 @@ class Frames(ABC):
     @abstractmethod
     def make(self, columns: Mapping[Hashable, Any]) -> Any:
         """Return a frame of these columns."""
+
+    def of_columns(self, columns: dict[Hashable, Any]) -> Any:
+        """Return a frame of Series numbered from 0, uncopied where the library can."""
+        return self.make(columns)
 
     def moments(self, series: Any, like: Any) -> Any:
         """Return a column made of a list, its datetimes in a dtype like `like`'s.
@@ -89,6 +118,54 @@ class Frames(ABC):
 
         Raises KeyTypeError as `key_column`.
         """
+
+    def compared(
+        self, left: Any, right: Any, name: object, *, as_text: bool | None = None
+    ) -> list[tuple[Compared, Compared]]:
+        """Return the columns of two Series that are equal where these keys are.
+
+        Parameters
+        ----------
+        left, right : Series
+        name : label
+            What errors call the key.
+        as_text : bool, optional
+            Whether keys are compared by their tagged texts; all partitions are compared alike.
+            Default: what the dtypes ask for, and objects of one type only beside others.
+
+        Raises
+        ------
+        KeyTypeError
+            When a value cannot be a key, or no value of one side can equal one of the other.
+        """
+        found = []
+        for series, other in self.typed(left, right, name, as_text):
+            ours, theirs = Compared(self, series, name), Compared(self, other, name)
+            try:
+                check_comparable(name, ours.column.type, theirs.column.type)
+            except KeyTypeError as error:
+                ours, theirs = self.unlike(ours, theirs, error)
+            found.append((ours, theirs))
+        return found
+
+    @abstractmethod
+    def typed(
+        self, left: Any, right: Any, name: object, as_text: bool | None
+    ) -> Iterable[tuple[Any, Any]]:
+        """Return columns of keys that have the values of two Series; see `compared`."""
+
+    @abstractmethod
+    def unlike(
+        self, left: Compared, right: Compared, error: KeyTypeError
+    ) -> tuple[Compared, Compared]:
+        """Return what is compared of columns whose types are never equal.
+
+        Raises KeyTypeError where the library merges no such keys.
+        """
+
+    def compares_as_text(self, left: Any, right: Any) -> bool:
+        """Return whether keys of two dtypes are compared by their tagged texts."""
+        return False
 
     @abstractmethod
     def arrays(self, frame: Any, dtypes: Sequence[Any] | None = None) -> list[Any] | None:

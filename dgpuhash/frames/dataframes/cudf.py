@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from dgpuhash.errors import ColumnError, UnsupportedError
-from dgpuhash.frames.dataframes.base import Frames
+from dgpuhash.errors import ColumnError, KeyTypeError, UnsupportedError
+from dgpuhash.frames.dataframes.base import Compared, Frames
+from dgpuhash.frames.dataframes.cudf_casts import exact_cast
 from dgpuhash.frames.dataframes.cudf_columns import (
     array_column,
     columns_of,
     frame_of,
     index_of_column,
+    key_column,
+    plain_array,
     series_of_column,
     take_columns,
+    type_name,
+    unscaled,
     with_attributes,
 )
-from dgpuhash.frames.dataframes.cudf_keys import key_column, plain_array
 from dgpuhash.frames.dataframes.pandas_arrow import METADATA, arrow_names
 from dgpuhash.frames.dataframes.remedies import astype
-from dgpuhash.frames.key_columns import KeyColumn, LogicalType
-from dgpuhash.tables.arguments.exact import float_bound
+from dgpuhash.frames.key_columns import IncomparableError, KeyColumn, LogicalType
 
-__all__ = ["CudfFrames", "exact_cast"]
+__all__ = ["CudfFrames"]
 
 
 class CudfFrames(Frames):
@@ -103,6 +106,36 @@ class CudfFrames(Frames):
         if isinstance(series.dtype, self._cudf.CategoricalDtype):
             series = series[:0]
         return key_column(series, name).type
+
+    def typed(
+        self, left: Any, right: Any, name: object, as_text: bool | None
+    ) -> Iterable[tuple[Any, Any]]:
+        decimals = [
+            side for side in (left, right)
+            if not isinstance(side.dtype, np.dtype) and type_name(side).startswith("DECIMAL")
+        ]  # fmt: skip
+        if not decimals:
+            return [(left, right)]
+        if left.dtype != right.dtype:
+            raise KeyTypeError(
+                "Decimal columns can only be merged with decimal columns of the same precision and "
+                f"scale; key {name!r} is {left.dtype} and {right.dtype}: convert one side with "
+                ".astype"
+            )
+        # Those of one scale are compared as the integers that they are stored as.
+        return zip(unscaled(left), unscaled(right), strict=True)
+
+    def unlike(
+        self, left: Compared, right: Compared, error: KeyTypeError
+    ) -> tuple[Compared, Compared]:
+        if not (len(left.series) and len(right.series)):
+            return left, right
+        # Raises where one of them cannot be a key.
+        assert left.column.type != right.column.type
+        raise IncomparableError(
+            f"You are trying to merge on {left.series.dtype} and {right.series.dtype} columns for "
+            f"key '{left.name}'. If you wish to proceed convert one side with .astype"
+        ) from error
 
     def arrays(self, frame: Any, dtypes: Sequence[Any] | None = None) -> list[Any] | None:
         found = self._plain(frame, self.dtypes(frame) if dtypes is None else dtypes)
@@ -230,28 +263,3 @@ def _pandas_metadata(table: Any) -> dict[bytes, bytes]:
         if hasattr(kind, "index_type"):
             column["numpy_type"] = str(kind.index_type)
     return {**metadata, b"pandas": json.dumps(described).encode()}
-
-
-def exact_cast(series: Any, dtype: Any) -> Any:
-    """Return `series` as `dtype`, or None when a value would change.
-
-    Also None when the kinds of the two dtypes differ and one is not numeric.
-    """
-    numeric = series.dtype.kind in "biuf" and dtype.kind in "biuf"
-    if not numeric and series.dtype.kind != dtype.kind:
-        return None
-    try:
-        cast = series.astype(dtype)
-        back = cast.astype(series.dtype)
-        # Null text and NaN compare as unequal, and other nulls as null: count them as equal.
-        same = (back == series).fillna(False) | (cast.isna() & series.isna())
-        if {series.dtype.kind, dtype.kind} == {"i", "u"}:
-            # Casting -1 to unsigned and back gives -1 again: compare the signs too.
-            same &= ((cast < 0) == (series < 0)).fillna(True)
-        elif series.dtype.kind in "iu" and dtype.kind == "f":
-            # The largest integer rounds up as a float and saturates back: compare with the bound.
-            own = np.dtype(getattr(series.dtype, "numpy_dtype", series.dtype))
-            same &= (cast < float_bound(own)).fillna(True)
-    except (ValueError, TypeError, OverflowError):
-        return None
-    return cast if bool(same.all()) else None

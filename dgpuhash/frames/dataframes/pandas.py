@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from types import ModuleType
 from typing import Any
@@ -15,13 +15,20 @@ from pandas.api.extensions import ExtensionArray
 from pandas.api.types import union_categoricals
 
 from dgpuhash.errors import KeyTypeError
-from dgpuhash.frames.dataframes.base import Frames
+from dgpuhash.frames.dataframes.base import Compared, Frames
 from dgpuhash.frames.dataframes.interop import is_arrow
 from dgpuhash.frames.dataframes.pandas_arrow import from_arrow, storage_name, to_arrow
 from dgpuhash.frames.dataframes.pandas_casts import cast
-from dgpuhash.frames.dataframes.pandas_keys import key_column, utf8_error
+from dgpuhash.frames.dataframes.pandas_keys import (
+    are_compared_as_text,
+    key_column,
+    of_one_type,
+    only_nulls,
+    typed_columns,
+)
 from dgpuhash.frames.dataframes.pandas_take import TakenRows
 from dgpuhash.frames.dataframes.promotion import check_concat, check_promoted, nullable_frame
+from dgpuhash.frames.dataframes.tagged import tagged, utf8_error
 from dgpuhash.frames.key_columns import KeyColumn, LogicalType
 
 __all__ = ["PandasFrames"]
@@ -55,6 +62,9 @@ class PandasFrames(Frames):
             return pd.DataFrame(plain, columns=None if texts and plain else list(plain))
         except UnicodeEncodeError as error:
             raise utf8_error(list(plain), error) from error
+
+    def of_columns(self, columns: dict[Hashable, Any]) -> pd.DataFrame:
+        return pd.DataFrame(columns, copy=False)
 
     def moments(self, series: Any, like: Any) -> Any:
         if not _is_arrow_temporal(like.dtype):
@@ -97,6 +107,26 @@ class PandasFrames(Frames):
 
     def key_column(self, series: Any, name: object) -> KeyColumn:
         return key_column(series, name)
+
+    def typed(
+        self, left: Any, right: Any, name: object, as_text: bool | None
+    ) -> Iterable[tuple[Any, Any]]:
+        if as_text is None:
+            left, right = of_one_type(left), of_one_type(right)
+            as_text = are_compared_as_text(left.dtype, right.dtype)
+        if as_text:
+            return [(tagged(left, name), tagged(right, name))]
+        return typed_columns(left, right)
+
+    def unlike(
+        self, left: Compared, right: Compared, error: KeyTypeError
+    ) -> tuple[Compared, Compared]:
+        sides = enumerate((left, right))
+        ours, theirs = (only_nulls(side.series, number) for number, side in sides)
+        return Compared(self, ours, left.name), Compared(self, theirs, right.name)
+
+    def compares_as_text(self, left: Any, right: Any) -> bool:
+        return are_compared_as_text(left, right)
 
     def arrays(self, frame: Any, dtypes: Sequence[Any] | None = None) -> list[Any] | None:
         found = []

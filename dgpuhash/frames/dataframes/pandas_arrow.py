@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from dgpuhash.errors import UnsupportedError
 from dgpuhash.frames.dataframes.arrow_objects import check_round_trip, python_objects
-from dgpuhash.frames.dataframes.pandas_keys import utf8_error
+from dgpuhash.frames.dataframes.tagged import utf8_error
 
 __all__ = ["METADATA", "arrow_names", "from_arrow", "storage_name", "to_arrow"]
 

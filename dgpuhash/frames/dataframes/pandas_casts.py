@@ -13,10 +13,15 @@ from dgpuhash.frames.dataframes.promotion import values_of_codes
 from dgpuhash.frames.dataframes.remedies import astype, cast_remedy
 from dgpuhash.tables.arguments.exact import float_bound
 
-__all__ = ["cast", "cast_exactly"]
+__all__ = ["cast", "cast_exactly", "is_unknown"]
 
 # Placeholder category in Dask's meta frames when only the partitions know the categories.
 UNKNOWN = "__UNKNOWN_CATEGORIES__"
+
+
+def is_unknown(dtype: Any) -> bool:
+    """Return whether a dtype is one of categories that Dask's meta does not tell."""
+    return isinstance(dtype, pd.CategoricalDtype) and UNKNOWN in dtype.categories
 
 
 def cast(series: Any, like: Any) -> Any:

@@ -1,19 +1,31 @@
-"""Key columns from pandas Series."""
+"""Key columns from pandas Series, and the columns by which keys of two Series are compared."""
 
 from __future__ import annotations
 
+import datetime
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from pandas.api.types import infer_dtype
 
 from dgpuhash.errors import KeyTypeError
+from dgpuhash.frames.dataframes.arrow_columns import is_bytes
+from dgpuhash.frames.dataframes.pandas_casts import is_unknown
 from dgpuhash.frames.dataframes.strings import ArrowStrings
+from dgpuhash.frames.dataframes.tagged import utf8_error
 from dgpuhash.frames.key_columns import ARROW, MASKED, PLAIN, KeyColumn, LogicalType
 
-__all__ = ["key_column", "utf8_error"]
+__all__ = [
+    "are_compared_as_text", "common_decimal", "is_decimal", "key_column", "of_one_type",
+    "only_nulls", "typed_columns",
+]  # fmt: skip
+
+# Of Arrow's widest decimals.
+_MOST_DIGITS = 76
 
 REMEDIES = {
     "complex": "split it into two float columns",
@@ -62,17 +74,6 @@ def _refusal(name: object, dtype: object, what: str) -> KeyTypeError:
     remedy = REMEDIES.get(what, ANY_REMEDY)
     described = f"{dtype} ({what})" if str(dtype) == "object" else str(dtype)
     return KeyTypeError(f"key column {name!r} is {described}, which cannot be a key; {remedy}")
-
-
-def utf8_error(name: object, error: Exception) -> KeyTypeError:
-    """Return the error for strings of a column that are not UTF-8.
-
-    `name` may be a list of labels when any one of the columns may hold them.
-    """
-    return KeyTypeError(
-        f"column {name!r} holds strings that are not valid UTF-8 ({error}); clean them "
-        "with .str.encode('utf-8', 'replace').str.decode('utf-8')"
-    )
 
 
 def _numeric_type(dtype: np.dtype, missing: str = PLAIN) -> LogicalType:
@@ -138,12 +139,12 @@ def _nulls(rows: int) -> KeyColumn:
 
 
 def _from_objects(series: Any, name: object) -> KeyColumn:
-    inferred = pd.api.types.infer_dtype(series, skipna=True)
+    inferred = infer_dtype(series, skipna=True)
     if inferred == "string":
         return _from_texts(series, name)
     # NaT and other typed nulls count as plain nulls, and do not determine the column's type.
     there = series.notna()
-    kept = pd.api.types.infer_dtype(series[there], skipna=True)
+    kept = infer_dtype(series[there], skipna=True)
     if kept == "empty":
         return _nulls(len(series))
     if kept != "string":
@@ -159,18 +160,10 @@ def _from_categories(series: Any, name: object) -> KeyColumn:
     values = key_column(pd.Series(categories), name)
     if values.type.kind == "null":
         return _nulls(len(codes))
-    if values.strings is not None:
-        assert isinstance(values.strings, ArrowStrings)
-        return _strings(values.strings.over(codes))
-    absent = codes < 0
-    at = np.maximum(codes, 0)
-    picked = values.values[at] if len(values) else np.zeros(len(codes), values.values.dtype)
-    if values.nulls is not None:
-        absent = absent | values.nulls[at]
-    type_ = values.type
+    made, type_ = values.over(codes), values.type
     if type_.kind in {"bool", "int", "uint"}:
         type_ = replace(type_, nullable=True)
-    return KeyColumn(type_, picked, _any_or_none(absent), objects=True)
+    return replace(made, type=type_, objects=values.strings is None)
 
 
 def _from_arrow(series: Any, name: object) -> KeyColumn:
@@ -203,3 +196,136 @@ def _from_arrow(series: Any, name: object) -> KeyColumn:
     integers = pa.int32() if type_.bits == 32 else pa.int64()
     values = array.cast(integers).fill_null(0).to_numpy()
     return KeyColumn(type_, values, _any_or_none(nulls))
+
+
+def of_one_type(side: pd.Series) -> pd.Series:
+    """Return objects that have one type in a dtype that holds them as they are; others as given.
+
+    Examples
+    --------
+    >>> of_one_type(pd.Series([2**63, None], dtype=object)).dtype, of_one_type(pd.Series([1])).dtype
+    (UInt64Dtype(), dtype('int64'))
+    """
+    if side.dtype != np.dtype(object):
+        return side
+    kind, there = infer_dtype(side, skipna=True), side.where(side.notna(), None)
+    try:
+        if kind == "integer":
+            low, high = there.min(), there.max()
+            return there.astype("UInt64" if low >= 0 and high >= 2**63 else "Int64")
+        if kind == "floating":
+            return there.astype("float64")
+        if kind == "boolean":
+            return there.astype("boolean")
+        if kind in {"datetime", "datetime64"}:
+            return pd.Series(pd.to_datetime(there))
+        if kind in {"timedelta", "timedelta64"}:
+            return pd.Series(pd.to_timedelta(there))
+        if kind == "date" and any(isinstance(each, datetime.datetime) for each in side):
+            return side
+        if kind in {"date", "decimal", "bytes"}:
+            return pd.Series(pd.arrays.ArrowExtensionArray(pa.chunked_array([pa.array(there)])))
+    except (TypeError, ValueError, OverflowError):
+        # Integers beyond 64 bits, several time zones, decimals that are infinite.
+        pass
+    return side
+
+
+def are_compared_as_text(left: Any, right: Any) -> bool:
+    """Return whether keys of two dtypes are compared by their tagged texts.
+
+    These are Python's objects, bytes and times of a day; categories of which a partition may have
+    any; and decimals, periods and intervals beside values of other dtypes.
+    """
+    if any(is_unknown(dtype) for dtype in (left, right)):
+        return True
+    values = [_of_values(dtype) for dtype in (left, right)]
+    if any(map(_is_tagged, values)):
+        return True
+    if any(isinstance(each, pd.PeriodDtype | pd.IntervalDtype) for each in values):
+        periods = isinstance(values[0], pd.PeriodDtype) and values != [left, right]
+        return bool(values[0] != values[1]) or periods
+    decimals = [is_decimal(dtype) for dtype in (left, right)]
+    if all(decimals):
+        return common_decimal(left, right) is None
+    return any(map(is_decimal, values))
+
+
+def _of_values(dtype: Any) -> Any:
+    return dtype.categories.dtype if isinstance(dtype, pd.CategoricalDtype) else dtype
+
+
+def _is_tagged(dtype: Any) -> bool:
+    if isinstance(dtype, pd.ArrowDtype):
+        return is_bytes(dtype.pyarrow_dtype) or pa.types.is_time(dtype.pyarrow_dtype)
+    return bool(dtype == np.dtype(object))
+
+
+def typed_columns(left: Any, right: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the columns of both sides that have the values of keys which are not compared as text.
+
+    They may be of types that are never equal.
+    """
+    left, right = _values(left), _values(right)
+    dtypes = left.dtype, right.dtype
+    if all(isinstance(dtype, pd.IntervalDtype) for dtype in dtypes) and dtypes[0] == dtypes[1]:
+        for end in ("left", "right"):
+            ours, theirs = (pd.Series(getattr(side.array, end)) for side in (left, right))
+            yield ours, theirs
+    elif "c" in {dtype.kind for dtype in dtypes}:
+        yield _real(left), _real(right)
+        yield _imaginary(left), _imaginary(right)
+    elif all(map(is_decimal, dtypes)):
+        yield _decimal_texts(left, right)
+    else:
+        yield left, right
+
+
+def _real(side: Any) -> Any:
+    return pd.Series(side.to_numpy().real) if side.dtype.kind == "c" else side
+
+
+def _imaginary(side: Any) -> Any:
+    numbers = side.to_numpy().imag if side.dtype.kind == "c" else np.zeros(len(side))
+    return pd.Series(numbers)
+
+
+def _values(side: Any) -> Any:
+    """Return a key column as one of a dtype that stands for its values."""
+    dtype: Any = side.dtype
+    if isinstance(dtype, pd.PeriodDtype):
+        return pd.Series(side.array.asi8.view("M8[ns]"))
+    if isinstance(dtype, pd.SparseDtype):
+        return side.sparse.to_dense()
+    if isinstance(dtype, pd.CategoricalDtype) and isinstance(
+        dtype.categories.dtype, pd.IntervalDtype
+    ):
+        codes = side.cat.codes.to_numpy()
+        return pd.Series(dtype.categories.array.take(codes, allow_fill=True))
+    return side
+
+
+def is_decimal(dtype: Any) -> bool:
+    """Return whether a dtype is one of Arrow's decimals."""
+    return isinstance(dtype, pd.ArrowDtype) and pa.types.is_decimal(dtype.pyarrow_dtype)
+
+
+def common_decimal(left: Any, right: Any) -> Any:
+    """Return the Arrow type that holds decimals of both dtypes, None where there is none."""
+    kinds = [dtype.pyarrow_dtype for dtype in (left, right)]
+    scale = max(kind.scale for kind in kinds)
+    digits = scale + max(kind.precision - kind.scale for kind in kinds)
+    return None if digits > _MOST_DIGITS else pa.decimal256(_MOST_DIGITS, scale)
+
+
+def _decimal_texts(left: pd.Series, right: pd.Series) -> tuple[Any, Any]:
+    """Return decimals of both sides as texts with equally many digits behind the point."""
+    kind = common_decimal(left.dtype, right.dtype)
+    arrays = [pa.chunked_array(pa.array(side, from_pandas=True)) for side in (left, right)]
+    ours, theirs = (pd.array(each.cast(kind).cast(pa.large_string()), "str") for each in arrays)
+    return pd.Series(ours), pd.Series(theirs)
+
+
+def only_nulls(side: pd.Series, number: int) -> pd.Series:
+    """Return a column that equals no other's but in its nulls."""
+    return pd.Series(pd.arrays.IntegerArray(np.full(len(side), number), side.isna().to_numpy()))

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dgpuhash.errors import KeyTypeError
+from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.keys.order import sorted_rows
-from dgpuhash.frames.merge.comparable import comparable
 from dgpuhash.frames.merge.rows import sortable
 
 __all__ = ["key_order", "ranks"]
@@ -114,4 +114,5 @@ def _sortable(column: pd.Series) -> list[tuple[Any, Any | None]]:
     objects = objects and pd.api.types.infer_dtype(column, skipna=True) != "string"
     if arrow or objects:
         return [(ranks(column), column.isna().to_numpy())]
-    return [sortable(ours) for ours, _ in comparable(column, column, column.name)]
+    found = frames_of(column).compared(column, column, column.name)
+    return [sortable(ours.series) for ours, _ in found]

@@ -10,18 +10,12 @@ from typing import Any
 import pandas as pd
 
 from dgpuhash.errors import ColumnError
-from dgpuhash.frames.dataframes.pandas_casts import UNKNOWN
-from dgpuhash.frames.keys.tagged import text_of, text_of_typed, value_of_typed
+from dgpuhash.frames.dataframes.pandas_casts import UNKNOWN, is_unknown
+from dgpuhash.frames.dataframes.tagged import text_of, text_of_typed, value_of_typed
 
 __all__ = [
-    "as_texts", "as_values", "in_dtype", "in_one_order", "is_unknown", "together", "united",
-    "with_texts",
+    "as_texts", "as_values", "in_dtype", "in_one_order", "together", "united", "with_texts",
 ]  # fmt: skip
-
-
-def is_unknown(dtype: Any) -> bool:
-    """Return whether a dtype is one of categories that Dask's meta does not tell."""
-    return isinstance(dtype, pd.CategoricalDtype) and UNKNOWN in dtype.categories
 
 
 def as_texts(column: Any, name: object = None) -> Any:

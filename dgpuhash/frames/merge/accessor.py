@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 
 from dgpuhash.errors import ColumnError, KeyTypeError
+from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.merge.agreement import agree
 from dgpuhash.frames.merge.arguments import MergeOptions, Suffixes
-from dgpuhash.frames.merge.comparable import comparable
 from dgpuhash.frames.merge.distinct import check_keep, kept_rows, null_kinds, occurs
 from dgpuhash.frames.merge.keys import MissingKeyError, join_keys
 from dgpuhash.frames.merge.kinds import sides_as_pandas
@@ -308,7 +308,8 @@ def key_columns(series: pd.Series, label: Hashable) -> list[pd.Series]:
     """Return columns of keys that are equal where the values of a Series of any dtype are."""
     if series.dtype != object or pd.api.types.infer_dtype(series, skipna=True) == "string":
         try:
-            return [ours for ours, _ in comparable(series, series, label)]
+            found = frames_of(series).compared(series, series, label)
+            return [ours.series for ours, _ in found]
         except KeyTypeError:
             # What no type of keys holds; Python compares it, as pandas does.
             pass

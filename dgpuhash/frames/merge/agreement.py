@@ -14,13 +14,14 @@ from pandas.api.types import infer_dtype, is_bool_dtype, is_numeric_dtype, is_st
 
 from dgpuhash.errors import ColumnError, KeyTypeError
 from dgpuhash.frames.dataframes import frames_of
+from dgpuhash.frames.dataframes.pandas_casts import is_unknown
 from dgpuhash.frames.dataframes.promotion import nullable_dtype
 from dgpuhash.frames.int_float_warning import MESSAGE, caller_stacklevel, has_non_integers
-from dgpuhash.frames.keys.categories import is_unknown, united
+from dgpuhash.frames.key_columns import IncomparableError
+from dgpuhash.frames.keys.categories import united
 from dgpuhash.frames.merge.keys import JoinKeys, KeyPair, as_series
 
 __all__ = [
-    "IncomparableError",
     "agree",
     "index_keys",
     "matched_keys",
@@ -32,10 +33,6 @@ _OBJECT = np.dtype(object)
 # What pandas infers of columns that it merges with columns of numbers, and with text.
 _NUMBERS = frozenset({"integer", "mixed-integer", "boolean", "empty"})
 _TEXTS = frozenset({"string", "unicode", "mixed", "bytes", "empty"})
-
-
-class IncomparableError(KeyTypeError, ValueError):
-    """Keys of two dtypes that are never equal."""
 
 
 def agree(pair: KeyPair, *, nullable: bool = False) -> tuple[Any, Any] | None:

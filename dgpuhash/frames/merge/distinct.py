@@ -13,14 +13,14 @@ import pandas as pd
 from dgpuhash import backend
 from dgpuhash.errors import SpecError
 from dgpuhash.frames.dataframes import frames_of
+from dgpuhash.frames.dataframes.pandas_casts import is_unknown
 from dgpuhash.frames.dataframes.partition_dtypes import PandasDtypes, with_nullable
 from dgpuhash.frames.dataframes.promotion import nullable_rows
 from dgpuhash.frames.dataframes.strings import ArrowStrings
 from dgpuhash.frames.key_columns import KeyColumn, LogicalType
-from dgpuhash.frames.keys.categories import as_values, is_unknown, with_texts
+from dgpuhash.frames.keys.categories import as_values, with_texts
 from dgpuhash.frames.keys.encoding import EncodedKeys, KeyColumns, KeyEncoder
 from dgpuhash.frames.merge.arguments import OnRounding
-from dgpuhash.frames.merge.comparable import are_compared_as_text
 from dgpuhash.frames.merge.index import index_of
 from dgpuhash.frames.merge.keys import JoinKeys, KeyPair, as_series, of_objects
 from dgpuhash.frames.merge.rows import StoredKeys, encoder_of
@@ -221,7 +221,7 @@ class DistinctPlan:
         for place, column in zip(self.places, columns, strict=True):
             label = self.meta.columns[place]
             pairs.append(KeyPair(label, label, label, column, column))
-        as_text = [are_compared_as_text(dtype, dtype) for dtype in self.key_dtypes]
+        as_text = [frames_of(self.meta).compares_as_text(each, each) for each in self.key_dtypes]
         keys = JoinKeys(pairs, as_text=as_text).frames[0]
         objects = isinstance(self.meta, pd.DataFrame) and self.key_dtypes == [np.dtype(object)]
         if objects:

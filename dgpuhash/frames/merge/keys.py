@@ -12,11 +12,10 @@ import pandas as pd
 
 from dgpuhash.backend import device_of
 from dgpuhash.errors import ColumnError, KeyTypeError, ShapeError
-from dgpuhash.frames.dataframes import frames_of
-from dgpuhash.frames.dataframes.base import Frames
+from dgpuhash.frames.dataframes import frames_named, frames_of
+from dgpuhash.frames.dataframes.base import Compared, Frames
 from dgpuhash.frames.dataframes.cudf_columns import numbered
 from dgpuhash.frames.keys.encoding import KeyColumns
-from dgpuhash.frames.merge.comparable import Compared, compared
 
 __all__ = ["JoinKeys", "KeyPair", "MergeError", "as_series", "join_keys", "of_objects"]
 
@@ -99,19 +98,15 @@ class JoinKeys:
     @functools.cached_property
     def compared(self) -> list[list[tuple[Compared, Compared]]]:
         """What is compared of both sides, for each key."""
-        if self.pairs and frames_of(self.pairs[0].left).name == "cudf":
-            from dgpuhash.frames.merge.cudf.keys import comparable as of_cudf
-
-            return [of_cudf(pair.left, pair.right, pair.name) for pair in self.pairs]
         as_text: Sequence[bool | None] = self.as_text or [None] * len(self.pairs)
         return [
-            compared(pair.left, pair.right, pair.name, as_text=each)
+            frames_of(pair.left).compared(pair.left, pair.right, pair.name, as_text=each)
             for pair, each in zip(self.pairs, as_text, strict=True)
         ]
 
     @property
     def columns(self) -> list[list[tuple[pd.Series, pd.Series]]]:
-        """The columns that are compared, for each key (see `comparable`)."""
+        """The columns that are compared, for each key."""
         return [[(ours.series, theirs.series) for ours, theirs in key] for key in self.compared]
 
     @functools.cached_property
@@ -129,14 +124,9 @@ class JoinKeys:
         """All columns of both sides that are compared, called by their numbers."""
         flat = [columns for key in self.columns for columns in key]
         sides = ([pair[side] for pair in flat] for side in (0, 1))
-        left, right = (_frame_of(dict(enumerate(columns))) for columns in sides)
+        frames = frames_of(flat[0][0]) if flat else frames_named("pandas")
+        left, right = (frames.of_columns(dict(enumerate(columns))) for columns in sides)
         return left, right
-
-
-def _frame_of(columns: dict[Hashable, Any]) -> Any:
-    if columns and frames_of(columns[0]).name == "cudf":
-        return frames_of(columns[0]).make(columns)
-    return pd.DataFrame(columns, copy=False)
 
 
 def join_keys(

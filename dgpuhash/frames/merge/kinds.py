@@ -23,7 +23,7 @@ from dgpuhash.frames.dataframes.arrow_columns import (
     to_arrow,
     with_times,
 )
-from dgpuhash.frames.merge.agreement import IncomparableError
+from dgpuhash.frames.key_columns import IncomparableError
 from dgpuhash.frames.merge.index import index_of
 from dgpuhash.frames.merge.keys import JoinKeys, MergeError
 

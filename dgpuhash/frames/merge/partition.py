@@ -12,9 +12,10 @@ import numpy as np
 import pandas as pd
 
 from dgpuhash.frames.dataframes import Frames, frames_of
+from dgpuhash.frames.dataframes.pandas_casts import is_unknown
 from dgpuhash.frames.dataframes.partition_dtypes import is_nullable, with_nullable, with_plain
 from dgpuhash.frames.dataframes.promotion import nullable_frame
-from dgpuhash.frames.keys.categories import as_values, is_unknown, with_texts
+from dgpuhash.frames.keys.categories import as_values, with_texts
 from dgpuhash.frames.keys.encoding import KeyEncoder
 from dgpuhash.frames.matches import with_unmatched
 from dgpuhash.frames.merge.agreement import (
@@ -24,7 +25,6 @@ from dgpuhash.frames.merge.agreement import (
     with_all_categories,
 )
 from dgpuhash.frames.merge.arguments import FILTERS, JoinArguments, Suffixes, check_suffixes
-from dgpuhash.frames.merge.comparable import are_compared_as_text
 from dgpuhash.frames.merge.distinct import occurs
 from dgpuhash.frames.merge.index import index_of, null_labels
 from dgpuhash.frames.merge.keys import JoinKeys, as_series, of_objects
@@ -142,7 +142,8 @@ class PartitionPlan:
         """The keys of the samples; which are compared as text depends on their dtypes alone."""
         keys = self.arguments.keys(self.left, self.right)
         dtypes = [(pair.left.dtype, pair.right.dtype) for pair in keys.pairs]
-        return replace(keys, as_text=[are_compared_as_text(*each) for each in dtypes])
+        as_text = [self._frames.compares_as_text(*each) for each in dtypes]
+        return replace(keys, as_text=as_text)
 
     @property
     def _agreeing(self) -> JoinKeys:
@@ -340,11 +341,7 @@ class PartitionPlan:
                 unknown = is_unknown(self.storing.dtypes.iloc[place])
                 columns[len(labels)] = as_values(column) if unknown else column
                 labels.append(place)
-        made = found.iloc[:, :0]
-        if columns and self._frames.name == "cudf":
-            made = self._frames.make(columns)
-        elif columns:
-            made = pd.DataFrame(columns, index=pd.RangeIndex(len(found)), copy=False)
+        made = self._frames.of_columns(columns) if columns else found.iloc[:, :0]
         made.columns = self.storing.columns[labels]
         if self._labels_wanted:
             levels = [found[f"i{level}"] for level in range(self.storing.index.nlevels)]

@@ -12,7 +12,7 @@ import pandas as pd
 
 from dgpuhash.errors import ColumnError, SpecError
 from dgpuhash.frames.dataframes import frames_of
-from dgpuhash.frames.dataframes.pandas_casts import cast_exactly
+from dgpuhash.frames.dataframes.pandas_casts import cast_exactly, is_unknown
 from dgpuhash.frames.dataframes.pandas_take import take_rows
 from dgpuhash.frames.dataframes.promotion import (
     check_promoted,
@@ -21,7 +21,6 @@ from dgpuhash.frames.dataframes.promotion import (
     nullable_index,
     values_of_codes,
 )
-from dgpuhash.frames.keys.categories import is_unknown
 from dgpuhash.frames.merge.agreement import agree
 from dgpuhash.frames.merge.arguments import Suffixes
 from dgpuhash.frames.merge.index import beside, index_of, join_index, with_level

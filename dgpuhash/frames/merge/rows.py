@@ -16,18 +16,18 @@ from pandas.api.types import infer_dtype
 from dgpuhash import backend
 from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.dataframes.arrow_columns import is_bytes
-from dgpuhash.frames.key_columns import NUMERIC, KeyColumn
-from dgpuhash.frames.keys.encoding import EncodedKeys, KeyColumns, KeyEncoder, same_keys
-from dgpuhash.frames.keys.order import sorted_rows
-from dgpuhash.frames.keys.tagged import order_of, tagged
-from dgpuhash.frames.matches import with_unmatched
-from dgpuhash.frames.merge.comparable import (
+from dgpuhash.frames.dataframes.pandas_keys import (
     are_compared_as_text,
     common_decimal,
     is_decimal,
     of_one_type,
     typed_columns,
 )
+from dgpuhash.frames.dataframes.tagged import order_of, tagged
+from dgpuhash.frames.key_columns import NUMERIC, KeyColumn
+from dgpuhash.frames.keys.encoding import EncodedKeys, KeyColumns, KeyEncoder, same_keys
+from dgpuhash.frames.keys.order import sorted_rows
+from dgpuhash.frames.matches import with_unmatched
 from dgpuhash.frames.merge.keys import JoinKeys, KeyPair
 from dgpuhash.tables.columns.direct import DirectTable
 from dgpuhash.tables.columns.join import RowsByKey

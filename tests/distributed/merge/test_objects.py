@@ -15,7 +15,7 @@ import pytest
 from suites.raising import no_other_engine
 
 import dgpuhash
-from dgpuhash.frames.merge.comparable import comparable
+from dgpuhash.frames.dataframes import frames_named
 
 pytestmark = pytest.mark.cluster
 
@@ -180,8 +180,8 @@ def test_builds_of_other_texts_are_not_shared(threads):
 
 def test_columns_do_not_depend_on_values():
     for each in OBJECTS["numbers"]:
-        ((ours, theirs),) = comparable(each, each, "k", as_text=True)
-        assert ours.dtype == theirs.dtype == "str"
+        ((ours, theirs),) = frames_named("pandas").compared(each, each, "k", as_text=True)
+        assert ours.series.dtype == theirs.series.dtype == "str"
 
 
 @pytest.mark.parametrize(("how", "build"), [("inner", "left"), ("outer", "left"), ("left", "auto")])

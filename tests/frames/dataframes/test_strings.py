@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dgpuhash.errors import ShapeError
-from dgpuhash.frames.dataframes.cudf_keys import CudfStrings
+from dgpuhash.frames.dataframes.cudf_columns import CudfStrings
 from dgpuhash.frames.dataframes.strings import ArrowStrings
 
 TEXTS = st.lists(st.none() | st.text(alphabet="ab\0é", max_size=12), max_size=12)

@@ -20,7 +20,7 @@ from suites.raising import no_other_engine
 
 import dgpuhash
 from dgpuhash.errors import ColumnError, UnsupportedError
-from dgpuhash.frames.merge.agreement import IncomparableError
+from dgpuhash.frames.key_columns import IncomparableError
 from dgpuhash.frames.merge.kinds import PANDAS, as_pandas, from_pandas
 
 # GPU machines may lack it.

@@ -14,7 +14,6 @@ from dgpuhash.frames.dataframes import frames_named
 from dgpuhash.frames.dataframes.cudf_columns import column_of_series, frame_of, take_series
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey
 from dgpuhash.frames.keys.encoding import KeyColumns, KeyEncoder
-from dgpuhash.frames.merge.cudf.keys import comparable
 from dgpuhash.frames.merge.cudf.plan import index_of, order_of
 from dgpuhash.tables.columns.aggregates import ColumnReduction, reduce_groups
 from dgpuhash.tables.columns.factorize import GroupedKeys
@@ -48,7 +47,8 @@ def compared(keys: Sequence[tuple[Any, Any]]) -> Any:
         elif hasattr(series.dtype, "categories"):
             made.append(series.cat.codes.astype("int32").fillna(-1))
         else:
-            made.extend(ours.series for ours, _ in comparable(series, series, label))
+            found = frames_named("cudf").compared(series, series, label)
+            made.extend(ours.series for ours, _ in found)
     return frame_of(enumerate(map(column_of_series, made)), made[0].index)
 
 

@@ -15,9 +15,10 @@ from dgpuhash.frames.dataframes.cudf_columns import (
     column_of_series,
     series_of_column,
     take_series,
+    type_name,
+    unscaled,
 )
 from dgpuhash.frames.groupby.aggregates.refusals import AggregateTypeError
-from dgpuhash.frames.merge.cudf.keys import type_name, unscaled
 from dgpuhash.frames.merge.cudf.plan import order_of
 
 if TYPE_CHECKING:

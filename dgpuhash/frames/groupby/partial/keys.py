@@ -12,10 +12,10 @@ import pandas as pd
 import pyarrow as pa
 
 from dgpuhash.errors import ColumnError, UnsupportedError
+from dgpuhash.frames.dataframes import frames_of
+from dgpuhash.frames.dataframes.pandas_casts import is_unknown
 from dgpuhash.frames.groupby.assembly import frame_of
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey, grouping_keys
-from dgpuhash.frames.keys.categories import is_unknown
-from dgpuhash.frames.merge.comparable import are_compared_as_text, comparable
 from dgpuhash.frames.merge.keys import as_series
 
 __all__ = ["as_dtype", "known", "known_keys", "portable"]
@@ -122,6 +122,8 @@ def portable(columns: Sequence[pd.Series], names: Sequence[Any]) -> pd.DataFrame
         if isinstance(column.dtype, pd.CategoricalDtype):
             made.append(pd.Series(column.cat.codes.to_numpy().astype(np.int32)))
         else:
-            as_text = are_compared_as_text(column.dtype, column.dtype)
-            made.extend(ours for ours, _ in comparable(column, column, name, as_text=as_text))
+            frames = frames_of(column)
+            as_text = frames.compares_as_text(column.dtype, column.dtype)
+            found = frames.compared(column, column, name, as_text=as_text)
+            made.extend(ours.series for ours, _ in found)
     return pd.DataFrame({f"p{place}": each for place, each in enumerate(made)}, copy=False)

@@ -9,7 +9,7 @@ import numpy as np
 
 from dgpuhash.errors import UnsupportedError
 from dgpuhash.frames.dataframes import frames_named, frames_of
-from dgpuhash.frames.dataframes.cudf import exact_cast
+from dgpuhash.frames.dataframes.cudf_casts import agreed, cast, exact_cast
 from dgpuhash.frames.dataframes.cudf_columns import (
     column_of_series,
     columns_of,
@@ -21,7 +21,6 @@ from dgpuhash.frames.dataframes.cudf_columns import (
     take_series,
 )
 from dgpuhash.frames.dataframes.promotion import check_promoted
-from dgpuhash.frames.merge.cudf.keys import agreed, cast
 from dgpuhash.frames.merge.index import beside
 from dgpuhash.frames.merge.keys import JoinKeys, KeyPair, as_series
 from dgpuhash.frames.merge.result import ORIGINS, MergePlan, cannot_hold

@@ -11,8 +11,7 @@ import numpy as np
 
 from dgpuhash.errors import ColumnError, UnsupportedError
 from dgpuhash.frames.dataframes import frames_named
-from dgpuhash.frames.dataframes.cudf_columns import take_series
-from dgpuhash.frames.dataframes.cudf_keys import plain_array
+from dgpuhash.frames.dataframes.cudf_columns import plain_array, take_series
 from dgpuhash.frames.groupby.cudf.assembly import frame_of
 from dgpuhash.frames.groupby.cudf.group_by import CudfGroupBy
 from dgpuhash.frames.groupby.cudf.groups import CudfGroups

@@ -18,7 +18,6 @@ from dgpuhash.frames.groupby.cudf.keys import grouping_keys
 from dgpuhash.frames.groupby.cudf.values import CudfValues, series_of_array
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey
 from dgpuhash.frames.groupby.partial.kinds import place_of
-from dgpuhash.frames.merge.cudf.keys import comparable
 from dgpuhash.frames.merge.cudf.plan import index_of, levels_of_index
 from dgpuhash.frames.merge.distinct import numbered
 
@@ -113,12 +112,14 @@ def portable(keys: Sequence[GroupingKey]) -> Any:
     Categories are compared by their values, of which each part may have others.
     """
     made: list[Any] = []
+    frames = frames_named("cudf")
     for key in keys:
         if hasattr(key.values.dtype, "categories"):
             made.append(key.values)
         else:
-            made.extend(ours.series for ours, _ in comparable(key.values, key.values, key.name))
-    return frames_named("cudf").make({f"p{place}": each for place, each in enumerate(made)})
+            found = frames.compared(key.values, key.values, key.name)
+            made.extend(ours.series for ours, _ in found)
+    return frames.make({f"p{place}": each for place, each in enumerate(made)})
 
 
 def plan_of_rows(plan: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Keys of cuDF frames: which are compared, as what, and what becomes of their dtypes."""
+"""Dtypes of cuDF columns: the one of a key of two sides, and casts."""
 
 from __future__ import annotations
 
@@ -8,72 +8,11 @@ import numpy as np
 import pandas as pd
 
 from dgpuhash.errors import KeyTypeError
-from dgpuhash.frames.dataframes import frames_of
-from dgpuhash.frames.key_columns import check_comparable
-from dgpuhash.frames.merge.agreement import IncomparableError
-from dgpuhash.frames.merge.comparable import Compared
+from dgpuhash.tables.arguments.exact import float_bound
 
-__all__ = ["agreed", "cast", "comparable", "type_name", "unscaled"]
+__all__ = ["agreed", "cast", "exact_cast"]
 
 _UNITS = ("s", "ms", "us", "ns")
-_DECIMALS = {"DECIMAL32": "INT32", "DECIMAL64": "INT64", "DECIMAL128": "INT64"}
-
-
-def comparable(left: Any, right: Any, name: object) -> list[tuple[Compared, Compared]]:
-    """Return the columns of both sides that are equal where these keys are.
-
-    Decimals of one scale are compared as the integers that they are stored as.
-
-    Raises
-    ------
-    KeyTypeError
-        When both sides have rows and no value of one can equal one of the other, or they cannot be
-        keys.
-    """
-    if any(not _is_plain(side.dtype) and type_name(side) in _DECIMALS for side in (left, right)):
-        if left.dtype != right.dtype:
-            raise KeyTypeError(
-                "Decimal columns can only be merged with decimal columns of the same precision and "
-                f"scale; key {name!r} is {left.dtype} and {right.dtype}: convert one side with "
-                ".astype"
-            )
-        halves = zip(unscaled(left), unscaled(right), strict=True)
-        return [(Compared(ours, name), Compared(theirs, name)) for ours, theirs in halves]
-    ours, theirs = Compared(left, name), Compared(right, name)
-    if len(left) and len(right):
-        types = ours.column.type, theirs.column.type
-        try:
-            check_comparable(name, *types)
-        except KeyTypeError as error:
-            raise IncomparableError(
-                f"You are trying to merge on {left.dtype} and {right.dtype} columns for key "
-                f"'{name}'. If you wish to proceed convert one side with .astype"
-            ) from error
-    return [(ours, theirs)]
-
-
-def type_name(series: Any) -> str:
-    """Return libcudf's name for the type of a column."""
-    import pylibcudf
-
-    if _is_categorical(series.dtype):
-        return "DICTIONARY32"
-    return str(pylibcudf.TypeId(series.to_pylibcudf()[0].type().id()).name)
-
-
-def unscaled(series: Any) -> list[Any]:
-    """Return the integers that a column of decimals is stored as: one a value, or two halves."""
-    import pylibcudf as plc
-
-    column, kind = series.to_pylibcudf()[0], type_name(series)
-    halves = 2 if kind == "DECIMAL128" else 1
-    frames, n = frames_of(series), column.size()
-    if n == 0:
-        return [frames.series(frames.xp.empty(0, np.int64))] * halves
-    type_ = plc.DataType(getattr(plc.TypeId, _DECIMALS[kind]))
-    whole = plc.Column(type_, n * halves, column.data(), None, 0, column.offset() * halves, [])
-    values, there = frames.array(type(series).from_pylibcudf(whole)), series.notna()
-    return [frames.series(values[half::halves].copy()).where(there) for half in range(halves)]
 
 
 def agreed(left: Any, right: Any, how: str) -> Any:
@@ -129,10 +68,6 @@ def cast(series: Any, dtype: Any) -> Any:
     return series.astype(dtype)
 
 
-def _is_plain(dtype: Any) -> bool:
-    return isinstance(dtype, np.dtype) and dtype.kind in "biufmM"
-
-
 def _is_categorical(dtype: Any) -> bool:
     import cudf
 
@@ -163,3 +98,28 @@ def _common(left: Any, right: Any) -> Any:
     if numeric and left.kind == right.kind:
         return max(left, right, key=lambda dtype: dtype.itemsize)
     return find_common_type((left, right))
+
+
+def exact_cast(series: Any, dtype: Any) -> Any:
+    """Return `series` as `dtype`, or None when a value would change.
+
+    Also None when the kinds of the two dtypes differ and one is not numeric.
+    """
+    numeric = series.dtype.kind in "biuf" and dtype.kind in "biuf"
+    if not numeric and series.dtype.kind != dtype.kind:
+        return None
+    try:
+        cast = series.astype(dtype)
+        back = cast.astype(series.dtype)
+        # Null text and NaN compare as unequal, and other nulls as null: count them as equal.
+        same = (back == series).fillna(False) | (cast.isna() & series.isna())
+        if {series.dtype.kind, dtype.kind} == {"i", "u"}:
+            # Casting -1 to unsigned and back gives -1 again: compare the signs too.
+            same &= ((cast < 0) == (series < 0)).fillna(True)
+        elif series.dtype.kind in "iu" and dtype.kind == "f":
+            # The largest integer rounds up as a float and saturates back: compare with the bound.
+            own = np.dtype(getattr(series.dtype, "numpy_dtype", series.dtype))
+            same &= (cast < float_bound(own)).fillna(True)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return cast if bool(same.all()) else None

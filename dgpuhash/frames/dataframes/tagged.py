@@ -21,9 +21,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dgpuhash.errors import KeyTypeError
-from dgpuhash.frames.dataframes.pandas_keys import utf8_error
 
-__all__ = ["domain_of", "order_of", "tagged", "text_of", "text_of_typed", "value_of_typed"]
+__all__ = [
+    "domain_of", "order_of", "tagged", "text_of", "text_of_typed", "utf8_error",
+    "value_of_typed",
+]  # fmt: skip
 
 _MARK = "\0"
 TEXT, BYTES, NUMBER, NAIVE, ZONED, DURATION, DATE, TIME, PERIOD, INTERVAL, UUID, TUPLE, NULL = (
@@ -72,6 +74,17 @@ def tagged(column: pd.Series, name: object) -> pd.Series:
         return pd.Series(pd.array(found, dtype="str"))
     except UnicodeEncodeError as error:
         raise utf8_error(name, error) from error
+
+
+def utf8_error(name: object, error: Exception) -> KeyTypeError:
+    """Return the error for strings of a column that are not UTF-8.
+
+    `name` may be a list of labels when any one of the columns may hold them.
+    """
+    return KeyTypeError(
+        f"column {name!r} holds strings that are not valid UTF-8 ({error}); clean them "
+        "with .str.encode('utf-8', 'replace').str.decode('utf-8')"
+    )
 
 
 def _texts(column: pd.Series) -> Any:

@@ -13,7 +13,13 @@ import pyarrow as pa
 import pytest
 
 from dgpuhash.errors import KeyTypeError
-from dgpuhash.frames.keys.tagged import order_of, tagged, text_of, text_of_typed, value_of_typed
+from dgpuhash.frames.dataframes.tagged import (
+    order_of,
+    tagged,
+    text_of,
+    text_of_typed,
+    value_of_typed,
+)
 
 DAY = pd.Timestamp("2020-01-01")
 # Values of one line are equal, those of different lines never.
