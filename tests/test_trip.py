@@ -45,8 +45,8 @@ MOST = {
     "frames merge": (33, 134),
     "frames semi": (37, 117),
     "frames standing": (37, 112),
-    "frames groupby": (18, 69),
-    "frames three aggregates": (38, 142),
+    "frames groupby": (18, 70),
+    "frames three aggregates": (34, 128),
     "lazy merge": (84, 396),
     "lazy merge of shards": (118, 655),
     "lazy groupby": (90, 332),
@@ -60,8 +60,8 @@ MOST_CALLS = {
     "semi": 494,
     "standing": 1135,
     "lookup": 1170,
-    "groupby": 835,
-    "three aggregates": 1665,
+    "groupby": 315,
+    "three aggregates": 675,
 }
 COUNTED_WITH = "3.1"
 

@@ -47,7 +47,7 @@ ANY_REMEDY = "convert it to one type, for example with .astype('str')"
 
 
 def key_column(series: Any, name: object) -> KeyColumn:
-    """Return the values of `series` as a key column.
+    """Return the values of a Series, or of an array of numbers, as a key column.
 
     Raises
     ------
@@ -86,6 +86,11 @@ def _any_or_none(mask: np.ndarray) -> np.ndarray | None:
     return mask if mask.any() else None
 
 
+def is_plain(dtype: Any) -> bool:
+    """Return whether a dtype is NumPy's, of booleans, numbers or times of up to 64 bits."""
+    return isinstance(dtype, np.dtype) and dtype.kind in "biufmM" and dtype.itemsize <= 8
+
+
 def _from_numpy(series: Any, name: object) -> KeyColumn:
     dtype = series.dtype
     if dtype.kind in "Mm":
@@ -94,7 +99,7 @@ def _from_numpy(series: Any, name: object) -> KeyColumn:
         return _from_objects(series, name)
     if dtype.kind not in "biuf" or dtype.itemsize > 8:
         raise _refusal(name, dtype, "complex" if dtype.kind == "c" else "other")
-    values = series.to_numpy()
+    values = series if isinstance(series, np.ndarray) else series.to_numpy()
     if dtype.kind != "f":
         return KeyColumn(_numeric_type(dtype), values)
     values = values.astype(np.float32) if dtype.itemsize == 2 else values

@@ -140,4 +140,6 @@ def take_rows(column: Any, rows: Any) -> pd.Series:
     >>> take_rows(pd.Series([5, 6]), np.array([1, 1])).tolist()
     [6, 6]
     """
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "biufc":
+        return pd.Series(column.to_numpy().take(rows), copy=False)
     return pd.Series(column.array.take(rows), dtype=column.dtype, copy=False)

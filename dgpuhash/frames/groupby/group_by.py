@@ -89,14 +89,25 @@ class GroupBy(RowGroups, PairMethods, FunctionMethods):
         return self._chosen(self._frame.iloc[:0])
 
     @property
+    def _positions(self) -> list[int]:
+        """The positions of what is aggregated among the columns of the frame."""
+        if self._frame.ndim == 1:
+            return [0]
+        labels, chosen = self._frame.columns, self._selection
+        if chosen is None:
+            return [place for place, label in enumerate(labels) if label not in self._apart]
+        if labels.nlevels == 1 and labels.is_unique:
+            chosen = chosen if isinstance(chosen, list) else [chosen]
+            return [labels.get_loc(label) for label in chosen]
+        numbers = pd.DataFrame([range(len(labels))], columns=labels)
+        return [int(each) for each in np.ravel(self._chosen(numbers))]
+
+    @property
     def _columns(self) -> list[pd.Series]:
         frame = self._frame
         if frame.ndim == 1:
             return [as_series(frame)]
-        # Without a copy of those that are left out.
-        numbers = pd.DataFrame([range(frame.shape[1])], columns=frame.columns)
-        places = np.ravel(self._chosen(numbers))
-        return [as_series(frame.iloc[:, place]) for place in places]
+        return [as_series(frame.iloc[:, place]) for place in self._positions]
 
     @property
     def _index(self) -> Any:
@@ -109,12 +120,11 @@ class GroupBy(RowGroups, PairMethods, FunctionMethods):
 
     def _places(self, how: str, options: Options) -> list[int]:
         """Return the positions of the columns that an aggregate takes."""
-        columns = self._columns
-        if self._one and options.numeric_only and how in {"idxmin", "idxmax"}:
-            raise TypeError(f"{how}() got an unexpected keyword argument 'numeric_only'")
         if not options.numeric_only:
-            return list(range(len(columns)))
-        numeric = [place for place, each in enumerate(columns) if Values(each).is_numeric]
+            return list(range(len(self._positions)))
+        if self._one and how in {"idxmin", "idxmax"}:
+            raise TypeError(f"{how}() got an unexpected keyword argument 'numeric_only'")
+        numeric = [place for place, each in enumerate(self._columns) if Values(each).is_numeric]
         if self._one and not numeric:
             told = f"Cannot use numeric_only=True with SeriesGroupBy.{how} and non-numeric dtypes."
             if how == "sem":
@@ -213,7 +223,7 @@ class GroupBy(RowGroups, PairMethods, FunctionMethods):
     def _requested(
         self, func: Any, named: dict[str, Any], given: dict[str, Any], args: tuple[Any, ...]
     ) -> Any:
-        asked = requests(self._labels, func, named, one=self._one)
+        asked = requests(None if self._one else self._labels, func, named)
         wanted = []
         for each in asked:
             options = {**given, **(each.given or {})}

@@ -14,32 +14,53 @@ import pandas as pd
 
 from dgpuhash import config
 from dgpuhash.errors import UnsupportedError
+from dgpuhash.frames.dataframes.pandas import PandasFrames
+from dgpuhash.frames.dataframes.pandas_keys import is_plain, key_column
 from dgpuhash.frames.dataframes.pandas_take import take_rows
+from dgpuhash.frames.groupby.aggregates.values import nulls_of
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey
 from dgpuhash.frames.groupby.order import key_order
+from dgpuhash.frames.key_columns import KeyColumn
+from dgpuhash.frames.keys.encoding import KeyColumns
 from dgpuhash.frames.keys.order import sorted_rows
 from dgpuhash.frames.merge.accessor import key_columns
-from dgpuhash.frames.merge.distinct import numbered
+from dgpuhash.frames.merge.distinct import number_keys
 from dgpuhash.frames.merge.index import index_of
 
-__all__ = ["Groups", "compared", "inferred"]
+__all__ = ["Groups", "inferred", "numbered"]
 
 
 Flags: TypeAlias = bool | Sequence[bool]
 
 
-def compared(columns: Sequence[pd.Series], names: Sequence[Any] = ()) -> pd.DataFrame:
-    """Return columns that are equal where these are, called by numbers.
+def numbered(columns: Sequence[Any], names: Sequence[Any] = ()) -> tuple[Any, Any]:
+    """Return the number of each row's key, which several columns are, and the first row of each.
 
-    Errors tell `names`, where they are given.
+    Keys are numbered in order of first appearance.
+
+    Parameters
+    ----------
+    columns : list of Series or integer arrays
+    names : list of labels
+        What errors call the columns; by default as they are called.
+
+    Examples
+    --------
+    >>> numbered([pd.Series([7, 5, 7]), np.array([1, 1, 1])])
+    (array([0, 1, 0]), array([0, 1]))
     """
-    made: list[Any] = []
+    if not len(columns[0]):
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    made: list[KeyColumn] = []
     for column, name in zip_longest(columns, names):
         if isinstance(column.dtype, pd.CategoricalDtype):
-            made.append(pd.Series(column.cat.codes.to_numpy()))
+            column = column.cat.codes.to_numpy()
+        label = getattr(column, "name", None) if name is None else name
+        if is_plain(column.dtype):
+            made.append(key_column(column, label))
         else:
-            made.extend(key_columns(column, column.name if name is None else name))
-    return pd.DataFrame(dict(enumerate(made)), copy=False)
+            made.extend(key_column(each, label) for each in key_columns(column, label))
+    return number_keys(KeyColumns(range(len(made)), made, PandasFrames()))
 
 
 class Groups:
@@ -91,7 +112,8 @@ class Groups:
         if any(self.drops):
             nulls = np.zeros(rows, bool)
             for key in itertools.compress(keys, self.drops):
-                nulls |= key.values.isna().to_numpy()
+                if (mask := nulls_of(key.values)) is not None:
+                    nulls |= mask
             kept = np.flatnonzero(~nulls) if nulls.any() else None
         self.rows = kept
         values = [key.values if kept is None else take_rows(key.values, kept) for key in keys]
@@ -108,13 +130,13 @@ class Groups:
 
     def _found(self, values: list[pd.Series]) -> tuple[Any, list[pd.Series]]:
         """Return the codes of rows and the keys of the groups that occur."""
-        codes, heads = numbered(compared(values, [key.name for key in self.keys]))
+        codes, heads = numbered(values, [key.name for key in self.keys])
         alone = len(heads) == len(codes)
-        columns = [_copied(column) if alone else take_rows(column, heads) for column in values]
+        columns = values if alone else [take_rows(column, heads) for column in values]
         if any(self.sorts):
             return self._ordered(codes, columns)
         self.heads = heads
-        return codes, columns
+        return codes, list(map(_copied, columns)) if alone else columns
 
     def _ordered(self, codes: Any, columns: list[pd.Series]) -> tuple[Any, list[pd.Series]]:
         order = key_order(list(itertools.compress(columns, self.sorts)))
@@ -159,7 +181,7 @@ class Groups:
         if any(self.sorts):
             return self._ordered(codes, columns)
         # Groups that occur come first.
-        _, first = numbered(pd.DataFrame({0: codes}))
+        _, first = numbered([codes])
         there = np.zeros(len(columns[0]), bool)
         there[codes] = True
         order = np.concatenate([codes[first], np.flatnonzero(~there)])
@@ -178,7 +200,7 @@ class Groups:
             if self.drops[place]:
                 nulls |= column.isna().to_numpy()
         rows = np.flatnonzero(~nulls)
-        numbers, heads = numbered(compared([take_rows(column, rows) for column in columns]))
+        numbers, heads = numbered([take_rows(column, rows) for column in columns])
         found = np.full(self._total, -1, np.int64)
         found[rows] = numbers
         return found if self.rows is None else found[self.rows], rows[heads]
@@ -193,7 +215,7 @@ class Groups:
             all_codes = all_codes[all_codes >= 0]
         if not self.sorts[key]:
             # In order of appearance, also in rows that another key leaves out.
-            _, first = numbered(pd.DataFrame({0: all_codes}))
+            _, first = numbered([all_codes])
             seen = all_codes[first]
             known = np.concatenate([seen, np.setdiff1d(known, seen)])
         elif (all_codes < 0).any():

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from dgpuhash.errors import KeyTypeError
 from dgpuhash.frames.dataframes import frames_of
+from dgpuhash.frames.dataframes.pandas_keys import is_plain
 from dgpuhash.frames.keys.order import sorted_rows
 from dgpuhash.frames.merge.rows import sortable
 
@@ -102,6 +103,8 @@ def _sorted(values: list[Any]) -> list[Any]:
 def _sortable(column: pd.Series) -> list[tuple[Any, Any | None]]:
     """Return values that NumPy sorts, the first of which count most, and masks of nulls."""
     dtype: Any = column.dtype
+    if is_plain(dtype):
+        return [sortable(column)]
     if isinstance(dtype, pd.CategoricalDtype):
         codes = column.cat.codes.to_numpy()
         return [(codes, codes < 0)]

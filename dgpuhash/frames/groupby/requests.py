@@ -68,31 +68,29 @@ def name_of(how: Any) -> Any:
     return how
 
 
-def requests(columns: pd.Index, func: Any, named: Mapping[str, Any], *, one: bool) -> list[Request]:
+def requests(columns: pd.Index | None, func: Any, named: Mapping[str, Any]) -> list[Request]:
     """Return the columns of the result that an ``agg`` asks for.
 
     Parameters
     ----------
-    columns : Index
-        The labels of the columns that can be aggregated.
+    columns : Index or None
+        The labels of the columns that can be aggregated; None: a single one, without a label.
     func : list, dict or None
     named : dict
         The keyword arguments, where `func` is None.
-    one : bool
-        Whether a single column is aggregated, which has no label of its own then.
     """
     if func is None:
-        return _named(columns, named, one=one)
+        return _named(columns, named)
     if isinstance(func, Mapping):
-        if one:
+        if columns is None:
             raise RepeatedAggregateError("nested renamer is not supported")
         return _by_column(columns, func)
     wanted = _titled(func)
-    if not one:
+    if columns is not None:
         _check_distinct([label for label, _ in wanted])
     return [
         Request(place, how, label)
-        for place in range(1 if one else len(columns))
+        for place in range(1 if columns is None else len(columns))
         for label, how in wanted
     ]
 
@@ -139,11 +137,11 @@ def _by_column(columns: pd.Index, func: Mapping[Any, Any]) -> list[Request]:
     return made
 
 
-def _named(columns: pd.Index, named: Mapping[str, Any], *, one: bool) -> list[Request]:
+def _named(columns: pd.Index | None, named: Mapping[str, Any]) -> list[Request]:
     if not named:
         raise NothingNamedError(
             "Must provide 'func' or named aggregation **kwargs."
-            if one
+            if columns is None
             else "Must provide 'func' or tuples of '(column, aggfunc)."
         )
     made = []
@@ -152,10 +150,10 @@ def _named(columns: pd.Index, named: Mapping[str, Any], *, one: bool) -> list[Re
         args: tuple[Any, ...] = ()
         place = 0
         how = each
-        if one and hasattr(each, "aggfunc"):
+        if columns is None and hasattr(each, "aggfunc"):
             received = type(each).__name__
             raise NothingNamedError(f"func is expected but received {received} in **kwargs.")
-        if hasattr(each, "aggfunc") or (isinstance(each, tuple) and not one):
+        if hasattr(each, "aggfunc") or (isinstance(each, tuple) and columns is not None):
             if hasattr(each, "aggfunc"):
                 column, how = each.column, each.aggfunc
                 given = dict(getattr(each, "kwargs", None) or {})
@@ -164,12 +162,12 @@ def _named(columns: pd.Index, named: Mapping[str, Any], *, one: bool) -> list[Re
                 column, how = each
             else:
                 raise NothingNamedError("Must provide 'func' or tuples of '(column, aggfunc).")
-            if not one:
+            if columns is not None:
                 # Of columns with one label the first, as pandas has it.
                 place = _places(columns, column)[0]
-        elif not one:
+        elif columns is not None:
             raise NothingNamedError("Must provide 'func' or tuples of '(column, aggfunc).")
-        if one and isinstance(how, list | tuple):
+        if columns is None and isinstance(how, list | tuple):
             raise NothingNamedError(
                 f"func is expected but received {type(how).__name__} in **kwargs."
             )

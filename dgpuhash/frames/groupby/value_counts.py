@@ -14,9 +14,8 @@ from dgpuhash.frames.groupby import assembly
 from dgpuhash.frames.groupby.aggregates import ordered
 from dgpuhash.frames.groupby.aggregates.values import Values
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey, levels_of
-from dgpuhash.frames.groupby.groups import Groups, compared
+from dgpuhash.frames.groupby.groups import Groups, numbered
 from dgpuhash.frames.groupby.order import key_order
-from dgpuhash.frames.merge.distinct import numbered
 from dgpuhash.frames.merge.index import index_of
 from dgpuhash.frames.merge.keys import as_series
 
@@ -108,7 +107,7 @@ def _counts(
     index, counts = found.index.take(order), counts[order]
     result = pd.Series(_stored(counts, column), index=index, name=_name(normalize))
     if normalize:
-        own, _ = numbered(compared([take_rows(each, order) for each in found.columns[:n]]))
+        own, _ = numbered([take_rows(each, order) for each in found.columns[:n]])
         # Of a group without rows the share is 0.
         result = result / np.maximum(np.bincount(own, weights=counts, minlength=1)[own], 1)
     return result

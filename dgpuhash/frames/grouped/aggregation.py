@@ -97,7 +97,7 @@ class Aggregation:
         keys = key_names(meta, by)
         if not named:
             raise SpecError("no aggregate is named; give one, such as total=('price', 'sum')")
-        asked = requests(meta.columns, None, named, one=False)
+        asked = requests(meta.columns, None, named)
         made = tuple(
             (each.label, meta.columns[each.place], each.how, tuple((each.given or {}).items()))
             for each in asked

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import Any
 
 from dgpuhash.errors import SpecError, UnsupportedError
@@ -97,4 +97,4 @@ def options_of(how: str, given: dict[str, Any], positional: tuple[Any, ...] = ()
             if unknown
             else f"{how}() takes {len(known)} arguments, not {len(positional)}"
         )
-    return replace(Options(), **{f.name: given[f.name] for f in fields(Options) if f.name in given})
+    return Options(**given)

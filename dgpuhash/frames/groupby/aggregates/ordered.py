@@ -17,9 +17,8 @@ from dgpuhash.errors import SpecError
 from dgpuhash.frames.groupby.aggregates.options import Options
 from dgpuhash.frames.groupby.aggregates.states import States
 from dgpuhash.frames.groupby.aggregates.values import Values
-from dgpuhash.frames.groupby.groups import compared
+from dgpuhash.frames.groupby.groups import numbered
 from dgpuhash.frames.keys.order import sorted_rows, values_in_order
-from dgpuhash.frames.merge.distinct import numbered
 from dgpuhash.tables.columns.direct import DenseKeys
 
 __all__ = [
@@ -158,10 +157,8 @@ def distinct(states: States, options: Options) -> Any:
 def _distinct(states: States, *, with_nulls: bool) -> tuple[Any, Any]:
     """Return the groups of all rows, and the first row of each value of each group."""
     values, codes = states.values, states.groups.kept_codes
-    columns = [values.series, pd.Series(codes, copy=False)]
-    if values.nulls is not None:
-        columns.append(pd.Series(values.nulls))
-    _, heads = numbered(compared(columns))
+    nulls = [] if values.nulls is None else [values.nulls]
+    _, heads = numbered([values.series, codes, *nulls])
     if with_nulls or values.nulls is None:
         return codes, heads
     return codes, heads[~values.nulls[heads]]

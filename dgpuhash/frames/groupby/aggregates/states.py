@@ -146,10 +146,9 @@ class States:
 
         A NaN that arises, as of infinities, is a null but where the library keeps both apart.
         """
-        if found.dtype.kind == "f" and not (
-            self.groups.keeps_nan or pd.get_option("future.distinguish_nan_and_na")
-        ):
-            void = void | np.isnan(found)
+        nan = np.isnan(found) if found.dtype.kind == "f" and not self.groups.keeps_nan else None
+        if nan is not None and nan.any() and not pd.get_option("future.distinguish_nan_and_na"):
+            void = void | nan
         return self.values.results(found, void)
 
     def check_digits(self, how: str, field: str) -> None:

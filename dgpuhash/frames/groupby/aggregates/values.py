@@ -14,7 +14,7 @@ from dgpuhash.frames.dataframes.pandas_take import TakenRows
 from dgpuhash.frames.dataframes.promotion import check_promoted
 from dgpuhash.frames.groupby.order import ranks
 
-__all__ = ["Values", "kind_of", "taken"]
+__all__ = ["Values", "kind_of", "nulls_of", "taken"]
 
 _NUMERIC = {"b": "bool", "i": "int", "u": "uint", "f": "float", "c": "complex"}
 _TICKS = {"M": "datetime", "m": "timedelta"}
@@ -66,6 +66,24 @@ def _is_number(arrow: Any) -> bool:
     )
 
 
+def nulls_of(series: pd.Series) -> Any | None:
+    """Return a mask of the nulls of a column, None where there are none.
+
+    Examples
+    --------
+    >>> nulls_of(pd.Series([1.5, None])), nulls_of(pd.Series([1, 2]))
+    (array([False,  True]), None)
+    """
+    kind = series.dtype.kind if isinstance(series.dtype, np.dtype) else "O"
+    if kind in "biu":
+        return None
+    if kind in "fcmM":
+        mask = (np.isnan if kind in "fc" else np.isnat)(series.to_numpy())
+    else:
+        mask = series.isna().to_numpy()
+    return mask if mask.any() else None
+
+
 class Values:
     """Rows of a column that are aggregated.
 
@@ -94,17 +112,16 @@ class Values:
     @functools.cached_property
     def storage(self) -> str:
         """How results are stored: as NumPy's arrays, with a mask, or as Arrow's."""
+        if isinstance(self.dtype, np.dtype):
+            return "numpy"
         if isinstance(self.dtype, pd.ArrowDtype):
             return "arrow"
-        masked = isinstance(self.series.array, pd.arrays.BooleanArray | pd.arrays.IntegerArray)
-        masked = masked or isinstance(self.series.array, pd.arrays.FloatingArray)
-        return "masked" if masked else "numpy"
+        return "masked" if isinstance(self.series.array, (*_MASKED.values(),)) else "numpy"
 
     @functools.cached_property
     def nulls(self) -> Any | None:
         """A mask of the nulls, None where there are none."""
-        mask = self.series.isna().to_numpy()
-        return mask if mask.any() else None
+        return nulls_of(self.series)
 
     @functools.cached_property
     def there(self) -> Any | None:

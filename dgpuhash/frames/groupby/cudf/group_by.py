@@ -229,7 +229,7 @@ class CudfGroupBy(RowGroups, RowMethods, PairMethods):
     def _requested(
         self, func: Any, asked: Mapping[str, Any], given: dict[str, Any], args: tuple[Any, ...]
     ) -> Any:
-        found = requests(self._labels, func, asked, one=self._one)
+        found = requests(None if self._one else self._labels, func, asked)
         if isinstance(func, list):
             found = [
                 each for each in found

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-import numpy as np
-import pandas as pd
-
 from dgpuhash.frames.groupby.aggregates.options import Options
 from dgpuhash.frames.groupby.aggregates.pairs import Moments
 from dgpuhash.frames.groupby.aggregates.values import Values
@@ -55,15 +52,6 @@ class PlannedGroups(GroupBy):
     def moments(self, places: Sequence[int], how: str) -> Callable[[int, int], Moments]:
         """Return the function of the moments of the rows, of two of some columns by number."""
         return super()._moments(places, how)
-
-    @property
-    def _positions(self) -> list[int]:
-        """The positions of what is aggregated among the columns of the frame."""
-        frame = self._frame
-        if frame.ndim == 1:
-            return [0]
-        numbers = pd.DataFrame([range(frame.shape[1])], columns=frame.columns)
-        return [int(each) for each in np.ravel(self._chosen(numbers))]
 
     def settled(self, wanted: Sequence[Wanted], *, full: bool) -> list[Any]:
         """Return aggregates of the rows, in dtypes that do not depend on them."""

@@ -16,14 +16,13 @@ from dgpuhash.frames.groupby.aggregates.states import ends
 from dgpuhash.frames.groupby.aggregates.values import Values
 from dgpuhash.frames.groupby.assembly import frame_of
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey, levels_of
-from dgpuhash.frames.groupby.groups import Groups, compared
+from dgpuhash.frames.groupby.groups import Groups, numbered
 from dgpuhash.frames.groupby.order import key_order
 from dgpuhash.frames.groupby.partial.cudf import rows as cudf_rows
 from dgpuhash.frames.groupby.partial.folded import FoldedGroups
 from dgpuhash.frames.groupby.partial.kinds import place_of
 from dgpuhash.frames.groupby.partial.storage import plain
 from dgpuhash.frames.groupby.partial.verbs import AGGREGATING
-from dgpuhash.frames.merge.distinct import numbered
 from dgpuhash.frames.merge.index import index_of
 from dgpuhash.frames.merge.keys import as_series
 
@@ -151,7 +150,7 @@ def distinct_rows(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the first of the rows that are equal."""
     rows = _ordered(rows)
     columns = [as_series(rows[label]) for label in rows if label != "at"]
-    _, heads = numbered(compared(columns))
+    _, heads = numbered(columns)
     return rows if len(heads) == len(rows) else rows.take(heads).reset_index(drop=True)
 
 
