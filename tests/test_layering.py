@@ -26,7 +26,7 @@ SHORTEST_MODULE = 40
 # Lines of code of a room, as `code_lines` counts them; what merges or deletes takes some away.
 MOST_CODE = {
     "distributed": 20_930,
-    "frames": 16_440,
+    "frames": 16_425,
     "tables": 11_950,
     "kmer": 10_400,
     "bench": 9_050,

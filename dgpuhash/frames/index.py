@@ -12,7 +12,7 @@ from dgpuhash.frames.dataframes import check_same_library, frames_of
 from dgpuhash.frames.int_float_warning import warn_int_float_merge
 from dgpuhash.frames.key_input import Query
 from dgpuhash.frames.keyed_rows import KeyedRows
-from dgpuhash.frames.keys.encoding import EncodedKeys, KeyEncoder
+from dgpuhash.frames.keys.encoding import EncodedKeys, KeyColumns, KeyEncoder
 from dgpuhash.frames.keys.table import AUTO, KeyTableMethod
 from dgpuhash.frames.labels import key_names, stored_columns
 from dgpuhash.frames.lookup import Lookup, lookup_rows
@@ -42,8 +42,6 @@ from dgpuhash.tables.arguments.file_layout import interpreting
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
 from dgpuhash.tables.rwlock import ReadWriteLock, read_locked, write_locked
 from dgpuhash.typing import AnyFrame, Array, Device, Frame, IndexHow, KeyTableSettings, Promote
-
-__all__ = ["FrameIndex"]
 
 
 class FrameIndex(LookupMixin):
@@ -352,14 +350,14 @@ class FrameIndex(LookupMixin):
         check_suffixes(suffixes)
         check_same_library(left, self._frames)
         rows, encoder = self._rows, self._rows.encoder_for(left)
-        names = join_columns(left, encoder, on, left_on)
+        names = join_columns(left, encoder, on, left_on, typed=False)
+        encoded = encoder.encode_columns(KeyColumns.of(left, names))
         wanted = {*needed_columns(self.meta, encoder, names, columns), *encoder.names}
         warn_int_float_merge(left, names, rows)
-        encoded = encoder.encode(left, list(names))
         if kind in FILTERS:
             found = rows.found(encoded)
-            return self._frames.keep(left, (found if kind == "semi" else ~found).nonzero()[0])
-        met, stored = rows.find_matches(encoded), rows.store.whole()
+            return self._frames.keep_where(left, found if kind == "semi" else ~found)
+        met, stored = rows.find_matches(encoded, inner=kind == "inner"), rows.store.whole()
         if columns is not None:
             stored = stored[[label for label in stored if label in wanted]]
         if kind in ALL_ROWS and rows.erased:
@@ -417,11 +415,9 @@ class FrameIndex(LookupMixin):
     @read_locked
     def _look_up(self, asked: Any, *, keyed: bool, promote: str | None) -> Lookup:
         encoder, rows = self._rows.encoder_for(asked), self._rows.store.whole()
-        names = join_columns(asked, encoder)
-        met, keys = (
-            self._rows.find_matches(encoder.encode(asked)),
-            index_keys(asked, names, rows, names),
-        )
+        names = join_columns(asked, encoder, typed=False)
+        met = self._rows.find_matches(encoder.encode_columns(KeyColumns.of(asked, names)))
+        keys = index_keys(asked, names, rows, names)
         return lookup_rows(asked, keys, rows, met, keyed=keyed, promote=promote)
 
     @function_translates_memory_errors

@@ -20,8 +20,6 @@ from dgpuhash.frames.spill.store import SpilledRowStore
 from dgpuhash.tables.commit import assigner
 from dgpuhash.typing import Device
 
-__all__ = ["KeyedRows"]
-
 
 class KeyedRows:
     """Stored rows and a hash table of their key codes.
@@ -247,9 +245,16 @@ class KeyedRows:
                 return positions, found[positions]
         return self.verified_pairs(encoded, *self.table.find(encoded.codes, encoded.valid))
 
-    def find_matches(self, encoded: EncodedKeys) -> tuple[Any, Any]:
-        """Return the row of each key, -1 for none; or None, and the matches as `pairs` does."""
-        partners = self.partners(encoded) if self._xp is np else None
+    def find_matches(self, encoded: EncodedKeys, *, inner: bool = False) -> tuple[Any, Any]:
+        """Return the row of each key, -1 for none; or None, and the matches as `pairs` does.
+
+        For an inner merge a GPU selects the matches in one pass, and positions in the query may be
+        None where each key has one row.
+        """
+        if inner and self._xp is not np:
+            pairs = self.table.find(encoded.codes, encoded.valid, named=False)
+            return None, self.verified_pairs(encoded, *pairs)
+        partners = self.partners(encoded)
         return partners, (self.pairs(encoded) if partners is None else None)
 
     def by_stored(self, met: tuple[Any, Any]) -> tuple[None, tuple[Any, Any]]:
@@ -278,23 +283,20 @@ class KeyedRows:
         """
         if encoded.ambiguous is False or len(rows) == 0 or self._proved(encoded):
             return query_rows, rows
-        xp = self._xp
-        if query_rows is None:
-            query_rows = xp.arange(len(rows))
-        if encoded.ambiguous is True:
-            asked = xp.arange(len(rows))
-        else:
-            asked = xp.flatnonzero(encoded.codes[query_rows] == encoded.ambiguous)
-            if len(asked) == 0:
+        xp, asked, found, at = self._xp, query_rows, rows, slice(None)
+        if encoded.ambiguous is not True:
+            codes = encoded.codes if query_rows is None else encoded.codes[query_rows]
+            at = xp.flatnonzero(codes == encoded.ambiguous)
+            if len(at) == 0:
                 return query_rows, rows
-        keys = self.store.take(rows[asked], self._encoder.names)
-        matches = xp.ones(len(rows), dtype=bool)
-        matches[asked] = same_keys(
-            encoded.columns, query_rows[asked], self._encoder.normalise(keys), None
-        )
-        if bool(matches.all()):
+            asked, found = at if query_rows is None else query_rows[at], rows[at]
+        keys = self._encoder.normalise(self.store.take(found, self._encoder.names))
+        same = same_keys(encoded.columns, asked, keys, None)
+        if bool(same.all()):
             return query_rows, rows
-        return query_rows[matches], rows[matches]
+        matches = xp.ones(len(rows), dtype=bool)
+        matches[at] = same
+        return matches.nonzero()[0] if query_rows is None else query_rows[matches], rows[matches]
 
     def partners(self, encoded: EncodedKeys) -> Any | None:
         """Return the stored row of each key, -1 where it has none.

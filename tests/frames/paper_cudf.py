@@ -187,6 +187,13 @@ def simulate_columns(monkeypatch: Any, frame_type: Any, series_type: Any) -> Non
             return [column.reindex(rows).reset_index(drop=True) for column in columns]
         return [column.take(rows).reset_index(drop=True) for column in columns]
 
+    def keep_columns(columns: Any, mask: Any) -> list[pd.Series]:
+        assert mask.dtype == bool
+        return take_columns(columns, np.flatnonzero(mask), nulls=False)
+
+    def is_numbered(index: Any) -> bool:
+        return type(index) is pd.RangeIndex and index.start == 0 and index.step == 1
+
     def frame_of(columns: Any, index: Any, like: Any = None) -> Any:
         pairs = list(columns)
         made = frame_type({place: numbered(each) for place, (_, each) in enumerate(pairs)})
@@ -211,6 +218,8 @@ def simulate_columns(monkeypatch: Any, frame_type: Any, series_type: Any) -> Non
         "frame_of": frame_of,
         "index_of_column": lambda column, name=None: pd.Index(numbered(column), name=name),
         "series_of_column": series_of_column,
+        "is_numbered": is_numbered,
+        "keep_columns": keep_columns,
         "numbered": lambda values: series_of_column(values, getattr(values, "name", None)),
         "take_columns": take_columns,
         "take_series": take_series,

@@ -214,6 +214,10 @@ class Frames(ABC):
         """Return the rows at positions `rows` with their index labels."""
 
     @abstractmethod
+    def keep_where(self, frame: Any, mask: Any) -> Any:
+        """Return the rows where `mask` is True with their index labels."""
+
+    @abstractmethod
     def concat(self, frames: Sequence[Any]) -> Any:
         """Return the rows of all `frames`, numbered from 0; categories are united."""
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from dgpuhash import backend
 from dgpuhash.errors import ColumnError, KeyTypeError, UnsupportedError
 from dgpuhash.frames.dataframes.base import Compared, Frames
 from dgpuhash.frames.dataframes.cudf_casts import exact_cast
@@ -17,6 +18,8 @@ from dgpuhash.frames.dataframes.cudf_columns import (
     columns_of,
     frame_of,
     index_of_column,
+    is_numbered,
+    keep_columns,
     key_column,
     plain_array,
     series_of_column,
@@ -28,8 +31,7 @@ from dgpuhash.frames.dataframes.cudf_columns import (
 from dgpuhash.frames.dataframes.pandas_arrow import METADATA, arrow_names
 from dgpuhash.frames.dataframes.remedies import astype
 from dgpuhash.frames.key_columns import IncomparableError, KeyColumn, LogicalType
-
-__all__ = ["CudfFrames"]
+from dgpuhash.tables.select import row_numbers
 
 
 class CudfFrames(Frames):
@@ -180,6 +182,17 @@ class CudfFrames(Frames):
             labels = index_of_column(array_column(rows * index.step + index.start), index.name)
         else:
             labels = index.take(rows)
+        made = frame_of(zip(columns, found, strict=True), labels, like=frame)
+        return with_attributes(made, frame)
+
+    def keep_where(self, frame: Any, mask: Any) -> Any:
+        index, columns = frame.index, columns_of(frame)
+        numbers = array_column(row_numbers(backend.get(self.device), len(mask)))
+        *found, rows = keep_columns([*columns.values(), numbers], mask)
+        if is_numbered(index):
+            labels = index_of_column(rows, index.name)
+        else:
+            labels = index.take(plain_array(rows.to_pylibcudf(), rows.dtype))
         made = frame_of(zip(columns, found, strict=True), labels, like=frame)
         return with_attributes(made, frame)
 

@@ -16,24 +16,6 @@ from dgpuhash.errors import KeyTypeError
 from dgpuhash.frames.dataframes.strings import Strings
 from dgpuhash.frames.key_columns import ARROW, KeyColumn, LogicalType
 
-__all__ = [
-    "CudfStrings",
-    "array_column",
-    "column_of_series",
-    "columns_of",
-    "frame_of",
-    "index_of_column",
-    "key_column",
-    "numbered",
-    "plain_array",
-    "series_of_column",
-    "take_columns",
-    "take_series",
-    "type_name",
-    "unscaled",
-    "with_attributes",
-]
-
 # libcudf's type names. Any cuDF column can hold nulls, whatever its dtype.
 FIXED = {
     **{f"INT{bits}": LogicalType("int", bits, nullable=True) for bits in (8, 16, 32, 64)},
@@ -76,11 +58,20 @@ def column_of_series(series: Any) -> Any:
 
 def numbered(values: Any) -> Any:
     """Return a Series, an index of one level or an array as a Series numbered from 0."""
+    if is_numbered(getattr(values, "index", None)):
+        return values
     if hasattr(type(values), "_column"):
         return series_of_column(column_of_series(values), values.name)
     import cudf
 
     return cudf.Series(values)
+
+
+def is_numbered(index: Any) -> bool:
+    """Return whether the labels of an index are row numbers."""
+    import cudf
+
+    return type(index) is cudf.RangeIndex and index.start == 0 and index.step == 1
 
 
 def array_column(array: Any, like: Any = None) -> Any:
@@ -133,8 +124,26 @@ def take_columns(columns: Collection[Any], rows: Any, *, nulls: bool) -> list[An
         places,
         policy.NULLIFY if nulls else policy.DONT_CHECK,
     ).columns()
+    return _columns_like(found, columns)
+
+
+def keep_columns(columns: Collection[Any], mask: Any) -> list[Any]:
+    """Return the values of each column where a bool array is True."""
+    import pylibcudf as plc
+
+    if not len(mask):
+        return [column.copy(deep=False) for column in columns]
+    table = plc.Table([column.to_pylibcudf() for column in columns])
+    kept = plc.Column.from_cuda_array_interface(mask)
+    return _columns_like(plc.stream_compaction.apply_retention_mask(table, kept).columns(), columns)
+
+
+def _columns_like(made: Iterable[Any], columns: Iterable[Any]) -> list[Any]:
+    """Return columns of pylibcudf as those of cuDF with the dtypes of others."""
+    import cudf
+
     create = cudf.core.column.ColumnBase.create
-    return [create(made, column.dtype) for made, column in zip(found, columns, strict=True)]
+    return [create(own, column.dtype) for own, column in zip(made, columns, strict=True)]
 
 
 def frame_of(columns: Iterable[tuple[Hashable, Any]], index: Any, like: Any = None) -> Any:

@@ -160,6 +160,9 @@ class PandasFrames(Frames):
     def keep(self, frame: Any, rows: Any) -> Any:
         return frame.take(rows)
 
+    def keep_where(self, frame: Any, mask: Any) -> Any:
+        return frame.copy(deep=False) if mask.all() else frame.take(mask.nonzero()[0])
+
     def concat(self, frames: Sequence[Any]) -> Any:
         frames = list(frames)
         if len(frames) == 1:

@@ -21,23 +21,6 @@ from dgpuhash.typing import Build, Promote, Validate
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = [
-    "ALL_ROWS",
-    "DEFAULT_SUFFIXES",
-    "FILTERS",
-    "JoinArguments",
-    "MergeOptions",
-    "OnRounding",
-    "Suffixes",
-    "check_how",
-    "check_promote",
-    "check_suffixes",
-    "join_columns",
-    "join_kind",
-    "needed_columns",
-    "uniques_of",
-]
-
 Suffixes = Sequence[str | None]
 OnRounding = Callable[[list[Hashable | None]], None]
 # Joins that return rows of the left side as they are, or whether each one has a match.
@@ -245,6 +228,8 @@ def join_columns(
     encoder: KeyEncoder,
     on: Hashable | Sequence[Hashable] | None = None,
     left_on: Hashable | Sequence[Hashable] | None = None,
+    *,
+    typed: bool = True,
 ) -> tuple[Hashable, ...]:
     """Return the columns of `left` to compare with the index's key columns.
 
@@ -259,6 +244,8 @@ def join_columns(
         Columns of the same names on both sides: exactly the index's key columns, in any order.
     left_on : label or list of labels, optional
         Columns of `left`, one for each key column of the index. Default: the index's key columns.
+    typed : bool
+        Whether to check their types, which encoding them does, too.
 
     Raises
     ------
@@ -294,9 +281,10 @@ def join_columns(
         )
     refuse_nulls(names)
     check_takeable(left)
-    frames = frames_of(left)
-    for name, type_ in zip(names, encoder.types, strict=True):
-        check_comparable(name, type_, frames.key_type(frames.column(left, name), name))
+    if typed:
+        frames = frames_of(left)
+        for name, type_ in zip(names, encoder.types, strict=True):
+            check_comparable(name, type_, frames.key_type(frames.column(left, name), name))
     return names
 
 

@@ -32,20 +32,8 @@ from dgpuhash.frames.merge.keys import JoinKeys, KeyPair
 from dgpuhash.tables.columns.direct import DirectTable
 from dgpuhash.tables.columns.join import RowsByKey
 
-__all__ = [
-    "RowPairs",
-    "StoredKeys",
-    "cross",
-    "encoder_of",
-    "first_repeat",
-    "pairs_of",
-    "row_pairs",
-    "sortable",
-    "sorted_by_key",
-]
-
-
-# The one right row of each left one, -1 for none; or None, and pairs of left and right rows.
+# The one right row of each left one, -1 for none; or None, and pairs of left and right rows. Left
+# rows of these may be None where each has one right row.
 Found = tuple[Any, Any]
 # float64 represents every integer up to this magnitude.
 EXACT = 2**53
@@ -112,7 +100,7 @@ def pairs_of(
     if how == "right":
         swapped = pairs_of(right, left, "left", nulls_equal=nulls_equal)
         return RowPairs(swapped.right, swapped.left)
-    found = _find_matches(left, right, nulls_equal=nulls_equal)
+    found = _find_matches(left, right, nulls_equal=nulls_equal, inner=how == "inner")
     return row_pairs(found, how, len(left), len(right), left.frames.xp)
 
 
@@ -122,7 +110,7 @@ def row_pairs(found: Found, how: str, left: int, right: int, xp: Any) -> RowPair
     if theirs is None:
         asked, stored = pairs
         if how == "inner":
-            return RowPairs(_whole(asked, left, xp), stored)
+            return RowPairs(None if asked is None else _whole(asked, left, xp), stored)
         ours, theirs = with_unmatched(left, asked, stored, xp)
     elif how == "inner":
         asked = (theirs >= 0).nonzero()[0]
@@ -139,7 +127,7 @@ def row_pairs(found: Found, how: str, left: int, right: int, xp: Any) -> RowPair
     return RowPairs(ours, theirs)
 
 
-def _find_matches(left: KeyColumns, right: KeyColumns, *, nulls_equal: bool) -> Found:
+def _find_matches(left: KeyColumns, right: KeyColumns, *, nulls_equal: bool, inner: bool) -> Found:
     """Return the right row of each left one, -1 for none; or None, and the pairs of equal keys.
 
     Pairs ascend in the left rows. The side with fewer rows is indexed.
@@ -151,7 +139,7 @@ def _find_matches(left: KeyColumns, right: KeyColumns, *, nulls_equal: bool) -> 
         keys = StoredKeys(left, encoder_of(right, left), len(right))
         return None, keys.pairs_by_row(right, nulls_equal=nulls_equal)
     keys = StoredKeys(right, encoder_of(left, right), len(left))
-    return keys.find_matches(left, nulls_equal=nulls_equal)
+    return keys.find_matches(left, nulls_equal=nulls_equal, inner=inner)
 
 
 class StoredKeys:
@@ -185,10 +173,16 @@ class StoredKeys:
 
     def pairs(self, asked: KeyColumns, how: str) -> RowPairs:
         """Return the rows of an inner or left merge of other keys with these."""
-        return row_pairs(self.find_matches(asked), how, len(asked), len(self), self._xp)
+        found = self.find_matches(asked, inner=how == "inner")
+        return row_pairs(found, how, len(asked), len(self), self._xp)
 
-    def find_matches(self, asked: KeyColumns, *, nulls_equal: bool = True) -> Found:
-        """Return the stored row of each asked key, -1 for none; or None, and pairs of rows."""
+    def find_matches(
+        self, asked: KeyColumns, *, nulls_equal: bool = True, inner: bool = False
+    ) -> Found:
+        """Return the stored row of each asked key, -1 for none; or None, and pairs of rows.
+
+        For an inner merge a GPU selects the pairs in one pass.
+        """
         wanted, xp = self._encoder.encode_columns(asked, nulls_equal=nulls_equal), self._xp
         key = wanted.columns[0]
         if self._direct is not None and (wanted.proves or not key.type.nan_is_value):
@@ -199,7 +193,7 @@ class StoredKeys:
             if known is not None:
                 partners[~known] = -1
             return partners, None
-        if xp is np and self._rows.one_row_each:
+        if self._rows.one_row_each and (xp is np or not inner):
             partners = self._rows.first(wanted.codes)[0]
             if wanted.valid is not None:
                 partners[~wanted.valid] = -1
@@ -207,7 +201,8 @@ class StoredKeys:
             if same is not None:
                 partners[~same if rows is None else rows[~same]] = -1
             return partners, None
-        return None, self._of_equal_keys(wanted, *self._rows.pairs(wanted.codes, wanted.valid))
+        pairs = self._rows.pairs(wanted.codes, wanted.valid, named=not inner)
+        return None, self._of_equal_keys(wanted, *pairs)
 
     def pairs_by_row(self, asked: KeyColumns, *, nulls_equal: bool) -> tuple[Any, Any]:
         """Return the positions of equal keys here and in `asked`, ascending in those here."""
@@ -220,9 +215,9 @@ class StoredKeys:
         at, same = self._verified(wanted, rows, found)
         if same is None:
             return rows, found
-        kept = self._xp.ones(len(rows), bool)
+        kept = self._xp.ones(len(found), bool)
         kept[slice(None) if at is None else at] = same
-        return rows[kept], found[kept]
+        return kept.nonzero()[0] if rows is None else rows[kept], found[kept]
 
     def _verified(self, wanted: EncodedKeys, rows: Any, found: Any) -> tuple[Any, Any]:
         """Return positions of matches that codes do not prove, and which are of equal keys.

@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
-__all__ = ["as_frame", "merge"]
-
 # Merges Dask frames; the room of frames knows nothing of Dask.
 _LAZILY = "dgpuhash.distributed.merge.verb:merge_lazily"
 
@@ -230,8 +228,8 @@ def merge(
     if kind in {"semi", "anti"}:
         MergePlan.of(ours, theirs, keys, "inner", suffixes=("", "_y"))
         _check(validate, keys)
-        filtered = _filtered(ours, keys, keep=kind == "semi", nulls_equal=nulls_equal)
-        return from_pandas(filtered, library)
+        found = occurs(*keys.sides, nulls_equal=nulls_equal)
+        return from_pandas(frames.keep_where(ours, found if kind == "semi" else ~found), library)
     joined = asked.joined
     plan = MergePlan.of(
         ours, theirs, keys, joined, suffixes=suffixes, indicator=indicator,
@@ -279,14 +277,6 @@ def as_frame(given: Any) -> Any:
         frame.columns = index_of([pd.Series([name]) for name in names], [None] * len(names))
         return frame
     raise NotAFrameError(f"Can only merge Series or DataFrame objects, a {type(given)} was passed")
-
-
-def _filtered(left: Any, keys: JoinKeys, *, keep: bool, nulls_equal: bool) -> Any:
-    kept = occurs(*keys.sides, nulls_equal=nulls_equal) == keep
-    frames = frames_of(left)
-    if frames.name == "pandas" and kept.all():
-        return left.copy(deep=False)
-    return frames.keep(left, kept.nonzero()[0])
 
 
 def _check(validate: str | None, keys: JoinKeys) -> None:

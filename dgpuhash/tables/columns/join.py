@@ -19,8 +19,6 @@ from dgpuhash.tables.memory_errors import function_translates_memory_errors
 from dgpuhash.tables.select import ends_of, row_numbers
 from dgpuhash.typing import Array, KeysLike, RowsHow
 
-__all__ = ["RowsByKey", "join_indices"]
-
 _HOWS = get_args(RowsHow)
 _SEGMENT_PAIRS = {"cpu": 4096, "cuda": 256}
 
@@ -135,11 +133,14 @@ class RowsByKey:
         """Return the first row of each asked key, -1 for none; see `GroupTable.find_counted`."""
         return self._placed.find(asked)
 
-    def pairs(self, asked: Any, valid: Any = None) -> tuple[Any, Any]:
-        """Return the rows of equal keys, ascending in those of `asked`; `valid` masks these."""
+    def pairs(self, asked: Any, valid: Any = None, *, named: bool = True) -> tuple[Any, Any]:
+        """Return the rows of equal keys, ascending in those of `asked`; `valid` masks these.
+
+        Unless `named`, rows of `asked` may be None where each of them has one partner.
+        """
         backend = self._backend
         if self.one_row_each:
-            rows, found = _selected(backend, *self.first(asked))
+            rows, found = _selected(backend, *self.first(asked), named=named or valid is not None)
             if valid is None:
                 return rows, found
             kept = valid[rows]
@@ -184,19 +185,20 @@ def _renumbered_pairs(met: CommonKeys, pairs: tuple[Any, Any], how: str) -> tupl
 
 
 def _selected(
-    backend: Backend, partners: Any, counts: Any, segment_rows: int, *, alone: bool = False
-) -> tuple[Any, Any]:
+    backend: Backend, partners: Any, counts: Any, segment_rows: int, *,
+    alone: bool = False, named: bool = True,
+) -> tuple[Any, Any]:  # fmt: skip
     """Return the left rows with a partner, and these partners.
 
     With `alone`, returns the left rows without a partner and -1. `counts` are the partners found in
-    each segment of the left rows.
+    each segment of the left rows. The left rows are None where all have one, unless `named`.
     """
     rows = len(partners)
     ends = ends_of(backend, counts, math.ceil(rows / segment_rows))
     found = int(ends[-1]) if rows else 0
     chosen = rows - found if alone else found
     if chosen == rows and not alone:
-        return row_numbers(backend, rows), partners
+        return row_numbers(backend, rows) if named else None, partners
     left = backend.empty(chosen, np.int64)
     right = backend.full(chosen, -1, np.int64) if alone else backend.empty(chosen, np.int64)
     if chosen:
