@@ -467,7 +467,7 @@ CASES: dict[tuple[str, str], list[Case]] = {
         Case(lambda: arrow(pa.decimal128(38, 0), decimal.Decimal(10) ** 37), keyed),
         Case(lambda: arrow(pa.decimal128(38, 30), decimal.Decimal("1e-30")), keyed),
     ],
-    ("frames/dataframes/pandas_keys.py", ".str.encode('utf-8', 'replace').str.decode('utf-8')"): [
+    ("frames/dataframes/tagged.py", ".str.encode('utf-8', 'replace').str.decode('utf-8')"): [
         Case(lambda: objects("\ud800a"), keyed),
     ],
     ("frames/dataframes/pandas_keys.py", "Series.astype(object).str.decode('utf-8')"): [
@@ -884,7 +884,7 @@ ON_CLUSTER: dict[tuple[str, str], list[Case]] = {
     ("distributed/updates.py", "compute()"): [
         Case(lambda: lazy(frame(), 2)["k"].to_dask_array(), erased),
     ],
-    ("frames/keys/tagged.py", ".astype('str')"): [
+    ("frames/dataframes/tagged.py", ".astype('str')"): [
         Case(
             lambda: objects({"a"}.__class__, {"b"}.__class__),
             lambda x: dgpuhash.groupby(lazy(pd.DataFrame({"k": x}), 2), "k").size().compute(),
