@@ -122,7 +122,7 @@ class Frames(ABC):
     def compared(
         self, left: Any, right: Any, name: object, *, as_text: bool | None = None
     ) -> list[tuple[Compared, Compared]]:
-        """Return the columns of two Series that are equal where these keys are.
+        """Return columns by which to compare the keys of two Series.
 
         Parameters
         ----------
@@ -158,7 +158,7 @@ class Frames(ABC):
     def unlike(
         self, left: Compared, right: Compared, error: KeyTypeError
     ) -> tuple[Compared, Compared]:
-        """Return what is compared of columns whose types are never equal.
+        """Return columns for keys of types without equal values.
 
         Raises KeyTypeError where the library merges no such keys.
         """

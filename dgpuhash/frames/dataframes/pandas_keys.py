@@ -204,7 +204,7 @@ def _from_arrow(series: Any, name: object) -> KeyColumn:
 
 
 def of_one_type(side: pd.Series) -> pd.Series:
-    """Return objects that have one type in a dtype that holds them as they are; others as given.
+    """Return objects of one type in a dtype of exactly their values; others as given.
 
     Examples
     --------
@@ -267,7 +267,7 @@ def _is_tagged(dtype: Any) -> bool:
 
 
 def typed_columns(left: Any, right: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield the columns of both sides that have the values of keys which are not compared as text.
+    """Yield the columns of both sides with the values of keys compared by type, not as text.
 
     They may be of types that are never equal.
     """
@@ -316,7 +316,7 @@ def is_decimal(dtype: Any) -> bool:
 
 
 def common_decimal(left: Any, right: Any) -> Any:
-    """Return the Arrow type that holds decimals of both dtypes, None where there is none."""
+    """Return the common Arrow type of two decimal dtypes, None where there is none."""
     kinds = [dtype.pyarrow_dtype for dtype in (left, right)]
     scale = max(kind.scale for kind in kinds)
     digits = scale + max(kind.precision - kind.scale for kind in kinds)
