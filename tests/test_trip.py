@@ -33,7 +33,7 @@ from dgpuhash.distributed.groupby import steps
 PACKAGE = str(Path(dgpuhash.__file__).parent) + os.sep
 INLINED = {"<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>"}
 ROWS = 1000
-# Files and functions of each verb, with room for what waits on a busy machine.
+# Files and functions of each verb, with room for what waits on a busy machine or for memory.
 MOST = {
     "HashMap.insert": (16, 34),
     "insert": (64, 328),
@@ -41,7 +41,7 @@ MOST = {
     "build": (86, 445),
     "lookup": (63, 255),
     "merge": (58, 240),
-    "merge_persisted": (58, 256),
+    "merge_persisted": (58, 260),
     "frames merge": (33, 134),
     "frames semi": (37, 117),
     "frames standing": (37, 112),
