@@ -16,8 +16,6 @@ from pkgutil import resolve_name
 from types import ModuleType
 from typing import Any
 
-__all__ = ["register"]
-
 # By library: what registers accessors of its frames and Series, and the classes of ours.
 _ACCESSORS = {
     "pandas": (

@@ -18,8 +18,6 @@ try:
 except ImportError:
     zlib = importlib.import_module("zlib")
 
-__all__ = ["CHUNK_NBYTES", "DecompressedStream", "compression_of", "decompressed", "zlib"]
-
 # Of text, and of compressed data.
 CHUNK_NBYTES = 2**20
 _PACKED_NBYTES = 2**16

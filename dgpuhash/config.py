@@ -17,8 +17,6 @@ from typing import Any, TypeVar
 
 from dgpuhash.errors import SpecError
 
-__all__ = ["cache_folder", "count", "nbytes", "register", "seconds", "share", "threads"]
-
 Made = TypeVar("Made")
 
 NAME = "dgpuhash"

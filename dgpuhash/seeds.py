@@ -9,8 +9,6 @@ import os
 
 from dgpuhash.errors import SpecError
 
-__all__ = ["VARIABLE", "draw_seed", "seed_of_generation", "spread_seed"]
-
 VARIABLE = "DGPUHASH_SEED"
 _LIMIT = 2**64
 # Splitmix64's increment and the finalizer of MurmurHash3, as in kernels/core/hash.cuh.

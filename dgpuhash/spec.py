@@ -16,8 +16,6 @@ from dgpuhash.errors import KeyTypeError, SpecError
 from dgpuhash.seeds import draw_seed
 from dgpuhash.typing import DtypeDescription, SettingsLike
 
-__all__ = ["TableSpec", "key_dtype_of", "native_dtype", "value_dtype_of"]
-
 MAX_CAPACITY = 2**48
 MAX_CAP = 2**24
 KINDS = ("set", "map", "multimap", "count", "ids", "bloom_filter")

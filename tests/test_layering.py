@@ -25,14 +25,14 @@ WIDEST_FOLDER = 24
 SHORTEST_MODULE = 40
 # Lines of code of a room, as `code_lines` counts them; what merges or deletes takes some away.
 MOST_CODE = {
-    "distributed": 20_930,
+    "distributed": 20_590,
     "frames": 16_425,
-    "tables": 11_950,
-    "kmer": 10_400,
+    "tables": 11_745,
+    "kmer": 10_160,
     "bench": 9_050,
-    "cli": 4_000,
-    "backend": 1_750,
-    "dask": 720,
+    "cli": 3_940,
+    "backend": 1_670,
+    "dask": 710,
 }
 # Modules of a second way, which one over columns of every library replaces; none may come back.
 MUST_GO = {

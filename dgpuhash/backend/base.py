@@ -18,8 +18,6 @@ from dgpuhash.backend.launches import Launches
 from dgpuhash.errors import KeyTypeError, ShapeError
 from dgpuhash.typing import Device
 
-__all__ = ["Backend", "Kernel", "Partitioned"]
-
 Shape = int | tuple[int, ...]
 
 

@@ -29,8 +29,6 @@ from dgpuhash.backend.compiler import (
 )
 from dgpuhash.backend.kernel import Kernel
 
-__all__ = ["CacheInfo", "cache_folder", "clear", "info", "load_or_compile"]
-
 _log = logging.getLogger("dgpuhash.cache")
 _MAGIC = b"dgpuhash-cubin-1\n"
 

@@ -16,17 +16,6 @@ from typing import Any
 
 from dgpuhash.errors import CompileError
 
-__all__ = [
-    "ARCHITECTURES",
-    "Cubin",
-    "architecture_for",
-    "compile_kernels",
-    "folder_digest",
-    "kernel_folder",
-    "nvrtc_version",
-    "options_for",
-]
-
 # Targets of `make compile`; other GPUs get the nearest older one of their generation.
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
 

@@ -5,37 +5,6 @@ Each stands in a kernel file, too, which its comment names.
 
 from __future__ import annotations
 
-__all__ = [
-    "ANY_ORDER_PARTS",
-    "BLOCK_ROWS",
-    "BLOCK_THREADS",
-    "BLOCK_TILES",
-    "BLOOM_WORDS",
-    "BUCKET_BYTES",
-    "CPU_BLOCKS",
-    "DEAL_PARTS",
-    "FOLDS",
-    "FRONT_WORDS",
-    "NULL_HASH",
-    "PART_ROWS",
-    "PASS_PARTS",
-    "PASS_ROWS",
-    "READINGS",
-    "REGION_SHIFT",
-    "SAMPLE_ROWS",
-    "SMALL_BLOCK_THREADS",
-    "SMALL_PART_ROWS",
-    "SMALL_REGION_SHIFT",
-    "STEP_ROWS",
-    "TAKE_SHARES",
-    "TERMS",
-    "UNLIMITED",
-    "WITHIN_BITS",
-    "block_threads",
-    "claim_words",
-    "overflow_bits",
-]
-
 # core/bucket.cuh.
 BUCKET_BYTES = 64
 # Slots in use that an insert is never refused for; launch/open.cuh.

@@ -24,8 +24,6 @@ from dgpuhash.backend.native import REBUILD, native
 from dgpuhash.errors import CompileError, OutOfMemoryError
 from dgpuhash.typing import Device
 
-__all__ = ["VARIABLE", "CpuBackend", "ThreadQuota"]
-
 ALIGNMENT = 64
 # Environment variable: threads of the process; overrides every other setting.
 VARIABLE = "DGPUHASH_NUM_THREADS"

@@ -34,8 +34,6 @@ from dgpuhash.backend.memory import is_out_of_memory
 from dgpuhash.errors import DeviceError, OutOfMemoryError
 from dgpuhash.typing import Device
 
-__all__ = ["CudaBackend"]
-
 OLDEST_CAPABILITY = 75
 # From this capability on, a block may have more than 64 KiB of shared memory.
 ROOMY_CAPABILITY = 80

@@ -9,8 +9,6 @@ import numpy as np
 from dgpuhash.errors import DeviceError, ShapeError
 from dgpuhash.typing import Device
 
-__all__ = ["device_of", "reject_nulls", "require_gpu", "require_host"]
-
 _GPU_PACKAGES = frozenset({"cudf", "cupy", "dask_cudf", "pylibcudf", "rmm"})
 _HOST_PACKAGES = frozenset({"numpy", "pandas", "polars", "pyarrow"})
 # DLPack device types: CPU and CUDA-pinned host memory; CUDA and managed memory.

@@ -13,8 +13,6 @@ from dgpuhash.backend.layout import Layout, struct_named
 from dgpuhash.backend.native import REBUILD, native
 from dgpuhash.errors import CompileError
 
-__all__ = ["WIDE_WORD", "Kernel", "kernel_named", "name_of_word", "verb_kernel"]
-
 WIDE_WORD = np.dtype(np.complex128)
 """Words of 16 bytes: no numbers, but no other dtype is as wide in NumPy and in CuPy."""
 _NAMES = {

@@ -5,8 +5,6 @@ from __future__ import annotations
 import ctypes
 import threading
 
-__all__ = ["LaunchArgument", "LaunchBuffer"]
-
 # Most bytes of arguments on GPUs before sm_70 and with drivers before CUDA 12.1.
 _MOST_NBYTES = 4096
 

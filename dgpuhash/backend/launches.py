@@ -12,8 +12,6 @@ from typing import Any
 from dgpuhash.backend.kernel import Kernel
 from dgpuhash.backend.layout import Layout
 
-__all__ = ["Launches", "Step"]
-
 # Calling a step runs no Python code: it is a `prepare`d launch, or a `functools.partial` of a
 # function written in C.
 Step = Callable[[], object]

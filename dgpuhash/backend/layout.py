@@ -10,8 +10,6 @@ import numpy as np
 from dgpuhash.backend.native import REBUILD, native
 from dgpuhash.errors import CompileError
 
-__all__ = ["Layout", "struct_named"]
-
 
 class Layout:
     """Layout of a C++ struct, as the extension was compiled with it.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["is_out_of_memory"]
-
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether `error` reports exhausted host or device memory.

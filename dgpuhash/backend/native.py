@@ -12,8 +12,6 @@ from types import ModuleType
 from dgpuhash import config
 from dgpuhash.errors import CompileError, DeviceError
 
-__all__ = ["REBUILD", "native", "require_wide_swap"]
-
 REBUILD = "the extension is probably older than the Python code, so rebuild it with 'pip install .'"
 
 

@@ -17,8 +17,6 @@ from numpy.typing import DTypeLike
 
 from dgpuhash.errors import OutOfMemoryError
 
-__all__ = ["UnnamedFile", "WholeWrites", "told_if_full"]
-
 # What a file system says that has no room.
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _ALIGNMENT = 64

@@ -11,8 +11,6 @@ import click
 from dgpuhash.cli.group import Commands
 from dgpuhash.typing import Device
 
-__all__ = ["bench"]
-
 Command = Callable[..., None]
 Option = Callable[[Command], Command]
 

@@ -9,8 +9,6 @@ import click
 from dgpuhash.cli.cluster import client_for, scheduler_option
 from dgpuhash.cli.columns import columns_option, types_option
 
-__all__ = ["build"]
-
 
 @click.command()
 @click.argument("source")

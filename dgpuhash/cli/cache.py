@@ -7,8 +7,6 @@ import click
 from dgpuhash.backend import cache as kernel_cache
 from dgpuhash.cli.group import Commands
 
-__all__ = ["cache"]
-
 
 @click.group(cls=Commands)
 def cache() -> None:

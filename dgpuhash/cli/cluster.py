@@ -19,8 +19,6 @@ from dgpuhash.errors import ExistsError, UnsupportedError
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["client_for", "cluster", "scheduler_option"]
-
 CONNECT_SECONDS = 10
 
 # What starts a cluster, and where.

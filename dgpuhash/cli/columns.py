@@ -12,11 +12,6 @@ import click
 
 from dgpuhash.errors import SpecError
 
-__all__ = [
-    "Aggregate", "AggregateCall", "ColumnNames", "ColumnTypes", "JoinKind", "columns_option",
-    "types_option",
-]  # fmt: skip
-
 
 def columns_option(*names: str, **settings: Any) -> Callable[[Callable[..., Any]], Any]:
     """Return an option for column names.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import click
 
-__all__ = ["demo"]
-
 
 @click.command()
 @click.option("--workers", type=click.IntRange(1, 64), help="Worker processes.")

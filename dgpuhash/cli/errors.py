@@ -17,8 +17,6 @@ from dgpuhash.cli.group import Commands
 from dgpuhash.cli.interrupts import end_soon_after_interrupt
 from dgpuhash.errors import DgpuhashError, ExistsError, KeyTypeError
 
-__all__ = ["NO_ROOM", "OneLineErrors", "one_line"]
-
 # Errors of a disk, or of a user's share of it, that is full.
 NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 

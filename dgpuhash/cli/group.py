@@ -10,8 +10,6 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-__all__ = ["Commands", "Later"]
-
 # Beyond the length of any sentence, at which click would cut it off.
 _WHOLE = 1 << 20
 # Share of letters above which a name may be another one, mistyped.

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from distributed import Client
 
-__all__ = ["groupby"]
-
 # Rows of files have no labels for these to give.
 _LABELS = ("idxmin", "idxmax")
 _MOST_SHOWN = 40

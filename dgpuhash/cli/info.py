@@ -18,8 +18,6 @@ from dgpuhash.cli.errors import one_line
 from dgpuhash.errors import DgpuhashError
 from dgpuhash.tables.stats import format_bytes
 
-__all__ = ["info"]
-
 # Packages whose versions decide what works; of the names in a row, the first installed is shown.
 PACKAGES = [
     ("dgpuhash",),

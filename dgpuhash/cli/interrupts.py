@@ -10,8 +10,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["GRACE_SECONDS", "end_soon_after_interrupt"]
-
 # Of an interrupted command, to remove what it has not finished.
 GRACE_SECONDS = 1.3
 _SHOW_CURSOR = "\x1b[?25h"

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from dgpuhash.cli.progress import RowProgress
     from dgpuhash.typing import MergeHow, Validate
 
-__all__ = ["join"]
-
 # Joins that keep rows of LEFT as they are.
 _FILTERS = ("semi", "anti")
 # Joins after which the rows of a side may be absent, and its integers null.

@@ -15,8 +15,6 @@ from dgpuhash.errors import KeyTypeError, ShapeError
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["lookup"]
-
 
 @click.command()
 @click.argument("index")

@@ -13,8 +13,6 @@ from distributed import Client, get_worker
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-__all__ = ["RowProgress"]
-
 
 class RowProgress:
     """Rows that tasks read of named frames, shown on standard error if that is a terminal.

@@ -19,8 +19,6 @@ from dgpuhash.distributed.merge.runs import keep_builds, rounded_columns
 from dgpuhash.distributed.merge.verb import prepare
 from dgpuhash.errors import IndexLost
 
-__all__ = ["Answering", "answering"]
-
 OURS, DASK = "dgpuhash", "Dask"
 
 

@@ -18,8 +18,6 @@ from dgpuhash.distributed.cluster.dask_internals import Aggregation, GroupBy, Se
 from dgpuhash.distributed.groupby.verb import groupby_lazily
 from dgpuhash.errors import UnsupportedError
 
-__all__ = ["AnsweredGroupBy", "AnsweredSeriesGroupBy", "groupby_in_place"]
-
 # Of Dask's groups, by the names of their methods.
 AGGREGATES = (
     "aggregate", "apply", "corr", "count", "cov", "first", "head", "idxmax", "idxmin", "last",

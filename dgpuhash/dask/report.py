@@ -9,8 +9,6 @@ from html import escape
 from dgpuhash.distributed.merge.kept import KeptStats
 from dgpuhash.tables.stats import format_bytes
 
-__all__ = ["Answer", "Report", "Rounding"]
-
 # The most characters of a reason in a line of the table.
 REASON_WIDTH = 100
 

@@ -27,8 +27,6 @@ from dgpuhash.distributed.cluster.dask_internals import expression_collections
 from dgpuhash.distributed.merge.runs import drop_builds, keep_builds, kept_builds
 from dgpuhash.errors import IndexLost, SpecError
 
-__all__ = ["disable", "enable", "enabled", "report"]
-
 _LIBRARIES = ("dask", "dask_cudf")
 _METHODS: list[tuple[type, str, Callable[..., Any]]] = [
     (dd.DataFrame, "join", join_in_place),

@@ -25,16 +25,6 @@ from dgpuhash.frames.merge.arguments import JoinArguments, join_kind
 from dgpuhash.frames.merge.verb import as_frame
 from dgpuhash.typing import Build
 
-__all__ = [
-    "distinct_in_place",
-    "hash_ranges",
-    "join_in_place",
-    "merge_in_place",
-    "nunique_in_place",
-    "rounding_of",
-    "value_counts_in_place",
-]
-
 Verb = Callable[..., Any]
 
 

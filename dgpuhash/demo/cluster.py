@@ -12,8 +12,6 @@ from distributed import Client, LocalCluster
 
 from dgpuhash.bench.workers.cluster import start_blocking_sigint
 
-__all__ = ["gpu_count", "local_client"]
-
 
 def gpu_count() -> int:
     """Return the number of GPUs that a local cluster can use with cuDF.

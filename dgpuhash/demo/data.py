@@ -10,8 +10,6 @@ import pandas as pd
 
 from dgpuhash.errors import UnsupportedError
 
-__all__ = ["TABLES", "new_planes", "read", "write_partitions"]
-
 # Columns that the demo reads; flights and planes both have a `year`, which the merge's suffixes
 # keep apart.
 TABLES = {

@@ -26,8 +26,6 @@ from dgpuhash.demo.repeated_joins import RepeatedJoins
 from dgpuhash.demo.report import Report
 from dgpuhash.distributed import DistributedIndex
 
-__all__ = ["run"]
-
 PARTITIONS = {"flights": 16, "planes": 2, "weather": 4, "airlines": 1}
 LOOKUPS = ["N14228", "N24211", "N725MQ", "no such plane"]
 NEW_PLANES = 5

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pandas as pd
 
-__all__ = ["JOINS", "ResultMismatch", "delays", "expect_equal", "joined"]
-
 # Index name → (key columns, suffixes) of the three joins, in join order.
 JOINS: dict[str, tuple[list[str], tuple[str, str]]] = {
     "planes": (["tailnum"], ("", "_plane")),

@@ -15,8 +15,6 @@ from dgpuhash.demo.reference import ResultMismatch
 from dgpuhash.demo.report import Report
 from dgpuhash.distributed import DistributedIndex
 
-__all__ = ["RepeatedJoins"]
-
 # A prime: its multiples modulo the number of rows are a permutation, unless it divides that number.
 _STEP = 1_000_003
 # Keeps sums small enough to be exact.

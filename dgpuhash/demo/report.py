@@ -14,8 +14,6 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["Phase", "Report", "rounded", "table_of"]
-
 
 @dataclass(frozen=True)
 class Phase:

@@ -25,8 +25,6 @@ from dgpuhash.typing import (
     RowIndex,
 )
 
-__all__ = ["IndexAccessor", "SeriesAccessor"]
-
 
 class IndexAccessor:
     """Accessor ``ddf.dgpuhash``, registered by ``import dgpuhash``.

@@ -39,8 +39,6 @@ from dgpuhash.frames.grouped.aggregation import Aggregation
 from dgpuhash.tables.arguments.file_layout import interpreting
 from dgpuhash.typing import Device
 
-__all__ = ["NamedHandle"]
-
 
 class NamedHandle(ReadMixin, IndexMaintenance):
     """Base of `DistributedIndex` and `DistributedGroupBy`: how they are made and opened."""

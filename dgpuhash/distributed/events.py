@@ -13,8 +13,6 @@ from distributed import Client
 
 from dgpuhash.distributed.cluster.rpc import fire_and_forget, rpc_of_scheduler
 
-__all__ = ["log_event", "log_execution", "log_loss", "topic_of"]
-
 # What a worker that ends says of its status; one that is killed says nothing.
 _LEAVING = {"closing", "closing_gracefully"}
 

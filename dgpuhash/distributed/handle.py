@@ -46,8 +46,6 @@ from dgpuhash.errors import (
 from dgpuhash.frames import join_columns, key_names
 from dgpuhash.tables.stats import format_bytes, html_table
 
-__all__ = ["Handle"]
-
 Result = TypeVar("Result")
 
 # Columns that the repr of a handle names.

@@ -20,8 +20,6 @@ from dgpuhash.distributed.updates import UpdateMixin
 from dgpuhash.frames.keys.table import KeyTableMethod
 from dgpuhash.typing import ConflictName, Device, IndexMode, KeyTableSettings, RowsLike
 
-__all__ = ["DistributedIndex"]
-
 
 class DistributedIndex(UpdateMixin, NamedHandle):
     """Hash index of rows on the workers of a Dask cluster, by key columns.

@@ -23,8 +23,6 @@ from dgpuhash.distributed.tables import (
 from dgpuhash.distributed.tables.saved import SavedTable
 from dgpuhash.typing import Device
 
-__all__ = ["load"]
-
 _TABLES = {
     each.kind: each
     for each in (

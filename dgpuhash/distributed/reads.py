@@ -31,8 +31,6 @@ from dgpuhash.typing import (
     Validate,
 )
 
-__all__ = ["ReadMixin"]
-
 
 class ReadMixin(Handle):
     """Read verbs of `DistributedIndex`: `merge`, and those of `LookupMixin`."""

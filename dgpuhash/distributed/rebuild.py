@@ -24,8 +24,6 @@ from dgpuhash.distributed.shards.inbox import Receipt
 from dgpuhash.distributed.storage import checkpoint
 from dgpuhash.errors import DgpuhashError, FormatError, IndexLost, UnsupportedError
 
-__all__ = ["IndexMaintenance", "Rebuilt"]
-
 # The input of a build that only moves shards: no rows.
 NO_ROWS = RowOperation("build", [], [])
 

@@ -9,8 +9,6 @@ from dgpuhash.errors import UnsupportedError
 from dgpuhash.frames import keys_frame
 from dgpuhash.typing import QueryLike, RowsLike
 
-__all__ = ["UpdateMixin"]
-
 
 class UpdateMixin(Handle):
     """Base of `DistributedIndex`: insert, upsert and erase."""

@@ -9,8 +9,6 @@ import numpy as np
 from dgpuhash.kmer.formats.labels import Labels
 from dgpuhash.kmer.taxonomy.ranks import slot_of
 
-__all__ = ["abundance_frame", "abundances", "by_rank"]
-
 
 def abundances(
     labels: Labels, calls: np.ndarray, counts: np.ndarray, rank: str

@@ -18,8 +18,6 @@ from dgpuhash.kmer.sequences.arrow_arrays import numbers_of, strings_of
 from dgpuhash.kmer.sequences.files import text_of
 from dgpuhash.kmer.taxonomy.gtdb import gtdb_lineage, gtdb_taxid
 
-__all__ = ["Found", "accession_key", "taxids_of"]
-
 # Of text; what is read of it takes a few times as much.
 BLOCK_NBYTES = 2**23
 _THREADS = 4

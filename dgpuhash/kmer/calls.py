@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from dgpuhash.kmer.references import Targets
     from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 
-__all__ = ["AMBIGUOUS", "MATE_BORDER", "CallTally", "CalledReads", "Calls", "Index"]
-
 # In place of taxids in runs: k-mers with other letters than A, C, G and T; between two mates.
 AMBIGUOUS = -1
 MATE_BORDER = -2

@@ -31,8 +31,6 @@ from dgpuhash.kmer.sequences.files import STDIN, Paths, files_of
 from dgpuhash.kmer.sequences.reads import ReadFiles
 from dgpuhash.kmer.summaries import Summaries
 
-__all__ = ["Classification"]
-
 _QUALITY = "minimum_base_quality"
 
 

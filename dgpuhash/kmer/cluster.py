@@ -32,8 +32,6 @@ from dgpuhash.distributed.cluster.user_errors import install_log_filter, raise_w
 from dgpuhash.errors import IndexLost, SequenceError, SpecError
 from dgpuhash.kmer.sequences.files import STDIN
 
-__all__ = ["MODES", "LettersDone", "Workers", "check_files", "seen_by_workers"]
-
 Item = TypeVar("Item")
 
 MODES = ("auto", "distributed", "independent", "replicated")

@@ -17,17 +17,6 @@ from dgpuhash.tables.arguments.checksums import Pieces
 from dgpuhash.tables.arguments.file_layout import interpreting
 from dgpuhash.tables.serialization import Buffers, header_of, map_file, write_file
 
-__all__ = [
-    "PartBuffers",
-    "SavedIndex",
-    "head_and_arrays",
-    "name_in_file",
-    "nbytes_of",
-    "read_index",
-    "rule_of",
-    "write_index",
-]
-
 _KIND = "kmer index"
 _INT64, _INT32 = np.dtype(np.int64), np.dtype(np.int32)
 _BYTE = np.dtype(np.uint8)

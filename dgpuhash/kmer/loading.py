@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from dgpuhash.kmer.minimizers.on_workers import DistributedMinimizerIndex
     from dgpuhash.kmer.sketches.on_workers import DistributedSketchIndex
 
-__all__ = ["load_index"]
-
 
 @overload
 def load_index(

@@ -8,18 +8,6 @@ from typing import Literal, TypedDict
 
 from dgpuhash.typing import Device, IndexMode
 
-__all__ = [
-    "BuildOptions",
-    "CallOptionsOfEither",
-    "MinimizerBuildOptions",
-    "MinimizerCallOptions",
-    "MinimizerOptions",
-    "ReferenceOptions",
-    "SketchBuildOptions",
-    "SketchCallOptions",
-    "SketchOptions",
-]
-
 
 class ReferenceOptions(TypedDict, total=False):
     """How references of a k-mer index are read."""

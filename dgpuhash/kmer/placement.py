@@ -14,8 +14,6 @@ from dgpuhash.errors import TaxonomyError
 from dgpuhash.kmer.accessions import Found, taxids_of
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 
-__all__ = ["Placement", "Reference", "place_references"]
-
 _IN_HEADER = re.compile(r"(?:^|[|\s])(?:kraken:)?taxid\|([0-9]{1,18})(?=[|\s]|$)")
 # gi|556503834|ref|NC_000913.3|
 _BANKS = re.compile(r"(?:^|\|)(?:ref|gb|emb|dbj|tpg|tpe|tpd)\|([^|\s]+)")

@@ -15,15 +15,6 @@ from dgpuhash.kmer.sequences.batches import BATCH_LETTERS, SequenceBatch, read_s
 from dgpuhash.kmer.sequences.files import STDIN, Paths, files_of
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 
-__all__ = [
-    "ReferenceBatch",
-    "References",
-    "Targets",
-    "masked",
-    "numbered_files",
-    "targets_of_letters",
-]
-
 _MASKS = ("none", "lowercase")
 
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from typing import Literal
 
 
-__all__ = ["Summaries"]
-
 _REPORTS = ("kraken", "mpa")
 
 

@@ -15,8 +15,6 @@ from dgpuhash.kmer.sequences.batches import BATCH_LETTERS, batches_of_text, read
 from dgpuhash.kmer.sequences.borders import Borders, Cut, text_of_cut
 from dgpuhash.kmer.worker_reads import borders_of
 
-__all__ = ["RunFile", "TargetRun", "dealt_runs", "headers_of", "runs_of", "runs_on"]
-
 
 class RunFile(NamedTuple):
     """A file of a run.

@@ -29,8 +29,6 @@ from dgpuhash.kmer.worker_reads import ReadsOnWorkers, unseen_file
 from dgpuhash.tables.serialization import check_absent
 from dgpuhash.typing import Device
 
-__all__ = ["WorkerIndex"]
-
 Item = TypeVar("Item")
 Batch = tuple[Sequence[Any], Mapping[str, Any]]
 

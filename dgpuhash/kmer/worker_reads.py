@@ -27,8 +27,6 @@ from dgpuhash.kmer.sequences.reads import (
     sizes_of,
 )
 
-__all__ = ["ReadsOnWorkers", "borders_of", "unseen_file"]
-
 _ATTEMPTS = 4
 # Of what a task reads: arrays for calls, and what the client has of them.
 _BATCH = 2

@@ -22,8 +22,6 @@ from dgpuhash.tables.store import Store
 from dgpuhash.tables.stores.method import resolved, store_for
 from dgpuhash.typing import Array, ArrayKind, Device, KeysLike, Number
 
-__all__ = ["Table"]
-
 _BOOL = np.dtype(bool)
 
 

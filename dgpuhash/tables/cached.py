@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["cached"]
-
 if TYPE_CHECKING:
     from functools import cached_property as cached
 else:

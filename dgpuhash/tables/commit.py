@@ -14,8 +14,6 @@ from typing import Any, NoReturn
 from dgpuhash.backend.launches import Step
 from dgpuhash.errors import TableBroken
 
-__all__ = ["BrokenSlots", "MakeSteps", "assigner"]
-
 # Makes, from the result of a change, the steps that run in one call with it.
 MakeSteps = Callable[[Any], Sequence[Step]]
 

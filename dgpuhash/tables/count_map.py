@@ -32,8 +32,6 @@ from dgpuhash.tables.store import Store
 from dgpuhash.tables.stores.method import methods, store_for, table_spec
 from dgpuhash.typing import Array, ArrayKind, Device, KeysLike, MethodSettings, TableSettings
 
-__all__ = ["CountMap", "as_count", "is_column", "sum_of", "terms_of"]
-
 _COUNT = np.dtype(np.uint64)
 _NARROW = np.dtype(np.uint32)
 _BOOL = np.dtype(bool)

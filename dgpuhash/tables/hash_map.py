@@ -45,8 +45,6 @@ from dgpuhash.typing import (
     ValuesLike,
 )
 
-__all__ = ["HashMap"]
-
 _BOOL = np.dtype(bool)
 
 

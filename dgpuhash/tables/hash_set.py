@@ -21,8 +21,6 @@ from dgpuhash.tables.stores.mixed import ExecutesKeys
 from dgpuhash.tables.user_kernels.verbs import UserKernels
 from dgpuhash.typing import Array, ArrayKind, Device, KeysLike, MethodSettings, TableSettings
 
-__all__ = ["HashSet"]
-
 
 class HashSet(UserKernels, ExecutesKeys, Table):
     """Set of distinct keys on a CPU or a GPU.

@@ -24,8 +24,6 @@ from dgpuhash.tables.rwlock import ReadWriteLock, read_locked
 from dgpuhash.tables.serialization import Buffers, check_absent, read_file, write_file
 from dgpuhash.typing import Device
 
-__all__ = ["Keyed"]
-
 
 class Keyed(ABC):
     """Base of tables and filters: what holds keys of one dtype, on one device.

@@ -10,12 +10,6 @@ from typing import Any, TypeVar, cast
 from dgpuhash.backend import is_out_of_memory
 from dgpuhash.errors import DgpuhashError, OutOfMemoryError
 
-__all__ = [
-    "function_translates_memory_errors",
-    "memory_errors_of",
-    "translates_memory_errors",
-]
-
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 
 

@@ -35,8 +35,6 @@ from dgpuhash.typing import (
     ValuesLike,
 )
 
-__all__ = ["MultiMap"]
-
 _INT64 = np.dtype(np.int64)
 
 

@@ -20,8 +20,6 @@ from typing import Any, TypeVar, cast
 
 from dgpuhash.errors import ReentranceError, TableBroken
 
-__all__ = ["ReadWriteLock", "read_locked", "write_locked"]
-
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 
 # Sign of the thread id in a ticket.

@@ -11,8 +11,6 @@ from dgpuhash import backend as backends
 from dgpuhash.backend import Backend, kernel_named
 from dgpuhash.backend.constants import TAKE_SHARES
 
-__all__ = ["ends_of", "gather_rows", "row_numbers", "select_found", "spread"]
-
 _SEGMENT_ROWS = {"cpu": 4096, "cuda": 1024}
 # Counts that one block of a GPU adds up before CuPy's cumsum begins.
 _BLOCK_COUNTS = {"cpu": 0, "cuda": 2**14}

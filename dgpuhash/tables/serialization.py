@@ -39,21 +39,6 @@ from dgpuhash.tables.arguments.file_layout import (
 )
 from dgpuhash.tables.arguments.temporary import locked_part, sweep_parts
 
-__all__ = [
-    "Buffers",
-    "check_absent",
-    "check_no_pattern",
-    "complete_file",
-    "exists_error",
-    "file_exists",
-    "header_of",
-    "map_file",
-    "read_file",
-    "read_only_error",
-    "rename_into_place",
-    "write_file",
-]
-
 _PIECE = 1 << 24
 
 

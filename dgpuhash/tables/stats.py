@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, fields
 from html import escape
 from typing import NamedTuple
 
-__all__ = ["Figures", "TableStats", "figure_rows", "format_bytes", "html_table"]
-
 
 class Figures(NamedTuple):
     """What a store tells of itself for a table's statistics."""

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from dgpuhash.tables.arguments.combine import Change
     from dgpuhash.tables.arguments.lca import LcaChange
 
-__all__ = ["AnyStore", "IdStore", "Lent", "ListStore", "Store", "no_appends"]
-
 
 class Lent(NamedTuple):
     """A store's table as kernels of users get it."""

@@ -16,8 +16,6 @@ from dgpuhash.backend.constants import ANY_ORDER_PARTS, PASS_ROWS
 if TYPE_CHECKING:
     from dgpuhash.backend.base import Backend
 
-__all__ = ["OrderedBatch", "RegionRanges", "SkewedBatchError", "order_by_bucket"]
-
 # A part is crowded if it has more than `_CROWDED` times (mean rows + `_CROWD_ROWS`).
 _CROWDED, _CROWD_ROWS = 2, 2**10
 # At most 2**this regions share a part: their blocks read the same rows, from the L2 cache.

@@ -17,8 +17,6 @@ from dgpuhash.backend.kernel import kernel_named
 if TYPE_CHECKING:
     from dgpuhash.backend.base import Backend
 
-__all__ = ["Multisplit", "MultisplitLayout"]
-
 # Segments per block of `partition_blocks`: on a GPU each warp works on its own segment.
 _SEGMENTS = {"cpu": 1, "cuda": 64}
 

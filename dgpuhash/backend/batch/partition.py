@@ -16,22 +16,6 @@ from dgpuhash.errors import SpecError
 if TYPE_CHECKING:
     from dgpuhash.backend.base import Backend
 
-__all__ = [
-    "MAX_PARTS",
-    "Digit",
-    "Partitioned",
-    "PassLayout",
-    "Route",
-    "digits_of",
-    "move",
-    "multisplit",
-    "partition",
-    "run_pass",
-    "sort_by_hash",
-    "sort_by_word",
-    "split",
-]
-
 # Segments have a multiple of this number of rows: on a GPU, whole steps of a block.
 _LEAST_ROWS = {"cpu": 2**12, "cuda": 2**13}
 # Candidate numbers of segments per block.

@@ -17,8 +17,6 @@ from dgpuhash.cli.files.paths import FileFormat, open_stream
 from dgpuhash.cli.files.read_errors import check_columns, map_files, name_read_errors
 from dgpuhash.errors import FormatError
 
-__all__ = ["read_arrow", "read_json"]
-
 # Types of columns are those of so many bytes of each file.
 SAMPLE_NBYTES = 16_000_000
 BLOCK_NBYTES = 64_000_000

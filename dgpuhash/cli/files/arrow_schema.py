@@ -10,8 +10,6 @@ from distributed import Client
 
 from dgpuhash.errors import UnsupportedError
 
-__all__ = ["schema_of", "to_pandas", "untyped_columns"]
-
 
 def to_pandas(part: Any) -> pd.DataFrame:
     """Return a partition as a pandas DataFrame."""

@@ -25,8 +25,6 @@ from dgpuhash.distributed.cluster.dask_internals import (
 )
 from dgpuhash.errors import FormatError
 
-__all__ = ["read_csv"]
-
 # Dtypes that are not given are inferred from this many bytes.
 SAMPLE_NBYTES = 16_000_000
 BLOCK_NBYTES = 64_000_000

@@ -16,8 +16,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["QuoteEffect", "quote_effect", "quoted_after", "row_end"]
-
 _QUOTE, _LINE_BREAK, _CARRIAGE_RETURN = b'"\n\r'
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # Bytes searched first for the end of a row.

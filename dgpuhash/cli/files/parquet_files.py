@@ -14,8 +14,6 @@ from dgpuhash.cli.files.read_errors import check_columns, map_files, name_read_e
 from dgpuhash.distributed.cluster.dask_internals import ArrowDatasetEngine
 from dgpuhash.errors import FormatError
 
-__all__ = ["NULLABLE", "common_schema", "read_parquet"]
-
 _FOOTER_NBYTES = 1 << 16
 # Prefix that pandas gives to an unnamed index, which is not a column.
 _UNNAMED = "__index_level_"

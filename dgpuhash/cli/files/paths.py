@@ -18,16 +18,6 @@ from dgpuhash.cli.files.streams import stored_input
 from dgpuhash.compression import CHUNK_NBYTES, DecompressedStream
 from dgpuhash.errors import UnsupportedError
 
-__all__ = [
-    "FileFormat",
-    "canonical_path",
-    "files_of",
-    "filesystem_of",
-    "format_of",
-    "is_directory",
-    "open_stream",
-]
-
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 _KINDS = {
     **dict.fromkeys((".parquet", ".pq", ".parq"), "parquet"),

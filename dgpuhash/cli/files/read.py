@@ -15,8 +15,6 @@ from dgpuhash.cli.files.paths import files_of, format_of
 from dgpuhash.cli.files.read_errors import name_read_errors
 from dgpuhash.errors import FormatError, UnsupportedError
 
-__all__ = ["read"]
-
 _NAMES = {"parquet": "Parquet", "csv": "CSV", "json": "JSON", "arrow": "Arrow"}
 
 

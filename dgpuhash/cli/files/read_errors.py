@@ -13,8 +13,6 @@ import pyarrow as pa
 
 from dgpuhash.errors import DgpuhashError, FormatError
 
-__all__ = ["check_columns", "map_files", "name_read_errors"]
-
 Seen = TypeVar("Seen")
 
 

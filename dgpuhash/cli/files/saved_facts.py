@@ -14,8 +14,6 @@ from dgpuhash.tables.arguments.file_layout import interpreting
 from dgpuhash.tables.serialization import header_of
 from dgpuhash.tables.stats import format_bytes
 
-__all__ = ["facts_of"]
-
 _RECORD = re.compile(r"log-\d{12}\.record")
 # The newest versions that there are, as the modules that write them say.
 _NEWEST = {"index": 4, "table": 2}

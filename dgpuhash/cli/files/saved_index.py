@@ -17,8 +17,6 @@ from dgpuhash.distributed.storage.manifest import MANIFEST, Manifest, load_with_
 from dgpuhash.errors import DgpuhashError, UnsupportedError
 from dgpuhash.frames.merge.verb import merge
 
-__all__ = ["is_saved", "read_saved"]
-
 
 def is_saved(path: str) -> bool:
     """Return whether a folder holds a saved index, or another save of this library."""

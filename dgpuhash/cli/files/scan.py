@@ -18,8 +18,6 @@ from dgpuhash.tables.arguments.checked_json import from_checked_json, table_of_t
 from dgpuhash.tables.arguments.checksums import digest_of
 from dgpuhash.tables.arguments.file_layout import interpreting
 
-__all__ = ["find_rows"]
-
 # Versions of the manifest whose files have the rows of the index as they are.
 _OLDEST, _NEWEST = 2, 3
 # Of more keys each is found faster in an index.

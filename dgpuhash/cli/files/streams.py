@@ -12,8 +12,6 @@ import click
 
 from dgpuhash.errors import UnsupportedError
 
-__all__ = ["is_stream", "stored_input", "with_ending"]
-
 _STREAM = re.compile(r"-(\.[a-z]+)*")
 _KEY = "dgpuhash.cli.files.streams"
 # Formats of input by their first bytes; the rest is CSV.

@@ -11,9 +11,6 @@ from typing import IO, Any
 import numpy as np
 import pyarrow as pa
 
-__all__ = ["json_lines", "print_table", "write_csv"]
-
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Microseconds of the units of times.
 _UNITS = {"s": 1_000_000, "ms": 1000, "us": 1}

@@ -41,8 +41,6 @@ from dgpuhash.tables.serialization import (
     rename_into_place,
 )
 
-__all__ = ["check_target", "name_write_errors", "write"]
-
 # Attempts to remove a directory: other tasks may still write to it after one has failed.
 _REMOVALS = 3
 # Kinds whose files have no types of columns.

@@ -24,8 +24,6 @@ from dgpuhash.cli.kmer.progress import letter_progress
 from dgpuhash.errors import SpecError
 from dgpuhash.typing import Device
 
-__all__ = ["add", "build", "built", "inspect", "stats_lines"]
-
 _references = click.argument("references", nargs=-1, required=True, metavar="REFS...")
 
 

@@ -27,8 +27,6 @@ from dgpuhash.typing import Device, IndexMode
 if TYPE_CHECKING:
     from dgpuhash.kmer.classify import Classification
 
-__all__ = ["classify", "run"]
-
 _SAMPLE = "{sample}"
 _OF_READS = ("classified_out", "unclassified_out")
 _PLACES = ("output", "report", "abundance_output", "krona", "cami", *_OF_READS)

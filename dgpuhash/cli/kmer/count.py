@@ -11,8 +11,6 @@ from dgpuhash.cli.kmer.progress import letter_progress, nbytes_of
 from dgpuhash.errors import SpecError
 from dgpuhash.typing import Device
 
-__all__ = ["count"]
-
 
 @click.command()
 @click.argument("sources", nargs=-1, required=True)

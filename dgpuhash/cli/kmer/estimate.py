@@ -10,8 +10,6 @@ from dgpuhash.cli.kmer.options import client_of, cluster_options, device, of_rul
 from dgpuhash.cli.kmer.progress import letter_progress
 from dgpuhash.typing import Device
 
-__all__ = ["estimate"]
-
 
 @click.command()
 @click.argument("references", nargs=-1, required=True, metavar="REFS...")

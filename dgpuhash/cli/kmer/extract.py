@@ -15,8 +15,6 @@ from dgpuhash.errors import SpecError
 if TYPE_CHECKING:
     from dgpuhash.kmer.formats.labels import Labels
 
-__all__ = ["extract", "report"]
-
 _MATE = "#"
 
 

@@ -11,8 +11,6 @@ import click
 from dgpuhash.cli.kmer.options import force, output, saved_as
 from dgpuhash.errors import DgpuhashError, SpecError
 
-__all__ = ["is_index", "merge"]
-
 _INDEX = "kmer index"
 
 

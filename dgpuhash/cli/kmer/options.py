@@ -13,23 +13,6 @@ from dgpuhash.errors import SpecError
 if TYPE_CHECKING:
     from dgpuhash.kmer import Taxonomy
 
-__all__ = [
-    "BUILD_NAMES",
-    "build_options",
-    "call_options",
-    "client_of",
-    "cluster_options",
-    "device",
-    "force",
-    "of_rule",
-    "opened_taxonomy",
-    "output",
-    "placement_options",
-    "read_options",
-    "saved_as",
-    "size_options",
-]
-
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _RULES = {"metacache": "MetaCache", "kraken2": "Kraken 2"}
 # By name: the rule that has the option, its type, and what the help says.

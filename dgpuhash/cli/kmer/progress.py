@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["LetterProgress", "letter_progress", "nbytes_of"]
-
 
 class LetterProgress:
     """Letters that were read, shown on standard error if that is a terminal.

@@ -11,8 +11,6 @@ import click
 from dgpuhash.cli.kmer.build import stats_lines
 from dgpuhash.cli.kmer.merge import is_index
 
-__all__ = ["dump", "histogram", "query", "stats"]
-
 # K-mers of a query that are looked up at once.
 _ASKED = 2**18
 

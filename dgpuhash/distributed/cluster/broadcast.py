@@ -27,16 +27,6 @@ from dgpuhash.distributed.cluster.scheduler import RemoteError, broadcast_call
 from dgpuhash.errors import IndexLost
 from dgpuhash.tables.memory_errors import memory_errors_of
 
-__all__ = [
-    "GRACE_SECONDS",
-    "ensure_plugin",
-    "gather_watched",
-    "register_plugin",
-    "run_on_event_loops",
-    "run_on_workers",
-    "run_watched",
-]
-
 Result = TypeVar("Result")
 
 # Seconds between two reads of the list of workers, and before the first.

@@ -26,24 +26,6 @@ from dgpuhash.distributed.cluster.dask_internals import (
 from dgpuhash.distributed.cluster.host import current_worker
 from dgpuhash.errors import ClosedError, DgpuhashError, IndexLost, UnsupportedError
 
-__all__ = [
-    "check_connected",
-    "check_same_cluster",
-    "client_of",
-    "computing_client",
-    "holders_of",
-    "identity_of",
-    "in_task_of",
-    "is_from_parent_process",
-    "seceding",
-    "sync_with_scheduler",
-    "task_client",
-    "translate_scheduler_errors",
-    "unpaused_workers",
-    "worker_ids",
-    "workers_of",
-]
-
 Result = TypeVar("Result")
 
 

@@ -16,8 +16,6 @@ from typing import Any, ParamSpec, TypeVar
 from dgpuhash.distributed.cluster.rpc import REMEDY
 from dgpuhash.errors import IndexLost
 
-__all__ = ["DeviceThread", "Progress"]
-
 Args = ParamSpec("Args")
 Result = TypeVar("Result")
 

@@ -10,8 +10,6 @@ from distributed import WorkerPlugin, get_worker
 
 from dgpuhash.errors import IndexLost, UnsupportedError
 
-__all__ = ["NAME", "current_worker", "new_plugin", "plugin_class", "plugin_of", "wait_for_plugin"]
-
 NAME = "dgpuhash"
 
 # Seconds between two checks for a plugin, and how many checks.

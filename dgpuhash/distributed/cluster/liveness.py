@@ -7,8 +7,6 @@ from typing import Any
 
 from dgpuhash import config
 
-__all__ = ["Watchdog", "stuck_work"]
-
 # Heartbeats after which stuck work counts as lost: a machine may pause for a while.
 STUCK_HEARTBEATS = 4
 # Characters of an error's text that a report repeats.

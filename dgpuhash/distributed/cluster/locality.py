@@ -12,18 +12,6 @@ from distributed import Future, SchedulerPlugin
 from dgpuhash.distributed.cluster.dask_internals import forget_data, scheduler_plugin
 from dgpuhash.frames import frames_of
 
-__all__ = [
-    "KEY_PREFIX",
-    "DataNotLocal",
-    "InputSpec",
-    "Item",
-    "LocalInputs",
-    "PartitionLocation",
-    "TaskOutput",
-    "partitions_spec",
-    "watch_departures",
-]
-
 Result = TypeVar("Result")
 
 # Prefix of the keys of all data that this library leaves on workers.

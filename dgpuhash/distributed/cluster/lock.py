@@ -19,8 +19,6 @@ from dgpuhash.distributed.cluster.dask_internals import is_client_connected, sem
 from dgpuhash.distributed.cluster.rpc import call_scheduler, rpc_of_scheduler
 from dgpuhash.errors import IndexLost, ReentranceError
 
-__all__ = ["ReentranceGuard", "forget_lock", "hold_lock"]
-
 # Seconds between two checks that the client which holds the lock is alive.
 RETRY_SECONDS = 2.0
 

@@ -17,8 +17,6 @@ from dgpuhash.distributed.cluster.locality import watch_departures
 from dgpuhash.distributed.cluster.rpc import call_scheduler
 from dgpuhash.errors import UnsupportedError
 
-__all__ = ["import_on_cluster"]
-
 # This module imports all that a process of a cluster ever needs.
 _THERE = "dgpuhash.distributed.shards.plugin:NAME"
 

@@ -24,17 +24,6 @@ from dgpuhash.distributed.cluster.dask_internals import (
 from dgpuhash.distributed.cluster.serialization import from_message, to_message
 from dgpuhash.errors import IndexLost
 
-__all__ = [
-    "REMEDY",
-    "call_handler",
-    "call_scheduler",
-    "call_scheduler_async",
-    "call_worker",
-    "encode_call",
-    "fire_and_forget",
-    "rpc_of_scheduler",
-]
-
 # Not a handler of the plugin's, which is removed with it.
 OPERATION = "dgpuhash-call"
 

@@ -39,8 +39,6 @@ from dgpuhash.distributed.cluster.rpc import (
     fire_and_forget,
 )
 
-__all__ = ["RemoteError", "broadcast_call", "leave_queue"]
-
 # Seconds between two checks that the client of the collective that runs is alive.
 CLIENT_CHECK_SECONDS = 2.0
 # Seconds that the other workers of a collective have to answer when one has failed.

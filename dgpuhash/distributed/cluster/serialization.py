@@ -12,21 +12,6 @@ import numpy as np
 from dgpuhash.distributed.cluster.dask_internals import Serialize, pickle, to_serialize
 from dgpuhash.frames import frames_of
 
-__all__ = [
-    "CachedPickle",
-    "EmptyFramePickle",
-    "Payload",
-    "are_plain",
-    "concat_payloads",
-    "frame_of_payload",
-    "from_message",
-    "is_plain",
-    "plain_arrays",
-    "put_in_cache",
-    "schema_key",
-    "to_message",
-]
-
 Name = TypeVar("Name", bound=Hashable)
 Thing = TypeVar("Thing")
 

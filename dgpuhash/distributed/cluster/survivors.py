@@ -11,8 +11,6 @@ from dgpuhash.distributed.cluster.broadcast import GRACE_SECONDS, run_on_workers
 from dgpuhash.distributed.cluster.client import workers_of
 from dgpuhash.errors import IndexLost
 
-__all__ = ["all_workers_respond", "run_best_effort", "run_to_end"]
-
 Result = TypeVar("Result")
 
 # Seconds in which workers finish a broadcast that failed.

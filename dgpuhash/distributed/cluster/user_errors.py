@@ -11,8 +11,6 @@ from distributed import get_worker
 
 from dgpuhash.errors import DgpuhashError
 
-__all__ = ["install_log_filter", "raise_without_traceback"]
-
 # Tasks remembered at most: Dask never reports one that was cancelled since.
 REMEMBERED = 1024
 

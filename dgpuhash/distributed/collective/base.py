@@ -23,19 +23,6 @@ if TYPE_CHECKING:
     from dgpuhash.backend import Backend
 
 
-__all__ = [
-    "Collective",
-    "Destination",
-    "DestinationBuffers",
-    "Outgoing",
-    "Received",
-    "Transfer",
-    "TransportError",
-    "aborted_error",
-    "closed_error",
-    "columns_differ_error",
-]
-
 # Seconds without progress after which a rank aborts the group, though all workers answer and a rank
 # is busy or a message is in flight. A rank may be busy for less than this between two calls.
 STALL = 600.0

@@ -7,8 +7,6 @@ from typing import Any
 
 from dgpuhash.errors import DeviceError
 
-__all__ = ["Driver"]
-
 NOT_READY = 600
 
 

@@ -44,8 +44,6 @@ from dgpuhash.distributed.collective.membership import Membership
 from dgpuhash.distributed.collective.shared_memory import CALLS, SharedCounters
 from dgpuhash.errors import OutOfMemoryError, ShapeError, UnsupportedError
 
-__all__ = ["PeerCollective"]
-
 # Seconds of busy polling without progress, and of each sleep between polls after that.
 RESTLESS, NAP = 2e-3, 50e-6
 # Seconds between the first two polls whether the others have left, which double; the longest; and

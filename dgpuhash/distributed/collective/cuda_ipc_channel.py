@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-__all__ = ["Message", "MessageReceiver", "MessageSender", "SelfCopy", "split_messages"]
-
 # Strips of a message begin at multiples of this.
 ALIGNMENT = 256
 # Bytes of a rank's own rows that are copied before received messages get their turn.

@@ -9,15 +9,6 @@ import numpy as np
 
 from dgpuhash.distributed.collective.base import Collective, DestinationBuffers
 
-__all__ = [
-    "PeerBuffers",
-    "PeerMemory",
-    "PeerWindow",
-    "WindowSlots",
-    "landing_nbytes",
-    "window_nbytes",
-]
-
 # Fewest slots for each sender in a window of 1 GiB, or of 1 / 128 of a small GPU's memory: enough
 # that the messages of several steps of a pipeline need not wait for the receiver.
 MESSAGES = 8

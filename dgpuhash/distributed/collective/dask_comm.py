@@ -22,8 +22,6 @@ from dgpuhash.distributed.collective.endpoint import Endpoint, LoopTransfer
 from dgpuhash.distributed.collective.membership import Membership, all_of
 from dgpuhash.distributed.partition.hash_partition import chunk_nbytes
 
-__all__ = ["SMALL_NBYTES", "CommCollective", "IncomingRows", "Staging", "needs_host_memory"]
-
 # Protocols that cannot send GPU memory.
 _HOSTS_ALONE = {"tcp", "tls", "ws", "wss"}
 # Each column begins at a multiple of this many bytes.

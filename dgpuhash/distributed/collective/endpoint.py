@@ -18,8 +18,6 @@ from dgpuhash.distributed.collective.two_level.relay import Relay
 from dgpuhash.errors import ClosedError, DgpuhashError, IndexLost, UnsupportedError
 from dgpuhash.typing import Device
 
-__all__ = ["Endpoint", "throttle_loop"]
-
 # Seconds that the event loop sleeps between two rounds of its work.
 SLEEP = 3e-4
 

@@ -41,8 +41,6 @@ from dgpuhash.typing import Device
 if TYPE_CHECKING:
     from dgpuhash.distributed.shards.plugin import ShardHost
 
-__all__ = ["Attempt", "Group", "Transport", "form_group"]
-
 Result = TypeVar("Result")
 
 Transport = Literal["auto", "comm", "nccl", "peer", "two-level"]

@@ -24,8 +24,6 @@ from dgpuhash.errors import DgpuhashError, IndexChanged, IndexLost
 if TYPE_CHECKING:
     from dgpuhash.distributed.shards.plugin import ShardHost
 
-__all__ = ["GroupUse", "run_collective", "use_shared_group"]
-
 Result = TypeVar("Result")
 Shards = tuple[ShardAddress, ...]
 

@@ -20,8 +20,6 @@ from dgpuhash.distributed.collective.base import (
     columns_differ_error,
 )
 
-__all__ = ["LocalCollective"]
-
 
 class LocalCollective(Collective):
     """Endpoint of one thread; `group` makes the endpoints of all ranks.

@@ -16,8 +16,6 @@ from dgpuhash.distributed.collective.base import aborted_error, closed_error
 from dgpuhash.distributed.collective.two_level.layout import HostLayout
 from dgpuhash.errors import ClosedError, DgpuhashError
 
-__all__ = ["LoopFuture", "Membership", "MessageHandler", "Post", "Progress", "all_of"]
-
 
 @dataclass(slots=True)
 class Progress:

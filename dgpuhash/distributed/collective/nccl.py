@@ -19,8 +19,6 @@ from dgpuhash.distributed.collective.dask_comm import CommCollective
 from dgpuhash.distributed.collective.membership import Membership
 from dgpuhash.errors import DgpuhashError, UnsupportedError
 
-__all__ = ["NcclCollective"]
-
 # Busy polls of the device, and the seconds of each sleep between polls after that.
 LOOKS = 2000
 NAP = 50e-6

@@ -15,8 +15,6 @@ import numpy as np
 
 from dgpuhash.errors import UnsupportedError
 
-__all__ = ["SharedAllgather", "SharedCounters"]
-
 # Most bytes of a pickled value; larger ones go over the Dask comm.
 ROOM = 1 << 16
 FOLDER = Path("/dev/shm")

@@ -12,8 +12,6 @@ import numpy as np
 
 from dgpuhash.backend import Backend
 
-__all__ = ["SideStream"]
-
 
 class _Streams(threading.local):
     """Streams of this thread, one for each device."""

@@ -24,8 +24,6 @@ from dgpuhash.distributed.dashboard.worker_figures import (
 from dgpuhash.distributed.partition.registry import PublishedIndex, published_indexes
 from dgpuhash.distributed.tables.leases import leased_tables
 
-__all__ = ["ClusterFigures", "Holder", "Phase", "Shard", "figures_of"]
-
 # Seconds between two calls of a worker.
 PERIOD = 0.9
 

@@ -32,8 +32,6 @@ from distributed.dashboard.components.scheduler import BOKEH_THEME, env
 from dgpuhash.distributed.dashboard.cluster_figures import ClusterFigures, Holder, Phase, figures_of
 from dgpuhash.tables.stats import format_bytes
 
-__all__ = ["ShardsPage", "page_doc"]
-
 # Milliseconds between two looks at the figures, which come once a second.
 LOOK = 500
 # Shards with more rows than so many times the average are shown in another colour.

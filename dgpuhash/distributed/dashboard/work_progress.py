@@ -23,8 +23,6 @@ from dgpuhash.distributed.cluster.client import client_of
 from dgpuhash.distributed.dashboard.cluster_figures import Phase, figures_of
 from dgpuhash.errors import DgpuhashError
 
-__all__ = ["WorkProgress"]
-
 # Seconds between two looks.
 PERIOD = 0.5
 

@@ -21,8 +21,6 @@ from dgpuhash.frames.grouped.index import GroupIndex
 from dgpuhash.frames.stats import table_name
 from dgpuhash.tables import MultiMap
 
-__all__ = ["PhaseFigures", "ShardFigures", "WorkerFigures", "tell_figures"]
-
 # Seconds to wait for the shard thread. A busy one tells later, and the last figures stand in.
 PATIENCE = 0.2
 

@@ -25,8 +25,6 @@ from dgpuhash.frames.groupby.partial.cudf.host import on_device
 from dgpuhash.frames.grouped.aggregation import Aggregation, LabelledResults
 from dgpuhash.typing import AnyFrame, Device, Promote, PruningSettings, QueryLike, RowsLike
 
-__all__ = ["DistributedGroupBy"]
-
 
 class DistributedGroupBy(NamedHandle):
     """Aggregates by group that stay on the workers of a Dask cluster, and follow new rows.

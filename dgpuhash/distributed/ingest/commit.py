@@ -40,16 +40,6 @@ from dgpuhash.distributed.shards.stats import IndexSize, ShardSize, shard_size
 from dgpuhash.errors import IndexLost, UnsupportedError
 from dgpuhash.frames import NumericDtypes, numeric_dtypes, promote_dtypes
 
-__all__ = [
-    "abandon",
-    "change_to",
-    "commit_change",
-    "drop_shards",
-    "open_change",
-    "prepare_shards",
-    "shard_addresses",
-]
-
 # For each client, incarnations of the worker processes it has asked, until something fails.
 _incarnations: WeakKeyDictionary[Client, dict[str, str]] = WeakKeyDictionary()
 

@@ -23,9 +23,6 @@ from dgpuhash.frames import frames_of
 from dgpuhash.frames.grouped.aggregation import Aggregation
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
 
-__all__ = ["Lineage", "RowOperation", "Step", "operations_of"]
-
-
 # Verbs whose rows can as well be those of a build before.
 ADDS = {"insert", "update"}
 

@@ -18,8 +18,6 @@ from dgpuhash.distributed.partition.row_order import check_arrival_column
 from dgpuhash.errors import SpecError
 from dgpuhash.frames import frames_of
 
-__all__ = ["REPLICATED", "PlacementChoice", "known_nbytes"]
-
 # What `mode="auto"` copies to every worker; by default 2**20 pairs of 8 + 8 bytes, whose table is
 # in the L2 cache of a GPU and takes little of any worker's memory. Two processes over TCP build
 # copies of 16 MiB in 0.34 s more, and merge 4 Mi rows with them in 0.42 s less; of 64 MiB 1.3 s

@@ -20,15 +20,6 @@ from dgpuhash.distributed.shards.inbox import Receipt
 from dgpuhash.distributed.shards.plugin import ShardHost
 from dgpuhash.frames import frames_of
 
-__all__ = [
-    "assign_owners",
-    "kept_shards",
-    "move_shards",
-    "sending_shards",
-    "surviving_arrivals",
-    "surviving_shards",
-]
-
 
 def assign_owners(
     current: Sequence[ShardAddress], there: Sequence[ShardAddress]

@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from dgpuhash.backend import Backend
     from dgpuhash.distributed.ingest.history import RowOperation
 
-__all__ = ["shuffle_together"]
-
 REFUSED = "another worker cannot take part"
 
 

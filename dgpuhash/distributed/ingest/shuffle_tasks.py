@@ -32,8 +32,6 @@ from dgpuhash.distributed.shards.secession import SecessionBudget
 from dgpuhash.frames import frames_of, key_names
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
 
-__all__ = ["CommExchange", "parcel_limit", "parcels", "shuffle_partition"]
-
 
 class CommExchange(Exchange):
     """Exchange that sends parcels by acknowledged RPCs.

@@ -19,8 +19,6 @@ from dgpuhash.distributed.shards.inbox import Inbox, Parcel, Receipt
 from dgpuhash.distributed.shards.plugin import ShardHost
 from dgpuhash.frames import frames_of
 
-__all__ = ["receipts_after", "repair_heavy_keys", "rows_to_forward"]
-
 # Parcels that one forwarded parcel may be cut into.
 _PIECES = 1 << 10
 

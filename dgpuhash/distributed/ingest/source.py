@@ -29,18 +29,6 @@ from dgpuhash.frames import (
 )
 from dgpuhash.frames.labels import column_labels
 
-__all__ = [
-    "IndexSchema",
-    "check_all_partitions",
-    "check_library",
-    "collection_of",
-    "frame_of",
-    "meta_of",
-    "partitions_of",
-    "persisted_futures",
-    "scatter_to_workers",
-]
-
 # Where workers are to share the work, in pieces of this size at least.
 LEAST_PIECE_NBYTES = 1 << 20
 

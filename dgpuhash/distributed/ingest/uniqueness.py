@@ -17,8 +17,6 @@ from dgpuhash.distributed.partition.routing import nearest_shard
 from dgpuhash.errors import ColumnError
 from dgpuhash.frames import frames_of
 
-__all__ = ["refuse_duplicates"]
-
 
 def refuse_duplicates(client: Client, change: Change) -> None:
     """Raise ColumnError when two shards would store one unique key.

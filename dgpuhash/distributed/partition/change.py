@@ -13,8 +13,6 @@ from dgpuhash.frames.grouped.aggregation import Aggregation
 from dgpuhash.frames.keys.table import AUTO, KeyTableMethod
 from dgpuhash.typing import Device
 
-__all__ = ["CANDIDATE_CHUNKS", "Change", "LostShards"]
-
 # Numbers of message chunks: from here on, chunks with rows of candidates for heavy keys; from twice
 # this number on, chunks with rows that were redistributed to their owners.
 CANDIDATE_CHUNKS = 1 << 30

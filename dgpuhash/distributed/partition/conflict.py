@@ -13,8 +13,6 @@ from dgpuhash.errors import ColumnError, SpecError
 from dgpuhash.frames import frames_of
 from dgpuhash.tables.arguments.encoding import value_words, values_of
 
-__all__ = ["Conflict", "parse_conflict"]
-
 _SUMMED = "iuf"
 _COMPARED = "iufmM"
 _SUM_NBYTES = 8

@@ -15,8 +15,6 @@ from dgpuhash.frames.grouped.aggregation import Aggregation
 from dgpuhash.frames.keys.table import AUTO, KeyTableMethod
 from dgpuhash.typing import Device
 
-__all__ = ["Descriptor", "Placement", "SavedRevision", "ShardAddress"]
-
 
 class Placement(Enum):
     """Placement mode: which shards hold a key.

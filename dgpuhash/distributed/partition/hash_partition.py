@@ -16,16 +16,6 @@ from dgpuhash.frames import EncodedKeys, KeyEncoder, frames_of
 from dgpuhash.tables.select import row_numbers
 from dgpuhash.typing import Device
 
-__all__ = [
-    "PartitionedColumns",
-    "chunk_nbytes",
-    "cut_arrays_into_chunks",
-    "cut_into_chunks",
-    "partition_columns",
-    "partition_rows",
-    "partition_rows_with_heavy",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class PartitionedColumns:

@@ -26,17 +26,6 @@ from dgpuhash.distributed.events import log_loss
 from dgpuhash.distributed.partition.descriptor import Descriptor
 from dgpuhash.errors import IndexChanged, IndexLost, IndexNotFound, SpecError
 
-__all__ = [
-    "PublishedIndex",
-    "Registry",
-    "check_name",
-    "check_same_index",
-    "generated_name",
-    "name_taken_error",
-    "published_indexes",
-    "unknown_index_error",
-]
-
 PREFIX = "dgpuhash/"
 
 

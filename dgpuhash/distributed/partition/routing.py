@@ -13,8 +13,6 @@ from dgpuhash.distributed.partition.row_order import ARRIVAL_COLUMN
 from dgpuhash.distributed.partition.skew import NO_HEAVY, HeavyKeys, KeyCounts
 from dgpuhash.frames import EncodedKeys, frames_of
 
-__all__ = ["keys_to_replace", "lost_rows", "nearest_shard", "rows_to_query", "rows_to_store"]
-
 
 def rows_to_store(
     rows: Any, encoded: EncodedKeys, change: Change, near: int | None, tally: KeyCounts

@@ -14,16 +14,6 @@ from typing import Any
 from dgpuhash.errors import ColumnError
 from dgpuhash.frames import frames_of
 
-__all__ = [
-    "ARRIVAL_COLUMN",
-    "add_arrival_column",
-    "arrival_number",
-    "check_arrival_column",
-    "combine_semi_joins",
-    "join_per_shard",
-    "sort_matches",
-]
-
 ARRIVAL_COLUMN = "dgpuhash arrival"
 
 # Upper limit of the partitions of one change.

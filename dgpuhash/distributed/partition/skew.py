@@ -17,8 +17,6 @@ import numpy as np
 
 from dgpuhash import backend
 
-__all__ = ["NO_COUNTS", "NO_HEAVY", "HeavyKeys", "KeyCounts", "consensus", "heavy_candidates"]
-
 # A key is heavy if it has more than this share of a shard's average rows. Shards of Zipf 1.2, whose
 # other keys are hashed to owners, then stay within 1.25 of the average; there are at most 16 heavy
 # keys a shard.

@@ -11,8 +11,6 @@ from dgpuhash.distributed.partition.conflict import Conflict, parse_conflict
 from dgpuhash.distributed.partition.descriptor import Placement
 from dgpuhash.errors import SpecError
 
-__all__ = ["DISTRIBUTED", "TableMode"]
-
 _MODES = (Placement.DISTRIBUTED, Placement.INDEPENDENT)
 
 

@@ -18,8 +18,6 @@ from dgpuhash.distributed.pipeline.slices import LandingColumns, RoundLayout
 from dgpuhash.distributed.shards.table_shard import TableShard
 from dgpuhash.tables.open_addressing.bulk_stream import StreamedBuild
 
-__all__ = ["BulkInsert", "Offer"]
-
 # The first round has 1/`SHORT` of another round's ranges.
 SHORT = 4
 

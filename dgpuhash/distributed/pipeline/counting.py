@@ -14,8 +14,6 @@ from dgpuhash.errors import CountOverflowError
 from dgpuhash.tables.columns.block_counts import counted_by_block
 from dgpuhash.tables.count_map import sum_of
 
-__all__ = ["AddedRows", "TrialCounts"]
-
 _COUNT = np.dtype(np.uint64)
 
 

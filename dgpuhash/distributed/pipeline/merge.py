@@ -16,15 +16,6 @@ from dgpuhash.errors import UnsupportedError
 from dgpuhash.tables.bucket_list.pool import list_numbers
 from dgpuhash.tables.columns.distinct import Factorization
 
-__all__ = [
-    "conflict_error",
-    "has_conflict",
-    "matched_rows",
-    "merge_answers",
-    "serve_once",
-    "store_merged",
-]
-
 
 def merge_answers(part: TableShard, verb: Verb, came: list[Answer], rows: int) -> list[Answer]:
     """Return the answers to `rows` keys from those of all ranks to each of them.

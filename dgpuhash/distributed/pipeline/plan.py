@@ -9,8 +9,6 @@ import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Chunk", "Piece", "RoundPlan"]
-
 
 @dataclass(frozen=True, slots=True)
 class Chunk:

@@ -18,8 +18,6 @@ from dgpuhash.distributed.pipeline.plan import Piece, RoundPlan
 from dgpuhash.distributed.pipeline.slices import SentPiece, SlicedPiece
 from dgpuhash.distributed.shards.table_shard import Answer
 
-__all__ = ["PartitionedPiece", "PipelinedRounds", "partition_piece"]
-
 # Slices whose rows are under way while one is served, and slices whose answers are under way.
 AHEAD, LAG = 2, 2
 # Pieces, or answers, that are sent before the first is waited for, where all are served at once.

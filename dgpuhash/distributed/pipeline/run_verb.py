@@ -29,8 +29,6 @@ from dgpuhash.distributed.shards.table_store import (
 from dgpuhash.errors import IndexLost
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
 
-__all__ = ["run_verb"]
-
 
 def run_verb(
     host: ShardHost, collective: Collective, order: VerbRequest, given: LocalInputs

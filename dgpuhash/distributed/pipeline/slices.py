@@ -15,8 +15,6 @@ from dgpuhash.distributed.collective.base import Collective, Destination, Destin
 from dgpuhash.distributed.pipeline.plan import Piece
 from dgpuhash.distributed.shards.table_shard import Answer
 
-__all__ = ["ALIGNED", "LandingColumns", "RoundLayout", "SentPiece", "SlicedPiece"]
-
 # Rows of a round, and own rows among answers, begin at multiples of this, as arrays do.
 ALIGNED = 64
 

@@ -32,9 +32,6 @@ from dgpuhash.tables.arguments.lookup_keys import LookupKeys, joined_rows
 from dgpuhash.tables.open_addressing.bulk_build import fill_ones
 from dgpuhash.tables.open_addressing.bulk_stream import StreamedBuild
 
-__all__ = ["VerbExecution"]
-
-
 # Answers from which the number of absent keys is estimated; fewer give no estimate.
 _TOLD_ROWS = 2**16
 

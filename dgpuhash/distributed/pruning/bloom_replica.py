@@ -15,8 +15,6 @@ from dgpuhash.distributed.collective.base import Collective, Destination
 from dgpuhash.distributed.pruning.policy import PruningOptions
 from dgpuhash.tables.bloom.blocks import BLOCK_NBYTES, BloomBlocks, blocks_for
 
-__all__ = ["MEMORY", "RATE", "BloomReplica", "FilterVote"]
-
 # The share of the free memory that a filter may take when the user did not ask for one, and that of
 # absent keys which pass: by default 0.01, by 10.5 bits per key.
 MEMORY, RATE = "pruning.memory", "pruning.false-positives"

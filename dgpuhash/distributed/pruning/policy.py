@@ -15,18 +15,6 @@ from dgpuhash.tables.columns.distinct import estimate_distinct
 from dgpuhash.tables.open_addressing.cardinality import Sample
 from dgpuhash.typing import Device
 
-__all__ = [
-    "NO_PRUNING",
-    "AbsentKeyStats",
-    "PruningOptions",
-    "RecentAbsentKeyStats",
-    "Switch",
-    "gather_lists",
-    "keys_may_repeat",
-    "keys_repeat",
-    "list_positions",
-]
-
 # Batches with fewer rows on a worker are not sampled.
 _LEAST_ROWS = 2**16
 # Rows for each distinct key, as a sample estimates them, from which deduplication pays; between

@@ -21,8 +21,6 @@ from dgpuhash.tables.select import select_found
 if TYPE_CHECKING:
     from dgpuhash.distributed.shards.table_shard import TableShard
 
-__all__ = ["PrunedKeys", "prune_keys"]
-
 
 class PrunedKeys:
     """Pruned keys of a query, and the way back to all of its rows.

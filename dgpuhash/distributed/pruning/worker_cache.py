@@ -21,8 +21,6 @@ from dgpuhash.tables.bloom.blocks import BLOCK_NBYTES, BloomBlocks, blocks_for
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
 from dgpuhash.typing import Device
 
-__all__ = ["BloomCache"]
-
 
 class BloomCache:
     """Bloom filter and pruning statistics of a worker's shard at one epoch.

@@ -16,8 +16,6 @@ from dgpuhash.tables.bloom.blocks import BLOCK_NBYTES, bounds
 from dgpuhash.tables.bloom.spec import FilterSize
 from dgpuhash.typing import Device
 
-__all__ = ["FilterShard"]
-
 _BLOCK = np.dtype(f"V{BLOCK_NBYTES}")
 
 

@@ -13,9 +13,6 @@ from dgpuhash.distributed.partition.change import CANDIDATE_CHUNKS
 from dgpuhash.distributed.partition.skew import NO_COUNTS, KeyCounts
 from dgpuhash.errors import IndexLost
 
-__all__ = ["Exchange", "Inbox", "Parcel", "Receipt"]
-
-
 # Parcels under way to one shard: while one is acknowledged, the next ones travel.
 AT_ONCE = 4
 

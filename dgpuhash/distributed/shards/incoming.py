@@ -19,8 +19,6 @@ from dgpuhash.frames.grouped.index import GroupIndex
 if TYPE_CHECKING:
     from dgpuhash.distributed.partition.change import Change
 
-__all__ = ["all_keys_of", "index_of_new_keys", "keys_of", "rows_of", "without_rows"]
-
 
 def without_rows(change: Change) -> FrameIndex:
     """Return an empty index with the settings of `change`."""

@@ -22,8 +22,6 @@ from dgpuhash.tables.arguments.lookup_keys import LookupKeys, as_lookup_keys
 from dgpuhash.tables.arguments.validate import as_device_array, default_row, host_as_device_array
 from dgpuhash.tables.count_map import terms_of
 
-__all__ = ["Layout"]
-
 
 @dataclass(frozen=True, slots=True)
 class Layout:

@@ -13,8 +13,6 @@ from dgpuhash.distributed.cluster.rpc import REMEDY
 from dgpuhash.distributed.shards import table_store
 from dgpuhash.errors import ClosedError, DgpuhashError, IndexLost
 
-__all__ = ["translated_losses"]
-
 
 @contextmanager
 def translated_losses(client: Client, workers: Callable[[], Sequence[str]]) -> Iterator[None]:

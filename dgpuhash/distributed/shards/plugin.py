@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 from dgpuhash.distributed.cluster.host import NAME, plugin_class
 
-__all__ = ["ShardHost"]
-
 # Loaded on import: else an event loop would load it when it first allocates room for rows.
 with suppress(CompileError):
     native()

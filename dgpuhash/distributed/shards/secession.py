@@ -18,8 +18,6 @@ from dgpuhash.distributed.partition.hash_partition import chunk_nbytes
 from dgpuhash.frames import frames_of
 from dgpuhash.typing import Device
 
-__all__ = ["SecessionBudget", "most_seceded_nbytes"]
-
 Result = TypeVar("Result")
 
 # By device: parcels that the partitions of all seceded tasks may fill together. On GPUs more are

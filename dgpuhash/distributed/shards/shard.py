@@ -14,8 +14,6 @@ from dgpuhash.distributed.shards.inbox import Inbox
 from dgpuhash.frames import FrameIndex, KeyEncoder, frames_of
 from dgpuhash.frames.grouped.index import GroupIndex
 
-__all__ = ["HeavyKeyRepair", "Marks", "Shard", "StagedChange"]
-
 
 @dataclass(frozen=True, slots=True)
 class HeavyKeyRepair:

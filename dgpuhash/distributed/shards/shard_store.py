@@ -41,8 +41,6 @@ from dgpuhash.frames import (
 )
 from dgpuhash.frames.grouped.index import GroupIndex
 
-__all__ = ["ShardStore"]
-
 
 @dataclass
 class ShardStore:

@@ -24,8 +24,6 @@ from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.frames import FrameIndex, check_lossless_concat
 from dgpuhash.frames.spill.file import SpillFile, detached
 
-__all__ = ["SpilledPayload", "SpillingInbox"]
-
 # Bytes that a key table takes for a row, and with what is there only while it is filled.
 TABLE_NBYTES, FILLING_NBYTES = 20, 48
 # A build whose rows are all in memory is there twice while it is sealed, and probes take some.

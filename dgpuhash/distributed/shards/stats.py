@@ -15,16 +15,6 @@ from dgpuhash.distributed.shards.plugin import ShardHost
 from dgpuhash.frames import FrameIndex, frames_of
 from dgpuhash.frames.int_float_warning import IntFloatKey, has_non_integers
 
-__all__ = [
-    "IndexSize",
-    "ShardSize",
-    "columns_to_warn_about",
-    "has_unique_keys",
-    "row_count",
-    "shard_size",
-    "shard_stats",
-]
-
 # Rows of a shard, and its bytes where they are known without a look at each row.
 ShardSize = tuple[int, int | None]
 

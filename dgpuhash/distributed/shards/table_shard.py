@@ -26,8 +26,6 @@ from dgpuhash.tables.open_addressing.growth import Storage
 from dgpuhash.tables.stores.method import methods
 from dgpuhash.typing import Device
 
-__all__ = ["CHANGING", "Answer", "TableShard", "Verb"]
-
 
 @dataclass(frozen=True, slots=True)
 class Answer:

@@ -13,8 +13,6 @@ import pandas as pd
 from dgpuhash.distributed.shards.table_shard import TableShard
 from dgpuhash.tables import MultiMap
 
-__all__ = ["StatsDisplay", "TableShardSize", "format_entries"]
-
 
 @dataclass(frozen=True, slots=True)
 class TableShardSize:

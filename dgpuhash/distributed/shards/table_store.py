@@ -16,25 +16,6 @@ from dgpuhash.errors import IndexLost
 from dgpuhash.spec import TableSpec
 from dgpuhash.typing import Device
 
-__all__ = [
-    "LANDING",
-    "REMEDY",
-    "HostedShard",
-    "StoredArray",
-    "VerbRequest",
-    "VerbResult",
-    "answer_name",
-    "answer_of",
-    "at",
-    "clear_table_shard",
-    "drop_table_shard",
-    "open_table_shard",
-    "prepare_for_batch",
-    "size_of",
-    "stats_on_worker",
-    "stored",
-]
-
 # Transports that may carry columns to landing memory.
 LANDING = {"peer"}
 # Rows of a rank that are partitioned by owner at once, which bounds the memory that they take, and

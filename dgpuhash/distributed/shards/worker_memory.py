@@ -22,8 +22,6 @@ from dgpuhash.distributed.cluster.dask_internals import memory_limit, memory_sha
 from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.frames import frames_of
 
-__all__ = ["FreedMemory", "WorkerMemory", "keep_freed_memory", "release_arrow", "trim"]
-
 # Seconds in which memory may become free before a build or a result is refused, and between looks.
 WAIT_SECONDS = 5.0
 LOOK_SECONDS = 0.2

@@ -16,19 +16,6 @@ from dgpuhash.errors import FormatError, UnsupportedError
 from dgpuhash.frames import frames_named, frames_of
 from dgpuhash.tables.arguments.interop import has_common_unit
 
-__all__ = [
-    "RowsFile",
-    "check_shared",
-    "check_sizes",
-    "delayed_batches",
-    "delayed_frames",
-    "digest_of",
-    "to_arrow",
-    "to_numpy",
-    "write_rows",
-    "write_table",
-]
-
 NAMES = ("key", "value")
 
 

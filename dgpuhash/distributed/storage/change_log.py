@@ -33,21 +33,6 @@ from dgpuhash.errors import FormatError, IndexChanged, IndexLost
 if TYPE_CHECKING:
     from dgpuhash.distributed.shards.plugin import ShardHost
 
-__all__ = [
-    "LogState",
-    "Outdated",
-    "Record",
-    "append",
-    "fence",
-    "last_revision",
-    "records",
-    "replaced_by",
-    "stays",
-    "take_over",
-    "taken_over_error",
-    "unpublished",
-]
-
 MAGIC = b"dgpuhash log 1"
 END = b"\nend\n"
 NAME = re.compile(r"log-(\d{12})\.record")

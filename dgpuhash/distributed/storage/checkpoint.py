@@ -36,18 +36,6 @@ from dgpuhash.frames import frames_of
 if TYPE_CHECKING:
     from dgpuhash.distributed.shards.plugin import ShardHost
 
-__all__ = [
-    "SavedRows",
-    "batches_of",
-    "changes_in",
-    "check_free",
-    "check_target",
-    "fence_for_save",
-    "remove_log",
-    "save",
-    "start_log",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class SavedRows:

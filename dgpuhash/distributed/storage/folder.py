@@ -23,8 +23,6 @@ from dgpuhash.errors import (
 from dgpuhash.tables.arguments.temporary import locked_part, sweep_parts
 from dgpuhash.tables.serialization import check_no_pattern, read_only_error
 
-__all__ = ["Folder"]
-
 
 class Folder:
     """Folder at an fsspec URL, or at a path.

@@ -26,13 +26,6 @@ from dgpuhash.tables.arguments.checked_json import (
     to_checked_json,
 )
 
-__all__ = [
-    "MANIFEST",
-    "Manifest",
-    "SavedShards",
-    "load_with_retry",
-]
-
 Made = TypeVar("Made")
 
 MANIFEST = "manifest.json"

@@ -21,8 +21,6 @@ from dgpuhash.tables.arguments.interop import as_argument
 from dgpuhash.tables.arguments.lookup_keys import as_lookup_keys
 from dgpuhash.tables.arguments.validate import as_device_array, natural_dtype, same_length
 
-__all__ = ["batch_of", "check_arrays", "dtype_of"]
-
 
 def check_arrays() -> None:
     """Raise UnsupportedError where Dask's arrays are expressions.

@@ -54,8 +54,6 @@ from dgpuhash.tables.stats import format_bytes
 from dgpuhash.tables.stores.method import methods
 from dgpuhash.typing import Device
 
-__all__ = ["MASK", "DistributedTable"]
-
 Result = TypeVar("Result")
 
 MASK = AnswerColumn(np.dtype(bool))

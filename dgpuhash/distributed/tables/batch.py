@@ -32,16 +32,6 @@ from dgpuhash.tables.arguments.lookup_keys import LookupKeys
 from dgpuhash.tables.arguments.validate import default_row, host_as_device_array, same_length
 from dgpuhash.typing import Device
 
-__all__ = [
-    "AnswerColumn",
-    "Batch",
-    "StoredColumn",
-    "answer_columns",
-    "array_of",
-    "chunks_by_worker",
-    "wait_for_chunks",
-]
-
 # Host arrays are spread over the workers in chunks of at least this many rows.
 SMALL_ROWS = 1 << 12
 

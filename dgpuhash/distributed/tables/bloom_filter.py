@@ -29,8 +29,6 @@ from dgpuhash.tables.bloom.blocks import bounds
 from dgpuhash.tables.bloom.spec import FilterSize, bloom_spec, check_same_shape
 from dgpuhash.typing import Array, ArrayKind, Device, DistributedFilterSettings, KeysLike
 
-__all__ = ["DistributedBloomFilter"]
-
 
 class DistributedBloomFilter(TableMaintenance):
     """Bloom filter, sharded over the workers of a Dask cluster.

@@ -8,8 +8,6 @@ from concurrent.futures import Future, wait
 from contextvars import copy_context
 from typing import TypeVar
 
-__all__ = ["Commits"]
-
 Result = TypeVar("Result")
 
 

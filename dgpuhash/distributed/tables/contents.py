@@ -14,19 +14,6 @@ from dgpuhash.distributed.shards.table_store import HostedShard, VerbResult, ans
 from dgpuhash.distributed.storage.arrow_files import RowsFile, to_arrow, write_table
 from dgpuhash.distributed.storage.folder import Folder
 
-__all__ = [
-    "compact_table_shard",
-    "copy_table_shard",
-    "count_total",
-    "holds_table_shard",
-    "keep_contents",
-    "key_count",
-    "read_filter_shard",
-    "reserve_table_shard",
-    "unite_filter_shard",
-    "write_table_shard",
-]
-
 
 def keep_contents(
     host: ShardHost, uid: str, epoch: int, ranks: Mapping[str, int], what: str, answer: str

@@ -31,8 +31,6 @@ from dgpuhash.typing import (
     TableModeName,
 )
 
-__all__ = ["DistributedCountMap"]
-
 _COUNT = np.dtype(np.uint64)
 
 

@@ -14,8 +14,6 @@ from dgpuhash.distributed.cluster.locality import InputSpec
 from dgpuhash.distributed.shards.table_store import answer_name, answer_of
 from dgpuhash.distributed.tables.batch import AnswerColumn, Batch, DaskBatch, StoredColumn
 
-__all__ = ["EarlyAnswer"]
-
 
 class EarlyAnswer:
     """Answers to a batch, made before they are computed if shapes are known.

@@ -36,8 +36,6 @@ from dgpuhash.typing import (
     ValuesLike,
 )
 
-__all__ = ["DistributedMap"]
-
 
 class DistributedMap(PairTable):
     """Map from keys to values, sharded over the workers of a Dask cluster.

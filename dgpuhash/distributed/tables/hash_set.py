@@ -25,8 +25,6 @@ from dgpuhash.typing import (
     TableModeName,
 )
 
-__all__ = ["DistributedSet"]
-
 
 class DistributedSet(KeyTable):
     """Set of distinct keys, sharded over the workers of a Dask cluster.

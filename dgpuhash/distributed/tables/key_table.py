@@ -17,8 +17,6 @@ from dgpuhash.distributed.tables.maintenance import TableMaintenance
 from dgpuhash.spec import check_capacity
 from dgpuhash.typing import Array, ArrayKind, KeysLike
 
-__all__ = ["KeyTable", "PairTable"]
-
 
 class KeyTable(TableMaintenance):
     """Distributed table that knows its keys."""

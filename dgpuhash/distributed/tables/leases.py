@@ -26,16 +26,6 @@ from dgpuhash.distributed.collective.group_cache import GroupUse
 from dgpuhash.distributed.events import log_loss
 from dgpuhash.distributed.shards.table_store import drop_table_shard
 
-__all__ = [
-    "LIMIT",
-    "Lease",
-    "TableLease",
-    "free_on_worker",
-    "give_back",
-    "leased_tables",
-    "take",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Lease:

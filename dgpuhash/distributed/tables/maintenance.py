@@ -30,8 +30,6 @@ from dgpuhash.distributed.tables.saved import SavedBatch, SavedTable, homes_of
 from dgpuhash.errors import FormatError, IndexLost, UnsupportedError
 from dgpuhash.typing import ConflictName, Device
 
-__all__ = ["TableMaintenance"]
-
 
 class TableMaintenance(DistributedTable):
     """Methods besides lookups and changes of keys."""

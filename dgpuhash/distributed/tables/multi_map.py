@@ -29,8 +29,6 @@ from dgpuhash.typing import (
     ValuesLike,
 )
 
-__all__ = ["DistributedMultiMap"]
-
 
 class DistributedMultiMap(PairTable):
     """Map from keys to lists of values, sharded over a cluster's workers.

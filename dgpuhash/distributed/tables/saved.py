@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from distributed import Future
 
 
-__all__ = ["SavedBatch", "SavedTable", "homes_of"]
-
 # Independent tables have version 2, so that releases that know only owners do not read them.
 VERSIONS = {False: 1, True: 2}
 

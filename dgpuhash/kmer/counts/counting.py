@@ -21,8 +21,6 @@ from dgpuhash.kmer.counts.super_kmers import PARTS, split, unpack
 from dgpuhash.kmer.sequences.ahead import threads_of_a_generator
 from dgpuhash.tables.stores.method import methods
 
-__all__ = ["Bounds", "Counted", "counted", "counts_of", "summed"]
-
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 

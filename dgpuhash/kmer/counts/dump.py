@@ -14,8 +14,6 @@ from dgpuhash.kmer.counts.groups import Groups
 from dgpuhash.kmer.counts.super_kmers import as_text
 from dgpuhash.kmer.sequences.ahead import ahead
 
-__all__ = ["lines", "sorted_pieces"]
-
 # K-mers that are sorted, or become text, at once.
 _PIECE_ROWS = 2**22
 _SAMPLED = 2**8

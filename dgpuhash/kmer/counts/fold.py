@@ -12,8 +12,6 @@ import numpy as np
 from dgpuhash.backend import Backend
 from dgpuhash.tables import CountMap
 
-__all__ = ["WIDE_KMER", "CountedKmers", "Fold", "histogram", "key_dtype", "keys_of", "words_of"]
-
 WIDE_KMER = np.dtype([("high", "<u8"), ("low", "<u8")])
 """K-mers of more than 32 bases."""
 

@@ -11,8 +11,6 @@ import numpy as np
 from dgpuhash.backend.unnamed_file import UnnamedFile
 from dgpuhash.kmer.counts.fold import CountedKmers
 
-__all__ = ["GroupWriter", "Groups"]
-
 
 class Groups(Sequence[CountedKmers]):
     """Groups of counted k-mers.

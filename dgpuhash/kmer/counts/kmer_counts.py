@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
-__all__ = ["KmerCounts"]
-
 _LEAST_MEMORY = 2**24
 # Of arrays, at a time.
 _SLICE_LETTERS = {"cpu": BATCH_LETTERS, "cuda": 2**28}

@@ -13,8 +13,6 @@ from dgpuhash.kmer.counts.fold import CountedKmers, key_dtype, keys_of
 from dgpuhash.kmer.counts.super_kmers import single_kmers
 from dgpuhash.tables import CountMap
 
-__all__ = ["KmerLookup"]
-
 
 class KmerLookup:
     """Lookups of k-mers in groups of parts.

@@ -24,8 +24,6 @@ from dgpuhash.kmer.sequences.files import Paths, files_of
 from dgpuhash.kmer.sequences.ranges import TextRange, batches_of_range, ranges_of
 from dgpuhash.typing import Device
 
-__all__ = ["counted_on_workers"]
-
 # Text that a task reads, and how much of it has the k-mers that a task counts.
 RANGE_NBYTES = 2**25
 _RANGES_OF_FOLD = 16

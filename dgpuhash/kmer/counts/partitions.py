@@ -12,8 +12,6 @@ from dgpuhash.backend import Backend
 from dgpuhash.backend.unnamed_file import UnnamedFile
 from dgpuhash.kmer.counts.super_kmers import PARTS, SuperKmers
 
-__all__ = ["Partitions"]
-
 
 class Partitions:
     """Super-k-mers of batches, read part by part.

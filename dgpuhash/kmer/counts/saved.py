@@ -17,8 +17,6 @@ from dgpuhash.kmer.counts.super_kmers import PARTS, WORD_BASES
 from dgpuhash.kmer.counts.tally import check_k
 from dgpuhash.tables.serialization import Buffers, map_file, write_file
 
-__all__ = ["load_counts", "save_counts"]
-
 _KIND = "kmer counts"
 _WORD = np.dtype(np.uint64)
 

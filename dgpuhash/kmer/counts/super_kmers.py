@@ -14,8 +14,6 @@ import numpy as np
 
 from dgpuhash.backend import Backend, kernel_named
 
-__all__ = ["PARTS", "WORD_BASES", "SuperKmers", "as_text", "single_kmers", "split", "unpack"]
-
 PARTS = 4096
 # Of minimizers: long enough for many of them, short enough for long super-k-mers.
 _MINIMIZER = 10

@@ -11,8 +11,6 @@ from dgpuhash.backend import Backend
 from dgpuhash.errors import SequenceError, SpecError
 from dgpuhash.kmer.sequences.batches import SequenceBatch
 
-__all__ = ["Tally", "check_k", "checked_letters", "slices"]
-
 WIDEST = 64
 
 

@@ -8,8 +8,6 @@ import numpy as np
 
 from dgpuhash.backend import Backend
 
-__all__ = ["DistinctSample"]
-
 # Keys of a sample, of which half go when there are more.
 _MOST_KEYS = 2**18
 _WORD = np.uint64

@@ -13,8 +13,6 @@ from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.kmer.databases.sizes import Sizes
 from dgpuhash.typing import Device
 
-__all__ = ["Estimate", "Memory", "check_fits", "estimated"]
-
 # How far the truth may be: after a pass over all letters, or from the files' sizes.
 _SURE, _QUICK = 0.15, 0.40
 _MOST_WORKERS = 4096

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from dgpuhash.kmer.cluster import Workers
     from dgpuhash.kmer.target_runs import TargetRun
 
-__all__ = ["Estimator", "MinimizerEstimator", "SketchEstimator", "memory_of", "workers_memory"]
-
 Keys = Callable[[Backend, Any, Any], Iterator[Any]]
 
 # Workers without a limit have as much as anybody asks for.

@@ -10,8 +10,6 @@ from dgpuhash.compression import compression_of
 from dgpuhash.errors import SequenceError
 from dgpuhash.kmer.sequences.files import STDIN, opened
 
-__all__ = ["letters_by_size"]
-
 _HEAD_NBYTES = 2**18
 # Files that are looked into.
 _LOOKED_INTO = 32

@@ -16,8 +16,6 @@ from dgpuhash.kmer.references import Targets
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 from dgpuhash.kmer.taxonomy.union import united
 
-__all__ = ["Joined", "Mergeable", "merged"]
-
 
 class Mergeable:
     """An index that merges with others of its rule, and tells where it came from."""

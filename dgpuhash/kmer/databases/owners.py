@@ -8,8 +8,6 @@ import numpy as np
 
 from dgpuhash.backend import Backend
 
-__all__ = ["dealt", "on_device", "part_numbers", "stay_on_device"]
-
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 # Of a device's memory, that rows for one owner may take.
 _DEVICE_SHARE = 0.125

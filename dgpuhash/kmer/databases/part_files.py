@@ -18,8 +18,6 @@ from dgpuhash.tables.arguments.checksums import as_bytes, digest_of, with_digest
 from dgpuhash.tables.arguments.file_layout import described, head_of, places_of
 from dgpuhash.tables.serialization import check_absent, complete_file
 
-__all__ = ["PartArrays", "part_arrays", "save_parts"]
-
 # What of a part is at the client at once, where workers do not see its files.
 PIECE_NBYTES = 2**26
 

@@ -13,17 +13,6 @@ import numpy as np
 
 from dgpuhash.kmer.references import Targets
 
-__all__ = [
-    "SourceFile",
-    "Step",
-    "provenance_lines",
-    "provenance_of",
-    "step_after",
-    "step_told",
-    "steps_of",
-    "summary_lines",
-]
-
 
 class SourceFile(NamedTuple):
     """A file of references.

@@ -12,8 +12,6 @@ from dgpuhash.tables.open_addressing.extent import Extent, slot_nbytes
 from dgpuhash.tables.open_addressing.rehash import LoadFactor
 from dgpuhash.typing import Device
 
-__all__ = ["Contents", "Sizes", "minimizer_sizes", "sketch_sizes", "table_nbytes"]
-
 _WORD, _NODE = np.dtype(np.uint64), np.dtype(np.uint32)
 # Of a map of minimizers; `HashMap` has it by default.
 _MINIMIZER_LOAD = 0.9

@@ -13,8 +13,6 @@ from dgpuhash.kmer.formats.report import by_number
 from dgpuhash.kmer.taxonomy.ranks import CODES, slot_of
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 
-__all__ = ["biom_lines"]
-
 # As other tools of BIOM tables have them: k is the highest rank.
 _LETTERS = {
     "k": "domain",

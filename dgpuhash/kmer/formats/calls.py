@@ -16,8 +16,6 @@ from dgpuhash.kmer.formats.metacache import METACACHE_HEAD, metacache_lines
 from dgpuhash.kmer.formats.text import bytes_of, joined
 from dgpuhash.kmer.sequences.arrow_arrays import bytes_array, numbers_of, strings_of
 
-__all__ = ["FORMATS", "calls_writer", "format_of", "needs_detail", "table_of", "tsv_lines"]
-
 FORMATS = ("tsv", "kraken", "metacache", "parquet")
 _DEFAULTS = {"metacache": "tsv", "kraken2": "kraken"}
 

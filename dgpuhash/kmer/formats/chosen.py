@@ -9,8 +9,6 @@ import numpy as np
 from dgpuhash.errors import SpecError
 from dgpuhash.kmer.formats.labels import Labels, distinct_of
 
-__all__ = ["ChosenTaxa"]
-
 
 class ChosenTaxa:
     """Whether calls are among taxa.

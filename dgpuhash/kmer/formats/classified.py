@@ -15,8 +15,6 @@ from dgpuhash.kmer.formats.labels import Labels
 from dgpuhash.kmer.formats.outputs import opened_output
 from dgpuhash.kmer.formats.sequences import interleaved_text, sequence_text
 
-__all__ = ["mates_targets", "reads_writer"]
-
 _MATE = "#"
 
 

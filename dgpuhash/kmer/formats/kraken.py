@@ -19,8 +19,6 @@ from dgpuhash.kmer.formats.text import (
 )
 from dgpuhash.kmer.sequences.arrow_arrays import numbers_of
 
-__all__ = ["kraken_lines"]
-
 
 def kraken_lines(
     reads: CalledReads,

@@ -13,8 +13,6 @@ from dgpuhash.kmer.sequences.arrow_arrays import numbers_of
 from dgpuhash.kmer.taxonomy.ranks import SLOTS
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 
-__all__ = ["Labels"]
-
 
 class Labels:
     """Texts of calls, from a taxonomy and targets.

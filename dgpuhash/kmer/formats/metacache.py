@@ -12,8 +12,6 @@ from dgpuhash.kmer.formats.labels import Labels, distinct_of
 from dgpuhash.kmer.formats.text import bytes_of, in_lists, joined, taken, texts_of
 from dgpuhash.kmer.taxonomy.ranks import SLOTS, slots_of
 
-__all__ = ["METACACHE_HEAD", "abundance_lines", "lineage_lines", "metacache_lines"]
-
 _BETWEEN = "\t|\t"
 METACACHE_HEAD = f"# TABLE_LAYOUT: query_header{_BETWEEN}top_hits{_BETWEEN}rank:taxname\n".encode()
 

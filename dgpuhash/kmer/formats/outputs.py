@@ -18,8 +18,6 @@ from typing import Any, BinaryIO, TypeVar, cast
 from dgpuhash.kmer.sequences.files import STDIN
 from dgpuhash.tables.serialization import check_absent, complete_file
 
-__all__ = ["STDOUT", "check_output", "opened_output", "write_beside", "write_lines"]
-
 STDOUT = STDIN
 _GZIP_LEVEL = 4
 _ISAL_LEVEL = 1

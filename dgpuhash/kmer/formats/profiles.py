@@ -12,8 +12,6 @@ from dgpuhash.kmer.formats.report import by_number, in_order
 from dgpuhash.kmer.taxonomy.ranks import slot_of
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 
-__all__ = ["cami_lines", "krona_lines"]
-
 _CAMI_RANKS = ("superkingdom", "phylum", "class", "order", "family", "genus", "species")
 _CAMI_VERSION = "0.10.0"
 

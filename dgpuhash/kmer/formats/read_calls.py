@@ -12,8 +12,6 @@ from dgpuhash.errors import FormatError
 from dgpuhash.kmer.sequences.arrow_arrays import numpy_of
 from dgpuhash.kmer.sequences.files import text_of
 
-__all__ = ["CallStream", "read_calls"]
-
 _PARQUET = b"PAR1"
 _ROWS = 2**16
 _IN_NAME = r"\(taxid (?P<taxid>-?[0-9]+)\)$"

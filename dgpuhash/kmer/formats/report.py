@@ -11,8 +11,6 @@ from dgpuhash.errors import ShapeError
 from dgpuhash.kmer.taxonomy.ranks import CODES
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 
-__all__ = ["by_number", "in_order", "kreport", "mpa_report", "named"]
-
 
 def kreport(
     taxonomy: Taxonomy,

@@ -10,8 +10,6 @@ from dgpuhash.kmer.formats.text import bytes_of, in_lists, joined, text_scalar
 from dgpuhash.kmer.sequences.arrow_arrays import numbers_of, spans_of
 from dgpuhash.kmer.sequences.batches import SequenceBatch
 
-__all__ = ["interleaved_text", "sequence_text"]
-
 
 def sequence_text(batch: SequenceBatch, chosen: np.ndarray, marks: Any = None) -> bytes:
     """Return chosen records, FASTQ where there are qualities, with letters in one line.

@@ -9,8 +9,6 @@ import numpy as np
 
 from dgpuhash.kmer.sequences.arrow_arrays import bytes_array, numbers_of
 
-__all__ = ["at_places", "bytes_of", "in_lists", "joined", "taken", "text_scalar", "texts_of"]
-
 
 def texts_of(numbers: np.ndarray) -> Any:
     """Return integers as an Arrow array of bytes; of many equal ones each is written once.

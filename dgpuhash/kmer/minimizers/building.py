@@ -17,22 +17,6 @@ from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 from dgpuhash.tables import HashMap, lca
 from dgpuhash.typing import Device
 
-__all__ = [
-    "BATCH_LETTERS",
-    "Batch",
-    "batches_of_letters",
-    "batches_of_references",
-    "counts_of_taxa",
-    "empty_table",
-    "figures",
-    "fold_references",
-    "refilled",
-    "renumbered",
-    "room_for",
-    "seed_of",
-    "taxonomy_of",
-]
-
 Batch = tuple[Any, Any, np.ndarray, np.ndarray]
 _KEY, _NODE = np.dtype(np.uint64), np.dtype(np.uint32)
 # Of letters: what a CPU works at stays in its caches, and in memory that it had before.

@@ -13,8 +13,6 @@ from dgpuhash.kmer.minimizers.runs import MinimizerRuns
 from dgpuhash.kmer.minimizers.settings import CallOptions
 from dgpuhash.kmer.taxonomy.tree import Tree
 
-__all__ = ["FoundRuns", "TreeArrays", "called", "joined", "with_details"]
-
 _NUMBER = np.dtype(np.uint32)
 
 

@@ -17,8 +17,6 @@ from dgpuhash.kmer.minimizers.settings import CallOptions, MinimizerSettings
 from dgpuhash.kmer.sequences.batches import QUALITY_OFFSET
 from dgpuhash.tables import HashMap
 
-__all__ = ["Finder"]
-
 
 @dataclass(frozen=True, slots=True)
 class Finder:

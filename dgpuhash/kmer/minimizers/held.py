@@ -24,8 +24,6 @@ from dgpuhash.tables import HashMap
 from dgpuhash.tables.arguments.file_layout import interpreting
 from dgpuhash.typing import Device
 
-__all__ = ["HeldMinimizers"]
-
 
 class HeldMinimizers:
     """A map of minimizers, what they are of, and how they were made.

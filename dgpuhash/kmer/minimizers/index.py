@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
     from dgpuhash.kmer.minimizers.on_workers import DistributedMinimizerIndex
 
-__all__ = ["MinimizerIndex"]
-
 
 class MinimizerIndex(MergedMinimizers):
     """Minimizers of references and the lowest common ancestors of the taxa that have each.

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
     from dgpuhash.kmer.target_runs import TargetRun
 
-__all__ = ["MergedMinimizers", "estimator_of", "sampled_run"]
-
 _NODE = np.dtype(np.uint32)
 
 

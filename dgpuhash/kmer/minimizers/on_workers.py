@@ -43,8 +43,6 @@ from dgpuhash.kmer.worker_index import Batch, Item, WorkerIndex
 from dgpuhash.tables.arguments.file_layout import interpreting
 from dgpuhash.typing import Device
 
-__all__ = ["DistributedMinimizerIndex"]
-
 # Letters of references whose minimizers a task finds.
 _RUN_LETTERS = 2**26
 # Of a minimizer in a map that has grown.

@@ -32,23 +32,6 @@ from dgpuhash.tables import HashMap, lca
 from dgpuhash.tables.arguments.file_layout import interpreting
 from dgpuhash.typing import Device
 
-__all__ = [
-    "MinimizerPart",
-    "arrays_in",
-    "called_here",
-    "called_of_taxa",
-    "contents_of",
-    "context_of",
-    "dealt_batch",
-    "dealt_part",
-    "figures_in",
-    "folded_items",
-    "found_in",
-    "loaded_part",
-    "minimizers_of_run",
-    "part_of",
-]
-
 _NODE = np.dtype(np.uint32)
 # The share of different minimizers from which on those of a run are not folded: to find the others
 # takes as long as to fold all of them once more. One in so many is looked at.

@@ -14,8 +14,6 @@ from dgpuhash.backend import Backend
 from dgpuhash.errors import DeviceError, SequenceError
 from dgpuhash.kmer.counts.tally import checked_letters
 
-__all__ = ["Reads", "slices"]
-
 # Of both mates. What a CPU works at stays in its caches, and in memory that it had before.
 _SLICE_LETTERS = {"cpu": 2**20, "cuda": 2**28}
 

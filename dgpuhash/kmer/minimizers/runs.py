@@ -12,8 +12,6 @@ from dgpuhash.backend import Backend, kernel_named, struct_named
 from dgpuhash.errors import SpecError
 from dgpuhash.kmer.minimizers.settings import MOST_LMERS, MinimizerSettings
 
-__all__ = ["MinimizerRuns", "minimizer_runs"]
-
 # Letters in which a lane's k-mers start.
 _SEGMENT_ROWS = {"cpu": 4096, "cuda": 256}
 # Letters of a GPU's tile, which has the k-mers that end in them: 32 lanes, of as many as

@@ -17,8 +17,6 @@ from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 from dgpuhash.tables import HashMap
 from dgpuhash.tables.open_addressing.slot_image import SlotImage
 
-__all__ = ["arrays_of", "items_of", "load_table", "save_table"]
-
 _SEED = "seed"
 # Of slots that are written as they are: with a lower one, minimizers alone take half of the room.
 _LEAST_LOAD = 0.4

@@ -12,8 +12,6 @@ from dgpuhash.kmer.minimizers.calling import FoundRuns
 from dgpuhash.kmer.taxonomy.tree import Tree
 from dgpuhash.tables import HashSet
 
-__all__ = ["Counting", "SeenMinimizers"]
-
 
 class Counting(ABC):
     """What is told of the minimizers that reads have; equal neighbours in a read count once.

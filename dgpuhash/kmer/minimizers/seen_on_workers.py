@@ -15,8 +15,6 @@ from dgpuhash.kmer.databases.owners import part_numbers
 from dgpuhash.kmer.minimizers.seen import Counting
 from dgpuhash.kmer.taxonomy.tree import Tree
 
-__all__ = ["SeenOfBatch", "SeenOnWorkers"]
-
 # Pieces that are made one at once.
 _JOINED = 8
 

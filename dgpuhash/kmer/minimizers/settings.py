@@ -11,8 +11,6 @@ from typing import Any, Self
 from dgpuhash.backend import Backend, struct_named
 from dgpuhash.errors import SpecError
 
-__all__ = ["MOST_LMERS", "CallOptions", "MinimizerSettings"]
-
 _LONGEST = 31
 # As kernels/kmer/minimizers.cuh has it.
 MOST_LMERS = 32

@@ -7,8 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
-__all__ = ["ahead", "threads_of_a_generator"]
-
 Item = TypeVar("Item")
 
 

@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["bytes_array", "numbers_of", "numpy_of", "spans_of", "strings_of"]
-
 
 def spans_of(items: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> Any:
     """Return ``items[starts[i]:ends[i]]`` of each i as an Arrow array of bytes."""

@@ -17,16 +17,6 @@ from dgpuhash.kmer.sequences.ahead import ahead, threads_of_a_generator
 from dgpuhash.kmer.sequences.files import Paths, files_of, text_of
 from dgpuhash.kmer.sequences.mates import check_mates
 
-__all__ = [
-    "BATCH_LETTERS",
-    "SequenceBatch",
-    "batches_of_text",
-    "every_other",
-    "read_pairs",
-    "read_sequences",
-    "warn_of_order",
-]
-
 BATCH_LETTERS = 2**23
 # Of FASTQ: a quality is its letter's number less this.
 QUALITY_OFFSET = 33

@@ -12,8 +12,6 @@ import numpy as np
 from dgpuhash.kmer.sequences.files import opened
 from dgpuhash.kmer.sequences.ranges import TextRange, blocks_from, chunks_from
 
-__all__ = ["Borders", "CountedText", "Cut", "counted", "text_of_cut"]
-
 _LINE_END, _HEADER = ord("\n"), ord(">")
 # Borders are counted in ends of lines, or in those before a header: so many are a record.
 _OF_A_RECORD = {"@": 4, ">": 1}

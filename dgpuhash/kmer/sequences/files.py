@@ -16,8 +16,6 @@ from dgpuhash.compression import compression_of, decompressed
 from dgpuhash.errors import SequenceError, UnsupportedError
 from dgpuhash.kmer.sequences.ahead import ahead, threads_of_a_generator
 
-__all__ = ["CHUNK_NBYTES", "STDIN", "Paths", "files_of", "opened", "text_of"]
-
 STDIN = "-"
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 

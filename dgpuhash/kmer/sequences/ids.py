@@ -9,8 +9,6 @@ import numpy as np
 from dgpuhash.kmer.sequences.arrow_arrays import spans_of
 from dgpuhash.kmer.sequences.batches import SequenceBatch
 
-__all__ = ["ids_of"]
-
 _BLANK = ord(" ")
 _SLASH, _ONE, _TWO = b"/12"
 

@@ -15,8 +15,6 @@ from dgpuhash.errors import SequenceError
 if TYPE_CHECKING:
     from dgpuhash.kmer.sequences.batches import SequenceBatch
 
-__all__ = ["check_mates"]
-
 # Between a name and the number of the mate, which R may precede: read/1, read_1, SRR1.7.1, read_R1.
 _SEPARATORS = np.isin(np.arange(256), np.frombuffer(b"/_.:-|", np.uint8))
 _R = np.isin(np.arange(256), np.frombuffer(b"Rr", np.uint8))

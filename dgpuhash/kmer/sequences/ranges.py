@@ -13,15 +13,6 @@ from dgpuhash.errors import SequenceError
 from dgpuhash.kmer.sequences.batches import SequenceBatch, batches_of_text
 from dgpuhash.kmer.sequences.files import CHUNK_NBYTES, opened, text_of
 
-__all__ = [
-    "TextRange",
-    "batches_of_range",
-    "blocks_from",
-    "chunks_from",
-    "ranges_of",
-    "text_of_range",
-]
-
 _HEAD_NBYTES = 2**16
 _BLOCK_HEAD = 18
 # A block's header up to its size: gzip with an extra field of 6 bytes, BC, of 2 bytes.

@@ -26,20 +26,6 @@ from dgpuhash.kmer.sequences.files import opened
 from dgpuhash.kmer.sequences.mates import check_mates
 from dgpuhash.kmer.sequences.ranges import TextRange, ranges_of, text_of_range
 
-__all__ = [
-    "KEPT",
-    "FilePlan",
-    "OpenReads",
-    "ReadFiles",
-    "ReadReads",
-    "batch_of_text",
-    "planned",
-    "read_cut",
-    "read_next",
-    "read_range",
-    "sizes_of",
-]
-
 # What of a batch goes to the client beside its calls, from least to most.
 KEPT = ("sizes", "names", "letters")
 # Text that a task counts records in, and pieces of it.

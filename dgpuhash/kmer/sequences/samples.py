@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 from dgpuhash.errors import SequenceError
 
-__all__ = ["Sample", "read_samples"]
-
 
 class Sample(NamedTuple):
     """A sample's name and files.

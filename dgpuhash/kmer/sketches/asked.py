@@ -19,17 +19,6 @@ from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 from dgpuhash.tables.select import spread
 from dgpuhash.typing import Device
 
-__all__ = [
-    "called_here",
-    "called_of_candidates",
-    "called_of_locations",
-    "candidates_in",
-    "context_of",
-    "dealt_batch",
-    "found_in",
-    "sketched_batch",
-]
-
 
 def context_of(
     settings: SketchSettings, taxonomy: Taxonomy | None, targets: Targets, device: Device | None

@@ -18,20 +18,6 @@ from dgpuhash.typing import Device
 if TYPE_CHECKING:
     from dgpuhash.kmer.target_runs import TargetRun
 
-__all__ = [
-    "HELD_NBYTES",
-    "LOAD",
-    "append",
-    "are_few",
-    "batches_of_letters",
-    "batches_of_references",
-    "filled",
-    "held_nbytes",
-    "sketches_of",
-    "stored",
-    "table_settings",
-]
-
 Batch = tuple[Any, Any, np.ndarray, np.ndarray, bool]
 
 _LOCATION = np.dtype(np.uint64)

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from dgpuhash.typing import HasArray, KeysLike
 
 
-__all__ = ["SketchCaller"]
-
-
 class SketchCaller:
     """What classifies batches: the part of an index that reads.
 

@@ -13,8 +13,6 @@ from dgpuhash.kmer.calls import Calls
 from dgpuhash.kmer.sketches.lineages import TargetLineages
 from dgpuhash.kmer.sketches.settings import CallOptions
 
-__all__ = ["TopLists", "calls_of", "concatenated", "merged", "top_lists"]
-
 # Places of a hash table for each hit, as kernels/kmer/candidates.cuh has it.
 _PLACES_OF_HIT = 2
 _WORD = np.dtype(np.uint32)

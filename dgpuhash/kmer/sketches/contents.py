@@ -15,19 +15,6 @@ from dgpuhash.tables.arguments.checksums import Pieces
 from dgpuhash.tables.bucket_list.storage import longest_list, ordered_lists, saved_lists
 from dgpuhash.tables.serialization import Buffers
 
-__all__ = [
-    "arrays_of",
-    "digests_of",
-    "joined_sizes",
-    "lines_of",
-    "lists_in",
-    "saved_arrays",
-    "size_of",
-    "sizes_of",
-    "sums_of",
-    "texts_of",
-]
-
 # Features that become text at once.
 _PIECE_ROWS = 2**18
 _HALF = np.uint64(32)

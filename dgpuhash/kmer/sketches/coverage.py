@@ -10,8 +10,6 @@ from dgpuhash.backend import Backend, kernel_named
 from dgpuhash.kmer.sketches.candidates import TopLists
 from dgpuhash.kmer.sketches.settings import CallOptions
 
-__all__ = ["Coverage"]
-
 _BITS = np.dtype(np.uint32)
 _WORD_BITS = 32
 

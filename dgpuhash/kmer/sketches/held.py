@@ -26,8 +26,6 @@ from dgpuhash.tables.bucket_list.storage import pair_slices
 from dgpuhash.tables.open_addressing.slot_order import SlotOrder
 from dgpuhash.typing import Device
 
-__all__ = ["HeldSketches"]
-
 _LOCATION = np.dtype(np.uint64)
 
 

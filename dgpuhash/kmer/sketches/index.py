@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from dgpuhash.kmer.sketches.on_workers import DistributedSketchIndex
     from dgpuhash.kmer.target_runs import TargetRun
 
-__all__ = ["SketchIndex", "estimator_of", "sampled_run"]
-
 
 class SketchIndex(HeldSketches):
     """Features of reference sequences, and where they are: classifies reads as MetaCache does.

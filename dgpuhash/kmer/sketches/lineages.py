@@ -10,8 +10,6 @@ from dgpuhash.backend import Backend
 from dgpuhash.kmer.taxonomy.ranks import SLOTS
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 
-__all__ = ["TargetLineages"]
-
 
 class TargetLineages:
     """What each target is at each rank.

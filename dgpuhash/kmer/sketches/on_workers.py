@@ -64,8 +64,6 @@ from dgpuhash.tables import MultiMap
 from dgpuhash.tables.arguments.file_layout import interpreting
 from dgpuhash.typing import Device
 
-__all__ = ["DistributedSketchIndex"]
-
 # Letters of references that a task sketches.
 _RUN_LETTERS = 2**26
 # Of a location in a table, with its share of the keys.

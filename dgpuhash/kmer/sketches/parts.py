@@ -28,31 +28,6 @@ from dgpuhash.tables import HashSet, MultiMap
 from dgpuhash.tables.arguments.file_layout import interpreting
 from dgpuhash.typing import Device
 
-__all__ = [
-    "SketchPart",
-    "TextRun",
-    "arrays_in",
-    "contents_of",
-    "counts_in",
-    "dealt_part",
-    "extent_of",
-    "features_of_run",
-    "features_with",
-    "folded",
-    "limited",
-    "lines_of_runs",
-    "loaded_part",
-    "marks_in",
-    "owned_part",
-    "part_of_run",
-    "rows_of",
-    "run_between",
-    "size_in",
-    "stacked",
-    "text_run",
-    "united",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class SketchPart:

@@ -18,8 +18,6 @@ from dgpuhash.kmer.sketches.settings import CallOptions, SketchSettings
 from dgpuhash.kmer.sketches.sketching import sketch_reads
 from dgpuhash.tables import MultiMap
 
-__all__ = ["Batch", "SketchedReads", "candidates_of", "joined", "sketched", "top_lists_of"]
-
 Batch = tuple[Any, ...]
 """Letters and offsets, and those of mates, or None."""
 

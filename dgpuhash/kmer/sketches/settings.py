@@ -12,8 +12,6 @@ import numpy as np
 from dgpuhash.errors import SpecError
 from dgpuhash.kmer.taxonomy.ranks import SLOTS, slot_of
 
-__all__ = ["CallOptions", "SketchSettings"]
-
 _WIDEST = 32
 _MOST_FEATURES = 256
 _LONGEST_WINDOW = 2**20

@@ -10,8 +10,6 @@ import numpy as np
 from dgpuhash.backend import Backend, kernel_named
 from dgpuhash.kmer.sketches.settings import SketchSettings
 
-__all__ = ["n_windows", "sketch_reads", "sketch_references"]
-
 # Windows of a tile: on a GPU of 32 lanes, each of which finds out where one is.
 _SEGMENT_ROWS = {"cpu": 16, "cuda": 32}
 

@@ -13,8 +13,6 @@ from dgpuhash.kmer.sequences.arrow_arrays import numbers_of, numpy_of, strings_o
 from dgpuhash.kmer.taxonomy.taxa import Taxa
 from dgpuhash.kmer.taxonomy.tree import Tree
 
-__all__ = ["taxa_in"]
-
 _REMEDY = "download the taxonomy again"
 
 

@@ -13,8 +13,6 @@ from dgpuhash.kmer.sequences.files import text_of
 from dgpuhash.kmer.taxonomy.taxa import Taxa
 from dgpuhash.kmer.taxonomy.tree import Tree
 
-__all__ = ["GTDB_RANKS", "gtdb_lineage", "gtdb_taxid", "taxa_in_gtdb"]
-
 GTDB_RANKS = {
     "d": "domain",
     "p": "phylum",

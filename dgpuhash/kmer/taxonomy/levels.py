@@ -7,8 +7,6 @@ import numpy as np
 from dgpuhash.kmer.taxonomy.ranks import SLOTS, codes_of, slots_of
 from dgpuhash.kmer.taxonomy.taxa import Taxa
 
-__all__ = ["letters_and_steps", "ranked_lineages", "slots_by_number"]
-
 
 def slots_by_number(taxa: Taxa) -> np.ndarray:
     """Return the slot of each number, -1 of those without; the root's is the last, always."""

@@ -8,8 +8,6 @@ import numpy as np
 
 from dgpuhash.errors import TaxonomyError
 
-__all__ = ["CODES", "SLOTS", "codes_of", "slot_of", "slots_of"]
-
 # From the lowest to the highest; a ranked lineage has one place for each.
 SLOTS = (
     "sequence",

@@ -12,8 +12,6 @@ from dgpuhash.kmer.sequences.arrow_arrays import numbers_of
 from dgpuhash.kmer.taxonomy.tree import Tree
 from dgpuhash.tables.serialization import Buffers
 
-__all__ = ["Taxa", "subset", "taxa_from", "taxa_to", "unknown_error"]
-
 _TAXID = np.dtype(np.int64)
 _TEXT = "taxonomy names"
 _SHOWN = 5

@@ -24,8 +24,6 @@ from dgpuhash.tables.arguments.file_layout import interpreting
 from dgpuhash.tables.serialization import Buffers, read_file, write_file
 from dgpuhash.typing import KeysLike
 
-__all__ = ["Taxonomy"]
-
 _KIND = "taxonomy"
 _SHOWN = 5
 

@@ -10,8 +10,6 @@ import numpy as np
 
 from dgpuhash.errors import TaxonomyError
 
-__all__ = ["Tree", "steps_within"]
-
 _NUMBER = np.dtype(np.uint32)
 _MOST_PLACES_A_TAXON = 8
 

@@ -9,8 +9,6 @@ from dgpuhash.kmer.sequences.arrow_arrays import numbers_of, numpy_of
 from dgpuhash.kmer.taxonomy.taxa import Taxa
 from dgpuhash.kmer.taxonomy.tree import Tree
 
-__all__ = ["united"]
-
 _REMEDY = "they are of two taxonomies; build both with one"
 
 

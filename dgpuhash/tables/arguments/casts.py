@@ -10,8 +10,6 @@ from dgpuhash import backend as backends
 from dgpuhash.errors import KeyTypeError
 from dgpuhash.spec import native_dtype
 
-__all__ = ["as_float", "cast", "dtype_code", "keeps_values"]
-
 # float32: the least normal number, and the least subnormal one, of which subnormals are multiples.
 _LEAST_NORMAL, _LEAST = 2.0**-126, 2.0**-149
 _SIGN = np.uint32(2**31)

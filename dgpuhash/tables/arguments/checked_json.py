@@ -12,14 +12,6 @@ import pyarrow as pa
 from dgpuhash.errors import DgpuhashError, FormatError
 from dgpuhash.tables.arguments.checksums import digest_of
 
-__all__ = [
-    "body_digest",
-    "from_checked_json",
-    "table_of_text",
-    "text_of_table",
-    "to_checked_json",
-]
-
 Made = TypeVar("Made")
 
 

@@ -12,8 +12,6 @@ from typing import TypeVar
 
 import numpy as np
 
-__all__ = ["Pieces", "as_bytes", "digest_of", "pieces_of", "sums_digest_of", "with_digests"]
-
 _AT_ONCE = 2
 # Bytes of each sum.
 _SUMMED = 1 << 20

@@ -9,8 +9,6 @@ import numpy as np
 from dgpuhash.errors import SpecError, UnsupportedError
 from dgpuhash.tables.arguments.encoding import word_dtype
 
-__all__ = ["SUM_OF_COUNTS", "Change", "change_of", "check_combine"]
-
 # As in kernels/core/outcome.cuh.
 _ACTIONS = {"sum": 2, "min": 3, "max": 4, "or": 5}
 _KINDS = {"b": 0, "u": 0, "i": 1, "f": 2}

@@ -17,8 +17,6 @@ from dgpuhash.tables.arguments.interop import ArrayArgument, as_argument
 from dgpuhash.tables.arguments.lookup_keys import LookupKeys, as_lookup_keys
 from dgpuhash.tables.arguments.validate import has_python_values, natural_dtype
 
-__all__ = ["CommonKeys", "to_common_dtype"]
-
 
 class CommonKeys(NamedTuple):
     """Two columns of keys in one dtype.

@@ -16,21 +16,6 @@ from dgpuhash.backend import Backend, kernel_named
 from dgpuhash.backend.kernel import WIDE_WORD
 from dgpuhash.backend.native import require_wide_swap
 
-__all__ = [
-    "carrier_dtype",
-    "key_memory",
-    "key_words",
-    "keys_of",
-    "sortable",
-    "value_memory",
-    "value_width",
-    "value_words",
-    "values_of",
-    "word_dtype",
-    "words_of",
-]
-
-
 _UNSIGNED = {nbytes: np.dtype(f"u{nbytes}") for nbytes in (1, 2, 4, 8)} | {16: WIDE_WORD}
 
 

@@ -14,8 +14,6 @@ import numpy as np
 
 from dgpuhash.tables.arguments.casts import as_float
 
-__all__ = ["cast_exactly", "comparable", "convert_times", "float_bound", "unit_of"]
-
 _MOST = 2**63 - 1
 _NAT = -(2**63)
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9, "ps": 10**12, "fs": 10**15}

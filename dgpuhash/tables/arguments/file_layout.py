@@ -12,18 +12,6 @@ from typing import Any, BinaryIO
 from dgpuhash.errors import DgpuhashError, FormatError, ShapeError, SpecError
 from dgpuhash.tables.arguments.checksums import digest_of, sums_digest_of
 
-__all__ = [
-    "ALIGNMENT",
-    "MAGIC",
-    "PREFIX",
-    "damaged",
-    "described",
-    "head_of",
-    "interpreting",
-    "places_of",
-    "read_head",
-]
-
 MAGIC = b"dgpuhash"
 VERSION = 2
 _LONGEST_MANIFEST = 1 << 24

@@ -21,8 +21,6 @@ from dgpuhash.errors import KeyTypeError, ShapeError
 from dgpuhash.tables.arguments.objects import array_of
 from dgpuhash.typing import Device
 
-__all__ = ["ArrayArgument", "as_argument", "as_extension_array", "has_common_unit"]
-
 _DLPACK_HOST = 1
 _COMMON_UNITS = {"s", "ms", "us", "ns"}
 _DAYS = np.dtype("M8[D]")

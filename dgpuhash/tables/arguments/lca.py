@@ -12,8 +12,6 @@ from dgpuhash.backend import Backend, struct_named
 from dgpuhash.errors import DeviceError, SpecError, UnsupportedError
 from dgpuhash.typing import KeysLike
 
-__all__ = ["Lca", "LcaChange", "check_lca", "lca"]
-
 _MOST_NODES = 2**32 - 1
 
 

@@ -24,8 +24,6 @@ from dgpuhash.tables.arguments.validate import (
 )
 from dgpuhash.tables.select import gather_rows as rows_of
 
-__all__ = ["LookupKeys", "as_lookup_keys", "joined_rows"]
-
 
 # Not frozen: that would cost each lookup half a microsecond.
 @dataclass(slots=True)

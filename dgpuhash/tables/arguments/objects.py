@@ -12,8 +12,6 @@ from dgpuhash.errors import KeyTypeError
 from dgpuhash.tables.arguments.casts import cast
 from dgpuhash.tables.arguments.exact import cast_exactly, comparable, unit_of
 
-__all__ = ["array_of", "cast_rounding_floats", "dtype_for", "group_by_dtype", "objects_as_dtype"]
-
 _INT64, _UINT64, _FLOAT64 = (np.dtype(name) for name in ("int64", "uint64", "float64"))
 # Of pandas' NaT, which can be a date or a duration.
 _NO_TIME = np.dtype("M8")

@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["locked_part", "sweep_parts"]
-
 
 @contextmanager
 def locked_part(name: str, make: Callable[[str], object]) -> Iterator[str]:

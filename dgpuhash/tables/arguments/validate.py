@@ -14,17 +14,6 @@ from dgpuhash.tables.arguments.encoding import carrier_dtype
 from dgpuhash.tables.arguments.interop import ArrayArgument
 from dgpuhash.tables.arguments.objects import dtype_for, objects_as_dtype
 
-__all__ = [
-    "as_device_array",
-    "checked_offsets",
-    "default_row",
-    "has_python_values",
-    "host_as_device_array",
-    "natural_dtype",
-    "one_dimension",
-    "same_length",
-]
-
 
 def as_device_array(backend: Backend, taken: ArrayArgument, dtype: np.dtype[Any], what: str) -> Any:
     """Return the argument as a contiguous array of `dtype` on the backend.

@@ -11,8 +11,6 @@ import numpy as np
 from dgpuhash.backend import Backend, kernel_named
 from dgpuhash.backend.constants import BLOOM_WORDS
 
-__all__ = ["BLOCK_NBYTES", "BloomBlocks", "blocks_for", "bounds", "keys_for", "rate_at"]
-
 BLOCK_NBYTES = 8 * BLOOM_WORDS
 # Words of 32 bits in a block; a key has one bit in each.
 _BITS = BLOCK_NBYTES // 4

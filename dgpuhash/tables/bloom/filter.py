@@ -27,8 +27,6 @@ from dgpuhash.tables.serialization import Buffers
 from dgpuhash.tables.stats import figure_rows, format_bytes, html_table
 from dgpuhash.typing import Array, ArrayKind, Device, FilterSettings, KeysLike
 
-__all__ = ["BloomFilter", "BloomStats"]
-
 # Keys of at most four bytes are words below this one.
 _BEYOND_KEYS = 2**32
 

@@ -11,8 +11,6 @@ from dgpuhash.errors import SpecError
 from dgpuhash.spec import TableSpec, check_capacity
 from dgpuhash.tables.bloom.blocks import BLOCK_NBYTES, blocks_for, keys_for
 
-__all__ = ["FilterSize", "bloom_spec", "check_same_shape"]
-
 LOWEST_RATE, HIGHEST_RATE = 0.0005, 0.25
 # Numbers of blocks have 32 bits on a device.
 _MOST_BLOCKS = 2**32 - 1

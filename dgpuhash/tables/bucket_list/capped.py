@@ -12,8 +12,6 @@ from dgpuhash.tables.bucket_list.grouping import GroupedBatch
 from dgpuhash.tables.bucket_list.pool import NO_VALUES, ValueLists, list_numbers
 from dgpuhash.tables.bucket_list.table import OpenedBatch
 
-__all__ = ["Cap"]
-
 
 class Cap:
     """How many values of each key stay: the smallest ones.

@@ -13,8 +13,6 @@ from dgpuhash.backend.batch.partition import Digit, Partitioned, run_pass
 from dgpuhash.backend.constants import PASS_PARTS, WITHIN_BITS
 from dgpuhash.tables.open_addressing.cardinality import Sample
 
-__all__ = ["GroupedBatch", "group_by_key", "group_parts_by_key"]
-
 # Bits of the hash for partitioning a batch and for ordering its parts, in total.
 _HASH_BITS = 32
 # If keys repeat more often, comparing the rows of a bin costs more than further passes.

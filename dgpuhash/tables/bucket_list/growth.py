@@ -8,8 +8,6 @@ from fractions import Fraction
 
 import numpy as np
 
-__all__ = ["bucket_ends"]
-
 # In values; further buckets are as large.
 _LARGEST_BUCKET = 1 << 20
 

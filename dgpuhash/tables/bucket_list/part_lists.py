@@ -16,8 +16,6 @@ from dgpuhash.tables.bucket_list.tags import ListNumberRange
 from dgpuhash.tables.open_addressing.growth import Storage
 from dgpuhash.tables.open_addressing.sorted_fill import SortedFill
 
-__all__ = ["settle_parts"]
-
 # Values of the parts by which the number of all keys is estimated: within a percent.
 _SAMPLED_VALUES = {"cpu": 2**19, "cuda": 2**24}
 # By so many standard deviations the number of keys exceeds the estimate once in a million tables.

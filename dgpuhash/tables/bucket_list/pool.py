@@ -15,15 +15,6 @@ from dgpuhash.errors import CapacityError
 from dgpuhash.tables.bucket_list.growth import bucket_ends
 from dgpuhash.tables.bucket_list.tags import ListNumberRange
 
-__all__ = [
-    "LONGEST_RUN",
-    "NO_VALUES",
-    "PreparedAppend",
-    "ValueLists",
-    "check_slots",
-    "list_numbers",
-]
-
 NO_VALUES = 2**64 - 1
 """The handle of a key that has no values."""
 # A handle has 36 bits for the start of a run, and 26 bits for its number of values.

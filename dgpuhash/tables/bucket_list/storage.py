@@ -31,15 +31,6 @@ from dgpuhash.tables.open_addressing.wide_values import ValueRows
 from dgpuhash.tables.stats import Figures
 from dgpuhash.tables.store import Lent, ListStore, no_appends
 
-__all__ = [
-    "ListStorage",
-    "insert_all",
-    "longest_list",
-    "ordered_lists",
-    "pair_slices",
-    "saved_lists",
-]
-
 _GARBAGE_ROWS = 1024
 
 

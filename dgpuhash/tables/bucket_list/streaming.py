@@ -13,8 +13,6 @@ from dgpuhash.backend.unnamed_file import UnnamedFile
 from dgpuhash.tables.bucket_list.grouping import GroupedBatch, group_by_key
 from dgpuhash.tables.bucket_list.pool import list_numbers
 
-__all__ = ["DealtPairs", "Keep", "grouped_parts", "kept"]
-
 Keep = Callable[[Any, Any], Any]
 """Takes distinct keys, and how many values each has (int64); returns a mask."""
 

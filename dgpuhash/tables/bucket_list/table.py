@@ -13,16 +13,6 @@ from dgpuhash.tables.open_addressing.cardinality import Sample
 from dgpuhash.tables.open_addressing.growth import Storage
 from dgpuhash.tables.open_addressing.slot_order import SlotOrder, in_order
 
-__all__ = [
-    "OpenedBatch",
-    "all_lists",
-    "build_grouped",
-    "build_lists",
-    "find_handles",
-    "open_batch",
-    "prepare_append",
-]
-
 Cut = Callable[[GroupedBatch], GroupedBatch]
 
 # Batches of at least this size are sampled first.

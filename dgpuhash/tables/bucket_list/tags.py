@@ -9,8 +9,6 @@ import numpy as np
 
 from dgpuhash.backend import Backend
 
-__all__ = ["ListNumberRange"]
-
 # Most list numbers beside values of four bytes; with more, entries have eight bytes.
 _MOST_NARROW = 2**31
 _LEAST = 2**12

@@ -17,8 +17,6 @@ from dgpuhash.tables.columns.distinct import DistinctEstimate, build_group_table
 from dgpuhash.tables.columns.group_table import GroupTable
 from dgpuhash.typing import Device
 
-__all__ = ["ColumnReduction", "group_counts", "one_pass_pays", "reduce_groups", "reduce_keys"]
-
 # Columns whose aggregates fit in 64 bytes with a key and its first row.
 _MOST_AT_ONCE = 6
 # Folds of two words: a sum, and what it is too large by.

@@ -11,8 +11,6 @@ from dgpuhash.backend import Backend, kernel_named
 from dgpuhash.tables.arguments.encoding import words_of
 from dgpuhash.tables.open_addressing.cardinality import Sample
 
-__all__ = ["LEAST_ROWS", "counted_by_block"]
-
 # Smaller batches are not worth a sample.
 LEAST_ROWS = 2**20
 # Rows that a block counts at least.

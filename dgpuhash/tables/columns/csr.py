@@ -11,8 +11,6 @@ from dgpuhash.backend.batch.partition import sort_by_word
 from dgpuhash.tables.columns.aggregates import group_counts
 from dgpuhash.tables.select import row_numbers
 
-__all__ = ["RowsByGroup"]
-
 # Up to this size one call sorts the rows by the fewest bytes that hold a group. On a CPU passes by
 # digits take less time for more rows; a GPU waits longer for their launches.
 _FEW_ROWS = {"cpu": 2**12, "cuda": 2**63}

@@ -12,8 +12,6 @@ from dgpuhash.backend import Backend
 from dgpuhash.backend.native import native
 from dgpuhash.tables.cached import cached
 
-__all__ = ["DenseKeys", "DirectKeys", "DirectTable", "addresses_directly"]
-
 # Slots for each key at most, and slots that are few whatever the number of keys.
 _SLOTS_OF_A_KEY, _FEW_SLOTS = 4, 2**18
 # Keys that are processed at once: what is computed of them stays in the cache.

@@ -20,16 +20,6 @@ from dgpuhash.tables.columns.direct import DirectKeys, DirectTable, addresses_di
 from dgpuhash.tables.columns.group_table import GroupTable
 from dgpuhash.tables.open_addressing.growth import Storage
 
-__all__ = [
-    "DistinctEstimate",
-    "DistinctKeys",
-    "Factorization",
-    "build_group_table",
-    "deduplicated_rows",
-    "distinct_keys",
-    "estimate_distinct",
-]
-
 # Load factor of a table in which each row may have a key of its own.
 _MAX_LOAD = 0.6
 # Sampled rows for the estimate; smaller batches get a table with room for as many keys as rows.

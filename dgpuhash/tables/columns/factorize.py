@@ -24,8 +24,6 @@ from dgpuhash.tables.columns.distinct import DistinctEstimate, Factorization, di
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
 from dgpuhash.typing import Array, ArrayKind, KeysLike
 
-__all__ = ["GroupedKeys", "factorize", "unique", "value_counts"]
-
 _INT64 = np.dtype(np.int64)
 
 

@@ -19,8 +19,6 @@ from dgpuhash.tables.columns.factorize import GroupedKeys
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
 from dgpuhash.typing import Array, KeysLike, Reduction, ValuesLike
 
-__all__ = ["group_reduce"]
-
 _HOWS = get_args(Reduction)
 _OF_ANYTHING = ("count", "first", "last")
 _OF_DATES = (*_OF_ANYTHING, "min", "max")

@@ -14,8 +14,6 @@ from dgpuhash.backend.constants import FRONT_WORDS
 from dgpuhash.seeds import spread_seed
 from dgpuhash.tables.select import ends_of
 
-__all__ = ["GroupTable"]
-
 _LINE_WORDS = 8
 # All words of a free record without aggregates; a few are written by one thread.
 _FREE, _FEW_WORDS = np.uint64(2**64 - 1), 2**16

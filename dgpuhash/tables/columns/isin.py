@@ -14,8 +14,6 @@ from dgpuhash.tables.memory_errors import function_translates_memory_errors
 from dgpuhash.tables.open_addressing.growth import Storage
 from dgpuhash.typing import Array, ArrayKind, KeysLike
 
-__all__ = ["contained", "isin"]
-
 
 @overload
 def isin(values: ArrayKind, keys: KeysLike) -> ArrayKind: ...

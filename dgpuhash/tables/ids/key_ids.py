@@ -25,8 +25,6 @@ from dgpuhash.tables.store import IdStore
 from dgpuhash.tables.stores.method import resolved, store_for, table_spec
 from dgpuhash.typing import Array, ArrayKind, Device, IdSettings, KeysLike, MethodSettings
 
-__all__ = ["KeyIds"]
-
 _BOOL, _INT64 = np.dtype(bool), np.dtype(np.int64)
 
 

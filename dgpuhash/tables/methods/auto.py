@@ -13,8 +13,6 @@ from dgpuhash.tables.open_addressing.growth import Storage
 from dgpuhash.tables.stores.method import VERBS, Method
 from dgpuhash.tables.stores.whole.ids import GroupIds
 
-__all__ = ["METHODS"]
-
 
 class Auto:
     """Opens the tables of this package's own design."""

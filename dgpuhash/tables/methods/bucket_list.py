@@ -17,8 +17,6 @@ from dgpuhash.tables.stats import Figures
 from dgpuhash.tables.stores.list_store import Batch, ListMethodStore
 from dgpuhash.tables.stores.method import Method, Setting
 
-__all__ = ["METHODS", "BucketListStore"]
-
 _BOOL = np.dtype(bool)
 # Batches of at least this size are ordered by so many bits of the hash: tiles that append at the
 # same time then work at different lists, and near each other in memory.

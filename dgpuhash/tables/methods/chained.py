@@ -18,8 +18,6 @@ from dgpuhash.tables.stores.method import Method, Setting
 from dgpuhash.tables.stores.recipe import Recipe
 from dgpuhash.tables.stores.static_store import StaticListRecipe, StaticRecipe
 
-__all__ = ["METHODS"]
-
 # As in kernels/core/hash_family.cuh.
 _PRIME = 4_294_967_291
 # Beyond these the prime is not so much larger that it spreads keys evenly; entries have as many.

@@ -20,8 +20,6 @@ from dgpuhash.tables.stores.method import VERBS, Method, Setting
 from dgpuhash.tables.stores.recipe import Recipe
 from dgpuhash.tables.stores.whole.ids import Numbered
 
-__all__ = ["METHODS"]
-
 # Slots of a window, as in probe/cops.cuh.
 _WINDOW = 32
 # Verbs whose tiles look for keys.

@@ -22,8 +22,6 @@ from dgpuhash.tables.stores.moving import MovingRecipe
 from dgpuhash.tables.stores.run_store import RunStore
 from dgpuhash.tables.stores.whole.ids import Numbered
 
-__all__ = ["METHODS", "Cuckoo", "CuckooRuns"]
-
 # As in kernels/core/hash_family.cuh: the thesis' primes.
 _LARGEST_PRIME, _CUCKOO_PRIME = 4_294_967_291, 334_214_459
 # As in kernels/table/methods/cuckoo.cuh: functions, and the stash's.

@@ -17,8 +17,6 @@ from dgpuhash.tables.bucket_list.growth import bucket_ends
 from dgpuhash.tables.open_addressing.extent import Extent
 from dgpuhash.tables.stores.list_recipe import ListRecipe
 
-__all__ = ["MOST_VALUES", "GrowingLists"]
-
 _UINT32, _UINT64 = np.dtype(np.uint32), np.dtype(np.uint64)
 # Of a handle: all ones is no list; else a state, the values, the last bucket's first slot.
 _NO_LIST, _TAIL_BITS, _COUNT_BITS = 2**64 - 1, 34, 28

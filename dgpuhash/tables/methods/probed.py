@@ -15,8 +15,6 @@ from dgpuhash.errors import CapacityError
 from dgpuhash.tables.stores.method import VERBS, Method, Setting
 from dgpuhash.tables.stores.recipe import Recipe
 
-__all__ = ["METHODS"]
-
 # As in kernels/core/hash_family.cuh.
 _PRIME = 4_294_967_291
 # Beyond these the prime is not so much larger that it spreads keys evenly.

@@ -12,8 +12,6 @@ from dgpuhash.tables.stores.chain_recipe import ChainRecipe, wanted_nodes
 from dgpuhash.tables.stores.list_recipe import ListRecipe
 from dgpuhash.tables.stores.method import VERBS, Method, Setting
 
-__all__ = ["METHODS", "Slab", "SlabLists"]
-
 # As in kernels/memory/slab_alloc.cuh: words of a slab, and how many of them hold keys; slabs and
 # words of bitmap of a memory block; memory blocks of a super block, and super blocks, at most.
 _SLAB_WORDS, _KEY_WORDS = 32, 30

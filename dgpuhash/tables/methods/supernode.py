@@ -22,8 +22,6 @@ from dgpuhash.errors import SpecError
 from dgpuhash.tables.stores.chain_recipe import ChainRecipe, wanted_nodes
 from dgpuhash.tables.stores.method import VERBS, Method, Setting
 
-__all__ = ["METHODS"]
-
 # As in kernels/table/methods/supernode.cuh and kernels/memory/node_stack.cuh: bytes of a node's
 # header where slots are no larger, the counts of a pool, and the least index that no node has.
 _HEADER_NBYTES, _COUNTS, _NO_NODE = 8, 2, 2**32 - 2

@@ -20,8 +20,6 @@ from dgpuhash.tables.stores.recipe import Recipe
 from dgpuhash.tables.stores.static_store import StaticListRecipe, StaticRecipe
 from dgpuhash.tables.stores.whole.ids import Numbered
 
-__all__ = ["METHODS"]
-
 # How full buckets are on average, by the most keys of one: the thesis' C and T.
 _FILLED = {512: 0.80, 1024: 0.85}
 _SUBTABLES = 3

@@ -21,8 +21,6 @@ from dgpuhash.tables.open_addressing.extent import Extent
 from dgpuhash.tables.open_addressing.rehash import GrowableSlots, LoadFactor, rehashed
 from dgpuhash.tables.open_addressing.slots import Slots
 
-__all__ = ["BatchInserter", "StepsOfInsert", "value_words"]
-
 # Makes, from the mask of an insert and the slots that hold its keys, the steps that run in one call
 # with the change, before anyone sees new slots.
 StepsOfInsert = Callable[[Any, Slots], Sequence[Step]]

@@ -18,8 +18,6 @@ from dgpuhash.tables.open_addressing.extent import Extent
 from dgpuhash.tables.open_addressing.rehash import GrowableSlots
 from dgpuhash.tables.open_addressing.slots import Slots
 
-__all__ = ["RegionBatch", "claim", "fill_ones", "pays", "slot_bitmap"]
-
 # A bulk build by region costs 0.75 ms for each GB of the table, read and written, and some 0.4 ms,
 # and saves about 40 ps a row: as much as 48 bytes of the table. On an H200 2**24, 2**25 and 2**27
 # pairs of 4 + 4 bytes took 1.16, 1.67 and 4.9 instead of 1.07, 2.38 and 10.5 ms into a table of

@@ -12,8 +12,6 @@ from dgpuhash.backend.batch.partition import Partitioned
 from dgpuhash.tables.open_addressing.bulk_build import claim, slot_bitmap
 from dgpuhash.tables.open_addressing.slots import Slots
 
-__all__ = ["StreamedBuild"]
-
 
 class StreamedBuild:
     """Bulk build of an empty table from batches that arrive range by range.

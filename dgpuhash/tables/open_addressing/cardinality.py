@@ -12,20 +12,6 @@ from dgpuhash.backend import Backend, kernel_named
 from dgpuhash.seeds import seed_of_generation
 from dgpuhash.tables.open_addressing.slots import Slots
 
-__all__ = [
-    "LEAST_ROWS",
-    "LEAST_SAMPLED_ROWS",
-    "DuplicateProbe",
-    "NewKeys",
-    "Sample",
-    "absent_rows",
-    "all_new",
-    "distinct_rows",
-    "most_unseen",
-    "new_key_flags",
-    "new_keys",
-]
-
 _ROWS = 2**16
 # A key with this many rows in the sample is heavy.
 _HEAVY_ROWS = 16

@@ -10,8 +10,6 @@ from dgpuhash.tables.arguments.combine import Change
 from dgpuhash.tables.arguments.lca import LcaChange
 from dgpuhash.tables.open_addressing.slots import Slots
 
-__all__ = ["REFUSED", "changing", "combining", "refused"]
-
 # Flag of the rows that the first of two launches leaves to the second.
 _LEFT = 2
 REFUSED = 3

@@ -9,8 +9,6 @@ import numpy as np
 
 from dgpuhash.backend.constants import BUCKET_BYTES, REGION_SHIFT
 
-__all__ = ["Extent", "State", "reserved_words", "side_items", "slot_nbytes"]
-
 # In buckets: as many as a region has, so that few keys leave their region.
 _LARGEST_SEGMENT = 2**REGION_SHIFT
 # A table is rounded up to whole segments, by less than 1/128 of its size.

@@ -30,8 +30,6 @@ from dgpuhash.tables.open_addressing.slots import Slots
 from dgpuhash.tables.stats import Figures
 from dgpuhash.tables.store import Lent
 
-__all__ = ["Storage"]
-
 
 class Storage(BatchInserter):
     """Table of key words, and of value words for maps, on one device.

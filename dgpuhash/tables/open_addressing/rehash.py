@@ -9,8 +9,6 @@ from typing import Any
 
 from dgpuhash.tables.open_addressing.slots import Slots
 
-__all__ = ["GrowableSlots", "LoadFactor", "rehashed"]
-
 # Of tables of few keys, whose memory counts less than their time.
 _ROOMY_LOAD = 0.6
 

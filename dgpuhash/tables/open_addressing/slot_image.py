@@ -13,8 +13,6 @@ from dgpuhash.tables.open_addressing.extent import Extent, reserved_words, side_
 from dgpuhash.tables.open_addressing.slots import Slots
 from dgpuhash.tables.serialization import Buffers
 
-__all__ = ["SlotImage"]
-
 # Of the probe sequence, the hash and what buffers mean; slots are the same on a CPU and a GPU.
 _VERSION = 1
 _LAYOUT, _STATE, _FILTER = "slot layout", "slot state", "slot overflow"

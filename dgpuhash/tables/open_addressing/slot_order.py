@@ -14,16 +14,6 @@ from dgpuhash.tables.open_addressing.slots import Slots
 from dgpuhash.tables.serialization import Buffers
 from dgpuhash.tables.store import AnyStore
 
-__all__ = [
-    "SlotOrder",
-    "in_order",
-    "item_slices",
-    "order_in",
-    "ordered_items",
-    "restored",
-    "saved_items",
-]
-
 # Of the probe sequence, the hash and what buffers mean; slots are the same on a CPU and a GPU.
 _VERSION = 1
 _LAYOUT, _COUNTS, _OVERFLOW = "bucket layout", "bucket counts", "bucket overflow"

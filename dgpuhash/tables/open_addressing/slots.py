@@ -15,8 +15,6 @@ from dgpuhash.seeds import seed_of_generation
 from dgpuhash.tables.cached import cached
 from dgpuhash.tables.open_addressing.extent import Extent, State, side_items, slot_nbytes
 
-__all__ = ["SETTLED_ROWS", "Slots"]
-
 _BOOL = np.dtype(bool)
 # Attributes that hold addresses of other attributes' arrays, and the seed.
 _ADDRESSED = ("storage", "_insert_rows", "_find_rows", "_erase_rows")

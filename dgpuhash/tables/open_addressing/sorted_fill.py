@@ -9,8 +9,6 @@ import numpy as np
 from dgpuhash.backend import kernel_named
 from dgpuhash.tables.open_addressing.slots import SETTLED_ROWS, Slots
 
-__all__ = ["SortedFill"]
-
 # Keys of which those in the last bucket are looked for; it seldom has as many.
 _LAST_KEYS = 2**6
 

@@ -19,8 +19,6 @@ from dgpuhash.tables.commit import assigner
 from dgpuhash.tables.open_addressing.wide_values import ValueRows
 from dgpuhash.tables.store import Store
 
-__all__ = ["Values", "values_for"]
-
 _BOOL = np.dtype(bool)
 _CHUNK_NBYTES = 16
 

@@ -13,8 +13,6 @@ from dgpuhash.backend import Backend
 from dgpuhash.backend.launches import Step
 from dgpuhash.tables.arguments.encoding import carrier_dtype
 
-__all__ = ["ValueRows"]
-
 
 class ValueRows:
     """Array of value rows of one dtype, extended by copy-on-append.

@@ -10,8 +10,6 @@ import numpy as np
 
 from dgpuhash.tables.stores.recipe import Recipe
 
-__all__ = ["ChainRecipe", "wanted_nodes"]
-
 # Nodes beyond those expected: a tenth, and what is left to chance.
 _SPARE, _DEVIATIONS = 1.1, 6
 

@@ -13,8 +13,6 @@ from dgpuhash.tables.arguments.encoding import words_of
 from dgpuhash.tables.columns.distinct import deduplicated_rows
 from dgpuhash.tables.stores.recipe import Recipe
 
-__all__ = ["ListRecipe"]
-
 
 class ListRecipe(Recipe):
     """One table of a method with several values a key.

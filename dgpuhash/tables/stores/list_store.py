@@ -21,8 +21,6 @@ from dgpuhash.tables.stores.list_recipe import ListRecipe
 from dgpuhash.tables.stores.rebuilds import RecipeStore
 from dgpuhash.tables.stores.side_room import SideRoom
 
-__all__ = ["Batch", "ListMethodStore"]
-
 _BOOL = np.dtype(bool)
 # Erased rows of wide values that may stay without being compacted.
 _GARBAGE_ROWS = 1024

@@ -13,8 +13,6 @@ from dgpuhash.tables.select import select_found
 from dgpuhash.tables.stores.method import methods
 from dgpuhash.typing import Array, ArrayKind, KeysLike, Scalar
 
-__all__ = ["FindsPairs"]
-
 _BOOL, _ROW = np.dtype(bool), np.dtype(np.int64)
 
 

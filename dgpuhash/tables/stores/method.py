@@ -21,19 +21,6 @@ from dgpuhash.spec import TableSpec
 from dgpuhash.tables.arguments.encoding import value_width, word_dtype
 from dgpuhash.tables.store import Store
 
-__all__ = [
-    "VERBS",
-    "Method",
-    "Methods",
-    "Setting",
-    "methods",
-    "multimap_spec",
-    "require_order",
-    "resolved",
-    "store_for",
-    "table_spec",
-]
-
 PACKAGE = "dgpuhash.tables.methods"
 NOUNS = {
     "set": "HashSet",

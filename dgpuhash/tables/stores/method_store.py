@@ -17,8 +17,6 @@ from dgpuhash.tables.stores.mixed import MixedBatches
 from dgpuhash.tables.stores.plan import OnExisting
 from dgpuhash.tables.stores.recipe import Recipe
 
-__all__ = ["Change", "MethodStore"]
-
 _BOOL = np.dtype(bool)
 
 

@@ -23,8 +23,6 @@ from dgpuhash.tables.stores.rebuilds import RecipeStore
 from dgpuhash.tables.stores.recipe import Recipe
 from dgpuhash.typing import Array, KeysLike, Scalar, ValuesLike
 
-__all__ = ["ExecutesKeys", "ExecutesPairs", "MixedBatches", "Op"]
-
 _BOOL, _CODE, _ROW = np.dtype(bool), np.dtype(np.uint8), np.dtype(np.int64)
 
 

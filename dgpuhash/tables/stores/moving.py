@@ -16,8 +16,6 @@ from dgpuhash.tables.stores.method_store import Change, MethodStore
 from dgpuhash.tables.stores.plan import OnExisting
 from dgpuhash.tables.stores.recipe import Recipe
 
-__all__ = ["MovingRecipe", "MovingStore"]
-
 _BOOL = np.dtype(bool)
 # Smaller batches are not worth a look whether they repeat keys.
 _LEAST_SAMPLED = 2**18

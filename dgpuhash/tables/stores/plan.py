@@ -10,8 +10,6 @@ import numpy as np
 
 from dgpuhash.backend import Backend
 
-__all__ = ["Counters", "OnExisting", "Plan"]
-
 
 class OnExisting(IntEnum):
     """What an insert does to the value of a key that is stored; as in core/outcome.cuh."""

@@ -20,8 +20,6 @@ from dgpuhash.tables.stores.method import Method, methods
 from dgpuhash.tables.stores.plan import Plan
 from dgpuhash.tables.stores.recipe import Recipe
 
-__all__ = ["RecipeStore"]
-
 _log = logging.getLogger("dgpuhash.tables")
 # Marks are dropped above this part (one in 8) of the slots.
 _ERASED_PART = 8

@@ -18,8 +18,6 @@ from dgpuhash.tables.cached import cached
 from dgpuhash.tables.stores.plan import Counters, OnExisting, Plan
 from dgpuhash.tables.stores.whole.contents import SIDE_PRESENT, SIDE_VALUE, STATE_WORDS, Contents
 
-__all__ = ["Recipe"]
-
 _BOOL = np.dtype(bool)
 # The fewest keys that a table is made for.
 _LEAST_KEYS = 32

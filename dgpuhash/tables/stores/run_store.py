@@ -18,8 +18,6 @@ from dgpuhash.tables.open_addressing.wide_values import ValueRows
 from dgpuhash.tables.stats import Figures
 from dgpuhash.tables.stores.moving import MovingRecipe, MovingStore
 
-__all__ = ["RunStore"]
-
 # Values that one tile copies.
 _SEGMENT = {"cpu": 4096, "cuda": 256}
 

@@ -9,8 +9,6 @@ import numpy as np
 from dgpuhash.tables.stores.list_recipe import ListRecipe
 from dgpuhash.tables.stores.recipe import SIDE_VALUE
 
-__all__ = ["SideRoom"]
-
 # Values of a block: 128 MiB of 8 bytes.
 _MOST_VALUES = 2**24
 _HEAD_NBYTES = 16

@@ -21,8 +21,6 @@ from dgpuhash.tables.stores.rebuilds import RecipeStore
 from dgpuhash.tables.stores.recipe import Recipe
 from dgpuhash.tables.stores.whole.contents import SIDE_PRESENT, SIDE_VALUE
 
-__all__ = ["StaticListRecipe", "StaticRecipe"]
-
 _BOOL = np.dtype(bool)
 
 

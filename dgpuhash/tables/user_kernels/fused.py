@@ -13,8 +13,6 @@ from dgpuhash.backend import Backend, Kernel
 from dgpuhash.errors import SpecError
 from dgpuhash.tables.store import Lent
 
-__all__ = ["MOST_EXTRA", "launch_fused"]
-
 # Arguments behind the row: as many as `VisitArgs` of kernels/device/view.cuh has.
 MOST_EXTRA = 8
 _WIDTH = 8

@@ -6,8 +6,6 @@ import functools
 
 from dgpuhash.backend.compiler import folder_digest, kernel_folder
 
-__all__ = ["get_include", "kernel_options"]
-
 
 def get_include() -> str:
     """Return the folder of the C++ headers that kernels of users include.

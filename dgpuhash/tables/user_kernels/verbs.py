@@ -20,8 +20,6 @@ from dgpuhash.tables.user_kernels.fused import launch_fused
 from dgpuhash.tables.user_kernels.view import DeviceView, view_of
 from dgpuhash.typing import KeysLike, Number
 
-__all__ = ["CHUNK_ROWS", "UserKernels"]
-
 # Keys of a chunk; of multimaps, a chunk has all their values.
 CHUNK_ROWS = 2**20
 

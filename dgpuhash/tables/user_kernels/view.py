@@ -8,8 +8,6 @@ import numpy as np
 
 from dgpuhash.tables.store import Lent
 
-__all__ = ["DeviceView", "view_of"]
-
 
 class DeviceView(np.ndarray):
     """A table as an argument of a user's kernel: a NumPy struct of no dimension.

@@ -18,8 +18,6 @@ from dgpuhash.distributed.partition.hash_partition import chunk_nbytes
 from dgpuhash.errors import UnsupportedError
 from dgpuhash.typing import Device
 
-__all__ = ["TwoLevelCollective", "small_nbytes"]
-
 Columns = list[Any]
 
 

@@ -6,8 +6,6 @@ import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-__all__ = ["HostLayout"]
-
 # Message times that one more step of an exchange takes: it begins when the last message of the step
 # before has come.
 STEP = 1.5

@@ -10,8 +10,6 @@ from dgpuhash.distributed.collective.membership import Post
 if TYPE_CHECKING:
     from dgpuhash.distributed.collective.membership import Membership
 
-__all__ = ["Relay"]
-
 Values = Mapping[int, Any]
 
 

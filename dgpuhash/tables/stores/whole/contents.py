@@ -10,8 +10,6 @@ import numpy as np
 from dgpuhash.backend import Backend, Kernel
 from dgpuhash.tables.stores.plan import Plan
 
-__all__ = ["SIDE_PRESENT", "SIDE_VALUE", "STATE_WORDS", "Contents"]
-
 # Places that one tile counts, and whose keys it writes.
 _SEGMENT = {"cpu": 4096, "cuda": 512}
 # Offsets of what a table's state has of the two reserved keys, and its words.

@@ -20,8 +20,6 @@ from dgpuhash.tables.stats import Figures
 from dgpuhash.tables.stores.method import Opens
 from dgpuhash.tables.stores.rebuilds import RecipeStore
 
-__all__ = ["GroupIds", "Numbered", "NumberedStore"]
-
 # A table with more records for a key was made for rows that turned out to be copies.
 _ROOMY, _FEWEST = 3, 32
 
