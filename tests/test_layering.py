@@ -25,9 +25,9 @@ WIDEST_FOLDER = 24
 SHORTEST_MODULE = 40
 # Lines of code of a room, as `code_lines` counts them; what merges or deletes takes some away.
 MOST_CODE = {
-    "distributed": 20_590,
+    "distributed": 20_720,
     "frames": 16_425,
-    "tables": 11_745,
+    "tables": 11_760,
     "kmer": 10_160,
     "bench": 9_050,
     "cli": 3_940,

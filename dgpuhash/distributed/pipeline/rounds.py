@@ -379,7 +379,7 @@ def partition_piece(
     keys, *values = columns
     if parts == 1 or owner_seed is None:
         return PartitionedPiece(piece, columns, None, lambda: np.array([0, len(keys)]))
-    narrow = len(values) == 1 and values[0].ndim == 1
+    narrow = len(values) == 1 and values[0].ndim == 1 and values[0].dtype.itemsize > 1
     fetched: list[Callable[[], np.ndarray]] = []
     deal = backends.get(None, keys).deal(
         keys, values[0] if narrow else None, parts=parts, seed=owner_seed,

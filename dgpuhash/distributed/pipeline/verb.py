@@ -22,6 +22,7 @@ from dgpuhash.distributed.pipeline.merge import (
     store_merged,
 )
 from dgpuhash.distributed.pipeline.plan import Chunk, Piece, RoundPlan
+from dgpuhash.distributed.pipeline.room import make_room
 from dgpuhash.distributed.pipeline.rounds import PipelinedRounds, partition_piece
 from dgpuhash.distributed.pipeline.slices import SentPiece
 from dgpuhash.distributed.pruning.policy import gather_lists
@@ -31,6 +32,7 @@ from dgpuhash.errors import OutOfMemoryError, ShapeError
 from dgpuhash.tables.arguments.lookup_keys import LookupKeys, joined_rows
 from dgpuhash.tables.open_addressing.bulk_build import fill_ones
 from dgpuhash.tables.open_addressing.bulk_stream import StreamedBuild
+from dgpuhash.tables.stores.mixed import OP_DTYPE, count_stores, stores, values_missing
 
 # Answers from which the number of absent keys is estimated; fewer give no estimate.
 _TOLD_ROWS = 2**16
@@ -70,10 +72,14 @@ class VerbExecution:
             self._asked = [part.layout.asked(self._backend, keys) for (keys,) in columns]
             columns = [[asked.keys] for asked in self._asked]
         else:
-            columns = [self._words(each) for each in columns]
+            pairs = zip(columns, self._mine, strict=True)
+            columns = [self._words(each, chunk.first) for each, chunk in pairs]
         self._columns = columns
         self._check_rows()
         self._nothing = part.no_rows[: 2 if verb.stores else 1]
+        if verb.name == "execute":
+            ops = self._backend.empty(0, OP_DTYPE)
+            self._nothing = [*part.no_rows[: 2 if verb.valued else 1], ops]
         self._rows = sum(chunk.rows for chunk in self._mine)
         self._answers: list[Any] = []
         self._lists: list[tuple[Any, Any]] = []
@@ -297,13 +303,27 @@ class VerbExecution:
                         "its Dask array the right chunks (those of numpy.nan are counted)"
                     )
 
-    def _words(self, arrays: Sequence[Any]) -> list[Any]:
-        layout = self._part.layout
-        columns = [layout.keys(self._backend, arrays[0])]
-        if len(arrays) > 1:
+    def _words(self, arrays: Sequence[Any], first: int) -> list[Any]:
+        """Return the columns that travel of a chunk whose first row has the number `first`."""
+        layout, others = self._part.layout, list(arrays[1:])
+        columns, ops = [layout.keys(self._backend, arrays[0])], []
+        if self._verb.name == "execute":
+            ops = [layout.ops(self._backend, others.pop())]
+            stored = count_stores(self._backend, ops[0], first)
+            if stored and layout.value is not None and not others:
+                raise values_missing(stored)
+        if others:
             taken = layout.counts if self._part.counts(self._verb) else layout.values
-            columns.append(taken(self._backend, arrays[1]))
-        return columns
+            columns.append(taken(self._backend, others[0]))
+        return columns + ops
+
+    def make_room(
+        self, collective: Collective, piece_rows: int, slice_rows: int
+    ) -> tuple[bool, Exception | None]:
+        """Make room on all ranks for what a mixed batch may store; see `room.make_room`."""
+        keys = [chunk[0][stores(chunk[-1])] for chunk in self._columns]
+        together = self._backend.xp.concatenate([self._nothing[0], *keys])
+        return make_room(self._part, collective, together, piece_rows, slice_rows)
 
     def _take(self, piece: Piece | None) -> list[Any]:
         if piece is None:
@@ -375,7 +395,7 @@ class VerbExecution:
             return [self._part.shown_keys(words), answers[0].view(bool)]
         if self._verb.name == "count":
             return [answers[0].view(np.int64) if len(answers[0]) else self._empty(np.int64)]
-        if self._verb.name != "find":
+        if not self._part.shows_values(self._verb):
             return [answers[0].view(bool)]
         if len(answers) == 1:
             answers = [self._part.layout.column(self._backend, 0), answers[0]]

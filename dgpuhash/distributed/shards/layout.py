@@ -21,6 +21,7 @@ from dgpuhash.tables.arguments.interop import ArrayArgument, as_argument
 from dgpuhash.tables.arguments.lookup_keys import LookupKeys, as_lookup_keys
 from dgpuhash.tables.arguments.validate import as_device_array, default_row, host_as_device_array
 from dgpuhash.tables.count_map import terms_of
+from dgpuhash.tables.stores.mixed import OP_DTYPE
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,10 @@ class Layout:
         if not self._wide:
             return value_words(rows, self.value)
         return rows if rows.ndim == 2 else _bytes_of(rows)
+
+    def ops(self, backend: Backend, chunk: Any) -> Any:
+        """Return the column of a chunk of operations, which may be on the host."""
+        return _taken(backend, chunk, OP_DTYPE, "ops")
 
     def counts(self, backend: Backend, chunk: Any) -> Any:
         """Return the column of a chunk of integers that are added to counts.

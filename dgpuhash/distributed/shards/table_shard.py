@@ -45,7 +45,7 @@ class Answer:
 
 
 #: Verbs that change the table.
-CHANGING = frozenset({"insert", "add", "upsert", "settle", "erase"})
+CHANGING = frozenset({"insert", "add", "upsert", "settle", "erase", "execute"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +64,13 @@ class Verb:
     term : int, optional
         What each row counts, if its counts are all the same.
     default : Any
-        Value of absent keys in a map's find.
+        Value of rows that find nothing in a map.
     sparing : Sparing
         How verbs that change nothing prune their keys.
     matching : bool
         Whether a find answers with the rows that were found, and their values.
+    valued : bool
+        Whether rows of a mixed batch have values.
     mixed : bool
         Whether keys may lie outside the table's dtype; such keys are absent.
     """
@@ -80,6 +82,7 @@ class Verb:
     default: Any = None
     sparing: PruningOptions = field(default_factory=PruningOptions)
     matching: bool = False
+    valued: bool = False
     mixed: bool = False
 
     @property
@@ -186,6 +189,10 @@ class TableShard:
             silent.add("insert")
         return verb.name not in silent
 
+    def shows_values(self, verb: Verb) -> bool:
+        """Return whether `verb` answers with a value a row."""
+        return verb.name == "find" or (verb.name == "execute" and self.layout.value is not None)
+
     def counts(self, verb: Verb) -> bool:
         """Return whether `verb` adds to counts, in any order."""
         return verb.stores and self._spec.kind == "count"
@@ -230,6 +237,8 @@ class TableShard:
             return [Answer([table.count(keys)], counts)]
         if verb.name == "find":
             return self._find(verb, keys, counts, to)
+        if verb.name == "execute":
+            return [Answer(self._executed(verb, *columns), counts)]
         given = [keys, *(self.layout.to_store(column) for column in columns[1:])]
         if verb.name == "add":
             table._add(*given)
@@ -264,12 +273,22 @@ class TableShard:
             Answer([layout.from_store(values)], of_rank, by_row=False),
         ]
 
+    def _executed(self, verb: Verb, keys: Any, *columns: Any) -> list[Any]:
+        """Execute a mixed batch; return the values of a map, and flags."""
+        layout, (*values, ops) = self.layout, columns
+        if layout.value is None:
+            return [self.table.execute(ops, keys).view(np.uint8)]
+        given = [layout.to_store(column) for column in values]
+        default = None if verb.default is None else layout.default(verb.default)
+        found, flags = self.table.execute(ops, keys, *given, default=default)
+        return [layout.from_store(found), flags.view(np.uint8)]
+
     def absent(self, verb: Verb, rows: int) -> list[Any]:
         """Return the answer columns for `rows` keys that are not stored."""
         if verb.name == "count":
             return [self.backend.zeros(rows, np.int64)]
         flags = self.backend.zeros(rows, np.uint8)
-        if verb.name != "find":
+        if not self.shows_values(verb):
             return [flags]
         return [self.layout.filled(self.backend, rows, verb.default), flags]
 

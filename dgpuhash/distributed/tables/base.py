@@ -52,6 +52,7 @@ from dgpuhash.spec import TableSpec, check_capacity
 from dgpuhash.tables.memory_errors import memory_errors_of
 from dgpuhash.tables.stats import format_bytes
 from dgpuhash.tables.stores.method import methods
+from dgpuhash.tables.stores.mixed import OP_DTYPE
 from dgpuhash.typing import Device
 
 Result = TypeVar("Result")
@@ -212,11 +213,18 @@ class DistributedTable:
         return self._figures.html(repr(self), self._workers, self._held if there else [])
 
     def _ask(
-        self, verb: Verb, keys: Any, *values: Any, shown: Sequence[AnswerColumn] = ()
+        self,
+        verb: Verb,
+        keys: Any,
+        *values: Any,
+        ops: Any = None,
+        shown: Sequence[AnswerColumn] = (),
     ) -> tuple[Any, ...]:
         """Carry out `verb`; return its answer columns in the form of `keys`."""
         arguments: list[Any] = [(keys, self.key_dtype, "keys")]
         arguments += [(each, *self._as_values(each)) for each in values]
+        if ops is not None:
+            arguments.append((ops, OP_DTYPE, "ops"))
         methods()[self._spec.method].require(verb.method_verb, self._spec.kind)
         with self._at_work():
             batch = batch_of(self._client, self._workers, arguments, verb.stores)

@@ -272,3 +272,67 @@ class DistributedMap(PairTable):
         verb = Verb("find", default=default, sparing=PruningOptions.of(bloom_filter, deduplicate))
         values, found = self._ask(verb, keys, shown=shown)
         return values, found
+
+    def execute(
+        self,
+        ops: KeysLike,
+        keys: KeysLike,
+        values: ValuesLike | None = None,
+        default: Scalar | None = None,
+    ) -> tuple[Array, Array]:
+        """Find, store and remove pairs in one call, side by side.
+
+        Operations on the same key happen one after another, in no particular order: all together
+        answer as if they had been called one by one. They reach their workers in one exchange, as
+        those of `HashMap.execute` reach the table in one launch.
+
+        Parameters
+        ----------
+        ops : Dask array, or array of the client's, of uint8
+            An `Op` for each row.
+        keys : Dask array, or array of the client's
+            Keys of any number of rows may be equal.
+        values : array, optional
+            A value for each row; only those of rows that store are read. None where none does.
+        default : scalar, optional
+            The value of rows that find nothing; zero bytes when None.
+
+        Returns
+        -------
+        values, flags : array
+            Values that were found, and the default in all other rows; whether the row's key was
+            found, created or removed. In input order and in the form of `keys`.
+
+        Raises
+        ------
+        KeyTypeError, ShapeError, DeviceError, SpecError
+            When an argument does not fit the map, or a code is no operation; the map is unchanged.
+        UnsupportedError
+            When maps of this method have no mixed batches, or the map is independent.
+        OutOfMemoryError
+            When a worker has no memory for its new keys; the map is unchanged, as no row takes
+            effect before all workers have room.
+        IndexLost
+            When a worker was lost, or the map has been.
+
+        Examples
+        --------
+        >>> from distributed import Client
+        >>> from dgpuhash import Op
+        >>> client = Client(processes=False, n_workers=2, dashboard_address=None)
+        >>> stock = DistributedMap("uint32", "uint32", method="slab", client=client)
+        >>> stock.upsert([1, 2], [10, 20])
+        >>> ops = [Op.FIND, Op.UPSERT, Op.ERASE, Op.FIND]
+        >>> values, flags = stock.execute(ops, [1, 3, 2, 9], [0, 30, 0, 0])
+        >>> values, flags
+        (array([10,  0,  0,  0], dtype=uint32), array([ True,  True,  True, False]))
+        >>> stock.close(); client.close()
+        """
+        assert self.value_dtype is not None
+        self._check_in_order()
+        default_row(default, self.value_dtype)
+        given = [] if values is None else [values]
+        shown = [AnswerColumn(self.value_dtype, default=default), MASK]
+        verb = Verb("execute", default=default, valued=bool(given))
+        found, flags = self._ask(verb, keys, *given, ops=ops, shown=shown)
+        return found, flags

@@ -173,6 +173,20 @@ class DistributedSet(KeyTable):
         """
         return self._ask(Verb("insert"), keys, shown=[MASK])[0]
 
+    def execute(self, ops: KeysLike, keys: KeysLike) -> Array:
+        """Find, add and remove keys in one call, side by side.
+
+        As `DistributedMap.execute`, without values.
+
+        Returns
+        -------
+        array of bool
+            In the row of each operation, whether the key was found, created or removed; in the form
+            of `keys`.
+        """
+        self._check_in_order()
+        return self._ask(Verb("execute"), keys, ops=ops, shown=[MASK])[0]
+
     def items(self) -> Any:
         """Return all stored keys, as `keys` does; of an independent table those of each worker.
 

@@ -14,6 +14,7 @@ from dgpuhash.distributed.tables import contents
 from dgpuhash.distributed.tables.base import MASK
 from dgpuhash.distributed.tables.batch import AnswerColumn
 from dgpuhash.distributed.tables.maintenance import TableMaintenance
+from dgpuhash.errors import UnsupportedError
 from dgpuhash.spec import check_capacity
 from dgpuhash.typing import Array, ArrayKind, KeysLike
 
@@ -80,6 +81,14 @@ class KeyTable(TableMaintenance):
     def erase(self, keys: KeysLike) -> Array:
         """Remove keys; return a mask, true in one row of each stored key."""
         return self._ask(Verb("erase"), keys, shown=[MASK])[0]
+
+    def _check_in_order(self) -> None:
+        """Raise UnsupportedError where several workers may store a key."""
+        if self._mode.independent:
+            raise UnsupportedError(
+                f"a mixed batch of an independent {type(self).__name__}, where several workers may "
+                "store a key, has no order; make the table with mode='distributed'"
+            )
 
     def keys(self) -> Array:
         """Return the distinct keys, in no particular order.

@@ -53,6 +53,9 @@ class Values(Protocol):
         Returns False, and writes nothing, where the arrays do not allow it.
         """
 
+    def make_room(self, rows: int) -> None:
+        """Allocate memory for the values of `rows` more rows."""
+
     def execute(
         self, store: Any, ops: Any, bits: Any, values: Any, default: np.ndarray, stored: int
     ) -> tuple[Any, Any]:
@@ -123,6 +126,9 @@ class InlineValues:
             return False
         store.find_to(bits, values, found, _word_of(default))
         return True
+
+    def make_room(self, rows: int) -> None:
+        """See `Values`."""
 
     def execute(
         self, store: Any, ops: Any, bits: Any, values: Any, default: np.ndarray, stored: int
@@ -206,6 +212,10 @@ class WideValues:
     ) -> bool:
         """See `Values`."""
         return False
+
+    def make_room(self, rows: int) -> None:
+        """See `Values`."""
+        self._payload = self._payload.with_room(rows)
 
     def execute(
         self, store: Any, ops: Any, bits: Any, values: Any, default: np.ndarray, stored: int

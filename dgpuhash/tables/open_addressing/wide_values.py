@@ -35,14 +35,19 @@ class ValueRows:
         """Bytes held."""
         return int(self._rows.nbytes)
 
-    def appended(self, values: Any) -> tuple[ValueRows, Any]:
-        """Return a payload extended by `values`, and their row numbers (uint64)."""
-        first, end = self.used, self.used + len(values)
-        rows = self._rows
+    def with_room(self, more: int) -> ValueRows:
+        """Return a payload of the same rows that `more` can be appended to without allocation."""
+        rows, end = self._rows, self.used + more
         if end > len(rows):
             grown = max(end, len(rows) * 3 // 2)
             rows = self._backend.empty((grown, self._columns), self._word)
-            rows[:first] = self._rows[:first]
+            rows[: self.used] = self._rows[: self.used]
+        return self._with(rows, self.used)
+
+    def appended(self, values: Any) -> tuple[ValueRows, Any]:
+        """Return a payload extended by `values`, and their row numbers (uint64)."""
+        first, end = self.used, self.used + len(values)
+        rows = self.with_room(len(values))._rows
         # Behind the rows in use, where no other payload reads.
         rows[first:end] = self._as_rows(values)
         return self._with(rows, end), self._backend.xp.arange(first, end, dtype=np.uint64)

@@ -85,11 +85,19 @@ class MethodStore(MixedBatches):
         """See `Store`."""
         return self.table.inserting(*self._inner(keys, values), None, OnExisting.OVERWRITE)
 
+    def has_room(self, new: int) -> bool:
+        """Return whether `new` keys that are not stored fit without a larger table."""
+        table = self.table
+        # The first batch says how many keys there will be.
+        limit = table.keys if table.blank else table.limit
+        if table.bound + new > limit:
+            table.bound = table.count().taken
+        return table.bound + new <= limit
+
     def make_room(self, new: int) -> None:
         """See `Store`; `new` keys may still be refused."""
-        occupied = len(self)
-        if occupied + new > self.table.limit:
-            self._replace(self._rebuilt(2 * (occupied + new)))
+        if not self.has_room(new):
+            self._replace(self._rebuilt(self._size_with(new, self.table.count().occupied)))
 
     @property
     def reserves(self) -> bool:
@@ -224,8 +232,12 @@ class MethodStore(MixedBatches):
         new_keys = len(new) if chosen is None else len(chosen)
         if counted.taken + new_keys <= limit:
             return None
-        needed = counted.occupied + new_keys
-        if counted.occupied == 0:
+        return self._size_with(new_keys, counted.occupied)
+
+    def _size_with(self, new_keys: int, occupied: int) -> int:
+        """Return for how many keys a table is made that is to hold `new_keys` more."""
+        table, needed = self.table, occupied + new_keys
+        if occupied == 0:
             return max(needed, table.keys)
         # Without the marks there may be room.
         return table.keys if needed <= table.limit * 3 // 4 else max(2 * needed, table.keys)

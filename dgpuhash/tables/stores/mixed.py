@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dgpuhash.backend import kernel_named
+from dgpuhash.backend import Backend, kernel_named
 from dgpuhash.backend.launches import Step
 from dgpuhash.errors import ShapeError, SpecError
 from dgpuhash.tables.arguments.encoding import words_of
@@ -23,7 +23,8 @@ from dgpuhash.tables.stores.rebuilds import RecipeStore
 from dgpuhash.tables.stores.recipe import Recipe
 from dgpuhash.typing import Array, KeysLike, Scalar, ValuesLike
 
-_BOOL, _CODE, _ROW = np.dtype(bool), np.dtype(np.uint8), np.dtype(np.int64)
+_BOOL, _ROW = np.dtype(bool), np.dtype(np.int64)
+OP_DTYPE = np.dtype(np.uint8)
 
 
 class Op(IntEnum):
@@ -111,7 +112,7 @@ class MixedBatches(RecipeStore[Recipe]):
         backend = self.backend
         keys, values = self._inner(keys, values)
         if self.table.bound + stored > self.table.limit or self.table.blank:
-            wanted = self._keys_to_grow_to(keys[_stores(ops)])
+            wanted = self._keys_to_grow_to(keys[stores(ops)])
             if wanted is not None:
                 self._replace(self._rebuilt(wanted))
         table, rows = self.table, len(keys)
@@ -174,19 +175,10 @@ class _Executes:
         given = as_argument(ops, "ops")
         taken, bits = self._keys(keys)
         backend = self._opened().backend
-        codes = as_device_array(backend, given, _CODE, "ops")
+        codes = as_device_array(backend, given, OP_DTYPE, "ops")
         if len(codes) != len(bits):
             raise ShapeError(f"{len(codes):,} ops for {len(bits):,} keys; pass one for each key")
-        counts = backend.zeros(2, np.uint64)
-        backend.run(kernel_named("op_counts"), len(codes), ops=codes, counts=counts)
-        stored, strange = backend.to_host(counts).tolist()
-        if strange:
-            row = int((codes > int(max(Op))).argmax())
-            raise SpecError(
-                f"ops[{row}] is {int(codes[row])}, which is no operation; use dgpuhash.Op: "
-                + ", ".join(f"{op.name} {op.value}" for op in Op)
-            )
-        return taken, bits, codes, stored
+        return taken, bits, codes, count_stores(backend, codes)
 
 
 class ExecutesKeys(_Executes):
@@ -299,9 +291,7 @@ class ExecutesPairs(_Executes):
             given = as_argument(values, "values")
             rows = as_device_array(self._opened().backend, given, self._value, "values")
         elif stored:
-            raise SpecError(
-                f"{stored:,} rows of ops store a pair, and there are no values; pass values="
-            )
+            raise values_missing(stored)
         row, store = default_row(default, self._value), self._opened()
         if not in_order:
             bits, order = store.reordered(bits)
@@ -311,7 +301,32 @@ class ExecutesPairs(_Executes):
         return answers if in_order else (*answers, taken.wrap(order, _ROW))
 
 
-def _stores(codes: Any) -> Any:
+def stores(codes: Any) -> Any:
     """Return a mask of the operations that may store a key."""
     # CuPy compares with no member of an enumeration.
     return (codes == int(Op.INSERT)) | (codes == int(Op.UPSERT))
+
+
+def count_stores(backend: Backend, codes: Any, first: int = 0) -> int:
+    """Return the number of operations that may store a key; `first` is the number of row 0.
+
+    Raises
+    ------
+    SpecError
+        When a code is no `Op`.
+    """
+    counts = backend.zeros(2, np.uint64)
+    backend.run(kernel_named("op_counts"), len(codes), ops=codes, counts=counts)
+    stored, strange = backend.to_host(counts).tolist()
+    if strange:
+        row = int((codes > int(max(Op))).argmax())
+        raise SpecError(
+            f"ops[{first + row}] is {int(codes[row])}, which is no operation; use dgpuhash.Op: "
+            + ", ".join(f"{op.name} {op.value}" for op in Op)
+        )
+    return int(stored)
+
+
+def values_missing(stored: int) -> SpecError:
+    """Return the error of a batch that stores `stored` pairs without values."""
+    return SpecError(f"{stored:,} rows of ops store a pair, and there are no values; pass values=")

@@ -1,0 +1,190 @@
+"""Mixed batches of distributed tables: some order of the operations explains every answer."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import count
+
+import dask.array as da
+import numpy as np
+import pytest
+
+from dgpuhash import Op
+from dgpuhash.distributed import DistributedMap, DistributedSet
+from dgpuhash.distributed.pipeline import room
+from dgpuhash.errors import KeyTypeError, OutOfMemoryError, ShapeError, SpecError, UnsupportedError
+from dgpuhash.tables.stores.method_store import MethodStore
+
+pytestmark = pytest.mark.cluster
+METHODS = ["slab", "supernode"]
+
+
+def explained(rows, stored):
+    """Return what a key may have afterwards: the values that some order of `rows` leaves.
+
+    `rows` are (op, value, flag, found value), and `stored` is the key's value, or None.
+    """
+    ends, seen = set(), set()
+
+    def follow(left, stored):
+        if (left, stored) in seen:
+            return
+        seen.add((left, stored))
+        if not left:
+            ends.add(stored)
+        for row in left:
+            op, value, flag, found = rows[row]
+            creates = op in (Op.INSERT, Op.UPSERT)
+            if flag != ((stored is None) if creates else (stored is not None)):
+                continue
+            if op == Op.FIND and flag and found != stored:
+                continue
+            then = stored
+            if creates and (op == Op.UPSERT or stored is None):
+                then = value
+            elif op in (Op.ERASE, Op.ERASE_ALL):
+                then = None
+            follow(left - {row}, then)
+
+    follow(frozenset(range(len(rows))), stored)
+    return ends
+
+
+def batch(seed, rows, keys, kinds=5):
+    """Return random operations, keys and values, which differ from each other."""
+    rng = np.random.default_rng(seed)
+    ops = rng.integers(0, kinds, rows).astype("u1")
+    return ops, rng.integers(0, keys, rows).astype("i8"), rng.permutation(rows).astype("u4")
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("lazy", [False, True])
+def test_some_order_explains_the_answers(client, method, lazy):
+    model: dict[int, int] = {}
+    settings = {"piece_rows": 700} if lazy else {}
+    with DistributedMap("i8", "u4", method=method, client=client, **settings) as table:
+        for seed in range(4):
+            ops, keys, values = batch(seed, 3000, 1000)
+            given = [ops, keys, values]
+            if lazy:
+                given = [da.from_array(each, chunks=(900, 0, 2100)) for each in given]
+            found, flags = table.execute(*given, default=1 << 30)
+            assert not lazy or found.chunks == flags.chunks == ((900, 0, 2100),)
+            found, flags = np.asarray(found), np.asarray(flags)
+            assert found.dtype == np.uint32 and flags.dtype == bool
+            assert (found[~flags | (ops != Op.FIND)] == 1 << 30).all()
+            after, there = (np.asarray(each) for each in table.find(np.arange(1000)))
+            rows = defaultdict(list)
+            for op, key, *row in zip(
+                *(each.tolist() for each in (ops, keys, values, flags, found)), strict=True
+            ):
+                rows[key].append((op, *row))
+            for key, its in rows.items():
+                left = int(after[key]) if there[key] else None
+                assert left in explained(its, model.get(key)), (seed, key)
+            model = {key: int(after[key]) for key in range(1000) if there[key]}
+            assert len(table) == len(model)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_kinds_of_operations_are_not_taken_one_after_the_other(client, method):
+    """In one call some keys are erased after their insert, and others before it."""
+    keys = np.repeat(np.arange(2000), 2)
+    ops = np.where(
+        np.arange(4000) % 4 < 2, [Op.INSERT, Op.ERASE] * 2000, [Op.ERASE, Op.INSERT] * 2000
+    )
+    with DistributedSet("i8", method=method, client=client) as table:
+        flags = np.asarray(table.execute(ops.astype("u1"), keys)).reshape(-1, 2)
+        erased = np.where(ops.reshape(-1, 2) == Op.ERASE, flags, False).any(axis=1)
+        assert 0 < erased.sum() < 2000
+        assert (np.asarray(table.contains(np.arange(2000))) == ~erased).all()
+
+
+@pytest.mark.parametrize("value", ["u1", "M8[s]", "S5", "V24"])
+def test_values_of_all_widths(client, value):
+    keys = np.arange(500)
+    bits = np.random.default_rng(1).integers(0, 256, (500, np.dtype(value).itemsize), np.uint8)
+    values = bits.view(value).reshape(500)
+    if value == "S5":
+        values = np.char.mod(b"%d", keys).astype("S5")
+    with DistributedMap("i8", value, method="slab", client=client) as table:
+        found, flags = table.execute(np.full(500, Op.INSERT, "u1"), keys, values)
+        assert flags.all()
+        found, flags = table.execute(np.zeros(1000, "u1"), np.arange(1000))
+        assert found[:500].tobytes() == values.tobytes() and flags.sum() == 500
+        assert not found[500:].view(np.uint8).any()
+
+
+def test_no_row_takes_effect_before_all_workers_have_room(threads, monkeypatch):
+    grown, calls, real = [], count(), MethodStore.make_room
+
+    def make_room(self, new_keys):
+        grown.append(new_keys)
+        if next(calls) == 1:
+            raise MemoryError
+        real(self, new_keys)
+
+    ops, keys, values = batch(5, 20_000, 10_000)
+    with DistributedMap("i8", "u4", method="slab", client=threads) as table:
+        table.upsert(keys[:50], values[:50])
+        before, epoch = (
+            sorted(zip(*(np.asarray(each).tolist() for each in table.items()), strict=True)),
+            table.epoch,
+        )
+        monkeypatch.setattr(MethodStore, "make_room", make_room)
+        with pytest.raises(OutOfMemoryError):
+            table.execute(ops, keys, values)
+        assert table.epoch == epoch
+        assert (
+            sorted(zip(*(np.asarray(each).tolist() for each in table.items()), strict=True))
+            == before
+        )
+        table.execute(ops, keys, values)
+        assert table.epoch == epoch + 1
+    # Owners count keys that are new to them, not rows.
+    assert sum(grown[-len(threads.scheduler_info()["workers"]) :]) <= 10_000
+
+
+def test_rows_of_stored_keys_need_no_room(threads, monkeypatch):
+    counted = []
+    real = room._new_keys
+    monkeypatch.setattr(room, "_new_keys", lambda *args: counted.append(real(*args)) or counted[-1])
+    keys = np.arange(6000)
+    with DistributedMap("i8", "i8", 6000, method="slab", client=threads) as table:
+        table.upsert(keys, keys)
+        nbytes = table.nbytes
+        for turn in range(4):
+            table.execute(np.full(6000, Op.UPSERT, "u1"), keys, keys + turn)
+        assert table.nbytes == nbytes and set(counted) <= {0}
+        assert (np.asarray(table.find(keys)[0]) == keys + 3).all()
+
+
+def test_arguments(client):
+    with DistributedMap("u4", "u4", method="slab", client=client) as table:
+        table.upsert([1], [10])
+        with pytest.raises(
+            SpecError, match=r"ops\[1\] is 5, which is no operation; use dgpuhash.Op"
+        ):
+            table.execute([Op.INSERT, 5], [1, 2], [1, 2])
+        strange = da.from_array(np.array([1, 1, 1, 7], "u1"), chunks=2)
+        with pytest.raises(SpecError, match=r"ops\[3\] is 7"):
+            rows = da.arange(4, chunks=2).astype("u4")
+            table.execute(strange, rows, rows)
+        with pytest.raises(SpecError, match="rows of ops store a pair, and there are no values"):
+            table.execute([Op.FIND, Op.INSERT], [1, 2])
+        with pytest.raises(ShapeError):
+            table.execute([Op.FIND], [1, 2])
+        with pytest.raises(KeyTypeError):
+            table.execute([-1], [1])
+        with pytest.raises(KeyTypeError):
+            table.execute([Op.FIND], [1], default="x")
+        assert table.epoch == 1 and len(table) == 1
+        values, flags = table.execute([], [])
+        assert len(values) == len(flags) == 0
+    with pytest.raises(UnsupportedError, match=r"method 'auto' cannot execute.*slab"):
+        DistributedMap("u4", "u4", client=client).execute([Op.FIND], [1])
+    with (
+        DistributedSet("u4", method="slab", mode="independent", client=client) as table,
+        pytest.raises(UnsupportedError, match="mode='distributed'"),
+    ):
+        table.execute([Op.FIND], [1])
