@@ -6,11 +6,9 @@ scheduler, workers and clients. `make matrix` runs what touches them under sever
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from time import time
 from typing import Any
-from weakref import WeakValueDictionary
 
 from dask import config
 from dask._expr import optimize_until
@@ -19,6 +17,8 @@ from dask.dataframe.dask_expr import _collection as expression_collections
 from dask.dataframe.dask_expr import new_collection
 from dask.dataframe.dask_expr._expr import (
     And,
+    Assign,
+    Binop,
     Blockwise,
     DelayedsExpr,
     Expr,
@@ -28,7 +28,9 @@ from dask.dataframe.dask_expr._expr import (
     Partitions,
     PartitionsFiltered,
     Projection,
+    ResetIndex,
     ToFrame,
+    Unaryop,
     determine_column_projection,
     is_filter_pushdown_available,
 )
@@ -37,6 +39,7 @@ from dask.dataframe.dask_expr._repartition import Repartition, RepartitionToFewe
 from dask.dataframe.dask_expr.io import FromPandas, ReadParquetPyarrowFS
 from dask.dataframe.dask_expr.io._delayed import FromDelayed
 from dask.dataframe.dask_expr.io.io import BlockwiseIO, FromGraph
+from dask.dataframe.dask_expr.io.parquet import ReadParquet
 from dask.dataframe.io.parquet.arrow import ArrowDatasetEngine
 from dask.dataframe.utils import (
     UNKNOWN_CATEGORIES,
@@ -68,6 +71,8 @@ __all__ = [
     "Alias",
     "And",
     "ArrowDatasetEngine",
+    "Assign",
+    "Binop",
     "Blockwise",
     "BlockwiseIO",
     "CommClosedError",
@@ -86,17 +91,19 @@ __all__ = [
     "Partitions",
     "PartitionsFiltered",
     "Projection",
+    "ReadParquet",
     "ReadParquetPyarrowFS",
     "Repartition",
     "RepartitionToFewer",
+    "ResetIndex",
     "Serialize",
     "Serialized",
     "SeriesGroupBy",
-    "SharedExpr",
     "Status",
     "Task",
     "TaskRef",
     "ToFrame",
+    "Unaryop",
     "clean_exception",
     "clear_known_categories",
     "client_on",
@@ -141,52 +148,6 @@ __all__ = [
     "want_keys",
     "wanting_clients",
 ]
-
-
-class SharedExpr(Expr):
-    """Expression that others reach by several ways, and that Dask's optimizer replaces once.
-
-    The optimizer makes new expressions of a query some dozen times. A build is an operand of its
-    probe and of what that probe reads: it would be made anew for each way that leads to it, which
-    are twice as many with each merge.
-    """
-
-    def _with_token(self, operand: Any) -> Any:
-        """Return what stands for an operand in the expression's token."""
-        return operand
-
-    def __dask_tokenize__(self) -> str:
-        if not self._determ_token:
-            operands = map(self._with_token, self.operands)
-            self._determ_token = tokenize_deterministic(type(self), *operands)
-        return str(self._determ_token)
-
-    def _substitute(self, old: Any, new: Any, _seen: set[str]) -> Expr:
-        made = _replaced.of(_seen)
-        found = made.get(self._name)
-        if found is None:
-            found = made[self._name] = super()._substitute(old, new, _seen)
-        return found
-
-
-class _Replaced(threading.local):
-    """What expressions became in a thread's last substitution, by their names.
-
-    None is kept alive here: it may hold persisted rows.
-    """
-
-    def __init__(self) -> None:
-        self._seen: set[str] = set()
-        self._made: WeakValueDictionary[str, Expr] = WeakValueDictionary()
-
-    def of(self, seen: set[str]) -> WeakValueDictionary[str, Expr]:
-        """Return those of the substitution that has this set, which Dask makes for each."""
-        if seen is not self._seen:
-            self._seen, self._made = seen, WeakValueDictionary()
-        return self._made
-
-
-_replaced = _Replaced()
 
 
 class LoweredExpr(PartitionsFiltered, Expr):

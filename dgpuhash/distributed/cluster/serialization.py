@@ -6,8 +6,10 @@ import functools
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Generic, TypeVar
+from weakref import WeakValueDictionary, ref
 
 import numpy as np
+import pandas as pd
 
 from dgpuhash.distributed.cluster.dask_internals import Serialize, pickle, to_serialize
 from dgpuhash.frames import frames_of
@@ -15,9 +17,8 @@ from dgpuhash.frames import frames_of
 Name = TypeVar("Name", bound=Hashable)
 Thing = TypeVar("Thing")
 
-# Size limit of each cache: empty frames with their kinds, kinds with their pickles.
+# Size limit of the cache of empty frames.
 CACHE_ENTRIES = 32
-_kinds: dict[int, tuple[Any, str | None]] = {}
 _metas: dict[str, _Meta] = {}
 
 
@@ -87,16 +88,65 @@ def _packed(value: Any) -> Any:
     return found
 
 
-def schema_key(meta: Any) -> str | None:
-    """Return a text that is equal for empty frames of one schema.
+# The text of an empty frame, by its id. A frame may be a view of all rows of a user.
+_keys: dict[int, tuple[ref[Any], str | None]] = {}
+_MOST_KEYS = 2**10
 
-    None where that cannot be told, as with categories. `meta` must not change from now on.
+
+def schema_key(meta: Any) -> str | None:
+    """Return a text that is equal for empty frames or Series of one schema.
+
+    None for anything else, and where dtypes have more than their name, as categories have. `meta`
+    must not change from now on.
     """
-    found = _kinds.get(id(meta))
-    if found is None or found[0] is not meta:
-        found = meta, _kind(meta)
-        put_in_cache(_kinds, id(meta), found, CACHE_ENTRIES)
+    found = _keys.get(id(meta))
+    if found is None or found[0]() is not meta:
+        if not hasattr(meta, "iloc") or len(meta):
+            return None
+        found = ref(meta), _schema_key(meta)
+        put_in_cache(_keys, id(meta), found, _MOST_KEYS)
     return found[1]
+
+
+def _schema_key(meta: Any) -> str | None:
+    frames, index = frames_of(meta), meta.index
+    whole = meta.to_frame("value") if meta.ndim == 1 else meta
+    dtypes = [*frames.dtypes(whole), getattr(index, "dtype", None)]
+    if index.nlevels > 1 or any(hasattr(dtype, "categories") for dtype in dtypes):
+        return None
+    if frames.name == "pandas":
+        exact = type(meta) in (pd.DataFrame, pd.Series) and meta.flags.allows_duplicate_labels
+        # Attributes may be any objects of a user's.
+        if not exact or meta.attrs or not all(map(_is_named, dtypes)):
+            return None
+    elif frames.name != "cudf":
+        return None
+    # The labels 1, 1.0 and True are equal, and their texts are not.
+    names = [meta.name] if meta.ndim == 1 else [list(meta.columns), list(meta.columns.names)]
+    labels = None if meta.ndim == 1 else getattr(meta.columns, "dtype", None)
+    kinds = frames.name, type(meta).__name__, type(index).__name__, getattr(index, "freq", None)
+    return repr((kinds, names, labels, dtypes, list(index.names)))
+
+
+def _is_named(dtype: Any) -> bool:
+    """Return whether dtypes of pandas that are written alike are the same."""
+    if isinstance(dtype, np.dtype):
+        return dtype.kind != "O"
+    return isinstance(dtype, pd.StringDtype) or hasattr(dtype, "numpy_dtype")
+
+
+# Empty frames that keep no rows of a user in memory, by their ids.
+_bare: WeakValueDictionary[int, Any] = WeakValueDictionary()
+
+
+def is_bare(meta: Any) -> bool:
+    """Return whether a frame is known to keep no rows in memory of which it is a view."""
+    return _bare.get(id(meta)) is meta
+
+
+def note_bare(meta: Any) -> None:
+    """Note that a frame keeps no rows in memory."""
+    _bare[id(meta)] = meta
 
 
 def put_in_cache(known: dict[Name, Thing], name: Name, thing: Thing, most: int) -> None:
@@ -107,19 +157,6 @@ def put_in_cache(known: dict[Name, Thing], name: Name, thing: Thing, most: int) 
     while len(known) >= most:
         known.pop(next(iter(tuple(known)), name), None)
     known[name] = thing
-
-
-def _kind(meta: Any) -> str | None:
-    frames, labels = frames_of(meta), meta.index
-    dtypes = [*frames.dtypes(meta), getattr(labels, "dtype", None)]
-    if not all(isinstance(dtype, np.dtype) and dtype.kind != "O" for dtype in dtypes):
-        return None
-    if getattr(meta, "attrs", None):
-        # Attributes may be any objects of the user's.
-        return None
-    columns = tuple(meta), tuple(meta.columns.names)
-    # The labels 1, 1.0 and True are equal, and their texts are not.
-    return repr((type(meta), columns, tuple(dtypes), type(labels), tuple(labels.names)))
 
 
 # Rows as a message carries them: a tuple of arrays, or a frame.

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from dask.base import tokenize
 from dask.dataframe.dispatch import meta_nonempty
 
-from dgpuhash.distributed.cluster.serialization import put_in_cache
-from dgpuhash.distributed.merge.sides import named_schema_key
+from dgpuhash.distributed.cluster.expressions import kept_token
+from dgpuhash.distributed.cluster.serialization import put_in_cache, schema_key
 from dgpuhash.errors import SpecError
 from dgpuhash.frames import frames_of
 from dgpuhash.frames.dataframes.pandas_casts import is_unknown
@@ -26,10 +25,7 @@ from dgpuhash.frames.groupby.verb import groupby
 from dgpuhash.frames.keys.seeds import KeySeeds
 from dgpuhash.frames.merge.arguments import OnRounding
 
-__all__ = ["Asked", "Ranges", "Shown"]
-
-# Plans that are kept of frames on GPUs.
-_MOST_PLANS = 64
+_MOST_PLANS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +96,11 @@ class Asked:
 
     def plan(self, meta: Any, seeds: KeySeeds) -> GroupPlan:
         """Return how partitions like an empty frame are reduced, folded and told."""
-        kind = named_schema_key(meta)
-        if kind is None:
+        schema = schema_key(meta)
+        if schema is None:
             return self._planned(meta, seeds)
         # It takes milliseconds to try it, and optimisation asks again and again.
-        asked = tokenize(self, kind, seeds)
+        asked = kept_token(self), schema, kept_token(seeds)
         found = _plans.get(asked)
         if found is None:
             found = self._planned(meta, seeds)
@@ -262,4 +258,4 @@ def _called(result: Any, names: Mapping[Hashable, Hashable]) -> Any:
     return made
 
 
-_plans: dict[str, GroupPlan] = {}
+_plans: dict[tuple[str, str, str], GroupPlan] = {}

@@ -22,8 +22,6 @@ from dgpuhash.frames.merge.index import index_of
 if TYPE_CHECKING:
     from dgpuhash.distributed.groupby.asked import Asked
 
-__all__ = ["PartCategories", "UnknownCategories"]
-
 # The only category of metas that a plan is made of.
 _BLANK = "dgpuhash category"
 

@@ -19,8 +19,6 @@ from dgpuhash.frames import frames_of
 from dgpuhash.frames.merge.accessor import column_places
 from dgpuhash.frames.merge.arguments import OnRounding
 
-__all__ = ["nunique_lazily", "value_counts_lazily"]
-
 # What the column of a Series is called while its values are counted.
 _SERIES = "value"
 

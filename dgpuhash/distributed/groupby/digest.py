@@ -10,8 +10,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-__all__ = ["digest_of"]
-
 _BATCH = 2**14
 _PLACES = np.arange(1, 2 * _BATCH, 2, dtype=np.uint64)
 

@@ -12,8 +12,6 @@ from dgpuhash.distributed.groupby.steps import FoldExpr, GroupsExpr
 from dgpuhash.distributed.merge.explain import NO_MERGE, counted, size_of
 from dgpuhash.distributed.merge.explain import explained as merges_explained
 
-__all__ = ["explained"]
-
 _NOTHING = (
     "no merge or groupby of dgpuhash: this frame was not made by dgpuhash.merge, dgpuhash.groupby, "
     "their methods or index.merge, or it was computed since (persist)"

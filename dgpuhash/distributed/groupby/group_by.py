@@ -23,8 +23,6 @@ from dgpuhash.frames.groupby.grouping_keys import GroupingKey
 from dgpuhash.frames.groupby.methods import AggregateMethods
 from dgpuhash.frames.groupby.partial import Verb
 
-__all__ = ["LazyGroupBy"]
-
 
 class LazyGroupBy(AggregateMethods):
     """Groups of the rows of a Dask frame, made by `dgpuhash.groupby`.

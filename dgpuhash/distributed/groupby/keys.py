@@ -16,8 +16,6 @@ from dgpuhash.frames import frames_of
 from dgpuhash.frames.groupby.cudf.keys import grouping_keys as keys_on_gpu
 from dgpuhash.frames.groupby.grouping_keys import grouping_keys
 
-__all__ = ["with_keys"]
-
 
 def with_keys(frame: Any, by: Any) -> tuple[Any, Any, Any, dict[Hashable, Hashable]]:
     """Return a frame that has all keys, and how they are called there.

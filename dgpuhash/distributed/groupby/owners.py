@@ -29,8 +29,6 @@ from dgpuhash.errors import IndexLost, UnsupportedError
 from dgpuhash.frames.groupby.partial import GroupPlan
 from dgpuhash.tables.memory_errors import memory_errors_of
 
-__all__ = ["FOLD", "HOLD", "RESULT", "FoldReceipt", "GroupOwners", "drop_groups"]
-
 # Names of the handlers on workers.
 FOLD = "dgpuhash_fold"
 HOLD = "dgpuhash_hold"

@@ -22,8 +22,6 @@ from dgpuhash.frames.merge.index import index_of
 if TYPE_CHECKING:
     from dgpuhash.distributed.groupby.group_by import LazyGroupBy
 
-__all__ = ["nunique_by_pairs"]
-
 
 def nunique_by_pairs(groups: LazyGroupBy, column: Hashable, dropna: bool = True) -> Any:
     """Return the number of different values of a column in each group.

@@ -31,8 +31,6 @@ from dgpuhash.frames.groupby.partial.rows import (
 )
 from dgpuhash.frames.spill.file import SpillFile
 
-__all__ = ["SpillingStates", "most_nbytes", "most_on_gpu", "share_of"]
-
 # Sub-ranges of a hash range that was written to a file; the result is made of one after the other.
 PIECES = 16
 # States or rows of a sub-range are in memory this often while its result is made.

@@ -15,6 +15,7 @@ from dgpuhash.distributed.cluster.dask_internals import (
     TaskRef,
     determine_column_projection,
 )
+from dgpuhash.distributed.cluster.expressions import SharedExpr
 from dgpuhash.distributed.cluster.serialization import CachedPickle, put_in_cache
 from dgpuhash.distributed.groupby.asked import Asked, Shown
 from dgpuhash.distributed.groupby.categories import UnknownCategories
@@ -31,15 +32,13 @@ from dgpuhash.frames.groupby.partial import GroupPlan
 from dgpuhash.frames.groupby.partial.ranked import ranked_columns
 from dgpuhash.frames.groupby.partial.rows import plan_of_rows
 
-__all__ = ["FoldExpr", "GroupsExpr", "groups_of"]
-
 # States of all partitions that need no owners, and rows of which no states are made. Either takes
 # milliseconds a partition.
 _FEW_STATES = {"cpu": 2**18, "cuda": 2**20}
 _FEW_NBYTES = {"cpu": 2**26, "cuda": 2**28}
 
 
-class AskedExpr(Expr):
+class AskedExpr(SharedExpr):
     """What is asked of the groups of a frame, in a number of hash ranges.
 
     `seeds` are those of the process that made the expression, and in its token: partitions that are
@@ -65,16 +64,26 @@ class AskedExpr(Expr):
         return ranked_columns(self.plan) if self.unknown is None else ()
 
     @functools.cached_property
+    def _result(self) -> tuple[GroupPlan, Shown, Any]:
+        """The plan, how results are shown, and an empty one."""
+        plan, asked = self.plan, self.asked
+        found = _results.get(id(plan))
+        if found is None or found[0] is not plan:
+            meta = self._known_meta
+            shown: Shown = asked.shown(meta)
+            found = plan, shown, meta if asked.meta is not None else shown(meta)
+            put_in_cache(_results, id(plan), found, _MOST_TASKS)
+        return found
+
+    @property
     def told(self) -> Any:
         """An empty result."""
-        asked: Asked = self.asked
-        return self._known_meta if asked.meta is not None else self.shown(self._known_meta)
+        return self._result[2]
 
-    @functools.cached_property
+    @property
     def shown(self) -> Shown:
         """How results are shown."""
-        asked: Asked = self.asked
-        return asked.shown(self._known_meta)
+        return self._result[1]
 
     @functools.cached_property
     def packed_shown(self) -> CachedPickle[Shown]:
@@ -150,7 +159,9 @@ class FoldExpr(AskedExpr):
 # What tasks have in common, by a plan, the number of hash ranges and that of few states: frames on
 # a GPU take milliseconds to pickle, and their plans are kept.
 _tasks: dict[tuple[int, int, int], tuple[GroupPlan, CachedPickle[GroupTask]]] = {}
-_MOST_TASKS = 64
+_MOST_TASKS = 256
+# How results are shown, and an empty one, by a plan.
+_results: dict[int, tuple[GroupPlan, Shown, Any]] = {}
 
 
 class GroupsExpr(RangesExpr):

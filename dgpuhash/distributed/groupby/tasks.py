@@ -54,16 +54,6 @@ from dgpuhash.frames.groupby.partial import GroupPlan
 from dgpuhash.frames.groupby.partial.rows import key_codes, mostly_distinct_rows
 from dgpuhash.tables.memory_errors import memory_errors_of
 
-__all__ = [
-    "GroupTask",
-    "answer_of_one",
-    "open_groups",
-    "reduce_partition",
-    "result_of",
-    "seal_groups",
-]
-
-
 # Reducing a partition and sending its states takes at least this often its bytes.
 REDUCING = 5
 

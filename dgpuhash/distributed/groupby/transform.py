@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from dgpuhash.distributed.groupby.asked import Asked
     from dgpuhash.distributed.groupby.group_by import LazyGroupBy
 
-__all__ = ["beside_labels", "keys_beside", "transformed"]
-
 
 def transformed(
     groups: LazyGroupBy, func: Any, args: Sequence[Any], options: Mapping[str, Any]

@@ -18,8 +18,6 @@ from dgpuhash.frames.dataframes.pandas_casts import is_unknown
 from dgpuhash.frames.groupby.group_by import GroupBy
 from dgpuhash.frames.merge.arguments import OnRounding
 
-__all__ = ["groupby_lazily", "ranges_of"]
-
 # Groups that one worker tells faster than several.
 FEW_GROUPS = 2**12
 # Partitions of the source for one of the result.

@@ -29,8 +29,6 @@ from dgpuhash.frames.merge.keys import KeyPair
 from dgpuhash.frames.merge.partition import PartitionPlan
 from dgpuhash.tables.memory_errors import memory_errors_of
 
-__all__ = ["AlignedMergeExpr", "can_be_aligned"]
-
 
 def can_be_aligned(left: Expr, right: Expr, plan: PartitionPlan) -> bool:
     """Return whether rows that match are in partitions of the same divisions."""

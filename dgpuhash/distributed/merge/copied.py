@@ -14,18 +14,17 @@ from dgpuhash.distributed.cluster.dask_internals import (
     TaskRef,
     tokenize_deterministic,
 )
+from dgpuhash.distributed.cluster.expressions import SharedExpr
 from dgpuhash.distributed.cluster.host import current_worker
 from dgpuhash.distributed.cluster.serialization import CachedPickle
 from dgpuhash.distributed.cluster.user_errors import raise_without_traceback
 from dgpuhash.distributed.merge.held import check_size, filtered, keys_of, known_keys
 from dgpuhash.distributed.merge.sides import raise_if_repeated
-from dgpuhash.distributed.merge.steps import PlannedExpr, StoredRows
+from dgpuhash.distributed.merge.steps import StoredRows
 from dgpuhash.frames.keys.encoding import KeyColumns
 from dgpuhash.frames.merge.partition import PartitionPlan
 from dgpuhash.frames.merge.rows import RowPairs
 from dgpuhash.tables.memory_errors import memory_errors_of
-
-__all__ = ["CopiedExpr", "MergeTaskExpr", "SingleExpr", "WholeExpr", "can_be_copied"]
 
 
 def can_be_copied(plan: PartitionPlan, stored: Expr) -> bool:
@@ -35,7 +34,7 @@ def can_be_copied(plan: PartitionPlan, stored: Expr) -> bool:
     return stored.npartitions == 1 and not other
 
 
-class MergeTaskExpr(PlannedExpr, Blockwise):
+class MergeTaskExpr(SharedExpr, Blockwise):
     """Merge whose tasks need no others but those of its sides: Dask fuses them with these."""
 
     @property

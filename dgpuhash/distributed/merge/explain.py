@@ -31,8 +31,6 @@ from dgpuhash.frames import frames_of
 from dgpuhash.frames.merge.partition import PartitionPlan
 from dgpuhash.tables.stats import format_bytes
 
-__all__ = ["NO_MERGE", "counted", "explained", "sent_to_shards", "size_of"]
-
 NO_MERGE = (
     "no merge of dgpuhash: this frame was not made by dgpuhash.merge, frame.dgpuhash.merge or "
     "index.merge, or it was computed since (persist)"

@@ -41,8 +41,6 @@ from dgpuhash.frames.keys.seeds import KeySeeds
 from dgpuhash.frames.merge.arguments import JoinArguments
 from dgpuhash.frames.merge.partition import PartitionPlan
 
-__all__ = ["MergeExpr", "StandingMergeExpr", "stored_rows"]
-
 
 class TailedExpr(ResultExpr, LoweredExpr):
     """Merge whose partitions are those of a frame, and then hash ranges of the stored side.

@@ -25,24 +25,6 @@ from dgpuhash.frames.merge.partition import PartitionPlan
 from dgpuhash.frames.merge.rows import StoredKeys
 from dgpuhash.frames.row_store import RowStore
 
-__all__ = [
-    "RESULT_NBYTES",
-    "HeldRows",
-    "KnownKeys",
-    "Put",
-    "SentRows",
-    "all_held",
-    "are_few",
-    "check_size",
-    "filtered",
-    "keys_of",
-    "known_keys",
-    "merge_with_rows",
-    "most_held_nbytes",
-    "receipts_of",
-]
-
-
 # Bytes of a task's result beside its rows: Dask asks each result how large it is.
 RESULT_NBYTES = 2**10
 

@@ -14,8 +14,6 @@ from dgpuhash.distributed.cluster.host import NAME
 from dgpuhash.distributed.cluster.rpc import call_worker, encode_call, fire_and_forget
 from dgpuhash.distributed.shards.stats import shard_size
 
-__all__ = ["RECEIPT", "KeptBuilds", "KeptStats", "task_name"]
-
 # Begins the keys of tasks that confirm a probe, which are made again with it.
 RECEIPT = "dgpuhash-receipt"
 # The name with which the scheduler wants the results that stay, as a client would.

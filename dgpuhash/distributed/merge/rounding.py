@@ -14,8 +14,6 @@ from distributed import get_worker
 
 from dgpuhash.distributed.events import topic_of
 
-__all__ = ["LoggedRounding", "RoundedColumns"]
-
 TOPIC = topic_of("rounded")
 
 

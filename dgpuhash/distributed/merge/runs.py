@@ -31,24 +31,6 @@ from dgpuhash.distributed.merge.rounding import RoundedColumns
 from dgpuhash.distributed.merge.stalls import StallWatch
 from dgpuhash.errors import IndexChanged, IndexLost
 
-__all__ = [
-    "RECEIPT",
-    "Run",
-    "announced_run",
-    "begin_anew",
-    "begin_run",
-    "current_run",
-    "drop_builds",
-    "free_call",
-    "free_run",
-    "install_runs",
-    "keep_builds",
-    "kept_builds",
-    "lost_runs_again",
-    "open_run",
-    "rounded_columns",
-]
-
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
 

@@ -6,10 +6,6 @@ import functools
 from collections.abc import Hashable
 from typing import Any
 
-import numpy as np
-import pandas as pd
-from dask.base import tokenize
-
 from dgpuhash.distributed.cluster.dask_internals import (
     And,
     Expr,
@@ -19,16 +15,14 @@ from dgpuhash.distributed.cluster.dask_internals import (
     determine_column_projection,
     is_filter_pushdown_available,
 )
-from dgpuhash.distributed.cluster.serialization import put_in_cache
+from dgpuhash.distributed.cluster.expressions import kept_token
+from dgpuhash.distributed.cluster.serialization import put_in_cache, schema_key
 from dgpuhash.distributed.query.merge_tasks import sample
 from dgpuhash.distributed.query.results import ResultExpr
-from dgpuhash.frames import frames_of
 from dgpuhash.frames.merge.arguments import JoinArguments
 from dgpuhash.frames.merge.keys import MergeError
 from dgpuhash.frames.merge.partition import PartitionPlan
 from dgpuhash.frames.merge.rows import first_repeat
-
-__all__ = ["SidesExpr", "named_schema_key", "not_unique", "plan_of", "raise_if_repeated"]
 
 
 class SidesExpr(ResultExpr):
@@ -150,11 +144,11 @@ def plan_of(left: Any, right: Any, arguments: JoinArguments, probing: str = "") 
     def planned() -> PartitionPlan:
         return PartitionPlan.of(sample(left), sample(right), arguments, probing)
 
-    kinds = [named_schema_key(meta) for meta in (left, right)]
-    if None in kinds:
+    schemas = schema_key(left), schema_key(right)
+    if None in schemas:
         return planned()
     # It takes milliseconds to try it, and optimisation asks again and again.
-    asked = tokenize(arguments, probing, kinds)
+    asked = kept_token(arguments), probing, *schemas
     found = _plans.get(asked)
     if found is None:
         found = planned()
@@ -162,38 +156,8 @@ def plan_of(left: Any, right: Any, arguments: JoinArguments, probing: str = "") 
     return found
 
 
-_plans: dict[str, PartitionPlan] = {}
+_plans: dict[tuple[str | None, ...], PartitionPlan] = {}
 _MOST_PLANS = 256
-
-
-def named_schema_key(meta: Any) -> Any:
-    """Return what tells an empty frame from others; None where that takes long.
-
-    None also of subclasses, and of dtypes that have more than their name.
-    """
-    frames = frames_of(meta)
-    whole = meta.to_frame("value") if meta.ndim == 1 else meta
-    dtypes = [*frames.dtypes(whole), getattr(meta.index, "dtype", None)]
-    if meta.index.nlevels > 1 or any(hasattr(dtype, "categories") for dtype in dtypes):
-        return None
-    if frames.name == "pandas":
-        exact = type(meta) in (pd.DataFrame, pd.Series)
-        if not exact or meta.attrs or not all(map(_is_named, dtypes)):
-            return None
-    elif frames.name != "cudf":
-        return None
-    columns = None if meta.ndim == 1 else meta.columns
-    names = [meta.name] if columns is None else [list(columns), list(columns.names)]
-    names.append(None if columns is None else str(getattr(columns, "dtype", "")))
-    index = type(meta.index).__name__, list(meta.index.names)
-    return frames.name, type(meta).__name__, repr(names), list(map(repr, dtypes)), index
-
-
-def _is_named(dtype: Any) -> bool:
-    """Return whether dtypes of pandas that are written alike are the same."""
-    if isinstance(dtype, np.dtype):
-        return dtype.kind != "O"
-    return isinstance(dtype, pd.StringDtype) or hasattr(dtype, "numpy_dtype")
 
 
 def not_unique(validate: tuple[bool, bool]) -> tuple[str, str]:

@@ -15,8 +15,6 @@ from dgpuhash.distributed.cluster.dask_internals import fail_tasks, paused_worke
 from dgpuhash.distributed.cluster.host import NAME
 from dgpuhash.errors import DgpuhashError, IndexLost, OutOfMemoryError
 
-__all__ = ["StallWatch"]
-
 # Looks in the time after which a computation is ended.
 LOOKS = 12
 # States of tasks that have not begun, or are under way.

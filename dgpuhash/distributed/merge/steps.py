@@ -9,12 +9,12 @@ from dgpuhash.distributed.cluster.dask_internals import (
     Blockwise,
     Expr,
     Projection,
-    SharedExpr,
     Task,
     TaskRef,
     determine_column_projection,
     tokenize_deterministic,
 )
+from dgpuhash.distributed.cluster.expressions import SharedExpr
 from dgpuhash.distributed.cluster.serialization import CachedPickle
 from dgpuhash.distributed.merge.runs import RECEIPT
 from dgpuhash.distributed.merge.tails import stored_rows, tail
@@ -34,16 +34,6 @@ from dgpuhash.frames.grouped.aggregation import LabelledResults
 from dgpuhash.frames.merge.distinct import DistinctPlan, DistinctRows
 from dgpuhash.frames.merge.partition import PartitionPlan
 
-__all__ = [
-    "BuildExpr",
-    "GatedExpr",
-    "PlannedExpr",
-    "ProbeExpr",
-    "RowsExpr",
-    "StandingExpr",
-    "StoredRows",
-]
-
 
 class StoredRows:
     """A plan, as far as it decides what is stored: its token names builds that can be shared."""
@@ -58,22 +48,7 @@ class StoredRows:
         return ("dgpuhash-stored", self.plan.probing, *self.plan.stored_description)
 
 
-class PlannedExpr(SharedExpr):
-    """Expression with plans among its operands, whose tokens are kept.
-
-    Their frames take long to tokenize, those of a GPU milliseconds.
-    """
-
-    def _with_token(self, operand: Any) -> Any:
-        if not isinstance(operand, PartitionPlan | DistinctPlan | StoredRows):
-            return operand
-        kept = vars(operand)
-        if "_dask_token" not in kept:
-            kept["_dask_token"] = tokenize_deterministic(operand)
-        return kept["_dask_token"]
-
-
-class BuildExpr(PlannedExpr):
+class BuildExpr(SharedExpr):
     """Shards with the rows of a frame while probes ask them; its one key is their seal.
 
     `seeds` are those of the process that made the expression, and in its token: partitions that are
@@ -153,7 +128,7 @@ class StandingExpr(Expr):
         return {key: Task(key, open_marks, CachedPickle.of(descriptor), key)}
 
 
-class ProbeExpr(PlannedExpr):
+class ProbeExpr(SharedExpr):
     """Tasks of a merge: a probe for each partition, and tails of hash ranges.
 
     Operands after the parameters are builds that the probes wait for; `known` is the probe of a

@@ -22,8 +22,6 @@ from dgpuhash.frames import frames_of
 from dgpuhash.frames.merge.distinct import DistinctPlan
 from dgpuhash.tables.memory_errors import memory_errors_of
 
-__all__ = ["stored_rows", "tail"]
-
 RANGES = "use more hash ranges (npartitions=), or workers with more memory"
 
 

@@ -60,18 +60,6 @@ from dgpuhash.frames.merge.keys import MergeError
 from dgpuhash.frames.merge.partition import PartitionPlan
 from dgpuhash.tables.memory_errors import memory_errors_of
 
-__all__ = [
-    "BuildTask",
-    "Built",
-    "ProbeReceipt",
-    "ProbeTask",
-    "confirm",
-    "open_marks",
-    "put_rows",
-    "seal",
-]
-
-
 # Sending the rows of a partition takes at least this often their bytes.
 SENDING = 3
 

@@ -14,8 +14,6 @@ from dgpuhash.frames.dataframes.pandas_casts import is_unknown
 from dgpuhash.frames.keys.categories import in_dtype
 from dgpuhash.frames.merge.partition import PartitionPlan
 
-__all__ = ["TypedExpr", "has_unknown_categories"]
-
 
 def has_unknown_categories(plan: PartitionPlan) -> bool:
     """Return whether columns of a merge have categories that only the partitions know."""

@@ -39,17 +39,6 @@ from dgpuhash.frames.merge.distinct import DistinctPlan, check_keep, distinct_ro
 from dgpuhash.frames.merge.partition import PartitionPlan
 from dgpuhash.tables.memory_errors import memory_errors_of
 
-__all__ = [
-    "SEEDS",
-    "distinct_lazily",
-    "hash_ranges",
-    "isin_lazily",
-    "merge_lazily",
-    "merge_with_index",
-    "prepare",
-    "rows_lazily",
-]
-
 # Of the keys of all merges and groups that this process makes.
 SEEDS = KeySeeds.drawn()
 BUILDS = ("auto", "left", "right", "replicate")

@@ -41,8 +41,6 @@ from dgpuhash.frames import POSITION_NBYTES, EncodedKeys, frames_of, sort_by_que
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
 from dgpuhash.tables.select import gather_rows
 
-__all__ = ["Answer", "ShardReader", "probe_shards", "query_keys"]
-
 # Requests to one shard under way at once: the next keys travel while earlier ones are probed.
 AT_ONCE = 2
 FINER = (

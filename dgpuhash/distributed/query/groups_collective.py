@@ -45,8 +45,6 @@ from dgpuhash.frames.groupby.partial.rows import mostly_distinct_rows
 from dgpuhash.frames.merge.distinct import DistinctRows
 from dgpuhash.tables.memory_errors import memory_errors_of
 
-__all__ = ["GroupShares", "Step", "collective_groups"]
-
 # Free memory that each worker must have, as a multiple of its rows' bytes: states of narrow rows
 # take more than these, and their owner has them twice.
 _GROWTH = 4.0

@@ -30,8 +30,6 @@ from dgpuhash.frames import (
 from dgpuhash.frames.merge.agreement import index_keys
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
 
-__all__ = ["Lookups"]
-
 # Keys up to this size travel inside the task.
 SMALL_NBYTES = 1 << 20
 

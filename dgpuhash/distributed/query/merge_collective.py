@@ -38,14 +38,6 @@ from dgpuhash.distributed.query.rank_merge import RankProbe, all_matches, shard_
 from dgpuhash.distributed.shards.plugin import ShardHost
 from dgpuhash.frames import FrameIndex, frames_of
 
-__all__ = [
-    "RankResult",
-    "collective_merge",
-    "merge_partition",
-    "merge_replicated",
-    "result_label",
-]
-
 
 def merge_replicated(
     host: ShardHost, seal: CachedPickle[Probe], given: LocalInputs

@@ -37,8 +37,6 @@ from dgpuhash.frames.merge.partition import PartitionPlan, StandingPlan
 from dgpuhash.tables.memory_errors import memory_errors_of
 from dgpuhash.tables.select import gather_rows
 
-__all__ = ["Probe", "sample"]
-
 # By device: batches of partitions at work at once. On GPUs few large ones are faster.
 AT_ONCE = {"cpu": 2, "cuda": 1}
 

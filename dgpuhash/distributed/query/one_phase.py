@@ -22,8 +22,6 @@ from dgpuhash.distributed.query.groups_collective import GroupShares, Step, coll
 from dgpuhash.distributed.query.results import ResultExpr
 from dgpuhash.errors import ClosedError, UnsupportedError
 
-__all__ = ["RangesExpr", "answered_in_one_phase"]
-
 # What ranks have in common, by the name of the expression.
 _shares: dict[str, CachedPickle[GroupShares]] = {}
 _MOST_SHARES = 64

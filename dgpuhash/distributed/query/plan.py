@@ -39,14 +39,6 @@ from dgpuhash.frames import check_how, column_labels, join_columns
 from dgpuhash.frames.int_float_warning import IntFloatKey
 from dgpuhash.tables.memory_errors import memory_errors_of
 
-__all__ = [
-    "MergePlans",
-    "map_persisted",
-    "one_partition",
-    "persist_unfused",
-    "persisted_partitions",
-]
-
 
 def persisted_partitions(frame: dd.DataFrame) -> list[Future] | None:
     """Return the partitions of a persisted frame, as `persisted_futures`.

@@ -28,8 +28,6 @@ from dgpuhash.distributed.query.merge_tasks import Probe
 from dgpuhash.frames import FrameIndex, Matches, frames_of, sort_by_query_row
 from dgpuhash.tables.select import gather_rows
 
-__all__ = ["RankProbe", "all_matches", "shard_matches"]
-
 # Positions of keys that one rank sends to another one travel in 32 bits.
 _MOST_ROWS = 2**32
 

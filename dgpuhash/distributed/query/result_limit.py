@@ -14,8 +14,6 @@ from dgpuhash.distributed.shards.worker_memory import WorkerMemory, trim
 from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.frames import frames_of
 
-__all__ = ["ResultLimit", "keys_within_memory"]
-
 # Rows that a partition may have.
 MOST_ROWS = 2**31 - 1
 # A result is there twice: the parts that shards answer, and what is put together from them.

@@ -16,13 +16,12 @@ from dgpuhash.distributed.cluster.dask_internals import (
     Task,
     TaskRef,
 )
+from dgpuhash.distributed.cluster.expressions import SharedExpr
 from dgpuhash.frames.merge.index import index_of
 from dgpuhash.frames.merge.keys import as_series
 
-__all__ = ["ResultExpr"]
 
-
-class ResultExpr(PartitionsFiltered, Expr):
+class ResultExpr(PartitionsFiltered, SharedExpr):
     """Expression of a result, of which `compute` puts all partitions together.
 
     Dask does so with pandas, which makes floats of labels that are integers and floats.

@@ -22,8 +22,6 @@ from dgpuhash.distributed.cluster.dask_internals import (
     task_of,
 )
 
-__all__ = ["Coalescer", "WaitingTask", "WaitingTasks"]
-
 # Seconds after the last call during which a batch waits for more, and between two checks.
 PAUSE = 0.05
 QUIET_SECONDS = 0.0005

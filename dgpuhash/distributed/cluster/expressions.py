@@ -1,0 +1,186 @@
+"""Expressions of Dask that take empty frames and tokens from others with equal inputs."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from datetime import date
+from decimal import Decimal
+from enum import Enum
+from typing import Any
+from weakref import WeakValueDictionary, ref
+
+from dask.tokenize import normalize_object, normalize_token
+
+from dgpuhash.distributed.cluster.dask_internals import (
+    Assign,
+    Binop,
+    Blockwise,
+    Expr,
+    Filter,
+    Projection,
+    ReadParquet,
+    ResetIndex,
+    Unaryop,
+    pickle,
+    tokenize_deterministic,
+)
+from dgpuhash.distributed.cluster.serialization import (
+    is_bare,
+    note_bare,
+    put_in_cache,
+    schema_key,
+)
+
+
+class SharedExpr(Expr):
+    """Expression that others reach by several ways, and that Dask's optimizer replaces once.
+
+    The optimizer makes new expressions of a query some dozen times. A build is an operand of its
+    probe and of what that probe reads: it would be made anew for each way that leads to it, which
+    are twice as many with each merge.
+    """
+
+    def __dask_tokenize__(self) -> str:
+        if not self._determ_token:
+            # Plans, arguments and seeds take long to tokenize, and stay as they are.
+            operands = (
+                kept_token(each)
+                if type(each).__module__.startswith("dgpuhash.") and not isinstance(each, Expr)
+                else each
+                for each in self.operands
+            )
+            kind = f"{type(self).__module__}.{type(self).__qualname__}"
+            self._determ_token = tokenize_deterministic(kind, *operands)
+        return str(self._determ_token)
+
+    def _substitute(self, old: Any, new: Any, _seen: set[str]) -> Expr:
+        made = _replaced.of(_seen)
+        found = made.get(self._name)
+        if found is None:
+            found = made[self._name] = super()._substitute(old, new, _seen)
+        return found
+
+
+# Tokens by the ids of what they are of.
+_tokens: dict[int, tuple[Callable[[], Any], str]] = {}
+_MOST_TOKENS = 2**9
+
+
+def kept_token(thing: Any) -> str:
+    """Return the token of an object that never changes, computed once while it is in use."""
+    found = _tokens.get(id(thing))
+    if found is None or found[0]() is not thing:
+        slotted = not hasattr(thing, "__weakref__")
+        found = (lambda: thing) if slotted else ref(thing), str(tokenize_deterministic(thing))
+        put_in_cache(_tokens, id(thing), found, _MOST_TOKENS)
+    return found[1]
+
+
+@normalize_token.register(type)
+def _token_of_class(kind: type) -> Any:
+    """Return what Dask has for a class in tokens, once for each class of expressions.
+
+    Dask pickles the class of an expression twice for each new one, to tokenize it.
+    """
+    by_name = issubclass(kind, Expr) and kind.__module__.startswith(("dask.", "dgpuhash."))
+    return _token_of_known_class(kind) if by_name else normalize_object(kind)
+
+
+_token_of_known_class = functools.cache(normalize_object)
+
+
+# Metas of Dask's expressions by class, operands, and the schemas of those that are expressions.
+_metas: dict[tuple[Any, ...], Any] = {}
+_MOST_METAS = 2**12
+
+
+class _NoKey(Exception):
+    """An operand that is not told from others in no time."""
+
+
+def _share_metas(kind: Any, *, among: Any = Expr, inputs: Any = lambda expr: expr.operands) -> None:
+    """Have expressions of a class take their metas from earlier ones with equal inputs.
+
+    Dask's optimizer makes an expression anew a dozen times, and computes an empty frame for each.
+    """
+    compute = vars(kind)["_meta"].func
+
+    def meta(expr: Any) -> Any:
+        if not isinstance(expr, among):
+            return compute(expr)
+        parts, frames = inputs(expr), list[Any]()
+        try:
+            key = kind, type(expr), *(_key_of(part, frames) for part in parts)
+        except _NoKey:
+            return compute(expr)
+        found = _metas.get(key)
+        if found is None:
+            found = compute(expr)
+            if not all(map(is_bare, frames)):
+                # It may be a view of rows of a user.
+                found = pickle.loads(pickle.dumps(found))
+            if hasattr(found, "iloc"):
+                note_bare(found)
+            put_in_cache(_metas, key, found, _MOST_METAS)
+        return found
+
+    shared = functools.cached_property(meta)
+    shared.__set_name__(kind, "_meta")
+    kind._meta = shared
+
+
+def _key_of(part: Any, frames: list[Any]) -> Any:
+    """Return what tells an input of a meta from others; note the empty frames among them."""
+    kind: type = type(part)
+    if kind in (str, int, bool, float, type(None)) or isinstance(part, Enum):
+        return kind, part
+    if kind in (list, tuple):
+        return kind, *(_key_of(each, frames) for each in part)
+    if kind in (date, Decimal):
+        # The scale of a decimal is part of its dtype.
+        return kind, str(part)
+    meta = part._meta if isinstance(part, Expr) else part
+    schema = schema_key(meta)
+    if schema is None:
+        raise _NoKey
+    frames.append(meta)
+    return schema
+
+
+_share_metas(Blockwise, among=Binop | Filter | ResetIndex | Unaryop)
+_share_metas(Projection)
+# The dtype of a text is an option of pandas.
+_share_metas(
+    Assign,
+    inputs=lambda expr: [
+        expr.frame,
+        expr.keys,
+        *(str if isinstance(each, str) else each for each in expr.vals),
+    ],
+)
+_share_metas(
+    ReadParquet,
+    inputs=lambda expr: [expr._dataset_info["base_meta"], expr.operand("columns"), expr._series],
+)
+
+
+class _Replaced(threading.local):
+    """What expressions became in a thread's last substitution, by their names.
+
+    None is kept alive here: it may hold persisted rows.
+    """
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+        self._made: WeakValueDictionary[str, Expr] = WeakValueDictionary()
+
+    def of(self, seen: set[str]) -> WeakValueDictionary[str, Expr]:
+        """Return those of the substitution that has this set, which Dask makes for each."""
+        if seen is not self._seen:
+            self._seen, self._made = seen, WeakValueDictionary()
+        return self._made
+
+
+_replaced = _Replaced()
