@@ -10,6 +10,7 @@ import pytest
 from clusters import gpu_cluster, share_gpus
 from distributed import Client, futures_of
 
+from dgpuhash import Op
 from dgpuhash.distributed import (
     DistributedBloomFilter,
     DistributedMap,
@@ -77,6 +78,32 @@ def test_map(client, exchange, piece_rows):
         assert (table.find(questions)[0].compute().get() == -asked).all()
         assert table.erase(questions).compute().get().sum() == len(np.unique(asked))
         assert not table.contains(asked).any()
+
+
+@pytest.mark.parametrize("piece_rows", [None, 30_000])
+@pytest.mark.parametrize("method", ["slab", "supernode"])
+def test_mixed_batches(client, exchange, method, piece_rows):
+    random = np.random.default_rng(2)
+    keys = random.permutation(300_000)
+    ops = random.integers(0, 4, len(keys)).astype("u1")
+    stored = np.arange(0, 300_000, 2)
+    with DistributedMap(
+        "i8", "i8", client=client, exchange=exchange, piece_rows=piece_rows, method=method
+    ) as table:
+        table.upsert(on_gpus(client, stored), on_gpus(client, stored * 3))
+        given = (on_gpus(client, each) for each in (ops, keys, -keys))
+        values, flags = table.execute(*given, default=-7)
+        there = keys % 2 == 0
+        storing = (ops == Op.INSERT) | (ops == Op.UPSERT)
+        assert (flags.compute().get() == (there ^ storing)).all()
+        found = np.where(there & (ops == Op.FIND), keys * 3, -7)
+        assert (values.compute().get() == found).all()
+        values, flags = table.find(on_gpus(client, keys), default=0)
+        left = storing | (there & (ops == Op.FIND))
+        wanted = np.where(there & (ops != Op.UPSERT), keys * 3, -keys)
+        assert (flags.compute().get() == left).all()
+        assert (values.compute().get() == np.where(left, wanted, 0)).all()
+        assert len(table) == left.sum()
 
 
 def test_questions_that_need_not_travel(client, exchange):
