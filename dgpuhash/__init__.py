@@ -152,7 +152,8 @@ def __getattr__(name: str) -> object:
         # Not in `__all__`: an import of all names would hide Dask itself.
         return importlib.import_module("dgpuhash.dask")
     if name in _LATER:
-        return getattr(importlib.import_module(_LATER[name]), name)
+        found = globals()[name] = getattr(importlib.import_module(_LATER[name]), name)
+        return found
     if name == "__version__":
         return importlib.metadata.version(__name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

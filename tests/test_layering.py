@@ -26,7 +26,7 @@ SHORTEST_MODULE = 40
 # Lines of code of a room, as `code_lines` counts them; what merges or deletes takes some away.
 MOST_CODE = {
     "distributed": 20_720,
-    "frames": 16_425,
+    "frames": 16_398,
     "tables": 11_760,
     "kmer": 10_160,
     "bench": 9_050,
@@ -35,13 +35,13 @@ MOST_CODE = {
     "dask": 710,
 }
 # Modules of a second way, which one over columns of every library replaces; none may come back.
-MUST_GO = {
-    "frames/merge/cudf/__init__.py",
-    "frames/merge/cudf/plan.py",
-}
+MUST_GO: set[str] = set()
 GONE = {
     "frames/dataframes/cudf_keys.py",
+    "frames/merge/agreement.py",
     "frames/merge/comparable.py",
+    "frames/merge/cudf/__init__.py",
+    "frames/merge/cudf/plan.py",
     "frames/merge/mixin.py",
     "frames/merge/standing.py",
     "frames/merge_result.py",

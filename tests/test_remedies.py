@@ -958,6 +958,7 @@ NOWHERE: set[tuple[str, str]] = {
     ("frames/dataframes/cudf.py", ".astype({})"),
     ("frames/dataframes/cudf.py", "cudf.Series(keys)"),
     ("frames/dataframes/cudf_columns.py", ".astype(cudf.Decimal128Dtype(38, 9)).astype('str')"),
+    ("frames/dataframes/cudf_columns.py", ".astype('str')"),
     *(("frames/dataframes/dispatch.py", each)
       for each in ("cudf.from_pandas(frame)", "cupy.asarray(array)", "cupy.asarray(x)",
                    "cupy.asnumpy(array)", "cupy.asnumpy(x)", "frame.to_pandas()")),
@@ -969,7 +970,6 @@ NOWHERE: set[tuple[str, str]] = {
     *(("frames/groupby/partial/cudf/plan.py", each)
       for each in (".to_backend('pandas')", ".to_pandas()", "frame.to_pandas()")),
     ("frames/groupby/verb.py", "frame.to_pandas()"), ("frames/index.py", "frame.to_pandas()"),
-    ("frames/merge/cudf/plan.py", ".astype('str')"),
     ("kmer/minimizers/reads.py", "cupy.asnumpy(letters)"),
     ("tables/arguments/validate.py", ".astype({})"),
     ("tables/arguments/validate.py", "x.view('u1').reshape(len(x), -1)"),

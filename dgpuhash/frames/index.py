@@ -18,7 +18,6 @@ from dgpuhash.frames.labels import key_names, stored_columns
 from dgpuhash.frames.lookup import Lookup, lookup_rows
 from dgpuhash.frames.lookup_mixin import LookupMixin
 from dgpuhash.frames.matches import Matches
-from dgpuhash.frames.merge.agreement import index_keys, reconcile_keys
 from dgpuhash.frames.merge.arguments import (
     ALL_ROWS,
     DEFAULT_SUFFIXES,
@@ -30,6 +29,7 @@ from dgpuhash.frames.merge.arguments import (
     join_columns,
     needed_columns,
 )
+from dgpuhash.frames.merge.keys import index_keys, key_series, reconcile_keys
 from dgpuhash.frames.merge.result import MergePlan
 from dgpuhash.frames.merge.rows import RowPairs, row_pairs, sorted_by_key
 from dgpuhash.frames.pages import Page, RowLimit, first_page
@@ -351,9 +351,10 @@ class FrameIndex(LookupMixin):
         check_same_library(left, self._frames)
         rows, encoder = self._rows, self._rows.encoder_for(left)
         names = join_columns(left, encoder, on, left_on, typed=False)
-        encoded = encoder.encode_columns(KeyColumns.of(left, names))
+        given = key_series(left, names)
+        encoded = encoder.encode_columns(KeyColumns.of_series(given, names, self._frames))
         wanted = {*needed_columns(self.meta, encoder, names, columns), *encoder.names}
-        warn_int_float_merge(left, names, rows)
+        warn_int_float_merge(left, names, given, rows)
         if kind in FILTERS:
             found = rows.found(encoded)
             return self._frames.keep_where(left, found if kind == "semi" else ~found)
@@ -362,7 +363,7 @@ class FrameIndex(LookupMixin):
             stored = stored[[label for label in stored if label in wanted]]
         if kind in ALL_ROWS and rows.erased:
             met, stored = rows.without_erased(met, stored)
-        keys = index_keys(left, names, stored, encoder.names)
+        keys = index_keys(given, names, stored, encoder.names)
         plan = MergePlan.of(
             left,
             stored,
@@ -416,8 +417,10 @@ class FrameIndex(LookupMixin):
     def _look_up(self, asked: Any, *, keyed: bool, promote: str | None) -> Lookup:
         encoder, rows = self._rows.encoder_for(asked), self._rows.store.whole()
         names = join_columns(asked, encoder, typed=False)
-        met = self._rows.find_matches(encoder.encode_columns(KeyColumns.of(asked, names)))
-        keys = index_keys(asked, names, rows, names)
+        given = key_series(asked, names)
+        columns = KeyColumns.of_series(given, names, self._frames)
+        met = self._rows.find_matches(encoder.encode_columns(columns))
+        keys = index_keys(given, names, rows, names)
         return lookup_rows(asked, keys, rows, met, keyed=keyed, promote=promote)
 
     @function_translates_memory_errors

@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from types import FrameType
 from typing import Any
 
 import numpy as np
 
 from dgpuhash.frames.dataframes import frames_of
-from dgpuhash.frames.keyed_rows import KeyedRows
-
-__all__ = [
-    "MESSAGE",
-    "IntFloatKey",
-    "caller_stacklevel",
-    "has_non_integers",
-    "int_float_keys",
-    "warn_int_float_keys",
-    "warn_int_float_merge",
-]
-
-# pandas' own text, so that warning filters match both.
-MESSAGE = (
-    "You are merging on int and float columns where the float values are not equal to their int "
-    "representation."
+from dgpuhash.frames.dataframes.pandas_agreement import (
+    MESSAGE,
+    caller_stacklevel,
+    has_non_integers,
 )
-# Packages whose stack frames lie between the user's call and this module.
-_OWN = {"dgpuhash", "contextlib", "functools"}
+from dgpuhash.frames.keyed_rows import KeyedRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +32,9 @@ class IntFloatKey:
     floats_left: bool
 
 
-def warn_int_float_merge(left: Any, left_on: Sequence[Hashable], stored: KeyedRows) -> None:
+def warn_int_float_merge(
+    left: Any, left_on: Sequence[Hashable], given: Sequence[Any], stored: KeyedRows
+) -> None:
     """Warn, as pandas' merge does, when float keys meet integer keys.
 
     The warning is given when some floats are neither whole numbers nor NaN. Only NumPy dtypes are
@@ -59,10 +46,14 @@ def warn_int_float_merge(left: Any, left_on: Sequence[Hashable], stored: KeyedRo
     left : DataFrame
     left_on : sequence of labels
         Key columns of `left`, in the order of the index's key columns.
+    given : sequence of Series
+        These columns.
     stored : KeyedRows
         The rows of the index.
     """
-    if not len(left) or not len(stored):
+    floats = [series.dtype.kind == "f" for series in given]
+    alike = floats == [type_.kind == "float" for type_ in stored.key_types]
+    if alike or not len(left) or not len(stored):
         return
     mixed = int_float_keys(left, left_on, stored.store.meta, stored.key_names)
     told = [
@@ -107,31 +98,3 @@ def warn_int_float_keys(left: Any, told: Sequence[IntFloatKey]) -> None:
     for each in told if len(left) else ():
         if not each.floats_left or has_non_integers(left[each.name], each.integers):
             warnings.warn(MESSAGE, UserWarning, stacklevel=caller_stacklevel())
-
-
-def has_non_integers(column: Any, integers: np.dtype[Any]) -> bool:
-    """Return whether some floats are neither null nor integers of that dtype.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> whole, large = pd.Series([1.0, None]), pd.Series([300.0])
-    >>> has_non_integers(whole, np.dtype("i1")), has_non_integers(large, np.dtype("i1"))
-    (False, True)
-    """
-    floats = column.to_numpy(np.float64, na_value=np.nan)
-    with np.errstate(invalid="ignore"):
-        same = floats.astype(integers) == floats
-    return not bool((same | np.isnan(floats)).all())
-
-
-def caller_stacklevel() -> int:
-    """Return the ``stacklevel`` of the first caller outside this package."""
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back and _root(frame) in _OWN:
-        level, frame = level + 1, frame.f_back
-    return level
-
-
-def _root(frame: FrameType) -> str:
-    return str(frame.f_globals.get("__name__", "")).partition(".")[0]

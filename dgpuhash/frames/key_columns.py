@@ -7,11 +7,6 @@ from typing import Any, Protocol
 
 from dgpuhash.errors import KeyTypeError
 
-__all__ = [
-    "IncomparableError", "KeyColumn", "LogicalType", "NormalColumn", "StringColumn",
-    "check_comparable",
-]  # fmt: skip
-
 NUMERIC = frozenset({"bool", "int", "uint", "float"})
 _TIME_UNITS = {(64, unit) for unit in ("s", "ms", "us", "ns")}
 # The widths (bits) and units that key columns of each kind can have.

@@ -11,8 +11,8 @@ import numpy as np
 from dgpuhash.backend import is_out_of_memory
 from dgpuhash.errors import ColumnError, OutOfMemoryError, TableBroken
 from dgpuhash.frames.dataframes import frames_of
+from dgpuhash.frames.key_columns import LogicalType
 from dgpuhash.frames.keys.encoding import EncodedKeys, KeyEncoder, same_keys
-from dgpuhash.frames.keys.order import sorted_rows
 from dgpuhash.frames.keys.table import AUTO, KeyTable, KeyTableMethod
 from dgpuhash.frames.row_store import RowStore
 from dgpuhash.frames.spill.file import SpillFile
@@ -39,7 +39,7 @@ class KeyedRows:
     def __init__(
         self, meta: Any, encoder: KeyEncoder, device: Device, method: KeyTableMethod = AUTO
     ) -> None:
-        frames = frames_of(meta)
+        self._frames = frames = frames_of(meta)
         self._xp = frames.xp
         self._encoder = encoder
         self.store: RowStore | SpilledRowStore = RowStore(meta)
@@ -66,6 +66,11 @@ class KeyedRows:
     def key_names(self) -> tuple[Hashable, ...]:
         """Labels of the key columns."""
         return self._encoder.names
+
+    @property
+    def key_types(self) -> Sequence[LogicalType]:
+        """Types of the key columns."""
+        return self._encoder.types
 
     def told(self, label: Hashable, kind: Any, ask: Callable[[Any, Any], bool]) -> bool:
         """Return ``ask(column, kind)`` for a stored column, cached until a change.
@@ -238,7 +243,7 @@ class KeyedRows:
 
         The positions ascend.
         """
-        if encoded.ambiguous is True and self._xp is np:
+        if encoded.ambiguous is True and not self._frames.selects_pairs:
             found = self.partners(encoded)
             if found is not None:
                 positions = np.flatnonzero(found >= 0)
@@ -251,7 +256,7 @@ class KeyedRows:
         For an inner merge a GPU selects the matches in one pass, and positions in the query may be
         None where each key has one row.
         """
-        if inner and self._xp is not np:
+        if inner and self._frames.selects_pairs:
             pairs = self.table.find(encoded.codes, encoded.valid, named=False)
             return None, self.verified_pairs(encoded, *pairs)
         partners = self.partners(encoded)
@@ -263,8 +268,7 @@ class KeyedRows:
         if partners is not None:
             asked = self._xp.flatnonzero(partners >= 0)
             pairs = asked, partners[asked]
-        xp, stored = self._xp, pairs[1]
-        order = sorted_rows([stored]) if xp is np else xp.argsort(stored, kind="stable")
+        order = self._frames.row_order(pairs[1])
         return None, (pairs[1][order], pairs[0][order])
 
     def without_erased(self, met: tuple[Any, Any], stored: Any) -> tuple[Any, Any]:

@@ -6,13 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from dgpuhash.frames.dataframes import frames_of
-from dgpuhash.frames.merge.agreement import reconcile_keys
-from dgpuhash.frames.merge.keys import JoinKeys
+from dgpuhash.frames.merge.keys import JoinKeys, reconcile_keys
 from dgpuhash.frames.merge.result import MergePlan
 from dgpuhash.frames.merge.rows import row_pairs
 from dgpuhash.typing import AnyFrame, Array
-
-__all__ = ["Lookup", "lookup_rows"]
 
 
 @dataclass(frozen=True, slots=True)

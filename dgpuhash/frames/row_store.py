@@ -15,8 +15,6 @@ from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.keys.casts import to_float
 from dgpuhash.frames.labels import stored_labels
 
-__all__ = ["NumericDtypes", "RowStore", "check_lossless_concat", "numeric_dtypes", "promote_dtypes"]
-
 # The numeric dtype of each column; None for non-numeric and Arrow columns, which never round.
 NumericDtypes = list[np.dtype | None]
 

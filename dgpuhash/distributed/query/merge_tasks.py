@@ -31,8 +31,8 @@ from dgpuhash.distributed.query.task_batching import Coalescer, WaitingTask, Wai
 from dgpuhash.distributed.shards.secession import SecessionBudget, most_seceded_nbytes
 from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.frames import frames_of, key_names, needed_columns
+from dgpuhash.frames.dataframes.cudf_columns import two_rows
 from dgpuhash.frames.int_float_warning import IntFloatKey, int_float_keys, warn_int_float_keys
-from dgpuhash.frames.merge.cudf.plan import two_rows
 from dgpuhash.frames.merge.partition import PartitionPlan, StandingPlan
 from dgpuhash.tables.memory_errors import memory_errors_of
 from dgpuhash.tables.select import gather_rows

@@ -17,8 +17,8 @@ from dgpuhash.distributed.cluster.dask_internals import (
     TaskRef,
 )
 from dgpuhash.distributed.cluster.expressions import SharedExpr
+from dgpuhash.frames.dataframes import as_series
 from dgpuhash.frames.merge.index import index_of
-from dgpuhash.frames.merge.keys import as_series
 
 
 class ResultExpr(PartitionsFiltered, SharedExpr):

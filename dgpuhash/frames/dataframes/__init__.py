@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dgpuhash.frames.dataframes.base import Frames
 from dgpuhash.frames.dataframes.dispatch import (
+    as_series,
     check_same_library,
     frames_named,
     frames_of,
@@ -14,4 +15,5 @@ from dgpuhash.frames.dataframes.dispatch import (
 )
 from dgpuhash.frames.dataframes.interop import to_native
 
-__all__ = ["Frames", "check_same_library", "frames_named", "frames_of", "make_frame", "to_native"]
+__all__ = ["Frames", "as_series", "check_same_library", "frames_named", "frames_of", "make_frame",
+           "to_native"]  # fmt: skip

@@ -10,18 +10,6 @@ import pyarrow as pa
 
 from dgpuhash.errors import UnsupportedError
 
-__all__ = [
-    "arrow_column",
-    "chunked",
-    "held",
-    "is_bytes",
-    "is_text",
-    "plain",
-    "takes_rows",
-    "to_arrow",
-    "with_times",
-]
-
 _NOT_ARROW = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dgpuhash.errors import KeyTypeError
 from dgpuhash.frames.key_columns import KeyColumn, LogicalType, check_comparable
 from dgpuhash.typing import Device, Promote
 
-__all__ = ["Compared", "Frames"]
+if TYPE_CHECKING:
+    from dgpuhash.frames.merge.keys import JoinKeys, KeyPair
+    from dgpuhash.frames.merge.result import MergePlan
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,31 @@ class Compared:
         return self.frames.key_column(self.series, self.name)
 
 
+@dataclass(frozen=True, slots=True)
+class JoinedSide:
+    """One side of a merge and its rows in the result.
+
+    Attributes
+    ----------
+    frame : DataFrame
+    rows : int64 array or None
+        Positions, -1 where it has no row; None for all of them in order.
+    lacks : bool
+        Whether there is a -1.
+    stays : bool
+        Whether the merge keeps all of its rows.
+    """
+
+    frame: Any
+    rows: Any
+    lacks: bool
+    stays: bool
+
+    def all_rows(self, xp: Any) -> Any:
+        """Return the positions, also of all rows in order."""
+        return xp.arange(len(self.frame), dtype="i8") if self.rows is None else self.rows
+
+
 class Frames(ABC):
     """Functions over the frames of one DataFrame library.
 
@@ -49,11 +76,15 @@ class Frames(ABC):
         Where the columns live: ``"cpu"`` or ``"cuda"``.
     promotion : {"pandas", "nullable"}
         What integers and booleans become where rows lack, unless another is asked for.
+    selects_pairs : bool
+        Whether the device selects the pairs of an inner merge in one pass over all keys, as GPUs
+        do; elsewhere each key's row is found first, by direct address where keys are dense.
     """
 
     name: str
     device: Device
     promotion: Promote
+    selects_pairs: bool
 
     @property
     @abstractmethod
@@ -205,8 +236,11 @@ class Frames(ABC):
             When an integer would be rounded, and `rounded` is None.
         """
 
-    def nullable(self, frame: Any) -> Any:
-        """Return a frame whose integers and booleans can hold nulls."""
+    def nullable(self, frame: Any, but: Collection[Hashable] = (), levels: Any = None) -> Any:
+        """Return a frame whose integers and booleans can hold nulls, except in columns `but`.
+
+        Labels can, too, where `levels` are given, which names those that stay as they are.
+        """
         return frame
 
     @abstractmethod
@@ -240,6 +274,176 @@ class Frames(ABC):
         """Return the columns of two equally long frames side by side.
 
         The columns of the result are called `labels`.
+        """
+
+    # Merges.
+
+    @abstractmethod
+    def labels(self, frame: Any) -> Any:
+        """Return the labels of the columns as a pandas index; as a list, where that is faster."""
+
+    @abstractmethod
+    def without(self, frame: Any, labels: Sequence[Hashable]) -> Any:
+        """Return a frame without some columns and index levels."""
+
+    @abstractmethod
+    def to_pandas(self, values: Any) -> Any:
+        """Return a frame or Series as one of pandas."""
+
+    @abstractmethod
+    def agree(self, pair: KeyPair, how: str, *, nullable: bool = False) -> tuple[Any, Any] | None:
+        """Return the dtypes that columns of a key of two dtypes get, None where they stay.
+
+        Those of categories of integers and booleans are nullable, if they hold nulls or `nullable`.
+
+        Raises
+        ------
+        KeyTypeError
+            When no value of one side can equal one of the other.
+        """
+
+    @abstractmethod
+    def with_dtype(self, frame: Any, label: Hashable, dtype: Any) -> Any:
+        """Return a frame with another dtype of a column, where it has the column."""
+
+    def with_agreed_keys(
+        self, left: Any, right: Any, keys: JoinKeys, how: str, *, nullable: bool = False
+    ) -> tuple[Any, Any]:
+        """Return both sides of a merge with their keys in the dtypes that `agree` gives."""
+        if keys.left_index and keys.right_index:
+            return left, right
+        for pair in keys.pairs:
+            alike = pair.left.dtype == pair.right.dtype
+            dtypes = None if alike else self.agree(pair, how, nullable=nullable)
+            if dtypes is not None:
+                left = self.with_dtype(left, pair.name, dtypes[0])
+                right = self.with_dtype(right, pair.name, dtypes[1])
+        return left, right
+
+    @abstractmethod
+    def with_planned_keys(
+        self, left: Any, right: Any, keys: JoinKeys, plan: MergePlan
+    ) -> tuple[Any, Any]:
+        """Return other rows of both sides, and their keys in the dtypes of a merge's plan."""
+
+    @abstractmethod
+    def with_dtypes(self, frame: Any, like: Any, *, kept: bool) -> Any:
+        """Return a result with the dtypes of `like`, where they differ.
+
+        Columns whose values a dtype of `like` cannot hold may be `kept` as they are.
+
+        Raises
+        ------
+        ColumnError
+            When a dtype of `like` cannot hold the values of others.
+        """
+
+    @abstractmethod
+    def key_order(self, keys: JoinKeys, places: Any) -> Any:
+        """Return the order of rows of both sides by their keys, nulls last.
+
+        Nulls of categories come first, as in pandas; rows of equal keys stay in order.
+
+        Parameters
+        ----------
+        keys : JoinKeys
+        places : int64 array
+            The rows of each side's keys, those of the right one behind those of the left one.
+        """
+
+    @abstractmethod
+    def row_order(self, rows: Any) -> Any:
+        """Return the order of an array of row numbers; equal ones stay in order."""
+
+    @abstractmethod
+    def index_of(
+        self, levels: Sequence[Any], names: Sequence[Hashable | None], coded: Callable[..., Any],
+        *, guess: bool,
+    ) -> Any:  # fmt: skip
+        """Return an index of one level or several, which are Series numbered from 0.
+
+        Parameters
+        ----------
+        levels, names : sequences of one length
+        coded : callable
+            Returns the different values of a level, and each row's among them.
+        guess : bool
+            Whether levels of objects get another type, where that changes no value.
+        """
+
+    @abstractmethod
+    def range_index(self, n: int) -> Any:
+        """Return the labels of so many rows numbered from 0."""
+
+    @abstractmethod
+    def take_labels(
+        self, side: JoinedSide, other: JoinedSide, promote: str, rounded: list[Any] | None
+    ) -> Any:
+        """Return the labels of one side's rows, null where it lacks one.
+
+        `promote` and `rounded` are as in `joined`.
+        """
+
+    @abstractmethod
+    def take_level(
+        self, side: JoinedSide, name: Hashable, promote: str, rounded: list[Any] | None
+    ) -> Any:
+        """Return the labels of one level of a side's rows, null where it lacks one."""
+
+    @abstractmethod
+    def complete_labels(
+        self, side: JoinedSide, pairs: Sequence[KeyPair], name: str, how: str
+    ) -> Any:
+        """Return the labels of the side `name`, which lacks no row of a merge by both indexes."""
+
+    @abstractmethod
+    def one_key(
+        self, left: Any, right: Any, sides: Sequence[JoinedSide], how: str, dtype: Any,
+        label: Hashable, rounded: list[Any] | None, *, of_levels: bool = False,
+    ) -> Any:  # fmt: skip
+        """Return a key of each row, the left one where there is one, numbered from 0.
+
+        Parameters
+        ----------
+        left, right : Series
+            The key on both sides.
+        sides : pair of JoinedSide
+        how : str
+        dtype : dtype or None
+            That of the column, if the plan gave it one.
+        label : label
+            What errors call it.
+        rounded : list or None
+            As in `joined`.
+        of_levels : bool
+            Whether it is a level of both indexes.
+        """
+
+    @abstractmethod
+    def categories(self, codes: Any, values: Sequence[str]) -> Any:
+        """Return a column of categories by their codes."""
+
+    @abstractmethod
+    def joined(
+        self, sides: Sequence[JoinedSide], keys: Mapping[int, Any], labels: Any, index: Any,
+        added: Sequence[tuple[int | None, Hashable, Any]], promote: str,
+        rounded: list[Any] | None,
+    ) -> Any:  # fmt: skip
+        """Return rows of both sides beside each other.
+
+        Parameters
+        ----------
+        sides : pair of JoinedSide
+        keys : mapping of int to Series
+            Columns of both sides by their position among those of the left and then the right side.
+        labels : labels of all columns
+        index : Index
+        added : sequence of (position, label, column)
+            More columns; position None is the end.
+        promote : {"pandas", "nullable", "each"}
+            What integers become on a side that lacks rows; see `MergePlan`.
+        rounded : list or None
+            Gets the labels of columns of which integers were rounded; None: that is an error.
         """
 
     @abstractmethod

@@ -3,35 +3,47 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dgpuhash import backend
 from dgpuhash.errors import ColumnError, KeyTypeError, UnsupportedError
-from dgpuhash.frames.dataframes.base import Compared, Frames
-from dgpuhash.frames.dataframes.cudf_casts import exact_cast
+from dgpuhash.frames.dataframes.base import Compared, Frames, JoinedSide
+from dgpuhash.frames.dataframes.cudf_casts import agreed, cast, exact_cast
 from dgpuhash.frames.dataframes.cudf_columns import (
     array_column,
+    column_of_series,
     columns_of,
     frame_of,
+    index_of,
     index_of_column,
     is_numbered,
     keep_columns,
     key_column,
+    numbered,
+    order_of,
     plain_array,
     series_of_column,
     take_columns,
+    take_series,
     type_name,
     unscaled,
     with_attributes,
 )
 from dgpuhash.frames.dataframes.pandas_arrow import METADATA, arrow_names
+from dgpuhash.frames.dataframes.pandas_join import cannot_hold
+from dgpuhash.frames.dataframes.promotion import check_promoted
 from dgpuhash.frames.dataframes.remedies import astype
 from dgpuhash.frames.key_columns import IncomparableError, KeyColumn, LogicalType
 from dgpuhash.tables.select import row_numbers
+
+if TYPE_CHECKING:
+    from dgpuhash.frames.merge.keys import JoinKeys, KeyPair
+    from dgpuhash.frames.merge.result import MergePlan
 
 
 class CudfFrames(Frames):
@@ -43,6 +55,7 @@ class CudfFrames(Frames):
     name = "cudf"
     device = "cuda"
     promotion = "nullable"
+    selects_pairs = True
 
     def __init__(self) -> None:
         import cudf
@@ -240,6 +253,164 @@ class CudfFrames(Frames):
                 )
         return conformed
 
+    # Merges.
+
+    def labels(self, frame: Any) -> Any:
+        columns = columns_of(frame)
+        return frame.columns if columns.multiindex else list(columns)
+
+    def without(self, frame: Any, labels: Sequence[Hashable]) -> Any:
+        columns, index = dict(columns_of(frame)), frame.index
+        levels = [label for label in labels if columns.pop(label, None) is None]
+        if len(levels) == index.nlevels:
+            index = self.range_index(len(frame))
+        elif levels:
+            index = index.droplevel(levels)
+        return frame_of(columns.items(), index, like=frame)
+
+    def to_pandas(self, values: Any) -> Any:
+        return values.to_pandas()
+
+    def agree(self, pair: KeyPair, how: str, *, nullable: bool = False) -> tuple[Any, Any] | None:
+        if not pair.is_one_column:
+            return None
+        dtype = agreed(pair.left, pair.right, how)
+        return dtype, dtype
+
+    def with_dtype(self, frame: Any, label: Hashable, dtype: Any) -> Any:
+        columns = columns_of(frame)
+        column = columns.get(label)
+        if column is None or column.dtype == dtype:
+            return frame
+        # By position: cuDF would assign a Series by row labels.
+        made = column_of_series(cast(series_of_column(column), dtype))
+        return frame_of({**dict(columns), label: made}.items(), frame.index, like=frame)
+
+    def with_planned_keys(
+        self, left: Any, right: Any, keys: JoinKeys, plan: MergePlan
+    ) -> tuple[Any, Any]:
+        return self.with_agreed_keys(left, right, keys, plan.how)
+
+    def with_dtypes(self, frame: Any, like: Any, *, kept: bool) -> Any:
+        for label in like.columns:
+            wanted, own = like[label].dtype, frame[label].dtype
+            if own != wanted:
+                numbers = own.kind in "iuf" and wanted.kind in "iuf"
+                if not numbers or exact_cast(frame[label], wanted) is not None:
+                    frame[label] = cast(frame[label], wanted)
+                elif not kept:
+                    raise cannot_hold(f"column {label!r}", own, wanted)
+        if frame.index.nlevels == 1 and frame.index.dtype != like.index.dtype:
+            labels = cast(numbered(frame.index), like.index.dtype)
+            frame.index = index_of([labels], [like.index.name])
+        return frame
+
+    def key_order(self, keys: JoinKeys, places: Any) -> Any:
+        columns = []
+        for pair in keys.pairs:
+            dtype = agreed(pair.left, pair.right, "outer")
+            sides = [cast(side, dtype) for side in (pair.left, pair.right)]
+            both = self.take(self.concat([side.to_frame(0) for side in sides]), places)[0]
+            if hasattr(dtype, "categories"):
+                both = both.cat.codes.astype("int64").fillna(-1)
+            columns.append(both)
+        return order_of(columns)
+
+    def row_order(self, rows: Any) -> Any:
+        return self._cp.argsort(rows, kind="stable")
+
+    def index_of(
+        self, levels: Sequence[Any], names: Sequence[Hashable | None], coded: Callable[..., Any],
+        *, guess: bool,
+    ) -> Any:  # fmt: skip
+        return index_of(levels, names)
+
+    def range_index(self, n: int) -> Any:
+        return self._cudf.RangeIndex(n)
+
+    def take_labels(
+        self, side: JoinedSide, other: JoinedSide, promote: str, rounded: list[Any] | None
+    ) -> Any:
+        index = side.frame.index
+        if side.rows is None:
+            return index
+        levels = range(index.nlevels)
+        taken = [self.take_level(side, level, promote, rounded) for level in levels]
+        return index_of(taken, list(index.names))
+
+    def take_level(
+        self, side: JoinedSide, name: Hashable, promote: str, rounded: list[Any] | None
+    ) -> Any:
+        labels = numbered(side.frame.index.get_level_values(name))
+        taken = take_series(labels, side.rows, nulls=True)
+        if promote != "pandas" or not side.lacks:
+            return taken
+        return series_of_column(_promoted(column_of_series(taken), taken.name))
+
+    def complete_labels(
+        self, side: JoinedSide, pairs: Sequence[KeyPair], name: str, how: str
+    ) -> Any:
+        keys = [cast(getattr(pair, name), agreed(pair.left, pair.right, how)) for pair in pairs]
+        taken = [take_series(key, side.rows, nulls=True) for key in keys]
+        return index_of(taken, list(side.frame.index.names))
+
+    def one_key(
+        self, left: Any, right: Any, sides: Sequence[JoinedSide], how: str, dtype: Any,
+        label: Hashable, rounded: list[Any] | None, *, of_levels: bool = False,
+    ) -> Any:  # fmt: skip
+        dtype = agreed(left, right, how) if dtype is None else dtype
+        if how == "right":
+            return take_series(cast(right, dtype), sides[1].rows, nulls=True)
+        ours = take_series(cast(left, dtype), sides[0].rows, nulls=True)
+        if not sides[0].lacks:
+            return ours
+        theirs = take_series(cast(right, dtype), sides[1].rows, nulls=True)
+        return ours.where(self.series(sides[0].rows >= 0), theirs)
+
+    def categories(self, codes: Any, values: Sequence[str]) -> Any:
+        texts = self._cudf.Series(list(values)).take(codes).reset_index(drop=True)
+        return texts.astype(self._cudf.CategoricalDtype(list(values)))
+
+    def joined(
+        self, sides: Sequence[JoinedSide], keys: Mapping[int, Any], labels: Any, index: Any,
+        added: Sequence[tuple[int | None, Hashable, Any]], promote: str,
+        rounded: list[Any] | None,
+    ) -> Any:  # fmt: skip
+        columns: list[Any] = []
+        for side in sides:
+            own, first = list(columns_of(side.frame).values()), len(columns)
+            others = [column for place, column in enumerate(own, first) if place not in keys]
+            taken = take_columns(others, side.rows, nulls=side.lacks)
+            if side.lacks and promote == "pandas":
+                names = (each for place, each in enumerate(labels) if place not in keys)
+                taken = list(map(_promoted, taken, names))
+            rest = iter(taken)
+            for place in range(first, first + len(own)):
+                columns.append(column_of_series(keys[place]) if place in keys else next(rest))
+        parts = list(zip(labels, columns, strict=True))
+        for at, label, series in added:
+            parts.insert(len(parts) if at is None else at, (label, column_of_series(series)))
+        named = dict(parts)
+        if len(named) < len(parts):
+            twice = [label for label, n in Counter(label for label, _ in parts).items() if n > 1]
+            raise UnsupportedError(
+                f"two columns called {twice[0]!r}, which a cuDF frame cannot hold; give other "
+                "suffixes="
+            )
+        made, like = frame_of(parts, index), sides[0].frame
+        if not parts:
+            made.columns = like.columns.append(sides[1].frame.columns)
+        elif columns_of(like).multiindex:
+            levels = columns_of(like).nlevels
+            made.columns = type(like.columns).from_tuples(
+                [
+                    label if isinstance(label, tuple) else (label, *[""] * (levels - 1))
+                    for label in named
+                ],
+                names=like.columns.names,
+            )
+        return made
+
     def nbytes(self, frame: Any) -> int:
         # `frame.memory_usage` would build a Series on the device.
         return sum(int(frame[label].memory_usage(index=False)) for label in frame)
@@ -260,6 +431,21 @@ class CudfFrames(Frames):
         if about:
             frame.columns = about["labels"]
         return frame
+
+
+def _promoted(column: Any, name: Hashable | None) -> Any:
+    """Return a column of a side that lacks rows: plain integers are floats."""
+    if not isinstance(column.dtype, np.dtype) or column.dtype.kind not in "iu":
+        return column
+    series = series_of_column(column)
+    if column.dtype.itemsize == 8 and series.count():
+        ends = series.min(), series.max()
+        if int(ends[0]) < -(2**53) or int(ends[1]) > 2**53:
+            check_promoted(
+                series.dropna().to_numpy(), np.dtype(np.float64), name,
+                remedy="give promote='nullable'",
+            )  # fmt: skip
+    return column_of_series(series.astype(np.float64))
 
 
 def _pandas_metadata(table: Any) -> dict[bytes, bytes]:

@@ -10,8 +10,6 @@ import pandas as pd
 from dgpuhash.errors import KeyTypeError
 from dgpuhash.tables.arguments.exact import float_bound
 
-__all__ = ["agreed", "cast", "exact_cast"]
-
 _UNITS = ("s", "ms", "us", "ns")
 
 

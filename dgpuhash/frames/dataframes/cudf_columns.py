@@ -7,12 +7,12 @@ make a few. Their names are private to cuDF: `_data`, `_from_data` and `_column`
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from dgpuhash.errors import KeyTypeError
+from dgpuhash.errors import KeyTypeError, UnsupportedError
 from dgpuhash.frames.dataframes.strings import Strings
 from dgpuhash.frames.key_columns import ARROW, KeyColumn, LogicalType
 
@@ -165,6 +165,69 @@ def with_attributes(made: Any, frame: Any) -> Any:
     """Return a frame that was made of rows of another one, with `attrs` and flags of that."""
     if frame.attrs or not frame.flags.allows_duplicate_labels:
         frame._propagate_metadata(made)
+    return made
+
+
+def index_of(levels: Sequence[Any], names: Sequence[Hashable | None]) -> Any:
+    """Return a cuDF index of one level or several, which are Series or indexes.
+
+    Raises
+    ------
+    UnsupportedError
+        When the only level holds decimals, of which cuDF makes no index.
+    """
+    import cudf
+
+    if len(levels) == 1:
+        if type(levels[0].dtype).__name__.startswith("Decimal"):
+            raise UnsupportedError(
+                f"an index of {levels[0].dtype}, which cuDF does not make; give as_index=False, "
+                "or convert the key with .astype('str')"
+            )
+        return index_of_column(column_of_series(levels[0]), names[0])
+    columns = (column_of_series(level).copy(deep=False) for level in levels)
+    frame = frame_of(enumerate(columns), cudf.RangeIndex(len(levels[0])))
+    return cudf.MultiIndex.from_frame(frame, names=list(names))
+
+
+def levels_of_index(index: Any) -> list[Any]:
+    """Return the levels of a cuDF index as Series numbered from 0."""
+    return [numbered(index.get_level_values(level)) for level in range(index.nlevels)]
+
+
+def order_of(columns: Sequence[Any]) -> Any:
+    """Return the positions of rows in the order of several Series, nulls last, equal ones in order.
+
+    Categories are in their own order.
+    """
+    import pylibcudf as plc
+
+    sorted_by = []
+    for series in columns:
+        if hasattr(series.dtype, "categories"):
+            series = series.cat.codes.astype("int64").where(series.notna())
+        sorted_by.append(series.to_pylibcudf()[0])
+    order = plc.sorting.stable_sorted_order(
+        plc.Table(sorted_by),
+        [plc.types.Order.ASCENDING] * len(sorted_by),
+        [plc.types.NullOrder.AFTER] * len(sorted_by),
+    )
+    return type(columns[0]).from_pylibcudf(order).to_cupy()
+
+
+def two_rows(meta: Any) -> Any:
+    """Return a frame of two rows like an empty one."""
+    import cudf
+    from dask.dataframe.dispatch import meta_nonempty
+
+    levels = levels_of_index(meta.index)
+    # Dask-cuDF makes no labels of the dtypes of pandas that have nulls.
+    if not any(hasattr(level.dtype, "numpy_dtype") for level in levels):
+        return meta_nonempty(meta)
+    made = meta_nonempty(meta.reset_index(drop=True))
+    columns = enumerate(map(column_of_series, levels))
+    labels = meta_nonempty(frame_of(columns, cudf.RangeIndex(len(meta))))
+    made.index = index_of([labels[level] for level in range(len(levels))], list(meta.index.names))
     return made
 
 

@@ -6,12 +6,14 @@ import functools
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
+import pandas as pd
+
 from dgpuhash.backend import device_of
 from dgpuhash.errors import DeviceError, KeyTypeError, ShapeError, UnsupportedError
+from dgpuhash.frames.dataframes import pandas_join
 from dgpuhash.frames.dataframes.base import Frames
+from dgpuhash.frames.dataframes.cudf_columns import numbered
 from dgpuhash.frames.dataframes.interop import to_native
-
-__all__ = ["check_same_library", "frames_named", "frames_of", "make_frame"]
 
 
 @functools.cache
@@ -61,12 +63,19 @@ def frames_of(frame: Any) -> Frames:
 @functools.cache
 def _frames_of_type(kind: type) -> Frames | None:
     """Return the functions for frames and Series of a type, None for other types."""
-    import pandas
-
     library = kind.__module__.partition(".")[0]
     if library in {"pandas", "cudf"} and hasattr(kind, "iloc"):
         return frames_named(library)
-    return frames_named("pandas") if issubclass(kind, pandas.DataFrame | pandas.Series) else None
+    return frames_named("pandas") if issubclass(kind, pd.DataFrame | pd.Series) else None
+
+
+def as_series(values: Any) -> Any:
+    """Return values as a Series, numbered from 0; those on a GPU as a cuDF one."""
+    if type(values) is pd.Series and type(values.index) is pd.RangeIndex:
+        labels = values.index
+        if labels.start == 0 and labels.step == 1:
+            return values
+    return numbered(values) if device_of(values) == "cuda" else pandas_join.numbered(values)
 
 
 def make_frame(columns: Mapping[Hashable, Any], like: Any = None) -> Any:

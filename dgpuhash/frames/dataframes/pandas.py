@@ -6,7 +6,7 @@ import sys
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -15,8 +15,11 @@ from pandas.api.extensions import ExtensionArray
 from pandas.api.types import union_categoricals
 
 from dgpuhash.errors import KeyTypeError
-from dgpuhash.frames.dataframes.base import Compared, Frames
+from dgpuhash.frames.dataframes import pandas_join as join
+from dgpuhash.frames.dataframes.base import Compared, Frames, JoinedSide
 from dgpuhash.frames.dataframes.interop import is_arrow
+from dgpuhash.frames.dataframes.order import sorted_rows
+from dgpuhash.frames.dataframes.pandas_agreement import agree
 from dgpuhash.frames.dataframes.pandas_arrow import from_arrow, storage_name, to_arrow
 from dgpuhash.frames.dataframes.pandas_casts import cast
 from dgpuhash.frames.dataframes.pandas_keys import (
@@ -26,12 +29,15 @@ from dgpuhash.frames.dataframes.pandas_keys import (
     only_nulls,
     typed_columns,
 )
+from dgpuhash.frames.dataframes.pandas_order import key_order
 from dgpuhash.frames.dataframes.pandas_take import TakenRows
-from dgpuhash.frames.dataframes.promotion import check_concat, check_promoted, nullable_frame
+from dgpuhash.frames.dataframes.promotion import check_concat, check_promoted
 from dgpuhash.frames.dataframes.tagged import tagged, utf8_error
 from dgpuhash.frames.key_columns import KeyColumn, LogicalType
 
-__all__ = ["PandasFrames"]
+if TYPE_CHECKING:
+    from dgpuhash.frames.merge.keys import JoinKeys
+    from dgpuhash.frames.merge.result import MergePlan
 
 POINTER_NBYTES = 8
 # float64 represents every integer up to this magnitude.
@@ -44,6 +50,7 @@ class PandasFrames(Frames):
     name = "pandas"
     device = "cpu"
     promotion = "pandas"
+    selects_pairs = False
 
     @property
     def xp(self) -> ModuleType:
@@ -154,9 +161,6 @@ class PandasFrames(Frames):
         taken = TakenRows(rows, nulls=True, rounded=rounded, remedy=remedy)
         return _of_class(taken.frame(frame), frame)
 
-    def nullable(self, frame: Any) -> Any:
-        return nullable_frame(frame)
-
     def keep(self, frame: Any, rows: Any) -> Any:
         return frame.take(rows)
 
@@ -184,6 +188,72 @@ class PandasFrames(Frames):
         joined = pd.concat([left, right], axis=1)
         joined.columns = labels if isinstance(labels, pd.Index) else pd.Index(labels)
         return joined
+
+    labels = attrgetter("columns")  # type: ignore[assignment]
+    range_index = staticmethod(pd.RangeIndex)  # type: ignore[assignment]
+    agree = staticmethod(agree)
+    without = staticmethod(join.without)  # type: ignore[assignment]
+    with_dtype = staticmethod(join.with_dtype)  # type: ignore[assignment]
+    with_dtypes = staticmethod(join.with_dtypes)  # type: ignore[assignment]
+    nullable = staticmethod(join.nullable)  # type: ignore[assignment]
+    key_order = staticmethod(key_order)  # type: ignore[assignment]
+    index_of = staticmethod(join.index_of)  # type: ignore[assignment]
+    take_labels = staticmethod(join.take_labels)  # type: ignore[assignment]
+    take_level = staticmethod(join.take_level)  # type: ignore[assignment]
+    complete_labels = staticmethod(join.complete_labels)  # type: ignore[assignment]
+    one_key = staticmethod(join.one_key)  # type: ignore[assignment]
+
+    def to_pandas(self, values: Any) -> Any:
+        return values
+
+    def with_planned_keys(
+        self, left: Any, right: Any, keys: JoinKeys, plan: MergePlan
+    ) -> tuple[Any, Any]:
+        pairs = plan.keys.pairs
+        ours = join.with_key_dtypes(left, plan.left, pairs)
+        return ours, join.with_key_dtypes(right, plan.right, pairs)
+
+    def row_order(self, rows: Any) -> Any:
+        return sorted_rows([rows])
+
+    def categories(self, codes: Any, values: Sequence[str]) -> Any:
+        return pd.Categorical.from_codes(codes, categories=pd.Index(values))
+
+    def joined(
+        self, sides: Sequence[JoinedSide], keys: Mapping[int, Any], labels: Any, index: Any,
+        added: Sequence[tuple[int | None, Hashable, Any]], promote: str,
+        rounded: list[Any] | None,
+    ) -> Any:  # fmt: skip
+        order, first = sorted(keys), 0
+        parts = [keys[place] for place in order]
+        for side in sides:
+            frame, rows = side.frame, side.rows
+            places = range(first, first + frame.shape[1])
+            others = [place for place in places if place not in keys]
+            if len(others) < len(places):
+                frame = frame.take([place - first for place in others], axis=1)
+            order, first = order + others, places.stop
+            if rows is None:
+                parts.append(frame.copy(deep=False))
+            else:
+                parts.append(self.take_or_null(frame, rows, rounded))
+        for part in parts:
+            # Of one object pandas compares no labels.
+            part.index = index
+        result: Any = pd.concat(parts, axis=1, ignore_index=True)
+        if order != sorted(order):
+            result = result.take(np.argsort(order), axis=1)
+        result.columns = labels
+        for place, label, values in added:
+            if place is None:
+                result[label] = values
+            else:
+                result.insert(place, label, values.set_axis(index))
+        left, right = sides[0].frame, sides[1].frame
+        result.attrs = left.attrs if left.attrs == right.attrs else {}
+        if not (left.flags.allows_duplicate_labels and right.flags.allows_duplicate_labels):
+            result.flags.allows_duplicate_labels = False
+        return result
 
     def conform(self, frame: Any, like: Any) -> Any:
         changed = {

@@ -13,8 +13,6 @@ from dgpuhash.frames.dataframes.promotion import values_of_codes
 from dgpuhash.frames.dataframes.remedies import astype, cast_remedy
 from dgpuhash.tables.arguments.exact import float_bound
 
-__all__ = ["cast", "cast_exactly", "is_unknown"]
-
 # Placeholder category in Dask's meta frames when only the partitions know the categories.
 UNKNOWN = "__UNKNOWN_CATEGORIES__"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,8 +10,6 @@ import pyarrow as pa
 
 from dgpuhash.errors import ColumnError
 from dgpuhash.frames.dataframes import frames_of
-
-__all__ = ["check_arrow_types", "check_byte_order", "check_takeable"]
 
 
 def check_takeable(frame: Any) -> None:
@@ -34,9 +32,15 @@ def check_arrow_types(frame: Any, dtypes: Sequence[Any] | None = None) -> None:
 
     `dtypes` are those of the frame, if they are known.
     """
-    labelled = _dtypes(frame, dtypes)
-    stuck = {label: str(dtype) for label, dtype in labelled if not _arrow_takes(dtype)}
-    if stuck:
+    dtypes = dtypes or frames_of(frame).dtypes(frame)
+    places = [
+        place
+        for place, dtype in enumerate(dtypes)
+        if hasattr(dtype, "pyarrow_dtype") and not _arrow_takes(dtype.pyarrow_dtype)
+    ]
+    if places:
+        labels = list(frame)
+        stuck = {labels[place]: str(dtypes[place]) for place in places}
         raise ColumnError(
             f"pandas takes no rows of columns of these types: {stuck!r}; make each anew with "
             "pandas.Series(column.tolist(), column.index, 'str'), or object where they are no text"
@@ -48,27 +52,22 @@ def check_byte_order(frame: Any, dtypes: Sequence[Any] | None = None) -> None:
 
     pandas cannot take rows of them. `dtypes` are those of the frame, if they are known.
     """
-    turned = [
-        label
-        for label, dtype in _dtypes(frame, dtypes)
+    dtypes = dtypes or frames_of(frame).dtypes(frame)
+    places = [
+        place
+        for place, dtype in enumerate(dtypes)
         if isinstance(dtype, np.dtype) and not dtype.isnative
     ]
-    if turned:
+    if places:
+        labels = list(frame)
+        turned = [labels[place] for place in places]
         raise ColumnError(
             f"columns {turned!r} are in another byte order than this machine's; convert each with "
             ".astype(column.dtype.newbyteorder('='))"
         )
 
 
-def _dtypes(frame: Any, dtypes: Sequence[Any] | None) -> Iterator[tuple[Hashable, Any]]:
-    # list(frame) is cheap for cuDF, where `columns` builds a new Index.
-    return zip(list(frame), dtypes or frames_of(frame).dtypes(frame), strict=True)
-
-
-def _arrow_takes(dtype: Any) -> bool:
-    kind = getattr(dtype, "pyarrow_dtype", None)
-    if kind is None:
-        return True
+def _arrow_takes(kind: Any) -> bool:
     try:
         pa.nulls(1, kind).take(pa.array([0]))
     except pa.ArrowNotImplementedError:

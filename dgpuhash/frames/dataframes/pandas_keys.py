@@ -19,11 +19,6 @@ from dgpuhash.frames.dataframes.strings import ArrowStrings
 from dgpuhash.frames.dataframes.tagged import utf8_error
 from dgpuhash.frames.key_columns import ARROW, MASKED, PLAIN, KeyColumn, LogicalType
 
-__all__ = [
-    "are_compared_as_text", "common_decimal", "is_decimal", "key_column", "of_one_type",
-    "only_nulls", "typed_columns",
-]  # fmt: skip
-
 # Of Arrow's widest decimals.
 _MOST_DIGITS = 76
 
@@ -242,6 +237,8 @@ def are_compared_as_text(left: Any, right: Any) -> bool:
     These are Python's objects, bytes and times of a day; categories of which a partition may have
     any; and decimals, periods and intervals beside values of other dtypes.
     """
+    if all(isinstance(dtype, np.dtype) and dtype.kind != "O" for dtype in (left, right)):
+        return False
     if any(is_unknown(dtype) for dtype in (left, right)):
         return True
     values = [_of_values(dtype) for dtype in (left, right)]

@@ -11,8 +11,6 @@ import pyarrow as pa
 
 from dgpuhash.frames.dataframes.promotion import check_promoted, first_rounded
 
-__all__ = ["TakenRows", "take_rows"]
-
 _FEW_ROWS = 2**12
 _FLOAT = np.dtype(np.float64)
 

@@ -12,20 +12,6 @@ import pyarrow as pa
 from dgpuhash.errors import ColumnError
 from dgpuhash.tables.arguments.exact import cast_exactly
 
-__all__ = [
-    "as_nullable",
-    "check_concat",
-    "check_promoted",
-    "coalesce_exactly",
-    "concat_exactly",
-    "first_rounded",
-    "nullable_dtype",
-    "nullable_frame",
-    "nullable_index",
-    "nullable_rows",
-    "values_of_codes",
-]
-
 # Each integer up to this magnitude is a float64.
 EXACT = 2**53
 _FLOAT = np.dtype(np.float64)

@@ -22,11 +22,6 @@ import pyarrow.compute as pc
 
 from dgpuhash.errors import KeyTypeError
 
-__all__ = [
-    "domain_of", "order_of", "tagged", "text_of", "text_of_typed", "utf8_error",
-    "value_of_typed",
-]  # fmt: skip
-
 _MARK = "\0"
 TEXT, BYTES, NUMBER, NAIVE, ZONED, DURATION, DATE, TIME, PERIOD, INTERVAL, UUID, TUPLE, NULL = (
     f"{_MARK}{letter}" for letter in "sbnmzedhpiut-"

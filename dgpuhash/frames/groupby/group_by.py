@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from dgpuhash.errors import SpecError, UnsupportedError
+from dgpuhash.frames.dataframes import as_series
 from dgpuhash.frames.groupby import assembly, selections
 from dgpuhash.frames.groupby.aggregates.options import Options, options_of
 from dgpuhash.frames.groupby.aggregates.refusals import AggregateTypeError
@@ -20,7 +21,7 @@ from dgpuhash.frames.groupby.methods import PairMethods, RowGroups
 from dgpuhash.frames.groupby.reduction import Wanted, reduced
 from dgpuhash.frames.groupby.requests import NoSuchAggregateError, name_of, requests
 from dgpuhash.frames.groupby.value_counts import value_counts
-from dgpuhash.frames.merge.keys import MissingKeyError, as_series
+from dgpuhash.frames.merge.keys import MissingKeyError
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
 from dgpuhash.typing import AggregateLike, AnyFrame
 

@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 
 from dgpuhash.errors import ColumnError, ShapeError, SpecError, UnsupportedError
-from dgpuhash.frames.merge.keys import MissingKeyError, as_series
+from dgpuhash.frames.dataframes import as_series
+from dgpuhash.frames.merge.keys import MissingKeyError
 
 __all__ = ["GroupingKey", "grouping_keys", "levels_of"]
 

@@ -14,6 +14,7 @@ import pandas as pd
 
 from dgpuhash import config
 from dgpuhash.errors import UnsupportedError
+from dgpuhash.frames.dataframes.order import sorted_rows
 from dgpuhash.frames.dataframes.pandas import PandasFrames
 from dgpuhash.frames.dataframes.pandas_keys import is_plain, key_column
 from dgpuhash.frames.dataframes.pandas_take import take_rows
@@ -22,7 +23,6 @@ from dgpuhash.frames.groupby.grouping_keys import GroupingKey
 from dgpuhash.frames.groupby.order import key_order
 from dgpuhash.frames.key_columns import KeyColumn
 from dgpuhash.frames.keys.encoding import KeyColumns
-from dgpuhash.frames.keys.order import sorted_rows
 from dgpuhash.frames.merge.accessor import key_columns
 from dgpuhash.frames.merge.distinct import number_keys
 from dgpuhash.frames.merge.index import index_of

@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 
 from dgpuhash.errors import KeyTypeError
 from dgpuhash.frames.dataframes import frames_of
+from dgpuhash.frames.dataframes.order import sorted_rows
 from dgpuhash.frames.dataframes.pandas_keys import is_plain
-from dgpuhash.frames.keys.order import sorted_rows
-from dgpuhash.frames.merge.rows import sortable
+from dgpuhash.frames.dataframes.pandas_order import sortable
 
 __all__ = ["key_order", "ranks"]
 

@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 
 from dgpuhash.errors import SpecError
+from dgpuhash.frames.dataframes.order import sorted_rows
 from dgpuhash.frames.groupby.aggregates.refusals import AggregateTypeError
 from dgpuhash.frames.groupby.aggregates.states import extremes_of
 from dgpuhash.frames.groupby.aggregates.values import Values
 from dgpuhash.frames.groupby.grouping_keys import levels_of
 from dgpuhash.frames.groupby.groups import Groups
-from dgpuhash.frames.keys.order import sorted_rows
 from dgpuhash.frames.merge.index import index_of
 
 __all__ = ["extremes", "rows_at", "rows_at_of", "rows_before", "rows_behind"]

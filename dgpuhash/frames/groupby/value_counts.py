@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from dgpuhash.errors import ColumnError, SpecError, UnsupportedError
+from dgpuhash.frames.dataframes import as_series
 from dgpuhash.frames.dataframes.pandas_take import take_rows
 from dgpuhash.frames.groupby import assembly
 from dgpuhash.frames.groupby.aggregates import ordered
@@ -17,7 +18,6 @@ from dgpuhash.frames.groupby.grouping_keys import GroupingKey, levels_of
 from dgpuhash.frames.groupby.groups import Groups, numbered
 from dgpuhash.frames.groupby.order import key_order
 from dgpuhash.frames.merge.index import index_of
-from dgpuhash.frames.merge.keys import as_series
 
 __all__ = ["value_counts"]
 

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from dgpuhash.errors import ColumnError, FormatError, SpecError, UnsupportedError
-from dgpuhash.frames.dataframes import frames_of
+from dgpuhash.frames.dataframes import as_series, frames_of
 from dgpuhash.frames.dataframes.remedies import cast_remedy
 from dgpuhash.frames.groupby.aggregates.table import AGGREGATES
 from dgpuhash.frames.groupby.assembly import frame_of
@@ -26,7 +26,6 @@ from dgpuhash.frames.groupby.partial.storage import plain
 from dgpuhash.frames.groupby.requests import requests
 from dgpuhash.frames.labels import key_names
 from dgpuhash.frames.merge.index import index_of
-from dgpuhash.frames.merge.keys import as_series
 
 __all__ = ["EPOCH", "OWN", "Aggregation", "LabelledResults", "overflow"]
 

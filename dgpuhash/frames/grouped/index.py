@@ -12,11 +12,11 @@ import pandas as pd
 
 from dgpuhash.errors import ColumnError, UnsupportedError
 from dgpuhash.frames.dataframes import frames_of
+from dgpuhash.frames.dataframes.order import sorted_rows
 from dgpuhash.frames.grouped.aggregation import EPOCH, Aggregation, overflow
 from dgpuhash.frames.grouped.store import ResultRows, StateRows
 from dgpuhash.frames.index import FrameIndex
 from dgpuhash.frames.keys.encoding import EncodedKeys, KeyEncoder
-from dgpuhash.frames.keys.order import sorted_rows
 from dgpuhash.frames.keys.table import AUTO, KeyTableMethod
 from dgpuhash.frames.merge.distinct import numbered
 from dgpuhash.frames.pages import Page, RowLimit, first_page

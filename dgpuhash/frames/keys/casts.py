@@ -10,8 +10,6 @@ import numpy as np
 from dgpuhash.frames.key_columns import PLAIN, KeyColumn, LogicalType, NormalColumn
 from dgpuhash.tables.arguments.exact import cast_exactly, convert_times, unit_of
 
-__all__ = ["normalise", "to_float"]
-
 
 def normalise(column: KeyColumn, target: LogicalType, xp: ModuleType) -> NormalColumn:
     """Return `column` cast exactly to `target`: nothing is rounded or wrapped.

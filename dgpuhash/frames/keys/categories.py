@@ -13,10 +13,6 @@ from dgpuhash.errors import ColumnError
 from dgpuhash.frames.dataframes.pandas_casts import UNKNOWN, is_unknown
 from dgpuhash.frames.dataframes.tagged import text_of, text_of_typed, value_of_typed
 
-__all__ = [
-    "as_texts", "as_values", "in_dtype", "in_one_order", "together", "united", "with_texts",
-]  # fmt: skip
-
 
 def as_texts(column: Any, name: object = None) -> Any:
     """Return a categorical column with texts as categories, from which `as_values` makes it again.

@@ -70,9 +70,15 @@ class KeyColumns:
         """
         frames = frames_of(frame)
         names = list(frame.columns) if names is None else names
-        return cls(
-            names, [frames.key_column(frames.column(frame, name), name) for name in names], frames
-        )
+        return cls.of_series([frames.column(frame, name) for name in names], names, frames)
+
+    @classmethod
+    def of_series(
+        cls, columns: Sequence[Any], names: Sequence[Hashable], frames: Frames
+    ) -> KeyColumns:
+        """Return Series as key columns; raises as `of`."""
+        read = [frames.key_column(*each) for each in zip(columns, names, strict=True)]
+        return cls(names, read, frames)
 
     def __len__(self) -> int:
         return len(self.columns[0])

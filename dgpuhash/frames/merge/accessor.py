@@ -11,11 +11,11 @@ import pandas as pd
 
 from dgpuhash.errors import ColumnError, KeyTypeError
 from dgpuhash.frames.dataframes import frames_of
-from dgpuhash.frames.merge.agreement import agree
+from dgpuhash.frames.dataframes.pandas_agreement import agree
 from dgpuhash.frames.merge.arguments import MergeOptions, Suffixes
 from dgpuhash.frames.merge.distinct import check_keep, kept_rows, null_kinds, occurs
 from dgpuhash.frames.merge.keys import MissingKeyError, join_keys
-from dgpuhash.frames.merge.kinds import sides_as_pandas
+from dgpuhash.frames.merge.kinds import sides_of_one_library
 from dgpuhash.frames.merge.verb import merge
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
 from dgpuhash.typing import (
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from dgpuhash.frames.groupby.group_by import GroupBy
-
-__all__ = ["FrameAccessor", "key_columns"]
 
 # In a room above this one.
 _GROUPBY = "dgpuhash.frames.groupby:groupby"
@@ -254,7 +252,7 @@ class FrameAccessor:
         elif hasattr(values, "contains") and not isinstance(values, pd.DataFrame | pd.Series):
             return self._stored_in(values, on)
         else:
-            ours, theirs, _ = sides_as_pandas(frame, values)
+            ours, theirs, _ = sides_of_one_library(frame, values)
             theirs = theirs.to_frame() if isinstance(theirs, pd.Series) else theirs
             if not isinstance(theirs, pd.DataFrame):
                 raise KeyTypeError(

@@ -12,7 +12,7 @@ import pandas as pd
 
 from dgpuhash import backend
 from dgpuhash.errors import SpecError
-from dgpuhash.frames.dataframes import frames_of
+from dgpuhash.frames.dataframes import as_series, frames_of
 from dgpuhash.frames.dataframes.pandas_casts import is_unknown
 from dgpuhash.frames.dataframes.partition_dtypes import PandasDtypes, with_nullable
 from dgpuhash.frames.dataframes.promotion import nullable_rows
@@ -22,24 +22,11 @@ from dgpuhash.frames.keys.categories import as_values, with_texts
 from dgpuhash.frames.keys.encoding import EncodedKeys, KeyColumns, KeyEncoder
 from dgpuhash.frames.merge.arguments import OnRounding
 from dgpuhash.frames.merge.index import index_of
-from dgpuhash.frames.merge.keys import JoinKeys, KeyPair, as_series, of_objects
+from dgpuhash.frames.merge.keys import JoinKeys, KeyPair, of_objects
 from dgpuhash.frames.merge.rows import StoredKeys, encoder_of
 from dgpuhash.tables import unique
 from dgpuhash.tables.columns.direct import DenseKeys
 from dgpuhash.tables.columns.isin import contained
-
-__all__ = [
-    "DistinctPlan",
-    "DistinctRows",
-    "check_keep",
-    "distinct_rows",
-    "kept_rows",
-    "null_kinds",
-    "number_keys",
-    "numbered",
-    "occurs",
-]
-
 
 # Nulls of an object column that differ from each other where it is the only one compared.
 _NULLS: tuple[type, ...] = (type(None), float, type(pd.NaT), type(pd.NA))

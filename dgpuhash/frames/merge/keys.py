@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from dgpuhash.backend import device_of
 from dgpuhash.errors import ColumnError, KeyTypeError, ShapeError
-from dgpuhash.frames.dataframes import frames_named, frames_of
+from dgpuhash.frames.dataframes import as_series, frames_named, frames_of
 from dgpuhash.frames.dataframes.base import Compared, Frames
-from dgpuhash.frames.dataframes.cudf_columns import numbered
+from dgpuhash.frames.dataframes.pandas_casts import is_unknown
+from dgpuhash.frames.keys.categories import united
 from dgpuhash.frames.keys.encoding import KeyColumns
-
-__all__ = ["JoinKeys", "KeyPair", "MergeError", "as_series", "join_keys", "of_objects"]
 
 _ARRAYS = (np.ndarray, pd.api.extensions.ExtensionArray, pd.Index, pd.Series)
 
@@ -94,6 +94,12 @@ class JoinKeys:
             for pair in self.pairs
             if pair.left_label is not None and pair.left_label == pair.right_label
         ]
+
+    def check_agreement(self) -> None:
+        """Raise KeyTypeError when no value of a key of one side can equal one of the other."""
+        for pair in () if self.left_index and self.right_index else self.pairs:
+            if pair.left.dtype != pair.right.dtype:
+                frames_of(pair.left).agree(pair, "inner")
 
     @functools.cached_property
     def compared(self) -> list[list[tuple[Compared, Compared]]]:
@@ -284,26 +290,6 @@ def _is_array(values: Any) -> bool:
     return isinstance(values, _ARRAYS) or device_of(values) == "cuda"
 
 
-def as_series(values: Any) -> Any:
-    """Return values as a Series, numbered from 0; those on a GPU as a cuDF one."""
-    if type(values) is pd.Series and _is_numbered(values.index):
-        return values
-    if device_of(values) == "cuda":
-        return numbered(values)
-    array = values.array if isinstance(values, pd.Series | pd.Index) else values
-    if isinstance(array, np.ndarray) and array.ndim != 1:
-        raise ShapeError(f"a key of {array.ndim} dimensions; give one")
-    if type(array) is pd.arrays.NumpyExtensionArray:
-        array = array.to_numpy()
-    # A Series of objects stays one, even if all of them are texts.
-    dtype = object if isinstance(array, np.ndarray) and array.dtype == object else None
-    return pd.Series(array, dtype=dtype, copy=False)
-
-
-def _is_numbered(index: pd.Index) -> bool:
-    return type(index) is pd.RangeIndex and index.start == 0 and index.step == 1
-
-
 def of_objects(column: Any, dtype: Any) -> Any:
     """Return a column of a partition as objects, where this is the dtype of all partitions."""
     objects = np.dtype(object)
@@ -328,3 +314,130 @@ def _index_pairs(left: pd.Index, right: pd.Index) -> list[KeyPair]:
         )
         for ours, theirs in levels
     ]  # fmt: skip
+
+
+def key_series(frame: Any, labels: Sequence[Hashable]) -> list[Any]:
+    """Return columns of a frame as Series, numbered from 0."""
+    column = frames_of(frame).column
+    return [as_series(column(frame, label)) for label in labels]
+
+
+def index_keys(
+    given: Sequence[Any], left_on: Sequence[Hashable], stored: Any, right_on: Sequence[Hashable],
+    *, labelled: bool = True,
+) -> JoinKeys:  # fmt: skip
+    """Return the keys of a merge with an index, by columns that it compares.
+
+    Parameters
+    ----------
+    given : sequence of Series
+        The keys of the left side; see `key_series`.
+    left_on : sequence of labels
+    stored : DataFrame
+        The rows of the index, or a few rows like them.
+    right_on : sequence of labels
+        Its key columns.
+    labelled : bool
+        Whether they are columns of the right side, too.
+
+    Raises
+    ------
+    ColumnError
+        When a key has the label of another column of the index, and would be there twice.
+    KeyTypeError
+        When a datetime or duration of Arrow meets one of NumPy: pandas merges no such keys.
+    """
+    columns, twice = set(stored) if labelled else set(), []
+    pairs: list[KeyPair] = []
+    own = key_series(stored, right_on)
+    for ours, theirs, *values in zip(left_on, right_on, given, own, strict=True):
+        pair = KeyPair(ours, ours, theirs if labelled else None, *values)
+        dtypes = [value.dtype for value in values]
+        if pair.is_one_column and ours != theirs and ours in columns:
+            twice.append(ours)
+        arrow = [isinstance(dtype, pd.ArrowDtype) for dtype in dtypes]
+        if arrow[0] != arrow[1] and all(dtype.kind in "mM" for dtype in dtypes):
+            raise KeyTypeError(
+                f"pandas does not merge {ours!r} with the index's {theirs!r}, of {dtypes[0]} and "
+                f"{dtypes[1]}; convert one side with .astype"
+            )
+        pairs.append(pair)
+    if twice:
+        raise ColumnError(
+            f"the key columns {twice!r} have the labels of other columns of the index; rename them "
+            "to texts on one side"
+        )
+    return JoinKeys(pairs)
+
+
+def reconcile_keys(keys: JoinKeys) -> JoinKeys:
+    """Return the keys of an index, without values where these would not agree.
+
+    An index compares objects of nulls alone with keys of every dtype, and warns itself about floats
+    that meet integers.
+    """
+    pairs = []
+    for pair in keys.pairs:
+        sides = pair.left, pair.right
+        kinds = {getattr(side.dtype, "kind", "O") for side in sides}
+        nulls = any(side.dtype == np.dtype(object) and side.isna().all() for side in sides)
+        alone = sides[0].dtype != sides[1].dtype and (
+            nulls or ("f" in kinds and not kinds.isdisjoint("iu"))
+        )
+        if alone:
+            # A side without rows agrees with any other, but for one without rows.
+            none = pair.right if len(pair.left) else pair.left
+            pair = replace(pair, right=none[:0])
+        pairs.append(pair)
+    return JoinKeys(pairs)
+
+
+def matched_keys(keys: JoinKeys, probing: str, query_rows: Any, *, fetched: bool) -> JoinKeys:
+    """Return the keys of a partition, which ask for rows of the other side, and of what they found.
+
+    Values of found rows are those of the rows that they match: in the dtype of their side where it
+    is another one, or their labels are `fetched`.
+    """
+    pairs, left_probes = [], probing == "left"
+    for pair in keys.pairs:
+        mine, theirs = (pair.left, pair.right) if left_probes else (pair.right, pair.left)
+        values = mine
+        if fetched or mine.dtype != theirs.dtype:
+            values = _cast_key(mine.take(query_rows).reset_index(drop=True), theirs.dtype)
+        left, right = (mine, values) if left_probes else (values, mine)
+        pairs.append(replace(pair, left=left, right=right))
+    return JoinKeys(pairs, keys.left_index, keys.right_index)
+
+
+def _cast_key(values: pd.Series, dtype: Any) -> pd.Series:
+    if is_unknown(dtype):
+        return values
+    try:
+        return values.astype(dtype)
+    except (TypeError, ValueError, pa.ArrowException):
+        return values
+
+
+def with_all_categories(
+    left: pd.DataFrame, right: pd.DataFrame, keys: JoinKeys, chosen: Sequence[bool]
+) -> tuple[pd.DataFrame, pd.DataFrame, JoinKeys]:
+    """Return both sides and their keys, of which the chosen ones have the categories of both."""
+    pairs = []
+    for pair, one in zip(keys.pairs, chosen, strict=True):
+        dtypes = pair.left.dtype, pair.right.dtype
+        if not (one and all(isinstance(dtype, pd.CategoricalDtype) for dtype in dtypes)):
+            pairs.append(pair)
+            continue
+        ours, theirs = united(pair.left, pair.right)
+        pairs.append(replace(pair, left=ours, right=theirs))
+        left = _with_categories(left, pair.left_label, ours)
+        right = _with_categories(right, pair.right_label, theirs)
+    return left, right, JoinKeys(pairs, keys.left_index, keys.right_index)
+
+
+def _with_categories(frame: pd.DataFrame, label: Hashable, like: pd.Series) -> pd.DataFrame:
+    if label is None or label not in frame.columns:
+        return frame
+    made = frame.copy(deep=False)
+    made[label] = made[label].cat.set_categories(like.cat.categories)
+    return made

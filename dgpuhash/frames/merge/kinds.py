@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from dgpuhash.backend import device_of
 from dgpuhash.errors import ColumnError, UnsupportedError
 from dgpuhash.frames.dataframes.arrow_columns import (
     arrow_column,
@@ -26,9 +27,6 @@ from dgpuhash.frames.dataframes.arrow_columns import (
 from dgpuhash.frames.key_columns import IncomparableError
 from dgpuhash.frames.merge.index import index_of
 from dgpuhash.frames.merge.keys import JoinKeys, MergeError
-
-__all__ = ["PANDAS", "Kind", "as_pandas", "check_domains", "from_pandas",
-           "remedies_of_library", "sides_as_pandas", "with_arrow_dtypes"]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +93,13 @@ def with_arrow_dtypes(frame: Any) -> Any:
     return _arrow_frame(given, with_times) if isinstance(given, pa.Table) else given
 
 
-def sides_as_pandas(
+def sides_of_one_library(
     left: Any, right: Any, *, left_index: bool = False, right_index: bool = False,
     suffixes: Any = ("", ""),
 ) -> tuple[Any, Any, Kind]:  # fmt: skip
-    """Return both sides of a merge as pandas frames, and the kind of the result: that of `left`.
+    """Return both sides of a merge as frames of pandas, or of cuDF, and the kind of the result.
+
+    The kind is that of `left`; where one side is on a GPU, the other one is copied there.
 
     Beside a frame of another library, a pandas one gets Arrow dtypes; beside a pandas frame, the
     right side gets the dtypes that pandas uses itself, masked ones for numbers with nulls.
@@ -110,6 +110,8 @@ def sides_as_pandas(
         When a side is lazy or has a column that Arrow cannot hold, or its index is asked for and
         there is none.
     """
+    if "cuda" in (device_of(left), device_of(right)):
+        return _on_gpu(left), _on_gpu(right), PANDAS
     (ours, kind), (theirs, other) = _read(left), _read(right)
     asked = (("left", kind, left_index), ("right", other, right_index))
     for side, of_side, by_index in asked:
@@ -198,6 +200,15 @@ def _domain(kind: Any) -> str:
         if getattr(pa.types, f"is_{name}")(kind):
             return "" if name == "null" else name
     return str(kind)
+
+
+def _on_gpu(frame: Any) -> Any:
+    """Return a frame of any library as a cuDF one."""
+    if device_of(frame) == "cuda":
+        return frame
+    import cudf
+
+    return cudf.from_pandas(as_pandas(frame)[0])
 
 
 def _read(frame: Any) -> tuple[Any, Kind]:

@@ -11,27 +11,28 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from dgpuhash.frames.dataframes import Frames, frames_of
+from dgpuhash.frames.dataframes import Frames, as_series, frames_of
 from dgpuhash.frames.dataframes.pandas_casts import is_unknown
+from dgpuhash.frames.dataframes.pandas_join import null_labels
 from dgpuhash.frames.dataframes.partition_dtypes import is_nullable, with_nullable, with_plain
 from dgpuhash.frames.dataframes.promotion import nullable_frame
 from dgpuhash.frames.keys.categories import as_values, with_texts
 from dgpuhash.frames.keys.encoding import KeyEncoder
 from dgpuhash.frames.matches import with_unmatched
-from dgpuhash.frames.merge.agreement import (
+from dgpuhash.frames.merge.arguments import FILTERS, JoinArguments, Suffixes, check_suffixes
+from dgpuhash.frames.merge.distinct import occurs
+from dgpuhash.frames.merge.index import index_of
+from dgpuhash.frames.merge.keys import (
+    JoinKeys,
     index_keys,
+    key_series,
     matched_keys,
+    of_objects,
     reconcile_keys,
     with_all_categories,
 )
-from dgpuhash.frames.merge.arguments import FILTERS, JoinArguments, Suffixes, check_suffixes
-from dgpuhash.frames.merge.distinct import occurs
-from dgpuhash.frames.merge.index import index_of, null_labels
-from dgpuhash.frames.merge.keys import JoinKeys, as_series, of_objects
 from dgpuhash.frames.merge.result import MergePlan
 from dgpuhash.frames.merge.rows import RowPairs
-
-__all__ = ["PartitionPlan", "StandingPlan"]
 
 _BLANK = "blank"
 
@@ -156,8 +157,6 @@ class PartitionPlan:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
             how, keys = self.arguments.joined, self._agreeing
-            if self.is_filter:
-                return MergePlan.of(self.left, self.right, keys, how, suffixes=("", "_y"))
             made = MergePlan.of(
                 self.left, self.right, keys, how, suffixes=self.arguments.suffixes,
                 indicator=self.arguments.indicator, promote=self.arguments.promote or "nullable",
@@ -171,11 +170,12 @@ class PartitionPlan:
         Columns of a side that may lack a row have the dtype that they get then; with
         ``promote="each"`` those of Dask's meta, which is the merge of the samples.
         """
-        plan = self.plan
-        if self.arguments.how == "isin":
-            return self._frames.series(self._frames.xp.zeros(0, bool), self.left.index[:0])
         if self.is_filter:
+            self._agreeing.check_agreement()
+            if self.arguments.how == "isin":
+                return self._frames.series(self._frames.xp.zeros(0, bool), self.left.index[:0])
             return self.left.iloc[:0]
+        plan = self.plan
         if self._in_pandas_dtypes and not self.arguments.how.endswith("_anti"):
             left, right = (_with_one_object(side) for side in (self.left, self.right))
             pairs = self.arguments.pairs(self.arguments.keys(left, right), left, right)
@@ -489,7 +489,7 @@ class PartitionPlan:
             index, pairs = index[absent], pairs.kept(absent, len(left), len(right))
         frame = made.frame(pairs, index)
         if not self._in_pandas_dtypes:
-            return plan.conformed(frame, self.meta, kept=self._keeps_dtypes)
+            return self._frames.with_dtypes(frame, self.meta, kept=self._keeps_dtypes)
         rounded: list[Hashable | None] = made.rounded or []
         frame = with_plain(frame, self._either_meta, rounded)
         if rounded and self.arguments.on_rounding is not None:
@@ -576,7 +576,8 @@ class StandingPlan(PartitionPlan):
     @functools.cached_property
     def keys(self) -> JoinKeys:
         named = self.arguments.left_on, self.arguments.right_on
-        return index_keys(self.left, named[0], self.right, named[1])
+        given = key_series(self.left, named[0])
+        return index_keys(given, named[0], self.right, named[1])
 
     @property
     def _agreeing(self) -> JoinKeys:

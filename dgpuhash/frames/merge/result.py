@@ -1,33 +1,21 @@
-"""The frame that a merge returns: columns, labels and dtypes, as pandas gives them."""
+"""The frame that a merge returns, as the library of both sides gives it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
-from operator import attrgetter
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from dgpuhash.errors import ColumnError, SpecError
-from dgpuhash.frames.dataframes import frames_of
-from dgpuhash.frames.dataframes.pandas_casts import cast_exactly, is_unknown
-from dgpuhash.frames.dataframes.pandas_take import take_rows
-from dgpuhash.frames.dataframes.promotion import (
-    check_promoted,
-    coalesce_exactly,
-    nullable_frame,
-    nullable_index,
-    values_of_codes,
-)
-from dgpuhash.frames.merge.agreement import agree
+from dgpuhash.frames.dataframes import Frames, as_series, frames_of
+from dgpuhash.frames.dataframes.base import JoinedSide
 from dgpuhash.frames.merge.arguments import Suffixes
-from dgpuhash.frames.merge.index import beside, index_of, join_index, with_level
-from dgpuhash.frames.merge.keys import JoinKeys, MergeError, as_series
+from dgpuhash.frames.merge.index import index_of
+from dgpuhash.frames.merge.keys import JoinKeys, MergeError
 from dgpuhash.frames.merge.rows import RowPairs
-
-__all__ = ["ORIGINS", "MergePlan", "cannot_hold", "suffixed", "without"]
 
 # What the column of an indicator holds.
 ORIGINS = ("left_only", "right_only", "both")
@@ -37,14 +25,18 @@ ORIGINS = ("left_only", "right_only", "both")
 class MergePlan:
     """How two frames are put together, whichever of their rows match.
 
+    The adapter of their library gives labels, dtypes and nulls; see `Frames`.
+
     Attributes
     ----------
     left, right : DataFrame
         With all of their columns and levels.
     keys : JoinKeys
     how : {"inner", "left", "right", "outer"}
-    labels : pair of Index
-        What the columns of each side are called in the result.
+    names : pair of Index or list
+        The labels of each side's columns.
+    labels : pair of Index or list
+        What these are called in the result.
     indicator : label or None
         The column that tells on which side a row was found.
     promote : {"nullable", "pandas", "each"}
@@ -59,12 +51,11 @@ class MergePlan:
     right: Any
     keys: JoinKeys
     how: str
-    labels: tuple[pd.Index, pd.Index]
+    names: tuple[Any, Any]
+    labels: tuple[Any, Any]
     indicator: Hashable | None
     promote: str = "pandas"
     rounded: list[Hashable | None] | None = None
-    # The labels of columns, as an index or a list.
-    _labels_of: ClassVar[Callable[[Any], Any]] = attrgetter("columns")
 
     @classmethod
     def of(
@@ -79,33 +70,33 @@ class MergePlan:
             When columns overlap and suffixes do not tell them apart, the indicator's name is taken,
             or keys are never equal.
         """
-        kind: type[MergePlan] = MergePlan
-        if frames_of(left).name == "cudf":
-            from dgpuhash.frames.merge.cudf.plan import CudfPlan
-
-            kind = CudfPlan
-        rest = kind.without(right, keys.dropped)
-        name = _indicator_name(indicator, left, rest)
-        left, rest = kind._agreed(left, rest, keys, how, nullable=promote == "nullable")
-        labels = suffixed(kind._labels_of(left), kind._labels_of(rest), suffixes)
-        made = kind(left, rest, keys, how, labels, name, promote)
-        return made._nullable() if promote == "nullable" else made
+        frames = frames_of(left)
+        right = frames.without(right, keys.dropped)
+        names = frames.labels(left), frames.labels(right)
+        added = _indicator_name(indicator, *names)
+        nullable = promote == "nullable"
+        left, right = frames.with_agreed_keys(left, right, keys, how, nullable=nullable)
+        plan = cls(left, right, keys, how, names, suffixed(*names, suffixes), added, promote)
+        return plan._nullable(frames) if nullable else plan
 
     def over(self, left: Any, right: Any, keys: JoinKeys, *, cast: Any = True) -> MergePlan:
         """Return the plan for other rows of both sides; `cast` keys to the dtypes of this one's."""
-        there = {*right, *right.index.names}
-        right = self.without(right, [label for label in keys.dropped if label in there])
+        frames = frames_of(left)
+        there = {*frames.labels(right), *right.index.names}
+        right = frames.without(right, [label for label in keys.dropped if label in there])
         if cast:
-            left, right = self._cast_keys(left, self.left), self._cast_keys(right, self.right)
+            left, right = frames.with_planned_keys(left, right, keys, self)
         rounded: list[Hashable | None] | None = [] if self.promote == "each" else None
-        made = replace(self, left=left, right=right, keys=keys, rounded=rounded)
-        return made._nullable() if self.promote == "nullable" else made
+        plan = replace(self, left=left, right=right, keys=keys, rounded=rounded)
+        return plan._nullable(frames) if self.promote == "nullable" else plan
 
-    def _nullable(self) -> MergePlan:
+    def _nullable(self, frames: Frames) -> MergePlan:
         """Return the plan with nullable dtypes on the sides that may lack rows.
 
         Keys that are made of both sides lack none.
         """
+        if frames.promotion == "nullable":
+            return self
         keys, sides = self.keys, [self.left, self.right]
         indexes = [keys.right_index, keys.left_index]
         whole = set() if all(indexes) else {pair.name for pair in keys.pairs if pair.is_one_column}
@@ -115,165 +106,138 @@ class MergePlan:
         labelled = not all(indexes) or levels != [len(keys.pairs)] * 2
         for place, lacking in enumerate(({"right", "outer"}, {"left", "outer"})):
             if self.how in lacking:
-                side = nullable_frame(sides[place], whole)
-                if indexes[place] and labelled:
-                    side = side.set_axis(nullable_index(side.index, shared), axis=0)
-                sides[place] = side
+                named = shared if indexes[place] and labelled else None
+                sides[place] = frames.nullable(sides[place], whole, named)
         return replace(self, left=sides[0], right=sides[1])
 
-    def _cast_keys(self, frame: Any, like: Any) -> Any:
-        """Return a side with the dtypes that the plan gives its keys."""
-        labels = {pair.name for pair in self.keys.pairs}
-        for label in labels:
-            if label in like.columns and frame[label].dtype != like[label].dtype and any(
-                agree(pair) for pair in self.keys.pairs if pair.name == label
-            ):  # fmt: skip
-                frame = frame.copy(deep=False)
-                column, wanted = frame[label], like[label].dtype
-                plain = not isinstance(wanted, pd.CategoricalDtype) and wanted != np.dtype(object)
-                if plain and isinstance(column.dtype, pd.CategoricalDtype):
-                    column = values_of_codes(column, nullable=True)
-                if column.dtype != wanted:
-                    column = _conformed(column, wanted, f"column {label!r}")
-                frame[label] = column
-        return frame
+    def _sides(self, pairs: RowPairs) -> tuple[JoinedSide, JoinedSide]:
+        """Return both sides with their rows."""
+        how = self.how
+        lacks = how in ("right", "outer") and pairs.absent("left") is not None
+        left = JoinedSide(self.left, pairs.left, lacks, how == "left")
+        lacks = how in ("left", "outer") and pairs.absent("right") is not None
+        return left, JoinedSide(self.right, pairs.right, lacks, how == "right")
 
-    @classmethod
-    def without(cls, frame: Any, dropped: Sequence[Hashable]) -> Any:
-        """Return a side without columns and levels that the other one stands for."""
-        return without(frame, dropped)
+    def index(self, pairs: RowPairs) -> Any:
+        """Return the labels of the given rows.
 
-    @classmethod
-    def conformed(cls, frame: Any, meta: Any, *, kept: bool = False) -> Any:
-        """Return a result with the dtypes of `meta`, where they differ.
-
-        Columns whose values a dtype of `meta` cannot hold may be `kept` as they are.
-
-        Raises
-        ------
-        ColumnError
-            When a dtype of `meta` cannot hold the values of others.
+        Numbers from 0, unless a side is compared by its index: labels of the other side then, or of
+        both where both are. Rows that this side lacks have null labels.
         """
-        for place, (ours, wanted) in enumerate(zip(frame.dtypes, meta.dtypes, strict=True)):
-            if ours != wanted and not isinstance(wanted, pd.CategoricalDtype):
-                # As a Series: of an array of objects pandas makes texts.
-                column = frame.iloc[:, place]
-                if not kept or cast_exactly(column, wanted) is not None:
-                    frame.isetitem(place, _conformed(column, wanted, f"column {column.name!r}"))
-        index: Any = frame.index
-        wanted = meta.index.dtype
-        if index.nlevels == 1 and index.dtype != wanted:
-            if not isinstance(wanted, pd.CategoricalDtype):
-                labels = _conformed(index.to_series(), wanted, f"index {index.name!r}")
-                frame.index = index_of([labels], [index.name], guess=False)
-            elif is_unknown(wanted) and not isinstance(index.dtype, pd.CategoricalDtype):
-                # Of two sides' categories, which are others.
-                frame.index = pd.CategoricalIndex(index)
-        return frame
+        keys, frames = self.keys, frames_of(self.left)
+        if not (keys.left_index or keys.right_index):
+            rows = self.left if pairs.left is None else pairs.left
+            return frames.range_index(len(self.right if pairs.right is None else rows))
+        sides = self._sides(pairs)
+        if keys.left_index and keys.right_index:
+            return self._index_of_both(sides, frames)
+        side, other = sides if keys.right_index else reversed(sides)
+        return frames.take_labels(side, other, self.promote, self.rounded)
 
-    @classmethod
-    def _agreed(
-        cls, left: Any, right: Any, keys: JoinKeys, how: str, *, nullable: bool = False
-    ) -> tuple[Any, Any]:
-        """Return both sides with their keys in dtypes of the result."""
-        for pair in keys.pairs:
-            dtypes = (
-                None if keys.left_index and keys.right_index else agree(pair, nullable=nullable)
+    def _index_of_both(self, sides: tuple[JoinedSide, JoinedSide], frames: Frames) -> Any:
+        """Return the labels of a merge by both indexes."""
+        (left, right), how, pairs = sides, self.how, self.keys.pairs
+        first, then = (right, left) if how == "right" else (left, right)
+        alike = left.frame.index.nlevels == right.frame.index.nlevels == len(pairs)
+        if alike and not first.lacks:
+            return frames.complete_labels(first, pairs, "right" if first is right else "left", how)
+        parts = {
+            place: frames.one_key(
+                pair.left, pair.right, sides, how, None, pair.name, self.rounded, of_levels=True
             )
-            if dtypes is not None:
-                left, right = (
-                    _cast(frame, pair.name, dtype)
-                    for frame, dtype in zip((left, right), dtypes, strict=True)
-                )
-        return left, right
-
-    def index(self, pairs: RowPairs) -> pd.Index:
-        """Return the labels of the given rows."""
-        return join_index(
-            self.left.index, self.right.index, self.keys, self.how, pairs, self.rounded
-        )
+            for place, pair in enumerate(pairs)
+        }
+        if alike:
+            return index_of(list(parts.values()), list(first.frame.index.names), guess=False)
+        # Indexes that share some of their levels: these, and then the others.
+        named = {pair.name: parts[place] for place, pair in enumerate(pairs)}
+        for side in sides:
+            for name in side.frame.index.names:
+                if name not in named:
+                    named[name] = frames.take_level(side, name, self.promote, self.rounded)
+        names = [list(side.frame.index.names) for side in (first, then)]
+        several = [side for side in sides if type(side.frame.index).__name__ == "MultiIndex"]
+        if len(several) == 1:
+            order = list(several[0].frame.index.names)
+        else:
+            order = [*names[0], *(name for name in names[1] if name not in names[0])]
+        return index_of([named[name] for name in order], order, guess=False)
 
     def frame(self, pairs: RowPairs, index: Any) -> Any:
         """Return the result with the given rows of both sides, and their labels."""
-        keys = self._key_columns(pairs)
-        order, first = sorted(keys), 0
-        parts = [keys[place] for place in order]
-        take = frames_of(self.left).take_or_null
-        for frame, rows in ((self.left, pairs.left), (self.right, pairs.right)):
-            places = range(first, first + frame.shape[1])
-            others = [place for place in places if place not in keys]
-            if len(others) < len(places):
-                frame = frame.take([place - first for place in others], axis=1)
-            order, first = order + others, places.stop
-            frame = frame.copy(deep=False) if rows is None else take(frame, rows, self.rounded)
-            parts.append(frame)
-        for part in parts:
-            # Of one object pandas compares no labels.
-            part.index = index
-        result: Any = pd.concat(parts, axis=1, ignore_index=True)
-        if order != sorted(order):
-            result = result.take(np.argsort(order), axis=1)
-        result.columns = beside(*self.labels)
+        frames, sides = frames_of(self.left), self._sides(pairs)
+        added: list[tuple[int | None, Hashable, Any]] = []
         if self.indicator is not None:
-            result[self.indicator] = _origins(pairs, len(index))
-        self._add_keys(result, pairs)
-        self._restore_levels(result)
-        left, right = self.left, self.right
-        result.attrs = left.attrs if left.attrs == right.attrs else {}
-        if not (left.flags.allows_duplicate_labels and right.flags.allows_duplicate_labels):
-            result.flags.allows_duplicate_labels = False
-        return result
+            codes = _origins(pairs, len(index), frames.xp)
+            added.append((None, self.indicator, frames.categories(codes, ORIGINS)))
+        labels, levels = beside(*self.labels), {}
+        there = {self.indicator} - {None}
+        both = self.keys.left_index and self.keys.right_index
+        for place, pair in enumerate(() if both else self.keys.pairs):
+            name = pair.name
+            if not pair.is_one_column or any(name in each for each in (*self.labels, there)):
+                continue
+            # Keys that are columns of neither side.
+            column = frames.one_key(
+                pair.left, pair.right, sides, self.how, None, pair.left.name, self.rounded
+            )
+            if name is not None and name in index.names:
+                names = list(index.names)
+                parts = [
+                    column if other == name else index.get_level_values(other) for other in names
+                ]
+                index = index_of(parts, names, guess=False)
+            elif pair.of_levels:
+                levels[name] = column
+            else:
+                there.add(name or f"key_{place}")
+                added.append((place - len(levels), name or f"key_{place}", column))
+        if levels:
+            index = index_of(list(levels.values()), list(levels), guess=False)
+        columns = {} if both else self._key_columns(sides, frames)
+        return frames.joined(sides, columns, labels, index, added, self.promote, self.rounded)
 
-    def _key_columns(self, pairs: RowPairs) -> dict[int, pd.Series]:
+    def _key_columns(self, sides: tuple[JoinedSide, JoinedSide], frames: Frames) -> dict[int, Any]:
         """Return the key columns that are made of both sides, as one of them lacks rows.
 
         They are by their position among the columns of the left side and then of the right one.
         """
-        columns: dict[int, pd.Series] = {}
-        if self.keys.left_index and self.keys.right_index:
-            return columns
-        if pairs.left is None and pairs.right is None:
+        columns: dict[int, Any] = {}
+        left, right = sides
+        if left.rows is None and right.rows is None:
             return columns
         for pair in self.keys.pairs:
-            name, ours = pair.name, pair.name in self.left.columns
-            own, other = (self.left, pair.right) if ours else (self.right, pair.left)
-            if name is None or name not in own.columns:
+            name, ours = pair.name, pair.name in self.names[0]
+            side, labels, other = (
+                (left, self.names[0], pair.right) if ours else (right, self.names[1], pair.left)
+            )
+            if name is None or name not in labels:
                 continue
-            lacks = pairs.absent("left" if ours else "right") is not None
-            if not lacks and "M" not in {pair.left.dtype.kind, pair.right.dtype.kind}:
+            if not side.lacks and "M" not in {pair.left.dtype.kind, pair.right.dtype.kind}:
                 continue
-            column = as_series(own[name])
+            column = as_series(frames.column(side.frame, name))
             moments = column.dtype.kind == "M" == other.dtype.kind and column.dtype != other.dtype
-            named = pair.is_one_column and any(name in labels for labels in self.labels)
-            if named and (lacks or moments):
-                place = own.columns.tolist().index(name) + (0 if ours else self.left.shape[1])
-                left, right = (column, other) if ours else (other, column)
-                columns[place] = _combined(left, right, pairs, self.rounded)
+            named = pair.is_one_column and any(name in called for called in self.labels)
+            if named and (side.lacks or moments):
+                place = list(labels).index(name) + (0 if ours else len(self.names[0]))
+                first, then = (column, other) if ours else (other, column)
+                columns[place] = frames.one_key(
+                    first, then, sides, self.how, column.dtype, first.name, self.rounded
+                )
         return columns
 
-    def _add_keys(self, result: Any, pairs: RowPairs) -> None:
-        """Add the keys that are columns of neither side."""
-        for place, pair in enumerate(self.keys.pairs):
-            if self.keys.left_index and self.keys.right_index:
-                return
-            name = pair.name
-            if not pair.is_one_column or name in self.labels[0] or name in result.columns:
-                continue
-            column = _combined(pair.left, pair.right, pairs, self.rounded)
-            if name is not None and name in result.index.names:
-                result.index = with_level(result.index, name, column)
-            else:
-                result.insert(place, name or f"key_{place}", column.set_axis(result.index))
 
-    def _restore_levels(self, result: Any) -> None:
-        """Make an index of keys that were levels of both sides."""
-        names = [
-            pair.name
-            for pair in self.keys.pairs
-            if pair.of_levels and pair.name not in result.index.names
-        ]
-        if names:
-            result.index = index_of([result.pop(name) for name in names], names, guess=False)
+def beside(left: Any, right: Any) -> Any:
+    """Return the labels of two indexes or lists, one behind the other."""
+    if isinstance(left, list):
+        return left + right
+    if left.nlevels == 1:
+        return left.append(right)
+    levels = [
+        pd.concat([as_series(index.get_level_values(level)) for index in (left, right)])
+        for level in range(left.nlevels)
+    ]
+    return index_of(levels, list(left.names), guess=False)
 
 
 def suffixed(left: Any, right: Any, suffixes: Suffixes) -> tuple[Any, Any]:
@@ -344,64 +308,17 @@ def _again(labels: Any) -> list[bool]:
     return told
 
 
-def _conformed(column: pd.Series, wanted: Any, what: str) -> pd.Series:
-    if wanted == np.float64 and column.dtype.kind in "iu":
-        check_promoted(column.array, wanted, column.name, remedy="give promote='nullable'")
-    objects = wanted == np.dtype(object)
-    made = column.astype(wanted) if objects else cast_exactly(column, wanted)
-    if made is None:
-        raise cannot_hold(what, column.dtype, wanted)
-    return made
-
-
-def cannot_hold(what: str, own: Any, wanted: Any) -> ColumnError:
-    """Return the error of a partition whose values have no place in the promised dtype."""
-    return ColumnError(
-        f"{what} of a partition is {own}, and Dask took it for {wanted}, which cannot "
-        "hold its values; give the frame its true dtypes (meta=, .astype)"
-    )
-
-
 class SuffixTypeError(SpecError, TypeError):
     """Suffixes that are no pair of texts."""
 
 
-def without(frame: Any, dropped: Sequence[Hashable]) -> pd.DataFrame:
-    """Return a frame without some columns and index levels."""
-    columns = [label for label in dropped if label in frame.columns]
-    levels = [label for label in dropped if label not in columns]
-    if columns:
-        kept = np.ones(frame.shape[1], bool)
-        for label in columns:
-            kept[frame.columns.get_loc(label)] = False
-        frame = frame.take(kept.nonzero()[0], axis=1)
-    if levels:
-        if frame.index.nlevels == len(levels):
-            frame = frame.set_axis(pd.RangeIndex(len(frame)), axis=0)
-        else:
-            frame = frame.set_axis(frame.index.droplevel(levels), axis=0)
-    return frame
-
-
-def _cast(frame: pd.DataFrame, label: Hashable, dtype: Any) -> pd.DataFrame:
-    if label is None or label not in frame.columns or frame[label].dtype == dtype:
-        return frame
-    made, column = frame.copy(deep=False), frame[label]
-    if isinstance(column.dtype, pd.CategoricalDtype) and dtype.kind in "biu":
-        column = values_of_codes(column, nullable=not isinstance(dtype, np.dtype))
-    made[label] = column.astype(dtype)
-    return made
-
-
-def _indicator_name(
-    indicator: bool | str, left: pd.DataFrame, right: pd.DataFrame
-) -> Hashable | None:
+def _indicator_name(indicator: bool | str, left: Any, right: Any) -> Hashable | None:
     if not isinstance(indicator, bool | str):
         raise SpecError("indicator option can only accept boolean or string arguments")
     if indicator is False or indicator == "":
         return None
     name = "_merge" if indicator is True else indicator
-    there = {*left.columns, *right.columns}
+    there = {*left, *right}
     for taken in ("_left_indicator", "_right_indicator"):
         if taken in there:
             raise ColumnError(
@@ -415,32 +332,11 @@ def _indicator_name(
     return name
 
 
-def _origins(pairs: RowPairs, n: int) -> Any:
-    codes = np.full(n, 2, np.int8)
+def _origins(pairs: RowPairs, n: int, xp: Any) -> Any:
+    """Return of each row its place in `ORIGINS`."""
+    codes = xp.full(n, 2, np.int8)
     for side, code in (("left", 1), ("right", 0)):
         absent = pairs.absent(side)
         if absent is not None:
             codes[absent] = code
-    return pd.Categorical.from_codes(codes, categories=pd.Index(ORIGINS))
-
-
-def _combined(
-    left: Any, right: Any, pairs: RowPairs, rounded: list[Hashable | None] | None
-) -> pd.Series:
-    """Return a key of each row, the left one where there is one, numbered from 0."""
-    ours, theirs = pairs.rows("left", len(left)), pairs.rows("right", len(right))
-    gone = ours < 0
-    if gone.all() and (len(ours) or pairs.left is not None):
-        return take_rows(right, theirs)
-    if not gone.any() and len(ours) and (theirs < 0).all():
-        return take_rows(left, ours)
-    kinds = left.dtype, right.dtype
-    if kinds[0] != kinds[1] and all(isinstance(each, pd.DatetimeTZDtype) for each in kinds):
-        right = right.dt.tz_convert(kinds[0].tz)
-    plain = isinstance(left.dtype, np.dtype) and left.dtype.kind in "biufmM"
-    if plain and left.dtype == right.dtype and len(left):
-        # -1 takes the last row, which the right one replaces.
-        values = left.to_numpy().take(ours, mode="wrap")
-        values[gone] = right.to_numpy().take(theirs[gone])
-        return pd.Series(values, copy=False)
-    return coalesce_exactly(left, right, ours, theirs, left.name, rounded)
+    return codes

@@ -3,42 +3,22 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
-import pyarrow as pa
-import pyarrow.compute as pc
-from pandas.api.types import infer_dtype
 
 from dgpuhash import backend
 from dgpuhash.frames.dataframes import frames_of
-from dgpuhash.frames.dataframes.arrow_columns import is_bytes
-from dgpuhash.frames.dataframes.pandas_keys import (
-    are_compared_as_text,
-    common_decimal,
-    is_decimal,
-    of_one_type,
-    typed_columns,
-)
-from dgpuhash.frames.dataframes.tagged import order_of, tagged
-from dgpuhash.frames.key_columns import NUMERIC, KeyColumn
 from dgpuhash.frames.keys.encoding import EncodedKeys, KeyColumns, KeyEncoder, same_keys
-from dgpuhash.frames.keys.order import sorted_rows
 from dgpuhash.frames.matches import with_unmatched
-from dgpuhash.frames.merge.keys import JoinKeys, KeyPair
+from dgpuhash.frames.merge.keys import JoinKeys
 from dgpuhash.tables.columns.direct import DirectTable
 from dgpuhash.tables.columns.join import RowsByKey
 
 # The one right row of each left one, -1 for none; or None, and pairs of left and right rows. Left
 # rows of these may be None where each has one right row.
 Found = tuple[Any, Any]
-# float64 represents every integer up to this magnitude.
-EXACT = 2**53
-# Values that NumPy sorts, and a mask of nulls or None.
-Level = tuple[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +135,8 @@ class StoredKeys:
     """
 
     def __init__(self, stored: KeyColumns, encoder: KeyEncoder, asked: int) -> None:
-        frames, self._asked = stored.frames, asked
-        self._xp, self._device = frames.xp, frames.device
+        self._frames, self._asked = stored.frames, asked
+        self._xp = self._frames.xp
         self._encoder, self._known = encoder.for_call(stored)
 
     def __len__(self) -> int:
@@ -164,12 +144,13 @@ class StoredKeys:
 
     @functools.cached_property
     def _direct(self) -> DirectTable | None:
-        direct = self._xp is np and self._known.proves
-        return DirectTable.rows_of(self._known.codes, self._asked) if direct else None
+        if self._frames.selects_pairs or not self._known.proves:
+            return None
+        return DirectTable.rows_of(self._known.codes, self._asked)
 
     @functools.cached_property
     def _rows(self) -> RowsByKey:
-        return RowsByKey(backend.get(self._device), self._known.codes)
+        return RowsByKey(backend.get(self._frames.device), self._known.codes)
 
     def pairs(self, asked: KeyColumns, how: str) -> RowPairs:
         """Return the rows of an inner or left merge of other keys with these."""
@@ -183,7 +164,7 @@ class StoredKeys:
 
         For an inner merge a GPU selects the pairs in one pass.
         """
-        wanted, xp = self._encoder.encode_columns(asked, nulls_equal=nulls_equal), self._xp
+        wanted = self._encoder.encode_columns(asked, nulls_equal=nulls_equal)
         key = wanted.columns[0]
         if self._direct is not None and (wanted.proves or not key.type.nan_is_value):
             partners, known = self._direct.find(wanted.codes), wanted.valid
@@ -193,7 +174,7 @@ class StoredKeys:
             if known is not None:
                 partners[~known] = -1
             return partners, None
-        if self._rows.one_row_each and (xp is np or not inner):
+        if self._rows.one_row_each and not (inner and self._frames.selects_pairs):
             partners = self._rows.first(wanted.codes)[0]
             if wanted.valid is not None:
                 partners[~wanted.valid] = -1
@@ -276,193 +257,9 @@ def sorted_by_key(pairs: RowPairs, keys: JoinKeys) -> RowPairs:
     if len(ours) < 2:
         return pairs
     frames = frames_of(keys.pairs[0].left)
-    places = frames.xp.where(ours >= 0, ours, left + theirs)
-    if frames.name == "cudf":
-        from dgpuhash.frames.merge.cudf.plan import key_order
-
-        order = key_order(keys, places)
-        return RowPairs(ours[order], theirs[order])
-    levels: list[Any] = []
-    for pair in reversed(keys.pairs):
-        for values, nulls in reversed(_levels(pair, keys)):
-            levels.append(values[places])
-            if nulls is not None:
-                levels.append(nulls[places])
-    order = sorted_rows(levels[::-1])
-    ours = _whole(ours[order], left)
-    return RowPairs(ours, _whole(theirs[order], right))
-
-
-def sortable(column: pd.Series) -> tuple[Any, Any | None]:
-    """Return the values of a column as NumPy sorts them, and a mask of its nulls.
-
-    Raises KeyTypeError when they cannot be keys.
-    """
-    levels = _sorted_together([_key_column(column)])
-    assert levels is not None
-    return levels[0]
-
-
-def _levels(key: KeyPair, keys: JoinKeys) -> list[Level]:
-    """Return what NumPy sorts in place of a key of both sides, with nulls, which come last."""
-    dtypes = key.left.dtype, key.right.dtype
-    if isinstance(dtypes[0], pd.CategoricalDtype) and dtypes[0] == dtypes[1]:
-        codes = np.concatenate([
-            side.astype(dtypes[0]).cat.codes for side in (key.left, key.right)
-        ])  # fmt: skip
-        return [(codes, codes < 0 if _are_unique_indexes(keys) else None)]
-    left, right = of_one_type(key.left), of_one_type(key.right)
-    levels = _levels_of_types(left, right)
-    levels = [_ranks(left, right, key.name)] if levels is None else levels
-    if all(map(_are_moments, (left, right))) and not _are_last(key, keys, left, right):
-        least: Any = np.iinfo(np.int64).min
-        return [
-            (values if nulls is None else np.where(nulls, least, values), None)
-            for values, nulls in levels
-        ]
-    return levels
-
-
-def _levels_of_types(left: Any, right: Any) -> list[Level] | None:
-    """Return what NumPy sorts in place of columns of types that are alike; None for others."""
-    array = _arrow_values(left, right)
-    if array is not None:
-        return [(_dense_ranks(array), array.is_null().to_numpy())]
-    if are_compared_as_text(left.dtype, right.dtype):
-        return None
-    found: list[Level] = []
-    for each in typed_columns(left, right):
-        levels = _sorted_together([_key_column(side) for side in each])
-        if levels is None:
-            return None
-        found += levels
-    return found
-
-
-def _are_unique_indexes(keys: JoinKeys) -> bool:
-    """Return whether a merge is by both indexes, which have no label twice; or several levels."""
-    if not (keys.left_index and keys.right_index):
-        return False
-    only = keys.pairs[0]
-    return len(keys.pairs) > 1 or bool(only.left.is_unique and only.right.is_unique)
-
-
-def _are_last(key: KeyPair, keys: JoinKeys, left: Any, right: Any) -> bool:
-    """Return whether pandas sorts nulls of datetimes and durations last.
-
-    It does in indexes that are unique, or beside no labels, in durations of two units and periods
-    beside others, which are objects there, and in most objects. `left` and `right` are the columns
-    in the dtypes of their values.
-    """
-    by_indexes = keys.left_index and keys.right_index
-    durations = left.dtype.kind == right.dtype.kind == "m"
-    periods = any(isinstance(side.dtype, pd.PeriodDtype) for side in (left, right))
-    of_two_dtypes = (durations or periods) and bool(left.dtype != right.dtype)
-    empty = not (len(left) and len(right))
-    objects = [side.dtype == np.dtype(object) for side in (key.left, key.right)]
-    if all(objects) and (by_indexes or len(keys.pairs) > 1):
-        return True
-    if any(objects) and not all(objects) and not (by_indexes and durations):
-        return by_indexes or of_two_dtypes or not empty
-    return _are_unique_indexes(keys) or empty if by_indexes else of_two_dtypes
-
-
-def _key_column(side: Any) -> KeyColumn:
-    return frames_of(side).key_column(side, 0)
-
-
-def _arrow_values(left: Any, right: Any) -> Any | None:
-    """Return decimals, bytes or objects of text of both sides as an Arrow column; None for others.
-
-    Arrow sorts these.
-    """
-    sides, kind = (left, right), None
-    dtypes = [side.dtype for side in sides]
-    if all(map(is_decimal, dtypes)):
-        kind = common_decimal(*dtypes)
-    elif all(isinstance(each, pd.ArrowDtype) and is_bytes(each.pyarrow_dtype) for each in dtypes):
-        kind = pa.large_binary()
-    elif np.dtype(object) in dtypes and all(infer_dtype(side) == "string" for side in sides):
-        kind = pa.large_string()
-    if kind is None:
-        return None
-    arrays = [pa.chunked_array(pa.array(side, from_pandas=True)) for side in sides]
-    return pa.chunked_array([chunk for each in arrays for chunk in each.cast(kind).chunks], kind)
-
-
-def _dense_ranks(array: Any) -> Any:
-    return pc.rank(array, "ascending", tiebreaker="dense").to_numpy()
-
-
-def _are_moments(side: Any) -> bool:
-    """Return whether a column has datetimes, durations or periods of pandas alone."""
-    if side.dtype == np.dtype(object):
-        return infer_dtype(side, skipna=True) == "period"
-    return isinstance(side.dtype, pd.PeriodDtype) or (
-        side.dtype.kind in "mM" and not isinstance(side.dtype, pd.ArrowDtype)
-    )
-
-
-def _sorted_together(columns: Sequence[KeyColumn]) -> list[Level] | None:
-    """Return what NumPy sorts in place of columns, one behind the other; None for other types."""
-    kinds = {column.type.kind for column in columns} - {"null"}
-    nulls = np.concatenate([
-        np.zeros(len(column), bool) if column.nulls is None else column.nulls for column in columns
-    ])  # fmt: skip
-    mask = nulls if nulls.any() else None
-    if not kinds:
-        return [(nulls, None)]
-    if kinds == {"string"}:
-        texts = pa.concat_arrays([column.strings.flat() for column in columns])  # type: ignore[union-attr]
-        return [(_dense_ranks(texts), mask)]
-    values = [
-        np.zeros(len(column), np.int8) if column.values is None else column.values
-        for column in columns
-    ]  # fmt: skip
-    units = [column.type.unit for column in columns if column.type.kind != "null"]
-    if len(kinds) > 1 and not kinds <= NUMERIC:
-        return None
-    if len(set(units)) > 1:
-        seconds, rest = zip(*map(_seconds, values, units), strict=True)
-        return [(np.concatenate(seconds), mask), (np.concatenate(rest), None)]
-    whole = np.concatenate(values)
-    if whole.dtype.kind == "f" and not all(map(_are_floats, values)):
-        return None
-    if kinds <= NUMERIC and mask is not None:
-        whole = np.where(mask, whole.dtype.type(0), whole)
-    return [(whole, mask)]
-
-
-def _seconds(values: Any, unit: str) -> tuple[Any, Any]:
-    """Return counts of a unit as whole seconds and nanoseconds."""
-    if unit == "D":
-        return values.astype(np.int64) * 86_400, np.zeros(len(values), np.int64)
-    of_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
-    seconds, rest = np.divmod(values, of_second)
-    return seconds, rest * (10**9 // of_second)
-
-
-def _are_floats(values: Any) -> bool:
-    """Return whether float64 holds all of these numbers."""
-    if values.dtype.kind not in "iu" or not len(values):
-        return True
-    low, high = int(values.min()), int(values.max())
-    return max(-low, high) <= EXACT
-
-
-def _ranks(left: Any, right: Any, name: object) -> Level:
-    """Return the ranks of a key's values: those of one domain by their size, text last."""
-    sides = left, right
-    texts = [pa.array(tagged(side, name), pa.large_string()) for side in sides]
-    coded = pa.chunked_array(texts).combine_chunks().dictionary_encode()
-    nulls = coded.is_null().to_numpy(zero_copy_only=False)
-    codes = coded.indices.fill_null(0).to_numpy()
-    rows = np.flatnonzero(~nulls)
-    found, heads = np.unique(codes[rows], return_index=True)
-    values = pd.concat([side.astype(object) for side in sides], ignore_index=True)
-    rank = np.zeros(len(found) + 1, np.int64)
-    rank[found[order_of(values.take(rows[heads]).tolist())]] = np.arange(len(found))
-    return rank[codes], nulls
+    order = frames.key_order(keys, frames.xp.where(ours >= 0, ours, left + theirs))
+    ours = _whole(ours[order], left, frames.xp)
+    return RowPairs(ours, _whole(theirs[order], right, frames.xp))
 
 
 def first_repeat(keys: KeyColumns) -> int:

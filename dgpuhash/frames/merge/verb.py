@@ -21,15 +21,12 @@ from dgpuhash.frames.merge.arguments import (
     uniques_of,
 )
 from dgpuhash.frames.merge.distinct import occurs
-from dgpuhash.frames.merge.index import index_of
 from dgpuhash.frames.merge.keys import JoinKeys, MergeError
 from dgpuhash.frames.merge.kinds import (
-    PANDAS,
-    as_pandas,
     check_domains,
     from_pandas,
     remedies_of_library,
-    sides_as_pandas,
+    sides_of_one_library,
     with_arrow_dtypes,
 )
 from dgpuhash.frames.merge.result import MergePlan
@@ -204,14 +201,9 @@ def merge(
             ours, theirs, asked, unique=uniques_of(validate), sort=sort, build=build,
             npartitions=npartitions, client=client,
         )  # fmt: skip
-    library = PANDAS
-    if any(map(_is_cudf, (left, right))):
-        ours, theirs = (_on_gpu(side) for side in (left, right))
-    else:
-        ours, theirs, library = sides_as_pandas(
-            left, right, left_index=bool(left_index), right_index=bool(right_index),
-            suffixes=suffixes,
-        )  # fmt: skip
+    ours, theirs, library = sides_of_one_library(
+        left, right, left_index=bool(left_index), right_index=bool(right_index), suffixes=suffixes
+    )
     ours, theirs = as_frame(ours), as_frame(theirs)
     if columns is not None:
         theirs = asked.narrowed(theirs)
@@ -226,7 +218,7 @@ def merge(
     if library.library != "pandas":
         check_domains(keys, library)
     if kind in {"semi", "anti"}:
-        MergePlan.of(ours, theirs, keys, "inner", suffixes=("", "_y"))
+        keys.check_agreement()
         _check(validate, keys)
         found = occurs(*keys.sides, nulls_equal=nulls_equal)
         return from_pandas(frames.keep_where(ours, found if kind == "semi" else ~found), library)
@@ -248,35 +240,19 @@ def merge(
         return from_pandas(plan.frame(pairs, index), library)
 
 
-def _is_cudf(frame: Any) -> bool:
-    return type(frame).__module__.partition(".")[0] == "cudf"
-
-
-def _on_gpu(frame: Any) -> Any:
-    """Return a frame of any library as a cuDF one."""
-    if _is_cudf(frame):
-        return frame
-    import cudf
-
-    return cudf.from_pandas(as_pandas(frame)[0])
-
-
 def as_frame(given: Any) -> Any:
     """Return a frame as it is, and a Series as one of a column."""
     if isinstance(given, pd.DataFrame):
         return given
-    if _is_cudf(given) and hasattr(given, "iloc"):
-        if given.ndim == 1 and given.name is None:
-            raise MergeError("Cannot merge a Series without a name")
-        return given if given.ndim == 2 else given.to_frame()
-    if isinstance(given, pd.Series):
-        if given.name is None:
-            raise MergeError("Cannot merge a Series without a name")
-        frame = pd.DataFrame({0: given})
-        names = given.name if isinstance(given.name, tuple) else (given.name,)
-        frame.columns = index_of([pd.Series([name]) for name in names], [None] * len(names))
-        return frame
-    raise NotAFrameError(f"Can only merge Series or DataFrame objects, a {type(given)} was passed")
+    try:
+        frames_of(given)
+    except KeyTypeError:
+        raise NotAFrameError(
+            f"Can only merge Series or DataFrame objects, a {type(given)} was passed"
+        ) from None
+    if given.ndim == 1 and given.name is None:
+        raise MergeError("Cannot merge a Series without a name")
+    return given if given.ndim == 2 else given.to_frame()
 
 
 def _check(validate: str | None, keys: JoinKeys) -> None:
@@ -305,8 +281,7 @@ def _duplicates(place: int, keys: JoinKeys) -> str:
     frame: Any = keys.frames[place]
     side = ("left", "right")[place]
     columns = [getattr(pair, side) for pair in keys.pairs]
-    if frames_of(frame).name == "cudf":
-        frame, columns = frame.to_pandas(), [column.to_pandas() for column in columns]
+    frame, *columns = map(frames_of(frame).to_pandas, (frame, *columns))
     rows: list[int] = []
     seen: set[Any] = set()
     for row, key in enumerate(frame.itertuples(index=False, name=None)):

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from dgpuhash.frames import FrameIndex
-from dgpuhash.frames.keys.order import sorted_rows, values_in_order
+from dgpuhash.frames.dataframes.order import sorted_rows, values_in_order
 
 RANDOM = np.random.default_rng(7)
 

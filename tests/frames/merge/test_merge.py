@@ -17,7 +17,7 @@ from suites.raising import no_other_engine
 
 import dgpuhash
 from dgpuhash.errors import ColumnError, KeyTypeError, ShapeError, SpecError, UnsupportedError
-from dgpuhash.frames.merge.result import MergePlan
+from dgpuhash.frames.dataframes.pandas import PandasFrames
 
 HOWS = ["inner", "left", "right", "outer", "left_anti", "right_anti"]
 KEYS = st.lists(st.sampled_from([0, 1, 2, 3, 4, 5, None]), max_size=7)
@@ -110,6 +110,12 @@ def test_cross_semi_and_anti():
     # SQL's nulls match nothing.
     assert ours(left, right, on="k", how="semi", nulls_equal=False).index.tolist() == [8]
     assert len(ours(left, right, on="k", how="outer", nulls_equal=False)) == 5
+
+
+def test_a_semi_merge_renames_no_columns_of_a_result_without_the_right_side():
+    left = pd.DataFrame({"k": [1, 2], "v": [5, 6], "v_y": [7, 8]})
+    right = pd.DataFrame({"k": [2], "v": [9]})
+    pd.testing.assert_frame_equal(ours(left, right, on="k", how="semi"), left[1:])
 
 
 @pytest.mark.parametrize("validate", ["1:1", "1:m", "m:1", "m:m"])
@@ -227,6 +233,8 @@ def test_what_is_no_frame():
 
 def test_a_partition_of_another_dtype_than_told_loses_no_value():
     told = pd.DataFrame({"a": np.zeros(0, np.int64)})
-    assert MergePlan.conformed(pd.DataFrame({"a": [1.0, 2.0]}), told)["a"].tolist() == [1, 2]
+    frames = PandasFrames()
+    found = frames.with_dtypes(pd.DataFrame({"a": [1.0, 2.0]}), told, kept=False)
+    assert found["a"].tolist() == [1, 2]
     with pytest.raises(ColumnError, match="true dtypes"):
-        MergePlan.conformed(pd.DataFrame({"a": [1.0, 2.5]}), told)
+        frames.with_dtypes(pd.DataFrame({"a": [1.0, 2.5]}), told, kept=False)

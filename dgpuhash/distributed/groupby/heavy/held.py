@@ -14,12 +14,12 @@ from dgpuhash.distributed.shards.spilling import range_of
 from dgpuhash.distributed.shards.worker_memory import WorkerMemory
 from dgpuhash.errors import IndexLost
 from dgpuhash.frames import frames_of
+from dgpuhash.frames.dataframes import as_series
+from dgpuhash.frames.dataframes.order import values_in_order, words_of_numbers
 from dgpuhash.frames.groupby.aggregates.values import Values
 from dgpuhash.frames.groupby.groups import Groups
 from dgpuhash.frames.groupby.partial import GroupPlan
 from dgpuhash.frames.groupby.partial.ranked import numbers_dtype
-from dgpuhash.frames.keys.order import values_in_order, words_of_numbers
-from dgpuhash.frames.merge.keys import as_series
 from dgpuhash.frames.spill.file import SpillFile
 
 __all__ = ["Held", "HeldRows", "Target"]

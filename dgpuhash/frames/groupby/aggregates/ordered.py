@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dgpuhash.errors import SpecError
+from dgpuhash.frames.dataframes.order import sorted_rows, values_in_order
 from dgpuhash.frames.groupby.aggregates.options import Options
 from dgpuhash.frames.groupby.aggregates.states import States
 from dgpuhash.frames.groupby.aggregates.values import Values
 from dgpuhash.frames.groupby.groups import numbered
-from dgpuhash.frames.keys.order import sorted_rows, values_in_order
 from dgpuhash.tables.columns.direct import DenseKeys
 
 __all__ = [

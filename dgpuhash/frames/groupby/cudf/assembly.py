@@ -9,9 +9,13 @@ import numpy as np
 import pandas as pd
 
 from dgpuhash.frames.dataframes import cudf_columns, frames_named
-from dgpuhash.frames.dataframes.cudf_columns import column_of_series, series_of_column, take_series
+from dgpuhash.frames.dataframes.cudf_columns import (
+    column_of_series,
+    index_of,
+    series_of_column,
+    take_series,
+)
 from dgpuhash.frames.groupby.cudf.groups import CudfGroups
-from dgpuhash.frames.merge.cudf.plan import index_of
 
 __all__ = ["frame_of", "index_with_level", "series_of", "with_keys"]
 

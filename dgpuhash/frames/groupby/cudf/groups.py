@@ -11,10 +11,15 @@ import numpy as np
 
 from dgpuhash import backend
 from dgpuhash.frames.dataframes import frames_named
-from dgpuhash.frames.dataframes.cudf_columns import column_of_series, frame_of, take_series
+from dgpuhash.frames.dataframes.cudf_columns import (
+    column_of_series,
+    frame_of,
+    index_of,
+    order_of,
+    take_series,
+)
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey
 from dgpuhash.frames.keys.encoding import KeyColumns, KeyEncoder
-from dgpuhash.frames.merge.cudf.plan import index_of, order_of
 from dgpuhash.tables.columns.aggregates import ColumnReduction, reduce_groups
 from dgpuhash.tables.columns.factorize import GroupedKeys
 from dgpuhash.tables.select import gather_rows

@@ -9,11 +9,10 @@ import numpy as np
 import pandas as pd
 
 from dgpuhash.errors import ColumnError, SpecError, UnsupportedError
-from dgpuhash.frames.dataframes.cudf_columns import take_series
+from dgpuhash.frames.dataframes.cudf_columns import index_of, take_series
 from dgpuhash.frames.groupby.cudf import assembly
 from dgpuhash.frames.groupby.cudf.groups import CudfGroups
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey
-from dgpuhash.frames.merge.cudf.plan import index_of
 
 __all__ = ["value_counts"]
 

@@ -13,13 +13,13 @@ from dgpuhash.frames.dataframes import frames_named
 from dgpuhash.frames.dataframes.cudf_columns import (
     array_column,
     column_of_series,
+    order_of,
     series_of_column,
     take_series,
     type_name,
     unscaled,
 )
 from dgpuhash.frames.groupby.aggregates.refusals import AggregateTypeError
-from dgpuhash.frames.merge.cudf.plan import order_of
 
 if TYPE_CHECKING:
     from dgpuhash.frames.dataframes.base import Frames

@@ -12,11 +12,10 @@ import pandas as pd
 import pyarrow as pa
 
 from dgpuhash.errors import ColumnError, UnsupportedError
-from dgpuhash.frames.dataframes import frames_of
+from dgpuhash.frames.dataframes import as_series, frames_of
 from dgpuhash.frames.dataframes.pandas_casts import is_unknown
 from dgpuhash.frames.groupby.assembly import frame_of
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey, grouping_keys
-from dgpuhash.frames.merge.keys import as_series
 
 __all__ = ["as_dtype", "known", "known_keys", "portable"]
 

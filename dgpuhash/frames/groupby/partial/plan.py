@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from dgpuhash.frames.dataframes import frames_of
+from dgpuhash.frames.dataframes import as_series, frames_of
 from dgpuhash.frames.groupby.aggregates.pairs import Moments
 from dgpuhash.frames.groupby.aggregates.states import ends, states_of
 from dgpuhash.frames.groupby.aggregates.table import AGGREGATES
@@ -50,7 +50,6 @@ from dgpuhash.frames.groupby.partial.verbs import (
 )
 from dgpuhash.frames.groupby.reduction import Wanted
 from dgpuhash.frames.keys.encoding import EncodedKeys, KeyEncoder
-from dgpuhash.frames.merge.keys import as_series
 
 __all__ = ["GroupPlan"]
 

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from dgpuhash import backend
+from dgpuhash.frames.dataframes import as_series
 from dgpuhash.frames.groupby.aggregates.states import ends
 from dgpuhash.frames.groupby.aggregates.values import Values
 from dgpuhash.frames.groupby.assembly import frame_of
@@ -24,7 +25,6 @@ from dgpuhash.frames.groupby.partial.kinds import place_of
 from dgpuhash.frames.groupby.partial.storage import plain
 from dgpuhash.frames.groupby.partial.verbs import AGGREGATING
 from dgpuhash.frames.merge.index import index_of
-from dgpuhash.frames.merge.keys import as_series
 
 if TYPE_CHECKING:
     from dgpuhash.frames.groupby.partial.plan import GroupPlan

@@ -6,11 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from dgpuhash.frames.dataframes import frames_named
-from dgpuhash.frames.dataframes.cudf_columns import take_series
+from dgpuhash.frames.dataframes.cudf_columns import index_of, levels_of_index, take_series
 from dgpuhash.frames.groupby.aggregates.options import Options
 from dgpuhash.frames.groupby.cudf.group_by import CudfGroupBy
 from dgpuhash.frames.groupby.partial.cudf.parts import kinds_of
-from dgpuhash.frames.merge.cudf.plan import index_of, levels_of_index
 
 __all__ = ["Asked", "PlannedCudfGroups", "null_rows"]
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from dgpuhash.errors import ColumnError, UnsupportedError
 from dgpuhash.frames.dataframes import frames_named
-from dgpuhash.frames.dataframes.cudf_columns import plain_array, take_series
+from dgpuhash.frames.dataframes.cudf_columns import order_of, plain_array, take_series
 from dgpuhash.frames.groupby.cudf.assembly import frame_of
 from dgpuhash.frames.groupby.cudf.group_by import CudfGroupBy
 from dgpuhash.frames.groupby.cudf.groups import CudfGroups
@@ -36,7 +36,6 @@ from dgpuhash.frames.groupby.partial.verbs import (
     Verb,
 )
 from dgpuhash.frames.keys.encoding import KeyEncoder
-from dgpuhash.frames.merge.cudf.plan import order_of
 from dgpuhash.tables.columns.aggregates import ColumnReduction
 
 __all__ = ["CudfPlan"]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from dgpuhash.frames.dataframes import frames_named
+from dgpuhash.frames.dataframes.cudf_columns import index_of, levels_of_index
 from dgpuhash.frames.groupby.cudf.assembly import frame_of
 from dgpuhash.frames.groupby.cudf.group_by import CudfGroupBy
 from dgpuhash.frames.groupby.cudf.groups import CudfGroups, compared
@@ -18,7 +19,6 @@ from dgpuhash.frames.groupby.cudf.keys import grouping_keys
 from dgpuhash.frames.groupby.cudf.values import CudfValues, series_of_array
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey
 from dgpuhash.frames.groupby.partial.kinds import place_of
-from dgpuhash.frames.merge.cudf.plan import index_of, levels_of_index
 from dgpuhash.frames.merge.distinct import numbered
 
 if TYPE_CHECKING:

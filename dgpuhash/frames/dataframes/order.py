@@ -11,8 +11,6 @@ from dgpuhash import backend
 from dgpuhash.backend.batch.partition import sort_by_word
 from dgpuhash.tables.columns.direct import DirectTable
 
-__all__ = ["numbers_of_words", "sorted_rows", "values_in_order", "words_of_numbers"]
-
 # Fewer rows are compared with each other.
 _FEW_ROWS = 2**12
 # Bits that are sorted by at once, and of numbers that may lie close together.

@@ -1,1 +1,0 @@
-"""Merges of cuDF frames, whose rows stay in GPU memory."""
