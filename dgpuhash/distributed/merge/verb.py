@@ -77,7 +77,7 @@ def merge_lazily(
         arguments = replace(arguments, columns=None)
     probing = _probing(build, arguments, sides)
     exprs = [side.expr for side in sides]
-    plan, stored = _plan(sides, arguments), 1 if probing == "left" else 0
+    plan, stored = _plan(sides, arguments, probing), 1 if probing == "left" else 0
     if (
         build == "auto"
         and npartitions is None
@@ -307,6 +307,8 @@ def _resolved(sides: Sequence[dd.DataFrame], arguments: JoinArguments) -> JoinAr
     return replace(arguments, on=labels)
 
 
-def _plan(sides: Sequence[dd.DataFrame], arguments: JoinArguments) -> PartitionPlan:
+def _plan(
+    sides: Sequence[dd.DataFrame], arguments: JoinArguments, probing: str = ""
+) -> PartitionPlan:
     left, right = sides
-    return plan_of(left._meta, right._meta, arguments)
+    return plan_of(left._meta, right._meta, arguments, probing)

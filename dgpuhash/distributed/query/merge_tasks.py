@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from itertools import accumulate, chain, islice, pairwise
 from typing import Any
 
@@ -385,11 +385,25 @@ def sample(meta: Any) -> Any:
     """Return a frame of two rows like an empty one; objects of pandas are texts."""
     if frames_of(meta).name != "pandas":
         return two_rows(meta)
-    made = meta._constructor(meta_nonempty(meta))
-    for place, dtype in enumerate(made.dtypes):
+    columns = {place: _two_values(dtype) for place, dtype in enumerate(meta.dtypes)}
+    frame = meta._constructor(pd.DataFrame(columns, index=meta_nonempty(meta.index)))
+    for place, dtype in enumerate(meta.dtypes):
         if isinstance(dtype, np.dtype) and dtype.kind == "O":
-            made.isetitem(place, pd.Series(["a", "b"], dtype=object, index=made.index))
-    return made
+            frame.isetitem(place, pd.Series(["a", "b"], dtype=object, index=frame.index))
+    frame.columns = meta.columns
+    return frame
+
+
+def _made_up(dtype: Any) -> Any:
+    return meta_nonempty(pd.Series([], dtype=dtype)).array
+
+
+_known_values = lru_cache(maxsize=2**8)(_made_up)
+
+
+def _two_values(dtype: Any) -> Any:
+    # Dtypes of the same categories in another order are equal.
+    return _made_up(dtype) if hasattr(dtype, "categories") else _known_values(dtype)
 
 
 def _cut(found: Payload | None, start: int, end: int) -> Payload | None:
