@@ -19,6 +19,7 @@ from dgpuhash.distributed.cluster.dask_internals import (
     Blockwise,
     Expr,
     Filter,
+    Isin,
     Projection,
     ReadParquet,
     ResetIndex,
@@ -151,6 +152,7 @@ def _key_of(part: Any, frames: list[Any]) -> Any:
 
 _share_metas(Blockwise, among=Binop | Filter | ResetIndex | Unaryop)
 _share_metas(Projection)
+_share_metas(Isin, inputs=lambda expr: [expr.frame])
 # The dtype of a text is an option of pandas.
 _share_metas(
     Assign,

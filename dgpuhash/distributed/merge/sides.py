@@ -140,19 +140,14 @@ class SidesExpr(ResultExpr):
 
 def plan_of(left: Any, right: Any, arguments: JoinArguments, probing: str = "") -> PartitionPlan:
     """Return the plan for partitions like two empty frames; raises as `PartitionPlan.of`."""
-
-    def planned() -> PartitionPlan:
-        return PartitionPlan.of(sample(left), sample(right), arguments, probing)
-
     schemas = schema_key(left), schema_key(right)
-    if None in schemas:
-        return planned()
-    # It takes milliseconds to try it, and optimisation asks again and again.
     asked = kept_token(arguments), probing, *schemas
-    found = _plans.get(asked)
+    # It takes milliseconds to try it, and optimisation asks again and again.
+    found = None if None in schemas else _plans.get(asked)
     if found is None:
-        found = planned()
-        put_in_cache(_plans, asked, found, _MOST_PLANS)
+        found = PartitionPlan.of(sample(left), sample(right), arguments, probing)
+        if None not in schemas:
+            put_in_cache(_plans, asked, found, _MOST_PLANS)
     return found
 
 

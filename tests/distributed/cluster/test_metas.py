@@ -45,6 +45,8 @@ def lazily(frame: pd.DataFrame = FRAME) -> dd.DataFrame:
         lambda frame: frame["d"] * Decimal("1.500"),
         lambda frame: ~(frame["k"] == 3) & (frame["f"] < 1),
         lambda frame: -frame[["k", "f"]],
+        lambda frame: frame["k"].isin([1, 2]),
+        lambda frame: frame.assign(s="text", n=1, h=0.5),
     ],
 )
 def test_metas_have_the_dtypes_of_rows(verb):
