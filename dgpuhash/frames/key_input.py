@@ -24,8 +24,6 @@ from dgpuhash.tables.arguments.exact import cast_exactly, comparable
 from dgpuhash.tables.arguments.interop import as_extension_array
 from dgpuhash.tables.arguments.objects import group_by_dtype
 
-__all__ = ["PartialKeys", "Query", "cast_list", "keys_frame"]
-
 # float64 represents every integer up to this magnitude.
 _EXACT = 2**53
 

@@ -13,8 +13,6 @@ from dgpuhash.errors import ColumnError, KeyTypeError
 from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.dataframes.pandas_checks import check_takeable
 
-__all__ = ["column_labels", "key_names", "refuse_nulls", "stored_columns", "stored_labels"]
-
 
 def key_names(frame: Any, on: Hashable | Sequence[Hashable]) -> tuple[Hashable, ...]:
     """Return `on` as a tuple of labels that each name one column of `frame`.

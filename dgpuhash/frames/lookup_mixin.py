@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-__all__ = ["LookupMixin"]
-
-
 class LookupMixin(ABC):
     """Base of `FrameIndex` and `DistributedIndex`: rows that are found by key.
 

@@ -10,8 +10,6 @@ import numpy as np
 from dgpuhash import backend
 from dgpuhash.tables.select import gather_rows, select_found
 
-__all__ = ["Matches", "sort_by_query_row", "with_unmatched"]
-
 
 def sort_by_query_row(query_rows: Any, n: int, xp: ModuleType) -> tuple[Any, Any, int]:
     """Sort the row numbers of matches; return rows, order and distinct count.

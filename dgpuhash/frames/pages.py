@@ -13,8 +13,6 @@ from dgpuhash.frames.keys.encoding import EncodedKeys
 from dgpuhash.frames.matches import Matches
 from dgpuhash.tables.select import gather_rows
 
-__all__ = ["POSITION_NBYTES", "Cursor", "Page", "RowLimit", "first_page"]
-
 # Bytes of the query position that is sent with every matched row.
 POSITION_NBYTES = 8
 # Planned fill of a page: matched rows may be wider than the average row.

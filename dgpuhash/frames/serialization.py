@@ -15,8 +15,6 @@ from dgpuhash.frames.keys.encoding import KeyEncoder
 from dgpuhash.frames.keys.table import KeyTableMethod
 from dgpuhash.tables.serialization import check_absent, read_file, write_file
 
-__all__ = ["frame_from_bytes", "frame_to_bytes", "read_index", "write_index"]
-
 
 def frame_to_bytes(frame: Any) -> memoryview:
     """Return a pandas or cuDF frame as an Arrow IPC stream, without its index.

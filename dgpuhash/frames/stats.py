@@ -12,8 +12,6 @@ from dgpuhash.tables import HashMap, MultiMap
 from dgpuhash.tables.stats import format_bytes, html_table
 from dgpuhash.typing import Device
 
-__all__ = ["FrameStats", "table_name"]
-
 
 @dataclass(frozen=True, slots=True)
 class FrameStats:

@@ -12,8 +12,6 @@ import pyarrow as pa
 
 from dgpuhash.errors import UnsupportedError
 
-__all__ = ["check_round_trip", "python_objects"]
-
 
 def check_round_trip(frame: Any, table: Any, read: Callable[[Any], Any]) -> None:
     """Raise UnsupportedError when Arrow does not return an equal frame.

@@ -15,8 +15,6 @@ import pyarrow.compute as pc
 from dgpuhash import backend
 from dgpuhash.errors import ShapeError
 
-__all__ = ["is_arrow", "to_native"]
-
 _NATIVE = {"cudf", "cupy", "numpy", "pandas"}
 
 

@@ -15,8 +15,6 @@ from dgpuhash.errors import UnsupportedError
 from dgpuhash.frames.dataframes.arrow_objects import check_round_trip, python_objects
 from dgpuhash.frames.dataframes.tagged import utf8_error
 
-__all__ = ["METADATA", "arrow_names", "from_arrow", "storage_name", "to_arrow"]
-
 METADATA = b"dgpuhash"
 
 

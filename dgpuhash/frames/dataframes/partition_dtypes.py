@@ -16,8 +16,6 @@ import pandas as pd
 from dgpuhash.frames.dataframes.pandas_casts import cast_exactly
 from dgpuhash.frames.dataframes.promotion import check_promoted, nullable_dtype
 
-__all__ = ["PandasDtypes", "is_nullable", "with_nullable", "with_plain"]
-
 _FLOAT = np.dtype(np.float64)
 
 

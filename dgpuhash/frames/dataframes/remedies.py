@@ -10,8 +10,6 @@ import pyarrow as pa
 
 from dgpuhash.tables.arguments.casts import dtype_code
 
-__all__ = ["astype", "cast_remedy"]
-
 
 def astype(dtype: Any) -> str:
     """Return the code of the method that converts a column to a dtype of pandas or cuDF.

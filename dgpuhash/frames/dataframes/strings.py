@@ -14,8 +14,6 @@ from dgpuhash.backend.constants import NULL_HASH
 from dgpuhash.errors import ShapeError
 from dgpuhash.typing import Device
 
-__all__ = ["ArrowStrings", "Strings"]
-
 # Of strings that may differ in 8 bytes alone: the most bytes, and how many are looked at first.
 _LONGEST, _SAMPLE = 32, 64
 

@@ -12,8 +12,6 @@ from dgpuhash.errors import FormatError, SpecError, UnsupportedError
 from dgpuhash.tables import HashMap, MultiMap
 from dgpuhash.tables.stores.method import methods, table_spec
 
-__all__ = ["AUTO", "KeyTableMethod"]
-
 
 @dataclass(frozen=True, slots=True)
 class KeyTableMethod:

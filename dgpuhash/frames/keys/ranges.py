@@ -12,8 +12,6 @@ from dgpuhash.backend import Backend, Kernel, kernel_named, struct_named
 from dgpuhash.backend.constants import READINGS
 from dgpuhash.frames.key_columns import NormalColumn
 
-__all__ = ["LETTERS", "MOST_COLUMNS", "KeyRanges"]
-
 # Most columns of a key; launch/pack.cuh.
 MOST_COLUMNS = 8
 _FIELDS = ("values", "nulls", "readings", "leasts", "counts", "radixes")

@@ -7,8 +7,6 @@ from typing import Any
 
 from dgpuhash.seeds import draw_seed
 
-__all__ = ["LEGACY", "KeySeeds", "draw_owner_seed", "is_seed"]
-
 # XORed with a drawn seed so that the hashes of an index and those of tables differ. On their own
 # they are the seeds of files from before seeds were drawn.
 LEGACY_OWNER_SEED = 0x0DD_5EED

@@ -18,8 +18,6 @@ from dgpuhash.tables.commit import assigner
 from dgpuhash.tables.select import spread
 from dgpuhash.typing import Device
 
-__all__ = ["AUTO", "KeyTable", "KeyTableMethod"]
-
 ALL = slice(None)
 _no_op: Step = functools.partial(bool)
 

@@ -171,7 +171,9 @@ class PartitionPlan:
         ``promote="each"`` those of Dask's meta, which is the merge of the samples.
         """
         if self.is_filter:
-            self._agreeing.check_agreement()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)
+                self._agreeing.check_agreement()
             if self.arguments.how == "isin":
                 return self._frames.series(self._frames.xp.zeros(0, bool), self.left.index[:0])
             return self.left.iloc[:0]

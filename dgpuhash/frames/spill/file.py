@@ -19,8 +19,6 @@ from dgpuhash.backend.unnamed_file import WholeWrites, told_if_full
 from dgpuhash.errors import IndexLost, KeyTypeError, UnsupportedError
 from dgpuhash.frames.dataframes import frames_of
 
-__all__ = ["SpillFile", "detached"]
-
 _ROWS = "rows"
 _REMEDY = "give the workers a local_directory= on a larger disk, or let more workers hold the rows"
 

@@ -14,8 +14,6 @@ from dgpuhash.frames.labels import stored_labels
 from dgpuhash.frames.row_store import NumericDtypes, RowStore, numeric_dtypes, promote_dtypes
 from dgpuhash.frames.spill.file import SpillFile
 
-__all__ = ["SpilledRowStore"]
-
 
 class SpilledRowStore(RowStore):
     """Rows whose key columns are in memory, and whose other columns are in a file.
