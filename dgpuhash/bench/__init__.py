@@ -17,6 +17,7 @@ from dgpuhash.bench.frames import run as frames
 from dgpuhash.bench.kmer import run as kmer
 from dgpuhash.bench.model import run as model
 from dgpuhash.bench.papers import run as papers
+from dgpuhash.bench.refresh import run as refresh
 from dgpuhash.bench.tables import close, group, join, multi, open_tables
 from dgpuhash.bench.workers import exchange, scaling
 from dgpuhash.errors import DgpuhashError, SpecError
@@ -37,6 +38,7 @@ BENCHES: dict[str, Callable[..., Iterator[dict[str, Any]]]] = {
     "frames": frames.run,
     "aggregates": aggregates.run,
     "groupbys": on_workers.run,
+    "refresh": refresh.run,
     "kmer": kmer.run,
     "papers": papers.run,
     "exchange": exchange.run,
@@ -61,7 +63,7 @@ def run(
     name : str
         Which benchmark: one of `BENCHES`.
     device : {"cpu", "cuda", None}
-        None: a GPU where one exists, except for ``cpu``, ``frames`` and ``kmer``.
+        None: a GPU where one exists, except for ``cpu``, ``frames``, ``refresh`` and ``kmer``.
     json_path : path, optional
         Where to write the figures, one JSON object a line, as they are measured.
     overwrite : bool
@@ -98,7 +100,7 @@ def run(
     known = list(inspect.signature(BENCHES[name]).parameters)[1:]
     if foreign := sorted(options.keys() - set(known)):
         raise SpecError(f"{name!r} has no option {foreign[0]!r}; it has {', '.join(known)}")
-    here = "cpu" if name in ("cpu", "frames", "kmer") else backend.default_device()
+    here = "cpu" if name in ("cpu", "frames", "refresh", "kmer") else backend.default_device()
     used = backend.get(device or here)
     described = machine.describe(used)
     target = None if json_path is None else Path(json_path)

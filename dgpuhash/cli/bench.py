@@ -299,6 +299,20 @@ def _groupbys() -> None:
 
 
 @_benchmark(
+    "refresh", click.option("--scale", type=_POSITIVE, help="Scale of TPC-H's tables; default: 1."),
+    _several("--fraction", "fractions", type=_MATCHING, said="Share of orders in a round"),
+    click.option("--folder", metavar="FOLDER", help="Folder of the tables, made if absent."),
+    click.option("--quick", is_flag=True, help="Scale 0.01 and one round of two fractions."),
+    repeats=click.option("--rounds", "repeats", type=_COUNT, help="Of a fraction; default: 3."),
+)  # fmt: skip
+def _refresh() -> None:
+    """Measure answers of TPC-H that are kept while orders come and go.
+
+    Beside them, DuckDB and Polars change their tables and compute the same anew.
+    """
+
+
+@_benchmark(
     "kmer",
     _several(
         "--question",
@@ -406,14 +420,8 @@ def _model() -> None:
 
 @bench.command("report")
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False))
-@click.option(
-    "-o",
-    "--output",
-    "folder",
-    default="bench-report",
-    show_default=True,
-    help="Folder for the report.",
-)
+@click.option("-o", "--output", "folder", default="bench-report", show_default=True,
+              help="Folder for the report.")  # fmt: skip
 @click.option("--plots/--no-plots", default=True, help="Draw PNG files; needs matplotlib.")
 @_FORCE
 def _report(files: tuple[str, ...], folder: str, plots: bool, overwrite: bool) -> None:

@@ -18,6 +18,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
     ("program", "options", "said"),
     [
         ("tpch_join.py", ["--scale", "0.01"], "Equal to DuckDB's."),
+        ("joins_under_change.py", ["--rounds", "1"], "Equal in each round."),
         ("tpch_beside_dask.py", ["0.01"], "60,175 rows, equal."),
     ],
 )

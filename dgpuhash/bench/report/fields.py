@@ -16,6 +16,7 @@ BENCHES = {
     "frames": "Joins and groupbys of dataframes",
     "aggregates": "Aggregates by group of one frame",
     "groupbys": "Groupbys on several workers",
+    "refresh": "Joins under change",
     "kmer": "K-mers: counts, builds and calls",
     "papers": "The papers' tables and figures",
     "exchange": "From all workers to all workers",
@@ -29,10 +30,12 @@ _KINDS = {
     _TEXT: "limit verb library method pairs distribution protocol exchange mode figure source keys "
     "bound unit line how input rule problem",
     _COUNT: "width n threads rows workers hosts build groups footprint leaving batch",
-    _POSITIVE: "peer chain bits_per_key rate seconds worker_seconds measured_seconds load",
+    _POSITIVE: "peer chain bits_per_key rate seconds worker_seconds measured_seconds load scale "
+    "fraction",
     _AMOUNT: "amount memory time cpu cpu_ratio floor ratio launch efficiency multiplicity "
     "hit_rate at_rest table_bytes exchanged_bytes peak_nbytes differing messages far_messages "
-    "most_messages nvlink_bytes nic_bytes working links talking copying answer_rows calls c_calls",
+    "most_messages nvlink_bytes nic_bytes working links talking copying answer_rows calls c_calls "
+    "standing_bytes",
     _NUMBER: "overhead overlap error while_built",
     _PARTS: "steps phases",
     _OBJECT: "machine",
@@ -49,6 +52,7 @@ _NEEDED = {
     "cases": "verb how library n",
     "aggregates": "verb library n groups",
     "groupbys": "verb library workers n groups",
+    "refresh": "verb library n scale fraction",
     "kmer": "verb input library n seconds amount floor ratio peak_nbytes",
     "memory": "pairs n distribution load table_bytes at_rest while_built",
     "scaling": "verb mode library workers n rows rate seconds",

@@ -68,6 +68,8 @@ def grids(bench: str, rows: Sequence[Row]) -> list[Grid]:
     if bench == "groupbys":
         title = "milliseconds until the client knows, rows of a worker"
         return pivot(title, rows, ("n", "workers", "groups", "verb"), "library", ())
+    if bench == "refresh":
+        return _rounds(rows)
     if bench == "kmer":
         return [Grid(*each) for each in tables_of_kmers(rows)]
     if bench == "scaling":
@@ -169,6 +171,38 @@ def _cases(rows: Sequence[Row]) -> list[Grid]:
     called = [row for row in rows if {"calls", "c_calls"} <= row.keys()]
     made += pivot("calls of Python functions, and of others", called, *index, _calls)
     return [_renamed(grid, {"verb": "case"}) for grid in made]
+
+
+def _rounds(rows: Sequence[Row]) -> list[Grid]:
+    """Return the tables of rounds of changes: a line for each fraction, a column a library."""
+    rounds = [row for row in rows if row["verb"] == "round"]
+    own = [row for row in rounds if "peer" in row]
+    index = ("scale", "fraction", "n"), "library", ()
+    title = (
+        "milliseconds of a round: its change and answers, in brackets those of the best peer / ours"
+    )
+    made = pivot(title, rounds, *index, _of_round)
+    made += pivot(
+        "rows changed a second",
+        rounds,
+        *index,
+        lambda row: number_text(1e3 * row["n"] / row["time"]),
+    )
+    made += pivot(
+        "CPU milliseconds of a round", rounds, *index, lambda row: number_text(row["cpu"])
+    )
+    title = "bytes beside the rows of tables: key tables and groups"
+    made += pivot(title, own, *index, lambda row: bytes_text(row["standing_bytes"]))
+    even = [row for row in rows if row["verb"] == "break-even"]
+    title = "fraction of the orders from which on all anew takes less time"
+    return made + pivot(title, even, ("scale",), "library", (), lambda row: f"{row['amount']:.2%}")
+
+
+def _of_round(row: Row) -> str:
+    beside = f" ({row['peer'] / row['time']:.2f})" if "peer" in row else ""
+    return f"{number_text(row['time'])}{beside} = " + " + ".join(
+        map(number_text, row["steps"].values())
+    )
 
 
 def _calls(row: Row) -> str:

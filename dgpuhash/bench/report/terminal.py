@@ -16,6 +16,7 @@ Row = dict[str, Any]
 _FILE_WIDTH = 300
 _NAMES = (
     "mode", "exchange", "workers", "leaving", "limit", "figure", "verb", "keys", "rule", "input",
+    "scale", "fraction",
     "library", "pairs", "n",
     "build", "groups", "distribution", "multiplicity", "load", "width", "hit_rate",
     "batch", "footprint", "line", "space", "failed", "chain", "length",

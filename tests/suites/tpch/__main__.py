@@ -25,11 +25,12 @@ from distributed import Client, LocalCluster
 
 import dgpuhash
 from dgpuhash import backend
+from dgpuhash.bench.refresh.tables import generate
 from dgpuhash.bench.workers.cluster import most_workers, start
 from suites.raising import no_other_engine, verb_runs
 from suites.tpch import pdsh, standing
 from suites.tpch.answers import names_in, open_tables
-from suites.tpch.data import Tables, generate, read_lazily, read_now
+from suites.tpch.data import Tables, read_lazily, read_now
 from suites.tpch.libraries import CUDF, EXACT, FLOATS, Library
 from suites.tpch.queries import QUERIES, Verbs
 from suites.tpch.running import Outcome, outcomes, table_of

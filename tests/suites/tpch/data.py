@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Container, Mapping
 from functools import cache, partial
@@ -17,7 +14,7 @@ import pyarrow.parquet as pq
 
 from suites.tpch.libraries import EXACT, Frame, Library
 
-__all__ = ["TABLES", "Tables", "files_of", "generate", "read_lazily", "read_now"]
+__all__ = ["TABLES", "Tables", "files_of", "read_lazily", "read_now"]
 
 TABLES = ("region", "nation", "supplier", "customer", "part", "partsupp", "orders", "lineitem")
 
@@ -52,32 +49,6 @@ class Tables:
     def standing(self, name: str) -> Any:
         """Return the index of a table where one stands, else its frame: a merge's right side."""
         return self._indexes[name] if name in self._indexes else getattr(self, name)
-
-
-def generate(folder: Path, scale: float = 0.01, parts: int = 4) -> None:
-    """Write the tables to a new folder, which is there when all of them are.
-
-    A table is a folder of its name with `parts` files; region and nation are always one. At scale
-    1, lineitem has 6,001,215 rows.
-    """
-    begun = folder.with_name(f"{folder.name}.begun")
-    options = [f"--scale-factor={scale}", f"--parts={parts}", f"--output-dir={begun}"]
-    program = [_program("tpchgen-cli"), "parquet", "--quiet"]
-    subprocess.run([*program, *options, "--overwrite"], check=True)
-    begun.rename(folder)
-
-
-def _program(name: str) -> str:
-    """Return where a program is that came with a wheel, wherever this was installed."""
-    beside = Path(sys.executable).with_name(name)
-    # pip puts programs there with --target.
-    places = [beside, *(Path(each, "bin", name) for each in sys.path)]
-    found = next((str(each) for each in places if each.is_file()), None) or shutil.which(name)
-    if found is None:
-        raise FileNotFoundError(f"no program {name}; install it with 'pip install {name}'")
-    # Wheels that are unpacked without pip lose the right to run.
-    Path(found).chmod(0o755)
-    return found
 
 
 def files_of(folder: Path, name: str) -> list[Path]:

@@ -1,0 +1,1 @@
+"""Answers of TPC-H under change: kept by what changes, beside the same anew."""

@@ -1,0 +1,178 @@
+"""Benchmark of joins under change, at TPC-H's scale 0.01."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dgpuhash import bench
+from dgpuhash.bench.refresh import anew, kept, run, tables
+from dgpuhash.bench.report.fields import problem_of
+from dgpuhash.bench.report.grids import grids
+from dgpuhash.errors import DeviceError, DgpuhashError, SpecError
+
+pytest.importorskip("duckdb")
+from suites.tpch.answers import expected_of, open_tables
+
+# What the units of sums are to those of TPC-H.
+SCALED = {"revenue": 10**4, "sum_base_price": 100, "sum_disc_price": 10**4, "sum_charge": 10**6,
+          "avg_price": 100, "avg_disc": 100, "sum_profit": 10**4, "c_acctbal": 100,
+          "o_totalprice": 100}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("refresh") / "tables"
+    tables.generate(made, 0.01)
+    return made
+
+
+@pytest.fixture(scope="module")
+def rows_of(folder: Path) -> dict[str, pa.Table]:
+    return tables.read_tables(folder)
+
+
+def test_new_orders_have_keys_of_the_gaps(rows_of: dict[str, pa.Table]) -> None:
+    first, second = tables.changes(rows_of, [0.01, 0.02])
+    keys = rows_of["orders"]["o_orderkey"].to_numpy()
+    gone = np.concatenate([each.keys["o_orderkey"].to_numpy() for each in (first, second)])
+    assert gone.tolist() == keys[: len(gone)].tolist()
+    for change in (first, second):
+        fresh = change.orders["o_orderkey"].to_numpy()
+        assert (fresh % 32 // 8 == 1).all()
+        assert not np.isin(fresh, keys).any()
+        lines = change.lineitem["l_orderkey"].to_numpy()
+        assert np.unique(lines).tolist() == fresh.tolist()
+        lost = np.isin(rows_of["lineitem"]["l_orderkey"].to_numpy(), change.keys["o_orderkey"])
+        assert change.rows == 2 * len(fresh) + len(lines) + lost.sum()
+    assert (first.orders.num_rows, second.orders.num_rows) == (150, 300)
+
+
+def test_new_lines_are_those_of_an_order(rows_of: dict[str, pa.Table]) -> None:
+    (change,) = tables.changes(rows_of, [0.001])
+    orders, lines = rows_of["orders"].to_pandas(), rows_of["lineitem"].to_pandas()
+    by_content = orders.set_index(["o_custkey", "o_totalprice", "o_orderdate"])["o_orderkey"]
+    for fresh in change.orders.to_pandas().itertuples():
+        source = by_content[(fresh.o_custkey, fresh.o_totalprice, fresh.o_orderdate)]
+        own = change.lineitem.to_pandas().query(f"l_orderkey == {fresh.o_orderkey}")
+        other = lines[lines["l_orderkey"] == source]
+        assert own.iloc[:, 1:].to_numpy().tolist() == other.iloc[:, 1:].to_numpy().tolist()
+
+
+def test_more_orders_than_there_are(rows_of: dict[str, pa.Table]) -> None:
+    with pytest.raises(SpecError, match="16,500 orders are to go in all, of 15,000"):
+        next(tables.changes(rows_of, [0.1] * 11))
+
+
+def test_answers_are_those_of_tpch(folder: Path, rows_of: dict[str, pa.Table]) -> None:
+    answers = run._Ours(rows_of).answers()
+    assert list(answers) == list(anew.QUERIES)
+    with open_tables(folder) as database:
+        for number, rows in answers.items():
+            expected = expected_of(number, database)
+            factors = [SCALED.get(name, 1) for name in expected]
+            theirs = list(expected.itertuples(index=False, name=None))
+            assert len(rows) == len(theirs)
+            for row, other in zip(sorted(rows), sorted(theirs, key=_scaled(factors)), strict=True):
+                for value, exact in zip(row, _scaled(factors)(other), strict=True):
+                    if isinstance(value, float):
+                        assert value == pytest.approx(exact, rel=1e-12)
+                    else:
+                        assert value == exact
+
+
+def _scaled(factors: list[int]) -> Any:
+    """Return a function that multiplies a row's decimals."""
+
+    def scaled(row: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(
+            value * factor if isinstance(value, Decimal | float) else value
+            for value, factor in zip(row, factors, strict=True)
+        )
+
+    return scaled
+
+
+def test_rounds_answer_as_peers_do(folder: Path) -> None:
+    rows = bench.run(
+        "refresh", scale=0.01, folder=folder, fractions=[0.01, 0.001], repeats=2, quiet=True
+    )
+    assert [problem_of(row) for row in rows] == [None] * len(rows)
+    rounds = [row for row in rows if row["verb"] == "round"]
+    assert [row["fraction"] for row in rounds] == [0.001] * 3 + [0.01] * 3
+    assert [row["library"].split()[0] for row in rounds[:3]] == ["dgpuhash", "DuckDB", "Polars"]
+    ours = rounds[0]
+    assert ours["peer"] == min(row["time"] for row in rounds[1:3])
+    assert ours["standing_bytes"] > 2**20
+    assert ours["time"] == pytest.approx(sum(ours["steps"].values()), rel=0.5)
+    shown = grids("refresh", rows)
+    assert [grid.header[0] for grid in shown] == ["scale"] * len(shown)
+    assert len(shown[0].lines) == 2
+
+
+def test_many_rounds(rows_of: dict[str, pa.Table]) -> None:
+    libraries = [run._Ours(rows_of), anew.DuckDB(rows_of)]
+    # Rounds of a few orders, then of a twentieth of all.
+    for change in tables.changes(rows_of, [0.001] * 20 + [0.05] * 4):
+        assert len(run._round(libraries, change)) == 2
+
+
+def test_a_wrong_answer_is_no_figure(
+    rows_of: dict[str, pa.Table], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = anew.DuckDB.answers
+
+    def wrong(self: anew.DuckDB) -> anew.Answers:
+        made = answers(self)
+        return {**made, 5: [(name, revenue + 1) for name, revenue in made[5]]}
+
+    monkeypatch.setattr(anew.DuckDB, "answers", wrong)
+    libraries = [anew.DuckDB(rows_of), anew.Polars(rows_of)]
+    (change,) = tables.changes(rows_of, [0.001])
+    with pytest.raises(DgpuhashError, match="answers to query 5 of DuckDB"):
+        run._round(libraries, change)
+
+
+@pytest.mark.parametrize(
+    ("curve", "expected"),
+    [
+        ([(0.001, 0.25), (0.1, 4.0)], 0.01),
+        ([(0.001, 0.1), (0.01, 1.0), (0.1, 10.0)], 0.01),
+        ([(0.001, 0.1), (0.01, 0.5)], None),
+        ([(0.001, 2.0), (0.01, 3.0)], None),
+        ([], None),
+    ],
+)
+def test_break_even(curve: list[tuple[float, float]], expected: float | None) -> None:
+    assert run.break_even(curve) == expected
+
+
+def test_too_large_for_sums_of_64_bits() -> None:
+    with pytest.raises(SpecError, match="scale 100; sums of cents need at most 50"):
+        bench.run("refresh", scale=100, quiet=True)
+
+
+def test_no_frames_of_a_gpu() -> None:
+    class Gpu:
+        name = "cuda"
+
+    with pytest.raises(DeviceError, match="give --device cpu"):
+        next(run.run(Gpu()))  # type: ignore[arg-type]
+
+
+def test_the_example_has_public_names_and_is_short() -> None:
+    source = inspect.getsource(kept)
+    assert len(source.splitlines()) <= 150
+    names = [
+        (node.module, [each.name for each in node.names])
+        for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom)
+    ]  # fmt: skip
+    assert ("dgpuhash", ["FrameIndex", "groupby", "merge"]) in names
+    assert [module for module, _ in names if module and module.startswith("dgpuhash.")] == []
