@@ -286,6 +286,10 @@ class Frames(ABC):
     def without(self, frame: Any, labels: Sequence[Hashable]) -> Any:
         """Return a frame without some columns and index levels."""
 
+    def to_frame(self, series: Any) -> Any:
+        """Return a frame of one column."""
+        return series.to_frame()
+
     @abstractmethod
     def to_pandas(self, values: Any) -> Any:
         """Return a frame or Series as one of pandas."""

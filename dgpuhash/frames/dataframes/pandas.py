@@ -203,6 +203,17 @@ class PandasFrames(Frames):
     complete_labels = staticmethod(join.complete_labels)  # type: ignore[assignment]
     one_key = staticmethod(join.one_key)  # type: ignore[assignment]
 
+    def to_frame(self, series: Any) -> Any:
+        # pandas would hash the parts of a label that is a tuple.
+        names = series.name if isinstance(series.name, tuple) else (series.name,)
+        levels = [join.labels_of(pd.Series([name]).array, None, guess=True) for name in names]
+        codes = [[-int(level.hasnans)] for level in levels]
+        frame = pd.DataFrame({0: series})
+        frame.columns = (
+            pd.MultiIndex(levels, codes, verify_integrity=False) if len(levels) > 1 else levels[0]
+        )
+        return frame
+
     def to_pandas(self, values: Any) -> Any:
         return values
 

@@ -245,14 +245,14 @@ def as_frame(given: Any) -> Any:
     if isinstance(given, pd.DataFrame):
         return given
     try:
-        frames_of(given)
+        frames = frames_of(given)
     except KeyTypeError:
         raise NotAFrameError(
             f"Can only merge Series or DataFrame objects, a {type(given)} was passed"
         ) from None
     if given.ndim == 1 and given.name is None:
         raise MergeError("Cannot merge a Series without a name")
-    return given if given.ndim == 2 else given.to_frame()
+    return given if given.ndim == 2 else frames.to_frame(given)
 
 
 def _check(validate: str | None, keys: JoinKeys) -> None:

@@ -112,6 +112,14 @@ def test_cross_semi_and_anti():
     assert len(ours(left, right, on="k", how="outer", nulls_equal=False)) == 5
 
 
+def test_a_label_that_is_a_tuple_is_not_hashed():
+    right = pd.Series([1, 2], name=("B", "C"))
+    left = pd.DataFrame({("A", "A"): [3, 4]})
+    with no_other_engine():
+        found = dgpuhash.merge(left, right, left_index=True, right_index=True)
+    assert found.columns.tolist() == [("A", "A"), ("B", "C")]
+
+
 def test_a_semi_merge_renames_no_columns_of_a_result_without_the_right_side():
     left = pd.DataFrame({"k": [1, 2], "v": [5, 6], "v_y": [7, 8]})
     right = pd.DataFrame({"k": [2], "v": [9]})

@@ -21,20 +21,6 @@ from dgpuhash.frames.groupby.aggregates.values import Values
 from dgpuhash.frames.groupby.groups import numbered
 from dgpuhash.tables.columns.direct import DenseKeys
 
-__all__ = [
-    "added",
-    "complex_sums",
-    "distinct",
-    "distinct_values",
-    "joined",
-    "lists",
-    "medians",
-    "multiplied",
-    "products",
-    "quantiles",
-    "text_sizes",
-]
-
 
 def _by_group(states: States) -> tuple[Any, Any]:
     """Return positions of the values that are not null, by group, and where each group begins."""
