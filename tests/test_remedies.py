@@ -890,10 +890,8 @@ ON_CLUSTER: dict[tuple[str, str], list[Case]] = {
             lambda x: dgpuhash.groupby(lazy(pd.DataFrame({"k": x}), 2), "k").size().compute(),
         ),
     ],
-    ("frames/groupby/partial/categories.py", ".cat.as_unknown()"): [
-        Case(lambda: categories(["a"], [1]), sizes),
-    ],
     ("frames/groupby/partial/keys.py", ".cat.as_unknown()"): [
+        Case(lambda: categories(["a"], [1]), sizes),
         Case(lambda: categories(["b", "a"], ["c", "b", "a"], ordered=True), sizes),
     ],
     ("frames/groupby/partial/keys.py", ".cat.as_unordered()"): [

@@ -49,10 +49,10 @@ MOST = {
     "frames three aggregates": (34, 128),
     "lazy merge": (84, 396),
     "lazy merge of shards": (118, 655),
-    "lazy groupby": (90, 332),
-    "lazy groupby of owners": (104, 498),
-    "persisted groupby": (93, 340),
-    "transform": (126, 640),
+    "lazy groupby": (78, 300),
+    "lazy groupby of owners": (91, 470),
+    "persisted groupby": (80, 312),
+    "transform": (95, 500),
 }
 # Calls of functions, also of libraries', that each verb makes of frames of 1,000 rows.
 MOST_CALLS = {

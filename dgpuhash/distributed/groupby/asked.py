@@ -20,7 +20,6 @@ from dgpuhash.frames.dataframes.promotion import nullable_rows
 from dgpuhash.frames.groupby.group_by import GroupBy
 from dgpuhash.frames.groupby.grouping_keys import levels_of
 from dgpuhash.frames.groupby.partial import GroupPlan, Verb
-from dgpuhash.frames.groupby.partial.rows import plan_of_rows
 from dgpuhash.frames.groupby.verb import groupby
 from dgpuhash.frames.keys.seeds import KeySeeds
 from dgpuhash.frames.merge.arguments import OnRounding
@@ -122,7 +121,7 @@ class Asked:
             return plan
         if any("prod" in kinds for kinds in (plan.wanted or {}).values()):
             # Products of integers wrap, and those of floats, which pandas has beside nulls, do not.
-            plan = plan_of_rows(plan) or plan
+            plan = plan.row_plan or plan
         elif self.meta is None:
             return plan
         # They are multiplied, and functions of a user get them, as pandas has them.

@@ -13,7 +13,7 @@ from dgpuhash.frames import frames_of
 from dgpuhash.frames.dataframes.pandas_casts import is_unknown
 from dgpuhash.frames.groupby.grouping_keys import levels_of
 from dgpuhash.frames.groupby.partial import GroupPlan
-from dgpuhash.frames.groupby.partial.categories import Categories, recoded
+from dgpuhash.frames.groupby.partial.keys import Categories, recoded
 from dgpuhash.frames.groupby.partial.rows import result_of
 from dgpuhash.frames.keys.categories import in_one_order, together
 from dgpuhash.frames.keys.seeds import KeySeeds

@@ -92,7 +92,6 @@ class RangeStates:
     """
 
     plan: GroupPlan
-    by_rows: GroupPlan | None
     states: SpillingStates | None
     unknown: UnknownCategories | None
     folded: dict[int, Folded] = field(default_factory=dict)
@@ -101,12 +100,11 @@ class RangeStates:
     categories: Sequence[PartCategories] = ()
     result: Any = None
 
-    def fold(self, payloads: Sequence[Any], *, by_rows: bool) -> None:
-        """Fold the states of a partition, or its rows."""
-        plan = self.by_rows if by_rows else self.plan
-        assert self.states is not None and plan is not None
+    def fold(self, payloads: Sequence[Any], form: int) -> None:
+        """Fold the states of a partition; `form` is the plan's number of what they look like."""
+        assert self.states is not None
         with memory_errors_of("groupby"):
-            self.states.fold(concat_payloads(payloads, plan.states_meta), by_rows=by_rows)
+            self.states.fold(concat_payloads(payloads, self.plan.forms[form].states_meta))
 
     def told(self) -> Any:
         """Return the answer."""
@@ -141,12 +139,10 @@ class GroupOwners:
         ranges: int,
         parts: Sequence[int],
         ranked: Sequence[int] = (),
-        by_rows: GroupPlan | None = None,
     ) -> None:
         """Begin the states of some of the hash ranges of a run.
 
-        `ranked` are the columns of which only values at some places are asked for, and `by_rows`
-        is the plan of partitions that give their rows in place of states.
+        `ranked` are the columns of which only values at some places are asked for.
         """
         if self._host is None:
             self._host = host
@@ -157,9 +153,7 @@ class GroupOwners:
         if self._memory is not None and not self.runs:
             self._share = share_of(self._memory)
         self.runs[uid] = {
-            part: RangeStates(
-                plan, by_rows, SpillingStates(plan, ranges, self._memory, by_rows), unknown
-            )
+            part: RangeStates(plan, SpillingStates(plan, ranges, self._memory), unknown)
             for part in parts
         }
         if ranked:
@@ -173,11 +167,11 @@ class GroupOwners:
             if (states := each.states) is not None:
                 states.free()
 
-    def _fold(self, states: RangeStates, payloads: Sequence[Any], by_rows: bool) -> None:
+    def _fold(self, states: RangeStates, payloads: Sequence[Any], form: int) -> None:
         """Fold the states of a partition; write the largest states beyond the share of all."""
         here = states.states
         before = 0 if here is None else here.nbytes
-        states.fold(payloads, by_rows=by_rows)
+        states.fold(payloads, form)
         self._write_largest(0 if here is None else here.nbytes - before)
 
     def _write_largest(self, more: int) -> None:
@@ -227,7 +221,7 @@ class GroupOwners:
         pieces: int,
         rows: int,
         digest: str,
-        by_rows: bool,
+        form: int,
     ) -> list[Any]:
         """Accept a piece of a partition's states or rows; return once its partition is folded.
 
@@ -246,7 +240,7 @@ class GroupOwners:
             payloads = [box[each] for each in sorted(box)]
             for key in [key for key in states.waiting if key[0] == partition]:
                 del states.waiting[key]
-            work = fire_and_forget(self._host.thread.run(self._fold, states, payloads, by_rows))
+            work = fire_and_forget(self._host.thread.run(self._fold, states, payloads, form))
             first = states.folded[partition] = Folded(digest, rows, work)
         elif first.digest != digest:
             raise changed(partition)

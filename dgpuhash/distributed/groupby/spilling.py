@@ -19,14 +19,12 @@ from dgpuhash.distributed.shards.worker_memory import WorkerMemory, release_arro
 from dgpuhash.errors import IndexLost, OutOfMemoryError
 from dgpuhash.frames import frames_of
 from dgpuhash.frames.groupby.partial import GroupPlan
-from dgpuhash.frames.groupby.partial.batches import folding
-from dgpuhash.frames.groupby.partial.categories import recoded, united
 from dgpuhash.frames.groupby.partial.cudf.host import on_device, on_host
-from dgpuhash.frames.groupby.partial.ranked import result_of_places
+from dgpuhash.frames.groupby.partial.fold import folding
+from dgpuhash.frames.groupby.partial.keys import recoded, united
+from dgpuhash.frames.groupby.partial.result import result_of_places
 from dgpuhash.frames.groupby.partial.rows import (
     in_pieces,
-    key_codes,
-    parts_of_rows,
     result_of_pieces,
 )
 from dgpuhash.frames.spill.file import SpillFile
@@ -68,8 +66,6 @@ class SpillingStates:
         The number of hash ranges of the run.
     memory : WorkerMemory, optional
         None where the states stay in memory.
-    by_rows : GroupPlan, optional
-        That of partitions that give their rows in place of states.
     """
 
     def __init__(
@@ -77,11 +73,8 @@ class SpillingStates:
         plan: GroupPlan,
         ranges: int,
         memory: WorkerMemory | None,
-        by_rows: GroupPlan | None = None,
     ) -> None:
         self._plan, self._ranges, self._memory = plan, ranges, memory
-        # Those of partitions that gave them in place of states.
-        self._rows = None if by_rows is None else folding(by_rows)
         self._standing = folding(plan)
         self._file: SpillFile | None = None
         self._spans: list[list[tuple[int, int]]] = [[] for _ in range(PIECES)]
@@ -97,26 +90,16 @@ class SpillingStates:
     @property
     def nbytes(self) -> int:
         """Bytes of the states in memory."""
-        return sum(each.nbytes for each in (self._standing, self._rows) if each)
+        return self._standing.nbytes
 
     @property
     def is_spilled(self) -> bool:
         """Whether some are in a file."""
         return self._file is not None
 
-    def fold(self, states: pd.DataFrame, *, by_rows: bool = False) -> None:
-        """Add the states of a partition, or its rows."""
-        to = self._rows if by_rows else self._standing
-        assert to is not None
-        to.fold(states)
-
-    def _fold_rows(self) -> None:
-        """Turn the rows of partitions into states."""
-        if self._rows:
-            rows, plan = self._rows.frame(), self._rows.plan
-            self._rows = folding(plan)
-            for number, part in parts_of_rows(plan, rows):
-                self._standing.fold(self._plan.reduce(part, number))
+    def fold(self, states: pd.DataFrame) -> None:
+        """Add the states of a partition."""
+        self._standing.fold(states)
 
     def spill(self) -> None:
         """Write the states that are in memory to the file.
@@ -129,7 +112,6 @@ class SpillingStates:
         assert self._memory is not None
         try:
             with self._writing:
-                self._fold_rows()
                 if len(self._standing) and not self._freed:
                     self._write(self._standing.frame(), self._memory.folder)
                 self._standing = folding(self._plan)
@@ -173,7 +155,7 @@ class SpillingStates:
         frames = frames_of(self._plan.states_meta)
         if self._file is None:
             rows = self._standing.frame()
-            among = heavy.among(key_codes(self._plan, rows))
+            among = heavy.among(self._plan.encoded(rows).codes)
             if not among.any():
                 return self._plan.states_meta
             self._standing = folding(self._plan)
@@ -181,12 +163,12 @@ class SpillingStates:
             return rows.take(np.flatnonzero(among)).reset_index(drop=True)
         self.spill()
         encoder = self._plan.encoder
-        codes = np.array(heavy.codes, key_codes(self._plan, self._plan.states_meta).dtype)
+        codes = np.array(heavy.codes, self._plan.encoded(self._plan.states_meta).codes.dtype)
         pieces = np.unique(encoder.owners(codes, self._ranges * PIECES) % PIECES)
         found = [self._plan.states_meta]
         for piece in pieces.tolist():
             rows = self._read(self._spans[piece])
-            found.append(rows.take(np.flatnonzero(heavy.among(key_codes(self._plan, rows)))))
+            found.append(rows.take(np.flatnonzero(heavy.among(self._plan.encoded(rows).codes))))
         self._taken_out = heavy
         whole: pd.DataFrame = frames.concat(found)
         return whole
@@ -217,9 +199,8 @@ class SpillingStates:
         if self._file is None:
             if told:
                 return result_of_pieces(plan, [recode(self._standing.frame())], told)
-            if self._rows and not len(self._standing) and plan is self._plan:
-                return self._rows.result()
-            self._fold_rows()
+            if unknown is None and plan is self._plan:
+                return self._standing.result()
             return _result(plan, recode(self._standing.frame()), unknown, categories)
         self.spill()
         try:
@@ -249,7 +230,7 @@ class SpillingStates:
         rows = self._taken(spans)
         if not self._taken_out:
             return rows
-        among = self._taken_out.among(key_codes(self._plan, rows))
+        among = self._taken_out.among(self._plan.encoded(rows).codes)
         return rows.take(np.flatnonzero(~among)).reset_index(drop=True)
 
     def _taken(self, spans: Sequence[tuple[int, int]]) -> pd.DataFrame:
@@ -301,7 +282,7 @@ def _result(
     """Return the answer of all states, or rows, of a hash range."""
     if unknown is not None:
         return unknown.result(plan, whole, [each.unknown for each in categories])
-    return plan.result_of_rows(whole) if plan.needs_rows else plan.result(whole)
+    return plan.result(whole)
 
 
 def _batches(spans: Sequence[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:

@@ -29,8 +29,7 @@ from dgpuhash.distributed.groupby.tasks import (
 from dgpuhash.distributed.query.groups_collective import GroupShares
 from dgpuhash.distributed.query.one_phase import RangesExpr, answered_in_one_phase
 from dgpuhash.frames.groupby.partial import GroupPlan
-from dgpuhash.frames.groupby.partial.ranked import ranked_columns
-from dgpuhash.frames.groupby.partial.rows import plan_of_rows
+from dgpuhash.frames.groupby.partial.result import ranked_columns
 
 # States of all partitions that need no owners, and rows of which no states are made. Either takes
 # milliseconds a partition.
@@ -51,7 +50,9 @@ class AskedExpr(SharedExpr):
     def plan(self) -> GroupPlan:
         """How partitions are reduced, folded and told."""
         asked: Asked = self.asked
-        return asked.plan(self.frame._meta, self.seeds)
+        plan = asked.plan(self.frame._meta, self.seeds)
+        # Rows have values in place of categories that only partitions know.
+        return plan if self.unknown is None else replace(plan, keeps_rows=False)
 
     @functools.cached_property
     def unknown(self) -> UnknownCategories | None:
@@ -109,10 +110,7 @@ class AskedExpr(SharedExpr):
         kept = (id(plan), self.ranges, few)
         if plan.on_gpu and kept in _tasks:
             return _tasks[kept][1]
-        by_rows = plan_of_rows(plan) if self.unknown is None else None
-        task = GroupTask(
-            plan, self.ranges, self.unknown, self.ranked, by_rows, few, few_nbytes
-        )  # fmt: skip
+        task = GroupTask(plan, self.ranges, self.unknown, self.ranked, few, few_nbytes)
         made = CachedPickle.of(task)
         if plan.on_gpu:
             put_in_cache(_tasks, kept, (plan, made), _MOST_TASKS)
@@ -137,12 +135,10 @@ class FoldExpr(AskedExpr):
         if self.unknown is not None or self.asked.meta is not None:
             return None
         return answered_in_one_phase(
-            self._name, self.frame,
-            lambda steps: GroupShares(
-                self.plan, plan_of_rows(self.plan), self.ranges, steps,
-                self.shown,
-            ),
-        )  # fmt: skip
+            self._name,
+            self.frame,
+            lambda steps: GroupShares(self.plan, self.ranges, steps, self.shown),
+        )
 
     def _layer(self) -> dict[Any, Task]:
         key, token = (self._name, 0), self.deterministic_token

@@ -51,7 +51,6 @@ from dgpuhash.distributed.shards.inbox import Exchange, Parcel
 from dgpuhash.distributed.shards.secession import SecessionBudget
 from dgpuhash.frames import frames_of
 from dgpuhash.frames.groupby.partial import GroupPlan
-from dgpuhash.frames.groupby.partial.rows import key_codes, mostly_distinct_rows
 from dgpuhash.tables.memory_errors import memory_errors_of
 
 # Reducing a partition and sending its states takes at least this often its bytes.
@@ -71,8 +70,6 @@ class GroupTask:
     ranked : tuple of int
         The positions of the columns of which only values at some places are asked for; none where
         the plan needs something else. Rows of heavy keys stay where they are then.
-    by_rows : GroupPlan, optional
-        That of partitions which have few rows of each key, and give them in place of states.
     few, few_nbytes : int
         The most states or rows of a partition that stay its result, and their most bytes: no owner
         gets them unless another partition has more.
@@ -82,7 +79,6 @@ class GroupTask:
     ranges: int
     unknown: UnknownCategories | None = None
     ranked: tuple[int, ...] = ()
-    by_rows: GroupPlan | None = None
     few: int = 0
     few_nbytes: int = 0
 
@@ -92,27 +88,18 @@ class GroupTask:
         return fits and frames_of(states).rows_nbytes(states) <= self.few_nbytes
 
     def reduced(self, part: Any, number: int) -> tuple[HeldStates, Any]:
-        """Return the states of a partition, or its rows, and the codes of their keys if known."""
-        found, rows, plan = None, self.by_rows, self.plan.for_part(part)
-        if plan is not self.plan:
-            # Which categories it has beside those of the plan is no matter of single rows.
-            rows = None
-        if rows is not None and len(part) <= self.few:
-            found = rows.reduce(part, number), None
-        elif rows is not None:
-            found = mostly_distinct_rows(rows, part, number)
+        """Return the states of a partition, and the codes of their keys if known."""
         categories = PartCategories.of(self.plan, self.unknown, part)
-        states, codes = (plan.reduce(part, number), None) if found is None else found
-        return HeldStates(number, states, found is not None, categories), codes
+        states, codes = self.plan.reduce_part(part, number, self.few)
+        return HeldStates(number, states, categories), codes
 
 
 @dataclass(frozen=True, slots=True)
 class HeldStates:
-    """The states or rows of a partition that no owner has got."""
+    """The states of a partition that no owner has got."""
 
     partition: int
     states: Any
-    by_rows: bool
     categories: PartCategories
 
     def __sizeof__(self) -> int:
@@ -177,7 +164,7 @@ def begin_states(host: Any, packed: CachedPickle[GroupTask], opened: Opened) -> 
     task, own = packed.opened(), host.worker.address
     parts = [part for part, worker in enumerate(opened.workers) if worker == own]
     host.service(GroupOwners).open(
-        host, opened.uid, task.plan, task.unknown, task.ranges, parts, task.ranked, task.by_rows
+        host, opened.uid, task.plan, task.unknown, task.ranges, parts, task.ranked
     )  # fmt: skip
 
 
@@ -193,8 +180,8 @@ class FoldExchange(Exchange):
         self._worker, self._opened = current_worker(), opened
         self._made, self._digest = replace(made, states=None), digest
         number, attempt, states = made.partition, uuid.uuid4().hex, made.states
-        plan = task.by_rows if made.by_rows and task.by_rows is not None else task.plan
-        codes = key_codes(plan, states) if codes is None else codes
+        plan, self._form = task.plan, task.plan.form_of(states)
+        codes = plan.encoded(states).codes if codes is None else codes
         self._held: Held | None = None
         if opened.holders:
             self._held, light = hold_heavy(self._worker, opened, states, codes, number, attempt)
@@ -208,7 +195,7 @@ class FoldExchange(Exchange):
                 for place, (chosen, payload) in enumerate(found)
                 if len(chosen)
             ]
-            for found in cut_into_chunks(states, owned, plan.states_meta)
+            for found in cut_into_chunks(states, owned, plan.forms[self._form].states_meta)
         ]
         self._nbytes = sizeof(states)
 
@@ -234,7 +221,7 @@ class FoldExchange(Exchange):
             self._worker, self._opened.workers[part], FOLD, {"payload": parcel.payload},
             uid=self._opened.uid, part=part, partition=parcel.partition, attempt=parcel.attempt,
             number=parcel.number, pieces=len(self._segments[part]), rows=self._rows[part],
-            digest=self._digest, by_rows=self._made.by_rows,
+            digest=self._digest, form=self._form,
         )  # fmt: skip
 
 
@@ -256,7 +243,7 @@ def reduce_partition(
         opened = open_groups(packed, key)
         with lost_runs_again(key, opened.uid):
             # States on a host are few for their rows, and the same whenever these are.
-            told = frame if made.by_rows or hasattr(made.states, "hash_values") else made.states
+            told = frame if hasattr(made.states, "hash_values") else made.states
             exchange = FoldExchange(task, opened, made, codes, digest_of(told))
             # What is sent is a copy.
             del made, codes
@@ -324,9 +311,9 @@ def seal_groups(
 
 def result_of_held(task: GroupTask, held: Sequence[HeldStates]) -> Any:
     """Return the answer of the states of all partitions."""
-    standing = SpillingStates(task.plan, 1, None, task.by_rows)
+    standing = SpillingStates(task.plan, 1, None)
     for each in held:
-        standing.fold(each.states, by_rows=each.by_rows)
+        standing.fold(each.states)
     return standing.result(task.unknown, [each.categories for each in held])
 
 
@@ -337,10 +324,7 @@ def answer_of_one(frame: Any, packed: CachedPickle[GroupTask], shown: CachedPick
         made, _ = task.reduced(frame, 0)
         if task.unknown is not None or made.categories.others:
             return shown.opened()(result_of_held(task, [made]))
-        plan = task.by_rows if made.by_rows and task.by_rows is not None else task.plan
-        # Each key occurs once.
-        answer = plan.result_of_rows if plan.needs_rows else plan.result
-        return shown.opened()(answer(made.states))
+        return shown.opened()(task.plan.result(made.states))
 
 
 def rank_heavy(

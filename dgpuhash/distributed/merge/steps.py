@@ -199,7 +199,7 @@ class RowsExpr(RangesExpr):
         encoder = replace(plan.encoder(), seeds=build.seeds)
         return answered_in_one_phase(
             self._name, build.frame,
-            lambda steps: GroupShares(DistinctRows(plan, encoder), None, self.ranges, steps),
+            lambda steps: GroupShares(DistinctRows(plan, encoder), self.ranges, steps),
         )  # fmt: skip
 
     def _simplify_up(self, parent: Expr, dependents: Any) -> Expr | None:

@@ -5,7 +5,7 @@ Rows of which one of each key stays go so, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
@@ -40,8 +40,7 @@ from dgpuhash.distributed.shards.plugin import ShardHost
 from dgpuhash.errors import IndexLost, OutOfMemoryError
 from dgpuhash.frames import frames_of
 from dgpuhash.frames.groupby.partial import GroupPlan
-from dgpuhash.frames.groupby.partial.categories import Categories, extended, recoded, united
-from dgpuhash.frames.groupby.partial.rows import mostly_distinct_rows
+from dgpuhash.frames.groupby.partial.keys import Categories, recoded, united
 from dgpuhash.frames.merge.distinct import DistinctRows
 from dgpuhash.tables.memory_errors import memory_errors_of
 
@@ -62,8 +61,6 @@ class GroupShares:
     Attributes
     ----------
     plan : GroupPlan or DistinctRows
-    by_rows : GroupPlan, optional
-        That of partitions which have few rows of each key, and give them in place of states.
     ranges : int
         The number of hash ranges; ranks own equally many, in their order.
     steps : tuple of callable
@@ -73,15 +70,9 @@ class GroupShares:
     """
 
     plan: Plan
-    by_rows: GroupPlan | None
     ranges: int
     steps: tuple[Step, ...]
     called: Step | None = None
-
-    @property
-    def plans(self) -> list[Plan]:
-        """Those that may run."""
-        return [plan for plan in (self.plan, self.by_rows) if plan is not None]
 
     @property
     def verb(self) -> str:
@@ -90,10 +81,10 @@ class GroupShares:
 
     @cached_property
     def others(self) -> list[list[Hashable]]:
-        """Of each plan the columns of states that are no plain arrays, as texts and objects."""
+        """Of each form the columns of states that are no plain arrays, as texts and objects."""
         return [
             [] if are_plain(meta) else [label for label in meta if not are_plain(meta[[label]])]
-            for meta in (plan.states_meta for plan in self.plans)
+            for meta in (plan.states_meta for plan in self.plan.forms)
         ]
 
 
@@ -188,8 +179,8 @@ def _on_rank(collective: Collective, shares: GroupShares, given: LocalInputs) ->
         ]
     except KeyError as error:
         refused = f"partition {error} has left its worker"
-    categories = {number: _categories(shares.plan, part) for number, part in parts}
-    plan, states = _states(collective, shares, parts, categories)
+    categories = {number: shares.plan.categories_of(part) for number, part in parts}
+    plan, states = _states(collective, shares.plan, parts)
     others = shares.others[0 if plan is shares.plan else 1]
     columns = _arrays(states, plan.states_meta, others)
     if columns is None:
@@ -221,41 +212,15 @@ def _on_rank(collective: Collective, shares: GroupShares, given: LocalInputs) ->
     return TaskOutput("", data)
 
 
-def _categories(plan: Plan, part: Any) -> Categories:
-    """Return the categories of a partition that a plan of groups does not have."""
-    return plan.categories_of(part) if isinstance(plan, GroupPlan) else ()
-
-
 def _bounds(ranges: int, ranks: int) -> np.ndarray:
     """Return the first hash range of each rank, and the end; ranks that have fewer come last."""
     bounds: np.ndarray = (np.arange(ranks + 1) * ranges + ranks - 1) // ranks
     return bounds
 
 
-def _states(
-    collective: Collective, shares: GroupShares, parts: list[tuple[int, Any]],
-    categories: Mapping[int, Categories],
-) -> tuple[Plan, Any]:  # fmt: skip
-    """Return the plan that all ranks agree on, and the states or rows of this one's partitions."""
-    plan: Plan = shares.plan
-    by_rows, made = shares.by_rows, list[Any]()
-    if by_rows is not None:
-        for number, part in parts:
-            found = mostly_distinct_rows(by_rows, part, number)
-            if found is None or categories[number]:
-                break
-            made.append(found[0])
-        if all(collective.gather(len(made) == len(parts))):
-            plan = by_rows
-        else:
-            made = []
-    if plan is not by_rows:
-        made = [
-            extended(plan, categories[number]).reduce(part, number)
-            if isinstance(plan, GroupPlan)
-            else plan.reduce(part, number)
-            for number, part in parts
-        ]
+def _states(collective: Collective, plan: Plan, parts: list[tuple[int, Any]]) -> tuple[Plan, Any]:
+    """Return the plan of the form that all ranks send, and the states of this one's partitions."""
+    plan, made = plan.reduce_parts(parts, lambda own: all(collective.gather(own)))
     if not made:
         return plan, plan.states_meta
     if len(made) == 1:
@@ -365,10 +330,6 @@ def _folded(plan: Plan, pieces: list[Any], categories: Sequence[Categories]) -> 
         pieces = [recoded(each, dtypes) for each in pieces or [plan.states_meta]]
     if not pieces:
         return plan.meta
-    if isinstance(plan, DistinctRows) or plan.needs_rows:
-        return plan.result_of_rows(
-            pieces[0] if len(pieces) == 1 else frames_of(pieces[0]).concat(pieces)
-        )
     return plan.result(plan.folded(pieces))
 
 

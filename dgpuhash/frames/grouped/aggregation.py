@@ -20,8 +20,8 @@ from dgpuhash.frames.groupby.grouping_keys import GroupingKey
 from dgpuhash.frames.groupby.order import key_order
 from dgpuhash.frames.groupby.partial import GroupPlan, Verb
 from dgpuhash.frames.groupby.partial.cudf.host import host_like, in_dtypes, on_device, on_host
-from dgpuhash.frames.groupby.partial.folded import FoldedGroups
 from dgpuhash.frames.groupby.partial.kinds import KINDS, lost_fields, prefix_of
+from dgpuhash.frames.groupby.partial.result import FoldedGroups
 from dgpuhash.frames.groupby.partial.storage import plain
 from dgpuhash.frames.groupby.requests import requests
 from dgpuhash.frames.labels import key_names

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -326,6 +326,25 @@ class DistinctRows:
         """The columns of rows that are the key."""
         return [f"c{place}" for place in self.plan.places]
 
+    @property
+    def forms(self) -> list[DistinctRows]:
+        """The plans of what parts may give."""
+        return [self]
+
+    def reduce_parts(
+        self, parts: Iterable[tuple[int, pd.DataFrame]], agree: Any
+    ) -> tuple[DistinctRows, list[pd.DataFrame]]:
+        """Return this plan, and the rows of parts that may stay."""
+        return self, [self.reduce(part, number) for number, part in parts]
+
+    def categories_of(self, part: Any) -> tuple[()]:
+        """Return nothing: categories of parts are values."""
+        return ()
+
+    def folded(self, parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
+        """Return the rows of all parts as one frame."""
+        return parts[0] if len(parts) == 1 else frames_of(parts[0]).concat(parts)
+
     def reduce(self, part: pd.DataFrame, number: int) -> pd.DataFrame:
         """Return the rows of a part that may stay, all of them where few would not."""
         rows = frames_of(part).conform(self._rows(part, number), self.states_meta)
@@ -359,7 +378,7 @@ class DistinctRows:
         """Return the codes of the keys of rows."""
         return self.encoder.encode_rows(self.portable(rows))
 
-    def result_of_rows(self, rows: pd.DataFrame) -> pd.DataFrame:
+    def result(self, rows: pd.DataFrame) -> pd.DataFrame:
         """Return the rows that stay of those that came from parts in any order."""
         order = np.argsort(rows["at"].to_numpy(), kind="stable")
         rows = frames_of(rows).take(rows, order)

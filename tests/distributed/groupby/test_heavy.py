@@ -21,7 +21,7 @@ from dgpuhash.distributed.groupby.heavy.rounds import found_by_counts
 from dgpuhash.distributed.groupby.owners import GroupOwners
 from dgpuhash.distributed.partition import skew
 from dgpuhash.frames.groupby.partial import GroupPlan, Verb
-from dgpuhash.frames.groupby.partial.ranked import ranked_columns, result_of_places
+from dgpuhash.frames.groupby.partial.result import ranked_columns, result_of_places
 
 HOWS = ["linear", "lower", "higher", "nearest", "midpoint"]
 DTYPES = [

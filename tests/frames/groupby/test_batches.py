@@ -8,9 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dgpuhash.frames.groupby.partial import GroupPlan, Verb, batches
-from dgpuhash.frames.groupby.partial.batches import GroupBatches, folding
-from dgpuhash.frames.groupby.partial.standing import GroupRows, distinct_parts
+from dgpuhash.frames.groupby.partial import GroupPlan, Verb, fold
+from dgpuhash.frames.groupby.partial.fold import GroupBatches, GroupRows, distinct_parts, folding
 
 ROWS, PARTS = 600, 12
 
@@ -40,7 +39,7 @@ def folded_in_parts(plan: GroupPlan, rows: pd.DataFrame, states: Any) -> Any:
 
 @pytest.fixture(autouse=True, params=[16, 2**18])
 def waiting(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "_WAITING", request.param)
+    monkeypatch.setattr(fold, "_WAITING", request.param)
 
 
 @pytest.mark.parametrize(("by", "sort"), [("k", False), (["text", "k"], True), ("v", False)])

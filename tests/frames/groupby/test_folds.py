@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from dgpuhash.frames.groupby.partial import GroupPlan, Verb
-from dgpuhash.frames.groupby.partial.cudf.folds import Folds, Gathered, folded_fields
+from dgpuhash.frames.groupby.partial.cudf.fold import Folds, Gathered, folded_fields
 from dgpuhash.frames.groupby.partial.kinds import fields_of, prefix_of
 from dgpuhash.frames.groupby.partial.storage import plain
 

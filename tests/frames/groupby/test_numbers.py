@@ -178,7 +178,7 @@ def test_sums_and_products_of_objects_are_those_of_python(how, values):
     assert list(map(repr, found)) == wanted
     plan = GroupPlan.of(frame.iloc[:0], "k", how=how, selection="v")
     rows = pd.concat([plan.reduce(frame.iloc[at : at + 1], at) for at in range(len(frame))])
-    assert list(map(repr, plan.result_of_rows(rows))) == wanted
+    assert list(map(repr, plan.result(rows))) == wanted
 
 
 def test_products_of_texts_are_refused():

@@ -16,7 +16,7 @@ from suites.raising import no_other_engine
 
 import dgpuhash
 from dgpuhash.errors import ColumnError, SpecError, UnsupportedError
-from dgpuhash.frames.groupby.partial import GroupPlan, Verb, standing
+from dgpuhash.frames.groupby.partial import GroupPlan, Verb, fold
 from dgpuhash.frames.groupby.partial.storage import PagedRows
 from dgpuhash.frames.keys.encoding import KeyEncoder
 from dgpuhash.frames.row_store import RowStore
@@ -242,7 +242,7 @@ def test_folding_reads_no_more_than_the_part(monkeypatch):
 
 
 def test_equal_rows_are_left_out_where_one_is_enough(monkeypatch):
-    monkeypatch.setattr(standing, "_FEW", 8)
+    monkeypatch.setattr(fold, "_FEW", 8)
     frame = pd.DataFrame({"k": [1, 2] * 50, "v": [1, 1, 2, 3] * 25, "w": 0})
     plan = GroupPlan.of(frame[:0], "k", how="nunique")
     states = plan.standing()

@@ -14,8 +14,8 @@ import dgpuhash
 from dgpuhash.errors import SpecError, UnsupportedError
 from dgpuhash.frames.dataframes import dispatch
 from dgpuhash.frames.groupby.partial import GroupPlan, Verb
-from dgpuhash.frames.groupby.partial.batches import folding
-from dgpuhash.frames.groupby.partial.rows import parts_of_rows, plan_of_rows
+from dgpuhash.frames.groupby.partial.fold import folding
+from dgpuhash.frames.groupby.partial.rows import parts_of_rows
 
 RNG = np.random.default_rng(57)
 ROWS, PARTS = 240, 3
@@ -130,7 +130,7 @@ def test_rows_in_place_of_states():
     frame = DataFrame(FRAME)[["k", "i", "f"]]
     how = Verb("agg", (["sum", "mean", "first", "count"],))
     plan = GroupPlan.of(frame.iloc[:0], "k", how=how)
-    rows_plan = plan_of_rows(plan)
+    rows_plan = plan.row_plan
     rows = folding(rows_plan)
     for number, part in reversed(list(enumerate(parts_of(frame)))):
         rows.fold(rows_plan.reduce(part, number))
@@ -141,7 +141,7 @@ def test_rows_in_place_of_states():
         states.fold(plan.reduce(part, number))
     assert_same(states.result(), expected)
     texts = DataFrame(FRAME)[["k", "x"]].iloc[:0]
-    assert plan_of_rows(GroupPlan.of(texts, "k", how=Verb("first"))) is None
+    assert GroupPlan.of(texts, "k", how=Verb("first")).row_plan is None
 
 
 def test_labels_of_extremes():

@@ -243,6 +243,6 @@ def test_parts_whose_rows_are_mostly_distinct_go_whole(kinds, whole, keep):
         len(frame) if whole else distinct, frame["k"].iloc[:100].nunique()
     ]  # fmt: skip
     assert distinct < len(frame)
-    found = made.result_of_rows(pd.concat(parts, ignore_index=True))
+    found = made.result(pd.concat(parts, ignore_index=True))
     wanted = pd.concat([frame.iloc[:100], frame]).drop_duplicates("k", keep=keep)
     pd.testing.assert_frame_equal(found, wanted)

@@ -19,7 +19,7 @@ from dgpuhash.frames.dataframes.order import values_in_order, words_of_numbers
 from dgpuhash.frames.groupby.aggregates.values import Values
 from dgpuhash.frames.groupby.groups import Groups
 from dgpuhash.frames.groupby.partial import GroupPlan
-from dgpuhash.frames.groupby.partial.ranked import numbers_dtype
+from dgpuhash.frames.groupby.partial.result import numbers_dtype
 from dgpuhash.frames.spill.file import SpillFile
 
 __all__ = ["Held", "HeldRows", "Target"]

@@ -13,7 +13,7 @@ from dgpuhash.distributed.groupby.heavy.held import Target
 from dgpuhash.frames import frames_of
 from dgpuhash.frames.dataframes.order import numbers_of_words
 from dgpuhash.frames.groupby.partial import GroupPlan
-from dgpuhash.frames.groupby.partial.ranked import Known, numbers_dtype, places_asked
+from dgpuhash.frames.groupby.partial.result import Known, numbers_dtype, places_asked
 from dgpuhash.frames.merge.distinct import numbered
 
 __all__ = ["Found", "found_by_counts", "of_range"]

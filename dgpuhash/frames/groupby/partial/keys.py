@@ -1,11 +1,11 @@
-"""Keys of groups as columns that have the same code in every part."""
+"""Keys of groups, and their categories, as columns that have the same code in every part."""
 
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -15,9 +15,12 @@ from dgpuhash.errors import ColumnError, UnsupportedError
 from dgpuhash.frames.dataframes import as_series, frames_of
 from dgpuhash.frames.dataframes.pandas_casts import is_unknown
 from dgpuhash.frames.groupby.assembly import frame_of
-from dgpuhash.frames.groupby.grouping_keys import GroupingKey, grouping_keys
+from dgpuhash.frames.groupby.grouping_keys import GroupingKey, grouping_keys, levels_of
+from dgpuhash.frames.keys.categories import in_dtype, together
+from dgpuhash.frames.merge.index import index_of
 
-__all__ = ["as_dtype", "known", "known_keys", "portable"]
+if TYPE_CHECKING:
+    from dgpuhash.frames.groupby.partial.plan import GroupPlan
 
 
 def known(frame: Any) -> Any:
@@ -126,3 +129,131 @@ def portable(columns: Sequence[pd.Series], names: Sequence[Any]) -> pd.DataFrame
             found = frames.compared(column, column, name, as_text=as_text)
             made.extend(ours.series for ours, _ in found)
     return pd.DataFrame({f"p{place}": each for place, each in enumerate(made)}, copy=False)
+
+
+# Of the categorical columns of a part, then of its labels; None where they are those of the plan.
+Categories: TypeAlias = tuple[pd.Index | None, ...]
+
+
+def categories_of(plan: GroupPlan, part: Any) -> Categories:
+    """Return the categories of a part beside those of the plan; an empty tuple for the same ones.
+
+    Ordered ones are those of the plan, or the part is refused where it is reduced.
+
+    Raises
+    ------
+    ColumnError
+        When they are of another type than those of the plan.
+    """
+    found = tuple(_other(own, like) for own, like in _categorical(plan, part))
+    return found if any(each is not None for each in found) else ()
+
+
+def _categorical(plan: GroupPlan, part: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the columns and levels of a part whose categories the plan knows, beside its own."""
+    source = plan.source
+    if source.ndim == 1:
+        pairs = [(part, source)]
+    else:
+        narrow = part.shape[1] != source.shape[1]
+        pairs = [
+            (part.iloc[:, number if narrow else place], source.iloc[:, place])
+            for number, place in enumerate(plan.places)
+            if isinstance(source.dtypes.iloc[place], pd.CategoricalDtype)
+        ]
+    levels = [
+        level.rename(name)
+        for level, name in zip(levels_of(source.index), source.index.names, strict=True)
+    ]
+    if any(isinstance(level.dtype, pd.CategoricalDtype) for level in levels):
+        pairs += zip(levels_of(part.index), levels, strict=True)
+    yield from (pair for pair in pairs if isinstance(pair[1].dtype, pd.CategoricalDtype))
+
+
+def _other(own: Any, like: Any) -> pd.Index | None:
+    """Return the categories of a column in the type of those of the plan, None for the same."""
+    known = like.dtype.categories
+    if like.dtype.ordered or not isinstance(own.dtype, pd.CategoricalDtype):
+        return None
+    given = own.dtype.categories
+    if given.equals(known):
+        return None
+    if not len(known):
+        return given  # type: ignore[no-any-return]
+    made = in_dtype(given, known.dtype)
+    if made is None:
+        raise ColumnError(
+            f"column {like.name!r} of a part has the categories {reprlib.repr(given.tolist())}, "
+            f"and those of the frame's meta are of {known.dtype}; have the parts tell all of "
+            "them with .cat.as_unknown()"
+        )
+    return made
+
+
+def extended(plan: GroupPlan, categories: Categories) -> GroupPlan:
+    """Return the plan with the categories of a part behind its own, with the same codes."""
+    if not categories:
+        return plan
+    known = [like.dtype.categories for _, like in _categorical(plan, plan.source)]
+    given = zip(known, categories, strict=True)
+    return _plan_with_categories(
+        plan, [own if more is None else together([own, more]) for own, more in given]
+    )
+
+
+def _plan_with_categories(plan: GroupPlan, categories: Sequence[pd.Index]) -> GroupPlan:
+    """Return a plan whose source has other categories in its categorical columns, then levels."""
+    given = iter(categories)
+
+    def changed(column: Any) -> Any:
+        dtype = column.dtype
+        if not isinstance(dtype, pd.CategoricalDtype):
+            return column
+        dtype = pd.CategoricalDtype(next(given), dtype.ordered)
+        return pd.Series(pd.Categorical([], dtype=dtype), column.index, name=column.name)
+
+    source = plan.source.copy(deep=False)
+    if source.ndim == 1:
+        source = changed(source)
+    else:
+        for place in plan.places:
+            source.isetitem(place, changed(source.iloc[:, place]))
+    levels = [changed(pd.Series(level)) for level in levels_of(source.index)]
+    if any(isinstance(level.dtype, pd.CategoricalDtype) for level in levels):
+        source.index = index_of(levels, list(source.index.names))
+    return replace(plan, source=source)
+
+
+def united(plan: GroupPlan, found: Sequence[Categories]) -> GroupPlan:
+    """Return the plan of all parts: it has their categories, in the order in which they have them.
+
+    Parameters
+    ----------
+    plan : GroupPlan
+    found : sequence of Categories
+        Those of each part, in their order.
+    """
+    if not any(found):
+        return plan
+    known = [like.dtype.categories for _, like in _categorical(plan, plan.source)]
+    columns: list[list[Any]] = [
+        [own if not each or each[place] is None else each[place] for each in found]
+        for place, own in enumerate(known)
+    ]
+    # Most parts have those of the plan.
+    once = [{id(each): each for each in column}.values() for column in columns]
+    return _plan_with_categories(plan, [together(each) for each in once])
+
+
+def recoded(states: pd.DataFrame, dtypes: Mapping[Any, Any]) -> pd.DataFrame:
+    """Return states, or rows, with categories where these dtypes by label are such."""
+    made = states.copy(deep=False)
+    for label, like in dtypes.items():
+        if not isinstance(like, pd.CategoricalDtype) or label not in states:
+            continue
+        column = states[label]
+        if isinstance(column.dtype, pd.CategoricalDtype):
+            made[label] = column.cat.set_categories(like.categories, ordered=like.ordered)
+        else:
+            made[label] = pd.Series(pd.Categorical(column.to_numpy(), dtype=like), column.index)
+    return made

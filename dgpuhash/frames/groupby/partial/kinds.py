@@ -6,7 +6,8 @@ column. Kinds are made of the rows of a part, and two parts are combined element
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import functools
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -14,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from dgpuhash.errors import SpecError
-from dgpuhash.frames.groupby.aggregates import numbers, ordered
+from dgpuhash.frames.groupby.aggregates import numbers, ordered, pairs
 from dgpuhash.frames.groupby.aggregates.options import Options
 from dgpuhash.frames.groupby.aggregates.states import codes_of, ends
 from dgpuhash.frames.groupby.aggregates.table import AGGREGATES
@@ -22,19 +23,117 @@ from dgpuhash.frames.groupby.aggregates.values import Values, taken
 from dgpuhash.frames.groupby.assembly import series_of
 from dgpuhash.frames.groupby.groups import Groups
 from dgpuhash.frames.groupby.order import ranks
-from dgpuhash.frames.groupby.partial.pair_states import (
-    PAIR_FIELDS,
-    PairColumn,
-    combined_pairs,
-    pair_states,
-    retracted_pairs,
-)
 
-__all__ = [
-    "ADDED_UP", "AGGREGATE_OF", "KINDS", "KIND_OF_PAIRS", "NEVER", "Choice", "Part", "Place",
-    "combined", "fields_of", "kinds_for", "lost_fields", "place_of", "places_of",
-    "prefix_of", "retracted", "total_of", "words_of",
-]  # fmt: skip
+PAIR_FIELDS = ("count", "left", "left rest", "right", "right rest", "mixed", "squares", "others")
+_SIDES = ("left", "right")
+Fields = dict[str, Any]
+
+
+class PairColumn:
+    """A column of numbers of a part, of which pairs are made.
+
+    Parameters
+    ----------
+    groups : Groups
+    column : Series
+        All rows.
+    how : {"cov", "corr"}
+        What the pairs are for; see `pairs.floats`.
+
+    Attributes
+    ----------
+    values : float64 array
+        The rows that are in a group, less `origin`.
+    origin : int
+    """
+
+    def __init__(self, groups: Groups, column: pd.Series, how: str) -> None:
+        self._groups = groups
+        self.values: Any = pairs.floats(groups, column, how)
+        self.origin: int = Values(groups.kept(column)).origin
+
+    @functools.cached_property
+    def nulls(self) -> Any:
+        """A mask of the nulls."""
+        return np.isnan(self.values)
+
+    @functools.cached_property
+    def sums(self) -> tuple[Any, Any]:
+        """The sum of each group as pairs of floats, where there are no nulls."""
+        return self._sums(slice(None), self._groups.sizes)
+
+    def sums_of(self, rows: Any, counts: Any) -> tuple[Any, Any]:
+        """Return the sum of some rows of each group, of which there are so many."""
+        return self.sums if len(rows) == len(self.values) else self._sums(rows, counts)
+
+    def _sums(self, rows: Any, counts: Any) -> tuple[Any, Any]:
+        groups = self._groups
+        total = numbers.real_sums(groups.kept_codes[rows], len(groups), self.values[rows])
+        if not self.origin:
+            return total
+        dtype = np.uint64 if self.origin >= 2**63 else np.int64
+        origin = np.full(len(groups), self.origin, dtype)
+        return numbers.added(total, numbers.times(numbers.of_integers(origin), counts))
+
+
+def pair_states(groups: Groups, columns: Sequence[PairColumn]) -> tuple[Any, ...]:
+    """Return the fields of a pair of columns, of the rows where neither is null."""
+    found = pairs.moments(groups, *(column.values for column in columns))
+    both = np.flatnonzero(~(columns[0].nulls | columns[1].nulls))
+    totals = [each for column in columns for each in column.sums_of(both, found.count)]
+    return (found.count, *totals, found.mixed, found.squares, found.others)
+
+
+def combined_pairs(ours: Fields, theirs: Fields) -> tuple[Any, ...]:
+    """Return the fields of the groups of two parts together."""
+    between = _between_pairs(ours, theirs)
+    totals = _totals(ours, theirs, 1)
+    made = []
+    for name, more in zip(("mixed", "squares", "others"), between, strict=True):
+        with np.errstate(invalid="ignore", over="ignore"):
+            both = ours[name] + theirs[name] + more
+        both = np.where(ours["count"] == 0, theirs[name], both)
+        made.append(np.where(theirs["count"] == 0, ours[name], both))
+    return (ours["count"] + theirs["count"], *totals, *made)
+
+
+def retracted_pairs(ours: Fields, theirs: Fields) -> tuple[Any, ...]:
+    """Return the fields of what is left of groups without the rows of others."""
+    count, totals = ours["count"] - theirs["count"], _totals(ours, theirs, -1)
+    left = {"count": count, **dict(zip(PAIR_FIELDS[1:5], totals, strict=True))}
+    made = []
+    for name, less in zip(
+        ("mixed", "squares", "others"), _between_pairs(left, theirs), strict=True
+    ):
+        with np.errstate(invalid="ignore", over="ignore"):
+            rest = ours[name] - theirs[name] - less
+        rest = np.where(theirs["count"] == 0, ours[name], np.where(count <= 1, 0.0, rest))
+        made.append(rest if name == "mixed" else np.maximum(rest, 0))
+    return (count, *totals, *made)
+
+
+def _totals(ours: Fields, theirs: Fields, sign: int) -> list[Any]:
+    made: list[Any] = []
+    for side in _SIDES:
+        other = sign * theirs[side], sign * theirs[f"{side} rest"]
+        made.extend(numbers.added((ours[side], ours[f"{side} rest"]), other))
+    return made
+
+
+def _between_pairs(ours: Fields, theirs: Fields) -> tuple[Any, Any, Any]:
+    """Return what the means of two parts add to the sums of products."""
+    off = []
+    for side in _SIDES:
+        means = [
+            numbers.mean_of((each[side], each[f"{side} rest"]), each["count"])
+            for each in (ours, theirs)
+        ]
+        off.append(numbers.difference(*means))
+    n, m = (each["count"].astype(np.float64) for each in (ours, theirs))
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        share = n * (m / (n + m))
+        return off[0] * off[1] * share, off[0] * off[0] * share, off[1] * off[1] * share
+
 
 _MOST_PARTS = 2**31
 # What sums of squares are rounded by, relative to what they are of: where two are added up, and
@@ -44,7 +143,6 @@ _ROUNDED, _TAKEN_OFF = 2.0**-52, 2.0**-49
 # number: a sum and its rest have 106 bits.
 _PAIR_ROUNDED = 2.0**-103
 NEVER = np.iinfo(np.int64).max
-Fields = dict[str, Any]
 # The position of a column, or those of a pair of columns.
 Place: TypeAlias = int | tuple[int, int]
 
@@ -124,41 +222,42 @@ def places_of(groups: Groups, number: int, rows: Any) -> Any:
     return place_of(number, rows if kept is None else np.append(kept, 0)[rows])
 
 
-def _numbers(name: str, made: Callable[[Part], Any], words: tuple[str, ...] = ()) -> Kind:
-    """Return a kind of integers that are added up."""
+def _added(
+    fields: tuple[str, ...], made: Callable[[Part], tuple[Any, ...]], words: tuple[str, ...] = ()
+) -> Kind:
+    """Return a kind of integers, each of which is added up."""
     return Kind(
-        (name,),
-        lambda part: (made(part),),
-        lambda ours, theirs: (ours[name] + theirs[name],),
-        lambda ours, theirs: (ours[name] - theirs[name],),
+        fields,
+        made,
+        lambda ours, theirs: tuple(ours[name] + theirs[name] for name in fields),
+        lambda ours, theirs: tuple(ours[name] - theirs[name] for name in fields),
         words,
     )
 
 
-def _stray(part: Part) -> Any:
+def _stray(part: Part) -> tuple[Any, ...]:
     found, groups = part.states.values.stray, part.states.groups
     if found is None:
-        return np.zeros(len(groups), np.int64)
-    return np.bincount(groups.kept_codes[found], minlength=len(groups))
+        return (np.zeros(len(groups), np.int64),)
+    return (np.bincount(groups.kept_codes[found], minlength=len(groups)),)
 
 
-def _real(part: Part) -> tuple[Any, ...]:
-    codes, floats = _floats(part)
-    return numbers.real_sums(codes, len(part.states.groups), floats)
+def _numbers(part: Part) -> tuple[Any, int, Any]:
+    """Return the groups of a column's numbers that may be no null, how many, and the numbers."""
+    states, values = part.states, part.states.values
+    read = values.numbers if values.read is None else values.numbers[values.read]
+    return codes_of(states), len(states.groups), read
 
 
-def _floats(part: Part) -> tuple[Any, Any]:
-    """Return the floats of a column that may be no null, and their groups."""
-    states = part.states
-    values = states.values.numbers
-    values = values if states.values.read is None else values[states.values.read]
-    return codes_of(states), values.astype(np.float64, copy=False)
+def _floats(part: Part) -> tuple[Any, int, Any]:
+    codes, groups, values = _numbers(part)
+    return codes, groups, values.astype(np.float64, copy=False)
 
 
 def _magnitudes(part: Part) -> tuple[Any, ...]:
     """Return the sums of the sizes of floats, and how many are not 0."""
-    codes, floats = _floats(part)
-    sizes, groups = np.abs(floats), len(part.states.groups)
+    codes, groups, floats = _floats(part)
+    sizes = np.abs(floats)
     with np.errstate(over="ignore"):
         whole = sizes.sum()
     if np.isnan(whole):
@@ -167,13 +266,6 @@ def _magnitudes(part: Part) -> tuple[Any, ...]:
     # Of no rows NumPy's sums are integers.
     made = np.bincount(codes, sizes, groups).astype(np.float64, copy=False)
     return made, np.bincount(nonzero, minlength=groups)
-
-
-def _wide(part: Part) -> tuple[Any, ...]:
-    states = part.states
-    values = states.values.numbers
-    values = values if states.values.read is None else values[states.values.read]
-    return numbers.wide_sums(codes_of(states), len(states.groups), values)
 
 
 def _added_pairs(ours: Fields, theirs: Fields) -> tuple[Any, ...]:
@@ -203,16 +295,6 @@ def _of_nonzero(ours: Fields, theirs: Fields, *left: Any) -> tuple[Any, ...]:
     """Return sums after a retraction, exactly 0 for groups of zeros alone."""
     none = ours["nonzero"] == theirs["nonzero"]
     return tuple(np.where(none, 0.0, each) for each in left)
-
-
-_PARTS = tuple(f"part {place}" for place in range(4))
-
-
-def _parts(sign: int) -> Callable[[Fields, Fields], tuple[Any, ...]]:
-    def added(ours: Fields, theirs: Fields) -> tuple[Any, ...]:
-        return tuple(ours[name] + sign * theirs[name] for name in _PARTS)
-
-    return added
 
 
 def total_of(fields: Fields) -> tuple[Any, Any]:
@@ -346,20 +428,20 @@ KIND_OF_PAIRS = {"cov": "pair", "corr": "finite pair"}
 """The kinds of states of pairs of columns, by what they are for."""
 
 KINDS: dict[str, Kind] = {
-    "count": _numbers("count", lambda part: part.states.count.astype(np.int64)),
-    "stray": _numbers("stray", _stray),
-    "sum": _numbers("sum", lambda part: part.states.sum, ("sum",)),
-    "real": Kind(("real", "rest"), _real, _added_pairs, _fewer_pairs),
+    "count": _added(("count",), lambda part: (part.states.count.astype(np.int64),)),
+    "stray": _added(("stray",), _stray),
+    "sum": _added(("sum",), lambda part: (part.states.sum,), ("sum",)),
+    "real": Kind(
+        ("real", "rest"), lambda part: numbers.real_sums(*_floats(part)), _added_pairs, _fewer_pairs
+    ),
     "magnitude": Kind(
         ("magnitude", "nonzero"), _magnitudes, _added_magnitudes, _fewer_magnitudes,
         lost=("real",),
     ),
-    "wide": Kind(
-        ("high", "low"), _wide,
-        lambda ours, theirs: (ours["high"] + theirs["high"], ours["low"] + theirs["low"]),
-        lambda ours, theirs: (ours["high"] - theirs["high"], ours["low"] - theirs["low"]),
+    "wide": _added(("high", "low"), lambda part: numbers.wide_sums(*_numbers(part))),
+    "decimal": _added(
+        tuple(f"part {place}" for place in range(4)), lambda part: part.states.decimal_parts
     ),
-    "decimal": Kind(_PARTS, lambda part: part.states.decimal_parts, _parts(1), _parts(-1)),
     "moment": Kind(
         ("moment",), lambda part: (part.states.words["moment"],), _moments, _fewer_moments,
         ("moment",), ("moment",),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,15 +19,20 @@ from dgpuhash.frames.groupby.assembly import frame_of
 from dgpuhash.frames.groupby.group_by import GroupBy
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey, grouping_keys
 from dgpuhash.frames.groupby.groups import Groups
-from dgpuhash.frames.groupby.partial.asked import Asked, PlannedGroups
-from dgpuhash.frames.groupby.partial.batches import folded
-from dgpuhash.frames.groupby.partial.categories import Categories, categories_of, extended
-from dgpuhash.frames.groupby.partial.dtypes import settled
-from dgpuhash.frames.groupby.partial.folded import FoldedGroups, FoldedStates
-from dgpuhash.frames.groupby.partial.keys import as_dtype, known, known_keys, portable
+from dgpuhash.frames.groupby.partial.fold import GroupRows, GroupStates, folded
+from dgpuhash.frames.groupby.partial.keys import (
+    Categories,
+    as_dtype,
+    categories_of,
+    extended,
+    known,
+    known_keys,
+    portable,
+)
 from dgpuhash.frames.groupby.partial.kinds import (
     KIND_OF_PAIRS,
     KINDS,
+    PairColumn,
     Part,
     Place,
     fields_of,
@@ -36,22 +41,26 @@ from dgpuhash.frames.groupby.partial.kinds import (
     prefix_of,
     words_of,
 )
-from dgpuhash.frames.groupby.partial.lost import check_digits, whole_digits
-from dgpuhash.frames.groupby.partial.pair_states import PairColumn
-from dgpuhash.frames.groupby.partial.rows import result_of, rows_of
-from dgpuhash.frames.groupby.partial.standing import GroupRows, GroupStates
+from dgpuhash.frames.groupby.partial.result import (
+    FoldedGroups,
+    FoldedStates,
+    check_digits,
+    whole_digits,
+)
+from dgpuhash.frames.groupby.partial.rows import mostly_distinct_rows, result_of, rows_of
 from dgpuhash.frames.groupby.partial.storage import array_of, plain
 from dgpuhash.frames.groupby.partial.verbs import (
     AGGREGATING,
     OF_ANY_ORDER,
     OF_COLUMNS,
     OF_DISTINCT,
+    Asked,
+    PlannedGroups,
     Verb,
+    settled,
 )
 from dgpuhash.frames.groupby.reduction import Wanted
 from dgpuhash.frames.keys.encoding import EncodedKeys, KeyEncoder
-
-__all__ = ["GroupPlan"]
 
 
 @dataclass(frozen=True)
@@ -91,6 +100,8 @@ class GroupPlan:
         Whether one of several equal rows is enough.
     in_order : bool
         Whether the order of rows counts.
+    keeps_rows : bool
+        Whether rows are no larger than states where a part has few of each key.
     rows_as : callable, optional
         Returns rows, where they are needed, with the dtypes in which they are aggregated.
 
@@ -123,6 +134,7 @@ class GroupPlan:
     labels: bool
     distinct: bool
     in_order: bool
+    keeps_rows: bool
     rows_as: Callable[[Any], Any] | None = None
 
     @classmethod
@@ -185,12 +197,27 @@ class GroupPlan:
             or bool(asked.hows & {"idxmin", "idxmax"}),
             distinct=bool(asked.hows) and asked.hows <= OF_DISTINCT,
             in_order=not (sort and asked.hows and asked.hows <= OF_ANY_ORDER),
+            keeps_rows=full and all(key.in_frame for key in keys) and asked.of_numbers,
         )  # fmt: skip
 
     @property
     def needs_rows(self) -> bool:
         """Whether parts give their rows, not states of groups."""
         return self.wanted is None
+
+    @functools.cached_property
+    def row_plan(self) -> GroupPlan | None:
+        """The plan of parts that give rows in place of states; None where all give one kind."""
+        return replace(self, wanted=None) if self.keeps_rows and not self.needs_rows else None
+
+    @property
+    def forms(self) -> list[GroupPlan]:
+        """The plans of what parts may give: states, and rows in place of them."""
+        return [self] if self.row_plan is None else [self, self.row_plan]
+
+    def form_of(self, states: Any) -> int:
+        """Return the number of the form that states have, or rows in place of them."""
+        return int(self.row_plan is not None and "n" not in states)
 
     @functools.cached_property
     def keys(self) -> list[GroupingKey]:
@@ -286,6 +313,41 @@ class GroupPlan:
                 made.update({prefix_of(place) + name: array for name, array in fields})
         return frame_of(list(made.values()), pd.Index(list(made)), pd.RangeIndex(len(groups)))
 
+    def reduce_part(self, part: Any, number: int, few: int = 0) -> tuple[Any, Any]:
+        """Return the states of a part, and the codes of their keys where these are known.
+
+        In their place it may be its rows: at most `few`, or such as have few of each key.
+        """
+        plan, rows = self.for_part(part), self.row_plan
+        # Which categories it has beside those of the plan is no matter of single rows.
+        if rows is not None and plan is self:
+            if len(part) <= few:
+                return rows.reduce(part, number), None
+            found = mostly_distinct_rows(rows, part, number)
+            if found is not None:
+                return found
+        return plan.reduce(part, number), None
+
+    def reduce_parts(
+        self, parts: Iterable[tuple[int, Any]], agree: Callable[[bool], bool]
+    ) -> tuple[GroupPlan, list[Any]]:
+        """Return the states of parts by number in one form, and the plan of this.
+
+        `agree` is told whether rows may be in place of states, and returns whether they are.
+        """
+        given = list(parts)
+        if self.row_plan is not None:
+            made = []
+            for number, part in given:
+                alike = self.for_part(part) is self
+                found = mostly_distinct_rows(self.row_plan, part, number) if alike else None
+                if found is None:
+                    break
+                made.append(found[0])
+            if agree(len(made) == len(given)):
+                return self.row_plan, made
+        return self, [self.for_part(part).reduce(part, number) for number, part in given]
+
     def for_part(self, part: Any) -> GroupPlan:
         """Return the plan that reduces a part: with the categories that only the part has, too."""
         return extended(self, self.categories_of(part))
@@ -299,12 +361,13 @@ class GroupPlan:
 
         Categories that the source lacks have the code of null: each part numbers them by itself.
         """
-        for key, label in zip(self.keys, self.key_labels, strict=True):
+        form = self.forms[self.form_of(states)]
+        for key, label in zip(self.keys, form.key_labels, strict=True):
             own: Any = states[label].dtype
             like: Any = key.values.dtype
             if isinstance(own, pd.CategoricalDtype) and len(own.categories) > len(like.categories):
                 states = states.assign(**{label: states[label].cat.set_categories(like.categories)})
-        return self.encoder.encode_rows(self.portable(states))
+        return self.encoder.encode_rows(form.portable(states))
 
     def owners(self, states: pd.DataFrame, ranges: int) -> Any:
         """Return the range of hashes, below `ranges`, of each row of states.
@@ -314,12 +377,13 @@ class GroupPlan:
         return self.encoder.owners(self.encoded(states).codes, ranges)
 
     def folded(self, parts: Sequence[Any]) -> Any:
-        """Return the states of all parts as one frame, in which each key occurs once."""
-        return folded(self, parts)
+        """Return the states of all parts as one frame, in which each key occurs once.
 
-    def result_of_rows(self, rows: Any) -> Any:
-        """Return the result of rows that came from parts in any order."""
-        return result_of(self, rows)
+        Rows that are needed, or are in place of states, are those of all parts.
+        """
+        if self.needs_rows or self.form_of(parts[0]):
+            return parts[0] if len(parts) == 1 else frames_of(parts[0]).concat(parts)
+        return folded(self, parts)
 
     def standing(self) -> GroupStates | GroupRows:
         """Return states of no rows, into which those of parts are folded."""
@@ -338,7 +402,10 @@ class GroupPlan:
         ]
 
     def result(self, states: pd.DataFrame) -> Any:
-        """Return the result of folded states in which each key occurs once."""
+        """Return the result of states in which each key occurs once, or of rows in any order."""
+        form = self.forms[self.form_of(states)]
+        if form.needs_rows:
+            return result_of(form, states)
         if not self.sort or not self.observed:
             order = np.argsort(states["at"].to_numpy(), kind="stable")
             states = states.take(order).reset_index(drop=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from functools import partial
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
@@ -14,32 +13,19 @@ import pandas as pd
 from dgpuhash import backend
 from dgpuhash.frames.dataframes import as_series
 from dgpuhash.frames.groupby.aggregates.states import ends
-from dgpuhash.frames.groupby.aggregates.values import Values
 from dgpuhash.frames.groupby.assembly import frame_of
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey, levels_of
 from dgpuhash.frames.groupby.groups import Groups, numbered
 from dgpuhash.frames.groupby.order import key_order
 from dgpuhash.frames.groupby.partial.cudf import rows as cudf_rows
-from dgpuhash.frames.groupby.partial.folded import FoldedGroups
 from dgpuhash.frames.groupby.partial.kinds import place_of
+from dgpuhash.frames.groupby.partial.result import FoldedGroups
 from dgpuhash.frames.groupby.partial.storage import plain
 from dgpuhash.frames.groupby.partial.verbs import AGGREGATING
 from dgpuhash.frames.merge.index import index_of
 
 if TYPE_CHECKING:
     from dgpuhash.frames.groupby.partial.plan import GroupPlan
-
-__all__ = [
-    "distinct_rows",
-    "in_pieces",
-    "key_codes",
-    "mostly_distinct_rows",
-    "parts_of_rows",
-    "plan_of_rows",
-    "result_of",
-    "result_of_pieces",
-    "rows_of",
-]
 
 # Rows of a sample by which parts with few groups are known, and such parts as have no sample.
 _SAMPLE, _FEW_ROWS = 2**12, 2**14
@@ -72,25 +58,6 @@ def rows_of(plan: GroupPlan, part: Any, keys: list[GroupingKey], number: int) ->
     return distinct_rows(found) if plan.distinct else found
 
 
-def plan_of_rows(plan: GroupPlan) -> GroupPlan | None:
-    """Return a plan with which parts give their rows in place of states; None for no such.
-
-    Rows are no larger than states where what is aggregated are numbers.
-    """
-    if plan.on_gpu:
-        return cudf_rows.plan_of_rows(plan)
-    columns = [Values(plan.column_of(plan.source, place)) for place in plan.read]
-    fit = plan.observed and all(each.is_number for each in columns)
-    if plan.needs_rows or not fit or not all(key.in_frame for key in plan.keys):
-        return None
-    return replace(plan, wanted=None)
-
-
-def key_codes(plan: GroupPlan, states: pd.DataFrame) -> Any:
-    """Return the code of the key of each row of states, equal for equal keys."""
-    return plan.encoded(states).codes
-
-
 def mostly_distinct_rows(
     plan: GroupPlan, part: Any, number: int
 ) -> tuple[pd.DataFrame, Any] | None:  # fmt: skip
@@ -105,11 +72,11 @@ def mostly_distinct_rows(
     if plan.on_gpu:
         sampled = cudf_rows.codes_of_keys(plan, some)
     else:
-        sampled = key_codes(plan, plan.reduce(some, number))
+        sampled = plan.encoded(plan.reduce(some, number)).codes
     if not _share(sampled) > _MOSTLY or _occur_again(sampled, len(part)):
         return None
     rows = plan.reduce(part, number)
-    codes = key_codes(plan, rows)
+    codes = plan.encoded(rows).codes
     # A sample of rows has few of each key: this one has all rows of some keys.
     if not _share(codes[plan.encoder.owners(codes, _OF_KEYS) == 0]) > 1 / 2:
         return None

@@ -13,8 +13,6 @@ from dgpuhash.frames.groupby.assembly import series_of
 from dgpuhash.frames.labels import stored_labels
 from dgpuhash.frames.row_store import RowStore
 
-__all__ = ["NumberColumn", "PagedRows", "ValueColumn", "array_of", "plain"]
-
 
 class PagedRows(RowStore):
     """Rows in pages, of which each is twice as long as the next: appending costs what is appended.

@@ -1,13 +1,24 @@
-"""Verbs of a groupby with their arguments, and what is known of each before it runs."""
+"""Verbs of a groupby: what each reads, and the kinds of states that it takes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from dgpuhash.frames.dataframes.promotion import check_promoted
+from dgpuhash.frames.groupby.aggregates.options import Options
+from dgpuhash.frames.groupby.aggregates.pairs import Moments
 from dgpuhash.frames.groupby.aggregates.table import AGGREGATES
-
-__all__ = ["AGGREGATING", "OF_ANY_ORDER", "OF_COLUMNS", "OF_DISTINCT", "Verb"]
+from dgpuhash.frames.groupby.aggregates.values import Values
+from dgpuhash.frames.groupby.group_by import GroupBy
+from dgpuhash.frames.groupby.groups import Groups
+from dgpuhash.frames.groupby.partial.kinds import KIND_OF_PAIRS, Place, kinds_for
+from dgpuhash.frames.groupby.reduction import Wanted, reduced
 
 # Verbs that aggregate: they need nothing but states.
 AGGREGATING = frozenset({"agg", "aggregate", "cov", "corr", *AGGREGATES})
@@ -50,3 +61,172 @@ def _ordered(given: Any) -> Any:
     if isinstance(given, list | tuple):
         return type(given).__name__, list(map(_ordered, given))
     return given
+
+
+_WIDE = {"int": "int64", "uint": "uint64", "bool": "int64"}
+# NumPy's dtypes that hold any sum or deviation of its float16.
+_OF_HALVES = dict.fromkeys(("sum", "prod", "var"), "float32")
+_OF_HALVES |= dict.fromkeys(("median", "std", "sem"), "float64")
+_VALUES = frozenset({"min", "max", "first", "last"})
+
+
+def settled(found: Any, values: Values, wanted: Wanted, *, full: bool) -> Any:
+    """Return an aggregate in the dtype that it has of any values of such a column.
+
+    Sums and products of integers have 64 bits; NumPy's integers are float64, and booleans objects,
+    where a group may have no value; sums and deviations of float16 are float32 or float64. Texts of
+    a column of objects are objects.
+
+    Parameters
+    ----------
+    found : array
+    values : Values
+        Of the dtype of the column.
+    wanted : Wanted
+    full : bool
+        Whether each group has rows.
+    """
+    how, kind = wanted.how, values.kind
+    if kind == "object" and isinstance(getattr(found, "dtype", None), pd.StringDtype):
+        return found.to_numpy(dtype=object)
+    if values.dtype == np.float16:
+        return found.astype(_OF_HALVES.get(how, found.dtype))
+    if kind not in _WIDE or not isinstance(found, np.ndarray | pd.api.extensions.ExtensionArray):
+        return found
+    if how in {"sum", "prod"}:
+        least = wanted.options.least(0)
+        lacking = least > 1 or (least == 1 and not full)
+        return _as(found, values, _WIDE[kind], lacking=lacking)
+    if how in _VALUES and values.storage == "numpy":
+        lacking = wanted.options.least(-1) > 1 or not full
+        if lacking and kind == "bool" and how in {"first", "last"}:
+            return found.astype(object)
+        return _as(found, values, str(values.plain), lacking=lacking)
+    if how == "quantile" and values.storage == "numpy" and not full:
+        check_promoted(found, np.dtype(np.float64), values.series.name)
+        return found.astype(np.float64)
+    return found
+
+
+def _as(found: Any, values: Values, name: str, *, lacking: bool) -> Any:
+    if values.storage == "numpy":
+        if lacking:
+            check_promoted(found, np.dtype(np.float64), values.series.name)
+        return found.astype(np.float64 if lacking else np.dtype(name))
+    if values.storage == "masked":
+        return found.astype({"int64": "Int64", "uint64": "UInt64"}[name])
+    return found.astype(pd.ArrowDtype(pa.type_for_alias(name)))
+
+
+Reduce: TypeAlias = Callable[["PlannedGroups", Sequence[int], Sequence[Wanted]], list[Any]]
+MomentsOf: TypeAlias = Callable[
+    ["PlannedGroups", Sequence[int], Sequence[int], str], Callable[[int, int], Moments]
+]
+
+
+class PlannedGroups(GroupBy):
+    """Groups whose aggregates are what a function returns for columns and aggregates of these."""
+
+    def __init__(
+        self, frame: Any, groups: Groups, reduce: Reduce, moments: MomentsOf | None = None,
+        **options: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(frame, groups, **options)
+        self._reduce, self._pairs = reduce, moments
+
+    def _of_all(self) -> GroupBy:
+        made = PlannedGroups(
+            self._frame, self._groups, self._reduce, self._pairs, as_index=self._as_index
+        )
+        made._apart = set()
+        return made
+
+    def _reduced(self, wanted: list[Wanted]) -> list[Any]:
+        found: list[Any] = self._reduce(self, self._positions, wanted)
+        return found
+
+    def _moments(self, places: Sequence[int], how: str) -> Callable[[int, int], Moments]:
+        if self._pairs is None:
+            return super()._moments(places, how)
+        positions = self._positions
+        return self._pairs(self, [positions[place] for place in places], places, how)
+
+    def moments(self, places: Sequence[int], how: str) -> Callable[[int, int], Moments]:
+        """Return the function of the moments of the rows, of two of some columns by number."""
+        return super()._moments(places, how)
+
+    def settled(self, wanted: Sequence[Wanted], *, full: bool) -> list[Any]:
+        """Return aggregates of the rows, in dtypes that do not depend on them."""
+        columns = self._columns
+        found = reduced(self._groups, columns, wanted, self._frame.index)
+        return [
+            settled(array, Values(columns[each.place]), each, full=full)
+            for array, each in zip(found, wanted, strict=True)
+        ]
+
+
+class Asked:
+    """The columns and kinds of states that the aggregates of a verb take.
+
+    Attributes
+    ----------
+    kinds : dict or None
+        By the position of a column, in order; None where rows are needed.
+    positions : set of int
+        The columns that are read.
+    hows : set
+        The aggregates.
+    of_numbers : bool
+        Whether all of these columns are numbers.
+    """
+
+    def __init__(self, *, full: bool) -> None:
+        self.kinds: dict[Place, tuple[str, ...]] | None = {}
+        self.positions: set[int] = set()
+        self.hows: set[Any] = set()
+        self.of_numbers: bool = True
+        self._full = full
+
+    def reduce(
+        self, groups: PlannedGroups, positions: Sequence[int], wanted: Sequence[Wanted]
+    ) -> list[Any]:
+        """Return the aggregates of no rows."""
+        columns = groups._columns
+        for each in wanted:
+            place = positions[each.place]
+            self.positions.add(place)
+            self.hows.add(each.how)
+            values = Values(columns[each.place])
+            self.of_numbers &= values.is_number
+            found = kinds_for(values, each.how, each.options)
+            if each.how in {"idxmin", "idxmax"} and groups._frame.index.nlevels > 1:
+                found = None
+            self._add(place, found)
+        return groups.settled(wanted, full=self._full)
+
+    def _add(self, place: Place, kinds: Sequence[str] | None) -> None:
+        if kinds is None or self.kinds is None:
+            self.kinds = None
+        else:
+            self.kinds[place] = tuple(dict.fromkeys([*self.kinds.get(place, ()), *kinds]))
+
+    def moments(
+        self, groups: PlannedGroups, positions: Sequence[int], places: Sequence[int], how: str
+    ) -> Callable[[int, int], Moments]:
+        """Return the function of the moments of no rows, of two columns by number."""
+        columns, pair = groups._columns, KIND_OF_PAIRS[how]
+        self.positions.update(positions)
+        self.of_numbers &= all(Values(columns[place]).is_number for place in places)
+        if not all(Values(columns[place]).is_number for place in places):
+            self.kinds = None
+        else:
+            for first, (place, position) in enumerate(zip(places, positions, strict=True)):
+                values = Values(columns[place])
+                if values.kind == "float" and (values.storage != "numpy" or how == "corr"):
+                    # A NaN that is no null is none of a pair, either.
+                    self._add((position, position), (pair,))
+                else:
+                    self._add(position, kinds_for(values, "var", Options()))
+                for other in positions[first + 1 :]:
+                    self._add((position, other), (pair,))
+        return groups.moments(places, how)

@@ -10,8 +10,6 @@ import pyarrow as pa
 
 from dgpuhash.errors import ColumnError
 
-__all__ = ["host_like", "in_dtypes", "on_device", "on_host"]
-
 
 def host_like(meta: Any) -> pd.DataFrame:
     """Return an empty pandas frame like a cuDF frame, in dtypes that have nulls."""

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
 from dgpuhash.errors import ColumnError, UnsupportedError
 from dgpuhash.frames.dataframes import frames_named
-from dgpuhash.frames.dataframes.cudf_columns import order_of, plain_array, take_series
+from dgpuhash.frames.dataframes.cudf_columns import (
+    index_of,
+    levels_of_index,
+    order_of,
+    plain_array,
+    take_series,
+)
+from dgpuhash.frames.groupby.aggregates.options import Options
 from dgpuhash.frames.groupby.cudf.assembly import frame_of
 from dgpuhash.frames.groupby.cudf.group_by import CudfGroupBy
 from dgpuhash.frames.groupby.cudf.groups import CudfGroups
@@ -20,12 +27,11 @@ from dgpuhash.frames.groupby.cudf.results import AGGREGATES
 from dgpuhash.frames.groupby.cudf.states import numbers_of_words
 from dgpuhash.frames.groupby.cudf.values import CudfValues, series_of_array
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey
-from dgpuhash.frames.groupby.partial.batches import folding
-from dgpuhash.frames.groupby.partial.cudf.asked import Asked, PlannedCudfGroups, Wanted, null_rows
-from dgpuhash.frames.groupby.partial.cudf.folded import FoldedCudfGroups, FoldedCudfStates
-from dgpuhash.frames.groupby.partial.cudf.folds import Folds, Gathered, folded_fields
-from dgpuhash.frames.groupby.partial.cudf.parts import PartStates, fields_of_columns
+from dgpuhash.frames.groupby.partial.cudf.fold import Folds, Gathered, folded_fields
+from dgpuhash.frames.groupby.partial.cudf.result import FoldedCudfGroups, FoldedCudfStates
 from dgpuhash.frames.groupby.partial.cudf.rows import portable, result_of, rows_of
+from dgpuhash.frames.groupby.partial.cudf.states import PartStates, fields_of_columns, kinds_of
+from dgpuhash.frames.groupby.partial.fold import folding
 from dgpuhash.frames.groupby.partial.kinds import fields_of, place_of, prefix_of
 from dgpuhash.frames.groupby.partial.plan import GroupPlan
 from dgpuhash.frames.groupby.partial.verbs import (
@@ -38,7 +44,105 @@ from dgpuhash.frames.groupby.partial.verbs import (
 from dgpuhash.frames.keys.encoding import KeyEncoder
 from dgpuhash.tables.columns.aggregates import ColumnReduction
 
-__all__ = ["CudfPlan"]
+# The place of a column among those that are aggregated, the name of an aggregate, its options.
+Wanted: TypeAlias = tuple[int, str, Options]
+Reduce: TypeAlias = Callable[["PlannedCudfGroups", Sequence[int], Sequence[Wanted]], list[Any]]
+
+
+class PlannedCudfGroups(CudfGroupBy):
+    """Groups whose aggregates are what a function returns for columns and aggregates of these."""
+
+    def __init__(
+        self, frame: Any, groups: Any, reduce: Reduce, *, as_index: bool = True,
+        selection: Any = None,
+    ) -> None:  # fmt: skip
+        super().__init__(frame, groups, as_index=as_index, selection=selection)
+        self._reduce = reduce
+
+    def _of_all(self) -> CudfGroupBy:
+        made = PlannedCudfGroups(self._frame, self._groups, self._reduce, as_index=self._as_index)
+        made._apart = set()
+        return made
+
+    def _of_columns(self, selection: Any) -> CudfGroupBy:
+        return PlannedCudfGroups(
+            self._frame, self._groups, self._reduce, as_index=self._as_index, selection=selection
+        )  # fmt: skip
+
+    def _reduced(self, wanted: Sequence[Wanted]) -> list[Any]:
+        return self._reduce(self, self.positions, wanted)
+
+    def reduced(self, wanted: Sequence[Wanted]) -> list[Any]:
+        """Return aggregates of the rows that are here."""
+        return super()._reduced(wanted)
+
+    @property
+    def positions(self) -> list[int]:
+        """The positions of what is aggregated among the columns of the frame."""
+        if self._frame.ndim == 1:
+            return [0]
+        labels = list(self._frame.columns)
+        return [labels.index(label) for label in self._labels]
+
+
+class Asked:
+    """The columns and kinds of states that the aggregates of a verb take.
+
+    Attributes
+    ----------
+    kinds : dict or None
+        By the position of a column, in order; None where rows are needed.
+    positions : set of int
+        The columns that are read.
+    hows : set of str
+        The aggregates.
+    of_numbers : bool
+        Whether all of these columns are numbers.
+    """
+
+    def __init__(self) -> None:
+        self.kinds: dict[Any, tuple[str, ...]] | None = {}
+        self.positions: set[int] = set()
+        self.hows: set[str] = set()
+        self.of_numbers: bool = True
+
+    def reduce(
+        self, groups: PlannedCudfGroups, positions: Sequence[int], wanted: Sequence[Wanted]
+    ) -> list[Any]:
+        """Return the aggregates of rows of nulls, which have the dtypes of all rows."""
+        found = []
+        for each in wanted:
+            place, how, options = each
+            self.positions.add(positions[place])
+            self.hows.add(how)
+            self.of_numbers &= groups._columns[place].is_number
+            self._add(positions[place], kinds_of(groups._columns[place], how, options))
+            if how in {"idxmin", "idxmax"}:
+                labels = frames_named("cudf").series(groups._frame.index)
+                found.append(labels.iloc[: len(groups)].reset_index(drop=True))
+            else:
+                found.extend(groups.reduced([each]))
+        return found
+
+    def _add(self, place: int, kinds: Sequence[str] | None) -> None:
+        if kinds is None or self.kinds is None:
+            self.kinds = None
+        else:
+            self.kinds[place] = tuple(dict.fromkeys([*self.kinds.get(place, ()), *kinds]))
+
+
+def null_rows(source: Any) -> Any:
+    """Return a row of nulls like those of a frame or Series without rows."""
+    frames = frames_named("cudf")
+    none = frames.xp.full(1, -1, "int64")
+    whole = source.to_frame("value") if source.ndim == 1 else source
+    labels = levels_of_index(source.index)
+    made = frames.take_or_null(whole.reset_index(drop=True), none)
+    made.columns = whole.columns
+    levels = [take_series(each, none, nulls=True).rename(None) for each in labels]
+    made.index = index_of(levels, list(source.index.names))
+    return made["value"].rename(source.name) if source.ndim == 1 else made
+
 
 # Fields that are values of a column or labels, whatever their dtype.
 _OF_VALUES = frozenset({"first", "last", "first of all", "last of all", "idxmin", "idxmax"})
@@ -106,6 +210,7 @@ class CudfPlan(GroupPlan):
             labels=verb.name not in OF_COLUMNS or labelled,
             distinct=bool(asked.hows) and asked.hows <= OF_DISTINCT,
             in_order=not (sort and asked.hows and asked.hows <= OF_ANY_ORDER),
+            keeps_rows=all(key.in_frame for key in keys) and asked.of_numbers,
         )  # fmt: skip
 
     @functools.cached_property
@@ -135,6 +240,8 @@ class CudfPlan(GroupPlan):
     def folded(self, parts: Sequence[Any]) -> Any:
         """Return the states of all parts as one frame, in which each key occurs once."""
         whole = parts[0] if len(parts) == 1 else frames_named("cudf").concat(list(parts))
+        if self.needs_rows or self.form_of(whole):
+            return whole
         groups = CudfGroups(self.keys_of_states(whole), len(whole), sort=False, dropna=False)
         reductions = self._of_one_pass(whole)
         if reductions is not None:
@@ -213,9 +320,12 @@ class CudfPlan(GroupPlan):
         ]
 
     def result(self, states: Any) -> Any:
-        """Return the result of folded states in which each key occurs once."""
+        """Return the result of states in which each key occurs once, or of rows in any order."""
         if not len(states):
             return self.meta
+        form: Any = self.forms[self.form_of(states)]
+        if form.needs_rows:
+            return result_of(form, states)
         groups = FoldedCudfGroups(
             self.keys_of_states(states), _array(states["n"]), _array(states["at"]), sort=self.sort
         )
@@ -238,10 +348,6 @@ class CudfPlan(GroupPlan):
                 self.source, groups, reduce, as_index=self.as_index, selection=self.selection
             )
         )
-
-    def result_of_rows(self, rows: Any) -> Any:
-        """Return the result of rows that came from parts in any order."""
-        return result_of(self, rows) if len(rows) else self.meta
 
     def told(self, groups: Any) -> Any:
         """Return the answer of groups."""

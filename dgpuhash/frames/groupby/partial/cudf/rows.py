@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -16,24 +15,13 @@ from dgpuhash.frames.groupby.cudf.assembly import frame_of
 from dgpuhash.frames.groupby.cudf.group_by import CudfGroupBy
 from dgpuhash.frames.groupby.cudf.groups import CudfGroups, compared
 from dgpuhash.frames.groupby.cudf.keys import grouping_keys
-from dgpuhash.frames.groupby.cudf.values import CudfValues, series_of_array
+from dgpuhash.frames.groupby.cudf.values import series_of_array
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey
 from dgpuhash.frames.groupby.partial.kinds import place_of
 from dgpuhash.frames.merge.distinct import numbered
 
 if TYPE_CHECKING:
     from dgpuhash.frames.groupby.partial.cudf.plan import CudfPlan
-
-__all__ = [
-    "CudfRows",
-    "codes_of_keys",
-    "distinct_rows",
-    "parts_of_rows",
-    "plan_of_rows",
-    "portable",
-    "result_of",
-    "rows_of",
-]
 
 # Rows that are not compared with each other yet.
 _FEW = 2**20
@@ -122,13 +110,6 @@ def portable(keys: Sequence[GroupingKey]) -> Any:
     return frames.make({f"p{place}": each for place, each in enumerate(made)})
 
 
-def plan_of_rows(plan: Any) -> Any:
-    """Return a plan with which parts give their rows in place of states; None for no such."""
-    columns = [CudfValues(plan.column_of(plan.source, place)) for place in plan.read]
-    fit = all(each.is_number for each in columns) and all(key.in_frame for key in plan.keys)
-    return None if plan.needs_rows or not fit else replace(plan, wanted=None)
-
-
 def codes_of_keys(plan: Any, part: Any) -> Any:
     """Return the code of the key of each row of a part."""
     keys = portable(grouping_keys(part, plan.by, plan.level))
@@ -193,4 +174,4 @@ class CudfRows:
 
     def result(self) -> Any:
         """Return the aggregates of the groups that are here."""
-        return self.plan.result_of_rows(self.frame())
+        return self.plan.result(self.frame())

@@ -17,8 +17,6 @@ from dgpuhash.frames.groupby.cudf.values import CudfValues
 from dgpuhash.frames.groupby.partial.kinds import KINDS, NEVER, kinds_for, place_of
 from dgpuhash.tables.columns.aggregates import ColumnReduction
 
-__all__ = ["PartStates", "fields_of_columns", "kinds_of"]
-
 
 class _Like:
     """Values as `kinds_for` asks for them."""

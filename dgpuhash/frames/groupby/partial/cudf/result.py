@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from dgpuhash.frames.dataframes.base import Frames
 
 
-__all__ = ["FoldedCudfGroups", "FoldedCudfStates"]
-
-
 class FoldedCudfGroups(CudfGroups):
     """The groups of all parts, each of which has a state.
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from dgpuhash.backend import Backend
 
 
-__all__ = ["Folds", "Gathered", "folded_fields"]
-
 Fields = dict[str, Any]
 
 

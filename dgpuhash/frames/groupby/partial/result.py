@@ -1,0 +1,374 @@
+"""Make results of groups: of folded states, of rows, and of values at a few places."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import pandas as pd
+
+from dgpuhash.errors import UnsupportedError
+from dgpuhash.frames.groupby.aggregates import numbers
+from dgpuhash.frames.groupby.aggregates.options import Options
+from dgpuhash.frames.groupby.aggregates.states import States
+from dgpuhash.frames.groupby.aggregates.table import AGGREGATES
+from dgpuhash.frames.groupby.aggregates.values import Values, taken
+from dgpuhash.frames.groupby.assembly import series_of
+from dgpuhash.frames.groupby.group_by import GroupBy
+from dgpuhash.frames.groupby.grouping_keys import GroupingKey
+from dgpuhash.frames.groupby.groups import Flags, Groups
+from dgpuhash.frames.groupby.partial.kinds import Fields, total_of
+from dgpuhash.frames.groupby.partial.storage import array_of
+from dgpuhash.frames.groupby.partial.verbs import AGGREGATING, PlannedGroups, settled
+from dgpuhash.frames.groupby.reduction import Wanted, check_labelled, check_observed
+
+if TYPE_CHECKING:
+    from dgpuhash.frames.groupby.partial.plan import GroupPlan
+
+# The most that may be lost, and half of what tells a float from the next one.
+_MOST, _HALF_STEP = 1e-6, 2.0**-53
+_NAMED = 5
+_WERE = {False: "lay much further apart", True: "were much larger"}
+
+
+class LostDigitsError(UnsupportedError):
+    """Sums or deviations whose digits went with rows that were taken off."""
+
+
+def check_digits(
+    how: str, groups: Groups, fields: Mapping[str, Any], read: Sequence[str]
+) -> None:  # fmt: skip
+    """Raise LostDigitsError where more than 10⁻⁶ of a field may be lost.
+
+    Less than the digits of the values that are left is none.
+
+    Parameters
+    ----------
+    how : str
+        The aggregate.
+    groups : Groups
+    fields : mapping
+        Arrays by name, an element for each group.
+    read : sequence of str
+        The fields that the aggregate follows from.
+    """
+    bad = np.zeros(len(groups), bool)
+    for field in read:
+        lost = fields.get(f"{field} lost")
+        if lost is None or not lost.any():
+            continue
+        if field == "real":
+            bad |= _bad_sums(fields)
+            continue
+        steps = [_HALF_STEP * np.abs(mean) for mean in _means(field, fields)]
+        with np.errstate(invalid="ignore", over="ignore"):
+            bad |= lost > _MOST * np.maximum(_size(field, fields), steps[0] * steps[-1])
+    if bad.any():
+        rows = np.flatnonzero(bad)
+        named = ", ".join(map(repr, groups.index.take(rows[:_NAMED]).tolist()))
+        raise LostDigitsError(
+            f"{how} of {len(rows):,} group{'' if len(rows) == 1 else 's'}, as {named}, is not "
+            f"known to 6 digits: rows that were retracted {_WERE[read[0] == 'real']} than those "
+            "that are left; build the groups anew, or ask for the other aggregates alone"
+        )
+
+
+def _bad_sums(fields: Mapping[str, Any]) -> Any:
+    """Return a mask of the groups whose sum of floats may lack more than 10⁻⁶.
+
+    Of values whose sum is about 0, what lies below the digits of a float is nothing.
+    """
+    lost = fields["real lost"]
+    with np.errstate(invalid="ignore", over="ignore"):
+        # What is lost of the sizes is less than `lost` in digits of floats.
+        digits = _HALF_STEP * fields["magnitude"] - lost
+        bad = (lost > _MOST * np.abs(fields["real"])) & (lost > digits)
+    # The sum of a NaN that is no null is none.
+    return bad & (fields["stray"] == 0) if "stray" in fields else bad
+
+
+def whole_digits(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return fields of whole numbers, with all digits of deviations that lost few of them.
+
+    Products of the deviations of n whole numbers add up to a multiple of 1/n.
+
+    Parameters
+    ----------
+    fields : mapping
+        Arrays by name, an element for each group.
+    """
+    made, count = dict(fields), fields["count"]
+    for label, lost in fields.items():
+        field = label.removesuffix(" lost")
+        if field != label and lost.any():
+            known = (lost > 0) & (lost * count < 0.25)
+            near = np.rint(fields[field] * count) / np.maximum(count, 1)
+            made[field] = np.where(known, near, fields[field])
+            made[label] = np.where(known, 0.0, lost)
+    return made
+
+
+def _size(field: str, fields: Mapping[str, Any]) -> Any:
+    """Return what the loss of a field is a share of: of products those of the deviations."""
+    if field == "mixed":
+        return np.sqrt(fields["squares"]) * np.sqrt(fields["others"])
+    return fields[field]
+
+
+def _means(field: str, fields: Mapping[str, Any]) -> list[Any]:
+    """Return the means of the values that a field is of."""
+    count = fields["count"]
+    if field == "moment":
+        return [numbers.mean_of(total_of(dict(fields)), count)[0]]
+    sides = {"mixed": ("left", "right"), "squares": ("left",), "others": ("right",)}[field]
+    totals = [(fields[side], fields[f"{side} rest"]) for side in sides]
+    return [numbers.mean_of(total, count)[0] for total in totals]
+
+
+class FoldedGroups(Groups):
+    """The groups of all parts.
+
+    Parameters
+    ----------
+    keys : list of GroupingKey
+        The key of each group that has rows.
+    sizes : int64 array
+        The number of these rows.
+    sort, dropna, observed : bool or sequence of bool
+        As for `Groups`.
+
+    Attributes
+    ----------
+    states : int64 array
+        The position of each group among these, -1 for combinations of categories without rows.
+    """
+
+    of_parts = True
+
+    def __init__(
+        self, keys: list[GroupingKey], sizes: Any, *, sort: Flags, dropna: Flags, observed: Flags
+    ) -> None:
+        super().__init__(keys, len(sizes), sort=sort, dropna=dropna, observed=observed)
+        self.states: np.ndarray = np.full(len(self), -1, np.int64)
+        rows = np.flatnonzero(self.codes >= 0)
+        self.states[self.codes[rows]] = rows
+        self.sizes = array_of(sizes, self.states)
+
+    def _found(self, values: list[pd.Series]) -> tuple[Any, list[pd.Series]]:
+        """Return the codes of states and their keys, which differ."""
+        codes = np.arange(len(values[0]))
+        if any(self.sorts):
+            return self._ordered(codes, values)
+        return codes, [column.copy() for column in values]
+
+
+class FoldedStates(States):
+    """The states of one column's groups, folded from those of parts.
+
+    Parameters
+    ----------
+    values : Values
+        Of the dtype of the column, without rows.
+    groups : FoldedGroups
+    fields : dict
+        The fields of the kinds of states, see `kinds`; those of groups without rows are 0 or null.
+    """
+
+    def __init__(self, values: Values, groups: FoldedGroups, fields: Fields) -> None:
+        if values.kind != "float" and "moment lost" in fields:
+            fields = whole_digits(fields)
+        kept = ("moment", "any", "all", "prod")
+        words: dict[str, Any] = {name: fields[name] for name in kept if name in fields}
+        if "all" in words:
+            # Of no values all are true.
+            words["all"] = words["all"] | (fields["count"] == 0)
+        if "prod" in words:
+            one = words["prod"].dtype.type(1)
+            words["prod"] = np.where(groups.sizes > 0, words["prod"], one)
+        super().__init__(values, groups, words)
+        self._fields = fields
+
+    @functools.cached_property
+    def count(self) -> Any:
+        """The number of values of each group that are not null."""
+        return self._fields["count"]
+
+    @functools.cached_property
+    def decimal_parts(self) -> tuple[Any, ...]:
+        """The sums of each group's decimals, in parts."""
+        return tuple(self._fields[f"part {place}"] for place in range(4))
+
+    @functools.cached_property
+    def stray(self) -> Any | None:
+        """A mask of the groups with a NaN that is no null, None where there is none."""
+        found = self._fields.get("stray")
+        return found > 0 if found is not None and found.any() else None
+
+    @functools.cached_property
+    def ordered_count(self) -> Any:
+        """The number of values of each group that are neither null nor NaN."""
+        return self.count - self._fields.get("stray", 0)
+
+    @functools.cached_property
+    def total(self) -> Any:
+        """The sum of each group's values, as float64."""
+        return total_of(self._fields)[0]
+
+    @property
+    def sum(self) -> Any:
+        """The sum of each group's values: int64, uint64 or float64."""
+        return self.total if self.values.kind == "float" else self._fields["sum"]
+
+    @property
+    def mean(self) -> Any:
+        """The mean of each group's values; NaN without values."""
+        return numbers.mean_of(total_of(self._fields), self.count)[0]
+
+    @property
+    def wide(self) -> tuple[Any, Any]:
+        """The exact sum of each group's integers, in two words."""
+        return self._fields["high"], self._fields["low"]
+
+    def check_digits(self, how: str, field: str) -> None:
+        """Raise LostDigitsError where rows that were taken off took too much of a field."""
+        check_digits(how, self.groups, self._fields, [field])
+
+    def extreme(self, state: str) -> Any:
+        """Return the least or greatest value of each group, of groups without values anything."""
+        return self._fields[state]
+
+    def value_of(self, state: str, void: Any) -> Any:
+        """Return the least or greatest value of each group as values of the column.
+
+        Null where a mask is set.
+        """
+        return self._chosen(state, ~void)
+
+    def end(self, state: str, least: int, *, nulls: bool) -> tuple[Any, Any]:
+        """Return the first or last value of each group, and a mask of the groups without one."""
+        there = self.groups.sizes > 0 if nulls else self.count > 0
+        there &= self.count >= least
+        return self._chosen(f"{state} of all" if nulls else state, there), ~there
+
+    def labels(self, how: str, options: Options) -> Any:
+        """Return the labels of the first rows with the least or greatest values.
+
+        Raises
+        ------
+        SpecError
+            When a group has no values, or a null that counts.
+        """
+        check_observed(self.groups, how)
+        check_labelled(
+            how, options, nulls=bool((self.count < self.groups.sizes).any()),
+            lacking=bool((self.ordered_count == 0).any()),
+        )  # fmt: skip
+        return self._fields[how]
+
+    def _chosen(self, field: str, there: Any) -> Any:
+        """Return the values of the groups in a mask, null for the others."""
+        rows = np.arange(len(there))
+        column = series_of(self._fields[field], None)
+        return taken(column, rows if there.all() else np.where(there, rows, -1))
+
+
+# By the position of a column, the number at each place of each group, if the group were sorted.
+Known: TypeAlias = Mapping[int, Mapping[tuple[int, int], Any]]
+
+_RANKED = frozenset({"median", "quantile", "count"})
+
+
+def ranked_columns(plan: GroupPlan) -> tuple[int, ...]:
+    """Return the positions of the columns of which a plan needs values at some places alone.
+
+    None of them where it needs more of the rows of a group.
+    """
+    found: dict[int, bool] = {}
+
+    def seen(
+        groups: PlannedGroups, positions: Sequence[int], wanted: Sequence[Wanted]
+    ) -> list[Any]:
+        for each in wanted:
+            number = Values(plan.column_of(plan.source, positions[each.place])).is_number
+            found[positions[each.place]] = number and each.how in _RANKED
+        return groups.settled(wanted, full=plan.observed)
+
+    if plan.on_gpu or not plan.needs_rows or plan.verb.name not in AGGREGATING or not plan.observed:
+        return ()
+    empty = Groups(plan.keys, 0, sort=plan.sort, dropna=plan.dropna, observed=True)
+    plan.told(plan.grouped(plan.source, empty, seen))
+    return tuple(sorted(found)) if all(found.values()) else ()
+
+
+def numbers_dtype(plan: GroupPlan, position: int) -> np.dtype[Any]:
+    """Return the dtype of the numbers that the values of a column are."""
+    numbers = Values(plan.column_of(plan.source, position)).numbers
+    return np.dtype(np.int64 if numbers.dtype.kind == "b" else numbers.dtype)
+
+
+def places_asked(plan: GroupPlan, keys: pd.DataFrame) -> dict[int, set[tuple[int, int]]]:
+    """Return by column the places of groups whose values the aggregates are made of.
+
+    Parameters
+    ----------
+    plan : GroupPlan
+    keys : DataFrame
+        Of each group the key, its number of rows (``n``), of values that have an order (``n0``, by
+        the position of a column) and of others that are no nulls (``nan0``), and its first row
+        (``at``), as in states.
+    """
+    asked: dict[int, set[tuple[int, int]]] = {}
+
+    def at(position: int, rows: Any, places: Any) -> Any:
+        there = keys[f"n{position}"].to_numpy()[rows] > places
+        pairs = zip(rows[there].tolist(), places[there].tolist(), strict=True)
+        asked.setdefault(position, set()).update(pairs)
+        return np.zeros(len(rows), numbers_dtype(plan, position))
+
+    _told(plan, keys, at)
+    return asked
+
+
+def result_of_places(
+    plan: GroupPlan, keys: pd.DataFrame, known: Known
+) -> tuple[Any, pd.DataFrame]:  # fmt: skip
+    """Return the result of groups, and their keys; `keys` are as in `places_asked`."""
+
+    def at(position: int, rows: Any, places: Any) -> Any:
+        numbers = known.get(position, {})
+        pairs: Iterable[tuple[int, int]] = zip(rows.tolist(), places.tolist(), strict=True)
+        dtype = numbers_dtype(plan, position)
+        return np.array([numbers.get(pair, 0) for pair in pairs], dtype)
+
+    return _told(plan, keys, at)
+
+
+def _told(plan: GroupPlan, keys: pd.DataFrame, at: Any) -> tuple[Any, pd.DataFrame]:
+    groups = FoldedGroups(
+        plan.keys_of_states(keys), keys["n"].to_numpy(),
+        sort=plan.sort, dropna=plan.dropna, observed=plan.observed,
+    )  # fmt: skip
+    rows = groups.states
+
+    def there(position: int) -> Callable[[Any, Any], Any]:
+        return lambda own, places: at(position, rows[own], places)
+
+    def reduce(_: GroupBy, positions: Sequence[int], wanted: Sequence[Wanted]) -> list[Any]:
+        found = []
+        for each in wanted:
+            position = positions[each.place]
+            values = Values(plan.column_of(plan.source, position))
+            states = States(values, groups, {}, there(position))
+            # What it would count of the rows.
+            states.ordered_count = array_of(keys[f"n{position}"].to_numpy(), rows)
+            states.count = states.ordered_count + array_of(keys[f"nan{position}"].to_numpy(), rows)
+            array = AGGREGATES[each.how].result(states, each.options)
+            found.append(settled(array, values, each, full=plan.observed))
+        return found
+
+    heads = dict(zip(plan.key_labels, groups.columns, strict=True))
+    if not plan.sort:
+        heads["at"] = pd.Series(keys["at"].to_numpy()[rows])
+    return plan.told(plan.grouped(plan.source, groups, reduce)), pd.DataFrame(heads, copy=False)
