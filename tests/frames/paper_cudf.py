@@ -174,6 +174,11 @@ def simulate_columns(monkeypatch: Any, frame_type: Any, series_type: Any) -> Non
         made = series_type(numbered(column).array, copy=True).rename(name)
         return made if index is None else series_type(made.array, index=index, name=name)
 
+    def as_numbered(values: Any) -> Any:
+        if isinstance(values, series_type) and is_numbered(values.index):
+            return values
+        return series_of_column(values, getattr(values, "name", None))
+
     def take_columns(columns: Any, rows: Any, *, nulls: bool) -> list[pd.Series]:
         columns = [numbered(column) for column in columns]
         if rows is None:
@@ -208,6 +213,12 @@ def simulate_columns(monkeypatch: Any, frame_type: Any, series_type: Any) -> Non
         made = numbered(np.array(array))
         return made if like is None or like.dtype.kind not in "mM" else made.astype(like.dtype)
 
+    def index_of_columns(columns: Any, names: Any) -> Any:
+        if len(columns) == 1:
+            return pd.Index(numbered(columns[0]), name=names[0])
+        frame = pd.DataFrame(dict(enumerate(map(numbered, columns))))
+        return pd.MultiIndex.from_frame(frame, names=list(names))
+
     def take_series(series: Any, rows: Any, *, nulls: bool = False) -> Any:
         return series_of_column(take_columns([series], rows, nulls=nulls)[0], series.name)
 
@@ -215,12 +226,15 @@ def simulate_columns(monkeypatch: Any, frame_type: Any, series_type: Any) -> Non
         "array_column": array_column,
         "column_of_series": numbered,
         "columns_of": Columns,
+        "column_over": lambda own, _: numbered(own.series),
+        "empty_column": lambda dtype: numbered(pd.Series([], dtype=dtype)),
         "frame_of": frame_of,
+        "index_of_columns": index_of_columns,
         "index_of_column": lambda column, name=None: pd.Index(numbered(column), name=name),
         "series_of_column": series_of_column,
         "is_numbered": is_numbered,
         "keep_columns": keep_columns,
-        "numbered": lambda values: series_of_column(values, getattr(values, "name", None)),
+        "numbered": as_numbered,
         "take_columns": take_columns,
         "take_series": take_series,
         "with_attributes": lambda made, _: made,

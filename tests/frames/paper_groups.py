@@ -92,6 +92,10 @@ class Column:
         """Return the number of rows."""
         return len(self.series)
 
+    def offset(self) -> int:
+        """Return the offset of the first row."""
+        return 0
+
     def data(self) -> Memory:
         """Return the bytes of all rows."""
         return np.ascontiguousarray(self.series.to_numpy()).view("u1").view(Memory)
@@ -118,6 +122,13 @@ class OfMemory(Column):
 def _sorted_order(table: Any, orders: Any, nulls: Any) -> Column:
     keys = [each.series.rank(method="dense", na_option="bottom").to_numpy() for each in table]
     return Column(np.lexsort(keys[::-1]).astype(np.int32))
+
+
+def _gathered(table: Any, places: Column, _: Any) -> Any:
+    rows = places.series.to_numpy()
+    assert (rows >= 0).all()
+    columns = [Column(each.series.take(rows)) for each in table]
+    return SimpleNamespace(columns=lambda: columns)
 
 
 def _plain_array(column: Column, dtype: Any) -> Any:
@@ -170,6 +181,9 @@ def install(monkeypatch: Any) -> None:
     pylibcudf.__dict__.update(
         Column=OfMemory, Table=list, TypeId=lambda name: SimpleNamespace(name=name),
         unary=SimpleNamespace(is_null=lambda column: Column(column.series.isna())),
+        copying=SimpleNamespace(
+            gather=_gathered, OutOfBoundsPolicy=SimpleNamespace(NULLIFY=0, DONT_CHECK=1)
+        ),
         sorting=SimpleNamespace(stable_sorted_order=_sorted_order),
         types=SimpleNamespace(
             Order=SimpleNamespace(ASCENDING=0), NullOrder=SimpleNamespace(AFTER=0)
@@ -197,9 +211,11 @@ def install(monkeypatch: Any) -> None:
     monkeypatch.setattr(frames, "device", "cpu")
     monkeypatch.setattr(frames, "array", _array)
     monkeypatch.setattr(values.CudfValues, "_with_nulls", _with_nulls)
+    values_of = lambda own, _, name: PandasFrames().key_column(own.series, name)  # noqa: E731
     for module in (cudf_frames, cudf_columns, groups, values, plan):
-        if hasattr(module, "plain_array"):
-            monkeypatch.setattr(module, "plain_array", _plain_array)
+        for name, each in {"plain_array": _plain_array, "key_values": values_of}.items():
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, each)
     simulate_columns(monkeypatch, DataFrame, Series)
     for module in (values, results):
         monkeypatch.setattr(module, "list_column", _list_column)

@@ -126,9 +126,11 @@ class CudfFrames(Frames):
         self, left: Any, right: Any, name: object, as_text: bool | None
     ) -> Iterable[tuple[Any, Any]]:
         decimals = [
-            side for side in (left, right)
-            if not isinstance(side.dtype, np.dtype) and type_name(side).startswith("DECIMAL")
-        ]  # fmt: skip
+            side
+            for side in (left, right)
+            if not isinstance(side.dtype, np.dtype)
+            and type_name(side.to_pylibcudf()[0], side.dtype).startswith("DECIMAL")
+        ]
         if not decimals:
             return [(left, right)]
         if left.dtype != right.dtype:

@@ -37,6 +37,12 @@ def columns_of(frame: Any) -> Any:
     return frame._data
 
 
+def has_column(frame: Any, label: Hashable) -> bool:
+    """Return whether a frame has a column with this label."""
+    columns = columns_of(frame)
+    return label in (frame.columns if columns.multiindex else columns)
+
+
 def series_of_column(column: Any, name: Hashable | None = None, index: Any = None) -> Any:
     """Return a Series of a column, numbered from 0 unless there is an index."""
     import cudf
@@ -51,9 +57,30 @@ def index_of_column(column: Any, name: Hashable | None = None) -> Any:
     return cudf.Index._from_column(column.copy(deep=False), name=name)
 
 
+def index_of_columns(columns: Sequence[Any], names: Sequence[Hashable | None]) -> Any:
+    """Return an index of one level or several on columns, to which nobody writes.
+
+    Raises
+    ------
+    UnsupportedError
+        When the only level holds decimals, of which cuDF makes no index.
+    """
+    import cudf
+
+    if len(columns) > 1:
+        frame = frame_of(enumerate(columns), cudf.RangeIndex(len(columns[0])))
+        return cudf.MultiIndex.from_frame(frame, names=list(names))
+    if type(columns[0].dtype).__name__.startswith("Decimal"):
+        raise UnsupportedError(
+            f"an index of {columns[0].dtype}, which cuDF does not make; give as_index=False, "
+            "or convert the key with .astype('str')"
+        )
+    return cudf.Index._from_column(columns[0], name=names[0])
+
+
 def column_of_series(series: Any) -> Any:
-    """Return the column of a Series or of an index of one level."""
-    return series._column
+    """Return the column of a Series or of an index of one level; a column as it is."""
+    return getattr(series, "_column", series)
 
 
 def numbered(values: Any) -> Any:
@@ -79,13 +106,28 @@ def array_column(array: Any, like: Any = None) -> Any:
 
     Moments and spans are given as counts.
     """
-    import cudf
     import pylibcudf as plc
 
-    own, dtype = plc.Column.from_cuda_array_interface(array), array.dtype
+    dtype = array.dtype if like is None else like.dtype
+    if not len(array):
+        return empty_column(dtype)
+    own = plc.Column.from_cuda_array_interface(array)
     if like is not None:
         own = plc.Column(like.to_pylibcudf().type(), len(array), own.data(), None, 0, 0, [])
-        dtype = like.dtype
+    return column_over(own, dtype)
+
+
+def empty_column(dtype: Any) -> Any:
+    """Return a column without rows."""
+    import cudf
+
+    return cudf.core.column.column_empty(0, dtype)
+
+
+def column_over(own: Any, dtype: Any) -> Any:
+    """Return a column of a dtype on the memory of a column of pylibcudf."""
+    import cudf
+
     return cudf.core.column.ColumnBase.create(own, dtype)
 
 
@@ -107,24 +149,53 @@ def take_columns(columns: Collection[Any], rows: Any, *, nulls: bool) -> list[An
         Whether a position may be -1, which gives a null.
     """
     import cudf
-    import cupy as cp
-    import pylibcudf as plc
 
     if rows is None:
         return [column.copy(deep=False) for column in columns]
     if not columns or not len(rows) or not len(next(iter(columns))):
         empty = cudf.core.column.column_empty
         return [empty(len(rows), column.dtype) for column in columns]
+    found = gather([column.to_pylibcudf() for column in columns], rows, nulls=nulls)
+    return _columns_like(found, columns)
+
+
+def gather(table: Sequence[Any], rows: Any, *, nulls: bool = False) -> list[Any]:
+    """Return the values of columns of pylibcudf at positions; some rows of some.
+
+    `nulls`: a position may be -1, which gives a null.
+    """
+    import cupy as cp
+    import pylibcudf as plc
+
     rows = cp.ascontiguousarray(rows, "i8")
     # libcudf counts negative numbers from the end, and takes numbers beyond the end for nulls.
     places = plc.Column.from_cuda_array_interface(rows.view("u8") if nulls else rows)
     policy = plc.copying.OutOfBoundsPolicy
-    found = plc.copying.gather(
-        plc.Table([column.to_pylibcudf() for column in columns]),
-        places,
-        policy.NULLIFY if nulls else policy.DONT_CHECK,
-    ).columns()
-    return _columns_like(found, columns)
+    beyond = policy.NULLIFY if nulls else policy.DONT_CHECK
+    return list(plc.copying.gather(plc.Table(list(table)), places, beyond).columns())
+
+
+def ranked_column(values: Any) -> Any:
+    """Return a column of pylibcudf that sorts as a Series or column does: codes of categories."""
+    if hasattr(values.dtype, "categories"):
+        series = series_of_column(column_of_series(values))
+        values = series.cat.codes.astype("int64").where(series.notna())
+    return column_of_series(values).to_pylibcudf()
+
+
+def sorted_order(table: Sequence[Any]) -> Any:
+    """Return the positions of rows in the order of columns of pylibcudf, as a CuPy array.
+
+    Nulls come last, and equal rows stay in order.
+    """
+    import pylibcudf as plc
+
+    order = plc.sorting.stable_sorted_order(
+        plc.Table(list(table)),
+        [plc.types.Order.ASCENDING] * len(table),
+        [plc.types.NullOrder.AFTER] * len(table),
+    )
+    return _buffer(order, np.dtype(np.int32))
 
 
 def keep_columns(columns: Collection[Any], mask: Any) -> list[Any]:
@@ -140,10 +211,7 @@ def keep_columns(columns: Collection[Any], mask: Any) -> list[Any]:
 
 def _columns_like(made: Iterable[Any], columns: Iterable[Any]) -> list[Any]:
     """Return columns of pylibcudf as those of cuDF with the dtypes of others."""
-    import cudf
-
-    create = cudf.core.column.ColumnBase.create
-    return [create(own, column.dtype) for own, column in zip(made, columns, strict=True)]
+    return [column_over(own, column.dtype) for own, column in zip(made, columns, strict=True)]
 
 
 def frame_of(columns: Iterable[tuple[Hashable, Any]], index: Any, like: Any = None) -> Any:
@@ -169,25 +237,8 @@ def with_attributes(made: Any, frame: Any) -> Any:
 
 
 def index_of(levels: Sequence[Any], names: Sequence[Hashable | None]) -> Any:
-    """Return a cuDF index of one level or several, which are Series or indexes.
-
-    Raises
-    ------
-    UnsupportedError
-        When the only level holds decimals, of which cuDF makes no index.
-    """
-    import cudf
-
-    if len(levels) == 1:
-        if type(levels[0].dtype).__name__.startswith("Decimal"):
-            raise UnsupportedError(
-                f"an index of {levels[0].dtype}, which cuDF does not make; give as_index=False, "
-                "or convert the key with .astype('str')"
-            )
-        return index_of_column(column_of_series(levels[0]), names[0])
-    columns = (column_of_series(level).copy(deep=False) for level in levels)
-    frame = frame_of(enumerate(columns), cudf.RangeIndex(len(levels[0])))
-    return cudf.MultiIndex.from_frame(frame, names=list(names))
+    """Return a cuDF index of one level or several, which are Series or indexes."""
+    return index_of_columns([column_of_series(each).copy(deep=False) for each in levels], names)
 
 
 def levels_of_index(index: Any) -> list[Any]:
@@ -200,19 +251,7 @@ def order_of(columns: Sequence[Any]) -> Any:
 
     Categories are in their own order.
     """
-    import pylibcudf as plc
-
-    sorted_by = []
-    for series in columns:
-        if hasattr(series.dtype, "categories"):
-            series = series.cat.codes.astype("int64").where(series.notna())
-        sorted_by.append(series.to_pylibcudf()[0])
-    order = plc.sorting.stable_sorted_order(
-        plc.Table(sorted_by),
-        [plc.types.Order.ASCENDING] * len(sorted_by),
-        [plc.types.NullOrder.AFTER] * len(sorted_by),
-    )
-    return type(columns[0]).from_pylibcudf(order).to_cupy()
+    return sorted_order(list(map(ranked_column, columns)))
 
 
 def two_rows(meta: Any) -> Any:
@@ -243,7 +282,14 @@ def key_column(series: Any, name: object) -> KeyColumn:
 
     if isinstance(series.dtype, cudf.CategoricalDtype):
         return _from_categories(series, name)
-    column = series.to_pylibcudf()[0]
+    return key_values(series.to_pylibcudf()[0], series.dtype, name)
+
+
+def key_values(column: Any, dtype: Any, name: object) -> KeyColumn:
+    """Return the values of a column of pylibcudf as a key column.
+
+    `dtype` is that of the column in cuDF, not one of categories.
+    """
     kind = _kind(column)
     if kind == "STRING":
         strings = CudfStrings(column)
@@ -255,13 +301,11 @@ def key_column(series: Any, name: object) -> KeyColumn:
                 "convert both sides to one scale, and that to text, which is exact: "
                 ".astype(cudf.Decimal128Dtype(38, 9)).astype('str')"
             )
-        raise KeyTypeError(
-            f"key column {name!r} is {series.dtype}, which cannot be a key; {remedy}"
-        )
+        raise KeyTypeError(f"key column {name!r} is {dtype}, which cannot be a key; {remedy}")
     type_ = FIXED[kind]
-    if type_.kind == "datetime" and getattr(series.dtype, "tz", None) is not None:
+    if type_.kind == "datetime" and getattr(dtype, "tz", None) is not None:
         type_ = LogicalType("datetime", 64, unit=type_.unit, aware=True)
-    return KeyColumn(type_, _buffer(column, _dtype(type_)), _nulls(column))
+    return KeyColumn(type_, _buffer(column, _dtype(type_)), null_mask(column))
 
 
 def plain_array(column: Any, dtype: Any) -> Any:
@@ -317,7 +361,7 @@ def _bytes(span: Any) -> Any:
     return cp.ndarray((span.size,), cp.uint8, cp.cuda.MemoryPointer(memory, 0))
 
 
-def _nulls(column: Any) -> Any:
+def null_mask(column: Any) -> Any:
     """Return a mask of the nulls of a pylibcudf column, or None when there are none."""
     import pylibcudf
 
@@ -333,11 +377,9 @@ def _from_categories(series: Any, name: object) -> KeyColumn:
     return key_column(cudf.Series(series.cat.categories), name).over(codes)
 
 
-def type_name(series: Any) -> str:
-    """Return libcudf's name for the type of a Series."""
-    if hasattr(series.dtype, "categories"):
-        return "DICTIONARY32"
-    return _kind(series.to_pylibcudf()[0])
+def type_name(own: Any, dtype: Any) -> str:
+    """Return libcudf's name for the type of a column of pylibcudf that has a dtype in cuDF."""
+    return "DICTIONARY32" if hasattr(dtype, "categories") else _kind(own)
 
 
 def unscaled(series: Any) -> list[Any]:
@@ -371,4 +413,4 @@ class CudfStrings(Strings):
 
     @functools.cached_property
     def _missing(self) -> Any:
-        return _nulls(self._column)
+        return null_mask(self._column)

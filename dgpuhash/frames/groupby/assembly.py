@@ -13,8 +13,6 @@ from dgpuhash.frames.groupby.grouping_keys import levels_of
 from dgpuhash.frames.groupby.groups import Groups, inferred
 from dgpuhash.frames.merge.index import index_of
 
-__all__ = ["beneath", "frame_of", "index_with_level", "series_of", "with_keys", "without_keys"]
-
 
 def frame_of(arrays: Sequence[Any], columns: pd.Index, index: Any) -> pd.DataFrame:
     """Return a frame of arrays with these labels."""

@@ -19,8 +19,6 @@ from dgpuhash.frames.groupby.groups import Groups
 from dgpuhash.frames.merge.index import index_of
 from dgpuhash.typing import AnyFrame
 
-__all__ = ["FunctionMethods", "aggregated", "bound", "title_of", "titles", "transformed"]
-
 Function: TypeAlias = Callable[..., Any]
 
 

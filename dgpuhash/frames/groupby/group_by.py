@@ -25,8 +25,6 @@ from dgpuhash.frames.merge.keys import MissingKeyError
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
 from dgpuhash.typing import AggregateLike, AnyFrame
 
-__all__ = ["GroupBy"]
-
 
 class GroupBy(RowGroups, PairMethods, FunctionMethods):
     """Groups of the rows of a pandas frame, made by `dgpuhash.groupby`.

@@ -13,8 +13,6 @@ from dgpuhash.errors import ColumnError, ShapeError, SpecError, UnsupportedError
 from dgpuhash.frames.dataframes import as_series
 from dgpuhash.frames.merge.keys import MissingKeyError
 
-__all__ = ["GroupingKey", "grouping_keys", "levels_of"]
-
 _ARRAYS = (list, tuple, np.ndarray, pd.Index, pd.Series, pd.api.extensions.ExtensionArray)
 
 

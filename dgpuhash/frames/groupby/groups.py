@@ -27,9 +27,6 @@ from dgpuhash.frames.merge.accessor import key_columns
 from dgpuhash.frames.merge.distinct import number_keys
 from dgpuhash.frames.merge.index import index_of
 
-__all__ = ["Groups", "inferred", "numbered"]
-
-
 Flags: TypeAlias = bool | Sequence[bool]
 
 

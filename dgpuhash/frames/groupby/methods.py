@@ -18,8 +18,6 @@ from dgpuhash.typing import Frame, NamedColumn
 if TYPE_CHECKING:
     from dgpuhash.frames.groupby.cudf.groups import CudfGroups
 
-__all__ = ["AggregateMethods", "PairMethods", "RowGroups"]
-
 
 class AggregateMethods(ABC):
     """A method for each aggregate of one column."""

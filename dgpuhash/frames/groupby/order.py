@@ -16,8 +16,6 @@ from dgpuhash.frames.dataframes.order import sorted_rows
 from dgpuhash.frames.dataframes.pandas_keys import is_plain
 from dgpuhash.frames.dataframes.pandas_order import sortable
 
-__all__ = ["key_order", "ranks"]
-
 
 def key_order(columns: list[pd.Series], *, in_runs: bool = False) -> Any:
     """Return the positions of rows in the order of several key columns, nulls last.

@@ -20,8 +20,6 @@ from dgpuhash.frames.groupby.functions import aggregated
 from dgpuhash.frames.groupby.groups import Groups
 from dgpuhash.frames.groupby.order import ranks
 
-__all__ = ["Wanted", "check_labelled", "check_observed", "reduced"]
-
 # What objects of one kind are aggregated as.
 _OBJECTS: dict[str, Any] = {
     "boolean": "boolean",

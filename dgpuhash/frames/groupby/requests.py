@@ -13,8 +13,6 @@ from dgpuhash.frames.groupby.aggregates.table import AGGREGATES
 from dgpuhash.frames.groupby.functions import title_of, titles
 from dgpuhash.frames.merge.keys import MissingKeyError
 
-__all__ = ["NoSuchAggregateError", "Request", "name_of", "requests"]
-
 
 class NoSuchAggregateError(SpecError, AttributeError):
     """An aggregate that there is not."""

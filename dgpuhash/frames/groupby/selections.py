@@ -16,8 +16,6 @@ from dgpuhash.frames.groupby.grouping_keys import levels_of
 from dgpuhash.frames.groupby.groups import Groups
 from dgpuhash.frames.merge.index import index_of
 
-__all__ = ["extremes", "rows_at", "rows_at_of", "rows_before", "rows_behind"]
-
 
 class PlaceTypeError(SpecError, TypeError):
     """A place in a group that is no number."""

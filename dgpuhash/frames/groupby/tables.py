@@ -21,8 +21,6 @@ from dgpuhash.frames.groupby.grouping_keys import levels_of
 from dgpuhash.frames.groupby.groups import Groups
 from dgpuhash.frames.merge.kinds import Kind, from_pandas
 
-__all__ = ["TableGroupBy", "keys_of_table"]
-
 # Their results have labels beside the keys; what these are called as a column, None to leave out.
 _LABELLED = {"nlargest": None, "nsmallest": None, "cov": "column", "corr": "column"}
 _OF_FUNCTIONS = frozenset({"apply"})

@@ -19,8 +19,6 @@ from dgpuhash.frames.groupby.groups import Groups, numbered
 from dgpuhash.frames.groupby.order import key_order
 from dgpuhash.frames.merge.index import index_of
 
-__all__ = ["value_counts"]
-
 
 def value_counts(
     groups: Groups,

@@ -20,9 +20,6 @@ from dgpuhash.typing import Frame, GroupingLike, NamedColumn
 if TYPE_CHECKING:
     from distributed import Client
 
-
-__all__ = ["groupby"]
-
 # In a room above this one.
 _LAZILY = "dgpuhash.distributed.groupby.verb:groupby_lazily"
 

@@ -17,8 +17,6 @@ from dgpuhash.tables.columns.aggregates import ColumnReduction, reduce_groups
 if TYPE_CHECKING:
     from dgpuhash.frames.groupby.aggregates.states import States
 
-__all__ = ["DecimalRangeError", "means", "part_sums", "sums"]
-
 _HALF = 2**32 - 1
 _DIGITS = 38
 

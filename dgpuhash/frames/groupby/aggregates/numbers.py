@@ -9,20 +9,6 @@ import numpy as np
 from dgpuhash import backend
 from dgpuhash.tables.columns.aggregates import ColumnReduction, reduce_groups
 
-__all__ = [
-    "added",
-    "apart",
-    "difference",
-    "mean_of",
-    "of_integers",
-    "of_words",
-    "pairs_of",
-    "real_sums",
-    "times",
-    "whole_means",
-    "wide_sums",
-]
-
 _LOW = np.int64(2**32 - 1)
 
 Pair = tuple[Any, Any]

@@ -7,8 +7,6 @@ from typing import Any
 
 from dgpuhash.errors import SpecError, UnsupportedError
 
-__all__ = ["Options", "options_of"]
-
 INTERPOLATIONS = ("linear", "lower", "higher", "nearest", "midpoint")
 _OPTIONS: dict[str, tuple[str, ...]] = {
     "sum": ("numeric_only", "min_count", "skipna"),

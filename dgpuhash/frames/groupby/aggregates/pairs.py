@@ -17,8 +17,6 @@ from dgpuhash.frames.groupby.aggregates.values import Values
 from dgpuhash.frames.groupby.groups import Groups
 from dgpuhash.tables.columns.aggregates import ColumnReduction, reduce_groups
 
-__all__ = ["Moments", "floats", "matrices", "moments", "moments_of_all", "pair", "told"]
-
 
 @dataclass(frozen=True, slots=True)
 class Moments:

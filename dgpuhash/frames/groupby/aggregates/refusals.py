@@ -7,8 +7,6 @@ import pandas as pd
 from dgpuhash.errors import KeyTypeError, UnsupportedError
 from dgpuhash.frames.groupby.aggregates.values import Values
 
-__all__ = ["AggregateTypeError", "SpanRangeError", "check_aggregate"]
-
 
 class AggregateTypeError(KeyTypeError):
     """An aggregate that values of this dtype do not have."""

@@ -20,17 +20,6 @@ from dgpuhash.frames.groupby.aggregates.values import Values
 from dgpuhash.frames.groupby.groups import Groups
 from dgpuhash.tables.columns.aggregates import ColumnReduction, reduce_groups
 
-__all__ = [
-    "FOLDS",
-    "States",
-    "codes_of",
-    "ends",
-    "extremes_of",
-    "squares_are_exact",
-    "squares_of_integers",
-    "states_of",
-]
-
 _SIGN = np.uint64(1 << 63)
 
 FOLDS = {

@@ -14,8 +14,6 @@ from dgpuhash.frames.groupby.aggregates.refusals import SpanRangeError
 from dgpuhash.frames.groupby.aggregates.states import States, codes_of
 from dgpuhash.frames.groupby.aggregates.values import Values
 
-__all__ = ["AGGREGATES", "Aggregate"]
-
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:

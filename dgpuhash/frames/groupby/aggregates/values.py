@@ -14,8 +14,6 @@ from dgpuhash.frames.dataframes.pandas_take import TakenRows
 from dgpuhash.frames.dataframes.promotion import check_promoted
 from dgpuhash.frames.groupby.order import ranks
 
-__all__ = ["Values", "kind_of", "nulls_of", "taken"]
-
 _NUMERIC = {"b": "bool", "i": "int", "u": "uint", "f": "float", "c": "complex"}
 _TICKS = {"M": "datetime", "m": "timedelta"}
 _MASKED: dict[str, Any] = {

@@ -5,23 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from dgpuhash.frames.dataframes import cudf_columns, frames_named
 from dgpuhash.frames.dataframes.cudf_columns import (
     column_of_series,
-    index_of,
+    index_of_columns,
     series_of_column,
-    take_series,
+    take_columns,
 )
 from dgpuhash.frames.groupby.cudf.groups import CudfGroups
 
-__all__ = ["frame_of", "index_with_level", "series_of", "with_keys"]
-
 
 def frame_of(columns: Sequence[Any], labels: Any, index: Any) -> Any:
-    """Return a frame of Series with these labels."""
+    """Return a frame of columns or Series with these labels."""
     made = cudf_columns.frame_of(
         enumerate(column_of_series(each).copy(deep=False) for each in columns), index
     )
@@ -30,7 +27,7 @@ def frame_of(columns: Sequence[Any], labels: Any, index: Any) -> Any:
 
 
 def series_of(column: Any, index: Any, name: Any = None) -> Any:
-    """Return a Series with these labels and this name."""
+    """Return a Series of a column or Series with these labels and this name."""
     return series_of_column(column_of_series(column), name, index)
 
 
@@ -42,7 +39,7 @@ def with_keys(columns: Sequence[Any], labels: Any, groups: CudfGroups, level: An
     """
     import cudf
 
-    keys, names = list(groups.columns), [key.name for key in groups.keys]
+    keys, names = groups.columns, [key.name for key in groups.keys]
     if level is not None:
         keys, last = _repeated(keys, level)
         keys, names = [*keys, last], [*names, None]
@@ -66,8 +63,8 @@ def with_keys(columns: Sequence[Any], labels: Any, groups: CudfGroups, level: An
 
 def index_with_level(groups: CudfGroups, values: Any, name: Any = None) -> Any:
     """Return the labels of groups, each once for each of some values, which are the last level."""
-    keys, last = _repeated(list(groups.columns), values)
-    return index_of([*keys, last], [*(key.name for key in groups.keys), name])
+    keys, last = _repeated(groups.columns, values)
+    return index_of_columns([*keys, last], [*(key.name for key in groups.keys), name])
 
 
 def _repeated(keys: list[Any], values: Any) -> tuple[list[Any], Any]:
@@ -75,8 +72,6 @@ def _repeated(keys: list[Any], values: Any) -> tuple[list[Any], Any]:
     frames = frames_named("cudf")
     xp: Any = frames.xp
     groups, count = len(keys[0]), len(values)
-    rows = xp.repeat(xp.arange(groups), count)
-    last = frames.series(np.asarray(values) if not isinstance(values, list) else values)
-    return [take_series(key, rows) for key in keys], take_series(
-        last, xp.tile(xp.arange(count), groups)
-    )
+    rows, places = xp.repeat(xp.arange(groups), count), xp.tile(xp.arange(count), groups)
+    last = column_of_series(frames.series(values))
+    return take_columns(keys, rows, nulls=False), take_columns([last], places, nulls=False)[0]

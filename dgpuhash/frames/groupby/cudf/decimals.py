@@ -9,8 +9,6 @@ import numpy as np
 from dgpuhash.frames.groupby.cudf.states import CudfStates
 from dgpuhash.tables.columns.aggregates import ColumnReduction
 
-__all__ = ["sums"]
-
 _HALF = np.uint64(2**32 - 1)
 
 

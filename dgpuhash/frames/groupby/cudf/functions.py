@@ -9,15 +9,6 @@ from typing import Any
 from dgpuhash.errors import UnsupportedError
 from dgpuhash.frames.groupby.aggregates.options import Options, options_of
 
-__all__ = [
-    "NotOfferedError",
-    "named",
-    "named_pair",
-    "options_for",
-    "refuse",
-    "without_repeats",
-]
-
 _ALIASES = {"collect": "list", "product": "prod"}
 # Python's own, which name aggregates.
 _BUILTINS = {sum: "sum", max: "max", min: "min"}

@@ -11,10 +11,12 @@ import pandas as pd
 
 from dgpuhash.errors import SpecError, UnsupportedError
 from dgpuhash.frames.dataframes.cudf_columns import (
+    array_column,
     column_of_series,
     columns_of,
-    series_of_column,
-    take_series,
+    empty_column,
+    has_column,
+    take_columns,
 )
 from dgpuhash.frames.groupby.aggregates.options import Options
 from dgpuhash.frames.groupby.aggregates.refusals import AggregateTypeError
@@ -34,14 +36,11 @@ from dgpuhash.frames.groupby.cudf.values import (
     CudfValues,
     check_aggregate,
     has_aggregate,
-    series_of_array,
 )
 from dgpuhash.frames.groupby.methods import RowGroups
 from dgpuhash.frames.groupby.requests import NoSuchAggregateError, name_of, requests
 from dgpuhash.frames.merge.keys import MissingKeyError
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
-
-__all__ = ["CudfGroupBy"]
 
 # Of columns of other dtypes a result has none; all of them raise where there is no other.
 _LEFT_OUT = {"other", "decimal"}
@@ -68,8 +67,9 @@ class CudfGroupBy(RowGroups, RowMethods, PairMethods):
         if self._selection is not None:
             raise IndexError(f"Column(s) {self._selection} already selected")
         several = isinstance(key, list | np.ndarray | pd.Index)
-        column, wanted = self._groups.frames.column, key if several else [key]
-        missing = [label for label in wanted if column(self._frame, label) is None]
+        missing = [
+            label for label in (key if several else [key]) if not has_column(self._frame, label)
+        ]
         if missing:
             raise MissingKeyError(f"Columns not found: {str(missing)[1:-1]}")
         return self._of_columns(list(key) if several else key)
@@ -92,6 +92,21 @@ class CudfGroupBy(RowGroups, RowMethods, PairMethods):
     def _like(self) -> Any:
         return self._data
 
+    @functools.cached_property
+    def _one(self) -> bool:  # type: ignore[override]
+        """Whether one column is aggregated, to a Series."""
+        if self._frame.ndim == 1 or self._selection is None or isinstance(self._selection, list):
+            return bool(self._frame.ndim == 1)
+        return not columns_of(self._frame).multiindex or bool(self._data.ndim == 1)
+
+    @property
+    def _name(self) -> Any:
+        """The name of a result of one column."""
+        frame = self._frame
+        if frame.ndim == 2 and not columns_of(frame).multiindex:
+            return self._selection
+        return self._data.name
+
     @property
     def _chosen(self) -> Any:
         return self._frame if self._selection is None else self._data
@@ -104,13 +119,15 @@ class CudfGroupBy(RowGroups, RowMethods, PairMethods):
 
     @functools.cached_property
     def _columns(self) -> list[CudfValues]:
-        data = self._data
-        columns = {data.name: column_of_series(data)} if self._one else columns_of(data)
-        return [CudfValues(series_of_column(each, label)) for label, each in columns.items()]
+        if not self._one:
+            return [CudfValues(each) for each in columns_of(self._data).values()]
+        if self._frame.ndim == 1 or columns_of(self._frame).multiindex:
+            return [CudfValues(self._data)]
+        return [CudfValues(columns_of(self._frame)[self._selection])]
 
     @functools.cached_property
     def _labels(self) -> Any:
-        return pd.Index([self._data.name]) if self._one else self._data.columns
+        return pd.Index([self._name]) if self._one else self._data.columns
 
     def _places(self, how: str, options: Options) -> list[int]:
         """Return the positions of the columns that an aggregate takes."""
@@ -129,7 +146,7 @@ class CudfGroupBy(RowGroups, RowMethods, PairMethods):
 
     @function_translates_memory_errors
     def _reduced(self, wanted: Sequence[tuple[int, str, Options]]) -> list[Any]:
-        """Return for each position, name and options a Series of the values of all groups."""
+        """Return for each position, name and options a column of the values of all groups."""
         known: dict[int, CudfStates] = {}
         needs: list[tuple[CudfStates, tuple[str, ...]]] = []
         for place, how, _ in wanted:
@@ -147,7 +164,7 @@ class CudfGroupBy(RowGroups, RowMethods, PairMethods):
             for place, how, options in wanted:
                 made = AGGREGATES[how].result(known[place], options)
                 if how in _OF_OWN_DTYPE and not len(made):
-                    made = made.astype(self._columns[place].dtype)
+                    made = empty_column(self._columns[place].dtype)
                 found.append(made)
             return found
         finally:
@@ -170,10 +187,10 @@ class CudfGroupBy(RowGroups, RowMethods, PairMethods):
                 return assembly.with_keys(columns, labels, groups, level)
             index = assembly.index_with_level(groups, level)
             if self._one:
-                return assembly.series_of(columns[0], index, self._data.name)
+                return assembly.series_of(columns[0], index, self._name)
             return assembly.frame_of(columns, labels, index)
         if self._one and self._as_index:
-            return assembly.series_of(columns[0], groups.index, self._data.name)
+            return assembly.series_of(columns[0], groups.index, self._name)
         return self._made(columns, self._labels.take(places))
 
     def agg(self, func: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -281,24 +298,25 @@ class CudfGroupBy(RowGroups, RowMethods, PairMethods):
         options = options_for(how, kwargs, args)
         groups, index = self._groups, self._frame.index
         if how == "size":
-            sizes = series_of_array(groups.sizes)
-            name = self._data.name if self._one else None
-            return assembly.series_of(take_series(sizes, groups.codes, nulls=True), index, name)
+            name = self._name if self._one else None
+            sizes = take_columns([array_column(groups.sizes)], groups.codes, nulls=True)[0]
+            return assembly.series_of(sizes, index, name)
         places = self._places(how, options)
         found = self._reduced([(place, str(how), options) for place in places])
-        rows = [take_series(each, groups.codes, nulls=True) for each in found]
+        rows = take_columns(list(map(column_of_series, found)), groups.codes, nulls=True)
         if self._one:
-            return assembly.series_of(rows[0], index, self._data.name)
+            return assembly.series_of(rows[0], index, self._name)
         return assembly.frame_of(rows, self._labels.take(places), index)
 
     def size(self) -> Any:
         """Return the number of rows of each group."""
         groups = self._groups
-        sizes = series_of_array(groups.sizes)
         if self._one:
             sizes = self._reduced([(0, "size", Options())])[0]
+        else:
+            sizes = array_column(groups.sizes)
         if self._as_index:
-            name = self._data.name if self._one else None
+            name = self._name if self._one else None
             return assembly.series_of(sizes, groups.index, name)
         return assembly.with_keys([sizes], pd.Index(["size"]), groups)
 
@@ -335,10 +353,10 @@ class CudfGroupBy(RowGroups, RowMethods, PairMethods):
             categories.
         """
         labels = list(self._labels)
-        columns = [(label, each.series) for label, each in zip(labels, self._columns, strict=True)]
         return value_counts(
-            self._groups, columns, subset=subset, as_index=self._as_index, normalize=normalize,
-            sort=sort, ascending=ascending, dropna=dropna,
+            self._groups, list(zip(labels, self._columns, strict=True)), subset=subset,
+            as_index=self._as_index, normalize=normalize, sort=sort, ascending=ascending,
+            dropna=dropna,
         )  # fmt: skip
 
 

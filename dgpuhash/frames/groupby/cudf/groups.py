@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
+import operator
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +15,18 @@ from dgpuhash import backend
 from dgpuhash.frames.dataframes import frames_named
 from dgpuhash.frames.dataframes.cudf_columns import (
     column_of_series,
-    frame_of,
-    index_of,
-    order_of,
-    take_series,
+    column_over,
+    gather,
+    index_of_columns,
+    key_values,
+    null_mask,
+    ranked_column,
+    series_of_column,
+    sorted_order,
+    take_columns,
 )
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey
+from dgpuhash.frames.key_columns import KeyColumn
 from dgpuhash.frames.keys.encoding import KeyColumns, KeyEncoder
 from dgpuhash.tables.columns.aggregates import ColumnReduction, reduce_groups
 from dgpuhash.tables.columns.factorize import GroupedKeys
@@ -28,33 +36,36 @@ if TYPE_CHECKING:
     from dgpuhash.backend import Backend
     from dgpuhash.frames.dataframes.base import Frames
 
-
-__all__ = ["CudfGroups", "compared"]
-
-# What depends on the order of groups, once it is known.
-_OF_THE_ORDER = {"order", "first_rows", "columns", "codes", "rows_by_group", "starts", "places"}
+# What depends on the order of groups, once it is known, and columns that may leave with a result.
+_OF_THE_ORDER = {
+    "order", "first_rows", "codes", "rows_by_group", "starts", "places", "_keys_by_number"
+}  # fmt: skip
 # Counts the rows of each group.
 _ROWS = ColumnReduction(None, "u1", "one", "sum")
 
 
-def compared(keys: Sequence[tuple[Any, Any]]) -> Any:
-    """Return a frame of columns that are equal where these Series are, called by numbers.
+def compared(keys: Sequence[tuple[Any, Any]]) -> KeyColumns:
+    """Return key columns that are equal where these Series or columns are.
 
     Parameters
     ----------
-    keys : list of (label, Series)
+    keys : list of (label, Series or column)
         Errors tell the labels.
     """
-    made: list[Any] = []
-    for label, series in keys:
-        if isinstance(series.dtype, np.dtype) and series.dtype.kind in "biufmM":
-            made.append(series)
-        elif hasattr(series.dtype, "categories"):
-            made.append(series.cat.codes.astype("int32").fillna(-1))
+    made: list[KeyColumn] = []
+    frames = frames_named("cudf")
+    for label, values in keys:
+        column = column_of_series(values)
+        dtype = column.dtype
+        if isinstance(dtype, np.dtype) and dtype.kind in "biufmM":
+            made.append(key_values(column.to_pylibcudf(), dtype, label))
+        elif hasattr(dtype, "categories"):
+            codes = series_of_column(column).cat.codes.astype("int32").fillna(-1)
+            made.append(frames.key_column(codes, label))
         else:
-            found = frames_named("cudf").compared(series, series, label)
-            made.extend(ours.series for ours, _ in found)
-    return frame_of(enumerate(map(column_of_series, made)), made[0].index)
+            series = series_of_column(column)
+            made.extend(ours.column for ours, _ in frames.compared(series, series, label))
+    return KeyColumns(range(len(made)), made, frames)
 
 
 class CudfGroups:
@@ -85,8 +96,7 @@ class CudfGroups:
         self.xp: Any = self.frames.xp
         self.backend: Backend = backend.get(self.frames.device)
         self._words: dict[Hashable, Any] = {}
-        frame = compared([(key.name, key.values) for key in keys])
-        columns = KeyColumns.of(frame, list(frame))
+        columns = compared([(key.name, key.values) for key in keys])
         encoded = KeyEncoder.for_columns(columns).for_call(columns)[1]
         exact = bool(rows) and encoded.proves
         self._grouped: GroupedKeys | None = GroupedKeys(encoded.codes) if exact else None
@@ -127,23 +137,31 @@ class CudfGroups:
     @functools.cached_property
     def order(self) -> Any | None:
         """The numbers of the groups in the order of the result, None for all by number."""
-        columns = [take_series(key.values, self._first) for key in self.keys]
-        kept = None
-        nulls = [
-            column.isna() for column, drops in zip(columns, self.drops, strict=True)
-            if drops and column.has_nulls
-        ]  # fmt: skip
+        if not len(self._first):
+            return None
+        table, kept = self._keys_by_number, None
+        dropping = itertools.compress(table, self.drops)
+        nulls = [mask for mask in map(null_mask, dropping) if mask is not None]
         if nulls:
-            gone = functools.reduce(lambda one, other: one | other, map(self._mask, nulls))
-            kept = self.xp.flatnonzero(~gone)
-            columns = [take_series(column, kept) for column in columns]
-        if not self.sorts or not len(columns[0]):
+            kept = self.xp.flatnonzero(~functools.reduce(operator.or_, nulls))
+        if not self.sorts or (kept is not None and not len(kept)):
             return kept
-        order = order_of(columns)
+        table = table if kept is None else gather(table, kept)
+        dtypes = [column.dtype for column in self._key_columns]
+        order = sorted_order([
+            ranked_column(column_over(own, dtype)) if hasattr(dtype, "categories") else own
+            for own, dtype in zip(table, dtypes, strict=True)
+        ])  # fmt: skip
         return order if kept is None else kept[order]
 
-    def _mask(self, series: Any) -> Any:
-        return self.frames.array(series.astype(bool))
+    @property
+    def _key_columns(self) -> list[Any]:
+        return [column_of_series(key.values) for key in self.keys]
+
+    @functools.cached_property
+    def _keys_by_number(self) -> list[Any]:
+        """The keys of the groups by number, as columns of pylibcudf."""
+        return gather([column.to_pylibcudf() for column in self._key_columns], self._first)
 
     def arranged(self, array: Any) -> Any:
         """Return values of groups by number in the order of the result."""
@@ -154,15 +172,20 @@ class CudfGroups:
         """The first row of each group of the result."""
         return self.arranged(self._first)
 
-    @functools.cached_property
+    @property
     def columns(self) -> list[Any]:
-        """For each key its value in each group of the result."""
-        return [take_series(key.values, self.first_rows) for key in self.keys]
+        """New columns: for each key its value in each group of the result."""
+        order, data = self.order, self._key_columns
+        table = vars(self).pop("_keys_by_number", None)
+        if table is None or not len(self):
+            return take_columns(data, self.first_rows, nulls=False)
+        found = table if order is None else gather(table, order)
+        return [column_over(own, each.dtype) for own, each in zip(found, data, strict=True)]
 
     @property
     def index(self) -> Any:
         """The labels of the groups."""
-        return index_of(self.columns, [key.name for key in self.keys])
+        return index_of_columns(self.columns, [key.name for key in self.keys])
 
     @functools.cached_property
     def codes(self) -> Any:

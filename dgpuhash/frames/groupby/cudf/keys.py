@@ -14,8 +14,6 @@ from dgpuhash.frames.dataframes.cudf_columns import numbered
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey
 from dgpuhash.frames.merge.keys import MissingKeyError
 
-__all__ = ["column_of_key", "grouping_keys"]
-
 
 def grouping_keys(frame: Any, by: Any, level: Any) -> list[GroupingKey]:
     """Return the keys that the arguments of a groupby name, their NaNs as nulls.

@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.errors import SpecError
+from dgpuhash.frames.dataframes.cudf_columns import array_column
 from dgpuhash.frames.groupby.aggregates.options import Options
 from dgpuhash.frames.groupby.cudf.groups import compared
 from dgpuhash.frames.groupby.cudf.states import CudfStates, fused
-from dgpuhash.frames.merge.distinct import numbered
+from dgpuhash.frames.merge.distinct import number_keys
 from dgpuhash.tables.select import gather_rows
-
-__all__ = ["Ranked", "distinct", "distinct_rows", "medians", "quantiles"]
 
 _WORD_BITS = 64
 
@@ -267,7 +266,5 @@ def distinct(states: CudfStates, options: Options) -> Any:
 
 def distinct_rows(states: CudfStates) -> Any:
     """Return the first row of each value of each group; nulls are one value."""
-    series = states.values.series
-    codes = states.groups.frames.series(states.groups.numbers)
-    _, heads = numbered(compared([(series.name, series), (None, codes)]))
-    return heads
+    codes = array_column(states.groups.numbers)
+    return number_keys(compared([(None, states.values.column), (None, codes)]))[1]

@@ -10,13 +10,11 @@ import numpy as np
 import pandas as pd
 
 from dgpuhash.errors import SpecError, UnsupportedError
-from dgpuhash.frames.dataframes.cudf_columns import take_series
+from dgpuhash.frames.dataframes.cudf_columns import numbered, take_series
 from dgpuhash.frames.groupby.aggregates.options import Options
 from dgpuhash.frames.groupby.cudf import decimals, ranked
 from dgpuhash.frames.groupby.cudf.states import CudfStates
-from dgpuhash.frames.groupby.cudf.values import list_column
-
-__all__ = ["AGGREGATES", "Aggregate"]
+from dgpuhash.frames.groupby.cudf.values import as_dtype, list_column
 
 _FLOAT64 = np.dtype(np.float64)
 
@@ -28,7 +26,7 @@ class Aggregate:
     Attributes
     ----------
     result : function
-        A Series of the values of the groups, from the states of a column and the options.
+        A column or Series of the values of the groups, from the states of a column and the options.
     states : function
         The states that it is computed from, from those of a column.
     numbers : function
@@ -71,7 +69,7 @@ def _count(states: CudfStates, _: Options) -> Any:
 def _size(states: CudfStates, _: Options) -> Any:
     found, dtype = _sizes(states, states.groups.sizes), states.values.dtype
     masked = isinstance(dtype, pd.StringDtype) and dtype.na_value is pd.NA
-    return found.astype("Int64") if masked and dtype.storage == "pyarrow" else found
+    return as_dtype(found, "Int64") if masked and dtype.storage == "pyarrow" else found
 
 
 def _sizes(states: CudfStates, sizes: Any) -> Any:
@@ -288,9 +286,7 @@ def _position(name: str) -> Callable[[CudfStates, Options], Any]:
             raise UnsupportedError(f"{how} of a column without labels")
         if index.nlevels > 1:
             return states.values.plain(rows)
-        return take_series(
-            states.groups.frames.series(index).reset_index(drop=True), rows, nulls=True
-        )
+        return take_series(numbered(index), rows, nulls=True)
 
     return result
 

@@ -8,15 +8,14 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.errors import UnsupportedError
+from dgpuhash.frames.dataframes.cudf_columns import array_column
 from dgpuhash.frames.groupby import selections
 from dgpuhash.frames.groupby.aggregates import pairs
 from dgpuhash.frames.groupby.aggregates.refusals import AggregateTypeError
 from dgpuhash.frames.groupby.cudf import assembly
 from dgpuhash.frames.groupby.cudf.functions import NotOfferedError
-from dgpuhash.frames.groupby.cudf.values import CudfValues, series_of_array
+from dgpuhash.frames.groupby.cudf.values import CudfValues
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
-
-__all__ = ["PairMethods", "RowMethods"]
 
 
 class RowMethods(ABC):
@@ -135,7 +134,7 @@ class PairMethods(ABC):
                 found = pairs.pair(groups, ours, floats[other], how, least, ddof)
                 made[place, :, other] = made[other, :, place] = found
         labels = self._labels.take(places)
-        series = [series_of_array(each.reshape(-1).copy()) for each in made]
+        series = [array_column(each.reshape(-1).copy()) for each in made]
         if not self._as_index:
             return assembly.with_keys(series, labels, groups, list(labels))
         index = assembly.index_with_level(groups, list(labels), labels.name)

@@ -15,8 +15,6 @@ from dgpuhash.frames.groupby.cudf.values import CudfValues, marked
 from dgpuhash.tables.columns.aggregates import ColumnReduction
 from dgpuhash.tables.select import gather_rows
 
-__all__ = ["CudfStates", "fused", "numbers_of_words", "products", "reduce_states"]
-
 _SIGN = np.uint64(1 << 63)
 _HALF = 2**32 - 1
 

@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from dgpuhash.errors import ColumnError, SpecError, UnsupportedError
-from dgpuhash.frames.dataframes.cudf_columns import index_of, take_series
+from dgpuhash.frames.dataframes.cudf_columns import array_column, index_of_columns, take_columns
 from dgpuhash.frames.groupby.cudf import assembly
 from dgpuhash.frames.groupby.cudf.groups import CudfGroups
+from dgpuhash.frames.groupby.cudf.keys import column_of_key
+from dgpuhash.frames.groupby.cudf.values import CudfValues
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey
-
-__all__ = ["value_counts"]
 
 
 def value_counts(
     groups: CudfGroups,
-    columns: Sequence[tuple[Any, Any]],
+    columns: Sequence[tuple[Any, CudfValues]],
     *,
     subset: Sequence[Any] | None,
     as_index: bool,
@@ -33,7 +32,7 @@ def value_counts(
     Parameters
     ----------
     groups : CudfGroups
-    columns : list of (label, Series)
+    columns : list of (label, CudfValues)
     subset : list of labels or None
         The columns that are counted, None for all.
     as_index : bool
@@ -66,22 +65,22 @@ def value_counts(
     if normalize:
         totals = xp.bincount(own, weights=counts, minlength=len(groups))
         result = result / totals[own[order]]
-    columns_of = [take_series(column, order) for column in found.columns]
+    columns_of = take_columns(found.columns, order, nulls=False)
     names = [key.name for key in found.keys]
-    series = groups.frames.series(result)
+    column = array_column(result)
     if as_index:
-        return assembly.series_of(series, index_of(columns_of, names), name)
+        return assembly.series_of(column, index_of_columns(columns_of, names), name)
     if name in names:
         raise ColumnError(f"Column label '{name}' is duplicate of result column")
     titles = [f"level_{at}" if each is None else each for at, each in enumerate(names)]
     import cudf
 
     labels = pd.Index([*titles, name])
-    return assembly.frame_of([*columns_of, series], labels, cudf.RangeIndex(len(order)))
+    return assembly.frame_of([*columns_of, column], labels, cudf.RangeIndex(len(order)))
 
 
 def _counted(
-    groups: CudfGroups, columns: Sequence[tuple[Any, Any]], subset: Sequence[Any] | None
+    groups: CudfGroups, columns: Sequence[tuple[Any, CudfValues]], subset: Sequence[Any] | None
 ) -> list[GroupingKey]:
     """Return the columns that are counted, as keys."""
     keys = {key.name for key in groups.keys}
@@ -92,13 +91,12 @@ def _counted(
         if missing := set(subset) - there:
             raise SpecError(f"Keys {missing} in subset do not exist in the DataFrame.")
     made = []
-    for label, series in columns:
+    for label, values in columns:
         if label in keys or (subset is not None and label not in subset):
             continue
-        if hasattr(series.dtype, "categories"):
+        if values.kind == "category":
             raise UnsupportedError(
                 f"value_counts of the categories of {label!r}; convert them with .astype('str')"
             )
-        floating = isinstance(series.dtype, np.dtype) and series.dtype.kind == "f"
-        made.append(GroupingKey(label, series.nans_to_nulls() if floating else series))
+        made.append(GroupingKey(label, column_of_key(values.series)))
     return made

@@ -13,9 +13,13 @@ from dgpuhash.frames.dataframes import frames_named
 from dgpuhash.frames.dataframes.cudf_columns import (
     array_column,
     column_of_series,
-    order_of,
+    empty_column,
+    key_values,
+    null_mask,
+    ranked_column,
     series_of_column,
-    take_series,
+    sorted_order,
+    take_columns,
     type_name,
     unscaled,
 )
@@ -23,16 +27,6 @@ from dgpuhash.frames.groupby.aggregates.refusals import AggregateTypeError
 
 if TYPE_CHECKING:
     from dgpuhash.frames.dataframes.base import Frames
-
-
-__all__ = [
-    "CudfValues",
-    "check_aggregate",
-    "has_aggregate",
-    "list_column",
-    "marked",
-    "series_of_array",
-]
 
 _KINDS = {
     "BOOL8": "bool",
@@ -68,28 +62,35 @@ class CudfValues:
 
     Parameters
     ----------
-    series : cudf.Series
-        Numbered from 0.
+    values : column, or cudf.Series numbered from 0
 
     Attributes
     ----------
+    column : column
+    own : column of pylibcudf
     kind : str
         ``bool int uint float datetime timedelta text category decimal other``
     dtype : dtype
     """
 
-    def __init__(self, series: Any) -> None:
-        self.series: Any = series
-        self.dtype: Any = series.dtype
+    def __init__(self, values: Any) -> None:
+        self.column: Any = column_of_series(values)
+        self.own: Any = self.column.to_pylibcudf()
+        self.dtype: Any = self.column.dtype
         self.frames: Frames = frames_named("cudf")
         self.xp: Any = self.frames.xp
-        name = type_name(series)
+        name = type_name(self.own, self.dtype)
         self.kind: str = next(
             (kind for text, kind in _KINDS.items() if name.startswith(text)), "other"
         )
 
     def __len__(self) -> int:
-        return len(self.series)
+        return len(self.column)
+
+    @property
+    def series(self) -> Any:
+        """The values as a Series numbered from 0."""
+        return series_of_column(self.column)
 
     @property
     def is_number(self) -> bool:
@@ -103,7 +104,7 @@ class CudfValues:
 
     @functools.cached_property
     def _read(self) -> Any:
-        return self.frames.key_column(self.series, self.series.name)
+        return key_values(self.own, self.dtype, None)
 
     @property
     def numbers(self) -> Any:
@@ -113,15 +114,7 @@ class CudfValues:
     @functools.cached_property
     def nulls(self) -> Any | None:
         """A mask of the nulls, None where there are none; a NaN is no null."""
-        if not self.series.has_nulls:
-            return None
-        if self.kind != "float":
-            return self.frames.array(self.series.isna().astype(bool))
-        import pylibcudf as plc
-
-        # `isna` takes NaN for a null.
-        missing = plc.unary.is_null(self.series.to_pylibcudf()[0])
-        return self.frames.array(type(self.series).from_pylibcudf(missing))
+        return null_mask(self.own)
 
     @functools.cached_property
     def presence(self) -> Any | None:
@@ -185,7 +178,7 @@ class CudfValues:
     @functools.cached_property
     def _ranks(self) -> tuple[Any, Any]:
         """The order of the rows by value, and the place of each row in it."""
-        order = order_of([self.series])
+        order = sorted_order([ranked_column(self.column)])
         rank = self.xp.empty(len(order), np.int64)
         rank[order] = self.xp.arange(len(order))
         return order, rank
@@ -203,40 +196,39 @@ class CudfValues:
         return (self.numbers != 0).view(np.uint8)
 
     def results(self, values: Any, void: Any = None) -> Any:
-        """Return an array as a Series of this column's flavour of dtypes, null where masked."""
-        from cudf.utils.dtypes import get_dtype_of_same_kind
-
+        """Return an array as a column of this column's flavour of dtypes, null where masked."""
         made = self.plain(values, void)
         if isinstance(self.dtype, np.dtype):
             return made
+        from cudf.utils.dtypes import get_dtype_of_same_kind
+
         source = self.dtype
         if self.kind == "category":
             return made
         if isinstance(source, pd.DatetimeTZDtype):
             source = np.dtype(f"M8[{source.unit}]")
         wanted = get_dtype_of_same_kind(source, made.dtype)
-        return made if wanted == made.dtype else made.astype(wanted)
+        return made if wanted == made.dtype else as_dtype(made, wanted)
 
     def plain(self, values: Any, void: Any = None) -> Any:
-        """Return an array as a Series of its own dtype, null where masked."""
-        return self._with_nulls(series_of_array(values), void)
+        """Return an array as a column of its own dtype, null where masked."""
+        return self._with_nulls(array_column(values), void)
 
-    def _with_nulls(self, series: Any, void: Any) -> Any:
+    def _with_nulls(self, column: Any, void: Any) -> Any:
         if void is None or not bool(void.any()):
-            return series
-        return series.where(self.frames.series(~void))
+            return column
+        return column_of_series(series_of_column(column).where(self.frames.series(~void)))
 
     def ticks(self, counts: Any, void: Any = None) -> Any:
         """Return counts as moments or spans of this column's dtype."""
         if not len(counts):
-            return self.series.iloc[:0].reset_index(drop=True)
+            return empty_column(self.dtype)
         counts = self.xp.ascontiguousarray(counts.astype(self.numbers.dtype, copy=False))
-        made = series_of_column(array_column(counts, column_of_series(self.series)))
-        return self._with_nulls(made, void)
+        return self._with_nulls(array_column(counts, self.column), void)
 
     def at(self, rows: Any) -> Any:
         """Return the values at positions, null where a position is -1."""
-        return take_series(self.series, rows, nulls=True).rename(None)
+        return take_columns([self.column], rows, nulls=True)[0]
 
     @property
     def unscaled(self) -> list[Any]:
@@ -246,9 +238,12 @@ class CudfValues:
 
 def series_of_array(array: Any) -> Any:
     """Return a Series on the memory of an array, its NaNs as they are."""
-    if not len(array):
-        return frames_named("cudf").series(array)
     return series_of_column(array_column(array))
+
+
+def as_dtype(values: Any, dtype: Any) -> Any:
+    """Return a column of the values of a column or Series in another dtype."""
+    return column_of_series(series_of_column(column_of_series(values)).astype(dtype))
 
 
 def marked(mask: Any, xp: Any) -> Any:
@@ -285,7 +280,7 @@ def list_column(series: Any, ends: Any) -> Any:
     type_ = plc.DataType(plc.TypeId.LIST)
     column = plc.Column(type_, len(ends) - 1, None, None, 0, 0, [offsets, child])
     series_type = type(series)
-    if type_name(series) not in {"LIST", "STRUCT"}:
+    if type_name(child, series.dtype) not in {"LIST", "STRUCT"}:
         return series_type.from_pylibcudf(column)
     from cudf.core.column import ColumnBase
     from cudf.core.dtypes import ListDtype

@@ -18,7 +18,7 @@ from dgpuhash.frames.groupby.cudf.keys import grouping_keys
 from dgpuhash.frames.groupby.cudf.values import series_of_array
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey
 from dgpuhash.frames.groupby.partial.kinds import place_of
-from dgpuhash.frames.merge.distinct import numbered
+from dgpuhash.frames.merge.distinct import number_keys as numbered
 
 if TYPE_CHECKING:
     from dgpuhash.frames.groupby.partial.cudf.plan import CudfPlan
