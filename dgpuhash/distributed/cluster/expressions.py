@@ -69,12 +69,18 @@ _tokens: dict[int, tuple[Callable[[], Any], str]] = {}
 _MOST_TOKENS = 2**9
 
 
-def kept_token(thing: Any) -> str:
-    """Return the token of an object that never changes, computed once while it is in use."""
+def kept_token(thing: Any, source: Any = None) -> str:
+    """Return the token of an object that never changes, computed once while it is in use.
+
+    It is that of `source`, where nothing else decides about the object.
+    """
     found = _tokens.get(id(thing))
     if found is None or found[0]() is not thing:
         slotted = not hasattr(thing, "__weakref__")
-        found = (lambda: thing) if slotted else ref(thing), str(tokenize_deterministic(thing))
+        found = (
+            (lambda: thing) if slotted else ref(thing),
+            str(tokenize_deterministic(thing if source is None else source)),
+        )
         put_in_cache(_tokens, id(thing), found, _MOST_TOKENS)
     return found[1]
 
@@ -101,10 +107,13 @@ class _NoKey(Exception):
     """An operand that is not told from others in no time."""
 
 
-def _share_metas(kind: Any, *, among: Any = Expr, inputs: Any = lambda expr: expr.operands) -> None:
+def _share_metas(
+    kind: Any, *, among: Any = Expr, inputs: Any = lambda expr: expr.operands, bare: bool = False
+) -> None:
     """Have expressions of a class take their metas from earlier ones with equal inputs.
 
     Dask's optimizer makes an expression anew a dozen times, and computes an empty frame for each.
+    Those that are `bare` are never views of rows.
     """
     compute = vars(kind)["_meta"].func
 
@@ -119,7 +128,7 @@ def _share_metas(kind: Any, *, among: Any = Expr, inputs: Any = lambda expr: exp
         found = _metas.get(key)
         if found is None:
             found = compute(expr)
-            if not all(map(is_bare, frames)):
+            if not bare and not all(map(is_bare, frames)):
                 # It may be a view of rows of a user.
                 found = pickle.loads(pickle.dumps(found))
             if hasattr(found, "iloc"):
@@ -165,6 +174,7 @@ _share_metas(
 _share_metas(
     ReadParquet,
     inputs=lambda expr: [expr._dataset_info["base_meta"], expr.operand("columns"), expr._series],
+    bare=True,
 )
 
 

@@ -110,8 +110,8 @@ def schema_key(meta: Any) -> str | None:
 
 def _schema_key(meta: Any) -> str | None:
     frames, index = frames_of(meta), meta.index
-    whole = meta.to_frame("value") if meta.ndim == 1 else meta
-    dtypes = [*frames.dtypes(whole), getattr(index, "dtype", None)]
+    dtypes = [meta.dtype] if meta.ndim == 1 else frames.dtypes(meta)
+    dtypes = [*dtypes, getattr(index, "dtype", None)]
     if index.nlevels > 1 or any(hasattr(dtype, "categories") for dtype in dtypes):
         return None
     if frames.name == "pandas":

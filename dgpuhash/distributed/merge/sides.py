@@ -16,7 +16,7 @@ from dgpuhash.distributed.cluster.dask_internals import (
     is_filter_pushdown_available,
 )
 from dgpuhash.distributed.cluster.expressions import kept_token
-from dgpuhash.distributed.cluster.serialization import put_in_cache, schema_key
+from dgpuhash.distributed.cluster.serialization import note_bare, put_in_cache, schema_key
 from dgpuhash.distributed.query.merge_tasks import sample
 from dgpuhash.distributed.query.results import ResultExpr
 from dgpuhash.frames.merge.arguments import JoinArguments
@@ -146,7 +146,9 @@ def plan_of(left: Any, right: Any, arguments: JoinArguments, probing: str = "") 
     found = None if None in schemas else _plans.get(asked)
     if found is None:
         found = PartitionPlan.of(sample(left), sample(right), arguments, probing)
+        note_bare(found.meta)
         if None not in schemas:
+            kept_token(found, asked)
             put_in_cache(_plans, asked, found, _MOST_PLANS)
     return found
 

@@ -22,8 +22,6 @@ from dgpuhash.frames.groupby.partial import GroupPlan
 from dgpuhash.frames.groupby.partial.result import numbers_dtype
 from dgpuhash.frames.spill.file import SpillFile
 
-__all__ = ["Held", "HeldRows", "Target"]
-
 
 @dataclass(frozen=True, slots=True)
 class Held:

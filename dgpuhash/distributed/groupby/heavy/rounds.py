@@ -16,8 +16,6 @@ from dgpuhash.frames.groupby.partial import GroupPlan
 from dgpuhash.frames.groupby.partial.result import Known, numbers_dtype, places_asked
 from dgpuhash.frames.merge.distinct import numbered
 
-__all__ = ["Found", "found_by_counts", "of_range"]
-
 # Bits that a round of counts tells at most, and of all counts together that a worker sends.
 MOST_BITS, COUNTS_BITS = 12, 20
 
