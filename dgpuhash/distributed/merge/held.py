@@ -21,6 +21,7 @@ from dgpuhash.distributed.query.result_limit import ResultLimit
 from dgpuhash.distributed.shards.inbox import Receipt
 from dgpuhash.frames import frames_of
 from dgpuhash.frames.keys.encoding import KeyColumns
+from dgpuhash.frames.merge.distinct import DistinctPlan
 from dgpuhash.frames.merge.partition import PartitionPlan
 from dgpuhash.frames.merge.rows import StoredKeys
 from dgpuhash.frames.row_store import RowStore
@@ -51,12 +52,13 @@ class SentRows:
 Put: TypeAlias = SentRows | HeldRows
 
 
-def most_held_nbytes(plan: PartitionPlan, unique: str) -> int:
+def most_held_nbytes(plan: PartitionPlan | DistinctPlan, unique: str) -> int:
     """Return the most bytes of stored rows that get no shards; 0 where all get some.
 
     Shards alone tell which rows nothing matches, and which keys have two rows.
     """
-    needs_shards = plan.has_tail or plan.arguments.how == "cross" or unique
+    merges = isinstance(plan, PartitionPlan)
+    needs_shards = unique or (merges and (plan.has_tail or plan.arguments.how == "cross"))
     return 0 if needs_shards else config.nbytes(REPLICATED)
 
 

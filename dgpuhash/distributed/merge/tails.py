@@ -43,12 +43,18 @@ def tail(sealed: Built, probe: ProbeTask, number: int, ranges: int, *receipts: P
 def stored_rows(
     built: Built, plan: CachedPickle[DistinctPlan] | None, number: int, ranges: int
 ) -> Any:
-    """Return the stored rows of a hash range, as a plan restores them."""
+    """Return the stored rows of a hash range, as a plan restores them.
+
+    Rows that are few have no owners: all of them are the first hash range's.
+    """
     with (
         raise_without_traceback(),
         memory_errors_of("merge"),
         lost_runs_again(built.key, built.uid),
     ):
+        if built.rows is not None:
+            assert plan is not None
+            return plan.opened().restored(built.rows.iloc[:0] if number else built.rows)
         assert built.descriptor is not None
         descriptor = built.descriptor.opened()
         rows = _unmatched(descriptor, "", number, ranges, built.since, built.columns)

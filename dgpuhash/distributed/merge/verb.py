@@ -23,6 +23,7 @@ from dgpuhash.distributed.ingest.mode import REPLICATED
 from dgpuhash.distributed.ingest.source import check_all_partitions
 from dgpuhash.distributed.merge.aligned import AlignedMergeExpr, can_be_aligned
 from dgpuhash.distributed.merge.expression import MergeExpr, StandingMergeExpr, stored_rows
+from dgpuhash.distributed.merge.held import most_held_nbytes
 from dgpuhash.distributed.merge.runs import install_runs
 from dgpuhash.distributed.merge.sides import plan_of
 from dgpuhash.distributed.merge.steps import BuildExpr, RowsExpr, StoredRows
@@ -187,7 +188,8 @@ def distinct_lazily(
         return made
     plan = DistinctPlan(meta, places, keep, on_rounding)
     placed = Placement.DISTRIBUTED
-    build = BuildExpr(frame.expr, StoredRows(plan), ranges, placed, SEEDS, "")
+    few = most_held_nbytes(plan, "")
+    build = BuildExpr(frame.expr, StoredRows(plan), ranges, placed, SEEDS, "", few)
     return new_collection(RowsExpr(build, plan, meta.iloc[:0], ranges))
 
 

@@ -151,3 +151,20 @@ def test_shards_that_were_freed_are_made_anew(threads, sent, tmp_path):
     ):
         assert_same_rows(merged.compute(), left.merge(right, on="k"))
     assert len(sent) > 3
+
+
+@pytest.mark.parametrize("keep", ["first", "last", False])
+@pytest.mark.parametrize("subset", [["k"], ["t"], ["k", "t"], None])
+def test_distinct_rows_that_are_few_are_in_the_first_hash_range(threads, sent, keep, subset):
+    found = lazy(LEFT, 3).dgpuhash.drop_duplicates(subset, keep=keep, npartitions=2)
+    first, second = (found.partitions[number].compute() for number in range(2))
+    pd.testing.assert_frame_equal(first, LEFT.drop_duplicates(subset, keep=keep))
+    assert not sent and second.equals(first.iloc[:0])
+    pd.testing.assert_frame_equal(found.compute(), first)
+
+
+def test_distinct_rows_that_are_many_are_sent(threads, sent):
+    with dask.config.set({"dgpuhash.placement.replicate": 100}):
+        found = lazy(LEFT, 3).dgpuhash.drop_duplicates("k").compute()
+    assert set(sent) == {0, 1, 2}
+    pd.testing.assert_frame_equal(found.sort_index(), LEFT.drop_duplicates("k"))
