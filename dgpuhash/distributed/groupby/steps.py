@@ -11,12 +11,19 @@ from dgpuhash.distributed.cluster.dask_internals import (
     Blockwise,
     Expr,
     Projection,
+    Repartition,
+    RepartitionToFewer,
     Task,
     TaskRef,
     determine_column_projection,
 )
 from dgpuhash.distributed.cluster.expressions import SharedExpr
-from dgpuhash.distributed.cluster.serialization import CachedPickle, put_in_cache
+from dgpuhash.distributed.cluster.serialization import (
+    CachedPickle,
+    is_bare,
+    note_bare,
+    put_in_cache,
+)
 from dgpuhash.distributed.groupby.asked import Asked, Shown
 from dgpuhash.distributed.groupby.categories import UnknownCategories
 from dgpuhash.distributed.groupby.tasks import (
@@ -25,9 +32,11 @@ from dgpuhash.distributed.groupby.tasks import (
     reduce_partition,
     result_of,
     seal_groups,
+    whole_groups,
 )
 from dgpuhash.distributed.query.groups_collective import GroupShares
 from dgpuhash.distributed.query.one_phase import RangesExpr, answered_in_one_phase
+from dgpuhash.distributed.query.results import FewerExpr, has_objects
 from dgpuhash.frames.groupby.partial import GroupPlan
 from dgpuhash.frames.groupby.partial.result import ranked_columns
 
@@ -73,6 +82,8 @@ class AskedExpr(SharedExpr):
             meta = self._known_meta
             shown: Shown = asked.shown(meta)
             found = plan, shown, meta if asked.meta is not None else shown(meta)
+            if is_bare(self.frame._meta):
+                note_bare(found[2])
             put_in_cache(_results, id(plan), found, _MOST_TASKS)
         return found
 
@@ -127,7 +138,7 @@ class FoldExpr(AskedExpr):
     def _divisions(self) -> tuple[None, None]:
         return (None, None)
 
-    def _lower(self) -> None:
+    def _lower(self) -> Expr | None:
         return None
 
     def answered(self) -> list[Any] | None:
@@ -148,8 +159,12 @@ class FoldExpr(AskedExpr):
             frame = TaskRef((self.frame._name, number))
             graph[put] = Task(put, reduce_partition, frame, task, number, key)
             receipts.append(TaskRef(put))
-        graph[key] = Task(key, seal_groups, task, key, *receipts)
+        graph[key] = self._last(key, task, key, *receipts)
         return graph
+
+    def _last(self, key: Any, *args: Any) -> Task:
+        """Return the task that all partitions have gone to."""
+        return Task(key, seal_groups, *args)
 
 
 # What tasks have in common, by a plan, the number of hash ranges and that of few states: frames on
@@ -196,7 +211,20 @@ class GroupsExpr(RangesExpr):
         sealed, meta = TaskRef((states._name, 0)), CachedPickle.of(states.asked.meta)
         return Task(name, result_of, sealed, index, states.packed_shown, meta)
 
+    def _is_whole(self, parent: Expr, dependents: Any) -> bool:
+        """Return whether nobody wants the hash ranges but what puts all of them together.
+
+        Owners run functions of users side by side, so that each has a task.
+        """
+        states = self.states
+        known = states.asked.meta is None and states.unknown is None
+        alone = type(parent) is Repartition and len(dependents[self._name]) == 1
+        several = alone and self.npartitions == self.ranges > 1
+        return known and several and parent.operand("new_partitions") == 1
+
     def _simplify_up(self, parent: Expr, dependents: Any) -> Expr | None:
+        if self._is_whole(parent, dependents):
+            return WholeGroupsExpr(*self.states.operands)
         if not isinstance(parent, Projection) or self.ndim == 1:
             return super()._simplify_up(parent, dependents)
         columns: Any = determine_column_projection(self, parent, dependents)
@@ -208,6 +236,22 @@ class GroupsExpr(RangesExpr):
         made = groups_of(states.frame, asked, states.ranges, states.seeds)
         given = self.operand("_partitions")
         return type(parent)(type(self)(made.states, given), *parent.operands[1:])
+
+
+class WholeGroupsExpr(FoldExpr):
+    """Aggregates of all groups in one partition: one task has the answers of all hash ranges."""
+
+    @property
+    def _meta(self) -> Any:
+        return self.told
+
+    def _lower(self) -> Expr | None:
+        answers = GroupsExpr(FoldExpr(*self.operands))._lower()
+        fewer = FewerExpr if has_objects(self._meta) else RepartitionToFewer
+        return None if answers is None else fewer(answers, 1)
+
+    def _last(self, key: Any, *args: Any) -> Task:
+        return Task(key, whole_groups, self.packed_shown, *args)
 
 
 class SingleGroupsExpr(AskedExpr, Blockwise):

@@ -41,12 +41,14 @@ from dgpuhash.distributed.merge.runs import (
     Run,
     announced_run,
     begin_anew,
+    end_run,
     free_call,
     lost_runs_again,
     open_run,
 )
 from dgpuhash.distributed.partition.hash_partition import cut_into_chunks
 from dgpuhash.distributed.partition.skew import HeavyKeys, heavy_candidates
+from dgpuhash.distributed.query.results import together
 from dgpuhash.distributed.shards.inbox import Exchange, Parcel
 from dgpuhash.distributed.shards.secession import SecessionBudget
 from dgpuhash.frames import frames_of
@@ -393,3 +395,28 @@ def result_of(
             found = found.iloc[:0]
         known = meta.opened()
         return shown.opened()(found) if known is None or len(found) else known
+
+
+def whole_groups(
+    shown: CachedPickle[Shown], packed: CachedPickle[GroupTask], key: Any, *reduced: Any
+) -> Any:
+    """Seal the states, and return the answers of all hash ranges as they are shown."""
+    sealed = seal_groups(packed, key, *reduced)
+    with (
+        raise_without_traceback(),
+        memory_errors_of("groupby"),
+        lost_runs_again(key, sealed.uid),
+    ):
+        answers, worker = [sealed.result], current_worker()
+        if sealed.result is None:
+            answers = sync(worker.loop, _results, worker, sealed)
+            end_run(task_client(), key)
+        return together([shown.opened()(each) for each in answers])
+
+
+async def _results(worker: Any, sealed: Standing) -> list[Any]:
+    calls = (
+        call_handler(worker, owner, RESULT, {}, uid=sealed.uid, part=part)
+        for part, owner in enumerate(sealed.workers)
+    )
+    return [answer for (answer,) in await asyncio.gather(*calls)]

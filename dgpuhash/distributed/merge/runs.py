@@ -351,12 +351,21 @@ def begin_anew(client: Client, key: Any) -> None:
     raise Reschedule
 
 
-def _begin_anew(key: Any, dask_scheduler: Any) -> None:
+def end_run(client: Client, key: Any) -> None:
+    """Free the run of a key, whose task needs it no more."""
+    call_scheduler(client, _end, key)
+
+
+def _end(key: Any, dask_scheduler: Any) -> None:
     plugin = _plugin(dask_scheduler)
     run = plugin.runs.pop(key, None)
     if run is not None:
         plugin.free(run)
-    plugin.begin_again(key, "dgpuhash-anew")
+
+
+def _begin_anew(key: Any, dask_scheduler: Any) -> None:
+    _end(key, dask_scheduler)
+    _plugin(dask_scheduler).begin_again(key, "dgpuhash-anew")
 
 
 async def _is_over(key: Any, uid: str, dask_scheduler: Any) -> bool:

@@ -56,6 +56,15 @@ def has_objects(frame: Any) -> bool:
     return any(level.dtype == object for level in levels)
 
 
+def together(parts: list[Any]) -> Any:
+    """Return partitions of a result one after the other, as `compute` puts them together."""
+    filled = [part for part in parts if len(part)] or parts[:1]
+    if len(filled) == 1:
+        return filled[0]
+    is_ours = filled[0].index.nlevels > 1 or has_objects(filled[0])
+    return concat_rows(*filled) if is_ours else concat(filled, uniform=True)
+
+
 def concat_rows(*parts: Any) -> Any:
     """Return frames or Series one after the other; labels that are objects stay these.
 

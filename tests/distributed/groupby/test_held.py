@@ -8,10 +8,12 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from clusters import lazy
+from clusters import lazy, until
 
 import dgpuhash
+from dgpuhash.distributed.cluster.host import plugin_of
 from dgpuhash.distributed.groupby import steps, tasks
+from dgpuhash.distributed.groupby.owners import GroupOwners
 
 pytestmark = pytest.mark.cluster
 
@@ -140,3 +142,23 @@ def test_no_rows(threads, folded):
     assert len(found) == 0
     assert found.dtype == made.dtype
     assert not folded
+
+
+@pytest.mark.parametrize("by", ["k", ["t", "k"], "c"])
+@pytest.mark.parametrize("few", [True, False])
+def test_one_task_puts_all_groups_together(threads, folded, monkeypatch, by, few):
+    if not few:
+        monkeypatch.setitem(steps._FEW_STATES, "cpu", 0)
+    frame, rows = few_groups()
+    groups, theirs = dgpuhash.groupby(frame, by, npartitions=3), rows.groupby(by, observed=True)
+    asked = {"n": ("n", "sum"), "least": ("v", "min"), "t": ("t", "count")}
+    made = groups.agg(**asked)
+    whole = made.expr.finalize_compute().optimize()
+    assert list(whole.find_operations(steps.WholeGroupsExpr)) and whole.npartitions == 1
+    found, ranges = made.compute(), [made.partitions[number].compute() for number in range(3)]
+    pd.testing.assert_frame_equal(found.sort_index(), theirs.agg(**asked).sort_index())
+    # Hash ranges come one after the other.
+    pd.testing.assert_frame_equal(found, pd.concat([each for each in ranges if len(each)]))
+    assert bool(folded) is not few
+    workers = threads.cluster.workers.values()
+    until(lambda: not any(plugin_of(each).service(GroupOwners).runs for each in workers))
