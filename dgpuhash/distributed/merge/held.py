@@ -57,8 +57,9 @@ def most_held_nbytes(plan: PartitionPlan | DistinctPlan, unique: str) -> int:
 
     Shards alone tell which rows nothing matches, and which keys have two rows.
     """
-    merges = isinstance(plan, PartitionPlan)
-    needs_shards = unique or (merges and (plan.has_tail or plan.arguments.how == "cross"))
+    needs_shards = unique or (
+        isinstance(plan, PartitionPlan) and (plan.has_tail or plan.arguments.how == "cross")
+    )
     return 0 if needs_shards else config.nbytes(REPLICATED)
 
 
