@@ -206,7 +206,7 @@ class PandasFrames(Frames):
     def to_frame(self, series: Any) -> Any:
         # pandas would hash the parts of a label that is a tuple.
         names = series.name if isinstance(series.name, tuple) else (series.name,)
-        levels = [join.labels_of(pd.Series([name]).array, None, guess=True) for name in names]
+        levels: Any = [join.labels_of(pd.Series([name]).array, None, guess=True) for name in names]
         codes = [[-int(level.hasnans)] for level in levels]
         frame = pd.DataFrame({0: series})
         frame.columns = (
