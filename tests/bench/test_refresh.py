@@ -12,8 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import dgpuhash
 from dgpuhash import bench
 from dgpuhash.bench.refresh import anew, kept, run, tables
+from dgpuhash.bench.report import plots
 from dgpuhash.bench.report.fields import problem_of
 from dgpuhash.bench.report.grids import grids
 from dgpuhash.errors import DeviceError, DgpuhashError, SpecError
@@ -100,7 +102,7 @@ def _scaled(factors: list[int]) -> Any:
     return scaled
 
 
-def test_rounds_answer_as_peers_do(folder: Path) -> None:
+def test_rounds_answer_as_peers_do(folder: Path, tmp_path: Path) -> None:
     rows = bench.run(
         "refresh", scale=0.01, folder=folder, fractions=[0.01, 0.001], repeats=2, quiet=True
     )
@@ -109,12 +111,16 @@ def test_rounds_answer_as_peers_do(folder: Path) -> None:
     assert [row["fraction"] for row in rounds] == [0.001] * 3 + [0.01] * 3
     assert [row["library"].split()[0] for row in rounds[:3]] == ["dgpuhash", "DuckDB", "Polars"]
     ours = rounds[0]
-    assert ours["peer"] == min(row["time"] for row in rounds[1:3])
+    best = min(row["time"] for row in rounds[1:3])
+    assert ours["share"] == pytest.approx(ours["time"] / best, rel=1e-3)
     assert ours["standing_bytes"] > 2**20
     assert ours["time"] == pytest.approx(sum(ours["steps"].values()), rel=0.5)
     shown = grids("refresh", rows)
     assert [grid.header[0] for grid in shown] == ["scale"] * len(shown)
     assert len(shown[0].lines) == 2
+    ((title, path),) = plots.draw("refresh", rows, tmp_path)
+    assert "over the fastest anew" in title
+    assert path.exists()
 
 
 def test_many_rounds(rows_of: dict[str, pa.Table]) -> None:
@@ -122,6 +128,36 @@ def test_many_rounds(rows_of: dict[str, pa.Table]) -> None:
     # Rounds of a few orders, then of a twentieth of all.
     for change in tables.changes(rows_of, [0.001] * 20 + [0.05] * 4):
         assert len(run._round(libraries, change)) == 2
+
+
+def test_a_round_cut_in_half_goes_on_from_saves(
+    rows_of: dict[str, pa.Table], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, peer = run._Ours(rows_of), anew.DuckDB(rows_of)
+    state = ours._kept
+    groups = {f"groups-{number}": each for number, each in state.groups.items()}
+    for name, index in state.sides.items():
+        index.save(tmp_path / name)
+    for name, each in groups.items():
+        each.index.save(tmp_path / name)
+        each.passing.save(tmp_path / f"{name}-passing")
+    update = kept.Groups.update
+
+    def cut(self: kept.Groups, rows: Any) -> None:
+        if self.query is kept.QUERIES[9]:
+            raise MemoryError
+        update(self, rows)
+
+    (change,) = tables.changes(rows_of, [0.01])
+    with monkeypatch.context() as patch, pytest.raises(MemoryError):
+        patch.setattr(kept.Groups, "update", cut)
+        ours.change(ours.prepare(change))
+    state.sides = {name: dgpuhash.load(tmp_path / name) for name in state.sides}
+    for name, each in groups.items():
+        each.index = each.passing = dgpuhash.load(tmp_path / name)
+        if each.query.having:
+            each.passing = dgpuhash.load(tmp_path / f"{name}-passing")
+    run._round([ours, peer], change)
 
 
 def test_a_wrong_answer_is_no_figure(

@@ -102,9 +102,11 @@ def run(
             {**_figures(times), **what, "fraction": fraction, "library": library.name}
             for library, times in zip(libraries, zip(*spent, strict=True), strict=True)
         ]
-        peer = min(row["time"] for row in rows[1:])
-        rows[0] |= {"peer": peer, "standing_bytes": libraries[0].standing_bytes}
-        curve.append((fraction, rows[0]["time"] / peer))
+        anew = min(row["time"] for row in rows[1:])
+        for row in rows:
+            row["share"] = short(row["time"] / anew)
+        rows[0] |= {"standing_bytes": libraries[0].standing_bytes}
+        curve.append((fraction, rows[0]["share"]))
         yield from rows
     if (share := break_even(curve)) is not None:
         yield {**what, "verb": "break-even", "library": OURS, "fraction": share, "amount": share}

@@ -31,7 +31,7 @@ _KINDS = {
     "bound unit line how input rule problem",
     _COUNT: "width n threads rows workers hosts build groups footprint leaving batch",
     _POSITIVE: "peer chain bits_per_key rate seconds worker_seconds measured_seconds load scale "
-    "fraction",
+    "fraction share",
     _AMOUNT: "amount memory time cpu cpu_ratio floor ratio launch efficiency multiplicity "
     "hit_rate at_rest table_bytes exchanged_bytes peak_nbytes differing messages far_messages "
     "most_messages nvlink_bytes nic_bytes working links talking copying answer_rows calls c_calls "

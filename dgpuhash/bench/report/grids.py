@@ -176,11 +176,9 @@ def _cases(rows: Sequence[Row]) -> list[Grid]:
 def _rounds(rows: Sequence[Row]) -> list[Grid]:
     """Return the tables of rounds of changes: a line for each fraction, a column a library."""
     rounds = [row for row in rows if row["verb"] == "round"]
-    own = [row for row in rounds if "peer" in row]
+    own = [row for row in rounds if "standing_bytes" in row]
     index = ("scale", "fraction", "n"), "library", ()
-    title = (
-        "milliseconds of a round: its change and answers, in brackets those of the best peer / ours"
-    )
+    title = "milliseconds of a round, over the fastest anew, and of its change and answers"
     made = pivot(title, rounds, *index, _of_round)
     made += pivot(
         "rows changed a second",
@@ -199,10 +197,8 @@ def _rounds(rows: Sequence[Row]) -> list[Grid]:
 
 
 def _of_round(row: Row) -> str:
-    beside = f" ({row['peer'] / row['time']:.2f})" if "peer" in row else ""
-    return f"{number_text(row['time'])}{beside} = " + " + ".join(
-        map(number_text, row["steps"].values())
-    )
+    steps = " + ".join(map(number_text, row["steps"].values()))
+    return f"{number_text(row['time'])} ({row['share']:.2f}) = {steps}"
 
 
 def _calls(row: Row) -> str:

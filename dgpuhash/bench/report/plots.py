@@ -105,6 +105,10 @@ _PLOTS = {
         Plot("join", "build", "rows that the table is made of", "time", "milliseconds",
              ("n", "distribution", "hit_rate", "verb"), ("library",), _BOTH),
     ),
+    "refresh": (
+        Plot("fraction", "fraction", "fraction of the orders that change in a round", "share",
+             "time of a round over the fastest anew", ("scale",), ("library",), _BOTH, 10),
+    ),
     "exchange": (
         Plot("rate", "leaving", "bytes that leave each worker", "rate",
              "GB/s that leave each worker", ("workers", "protocol"), ("exchange",), _BOTH),
@@ -320,7 +324,7 @@ def _title(plot: Plot, key: tuple[Any, ...]) -> str:
     said = {
         "pairs": "{} bits", "n": "{:,} rows", "load": "load {}", "hit_rate": "hit rate {}",
         "distribution": "{} keys", "verb": "{}", "mode": "{} scaling", "workers": "{} workers",
-        "protocol": "{}",
+        "protocol": "{}", "scale": "scale {:g}",
     }  # fmt: skip
     named = zip(plot.panels, key, strict=True)
     told = ", ".join(said[name].format(each) for name, each in named if each is not None)
