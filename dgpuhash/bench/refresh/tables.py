@@ -21,17 +21,18 @@ from dgpuhash.errors import SpecError
 COLUMNS = {
     "region": "r_regionkey, r_name",
     "nation": "n_nationkey, n_name, n_regionkey",
-    "supplier": "s_suppkey, s_nationkey",
-    "part": "p_partkey, p_name",
-    "partsupp": "ps_partkey, ps_suppkey, (ps_supplycost * 100)::bigint as ps_supplycost",
-    "customer": "c_custkey, c_name, c_address, c_nationkey, c_phone, c_mktsegment, c_comment, "
-    "(c_acctbal * 100)::bigint as c_acctbal",
-    "orders": "o_orderkey, o_custkey, (o_totalprice * 100)::bigint as o_totalprice, o_orderdate, "
-    "o_orderpriority, o_shippriority",
-    "lineitem": "l_orderkey, l_partkey, l_suppkey, l_quantity::bigint as l_quantity, "
-    "(l_extendedprice * 100)::bigint as l_extendedprice, (l_discount * 100)::bigint as l_discount, "
-    "(l_tax * 100)::bigint as l_tax, l_returnflag, l_linestatus, l_shipdate, l_commitdate, "
-    "l_receiptdate, l_shipmode",
+    "supplier": "s_suppkey::integer as s_suppkey, s_nationkey",
+    "part": "p_partkey::integer as p_partkey, p_name",
+    "partsupp": "ps_partkey::integer as ps_partkey, ps_suppkey::integer as ps_suppkey, "
+    "(ps_supplycost * 100)::bigint as ps_supplycost",
+    "customer": "c_custkey::integer as c_custkey, c_name, c_address, c_nationkey, c_phone, "
+    "c_mktsegment, c_comment, (c_acctbal * 100)::bigint as c_acctbal",
+    "orders": "o_orderkey, o_custkey::integer as o_custkey, o_orderdate, o_orderpriority, "
+    "(o_totalprice * 100)::bigint as o_totalprice, o_shippriority",
+    "lineitem": "l_orderkey, l_partkey::integer as l_partkey, l_suppkey::integer as l_suppkey, "
+    "l_quantity::smallint as l_quantity, (l_extendedprice * 100)::bigint as l_extendedprice, "
+    "(l_discount * 100)::smallint as l_discount, (l_tax * 100)::smallint as l_tax, l_returnflag, "
+    "l_linestatus, l_shipdate, l_commitdate, l_receiptdate, l_shipmode",
 }
 _FEW = ("l_returnflag", "l_linestatus", "l_shipmode", "o_orderpriority", "c_mktsegment")
 # Of each 32 order keys the tables have the first 8, and new orders the next 8.
