@@ -180,12 +180,7 @@ def _rounds(rows: Sequence[Row]) -> list[Grid]:
     index = ("scale", "fraction", "n"), "library", ()
     title = "milliseconds of a round, over the fastest anew, and of its change and answers"
     made = pivot(title, rounds, *index, _of_round)
-    made += pivot(
-        "rows changed a second",
-        rounds,
-        *index,
-        lambda row: number_text(1e3 * row["n"] / row["time"]),
-    )
+    made += pivot("rows changed a second", rounds, *index, _rows_a_second)
     made += pivot(
         "CPU milliseconds of a round", rounds, *index, lambda row: number_text(row["cpu"])
     )
@@ -194,6 +189,10 @@ def _rounds(rows: Sequence[Row]) -> list[Grid]:
     even = [row for row in rows if row["verb"] == "break-even"]
     title = "fraction of the orders from which on all anew takes less time"
     return made + pivot(title, even, ("scale",), "library", (), lambda row: f"{row['amount']:.2%}")
+
+
+def _rows_a_second(row: Row) -> str:
+    return number_text(1e3 * row["n"] / row["time"])
 
 
 def _of_round(row: Row) -> str:
