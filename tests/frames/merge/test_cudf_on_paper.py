@@ -76,6 +76,18 @@ def test_keys_are_cast_by_position_not_by_label(how):
     assert_same(dgpuhash.merge(*paper, how, on="k"), expected)
 
 
+@pytest.mark.parametrize("how", HOWS[:4])
+def test_several_arrays_are_columns_of_the_result(how):
+    def merged(left, right):
+        keys = [[side["k"].rename(None), side["j"].rename(None)] for side in (left, right)]
+        sides = left[["v"]], right[["w"]]
+        return dgpuhash.merge(*sides, how, left_on=keys[0], right_on=keys[1])
+
+    expected = merged(*sides())
+    assert list(expected.columns) == ["key_0", "key_1", "v", "w"]
+    assert_same(merged(*map(paper_groups.DataFrame, sides())), expected)
+
+
 def test_a_cross_merge_is_that_of_pandas():
     left, right = sides()
     paper = map(paper_groups.DataFrame, (left, right))
