@@ -136,6 +136,8 @@ def section(receipts: dict[str, Receipt]) -> str:
         lines += of_cpus(receipt, "cpu", "Batches of every size on ")
     for receipt in of_all("frames", receipts):
         lines += of_cpus(receipt, "frames", "Joins and groupbys of dataframes on ")
+    for receipt in of_all("refresh", receipts):
+        lines += of_cpus(receipt, "refresh", "Joins under change on ")
     for receipt in of_all("kmer", receipts):
         lines += of_cpus(receipt, "kmer", "K-mers on ")
     for receipt in of_all("peers", receipts):

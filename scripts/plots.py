@@ -430,6 +430,31 @@ def dataframes(figure: Figure, receipts: Receipts) -> None:
     one_legend(figure, beside)
 
 
+def changes(figure: Figure, receipts: Receipts) -> None:
+    """Times of a round over the fastest anew by the fraction that changes, and the break-even."""
+    rows = rows_of(receipts["refresh"], "refresh")
+    rounds = [row for row in rows if row["verb"] == "round"]
+    axes = figure.subplots()
+    for library in dict.fromkeys(row["library"] for row in rounds):
+        line(axes, [row for row in rounds if row["library"] == library], "fraction", "share",
+             library)  # fmt: skip
+    axes.axhline(1, color=BARE, linestyle="--", linewidth=1.1)
+    for row in rows:
+        if row["verb"] == "break-even":
+            axes.axvline(row["fraction"], color=IDEAL, linestyle=":")
+            axes.annotate(f"break-even {row['amount']:.2%}", (row["fraction"], 1), rotation=90,
+                          textcoords="offset points", xytext=(-10, 4), fontsize=7)  # fmt: skip
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    ticks = sorted({row["fraction"] for row in rounds})
+    axes.set_xticks(ticks, [f"{100 * each:g}%" for each in ticks])
+    axes.set_yticks([0.1, 0.2, 0.5, 1, 2, 5], ["0.1", "0.2", "0.5", "1", "2", "5"])
+    axes.minorticks_off()
+    axes.set_xlabel(f"orders that change in a round, TPC-H's scale {rounds[0]['scale']:g}")
+    axes.set_ylabel("time of a round\nover the fastest anew")
+    one_legend(figure, [axes])
+
+
 def case_of(row: Row) -> str:
     """A case with its sizes, as powers where they are some."""
     sizes = [row["n"], *(row[name] for name in ("build", "groups") if name in row)]
@@ -458,4 +483,6 @@ DRAWN = (
             ("kmer",), (8.2, 3.4), construction, ("letters", "scaling-2", "scaling-4"), "kmer"),
     Drawing("dataframes", "Speed of merges and groupbys of frames, beside cuDF",
             ("dataframes",), (8.2, 9.0), dataframes, page="dataframes"),
+    Drawing("changes", "Time of a round of changes over all anew, by the fraction that changes",
+            ("refresh",), (7.2, 3.2), changes, page="changes"),
 )  # fmt: skip

@@ -106,6 +106,26 @@ def test_the_page_has_a_table_of_each_benchmark(scripts):
     assert "5 tests passed, 1 failed on 1 x G at commit 0123456 (a wrong test)." in text
 
 
+def test_rounds_of_changes_are_drawn(scripts, tmp_path):
+    rows = [
+        {"bench": "refresh", "verb": "round", "library": library, "n": 9, "scale": 1, "time": 4.0,
+         "fraction": fraction, "share": share, "cpu": 1.0, "steps": {"change": 3.0, "answers": 1.0}}
+        for library, shares in (("dgpuhash", (0.2, 3.0)), ("DuckDB 2.0.1", (1.0, 1.0)))
+        for fraction, share in zip((0.001, 0.1), shares, strict=True)
+    ]  # fmt: skip
+    rows.append({"bench": "refresh", "verb": "break-even", "library": "dgpuhash", "n": 9,
+                 "scale": 1, "fraction": 0.01, "amount": 0.01})  # fmt: skip
+    receipt = {"date": "2026-11-29", "commit": "09729bc5", "machine": {"gpu": "2 cores"},
+               "versions": {"duckdb": "2.0.1"}, "remark": "quiet", "figures": rows}  # fmt: skip
+    receipts = {"refresh": receipt}
+    scripts["plots"].draw_all(receipts, tmp_path)
+    assert (tmp_path / "changes.svg").exists()
+    assert scripts["plots"].stale(receipts, tmp_path) == []
+    page = scripts["benchmarks"].section(receipts)
+    assert "## Joins under change on 2 cores" in page
+    assert "1.00%" in page
+
+
 def test_the_page_of_dataframes(scripts, tmp_path):
     page, plots = scripts["benchmarks"].page_of_dataframes, scripts["plots"]
     assert "`make gpu MODE=dataframes`" in page({})
