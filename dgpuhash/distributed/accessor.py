@@ -134,7 +134,7 @@ class IndexAccessor:
         -------
         Dask DataFrame
             The rows that `pandas.DataFrame.drop_duplicates` returns, with their labels; in each
-            partition in the order of the frame.
+            partition in the order of the frame. Few rows are all in the first one.
 
         Raises
         ------
