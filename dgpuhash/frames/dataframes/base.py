@@ -385,7 +385,7 @@ class Frames(ABC):
     ) -> Any:
         """Return the labels of one side's rows, null where it lacks one.
 
-        `promote` and `rounded` are as in `joined`.
+        `promote` and `rounded` are as in `join_sides`.
         """
 
     @abstractmethod
@@ -418,7 +418,7 @@ class Frames(ABC):
         label : label
             What errors call it.
         rounded : list or None
-            As in `joined`.
+            As in `join_sides`.
         of_levels : bool
             Whether it is a level of both indexes.
         """
@@ -428,7 +428,7 @@ class Frames(ABC):
         """Return a column of categories by their codes."""
 
     @abstractmethod
-    def joined(
+    def join_sides(
         self, sides: Sequence[JoinedSide], keys: Mapping[int, Any], labels: Any, index: Any,
         added: Sequence[tuple[int | None, Hashable, Any]], promote: str,
         rounded: list[Any] | None,

@@ -373,7 +373,7 @@ class CudfFrames(Frames):
         texts = self._cudf.Series(list(values)).take(codes).reset_index(drop=True)
         return texts.astype(self._cudf.CategoricalDtype(list(values)))
 
-    def joined(
+    def join_sides(
         self, sides: Sequence[JoinedSide], keys: Mapping[int, Any], labels: Any, index: Any,
         added: Sequence[tuple[int | None, Hashable, Any]], promote: str,
         rounded: list[Any] | None,

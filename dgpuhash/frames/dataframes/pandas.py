@@ -230,7 +230,7 @@ class PandasFrames(Frames):
     def categories(self, codes: Any, values: Sequence[str]) -> Any:
         return pd.Categorical.from_codes(codes, categories=pd.Index(values))
 
-    def joined(
+    def join_sides(
         self, sides: Sequence[JoinedSide], keys: Mapping[int, Any], labels: Any, index: Any,
         added: Sequence[tuple[int | None, Hashable, Any]], promote: str,
         rounded: list[Any] | None,

@@ -195,7 +195,7 @@ class MergePlan:
         if levels:
             index = index_of(list(levels.values()), list(levels), guess=False)
         columns = {} if both else self._key_columns(sides, frames)
-        return frames.joined(sides, columns, labels, index, added, self.promote, self.rounded)
+        return frames.join_sides(sides, columns, labels, index, added, self.promote, self.rounded)
 
     def _key_columns(self, sides: tuple[JoinedSide, JoinedSide], frames: Frames) -> dict[int, Any]:
         """Return the key columns that are made of both sides, as one of them lacks rows.
