@@ -18,8 +18,9 @@ from frames.test_gpu import on_gpu
 
 import dgpuhash
 from dgpuhash.distributed import DistributedGroupBy
-from dgpuhash.distributed.groupby import owners, tasks
+from dgpuhash.distributed.groupby import owners
 from dgpuhash.errors import UnsupportedError
+from dgpuhash.frames.groupby.partial import plan
 
 pytestmark = [pytest.mark.gpu, pytest.mark.cudf, pytest.mark.cluster, pytest.mark.timeout(180)]
 
@@ -319,14 +320,14 @@ def test_rows_travel_where_states_do_not_shrink(client, monkeypatch):
     import cudf
 
     seen: list[bool] = []
-    asked = tasks.mostly_distinct_rows
+    asked = plan.mostly_distinct_rows
 
     def spied(*args: Any) -> Any:
         found = asked(*args)
         seen.append(found is not None)
         return found
 
-    monkeypatch.setattr(tasks, "mostly_distinct_rows", spied)
+    monkeypatch.setattr(plan, "mostly_distinct_rows", spied)
     rows = 60_000
     host = pd.DataFrame({"k": RNG.permutation(rows), "v": RNG.integers(0, 99, rows)})
     host.loc[40_000:, "k"] = RNG.integers(0, 50, 20_000)
