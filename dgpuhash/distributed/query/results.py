@@ -61,8 +61,8 @@ def together(parts: list[Any]) -> Any:
     filled = [part for part in parts if len(part)] or parts[:1]
     if len(filled) == 1:
         return filled[0]
-    is_ours = filled[0].index.nlevels > 1 or has_objects(filled[0])
-    return concat_rows(*filled) if is_ours else concat(filled, uniform=True)
+    by_levels = isinstance(filled[0].index, pd.MultiIndex) or has_objects(filled[0])
+    return concat_rows(*filled) if by_levels else concat(filled, uniform=True)
 
 
 def concat_rows(*parts: Any) -> Any:

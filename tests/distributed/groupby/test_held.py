@@ -26,6 +26,7 @@ ROWS = pd.DataFrame(
         "n": RNG.integers(-9, 9, 900),
         "t": RNG.choice(["a", "b", None], 900),
         "c": pd.Categorical(RNG.choice(["x", "y"], 900)),
+        "d": pd.Timestamp("2026-11-29", tz="UTC") + pd.to_timedelta(np.arange(900) % 3, "D"),
     }
 )
 # The last of three partitions has a group for each row.
@@ -144,7 +145,7 @@ def test_no_rows(threads, folded):
     assert not folded
 
 
-@pytest.mark.parametrize("by", ["k", ["t", "k"], "c"])
+@pytest.mark.parametrize("by", ["k", ["t", "k"], "c", ["c", "k"], ["d", "k"]])
 @pytest.mark.parametrize("few", [True, False])
 def test_one_task_puts_all_groups_together(threads, folded, monkeypatch, by, few):
     if not few:
