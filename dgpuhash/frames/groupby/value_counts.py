@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -179,28 +179,34 @@ def _as_frame(counts: pd.Series, labels: pd.Index | None) -> pd.DataFrame:
 def _counted(
     groups: Groups, data: Any, subset: Sequence[Any] | None
 ) -> list[tuple[Any, pd.Series]]:
-    """Return the labels and values of the columns of which values are counted.
+    """Return the labels and values of the columns of which values are counted."""
+    keys = {key.name for key in groups.keys if key.in_frame}
+    if data.ndim == 1:
+        return [] if data.name in keys else [(data.name, as_series(data))]
+    wanted = counted_labels(data.columns, subset, keys)
+    return [
+        (label, as_series(data.iloc[:, place]))
+        for place, label in enumerate(data.columns)
+        if label in wanted
+    ]
+
+
+def counted_labels(there: Iterable[Any], subset: Sequence[Any] | None, keys: set[Any]) -> set[Any]:
+    """Return the labels of columns of which values are counted: no keys, and those of `subset`.
 
     Raises
     ------
     SpecError
         When a label of `subset` is a key, or none of a column.
     """
-    keys = {key.name for key in groups.keys if key.in_frame}
-    if data.ndim == 1:
-        return [] if data.name in keys else [(data.name, as_series(data))]
-    wanted = set(data.columns)
+    wanted = set(there)
     if subset is not None:
         if clashing := set(subset) & keys:
             raise SpecError(f"Keys {clashing} in subset cannot be in the groupby column keys.")
         if missing := set(subset) - wanted:
             raise SpecError(f"Keys {missing} in subset do not exist in the DataFrame.")
         wanted = set(subset)
-    return [
-        (label, as_series(data.iloc[:, place]))
-        for place, label in enumerate(data.columns)
-        if label in wanted and label not in keys
-    ]
+    return wanted - keys
 
 
 def _name(normalize: bool) -> str:

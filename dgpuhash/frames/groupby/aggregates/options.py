@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from dgpuhash.errors import SpecError, UnsupportedError
 
 INTERPOLATIONS = ("linear", "lower", "higher", "nearest", "midpoint")
@@ -60,6 +62,20 @@ class Options:
     def least(self, default: int) -> int:
         """Return the least number of values that have a result."""
         return default if self.min_count is None else self.min_count
+
+    def shares(self) -> Any:
+        """Return the quantiles as an array of float64.
+
+        Raises
+        ------
+        SpecError
+            When one is not between 0 and 1.
+        """
+        wanted = np.atleast_1d(np.asarray(self.q, np.float64))
+        outside = wanted[~((wanted >= 0) & (wanted <= 1))]
+        if len(outside):
+            raise SpecError(f"'q' must be between 0 and 1. Got '{outside[0]}' instead")
+        return wanted
 
     def __post_init__(self) -> None:
         if not isinstance(self.numeric_only, bool):

@@ -13,7 +13,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dgpuhash.errors import SpecError
 from dgpuhash.frames.dataframes.order import sorted_rows, values_in_order
 from dgpuhash.frames.groupby.aggregates.options import Options
 from dgpuhash.frames.groupby.aggregates.states import States
@@ -274,11 +273,7 @@ def _result(states: States, made: Any, void: Any) -> Any:
 
 def quantiles(states: States, options: Options) -> Any:
     """Return the quantiles of each group's values, for several q one behind the other."""
-    values, how = states.values, options.interpolation
-    wanted = np.atleast_1d(np.asarray(options.q, np.float64))
-    outside = wanted[~((wanted >= 0) & (wanted <= 1))]
-    if len(outside):
-        raise SpecError(f"'q' must be between 0 and 1. Got '{outside[0]}' instead")
+    values, how, wanted = states.values, options.interpolation, options.shares()
     count = np.repeat(states.ordered_count, len(wanted))
     void = count < 1
 

@@ -96,7 +96,7 @@ class CudfGroups:
         self.xp: Any = self.frames.xp
         self.backend: Backend = backend.get(self.frames.device)
         self._words: dict[Hashable, Any] = {}
-        columns = compared([(key.name, key.values) for key in keys])
+        columns = compared(list(zip([key.name for key in keys], self._key_columns, strict=True)))
         encoded = KeyEncoder.for_columns(columns).for_call(columns)[1]
         exact = bool(rows) and encoded.proves
         self._grouped: GroupedKeys | None = GroupedKeys(encoded.codes) if exact else None
@@ -154,7 +154,7 @@ class CudfGroups:
         ])  # fmt: skip
         return order if kept is None else kept[order]
 
-    @property
+    @functools.cached_property
     def _key_columns(self) -> list[Any]:
         return [column_of_series(key.values) for key in self.keys]
 

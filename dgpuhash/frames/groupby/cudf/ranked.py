@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from dgpuhash.errors import SpecError
 from dgpuhash.frames.dataframes.cudf_columns import array_column
 from dgpuhash.frames.groupby.aggregates.options import Options
 from dgpuhash.frames.groupby.cudf.groups import compared
@@ -211,11 +210,7 @@ def quantiles(states: CudfStates, options: Options) -> tuple[Any, Any]:
 
     And which groups have none.
     """
-    wanted = np.atleast_1d(np.asarray(options.q, np.float64))
-    outside = wanted[~((wanted >= 0) & (wanted <= 1))]
-    if len(outside):
-        raise SpecError(f"'q' must be between 0 and 1. Got '{outside[0]}' instead")
-    made = [_quantile(states, float(q), options.interpolation) for q in wanted]
+    made = [_quantile(states, float(q), options.interpolation) for q in options.shares()]
     void = states.count < 1
     if len(made) == 1:
         return made[0], void

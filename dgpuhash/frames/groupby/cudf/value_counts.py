@@ -7,13 +7,14 @@ from typing import Any
 
 import pandas as pd
 
-from dgpuhash.errors import ColumnError, SpecError, UnsupportedError
+from dgpuhash.errors import ColumnError, UnsupportedError
 from dgpuhash.frames.dataframes.cudf_columns import array_column, index_of_columns, take_columns
 from dgpuhash.frames.groupby.cudf import assembly
 from dgpuhash.frames.groupby.cudf.groups import CudfGroups
 from dgpuhash.frames.groupby.cudf.keys import column_of_key
 from dgpuhash.frames.groupby.cudf.values import CudfValues
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey
+from dgpuhash.frames.groupby.value_counts import counted_labels
 
 
 def value_counts(
@@ -84,15 +85,10 @@ def _counted(
 ) -> list[GroupingKey]:
     """Return the columns that are counted, as keys."""
     keys = {key.name for key in groups.keys}
-    there = {label for label, _ in columns}
-    if subset is not None:
-        if clashing := set(subset) & keys:
-            raise SpecError(f"Keys {clashing} in subset cannot be in the groupby column keys.")
-        if missing := set(subset) - there:
-            raise SpecError(f"Keys {missing} in subset do not exist in the DataFrame.")
+    wanted = counted_labels([label for label, _ in columns], subset, keys)
     made = []
     for label, values in columns:
-        if label in keys or (subset is not None and label not in subset):
+        if label not in wanted:
             continue
         if values.kind == "category":
             raise UnsupportedError(
