@@ -25,8 +25,8 @@ WIDEST_FOLDER = 24
 SHORTEST_MODULE = 40
 # Lines of code of a room, as `code_lines` counts them; what merges or deletes takes some away.
 MOST_CODE = {
-    "distributed": 20_649,
-    "frames": 16_290,
+    "distributed": 20_641,
+    "frames": 16_242,
     "tables": 11_760,
     "kmer": 10_160,
     "bench": 9_545,

@@ -367,7 +367,7 @@ class GroupRows:
     def _compact(self) -> None:
         """Keep one of the rows that are equal."""
         rows = PagedRows(self.plan.states_meta)
-        rows.append(distinct_rows(self._rows.frame()))
+        rows.append(distinct_rows(self.plan, self._rows.frame()))
         # Where few are equal it seldom pays.
         factor = 2 if 2 * len(rows) <= len(self) else 8
         self._rows, self._enough = rows, factor * len(rows) + _FEW

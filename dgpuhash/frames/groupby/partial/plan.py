@@ -17,8 +17,8 @@ from dgpuhash.frames.groupby.aggregates.table import AGGREGATES
 from dgpuhash.frames.groupby.aggregates.values import Values
 from dgpuhash.frames.groupby.assembly import frame_of
 from dgpuhash.frames.groupby.group_by import GroupBy
-from dgpuhash.frames.groupby.grouping_keys import GroupingKey, grouping_keys
-from dgpuhash.frames.groupby.groups import Groups
+from dgpuhash.frames.groupby.grouping_keys import GroupingKey, grouping_keys, levels_of
+from dgpuhash.frames.groupby.groups import Groups, numbered
 from dgpuhash.frames.groupby.partial.fold import GroupRows, GroupStates, folded
 from dgpuhash.frames.groupby.partial.keys import (
     Categories,
@@ -388,6 +388,27 @@ class GroupPlan:
     def standing(self) -> GroupStates | GroupRows:
         """Return states of no rows, into which those of parts are folded."""
         return GroupRows(self) if self.needs_rows else GroupStates(self)
+
+    def frame_of(self, columns: Iterable[Any], labels: Any, index: Any) -> Any:
+        """Return a frame of columns and arrays with these labels."""
+        arrays = [plain(each) if isinstance(each, pd.Series) else each for each in columns]
+        return frame_of(arrays, labels, index)
+
+    def series_of(self, column: Any, index: Any) -> Any:
+        """Return a Series like the source with these values and labels."""
+        return pd.Series(plain(column), index=index, name=self.source.name)
+
+    def levels_of(self, index: Any) -> list[Any]:
+        """Return the levels of labels as Series."""
+        return [as_series(level) for level in levels_of(index)]
+
+    def first_rows(self, rows: Any) -> Any:
+        """Return the first of the rows of a frame that are equal, by position."""
+        return numbered([as_series(rows[label]) for label in rows])[1]
+
+    def codes_of_part(self, part: Any, number: int) -> Any:
+        """Return the codes of the keys of a part's rows, where parts give rows."""
+        return self.encoded(self.reduce(part, number)).codes
 
     def portable(self, states: pd.DataFrame) -> pd.DataFrame:
         """Return the keys of states as columns that are equal where keys are."""

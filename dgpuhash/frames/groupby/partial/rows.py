@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from functools import partial, reduce
 from itertools import chain, pairwise
+from operator import or_
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from dgpuhash import backend
-from dgpuhash.frames.dataframes import as_series
+from dgpuhash.frames.dataframes import as_series, frames_of
 from dgpuhash.frames.groupby.aggregates.states import ends
-from dgpuhash.frames.groupby.assembly import frame_of
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey, levels_of
-from dgpuhash.frames.groupby.groups import Groups, numbered
+from dgpuhash.frames.groupby.groups import Groups
 from dgpuhash.frames.groupby.order import key_order
-from dgpuhash.frames.groupby.partial.cudf import rows as cudf_rows
 from dgpuhash.frames.groupby.partial.kinds import place_of
 from dgpuhash.frames.groupby.partial.result import FoldedGroups
-from dgpuhash.frames.groupby.partial.storage import plain
 from dgpuhash.frames.groupby.partial.verbs import AGGREGATING
 from dgpuhash.frames.merge.index import index_of
 
@@ -37,25 +35,23 @@ _MOSTLY = 0.8
 _TWICE, _BY_CHANCE = 2, 8
 
 
-def rows_of(plan: GroupPlan, part: Any, keys: list[GroupingKey], number: int) -> pd.DataFrame:
+def rows_of(plan: GroupPlan, part: Any, keys: list[GroupingKey], number: int) -> Any:
     """Return the rows of a part that are in a group; see `GroupPlan.reduce`."""
-    made: dict[str, Any] = {}
-    for label, key in zip(plan.key_labels, keys, strict=True):
-        made[label] = key.values
-    made["at"] = place_of(number, np.arange(len(part)))
-    for place in plan.places:
-        made[f"c{place}"] = plan.column_of(part, place)
-    for level, labels in enumerate(levels_of(part.index) if plan.labels else ()):
-        made[f"i{level}"] = as_series(labels)
-    arrays = [plain(each) if isinstance(each, pd.Series) else each for each in made.values()]
-    found = frame_of(arrays, pd.Index(list(made)), pd.RangeIndex(len(part)))
+    frames = frames_of(plan.source)
+    xp: Any = frames.xp
+    made = {label: key.values for label, key in zip(plan.key_labels, keys, strict=True)}
+    made["at"] = place_of(number, xp.arange(len(part)))
+    made |= {f"c{place}": plan.column_of(part, place) for place in plan.places}
+    for level, labels in enumerate(plan.levels_of(part.index) if plan.labels else ()):
+        made[f"i{level}"] = labels
+    found = plan.frame_of(made.values(), pd.Index(list(made)), frames.range_index(len(part)))
     if plan.dropna and plan.observed:
-        nulls = np.zeros(len(part), bool)
-        for key in keys:
-            nulls |= key.values.isna().to_numpy()
-        if nulls.any():
-            found = found.take(np.flatnonzero(~nulls)).reset_index(drop=True)
-    return distinct_rows(found) if plan.distinct else found
+        # Columns of cuDF know whether they have nulls.
+        some = [key.values for key in keys if getattr(key.values, "has_nulls", True)]
+        nulls = [frames.array(each.isna().astype(bool)) for each in some]
+        if nulls and bool((gone := reduce(or_, nulls)).any()):
+            found = frames.take(found, xp.flatnonzero(~gone))
+    return distinct_rows(plan, found) if plan.distinct else found
 
 
 def mostly_distinct_rows(
@@ -69,10 +65,7 @@ def mostly_distinct_rows(
     if len(part) < _FEW_ROWS:
         return None
     some = part.take(np.random.default_rng(number).integers(0, len(part), _SAMPLE))
-    if plan.on_gpu:
-        sampled = cudf_rows.codes_of_keys(plan, some)
-    else:
-        sampled = plan.encoded(plan.reduce(some, number)).codes
+    sampled = plan.codes_of_part(some, number)
     if not _share(sampled) > _MOSTLY or _occur_again(sampled, len(part)):
         return None
     rows = plan.reduce(part, number)
@@ -102,31 +95,29 @@ def _occur_again(codes: Any, rows: int) -> bool:
 
 def parts_of_rows(plan: GroupPlan, rows: pd.DataFrame) -> Iterator[tuple[int, pd.DataFrame]]:
     """Yield the rows of each part as such a part, with its number; keys are columns of it."""
-    if plan.on_gpu:
-        yield from cudf_rows.parts_of_rows(plan, rows)
-        return
-    rows = _ordered(rows)
-    numbers = rows["at"].to_numpy() >> 32
-    edges = np.flatnonzero(np.diff(numbers, prepend=-1, append=-1))
-    for start, end in pairwise(edges.tolist()):
-        part = rows.iloc[start:end].reset_index(drop=True)
-        yield int(numbers[start]), _frame(plan, part, _labels(plan, part))
+    frames, rows = frames_of(rows), rows_in_order(rows)
+    xp: Any = frames.xp
+    numbers: Any = frames.array(rows["at"]) >> 32
+    starts = xp.flatnonzero(xp.diff(numbers, prepend=-1))
+    edges = [*starts.tolist(), len(rows)]
+    for (start, end), number in zip(pairwise(edges), numbers[starts].tolist(), strict=True):
+        yield int(number), frame_of_rows(plan, rows.iloc[start:end].reset_index(drop=True))
 
 
-def distinct_rows(rows: pd.DataFrame) -> pd.DataFrame:
+def distinct_rows(plan: GroupPlan, rows: Any) -> Any:
     """Return the first of the rows that are equal."""
-    rows = _ordered(rows)
-    columns = [as_series(rows[label]) for label in rows if label != "at"]
-    _, heads = numbered(columns)
-    return rows if len(heads) == len(rows) else rows.take(heads).reset_index(drop=True)
+    rows = rows_in_order(rows)
+    heads = plan.first_rows(rows.drop(columns="at"))
+    return rows if len(heads) == len(rows) else frames_of(rows).take(rows, heads)
 
 
-def _ordered(rows: pd.DataFrame) -> pd.DataFrame:
+def rows_in_order(rows: Any) -> Any:
     """Return rows in the order of the parts, and in theirs."""
-    place = rows["at"].to_numpy()
-    if not (place[1:] < place[:-1]).any():
+    frames = frames_of(rows)
+    place: Any = frames.array(rows["at"])
+    if not bool((place[1:] < place[:-1]).any()):
         return rows
-    return rows.take(np.argsort(place, kind="stable")).reset_index(drop=True)
+    return frames.take(rows, frames.row_order(place))
 
 
 def result_of(plan: GroupPlan, rows: pd.DataFrame) -> Any:
@@ -210,8 +201,8 @@ def _folded(plan: GroupPlan, states: pd.DataFrame) -> tuple[Any, pd.DataFrame]:
 
 def _told(plan: GroupPlan, rows: pd.DataFrame) -> tuple[Any, pd.DataFrame]:
     """Return the result of rows, and the keys of its groups with the place of the first row."""
-    rows = _ordered(rows) if plan.in_order else rows
-    frame = _frame(plan, rows, _labels(plan, rows))
+    rows = rows_in_order(rows) if plan.in_order else rows
+    frame = frame_of_rows(plan, rows)
     groups = Groups(
         plan.keys_of_states(rows), len(rows), sort=plan.sort, dropna=plan.dropna,
         observed=plan.observed,
@@ -226,20 +217,16 @@ def _told(plan: GroupPlan, rows: pd.DataFrame) -> tuple[Any, pd.DataFrame]:
     return plan.told(grouped), pd.DataFrame(heads, copy=False)
 
 
-def _labels(plan: GroupPlan, rows: pd.DataFrame) -> Any:
-    if not plan.labels:
-        return pd.RangeIndex(len(rows))
-    index = plan.source.index
-    levels = [as_series(rows[f"i{level}"]) for level in range(index.nlevels)]
-    return index_of(levels, list(index.names))
-
-
-def _frame(plan: GroupPlan, rows: pd.DataFrame, labels: pd.Index) -> Any:
-    """Return the rows as a frame like the source, with the columns that are read."""
-    made: Any
+def frame_of_rows(plan: GroupPlan, rows: Any) -> Any:
+    """Return rows as a frame like the source, with the columns that are read."""
+    labels: Any = frames_of(rows).range_index(len(rows))
+    if plan.labels:
+        names = list(plan.source.index.names)
+        levels = [as_series(rows[f"i{level}"]).rename(None) for level in range(len(names))]
+        labels = index_of(levels, names)
+    columns = [rows[f"c{place}"] for place in plan.places]
     if plan.source.ndim == 1:
-        made = pd.Series(plain(rows["c0"]), index=labels, name=plan.source.name)
+        made = plan.series_of(columns[0], labels)
     else:
-        arrays = [plain(rows[f"c{place}"]) for place in plan.places]
-        made = frame_of(arrays, plan.source.columns.take(plan.places), labels)
+        made = plan.frame_of(columns, plan.source.columns.take(plan.places), labels)
     return made if plan.rows_as is None else plan.rows_as(made)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
+import pandas as pd
 
 from dgpuhash.errors import ColumnError, UnsupportedError
 from dgpuhash.frames.dataframes import frames_named
@@ -21,7 +22,7 @@ from dgpuhash.frames.dataframes.cudf_columns import (
 from dgpuhash.frames.groupby.aggregates.options import Options
 from dgpuhash.frames.groupby.cudf.assembly import frame_of
 from dgpuhash.frames.groupby.cudf.group_by import CudfGroupBy
-from dgpuhash.frames.groupby.cudf.groups import CudfGroups
+from dgpuhash.frames.groupby.cudf.groups import CudfGroups, compared
 from dgpuhash.frames.groupby.cudf.keys import column_of_key, grouping_keys
 from dgpuhash.frames.groupby.cudf.results import AGGREGATES
 from dgpuhash.frames.groupby.cudf.states import numbers_of_words
@@ -29,11 +30,12 @@ from dgpuhash.frames.groupby.cudf.values import CudfValues, series_of_array
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey
 from dgpuhash.frames.groupby.partial.cudf.fold import Folds, Gathered, folded_fields
 from dgpuhash.frames.groupby.partial.cudf.result import FoldedCudfGroups, FoldedCudfStates
-from dgpuhash.frames.groupby.partial.cudf.rows import portable, result_of, rows_of
+from dgpuhash.frames.groupby.partial.cudf.rows import portable, result_of
 from dgpuhash.frames.groupby.partial.cudf.states import PartStates, fields_of_columns, kinds_of
 from dgpuhash.frames.groupby.partial.fold import folding
 from dgpuhash.frames.groupby.partial.kinds import fields_of, place_of, prefix_of
 from dgpuhash.frames.groupby.partial.plan import GroupPlan
+from dgpuhash.frames.groupby.partial.rows import rows_of
 from dgpuhash.frames.groupby.partial.verbs import (
     AGGREGATING,
     OF_ANY_ORDER,
@@ -42,6 +44,7 @@ from dgpuhash.frames.groupby.partial.verbs import (
     Verb,
 )
 from dgpuhash.frames.keys.encoding import KeyEncoder
+from dgpuhash.frames.merge.distinct import number_keys
 from dgpuhash.tables.columns.aggregates import ColumnReduction
 
 # The place of a column among those that are aggregated, the name of an aggregate, its options.
@@ -235,7 +238,7 @@ class CudfPlan(GroupPlan):
         made |= {"n": groups.sizes, "at": place_of(number, groups.first_rows)}
         for place, found in zip(self.wanted, fields, strict=True):
             made |= {prefix_of(place) + name: array for name, array in found.items()}
-        return _framed(made)
+        return self._framed(made)
 
     def folded(self, parts: Sequence[Any]) -> Any:
         """Return the states of all parts as one frame, in which each key occurs once."""
@@ -262,7 +265,7 @@ class CudfPlan(GroupPlan):
                     column = whole[prefix_of(place) + name]
                     found = take_series(column, found.rows)
                 made[prefix_of(place) + name] = found
-        return _framed({label: made[label] for label in whole.columns})
+        return self._framed({label: made[label] for label in whole.columns})
 
     def _of_one_pass(self, states: Any) -> dict[str, tuple[ColumnReduction, Any]] | None:
         """Return the folds of all fields and their dtypes; None where one takes several passes."""
@@ -291,7 +294,7 @@ class CudfPlan(GroupPlan):
             made[label] = (
                 words.view(np.int64) if sums else numbers_of_words(words, dtype, groups.xp)
             )
-        return _framed({label: made[label] for label in states.columns})
+        return self._framed({label: made[label] for label in states.columns})
 
     def _fields(self, states: Any, place: Any) -> dict[str, Any]:
         """Return the fields of a column's states: arrays of numbers, and columns of values."""
@@ -307,6 +310,38 @@ class CudfPlan(GroupPlan):
     def standing(self) -> Any:
         """Return states of no rows, into which those of parts are folded."""
         return folding(self)
+
+    def frame_of(self, columns: Iterable[Any], labels: Any, index: Any) -> Any:
+        """Return a frame of Series and arrays with these labels."""
+        xp: Any = frames_named("cudf").xp
+        series = [
+            series_of_array(xp.ascontiguousarray(each)) if isinstance(each, xp.ndarray) else each
+            for each in columns
+        ]
+        return frame_of(series, labels, index)
+
+    def series_of(self, column: Any, index: Any) -> Any:
+        """Return a Series like the source with these values and labels."""
+        made = column.rename(self.source.name)
+        made.index = index
+        return made
+
+    def levels_of(self, index: Any) -> list[Any]:
+        """Return the levels of labels as Series."""
+        return levels_of_index(index)
+
+    def first_rows(self, rows: Any) -> Any:
+        """Return the first of the rows of a frame that are equal, by position."""
+        return number_keys(compared([(label, rows[label]) for label in rows.columns]))[1]
+
+    def codes_of_part(self, part: Any, _: int) -> Any:
+        """Return the codes of the keys of a part's rows."""
+        return self.encoder.encode_rows(portable(grouping_keys(part, self.by, self.level))).codes
+
+    def _framed(self, columns: dict[str, Any]) -> Any:
+        """Return a frame of arrays and Series by label."""
+        made, size = list(columns.values()), len(next(iter(columns.values())))
+        return self.frame_of(made, pd.Index(list(columns)), frames_named("cudf").range_index(size))
 
     def portable(self, states: Any) -> Any:
         """Return the keys of states as columns that are equal where keys are."""
@@ -382,19 +417,6 @@ def _array(column: Any) -> Any:
     """Return the numbers of a column of states, which has no nulls; on its memory."""
     found = plain_array(column.to_pylibcudf()[0], column.dtype)
     return frames_named("cudf").array(column) if found is None else found
-
-
-def _framed(columns: dict[str, Any]) -> Any:
-    """Return a frame of arrays and Series."""
-    import cudf
-    import pandas as pd
-
-    xp: Any = frames_named("cudf").xp
-    series = [
-        series_of_array(xp.ascontiguousarray(each)) if isinstance(each, xp.ndarray) else each
-        for each in columns.values()
-    ]
-    return frame_of(series, pd.Index(list(columns)), cudf.RangeIndex(len(series[0])))
 
 
 def _ranks(column: Any, name: str) -> Any:
