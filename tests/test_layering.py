@@ -26,7 +26,7 @@ SHORTEST_MODULE = 40
 # Lines of code of a room, as `code_lines` counts them; what merges or deletes takes some away.
 MOST_CODE = {
     "distributed": 20_641,
-    "frames": 16_242,
+    "frames": 16_260,
     "tables": 11_760,
     "kmer": 10_160,
     "bench": 9_545,

@@ -358,7 +358,9 @@ class FrameIndex(LookupMixin):
         if kind in FILTERS:
             found = rows.found(encoded)
             return self._frames.keep_where(left, found if kind == "semi" else ~found)
-        met, stored = rows.find_matches(encoded, inner=kind == "inner"), rows.store.whole()
+        met = rows.find_matches(encoded, inner=kind == "inner")
+        few = kind not in ALL_ROWS and rows.store.paged
+        met, stored = rows.of_matches(met) if few else (met, rows.store.whole())
         if columns is not None:
             stored = stored[[label for label in stored if label in wanted]]
         if kind in ALL_ROWS and rows.erased:
@@ -415,13 +417,14 @@ class FrameIndex(LookupMixin):
     @function_translates_memory_errors
     @read_locked
     def _look_up(self, asked: Any, *, keyed: bool, promote: str | None) -> Lookup:
-        encoder, rows = self._rows.encoder_for(asked), self._rows.store.whole()
+        rows, encoder = self._rows, self._rows.encoder_for(asked)
         names = join_columns(asked, encoder, typed=False)
         given = key_series(asked, names)
         columns = KeyColumns.of_series(given, names, self._frames)
-        met = self._rows.find_matches(encoder.encode_columns(columns))
-        keys = index_keys(given, names, rows, names)
-        return lookup_rows(asked, keys, rows, met, keyed=keyed, promote=promote)
+        met = rows.find_matches(encoder.encode_columns(columns))
+        met, stored = rows.of_matches(met) if rows.store.paged else (met, rows.store.whole())
+        keys = index_keys(given, names, stored, names)
+        return lookup_rows(asked, keys, stored, met, keyed=keyed, promote=promote)
 
     @function_translates_memory_errors
     @read_locked

@@ -271,6 +271,21 @@ class KeyedRows:
         order = self._frames.row_order(pairs[1])
         return None, (pairs[1][order], pairs[0][order])
 
+    def of_matches(self, met: tuple[Any, Any]) -> tuple[Any, Any]:
+        """Return the matches of an inner or left merge, and the stored rows that they are of.
+
+        Where rows have been inserted and few match, these are read alone, in the order of the
+        matches.
+        """
+        partners, pairs = met
+        if pairs is None:
+            asked = self._xp.flatnonzero(partners >= 0)
+            pairs = asked, partners[asked]
+        asked, rows = pairs
+        if len(rows) and self.store.in_pages(len(rows)):
+            return (None, (asked, self._xp.arange(len(rows)))), self.store.take(rows)
+        return met, self.store.whole()
+
     def without_erased(self, met: tuple[Any, Any], stored: Any) -> tuple[Any, Any]:
         """Return the matches of `met` and the stored rows, numbered without the erased ones."""
         rows, (partners, pairs) = self.table.rows(), met
@@ -326,10 +341,12 @@ class KeyedRows:
 
     def _proved(self, encoded: EncodedKeys) -> bool:
         """Return whether equal codes prove equal keys as no side has a null."""
+        store = self.store
         return (
             self._encoder.packing == "reserved"
             and encoded.columns[0].nulls is None
-            and self.store.arrays(self._encoder.names) is not None
+            and not store.paged
+            and store.arrays(self._encoder.names) is not None
         )
 
     def found(self, encoded: EncodedKeys) -> Any:

@@ -1,4 +1,4 @@
-"""Row storage of an index: appended in chunks, concatenated when read."""
+"""Row storage of an index: appended in chunks, read where they lie or concatenated."""
 
 from __future__ import annotations
 
@@ -33,6 +33,8 @@ class RowStore:
         self.meta: Any = like.iloc[:0]
         self._chunks: list[Any] = []
         self._rows = 0
+        self.paged = False
+        """Whether there are several chunks, so that `in_pages` may be true."""
         # By column, cached until rows change: average bytes of a row, and the maximum where known.
         self._row_nbytes: dict[Hashable, float] = {}
         self._widest: dict[Hashable, int] = {}
@@ -120,6 +122,7 @@ class RowStore:
                 self._numbers = list(map(_promoted, stored, added))
             if arrays is not None and not self._chunks:
                 self._arrays = dict(zip(frame, arrays, strict=True))
+            self.paged = bool(self._chunks)
             self._chunks.append(frame)
             self._rows += len(frame)
 
@@ -138,7 +141,7 @@ class RowStore:
         if not self._chunks:
             return self.meta
         if len(self._chunks) > 1:
-            self._chunks = [self._frames.concat(self._chunks)]
+            self._chunks, self.paged = [self._frames.concat(self._chunks)], False
         return self._chunks[0]
 
     def whole(self) -> Any:
@@ -147,9 +150,48 @@ class RowStore:
 
     def take(self, rows: Any, columns: Sequence[Hashable] | None = None) -> Any:
         """Return the given rows, numbered from 0, with `columns` (default: all)."""
+        if self.paged and self.in_pages(len(rows)):
+            labels = list(self.meta) if columns is None else stored_labels(columns, self.meta)
+            return self._taken_by_page(rows, labels)
         frame = self.frame()
         wanted = frame if columns is None else frame[stored_labels(columns, self.meta)]
         return self._frames.take(wanted, rows)
+
+    def in_pages(self, rows: int) -> bool:
+        """Return whether so many rows are read from several chunks, the pages.
+
+        Each page has twice as many rows as the next at least, so that reading after an insert costs
+        what was inserted, and what is read. Chunks of other dtypes are put together.
+        """
+        chunks = self._chunks
+        if len(chunks) < 2 or 4 * rows > self._rows:
+            return False
+        first, later = len(chunks) - 1, len(chunks[-1])
+        while first and len(chunks[first - 1]) < 2 * later:
+            first -= 1
+            later += len(chunks[first])
+        if first < len(chunks) - 1:
+            chunks = self._chunks = [*chunks[:first], self._frames.concat(chunks[first:])]
+        like = self._frames.dtypes(chunks[0])
+        return first > 0 and all(self._frames.dtypes(page) == like for page in chunks[1:])
+
+    def _taken_by_page(self, rows: Any, labels: Sequence[Hashable]) -> Any:
+        """Return columns of rows out of the pages that have them."""
+        xp, chunks = self._frames.xp, self._chunks
+        ends = np.cumsum([len(page) for page in chunks])
+        pages = xp.searchsorted(xp.asarray(ends), rows, side="right")
+        found, order = [], []
+        for number, page in enumerate(chunks):
+            here = xp.flatnonzero(pages == number)
+            if len(here):
+                first = int(ends[number]) - len(page)
+                found.append(self._frames.take(page[labels], rows[here] - first))
+                order.append(here)
+        if len(found) < 2:
+            return found[0] if found else self._frames.take(chunks[0][labels], rows)
+        back = xp.empty(len(rows), np.int64)
+        back[xp.concatenate(order)] = xp.arange(len(rows))
+        return self._frames.take(self._frames.concat(found), back)
 
     def arrays(self, columns: Sequence[Hashable]) -> list[Any] | None:
         """Return all rows of `columns` as `Frames.arrays` does.
@@ -172,6 +214,7 @@ class RowStore:
         """
         made = copy.copy(self)
         made._chunks, made._rows = [self.take(rows)] if len(rows) else [], len(rows)
+        made.paged = False
         made._row_nbytes, made._widest, made._arrays = {}, {}, {}
         return made
 

@@ -22,6 +22,7 @@ from dgpuhash.errors import (
     UnsupportedError,
 )
 from dgpuhash.frames import FrameIndex, KeyEncoder
+from dgpuhash.frames.dataframes.pandas import PandasFrames
 from dgpuhash.frames.keys.table import KeyTable
 from dgpuhash.tables.stats import format_bytes
 
@@ -476,3 +477,32 @@ def test_times_that_a_coarser_unit_cannot_hold():
         index.insert(finer)
     index.insert(pd.DataFrame({"k": [2], "t": np.array(["2020-01-02"], "M8[us]")}))
     assert index.frame()["t"].dtype == "M8[s]"
+
+
+def test_reads_after_inserts_copy_no_large_page(monkeypatch):
+    rows = pd.DataFrame({"k": np.arange(20_000) % 15_000, "t": [f"t{i}" for i in range(20_000)]})
+    rows["c"] = rows["t"].str[:2].astype("category")
+    copied, concat = [0], PandasFrames.concat
+
+    def counted(self, frames):
+        frames = list(frames)
+        copied.append(sum(map(len, frames)))
+        return concat(self, frames)
+
+    monkeypatch.setattr(PandasFrames, "concat", counted)
+    index, random = FrameIndex.build(rows, on="k"), np.random.default_rng(4)
+    whole = rows
+    for size in (1, 1, 7, 300, 1, 40, 1, 500):
+        new = rows.iloc[random.integers(0, 20_000, size)].assign(k=lambda f: f["k"] + 9_000)
+        index.insert(new)
+        whole = pd.concat([whole, new], ignore_index=True)
+        asked = pd.DataFrame({"k": random.integers(0, 25_000, 60), "x": np.arange(60)})
+        found = index.merge(asked)
+        assert_frame_equal(found, asked.merge(whole, on="k"))
+        assert index.lookup(asked["k"])["t"].dropna().tolist() == found["t"].tolist()
+        assert index.contains(asked["k"]).tolist() == asked["k"].isin(whole["k"]).tolist()
+    assert max(copied) < 2000
+    assert_frame_equal(index.frame(), whole)
+    # Pages of other dtypes are put together, so that a part has the dtypes of all.
+    index.insert(new.assign(c=pd.Categorical(["zz"] * len(new))))
+    assert "zz" in index.merge(asked)["c"].cat.categories

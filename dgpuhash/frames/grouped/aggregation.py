@@ -27,8 +27,6 @@ from dgpuhash.frames.groupby.requests import requests
 from dgpuhash.frames.labels import key_names
 from dgpuhash.frames.merge.index import index_of
 
-__all__ = ["EPOCH", "OWN", "Aggregation", "LabelledResults", "overflow"]
-
 OWN = "dgpuhash "
 """What labels of columns of states begin with that are no keys."""
 EPOCH = f"{OWN}epoch"

@@ -24,8 +24,6 @@ from dgpuhash.tables.memory_errors import function_translates_memory_errors
 from dgpuhash.tables.rwlock import read_locked, write_locked
 from dgpuhash.typing import Device
 
-__all__ = ["GroupIndex"]
-
 
 class GroupIndex(FrameIndex):
     """Index of groups by their keys: what is inserted are states, what is read are results.

@@ -23,8 +23,6 @@ from dgpuhash.frames.grouped.aggregation import EPOCH, OWN, SIZE, Aggregation
 from dgpuhash.frames.labels import stored_labels
 from dgpuhash.frames.row_store import NumericDtypes, RowStore, numeric_dtypes
 
-__all__ = ["ResultRows", "StateRows"]
-
 # Rows by which the size of others is estimated.
 SAMPLED = 1024
 # States that are combined at once: what that takes stays in the caches of a core.

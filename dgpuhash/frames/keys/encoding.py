@@ -24,8 +24,6 @@ from dgpuhash.frames.keys.seeds import LEGACY, KeySeeds
 from dgpuhash.frames.labels import key_names, refuse_nulls
 from dgpuhash.tables.columns.distinct import Factorization, distinct_keys
 
-__all__ = ["EncodedKeys", "KeyColumns", "KeyEncoder", "same_keys"]
-
 _STRING = LogicalType("string", nullable=True)
 _FEW_KEYS = 2**12
 NULL_COLUMN_HASH = 0xD1B54A32D192ED03

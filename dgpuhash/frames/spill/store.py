@@ -95,7 +95,7 @@ class SpilledRowStore(RowStore):
 
     def kept(self, rows: Any) -> RowStore:
         made = copy.copy(self)
-        made._chunks = [self.take(rows, self._here)] if len(rows) else []
+        made._chunks, made.paged = [self.take(rows, self._here)] if len(rows) else [], False
         made._rows, made._starts, made._firsts = len(rows), np.arange(len(rows)), self._places(rows)
         made._row_nbytes, made._widest, made._arrays = {}, {}, {}
         return made

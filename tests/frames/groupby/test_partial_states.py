@@ -16,8 +16,8 @@ from suites.raising import no_other_engine
 
 import dgpuhash
 from dgpuhash.errors import ColumnError, SpecError, UnsupportedError
+from dgpuhash.frames.dataframes.pandas import PandasFrames
 from dgpuhash.frames.groupby.partial import GroupPlan, Verb, fold
-from dgpuhash.frames.groupby.partial.storage import PagedRows
 from dgpuhash.frames.keys.encoding import KeyEncoder
 from dgpuhash.frames.row_store import RowStore
 
@@ -228,17 +228,23 @@ def test_folding_reads_no_more_than_the_part(monkeypatch):
     states = plan.standing()
     for number, part in enumerate(parts_of(frame, 3)):
         states.fold(plan.reduce(part, number))
-    read, take = [], PagedRows.take
-    monkeypatch.setattr(RowStore, "frame", None)
+    # The first read puts parts of one length together.
+    states.fold(plan.reduce(frame[:10], 3))
+    read, take, concat = [], RowStore.take, PandasFrames.concat
     monkeypatch.setattr(
-        PagedRows,
+        PandasFrames,
+        "concat",
+        lambda self, frames: read.append(sum(map(len, frames))) or concat(self, frames),
+    )
+    monkeypatch.setattr(
+        RowStore,
         "take",
         lambda self, rows, *args: read.append(len(rows)) or take(self, rows, *args),
     )
-    states.fold(plan.reduce(frame[1990:2010], 3))
-    assert read and max(read) == 20
+    states.fold(plan.reduce(frame[1990:2010], 4))
+    assert read and max(read) <= 30
     monkeypatch.undo()
-    assert states.result()[("v", "sum")].value_counts().to_dict() == {1: 2980, 2: 20}
+    assert states.result()[("v", "sum")].value_counts().to_dict() == {1: 2970, 2: 30}
 
 
 def test_equal_rows_are_left_out_where_one_is_enough(monkeypatch):

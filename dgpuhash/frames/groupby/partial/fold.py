@@ -27,10 +27,11 @@ from dgpuhash.frames.groupby.partial.kinds import (
     retracted,
 )
 from dgpuhash.frames.groupby.partial.rows import distinct_rows, parts_of_rows
-from dgpuhash.frames.groupby.partial.storage import NumberColumn, PagedRows, ValueColumn, plain
+from dgpuhash.frames.groupby.partial.storage import NumberColumn, ValueColumn, plain
 from dgpuhash.frames.keyed_rows import KeyedRows
 from dgpuhash.frames.keys.encoding import EncodedKeys
 from dgpuhash.frames.merge.distinct import numbered
+from dgpuhash.frames.row_store import RowStore
 from dgpuhash.tables import unique
 
 if TYPE_CHECKING:
@@ -276,7 +277,7 @@ class _Keys:
     def __init__(self, plan: GroupPlan, empty: pd.DataFrame) -> None:
         self._plan = plan
         self._rows = KeyedRows(self._stored(empty), plan.encoder, "cpu")
-        self._rows.store = PagedRows(self._stored(empty))
+        self._rows.store = RowStore(self._stored(empty))
 
     def __len__(self) -> int:
         return len(self._rows.store)
@@ -344,7 +345,7 @@ class GroupRows:
 
     def __init__(self, plan: GroupPlan) -> None:
         self.plan = plan
-        self._rows = PagedRows(plan.states_meta)
+        self._rows = RowStore(plan.states_meta)
         self.generation: int = 0
         self._enough = _FEW
 
@@ -366,7 +367,7 @@ class GroupRows:
 
     def _compact(self) -> None:
         """Keep one of the rows that are equal."""
-        rows = PagedRows(self.plan.states_meta)
+        rows = RowStore(self.plan.states_meta)
         rows.append(distinct_rows(self.plan, self._rows.frame()))
         # Where few are equal it seldom pays.
         factor = 2 if 2 * len(rows) <= len(self) else 8

@@ -1,8 +1,7 @@
-"""Columns that grow: of numbers, of any values, and pages of rows."""
+"""Columns that grow: of numbers, and of any values."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,48 +9,7 @@ import pandas as pd
 
 from dgpuhash.frames.groupby.aggregates.values import taken
 from dgpuhash.frames.groupby.assembly import series_of
-from dgpuhash.frames.labels import stored_labels
 from dgpuhash.frames.row_store import RowStore
-
-
-class PagedRows(RowStore):
-    """Rows in pages, of which each is twice as long as the next: appending costs what is appended.
-
-    Reading some rows costs these rows, and takes from at most as many pages as the number of rows
-    has bits.
-    """
-
-    def append(self, frame: Any, arrays: Sequence[Any] | None = None) -> None:
-        """Add the rows of `frame`."""
-        super().append(frame, arrays)
-        pages = self._chunks
-        while len(pages) > 1 and len(pages[-2]) < 2 * len(pages[-1]):
-            pages[-2:] = [self._frames.concat(pages[-2:])]
-
-    def arrays(self, columns: Sequence[Hashable]) -> list[Any] | None:
-        """Return None: pages are no arrays."""
-        return None
-
-    def take(self, rows: Any, columns: Sequence[Hashable] | None = None) -> Any:
-        """Return the given rows, numbered from 0, with `columns` (default: all)."""
-        if len(self._chunks) < 2 or len(rows) >= len(self):
-            return super().take(rows, columns)
-        labels = list(self.meta) if columns is None else stored_labels(columns, self.meta)
-        ends = np.cumsum([len(page) for page in self._chunks])
-        pages = np.searchsorted(ends, rows, side="right")
-        found, order = [], []
-        for number, page in enumerate(self._chunks):
-            here = np.flatnonzero(pages == number)
-            if len(here):
-                first = ends[number] - len(page)
-                found.append(self._frames.take(page[labels], rows[here] - first))
-                order.append(here)
-        if not found:
-            return self._frames.take(self.meta[labels], np.empty(0, np.int64))
-        made = found[0] if len(found) == 1 else self._frames.concat(found)
-        back = np.empty(len(rows), np.int64)
-        back[np.concatenate(order)] = np.arange(len(rows))
-        return made if len(found) == 1 else self._frames.take(made, back)
 
 
 class NumberColumn:
@@ -108,7 +66,7 @@ class ValueColumn:
     """
 
     def __init__(self, array: Any) -> None:
-        self._rows: RowStore = PagedRows(_frame(array).iloc[:0])
+        self._rows: RowStore = RowStore(_frame(array).iloc[:0])
         self._places = NumberColumn(np.empty(0, np.int64))
         self.append(array)
 
