@@ -152,7 +152,7 @@ class RowStore:
         """Return the given rows, numbered from 0, with `columns` (default: all)."""
         if self.paged and self.in_pages(len(rows)):
             labels = list(self.meta) if columns is None else stored_labels(columns, self.meta)
-            return self._taken_by_page(rows, labels)
+            return self._take_by_page(rows, labels)
         frame = self.frame()
         wanted = frame if columns is None else frame[stored_labels(columns, self.meta)]
         return self._frames.take(wanted, rows)
@@ -175,8 +175,8 @@ class RowStore:
         like = self._frames.dtypes(chunks[0])
         return first > 0 and all(self._frames.dtypes(page) == like for page in chunks[1:])
 
-    def _taken_by_page(self, rows: Any, labels: Sequence[Hashable]) -> Any:
-        """Return columns of rows out of the pages that have them."""
+    def _take_by_page(self, rows: Any, labels: Sequence[Hashable]) -> Any:
+        """Return columns of rows, each out of its page."""
         xp, chunks = self._frames.xp, self._chunks
         ends = np.cumsum([len(page) for page in chunks])
         pages = xp.searchsorted(xp.asarray(ends), rows, side="right")

@@ -47,7 +47,7 @@ class SharedExpr(Expr):
         if not self._determ_token:
             # Plans, arguments and seeds take long to tokenize, and stay as they are.
             operands = (
-                kept_token(each)
+                token_of(each)
                 if type(each).__module__.startswith("dgpuhash.") and not isinstance(each, Expr)
                 else each
                 for each in self.operands
@@ -69,7 +69,7 @@ _tokens: dict[int, tuple[Callable[[], Any], str]] = {}
 _MOST_TOKENS = 2**9
 
 
-def kept_token(thing: Any, source: Any = None) -> str:
+def token_of(thing: Any, source: Any = None) -> str:
     """Return the token of an object that never changes, computed once while it is in use.
 
     It is that of `source`, where nothing else decides about the object.
@@ -104,7 +104,7 @@ _MOST_METAS = 2**12
 
 
 class _NoKey(Exception):
-    """An operand that is not told from others in no time."""
+    """An operand without a quick and exact key."""
 
 
 def _share_metas(

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from dask.dataframe.dispatch import meta_nonempty
 
-from dgpuhash.distributed.cluster.expressions import kept_token
+from dgpuhash.distributed.cluster.expressions import token_of
 from dgpuhash.distributed.cluster.serialization import put_in_cache, schema_key
 from dgpuhash.errors import SpecError
 from dgpuhash.frames import frames_of
@@ -99,7 +99,7 @@ class Asked:
         if schema is None:
             return self._planned(meta, seeds)
         # It takes milliseconds to try it, and optimisation asks again and again.
-        asked = kept_token(self), schema, kept_token(seeds)
+        asked = token_of(self), schema, token_of(seeds)
         found = _plans.get(asked)
         if found is None:
             found = self._planned(meta, seeds)

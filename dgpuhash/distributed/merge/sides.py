@@ -15,7 +15,7 @@ from dgpuhash.distributed.cluster.dask_internals import (
     determine_column_projection,
     is_filter_pushdown_available,
 )
-from dgpuhash.distributed.cluster.expressions import kept_token
+from dgpuhash.distributed.cluster.expressions import token_of
 from dgpuhash.distributed.cluster.serialization import note_bare, put_in_cache, schema_key
 from dgpuhash.distributed.query.merge_tasks import sample
 from dgpuhash.distributed.query.results import ResultExpr
@@ -141,14 +141,14 @@ class SidesExpr(ResultExpr):
 def plan_of(left: Any, right: Any, arguments: JoinArguments, probing: str = "") -> PartitionPlan:
     """Return the plan for partitions like two empty frames; raises as `PartitionPlan.of`."""
     schemas = schema_key(left), schema_key(right)
-    asked = kept_token(arguments), probing, *schemas
+    asked = token_of(arguments), probing, *schemas
     # It takes milliseconds to try it, and optimisation asks again and again.
     found = None if None in schemas else _plans.get(asked)
     if found is None:
         found = PartitionPlan.of(sample(left), sample(right), arguments, probing)
         note_bare(found.meta)
         if None not in schemas:
-            kept_token(found, asked)
+            token_of(found, asked)
             put_in_cache(_plans, asked, found, _MOST_PLANS)
     return found
 

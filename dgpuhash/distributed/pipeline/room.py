@@ -17,7 +17,7 @@ from dgpuhash.tables.memory_errors import memory_errors_of
 def make_room(
     part: TableShard, collective: Collective, keys: Any, piece_rows: int, slice_rows: int
 ) -> tuple[bool, Exception | None]:
-    """Make room on every rank for `keys`, which the batch of this rank may store.
+    """Make room on every rank for the keys of a mixed batch; `keys` are those of this rank.
 
     No content changes. All rows count as new keys at first. Where a shard would grow for them,
     owners count the keys that are new to them.

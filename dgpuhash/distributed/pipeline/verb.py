@@ -304,7 +304,7 @@ class VerbExecution:
                     )
 
     def _words(self, arrays: Sequence[Any], first: int) -> list[Any]:
-        """Return the columns that travel of a chunk whose first row has the number `first`."""
+        """Return the columns of a chunk for the exchange; its first row is row `first` of all."""
         layout, others = self._part.layout, list(arrays[1:])
         columns, ops = [layout.keys(self._backend, arrays[0])], []
         if self._verb.name == "execute":

@@ -394,16 +394,16 @@ def sample(meta: Any) -> Any:
     return frame
 
 
-def _made_up(dtype: Any) -> Any:
+def _sample_value(dtype: Any) -> Any:
     return meta_nonempty(pd.Series([], dtype=dtype)).array
 
 
-_known_values = lru_cache(maxsize=2**8)(_made_up)
+_known_values = lru_cache(maxsize=2**8)(_sample_value)
 
 
 def _two_values(dtype: Any) -> Any:
     # Dtypes of the same categories in another order are equal.
-    return _made_up(dtype) if hasattr(dtype, "categories") else _known_values(dtype)
+    return _sample_value(dtype) if hasattr(dtype, "categories") else _known_values(dtype)
 
 
 def _cut(found: Payload | None, start: int, end: int) -> Payload | None:

@@ -75,7 +75,7 @@ class Layout:
         return rows if rows.ndim == 2 else _bytes_of(rows)
 
     def ops(self, backend: Backend, chunk: Any) -> Any:
-        """Return the column of a chunk of operations, which may be on the host."""
+        """Return the column of a chunk of operations, from any device."""
         return _taken(backend, chunk, OP_DTYPE, "ops")
 
     def counts(self, backend: Backend, chunk: Any) -> Any:

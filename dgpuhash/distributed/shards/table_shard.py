@@ -238,7 +238,7 @@ class TableShard:
         if verb.name == "find":
             return self._find(verb, keys, counts, to)
         if verb.name == "execute":
-            return [Answer(self._executed(verb, *columns), counts)]
+            return [Answer(self._execute(verb, *columns), counts)]
         given = [keys, *(self.layout.to_store(column) for column in columns[1:])]
         if verb.name == "add":
             table._add(*given)
@@ -273,7 +273,7 @@ class TableShard:
             Answer([layout.from_store(values)], of_rank, by_row=False),
         ]
 
-    def _executed(self, verb: Verb, keys: Any, *columns: Any) -> list[Any]:
+    def _execute(self, verb: Verb, keys: Any, *columns: Any) -> list[Any]:
         """Execute a mixed batch; return the values of a map, and flags."""
         layout, (*values, ops) = self.layout, columns
         if layout.value is None:

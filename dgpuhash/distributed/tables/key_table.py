@@ -83,7 +83,7 @@ class KeyTable(TableMaintenance):
         return self._ask(Verb("erase"), keys, shown=[MASK])[0]
 
     def _check_in_order(self) -> None:
-        """Raise UnsupportedError where several workers may store a key."""
+        """Raise UnsupportedError for an independent table."""
         if self._mode.independent:
             raise UnsupportedError(
                 f"a mixed batch of an independent {type(self).__name__}, where several workers may "

@@ -308,7 +308,7 @@ class Frames(ABC):
 
     @abstractmethod
     def with_dtype(self, frame: Any, label: Hashable, dtype: Any) -> Any:
-        """Return a frame with another dtype of a column, where it has the column."""
+        """Return a frame with another dtype of one of its columns, if it has that column."""
 
     def with_agreed_keys(
         self, left: Any, right: Any, keys: JoinKeys, how: str, *, nullable: bool = False

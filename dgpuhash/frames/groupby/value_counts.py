@@ -183,7 +183,7 @@ def _counted(
     keys = {key.name for key in groups.keys if key.in_frame}
     if data.ndim == 1:
         return [] if data.name in keys else [(data.name, as_series(data))]
-    wanted = counted_labels(data.columns, subset, keys)
+    wanted = labels_to_count(data.columns, subset, keys)
     return [
         (label, as_series(data.iloc[:, place]))
         for place, label in enumerate(data.columns)
@@ -191,7 +191,7 @@ def _counted(
     ]
 
 
-def counted_labels(there: Iterable[Any], subset: Sequence[Any] | None, keys: set[Any]) -> set[Any]:
+def labels_to_count(there: Iterable[Any], subset: Sequence[Any] | None, keys: set[Any]) -> set[Any]:
     """Return the labels of columns of which values are counted: no keys, and those of `subset`.
 
     Raises

@@ -36,7 +36,7 @@ class ValueRows:
         return int(self._rows.nbytes)
 
     def with_room(self, more: int) -> ValueRows:
-        """Return a payload of the same rows that `more` can be appended to without allocation."""
+        """Return a payload of the same rows, with memory for `more`."""
         rows, end = self._rows, self.used + more
         if end > len(rows):
             grown = max(end, len(rows) * 3 // 2)

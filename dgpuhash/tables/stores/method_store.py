@@ -235,7 +235,7 @@ class MethodStore(MixedBatches):
         return self._size_with(new_keys, counted.occupied)
 
     def _size_with(self, new_keys: int, occupied: int) -> int:
-        """Return for how many keys a table is made that is to hold `new_keys` more."""
+        """Return the size, in keys, of a table with room for `new_keys` more."""
         table, needed = self.table, occupied + new_keys
         if occupied == 0:
             return max(needed, table.keys)

@@ -14,7 +14,7 @@ from dgpuhash.frames.groupby.cudf.groups import CudfGroups
 from dgpuhash.frames.groupby.cudf.keys import column_of_key
 from dgpuhash.frames.groupby.cudf.values import CudfValues
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey
-from dgpuhash.frames.groupby.value_counts import counted_labels
+from dgpuhash.frames.groupby.value_counts import labels_to_count
 
 
 def value_counts(
@@ -85,7 +85,7 @@ def _counted(
 ) -> list[GroupingKey]:
     """Return the columns that are counted, as keys."""
     keys = {key.name for key in groups.keys}
-    wanted = counted_labels([label for label, _ in columns], subset, keys)
+    wanted = labels_to_count([label for label, _ in columns], subset, keys)
     made = []
     for label, values in columns:
         if label not in wanted:

@@ -238,7 +238,7 @@ class CudfPlan(GroupPlan):
         made |= {"n": groups.sizes, "at": place_of(number, groups.first_rows)}
         for place, found in zip(self.wanted, fields, strict=True):
             made |= {prefix_of(place) + name: array for name, array in found.items()}
-        return self._framed(made)
+        return self._to_frame(made)
 
     def folded(self, parts: Sequence[Any]) -> Any:
         """Return the states of all parts as one frame, in which each key occurs once."""
@@ -265,7 +265,7 @@ class CudfPlan(GroupPlan):
                     column = whole[prefix_of(place) + name]
                     found = take_series(column, found.rows)
                 made[prefix_of(place) + name] = found
-        return self._framed({label: made[label] for label in whole.columns})
+        return self._to_frame({label: made[label] for label in whole.columns})
 
     def _of_one_pass(self, states: Any) -> dict[str, tuple[ColumnReduction, Any]] | None:
         """Return the folds of all fields and their dtypes; None where one takes several passes."""
@@ -294,7 +294,7 @@ class CudfPlan(GroupPlan):
             made[label] = (
                 words.view(np.int64) if sums else numbers_of_words(words, dtype, groups.xp)
             )
-        return self._framed({label: made[label] for label in states.columns})
+        return self._to_frame({label: made[label] for label in states.columns})
 
     def _fields(self, states: Any, place: Any) -> dict[str, Any]:
         """Return the fields of a column's states: arrays of numbers, and columns of values."""
@@ -338,7 +338,7 @@ class CudfPlan(GroupPlan):
         """Return the codes of the keys of a part's rows."""
         return self.encoder.encode_rows(portable(grouping_keys(part, self.by, self.level))).codes
 
-    def _framed(self, columns: dict[str, Any]) -> Any:
+    def _to_frame(self, columns: dict[str, Any]) -> Any:
         """Return a frame of arrays and Series by label."""
         made, size = list(columns.values()), len(next(iter(columns.values())))
         return self.frame_of(made, pd.Index(list(columns)), frames_named("cudf").range_index(size))
