@@ -402,7 +402,7 @@ def test_looking_at_an_empty_table_decides_on_no_device(threads):
 
 
 def test_no_memory_for_the_rows_changes_nothing(threads, monkeypatch):
-    def full(self, arrays):
+    def full(self, arrays, first):
         raise MemoryError("on purpose")
 
     with DistributedSet.from_keys(np.arange(10)) as table:
