@@ -92,7 +92,7 @@ class Anew(ABC):
 
     @abstractmethod
     def change(self, change: Any) -> None:
-        """Add the rows that come, and delete those that go."""
+        """Insert the new rows of a change, and delete the old ones."""
 
     @abstractmethod
     def answers(self) -> Answers:

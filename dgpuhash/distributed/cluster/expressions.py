@@ -36,7 +36,7 @@ from dgpuhash.distributed.cluster.serialization import (
 
 
 class SharedExpr(Expr):
-    """Expression that others reach by several ways, and that Dask's optimizer replaces once.
+    """Expression of a query, replaced once by Dask's optimizer though several others read it.
 
     The optimizer makes new expressions of a query some dozen times. A build is an operand of its
     probe and of what that probe reads: it would be made anew for each way that leads to it, which
@@ -189,7 +189,7 @@ class _Replaced(threading.local):
         self._made: WeakValueDictionary[str, Expr] = WeakValueDictionary()
 
     def of(self, seen: set[str]) -> WeakValueDictionary[str, Expr]:
-        """Return those of the substitution that has this set, which Dask makes for each."""
+        """Return the replacements of one substitution, known by Dask's set of names."""
         if seen is not self._seen:
             self._seen, self._made = seen, WeakValueDictionary()
         return self._made

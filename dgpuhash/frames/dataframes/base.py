@@ -296,7 +296,7 @@ class Frames(ABC):
 
     @abstractmethod
     def agree(self, pair: KeyPair, how: str, *, nullable: bool = False) -> tuple[Any, Any] | None:
-        """Return the dtypes that columns of a key of two dtypes get, None where they stay.
+        """Return the dtypes of a key of two dtypes in the result; None to leave both as they are.
 
         Those of categories of integers and booleans are nullable, if they hold nulls or `nullable`.
 

@@ -1,4 +1,4 @@
-"""Dtypes of keys that pandas merges: what becomes of columns, and which warning it gives."""
+"""Dtypes of keys in merges of pandas frames, and pandas' warnings about them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _TEXTS = frozenset({"string", "unicode", "mixed", "bytes", "empty"})
 
 
 def agree(pair: KeyPair, how: str = "inner", *, nullable: bool = False) -> tuple[Any, Any] | None:
-    """Return the dtypes that the columns of both sides get, None where they stay as they are.
+    """Return the dtypes of both sides' columns in the result; None to leave both as they are.
 
     Those of categories of integers and booleans are nullable, if they hold nulls or `nullable`.
 

@@ -57,7 +57,7 @@ from dgpuhash.frames.groupby.partial.verbs import (
     Asked,
     PlannedGroups,
     Verb,
-    settled,
+    settle_dtype,
 )
 from dgpuhash.frames.groupby.reduction import Wanted
 from dgpuhash.frames.keys.encoding import EncodedKeys, KeyEncoder
@@ -505,7 +505,7 @@ class GroupPlan:
         if aggregate.labels:
             return states.labels(each.how, each.options)
         found = aggregate.result(states, each.options)
-        return settled(found, states.values, each, full=self.observed)
+        return settle_dtype(found, states.values, each, full=self.observed)
 
     def _keys_of(self, part: Any) -> list[GroupingKey]:
         """Return the keys of a part, in the dtypes of those of the source."""

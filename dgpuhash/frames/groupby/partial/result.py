@@ -21,7 +21,7 @@ from dgpuhash.frames.groupby.grouping_keys import GroupingKey
 from dgpuhash.frames.groupby.groups import Flags, Groups
 from dgpuhash.frames.groupby.partial.kinds import Fields, total_of
 from dgpuhash.frames.groupby.partial.storage import array_of
-from dgpuhash.frames.groupby.partial.verbs import AGGREGATING, PlannedGroups, settled
+from dgpuhash.frames.groupby.partial.verbs import AGGREGATING, PlannedGroups, settle_dtype
 from dgpuhash.frames.groupby.reduction import Wanted, check_labelled, check_observed
 
 if TYPE_CHECKING:
@@ -287,18 +287,18 @@ def ranked_columns(plan: GroupPlan) -> tuple[int, ...]:
     """
     found: dict[int, bool] = {}
 
-    def seen(
+    def note_numbers(
         groups: PlannedGroups, positions: Sequence[int], wanted: Sequence[Wanted]
     ) -> list[Any]:
         for each in wanted:
             number = Values(plan.column_of(plan.source, positions[each.place])).is_number
             found[positions[each.place]] = number and each.how in _RANKED
-        return groups.settled(wanted, full=plan.observed)
+        return groups.settle_dtypes(wanted, full=plan.observed)
 
     if plan.on_gpu or not plan.needs_rows or plan.verb.name not in AGGREGATING or not plan.observed:
         return ()
     empty = Groups(plan.keys, 0, sort=plan.sort, dropna=plan.dropna, observed=True)
-    plan.told(plan.grouped(plan.source, empty, seen))
+    plan.told(plan.grouped(plan.source, empty, note_numbers))
     return tuple(sorted(found)) if all(found.values()) else ()
 
 
@@ -327,7 +327,7 @@ def places_asked(plan: GroupPlan, keys: pd.DataFrame) -> dict[int, set[tuple[int
         asked.setdefault(position, set()).update(pairs)
         return np.zeros(len(rows), numbers_dtype(plan, position))
 
-    _told(plan, keys, at)
+    _result_of(plan, keys, at)
     return asked
 
 
@@ -342,10 +342,10 @@ def result_of_places(
         dtype = numbers_dtype(plan, position)
         return np.array([numbers.get(pair, 0) for pair in pairs], dtype)
 
-    return _told(plan, keys, at)
+    return _result_of(plan, keys, at)
 
 
-def _told(plan: GroupPlan, keys: pd.DataFrame, at: Any) -> tuple[Any, pd.DataFrame]:
+def _result_of(plan: GroupPlan, keys: pd.DataFrame, at: Any) -> tuple[Any, pd.DataFrame]:
     groups = FoldedGroups(
         plan.keys_of_states(keys), keys["n"].to_numpy(),
         sort=plan.sort, dropna=plan.dropna, observed=plan.observed,
@@ -365,7 +365,7 @@ def _told(plan: GroupPlan, keys: pd.DataFrame, at: Any) -> tuple[Any, pd.DataFra
             states.ordered_count = array_of(keys[f"n{position}"].to_numpy(), rows)
             states.count = states.ordered_count + array_of(keys[f"nan{position}"].to_numpy(), rows)
             array = AGGREGATES[each.how].result(states, each.options)
-            found.append(settled(array, values, each, full=plan.observed))
+            found.append(settle_dtype(array, values, each, full=plan.observed))
         return found
 
     heads = dict(zip(plan.key_labels, groups.columns, strict=True))

@@ -122,7 +122,7 @@ def rows_in_order(rows: Any) -> Any:
 
 def result_of(plan: GroupPlan, rows: pd.DataFrame) -> Any:
     """Return the result of rows that came from parts in any order."""
-    return _told(plan, rows)[0]
+    return _result_of_rows(plan, rows)[0]
 
 
 def in_pieces(plan: GroupPlan) -> bool:
@@ -145,7 +145,7 @@ def result_of_pieces(
     """
     results: list[Any] = []
     parts: list[pd.DataFrame] = []
-    of_piece = partial(_told if plan.needs_rows else _folded, plan)
+    of_piece = partial(_result_of_rows if plan.needs_rows else _folded, plan)
     for result, heads in chain(told, map(of_piece, pieces)):
         if results and not len(results[0]):
             results.clear()
@@ -191,7 +191,7 @@ def _groups(plan: GroupPlan, states: pd.DataFrame) -> FoldedGroups:
 
 
 def _folded(plan: GroupPlan, states: pd.DataFrame) -> tuple[Any, pd.DataFrame]:
-    """Return the result of folded states; and its groups, as `_told` does."""
+    """Return the result of folded states; and its groups, as `_result_of_rows` does."""
     groups = _groups(plan, states)
     heads = dict(zip(plan.key_labels, groups.columns, strict=True))
     if not plan.sort:
@@ -199,7 +199,7 @@ def _folded(plan: GroupPlan, states: pd.DataFrame) -> tuple[Any, pd.DataFrame]:
     return plan.result_of(states, groups), pd.DataFrame(heads, copy=False)
 
 
-def _told(plan: GroupPlan, rows: pd.DataFrame) -> tuple[Any, pd.DataFrame]:
+def _result_of_rows(plan: GroupPlan, rows: pd.DataFrame) -> tuple[Any, pd.DataFrame]:
     """Return the result of rows, and the keys of its groups with the place of the first row."""
     rows = rows_in_order(rows) if plan.in_order else rows
     frame = frame_of_rows(plan, rows)
@@ -209,7 +209,7 @@ def _told(plan: GroupPlan, rows: pd.DataFrame) -> tuple[Any, pd.DataFrame]:
     )  # fmt: skip
     groups.of_parts = True
     grouped = plan.grouped(
-        frame, groups, lambda made, _, wanted: made.settled(wanted, full=plan.observed)
+        frame, groups, lambda made, _, wanted: made.settle_dtypes(wanted, full=plan.observed)
     )
     heads = dict(zip(plan.key_labels, groups.columns, strict=True))
     if not plan.sort:

@@ -70,7 +70,7 @@ _OF_HALVES |= dict.fromkeys(("median", "std", "sem"), "float64")
 _VALUES = frozenset({"min", "max", "first", "last"})
 
 
-def settled(found: Any, values: Values, wanted: Wanted, *, full: bool) -> Any:
+def settle_dtype(found: Any, values: Values, wanted: Wanted, *, full: bool) -> Any:
     """Return an aggregate in the dtype that it has of any values of such a column.
 
     Sums and products of integers have 64 bits; NumPy's integers are float64, and booleans objects,
@@ -155,12 +155,12 @@ class PlannedGroups(GroupBy):
         """Return the function of the moments of the rows, of two of some columns by number."""
         return super()._moments(places, how)
 
-    def settled(self, wanted: Sequence[Wanted], *, full: bool) -> list[Any]:
+    def settle_dtypes(self, wanted: Sequence[Wanted], *, full: bool) -> list[Any]:
         """Return aggregates of the rows, in dtypes that do not depend on them."""
         columns = self._columns
         found = reduced(self._groups, columns, wanted, self._frame.index)
         return [
-            settled(array, Values(columns[each.place]), each, full=full)
+            settle_dtype(array, Values(columns[each.place]), each, full=full)
             for array, each in zip(found, wanted, strict=True)
         ]
 
@@ -202,7 +202,7 @@ class Asked:
             if each.how in {"idxmin", "idxmax"} and groups._frame.index.nlevels > 1:
                 found = None
             self._add(place, found)
-        return groups.settled(wanted, full=self._full)
+        return groups.settle_dtypes(wanted, full=self._full)
 
     def _add(self, place: Place, kinds: Sequence[str] | None) -> None:
         if kinds is None or self.kinds is None:

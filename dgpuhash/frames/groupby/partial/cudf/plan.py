@@ -89,19 +89,7 @@ class PlannedCudfGroups(CudfGroupBy):
 
 
 class Asked:
-    """The columns and kinds of states that the aggregates of a verb take.
-
-    Attributes
-    ----------
-    kinds : dict or None
-        By the position of a column, in order; None where rows are needed.
-    positions : set of int
-        The columns that are read.
-    hows : set of str
-        The aggregates.
-    of_numbers : bool
-        Whether all of these columns are numbers.
-    """
+    """The columns and kinds of states of a verb of cuDF groups, as `verbs.Asked` has them."""
 
     def __init__(self) -> None:
         self.kinds: dict[Any, tuple[str, ...]] | None = {}
