@@ -308,7 +308,7 @@ def _groupbys() -> None:
 def _refresh() -> None:
     """Measure answers of TPC-H that are kept while orders come and go.
 
-    Beside them, DuckDB and Polars change their tables and compute the same anew.
+    Beside them, DuckDB and Polars, on a GPU also cuDF, change their tables and compute them anew.
     """
 
 

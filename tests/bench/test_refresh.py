@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import ast
 import inspect
+import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
 import dgpuhash
 from dgpuhash import bench
 from dgpuhash.bench.refresh import anew, kept, run, tables
+from dgpuhash.bench.refresh.frames import DataFrames
 from dgpuhash.bench.report import plots
 from dgpuhash.bench.report.fields import problem_of
 from dgpuhash.bench.report.grids import grids
 from dgpuhash.errors import DeviceError, DgpuhashError, SpecError
 
 pytest.importorskip("duckdb")
+from frames import paper_groups
 from suites.tpch.answers import expected_of, open_tables
 
 # What the units of sums are to those of TPC-H.
@@ -124,10 +128,11 @@ def test_rounds_answer_as_peers_do(folder: Path, tmp_path: Path) -> None:
 
 
 def test_many_rounds(rows_of: dict[str, pa.Table]) -> None:
-    libraries = [run._Ours(rows_of), anew.DuckDB(rows_of)]
+    pandas = DataFrames(rows_of, pd, "pandas")
+    libraries = [run._Ours(rows_of), pandas, anew.DuckDB(rows_of)]
     # Rounds of a few orders, then of a twentieth of all.
     for change in tables.changes(rows_of, [0.001] * 20 + [0.05] * 4):
-        assert len(run._round(libraries, change)) == 2
+        assert len(run._round(libraries, change)) == 3
 
 
 def test_a_round_cut_in_half_goes_on_from_saves(
@@ -195,12 +200,37 @@ def test_too_large_for_sums_of_64_bits() -> None:
         bench.run("refresh", scale=100, quiet=True)
 
 
-def test_no_frames_of_a_gpu() -> None:
+def test_no_cudf_for_frames_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     class Gpu:
         name = "cuda"
 
-    with pytest.raises(DeviceError, match="give --device cpu"):
+    monkeypatch.setattr(run, "find_spec", lambda _: None)
+    with pytest.raises(DeviceError, match="install cudf-cu13, or give --device cpu"):
         next(run.run(Gpu()))  # type: ignore[arg-type]
+
+
+def test_frames_of_simulated_cudf(
+    rows_of: dict[str, pa.Table], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = anew.DuckDB(rows_of)
+    paper_groups.install(monkeypatch)
+    cudf = sys.modules["cudf"]
+    libraries = [run._Ours(rows_of, cudf, 10_000), DataFrames(rows_of, cudf, "cuDF"), theirs]
+    kept_of = libraries[0]._kept  # type: ignore[attr-defined]
+    for change in tables.changes(rows_of, [0.01, 0.02]):
+        assert len(run._round(libraries, change)) == 3
+    assert type(kept_of.sides["orders"].frame()).__module__ == "cudf.paper"
+    assert type(kept_of.groups[18].passing.frame()).__module__ == "cudf.paper"
+
+
+@pytest.mark.gpu
+@pytest.mark.cudf
+def test_frames_of_a_gpu(folder: Path) -> None:
+    rows = bench.run(
+        "refresh", device="cuda", folder=folder, scale=0.01, fractions=[0.01], repeats=2, quiet=True
+    )
+    names = [row["library"].split()[0].strip(",") for row in rows if row["verb"] == "round"]
+    assert names[:3] == ["dgpuhash", "cuDF", "DuckDB"]
 
 
 def test_the_example_has_public_names_and_is_short() -> None:

@@ -65,6 +65,11 @@ class DataFrame(pd.DataFrame):
         """Return a frame of a table."""
         return cls({own: each.series for own, each in zip(about["columns"], table, strict=True)})
 
+    @classmethod
+    def from_arrow(cls, data: Any) -> DataFrame:
+        """Return a frame of an Arrow table."""
+        return cls(data.to_pandas())
+
 
 class Column:
     """Simulated column of pylibcudf."""

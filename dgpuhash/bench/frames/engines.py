@@ -16,7 +16,7 @@ from dgpuhash.bench.frames.checksum import Checksum, checksum_of_frame
 from dgpuhash.bench.frames.groupings import GROUPINGS, Grouping
 from dgpuhash.bench.frames.joins import Join
 from dgpuhash.bench.peers import OURS
-from dgpuhash.bench.peers import cudf as pool
+from dgpuhash.bench.peers.cudf import share_pool
 from dgpuhash.errors import UnsupportedError
 
 # Groups that stand, and are updated, lie on workers.
@@ -98,11 +98,7 @@ class CuDF(Pandas):
     package = "cudf"
 
     def __init__(self) -> None:
-        self.name = pool.CuDF().name
-        import cupy
-        from rmm.allocators.cupy import rmm_cupy_allocator
-
-        cupy.cuda.set_allocator(rmm_cupy_allocator)
+        self.name = share_pool()
 
     def join(self, join: Join, left: Any, right: Any) -> Callable[[], Any]:
         how = {"semi": "leftsemi", "anti": "leftanti"}.get(join.how, join.how)

@@ -10,6 +10,16 @@ from dgpuhash.bench.peers.base import Peer, Task
 _FIRST_BYTES = 2**32
 
 
+def share_pool() -> str:
+    """Have all libraries of the process allocate from cuDF's memory pool; return its version."""
+    name = CuDF().name
+    import cupy
+    from rmm.allocators.cupy import rmm_cupy_allocator
+
+    cupy.cuda.set_allocator(rmm_cupy_allocator)
+    return name
+
+
 class CuDF(Peer):
     """cuDF with an RMM memory pool.
 

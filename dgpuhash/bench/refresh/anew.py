@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -138,20 +139,30 @@ class Polars(Anew):
     Parameters
     ----------
     tables : dict
-    engine : str
-        Polars' engine: ``auto``, or ``gpu`` for cudf-polars.
+    on_gpu : bool
+        Whether cudf-polars runs the queries that it has. Frames of Polars are in the memory of the
+        host, and copied for each query.
     """
 
-    def __init__(self, tables: dict[str, pa.Table], engine: str = "auto") -> None:
+    def __init__(self, tables: dict[str, pa.Table], *, on_gpu: bool = False) -> None:
         import polars
 
         self._polars: Any = polars
-        named = "cudf-polars, polars" if engine == "gpu" else "Polars"
-        self.name: str = f"{named} {polars.__version__}"
-        self._engine = engine
         self._tables: dict[str, Any] = {
             name: polars.from_arrow(table) for name, table in tables.items()
         }
+        self._engines: dict[int, Any] = dict.fromkeys(QUERIES, "auto")
+        self.name: str = f"Polars {polars.__version__}"
+        if on_gpu:
+            gpu = polars.GPUEngine(raise_on_fail=True)
+            for number in QUERIES:
+                # What cudf-polars lacks is Polars' work, and said.
+                with suppress(polars.exceptions.PolarsError, NotImplementedError):
+                    self._answer(number, gpu)
+                    self._engines[number] = gpu
+            others = [str(number) for number, each in self._engines.items() if each is not gpu]
+            without = f", without queries {' '.join(others)}" if others else ""
+            self.name = f"cudf-polars, polars {polars.__version__}{without}"
 
     def change(self, change: Any) -> None:
         lib, tables = self._polars, self._tables
@@ -162,8 +173,9 @@ class Polars(Anew):
             tables[name] = lib.concat([stay, lib.from_arrow(come[name])])
 
     def answers(self) -> Answers:
-        context = self._polars.SQLContext(self._tables)
-        return {
-            number: context.execute(text).collect(engine=self._engine).rows()
-            for number, text in QUERIES.items()
-        }
+        return {number: self._answer(number, each) for number, each in self._engines.items()}
+
+    def _answer(self, number: int, engine: Any) -> list[tuple[Any, ...]]:
+        found = self._polars.SQLContext(self._tables).execute(QUERIES[number])
+        rows: list[tuple[Any, ...]] = found.collect(engine=engine).rows()
+        return rows

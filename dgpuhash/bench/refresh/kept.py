@@ -1,18 +1,16 @@
-"""Answers of eight queries of TPC-H, kept up to date by the rows that change.
-
-Rows that come or go are joined with standing indexes, and their sums added to standing groups.
-"""
+"""Keep answers of eight queries of TPC-H: rows that change are joined, and added to groups."""
 
 from __future__ import annotations
 
 from collections import namedtuple
+from importlib import import_module
 from typing import Any
 
-import pandas as pd
-from pandas import DataFrame, Timestamp
+from pandas import Timestamp
 
 from dgpuhash import FrameIndex, groupby, merge
 
+DataFrame = Any  # of pandas or cuDF
 KEYS: dict[str, Any] = {
     "nation": "n_nationkey", "supplier": "s_suppkey", "part": "p_partkey",
     "partsupp": ["ps_partkey", "ps_suppkey"], "customer": "c_custkey",
@@ -31,8 +29,7 @@ def answer(query: Query, sides: dict[str, FrameIndex], rows: DataFrame) -> DataF
     if query.first and query.order[0] in query.sums:
         rows = rows[rows[query.order[0]] >= rows[query.order[0]].nlargest(query.first).min()]
     for key in query.joins:
-        side = {"l": "orders", "o": "customer"}.get(key[0], "nation")
-        rows = sides[side].merge(rows, left_on=key)
+        rows = sides[SIDES.get(key[0], "nation")].merge(rows, left_on=key)
     rows = rows[query.passing(rows)] if query.passing else rows
     for name in [each for each in query.columns if each.startswith("avg_")]:
         rows[name] = rows[f"sum_{name[4:]}"] / rows["weight"]
@@ -40,24 +37,25 @@ def answer(query: Query, sides: dict[str, FrameIndex], rows: DataFrame) -> DataF
     return rows.sort_values(query.order, ascending=ascending)[query.columns][: query.first]
 
 
+def concat(*frames: DataFrame) -> DataFrame:
+    """Return the rows of several frames of one library."""
+    library = import_module(type(frames[0]).__module__.partition(".")[0])
+    return library.concat(list(frames), ignore_index=True)
+
+
 class Groups:
     """Sums of weighted rows by group: `DistributedGroupBy` keeps such groups on workers."""
 
     def __init__(self, query: Query, rows: DataFrame) -> None:
-        self.query, groups = query, self._sums(query, rows)
-        self.index = self.passing = FrameIndex.build(groups, on=query.by, unique=True)
-        if query.having:
-            self.passing = FrameIndex.build(groups[query.having(groups)], on=query.by)
-
-    @staticmethod
-    def _sums(query: Query, rows: DataFrame) -> DataFrame:
-        return groupby(rows, query.by, as_index=False, sort=False)[[*query.sums, "weight"]].sum()
+        self.query = query
+        self.index = FrameIndex.build(rows, on=query.by, unique=True)
+        self.passing = FrameIndex.build(rows, on=query.by) if query.having else self.index
 
     def update(self, rows: DataFrame) -> None:
         """Add rows to their groups, and drop groups without rows."""
         by, having = self.query.by, self.query.having
-        stand = self.index.merge(rows[by].drop_duplicates())
-        groups = self._sums(self.query, pd.concat([rows, stand]))
+        rows = concat(rows, self.index.merge(rows[by].drop_duplicates()))
+        groups = groupby(rows, by, as_index=False, sort=False)[[*self.query.sums, "weight"]].sum()
         self.index.upsert(groups)
         if (gone := groups["weight"] == 0).any():
             self.index.erase(groups.loc[gone, by])
@@ -85,7 +83,7 @@ class Kept:
         self.sides["orders"].insert(orders)
         self.sides["lineitem"].insert(lineitem)
         come, go = lineitem.assign(weight=1), self._lines(keys).assign(weight=-1)
-        self._change(pd.concat([come, go[come.columns]], ignore_index=True))
+        self._change(concat(come, go[list(come.columns)]))
         self.sides["lineitem"].erase(keys, on="o_orderkey")
         self.sides["orders"].erase(keys)
 
@@ -94,14 +92,14 @@ class Kept:
         return {n: answer(g.query, self.sides, g.passing.frame()) for n, g in self.groups.items()}
 
     def _lines(self, keys: DataFrame) -> DataFrame:
-        return self.sides["lineitem"].merge(keys.set_axis(["l_orderkey"], axis=1))
+        return self.sides["lineitem"].merge(keys.rename(columns={"o_orderkey": "l_orderkey"}))
 
     def _change(self, lines: DataFrame) -> None:
         rows = self.sides["orders"].merge(lines, left_on="l_orderkey", columns=ORDERS)
         rows = self.sides["customer"].merge(rows, left_on="o_custkey", columns=CUSTOMERS)
         rows = self.sides["supplier"].merge(rows, left_on="l_suppkey")
         rows = self.sides["partsupp"].merge(rows, left_on=["l_partkey", "l_suppkey"])
-        rows["green"] = self.sides["part"].contains(rows["l_partkey"].to_numpy())
+        rows["green"] = self.sides["part"].contains(rows["l_partkey"])
         rows["l_year"], rows["o_year"] = rows["l_shipdate"].dt.year, rows["o_orderdate"].dt.year
         for name in ("quantity", "extendedprice", "discount"):
             rows[f"sum_{name}"] = rows[f"l_{name}"] * rows["weight"]
@@ -118,6 +116,7 @@ class Kept:
 
 
 ORDERS, CUSTOMERS = ["o_custkey", "o_orderdate", "o_orderpriority"], ["c_nationkey", "c_mktsegment"]
+SIDES = {"l": "orders", "o": "customer"}
 SUMS = ["sum_quantity", "sum_extendedprice", "revenue", "charge"]
 FLAGS, CUSTOMER = ["l_returnflag", "l_linestatus"], ["c_address", "c_phone", "c_comment"]
 QUERIES = {

@@ -9,6 +9,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,9 @@ import pyarrow as pa
 from dgpuhash.backend import Backend
 from dgpuhash.bench.figure import require, short
 from dgpuhash.bench.peers import OURS
+from dgpuhash.bench.peers.cudf import share_pool
 from dgpuhash.bench.refresh.anew import Anew, Answers, DuckDB, Polars
+from dgpuhash.bench.refresh.frames import DataFrames, rows_of
 from dgpuhash.bench.refresh.kept import Kept
 from dgpuhash.bench.refresh.tables import Change, Frames, changes, generate, read_tables
 from dgpuhash.errors import DeviceError, SpecError
@@ -27,6 +30,8 @@ from dgpuhash.errors import DeviceError, SpecError
 FRACTIONS = (1e-4, 1e-3, 1e-2, 1e-1)
 QUICK_SCALE, QUICK_FRACTIONS = 0.01, (1e-3, 1e-2)
 _ROUNDS = 3
+# Orders whose lines are added at once where the answers begin.
+_BATCH_ON_GPU = 2_000_000
 # Sums of cents overflow 64 bits beyond.
 _LARGEST_SCALE = 50
 
@@ -49,7 +54,7 @@ def run(
     Parameters
     ----------
     backend : Backend
-        The CPU.
+        The CPU, or a GPU with cuDF.
     scale : float, optional
         Scale of TPC-H's tables; default: 1.
     fractions : sequence of float, optional
@@ -65,15 +70,17 @@ def run(
     Raises
     ------
     DeviceError
-        When the device is a GPU.
+        When the device is a GPU, and cuDF is not installed.
     SpecError
         When the scale is too large for sums in 64 bits, DuckDB is not installed, or more orders are
         to go than there are.
     DgpuhashError
         When two libraries' answers differ.
     """
-    if backend.name != "cpu":
-        raise DeviceError("'refresh' keeps pandas frames; give --device cpu")
+    if backend.name == "cuda" and find_spec("cudf") is None:
+        raise DeviceError(
+            "'refresh' keeps frames of cuDF on a GPU; install cudf-cu13, or give --device cpu"
+        )
     scale = scale or (QUICK_SCALE if quick else 1)
     rounds = repeats or (1 if quick else _ROUNDS)
     fractions = sorted(fractions or (QUICK_FRACTIONS if quick else FRACTIONS))
@@ -86,8 +93,7 @@ def run(
         if not source.exists():
             generate(source, scale)
         tables = read_tables(source)
-    libraries = [_Ours(tables), DuckDB(tables)]
-    libraries += [Polars(tables)] if find_spec("polars") else []
+    libraries = list(_libraries(backend, tables))
     # The first round does not count.
     coming = changes(tables, [fractions[0], *(each for each in fractions for _ in range(rounds))])
     _round(libraries, next(coming))
@@ -110,6 +116,20 @@ def run(
         yield from rows
     if (share := break_even(curve)) is not None:
         yield {**what, "verb": "break-even", "library": OURS, "fraction": share, "amount": share}
+
+
+def _libraries(backend: Backend, tables: dict[str, pa.Table]) -> Iterator[Anew]:
+    """Yield ours, then those that compute all anew."""
+    on_gpu = backend.name == "cuda"
+    if on_gpu:
+        name, cudf = share_pool(), import_module("cudf")
+        yield _Ours(tables, cudf, _BATCH_ON_GPU)
+        yield DataFrames(tables, cudf, name)
+    else:
+        yield _Ours(tables)
+    yield DuckDB(tables)
+    if find_spec("cudf_polars" if on_gpu else "polars"):
+        yield Polars(tables, on_gpu=on_gpu)
 
 
 def break_even(curve: Sequence[tuple[float, float]]) -> float | None:
@@ -176,9 +196,10 @@ class _Ours(Anew):
 
     name = OURS
 
-    def __init__(self, tables: dict[str, pa.Table]) -> None:
-        self._frames = Frames(tables)
-        self._kept = Kept({name: self._frames.frame(table) for name, table in tables.items()})
+    def __init__(self, tables: dict[str, pa.Table], library: Any = pd, batch: int = 10**5) -> None:
+        self._frames = Frames(tables, library)
+        frames = {name: self._frames.frame(table) for name, table in tables.items()}
+        self._kept = Kept(frames, batch)
 
     def prepare(self, change: Change) -> Any:
         return [self._frames.frame(each) for each in (change.orders, change.lineitem, change.keys)]
@@ -187,15 +208,9 @@ class _Ours(Anew):
         self._kept.refresh(*change)
 
     def answers(self) -> Answers:
-        return {number: _rows_of(answer) for number, answer in self._kept.answers().items()}
+        return {number: rows_of(answer) for number, answer in self._kept.answers().items()}
 
     @property
     def standing_bytes(self) -> int:
         groups = [each.index.nbytes for each in self._kept.groups.values()]
         return sum(groups) + sum(each.stats().table_nbytes for each in self._kept.sides.values())
-
-
-def _rows_of(answer: pd.DataFrame) -> list[tuple[Any, ...]]:
-    dates = answer.select_dtypes("datetime")
-    answer = answer.assign(**{str(name): dates[name].dt.date for name in dates})
-    return list(zip(*(answer[name].tolist() for name in answer), strict=True))

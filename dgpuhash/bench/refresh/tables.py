@@ -144,16 +144,30 @@ def _with_keys(table: pa.Table, keys: Any) -> pa.Table:
 
 
 class Frames:
-    """Arrow tables as pandas frames: texts of few values are categories, the same in all frames."""
+    """Arrow tables as frames: texts of few values are categories, the same in all frames.
 
-    def __init__(self, tables: dict[str, pa.Table]) -> None:
+    Parameters
+    ----------
+    tables : dict
+        All tables.
+    library : module
+        pandas or cuDF.
+    """
+
+    def __init__(self, tables: dict[str, pa.Table], library: Any = pd) -> None:
+        self._library = library
         self._dtypes = {
-            name: pd.CategoricalDtype(pc.unique(table[name]).sort().to_pylist())
+            name: library.CategoricalDtype(pc.unique(table[name]).sort().to_pylist())
             for table in tables.values()
             for name in set(_FEW) & set(table.column_names)
         }
 
-    def frame(self, table: pa.Table) -> pd.DataFrame:
+    def frame(self, table: pa.Table) -> Any:
         """Return a table with dates as datetimes."""
-        dtypes = {name: self._dtypes[name] for name in set(_FEW) & set(table.column_names)}
-        return table.to_pandas(date_as_object=False).astype(dtypes)
+        dates = [pa.types.is_date(each.type) for each in table.schema]
+        kinds = [
+            pa.field(each.name, pa.timestamp("ms")) if date else each
+            for each, date in zip(table.schema, dates, strict=True)
+        ]
+        frame = self._library.DataFrame.from_arrow(table.cast(pa.schema(kinds)))
+        return frame.astype({name: self._dtypes[name] for name in self._dtypes if name in frame})
