@@ -11,10 +11,10 @@ namespace dg {
 
 /// One for each table of a method.
 struct TableState {
-  u64 occupied;         // keys stored, those in the side slots included; of lists, their values
-  u64 erased;           // marks that erased keys left
-  u64 pending;          // rows that found no place since Python last set this to 0
-  u64 links;            // the method's own: slabs, buckets, … taken
+  u64 occupied;  // keys stored, those in the side slots included; of lists, their values
+  u64 erased;    // marks that erased keys left
+  u64 pending;   // rows that found no place since Python last set this to 0
+  u64 links;     // the method's own: slabs, buckets, … taken; of mixed batches, see `op_counts`
   u64 side_present[2];  // 1 where the key whose bits are EMPTY, ERASED is stored
   u64 side_value
       [2];  // their values; all ones where there is none; see also SideRoom of device/view.cuh

@@ -52,7 +52,7 @@ class SlabChains(ChainRecipe):
         """See `Recipe`: the slabs that are expected and a tenth, at least one memory block."""
         buckets = math.ceil(keys / (self.per_node * self.plan.settings["chain"]))
         blocks = -(-wanted_nodes(keys, buckets, self.per_node) // _BLOCK_SLABS)
-        self._room_for = keys
+        self.memory_keys = keys
         self._light = self.plan.settings["allocator"] == "light"
         self._super_blocks: list[Any] = []
         pool = self._larger_pool(max(1, blocks), min(max(1, blocks), _BLOCKS_EACH))
@@ -67,13 +67,13 @@ class SlabChains(ChainRecipe):
     def make_ready(self, rows: int) -> None:
         """See `Recipe`: adds super blocks where the keys would need more slabs than there are."""
         keys = min(self.bound + rows, 2 * self.limit)
-        if keys <= self._room_for:
+        if keys <= self.memory_keys:
             return
         # Ahead of many small batches.
-        keys = max(keys, min(self._room_for * 5 // 4, self.limit))
+        keys = max(keys, min(self.memory_keys * 5 // 4, self.limit))
         missing = wanted_nodes(keys, self.fields["buckets"], self.per_node) - self.pool_slabs
         if missing <= 0 or self._add_super_blocks(missing):
-            self._room_for = keys
+            self.memory_keys = keys
 
     def certain(self, rows: int) -> bool:
         """See `Recipe`: where every memory block is tried, and half of the slabs are free."""

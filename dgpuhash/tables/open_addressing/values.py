@@ -57,9 +57,9 @@ class Values(Protocol):
         """Allocate memory for the values of `rows` more rows."""
 
     def execute(
-        self, store: Any, ops: Any, bits: Any, values: Any, default: np.ndarray, stored: int
+        self, store: Any, ops: Any, bits: Any, values: Any, default: np.ndarray
     ) -> tuple[Any, Any]:
-        """Execute a mixed batch, of which `stored` rows may store; return values and flags.
+        """Execute a mixed batch; return values and flags.
 
         `values` may be None where no row stores.
         """
@@ -131,11 +131,11 @@ class InlineValues:
         """See `Values`."""
 
     def execute(
-        self, store: Any, ops: Any, bits: Any, values: Any, default: np.ndarray, stored: int
+        self, store: Any, ops: Any, bits: Any, values: Any, default: np.ndarray
     ) -> tuple[Any, Any]:
         """See `Values`."""
         rows = None if values is None else value_words(values, self._dtype)
-        words, flags = store.execute(ops, bits, rows, _word_of(default), stored)
+        words, flags = store.execute(ops, bits, rows, _word_of(default))
         return self.decode(words), flags
 
     def words_of(self, values: Any) -> Any:
@@ -218,14 +218,14 @@ class WideValues:
         self._payload = self._payload.with_room(rows)
 
     def execute(
-        self, store: Any, ops: Any, bits: Any, values: Any, default: np.ndarray, stored: int
+        self, store: Any, ops: Any, bits: Any, values: Any, default: np.ndarray
     ) -> tuple[Any, Any]:
-        """See `Values`; each row of a batch that stores uses up a row of the array."""
+        """See `Values`; each row of a batch with values uses up a row of the array."""
         self._tidy(store)
         numbers = None
-        if stored:
+        if values is not None:
             self._payload, numbers = self._payload.appended(values)
-        words, flags = store.execute(ops, bits, numbers, 0, stored)
+        words, flags = store.execute(ops, bits, numbers, 0)
         found = self._payload.take(words.view(np.int64), flags & (ops == 0), default)
         return found, flags
 

@@ -277,11 +277,10 @@ class ListMethodStore(RecipeStore[ListRecipe]):
     def _keys_to_grow_to(self, batch: Batch) -> int | None:
         """Return for how many keys, or pairs, a table is needed, or None if this one will do."""
         table, rows = self.table, batch.number
-        limit = table.keys if table.blank else table.limit
-        if table.bound + rows <= limit:
+        if rows <= table.free_keys:
             return None
         table.bound = self._taken()
-        if table.bound + rows <= limit:
+        if rows <= table.free_keys:
             return None
         held = table.bound if not table.pair_a_place else table.count().occupied
         if not table.pair_a_place:
@@ -289,7 +288,7 @@ class ListMethodStore(RecipeStore[ListRecipe]):
             new = keys[self._absent(keys)]
             chosen = deduplicated_rows(self.backend, words_of(new), last=False)
             rows = len(new) if chosen is None else len(chosen)
-            if table.bound + rows <= limit:
+            if rows <= table.free_keys:
                 return None
         needed = held + rows
         if table.blank:

@@ -87,12 +87,9 @@ class MethodStore(MixedBatches):
 
     def has_room(self, new: int) -> bool:
         """Return whether `new` keys that are not stored fit without a larger table."""
-        table = self.table
-        # The first batch says how many keys there will be.
-        limit = table.keys if table.blank else table.limit
-        if table.bound + new > limit:
-            table.bound = table.count().taken
-        return table.bound + new <= limit
+        if self.table.free_keys < new:
+            self.table.bound = self.table.count().taken
+        return self.table.free_keys >= new
 
     def make_room(self, new: int) -> None:
         """See `Store`; `new` keys may still be refused."""
@@ -216,23 +213,16 @@ class MethodStore(MixedBatches):
 
     def _keys_to_grow_to(self, keys: Any) -> int | None:
         """Return for how many keys a table is needed, or None if the current one will do."""
-        table, rows = self.table, len(keys)
-        # The first batch says how many keys there will be.
-        limit = table.keys if table.blank else table.limit
-        if table.bound + rows <= limit:
-            return None
-        counted = table.count()
-        table.bound = counted.taken
-        if counted.taken + rows <= limit:
+        if self.has_room(len(keys)):
             return None
         new = keys[self._absent(keys)]
-        if counted.taken + len(new) <= limit:
+        if self.has_room(len(new)):
             return None
         chosen = deduplicated_rows(self.backend, words_of(new), last=False)
         new_keys = len(new) if chosen is None else len(chosen)
-        if counted.taken + new_keys <= limit:
+        if self.has_room(new_keys):
             return None
-        return self._size_with(new_keys, counted.occupied)
+        return self._size_with(new_keys, self.table.count().occupied)
 
     def _size_with(self, new_keys: int, occupied: int) -> int:
         """Return the size, in keys, of a table with room for `new_keys` more."""

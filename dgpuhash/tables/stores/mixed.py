@@ -25,6 +25,8 @@ from dgpuhash.typing import Array, KeysLike, Scalar, ValuesLike
 
 _BOOL, _ROW = np.dtype(bool), np.dtype(np.int64)
 OP_DTYPE = np.dtype(np.uint8)
+# Words of a table's state, and what a strange code counts in kernels/launch/methods/execute.cuh.
+_PENDING, _COUNTED, _STRANGE = 2, 3, 2**40
 
 
 class Op(IntEnum):
@@ -60,14 +62,14 @@ class _Batch:
     flags: Any
     default: int
 
-    def step(self, table: Recipe, *, rows: Any = None, pending: Any = None) -> Step:
-        """Return the step that executes all rows, or those in `rows`."""
+    def step(self, table: Recipe, most: int, pending: Any, rows: Any = None) -> Step:
+        """Return the step of all rows, or of those in `rows`, if at most `most` may store."""
         table.change()
         number = len(self.keys) if rows is None else len(rows)
         return table.backend.prepared(
             table.kernel("execute"), number, table=table.storage, ops=self.ops, keys=self.keys,
             values=self.values, rows=rows, found_values=self.found, flags=self.flags,
-            pending_rows=pending, default_value=self.default,
+            pending_rows=pending, default_value=self.default, most=most,
         )  # fmt: skip
 
 
@@ -88,13 +90,14 @@ class MixedBatches(RecipeStore[Recipe]):
         moved, rows = table.reordered(inner)
         return (moved if inner.dtype.itemsize == keys.dtype.itemsize else keys[rows]), rows
 
-    def execute(
-        self, ops: Any, keys: Any, values: Any, default: int, stored: int
-    ) -> tuple[Any, Any]:
+    def execute(self, ops: Any, keys: Any, values: Any, default: int) -> tuple[Any, Any]:
         """Execute a batch in one launch; return value words (None for sets) and flags.
 
-        Rows that find no place are launched again once the table has room for them. Should there be
-        no memory for that, other rows have taken effect, and the store is broken.
+        A launch before it counts the codes, and leaves on the device what keeps it from starting: a
+        code that is no operation, or more rows that store than there is room for. The host learns
+        of that at the end, and makes room. Rows that find no place are launched again once the
+        table has room for them. Should there be no memory for that, other rows have taken effect,
+        and the store is broken.
 
         Parameters
         ----------
@@ -104,41 +107,50 @@ class MixedBatches(RecipeStore[Recipe]):
             Words; `values` may be None where no row stores one.
         default : int
             Bits of the value of rows that find nothing.
-        stored : int
-            Number of rows that may store a key.
+
+        Raises
+        ------
+        SpecError
+            When a code is no `Op`, or there are no values to store; nothing has changed.
         """
-        self._method.require("execute", self._spec.kind)
         self._drop_marks()
-        backend = self.backend
+        backend, kind = self.backend, self.table.plan.value
         keys, values = self._inner(keys, values)
-        if self.table.bound + stored > self.table.limit or self.table.blank:
+        found = None if kind is None else backend.empty(len(keys), kind)
+        batch = _Batch(ops, keys, values, found, backend.empty(len(keys), _BOOL), default)
+        valueless = values is None and kind is not None
+        room = min(self.table.free_keys, self.table.memory_keys - self.table.bound)
+        most = 0 if valueless else max(0, room)
+        stored = self._execute(batch, most)
+        if stored > most:
+            if valueless:
+                raise values_missing(stored)
             wanted = self._keys_to_grow_to(keys[stores(ops)])
             if wanted is not None:
                 self._replace(self._rebuilt(wanted))
-        table, rows = self.table, len(keys)
-        kind = table.plan.value
-        found = None if kind is None else backend.empty(rows, kind)
-        batch = _Batch(ops, keys, values, found, backend.empty(rows, _BOOL), default)
-        table.make_ready(stored)
-        table.erased_bound += rows - stored
-        if table.certain(stored):
-            table.bound += stored
-            batch.step(table)()
-        else:
-            self._execute_watched(table, batch)
+            self.table.make_ready(stored)
+            self._execute(batch, stored)
         if found is not None:
             found = found.astype(self._value, copy=False)
         return found, batch.flags
 
-    def _execute_watched(self, table: Recipe, batch: _Batch) -> None:
-        """Execute a batch of which the launch may refuse rows; the table is hidden meanwhile."""
-        backend = self.backend
+    def _execute(self, batch: _Batch, most: int) -> int:
+        """Execute a batch unless more than `most` rows may store; return how many may.
+
+        The table is hidden until the host knows that no row was refused.
+        """
+        table, backend, blank = self.table, self.backend, self.table.blank
         pending = backend.empty(len(batch.keys), np.uint64)
-        table.watch()
-        step = batch.step(table, pending=pending)
+        table.fill()
+        table.state[_PENDING : _COUNTED + 1].fill(np.uint64(0))
+        _count(backend, batch.ops, table.state[_COUNTED:])
+        step = batch.step(table, most, pending)
         self.attempts = 0
         try:
             backend.in_one_call([assigner(self, _table=BrokenSlots(table)), step])
+            strange, stored = divmod(table.count().links, _STRANGE)
+            if strange or stored > most:
+                table.blank = blank
             rows = table.refused(pending)
             while len(rows):
                 rows = rows.copy()
@@ -146,14 +158,16 @@ class MixedBatches(RecipeStore[Recipe]):
                 if not table.remedy(len(rows)):
                     table = self._rebuilt(table.keys, table, again=True)
                 table.watch()
-                batch.step(table, rows=rows, pending=pending)()
+                batch.step(table, stored, pending, rows)()
                 rows = table.refused(pending)
-            table.bound = table.count().taken
+            table.bound, table.erased_bound = table.count().taken, table.count().erased
             self._replace(table)
         except BaseException:
             if self.broken and table.count().pending == 0:
                 self._replace(table)
             raise
+        check_codes(batch.ops, strange)
+        return stored
 
     @abstractmethod
     def _keys_to_grow_to(self, keys: Any) -> int | None:
@@ -163,22 +177,20 @@ class MixedBatches(RecipeStore[Recipe]):
 class _Executes:
     """Part of a table that executes mixed batches."""
 
-    def _operations(self: Any, ops: Any, keys: Any) -> tuple[Any, Any, Any, int]:
-        """Return the keys' argument and words, the codes, and how many rows may store a key.
-
-        Raises
-        ------
-        SpecError
-            When a code is no `Op`.
-        """
+    def _operations(self: Any, ops: Any, keys: Any, *, in_order: bool) -> tuple[Any, Any, Any, Any]:
+        """Return the keys' argument and words, the codes, and the rows in which these are."""
         methods()[self._spec.method].require("execute", self.kind)
         given = as_argument(ops, "ops")
         taken, bits = self._keys(keys)
-        backend = self._opened().backend
-        codes = as_device_array(backend, given, OP_DTYPE, "ops")
+        store = self._opened()
+        codes = as_device_array(store.backend, given, OP_DTYPE, "ops")
         if len(codes) != len(bits):
             raise ShapeError(f"{len(codes):,} ops for {len(bits):,} keys; pass one for each key")
-        return taken, bits, codes, count_stores(backend, codes)
+        if in_order:
+            return taken, bits, codes, None
+        count_stores(store.backend, codes)  # while rows have their numbers
+        bits, order = store.reordered(bits)
+        return taken, bits, codes[order], order
 
 
 class ExecutesKeys(_Executes):
@@ -212,12 +224,8 @@ class ExecutesKeys(_Executes):
         >>> seen.execute([Op.INSERT, Op.FIND], [7, 8])
         array([ True, False])
         """
-        taken, bits, codes, stored = self._operations(ops, keys)
-        store = self._opened()
-        if not in_order:
-            bits, order = store.reordered(bits)
-            codes = codes[order]
-        flags = taken.wrap(store.execute(codes, bits, None, 0, stored)[1], _BOOL)
+        taken, bits, codes, order = self._operations(ops, keys, in_order=in_order)
+        flags = taken.wrap(self._opened().execute(codes, bits, None, 0)[1], _BOOL)
         return flags if in_order else (flags, taken.wrap(order, _ROW))
 
 
@@ -284,19 +292,18 @@ class ExecutesPairs(_Executes):
         >>> values, flags
         (array([10,  0,  0,  0], dtype=uint32), array([ True,  True,  True, False]))
         """
-        taken, bits, codes, stored = self._operations(ops, keys)
+        taken, bits, codes, order = self._operations(ops, keys, in_order=in_order)
         rows = None
         if values is not None:
             same_length(keys, values)
             given = as_argument(values, "values")
             rows = as_device_array(self._opened().backend, given, self._value, "values")
-        elif stored:
-            raise values_missing(stored)
         row, store = default_row(default, self._value), self._opened()
-        if not in_order:
-            bits, order = store.reordered(bits)
-            codes, rows = codes[order], None if rows is None else rows[order]
-        found, flags = self._values.execute(store, codes, bits, rows, row, stored)
+        if rows is not None and self._values.words_of(rows[:0]) is None:
+            # Wide values take memory before the launch.
+            rows = rows if count_stores(store.backend, codes) else None
+        moved = rows if rows is None or order is None else rows[order]
+        found, flags = self._values.execute(store, codes, bits, moved, row)
         answers = taken.wrap(found, self._value), taken.wrap(flags, _BOOL)
         return answers if in_order else (*answers, taken.wrap(order, _ROW))
 
@@ -315,16 +322,26 @@ def count_stores(backend: Backend, codes: Any, first: int = 0) -> int:
     SpecError
         When a code is no `Op`.
     """
-    counts = backend.zeros(2, np.uint64)
-    backend.run(kernel_named("op_counts"), len(codes), ops=codes, counts=counts)
-    stored, strange = backend.to_host(counts).tolist()
+    counted = backend.zeros(1, np.uint64)
+    _count(backend, codes, counted)
+    strange, stored = divmod(int(backend.to_host(counted)[0]), _STRANGE)
+    check_codes(codes, strange, first)
+    return stored
+
+
+def check_codes(codes: Any, strange: int, first: int = 0) -> None:
+    """Raise SpecError where `strange` codes are no `Op`; `first` is the number of row 0."""
     if strange:
         row = int((codes > int(max(Op))).argmax())
         raise SpecError(
             f"ops[{first + row}] is {int(codes[row])}, which is no operation; use dgpuhash.Op: "
             + ", ".join(f"{op.name} {op.value}" for op in Op)
         )
-    return int(stored)
+
+
+def _count(backend: Backend, codes: Any, counted: Any) -> None:
+    """Launch the count of what may store, and of codes that are no `Op`, `_STRANGE` times each."""
+    backend.run(kernel_named("op_counts"), len(codes), ops=codes, counted=counted)
 
 
 def values_missing(stored: int) -> SpecError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
@@ -37,6 +38,8 @@ class Recipe(Contents):
         Number of seed changes; the seed follows from it.
     """
 
+    memory_keys: int = sys.maxsize
+    """Keys for which there is memory; see `make_ready`."""
     unit: ClassVar[str] = "slots"
     """What a search reads one after the other, as the table's `probes` counts it."""
 
@@ -118,6 +121,14 @@ class Recipe(Contents):
     def limit(self) -> int:
         """Keys above which the table is rebuilt for twice as many."""
         return self.keys
+
+    @property
+    def free_keys(self) -> int:
+        """Keys up to the limit, as far as is known without waiting for the device.
+
+        The first batch says how many keys there will be.
+        """
+        return (self.keys if self.blank else self.limit) - self.bound
 
     def make_ready(self, rows: int) -> None:
         """Get memory for `rows` more keys, so that they find places; may be called twice."""

@@ -77,8 +77,10 @@ struct ExecuteArgs {
   u64* pending_rows;  // or null; the rows that found no place, in any order
   u64 n;
   u64 default_value;  // bits written for rows that find nothing
+  u64 most;           // a launch does nothing where `op_counts` has left more in `links`
 
-  DG_FIELDS(table, ops, keys, values, rows, found_values, flags, pending_rows, n, default_value)
+  DG_FIELDS(table, ops, keys, values, rows, found_values, flags, pending_rows, n, default_value,
+            most)
 };
 
 template <class Table, class Tile, class Key, class Value>
@@ -104,6 +106,8 @@ DG_KERNEL execute(ExecuteArgs<typename Table::Storage> args) {
   using Key = typename Table::Key;
   using Value = typename Table::Value;
   using Stored = typename Chosen<Table::has_value, Value, void>::Type;
+  // The same for all threads: nobody changes the word.
+  if (atomic_load<Order::relaxed>(&args.table.state->links) > args.most) return;
   const Table table{args.table};
   const Key* keys = static_cast<const Key*>(args.keys);
   for_each_lane<W>(
@@ -137,22 +141,25 @@ DG_KERNEL execute(ExecuteArgs<typename Table::Storage> args) {
 
 }  // namespace verb
 
+/// Rows whose code is no `Op` count by 2^kStrangeShift, so that one of them is more than all rows that store.
+inline constexpr u32 kStrangeShift = 40;
+
 struct OpCountArgs {
   const u8* ops;
-  u64* counts;  // rows that may store a key, and rows whose code is no Op
+  u64* counted;  // rows that may store a key, and strange ones
   u64 n;
 
-  DG_FIELDS(ops, counts, n)
+  DG_FIELDS(ops, counted, n)
 };
 
 DG_KERNEL op_counts(OpCountArgs args) {
   for_each_lane<1>(
-      args.n, Totals<2>{{args.counts, args.counts + 1}},
-      [&](auto, u64 row, bool asked, Tally<2>& counts) {
+      args.n, Totals<1>{{args.counted}},
+      [&](auto, u64 row, bool asked, Tally<1>& counted) {
         if (!asked) return;
         const u8 op = args.ops[row];
-        counts.of[0] += op == static_cast<u8>(Op::insert) || op == static_cast<u8>(Op::upsert);
-        counts.of[1] += op > static_cast<u8>(Op::erase_all);
+        counted.of[0] += op == static_cast<u8>(Op::insert) || op == static_cast<u8>(Op::upsert);
+        counted.of[0] += static_cast<i64>(op > static_cast<u8>(Op::erase_all)) << kStrangeShift;
       },
       NoPrefetch{});
 }

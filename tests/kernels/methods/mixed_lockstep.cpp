@@ -222,13 +222,26 @@ u64 by_launch(std::mt19937& random, u32 tiles, bool dry) {
   for (u64 row = 0; row < n; ++row) rows[row] = row;
   auto& memory = batch.memory;
   lockstep::tiles = tiles;
+  const auto launch = [&](const std::vector<u8>& ops, const u64* only, u64 most) {
+    verb::execute<Table, W>({memory.storage, ops.data(), batch.keys.data(), batch.values.data(),
+                             only, found.data(), flags.data(), pending.data(), rows.size(), 77,
+                             most});
+  };
+  // Where a code is none, or more rows store than may, nothing happens.
+  std::vector<u8> strange = batch.ops;
+  strange[n / 2] = static_cast<u8>(Op::erase_all) + 1;
+  op_counts({strange.data(), &memory.state.links, n});
+  CHECK(memory.state.links >> kStrangeShift == 1);
+  launch(strange, nullptr, n);
+  memory.state.links = 0;
+  op_counts({batch.ops.data(), &memory.state.links, n});
+  launch(batch.ops, nullptr, memory.state.links - 1);
+  for (const u8 flag : flags) CHECK(flag == 9);
   u32 launches = 0;
   do {
     CHECK(launches < 3);
     memory.state.pending = 0;
-    verb::execute<Table, W>({memory.storage, batch.ops.data(), batch.keys.data(),
-                             batch.values.data(), launches ? rows.data() : nullptr, found.data(),
-                             flags.data(), pending.data(), rows.size(), 77});
+    launch(batch.ops, launches ? rows.data() : nullptr, memory.state.links);
     rows.assign(pending.begin(), pending.begin() + static_cast<i64>(memory.state.pending));
     for (const u64 row : rows)
       CHECK(batch.ops[row] == static_cast<u8>(Op::insert) ||

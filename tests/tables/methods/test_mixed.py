@@ -160,6 +160,28 @@ def test_a_batch_is_one_launch(monkeypatch):
         assert "verb::execute<dg::Slab<dg::u32,dg::u32>" in one
 
 
+@pytest.mark.parametrize("method", ["slab", "supernode"])
+def test_what_the_count_refuses_changes_nothing(device, method):
+    """A strange code, or stores without values, also in a blank table and in one without room."""
+    keys = device.array(np.arange(500, dtype="u4"))
+    ops = np.full(500, Op.UPSERT, "u1")
+    strange = ops.copy()
+    strange[77] = 9
+    table = HashMap("u4", "u4", 400, device=device.name, method=method)
+    for stored in (0, 400):
+        with pytest.raises(SpecError, match=r"ops\[77\] is 9"):
+            table.execute(device.array(strange), keys, keys)
+        with pytest.raises(SpecError, match="500 rows of ops store a pair"):
+            table.execute(device.array(ops), keys)
+        assert len(table) == stored and table.capacity == 400 and not table._store.broken
+        table.insert(keys[:400], keys[:400] * 2)
+        assert (table.find(keys)[0][:400] == keys[:400] * 2).all()
+    recipe = table._store.table
+    recipe.bound = 10**6
+    table.execute(device.array(ops), keys, keys)
+    assert len(table) == 500 and (table.find(keys)[0] == keys).all()
+
+
 def test_arguments():
     table = HashMap("u4", "u4", method="slab", device="cpu")
     with pytest.raises(SpecError, match=r"ops\[1\] is 5, which is no operation; use dgpuhash.Op"):
