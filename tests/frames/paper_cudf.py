@@ -192,9 +192,10 @@ def simulate_columns(monkeypatch: Any, frame_type: Any, series_type: Any) -> Non
             return [column.reindex(rows).reset_index(drop=True) for column in columns]
         return [column.take(rows).reset_index(drop=True) for column in columns]
 
-    def keep_columns(columns: Any, mask: Any) -> list[pd.Series]:
+    def keep_columns(columns: Any, numbers: Any, mask: Any) -> tuple[list[pd.Series], pd.Series]:
         assert mask.dtype == bool
-        return take_columns(columns, np.flatnonzero(mask), nulls=False)
+        kept = np.flatnonzero(mask)
+        return take_columns(columns, kept, nulls=False), numbered(numbers[kept])
 
     def is_numbered(index: Any) -> bool:
         return type(index) is pd.RangeIndex and index.start == 0 and index.step == 1
@@ -230,8 +231,8 @@ def simulate_columns(monkeypatch: Any, frame_type: Any, series_type: Any) -> Non
         "empty_column": lambda dtype: numbered(pd.Series([], dtype=dtype)),
         "frame_of": frame_of,
         "index_of_columns": index_of_columns,
-        "index_of_column": lambda column, name=None: pd.Index(numbered(column), name=name),
         "series_of_column": series_of_column,
+        "shared_column": lambda column: numbered(column).copy(),
         "is_numbered": is_numbered,
         "keep_columns": keep_columns,
         "numbered": as_numbered,

@@ -20,7 +20,7 @@ from dgpuhash.frames.dataframes.cudf_columns import (
     columns_of,
     frame_of,
     index_of,
-    index_of_column,
+    index_of_columns,
     is_numbered,
     keep_columns,
     key_column,
@@ -194,7 +194,7 @@ class CudfFrames(Frames):
         index, columns = frame.index, columns_of(frame)
         found = take_columns(columns.values(), rows, nulls=False)
         if type(index) is self._cudf.RangeIndex:
-            labels = index_of_column(array_column(rows * index.step + index.start), index.name)
+            labels = index_of_columns([array_column(rows * index.step + index.start)], [index.name])
         else:
             labels = index.take(rows)
         made = frame_of(zip(columns, found, strict=True), labels, like=frame)
@@ -202,10 +202,10 @@ class CudfFrames(Frames):
 
     def keep_where(self, frame: Any, mask: Any) -> Any:
         index, columns = frame.index, columns_of(frame)
-        numbers = array_column(row_numbers(backend.get(self.device), len(mask)))
-        *found, rows = keep_columns([*columns.values(), numbers], mask)
+        numbers = row_numbers(backend.get(self.device), len(mask))
+        found, rows = keep_columns(columns.values(), numbers, mask)
         if is_numbered(index):
-            labels = index_of_column(rows, index.name)
+            labels = index_of_columns([rows], [index.name])
         else:
             labels = index.take(plain_array(rows.to_pylibcudf(), rows.dtype))
         made = frame_of(zip(columns, found, strict=True), labels, like=frame)

@@ -1,7 +1,8 @@
 """Columns of cuDF frames: taken out of frames, read as keys, gathered, and put together again.
 
 A selection, a Series or a gather of a cuDF frame makes some hundred calls; the columns themselves
-make a few. Their names are private to cuDF: `_data`, `_from_data` and `_column`, of version 26.10.
+make a few. Their names are private to cuDF: `_data`, `_from_data`, `_column`, `plc_column` and
+`_rebuild_column`, of version 26.10.
 """
 
 from __future__ import annotations
@@ -48,13 +49,6 @@ def series_of_column(column: Any, name: Hashable | None = None, index: Any = Non
     import cudf
 
     return cudf.Series._from_column(column, name=name, index=index)
-
-
-def index_of_column(column: Any, name: Hashable | None = None) -> Any:
-    """Return an index of a column, which later writes to the column do not change."""
-    import cudf
-
-    return cudf.Index._from_column(column.copy(deep=False), name=name)
 
 
 def index_of_columns(columns: Sequence[Any], names: Sequence[Hashable | None]) -> Any:
@@ -128,7 +122,15 @@ def column_over(own: Any, dtype: Any) -> Any:
     """Return a column of a dtype on the memory of a column of pylibcudf."""
     import cudf
 
-    return cudf.core.column.ColumnBase.create(own, dtype)
+    columns, plain = cudf.core.column.column, isinstance(dtype, np.dtype) and dtype.kind in "biuf"
+    # Checks of the dtype take longer than all else.
+    own = columns._rebuild_column(own, [], wrap_buffers=True) if plain else own
+    return columns.ColumnBase.create(own, dtype, validate=not plain)
+
+
+def shared_column(column: Any) -> Any:
+    """Return a column on the same memory, which is copied when either is written to."""
+    return column_over(column.plc_column, column.dtype)
 
 
 def take_series(series: Any, rows: Any, *, nulls: bool = False) -> Any:
@@ -151,7 +153,7 @@ def take_columns(columns: Collection[Any], rows: Any, *, nulls: bool) -> list[An
     import cudf
 
     if rows is None:
-        return [column.copy(deep=False) for column in columns]
+        return list(map(shared_column, columns))
     if not columns or not len(rows) or not len(next(iter(columns))):
         empty = cudf.core.column.column_empty
         return [empty(len(rows), column.dtype) for column in columns]
@@ -198,15 +200,16 @@ def sorted_order(table: Sequence[Any]) -> Any:
     return _buffer(order, np.dtype(np.int32))
 
 
-def keep_columns(columns: Collection[Any], mask: Any) -> list[Any]:
-    """Return the values of each column where a bool array is True."""
+def keep_columns(columns: Collection[Any], numbers: Any, mask: Any) -> tuple[list[Any], Any]:
+    """Return the values of each column, and a column of those of an array, where a mask is True."""
     import pylibcudf as plc
 
     if not len(mask):
-        return [column.copy(deep=False) for column in columns]
-    table = plc.Table([column.to_pylibcudf() for column in columns])
-    kept = plc.Column.from_cuda_array_interface(mask)
-    return _columns_like(plc.stream_compaction.apply_retention_mask(table, kept).columns(), columns)
+        return list(map(shared_column, columns)), empty_column(numbers.dtype)
+    own, kept = map(plc.Column.from_cuda_array_interface, (numbers, mask))
+    table = plc.Table([*(column.to_pylibcudf() for column in columns), own])
+    *found, rows = plc.stream_compaction.apply_retention_mask(table, kept).columns()
+    return _columns_like(found, columns), column_over(rows, numbers.dtype)
 
 
 def _columns_like(made: Iterable[Any], columns: Iterable[Any]) -> list[Any]:
@@ -238,7 +241,7 @@ def with_attributes(made: Any, frame: Any) -> Any:
 
 def index_of(levels: Sequence[Any], names: Sequence[Hashable | None]) -> Any:
     """Return a cuDF index of one level or several, which are Series or indexes."""
-    return index_of_columns([column_of_series(each).copy(deep=False) for each in levels], names)
+    return index_of_columns([shared_column(column_of_series(each)) for each in levels], names)
 
 
 def levels_of_index(index: Any) -> list[Any]:
