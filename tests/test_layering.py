@@ -25,11 +25,11 @@ WIDEST_FOLDER = 24
 SHORTEST_MODULE = 40
 # Lines of code of a room, as `code_lines` counts them; what merges or deletes takes some away.
 MOST_CODE = {
-    "distributed": 20_641,
-    "frames": 16_260,
+    "distributed": 20_639,
+    "frames": 16_275,
     "tables": 11_760,
     "kmer": 10_160,
-    "bench": 9_800,
+    "bench": 9_712,
     "cli": 3_940,
     "backend": 1_670,
     "dask": 710,

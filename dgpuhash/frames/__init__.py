@@ -16,11 +16,7 @@ from dgpuhash.frames.lookup import Lookup, lookup_rows
 from dgpuhash.frames.lookup_mixin import LookupMixin
 from dgpuhash.frames.matches import Matches, sort_by_query_row
 from dgpuhash.frames.merge.accessor import FrameAccessor
-from dgpuhash.frames.merge.arguments import (
-    check_how,
-    join_columns,
-    needed_columns,
-)
+from dgpuhash.frames.merge.arguments import check_how, join_columns, needed_columns
 from dgpuhash.frames.pages import POSITION_NBYTES, Cursor, Page, RowLimit
 from dgpuhash.frames.row_store import (
     NumericDtypes,

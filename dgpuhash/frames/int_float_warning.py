@@ -10,11 +10,7 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.frames.dataframes import frames_of
-from dgpuhash.frames.dataframes.pandas_agreement import (
-    MESSAGE,
-    caller_stacklevel,
-    has_non_integers,
-)
+from dgpuhash.frames.dataframes.pandas_agreement import MESSAGE, caller_stacklevel, has_non_integers
 from dgpuhash.frames.keyed_rows import KeyedRows
 
 

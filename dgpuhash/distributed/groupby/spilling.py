@@ -23,10 +23,7 @@ from dgpuhash.frames.groupby.partial.cudf.host import on_device, on_host
 from dgpuhash.frames.groupby.partial.fold import folding
 from dgpuhash.frames.groupby.partial.keys import recoded, united
 from dgpuhash.frames.groupby.partial.result import result_of_places
-from dgpuhash.frames.groupby.partial.rows import (
-    in_pieces,
-    result_of_pieces,
-)
+from dgpuhash.frames.groupby.partial.rows import in_pieces, result_of_pieces
 from dgpuhash.frames.spill.file import SpillFile
 
 # Sub-ranges of a hash range that was written to a file; the result is made of one after the other.

@@ -27,6 +27,9 @@ WAIT_SECONDS = 5.0
 LOOK_SECONDS = 0.2
 # This part of a worker's memory stays free below Dask's ``memory.pause`` beside what stays there.
 BESIDE_KEYS = 20
+# Tasks that need less than this part of a worker's memory begin without a look at it, which takes
+# longer than they do.
+UNWATCHED = 2**12
 # What Dask's nannies have glibc do: give back freed memory beyond this.
 TRIMMED = {"MALLOC_TRIM_THRESHOLD_": "65536"}
 # Numbers of glibc's M_TRIM_THRESHOLD and M_MMAP_THRESHOLD, the latter at its greatest.
@@ -96,7 +99,7 @@ class WorkerMemory:
             return
         nbytes = sizeof(rows)
         needed = times * nbytes
-        if not self.wait(lambda: needed <= self.until_end()):
+        if needed > self.limit // UNWATCHED and not self.wait(lambda: needed <= self.until_end()):
             raise OutOfMemoryError(
                 f"a partition of {nbytes:,} bytes needs {needed:,} more on worker {self.address} "
                 f"while it is sent to its hash ranges, and {max(0, self.until_end()):,} are there "

@@ -171,7 +171,8 @@ class Frames(ABC):
         """
         found = []
         for series, other in self.typed(left, right, name, as_text):
-            ours, theirs = Compared(self, series, name), Compared(self, other, name)
+            ours = Compared(self, series, name)
+            theirs = ours if other is series else Compared(self, other, name)
             try:
                 check_comparable(name, ours.column.type, theirs.column.type)
             except KeyTypeError as error:

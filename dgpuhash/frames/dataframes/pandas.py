@@ -171,6 +171,9 @@ class PandasFrames(Frames):
         frames = list(frames)
         if len(frames) == 1:
             return frames[0].set_axis(pd.RangeIndex(len(frames[0])), axis=0)
+        dtypes = [list(frame.dtypes) for frame in frames]
+        if all(each == dtypes[0] for each in dtypes):
+            return pd.concat(frames, ignore_index=True)
         for label in frames[0].columns:
             frames = _unite_categories(frames, label)
         made = pd.concat(frames, ignore_index=True)
@@ -282,8 +285,10 @@ class PandasFrames(Frames):
         return sum(int(each.memory_usage(index=False, deep=True)) for _, each in frame.items())
 
     def rows_nbytes(self, frame: Any) -> int:
-        plain = all(isinstance(dtype, np.dtype | pd.StringDtype) for dtype in frame.dtypes)
-        return self.nbytes(frame) if plain else super().rows_nbytes(frame)
+        numbers = [each for each in frame.dtypes if isinstance(each, np.dtype) and each.kind != "O"]
+        if len(numbers) < frame.shape[1]:
+            return super().rows_nbytes(frame)
+        return len(frame) * sum(each.itemsize for each in numbers)
 
     def widest(self, frame: Any) -> dict[Hashable, int]:
         objects = [

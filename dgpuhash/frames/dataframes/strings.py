@@ -16,6 +16,8 @@ from dgpuhash.typing import Device
 
 # Of strings that may differ in 8 bytes alone: the most bytes, and how many are looked at first.
 _LONGEST, _SAMPLE = 32, 64
+# Strings whose values are few: the fewest such strings, and the most that a sample has.
+_MANY, _OF_MANY = 2**14, 2**12
 
 
 class Strings:
@@ -114,6 +116,21 @@ class ArrowStrings(Strings):
         if not self._column.null_count:
             return None
         return self._column.is_null().to_numpy(zero_copy_only=False)
+
+    def dictionary_codes(self) -> np.ndarray | None:
+        """Return the strings as numbers from 0 up, which are equal where the strings are.
+
+        None where there are nulls, and unless many strings have few values, as a sample tells: a
+        dictionary of more values is not in the cache.
+        """
+        rows, array = self._size, self._column
+        if self._codes is not None or rows < _MANY or array.null_count:
+            return None
+        some = np.random.default_rng(rows).integers(0, rows, min(rows >> 7, _OF_MANY))
+        if 4 * len(array.take(pa.array(some)).unique()) > 3 * len(some):
+            return None
+        codes: np.ndarray = array.dictionary_encode().indices.to_numpy()
+        return codes
 
     def words(self) -> np.ndarray | None:
         """Return the strings as numbers, which are equal where the strings are.

@@ -53,7 +53,7 @@ def numbered(columns: Sequence[Any], names: Sequence[Any] = ()) -> tuple[Any, An
         if isinstance(column.dtype, pd.CategoricalDtype):
             column = column.cat.codes.to_numpy()
         label = getattr(column, "name", None) if name is None else name
-        if is_plain(column.dtype):
+        if is_plain(column.dtype) or isinstance(column.dtype, pd.StringDtype):
             made.append(key_column(column, label))
         else:
             made.extend(key_column(each, label) for each in key_columns(column, label))

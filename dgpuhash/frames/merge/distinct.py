@@ -64,22 +64,28 @@ def number_keys(keys: KeyColumns, *, of_rows: bool = True) -> tuple[Any, Any]:
 def _with_words(keys: KeyColumns) -> KeyColumns:
     """Return keys with numbers in place of short strings, equal where the strings are.
 
-    Unchanged where some strings are longer, or null.
+    Unchanged where some strings are longer and have many values, or are null.
     """
-    words: list[Any] = [
-        each.strings.words() if isinstance(each.strings, ArrowStrings) else each.values
-        for each in keys.columns
-    ]
-    if any(each is None for each in words):
-        return keys
-    columns = []
-    for column, word in zip(keys.columns, words, strict=True):
-        if column.strings is not None:
-            # Numbers of distinct strings lie close together, and leave bits to other columns.
-            close = unique(word, return_inverse=True)[1] if len(words) > 1 else word
-            column = KeyColumn(LogicalType("uint", 64), close.view(np.uint64))
-        columns.append(column)
-    return replace(keys, columns=columns)
+    alone = len(keys.columns) == 1
+    numbers = (_with_numbers(each, alone=alone) for each in keys.columns)
+    columns = [each for each in numbers if each is not None]
+    return replace(keys, columns=columns) if len(columns) == len(keys.columns) else keys
+
+
+def _with_numbers(column: KeyColumn, *, alone: bool) -> KeyColumn | None:
+    """Return a column of numbers in place of its strings; None where there are none of these."""
+    strings = column.strings
+    if not isinstance(strings, ArrowStrings):
+        return None if column.values is None else column
+    codes = strings.dictionary_codes()
+    if codes is not None:
+        return KeyColumn(LogicalType("int", 32), codes)
+    words = strings.words()
+    if words is None:
+        return None
+    # Numbers of distinct strings lie close together, and leave bits to other columns.
+    close: Any = words if alone else unique(words, return_inverse=True)[1]
+    return KeyColumn(LogicalType("uint", 64), close.view(np.uint64))
 
 
 def occurs(left: KeyColumns, right: KeyColumns, *, nulls_equal: bool = True) -> Any:

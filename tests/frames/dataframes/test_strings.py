@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from frames import paper_cudf
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from dgpuhash.errors import ShapeError
 from dgpuhash.frames.dataframes.cudf_columns import CudfStrings
 from dgpuhash.frames.dataframes.strings import ArrowStrings
+from dgpuhash.frames.groupby.groups import numbered
 
 TEXTS = st.lists(st.none() | st.text(alphabet="ab\0é", max_size=12), max_size=12)
 
@@ -127,6 +129,23 @@ def test_strings_that_have_no_words():
     assert ArrowStrings(pa.array(["a", None])).words() is None
     assert ArrowStrings(pa.array([], pa.string())).words() is None
     assert ArrowStrings(pa.array(["a"]), np.array([0])).words() is None
+
+
+@pytest.mark.parametrize("text", ["{}", "a long text before {:08}, and after"])
+def test_codes_of_many_strings_with_few_values(text):
+    rows = np.random.default_rng(3).integers(0, 300, 2**15)
+    values = np.array([text.format(number) for number in range(300)], object)
+    whole = pa.array(["before", *values[rows], "after"], pa.large_string())[1:-1]
+    codes = ArrowStrings(whole).dictionary_codes()
+    assert len(np.unique(codes)) == 300 and len(set(zip(codes, rows, strict=True))) == 300
+    with_null = pa.concat_arrays([whole, pa.array([None], whole.type)])
+    several = pa.array(list(map(str, range(2**15))), pa.large_string())
+    for others in (with_null, whole[: 2**14 - 1], several):
+        assert ArrowStrings(others).dictionary_codes() is None
+    found = numbered([pd.Series(values[rows], dtype="str"), rows % 2])
+    expected = numbered([rows, rows % 2])
+    np.testing.assert_array_equal(found[0], expected[0])
+    np.testing.assert_array_equal(found[1], expected[1])
 
 
 def test_strings_of_unequal_number():

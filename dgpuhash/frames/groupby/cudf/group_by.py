@@ -32,11 +32,7 @@ from dgpuhash.frames.groupby.cudf.results import AGGREGATES
 from dgpuhash.frames.groupby.cudf.rows import PairMethods, RowMethods
 from dgpuhash.frames.groupby.cudf.states import CudfStates, reduce_states
 from dgpuhash.frames.groupby.cudf.value_counts import value_counts
-from dgpuhash.frames.groupby.cudf.values import (
-    CudfValues,
-    check_aggregate,
-    has_aggregate,
-)
+from dgpuhash.frames.groupby.cudf.values import CudfValues, check_aggregate, has_aggregate
 from dgpuhash.frames.groupby.methods import RowGroups
 from dgpuhash.frames.groupby.requests import NoSuchAggregateError, name_of, requests
 from dgpuhash.frames.merge.keys import MissingKeyError

@@ -145,11 +145,11 @@ def categories_of(plan: GroupPlan, part: Any) -> Categories:
     ColumnError
         When they are of another type than those of the plan.
     """
-    found = tuple(_other(own, like) for own, like in _categorical(plan, part))
+    found = tuple(_other(own, like) for own, like in categorical_columns(plan, part))
     return found if any(each is not None for each in found) else ()
 
 
-def _categorical(plan: GroupPlan, part: Any) -> Iterator[tuple[Any, Any]]:
+def categorical_columns(plan: GroupPlan, part: Any) -> Iterator[tuple[Any, Any]]:
     """Yield the columns and levels of a part whose categories the plan knows, beside its own."""
     source = plan.source
     if source.ndim == 1:
@@ -194,7 +194,7 @@ def extended(plan: GroupPlan, categories: Categories) -> GroupPlan:
     """Return the plan with the categories of a part behind its own, with the same codes."""
     if not categories:
         return plan
-    known = [like.dtype.categories for _, like in _categorical(plan, plan.source)]
+    known = [like.dtype.categories for _, like in categorical_columns(plan, plan.source)]
     given = zip(known, categories, strict=True)
     return _plan_with_categories(
         plan, [own if more is None else together([own, more]) for own, more in given]
@@ -235,7 +235,7 @@ def united(plan: GroupPlan, found: Sequence[Categories]) -> GroupPlan:
     """
     if not any(found):
         return plan
-    known = [like.dtype.categories for _, like in _categorical(plan, plan.source)]
+    known = [like.dtype.categories for _, like in categorical_columns(plan, plan.source)]
     columns: list[list[Any]] = [
         [own if not each or each[place] is None else each[place] for each in found]
         for place, own in enumerate(known)

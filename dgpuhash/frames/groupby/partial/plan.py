@@ -14,7 +14,7 @@ from dgpuhash.frames.dataframes import as_series, frames_of
 from dgpuhash.frames.groupby.aggregates.pairs import Moments
 from dgpuhash.frames.groupby.aggregates.states import ends, states_of
 from dgpuhash.frames.groupby.aggregates.table import AGGREGATES
-from dgpuhash.frames.groupby.aggregates.values import Values
+from dgpuhash.frames.groupby.aggregates.values import Values, nulls_of
 from dgpuhash.frames.groupby.assembly import frame_of
 from dgpuhash.frames.groupby.group_by import GroupBy
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey, grouping_keys, levels_of
@@ -23,6 +23,7 @@ from dgpuhash.frames.groupby.partial.fold import GroupRows, GroupStates, folded
 from dgpuhash.frames.groupby.partial.keys import (
     Categories,
     as_dtype,
+    categorical_columns,
     categories_of,
     extended,
     known,
@@ -280,7 +281,7 @@ class GroupPlan:
         ColumnError
             When a column has another dtype than that of the source.
         """
-        keys = self._keys_of(part)
+        keys = self.keys_of(part)
         if self.wanted is None:
             return rows_of(self, part, keys, number)
         groups = Groups(
@@ -354,7 +355,11 @@ class GroupPlan:
 
     def categories_of(self, part: Any) -> Categories:
         """Return the categories of a part that are not those of the source; none on a GPU."""
-        return () if self.on_gpu else categories_of(self, part)
+        return categories_of(self, part) if self._has_categories else ()
+
+    @functools.cached_property
+    def _has_categories(self) -> bool:
+        return not self.on_gpu and any(categorical_columns(self, self.source))
 
     def encoded(self, states: pd.DataFrame) -> EncodedKeys:
         """Return the codes of the keys of states, which are equal for equal keys of any part.
@@ -402,6 +407,10 @@ class GroupPlan:
         """Return the levels of labels as Series."""
         return [as_series(level) for level in levels_of(index)]
 
+    def nulls_of(self, values: Any) -> Any:
+        """Return a mask of the nulls of a key, None where there are none."""
+        return nulls_of(values)
+
     def first_rows(self, rows: Any) -> Any:
         """Return the first of the rows of a frame that are equal, by position."""
         return numbered([as_series(rows[label]) for label in rows])[1]
@@ -430,11 +439,21 @@ class GroupPlan:
         if not self.sort or not self.observed:
             order = np.argsort(states["at"].to_numpy(), kind="stable")
             states = states.take(order).reset_index(drop=True)
-        groups = FoldedGroups(
+        return self.result_of(states, self.groups_of(states))
+
+    def groups_of(self, states: pd.DataFrame) -> FoldedGroups:
+        """Return the groups of states in which each key occurs once."""
+        return FoldedGroups(
             self.keys_of_states(states), states["n"].to_numpy(),
             sort=self.sort, dropna=self.dropna, observed=self.observed,
         )  # fmt: skip
-        return self.result_of(states, groups)
+
+    def heads_of(self, groups: Groups, places: Any, first: Any) -> pd.DataFrame:
+        """Return the keys of groups; unless they are sorted, with the place of their first rows."""
+        heads = dict(zip(self.key_labels, groups.columns, strict=True))
+        if not self.sort:
+            heads["at"] = pd.Series(places.to_numpy()[first])
+        return pd.DataFrame(heads, copy=False)
 
     def result_of(self, states: pd.DataFrame, groups: FoldedGroups) -> Any:
         """Return the result of folded states, whose groups these are."""
@@ -507,7 +526,7 @@ class GroupPlan:
         found = aggregate.result(states, each.options)
         return settle_dtype(found, states.values, each, full=self.observed)
 
-    def _keys_of(self, part: Any) -> list[GroupingKey]:
+    def keys_of(self, part: Any) -> list[GroupingKey]:
         """Return the keys of a part, in the dtypes of those of the source."""
         return [
             GroupingKey(
@@ -523,7 +542,12 @@ class GroupPlan:
         """Return a column of a part by its position in the source, in its dtype there."""
         if part.ndim == 1:
             return as_dtype(as_series(part), self.source.dtype, self.source.name)
-        like = self.source.iloc[:, position]
+        dtype, name = self._schema[position]
         if part.shape[1] != self.source.shape[1]:
             position = self.places.index(position)
-        return as_dtype(as_series(part.iloc[:, position]), like.dtype, like.name)
+        return as_dtype(as_series(part.iloc[:, position]), dtype, name)
+
+    @functools.cached_property
+    def _schema(self) -> list[tuple[Any, Hashable]]:
+        """The dtypes and labels of the columns of the source."""
+        return list(zip(self.source.dtypes, self.source.columns, strict=True))

@@ -346,10 +346,7 @@ def result_of_places(
 
 
 def _result_of(plan: GroupPlan, keys: pd.DataFrame, at: Any) -> tuple[Any, pd.DataFrame]:
-    groups = FoldedGroups(
-        plan.keys_of_states(keys), keys["n"].to_numpy(),
-        sort=plan.sort, dropna=plan.dropna, observed=plan.observed,
-    )  # fmt: skip
+    groups = plan.groups_of(keys)
     rows = groups.states
 
     def there(position: int) -> Callable[[Any, Any], Any]:
@@ -368,7 +365,5 @@ def _result_of(plan: GroupPlan, keys: pd.DataFrame, at: Any) -> tuple[Any, pd.Da
             found.append(settle_dtype(array, values, each, full=plan.observed))
         return found
 
-    heads = dict(zip(plan.key_labels, groups.columns, strict=True))
-    if not plan.sort:
-        heads["at"] = pd.Series(keys["at"].to_numpy()[rows])
-    return plan.told(plan.grouped(plan.source, groups, reduce)), pd.DataFrame(heads, copy=False)
+    found = plan.told(plan.grouped(plan.source, groups, reduce))
+    return found, plan.heads_of(groups, keys["at"], rows)

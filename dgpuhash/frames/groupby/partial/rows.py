@@ -18,7 +18,6 @@ from dgpuhash.frames.groupby.grouping_keys import GroupingKey, levels_of
 from dgpuhash.frames.groupby.groups import Groups
 from dgpuhash.frames.groupby.order import key_order
 from dgpuhash.frames.groupby.partial.kinds import place_of
-from dgpuhash.frames.groupby.partial.result import FoldedGroups
 from dgpuhash.frames.groupby.partial.verbs import AGGREGATING
 from dgpuhash.frames.merge.index import index_of
 
@@ -27,6 +26,8 @@ if TYPE_CHECKING:
 
 # Rows of a sample by which parts with few groups are known, and such parts as have no sample.
 _SAMPLE, _FEW_ROWS = 2**12, 2**14
+# Of this part of it half as many keys or fewer tell that groups are few, without a hash.
+_FIRST = 8
 # Of so many keys one is counted, with all of its rows.
 _OF_KEYS = 2**5
 # The share of different keys in a sample below which there are few.
@@ -46,11 +47,9 @@ def rows_of(plan: GroupPlan, part: Any, keys: list[GroupingKey], number: int) ->
         made[f"i{level}"] = labels
     found = plan.frame_of(made.values(), pd.Index(list(made)), frames.range_index(len(part)))
     if plan.dropna and plan.observed:
-        # Columns of cuDF know whether they have nulls.
-        some = [key.values for key in keys if getattr(key.values, "has_nulls", True)]
-        nulls = [frames.array(each.isna().astype(bool)) for each in some]
-        if nulls and bool((gone := reduce(or_, nulls)).any()):
-            found = frames.take(found, xp.flatnonzero(~gone))
+        nulls = [mask for key in keys if (mask := plan.nulls_of(key.values)) is not None]
+        if nulls:
+            found = frames.take(found, xp.flatnonzero(~reduce(or_, nulls)))
     return distinct_rows(plan, found) if plan.distinct else found
 
 
@@ -64,8 +63,12 @@ def mostly_distinct_rows(
     """
     if len(part) < _FEW_ROWS:
         return None
-    some = part.take(np.random.default_rng(number).integers(0, len(part), _SAMPLE))
-    sampled = plan.codes_of_part(some, number)
+    places = np.random.default_rng(number).integers(0, len(part), _SAMPLE)
+    if not plan.on_gpu and all(key.values.dtype != object for key in plan.keys):
+        keys = (key.values.tolist() for key in plan.keys_of(part.take(places[::_FIRST])))
+        if 2 * len(set(zip(*keys, strict=True))) <= _SAMPLE // _FIRST:
+            return None
+    sampled = plan.codes_of_part(part.take(places), number)
     if not _share(sampled) > _MOSTLY or _occur_again(sampled, len(part)):
         return None
     rows = plan.reduce(part, number)
@@ -122,7 +125,8 @@ def rows_in_order(rows: Any) -> Any:
 
 def result_of(plan: GroupPlan, rows: pd.DataFrame) -> Any:
     """Return the result of rows that came from parts in any order."""
-    return _result_of_rows(plan, rows)[0]
+    rows = rows_in_order(rows) if plan.in_order else rows
+    return plan.told(_groups_of_rows(plan, rows)[0])
 
 
 def in_pieces(plan: GroupPlan) -> bool:
@@ -183,25 +187,21 @@ def result_of_pieces(
     return whole
 
 
-def _groups(plan: GroupPlan, states: pd.DataFrame) -> FoldedGroups:
-    return FoldedGroups(
-        plan.keys_of_states(states), states["n"].to_numpy(),
-        sort=plan.sort, dropna=plan.dropna, observed=plan.observed,
-    )  # fmt: skip
-
-
 def _folded(plan: GroupPlan, states: pd.DataFrame) -> tuple[Any, pd.DataFrame]:
     """Return the result of folded states; and its groups, as `_result_of_rows` does."""
-    groups = _groups(plan, states)
-    heads = dict(zip(plan.key_labels, groups.columns, strict=True))
-    if not plan.sort:
-        heads["at"] = pd.Series(states["at"].to_numpy()[groups.states])
-    return plan.result_of(states, groups), pd.DataFrame(heads, copy=False)
+    groups = plan.groups_of(states)
+    return plan.result_of(states, groups), plan.heads_of(groups, states["at"], groups.states)
 
 
 def _result_of_rows(plan: GroupPlan, rows: pd.DataFrame) -> tuple[Any, pd.DataFrame]:
     """Return the result of rows, and the keys of its groups with the place of the first row."""
     rows = rows_in_order(rows) if plan.in_order else rows
+    grouped, groups = _groups_of_rows(plan, rows)
+    return plan.told(grouped), plan.heads_of(groups, rows["at"], ends(groups, "first"))
+
+
+def _groups_of_rows(plan: GroupPlan, rows: pd.DataFrame) -> tuple[Any, Groups]:
+    """Return the groups of rows in the order of the parts, where that counts."""
     frame = frame_of_rows(plan, rows)
     groups = Groups(
         plan.keys_of_states(rows), len(rows), sort=plan.sort, dropna=plan.dropna,
@@ -211,10 +211,7 @@ def _result_of_rows(plan: GroupPlan, rows: pd.DataFrame) -> tuple[Any, pd.DataFr
     grouped = plan.grouped(
         frame, groups, lambda made, _, wanted: made.settle_dtypes(wanted, full=plan.observed)
     )
-    heads = dict(zip(plan.key_labels, groups.columns, strict=True))
-    if not plan.sort:
-        heads["at"] = pd.Series(rows["at"].to_numpy()[ends(groups, "first")])
-    return plan.told(grouped), pd.DataFrame(heads, copy=False)
+    return grouped, groups
 
 
 def frame_of_rows(plan: GroupPlan, rows: Any) -> Any:

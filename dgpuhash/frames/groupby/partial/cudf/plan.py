@@ -211,7 +211,7 @@ class CudfPlan(GroupPlan):
 
     def reduce(self, part: Any, number: int) -> Any:
         """Return the states of a part, or its rows; see `GroupPlan.reduce`."""
-        keys = self._keys_of(part)
+        keys = self.keys_of(part)
         if self.wanted is None:
             return rows_of(self, part, keys, number)
         groups = CudfGroups(keys, len(part), sort=False, dropna=self.dropna)
@@ -331,6 +331,10 @@ class CudfPlan(GroupPlan):
         made, size = list(columns.values()), len(next(iter(columns.values())))
         return self.frame_of(made, pd.Index(list(columns)), frames_named("cudf").range_index(size))
 
+    def nulls_of(self, values: Any) -> Any:
+        """Return a mask of the nulls of a key, None where there are none."""
+        return frames_named("cudf").array(values.isna().astype(bool)) if values.has_nulls else None
+
     def portable(self, states: Any) -> Any:
         """Return the keys of states as columns that are equal where keys are."""
         return portable(self.keys_of_states(states))
@@ -376,7 +380,7 @@ class CudfPlan(GroupPlan):
         """Return the answer of groups."""
         return self.verb.of(groups)
 
-    def _keys_of(self, part: Any) -> list[GroupingKey]:
+    def keys_of(self, part: Any) -> list[GroupingKey]:
         """Return the keys of a part, in the dtypes of those of the source."""
         return [
             GroupingKey(
