@@ -302,6 +302,7 @@ def _groupbys() -> None:
     "refresh", click.option("--scale", type=_POSITIVE, help="Scale of TPC-H's tables; default: 1."),
     _several("--fraction", "fractions", type=_MATCHING, said="Share of orders in a round"),
     click.option("--folder", metavar="FOLDER", help="Folder of the tables, made if absent."),
+    click.option("--workers", type=_COUNT, help="Dask workers for ours; default: this process."),
     click.option("--quick", is_flag=True, help="Scale 0.01 and one round of two fractions."),
     repeats=click.option("--rounds", "repeats", type=_COUNT, help="Of a fraction; default: 3."),
 )  # fmt: skip

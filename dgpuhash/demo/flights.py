@@ -1,6 +1,7 @@
 """Demo on real data: index planes, weather and airlines, then query them.
 
-Joins, lookups and an insert are each checked against pandas.
+Joins, lookups and an insert are each checked against pandas. Then answers of TPC-H follow changes
+of its tables, checked against DuckDB.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from distributed import Client, as_completed, futures_of
 from rich.console import Console
 from rich.text import Text
 
+from dgpuhash import backend
 from dgpuhash.demo import data
 from dgpuhash.demo.cluster import gpu_count, local_client
+from dgpuhash.demo.kept_answers import KeptAnswers
 from dgpuhash.demo.reference import JOINS, ResultMismatch, delays, expect_equal, joined
 from dgpuhash.demo.repeated_joins import RepeatedJoins
 from dgpuhash.demo.report import Report
@@ -35,6 +38,7 @@ def run(
     workers: int | None = None,
     console: Console | None = None,
     standing: RepeatedJoins | None = None,
+    kept: KeptAnswers | None = None,
 ) -> int:
     """Run the demo; return 0 when every result is correct, else 1.
 
@@ -48,6 +52,8 @@ def run(
         Console to print to; by default standard output.
     standing : RepeatedJoins, optional
         Rows and batches that are joined by an index and by Dask's own merge.
+    kept : KeptAnswers, optional
+        Rounds of changes of TPC-H's tables.
     """
     console = console or Console()
     gpus = gpu_count()
@@ -75,6 +81,8 @@ def run(
             summary, shards = MainJob(client, tables, frames, report, bool(gpus)).run()
             many = standing or RepeatedJoins()
             beside = many.run(client, report, on_gpus=bool(gpus))
+            changing = kept or KeptAnswers()
+            rounds = changing.run(backend.get("cuda" if gpus else "cpu"), report)
     except ResultMismatch as difference:
         console.print(Text(f"FAILED {difference}", style="bold red"))
         return 1
@@ -84,6 +92,9 @@ def run(
     report.print_notes()
     console.print("[bold green]Every result equals pandas' own.[/]")
     _print_comparison(report, many, beside)
+    title = f"Joins under change: milliseconds of a round, TPC-H at scale {changing.scale:g}"
+    report.print_frame(rounds, title)
+    console.print("[bold green]All answers are equal in each round.[/]")
     return 0
 
 

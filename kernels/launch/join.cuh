@@ -103,7 +103,7 @@ template <class Word, class Row>
 DG_KERNEL take_words(TakeArgs args) {
   constexpr u32 kShares = 4;
   for_each_tile<1>(args.n, [&](auto, u64 first) {
-    Word found[kShares];
+    Word found[kShares] = {};
     DG_UNROLL
     for (u32 i = 0; i < kShares; ++i) {
       const u64 row = first + i * args.n;

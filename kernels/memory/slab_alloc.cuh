@@ -42,7 +42,7 @@ struct ResidentBlock {
   static constexpr u32 words = kBlockWords / Width;
 
   u32 taken[words];
-  u32 block;
+  u32 block = 0;
   u32 changes = 0;  // of the resident block; 0: there is none yet
 
   /// Whether a slab of this lane's words is free as far as it remembers.

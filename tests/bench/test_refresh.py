@@ -13,14 +13,17 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from clusters import cluster_of
 
 import dgpuhash
 from dgpuhash import bench
 from dgpuhash.bench.refresh import anew, kept, run, tables
 from dgpuhash.bench.refresh.frames import DataFrames
+from dgpuhash.bench.refresh.ours import Ours, OursOnWorkers
 from dgpuhash.bench.report import plots
 from dgpuhash.bench.report.fields import problem_of
 from dgpuhash.bench.report.grids import grids
+from dgpuhash.bench.workers.cluster import Workers
 from dgpuhash.errors import DeviceError, DgpuhashError, SpecError
 
 pytest.importorskip("duckdb")
@@ -78,7 +81,7 @@ def test_more_orders_than_there_are(rows_of: dict[str, pa.Table]) -> None:
 
 
 def test_answers_are_those_of_tpch(folder: Path, rows_of: dict[str, pa.Table]) -> None:
-    answers = run._Ours(rows_of).answers()
+    answers = Ours(rows_of).answers()
     assert list(answers) == list(anew.QUERIES)
     with open_tables(folder) as database:
         for number, rows in answers.items():
@@ -128,17 +131,16 @@ def test_rounds_answer_as_peers_do(folder: Path, tmp_path: Path) -> None:
 
 
 def test_many_rounds(rows_of: dict[str, pa.Table]) -> None:
-    pandas = DataFrames(rows_of, pd, "pandas")
-    libraries = [run._Ours(rows_of), pandas, anew.DuckDB(rows_of)]
+    libraries = [Ours(rows_of), anew.DuckDB(rows_of)]
     # Rounds of a few orders, then of a twentieth of all.
-    for change in tables.changes(rows_of, [0.001] * 20 + [0.05] * 4):
-        assert len(run._round(libraries, change)) == 3
+    for change in tables.changes(rows_of, [0.001] * 12 + [0.05] * 3):
+        assert len(run._round(libraries, change)) == 2
 
 
 def test_a_round_cut_in_half_goes_on_from_saves(
     rows_of: dict[str, pa.Table], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ours, peer = run._Ours(rows_of), anew.DuckDB(rows_of)
+    ours, peer = Ours(rows_of), anew.DuckDB(rows_of)
     state = ours._kept
     groups = {f"groups-{number}": each for number, each in state.groups.items()}
     for name, index in state.sides.items():
@@ -215,12 +217,32 @@ def test_frames_of_simulated_cudf(
     theirs = anew.DuckDB(rows_of)
     paper_groups.install(monkeypatch)
     cudf = sys.modules["cudf"]
-    libraries = [run._Ours(rows_of, cudf, 10_000), DataFrames(rows_of, cudf, "cuDF"), theirs]
+    libraries = [Ours(rows_of, cudf, 10_000), DataFrames(rows_of, cudf, "cuDF"), theirs]
     kept_of = libraries[0]._kept  # type: ignore[attr-defined]
     for change in tables.changes(rows_of, [0.01, 0.02]):
         assert len(run._round(libraries, change)) == 3
     assert type(kept_of.sides["orders"].frame()).__module__ == "cudf.paper"
     assert type(kept_of.groups[18].passing.frame()).__module__ == "cudf.paper"
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Numbers of the queries that are kept: one without a condition on groups, one with."""
+    numbers = [5, 18]
+    for queries in (kept.QUERIES, anew.QUERIES):
+        for number in set(queries) - set(numbers):
+            monkeypatch.delitem(queries, number)
+    return numbers
+
+
+def test_rounds_on_workers(rows_of: dict[str, pa.Table], few: list[int]) -> None:
+    with cluster_of(2, False) as client:
+        ours = OursOnWorkers(rows_of, Workers(client, "cpu"), pd, 10_000)
+        assert list(ours.answers()) == few
+        (change,) = tables.changes(rows_of, [0.02])
+        run._round([ours, anew.DuckDB(rows_of)], change)
+        assert ours.name == "dgpuhash on 2 workers"
+        assert ours.standing_bytes > 2**20
 
 
 @pytest.mark.gpu

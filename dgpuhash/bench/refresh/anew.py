@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from typing import Any
@@ -98,6 +99,10 @@ class Anew(ABC):
     @abstractmethod
     def answers(self) -> Answers:
         """Return the rows of each query's answer."""
+
+    def cpu_seconds(self) -> float:
+        """Return the CPU time so far of all processes that it runs in."""
+        return time.process_time()
 
     @property
     def standing_bytes(self) -> int:

@@ -10,26 +10,26 @@ from pandas import Timestamp
 
 from dgpuhash import FrameIndex, groupby, merge
 
-DataFrame = Any  # of pandas or cuDF
+DataFrame = Any  # of pandas or cuDF; with indexes on workers, of Dask
 KEYS: dict[str, Any] = {
-    "nation": "n_nationkey", "supplier": "s_suppkey", "part": "p_partkey",
-    "partsupp": ["ps_partkey", "ps_suppkey"], "customer": "c_custkey",
-    "orders": "o_orderkey", "lineitem": "l_orderkey",
+    "nation": "n_nationkey", "supplier": "s_suppkey", "part": "p_partkey", "orders": "o_orderkey",
+    "partsupp": ["ps_partkey", "ps_suppkey"], "customer": "c_custkey", "lineitem": "l_orderkey",
 }  # fmt: skip
-# Lines, keys and sums of groups; columns of the answer, their order and which of it descends; keys
-# of joins with sides, which rows pass then, which groups may, and how many come first.
+# Lines, keys and sums of groups; the answer's columns, their order and which of it descends; joins
+# with sides by keys, which rows pass then, which groups may, and how many come first.
 Query = namedtuple(
     "Query", "where by sums columns order descending joins passing having first",
     defaults=(0, (), None, None, None),
 )  # fmt: skip
 
 
-def answer(query: Query, sides: dict[str, FrameIndex], rows: DataFrame) -> DataFrame:
+def answer(query: Query, sides: dict[str, Any], rows: DataFrame) -> DataFrame:
     """Return the answer of a query of its groups."""
     if query.first and query.order[0] in query.sums:
         rows = rows[rows[query.order[0]] >= rows[query.order[0]].nlargest(query.first).min()]
-    for key in query.joins:
-        rows = sides[SIDES.get(key[0], "nation")].merge(rows, left_on=key)
+    for on in query.joins:
+        rows = sides[{"l": "orders", "o": "customer"}.get(on[0], "nation")].merge(rows, left_on=on)
+    rows = rows.compute() if hasattr(rows, "compute") else rows
     rows = rows[query.passing(rows)] if query.passing else rows
     for name in [each for each in query.columns if each.startswith("avg_")]:
         rows[name] = rows[f"sum_{name[4:]}"] / rows["weight"]
@@ -39,12 +39,12 @@ def answer(query: Query, sides: dict[str, FrameIndex], rows: DataFrame) -> DataF
 
 def concat(*frames: DataFrame) -> DataFrame:
     """Return the rows of several frames of one library."""
-    library = import_module(type(frames[0]).__module__.partition(".")[0])
-    return library.concat(list(frames), ignore_index=True)
+    library = type(frames[0]).__module__.partition(".")[0].replace("dask", "dask.dataframe")
+    return import_module(library).concat(list(frames))
 
 
 class Groups:
-    """Sums of weighted rows by group: `DistributedGroupBy` keeps such groups on workers."""
+    """Sums of weighted rows by group."""
 
     def __init__(self, query: Query, rows: DataFrame) -> None:
         self.query = query
@@ -57,8 +57,7 @@ class Groups:
         rows = concat(rows, self.index.merge(rows[by].drop_duplicates()))
         groups = groupby(rows, by, as_index=False, sort=False)[[*self.query.sums, "weight"]].sum()
         self.index.upsert(groups)
-        if (gone := groups["weight"] == 0).any():
-            self.index.erase(groups.loc[gone, by])
+        self.index.erase(groups.loc[groups["weight"] == 0, by])
         if having:
             self.passing.erase(groups[by])
             self.passing.insert(groups[having(groups)])
@@ -67,12 +66,13 @@ class Groups:
 class Kept:
     """Indexes of the tables, and the groups of each query."""
 
+    build, build_groups = staticmethod(FrameIndex.build), Groups
+
     def __init__(self, tables: dict[str, DataFrame], batch: int = 100_000) -> None:
-        regions = tables["region"].rename(columns={"r_regionkey": "n_regionkey"})
-        nations = merge(tables["nation"], regions, on="n_regionkey")
-        green = tables["part"][tables["part"]["p_name"].str.contains("green")]
-        tables = {**tables, "nation": nations, "part": green[["p_partkey"]]}
-        self.sides = {name: FrameIndex.build(tables[name], on=KEYS[name]) for name in KEYS}
+        nations = merge(tables["nation"], tables["region"].rename(columns=SAME), on="n_regionkey")
+        part = tables["part"].assign(green=tables["part"]["p_name"].str.contains("green"))
+        tables = {**tables, "nation": nations, "part": part[["p_partkey", "green"]]}
+        self.sides = {name: self.build(tables[name], on=KEYS[name]) for name in KEYS}
         self.groups: dict[int, Groups] = {}
         for start in range(0, len(tables["orders"]), batch):
             orders = tables["orders"][start : start + batch]
@@ -84,7 +84,7 @@ class Kept:
         self.sides["lineitem"].insert(lineitem)
         come, go = lineitem.assign(weight=1), self._lines(keys).assign(weight=-1)
         self._change(concat(come, go[list(come.columns)]))
-        self.sides["lineitem"].erase(keys, on="o_orderkey")
+        self.sides["lineitem"].erase(keys.rename(columns=SAME))
         self.sides["orders"].erase(keys)
 
     def answers(self) -> dict[int, DataFrame]:
@@ -92,14 +92,14 @@ class Kept:
         return {n: answer(g.query, self.sides, g.passing.frame()) for n, g in self.groups.items()}
 
     def _lines(self, keys: DataFrame) -> DataFrame:
-        return self.sides["lineitem"].merge(keys.rename(columns={"o_orderkey": "l_orderkey"}))
+        return self.sides["lineitem"].merge(keys.rename(columns=SAME))
 
     def _change(self, lines: DataFrame) -> None:
         rows = self.sides["orders"].merge(lines, left_on="l_orderkey", columns=ORDERS)
         rows = self.sides["customer"].merge(rows, left_on="o_custkey", columns=CUSTOMERS)
         rows = self.sides["supplier"].merge(rows, left_on="l_suppkey")
         rows = self.sides["partsupp"].merge(rows, left_on=["l_partkey", "l_suppkey"])
-        rows["green"] = self.sides["part"].contains(rows["l_partkey"])
+        rows = self.sides["part"].merge(rows, left_on="l_partkey")
         rows["l_year"], rows["o_year"] = rows["l_shipdate"].dt.year, rows["o_orderdate"].dt.year
         for name in ("quantity", "extendedprice", "discount"):
             rows[f"sum_{name}"] = rows[f"l_{name}"] * rows["weight"]
@@ -108,15 +108,16 @@ class Kept:
         rows["profit"] = rows["revenue"] - 100 * rows["ps_supplycost"] * rows["sum_quantity"]
         rows["high"] = rows["o_orderpriority"].isin(["1-URGENT", "2-HIGH"]) * rows["weight"]
         rows["low"] = rows["weight"] - rows["high"]
+        rows = rows.persist() if hasattr(rows, "persist") else rows
         for number, query in QUERIES.items():
             own = rows.loc[query.where(rows), [*query.by, *query.sums, "weight"]]
             if number not in self.groups:
-                self.groups[number] = Groups(query, own[:0])
+                self.groups[number] = self.build_groups(query, own.head(0))
             self.groups[number].update(own)
 
 
 ORDERS, CUSTOMERS = ["o_custkey", "o_orderdate", "o_orderpriority"], ["c_nationkey", "c_mktsegment"]
-SIDES = {"l": "orders", "o": "customer"}
+SAME = {"r_regionkey": "n_regionkey", "o_orderkey": "l_orderkey"}
 SUMS = ["sum_quantity", "sum_extendedprice", "revenue", "charge"]
 FLAGS, CUSTOMER = ["l_returnflag", "l_linestatus"], ["c_address", "c_phone", "c_comment"]
 QUERIES = {

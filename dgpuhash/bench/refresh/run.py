@@ -9,6 +9,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,19 +20,19 @@ import pyarrow as pa
 
 from dgpuhash.backend import Backend
 from dgpuhash.bench.figure import require, short
-from dgpuhash.bench.peers import OURS
 from dgpuhash.bench.peers.cudf import share_pool
 from dgpuhash.bench.refresh.anew import Anew, Answers, DuckDB, Polars
-from dgpuhash.bench.refresh.frames import DataFrames, rows_of
-from dgpuhash.bench.refresh.kept import Kept
-from dgpuhash.bench.refresh.tables import Change, Frames, changes, generate, read_tables
+from dgpuhash.bench.refresh.frames import DataFrames
+from dgpuhash.bench.refresh.ours import Ours, OursOnWorkers
+from dgpuhash.bench.refresh.tables import Change, changes, generate, read_tables
+from dgpuhash.bench.workers.cluster import Workers, start
 from dgpuhash.errors import DeviceError, SpecError
 
 FRACTIONS = (1e-4, 1e-3, 1e-2, 1e-1)
 QUICK_SCALE, QUICK_FRACTIONS = 0.01, (1e-3, 1e-2)
 _ROUNDS = 3
 # Orders whose lines are added at once where the answers begin.
-_BATCH_ON_GPU = 2_000_000
+_BATCH, _BATCH_ON_GPU = 100_000, 2_000_000
 # Sums of cents overflow 64 bits beyond.
 _LARGEST_SCALE = 50
 
@@ -44,6 +45,7 @@ def run(
     folder: str | Path | None = None,
     quick: bool = False,
     repeats: int | None = None,
+    workers: int | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Yield a row for each fraction and library, and at last the fraction that breaks even.
 
@@ -66,6 +68,9 @@ def run(
     repeats : int, optional
         Rounds of each fraction, of which the median is taken; default: 3. One before does not
         count.
+    workers : int, optional
+        Workers of a local Dask cluster that keep the answers, one a GPU; default: none, this
+        process does.
 
     Raises
     ------
@@ -93,10 +98,20 @@ def run(
         if not source.exists():
             generate(source, scale)
         tables = read_tables(source)
-    libraries = list(_libraries(backend, tables))
     # The first round does not count.
     coming = changes(tables, [fractions[0], *(each for each in fractions for _ in range(rounds))])
-    _round(libraries, next(coming))
+    with ExitStack() as stack:
+        crew = stack.enter_context(start(backend, workers)) if workers else None
+        libraries = list(_libraries(backend, tables, crew))
+        _round(libraries, next(coming))
+        yield from _curve(libraries, coming, fractions, rounds, scale)
+
+
+def _curve(
+    libraries: Sequence[Anew], coming: Iterator[Change], fractions: Sequence[float], rounds: int,
+    scale: float,
+) -> Iterator[dict[str, Any]]:  # fmt: skip
+    """Yield a row for each fraction and library, and at last the fraction that breaks even."""
     curve: list[tuple[float, float]] = []
     for fraction in fractions:
         counts, spent = [], []
@@ -115,18 +130,21 @@ def run(
         curve.append((fraction, rows[0]["share"]))
         yield from rows
     if (share := break_even(curve)) is not None:
-        yield {**what, "verb": "break-even", "library": OURS, "fraction": share, "amount": share}
+        name = libraries[0].name
+        yield {**what, "verb": "break-even", "library": name, "fraction": share, "amount": share}
 
 
-def _libraries(backend: Backend, tables: dict[str, pa.Table]) -> Iterator[Anew]:
+def _libraries(
+    backend: Backend, tables: dict[str, pa.Table], crew: Workers | None
+) -> Iterator[Anew]:
     """Yield ours, then those that compute all anew."""
     on_gpu = backend.name == "cuda"
+    peer, library, batch = share_pool() if on_gpu else "", pd, _BATCH
     if on_gpu:
-        name, cudf = share_pool(), import_module("cudf")
-        yield _Ours(tables, cudf, _BATCH_ON_GPU)
-        yield DataFrames(tables, cudf, name)
-    else:
-        yield _Ours(tables)
+        library, batch = import_module("cudf"), _BATCH_ON_GPU
+    yield OursOnWorkers(tables, crew, library, batch) if crew else Ours(tables, library, batch)
+    if on_gpu:
+        yield DataFrames(tables, library, peer)
     yield DuckDB(tables)
     if find_spec("cudf_polars" if on_gpu else "polars"):
         yield Polars(tables, on_gpu=on_gpu)
@@ -159,12 +177,12 @@ def _round(libraries: Sequence[Anew], change: Change) -> list[_Times]:
     for library in reversed(libraries):
         own = library.prepare(change)
         gc.collect()
-        begun, cpu = time.perf_counter(), time.process_time()
+        cpu, begun = library.cpu_seconds(), time.perf_counter()
         library.change(own)
         changed = time.perf_counter()
         answers = library.answers()
-        times = changed - begun, time.perf_counter() - changed, time.process_time() - cpu
-        spent.insert(0, times)
+        ended = time.perf_counter()
+        spent.insert(0, (changed - begun, ended - changed, library.cpu_seconds() - cpu))
         expected = expected or answers
         for number, rows in answers.items():
             require(
@@ -189,28 +207,3 @@ def _figures(times: Sequence[_Times]) -> dict[str, Any]:
     whole = statistics.median(sum(each[:2]) for each in times)
     steps = {"change": change, "answers": answers}
     return {"time": short(1e3 * whole), "unit": "ms", "cpu": cpu, "steps": steps}
-
-
-class _Ours(Anew):
-    """Answers kept by what changes."""
-
-    name = OURS
-
-    def __init__(self, tables: dict[str, pa.Table], library: Any = pd, batch: int = 10**5) -> None:
-        self._frames = Frames(tables, library)
-        frames = {name: self._frames.frame(table) for name, table in tables.items()}
-        self._kept = Kept(frames, batch)
-
-    def prepare(self, change: Change) -> Any:
-        return [self._frames.frame(each) for each in (change.orders, change.lineitem, change.keys)]
-
-    def change(self, change: Any) -> None:
-        self._kept.refresh(*change)
-
-    def answers(self) -> Answers:
-        return {number: rows_of(answer) for number, answer in self._kept.answers().items()}
-
-    @property
-    def standing_bytes(self) -> int:
-        groups = [each.index.nbytes for each in self._kept.groups.values()]
-        return sum(groups) + sum(each.stats().table_nbytes for each in self._kept.sides.values())

@@ -43,7 +43,7 @@ struct Slab : UniqueKeys<SlabChains<KeyType, ValueType, false>> {
   DG_FN Executed<Value> execute_own(Tile tile, bool asked, Op op, Key mine, Value value) const
     requires(Tile::size == 32 && !Chains::has_ready_bits)  // pairs of 8 + 8 bytes would spill
   {
-    return SlabCrews<Slab, 8>{*this}.template execute<1>(tile, asked, op, mine, value);
+    return SlabCrews<Slab, 8>{*this}.template execute<2>(tile, asked, op, mine, value);
   }
 };
 

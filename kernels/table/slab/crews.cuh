@@ -90,39 +90,46 @@ struct SlabCrews {
     return erased;
   }
 
-  /// Not of pairs that have bits to tell that they are ready.
+  /// Not of pairs that have bits to tell that they are ready. Crews only read: then all lanes act at the slots that
+  /// their own keys have led to, side by side.
   template <u32 at_once, class Tile>
   DG_FN Executed<Value> execute(Tile tile, bool asked, Op op, Key mine, Value value) const {
-    Executed<Value> answer{false, false, Value{}};
-    const auto stores = [](Op what) { return what == Op::insert || what == Op::upsert; };
-    work<Access::shared, at_once>(
-        tile, asked, mine,
-        [&](const Row& row, const Place& place, Unit seen, Value held) {
-          const Value term = Table::shared_value(tile, value, row.source);
-          const Op what = static_cast<Op>(tile.shuffle(static_cast<u32>(op), row.source));
-          const bool removes = what >= Op::erase;
-          if (!place.here || !row.active) return failed();
-          Try tried{0, 0, held};
-          if (place.hits ? removes || (what == Op::upsert && Table::has_value) : stores(what))
-            tried = swapped(
-                row, place, place.hits ? seen : Table::empty,
-                removes ? Table::unit_of(Mark<Key>::erased, held) : Table::unit_of(row.key, term),
-                held);
-          return tried;
-        },
-        [&](const Row& row, const Place& place, const Try& tried) {
-          const bool here = tried.was == tried.wanted;
-          const Value found = Table::shared_value(tile, tried.value, lowest_or_any(place.hits));
-          if (row.own && row.active) answer = {stores(op) != (place.hits != 0), false, found};
-          return (tile.ballot(here) & row.crew) != 0;
-        },
-        stores(op),
-        [&](char* fresh) {
-          answer.flag = Table::claim(fresh, 0, mine, value, true) == Outcome::created;
-          return answer.flag;
-        },
-        [&] { answer = {false, true, Value{}}; });
-    return answer;
+    const u32 bucket = table.bucket_of(mine);
+    const bool stores = op == Op::insert || op == Op::upsert, removes = op >= Op::erase;
+    const bool replaces = removes || (op == Op::upsert && Table::has_value);
+    Met met{0, kNoSlab, Value{}};
+    u32 link = kNoSlab;  // the slab that this lane's key has led to; none is the bucket's first
+    bool open = asked, full = false, flag = false, refused = false;
+    for (u32 tries = 0;; ++tries) {
+      while (tile.any(open && !full)) {
+        char* const slab = link == kNoSlab ? table.first_slab(bucket) : table.pool().slab(link);
+        meet<at_once>(tile, open && !full, slab, mine, met);
+        if (open && !full) {
+          const bool hit = met.slot < Met::gap;
+          const Unit from = hit ? Table::unit_of(mine, met.value) : Table::empty;
+          const Unit to =
+              removes ? Table::unit_of(Mark<Key>::erased, met.value) : Table::unit_of(mine, value);
+          const bool acts = hit ? replaces : met.slot < Met::nothing && stores;
+          // Where another was faster, the slab is read again.
+          open = acts && atomic_swap_if<Order::relaxed>(Table::slot_of(slab, met.slot % Met::gap),
+                                                        from, to) != from;
+          flag = stores != hit;
+          if (met.slot == Met::nothing) {
+            full = met.next == kNoSlab;
+            open = stores || !full;
+            if (!full) link = met.next;
+          }
+        }
+      }
+      if (!tile.any(open)) return {flag, refused, met.value};
+      grow(tile, open, bucket, link, [&](char* slab, bool own) {
+        // Lanes that come second give their slabs back in a moment.
+        full = slab == nullptr && tries < kMostTries;
+        refused = slab == nullptr && !full;
+        flag = own && Table::claim(slab, 0, mine, value, true) == Outcome::created;
+        open = !flag && !refused;
+      });
+    }
   }
 
  private:
@@ -142,6 +149,14 @@ struct SlabCrews {
     u32 gaps;
     bool here;
     u32 slot;
+  };
+
+  /// Where a lane's key has led to in a slab: its slot, or else the first EMPTY one, or the next slab.
+  struct Met {
+    u32 slot;  // and `gap`, or `nothing`
+    u32 next;
+    Value value;
+    static constexpr u32 gap = 32, nothing = 64;
   };
 
   /// What a swap tells. Of 8 + 8 bytes, whose swaps are no pairs, only whether it found what it expected.
@@ -209,6 +224,39 @@ struct SlabCrews {
   }
   DG_FN static Value value_at(const Quarter& seen, u32 slot) {
     return Table::value_at(seen, slot % per_quarter);
+  }
+
+  /// Reads the slabs of lanes that ask, each by the lane's crew, for the lanes' keys.
+  template <u32 at_once, class Tile>
+  DG_FN void meet(Tile tile, bool asks, char* slab, Key mine, Met& met) const {
+    static_assert(crew_lanes == kSlabQuarters);
+    const u32 member = tile.lane() % crew_lanes, last = tile.lane() | kLastPart;
+    const u32 crew = ((1u << crew_lanes) - 1) << (tile.lane() - member);
+    u32 queue = tile.ballot(asks) & crew;
+    while (tile.any(queue != 0)) {
+      u32 source[at_once];
+      bool own[at_once];
+      Quarter seen[at_once];
+      DG_UNROLL
+      for (u32 i = 0; i < at_once; ++i) {
+        source[i] = queue ? lowest_one(queue) : tile.lane();
+        own[i] = queue != 0 && tile.lane() == source[i];
+        queue &= queue - 1;
+        const u64 from = tile.shuffle(reinterpret_cast<u64>(slab), source[i]);
+        seen[i] = load_quarter<Access::shared, Unit>(reinterpret_cast<char*>(from) +
+                                                     member * kQuarterBytes);
+      }
+      DG_UNROLL
+      for (u32 i = 0; i < at_once; ++i) {
+        const Place place = look(tile, crew, member, tile.shuffle(mine, source[i]), seen[i]);
+        const u32 from = lowest_or_any(place.hits ? place.hits : place.gaps);
+        const u32 slot = tile.shuffle(place.slot, from);
+        const Value held = Table::shared_value(tile, value_at(seen[i], place.slot), from);
+        const u32 next = tile.shuffle(seen[i].word[3], last);
+        if (own[i])
+          met = {place.hits ? slot : place.gaps ? Met::gap + slot : Met::nothing, next, held};
+      }
+    }
   }
 
   /// Serves the lanes' keys. All lanes together call `begin(row, place, unit, value)`, which gives the try of

@@ -45,7 +45,7 @@ def add(folder: Path, patch: pytest.MonkeyPatch) -> None:
 def _write_instances(folder: Path) -> None:
     """Write a table of instances that has only the methods' rows."""
     text = (KERNELS / "host" / "instances.inc").read_text()
-    head = text.partition('#define DG_FILE "launch/open.cuh"')[0]
+    head = text.partition("#if DG_PART == 0 || DG_PART == 1")[0]
     tail = text[text.index("// The verbs of methods") :]
     before = '#define DG_FILE "launch/verbs.cuh"\n#include DG_FILE\n#undef DG_FILE\n'
     (folder / "host" / "instances.inc").write_text(head + before + tail)
