@@ -23,6 +23,7 @@ from dgpuhash.tables.open_addressing.slot_order import SlotOrder
 from dgpuhash.tables.rwlock import read_locked, write_locked
 from dgpuhash.tables.serialization import Buffers
 from dgpuhash.tables.store import ListStore
+from dgpuhash.tables.stores.list_batches import ExecutesLists
 from dgpuhash.tables.stores.method import multimap_spec, require_order
 from dgpuhash.tables.user_kernels.verbs import UserKernels
 from dgpuhash.typing import (
@@ -38,7 +39,7 @@ from dgpuhash.typing import (
 _INT64 = np.dtype(np.int64)
 
 
-class MultiMap(UserKernels, Table):
+class MultiMap(ExecutesLists, UserKernels, Table):
     """Map from keys to lists of values on a CPU or a GPU.
 
     A key's only value is stored in its slot; several values are contiguous in one pool. Values of
