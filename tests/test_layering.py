@@ -26,7 +26,7 @@ SHORTEST_MODULE = 40
 # Lines of code of a room, as `code_lines` counts them; what merges or deletes takes some away.
 MOST_CODE = {
     "distributed": 20_639,
-    "frames": 16_275,
+    "frames": 16_080,
     "tables": 11_875,
     "kmer": 10_160,
     "bench": 9_800,
@@ -38,6 +38,8 @@ MOST_CODE = {
 MUST_GO: set[str] = set()
 GONE = {
     "frames/dataframes/cudf_keys.py",
+    "frames/groupby/cudf/results.py",
+    "frames/groupby/partial/cudf/states.py",
     "frames/merge/agreement.py",
     "frames/merge/comparable.py",
     "frames/merge/cudf/__init__.py",

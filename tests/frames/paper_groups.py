@@ -18,7 +18,7 @@ from frames.paper_cudf import KINDS, TIMES, UNITS, Memory, nullable, simulate_co
 from dgpuhash.frames.dataframes import cudf as cudf_frames
 from dgpuhash.frames.dataframes import cudf_columns
 from dgpuhash.frames.dataframes.pandas import PandasFrames
-from dgpuhash.frames.groupby.cudf import groups, results, values
+from dgpuhash.frames.groupby.cudf import groups, ranked, values
 from dgpuhash.frames.groupby.partial.cudf import plan
 
 __all__ = ["DataFrame", "install"]
@@ -222,5 +222,5 @@ def install(monkeypatch: Any) -> None:
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, each)
     simulate_columns(monkeypatch, DataFrame, Series)
-    for module in (values, results):
+    for module in (values, ranked):
         monkeypatch.setattr(module, "list_column", _list_column)

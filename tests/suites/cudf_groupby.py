@@ -81,8 +81,8 @@ def apart(call: Callable[[], Any]) -> Any:
 
 def is_ours(func: Any, own: Any) -> bool:
     """Return whether what `agg` is given is an aggregate of ours, or a name that nobody knows."""
+    from dgpuhash.frames.groupby.aggregates.table import AGGREGATES
     from dgpuhash.frames.groupby.cudf.functions import named
-    from dgpuhash.frames.groupby.cudf.results import AGGREGATES
 
     if func is list:
         return True

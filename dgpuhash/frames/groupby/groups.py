@@ -7,7 +7,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from itertools import zip_longest
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -94,6 +94,7 @@ class Groups:
     heads: Any | None = None
     of_parts: bool = False
     keeps_nan: bool = False
+    xp: ClassVar[Any] = np
 
     def __init__(
         self, keys: list[GroupingKey], rows: int, *, sort: Flags, dropna: Flags, observed: Flags
@@ -249,6 +250,22 @@ class Groups:
         found = np.full(self._total, -1, np.int64)
         found[self.order] = np.arange(len(self.order)) - np.repeat(self.starts[:-1], self.sizes)
         return found
+
+    def ends(self, name: str) -> Any:
+        """Return the ``first`` or ``last`` row of each group among the rows in groups.
+
+        -1 for none.
+        """
+        if name == "first" and self.heads is not None:
+            return self.heads
+        rows = np.full(len(self), -1, np.int64)
+        places, step = np.arange(len(self.kept_codes)), -1 if name == "first" else 1
+        rows[self.kept_codes[::step]] = places[::step]
+        return rows
+
+    def positions(self, rows: Any) -> Any:
+        """Return the positions in the frame of rows among those in groups; of -1 any."""
+        return rows if self.rows is None else np.append(self.rows, 0)[rows]
 
     def kept(self, column: pd.Series) -> pd.Series:
         """Return the rows of a column that are in a group."""

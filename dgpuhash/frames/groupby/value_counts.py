@@ -12,7 +12,6 @@ from dgpuhash.errors import ColumnError, SpecError, UnsupportedError
 from dgpuhash.frames.dataframes import as_series
 from dgpuhash.frames.dataframes.pandas_take import take_rows
 from dgpuhash.frames.groupby import assembly
-from dgpuhash.frames.groupby.aggregates import ordered
 from dgpuhash.frames.groupby.aggregates.values import Values
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey, levels_of
 from dgpuhash.frames.groupby.groups import Groups, numbered
@@ -116,7 +115,7 @@ def _stored(counts: Any, column: pd.Series | None) -> Any:
     if column is None:
         return counts
     values = Values(column)
-    return ordered.text_sizes(values, counts) if values.kind == "text" else values.results(counts)
+    return values.sizes(counts)
 
 
 def _binned(

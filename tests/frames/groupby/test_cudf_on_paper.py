@@ -64,6 +64,32 @@ def test_groupbys_are_those_of_pandas(by, sort, as_index):
         assert values_of(found) == values_of(expected)
 
 
+@pytest.mark.parametrize("by", ["k", ["k", "j"]], ids=str)
+def test_aggregates_of_nulls_and_options_are_those_of_pandas(by):
+    frame = pd.concat([FRAME] * 3, ignore_index=True)
+    for label, dtype in {"v": "Int16", "f": "Float64", "b": "boolean"}.items():
+        column = frame["v"] > 3 if label == "b" else frame[label]
+        frame[label] = column.astype(dtype).where(np.arange(len(frame)) % 4 > 0)
+    frame["n"] = frame["v"].fillna(0).astype("int64")
+    ours, theirs = (dgpuhash.groupby(each, by) for each in (paper_groups.DataFrame(frame), frame))
+    for label, how, options in (
+        *((label, how, {}) for label in "vfn" for how in ("sum", "mean", "var", "std", "prod")),
+        *((label, "sem", {"ddof": 0}) for label in "vfn"),
+        *(("f", how, {"min_count": 4}) for how in ("sum", "prod", "min", "max", "first")),
+        *(("b", how, {}) for how in ("any", "all")),
+        *(("n", how, {}) for how in ("idxmin", "idxmax", "nunique", "size")),
+        *(
+            ("v", "quantile", {"q": 0.3, "interpolation": how})
+            for how in ("linear", "lower", "higher", "nearest", "midpoint")
+        ),
+    ):
+        found, expected = (getattr(each[label], how)(**options) for each in (ours, theirs))
+        found, expected = (
+            pd.Series(each).astype("float64").to_numpy() for each in (found, expected)
+        )
+        np.testing.assert_allclose(found, expected, rtol=1e-12, err_msg=f"{how} of {label}")
+
+
 def test_repeated_results_do_not_share_labels():
     groups = dgpuhash.groupby(paper_groups.DataFrame(FRAME), "k")["v"]
     first, second = groups.sum(), groups.sum()

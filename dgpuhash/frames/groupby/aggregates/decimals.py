@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from dgpuhash import backend
 from dgpuhash.errors import KeyTypeError
+from dgpuhash.frames.groupby.aggregates.options import Options
 from dgpuhash.frames.groupby.aggregates.values import Values
 from dgpuhash.tables.columns.aggregates import ColumnReduction, reduce_groups
 
@@ -25,8 +26,8 @@ class DecimalRangeError(KeyTypeError, OverflowError):
     """A sum of decimals with more digits than Arrow's widest type of 128 bits."""
 
 
-def sums(states: States, void: Any) -> Any:
-    """Return the sum of each group's decimals, with 38 digits; null where a mask is set.
+def sums(states: States, options: Options) -> Any:
+    """Return the sum of each group's decimals, with 38 digits.
 
     Raises
     ------
@@ -34,10 +35,11 @@ def sums(states: States, void: Any) -> Any:
         When a sum has more digits.
     """
     scale = states.values.dtype.pyarrow_dtype.scale
+    void = states.void(options.least(0), options)
     return _decimals(_totals(states), void, pa.decimal128(_DIGITS, scale))
 
 
-def means(states: States, void: Any) -> Any:
+def means(states: States, options: Options) -> Any:
     """Return the mean of each group's decimals in their own type, halves rounded away from zero."""
     totals, counts = _totals(states), np.maximum(states.count, 1)
     low, high = totals
@@ -57,7 +59,7 @@ def means(states: States, void: Any) -> Any:
             np.array([each & (2**64 - 1) for each in exact], np.uint64),
             np.array([each >> 64 for each in exact], np.int64),
         )
-    return _decimals(made, void, states.values.dtype.pyarrow_dtype)
+    return _decimals(made, states.void(1, options), states.values.dtype.pyarrow_dtype)
 
 
 def _rounded(total: int, count: int) -> int:

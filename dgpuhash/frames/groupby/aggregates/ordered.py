@@ -6,7 +6,7 @@ import functools
 import itertools
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -14,11 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dgpuhash.frames.dataframes.order import sorted_rows, values_in_order
+from dgpuhash.frames.groupby.aggregates import decimals
 from dgpuhash.frames.groupby.aggregates.options import Options
-from dgpuhash.frames.groupby.aggregates.states import States
 from dgpuhash.frames.groupby.aggregates.values import Values
 from dgpuhash.frames.groupby.groups import numbered
 from dgpuhash.tables.columns.direct import DenseKeys
+
+if TYPE_CHECKING:
+    from dgpuhash.frames.groupby.aggregates.states import States
 
 
 def _by_group(states: States) -> tuple[Any, Any]:
@@ -36,18 +39,9 @@ _ROWS_OF_GROUPS = 2**6
 _PLACES_OF_A_PAIR = 16
 
 
-def text_sizes(values: Values, sizes: Any) -> Any:
-    """Return the sizes of groups of texts, in the integers that belong to their dtype."""
-    dtype = values.dtype
-    masked = isinstance(dtype, pd.StringDtype) and dtype.na_value is pd.NA
-    if masked and dtype.storage == "pyarrow":
-        return pd.arrays.IntegerArray(sizes, np.zeros(len(sizes), bool))
-    return values.results(sizes)
-
-
-def joined(states: States, void: Any) -> Any:
+def joined(states: States, options: Options) -> Any:
     """Return the texts of each group, one behind the other."""
-    values = states.values
+    values, void = states.values, states.void(options.least(0), options)
     order, starts = _by_group(states)
     texts = pa.array(values.series, type=pa.large_string(), from_pandas=True)
     if isinstance(texts, pa.ChunkedArray):
@@ -61,24 +55,26 @@ def joined(states: States, void: Any) -> Any:
     return pd.Series(found.to_pandas(), dtype=values.dtype).array
 
 
-def added(states: States, void: Any) -> Any:
+def added(states: States, options: Options) -> Any:
     """Return the objects of each group added up by Python."""
-    return _reduced_by_python(states, void, operator.add, 0)
+    return _reduced_by_python(states, options, operator.add, 0)
 
 
-def multiplied(states: States, void: Any) -> Any:
+def multiplied(states: States, options: Options) -> Any:
     """Return the product of the objects of each group by Python, where nulls are 1."""
-    return _reduced_by_python(states, void, operator.mul, 1, states.groups.sizes > states.count)
+    return _reduced_by_python(states, options, operator.mul, 1, states.groups.sizes > states.count)
 
 
 def _reduced_by_python(
-    states: States, void: Any, function: Callable[[Any, Any], Any], none: int, more: Any = None
-) -> Any:
+    states: States, options: Options, function: Callable[[Any, Any], Any], none: int,
+    more: Any = None,
+) -> Any:  # fmt: skip
     """Return what a function makes of the objects of each group, `none` of none.
 
     It begins with `none` where a mask is set.
     """
     order, starts = _by_group(states)
+    void: Any = states.void(options.least(0), options)
     # NumPy's integers would wrap.
     objects = [
         each.item() if isinstance(each, np.number | np.bool_) else each
@@ -95,17 +91,27 @@ def _reduced_by_python(
     return made
 
 
-def complex_sums(states: States, void: Any) -> Any:
+def complex_sums(states: States, options: Options) -> Any:
     """Return the sums of complex numbers."""
+    return _complex_sums(states, states.void(options.least(0), options))
+
+
+def complex_means(states: States, options: Options) -> Any:
+    """Return the means of complex numbers."""
+    means = _complex_sums(states, states.void(1, options)) / np.maximum(states.count, 1)
+    return means.astype(states.values.numbers_dtype)
+
+
+def _complex_sums(states: States, void: Any) -> Any:
     order, starts = _by_group(states)
-    made = _reduced(np.add, states.values.numbers[order], starts, states.values.plain.type(0))
+    made = _reduced(
+        np.add, states.values.numbers[order], starts, states.values.numbers_dtype.type(0)
+    )
     return np.where(void, np.nan, made)
 
 
 def products(states: States) -> Any:
     """Return the product of each group's values, 1 for none: int64, uint64 or float64."""
-    if "prod" in states.words:
-        return states.words["prod"]
     values = states.values
     order, starts = _by_group(states)
     wide = {"float": np.float64, "uint": np.uint64}.get(values.kind, np.int64)
@@ -216,9 +222,7 @@ def medians(states: States, options: Options) -> Any:
     """Return the median of each group's values."""
     values = states.values
     count = states.ordered_count
-    void = count < 1
-    if not options.skipna:
-        void |= states.count < states.groups.sizes
+    void = states.void(1, options, count)
     at = _selected(states, lambda size: ((size - 1) // 2, size // 2))
     low, high = (np.maximum(count, 1) - 1) // 2, count // 2
     groups = np.arange(len(low))
@@ -309,4 +313,9 @@ def _quantiles(states: States, made: Any, void: Any, how: str) -> Any:
         return _result(states, made, void)
     if values.storage == "numpy":
         return values.results(np.where(void, 0, made).astype(np.int64), void)
-    return values.results(made.astype(values.plain), void)
+    return values.results(made.astype(values.numbers_dtype), void)
+
+
+# Sums and means of values that kernels do not read, by their kind.
+SUMS = {"text": joined, "object": added, "complex": complex_sums, "decimal": decimals.sums}
+MEANS = {"complex": complex_means, "decimal": decimals.means}

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 
 from dgpuhash import backend
-from dgpuhash.frames.groupby.aggregates import decimals, numbers
+from dgpuhash.frames.groupby.aggregates import decimals, numbers, ordered
+from dgpuhash.frames.groupby.aggregates.options import Options
 from dgpuhash.frames.groupby.aggregates.values import Values
 from dgpuhash.frames.groupby.groups import Groups
 from dgpuhash.tables.columns.aggregates import ColumnReduction, reduce_groups
@@ -54,26 +54,46 @@ _WORDS = {
 }
 
 
-@dataclass
 class States:
     """The states of one column's groups, by name, and what they are states of.
 
-    Attributes
+    Parameters
     ----------
     values : Values
         The rows that are in a group.
     groups : Groups
-    words : dict
+    words : dict, optional
         uint64 words of each group, by the name of the state; the moment's are float64.
     ranked : callable, optional
         Of groups and places in these: the values there if each group were sorted, where the rows
         are not here.
     """
 
-    values: Values
-    groups: Groups
-    words: dict[str, Any]
-    ranked: Callable[[Any, Any], Any] | None = None
+    own: ClassVar[Any] = ordered
+    """The aggregates that each library has a way of its own for."""
+
+    def __init__(
+        self, values: Any, groups: Any, words: dict[str, Any] | None = None,
+        ranked: Callable[[Any, Any], Any] | None = None,
+    ) -> None:  # fmt: skip
+        self.values: Any = values
+        self.groups: Any = groups
+        self.xp: Any = groups.xp
+        self.words: dict[str, Any] = {} if words is None else words
+        self.ranked = ranked
+
+    def void(self, least: int, options: Options, counts: Any = None) -> Any | None:
+        """Return a mask of the groups without a result: too few values, or a null that counts.
+
+        None where all have one. `counts` are those of the values; by default of all that are not
+        null.
+        """
+        fewest = self.values.fewest
+        if fewest and least <= fewest and self.values.nulls is None:
+            return None
+        least = fewest if least < fewest else least
+        void = (self.count if counts is None else counts) < least
+        return void if options.skipna else void | (self.count < self.groups.sizes)
 
     @functools.cached_property
     def decimal_parts(self) -> tuple[Any, ...]:
@@ -98,23 +118,57 @@ class States:
 
     @property
     def total(self) -> Any:
-        """The sum of each group's values, as float64."""
+        """The sum of each group's values less their origin, as float64."""
         return self.words["total"].view(np.float64)
 
     @property
     def sum(self) -> Any:
         """The sum of each group's values: int64, uint64 or float64."""
-        kind = self.values.kind
-        if kind == "float":
+        if self.values.kind == "float":
             return self.total
-        return self.words["sum"].view(np.uint64 if kind == "uint" else np.int64)
+        return self.words["sum"].view(self.values.sums_dtype)
 
     @functools.cached_property
     def wide(self) -> tuple[Any, Any]:
         """The exact sum of each group's integers, in two words; see `numbers.wide_sums`."""
+        return numbers.wide_sums(codes_of(self), len(self.groups), self._numbers)
+
+    @property
+    def strays(self) -> Any:
+        """The number of NaNs of each group that are no nulls."""
+        return np.bincount(
+            self.groups.kept_codes[[] if self.values.stray is None else self.values.stray],
+            minlength=len(self.groups),
+        )
+
+    @property
+    def pairs(self) -> tuple[Any, Any]:
+        """The sums of floats as pairs."""
+        return numbers.real_sums(codes_of(self), len(self.groups), self._floats)
+
+    @property
+    def magnitudes(self) -> tuple[Any, Any]:
+        """The sums of the sizes of floats, and how many are not 0."""
+        codes, groups, sizes = codes_of(self), len(self.groups), np.abs(self._floats)
+        with np.errstate(over="ignore"):
+            whole = sizes.sum()
+        if np.isnan(whole):
+            sizes[np.isnan(sizes)] = 0.0
+        nonzero = codes if sizes.all() else codes[sizes > 0]
+        # Of no rows NumPy's sums are integers.
+        made = np.bincount(codes, sizes, groups).astype(np.float64, copy=False)
+        return made, np.bincount(nonzero, minlength=groups)
+
+    @property
+    def _floats(self) -> Any:
+        """The floats that may be no null."""
+        return self._numbers.astype(np.float64, copy=False)
+
+    @property
+    def _numbers(self) -> Any:
+        """The numbers that may be no null."""
         values = self.values
-        read = values.numbers if values.read is None else values.numbers[values.read]
-        return numbers.wide_sums(codes_of(self), len(self.groups), read)
+        return values.numbers if values.read is None else values.numbers[values.read]
 
     @functools.cached_property
     def stray(self) -> Any | None:
@@ -129,6 +183,16 @@ class States:
         """The mean of each group's values less their origin; NaN without values."""
         with np.errstate(invalid="ignore", divide="ignore"):
             return self.total / self.count
+
+    @property
+    def squares(self) -> Any:
+        """The sum of each group's squared deviations from its mean."""
+        return self.words["moment"]
+
+    @property
+    def products(self) -> Any:
+        """The product of each group's values, 1 for none: int64, uint64 or float64."""
+        return ordered.products(self)
 
     def results(self, found: Any, void: Any) -> Any:
         """Return numbers as the column has them, null where masked.
@@ -145,12 +209,23 @@ class States:
 
     def extreme(self, state: str) -> Any:
         """Return the least or greatest value of each group, of groups without values anything."""
-        return _numbers_of(self.words[state], self.values.sortable.dtype)
+        return numbers_of_words(self.words[state], self.values.extremes_dtype, self.xp)
 
     def row(self, state: str) -> Any:
         """Return the first or last row of each group that is not null, -1 for none."""
         rows = self.words[state].view(np.int64) - (state == "last")
-        return self.rows_of(np.where(self.count > 0, rows, -1))
+        return self._rows_of(np.where(self.count > 0, rows, -1))
+
+    def rows_with(self, state: str) -> Any:
+        """Return the first row of each group that has its least or greatest value, -1 for none."""
+        values, codes = self.values, codes_of(self)
+        column = values.sortable if values.read is None else values.sortable[values.read]
+        wanted = self.extreme(state).astype(column.dtype)
+        hits = np.flatnonzero(column == wanted[codes])
+        rows = np.full(len(self.groups), -1, np.int64)
+        # Of several rows of a group the one written last stays: the first.
+        rows[codes[hits[::-1]]] = hits[::-1]
+        return self._rows_of(rows)
 
     def value_of(self, state: str, void: Any) -> Any:
         """Return the least or greatest value of each group as values of the column.
@@ -164,20 +239,24 @@ class States:
         at[rank[rows]] = rows
         return values.at(np.where(void, -1, at[np.where(void, 0, wanted).astype(np.int64)]))
 
-    def end(self, state: str, least: int, *, nulls: bool) -> tuple[Any, Any]:
-        """Return the first or last value of each group, and a mask of the groups without one.
+    def end(self, state: str, least: int, *, nulls: bool) -> Any:
+        """Return the first or last value of each group; null where there are fewer than `least`.
 
-        Groups with fewer than `least` values have none. `nulls`: nulls count as values.
+        `nulls`: nulls count as values.
         """
-        rows = ends(self.groups, state) if nulls else self.row(state)
-        rows = np.where(self.count < least, -1, rows)
-        return self.values.at(rows), rows < 0
+        rows = self.groups.ends(state) if nulls else self.row(state)
+        if least > 1 or (least == 1 and self.values.nulls is not None):
+            rows = self.xp.where(self.count < least, -1, rows)
+        made = self.values.at(rows)
+        if self.values.kind == "object":
+            made[rows < 0] = None
+        return made
 
-    def whole_means(self, void: Any) -> Any:
+    def whole_means(self) -> Any:
         """Return the means of moments and spans, cut off to whole units towards zero."""
-        return np.where(void, 0, numbers.whole_means(*self.wide, self.count))
+        return numbers.whole_means(*self.wide, self.count)
 
-    def rows_of(self, rows: Any) -> Any:
+    def _rows_of(self, rows: Any) -> Any:
         """Return the rows among all that are in a group, of positions among those not null."""
         read = self.values.read
         return rows if read is None else np.append(read, -1)[rows]
@@ -217,21 +296,10 @@ def states_of(groups: Groups, wanted: Iterable[tuple[Values, Iterable[str]]]) ->
     return made
 
 
-def ends(groups: Groups, name: str) -> Any:
-    """Return the first or last row of each group among the rows in groups, -1 for none."""
-    if name == "first" and groups.heads is not None:
-        return groups.heads
-    rows = np.full(len(groups), -1, np.int64)
-    places, codes = np.arange(len(groups.kept_codes)), groups.kept_codes
-    step = -1 if name == "first" else 1
-    rows[codes[::step]] = places[::step]
-    return rows
-
-
 def extremes_of(values: Values, state: str, codes: Any, groups: int) -> Any:
     """Return the ``least`` or ``greatest`` of numbers in each group; without numbers no bound."""
     words = reduce_groups(backend.get("cpu"), codes, groups, [_reduction(values, state)])
-    return _numbers_of(words[0], values.sortable.dtype)
+    return numbers_of_words(words[0], values.extremes_dtype, np)
 
 
 def codes_of(states: States) -> Any:
@@ -240,12 +308,14 @@ def codes_of(states: States) -> Any:
     return codes if read is None else codes[read]
 
 
-def _numbers_of(words: Any, dtype: Any) -> Any:
-    """Return the numbers that words of ranks stand for."""
+def numbers_of_words(words: Any, dtype: np.dtype[Any], xp: Any) -> Any:
+    """Return numbers of a dtype from the words of the term ``rank``."""
     if dtype.kind == "f":
-        words = np.where(words >= _SIGN, words ^ _SIGN, ~words)
-        return words.view(np.float64).astype(dtype)
-    return (words ^ _SIGN).view(np.int64) if dtype.kind == "i" else words
+        words = xp.where(words >= _SIGN, words ^ _SIGN, ~words)
+        return words.view(np.float64).astype(dtype, copy=False)
+    if dtype.kind == "i":
+        return (words ^ _SIGN).view(np.int64).astype(dtype, copy=False)
+    return words.astype(dtype, copy=False)
 
 
 def _run(groups: Groups, asked: list[tuple[States, str]]) -> None:
@@ -293,7 +363,7 @@ def _squares(states: States) -> Any:
     codes = codes_of(states)
     # Those of dates are taken from whole numbers beside the means, which float64 need not have.
     exact = values.are_ticks
-    mean = numbers.whole_means(*states.wide, states.count) if exact else states.mean
+    mean = states.whole_means() if exact else states.mean
     column = values.numbers if exact else values.floats
     column = column if values.read is None else column[values.read]
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):

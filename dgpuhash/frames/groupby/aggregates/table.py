@@ -8,16 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from dgpuhash.frames.groupby.aggregates import decimals, ordered
 from dgpuhash.frames.groupby.aggregates.options import Options
 from dgpuhash.frames.groupby.aggregates.refusals import SpanRangeError
-from dgpuhash.frames.groupby.aggregates.states import States, codes_of
-from dgpuhash.frames.groupby.aggregates.values import Values
+from dgpuhash.frames.groupby.aggregates.states import States
 
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """An aggregate of one column.
+    """An aggregate of one column of any library.
 
     Attributes
     ----------
@@ -43,48 +41,31 @@ class Aggregate:
     objects: bool = True
 
 
-def _void(states: States, least: int, options: Options, counts: Any = None) -> Any:
-    """Return a mask of the groups without a result: too few values, or a null that counts.
-
-    `counts` are those of the values; by default of all that are not null.
-    """
-    void = (states.count if counts is None else counts) < least
-    return void if options.skipna else void | (states.count < states.groups.sizes)
-
-
 def _count(states: States, _: Options) -> Any:
-    return states.values.results(states.count)
+    return states.values.counts(states.count)
 
 
 def _size(states: States, _: Options) -> Any:
-    values, sizes = states.values, states.groups.sizes
-    if values.kind == "text":
-        return ordered.text_sizes(values, sizes)
-    return values.results(sizes)
+    return states.values.sizes(states.groups.sizes)
 
 
 def _sum(states: States, options: Options) -> Any:
     values = states.values
-    void = _void(states, options.least(0), options)
-    if values.kind == "text":
-        return ordered.joined(states, void)
-    if values.kind == "object":
-        return ordered.added(states, void)
+    if values.kind in states.own.SUMS:
+        return states.own.SUMS[values.kind](states, options)
+    void = states.void(options.least(0), options)
     if values.kind == "timedelta":
-        _check_range(states, void)
+        if not values.wraps:
+            _check_range(states, void)
         return values.ticks(states.sum, void)
-    if values.kind == "complex":
-        return ordered.complex_sums(states, void)
-    if values.kind == "decimal":
-        return decimals.sums(states, void)
     states.check_digits("sum", "real")
-    return _with_stray(states, _narrowed(states.sum, values), void)
+    return _with_stray(states, values.narrowed(states.sum), void)
 
 
 def _with_stray(states: States, results: Any, void: Any) -> Any:
     """Return results, NaN for groups with a NaN that is no null."""
     if states.stray is not None:
-        results = np.where(states.stray, results.dtype.type(np.nan), results)
+        results = states.xp.where(states.stray, results.dtype.type(np.nan), results)
     return states.results(results, void)
 
 
@@ -98,32 +79,20 @@ def _check_range(states: States, void: Any) -> None:
         raise SpanRangeError("overflow in timedelta operation")
 
 
-def _narrowed(sums: Any, values: Values) -> Any:
-    """Return sums in the dtype of the values where that holds all of them, as pandas does."""
-    if values.kind == "bool":
-        return sums
-    if values.kind == "float":
-        return values.cast(sums)
-    narrow = sums.astype(values.plain)
-    return narrow if len(sums) == 0 or (narrow == sums).all() else sums
-
-
 def _mean(states: States, options: Options) -> Any:
     values = states.values
-    void = _void(states, 1, options)
-    if values.kind == "complex":
-        means = ordered.complex_sums(states, void) / np.maximum(states.count, 1)
-        return means.astype(values.plain)
-    if values.kind == "decimal":
-        return decimals.means(states, void)
+    if values.kind in states.own.MEANS:
+        return states.own.MEANS[values.kind](states, options)
+    void = states.void(1, options)
     if values.are_ticks:
-        return values.ticks(states.whole_means(void), void)
+        return values.ticks(states.whole_means(), void)
     states.check_digits("mean", "real")
     found = states.mean + values.origin
     groups = states.groups
     # pandas adds up NumPy's floats of few bits in float64 where groups follow each other.
-    wide = groups.of_parts or (values.nulls is None and groups.follow)
-    if values.storage != "numpy" or not wide:
+    if values.storage != "numpy" or not (
+        groups.of_parts or (values.nulls is None and groups.follow)
+    ):
         found = values.cast(found)
     return _with_stray(states, found, void)
 
@@ -131,9 +100,11 @@ def _mean(states: States, options: Options) -> Any:
 def _variance(states: States, options: Options, how: str) -> tuple[Any, Any]:
     """Return variances, and a mask of the groups with too few values."""
     states.check_digits(how, "moment")
-    void = _void(states, options.ddof + 1, options)
-    freedom = np.where(void, 1, states.count - options.ddof)
-    return np.maximum(states.words["moment"], 0) / freedom, void
+    void = states.void(options.ddof + 1, options)
+    freedom = states.count - options.ddof
+    if void is not None:
+        freedom = states.xp.where(void, 1, freedom)
+    return states.xp.maximum(states.squares, 0) / freedom, void
 
 
 def _var(states: States, options: Options) -> Any:
@@ -148,7 +119,7 @@ def _std(states: States, options: Options) -> Any:
 
 def _sem(states: States, options: Options) -> Any:
     found, void = _variance(states, options, "sem")
-    return _spread(states, np.sqrt(found / np.maximum(states.count, 1)), void)
+    return _spread(states, np.sqrt(found / states.xp.maximum(states.count, 1)), void)
 
 
 def _spread(states: States, found: Any, void: Any) -> Any:
@@ -165,73 +136,53 @@ def _spread(states: States, found: Any, void: Any) -> Any:
 
 def _prod(states: States, options: Options) -> Any:
     values = states.values
-    void = _void(states, options.least(0), options)
     if values.kind == "object":
-        return ordered.multiplied(states, void)
-    return _with_stray(states, _narrowed(ordered.products(states), values), void)
+        return states.own.multiplied(states, options)
+    found = values.narrowed(states.products)
+    return _with_stray(states, found, states.void(options.least(0), options))
 
 
 def _extreme(name: str) -> Callable[[States, Options], Any]:
     def result(states: States, options: Options) -> Any:
         values = states.values
-        void = _void(states, max(options.least(-1), 1), options, states.ordered_count)
+        void = states.void(max(options.least(-1), 1), options, states.ordered_count)
         if not values.is_number:
             return states.value_of(name, void)
         found = states.extreme(name)
         if values.are_ticks:
             return values.ticks(found, void)
-        return values.results(found.astype(values.plain), void)
+        return values.results(found.astype(values.numbers_dtype, copy=False), void)
 
     return result
 
 
 def _end(name: str) -> Callable[[States, Options], Any]:
     def result(states: States, options: Options) -> Any:
-        found, void = states.end(name, options.least(-1), nulls=not options.skipna)
-        if states.values.kind == "object":
-            found[void] = None
-        return found
+        return states.end(name, options.least(-1), nulls=not options.skipna)
 
     return result
 
 
 def _truth(name: str) -> Callable[[States, Options], Any]:
     def result(states: States, options: Options) -> Any:
-        found = states.words[name] != 0
-        values, nulls = states.values, states.count < states.groups.sizes
-        if values.kind == "timedelta" and values.storage == "arrow":
-            return found
-        if options.skipna or not nulls.any():
-            return values.results(found)
-        if values.kind == "object":
-            # pandas.NA is neither true nor false.
-            for each in values.series[values.nulls]:
-                bool(each)
-        decided = found if name == "any" else ~found
-        if states.values.storage == "numpy":
-            return found | nulls if name == "any" else found
-        return states.values.results(found, nulls & ~decided)
+        nulls = None if options.skipna else states.count < states.groups.sizes
+        return states.values.decided(states.words[name] != 0, name, nulls)
 
     return result
 
 
 def _position(name: str) -> Callable[[States, Options], Any]:
-    def result(states: States, _: Options) -> Any:
-        values, codes = states.values, codes_of(states)
-        column = values.sortable if values.read is None else values.sortable[values.read]
-        wanted = states.extreme(name).astype(column.dtype)
-        hits = np.flatnonzero(column == wanted[codes])
-        rows = np.full(len(states.groups), -1, np.int64)
-        # Of several rows of a group the one written last stays: the first.
-        rows[codes[hits[::-1]]] = hits[::-1]
-        return states.rows_of(rows)
+    return lambda states, _: states.rows_with(name)
 
-    return result
+
+def _own(name: str) -> Callable[[States, Options], Any]:
+    """Return the aggregate that each library has a way of its own for."""
+    return lambda states, options: getattr(states.own, name)(states, options)
 
 
 AGGREGATES: dict[str, Aggregate] = {
     "size": Aggregate(_size),
-    "count": Aggregate(_count),
+    "count": Aggregate(_count, ("count",)),
     "sum": Aggregate(_sum, ("sum",), numbers=True),
     "mean": Aggregate(_mean, ("total",), numbers=True),
     "min": Aggregate(_extreme("least"), ("least",), numbers=True),
@@ -243,13 +194,13 @@ AGGREGATES: dict[str, Aggregate] = {
     "var": Aggregate(_var, ("moment",), numbers=True),
     "std": Aggregate(_std, ("moment",), numbers=True, objects=False),
     "sem": Aggregate(_sem, ("moment",), numbers=True, objects=False),
-    "prod": Aggregate(_prod, needs_rows=True, numbers=True),
-    "nunique": Aggregate(ordered.distinct, needs_rows=True),
-    "median": Aggregate(ordered.medians, needs_rows=True, numbers=True),
-    "quantile": Aggregate(ordered.quantiles, needs_rows=True),
-    "idxmin": Aggregate(_position("least"), ("least",), needs_rows=True, labels=True),
-    "idxmax": Aggregate(_position("greatest"), ("greatest",), needs_rows=True, labels=True),
-    "list": Aggregate(ordered.lists, needs_rows=True),
-    "unique": Aggregate(ordered.distinct_values, needs_rows=True),
+    "prod": Aggregate(_prod, ("count",), needs_rows=True, numbers=True),
+    "nunique": Aggregate(_own("distinct"), ("count",), needs_rows=True),
+    "median": Aggregate(_own("medians"), ("count",), needs_rows=True, numbers=True),
+    "quantile": Aggregate(_own("quantiles"), ("count",), needs_rows=True),
+    "idxmin": Aggregate(_position("least"), ("least", "count"), needs_rows=True, labels=True),
+    "idxmax": Aggregate(_position("greatest"), ("greatest", "count"), needs_rows=True, labels=True),
+    "list": Aggregate(_own("lists"), needs_rows=True),
+    "unique": Aggregate(_own("distinct_values"), needs_rows=True),
 }
 """Every aggregate by its name."""

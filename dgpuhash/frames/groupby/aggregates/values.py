@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from numbers import Number
 from typing import Any
 
@@ -97,6 +98,11 @@ class Values:
     dtype : dtype
     """
 
+    fewest = 0
+    """The fewest values of which there is a result, whatever `min_count`."""
+    wraps = False
+    """Whether sums of spans beyond 64 bits wrap."""
+
     def __init__(self, series: Any) -> None:
         if isinstance(series.dtype, pd.SparseDtype):
             series = series.sparse.to_dense()
@@ -148,7 +154,7 @@ class Values:
         return values.astype(np.float32) if values.dtype == np.float16 else values
 
     @property
-    def plain(self) -> np.dtype[Any]:
+    def numbers_dtype(self) -> np.dtype[Any]:
         """NumPy's dtype of the numbers as the column has them."""
         if self.storage == "masked":
             return np.dtype(self.dtype.numpy_dtype)
@@ -264,6 +270,17 @@ class Values:
         """Numbers that compare as the values do; those of nulls mean nothing."""
         return self.numbers if self.is_number else ranks(self.series)
 
+    @property
+    def extremes_dtype(self) -> np.dtype[Any]:
+        """The dtype of the least and greatest of `sortable` among states."""
+        dtype = self.sortable.dtype
+        return dtype if dtype.kind == "f" else np.dtype("i8" if dtype.kind == "i" else "u8")
+
+    @property
+    def sums_dtype(self) -> type[np.generic]:
+        """The dtype of sums of numbers that are no floats."""
+        return np.uint64 if self.kind == "uint" else np.int64
+
     @functools.cached_property
     def truths(self) -> Any:
         """Whether each value is true in Python, as uint8."""
@@ -301,6 +318,44 @@ class Values:
         check_promoted(values[~nulls], np.dtype(np.float64), self.series.name)
         return np.where(nulls, np.nan, values.astype(np.float64))
 
+    @property
+    def counts(self) -> Callable[[Any], Any]:
+        """The function of numbers of values that are no null, stored as this column is."""
+        return self.results
+
+    def sizes(self, sizes: Any) -> Any:
+        """Return numbers of rows, of texts in the integers that belong to their dtype."""
+        masked = self.kind == "text" and isinstance(self.dtype, pd.StringDtype)
+        if masked and self.dtype.na_value is pd.NA and self.dtype.storage == "pyarrow":
+            return pd.arrays.IntegerArray(sizes, np.zeros(len(sizes), bool))
+        return self.results(sizes)
+
+    def narrowed(self, sums: Any) -> Any:
+        """Return sums in the dtype of the values where that holds all of them, as pandas does."""
+        if self.kind == "bool":
+            return sums
+        if self.kind == "float":
+            return self.cast(sums)
+        narrow = sums.astype(self.numbers_dtype)
+        return narrow if len(sums) == 0 or (narrow == sums).all() else sums
+
+    def decided(self, found: Any, name: str, nulls: Any | None) -> Any:
+        """Return whether ``any`` or ``all`` values of groups are true; `nulls`: which have one.
+
+        None where nulls are left out.
+        """
+        if self.kind == "timedelta" and self.storage == "arrow":
+            return found
+        if nulls is None or not nulls.any():
+            return self.results(found)
+        if self.kind == "object":
+            # pandas.NA is neither true nor false.
+            for each in self.series[self.nulls]:
+                bool(each)
+        if self.storage == "numpy":
+            return found | nulls if name == "any" else found
+        return self.results(found, nulls & ~(found if name == "any" else ~found))
+
     def cast(self, results: Any, *, wide: Any = np.float32) -> Any:
         """Return float64 results in the dtype of floats; they stay float64 for other numbers.
 
@@ -309,8 +364,8 @@ class Values:
         if self.kind != "float":
             return results
         with np.errstate(over="ignore"):
-            made = results.astype(self.plain)
-            if self.plain != np.float16 or self.storage != "numpy":
+            made = results.astype(self.numbers_dtype)
+            if self.numbers_dtype != np.float16 or self.storage != "numpy":
                 return made
             exact = results.astype(wide)
             return made if ((made == exact) | np.isnan(exact)).all() else exact

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dgpuhash.frames.groupby.cudf.states import CudfStates
+from dgpuhash.frames.groupby.aggregates.options import Options
 from dgpuhash.tables.columns.aggregates import ColumnReduction
+
+if TYPE_CHECKING:
+    from dgpuhash.frames.groupby.cudf.states import CudfStates
 
 _HALF = np.uint64(2**32 - 1)
 
 
-def sums(states: CudfStates, void: Any) -> Any:
-    """Return the sums of decimals, null where masked, in the dtype of the column."""
+def sums(states: CudfStates, options: Options) -> Any:
+    """Return the sums of decimals, in the dtype of the column."""
     import pylibcudf as plc
 
     values, groups, xp = states.values, states.groups, states.xp
@@ -38,6 +41,7 @@ def sums(states: CudfStates, void: Any) -> Any:
     column = plc.Column(own.type(), len(groups), whole.data(), None, 0, 0, [])
     found = type(values.series).from_pylibcudf(column)
     found = found if found.dtype == values.dtype else found.astype(values.dtype)
+    void = states.void(options.least(0), options)
     if void is None or not bool(void.any()):
         return found
     return found.where(groups.frames.series(~void))

@@ -16,10 +16,14 @@ from dgpuhash.frames.dataframes.cudf_columns import (
     columns_of,
     empty_column,
     has_column,
+    numbered,
     take_columns,
+    take_series,
 )
 from dgpuhash.frames.groupby.aggregates.options import Options
 from dgpuhash.frames.groupby.aggregates.refusals import AggregateTypeError
+from dgpuhash.frames.groupby.aggregates.states import States
+from dgpuhash.frames.groupby.aggregates.table import AGGREGATES
 from dgpuhash.frames.groupby.cudf import assembly
 from dgpuhash.frames.groupby.cudf.functions import (
     named,
@@ -28,12 +32,12 @@ from dgpuhash.frames.groupby.cudf.functions import (
     refuse,
     without_repeats,
 )
-from dgpuhash.frames.groupby.cudf.results import AGGREGATES
 from dgpuhash.frames.groupby.cudf.rows import PairMethods, RowMethods
 from dgpuhash.frames.groupby.cudf.states import CudfStates, reduce_states
 from dgpuhash.frames.groupby.cudf.value_counts import value_counts
 from dgpuhash.frames.groupby.cudf.values import CudfValues, check_aggregate, has_aggregate
 from dgpuhash.frames.groupby.methods import RowGroups
+from dgpuhash.frames.groupby.reduction import check_labelled
 from dgpuhash.frames.groupby.requests import NoSuchAggregateError, name_of, requests
 from dgpuhash.frames.merge.keys import MissingKeyError
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
@@ -148,17 +152,21 @@ class CudfGroupBy(RowGroups, RowMethods, PairMethods):
         for place, how, _ in wanted:
             if place not in known:
                 known[place] = CudfStates(self._columns[place], self._groups, place)
-                known[place].labels = self._frame.index
             check_aggregate(self._columns[place], how)
-            needs.append((known[place], AGGREGATES[how].states(known[place])))
+            needs.append((known[place], AGGREGATES[how].states))
         try:
-            if any(AGGREGATES[how].numbers(known[place]) for place, how, _ in wanted):
-                self._groups.number()
-            sizes = any(how == "size" for _, how, _ in wanted)
+            sizes = False
+            for place, how, _ in wanted:
+                sizes |= how == "size"
+                aggregate = AGGREGATES[how]
+                if aggregate.needs_rows or known[place].in_two_passes(aggregate.states):
+                    self._groups.number()
             reduce_states(self._groups, needs, sizes=sizes)
             found = []
             for place, how, options in wanted:
                 made = AGGREGATES[how].result(known[place], options)
+                if AGGREGATES[how].labels:
+                    made = labels_of(known[place], how, options, made, self._frame.index)
                 if how in _OF_OWN_DTYPE and not len(made):
                     made = empty_column(self._columns[place].dtype)
                 found.append(made)
@@ -363,6 +371,16 @@ def _one_column(made: Any) -> Any:
     if made.columns.nlevels > 1:
         made.columns = [title for _, title in made.columns]
     return made
+
+
+def labels_of(states: States, how: str, options: Options, rows: Any, index: Any) -> Any:
+    """Return the labels of rows, -1 for none; of labels of several levels their positions."""
+    if not options.skipna:
+        raise SpecError(f"{how} with skipna=False")
+    check_labelled(how, options, nulls=False, lacking=bool(len(rows) and int(rows.min()) < 0))
+    if index.nlevels > 1:
+        return states.values.plain(rows)
+    return take_series(numbered(index), rows, nulls=True)
 
 
 class UnnamedError(SpecError, TypeError):

@@ -85,6 +85,9 @@ class CudfGroups:
         Whether rows with a null in a key are in no group; of each key.
     """
 
+    keeps_nan = True
+    """Whether sums of NaN are NaN where it is no null, and not null."""
+
     def __init__(
         self, keys: list[GroupingKey], rows: int, *, sort: bool, dropna: bool | Sequence[bool]
     ) -> None:
@@ -237,6 +240,14 @@ class CudfGroups:
         found = self.backend.stable_order(self.codes)
         left_out = self.rows - int(self.starts[-1])
         return found[left_out:]
+
+    def ends(self, name: str) -> Any:
+        """Return the ``first`` or ``last`` row of each group."""
+        return self.first_rows if name == "first" else self.rows_by_group[self.starts[1:] - 1]
+
+    def positions(self, rows: Any) -> Any:
+        """Return the positions of rows of the groups in the frame: these."""
+        return rows
 
     @functools.cached_property
     def starts(self) -> Any:

@@ -1,21 +1,31 @@
-"""The values of each group in order: quantiles, and how many there are that differ."""
+"""Aggregates of cuDF columns that need a group's rows side by side, as quantiles and lists do."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dgpuhash.frames.dataframes.cudf_columns import array_column
+from dgpuhash.frames.dataframes.cudf_columns import array_column, take_series
 from dgpuhash.frames.groupby.aggregates.options import Options
+from dgpuhash.frames.groupby.cudf import decimals
 from dgpuhash.frames.groupby.cudf.groups import compared
-from dgpuhash.frames.groupby.cudf.states import CudfStates, fused
+from dgpuhash.frames.groupby.cudf.values import list_column
 from dgpuhash.frames.merge.distinct import number_keys
 from dgpuhash.tables.select import gather_rows
 
+if TYPE_CHECKING:
+    from dgpuhash.frames.groupby.cudf.states import CudfStates
+
 _WORD_BITS = 64
+
+
+def fused(function: Any, xp: Any) -> Any:
+    """Return a function of arrays whose steps are one pass where the library can do that."""
+    fuse = getattr(xp, "fuse", None)
+    return function if fuse is None else fuse()(function)
 
 
 @functools.cache
@@ -197,24 +207,25 @@ def _ranked(states: CudfStates) -> tuple[Ranked, Any, Any]:
     return ranked, starts, numbers
 
 
-def medians(states: CudfStates, options: Options) -> tuple[Any, Any]:
-    """Return the median of each group's values, and which groups have none."""
-    void = states.count < 1
-    if not options.skipna:
-        void |= states.count < states.groups.sizes
-    return _quantile(states, 0.5, "linear"), void
+def medians(states: CudfStates, options: Options) -> Any:
+    """Return the median of each group's values."""
+    return states.values.results(_quantile(states, 0.5, "linear"), states.void(1, options))
 
 
-def quantiles(states: CudfStates, options: Options) -> tuple[Any, Any]:
-    """Return the quantiles of each group's values, for several q one behind the other.
-
-    And which groups have none.
-    """
-    made = [_quantile(states, float(q), options.interpolation) for q in options.shares()]
-    void = states.count < 1
-    if len(made) == 1:
-        return made[0], void
-    return states.xp.stack(made, axis=1).reshape(-1), states.xp.repeat(void, len(made))
+def quantiles(states: CudfStates, options: Options) -> Any:
+    """Return the quantiles of each group's values, for several q one behind the other."""
+    values, xp = states.values, states.xp
+    each = [_quantile(states, float(q), options.interpolation) for q in options.shares()]
+    made, void = each[0], states.count < 1
+    if len(each) > 1:
+        made, void = xp.stack(each, axis=1).reshape(-1), xp.repeat(void, len(each))
+    kind = values.numbers.dtype.kind
+    exact = kind != "f" and options.interpolation in {"lower", "higher", "nearest"}
+    flavoured = not isinstance(values.dtype, np.dtype) and hasattr(values.dtype, "numpy_dtype")
+    if flavoured and not hasattr(values.dtype, "pyarrow_dtype"):
+        dtype = values.numbers.dtype if kind == "f" or exact else np.float64
+        return values.results(made.astype(dtype), void)
+    return values.plain(made.astype(np.int64 if exact else np.float64), void)
 
 
 def _quantile(states: CudfStates, q: float, how: str) -> Any:
@@ -255,11 +266,63 @@ def distinct(states: CudfStates, options: Options) -> Any:
         made = xp.bincount(groups.numbers[rows], minlength=groups.numbered_groups)
     found = groups.arranged(made).astype(np.int64)
     if options.dropna or values.nulls is None:
-        return found
-    return found + (states.count < groups.sizes)
+        return values.plain(found)
+    return values.plain(found + (states.count < groups.sizes))
 
 
 def distinct_rows(states: CudfStates) -> Any:
     """Return the first row of each value of each group; nulls are one value."""
     codes = array_column(states.groups.numbers)
     return number_keys(compared([(None, states.values.column), (None, codes)]))[1]
+
+
+def distinct_values(states: CudfStates, _: Options) -> Any:
+    """Return a list of the different values of each group."""
+    groups, xp = states.groups, states.xp
+    heads = distinct_rows(states)
+    codes = groups.codes[heads]
+    order = groups.backend.stable_order(codes)
+    heads, codes = heads[order], codes[order]
+    kept = xp.flatnonzero(codes >= 0)
+    ends = xp.zeros(len(groups) + 1, np.int64)
+    ends[1:] = xp.cumsum(xp.bincount(codes[kept], minlength=len(groups)))
+    return list_column(take_series(_of_values(states), heads[kept]), ends)
+
+
+def lists(states: CudfStates, _: Options) -> Any:
+    """Return a list of all values of each group, in order."""
+    groups = states.groups
+    return list_column(take_series(_of_values(states), groups.rows_by_group), groups.starts)
+
+
+def _of_values(states: CudfStates) -> Any:
+    series = states.values.series
+    categories = getattr(series.dtype, "categories", None)
+    return series if categories is None else series.astype(categories.dtype)
+
+
+def joined(states: CudfStates, options: Options) -> Any:
+    """Return the texts of each group, one behind the other."""
+    import pylibcudf as plc
+
+    values, groups = states.values, states.groups
+    rows = groups.rows_by_group
+    texts = take_series(values.series, rows)
+    lists = list_column(texts.fillna("") if values.nulls is not None else texts, groups.starts)
+    empty = plc.Scalar.from_py("")
+    joined = plc.strings.combine.join_list_elements(
+        lists.to_pylibcudf()[0], empty, empty, empty,
+        plc.strings.combine.SeparatorOnNulls.YES,
+        plc.strings.combine.OutputIfEmptyList.EMPTY_STRING,
+    )  # fmt: skip
+    made = type(values.series).from_pylibcudf(joined)
+    made = made if made.dtype == values.dtype else made.astype(values.dtype)
+    void = states.count < options.least(0)
+    if not options.skipna:
+        void |= states.count < groups.sizes
+    return made.where(groups.frames.series(~void)) if bool(void.any()) else made
+
+
+# Sums of values that kernels do not read, by their kind.
+SUMS = {"text": joined, "decimal": decimals.sums}
+MEANS: dict[str, Any] = {}

@@ -4,23 +4,47 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from dgpuhash.frames.groupby.aggregates import numbers
-from dgpuhash.frames.groupby.aggregates.states import squares_are_exact, squares_of_integers
+from dgpuhash.frames.groupby.aggregates.states import (
+    States,
+    squares_are_exact,
+    squares_of_integers,
+)
+from dgpuhash.frames.groupby.cudf import ranked
 from dgpuhash.frames.groupby.cudf.groups import CudfGroups
-from dgpuhash.frames.groupby.cudf.values import CudfValues, marked
+from dgpuhash.frames.groupby.cudf.values import CudfValues, marked, reduction_of
 from dgpuhash.tables.columns.aggregates import ColumnReduction
 from dgpuhash.tables.select import gather_rows
 
-_SIGN = np.uint64(1 << 63)
 _HALF = 2**32 - 1
 
 
-class CudfStates:
-    """The states of one column's groups.
+class _Words(dict[str, Any]):
+    """States of a column's groups, each computed where it is read first."""
+
+    def __init__(self, values: CudfValues, groups: CudfGroups, place: Hashable) -> None:
+        self._values, self._groups, self._place = values, groups, place
+        self._known: dict[str, ColumnReduction] = {}
+
+    def wanted(self, name: str) -> tuple[Hashable, ColumnReduction]:
+        """Return the reduction of a state, and its key among those of all columns."""
+        if name == "count" and self._values.presence is None:
+            return next(iter(self._groups.counting.items()))
+        if name not in self._known:
+            self._known[name] = self._values.reduction(name)
+        return (self._place, name), self._known[name]
+
+    def __missing__(self, name: str) -> Any:
+        made = self[name] = self._groups.words(*self.wanted(name))
+        return made
+
+
+class CudfStates(States):
+    """The states of one cuDF column's groups.
 
     Nulls take part in no reduction: floats are NaN there, which kernels leave out, and other
     numbers have a value that changes nothing.
@@ -31,21 +55,17 @@ class CudfStates:
     groups : CudfGroups
     place : hashable
         What tells the column from others.
-
-    Attributes
-    ----------
-    labels : Index or None
-        The labels of the rows, for aggregates that give labels.
+    as_pairs : bool
+        Whether sums of floats are pairs, as those of parts are.
     """
 
-    labels: Any = None
+    own: ClassVar[Any] = ranked
 
-    def __init__(self, values: CudfValues, groups: CudfGroups, place: Hashable) -> None:
-        self.values: CudfValues = values
-        self.groups: CudfGroups = groups
-        self._place = place
-        self.xp: Any = groups.xp
-        self._known: dict[str, ColumnReduction] = {}
+    def __init__(
+        self, values: CudfValues, groups: CudfGroups, place: Hashable, *, as_pairs: bool = False
+    ) -> None:  # fmt: skip
+        super().__init__(values, groups, _Words(values, groups, place))
+        self._place, self._as_pairs = place, as_pairs
         self._made_once: dict[str, Any] = {}
 
     def once(self, name: str, make: Callable[[], Any]) -> Any:
@@ -54,124 +74,106 @@ class CudfStates:
             self._made_once[name] = make()
         return self._made_once[name]
 
-    def reduction(self, name: str) -> tuple[Hashable, ColumnReduction]:
-        """Return the reduction of a state, and its key among those of all columns."""
-        if name == "count" and self.values.presence is None:
-            return next(iter(self.groups.counting.items()))
-        if name not in self._known:
-            self._known[name] = self._made(name)
-        return (self._place, name), self._known[name]
+    def wanted(self, name: str) -> tuple[Hashable, ColumnReduction]:
+        """Return the reduction of a word, and its key among those of all columns."""
+        found: tuple[Hashable, ColumnReduction] = self.words.wanted(name)  # type: ignore[attr-defined]
+        return found
 
-    def _made(self, name: str) -> ColumnReduction:
+    def words_of(self, state: str) -> tuple[str, ...]:
+        """Return what is computed in the first pass over the rows for a state or kind of states."""
         values = self.values
-        if name == "count":
-            return ColumnReduction(values.presence, "f4", "one", "sum")
-        if name in {"first", "last"}:
-            reading = "u1" if values.presence is None else "f4"
-            fold = "least" if name == "first" else "greatest"
-            return ColumnReduction(values.presence, reading, "row", fold)
-        if name in {"sum", "square"}:
-            return _read(values.filled(0), "integer" if name == "sum" else name, "sum")
-        if name == "total":
-            plain = values.nulls is None and values.origin == 0
-            column = values.numbers if plain else values.floats
-            return _read(column, "real", "compensated")
-        if name in {"high", "low"}:
-            filled = values.filled(0)
-            part = filled >> 32 if name == "high" else filled & filled.dtype.type(_HALF)
-            return _read(part.astype(np.int64), "integer", "sum")
-        if name in {"any", "all"}:
-            column = values.truths
-            if values.nulls is not None:
-                column = self.xp.where(values.nulls, np.uint8(name == "all"), column)
-            return _read(column, "truth", "greatest" if name == "any" else "least")
-        return _read(self._extremes_of(name), "rank", name)
+        if state == "stray":
+            return () if values.stray is None else ("stray",)
+        if state in {"total", "wide"} and values.kind == "timedelta":
+            return ("sum", "count") if values.sums_fit else ("high", "low", "count")
+        if state == "moment" and self.squares_add_up:
+            return "sum", "square", "count"
+        if state in {"total", "moment"}:
+            if state == "moment" and self._as_pairs and values.kind == "float":
+                return ("count",)
+            return ("sum" if values.are_small and state == "total" else "total", "count")
+        if state == "all":
+            return ("all",)
+        if state == "sum" and values.kind in {"text", "decimal"}:
+            return ("count",)
+        found = _WORDS.get(state, (state,))
+        if state == "sum" and values.kind == "float":
+            found = ("total",)
+        elif state == "wide" and values.sums_fit:
+            found = ("sum",)
+        elif state == "first" and values.nulls is None:
+            # It is the first row of all, which groups have.
+            found = ()
+        return found if values.nulls is None and found else (*found, "count")
 
-    def _extremes_of(self, name: str) -> Any:
-        """Return the numbers whose least or greatest is looked for."""
-        column, nulls = self.values.sortable, self.values.nulls
-        if nulls is None:
-            return column
-        kind = column.dtype.kind
-        if kind == "f":
-            worst = column.dtype.type("nan")
-        elif kind == "b":
-            worst = name == "least"
-        else:
-            info = np.iinfo(column.dtype)
-            worst = column.dtype.type(info.max if name == "least" else info.min)
-        return self.xp.where(nulls, worst, column)
-
-    def word(self, name: str) -> Any:
-        """Return the words of a state for each group."""
-        return self.groups.words(*self.reduction(name))
+    def in_two_passes(self, states: Iterable[str]) -> bool:
+        """Return whether some states need the numbers of the rows' groups."""
+        found = _OF_NUMBERS.intersection(states)
+        return bool(found) and not (found == {"moment"} and self.squares_add_up)
 
     def by_number(self, name: str) -> Any:
         """Return the words of a state for each group by number, also of those left out."""
-        return self.groups.words_by_number(*self.reduction(name))
+        return self.groups.words_by_number(*self.wanted(name))
 
     @property
     def count(self) -> Any:
         """The number of values of each group that are not null."""
-        return self.word("count").view(np.int64)
+        return self.words["count"].view(np.int64)
+
+    @property
+    def ordered_count(self) -> Any:
+        """The number of values of each group that are not null: NaN comes last."""
+        return self.count
+
+    @functools.cached_property
+    def pairs(self) -> tuple[Any, Any]:
+        """The sums of floats as pairs."""
+        words = self.by_number("pair")
+        return tuple(map(self.groups.arranged, numbers.pairs_of(words)))  # type: ignore[return-value]
+
+    @property
+    def magnitudes(self) -> tuple[Any, Any]:
+        """The sums of the sizes of floats, and how many are not 0."""
+        return self.words["magnitude"].view(np.float64), self.words["nonzero"].view(np.int64)
 
     @property
     def total(self) -> Any:
         """The sum of each group's values less their origin, as float64."""
-        return self.word("total").view(np.float64)
+        if self._as_pairs and self.values.kind == "float":
+            return self.pairs[0]
+        return self.sum.astype(np.float64) if self.values.are_small else super().total
 
     @property
     def wide(self) -> tuple[Any, Any]:
         """The exact sum of each group's integers, in two words; see `numbers.wide_sums`."""
         if self.values.sums_fit:
-            sums = self.word("sum").view(np.int64)
+            sums = self.words["sum"].view(np.int64)
             return sums >> 32, sums & np.int64(_HALF)
-        return self.word("high").view(np.int64), self.word("low").view(np.int64)
+        return self.words["high"].view(np.int64), self.words["low"].view(np.int64)
 
     @property
-    def mean(self) -> Any:
-        """The mean of each group's values less their origin; NaN without values."""
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return self.total / self.count
+    def strays(self) -> Any:
+        """The number of NaNs of each group that are no nulls."""
+        if self.values.stray is None:
+            return self.xp.zeros(len(self.groups), np.int64)
+        return self.words["stray"].view(np.int64)
 
     @functools.cached_property
     def stray(self) -> Any | None:
         """A mask of the groups with a NaN that is no null, None where there is none."""
-        stray = self.values.stray
-        if stray is None:
-            return None
-        return self.groups.words((self._place, "stray"), _read(stray, "truth", "greatest")) != 0
+        return None if self.values.stray is None else self.words["is stray"] != 0
 
-    def extreme(self, name: str) -> Any:
-        """Return the least or greatest value of each group, of groups without values anything."""
-        return numbers_of_words(self.word(name), self.values.sortable.dtype, self.xp)
-
-    def value_of(self, name: str, void: Any | None) -> Any:
+    def value_of(self, state: str, void: Any | None) -> Any:
         """Return the least or greatest values, which are no numbers; null where masked."""
-        values, place = self.values, self.extreme(name)
+        values, place = self.values, self.extreme(state)
         if void is not None:
             place = self.xp.where(void, 0, place)
         rows = values.row_of_rank(place) if len(values) else place
         return values.at(rows if void is None else self.xp.where(void, -1, rows))
 
-    def end(self, name: str, least: int, *, nulls: bool) -> Any:
-        """Return the first or last values, of nulls too where asked for.
-
-        Null where there are fewer than `least` values.
-        """
-        groups = self.groups
-        if not nulls:
-            rows = self.row(name)
-        elif name == "first":
-            rows = groups.first_rows
-        else:
-            rows = groups.rows_by_group[groups.starts[1:] - 1]
-        if least > 1 or (least == 1 and self.values.nulls is not None):
-            rows = self.xp.where(self.count < least, -1, rows)
-        return self.values.at(rows)
-
+    @property
     def products(self) -> Any:
-        """Return the products of the values, as int64 or float64."""
+        """The products of the values, as int64 or float64."""
         values, groups, xp = self.values, self.groups, self.xp
         wide = np.float64 if values.numbers.dtype.kind == "f" else np.int64
         rows = groups.rows_by_group
@@ -180,30 +182,21 @@ class CudfStates:
         numbers = values.filled(1)[rows].astype(wide)
         return products(numbers, groups.codes[rows], groups.starts[:-1], groups.sizes, xp)
 
-    def whole_means(self, void: Any | None) -> Any:
-        """Return the means of spans in whole units, cut off towards zero."""
-        return numbers.whole_means(*self.wide, self.count)
-
-    def labels_of(self, name: str) -> tuple[Any, Any | None]:
-        """Return the rows of the least or greatest values, -1 for none, and the rows' labels."""
-        return self.rows_with(name), self.labels
-
-    def row(self, name: str) -> Any:
+    def row(self, state: str) -> Any:
         """Return the first or last row of each group that is not null, -1 for none."""
-        if name == "first" and self.values.nulls is None:
+        if state == "first" and self.values.nulls is None:
             return self.groups.first_rows
-        rows = self.word(name).view(np.int64) - (name == "last")
-        if self.values.nulls is None:
-            return rows
-        return self.xp.where(self.count > 0, rows, -1)
+        rows = self.words[state].view(np.int64) - (state == "last")
+        return rows if self.values.nulls is None else self.xp.where(self.count > 0, rows, -1)
 
     @functools.cached_property
     def squares_add_up(self) -> bool:
         """Whether squared deviations mostly follow from sums: of integers whose sums fit."""
         return self.values.kind in {"bool", "int", "uint"} and self.values.sums_fit
 
+    @property
     def squares(self) -> Any:
-        """Return each group's sum of squared deviations from its mean.
+        """The sum of each group's squared deviations from its mean.
 
         Those of integers mostly follow from sums; others take a second pass.
         """
@@ -211,13 +204,14 @@ class CudfStates:
         if self.squares_add_up:
             least, most = values.bounds
             if squares_are_exact(most - least, self.count):
-                sums = (self.word(name).view(np.int64) for name in ("sum", "square"))
+                sums = (self.words[name].view(np.int64) for name in ("sum", "square"))
                 return squares_of_integers(self.count, *sums)
-        mean = self._by_number(self.mean)
+        found = self.mean
+        mean = self._by_number(found)
         off = _squared_difference(self.xp)(gather_rows(mean, groups.numbers), values.floats)
-        found = groups.words((self._place, "squares"), _read(off, "real", "real_sum"))
+        squares = groups.words((self._place, "squares"), reduction_of(off, "real", "real_sum"))
         # Deviations from what is infinite are no numbers, which are left out.
-        return self.xp.where(self.xp.isfinite(self.mean), found.view(np.float64), np.nan)
+        return self.xp.where(self.xp.isfinite(found), squares.view(np.float64), np.nan)
 
     def _by_number(self, array: Any) -> Any:
         """Return values of the groups of the result by number, 0 for those left out."""
@@ -228,25 +222,25 @@ class CudfStates:
         made[groups.order] = array
         return made
 
-    def rows_with(self, name: str) -> Any:
+    def rows_with(self, state: str) -> Any:
         """Return the first row of each group that has its least or greatest value, -1 for none."""
-        wanted = self._by_number(self.extreme(name))
+        wanted = self._by_number(self.extreme(state))
         hits = self.values.sortable == gather_rows(wanted, self.groups.numbers)
         if self.values.nulls is not None:
             hits &= ~self.values.nulls
         reduction = ColumnReduction(marked(~hits, self.xp), "f4", "row", "least")
-        rows = self.groups.words((self._place, f"row of {name}"), reduction).view(np.int64)
+        rows = self.groups.words((self._place, f"row of {state}"), reduction).view(np.int64)
         return self.xp.where(self.count > 0, rows, -1)
 
 
-def numbers_of_words(words: Any, dtype: np.dtype[Any], xp: Any) -> Any:
-    """Return numbers of a dtype from the words of the term ``rank``."""
-    if dtype.kind == "f":
-        words = xp.where(words >= _SIGN, words ^ _SIGN, ~words)
-        return words.view(np.float64).astype(dtype, copy=False)
-    if dtype.kind == "i":
-        return (words ^ _SIGN).view(np.int64).astype(dtype, copy=False)
-    return words.astype(dtype)
+# States that need the numbers of the rows' groups, which are found first then.
+_OF_NUMBERS = frozenset({"moment", "prod", "idxmin", "idxmax", "last of all"})
+# What is computed for states that are called otherwise.
+_WORDS: dict[str, tuple[str, ...]] = {
+    "real": ("pair",), "magnitude": ("magnitude", "nonzero"), "wide": ("high", "low"),
+    "idxmin": ("least",), "idxmax": ("greatest",),
+    "first of all": (), "last of all": (), "prod": (),
+}  # fmt: skip
 
 
 def products(numbers: Any, codes: Any, starts: Any, sizes: Any, xp: Any) -> Any:
@@ -277,23 +271,15 @@ def _squared_difference(xp: Any) -> Any:
     def square(left: Any, right: Any) -> Any:
         return (left - right) * (left - right)
 
-    return fused(square, xp)
-
-
-def fused(function: Any, xp: Any) -> Any:
-    """Return a function of arrays whose steps are one pass where the library can do that."""
-    fuse = getattr(xp, "fuse", None)
-    return function if fuse is None else fuse()(function)
-
-
-def _read(column: Any, term: str, fold: str) -> ColumnReduction:
-    kind = "u" if column.dtype.kind == "b" else column.dtype.kind
-    return ColumnReduction(column, f"{kind}{column.dtype.itemsize}", term, fold)
+    return ranked.fused(square, xp)
 
 
 def reduce_states(
     groups: CudfGroups, wanted: Iterable[tuple[CudfStates, Iterable[str]]], *, sizes: bool
 ) -> None:
     """Compute states of several columns, and the sizes of groups, in one pass over the rows."""
-    needed = dict(states.reduction(name) for states, names in wanted for name in names)
+    needed = dict(
+        states.wanted(word) for states, names in wanted for name in names
+        for word in states.words_of(name)
+    )  # fmt: skip
     groups.reduce({**needed, **(groups.counting if sizes else {})})

@@ -24,6 +24,7 @@ from dgpuhash.frames.dataframes.cudf_columns import (
     unscaled,
 )
 from dgpuhash.frames.groupby.aggregates.refusals import AggregateTypeError
+from dgpuhash.tables.columns.aggregates import ColumnReduction
 
 if TYPE_CHECKING:
     from dgpuhash.frames.dataframes.base import Frames
@@ -73,6 +74,15 @@ class CudfValues:
     dtype : dtype
     """
 
+    storage = "cudf"
+    """Floats have NaNs that are no nulls."""
+    fewest = 1
+    """The fewest values of which there is a result, whatever `min_count`."""
+    wraps = True
+    """Whether sums of spans beyond 64 bits wrap."""
+    sums_dtype = np.int64
+    """The dtype of sums of numbers that are no floats."""
+
     def __init__(self, values: Any) -> None:
         self.column: Any = column_of_series(values)
         self.own: Any = self.column.to_pylibcudf()
@@ -96,6 +106,26 @@ class CudfValues:
     def is_number(self) -> bool:
         """Whether the kernels read the values: numbers, moments and spans."""
         return self.kind in {"bool", "int", "uint", "float", "datetime", "timedelta"}
+
+    @property
+    def are_ticks(self) -> bool:
+        """Whether the values are counts of units: moments or spans."""
+        return self.kind in {"datetime", "timedelta"}
+
+    @property
+    def are_small(self) -> bool:
+        """Whether means follow from sums of integers: those of less than 64 bits."""
+        return self.kind in {"bool", "int", "uint"} and self.numbers.dtype.itemsize < 8
+
+    @property
+    def numbers_dtype(self) -> Any:
+        """The dtype of the numbers."""
+        return self.numbers.dtype
+
+    @property
+    def extremes_dtype(self) -> Any:
+        """The dtype of the least and greatest of `sortable` among states."""
+        return self.sortable.dtype
 
     @property
     def is_numeric(self) -> bool:
@@ -195,6 +225,86 @@ class CudfValues:
             return (self.frames.array(lengths) > 0).view(np.uint8)
         return (self.numbers != 0).view(np.uint8)
 
+    def reduction(self, name: str) -> ColumnReduction:
+        """Return the reduction of rows to words of groups of some name."""
+        if name == "count":
+            return ColumnReduction(self.presence, "f4", "one", "sum")
+        if name in {"first", "last"}:
+            reading = "u1" if self.presence is None else "f4"
+            fold = "least" if name == "first" else "greatest"
+            return ColumnReduction(self.presence, reading, "row", fold)
+        if name in {"sum", "square"}:
+            return reduction_of(self.filled(0), "integer" if name == "sum" else name, "sum")
+        if name == "total":
+            plain = self.nulls is None and self.origin == 0
+            return reduction_of(self.numbers if plain else self.floats, "real", "compensated")
+        if name == "pair":
+            return reduction_of(self.xp.ascontiguousarray(self.floats), "real", "pair")
+        if name == "magnitude":
+            return reduction_of(self.xp.abs(self.floats), "real", "compensated")
+        if name == "nonzero":
+            return reduction_of((self.xp.abs(self.floats) > 0).view(np.uint8), "integer", "sum")
+        if name == "stray":
+            return reduction_of(self.stray, "integer", "sum")
+        if name == "is stray":
+            return reduction_of(self.stray, "truth", "greatest")
+        if name in {"high", "low"}:
+            filled = self.filled(0)
+            part = filled >> 32 if name == "high" else filled & filled.dtype.type(2**32 - 1)
+            return reduction_of(part.astype(np.int64), "integer", "sum")
+        if name in {"any", "all"}:
+            column = self.truths
+            if self.nulls is not None:
+                column = self.xp.where(self.nulls, np.uint8(name == "all"), column)
+            return reduction_of(column, "truth", "greatest" if name == "any" else "least")
+        return reduction_of(self._extremes_of(name), "rank", name)
+
+    def _extremes_of(self, name: str) -> Any:
+        """Return the numbers whose least or greatest is looked for."""
+        column, nulls = self.sortable, self.nulls
+        if nulls is None:
+            return column
+        kind = column.dtype.kind
+        if kind == "f":
+            worst = column.dtype.type("nan")
+        elif kind == "b":
+            worst = name == "least"
+        else:
+            info = np.iinfo(column.dtype)
+            worst = column.dtype.type(info.max if name == "least" else info.min)
+        return self.xp.where(nulls, worst, column)
+
+    def counts(self, counts: Any) -> Any:
+        """Return numbers of values as a column."""
+        return self.plain(counts) if self.kind in {"text", "other"} else self.results(counts)
+
+    def sizes(self, sizes: Any) -> Any:
+        """Return numbers of rows as a column, of texts in the dtype that belongs to theirs."""
+        dtype = self.dtype
+        masked = isinstance(dtype, pd.StringDtype) and dtype.na_value is pd.NA
+        found = self.counts(sizes)
+        return as_dtype(found, "Int64") if masked and dtype.storage == "pyarrow" else found
+
+    def narrowed(self, sums: Any) -> Any:
+        """Return sums or products of floats in their dtype, others as they are."""
+        if self.kind != "float":
+            return sums
+        with np.errstate(over="ignore"):
+            return sums.astype(self.numbers.dtype, copy=False)
+
+    def cast(self, results: Any, *, wide: Any = None) -> Any:
+        """Return means and deviations as they are: float64."""
+        return results
+
+    def decided(self, found: Any, name: str, nulls: Any | None) -> Any:
+        """Return whether ``any`` or ``all`` values of groups are true; `nulls`: which have one.
+
+        None where nulls are left out.
+        """
+        if name == "any" and nulls is not None:
+            found |= nulls
+        return self.plain(found) if self.kind == "text" else self.results(found)
+
     def results(self, values: Any, void: Any = None) -> Any:
         """Return an array as a column of this column's flavour of dtypes, null where masked."""
         made = self.plain(values, void)
@@ -244,6 +354,12 @@ def series_of_array(array: Any) -> Any:
 def as_dtype(values: Any, dtype: Any) -> Any:
     """Return a column of the values of a column or Series in another dtype."""
     return column_of_series(series_of_column(column_of_series(values)).astype(dtype))
+
+
+def reduction_of(column: Any, term: str, fold: str) -> ColumnReduction:
+    """Return the reduction of an array by the kernels' term and fold."""
+    kind = "u" if column.dtype.kind == "b" else column.dtype.kind
+    return ColumnReduction(column, f"{kind}{column.dtype.itemsize}", term, fold)
 
 
 def marked(mask: Any, xp: Any) -> Any:

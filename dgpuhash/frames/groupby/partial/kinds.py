@@ -15,11 +15,9 @@ import numpy as np
 import pandas as pd
 
 from dgpuhash.errors import SpecError
-from dgpuhash.frames.groupby.aggregates import numbers, ordered, pairs
+from dgpuhash.frames.groupby.aggregates import numbers, pairs
 from dgpuhash.frames.groupby.aggregates.options import Options
-from dgpuhash.frames.groupby.aggregates.states import codes_of, ends
-from dgpuhash.frames.groupby.aggregates.table import AGGREGATES
-from dgpuhash.frames.groupby.aggregates.values import Values, taken
+from dgpuhash.frames.groupby.aggregates.values import Values
 from dgpuhash.frames.groupby.assembly import series_of
 from dgpuhash.frames.groupby.groups import Groups
 from dgpuhash.frames.groupby.order import ranks
@@ -160,19 +158,21 @@ class Part:
     groups : Groups or None
     columns : list of PairColumn
         Those of a pair.
-    labels : Series
-        Those of all rows.
+    label_of : function
+        Of rows of groups: their labels; of -1 any or a null.
     """
 
     states: Any
     number: int
     groups: Any = None
     columns: list[PairColumn] = field(default_factory=list)
-    labels: Any = None
+    label_of: Any = None
 
-    def places(self, rows: Any) -> Any:
-        """Return positions among the rows in groups as numbers that tell the part, too."""
-        return places_of(self.states.groups, self.number, rows)
+    def places(self, rows: Any, none: int) -> Any:
+        """Return rows of groups as numbers that tell the part, too; `none` for -1."""
+        states = self.states
+        places = place_of(self.number, states.groups.positions(rows))
+        return states.xp.where(rows < 0, np.int64(none), places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,12 +216,6 @@ def place_of(number: int, rows: Any) -> Any:
     return (number << 32) | rows
 
 
-def places_of(groups: Groups, number: int, rows: Any) -> Any:
-    """Return positions among the rows in groups as numbers that tell the part, too."""
-    kept = groups.rows
-    return place_of(number, rows if kept is None else np.append(kept, 0)[rows])
-
-
 def _added(
     fields: tuple[str, ...], made: Callable[[Part], tuple[Any, ...]], words: tuple[str, ...] = ()
 ) -> Kind:
@@ -233,39 +227,6 @@ def _added(
         lambda ours, theirs: tuple(ours[name] - theirs[name] for name in fields),
         words,
     )
-
-
-def _stray(part: Part) -> tuple[Any, ...]:
-    found, groups = part.states.values.stray, part.states.groups
-    if found is None:
-        return (np.zeros(len(groups), np.int64),)
-    return (np.bincount(groups.kept_codes[found], minlength=len(groups)),)
-
-
-def _numbers(part: Part) -> tuple[Any, int, Any]:
-    """Return the groups of a column's numbers that may be no null, how many, and the numbers."""
-    states, values = part.states, part.states.values
-    read = values.numbers if values.read is None else values.numbers[values.read]
-    return codes_of(states), len(states.groups), read
-
-
-def _floats(part: Part) -> tuple[Any, int, Any]:
-    codes, groups, values = _numbers(part)
-    return codes, groups, values.astype(np.float64, copy=False)
-
-
-def _magnitudes(part: Part) -> tuple[Any, ...]:
-    """Return the sums of the sizes of floats, and how many are not 0."""
-    codes, groups, floats = _floats(part)
-    sizes = np.abs(floats)
-    with np.errstate(over="ignore"):
-        whole = sizes.sum()
-    if np.isnan(whole):
-        sizes[np.isnan(sizes)] = 0.0
-    nonzero = codes if sizes.all() else codes[sizes > 0]
-    # Of no rows NumPy's sums are integers.
-    made = np.bincount(codes, sizes, groups).astype(np.float64, copy=False)
-    return made, np.bincount(nonzero, minlength=groups)
 
 
 def _added_pairs(ours: Fields, theirs: Fields) -> tuple[Any, ...]:
@@ -335,10 +296,10 @@ def _fewer_moments(ours: Fields, theirs: Fields) -> tuple[Any, ...]:
 
 def _extreme(name: str) -> Kind:
     def made(part: Part) -> tuple[Any, ...]:
-        states, values = part.states, part.states.values
-        if values.is_number:
+        states = part.states
+        if states.values.is_number:
             return (states.extreme(name),)
-        return (states.value_of(name, states.count == 0),)
+        return (states.value_of(name, states.void(1, Options())),)
 
     def combined(ours: Fields, theirs: Fields) -> tuple[Any, ...]:
         before, _ = _compared(name, ours, theirs)
@@ -363,13 +324,8 @@ def _label(how: str, name: str) -> Kind:
     """Return the kind of labels of the first rows with an extreme, which the column has, too."""
 
     def made(part: Part) -> tuple[Any, ...]:
-        states = part.states
-        rows = AGGREGATES[how].result(states, Options())
-        places = np.where(rows < 0, NEVER, part.places(rows))
-        kept = states.groups.rows
-        # Of groups without values any label, so that the dtype stays.
-        rows = np.maximum(rows, 0)
-        return taken(part.labels, rows if kept is None or not len(rows) else kept[rows]), places
+        rows = part.states.rows_with(name)
+        return part.label_of(rows), part.places(rows, NEVER)
 
     def combined(ours: Fields, theirs: Fields) -> tuple[Any, ...]:
         old, new = ours[f"{how} row"], theirs[f"{how} row"]
@@ -387,9 +343,8 @@ def _end(name: str, *, nulls: bool = False) -> Kind:
 
     def made(part: Part) -> tuple[Any, ...]:
         states = part.states
-        rows = ends(states.groups, name) if nulls else states.row(name)
-        places = np.where(rows < 0, NEVER if first else -1, part.places(rows))
-        return states.values.at(rows), places
+        rows = states.groups.ends(name) if nulls else states.row(name)
+        return states.values.at(rows), part.places(rows, NEVER if first else -1)
 
     def combined(ours: Fields, theirs: Fields) -> tuple[Any, ...]:
         old, new = ours[f"{field} row"], theirs[f"{field} row"]
@@ -428,22 +383,22 @@ KIND_OF_PAIRS = {"cov": "pair", "corr": "finite pair"}
 """The kinds of states of pairs of columns, by what they are for."""
 
 KINDS: dict[str, Kind] = {
-    "count": _added(("count",), lambda part: (part.states.count.astype(np.int64),)),
-    "stray": _added(("stray",), _stray),
+    "count": _added(("count",), lambda part: (part.states.count.astype(np.int64, copy=False),)),
+    "stray": _added(("stray",), lambda part: (part.states.strays,)),
     "sum": _added(("sum",), lambda part: (part.states.sum,), ("sum",)),
     "real": Kind(
-        ("real", "rest"), lambda part: numbers.real_sums(*_floats(part)), _added_pairs, _fewer_pairs
+        ("real", "rest"), lambda part: part.states.pairs, _added_pairs, _fewer_pairs
     ),
     "magnitude": Kind(
-        ("magnitude", "nonzero"), _magnitudes, _added_magnitudes, _fewer_magnitudes,
-        lost=("real",),
+        ("magnitude", "nonzero"), lambda part: part.states.magnitudes, _added_magnitudes,
+        _fewer_magnitudes, lost=("real",),
     ),
-    "wide": _added(("high", "low"), lambda part: numbers.wide_sums(*_numbers(part))),
+    "wide": _added(("high", "low"), lambda part: part.states.wide),
     "decimal": _added(
         tuple(f"part {place}" for place in range(4)), lambda part: part.states.decimal_parts
     ),
     "moment": Kind(
-        ("moment",), lambda part: (part.states.words["moment"],), _moments, _fewer_moments,
+        ("moment",), lambda part: (part.states.squares,), _moments, _fewer_moments,
         ("moment",), ("moment",),
     ),
     "least": _extreme("least"),
@@ -458,7 +413,7 @@ KINDS: dict[str, Kind] = {
     "all": _truth("all"),
     "pair": _PAIR,
     "finite pair": _PAIR,
-    "prod": Kind(("prod",), lambda part: (ordered.products(part.states),), _product),
+    "prod": Kind(("prod",), lambda part: (part.states.products,), _product),
 }  # fmt: skip
 """Every kind by its name; `moment` is combined before the counts and sums that it needs."""
 
@@ -497,7 +452,7 @@ def kinds_for(values: Values, how: str, options: Options) -> tuple[str, ...] | N
         made += ["real"] if how != "prod" else []
         made += ["stray"] if values.storage != "numpy" else []
     elif how != "prod":
-        wide = values.are_ticks or (kind != "bool" and values.plain.itemsize == 8)
+        wide = values.are_ticks or (kind != "bool" and values.numbers_dtype.itemsize == 8)
         made += ["sum"] if how == "sum" or not wide else []
         made += ["wide"] if wide and (how != "sum" or kind == "timedelta") else []
     if how == "prod":

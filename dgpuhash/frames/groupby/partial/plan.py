@@ -12,9 +12,9 @@ import pandas as pd
 
 from dgpuhash.frames.dataframes import as_series, frames_of
 from dgpuhash.frames.groupby.aggregates.pairs import Moments
-from dgpuhash.frames.groupby.aggregates.states import ends, states_of
+from dgpuhash.frames.groupby.aggregates.states import states_of
 from dgpuhash.frames.groupby.aggregates.table import AGGREGATES
-from dgpuhash.frames.groupby.aggregates.values import Values, nulls_of
+from dgpuhash.frames.groupby.aggregates.values import Values, nulls_of, taken
 from dgpuhash.frames.groupby.assembly import frame_of
 from dgpuhash.frames.groupby.group_by import GroupBy
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey, grouping_keys, levels_of
@@ -38,7 +38,7 @@ from dgpuhash.frames.groupby.partial.kinds import (
     Place,
     fields_of,
     lost_fields,
-    places_of,
+    place_of,
     prefix_of,
     words_of,
 )
@@ -288,10 +288,13 @@ class GroupPlan:
             keys, len(part), sort=False, dropna=self.dropna and self.observed, observed=True
         )  # fmt: skip
         made: dict[str, Any] = dict(zip(self.key_labels, groups.columns, strict=True))
-        labels = None
-        if any(aggregate.startswith("idx") for each in self.wanted.values() for aggregate in each):
-            like = self.source.index
+        like = self.source.index
+
+        def label_of(rows: Any) -> Any:
             labels = as_dtype(as_series(part.index), like.dtype, like.name)
+            # Of groups without values any label, so that the dtype stays.
+            return taken(labels, groups.positions(np.maximum(rows, 0)))
+
         single = [place for place in self.wanted if isinstance(place, int)]
         asked = [
             (Values(groups.kept(self.column_of(part, place))), words_of(self.wanted[place]))
@@ -299,14 +302,14 @@ class GroupPlan:
         ]
         found = dict(zip(single, states_of(groups, asked), strict=True))
         made["n"] = groups.sizes.astype(np.int64)
-        made["at"] = places_of(groups, number, ends(groups, "first"))
+        made["at"] = place_of(number, groups.positions(groups.ends("first")))
         hows = {kind: how for how, kind in KIND_OF_PAIRS.items()}
         paired = functools.cache(
             lambda place, kind: PairColumn(groups, self.column_of(part, place), hows[kind])
         )
         for place, kinds in self.wanted.items():
             if isinstance(place, int):
-                piece = Part(found[place], number, labels=labels)
+                piece = Part(found[place], number, label_of=label_of)
             else:
                 piece = Part(None, number, groups, [paired(each, kinds[0]) for each in place])
             for kind in kinds:

@@ -156,6 +156,11 @@ class FoldedGroups(Groups):
         self.states[self.codes[rows]] = rows
         self.sizes = array_of(sizes, self.states)
 
+    def chosen(self, field: Any, void: Any) -> Any:
+        """Return values of the groups, null where a mask is set."""
+        rows = np.arange(len(void))
+        return taken(series_of(field, None), np.where(void, -1, rows) if void.any() else rows)
+
     def _found(self, values: list[pd.Series]) -> tuple[Any, list[pd.Series]]:
         """Return the codes of states and their keys, which differ."""
         codes = np.arange(len(values[0]))
@@ -169,88 +174,100 @@ class FoldedStates(States):
 
     Parameters
     ----------
-    values : Values
+    values : Values or CudfValues
         Of the dtype of the column, without rows.
-    groups : FoldedGroups
+    groups : FoldedGroups or FoldedCudfGroups
     fields : dict
         The fields of the kinds of states, see `kinds`; those of groups without rows are 0 or null.
     """
 
-    def __init__(self, values: Values, groups: FoldedGroups, fields: Fields) -> None:
+    def __init__(self, values: Any, groups: Any, fields: Fields) -> None:
         if values.kind != "float" and "moment lost" in fields:
             fields = whole_digits(fields)
-        kept = ("moment", "any", "all", "prod")
-        words: dict[str, Any] = {name: fields[name] for name in kept if name in fields}
-        if "all" in words:
+        if "all" in fields:
             # Of no values all are true.
-            words["all"] = words["all"] | (fields["count"] == 0)
-        if "prod" in words:
-            one = words["prod"].dtype.type(1)
-            words["prod"] = np.where(groups.sizes > 0, words["prod"], one)
-        super().__init__(values, groups, words)
-        self._fields = fields
+            fields = fields | {"all": fields["all"] | (fields["count"] == 0)}
+        super().__init__(values, groups, fields)
 
-    @functools.cached_property
+    @property
     def count(self) -> Any:
         """The number of values of each group that are not null."""
-        return self._fields["count"]
+        return self.words["count"]
 
-    @functools.cached_property
+    @property
     def decimal_parts(self) -> tuple[Any, ...]:
         """The sums of each group's decimals, in parts."""
-        return tuple(self._fields[f"part {place}"] for place in range(4))
+        return tuple(self.words[f"part {place}"] for place in range(4))
 
     @functools.cached_property
     def stray(self) -> Any | None:
         """A mask of the groups with a NaN that is no null, None where there is none."""
-        found = self._fields.get("stray")
+        found = self.words.get("stray")
         return found > 0 if found is not None and found.any() else None
 
     @functools.cached_property
     def ordered_count(self) -> Any:
         """The number of values of each group that are neither null nor NaN."""
-        return self.count - self._fields.get("stray", 0)
+        return self.count - self.words.get("stray", 0)
 
     @functools.cached_property
+    def _totals(self) -> tuple[Any, Any]:
+        return total_of(self.words)
+
+    @property
     def total(self) -> Any:
         """The sum of each group's values, as float64."""
-        return total_of(self._fields)[0]
+        return self._totals[0]
 
     @property
     def sum(self) -> Any:
         """The sum of each group's values: int64, uint64 or float64."""
-        return self.total if self.values.kind == "float" else self._fields["sum"]
+        return self.total if self.values.kind == "float" else self.words["sum"]
 
     @property
     def mean(self) -> Any:
         """The mean of each group's values; NaN without values."""
-        return numbers.mean_of(total_of(self._fields), self.count)[0]
+        return numbers.mean_of(self._totals, self.count)[0]
 
     @property
     def wide(self) -> tuple[Any, Any]:
         """The exact sum of each group's integers, in two words."""
-        return self._fields["high"], self._fields["low"]
+        return self.words["high"], self.words["low"]
+
+    @property
+    def squares(self) -> Any:
+        """The sum of each group's squared deviations from its mean."""
+        return self.words["moment"]
+
+    @property
+    def products(self) -> Any:
+        """The product of each group's values, 1 for none: int64, uint64 or float64."""
+        found = self.words["prod"]
+        return self.xp.where(self.groups.sizes > 0, found, found.dtype.type(1))
 
     def check_digits(self, how: str, field: str) -> None:
         """Raise LostDigitsError where rows that were taken off took too much of a field."""
-        check_digits(how, self.groups, self._fields, [field])
+        check_digits(how, self.groups, self.words, [field])
 
     def extreme(self, state: str) -> Any:
         """Return the least or greatest value of each group, of groups without values anything."""
-        return self._fields[state]
+        return self.words[state]
 
     def value_of(self, state: str, void: Any) -> Any:
         """Return the least or greatest value of each group as values of the column.
 
         Null where a mask is set.
         """
-        return self._chosen(state, ~void)
+        return self.groups.chosen(self.words[state], void)
 
-    def end(self, state: str, least: int, *, nulls: bool) -> tuple[Any, Any]:
-        """Return the first or last value of each group, and a mask of the groups without one."""
-        there = self.groups.sizes > 0 if nulls else self.count > 0
-        there &= self.count >= least
-        return self._chosen(f"{state} of all" if nulls else state, there), ~there
+    def end(self, state: str, least: int, *, nulls: bool) -> Any:
+        """Return the first or last value of each group; null where there are fewer than `least`."""
+        void = (self.groups.sizes if nulls else self.count) == 0
+        void |= self.count < least
+        made = self.groups.chosen(self.words[f"{state} of all" if nulls else state], void)
+        if self.values.kind == "object":
+            made[void] = None
+        return made
 
     def labels(self, how: str, options: Options) -> Any:
         """Return the labels of the first rows with the least or greatest values.
@@ -265,13 +282,7 @@ class FoldedStates(States):
             how, options, nulls=bool((self.count < self.groups.sizes).any()),
             lacking=bool((self.ordered_count == 0).any()),
         )  # fmt: skip
-        return self._fields[how]
-
-    def _chosen(self, field: str, there: Any) -> Any:
-        """Return the values of the groups in a mask, null for the others."""
-        rows = np.arange(len(there))
-        column = series_of(self._fields[field], None)
-        return taken(column, rows if there.all() else np.where(there, rows, -1))
+        return self.words[how]
 
 
 # By the position of a column, the number at each place of each group, if the group were sorted.

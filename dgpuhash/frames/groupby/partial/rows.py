@@ -13,7 +13,6 @@ import pandas as pd
 
 from dgpuhash import backend
 from dgpuhash.frames.dataframes import as_series, frames_of
-from dgpuhash.frames.groupby.aggregates.states import ends
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey, levels_of
 from dgpuhash.frames.groupby.groups import Groups
 from dgpuhash.frames.groupby.order import key_order
@@ -197,7 +196,7 @@ def _result_of_rows(plan: GroupPlan, rows: pd.DataFrame) -> tuple[Any, pd.DataFr
     """Return the result of rows, and the keys of its groups with the place of the first row."""
     rows = rows_in_order(rows) if plan.in_order else rows
     grouped, groups = _groups_of_rows(plan, rows)
-    return plan.told(grouped), plan.heads_of(groups, rows["at"], ends(groups, "first"))
+    return plan.told(grouped), plan.heads_of(groups, rows["at"], groups.ends("first"))
 
 
 def _groups_of_rows(plan: GroupPlan, rows: pd.DataFrame) -> tuple[Any, Groups]:

@@ -101,7 +101,7 @@ def settle_dtype(found: Any, values: Values, wanted: Wanted, *, full: bool) -> A
         lacking = wanted.options.least(-1) > 1 or not full
         if lacking and kind == "bool" and how in {"first", "last"}:
             return found.astype(object)
-        return _as(found, values, str(values.plain), lacking=lacking)
+        return _as(found, values, str(values.numbers_dtype), lacking=lacking)
     if how == "quantile" and values.storage == "numpy" and not full:
         check_promoted(found, np.dtype(np.float64), values.series.name)
         return found.astype(np.float64)

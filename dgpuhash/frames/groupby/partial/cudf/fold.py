@@ -10,7 +10,8 @@ import numpy as np
 
 from dgpuhash import backend
 from dgpuhash.frames.groupby.aggregates import numbers
-from dgpuhash.frames.groupby.cudf.states import numbers_of_words, products
+from dgpuhash.frames.groupby.aggregates.states import numbers_of_words
+from dgpuhash.frames.groupby.cudf.states import products
 from dgpuhash.frames.groupby.partial.kinds import ADDED_UP, KINDS, NEVER, total_of
 from dgpuhash.tables.columns.aggregates import ColumnReduction, reduce_groups
 from dgpuhash.tables.select import gather_rows

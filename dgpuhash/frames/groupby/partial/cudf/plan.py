@@ -15,26 +15,35 @@ from dgpuhash.frames.dataframes import frames_named
 from dgpuhash.frames.dataframes.cudf_columns import (
     index_of,
     levels_of_index,
+    numbered,
     order_of,
     plain_array,
     take_series,
 )
 from dgpuhash.frames.groupby.aggregates.options import Options
+from dgpuhash.frames.groupby.aggregates.states import numbers_of_words
+from dgpuhash.frames.groupby.aggregates.table import AGGREGATES
 from dgpuhash.frames.groupby.cudf.assembly import frame_of
-from dgpuhash.frames.groupby.cudf.group_by import CudfGroupBy
+from dgpuhash.frames.groupby.cudf.group_by import CudfGroupBy, labels_of
 from dgpuhash.frames.groupby.cudf.groups import CudfGroups, compared
 from dgpuhash.frames.groupby.cudf.keys import column_of_key, grouping_keys
-from dgpuhash.frames.groupby.cudf.results import AGGREGATES
-from dgpuhash.frames.groupby.cudf.states import numbers_of_words
+from dgpuhash.frames.groupby.cudf.states import CudfStates, reduce_states
 from dgpuhash.frames.groupby.cudf.values import CudfValues, series_of_array
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey
 from dgpuhash.frames.groupby.partial.cudf.fold import Folds, Gathered, folded_fields
-from dgpuhash.frames.groupby.partial.cudf.result import FoldedCudfGroups, FoldedCudfStates
+from dgpuhash.frames.groupby.partial.cudf.result import FoldedCudfGroups, FoldedValues
 from dgpuhash.frames.groupby.partial.cudf.rows import portable, result_of
-from dgpuhash.frames.groupby.partial.cudf.states import PartStates, fields_of_columns, kinds_of
 from dgpuhash.frames.groupby.partial.fold import folding
-from dgpuhash.frames.groupby.partial.kinds import fields_of, place_of, prefix_of
+from dgpuhash.frames.groupby.partial.kinds import (
+    KINDS,
+    Part,
+    fields_of,
+    kinds_for,
+    place_of,
+    prefix_of,
+)
 from dgpuhash.frames.groupby.partial.plan import GroupPlan
+from dgpuhash.frames.groupby.partial.result import FoldedStates
 from dgpuhash.frames.groupby.partial.rows import rows_of
 from dgpuhash.frames.groupby.partial.verbs import (
     AGGREGATING,
@@ -107,7 +116,12 @@ class Asked:
             self.positions.add(positions[place])
             self.hows.add(how)
             self.of_numbers &= groups._columns[place].is_number
-            self._add(positions[place], kinds_of(groups._columns[place], how, options))
+            values: Any = groups._columns[place]
+            kinds = kinds_for(values, how, options)
+            # Labels are found by numbers that equal the extreme.
+            unlabelled = how.startswith("idx") and not values.is_number
+            rows = kinds is None or unlabelled or "decimal" in kinds
+            self._add(positions[place], None if rows else kinds)
             if how in {"idxmin", "idxmax"}:
                 labels = frames_named("cudf").series(groups._frame.index)
                 found.append(labels.iloc[: len(groups)].reset_index(drop=True))
@@ -218,14 +232,22 @@ class CudfPlan(GroupPlan):
         columns = []
         for place, kinds in self.wanted.items():
             assert isinstance(place, int)
-            states = PartStates(CudfValues(self.column_of(part, place)), groups, place, number)
-            states.labels = part.index
-            columns.append((states, kinds))
-        fields = fields_of_columns(groups, columns)
+            values = CudfValues(self.column_of(part, place))
+            columns.append((CudfStates(values, groups, place, as_pairs=True), kinds))
+        if any(states.in_two_passes(kinds) for states, kinds in columns):
+            groups.number()
+        reduce_states(groups, columns, sizes=True)
         made: dict[str, Any] = dict(zip(self.key_labels, groups.columns, strict=True))
         made |= {"n": groups.sizes, "at": place_of(number, groups.first_rows)}
-        for place, found in zip(self.wanted, fields, strict=True):
-            made |= {prefix_of(place) + name: array for name, array in found.items()}
+        labels = functools.cache(lambda: frames_named("cudf").series(part.index))
+        for place, (states, kinds) in zip(self.wanted, columns, strict=True):
+            piece = Part(
+                states, number,
+                label_of=lambda rows: take_series(numbered(labels()), rows, nulls=True),
+            )  # fmt: skip
+            for kind in kinds:
+                fields = zip(KINDS[kind].fields, KINDS[kind].made(piece), strict=True)
+                made.update({prefix_of(place) + name: array for name, array in fields})
         return self._to_frame(made)
 
     def folded(self, parts: Sequence[Any]) -> Any:
@@ -356,7 +378,16 @@ class CudfPlan(GroupPlan):
         groups = FoldedCudfGroups(
             self.keys_of_states(states), _array(states["n"]), _array(states["at"]), sort=self.sort
         )
-        folded: dict[int, FoldedCudfStates] = {}
+        folded: dict[int, FoldedStates] = {}
+
+        def states_of(place: int) -> FoldedStates:
+            fields = {
+                name: groups.arranged(each) if isinstance(each, groups.xp.ndarray) else each
+                for name, each in self._fields(states, place).items()
+            }
+            lacking = bool((fields["count"] < groups.sizes).any())
+            values = FoldedValues(self.column_of(self.source, place), lacking=lacking)
+            return FoldedStates(values, groups, fields)
 
         def reduce(
             _: PlannedCudfGroups, positions: Sequence[int], asked: Sequence[Wanted]
@@ -365,9 +396,14 @@ class CudfPlan(GroupPlan):
             for column, how, options in asked:
                 place = positions[column]
                 if place not in folded:
-                    like = self.column_of(self.source, place)
-                    folded[place] = FoldedCudfStates(like, groups, self._fields(states, place))
-                found.append(AGGREGATES[how].result(folded[place], options))
+                    folded[place] = states_of(place)
+                states = folded[place]
+                if AGGREGATES[how].labels:
+                    rows = groups.xp.where(states.count > 0, groups.first_rows, -1)
+                    index = index_of([states.words[how]], [None])
+                    found.append(labels_of(states, how, options, rows, index))
+                else:
+                    found.append(AGGREGATES[how].result(states, options))
             return found
 
         return self.told(
