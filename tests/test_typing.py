@@ -42,7 +42,6 @@ OF_ANY_TYPE = {
     "Lookup.__init__(frame)",
     "Lookup.__init__(found)",
     "Lookup.__init__(query_rows)",
-    "MinimizerIndex.__init__(told)",
     "SketchIndex.call(options)",
     "SketchIndex.prepare(options)",
     "TableSpec.of(settings)",

@@ -42,7 +42,7 @@ _LONELY_LOOKS = 15
 # those find that read.
 _AHEAD = 4
 # Tasks that ask a part of an index, which would be sent to the worker that takes them over.
-_ASKING_PARTS = tuple(f"{NAME}-{name}" for name in ("found-in", "candidates-in"))
+_ASKING_PARTS = (f"{NAME}-found-in",)
 # Of a worker's memory, that an index may take on each of them.
 _REPLICATED_SHARE = 0.25
 _ATTEMPTS = 4

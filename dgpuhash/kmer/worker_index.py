@@ -1,11 +1,10 @@
-"""What indexes of both rules have in common that lie on the workers of a Dask cluster."""
+"""Index on the workers of a Dask cluster, by either rule and in three placements."""
 
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
@@ -17,27 +16,66 @@ from dgpuhash.kmer.calls import Calls
 from dgpuhash.kmer.classify import Classification
 from dgpuhash.kmer.cluster import LettersDone, Workers, check_files, seen_by_workers
 from dgpuhash.kmer.databases.distinct import DistinctSample
-from dgpuhash.kmer.databases.estimators import Estimator, workers_memory
+from dgpuhash.kmer.databases.estimators import workers_memory
 from dgpuhash.kmer.databases.part_files import save_parts
-from dgpuhash.kmer.databases.provenance import Step, provenance_of, step_after
+from dgpuhash.kmer.databases.provenance import step_after, steps_of
+from dgpuhash.kmer.index_file import nbytes_of, read_index
+from dgpuhash.kmer.local_index import IndexBase, LocalIndex, TaxonomyLike
+from dgpuhash.kmer.part_tasks import (
+    Batch,
+    arrays_in,
+    called_here,
+    called_of_found,
+    contents_of,
+    dealt_batch,
+    dealt_part,
+    extent_of,
+    found_count,
+    found_in,
+    joined_part,
+    keys_of_run,
+    loaded_part,
+    on_worker,
+    part_of_run,
+    part_with,
+    rows_of,
+    same,
+    sampled_run,
+    size_of_part,
+)
 from dgpuhash.kmer.references import References, Targets
+from dgpuhash.kmer.rule import Rows, Rule
 from dgpuhash.kmer.sequences.files import Paths
 from dgpuhash.kmer.sequences.reads import ReadFiles, ReadReads
-from dgpuhash.kmer.target_runs import headers_of, runs_on
+from dgpuhash.kmer.target_runs import dealt_runs, headers_of, runs_on
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 from dgpuhash.kmer.worker_reads import ReadsOnWorkers, unseen_file
+from dgpuhash.tables.arguments.file_layout import interpreting
 from dgpuhash.tables.serialization import check_absent
 from dgpuhash.typing import Device
 
 Item = TypeVar("Item")
-Batch = tuple[Sequence[Any], Mapping[str, Any]]
+
+# Letters of references whose keys a task finds.
+_RUN_LETTERS = 2**26
+# Rows of a part that are here at a time.
+_GATHERED_ROWS = 2**22
 
 
-class WorkerIndex(ABC):
+class WorkerIndex(IndexBase):
     """An index on the workers of a cluster.
 
     Its parts are results of tasks: when a worker is lost, Dask makes those that it had anew on
-    others, from the references or the file.
+    others, from the references or the file. Its mode says which keys a part has, and so how a
+    batch of reads is called:
+
+    ``"replicated"``
+        All, on each worker: one task calls a batch, and each worker calls some batches.
+    ``"independent"``
+        Those of neighbouring targets: all keys of a batch go to each part, and what parts find is
+        merged where the reads are.
+    ``"distributed"``
+        Those of some hashes: keys of a batch go to the parts that own them.
 
     Parameters
     ----------
@@ -48,24 +86,20 @@ class WorkerIndex(ABC):
         Of the workers.
     """
 
-    rule: ClassVar[str]
-    settings_of: ClassVar[Callable[..., Any]]
-    estimator_of: ClassVar[Callable[..., Estimator]]
-    sampled_run: ClassVar[Callable[..., DistinctSample]]
+    local: ClassVar[type[LocalIndex]]
     # Calls are arrays of the host.
     device = "cpu"
 
     def __init__(self, client: Client, settings: Any, mode: str, device: Device | None) -> None:
         self._workers = Workers(client)
-        self._settings, self._worker_device = settings, device
-        self._asked = mode
+        self._worker_device = device
+        self._wanted_mode = mode
         self._mode, self._why = self._workers.mode_for(mode, 0)
+        self._rule = self.rule_type(backends.get("cpu"), settings, None, Targets.none())
         self._whole: Taxonomy | None = None
-        self._taxonomy: Taxonomy | None = None
-        self._targets = Targets.none()
         self._parts: list[Future] = []
-        # What all parts need to know.
-        self._context: Future | None = None
+        # The rule as workers have it.
+        self._rule_there: Future | None = None
         self._notes: list[str] = []
         self._steps: list[dict[str, Any]] = []
 
@@ -76,7 +110,7 @@ class WorkerIndex(ABC):
         *,
         client: Client,
         mode: str = "auto",
-        taxonomy: Taxonomy | str | os.PathLike[str] | None,
+        taxonomy: TaxonomyLike | None,
         device: Device | None = None,
         accessions: Sequence[str | os.PathLike[str]] = (),
         allow_unplaced: int = 0,
@@ -84,22 +118,47 @@ class WorkerIndex(ABC):
         **settings: Any,
     ) -> Self:
         """Return an index as `build` of one device does, whose parameters these are."""
-        made = cls(client, cls.settings_of(**settings), mode, device)
+        made = cls(client, cls.rule_type.settings_of(**settings), mode, device)
         made.add(
             references, taxonomy=taxonomy, accessions=accessions, allow_unplaced=allow_unplaced,
             progress=progress,
         )  # fmt: skip
         return made
 
-    @property
-    def settings(self) -> Any:
-        """What the index was built with."""
-        return self._settings
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        client: Client,
+        mode: str = "auto",
+        device: Device | None = None,
+    ) -> Self:
+        """Return the index in a file, which all workers read.
 
-    @property
-    def targets(self) -> Targets:
-        """The references in the order of their numbers."""
-        return self._targets
+        Raises
+        ------
+        FormatError, OSError
+            As `load` of one device.
+        """
+        with interpreting(path):
+            saved = read_index(path, cls.rule, has_arrays=False)
+            rule = cls.rule_type.of_saved(saved, "cpu")
+            made = cls(client, rule.settings, mode, device)
+            workers, name = made._workers, seen_by_workers(os.fspath(path))
+            made._mode, made._why = workers.mode_for(mode, int(nbytes_of(path) * rule.of_file))
+            addresses = workers.addresses
+            parts = [
+                workers.submit(
+                    loaded_part, cls.rule_type, name, made._mode, len(addresses), at, device,
+                    near=address,
+                )
+                for at, address in enumerate(addresses)
+            ]  # fmt: skip
+            workers.finish(parts)
+            made._notes, made._steps = saved.told["notes"], steps_of(saved.told, saved.targets)
+            made._keep(rule, made._sent(rule), parts)
+        return made
 
     @property
     def mode(self) -> str:
@@ -111,16 +170,17 @@ class WorkerIndex(ABC):
         """Why it is this mode."""
         return self._why
 
-    @property
-    def provenance(self) -> list[Step]:
-        """What was done to make the index, in order: dates, versions, options, files."""
-        return provenance_of(self._steps, self._targets)
+    def __repr__(self) -> str:
+        return (
+            f"<{type(self).__name__}: {len(self.targets.names):,} sequences, {self._mode}, "
+            f"{len(self._parts)} parts>"
+        )
 
     def add(
         self,
         references: Paths | References,
         *,
-        taxonomy: Taxonomy | str | os.PathLike[str] | None = None,
+        taxonomy: TaxonomyLike | None = None,
         accessions: Sequence[str | os.PathLike[str]] = (),
         allow_unplaced: int = 0,
         progress: Callable[[int], object] | None = None,
@@ -146,14 +206,8 @@ class WorkerIndex(ABC):
         IndexLost
             When workers are lost, and what they had cannot be made anew.
         """
-        settings, workers = self._settings, self._workers
-        whole = self._whole or self._taxonomy
-        if taxonomy is not None:
-            whole = taxonomy if isinstance(taxonomy, Taxonomy) else Taxonomy.read(taxonomy)
-        if not isinstance(references, References):
-            references = References(
-                references, order=settings.order, mask=settings.mask, known=self._targets
-            )
+        workers, whole = self._workers, self._whole_of(taxonomy)
+        references = self._references(references)
         check_files(references.files)
         if not references.is_read:
             read = workers.results(
@@ -161,67 +215,113 @@ class WorkerIndex(ABC):
             )
             references.know(*([each[field] for each in read] for field in range(3)))
         notes = references.place(whole, accessions, allow_unplaced=allow_unplaced).notes
-        targets = self._targets.join(references.targets)
+        new, letters_before = references.targets, int(self.targets.lengths.sum())
+        letters = int(new.lengths.sum())
         if not self._parts:
-            nbytes = int(targets.lengths.sum() * self._bytes_of_letter)
-            self._mode, self._why = workers.mode_for(self._asked, nbytes)
-        self._check_room(references)
-        done = LettersDone(progress, int(references.targets.lengths.sum()))
-        self._take(whole, references, targets, done)
+            nbytes = int(letters * self._rule.nbytes_of_letter)
+            self._mode, self._why = workers.mode_for(self._wanted_mode, nbytes)
+        self._check_room(references, int(letters_before * self._rule.nbytes_of_letter))
+        done = LettersDone(progress, letters)
+        rule = self._rule.with_targets(whole, new)
+        there = self._sent(rule)
+        parts = self._parts_with(there, references, done)
+        # What is wrong is told before the index changes.
+        workers.finish(parts)
         step = step_after(self, len(references.files), allow_unplaced=allow_unplaced)
-        self._steps = [*self._steps, step]
-        self._whole, self._targets = whole, targets
-        self._notes = [*self._notes, *notes]
+        self._whole = whole
+        self._steps, self._notes = [*self._steps, step], [*self._notes, *notes]
+        self._keep(rule, there, parts)
         done.finish()
 
-    def _check_room(self, references: References) -> None:
+    def _sent(self, rule: Rule) -> Future:
+        return self._workers.submit(on_worker, rule, self._worker_device)
+
+    def _keep(self, rule: Rule, there: Future, parts: list[Future]) -> None:
+        self._rule, self._rule_there, self._parts = rule, there, parts
+
+    def _check_room(self, references: References, nbytes: int) -> None:
         """Raise OutOfMemoryError when further references will not fit the workers."""
-        workers, settings, device = self._workers, self._settings, self._worker_device or "cpu"
+        workers, settings, device = self._workers, self.settings, self._worker_device or "cpu"
 
         def sampled(_: References) -> DistinctSample:
             runs = runs_on(workers, references, len(workers.addresses))
-            tasks = [workers.submit(self.sampled_run, settings, device, run) for run in runs]
+            tasks = [
+                workers.submit(sampled_run, self.rule_type, settings, device, run) for run in runs
+            ]
             made = DistinctSample()
             for sample in workers.results(tasks):
                 made.join(sample)
             return made
 
-        estimator = self.estimator_of(
+        self._rule.estimator(
             device, settings, sampled=sampled,
             memory=lambda nbytes: workers_memory(workers, self._mode, device),
-        )  # fmt: skip
-        estimator.check(references, int(self._targets.lengths.sum() * self._bytes_of_letter))
+        ).check(references, nbytes)  # fmt: skip
 
-    @property
-    @abstractmethod
-    def _bytes_of_letter(self) -> float:
-        """About how many bytes of memory a letter of the references takes."""
+    def _parts_with(self, rule: Future, references: References, done: LettersDone) -> list[Future]:
+        """Return the parts with further references, by the rule of all."""
+        workers, old, new = self._workers, self._parts, references.targets
+        addresses = workers.addresses
+        if self._mode == "independent":
+            runs = list(zip(runs_on(workers, references, len(addresses)), addresses, strict=True))
+            before = old[0] if old else None
+            made = [
+                done.of(
+                    workers.submit(part_of_run, rule, run, letters, before, near=address), letters
+                )
+                for run, address in runs
+                for letters in [run.letters_of(new)]
+            ]
+            return self._settled(rule, [*old, *made])
+        n = (len(old) or len(addresses)) if self._mode == "distributed" else 1
+        nbytes = int(new.lengths.sum() * self._rule.nbytes_of_letter) // n
+        runs = dealt_runs(workers, references, _RUN_LETTERS)
+        made = [
+            done.of(
+                workers.submit(keys_of_run, rule, run, n, nbytes, near=address),
+                run.letters_of(new),
+            )
+            for run, address in runs
+        ]
+        pieces = [
+            workers.split(each, n, near=address)
+            for each, (_, address) in zip(made, runs, strict=True)
+        ]
+        parts = [
+            workers.submit(
+                part_with, rule, old[at] if old else None,
+                [piece[at] for piece in pieces], near=addresses[at % len(addresses)],
+            )
+            for at in range(n)
+        ]  # fmt: skip
+        if self._mode == "distributed":
+            return parts
+        copies = [workers.submit(same, parts[0], near=address) for address in addresses[1:]]
+        return [*parts, *copies]
 
-    def _nbytes_for(self, targets: Targets, n: int) -> int:
-        """Return about how many bytes each of n owners has of targets."""
-        return int(targets.lengths.sum() * self._bytes_of_letter) // n
+    def _settled(self, rule: Future, parts: list[Future]) -> list[Future]:
+        """Return parts of neighbouring targets, changed by what only all of them know."""
+        return parts
 
-    @abstractmethod
-    def _take(
-        self,
-        whole: Taxonomy | None,
-        references: References,
-        targets: Targets,
-        done: LettersDone,
-    ) -> None:
-        """Make parts with further references; `targets` are all, and `done` tells progress."""
-
-    @abstractmethod
-    def _checked(self, options: Mapping[str, Any]) -> Any:
-        """Return options of calls, or raise SpecError."""
-
-    @abstractmethod
-    def _begin(self, number: int, batch: Future, options: Any, *, detail: bool) -> Future:
-        """Return the task that makes the calls of a batch of reads."""
-
-    @abstractmethod
-    def gather(self, device: Device | None = None) -> Any:
-        """Return the index as one of this process."""
+    def _begin(self, number: int, batch: Future, query: Any, seen: Any = None) -> Future:
+        """Return the task of the calls of a batch of reads; `seen` counts their keys."""
+        workers, (rule, parts) = self._workers, self._present
+        # Where the batch is, and not where the rule is, or a copy of the part if that is busy.
+        near = workers.near(number)
+        if self._mode == "replicated":
+            part = parts[number % len(parts)]
+            made = workers.submit(called_here, rule, part, batch, query, near=near)
+        else:
+            by_targets = self._mode == "independent"
+            query, n = replace(query, by_targets=by_targets), 1 if by_targets else len(parts)
+            both = workers.submit(dealt_batch, rule, batch, query, n, near=near)
+            *keys, rest = workers.split(both, n + 1, near=near)
+            found = [
+                workers.submit(found_in, rule, part, keys[at % n], query, near=home)
+                for at, (part, home) in enumerate(zip(parts, workers.homes(parts), strict=True))
+            ]
+            made = workers.submit(called_of_found, rule, rest, found, query, near=near)
+        return made if seen is None else seen.begun(made, near)
 
     def call(self, *arrays: Any, detail: bool = False, **options: Any) -> Calls:
         """Return the calls of reads or pairs in arrays, as the index of one device does.
@@ -261,15 +361,15 @@ class WorkerIndex(ABC):
         detail : bool
             Whether calls have details.
         """
-        chosen = self._checked(options)
+        query, seen = self._rule.query(options, detail=detail), options.get("seen")
 
         def begin(number: int, item: tuple[Item, Batch]) -> list[Future]:
             batch = self._workers.sent(_batch_on_host(item[1]), number)
-            return [self._begin(number, batch, chosen, detail=detail)]
+            return [self._begin(number, batch, query, seen)]
 
         for (item, _), take in self._workers.in_order(batches, begin):
             (calls,) = take()
-            yield item, calls
+            yield item, calls if seen is None else seen.taken(calls)
 
     def unseen_file(self, files: Sequence[str]) -> str:
         """Return a file that some worker does not see as this process does; nothing without one."""
@@ -305,12 +405,13 @@ class WorkerIndex(ABC):
         IndexLost
             When workers are lost, and what they had cannot be made anew.
         """
-        chosen = self._checked(options)
+        query, seen = self._rule.query(options, detail=detail), options.get("seen")
 
         def begin(number: int, batch: Future) -> Future:
-            return self._begin(number, batch, chosen, detail=detail)
+            return self._begin(number, batch, query, seen)
 
-        yield from ReadsOnWorkers(self._workers, files, kept, consumed).asked(begin)
+        for reads, calls in ReadsOnWorkers(self._workers, files, kept, consumed).asked(begin):
+            yield reads, calls if seen is None else seen.taken(calls)
 
     def classify(
         self,
@@ -344,54 +445,84 @@ class WorkerIndex(ABC):
         """
         check_absent(path, overwrite=overwrite)
         parts = self._dealt()
-        arrays = [self._arrays_in(part, is_whole=len(parts) == 1) for part in parts]
+        arrays = [
+            self._workers.submit(arrays_in, self._present[0], part, len(parts) == 1)
+            for part in parts
+        ]
         save_parts(
             self._workers, path, arrays, overwrite=overwrite, rule=self.rule,
-            settings=asdict(self._settings), taxonomy=self._taxonomy, targets=self._targets,
-            told=self._told(),
+            settings=asdict(self.settings), taxonomy=self.taxonomy, targets=self.targets,
+            told=self._told,
         )  # fmt: skip
 
     def stats(self) -> dict[str, Any]:
         """Return what the index of one device tells, and ``mode``, ``why`` and ``parts``."""
-        told = self._figures()
+        told = self._rule.stats(self._sizes(), self._told)
         return {**told, "mode": self._mode, "why": self._why, "parts": len(self._parts)}
 
-    @abstractmethod
-    def _dealt(self) -> list[Future]:
-        """Return parts that have other keys each, and together all."""
-
-    @abstractmethod
-    def _arrays_in(self, part: Future, *, is_whole: bool) -> Future:
-        """Return the task of what a file has of a part."""
-
-    @abstractmethod
-    def _told(self) -> dict[str, Any]:
-        """Return what a file tells beside settings, taxonomy and targets."""
-
-    @abstractmethod
-    def _figures(self) -> dict[str, Any]:
-        """Return what `stats` of one device returns."""
-
-    def _copied(self, part: Future) -> list[Future]:
-        """Return a part, made on the first worker, and copies on the others."""
-        workers = self._workers
-        others = workers.addresses[1:]
-        return [part, *(workers.submit(_same, part, near=address) for address in others)]
+    def _sizes(self) -> list[Any]:
+        rule = self._present[0]
+        return self._workers.results(
+            [self._workers.submit(size_of_part, rule, part) for part in self._dealt()]
+        )
 
     @property
-    def _held(self) -> tuple[Future, list[Future]]:
-        """What all parts need to know, and the parts."""
-        if self._context is None:
+    def _found(self) -> int:
+        workers = self._workers
+        return sum(workers.results([workers.submit(found_count, part) for part in self._distinct]))
+
+    @property
+    def _present(self) -> tuple[Future, list[Future]]:
+        """The rule on the workers, and all parts."""
+        if self._rule_there is None:
             raise ClosedError("the index was closed; build it again, or load it")
-        return self._context, self._parts
+        return self._rule_there, self._parts
+
+    @property
+    def _distinct(self) -> list[Future]:
+        """The parts, of copies one."""
+        parts = self._present[1]
+        return parts[:1] if self._mode == "replicated" else parts
+
+    def _dealt(self) -> list[Future]:
+        """Return parts that have other keys each, and together all."""
+        workers, parts = self._workers, self._distinct
+        if self._mode == "distributed" or len(parts) == 1:
+            return parts
+        rule, n = self._present[0], len(workers.addresses)
+        pieces = [workers.split(workers.submit(dealt_part, rule, part, n), n + 1) for part in parts]
+        dropped = [each[n] for each in pieces]
+        return [
+            workers.submit(
+                joined_part, rule, [each[at] for each in pieces], dropped if at == 0 else []
+            )
+            for at in range(n)
+        ]
+
+    def gather(self, device: Device | None = None) -> Any:
+        """Return the index as one of this process."""
+        workers, rule, there = self._workers, self._rule.on(device), self._present[0]
+        put = rule.backend.from_host
+        dropped: list[np.ndarray] = []
+
+        def rows() -> Iterator[Rows]:
+            for part in self._distinct:
+                # What of it is here at a time is bounded.
+                contents = workers.submit(contents_of, there, part)
+                n, own = workers.result(workers.submit(extent_of, contents))
+                dropped.extend([] if own is None else [own])
+                for start in range(0, n, _GATHERED_ROWS):
+                    task = workers.submit(rows_of, contents, start, start + _GATHERED_ROWS)
+                    keys, values = workers.result(task)
+                    yield put(keys), put(values)
+
+        part, told = rule.part_of_rows(rows(), dropped), self._told
+        part = replace(part, found=told.get("found", 0))
+        return self.local._of(rule, part, self._whole, told["notes"], told["steps"])
 
     def close(self) -> None:
         """Free the memory of the workers."""
-        self._parts, self._context = [], None
-
-
-def _same(part: Any) -> Any:
-    return part
+        self._parts, self._rule_there = [], None
 
 
 def _batch_on_host(batch: Batch) -> Batch:

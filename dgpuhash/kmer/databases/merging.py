@@ -2,135 +2,60 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
-from typing import Any, ClassVar, Self
+from typing import Any
 
 import numpy as np
 
-from dgpuhash.backend import Backend
 from dgpuhash.errors import SequenceError, SpecError
-from dgpuhash.kmer.databases.provenance import Step, provenance_of, step_told
+from dgpuhash.kmer.databases.provenance import step_told
 from dgpuhash.kmer.references import Targets
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 from dgpuhash.kmer.taxonomy.union import united
 
 
-class Mergeable:
-    """An index that merges with others of its rule, and tells where it came from."""
-
-    rule: ClassVar[str]
-    _backend: Backend
-    _settings: Any
-    _targets: Targets
-    _told: dict[str, Any]
-
-    @property
-    def provenance(self) -> list[Step]:
-        """What was done to make the index, in order: dates, versions, options, files."""
-        return provenance_of(self._told["steps"], self._targets)
-
-    def merge(self, *others: Self) -> Self:
-        """Return the index of the references of this one and of others.
-
-        It is that of one build of all files in this order, as they are given; numbers of the
-        second one's sequences go on behind the first one's. Features that one of them dropped as
-        overpopulated stay dropped.
-
-        Parameters
-        ----------
-        *others : index
-            Of the same rule, settings and device.
-
-        Raises
-        ------
-        SpecError
-            When the rule, a setting or the device differs.
-        TaxonomyError
-            When a taxon has another parent, rank or name in one than in another.
-        SequenceError
-            When an id of a sequence is in two.
-        """
-        return merged(self, others)
-
-    @abstractmethod
-    def _take_all(self, indexes: Iterator[Self], joined: Joined) -> Self:
-        """Return an index of what others hold, which come one by one, the first one this one.
-
-        `joined` has what else is known of those that came already.
-        """
-
-
-class Joined:
-    """What indexes have beside their tables, made one.
-
-    Parameters
-    ----------
-    first : index
-    """
-
-    def __init__(self, first: Any) -> None:
-        self._first = first
-        self.taxonomy: Taxonomy | None = first._taxonomy
-        self.whole: Taxonomy | None = first._whole
-        self.targets: Targets = first._targets
-        self._sizes = [len(first._targets.names)]
-        self._ids = _files_by_id(first._targets)
-        self._told: dict[str, Any] = dict(first._told)
-
-    def add(self, other: Any) -> None:
-        """Take what another index has beside its table.
-
-        Raises
-        ------
-        SpecError, TaxonomyError, SequenceError
-            As `Mergeable.merge`.
-        """
-        _check_alike(self._first, other)
-        ids = _files_by_id(other._targets)
-        for name in ids:
-            if name in self._ids:
-                raise SequenceError(
-                    f"{name} of {ids[name]} is there already, in {self._ids[name]}; build one of "
-                    "the indexes without it, or give it another id"
-                )
-        self._ids.update(ids)
-        own = self.taxonomy
-        if own is not None and other._taxonomy is not None:
-            own = Taxonomy(united(own._taxa, other._taxonomy._taxa))
-        self.whole = self.whole if self.whole is other._whole else own
-        self.taxonomy, self.targets = own, self.targets.join(other._targets)
-        self._sizes.append(len(other._targets.names))
-        for name, value in self._told.items():
-            self._told[name] = value + other._told[name]
-
-    @property
-    def told(self) -> dict[str, Any]:
-        """What is told of all, and that they were merged just now."""
-        step = step_told("merge", 0, sequences=self._sizes)
-        return {**self._told, "steps": [*self._told["steps"], step]}
-
-
 def merged(first: Any, others: Iterable[Any]) -> Any:
-    """Return `Mergeable.merge` of indexes that need not be there at once.
+    """Return `LocalIndex.merge` of indexes that need not be there at once.
 
     Each of `others` is asked for when those before it were taken.
 
     Raises
     ------
     SpecError, TaxonomyError, SequenceError
-        As `Mergeable.merge`.
+        As `LocalIndex.merge`.
     """
-    joined = Joined(first)
+    rule, whole = first._rule, first._whole
+    notes, steps, sizes = [*first._notes], [*first._steps], [len(rule.targets.names)]
+    files_by_id = _files_by_id(rule.targets)
 
-    def checked() -> Iterator[Any]:
-        yield first
+    def parts() -> Iterator[tuple[Any, Any]]:
+        """Yield the rule of all targets so far, and the part of the last ones."""
+        nonlocal rule, whole
+        yield rule, first._part
         for other in others:
-            joined.add(other)
-            yield other
+            _check_alike(first, other)
+            ids = _files_by_id(other.targets)
+            for name in ids:
+                if name in files_by_id:
+                    raise SequenceError(
+                        f"{name} of {ids[name]} is there already, in {files_by_id[name]}; build "
+                        "one of the indexes without it, or give it another id"
+                    )
+            files_by_id.update(ids)
+            own = rule.taxonomy
+            if own is not None and other.taxonomy is not None:
+                own = Taxonomy(united(own._taxa, other.taxonomy._taxa))
+            whole = whole if whole is other._whole else own
+            rule = type(rule)(rule.backend, rule.settings, own, rule.targets.join(other.targets))
+            sizes.append(len(other.targets.names))
+            notes.extend(other._notes)
+            steps.extend(other._steps)
+            yield rule, other._part
 
-    return first._take_all(checked(), joined)
+    part = rule.merge(parts())
+    steps.append(step_told("merge", 0, sequences=sizes))
+    return type(first)._of(rule, part, whole, notes, steps)
 
 
 def _check_alike(one: Any, other: Any) -> None:

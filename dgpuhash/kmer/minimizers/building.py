@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dgpuhash.backend import Backend
 from dgpuhash.errors import TaxonomyError
-from dgpuhash.kmer.minimizers.reads import Reads
-from dgpuhash.kmer.minimizers.runs import minimizer_runs
 from dgpuhash.kmer.minimizers.settings import MinimizerSettings
 from dgpuhash.kmer.references import References, Targets
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
-from dgpuhash.tables import HashMap, lca
+from dgpuhash.tables import HashMap
 from dgpuhash.typing import Device
+
+if TYPE_CHECKING:
+    from dgpuhash.kmer.target_runs import TargetRun
 
 Batch = tuple[Any, Any, np.ndarray, np.ndarray]
 _KEY, _NODE = np.dtype(np.uint64), np.dtype(np.uint32)
@@ -33,11 +34,6 @@ _MOST_ROOM = {"cpu": 2**27, "cuda": 2**30}
 def empty_table(device: Device, keys: int = 0, seed: int | None = None) -> HashMap:
     """Return a map of minimizers to numbers of taxa with room for so many."""
     return HashMap(_KEY, _NODE, keys, device=device, seed=seed)
-
-
-def seed_of(table: HashMap) -> int:
-    """Return the seed by which a map has its keys in order."""
-    return table._seed
 
 
 def refilled(backend: Backend, items: Iterable[tuple[Any, Any]], keys: int, seed: int) -> HashMap:
@@ -76,12 +72,11 @@ def taxonomy_of(whole: Taxonomy, targets: Targets, held: Taxonomy) -> Taxonomy:
     return made
 
 
-def renumbered(table: HashMap, held: Taxonomy, made: Taxonomy, backend: Backend) -> HashMap:
-    """Return the map with the numbers of another taxonomy; itself where they are the same."""
-    numbers = made.numbers(held.taxids)
+def renumbered(backend: Backend, table: HashMap, numbers: np.ndarray) -> HashMap:
+    """Return the map with other numbers for its own, itself where they are the same."""
     if (numbers == np.arange(len(numbers))).all():
         return table
-    changed, given = table.copy(), backend.from_host(numbers.astype(_NODE))
+    changed, given = table.copy(), backend.from_host(numbers)
     # Keys stay where they are. Words beside free slots are above all numbers, and stay, too.
     last = np.uint32(len(numbers) - 1)
     for words in changed._value_words(_SLICE_NODES):
@@ -90,22 +85,21 @@ def renumbered(table: HashMap, held: Taxonomy, made: Taxonomy, backend: Backend)
 
 
 def batches_of_references(
-    backend: Backend, settings: MinimizerSettings, references: References
+    backend: Backend, settings: MinimizerSettings, references: References | TargetRun
 ) -> Iterator[Batch]:
-    """Yield letters, offsets, targets from 0 on and starts of references in files."""
+    """Yield letters, offsets, targets and starts of references in files."""
     for batch in references.batches(
         overlap=settings.k - 1, batch_letters=BATCH_LETTERS[backend.name]
     ):
-        letters, offsets = backend.from_host(batch.letters), backend.from_host(batch.offsets)
-        yield letters, offsets, batch.targets - references.first, batch.starts
+        letters, offsets = map(backend.from_host, (batch.letters, batch.offsets))
+        yield letters, offsets, batch.targets, batch.starts
 
 
 def batches_of_letters(
-    backend: Backend, settings: MinimizerSettings, given: Reads
+    backend: Backend, settings: MinimizerSettings, letters: Any, offsets: Any, before: int
 ) -> Iterator[Batch]:
-    """Yield letters, offsets, targets and starts of references in arrays."""
-    letters, size = given.letters, _SLICE_LETTERS[backend.name]
-    offsets = backend.to_host(given.offsets)
+    """Yield the same of references in arrays, the first of which has the number `before`."""
+    size, offsets = _SLICE_LETTERS[backend.name], backend.to_host(offsets)
     if settings.mask == "lowercase":
         letters = backend.xp.where(letters >= ord("a"), np.uint8(ord("N")), letters)
     for start in range(0, len(letters), size):
@@ -114,56 +108,13 @@ def batches_of_letters(
         last = int(np.searchsorted(offsets, end))
         edges = np.clip(offsets[first : last + 1], start, end) - start
         starts = np.maximum(start - offsets[first:last], 0)
-        yield letters[start:end], backend.from_host(edges), np.arange(first, last), starts
+        targets = np.arange(first, last) + before
+        yield letters[start:end], backend.from_host(edges), targets, starts
 
 
-def fold_references(
-    backend: Backend,
-    settings: MinimizerSettings,
-    table: HashMap,
-    taxonomy: Taxonomy,
-    numbers: np.ndarray,
-    batches: Iterable[Batch],
-) -> None:
-    """Add the minimizers of references to a map.
-
-    Parameters
-    ----------
-    backend : Backend
-    settings : MinimizerSettings
-    table : HashMap
-    taxonomy : Taxonomy
-        Whose numbers the map has.
-    numbers : array of uint32
-        Of each target; 0 of those without a taxon.
-    batches : iterable of (letters, offsets, targets, starts)
-        Letters and offsets on the device. Pieces of one target share ``k - 1`` letters.
-    """
-    change = lca(taxonomy.parents).on(backend)
-    for letters, offsets, targets, starts in batches:
-        nodes = backend.from_host(numbers[targets])
-        runs = minimizer_runs(backend, settings, letters, offsets, nodes=nodes, starts=starts)
-        if len(runs):
-            table._insert_combined(runs.minimizers, runs.nodes, change)
-
-
-def counts_of_taxa(backend: Backend, table: HashMap, taxonomy: Taxonomy) -> Any:
-    """Return how many minimizers have each number of a taxonomy (int64), on the host."""
-    n = len(taxonomy.taxids)
+def counts_of_nodes(backend: Backend, table: HashMap, n: int) -> Any:
+    """Return how many minimizers have each of n numbers of taxa (int64), on the host."""
     counts = backend.zeros(n, np.int64)
     for nodes in table._value_slices():
         counts += backend.xp.bincount(nodes, minlength=n)
     return backend.to_host(counts)
-
-
-def figures(settings: MinimizerSettings, table: HashMap, told: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what was read for a map of minimizers, and its size."""
-    return {
-        "k": settings.k,
-        "l": settings.l,
-        "spaces": settings.spaces,
-        "letters": told["letters"],
-        "distinct": len(table),
-        "nbytes": table.nbytes,
-        "load": round(len(table) / max(table._opened().slots.slots, 1), 3),
-    }

@@ -128,21 +128,6 @@ def with_details(
     return Calls(calls.taxids, calls.hits, offsets, taxids, kmers)
 
 
-def joined(backend: Backend, parts: list[Calls]) -> Calls:
-    """Return the calls of slices of reads as those of all."""
-    if len(parts) == 1:
-        return parts[0]
-    join = backend.xp.concatenate
-    made = Calls(join([part.taxids for part in parts]), join([part.hits for part in parts]))
-    if parts[0].detail_offsets is not None:
-        sizes = [backend.xp.diff(part.detail_offsets) for part in parts]
-        made.detail_offsets = backend.zeros(len(made) + 1, np.int64)
-        backend.xp.cumsum(join(sizes), out=made.detail_offsets[1:])
-        made.detail_taxids = join([part.detail_taxids for part in parts])
-        made.detail_counts = join([part.detail_counts for part in parts])
-    return made
-
-
 def _mates(backend: Backend, first: FoundRuns, second: FoundRuns | None) -> dict[str, bytes]:
     none = backend.pack(struct_named("MateRuns"))
     return {

@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self, overload
+
+import numpy as np
 
 from dgpuhash import backend as backends
 from dgpuhash.kmer.calls import Calls
 from dgpuhash.kmer.classify import Classification
-from dgpuhash.kmer.databases.provenance import step_after
-from dgpuhash.kmer.minimizers.building import (
-    Batch,
-    batches_of_letters,
-    batches_of_references,
-    empty_table,
-    fold_references,
-    renumbered,
-    room_for,
-    taxonomy_of,
-)
-from dgpuhash.kmer.minimizers.calling import TreeArrays
-from dgpuhash.kmer.minimizers.finder import Finder
-from dgpuhash.kmer.minimizers.merged import MergedMinimizers, estimator_of
-from dgpuhash.kmer.minimizers.reads import Reads
-from dgpuhash.kmer.minimizers.seen import Counting
-from dgpuhash.kmer.minimizers.settings import CallOptions, MinimizerSettings
+from dgpuhash.kmer.databases.estimate import Estimate
+from dgpuhash.kmer.formats.report import kreport
+from dgpuhash.kmer.local_index import IndexBase, LocalIndex
+from dgpuhash.kmer.minimizers.rule import MinimizerRule
+from dgpuhash.kmer.minimizers.seen import Counting, SeenMinimizers
 from dgpuhash.kmer.options import MinimizerBuildOptions, MinimizerCallOptions, MinimizerOptions
-from dgpuhash.kmer.references import References, Targets, targets_of_letters
+from dgpuhash.kmer.references import References
 from dgpuhash.kmer.sequences.files import Paths
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 from dgpuhash.typing import Device, HasArray, IndexMode, KeysLike
@@ -40,7 +30,43 @@ if TYPE_CHECKING:
     from dgpuhash.kmer.minimizers.on_workers import DistributedMinimizerIndex
 
 
-class MinimizerIndex(MergedMinimizers):
+class MinimizerFigures(IndexBase):
+    """Figures of minimizers and their taxa, wherever these are."""
+
+    rule = MinimizerRule.name
+    rule_type = MinimizerRule
+    _rule: MinimizerRule
+
+    @property
+    def taxonomy(self) -> Taxonomy:
+        """The taxa of the references, and their ancestors."""
+        return self._rule.taxonomy
+
+    def taxon_counts(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the taxids that minimizers have (int64), and how many have each (int64).
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> from dgpuhash.kmer import MinimizerIndex
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> _ = (folder / "gtdb.tsv").write_text("GB_GCA_000000001.1\\td__Archaea\\n")
+        >>> _ = (folder / "GCA_000000001.1.fna").write_text(">one\\nACGTTGCATTGCCGATA\\n")
+        >>> taxonomy = Taxonomy.from_gtdb(folder / "gtdb.tsv")
+        >>> index = MinimizerIndex.build(folder / "*.fna", taxonomy=taxonomy, k=9, l=7, spaces=1)
+        >>> index.taxon_counts()[1].sum() == len(index)
+        np.True_
+        """
+        counts = sum(of_taxa for *_, of_taxa in self._sizes())
+        numbers = np.flatnonzero(counts)
+        return self.taxonomy.taxids[numbers].astype(np.int64), counts[numbers]
+
+    def inspect(self) -> Iterator[str]:
+        """Yield the lines of a report of how many minimizers taxa have."""
+        yield from kreport(self.taxonomy, *self.taxon_counts())
+
+
+class MinimizerIndex(MinimizerFigures, LocalIndex):
     """Minimizers of references and the lowest common ancestors of the taxa that have each.
 
     The rule is Kraken 2's. Minimizers are whole keys of a `HashMap`: unlike in Kraken 2's table,
@@ -66,6 +92,15 @@ class MinimizerIndex(MergedMinimizers):
     >>> index.taxonomy.names(index.call(reads, [0, 12, 24, 36]).taxids)
     ['Nanoarchaeota', 'Thermoproteota', 'unclassified']
     """
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def __repr__(self) -> str:
+        return (
+            f"<MinimizerIndex: {len(self):,} minimizers of {len(self.targets.names):,} sequences, "
+            f"{self.device}>"
+        )
 
     @overload
     @classmethod
@@ -144,13 +179,10 @@ class MinimizerIndex(MergedMinimizers):
                 accessions=accessions, allow_unplaced=allow_unplaced, progress=progress,
                 **settings,
             )  # fmt: skip
-        made, whole = MinimizerSettings.of(**settings), _read(taxonomy)
-        index = cls._empty(whole, device, made)
-        index.add(
-            references, taxonomy=whole, accessions=accessions, allow_unplaced=allow_unplaced,
-            progress=progress,
+        return cls._built(
+            references, taxonomy=taxonomy, device=device, accessions=accessions,
+            allow_unplaced=allow_unplaced, progress=progress, settings=settings,
         )  # fmt: skip
-        return index
 
     @classmethod
     def from_letters(
@@ -199,56 +231,49 @@ class MinimizerIndex(MergedMinimizers):
         ... )
         <MinimizerIndex: 5 minimizers of 1 sequences, cpu>
         """
-        made, whole = MinimizerSettings.of(**settings), _read(taxonomy)
-        index = cls._empty(whole, backends.get(None, letters).name, made)
-        index.add_letters(letters, offsets, taxids, taxonomy=whole, names=names)
-        return index
+        return cls._built_of_letters(
+            letters, offsets, taxids, taxonomy=taxonomy, names=names, settings=settings
+        )
 
     @classmethod
-    def _empty(cls, whole: Taxonomy, device: Device | None, settings: MinimizerSettings) -> Self:
-        backend = backends.get(device)
-        told = {"letters": 0, "notes": []}
-        table = empty_table(backend.name)
-        return cls(backend, settings, whole.subset([]), Targets.none(), table, told)
-
-    def add(
-        self,
+    def estimate(
+        cls,
         references: Paths | References,
         *,
-        taxonomy: Taxonomy | str | os.PathLike[str] | None = None,
-        accessions: Sequence[str | os.PathLike[str]] = (),
-        allow_unplaced: int = 0,
-        progress: Callable[[int], object] | None = None,
-    ) -> None:
-        """Add further references, whose numbers go on; the index is as if built of all at once.
+        quick: bool = False,
+        device: Device | None = None,
+        client: Client | None = None,
+        mode: IndexMode = "auto",
+        **settings: Unpack[MinimizerOptions],
+    ) -> Estimate:
+        """Return how large an index of the sequences in files will be, and whether it fits.
+
+        Numbers are within 15 percent of the truth after the minimizers of all letters were found,
+        of which a sample is kept. All references count, also those without a place.
 
         Parameters
         ----------
-        references, accessions, allow_unplaced, progress
-            As for `build`.
-        taxonomy : Taxonomy or path, optional
-            One that has all taxa of the index, too. None: that of `build`; of an index that was
-            loaded, only the taxa that it has.
+        references, device, client, mode, **settings
+            As for `MinimizerIndex.build`; this process reads the files.
+        quick : bool
+            Whether the files' sizes are enough, within 40 percent of the truth.
 
         Raises
         ------
-        SpecError, SequenceError, TaxonomyError, OSError
-            As `build`; also when a taxon of the index has another parent now, or an id of a
-            reference is there already. The index is unchanged, unless a file turns out to be
-            damaged after it was found sound.
+        SpecError, SequenceError, FileNotFoundError, OSError
+            As `MinimizerIndex.build`.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> fasta = pathlib.Path(tempfile.mkdtemp(), "one.fa")
+        >>> _ = fasta.write_text(">one\\nACGTTGCATTGCCGATA\\n")
+        >>> MinimizerIndex.estimate(fasta, k=9, l=7, spaces=1).distinct
+        5
         """
-        whole = self._whole or self._taxonomy if taxonomy is None else _read(taxonomy)
-        settings = self._settings
-        if not isinstance(references, References):
-            references = References(
-                references, mask=settings.mask, order=settings.order, known=self._targets,
-                progress=progress,
-            )  # fmt: skip
-        notes = references.place(whole, accessions, allow_unplaced=allow_unplaced).notes
-        estimator_of(self.device, settings).check(references, self._table.nbytes)
-        batches = batches_of_references(self._backend, settings, references)
-        self._take(whole, references.targets, batches, allow_unplaced=allow_unplaced)
-        self._told["notes"] = [*self._told["notes"], *notes]
+        return cls._estimated(
+            references, quick=quick, device=device, client=client, mode=mode, settings=settings
+        )
 
     def add_letters(
         self,
@@ -268,34 +293,22 @@ class MinimizerIndex(MergedMinimizers):
         SequenceError, TaxonomyError
             As `from_letters`; the index is unchanged.
         """
-        whole = self._whole or self._taxonomy if taxonomy is None else _read(taxonomy)
-        backend = self._backend
-        given = Reads.of(backend, letters, offsets, None)
-        targets = targets_of_letters(
-            whole, backend.to_host(given.offsets), taxids, names, self._targets
-        )
-        self._take(whole, targets, batches_of_letters(backend, self._settings, given))
+        self._add_letters(letters, offsets, taxids, taxonomy=taxonomy, names=names)
 
-    def _take(
-        self,
-        whole: Taxonomy,
-        targets: Targets,
-        batches: Iterable[Batch],
-        **options: Any,
-    ) -> None:
-        backend, settings = self._backend, self._settings
-        own = taxonomy_of(whole, targets, self._taxonomy)
-        numbers = own.numbers(targets.taxids)
-        table = renumbered(self._table, self._taxonomy, own, backend)
-        letters = int(targets.lengths.sum())
-        table.reserve(len(table) + room_for(settings, letters, backend.name))
-        self._taxonomy, self._table, self._whole = own, table, whole
-        self._tree = TreeArrays(backend, own.tree)
-        fold_references(backend, settings, table, own, numbers, batches)
-        self._told["letters"] += letters
-        step = step_after(self, len(targets.files), **options)
-        self._told["steps"] = [*self._told["steps"], step]
-        self._targets = self._targets.join(targets)
+    def seen_minimizers(self) -> SeenMinimizers:
+        """Return what counts the minimizers that `call` finds, for a report of them."""
+        return SeenMinimizers(self._rule.backend, self.taxonomy.tree)
+
+    def stats(self) -> dict[str, Any]:
+        """Return what was read and what is stored.
+
+        Returns
+        -------
+        dict
+            ``rule``, ``k``, ``l``, ``spaces``; ``targets`` and ``letters`` that were read;
+            ``distinct`` minimizers, ``taxa`` that they have, ``nbytes`` and ``load`` of their map.
+        """
+        return self._rule.stats(self._sizes(), self._told)
 
     def call(
         self,
@@ -359,17 +372,12 @@ class MinimizerIndex(MergedMinimizers):
         >>> calls.hits, calls.detail_counts
         (array([4], dtype=uint32), array([4, 5], dtype=uint32))
         """
-        chosen = CallOptions.of(**options)
-        backend, came_from = self._backend, backends.get(None, letters, mate_letters)
-        if not chosen.minimum_base_quality:
-            qualities = mate_qualities = None
-        first = Reads.of(backend, letters, offsets, qualities)
-        second = None
-        if mate_letters is not None:
-            second = Reads.of(backend, mate_letters, mate_offsets, mate_qualities)
-        finder = Finder(backend, self._settings, self._table, self._tree, chosen)
-        calls = finder.calls(first, second, detail=detail, seen=seen)
-        return calls if came_from is backend else calls.on_host(backend)
+        rule, came_from = self._rule, backends.get(None, letters, mate_letters)
+        arrays = letters, offsets, mate_letters, mate_offsets
+        beside = {"qualities": qualities, "mate_qualities": mate_qualities}
+        query = rule.query(options, detail=detail)
+        calls = rule.calls(self._part, arrays, beside, query, seen)
+        return calls if came_from is rule.backend else calls.on_host(rule.backend)
 
     def classify(
         self,
@@ -411,15 +419,6 @@ class MinimizerIndex(MergedMinimizers):
         100.00 1 1 D 10764658325130   Archaea
         """
         return Classification(
-            self,
-            reads,
-            mates,
-            interleaved=interleaved,
-            name_check=name_check,
-            progress=progress,
-            **options,
-        )
-
-
-def _read(taxonomy: Taxonomy | str | os.PathLike[str]) -> Taxonomy:
-    return taxonomy if isinstance(taxonomy, Taxonomy) else Taxonomy.read(taxonomy)
+            self, reads, mates, interleaved=interleaved, name_check=name_check,
+            progress=progress, **options,
+        )  # fmt: skip

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from dgpuhash.backend import Backend
-from dgpuhash.kmer.index_file import SavedIndex, read_index, write_index
-from dgpuhash.kmer.minimizers.building import empty_table, refilled, seed_of
-from dgpuhash.kmer.minimizers.settings import MinimizerSettings
-from dgpuhash.kmer.references import Targets
-from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
+from dgpuhash.kmer.index_file import SavedIndex
+from dgpuhash.kmer.minimizers.building import empty_table, refilled
 from dgpuhash.tables import HashMap
 from dgpuhash.tables.open_addressing.slot_image import SlotImage
 
@@ -23,32 +19,21 @@ _LEAST_LOAD = 0.4
 _KEY, _NODE = np.dtype(np.uint64), np.dtype(np.uint32)
 
 
-def save_table(
-    path: str | os.PathLike[str],
-    backend: Backend,
-    table: HashMap,
-    *,
-    told: Mapping[str, Any],
-    **others: Any,
-) -> None:
-    """Write a map of minimizers to a file, and what else `write_index` takes.
+def saved_arrays(backend: Backend, table: HashMap) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Return the arrays of a map in a file of its own, on the host, and what it tells of them.
 
     It has the slots as they are, so that a load maps them, unless most of them are free.
     """
     slots = table._opened().slots
     if _LEAST_LOAD * slots.slots <= len(table):
-        arrays, of_arrays = SlotImage.of(slots).buffers(), {_SEED: seed_of(table)}
-    else:
-        arrays, of_arrays = arrays_of(backend, table, others["taxonomy"])
-    write_index(path, arrays=arrays, told={**told, **of_arrays}, **others)
+        return SlotImage.of(slots).buffers(), {_SEED: table._seed}
+    return arrays_of(backend, table)
 
 
-def arrays_of(
-    backend: Backend, table: HashMap, taxonomy: Taxonomy
-) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Return the arrays of a map that a file has, on the host, and what it tells of them."""
+def arrays_of(backend: Backend, table: HashMap) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Return the arrays of a map that any file has, and what it tells of them."""
     keys, nodes = map(backend.to_host, table.items())
-    return {"minimizers": keys, "nodes": nodes}, {_SEED: seed_of(table)}
+    return {"minimizers": keys, "nodes": nodes}, {_SEED: table._seed}
 
 
 def items_of(saved: SavedIndex) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -59,7 +44,7 @@ def items_of(saved: SavedIndex) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     FormatError
         When the file is damaged.
     """
-    n = len(_taxonomy_of(saved).taxids)
+    n = _taxa_of(saved)
     if SlotImage.is_in(saved.arrays):
         yield from _image_in(saved).slices()
         return
@@ -70,22 +55,18 @@ def items_of(saved: SavedIndex) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         yield keys, nodes
 
 
-def load_table(
-    path: str | os.PathLike[str], backend: Backend, rule: str
-) -> tuple[MinimizerSettings, Taxonomy, Targets, HashMap, dict[str, Any]]:
-    """Return settings, taxonomy, targets, map and what else is told in a file.
+def load_table(saved: SavedIndex, backend: Backend) -> HashMap:
+    """Return the map in a file.
 
     Raises
     ------
     FormatError
-        When the file is another one, or damaged.
+        When the file is damaged.
     """
-    saved = read_index(path, rule)
-    taxonomy = _taxonomy_of(saved)
-    settings = MinimizerSettings.of_saved(saved.settings)
     saved.arrays.check({"letters", "notes"} <= saved.told.keys(), "its header is malformed")
-    seed = saved.told.pop(_SEED, None)
+    seed = saved.told.get(_SEED)
     saved.arrays.check(type(seed) is int and 0 <= seed < 2**64, "its map has no seed")
+    assert seed is not None
     table = empty_table(backend.name, seed=seed)
     if not (SlotImage.is_in(saved.arrays) and table._take(_image_in(saved).slots)):
         items = list(items_of(saved))
@@ -93,18 +74,19 @@ def load_table(
         put = backend.from_host
         table = refilled(backend, ((put(keys), put(nodes)) for keys, nodes in items), stored, seed)
         saved.arrays.check(len(table) == stored, "its minimizers are not distinct")
-    return settings, taxonomy, saved.targets, table, saved.told
+    return table
 
 
-def _taxonomy_of(saved: SavedIndex) -> Taxonomy:
+def _taxa_of(saved: SavedIndex) -> int:
+    """Return how many taxa a file has."""
     saved.arrays.check(saved.taxonomy is not None, "it has no taxonomy")
     assert saved.taxonomy is not None
-    return saved.taxonomy
+    return len(saved.taxonomy.taxids)
 
 
 def _image_in(saved: SavedIndex) -> SlotImage:
     """Return the slots of a file, whose values are numbers of taxa."""
     image = SlotImage.of_buffers(saved.arrays, _KEY, _NODE)
-    n = len(_taxonomy_of(saved).taxids)
+    n = _taxa_of(saved)
     saved.arrays.check(image.has_values_below(n), "it has unknown taxa")
     return image

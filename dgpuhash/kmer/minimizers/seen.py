@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dgpuhash.backend import Backend
+from dgpuhash.kmer.databases.owners import part_numbers
 from dgpuhash.kmer.minimizers.calling import FoundRuns
 from dgpuhash.kmer.taxonomy.tree import Tree
 from dgpuhash.tables import HashSet
@@ -77,3 +78,42 @@ class SeenMinimizers(Counting):
             return np.zeros(n, np.int64)
         counts = self._backend.to_host(self._backend.xp.bincount(taxa, minlength=n))
         return counts.astype(np.int64, copy=False)
+
+
+class SeenPiece(NamedTuple):
+    """Distinct minimizers, ascending, and the numbers of their taxa, on the host."""
+
+    minimizers: np.ndarray
+    taxa: np.ndarray
+
+
+class SeenOfBatch(Counting):
+    """The minimizers that the reads of one batch have.
+
+    Parameters
+    ----------
+    backend : Backend
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        super().__init__(backend)
+        xp = backend.xp
+        self._minimizers, self._taxa = [xp.empty(0, np.uint64)], [xp.empty(0, np.uint32)]
+
+    def _take(self, minimizers: Any, taxa: Any) -> None:
+        self._minimizers.append(minimizers)
+        self._taxa.append(taxa)
+
+    def taxa(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the numbers of taxa that all minimizers have, and how many have each."""
+        xp, host = self._backend.xp, self._backend.to_host
+        taxa, counts = xp.unique(xp.concatenate(self._taxa), return_counts=True)
+        return host(taxa), host(counts)
+
+    def pieces(self, n: int) -> list[SeenPiece]:
+        """Return the distinct minimizers for each of n owners."""
+        xp, host = self._backend.xp, self._backend.to_host
+        minimizers, rows = xp.unique(xp.concatenate(self._minimizers), return_index=True)
+        minimizers, taxa = host(minimizers), host(xp.concatenate(self._taxa)[rows])
+        owners = part_numbers(minimizers, n)
+        return [SeenPiece(minimizers[own], taxa[own]) for own in (owners == at for at in range(n))]

@@ -10,7 +10,6 @@ import numpy as np
 from dgpuhash.backend import Backend
 from dgpuhash.kmer.references import References
 from dgpuhash.kmer.sketches.settings import SketchSettings
-from dgpuhash.kmer.sketches.sketching import sketch_references
 from dgpuhash.tables import HashSet, MultiMap
 from dgpuhash.tables.bucket_list.storage import pair_slices
 from dgpuhash.typing import Device
@@ -36,35 +35,6 @@ def table_settings(settings: SketchSettings, device: Device) -> dict[str, Any]:
     return {"cap": settings.cap, "max_load": LOAD, "device": device}
 
 
-def filled(
-    backend: Backend,
-    table: MultiMap,
-    batches: Iterable[Batch],
-    settings: SketchSettings,
-    dropped: HashSet,
-    *,
-    is_few: bool = False,
-) -> tuple[MultiMap, int]:
-    """Return a table with the features of references, too, and how many locations they have.
-
-    Features in `dropped` are left out; overpopulated ones go there from the table, where the
-    settings say so. `is_few`: these are few beside those that are there.
-    """
-    found = 0
-
-    def counted() -> Iterator[tuple[Any, Any]]:
-        nonlocal found
-        for features, locations in sketches_of(backend, settings, batches):
-            found += len(features)
-            yield features, locations
-
-    if is_few:
-        table = table.copy()
-        append(table, counted(), settings, dropped)
-        return table, found
-    return stored(backend, table, counted(), settings, dropped), found
-
-
 def are_few(rows: int, table: MultiMap) -> bool:
     """Return whether so many locations are best added to lists that stay where they are."""
     return rows * _FEW < len(table)
@@ -88,14 +58,6 @@ def append(
             dropped.insert(over)
 
 
-def sketches_of(
-    backend: Backend, settings: SketchSettings, batches: Iterable[Batch]
-) -> Iterator[tuple[Any, Any]]:
-    """Yield the features of references, and their locations."""
-    for letters, offsets, targets, starts, is_cut in batches:
-        yield sketch_references(backend, settings, letters, offsets, targets, starts, is_cut=is_cut)
-
-
 def stored(
     backend: Backend,
     table: MultiMap,
@@ -103,7 +65,11 @@ def stored(
     settings: SketchSettings,
     dropped: HashSet,
 ) -> MultiMap:
-    """Return a table with features and locations, too; for the rest see `filled`."""
+    """Return a table with features and locations, too.
+
+    Features in `dropped` are left out; overpopulated ones go there from the table, where the
+    settings say so.
+    """
 
     def kept() -> Iterator[tuple[Any, Any]]:
         if len(table):

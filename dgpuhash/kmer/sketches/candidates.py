@@ -1,4 +1,4 @@
-"""Hits of reads into candidates, and these into calls."""
+"""Hits of reads into candidates, these into calls, and which targets candidates cover."""
 
 from __future__ import annotations
 
@@ -10,12 +10,65 @@ import numpy as np
 
 from dgpuhash.backend import Backend, kernel_named
 from dgpuhash.kmer.calls import Calls
-from dgpuhash.kmer.sketches.lineages import TargetLineages
 from dgpuhash.kmer.sketches.settings import CallOptions
+from dgpuhash.kmer.taxonomy.ranks import SLOTS
+from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 
 # Places of a hash table for each hit, as kernels/kmer/candidates.cuh has it.
 _PLACES_OF_HIT = 2
 _WORD = np.dtype(np.uint32)
+_WORD_BITS = 32
+
+
+class TargetLineages:
+    """What each target is at each rank.
+
+    Parameters
+    ----------
+    backend : Backend
+        Where the arrays are.
+    taxonomy : Taxonomy or None
+    taxids : array of int64
+        Of each target, 0 of those without a place.
+
+    Attributes
+    ----------
+    numbers : array of uint32
+        Of shape (targets, 21): numbers of taxa, 0 where there is none; that of the sequence is the
+        target's own, from 1.
+    taxids : array of int64
+        The taxid of each number of a taxon; that of 0 is 0.
+    """
+
+    def __init__(self, backend: Backend, taxonomy: Taxonomy | None, taxids: np.ndarray) -> None:
+        self._backend = backend
+        n = len(taxids)
+        if taxonomy is None:
+            ranked = np.zeros((n, len(SLOTS)), np.int64)
+        else:
+            distinct, places = np.unique(taxids, return_inverse=True)
+            ranked = taxonomy.ranked(distinct)[places]
+        ranked[:, 0] = 0
+        found, places = np.unique(np.append(0, ranked), return_inverse=True)
+        numbers = places[1:].reshape(n, len(SLOTS)).astype(np.uint32)
+        numbers[:, 0] = np.arange(1, n + 1)
+        self._numbers = numbers
+        self.numbers: Any = backend.from_host(numbers)
+        self.taxids: Any = backend.from_host(found)
+        self._taxa: dict[int, Any] = {}
+
+    def taxa(self, lowest: int) -> Any:
+        """Return each target's number at the first rank, from `lowest` on, that it has, or 0."""
+        if lowest not in self._taxa:
+            above = self._numbers[:, lowest:]
+            first = np.argmax(above != 0, axis=1)
+            found = np.ascontiguousarray(above[np.arange(len(above)), first])
+            self._taxa[lowest] = self._backend.from_host(found)
+        return self._taxa[lowest]
+
+    def taxids_of(self, taxa: Any, lowest: int) -> Any:
+        """Return the taxids of numbers that `taxa` gave; below 0 those of targets, from 1."""
+        return -taxa.astype(np.int64) if lowest == 0 else self.taxids[taxa.astype(np.int64)]
 
 
 @dataclass(slots=True)
@@ -149,3 +202,49 @@ def merged(backend: Backend, parts: Sequence[TopLists]) -> TopLists:
     for name, array in made.items():
         array[rows[stays], ranks[stays]] = flat[name][order[stays]]
     return TopLists(**made)
+
+
+class Coverage:
+    """Windows of targets in which reads found their candidates.
+
+    Parameters
+    ----------
+    backend : Backend
+    windows : array of int64
+        How many each target has.
+    """
+
+    def __init__(self, backend: Backend, windows: np.ndarray) -> None:
+        self._backend, self._windows = backend, windows
+        self._firsts = np.append(0, np.cumsum(windows))
+        words = int(self._firsts[-1]) // _WORD_BITS + 1
+        self._on_device = backend.from_host(self._firsts)
+        self._bits = backend.zeros(words, _WORD)
+
+    def add(self, top: TopLists, options: CallOptions) -> None:
+        """Mark the windows of the best runs of candidates with hits enough."""
+        self._backend.run(
+            kernel_named("candidate_cover"), top.targets.size,
+            targets=top.targets, counts=top.counts, firsts=top.firsts, lasts=top.lasts,
+            windows=self._on_device, covered=self._bits, least=options.hitmin,
+        )  # fmt: skip
+
+    def kept(self, percentile: float) -> Any:
+        """Return whether each target stays (uint8).
+
+        Those go that make up `percentile` percent of the sum of all shares of windows, the least
+        covered first, and those without a window.
+        """
+        words = self._backend.to_host(self._bits)
+        before = np.append(0, np.cumsum(np.bitwise_count(words), dtype=np.int64))
+        at, bit = np.divmod(self._firsts, _WORD_BITS)
+        lower = words[at] & ((np.int64(1) << bit) - 1).astype(_WORD)
+        marked = np.diff(before[at] + np.bitwise_count(lower))
+        shares = marked / np.maximum(self._windows, 1)
+        order = np.argsort(shares, kind="stable")
+        sums_of_shares = np.cumsum(shares[order])
+        total = sums_of_shares[-1] if len(order) else 0.0
+        goes = (sums_of_shares <= percentile / 100 * total) | (shares[order] == 0)
+        stays = np.ones(len(order), np.uint8)
+        stays[order[goes]] = 0
+        return self._backend.from_host(stays)

@@ -21,18 +21,13 @@ _HALF = np.uint64(32)
 _LOCATION, _OFFSET = np.dtype(np.uint64), np.dtype(np.int64)
 
 
-def sizes_of(table: MultiMap) -> dict[str, float]:
-    """Return how many features and locations there are, the most of one feature, and their size."""
-    return joined_sizes([size_of(table)])
-
-
 def size_of(table: MultiMap) -> tuple[int, int, int, int]:
     """Return the numbers of features and of locations, the most of one feature, and bytes."""
     return table.n_keys, len(table), longest_list(table._lists), table.nbytes
 
 
 def joined_sizes(sizes: Sequence[tuple[int, int, int, int]]) -> dict[str, float]:
-    """Return what `sizes_of` returns, of several tables that have other features each."""
+    """Return figures of tables that have other features each, from what `size_of` returns."""
     features, locations, longest, nbytes = zip(*sizes, strict=True)
     return {
         "features": sum(features),

@@ -3,34 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self, overload
 
-import numpy as np
-
-from dgpuhash import backend as backends
-from dgpuhash.backend import Backend
+from dgpuhash.kmer.calls import Calls
 from dgpuhash.kmer.classify import Classification
-from dgpuhash.kmer.counts.tally import checked_letters
-from dgpuhash.kmer.databases.distinct import DistinctSample
 from dgpuhash.kmer.databases.estimate import Estimate
-from dgpuhash.kmer.databases.estimators import SketchEstimator, memory_of
-from dgpuhash.kmer.databases.provenance import step_after
+from dgpuhash.kmer.local_index import LocalIndex
 from dgpuhash.kmer.options import SketchBuildOptions, SketchCallOptions, SketchOptions
-from dgpuhash.kmer.references import References, Targets, targets_of_letters
+from dgpuhash.kmer.references import References
 from dgpuhash.kmer.sequences.files import Paths
-from dgpuhash.kmer.sketches.building import (
-    HELD_NBYTES,
-    LOAD,
-    are_few,
-    batches_of_letters,
-    batches_of_references,
-    filled,
-    sketches_of,
-)
-from dgpuhash.kmer.sketches.held import HeldSketches
-from dgpuhash.kmer.sketches.settings import SketchSettings
+from dgpuhash.kmer.sketches.candidates import Coverage, TopLists
+from dgpuhash.kmer.sketches.contents import digests_of
+from dgpuhash.kmer.sketches.reads import Batch
+from dgpuhash.kmer.sketches.rule import SketchQuery, SketchRule
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
+from dgpuhash.tables import MultiMap
 from dgpuhash.typing import Device, HasArray, IndexMode, KeysLike
 
 if TYPE_CHECKING:
@@ -39,10 +27,9 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from dgpuhash.kmer.sketches.on_workers import DistributedSketchIndex
-    from dgpuhash.kmer.target_runs import TargetRun
 
 
-class SketchIndex(HeldSketches):
+class SketchIndex(LocalIndex):
     """Features of reference sequences, and where they are: classifies reads as MetaCache does.
 
     References are cut into windows; the lowest distinct hashes of a window's k-mers are its
@@ -51,6 +38,7 @@ class SketchIndex(HeldSketches):
     Examples
     --------
     >>> import pathlib, tempfile
+    >>> import numpy as np
     >>> fasta = pathlib.Path(tempfile.mkdtemp(), "one.fa")
     >>> _ = fasta.write_text(">r\\nACGTTGCAACGTAGCTAGCTTAGCATCGATTACG\\n")
     >>> index = SketchIndex.build(fasta, taxonomy=None)
@@ -58,6 +46,25 @@ class SketchIndex(HeldSketches):
     >>> index.call(read, [0, len(read)]).taxids
     array([-1])
     """
+
+    rule = SketchRule.name
+    rule_type = SketchRule
+    _rule: SketchRule
+
+    @property
+    def table(self) -> MultiMap:
+        """The locations, ``target << 32 | window``, of each feature."""
+        table: MultiMap = self._table
+        return table
+
+    def __len__(self) -> int:
+        return len(self.targets.names)
+
+    def __repr__(self) -> str:
+        return (
+            f"<SketchIndex: {len(self):,} sequences, {self.table.n_keys:,} features at "
+            f"{len(self.table):,} places, {self.device}>"
+        )
 
     @overload
     @classmethod
@@ -133,11 +140,10 @@ class SketchIndex(HeldSketches):
                 accessions=accessions, allow_unplaced=allow_unplaced, progress=progress,
                 **settings,
             )  # fmt: skip
-        made = cls(SketchSettings.of(**settings), _taxonomy_of(taxonomy), device)
-        made.add(
-            references, accessions=accessions, allow_unplaced=allow_unplaced, progress=progress
-        )
-        return made
+        return cls._built(
+            references, taxonomy=taxonomy, device=device, accessions=accessions,
+            allow_unplaced=allow_unplaced, progress=progress, settings=settings,
+        )  # fmt: skip
 
     @classmethod
     def estimate(
@@ -175,9 +181,9 @@ class SketchIndex(HeldSketches):
         >>> SketchIndex.estimate(fasta).distinct
         16
         """
-        made, name = SketchSettings.of(**settings), backends.get(device).name
-        estimator = estimator_of(name, made, memory=memory_of(client, mode, name))
-        return estimator.estimate(references, quick=quick)
+        return cls._estimated(
+            references, quick=quick, device=device, client=client, mode=mode, settings=settings
+        )
 
     @classmethod
     def from_letters(
@@ -213,54 +219,14 @@ class SketchIndex(HeldSketches):
 
         Examples
         --------
+        >>> import numpy as np
         >>> letters = np.frombuffer(b"ACGTTGCAACGTAGCTAGCTTAGCATCGATTACG", np.uint8)
         >>> SketchIndex.from_letters(letters, [0, len(letters)])
         <SketchIndex: 1 sequences, 16 features at 16 places, cpu>
         """
-        device = backends.get(None, letters).name
-        made = cls(SketchSettings.of(**settings), _taxonomy_of(taxonomy), device)
-        made.add_letters(letters, offsets, taxids, names=names)
-        return made
-
-    def add(
-        self,
-        references: Paths | References,
-        *,
-        taxonomy: Taxonomy | str | os.PathLike[str] | None = None,
-        accessions: Sequence[str | os.PathLike[str]] = (),
-        allow_unplaced: int = 0,
-        progress: Callable[[int], object] | None = None,
-    ) -> None:
-        """Add the sequences in files; their numbers go on behind those that are there.
-
-        The result is that of one build of all files in this order. The index stays as it was where
-        this fails.
-
-        Parameters
-        ----------
-        references, accessions, allow_unplaced, progress
-            As for `build`.
-        taxonomy : Taxonomy or path, optional
-            One that has all taxa of the index, too. None: that of `build`; of an index that was
-            loaded, only the taxa that it has.
-
-        Raises
-        ------
-        SequenceError, TaxonomyError, OSError
-            As for `build`.
-        """
-        settings, whole = self._settings, self._whole
-        if taxonomy is not None:
-            whole = _taxonomy_of(taxonomy)
-        if not isinstance(references, References):
-            references = References(
-                references, order=settings.order, mask=settings.mask, known=self._targets,
-                progress=progress,
-            )  # fmt: skip
-        notes = references.place(whole, accessions, allow_unplaced=allow_unplaced).notes
-        estimator_of(self.device, settings).check(references, self._table.nbytes)
-        batches = batches_of_references(self._backend, references, settings)
-        self._take(whole, references.targets, batches, notes, allow_unplaced=allow_unplaced)
+        return cls._built_of_letters(
+            letters, offsets, taxids, taxonomy=taxonomy, names=names, settings=settings
+        )
 
     def add_letters(
         self,
@@ -280,38 +246,108 @@ class SketchIndex(HeldSketches):
         SequenceError, TaxonomyError
             As `from_letters`; the index is unchanged.
         """
-        whole = self._whole if taxonomy is None else _taxonomy_of(taxonomy)
-        letters, offsets = checked_letters(self._backend, letters, offsets)
-        edges = self._backend.to_host(offsets)
-        targets = targets_of_letters(whole, edges, taxids, names, self._targets)
-        batches = batches_of_letters(self._backend, self._settings, letters, edges, len(self))
-        self._take(whole, targets, batches)
+        self._add_letters(letters, offsets, taxids, taxonomy=taxonomy, names=names)
 
-    def _take(
+    def stats(self) -> dict[str, Any]:
+        """Return what was read and what is stored.
+
+        Returns
+        -------
+        dict
+            ``rule`` and the settings; ``targets``, their ``letters`` and ``windows``; ``found``
+            features of windows; ``features`` and ``locations`` that are stored, and features that
+            were ``dropped`` as overpopulated; ``longest_list``; ``nbytes`` of the table,
+            ``nbytes_per_feature`` and ``nbytes_per_location``; ``notes`` on the places of
+            references.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> SketchIndex.from_letters(np.empty(0, np.uint8), [0]).stats()["locations"]
+        0
+        """
+        return self._rule.stats(self._sizes(), self._told)
+
+    def digests(self) -> dict[str, str]:
+        """Return SHA-256 sums of all features' lines, in the order of their bytes.
+
+        Returns
+        -------
+        dict
+            ``locations``: of lines ``feature -> (target,window)(target,window)...``, targets from
+            0; ``features``: of lines ``feature -> number of locations``.
+        """
+        return digests_of(*map(self._rule.backend.to_host, self._table.lists()))
+
+    def call(
         self,
-        whole: Taxonomy | None,
-        targets: Targets,
-        batches: Iterable[Any],
-        notes: Sequence[str] = (),
+        letters: HasArray,
+        offsets: KeysLike,
+        mate_letters: HasArray | None = None,
+        mate_offsets: KeysLike | None = None,
+        /,
+        *,
+        detail: bool = False,
         **options: Any,
-    ) -> None:
-        step = step_after(self, len(targets.files), **options)
-        dropped, told = self._dropped.copy(), self._told
-        rows = int(targets.lengths.sum()) * self._settings.sketch // self._settings.stride
-        table, found = filled(
-            self._backend, self._table, batches, self._settings, dropped,
-            is_few=are_few(rows, self._table),
-        )  # fmt: skip
-        targets = self._targets.join(targets)
-        own = None if whole is None else whole.subset(np.unique(targets.taxids))
-        self._table, self._dropped, self._targets = table, dropped, targets
-        self._taxonomy, self._whole = own, whole
-        self._told = {
-            "found": told["found"] + found,
-            "notes": [*told["notes"], *notes],
-            "steps": [*told["steps"], step],
-        }
-        self.__dict__.pop("_lineages", None)
+    ) -> Calls:
+        """Return the calls of reads or pairs in arrays, on their device.
+
+        Parameters
+        ----------
+        letters, offsets : array of uint8, array of int64
+            Read i is ``letters[offsets[i]:offsets[i + 1]]``.
+        mate_letters, mate_offsets : array, optional
+            The same of second mates.
+        detail : bool
+            Whether the candidates are returned, too.
+        **options
+            ``lowest`` ("sequence") and ``highest`` ("domain"), ranks; ``hitmin`` (a third of
+            the features of a window), ``hitdiff`` (100, percent), ``maxcand`` (2), ``insertsize``
+            (0), ``cov_percentile`` (0): see `CallOptions` in ``dgpuhash.kmer.sketches.settings``.
+            ``kept``, as `prepare` found it: of each target, whether it may be a candidate (uint8).
+
+        Raises
+        ------
+        SpecError, TaxonomyError
+            When an option is impossible.
+        SequenceError
+            When offsets do not part the letters, or mates are not as many.
+
+        Examples
+        --------
+        See the class.
+        """
+        batch = (letters, offsets, mate_letters, mate_offsets)
+        if "kept" not in options:
+            options = self.prepare(lambda: iter([batch]), **options)
+        query = self._rule.query(options, detail=detail)
+        return self._rule.calls(self._top_lists(batch, query), query)
+
+    def prepare(self, batches: Callable[[], Iterator[Batch]], **options: Any) -> dict[str, Any]:
+        """Return options for `call`, after a first pass over all reads where they need one.
+
+        With ``cov_percentile`` the targets that reads cover least are found.
+
+        Parameters
+        ----------
+        batches : callable
+            Returns an iterator of arguments of `call`.
+        **options
+            As for `call`.
+        """
+        query = self._rule.query(options)
+        if not query.options.cov_percentile:
+            return options
+        coverage = Coverage(self._rule.backend, self._rule.windows)
+        for batch in batches():
+            for top in self._top_lists(batch, query, runs=True):
+                coverage.add(top, query.options)
+        return {**options, "kept": coverage.kept(query.options.cov_percentile)}
+
+    def _top_lists(
+        self, batch: Batch, query: SketchQuery, *, runs: bool = False
+    ) -> Iterator[TopLists]:
+        return self._rule.top_lists(self._part, batch, query.options, runs=runs)
 
     def classify(
         self,
@@ -339,25 +375,3 @@ class SketchIndex(HeldSketches):
         return Classification(
             self, reads, mates, interleaved=interleaved, name_check=name_check, **options
         )
-
-
-def _taxonomy_of(given: Taxonomy | str | os.PathLike[str] | None) -> Taxonomy | None:
-    return given if given is None or isinstance(given, Taxonomy) else Taxonomy.read(given)
-
-
-def estimator_of(device: Device, settings: SketchSettings, **given: Any) -> SketchEstimator:
-    """Return what estimates the index that settings make."""
-    return SketchEstimator(device, settings, _features, load=LOAD, held=HELD_NBYTES, **given)
-
-
-def sampled_run(settings: SketchSettings, device: Device, run: TargetRun) -> DistinctSample:
-    """Return a sample of the features of a run of targets."""
-    return estimator_of(device, settings).sampled(run)
-
-
-def _features(
-    backend: Backend, settings: SketchSettings, references: References | TargetRun
-) -> Iterator[Any]:
-    batches = batches_of_references(backend, references, settings)
-    for features, _ in sketches_of(backend, settings, batches):
-        yield features

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -11,12 +11,9 @@ import numpy as np
 
 from dgpuhash.backend import Backend
 from dgpuhash.errors import SequenceError
-from dgpuhash.kmer.calls import Calls
-from dgpuhash.kmer.sketches.candidates import TopLists, top_lists
-from dgpuhash.kmer.sketches.lineages import TargetLineages
+from dgpuhash.kmer.sketches.candidates import TargetLineages, TopLists, top_lists
 from dgpuhash.kmer.sketches.settings import CallOptions, SketchSettings
 from dgpuhash.kmer.sketches.sketching import sketch_reads
-from dgpuhash.tables import MultiMap
 
 Batch = tuple[Any, ...]
 """Letters and offsets, and those of mates, or None."""
@@ -27,41 +24,6 @@ _SLICE_LETTERS = {"cpu": 2**19, "cuda": 2**27}
 _MOST_HITS = {"cpu": 2**25, "cuda": 2**31}
 # Hits that are counted at once; it takes three times their memory.
 _COUNTED_HITS = {"cpu": 2**22, "cuda": 2**28}
-
-
-def top_lists_of(
-    backend: Backend,
-    settings: SketchSettings,
-    table: MultiMap,
-    lineages: TargetLineages,
-    batch: Batch,
-    options: CallOptions,
-    *,
-    runs: bool = False,
-) -> Iterator[TopLists]:
-    """Yield the best candidates of a batch, of some reads at a time.
-
-    Parameters
-    ----------
-    backend : Backend
-    settings : SketchSettings
-    table : MultiMap
-        Locations of features.
-    lineages : TargetLineages
-    batch : tuple of arrays
-        Letters and offsets, and those of mates, or None.
-    options : CallOptions
-    runs : bool
-        Whether the windows of the best runs are asked for.
-
-    Raises
-    ------
-    SequenceError
-        When offsets do not part the letters, or mates are not as many.
-    """
-    for reads in sketched(backend, settings, batch, options):
-        hits, places = table.find(reads.features)
-        yield from candidates_of(backend, hits, places, reads, lineages, options, runs=runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +53,7 @@ def sketched(
     Raises
     ------
     SequenceError
-        As `top_lists_of`.
+        When offsets do not part the letters, or mates are not as many.
     """
     most = _MOST_HITS[backend.name] * settings.stride // (settings.sketch * settings.cap)
     most = min(most, _SLICE_LETTERS[backend.name])
@@ -188,19 +150,3 @@ def _slices(backend: Backend, batch: list[Any], most: int) -> Iterator[list[Any]
                     offsets[first : last + 1] - ends[at],
                 )
             ]
-
-
-def joined(backend: Backend, found: Iterable[Calls]) -> Calls:
-    """Return the calls of slices as those of one batch."""
-    parts = list(found)
-    if len(parts) == 1:
-        return parts[0]
-    join = backend.xp.concatenate
-    made = Calls(join([part.taxids for part in parts]), join([part.hits for part in parts]))
-    if parts[0].detail_offsets is not None:
-        made.detail_taxids = join([part.detail_taxids for part in parts])
-        made.detail_counts = join([part.detail_counts for part in parts])
-        sizes = join([backend.xp.diff(part.detail_offsets) for part in parts])
-        made.detail_offsets = backend.zeros(len(sizes) + 1, _OFFSET)
-        backend.xp.cumsum(sizes, out=made.detail_offsets[1:])
-    return made

@@ -16,8 +16,9 @@ from dgpuhash.cli.files.saved_facts import facts_of
 from dgpuhash.errors import FormatError
 from dgpuhash.kmer import KmerCounts, MinimizerIndex, SketchIndex, Taxonomy, load_index
 from dgpuhash.kmer.index_file import rule_of
-from dgpuhash.kmer.minimizers.parts import loaded_part as minimizer_part
-from dgpuhash.kmer.sketches.parts import loaded_part as sketch_part
+from dgpuhash.kmer.minimizers.rule import MinimizerRule
+from dgpuhash.kmer.part_tasks import loaded_part
+from dgpuhash.kmer.sketches.rule import SketchRule
 from dgpuhash.tables.serialization import read_file, write_file
 
 
@@ -95,10 +96,10 @@ def test_a_wrong_header_is_told(folder, kind):
 
 def worker_part(path: Path, mode: str) -> None:
     if rule_of(path) == MinimizerIndex.rule:
-        part = minimizer_part(str(path), mode, 2, 0, None)
+        part = loaded_part(MinimizerRule, str(path), mode, 2, 0, None)
         assert (part.table.items()[1] < len(part.taxids)).all()
     else:
-        part = sketch_part(str(path), mode, 2, 0, (0, 1), None)
+        part = loaded_part(SketchRule, str(path), mode, 2, 0, None)
         assert len(part.table.items()[0]) == len(part.table)
 
 

@@ -20,7 +20,8 @@ from dgpuhash.kmer.databases import distinct, estimate, estimators, sizes
 from dgpuhash.kmer.databases.distinct import DistinctSample
 from dgpuhash.kmer.databases.estimate import Memory
 from dgpuhash.kmer.databases.letters import letters_by_size
-from dgpuhash.kmer.sketches import index as index_of_sketches
+from dgpuhash.kmer.sketches import building
+from dgpuhash.kmer.sketches.rule import SketchRule
 from dgpuhash.kmer.sketches.settings import SketchSettings
 
 RULES = [SketchIndex, MinimizerIndex]
@@ -125,7 +126,7 @@ def test_builds_that_do_not_fit_are_refused(rule, monkeypatch):
     genomes = TINY.folder / "genomes"
     for name in ("_SKETCHED_NBYTES", "_MINIMIZED_NBYTES"):
         monkeypatch.setattr(sizes, name, {"cpu": 0})
-    monkeypatch.setattr(index_of_sketches, "HELD_NBYTES", 0)
+    monkeypatch.setattr(building, "HELD_NBYTES", 0)
     enough = rule.estimate(genomes).build_nbytes
     read = []
     sampled = estimators.Estimator.sampled
@@ -177,7 +178,7 @@ def test_what_would_fit_is_told(monkeypatch, gigabytes, told):
     memory = Memory(int(gigabytes * 10**9), "cpu")
     monkeypatch.setattr(Memory, "of", lambda backend: memory)
     settings = SketchSettings(cap=30)
-    made = index_of_sketches.estimator_of("cpu", settings)._of(14 * 10**9, Many())
+    made = SketchRule.estimator("cpu", settings)._of(14 * 10**9, Many())
     assert (made.distinct, made.stored) == (10**8, 2 * 10**9)
     assert made.fits == (gigabytes == 20)
     assert [remedy.removesuffix(" of that memory and mode=distributed") for remedy in made.remedies

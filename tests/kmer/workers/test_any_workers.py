@@ -10,7 +10,7 @@ from kmer.workers.pairs import WORLD
 from kmer.worlds import fastq
 
 from dgpuhash.kmer import MinimizerIndex, SketchIndex
-from dgpuhash.kmer.minimizers import parts
+from dgpuhash.kmer.minimizers import rule as minimizer_rule
 from dgpuhash.kmer.sequences import reads as reading
 from dgpuhash.kmer.sketches import building, on_workers
 
@@ -94,7 +94,7 @@ def test_minimizers(
         of_one["minimizers"] = outputs(made, files, tmp_path / "one")
     monkeypatch.setattr(reading, "COUNTED_NBYTES", 2000)
     # Minimizers of a run are all folded before they are dealt out, or none are.
-    monkeypatch.setattr(parts, "_MOSTLY", 2 if cap == 1 else 0)
+    monkeypatch.setattr(minimizer_rule, "_MOSTLY", 2 if cap == 1 else 0)
     made = built(MinimizerIndex, folder, MINIMIZERS, client=clients[workers], mode=mode)
     found = outputs(made, files, tmp_path / "some", batch_letters=batch_letters)
     assert found == of_one["minimizers"]

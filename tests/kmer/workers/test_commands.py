@@ -11,9 +11,8 @@ from kmer.tiers import TINY
 from dgpuhash.cli import main
 from dgpuhash.cli.kmer.progress import LetterProgress
 from dgpuhash.kmer import KmerCounts, load_index
-from dgpuhash.kmer.minimizers import parts as minimizer_parts
-from dgpuhash.kmer.minimizers import saved
-from dgpuhash.kmer.sketches import parts as sketch_parts
+from dgpuhash.kmer.minimizers.rule import MinimizerRule
+from dgpuhash.kmer.sketches.rule import SketchRule
 
 READS = [TINY.folder / f"reads_{mate}.fq.gz" for mate in (1, 2)]
 
@@ -36,9 +35,8 @@ def counted(calls, function):
 def test_build_and_classify(clients, tmp_path, monkeypatch, rule):
     address = clients[2].scheduler.address
     loads, told = [], {"letters": [], "bytes": []}
-    for module in (sketch_parts, minimizer_parts, saved):
-        read = module.read_index
-        monkeypatch.setattr(module, "read_index", counted(loads, read))
+    for kind in (SketchRule, MinimizerRule):
+        monkeypatch.setattr(kind, "load", counted(loads, kind.load))
     monkeypatch.setattr(LetterProgress, "letters", lambda _, more: told["letters"].append(more))
     monkeypatch.setattr(LetterProgress, "consumed", lambda _, more: told["bytes"].append(more))
     # Names are those of the command's folder.

@@ -10,11 +10,10 @@ from kmer.workers.pairs import MODES, WORLD
 
 from dgpuhash.cli import main
 from dgpuhash.errors import OutOfMemoryError, SpecError
-from dgpuhash.kmer import MinimizerIndex, SketchIndex, load_index
+from dgpuhash.kmer import MinimizerIndex, SketchIndex, load_index, worker_index
 from dgpuhash.kmer.cluster import Workers
 from dgpuhash.kmer.databases import sizes
-from dgpuhash.kmer.sketches import building, on_workers
-from dgpuhash.kmer.sketches import index as index_of_sketches
+from dgpuhash.kmer.sketches import building
 
 SMALL = {"k": 11, "sketch": 8, "window": 40}
 
@@ -48,7 +47,7 @@ def test_what_was_gathered_merges(clients, folder, monkeypatch):
     last = SketchIndex.build(files[3], **given)
     whole = SketchIndex.build(files, **given)
     # Many pieces, most of which go to a file.
-    monkeypatch.setattr(on_workers, "_GATHERED_ROWS", 7)
+    monkeypatch.setattr(worker_index, "_GATHERED_ROWS", 7)
     monkeypatch.setattr(building, "HELD_NBYTES", 100)
     assert made.gather().merge(last).digests() == whole.digests()
     with pytest.raises(SpecError, match=r"gather\(\) those of workers"):
@@ -60,7 +59,7 @@ def test_builds_that_do_not_fit_workers_are_refused(clients, folder, monkeypatch
     given = {"client": clients[3], "mode": "distributed"}
     for name in ("_SKETCHED_NBYTES", "_MINIMIZED_NBYTES"):
         monkeypatch.setattr(sizes, name, {"cpu": 0})
-    monkeypatch.setattr(index_of_sketches, "HELD_NBYTES", 0)
+    monkeypatch.setattr(building, "HELD_NBYTES", 0)
     files = sorted(folder.glob("*.fa"))
     each = rule.estimate(files, **given).nbytes_each
     assert 3 * each >= rule.estimate(files).build_nbytes > 2 * each

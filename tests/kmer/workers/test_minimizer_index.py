@@ -12,7 +12,7 @@ from kmer.worlds import arrays
 
 from dgpuhash.errors import SpecError
 from dgpuhash.kmer import MinimizerIndex, load_index
-from dgpuhash.kmer.minimizers import seen_on_workers
+from dgpuhash.kmer.minimizers import on_workers
 from dgpuhash.kmer.minimizers.on_workers import DistributedMinimizerIndex
 from dgpuhash.kmer.sequences import files
 
@@ -99,7 +99,7 @@ def reported():
 )  # fmt: skip
 def test_minimizers_of_reads_are_counted(clients, reported, workers, mode, monkeypatch):
     """All and distinct ones, as on one device, however reads are parted into batches."""
-    monkeypatch.setattr(seen_on_workers, "_JOINED", 2)
+    monkeypatch.setattr(on_workers, "_JOINED", 2)
     monkeypatch.setattr(files, "CHUNK_NBYTES", 2**16)
     made = MinimizerIndex.build(client=clients[workers], mode=mode, **BUILT)
     found = made.classify(*READS, batch_letters=2**16, minimizer_data=True)
@@ -132,7 +132,7 @@ def test_minimizers_of_batches_count_once(clients, folder, expected):
 def test_copies_have_no_addresses(expected):
     """Those of the tree's arrays would be another process's."""
     again = pickle.loads(pickle.dumps(expected))
-    assert again._tree.packed != expected._tree.packed
+    assert again._rule.tree.packed != expected._rule.tree.packed
     assert fields_of(of_pairs(again)) == fields_of(of_pairs(expected))
 
 

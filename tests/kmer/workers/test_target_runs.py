@@ -74,6 +74,5 @@ def test_runs_are_asked_of_all_workers(clients, folder, monkeypatch, index):
 
     monkeypatch.setattr(Workers, "submit", told)
     index.build(folder, taxonomy=folder / "taxonomy", client=clients[3], mode="distributed")
-    names = {MinimizerIndex: "minimizers_of_run", SketchIndex: "features_of_run"}
-    where = [near for name, near in asked if name == names[index]]
+    where = [near for name, near in asked if name == "keys_of_run"]
     assert where == Workers(clients[3]).addresses

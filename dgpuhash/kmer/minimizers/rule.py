@@ -1,0 +1,389 @@
+"""Kraken 2's rule: minimizers, the lowest common ancestors of their taxa, and calls by clades."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from dgpuhash.backend import Backend
+from dgpuhash.errors import SequenceError
+from dgpuhash.kmer.calls import Calls, calls_of_slices
+from dgpuhash.kmer.databases.estimators import MinimizerEstimator
+from dgpuhash.kmer.databases.owners import part_numbers
+from dgpuhash.kmer.index_file import SavedIndex
+from dgpuhash.kmer.minimizers import building
+from dgpuhash.kmer.minimizers.calling import FoundRuns, TreeArrays, called, with_details
+from dgpuhash.kmer.minimizers.reads import Reads, slices
+from dgpuhash.kmer.minimizers.runs import minimizer_runs
+from dgpuhash.kmer.minimizers.saved import arrays_of, items_of, load_table, saved_arrays
+from dgpuhash.kmer.minimizers.seen import Counting, SeenOfBatch
+from dgpuhash.kmer.minimizers.settings import CallOptions, MinimizerSettings
+from dgpuhash.kmer.references import References
+from dgpuhash.kmer.rule import Part, Query, Rows, Rule
+from dgpuhash.kmer.sequences.batches import QUALITY_OFFSET
+from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
+from dgpuhash.tables import lca
+from dgpuhash.typing import Device
+
+if TYPE_CHECKING:
+    from dgpuhash.kmer.target_runs import TargetRun
+
+_NODE = np.dtype(np.uint32)
+# Of a minimizer in a map that has grown.
+_MINIMIZER_NBYTES = 24
+# The share of different minimizers from which on those of a run are not folded: to find the others
+# takes as long as to fold all of them once more. One in so many is looked at.
+_MOSTLY, _SAMPLED = 0.7, 2**6
+# Places for each minimizer that is expected.
+_ROOM = 1.1
+
+
+@dataclass(frozen=True, slots=True)
+class MinimizerPart(Part):
+    """Minimizers and the taxids of their lowest common ancestors.
+
+    Attributes
+    ----------
+    table : HashMap
+        Of minimizers to numbers of a taxonomy.
+    taxids : array
+        Of these numbers.
+    """
+
+    taxids: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class MinimizerQuery(Query):
+    """Options of calls by minimizers.
+
+    Attributes
+    ----------
+    owners : int
+        In how many pieces workers count the minimizers of reads; 0: they do not.
+    """
+
+    owners: int = 0
+
+
+class MinimizerRule(Rule):
+    """A read is called by the taxa of its minimizers, each the ancestor of all references with it.
+
+    Parameters are those of `Rule`.
+    """
+
+    name = "kraken2"
+    settings_of = MinimizerSettings.of
+    of_file = 2.5
+    settings: MinimizerSettings
+    taxonomy: Taxonomy
+
+    @property
+    def nbytes_of_letter(self) -> float:
+        """About how many bytes of memory a letter of references takes."""
+        return float(self.settings.density) * _MINIMIZER_NBYTES
+
+    @classmethod
+    def estimator(cls, device: Device, settings: Any, **given: Any) -> MinimizerEstimator:
+        """Return what estimates the index of some settings."""
+        return MinimizerEstimator(device, settings, _minimizers, room=building.room_for, **given)
+
+    def with_targets(self, whole: Any, targets: Any) -> Self:
+        """Return the rule of further targets; their taxa and those before, and all ancestors.
+
+        Raises
+        ------
+        TaxonomyError
+            When a taxon of the index has another parent in `whole`.
+        """
+        own = building.taxonomy_of(whole, targets, self.taxonomy or whole.subset([]))
+        return type(self)(self.backend, self.settings, own, self.targets.join(targets))
+
+    @cached_property
+    def tree(self) -> TreeArrays:
+        """The taxonomy's tree on the device."""
+        return TreeArrays(self.backend, self.taxonomy.tree)
+
+    @cached_property
+    def _nodes(self) -> np.ndarray:
+        """Return the number of each target's taxon; 0 of those without one."""
+        return self._numbers(self.targets.taxids)
+
+    def _numbers(self, taxids: Any) -> np.ndarray:
+        return self.taxonomy.numbers(taxids).astype(_NODE)
+
+    def empty(self) -> MinimizerPart:
+        """Return a part without minimizers."""
+        none = np.empty(0, np.int64) if self.taxonomy is None else self.taxonomy.taxids
+        return MinimizerPart(building.empty_table(self.backend.name), 0, none)
+
+    def room(self, letters: int) -> int:
+        """Return how many minimizers references of so many letters may have."""
+        return building.room_for(self.settings, letters, self.backend.name)
+
+    def checked_letters(self, letters: Any, offsets: Any) -> Rows:
+        """Return references in arrays as arrays of the device, or raise SequenceError."""
+        given = Reads.of(self.backend, letters, offsets, None)
+        return given.letters, given.offsets
+
+    def keys(self, references: References | TargetRun) -> Iterator[Rows]:
+        """Yield the minimizers of references, and the numbers of their taxa."""
+        batches = building.batches_of_references(self.backend, self.settings, references)
+        return self._minimizers(batches)
+
+    def keys_of_letters(self, letters: Any, offsets: Any, first: int) -> Iterator[Rows]:
+        """Yield those of references in arrays, the first of which has the number `first`."""
+        return self._minimizers(
+            building.batches_of_letters(self.backend, self.settings, letters, offsets, first)
+        )
+
+    def _minimizers(self, batches: Iterable[building.Batch]) -> Iterator[Rows]:
+        for letters, offsets, targets, starts in batches:
+            runs = minimizer_runs(
+                self.backend, self.settings, letters, offsets,
+                nodes=self.backend.from_host(self._nodes[targets]), starts=starts,
+            )  # fmt: skip
+            yield runs.minimizers, runs.nodes
+
+    def distinct_keys(self, run: TargetRun) -> Iterator[Rows]:
+        """Yield those of a run at once, folded where many are equal."""
+        backend, found = self.backend, list(self.keys(run))
+        if not found:
+            return
+        keys, nodes = map(backend.xp.concatenate, zip(*found, strict=True))
+        found.clear()
+        some = keys[part_numbers(keys, _SAMPLED) == 0]
+        distinct = len(backend.xp.unique(some)) / max(1, len(some))
+        if distinct < _MOSTLY:
+            table = building.empty_table(backend.name, int(distinct * len(keys) * _ROOM))
+            table._insert_combined(keys, nodes, lca(self.taxonomy.parents).on(backend))
+            keys, nodes = table.items()
+        yield keys, nodes
+
+    def fold(
+        self, before: Part | None, rows: Iterable[Rows], room: int, *, in_place: bool = False
+    ) -> MinimizerPart:
+        """Return a part with further minimizers, and with the numbers of this taxonomy."""
+        there: Any = before or self.empty()
+        table = building.renumbered(self.backend, there.table, self._numbers(there.taxids))
+        if table is there.table and before is not None and not in_place:
+            table = table.copy()
+        table.reserve(len(table) + room)
+        change = lca(self.taxonomy.parents).on(self.backend)
+        for keys, nodes in rows:
+            if len(keys):
+                table._insert_combined(keys, nodes, change)
+        return MinimizerPart(table, 0, self.taxonomy.taxids)
+
+    def rows(self, part: Any) -> Rows:
+        """Return the minimizers of a part, and their taxa by this taxonomy's numbers."""
+        keys, nodes = part.table.items()
+        return keys, self.backend.from_host(self._numbers(part.taxids))[nodes]
+
+    def merge(self, parts: Iterator[tuple[Any, Any]]) -> MinimizerPart:
+        """Return the part of several indexes; with each comes the rule of all so far."""
+        rule, first = next(parts)
+        made: MinimizerPart = rule.fold(first, [], 0)
+        for rule, part in parts:
+            made = rule.fold(made, [rule.rows(part)], 0, in_place=True)
+        return made
+
+    def query(self, options: Mapping[str, Any], *, detail: bool = False) -> MinimizerQuery:
+        """Return checked options of calls; ``seen``, what counts minimizers, is one more."""
+        given = dict(options)
+        seen = given.pop("seen", None)
+        return MinimizerQuery(CallOptions.of(**given), detail, owners=getattr(seen, "owners", 0))
+
+    def call_here(self, part: Part, arrays: Any, beside: Any, query: Any) -> Any:
+        """Return the calls of a batch on the host, by a part that has all minimizers."""
+        seen = SeenOfBatch(self.backend) if query.owners else None
+        calls = self.calls(part, arrays, beside, query, seen)
+        return _with_seen(calls.on_host(self.backend), seen, query.owners)
+
+    def calls(
+        self, part: Part, arrays: Any, beside: Any, query: Any, seen: Counting | None
+    ) -> Calls:
+        """Return the calls of a batch on the device, and count what reads have in `seen`.
+
+        Raises
+        ------
+        SequenceError
+            When offsets do not part the letters, or there are other numbers of mates or qualities.
+        """
+
+        def with_taxa(side: FoundRuns) -> FoundRuns:
+            side.taxa, _ = part.table.find(side.runs.minimizers)
+            return side
+
+        return calls_of_slices(self.backend, [
+            self._called(map(with_taxa, sides), query, seen)
+            for sides in self._slices(arrays, beside, query.options)
+        ])  # fmt: skip
+
+    def deal(self, arrays: Any, beside: Any, query: Any, n: int) -> list[Any]:
+        """Return the minimizers of a batch for each of n parts, and then what `call` needs."""
+        dealt: list[list[Any]] = [[] for _ in range(n)]
+        rest = []
+        for sides in self._slices(arrays, beside, query.options):
+            rest.append(list[Any]())
+            for side in sides:
+                owners = part_numbers(side.runs.minimizers, n)
+                rows = [self.backend.xp.flatnonzero(owners == owner) for owner in range(n)]
+                for pieces, own in zip(dealt, rows, strict=True):
+                    pieces.append(side.runs.minimizers[own])
+                rest[-1].append((side, rows))
+        return [*dealt, rest]
+
+    def find(self, part: Any, keys: Any, query: Any) -> list[Any]:
+        """Return the numbers of the taxa that minimizers have in a part, 0 of none."""
+        numbers = self.backend.from_host(self._numbers(part.taxids))
+        return [numbers[part.table.find(each)[0]] for each in keys]
+
+    def call(self, rest: Any, found: list[Any], query: Any) -> Any:
+        """Return the calls of a batch on the host, from what all parts found."""
+        answers = zip(*found, strict=True)
+        seen = SeenOfBatch(self.backend) if query.owners else None
+        calls = []
+        for sides in rest:
+            runs = (
+                replace(side, taxa=self._joined_taxa(len(side.runs), rows, taxa, query))
+                for (side, rows), taxa in zip(sides, answers, strict=False)
+            )
+            calls.append(self._called(runs, query, seen))
+        made = calls_of_slices(self.backend, calls).on_host(self.backend)
+        return _with_seen(made, seen, query.owners)
+
+    def _joined_taxa(self, n: int, rows: Any, answers: Any, query: Any) -> Any:
+        """Return the taxon of each of n runs, from what parts found of all, or of some rows."""
+        backend = self.backend
+        if query.by_targets and len(answers) > 1:
+            change = lca(self.taxonomy.parents).on(backend)
+            # Of each run, by its number.
+            table = building.empty_table(backend.name, n)
+            for found in answers:
+                there = backend.xp.flatnonzero(found)
+                if len(there):
+                    table._insert_combined(there.astype(np.uint64), found[there], change)
+            return table.find(backend.xp.arange(n, dtype=np.uint64))[0]
+        taxa = backend.zeros(n, _NODE)
+        for own, found in zip(rows, answers, strict=True):
+            taxa[own] = found
+        return taxa
+
+    def _slices(
+        self, arrays: Any, beside: Any, options: CallOptions
+    ) -> Iterator[Iterator[FoundRuns]]:
+        """Yield the runs of some reads, and of their mates, at a time; their taxa are not known."""
+        if not options.minimum_base_quality:
+            beside = {}
+        first = Reads.of(self.backend, arrays[0], arrays[1], beside.get("qualities"))
+        second = None
+        if len(arrays) > 2 and arrays[2] is not None:
+            second = Reads.of(self.backend, arrays[2], arrays[3], beside.get("mate_qualities"))
+            if len(second) != len(first):
+                raise SequenceError(
+                    f"{len(first):,} reads and {len(second):,} mates; pass one mate of each read"
+                )
+        for pair in slices(self.backend, first, second):
+            yield (self._runs(reads, options) for reads in pair if reads is not None)
+
+    def _runs(self, reads: Reads, options: CallOptions) -> FoundRuns:
+        runs = minimizer_runs(
+            self.backend, self.settings, reads.letters, reads.offsets, qualities=reads.qualities,
+            least_quality=options.minimum_base_quality + QUALITY_OFFSET,
+        )  # fmt: skip
+        places = self.backend.xp.searchsorted(runs.starts, reads.offsets.astype(np.uint32))
+        return FoundRuns(reads.offsets, places.astype(np.int64, copy=False), runs, None)
+
+    def _called(self, sides: Iterable[FoundRuns], query: Any, seen: Counting | None) -> Calls:
+        """Return the calls of reads, or pairs, whose runs have their taxa."""
+        first, *others = sides
+        second = others[0] if others else None
+        if seen is not None:
+            for side in (first, *others):
+                seen.add(side)
+        at = self.backend, self.tree, first, second, self.settings.k
+        calls = called(*at, query.options)
+        return with_details(*at, calls) if query.detail else calls
+
+    def size(self, part: Any) -> tuple[int, int, int, np.ndarray]:
+        """Return the numbers of minimizers, bytes and slots, and how many each taxon has."""
+        counts = np.zeros(len(self.taxonomy.taxids), np.int64)
+        of_part = building.counts_of_nodes(self.backend, part.table, len(part.taxids))
+        np.add.at(counts, self.taxonomy.numbers(part.taxids), of_part)
+        return len(part.table), part.table.nbytes, part.table._opened().slots.slots, counts
+
+    def stats(self, sizes: Sequence[Any], told: Mapping[str, Any]) -> dict[str, Any]:
+        """Return figures of parts that have other minimizers each, and of what a file tells."""
+        distinct, nbytes, slots, counts = (sum(column) for column in zip(*sizes, strict=True))
+        return {
+            "rule": self.name,
+            "k": self.settings.k,
+            "l": self.settings.l,
+            "spaces": self.settings.spaces,
+            "letters": told["letters"],
+            "distinct": distinct,
+            "nbytes": nbytes,
+            "load": round(distinct / max(slots, 1), 3),
+            "targets": len(self.targets.names),
+            "taxa": int(np.count_nonzero(counts)),
+        }
+
+    def told(self, found: int) -> dict[str, Any]:
+        """Return how many letters were read."""
+        return {"letters": int(self.targets.lengths.sum())}
+
+    @classmethod
+    def saved_settings(cls, settings: Mapping[str, Any]) -> MinimizerSettings:
+        """Return the settings in a file."""
+        return MinimizerSettings.of_saved(settings)
+
+    def load(self, saved: SavedIndex) -> MinimizerPart:
+        """Return all of an index in a file."""
+        return MinimizerPart(load_table(saved, self.backend), 0, self.taxonomy.taxids)
+
+    def load_share(self, saved: SavedIndex, at: int, n: int, *, by_targets: bool) -> MinimizerPart:
+        """Return the minimizers of one of n parts; which targets they are of does not matter."""
+        put = self.backend.from_host
+        owned = [
+            (keys[own], nodes[own])
+            for keys, nodes in items_of(saved)
+            for own in [part_numbers(keys, n) == at]
+        ]
+        stored = sum(len(keys) for keys, _ in owned)
+        table = building.empty_table(self.backend.name, stored)
+        for keys, nodes in owned:
+            table._add(put(keys), put(nodes))
+        saved.arrays.check(len(table) == stored, "its minimizers are not distinct")
+        return MinimizerPart(table, 0, self.taxonomy.taxids)
+
+    def saved_arrays(self, part: Any) -> tuple[Any, dict[str, Any]]:
+        """Return what a file has of all minimizers."""
+        return saved_arrays(self.backend, part.table)
+
+    def part_arrays(
+        self, part: Any, *, is_whole: bool
+    ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Return what a file has of a part, by the numbers of this taxonomy."""
+        if not np.array_equal(part.taxids, self.taxonomy.taxids):
+            part = self.fold(part, [], 0)
+        return arrays_of(self.backend, part.table)
+
+
+def _with_seen(calls: Calls, seen: SeenOfBatch | None, owners: int) -> Any:
+    """Return calls alone, or a list: of them and the taxa of their minimizers, and owners' pieces.
+
+    See `SeenOnWorkers.begun`.
+    """
+    return calls if seen is None else [(calls, seen.taxa()), *seen.pieces(owners)]
+
+
+def _minimizers(
+    backend: Backend, settings: MinimizerSettings, references: References | TargetRun
+) -> Iterator[Any]:
+    for letters, offsets, *_ in building.batches_of_references(backend, settings, references):
+        yield minimizer_runs(backend, settings, letters, offsets).minimizers

@@ -1,0 +1,138 @@
+"""Tasks of an index on workers: parts of it, and the calls of a batch by these."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from dgpuhash.kmer.databases.distinct import DistinctSample
+from dgpuhash.kmer.databases.owners import dealt, on_device, stay_on_device
+from dgpuhash.kmer.databases.part_files import PartArrays, part_arrays
+from dgpuhash.kmer.index_file import read_index
+from dgpuhash.kmer.rule import Part, Rows, Rule
+from dgpuhash.kmer.target_runs import TargetRun
+from dgpuhash.tables.arguments.file_layout import interpreting
+from dgpuhash.typing import Device
+
+Batch = tuple[Sequence[Any], Mapping[str, Any]]
+
+
+def on_worker(rule: Rule, device: Device | None) -> Rule:
+    """Return a rule on the device of a worker."""
+    return rule.on(device)
+
+
+def sampled_run(kind: type[Rule], settings: Any, device: Device, run: TargetRun) -> DistinctSample:
+    """Return a sample of the keys of a run of targets."""
+    return kind.estimator(device, settings).sampled(run)
+
+
+def keys_of_run(rule: Rule, run: TargetRun, n: int, nbytes: int) -> list[list[Rows]]:
+    """Return the keys of a run and their values for each of n owners.
+
+    All runs together have about `nbytes` for an owner.
+    """
+    stay = stay_on_device(rule.backend, nbytes)
+    pieces: list[list[Rows]] = [[] for _ in range(n)]
+    for keys, values in rule.distinct_keys(run):
+        dealt_rows = dealt(rule.backend, n, keys, values, stay=stay)
+        for own, piece in zip(pieces, dealt_rows, strict=True):
+            own.append(piece)
+    return pieces
+
+
+def part_with(rule: Rule, before: Part | None, pieces: list[list[Rows]]) -> Part:
+    """Return a part with what its owner got of runs, too."""
+    room = sum(len(keys) for piece in pieces for keys, _ in piece)
+    return rule.fold(before, _here(rule, pieces), room)
+
+
+def part_of_run(rule: Rule, run: TargetRun, letters: int, before: Part | None) -> Part:
+    """Return the part of a run of targets."""
+    return rule.part_of_run(run, letters, before)
+
+
+def loaded_part(
+    kind: type[Rule], path: str, mode: str, n: int, at: int, device: Device | None
+) -> Part:
+    """Return the part of a file's index that a worker has."""
+    with interpreting(path):
+        saved = read_index(path, kind.name, part=(at, n) if mode == "distributed" else None)
+        rule = kind.of_saved(saved, device)
+        if mode == "replicated":
+            return rule.load(saved)
+        return rule.load_share(saved, at, n, by_targets=mode == "independent")
+
+
+def called_here(rule: Rule, part: Part, batch: Batch, query: Any) -> Any:
+    """Return the calls of a batch by a part that has all keys."""
+    return rule.call_here(part, *batch, query)
+
+
+def dealt_batch(rule: Rule, batch: Batch, query: Any, n: int) -> list[Any]:
+    """Return the keys of a batch for each of n parts, and what is left to know of it."""
+    return rule.deal(*batch, query, n)
+
+
+def found_in(rule: Rule, part: Part, keys: Any, query: Any) -> Any:
+    """Return what a part has of the keys of a batch."""
+    return rule.find(part, keys, query)
+
+
+def called_of_found(rule: Rule, rest: Any, found: list[Any], query: Any) -> Any:
+    """Return the calls of a batch from what all parts found."""
+    return rule.call(rest, found, query)
+
+
+def size_of_part(rule: Rule, part: Part) -> Any:
+    """Return sizes of a part."""
+    return rule.size(part)
+
+
+def found_count(part: Part) -> int:
+    """Return how many keys a part was given."""
+    return part.found
+
+
+def dealt_part(rule: Rule, part: Part, n: int) -> list[Any]:
+    """Return the rows of a part for each of n owners, and then what it dropped."""
+    return [*([piece] for piece in dealt(rule.backend, n, *rule.rows(part))), rule.dropped(part)]
+
+
+def joined_part(rule: Rule, pieces: list[list[Rows]], dropped: list[Any]) -> Part:
+    """Return the part of an owner, from what it got of all parts."""
+    return rule.part_of_rows(_here(rule, pieces), [each for each in dropped if each is not None])
+
+
+def arrays_in(rule: Rule, part: Part, is_whole: bool) -> PartArrays:
+    """Return the arrays of a part for a file; the order of slots only where it is the whole."""
+    arrays, told = rule.part_arrays(part, is_whole=is_whole)
+    return part_arrays(arrays, **told)
+
+
+def contents_of(rule: Rule, part: Part) -> tuple[Any, Any, Any]:
+    """Return the rows of a part on the host, and what it dropped."""
+    return *map(rule.backend.to_host, rule.rows(part)), rule.dropped(part)  # type: ignore[return-value]
+
+
+def extent_of(contents: tuple[Any, Any, Any]) -> tuple[int, Any]:
+    """Return how many rows `contents_of` gave, and what was dropped."""
+    keys, _, dropped = contents
+    return len(keys), dropped
+
+
+def rows_of(contents: tuple[Any, Any, Any], start: int, end: int) -> Rows:
+    """Return some of the rows that `contents_of` gave."""
+    keys, values, _ = contents
+    return keys[start:end].copy(), values[start:end].copy()
+
+
+def _here(rule: Rule, pieces: list[list[Rows]]) -> Iterator[Rows]:
+    put = rule.backend
+    for piece in pieces:
+        for keys, values in piece:
+            yield on_device(put, keys), on_device(put, values)
+
+
+def same(part: Any) -> Any:
+    return part

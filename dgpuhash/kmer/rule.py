@@ -1,0 +1,225 @@
+"""Interface of a rule: all in which indexes by minimizers and by sketches differ."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from dgpuhash import backend as backends
+from dgpuhash.backend import Backend
+from dgpuhash.kmer.databases.estimators import Estimator
+from dgpuhash.kmer.index_file import SavedIndex
+from dgpuhash.kmer.references import References, Targets
+from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
+from dgpuhash.tables.arguments.checksums import Pieces
+from dgpuhash.typing import Device
+
+if TYPE_CHECKING:
+    from dgpuhash.kmer.target_runs import TargetRun
+
+Rows = tuple[Any, Any]
+"""Keys and a value of each, on a device."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Keys of an index and their values, all or some; a task's result.
+
+    Attributes
+    ----------
+    table : HashMap or MultiMap
+    found : int
+        Keys of references before equal ones were folded, where the rule counts them.
+    """
+
+    table: Any
+    found: int = 0
+
+    def __sizeof__(self) -> int:
+        return int(self.table.nbytes) + 2**10
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Options of calls, and how parts answer.
+
+    Attributes
+    ----------
+    options : CallOptions
+        Those of the rule.
+    detail : bool
+        Whether calls have details.
+    by_targets : bool
+        Whether each part has all keys of some targets, and not some keys of all.
+    """
+
+    options: Any
+    detail: bool = False
+    by_targets: bool = False
+
+
+class Rule(ABC):
+    """How references become keys, and what keys say of reads; on one device.
+
+    An index is a rule and a part, or several parts on workers. It is built by `keys` and `fold`,
+    and reads are called by `deal`, `find` and `call`. A rule does not change: with further targets
+    it is another one.
+
+    Parameters
+    ----------
+    backend : Backend
+    settings : MinimizerSettings or SketchSettings
+    taxonomy : Taxonomy or None
+        The taxa of the targets.
+    targets : Targets
+    """
+
+    name: ClassVar[str]
+    settings_of: ClassVar[Callable[..., Any]]
+    # Bytes of a table for each of its file.
+    of_file: ClassVar[float]
+
+    def __init__(
+        self, backend: Backend, settings: Any, taxonomy: Taxonomy | None, targets: Targets
+    ) -> None:
+        self.backend, self.settings = backend, settings
+        self.taxonomy, self.targets = taxonomy, targets
+
+    def on(self, device: Device | None) -> Self:
+        """Return the rule on another device."""
+        return type(self)(backends.get(device), self.settings, self.taxonomy, self.targets)
+
+    @property
+    @abstractmethod
+    def nbytes_of_letter(self) -> float:
+        """About how many bytes of memory a letter of references takes."""
+
+    @classmethod
+    @abstractmethod
+    def estimator(cls, device: Device, settings: Any, **given: Any) -> Estimator:
+        """Return what estimates the index of some settings."""
+
+    @abstractmethod
+    def with_targets(self, whole: Taxonomy | None, targets: Targets) -> Self:
+        """Return the rule of further targets, whose taxa are in `whole`."""
+
+    @abstractmethod
+    def empty(self) -> Part:
+        """Return a part without keys."""
+
+    @abstractmethod
+    def room(self, letters: int) -> int:
+        """Return how many keys references of so many letters may have."""
+
+    @abstractmethod
+    def checked_letters(self, letters: Any, offsets: Any) -> Rows:
+        """Return references in arrays as arrays of the device, or raise SequenceError."""
+
+    @abstractmethod
+    def keys(self, references: References | TargetRun) -> Iterator[Rows]:
+        """Yield the keys of references, and a value of each."""
+
+    @abstractmethod
+    def keys_of_letters(self, letters: Any, offsets: Any, first: int) -> Iterator[Rows]:
+        """Yield those of references in arrays, the first of which has the number `first`."""
+
+    def distinct_keys(self, run: TargetRun) -> Iterator[Rows]:
+        """Yield those of a run, equal ones folded where that pays before they are sent."""
+        return self.keys(run)
+
+    @abstractmethod
+    def fold(
+        self, before: Part | None, rows: Iterable[Rows], room: int, *, in_place: bool = False
+    ) -> Part:
+        """Return a part with further keys, about `room` of them.
+
+        Its values are those of this rule. With `in_place` the part before may be changed.
+        """
+
+    def part_of_run(self, run: TargetRun, letters: int, before: Part | None) -> Part:
+        """Return the part of a run of so many letters, beside one that is there already."""
+        return self.fold(None, self.keys(run), self.room(letters))
+
+    @abstractmethod
+    def rows(self, part: Part) -> Rows:
+        """Return the keys of a part and their values by this rule."""
+
+    def dropped(self, part: Part) -> np.ndarray | None:
+        """Return the keys that a part has dropped, on the host, where the rule drops some."""
+        return None
+
+    def part_of_rows(self, rows: Iterable[Rows], dropped: Sequence[Any] = ()) -> Part:
+        """Return a part of the rows of others, and what they dropped."""
+        return self.fold(None, rows, 0)
+
+    @abstractmethod
+    def merge(self, parts: Iterator[tuple[Any, Any]]) -> Part:
+        """Return the part of several indexes, whose parts come one by one.
+
+        With each comes the rule of its targets and all before.
+        """
+
+    @abstractmethod
+    def query(self, options: Mapping[str, Any], *, detail: bool = False) -> Query:
+        """Return checked options of calls, or raise SpecError."""
+
+    @abstractmethod
+    def call_here(self, part: Part, arrays: Any, beside: Any, query: Any) -> Any:
+        """Return the calls of a batch on the host, by a part that has all keys."""
+
+    @abstractmethod
+    def deal(self, arrays: Any, beside: Any, query: Any, n: int) -> list[Any]:
+        """Return the keys of a batch for each of n parts, and then what `call` needs."""
+
+    @abstractmethod
+    def find(self, part: Any, keys: Any, query: Any) -> Any:
+        """Return what a part has of the keys of a batch."""
+
+    @abstractmethod
+    def call(self, rest: Any, found: list[Any], query: Any) -> Any:
+        """Return the calls of a batch on the host, from what each part has of its keys."""
+
+    @abstractmethod
+    def size(self, part: Any) -> Any:
+        """Return sizes of a part, of which `stats` makes figures."""
+
+    @abstractmethod
+    def stats(self, sizes: Sequence[Any], told: Mapping[str, Any]) -> dict[str, Any]:
+        """Return figures of parts that have other keys each, and of what a file tells."""
+
+    @abstractmethod
+    def told(self, found: int) -> dict[str, Any]:
+        """Return what a file tells beside settings, taxonomy, targets, notes and steps."""
+
+    @classmethod
+    @abstractmethod
+    def saved_settings(cls, settings: Mapping[str, Any]) -> Any:
+        """Return the settings in a file."""
+
+    @classmethod
+    def of_saved(cls, saved: SavedIndex, device: Device | None) -> Self:
+        """Return the rule of an index in a file."""
+        settings = cls.saved_settings(saved.settings)
+        return cls(backends.get(device), settings, saved.taxonomy, saved.targets)
+
+    @abstractmethod
+    def load(self, saved: SavedIndex) -> Part:
+        """Return all of an index in a file."""
+
+    @abstractmethod
+    def load_share(self, saved: SavedIndex, at: int, n: int, *, by_targets: bool) -> Part:
+        """Return the part of an index in a file that is the one with the number `at` of n."""
+
+    @abstractmethod
+    def saved_arrays(self, part: Any) -> tuple[Mapping[str, np.ndarray | Pieces], dict[str, Any]]:
+        """Return what a file has of a part that is the whole, and what it tells of that."""
+
+    @abstractmethod
+    def part_arrays(
+        self, part: Any, *, is_whole: bool
+    ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Return what a file has of a part on a worker, and what it tells of that."""

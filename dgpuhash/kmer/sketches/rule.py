@@ -1,0 +1,423 @@
+"""MetaCache's rule: the features of windows, where they are, and candidates by these."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
+from itertools import chain, starmap
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from dgpuhash.backend import Backend
+from dgpuhash.kmer.calls import Calls, calls_of_slices
+from dgpuhash.kmer.counts.tally import checked_letters
+from dgpuhash.kmer.databases.estimators import SketchEstimator
+from dgpuhash.kmer.databases.owners import part_numbers
+from dgpuhash.kmer.index_file import SavedIndex
+from dgpuhash.kmer.references import References, Targets
+from dgpuhash.kmer.rule import Part, Query, Rows, Rule
+from dgpuhash.kmer.sketches import building
+from dgpuhash.kmer.sketches.candidates import (
+    TargetLineages,
+    TopLists,
+    calls_of,
+    concatenated,
+    merged,
+)
+from dgpuhash.kmer.sketches.contents import (
+    arrays_of,
+    joined_sizes,
+    lists_in,
+    saved_arrays,
+    size_of,
+)
+from dgpuhash.kmer.sketches.reads import Batch, SketchedReads, candidates_of, sketched
+from dgpuhash.kmer.sketches.settings import CallOptions, SketchSettings
+from dgpuhash.kmer.sketches.sketching import n_windows, sketch_references
+from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
+from dgpuhash.tables import HashSet, MultiMap
+from dgpuhash.tables.bucket_list.storage import pair_slices
+from dgpuhash.tables.open_addressing.slot_order import SlotOrder
+from dgpuhash.tables.select import spread
+from dgpuhash.typing import Device
+
+if TYPE_CHECKING:
+    from dgpuhash.kmer.target_runs import TargetRun
+
+# Of a location in a table, with its share of the keys.
+_LOCATION_NBYTES = 14
+
+
+@dataclass(frozen=True, slots=True)
+class SketchPart(Part):
+    """Locations of features, and features that were dropped as overpopulated.
+
+    Attributes
+    ----------
+    table : MultiMap
+    dropped : HashSet
+    """
+
+    dropped: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class SketchQuery(Query):
+    """Options of calls by sketches.
+
+    Attributes
+    ----------
+    kept : array of uint8, optional
+        Of each target, whether it may be a candidate; None: all may.
+    runs : bool
+        Whether candidates with the windows of their best runs are wanted in place of calls.
+    """
+
+    kept: Any = None
+    runs: bool = False
+
+
+class SketchRule(Rule):
+    """The lowest hashes of a window's k-mers are its features; targets with most hits are called.
+
+    Parameters are those of `Rule`.
+    """
+
+    name = "metacache"
+    settings_of = SketchSettings.of
+    of_file = 1.5
+    settings: SketchSettings
+
+    @property
+    def nbytes_of_letter(self) -> float:
+        """About how many bytes of memory a letter of references takes."""
+        return self.settings.sketch / self.settings.stride * _LOCATION_NBYTES
+
+    @classmethod
+    def estimator(cls, device: Device, settings: Any, **given: Any) -> SketchEstimator:
+        """Return what estimates the index of some settings."""
+        return SketchEstimator(
+            device, settings, _features, load=building.LOAD, held=building.HELD_NBYTES, **given
+        )
+
+    def with_targets(self, whole: Taxonomy | None, targets: Targets) -> Self:
+        """Return the rule of further targets, whose taxa are in `whole`."""
+        targets = self.targets.join(targets)
+        own = None if whole is None else whole.subset(np.unique(targets.taxids))
+        return type(self)(self.backend, self.settings, own, targets)
+
+    @cached_property
+    def lineages(self) -> TargetLineages:
+        """What each target is at each rank."""
+        return TargetLineages(self.backend, self.taxonomy, self.targets.taxids)
+
+    @cached_property
+    def windows(self) -> np.ndarray:
+        """How many windows with k-mers each target has."""
+        counts: np.ndarray = n_windows(self.targets.lengths, self.settings, least=self.settings.k)
+        return counts
+
+    @property
+    def _table_settings(self) -> dict[str, Any]:
+        return building.table_settings(self.settings, self.backend.name)
+
+    def empty(self) -> SketchPart:
+        """Return a part without features."""
+        feature = self.settings.feature
+        table = MultiMap(feature, np.uint64, **self._table_settings)
+        return SketchPart(table, 0, HashSet(feature, device=self.backend.name))
+
+    def room(self, letters: int) -> int:
+        """Return how many features references of so many letters have."""
+        return letters * self.settings.sketch // self.settings.stride
+
+    def checked_letters(self, letters: Any, offsets: Any) -> Rows:
+        """Return references in arrays as arrays of the device, or raise SequenceError."""
+        return checked_letters(self.backend, letters, offsets)
+
+    def keys(self, references: References | TargetRun) -> Iterator[Rows]:
+        """Yield the features of references, and their locations."""
+        batches = building.batches_of_references(self.backend, references, self.settings)
+        return self._sketches(batches)
+
+    def keys_of_letters(self, letters: Any, offsets: Any, first: int) -> Iterator[Rows]:
+        """Yield those of references in arrays, the first of which has the number `first`."""
+        edges = self.backend.to_host(offsets)
+        return self._sketches(
+            building.batches_of_letters(self.backend, self.settings, letters, edges, first)
+        )
+
+    def _sketches(self, batches: Iterable[building.Batch]) -> Iterator[Rows]:
+        for *pieces, is_cut in batches:
+            yield sketch_references(self.backend, self.settings, *pieces, is_cut=is_cut)
+
+    def fold(
+        self, before: Part | None, rows: Iterable[Rows], room: int, *, in_place: bool = False
+    ) -> SketchPart:
+        """Return a part with further features; those that were dropped are left out."""
+        there: Any = before or self.empty()
+        dropped, table, found = there.dropped.copy(), there.table, there.found
+
+        def counted() -> Iterator[Rows]:
+            nonlocal found
+            for features, locations in rows:
+                found += len(features)
+                yield features, locations
+
+        if building.are_few(room, table):
+            table = table.copy()
+            building.append(table, counted(), self.settings, dropped)
+        else:
+            table = building.stored(self.backend, table, counted(), self.settings, dropped)
+        return SketchPart(table, found, dropped)
+
+    def part_of_run(self, run: TargetRun, letters: int, before: Any) -> SketchPart:
+        """Return the part of a run; what is overpopulated only all parts together know."""
+        there, rule = self.empty(), self.on(self.backend.name)
+        rule.settings = replace(self.settings, remove_overpopulated=False)
+        if before is not None:
+            there = replace(there, dropped=before.dropped)
+        return rule.fold(there, rule.keys(run), self.room(letters))
+
+    def rows(self, part: Part) -> Rows:
+        """Return the features of a part and their locations."""
+        features, locations = part.table.items()
+        return features, locations
+
+    def dropped(self, part: Any) -> np.ndarray:
+        """Return the features that a part has dropped, on the host."""
+        return self.backend.to_host(part.dropped.items())
+
+    def part_of_rows(self, rows: Iterable[Rows], dropped: Sequence[Any] = ()) -> SketchPart:
+        """Return a part of the rows of others, which are within the cap, and what they dropped."""
+        made = self.empty()
+        table = MultiMap.from_batches(
+            rows, self.settings.feature, np.uint64, memory=building.held_nbytes(self.backend),
+            **self._table_settings,
+        )  # fmt: skip
+        for features in dropped:
+            made.dropped.insert(self.backend.from_host(features))
+        return replace(made, table=table)
+
+    def merge(self, parts: Iterator[tuple[Any, Any]]) -> SketchPart:
+        """Return the part of several indexes; with each comes the rule of all so far."""
+        rule, first = next(parts)
+        made, table, found, before = self.empty(), first.table, first.found, len(rule.targets.names)
+        made.dropped.insert(first.dropped.items())
+
+        def moved(rule: SketchRule, part: SketchPart) -> Iterator[Rows]:
+            nonlocal before, found
+            made.dropped.insert(part.dropped.items())
+            shift, before = np.uint64(before << 32), len(rule.targets.names)
+            found += part.found
+            for features, locations in pair_slices(part.table._lists):
+                yield features, locations + shift
+
+        for rule, part in parts:
+            if building.are_few(len(part.table), table):
+                table = table.copy() if table is first.table else table
+                building.append(table, moved(rule, part), self.settings, made.dropped)
+            else:
+                # This one and all others at once.
+                pairs = chain.from_iterable(starmap(moved, chain([(rule, part)], parts)))
+                table = building.stored(self.backend, table, pairs, self.settings, made.dropped)
+        table = table.copy() if table is first.table else table
+        # What a later one dropped, those before may have had.
+        if len(made.dropped):
+            table.erase(made.dropped.items())
+        return replace(made, table=table, found=found)
+
+    def query(self, options: Mapping[str, Any], *, detail: bool = False) -> SketchQuery:
+        """Return checked options of calls; ``kept`` is one more."""
+        given = dict(options)
+        kept = given.pop("kept", None)
+        return SketchQuery(CallOptions.of(self.settings, **given), detail, kept=kept)
+
+    def call_here(self, part: Part, arrays: Any, beside: Any, query: Any) -> Any:
+        """Return the calls of a batch, or its candidates, by a part that has all features."""
+        tops = list(self.top_lists(part, self._here(arrays), query.options, runs=query.runs))
+        return self._called(tops, query)
+
+    def top_lists(
+        self, part: Part, batch: Batch, options: CallOptions, *, runs: bool = False
+    ) -> Iterator[TopLists]:
+        """Yield the best candidates of a batch, of some reads at a time.
+
+        Raises
+        ------
+        SequenceError
+            When offsets do not part the letters, or mates are not as many.
+        """
+        for reads in sketched(self.backend, self.settings, batch, options):
+            hits, places = part.table.find(reads.features)
+            yield from candidates_of(
+                self.backend, hits, places, reads, self.lineages, options, runs=runs
+            )
+
+    def deal(self, arrays: Any, beside: Any, query: Any, n: int) -> list[Any]:
+        """Return the features of a batch for each of n parts, and then what `call` needs."""
+        sketches = list(sketched(self.backend, self.settings, self._here(arrays), query.options))
+        if query.by_targets:
+            return [sketches, None]
+        none, xp = np.iinfo(self.settings.feature).max, self.backend.xp
+        dealt: list[list[Any]] = [[] for _ in range(n)]
+        rest = []
+        for reads in sketches:
+            owners = part_numbers(reads.features, n)
+            owners[reads.features == none] = n
+            places = [xp.flatnonzero(owners == owner) for owner in range(n)]
+            for own, rows in zip(dealt, places, strict=True):
+                own.append(reads.features[rows])
+            rest.append((replace(reads, features=None), places, len(reads.features)))
+        return [*dealt, rest]
+
+    def find(self, part: Part, keys: Any, query: Any) -> list[Any]:
+        """Return the locations of features and where each one's begin, or candidates of reads."""
+        if not query.by_targets:
+            return [part.table.find(features) for features in keys]
+        tops = []
+        for reads in keys:
+            hits, places = part.table.find(reads.features)
+            tops.append(self._candidates(hits, places, reads, query))
+        return tops
+
+    def call(self, rest: Any, found: list[Any], query: Any) -> Any:
+        """Return the calls of a batch, or its candidates, from what all parts found."""
+        if query.by_targets:
+            tops = [merged(self.backend, each) for each in zip(*found, strict=True)]
+            return self._called(tops, query)
+        backend, xp, tops = self.backend, self.backend.xp, []
+        for (reads, rows, n), *answers in zip(rest, *found, strict=True):
+            sizes = backend.zeros(n, np.int64)
+            for own, (_, places) in zip(rows, answers, strict=True):
+                sizes[own] = xp.diff(places)
+            offsets = backend.zeros(n + 1, np.int64)
+            xp.cumsum(sizes, out=offsets[1:])
+            hits = backend.empty(int(offsets[-1]), np.uint64)
+            for own, (locations, places) in zip(rows, answers, strict=True):
+                begin = spread(backend, offsets[own] - places[:-1], places, len(locations))
+                hits[begin + xp.arange(len(locations))] = locations
+            tops.append(self._candidates(hits, offsets, reads, query))
+        return self._called(tops, query)
+
+    def _candidates(self, hits: Any, places: Any, reads: SketchedReads, query: Any) -> TopLists:
+        return concatenated(self.backend, list(candidates_of(
+            self.backend, hits, places, reads, self.lineages, query.options, runs=query.runs
+        )))  # fmt: skip
+
+    def calls(self, tops: Iterable[TopLists], query: SketchQuery) -> Calls:
+        """Return the calls of candidates, on the device."""
+        return calls_of_slices(self.backend, [
+            calls_of(
+                self.backend, top, self.lineages, query.options, kept=query.kept,
+                detail=query.detail,
+            )
+            for top in tops
+        ])  # fmt: skip
+
+    def _called(self, tops: list[TopLists], query: SketchQuery) -> Any:
+        """Return calls on the host, or candidates with their runs."""
+        host = self.backend.to_host
+        if query.runs:
+            return [
+                TopLists(*(host(getattr(top, each.name)) for each in fields(top))) for top in tops
+            ]
+        kept = None if query.kept is None else self.backend.from_host(query.kept)
+        return self.calls(tops, replace(query, kept=kept)).on_host(self.backend)
+
+    def _here(self, arrays: Any) -> Batch:
+        put = self.backend.from_host
+        return tuple(None if each is None else put(each) for each in arrays)
+
+    def size(self, part: Any) -> tuple[tuple[int, int, int, int], int]:
+        """Return what `size_of` returns, and how many features were dropped."""
+        return size_of(part.table), len(part.dropped)
+
+    def stats(self, sizes: Sequence[Any], told: Mapping[str, Any]) -> dict[str, Any]:
+        """Return figures of parts that have other features each, and of what a file tells."""
+        of_tables, dropped = zip(*sizes, strict=True)
+        return {
+            "rule": self.name,
+            **asdict(self.settings),
+            "targets": len(self.targets.names),
+            "letters": int(self.targets.lengths.sum()),
+            "windows": int(self.windows.sum()),
+            "found": told["found"],
+            **joined_sizes(of_tables),
+            "dropped": sum(dropped),
+            "notes": list(told["notes"]),
+        }
+
+    def told(self, found: int) -> dict[str, Any]:
+        """Return how many features windows have."""
+        return {"found": found}
+
+    @classmethod
+    def saved_settings(cls, settings: Mapping[str, Any]) -> SketchSettings:
+        """Return the settings in a file."""
+        return SketchSettings(**settings)
+
+    def load(self, saved: SavedIndex) -> SketchPart:
+        """Return all of an index in a file, whose table takes features in the order of slots."""
+        arrays, feature = saved.arrays, self.settings.feature
+        arrays.check({"found", "notes", "seed"} <= saved.told.keys(), "its header is malformed")
+        made, up = self.empty(), self.backend.from_host
+        features, offsets, locations = map(up, lists_in(arrays, feature, self.windows))
+        table = MultiMap(feature, np.uint64, seed=saved.told["seed"], **self._table_settings)
+        table._build(features, offsets, locations, SlotOrder.of_buffers(arrays))
+        made.dropped.insert(up(arrays.get("dropped", feature)))
+        return replace(made, table=table, found=saved.told["found"])
+
+    def load_share(self, saved: SavedIndex, at: int, n: int, *, by_targets: bool) -> SketchPart:
+        """Return the features of one of n parts, or the locations of its targets."""
+        feature, put, made = self.settings.feature, self.backend.from_host, self.empty()
+        edges = np.linspace(0, len(self.targets.names), n + 1).astype(np.int64)
+        # Parts of a file have other features each.
+        lists: list[list[np.ndarray]] = [[], [], []]
+        for arrays in saved.parts:
+            dropped = arrays.get("dropped", feature)
+            made.dropped.insert(
+                put(dropped if by_targets else dropped[part_numbers(dropped, n) == at])
+            )
+            features, offsets, locations = lists_in(arrays, feature, self.windows)
+            if by_targets:
+                owned = (locations >> np.uint64(32)).astype(np.int64)
+                stays = (owned >= edges[at]) & (owned < edges[at + 1])
+            else:
+                stays = np.repeat(part_numbers(features, n) == at, np.diff(offsets))
+            sums = np.append(0, np.cumsum(stays))
+            left = sums[offsets[1:]] - sums[offsets[:-1]]
+            pieces = features[left > 0], left[left > 0], locations[stays]
+            for own, piece in zip(lists, pieces, strict=True):
+                own.append(piece)
+        features, sizes, places = map(np.concatenate, lists)
+        table = MultiMap.from_lists(
+            put(features), put(np.append(0, np.cumsum(sizes))), put(places),
+            **self._table_settings,
+        )  # fmt: skip
+        return replace(made, table=table, found=saved.told["found"] if at == 0 else 0)
+
+    def saved_arrays(self, part: Any) -> tuple[Any, dict[str, Any]]:
+        """Return what a file has of all features, some on the host at a time."""
+        # A table with the same seed takes the features nearly in the order of its slots.
+        arrays = saved_arrays(self.backend, part.table, part.dropped)
+        return arrays, {"seed": part.table._seed}
+
+    def part_arrays(
+        self, part: Any, *, is_whole: bool
+    ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Return what a file has of a part; the order of slots only where it is the whole."""
+        arrays = arrays_of(self.backend, part.table, part.dropped)
+        if not is_whole:
+            names = ("features", "offsets", "locations", "dropped")
+            arrays = {name: arrays[name] for name in names}
+        return arrays, {"seed": part.table._seed}
+
+
+def _features(
+    backend: Backend, settings: SketchSettings, references: References | TargetRun
+) -> Iterator[Any]:
+    for features, _ in SketchRule(backend, settings, None, Targets.none()).keys(references):
+        yield features
