@@ -25,7 +25,7 @@ WIDEST_FOLDER = 24
 SHORTEST_MODULE = 40
 # Lines of code of a room, as `code_lines` counts them; what merges or deletes takes some away.
 MOST_CODE = {
-    "distributed": 20_639,
+    "distributed": 20_689,
     "frames": 16_080,
     "tables": 11_875,
     "kmer": 9_650,

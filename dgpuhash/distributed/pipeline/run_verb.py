@@ -94,7 +94,8 @@ def run_verb(
     answer = answer_of(order.verb.name, given.token)
     data = _kept(order, answer, given.own, answers)
     held = TableShardSize.by(part) if order.verb.changes else None
-    return TaskOutput(VerbResult(stored(data), answer, absent_rows=absent_rows, held=held), data)
+    result = VerbResult(stored(data), answer, None, absent_rows, asking.results, held)
+    return TaskOutput(result, data)
 
 
 @function_translates_memory_errors

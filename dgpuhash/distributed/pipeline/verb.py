@@ -80,6 +80,8 @@ class VerbExecution:
         if verb.name == "execute":
             ops = self._backend.empty(0, OP_DTYPE)
             self._nothing = [*part.no_rows[: 2 if verb.valued else 1], ops]
+        if verb.call is not None:
+            self._nothing = [part.no_rows[0], self._empty(np.uint64)]
         self._rows = sum(chunk.rows for chunk in self._mine)
         self._answers: list[Any] = []
         self._lists: list[tuple[Any, Any]] = []
@@ -87,7 +89,9 @@ class VerbExecution:
         asks_all = part.mode.independent and verb.name != "distinct" and len(chunks) > 1
         self._stays, self._to_all = asks_all and verb.stores, asks_all and not verb.stores
         self.refused: Exception | None = None
-        """Why the answers of all shards have no merge."""
+        """Why the answers of all shards have no merge, or a function failed."""
+        self.results: list[object] = []
+        """What the function of a ``for_each`` gave for the entries of this shard."""
 
     def offer(self, collective: Collective, piece_rows: int) -> Offer | None:
         """Return this rank's offer of a bulk insert by ranges; None for no offer.
@@ -225,6 +229,12 @@ class VerbExecution:
     def _serve(self, columns: list[Any], counts: np.ndarray, to: list[list[Any]]) -> list[Answer]:
         """Carry out the verb on received rows."""
         part, verb = self._part, self._verb
+        if verb.call is not None:
+            try:
+                self.results += [] if self.refused else part.visit(verb.call, *columns)
+            except Exception as error:  # the other ranks go on
+                self.refused = error
+            return []
         if verb.name == "distinct" or (verb.name == "erase" and self._to_all):
             return [serve_once(part, verb, columns[0], counts)]
         if verb.name == "settle":
@@ -250,7 +260,7 @@ class VerbExecution:
         part = self._part
         part.absent_rows = part.repeated_rows = 0
         mixed = self._verb.mixed
-        if self._verb.changes and not mixed:
+        if (self._verb.changes or self._verb.call is not None) and not mixed:
             return None, self._chunks
         most = max(sum(chunk.rows for chunk in chunks) for chunks in self._chunks)
         keys = [columns[0] for columns in self._columns] or self._nothing
@@ -315,6 +325,9 @@ class VerbExecution:
         if others:
             taken = layout.counts if self._part.counts(self._verb) else layout.values
             columns.append(taken(self._backend, others[0]))
+        if self._verb.call is not None:
+            rows = self._backend.xp.arange(first, first + len(columns[0]))
+            columns.append(rows.view(np.uint64))
         return columns + ops
 
     def make_room(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -71,6 +72,8 @@ class Verb:
         Whether a find answers with the rows that were found, and their values.
     valued : bool
         Whether rows of a mixed batch have values.
+    call : callable, optional
+        What ``"for_each"`` calls with the entries of keys, where these are stored.
     mixed : bool
         Whether keys may lie outside the table's dtype; such keys are absent.
     """
@@ -83,6 +86,7 @@ class Verb:
     sparing: PruningOptions = field(default_factory=PruningOptions)
     matching: bool = False
     valued: bool = False
+    call: Callable[..., object] | None = None
     mixed: bool = False
 
     @property
@@ -93,7 +97,7 @@ class Verb:
     @property
     def method_verb(self) -> str:
         """Name of the verb among those of `dgpuhash.methods`."""
-        same = {"add": "insert", "settle": "upsert", "distinct": "items"}
+        same = {"add": "insert", "settle": "upsert", "distinct": "items", "for_each": "items"}
         return "combine" if self.combine else same.get(self.name, self.name)
 
     @property
@@ -184,7 +188,7 @@ class TableShard:
 
     def answers(self, verb: Verb) -> bool:
         """Return whether `verb` has an answer."""
-        silent = {"add", "upsert", "settle"}
+        silent = {"add", "upsert", "settle", "for_each"}
         if self._spec.kind in {"multimap", "count"}:
             silent.add("insert")
         return verb.name not in silent
@@ -282,6 +286,22 @@ class TableShard:
         default = None if verb.default is None else layout.default(verb.default)
         found, flags = self.table.execute(ops, keys, *given, default=default)
         return [layout.from_store(found), flags.view(np.uint8)]
+
+    def visit(self, call: Callable[..., object], *asked: Any) -> list[object]:
+        """Return what a function gives for the entries of keys, with their rows, or for all."""
+        results: list[object] = []
+
+        def each(keys: Any, values: Any, *at: Any) -> None:
+            shown = [self.shown_keys(keys), None]
+            if values is not None:
+                shown[1] = self.layout.answer(self.backend, self.layout.from_store(values))
+            results.append(call(*shown, *(asked[1].view(np.int64)[rows] for rows in at)))
+
+        if asked:
+            self.table.for_each(asked[0], each)
+        else:
+            self.table.for_all(each)
+        return results
 
     def absent(self, verb: Verb, rows: int) -> list[Any]:
         """Return the answer columns for `rows` keys that are not stored."""

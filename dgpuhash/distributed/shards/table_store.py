@@ -73,6 +73,7 @@ class VerbResult:
     """Result of a rank: its answers, or why it refused to change anything.
 
     `answer`: prefix of the labels of the answers that the rank keeps.
+    `results`: what the function of a ``for_each`` gave.
     `absent_rows`: about how many of its rows have keys that are not stored.
     `held`: size of its shard after a change.
     """
@@ -81,6 +82,7 @@ class VerbResult:
     answer: str = ""
     refused: Exception | None = None
     absent_rows: int = 0
+    results: Sequence[object] = ()
     held: TableShardSize | None = None
 
 

@@ -227,7 +227,8 @@ class DistributedTable:
             arguments.append((ops, OP_DTYPE, "ops"))
         methods()[self._spec.method].require(verb.method_verb, self._spec.kind)
         with self._at_work():
-            batch = batch_of(self._client, self._workers, arguments, verb.stores)
+            exact = verb.stores or verb.call is not None
+            batch = batch_of(self._client, self._workers, arguments, exact)
             self._settle(batch.device)
             with self._alone:
                 return self._order(replace(verb, mixed=batch.mixed), batch, shown)
@@ -260,6 +261,8 @@ class DistributedTable:
                 if not left:
                     raise IndexLost(f"{elsewhere}, though it was moved; call it again") from None
                 batch.place(self._client, self._workers)
+        if verb.call is not None:
+            return tuple(result for each in found for result in each.result.results)
         return foreseen.answers(answer_columns(found, len(shown)))
 
     def _carried_out(
@@ -384,10 +387,10 @@ class DistributedTable:
         # Keys are partitioned by hash, so that some shards have more than their share.
         return math.ceil(share + 6 * math.sqrt(share)) if share else 0
 
-    def _run_if_opened(self, function: Callable[..., Result]) -> list[Result]:
+    def _run_if_opened(self, function: Callable[..., Result], *args: Any) -> list[Result]:
         """Return `_phase`, or nothing before arrays have decided on a device."""
         with self._at_work():
-            return [] if self._device is None else self._phase(function)
+            return [] if self._device is None else self._phase(function, *args)
 
     def _phase(self, function: Callable[..., Result], *args: Any) -> list[Result]:
         """Return ``function(host, uid, epoch, *args)`` of all workers."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -29,6 +29,12 @@ def keep_contents(
     rank = ranks[host.worker.address]
     data = {(answer_name(answer, n), rank): column for n, column in enumerate(columns)}
     return TaskOutput(VerbResult(stored(data), answer), data)
+
+
+def visit_table_shard(
+    host: ShardHost, uid: str, epoch: int, call: Callable[..., object]
+) -> list[object]:
+    return at(host, uid, epoch).part.visit(call)
 
 
 def key_count(host: ShardHost, uid: str, epoch: int) -> int:

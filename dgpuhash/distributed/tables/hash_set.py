@@ -13,7 +13,7 @@ from dgpuhash.distributed.partition.table_mode import TableMode
 from dgpuhash.distributed.shards.table_shard import Verb
 from dgpuhash.distributed.tables.arguments import dtype_of
 from dgpuhash.distributed.tables.base import MASK
-from dgpuhash.distributed.tables.key_table import KeyTable
+from dgpuhash.distributed.tables.key_table import EntryTable
 from dgpuhash.tables.stores.method import table_spec
 from dgpuhash.typing import (
     Array,
@@ -26,7 +26,7 @@ from dgpuhash.typing import (
 )
 
 
-class DistributedSet(KeyTable):
+class DistributedSet(EntryTable):
     """Set of distinct keys, sharded over the workers of a Dask cluster.
 
     Each worker has a `HashSet` of its keys, which their hash gives to it. A verb runs on all

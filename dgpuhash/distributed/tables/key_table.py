@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import chain
 from typing import Any, overload
 
 import numpy as np
@@ -132,7 +134,65 @@ class KeyTable(TableMaintenance):
                 raise
 
 
-class PairTable(KeyTable):
+class EntryTable(KeyTable):
+    """Distributed set, map or multimap, whose shards call functions."""
+
+    def for_each(self, keys: KeysLike, fn: Callable[..., object]) -> list[Any]:
+        """Call a function for the keys that are stored, on the workers that store them.
+
+        Parameters
+        ----------
+        keys : Dask array, or array of the client's
+            Of the table's dtype.
+        fn : callable
+            It gets arrays ``(keys, values, rows)`` of the table's device, some queries after
+            others: stored keys, their values (None for sets), and the rows of `keys` (int64),
+            numbered over all chunks. A multimap's key is there once for each value. Kernels of its
+            own may work on them. It travels to the workers, where it must not use the table.
+
+        Returns
+        -------
+        list
+            What the function returned, worker by worker in the order of `workers`.
+
+        Raises
+        ------
+        KeyTypeError, ShapeError, DeviceError
+            When the keys do not fit the table.
+        UnsupportedError
+            For text in C++.
+        IndexLost
+            When a worker was lost, or the table has been.
+
+        Examples
+        --------
+        >>> from distributed import Client
+        >>> from dgpuhash.distributed import DistributedMap
+        >>> client = Client(processes=False, n_workers=2, dashboard_address=None)
+        >>> table = DistributedMap.from_arrays([1, 2, 3], [10, 20, 30], client=client)
+        >>> sums = table.for_each([3, 7, 1], lambda keys, values, rows: int(values.sum()))
+        >>> sum(sums)
+        40
+        >>> table.close(); client.close()
+        """
+        _check_callable(fn)
+        return list(self._ask(Verb("for_each", call=fn), keys))
+
+    def for_all(self, fn: Callable[..., object]) -> list[Any]:
+        """Call a function for all that is stored, as `for_each`, without rows."""
+        _check_callable(fn)
+        return list(chain.from_iterable(self._run_if_opened(contents.visit_table_shard, fn)))
+
+
+def _check_callable(fn: object) -> None:
+    if not callable(fn):
+        raise UnsupportedError(
+            f"for_each and for_all on workers call a Python function, not {type(fn).__name__}; "
+            "give one that launches the kernel with the arrays that it gets"
+        )
+
+
+class PairTable(EntryTable):
     """Distributed table whose keys have values."""
 
     def match(
