@@ -192,10 +192,10 @@ def simulate_columns(monkeypatch: Any, frame_type: Any, series_type: Any) -> Non
             return [column.reindex(rows).reset_index(drop=True) for column in columns]
         return [column.take(rows).reset_index(drop=True) for column in columns]
 
-    def keep_columns(columns: Any, numbers: Any, mask: Any) -> tuple[list[pd.Series], pd.Series]:
+    def keep_columns(columns: Any, numbers: Any, mask: Any) -> tuple[list[pd.Series], Any]:
         assert mask.dtype == bool
         kept = np.flatnonzero(mask)
-        return take_columns(columns, kept, nulls=False), numbered(numbers[kept])
+        return take_columns(columns, kept, nulls=False), numbers[kept]
 
     def is_numbered(index: Any) -> bool:
         return type(index) is pd.RangeIndex and index.start == 0 and index.step == 1
@@ -238,7 +238,6 @@ def simulate_columns(monkeypatch: Any, frame_type: Any, series_type: Any) -> Non
         "numbered": as_numbered,
         "take_columns": take_columns,
         "take_series": take_series,
-        "with_attributes": lambda made, _: made,
     }
     own = {name: getattr(cudf_columns, name) for name in simulated}
     for module in [each for name, each in sys.modules.items() if name.startswith("dgpuhash.")]:

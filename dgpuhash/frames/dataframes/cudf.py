@@ -32,7 +32,6 @@ from dgpuhash.frames.dataframes.cudf_columns import (
     take_series,
     type_name,
     unscaled,
-    with_attributes,
 )
 from dgpuhash.frames.dataframes.pandas_arrow import METADATA, arrow_names
 from dgpuhash.frames.dataframes.pandas_join import cannot_hold
@@ -155,13 +154,9 @@ class CudfFrames(Frames):
         ) from error
 
     def arrays(self, frame: Any, dtypes: Sequence[Any] | None = None) -> list[Any] | None:
-        found = self._plain(frame, self.dtypes(frame) if dtypes is None else dtypes)
-        return None if not found or any(array is None for array in found) else found
-
-    def _plain(self, frame: Any, dtypes: Sequence[Any]) -> list[Any]:
-        """Return each column as an array; None for a column that cannot be one."""
         columns = (column.to_pylibcudf() for column in columns_of(frame).values())
-        return list(map(plain_array, columns, dtypes))
+        found = list(map(plain_array, columns, self.dtypes(frame) if dtypes is None else dtypes))
+        return None if not found or any(array is None for array in found) else found
 
     def from_arrays(self, arrays: Sequence[Any], like: Any) -> Any:
         if not len(arrays) or not len(arrays[0]):
@@ -191,25 +186,24 @@ class CudfFrames(Frames):
         return frame_of(zip(columns, found, strict=True), labels, like=frame)
 
     def keep(self, frame: Any, rows: Any) -> Any:
-        index, columns = frame.index, columns_of(frame)
-        found = take_columns(columns.values(), rows, nulls=False)
-        if type(index) is self._cudf.RangeIndex:
-            labels = index_of_columns([array_column(rows * index.step + index.start)], [index.name])
-        else:
-            labels = index.take(rows)
-        made = frame_of(zip(columns, found, strict=True), labels, like=frame)
-        return with_attributes(made, frame)
+        return self._kept(frame, take_columns(columns_of(frame).values(), rows, nulls=False), rows)
 
     def keep_where(self, frame: Any, mask: Any) -> Any:
-        index, columns = frame.index, columns_of(frame)
         numbers = row_numbers(backend.get(self.device), len(mask))
-        found, rows = keep_columns(columns.values(), numbers, mask)
-        if is_numbered(index):
-            labels = index_of_columns([rows], [index.name])
+        return self._kept(frame, *keep_columns(columns_of(frame).values(), numbers, mask))
+
+    def _kept(self, frame: Any, columns: Sequence[Any], rows: Any) -> Any:
+        """Return a frame of columns that were taken at positions, with the labels of these."""
+        index = frame.index
+        if type(index) is self._cudf.RangeIndex:
+            numbers = rows if is_numbered(index) else rows * index.step + index.start
+            labels = index_of_columns([array_column(numbers)], [index.name])
         else:
-            labels = index.take(plain_array(rows.to_pylibcudf(), rows.dtype))
-        made = frame_of(zip(columns, found, strict=True), labels, like=frame)
-        return with_attributes(made, frame)
+            labels = index.take(rows)
+        made = frame_of(zip(columns_of(frame), columns, strict=True), labels, like=frame)
+        if frame.attrs or not frame.flags.allows_duplicate_labels:
+            frame._propagate_metadata(made)
+        return made
 
     def concat(self, frames: Sequence[Any]) -> Any:
         if len(frames) == 1:

@@ -201,15 +201,15 @@ def sorted_order(table: Sequence[Any]) -> Any:
 
 
 def keep_columns(columns: Collection[Any], numbers: Any, mask: Any) -> tuple[list[Any], Any]:
-    """Return the values of each column, and a column of those of an array, where a mask is True."""
+    """Return the values of each column, and those of an array, where a mask is True."""
     import pylibcudf as plc
 
     if not len(mask):
-        return list(map(shared_column, columns)), empty_column(numbers.dtype)
+        return list(map(shared_column, columns)), numbers
     own, kept = map(plc.Column.from_cuda_array_interface, (numbers, mask))
     table = plc.Table([*(column.to_pylibcudf() for column in columns), own])
     *found, rows = plc.stream_compaction.apply_retention_mask(table, kept).columns()
-    return _columns_like(found, columns), column_over(rows, numbers.dtype)
+    return _columns_like(found, columns), _buffer(rows, numbers.dtype)
 
 
 def _columns_like(made: Iterable[Any], columns: Iterable[Any]) -> list[Any]:
@@ -230,13 +230,6 @@ def frame_of(columns: Iterable[tuple[Hashable, Any]], index: Any, like: Any = No
         dict(columns), multiindex=of_levels, level_names=names, verify=False
     )
     return cudf.DataFrame._from_data(made, index=index)
-
-
-def with_attributes(made: Any, frame: Any) -> Any:
-    """Return a frame that was made of rows of another one, with `attrs` and flags of that."""
-    if frame.attrs or not frame.flags.allows_duplicate_labels:
-        frame._propagate_metadata(made)
-    return made
 
 
 def index_of(levels: Sequence[Any], names: Sequence[Hashable | None]) -> Any:

@@ -27,11 +27,14 @@ from dgpuhash.frames.merge.rows import StoredKeys, encoder_of
 from dgpuhash.tables import unique
 from dgpuhash.tables.columns.direct import DenseKeys
 from dgpuhash.tables.columns.isin import contained
+from dgpuhash.tables.columns.join import pairs_of_words
 
 # Nulls of an object column that differ from each other where it is the only one compared.
 _NULLS: tuple[type, ...] = (type(None), float, type(pd.NaT), type(pd.NA))
 # Rows of a sample by which parts are known whose keys hardly occur again, and of such parts.
 _SAMPLE, _SAMPLED_ROWS = 2**13, 2**16
+# From so many rows on a mask of a byte a row takes less time than their numbers.
+_MASKED_ROWS = 2**24
 
 
 def numbered(keys: pd.DataFrame, *, of_rows: bool = True) -> tuple[Any, Any]:
@@ -119,6 +122,22 @@ def occurs(left: KeyColumns, right: KeyColumns, *, nulls_equal: bool = True) -> 
         else:
             found = partners >= 0
     return found if nulls_equal else found & left.complete
+
+
+def filtered(frame: Any, keys: JoinKeys, kind: str, *, nulls_equal: bool = True) -> Any:
+    """Return the rows of a frame whose keys the right side has (semi), or lacks (anti)."""
+    left, right = keys.sides
+    frames = left.frames
+    # A GPU gathers few rows by their numbers in less time than by a mask.
+    if frames.selects_pairs and nulls_equal and 0 < len(left) < _MASKED_ROWS and len(right):
+        encoder = encoder_of(left, right)
+        if encoder.packing != "hashed":
+            asked, known = encoder.encode_columns(left), encoder.encode_stored(right)
+            if known.proves and asked.proves and asked.valid is None:
+                device = backend.get(frames.device)
+                return frames.keep(frame, pairs_of_words(device, asked.codes, known.codes, kind)[0])
+    found = occurs(left, right, nulls_equal=nulls_equal)
+    return frames.keep_where(frame, found if kind == "semi" else ~found)
 
 
 def null_kinds(series: pd.Series) -> pd.Series:

@@ -72,13 +72,13 @@ def join_indices(left: KeysLike, right: KeysLike, how: RowsHow = "inner") -> tup
     if how not in _HOWS:
         raise SpecError(f"how={how!r}; use {', '.join(_HOWS)}")
     met = to_common_dtype(left, right, ("left", "right"))
-    pairs = _joined(met.backend, *met.words, how)
+    pairs = pairs_of_words(met.backend, *met.words, how)
     whole = all(side.rows is None for side in met.asked)
     return pairs if whole else _renumbered_pairs(met, pairs, how)
 
 
-def _joined(backend: Backend, asked: Any, stored: Any, how: str) -> tuple[Any, Any]:
-    """Return the row pairs of two columns of key words."""
+def pairs_of_words(backend: Backend, asked: Any, stored: Any, how: str) -> tuple[Any, Any]:
+    """Return the row pairs of two columns of key words, as `join_indices`."""
     xp, rows = backend.xp, RowsByKey(backend, stored)
     if rows.one_row_each or how in ("semi", "anti"):
         numbers, *counted = rows.first(asked)
