@@ -84,6 +84,7 @@ SHOWN = {
     "aggregates": "Aggregates by group of frames of int64 keys, integers and floats",
     "join": "Joins of int64 columns to row numbers",
     "close": "Keys in the order of another table",
+    "growth": "Maps that grow, age and meet keys chosen for their seed",
 }
 
 

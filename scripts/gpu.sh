@@ -182,6 +182,7 @@ figures_of_batches() {
     [ -z "$compare" ] || step aggregates 60 "${bench[@]}" aggregates "${measured[@]}" --compare --json "$OUT/aggregates.jsonl"
     step join 50 "${bench[@]}" join "${measured[@]}" $compare --json "$OUT/join.jsonl"
     step close 30 "${bench[@]}" close "${measured[@]}" --json "$OUT/close.jsonl"
+    step growth 60 "${bench[@]}" growth "${measured[@]}" --json "$OUT/growth.jsonl"
 }
 
 # Figures of one text, each cut short after some seconds; those that $OUT has of this commit are not measured again.

@@ -18,7 +18,7 @@ from dgpuhash.bench.kmer import run as kmer
 from dgpuhash.bench.model import run as model
 from dgpuhash.bench.papers import run as papers
 from dgpuhash.bench.refresh import run as refresh
-from dgpuhash.bench.tables import close, group, join, multi, open_tables
+from dgpuhash.bench.tables import close, group, growth, join, multi, open_tables
 from dgpuhash.bench.workers import exchange, scaling
 from dgpuhash.errors import DgpuhashError, SpecError
 from dgpuhash.tables.memory_errors import memory_errors_of
@@ -34,6 +34,7 @@ BENCHES: dict[str, Callable[..., Iterator[dict[str, Any]]]] = {
     "group": group.run,
     "join": join.run,
     "close": close.run,
+    "growth": growth.run,
     "cpu": cpu.run,
     "frames": frames.run,
     "aggregates": aggregates.run,

@@ -200,6 +200,11 @@ def _close() -> None:
     """Compare keys in another table's order with keys in random order."""
 
 
+@_benchmark("growth", _N, _several("--batch", type=_COUNT, said="Rows of a slice"))
+def _growth() -> None:
+    """Measure inserts that double a table, 1,000 slices that age it, and keys chosen against it."""
+
+
 @_benchmark(
     "cpu",
     _several("--n", type=_COUNT, said="Rows; default: 100 to 10 million"),

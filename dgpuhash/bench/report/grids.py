@@ -63,6 +63,10 @@ def grids(bench: str, rows: Sequence[Row]) -> list[Grid]:
     if bench == "frames":
         cases = [row for row in rows if "amount" not in row]
         return _questions([row for row in rows if "amount" in row]) + _cases(cases)
+    if bench == "growth":
+        title = "billions of rows a second, milliseconds, table's bytes and lines a lookup; beside "
+        title += "a table with room, its first slices, and other keys"
+        return pivot(title, rows, ("n", "batch"), "verb", ())
     if bench == "aggregates":
         return pivot("milliseconds", rows, ("n", "groups", "verb"), "library", ())
     if bench == "groupbys":
