@@ -339,8 +339,8 @@ class CudaBackend(Backend):
                 function.ptr, kernel.threads, shared_nbytes
             )
             resident = max(1, per_processor) * self._attribute("MultiProcessorCount", device)
-            found = _Loaded(function, resident, shared_nbytes)
-            self._loaded[key] = found
+            # Of two threads that load it one is first: CUDA unloads the other's function.
+            found = self._loaded.setdefault(key, _Loaded(function, resident, shared_nbytes))
         return found
 
     def _out_of_memory(self, shape: Shape, dtype: np.dtype[Any]) -> OutOfMemoryError:

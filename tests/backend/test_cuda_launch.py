@@ -154,6 +154,26 @@ def test_a_kernel_can_be_loaded_before_it_is_launched(recorder: Recorder) -> Non
     assert (recorder.loads, len(recorder.launches)) == (1, 1)
 
 
+def test_threads_that_load_a_kernel_at_once_launch_the_same_function(recorder: Recorder) -> None:
+    met = threading.Barrier(2, timeout=20)
+
+    class Module:
+        def load(self, image: bytes) -> None:
+            met.wait()
+
+        def get_function(self, name: str) -> Any:
+            return SimpleNamespace(ptr=id(self))
+
+    recorder.cuda.function.Module = Module
+    gpu = cuda.CudaBackend()
+    with ThreadPoolExecutor(2) as pool:
+        steps: list[Any] = list(
+            pool.map(lambda rows: gpu.prepared(OWNER_OF, rows, parts=3), (10, 20))
+        )
+    kept: Any = gpu.prepared(OWNER_OF, 30, parts=3)
+    assert len({each.args[0] for each in (*steps, kept)}) == 1
+
+
 def test_a_device_that_does_not_take_a_kernel(recorder: Recorder) -> None:
     def refuse(*given: Any) -> None:
         raise DriverError("CUDA_ERROR_OUT_OF_MEMORY")
