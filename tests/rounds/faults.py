@@ -60,6 +60,7 @@ class Fault:
         "bulk merge",
         "frames inner",
         "frames outer",
+        "frames copied",
         "update",
         "retract",
     )
@@ -191,7 +192,7 @@ class Again(Fault):
     """Loss of results that tasks of merges have left, again and again, so that they run again."""
 
     name = "again"
-    works = ("frames inner", "frames outer")
+    works = ("frames inner", "frames outer", "frames copied")
     harmless = True
 
     def prepare(self) -> None:

@@ -22,6 +22,7 @@ class FrameMerge(Work):
     kept_by_dask = True
     changes = False
     how: ClassVar[str] = "inner"
+    build: ClassVar[Any] = "auto"
 
     def start(self, client: Client) -> None:
         pass
@@ -30,7 +31,8 @@ class FrameMerge(Work):
         # Of another name each time: Dask keeps errors of tasks by their names.
         pace = self.pace + random.random() / 1e6
         left, right = self.slowly(probes(), 12, pace), self.slowly(self.before, 9, pace)
-        merged = dgpuhash.merge(left, right, how=self.how, on="k", client=client)
+        how = {"how": self.how, "build": self.build}
+        merged = dgpuhash.merge(left, right, on="k", client=client, **how)
         self.check(fetched(client, merged, None), probes())
 
     def check(self, merged: Any, left: pd.DataFrame) -> None:
@@ -57,10 +59,18 @@ class FrameOuter(FrameMerge):
     how = "outer"
 
 
+class FrameCopied(FrameMerge):
+    name = "frames copied"
+    how = "left"
+    build = "replicate"
+
+
 def shards_here(dask_worker: Any) -> int:
     """Return how many shards a worker holds, ready or being built."""
     host = dask_worker.plugins.get("dgpuhash")
     return 0 if host is None else len(host.shards._shards) + len(host.shards._staged)
 
 
-FRAME_WORKS: dict[str, type[Work]] = {work.name: work for work in (FrameInner, FrameOuter)}
+FRAME_WORKS: dict[str, type[Work]] = {
+    work.name: work for work in (FrameInner, FrameOuter, FrameCopied)
+}

@@ -360,6 +360,7 @@ DURATION = {
     "merge": 0.8,
     "frames inner": 1.2,
     "frames outer": 1.4,
+    "frames copied": 1.0,
     "lookup": 0.2,
     "save": 0.06,
     "rebalance": 0.2,

@@ -18,11 +18,7 @@ import dask.base
 from distributed import Client, Future, get_client, get_worker, rejoin, secede
 
 from dgpuhash import config
-from dgpuhash.distributed.cluster.dask_internals import (
-    CommClosedError,
-    client_on,
-    known_clients,
-)
+from dgpuhash.distributed.cluster.dask_internals import CommClosedError, client_on, known_clients
 from dgpuhash.distributed.cluster.host import current_worker
 from dgpuhash.errors import ClosedError, DgpuhashError, IndexLost, UnsupportedError
 

@@ -42,24 +42,13 @@ from dask.dataframe.dask_expr.io._delayed import FromDelayed
 from dask.dataframe.dask_expr.io.io import BlockwiseIO, FromGraph
 from dask.dataframe.dask_expr.io.parquet import ReadParquet
 from dask.dataframe.io.parquet.arrow import ArrowDatasetEngine
-from dask.dataframe.utils import (
-    UNKNOWN_CATEGORIES,
-    clear_known_categories,
-    has_known_categories,
-)
+from dask.dataframe.utils import UNKNOWN_CATEGORIES, clear_known_categories, has_known_categories
 from dask.tokenize import _tokenize_deterministic as tokenize_deterministic
 from distributed import Client, Future, Worker, stealing
 from distributed.client import FutureCancelledError, FuturesCancelledError
 from distributed.comm import CommClosedError
 from distributed.core import Status, clean_exception, error_message, send_recv
-from distributed.protocol import (
-    Serialize,
-    Serialized,
-    deserialize,
-    pickle,
-    serialize,
-    to_serialize,
-)
+from distributed.protocol import Serialize, Serialized, deserialize, pickle, serialize, to_serialize
 from distributed.utils import LoopRunner, sync
 
 # Errors of futures that a client has lost.

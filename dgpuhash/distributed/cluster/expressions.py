@@ -27,12 +27,7 @@ from dgpuhash.distributed.cluster.dask_internals import (
     pickle,
     tokenize_deterministic,
 )
-from dgpuhash.distributed.cluster.serialization import (
-    is_bare,
-    note_bare,
-    put_in_cache,
-    schema_key,
-)
+from dgpuhash.distributed.cluster.serialization import is_bare, note_bare, put_in_cache, schema_key
 
 
 class SharedExpr(Expr):

@@ -15,12 +15,7 @@ from dgpuhash.distributed.cluster.serialization import concat_payloads, to_messa
 from dgpuhash.distributed.groupby.categories import PartCategories, UnknownCategories
 from dgpuhash.distributed.groupby.heavy.held import Held, HeldRows, Target
 from dgpuhash.distributed.groupby.heavy.rounds import Found
-from dgpuhash.distributed.groupby.spilling import (
-    SpillingStates,
-    most_nbytes,
-    most_on_gpu,
-    share_of,
-)
+from dgpuhash.distributed.groupby.spilling import SpillingStates, most_nbytes, most_on_gpu, share_of
 from dgpuhash.distributed.partition.skew import HeavyKeys
 from dgpuhash.distributed.shards.plugin import replying
 from dgpuhash.distributed.shards.spilling import WRITTEN_AT_ONCE

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 from dgpuhash.distributed.cluster.dask_internals import (
-    Alias,
     Blockwise,
     Expr,
     Task,
@@ -18,7 +17,14 @@ from dgpuhash.distributed.cluster.expressions import SharedExpr
 from dgpuhash.distributed.cluster.host import current_worker
 from dgpuhash.distributed.cluster.serialization import CachedPickle
 from dgpuhash.distributed.cluster.user_errors import raise_without_traceback
-from dgpuhash.distributed.merge.held import check_size, filtered, keys_of, known_keys
+from dgpuhash.distributed.merge.held import (
+    check_size,
+    filtered,
+    hold_rows,
+    keys_of,
+    known_keys,
+    merge_with_copy,
+)
 from dgpuhash.distributed.merge.sides import raise_if_repeated
 from dgpuhash.distributed.merge.steps import StoredRows
 from dgpuhash.frames.keys.encoding import KeyColumns
@@ -72,12 +78,47 @@ class CopiedExpr(MergeTaskExpr):
         return tokenize_deterministic(StoredRows(self.plan))
 
     def _task(self, name: Any, index: int) -> Task:
-        frame, stored = TaskRef((self.frame._name, index)), TaskRef((self.stored._name, 0))
+        frame, (stored,) = TaskRef((self.frame._name, index)), self.stored.tasks
         return Task(name, merge_with_all, frame, stored, self._pickled, self._rows)
 
 
+class HoldExpr(MergeTaskExpr):
+    """Stored rows of the partitions of a frame, which wait where they are made.
+
+    `stored` is the `StoredRows` of a plan.
+    """
+
+    _parameters = ["frame", "stored"]  # noqa: RUF012
+
+    @property
+    def plan(self) -> PartitionPlan:
+        """How partitions are merged."""
+        return self.stored.plan  # type: ignore[no-any-return]
+
+    @property
+    def _meta(self) -> Any:
+        return self.plan.stored_meta
+
+    def _divisions(self) -> tuple[None, ...]:
+        return (None,) * (self.frame.npartitions + 1)
+
+    def _task(self, name: Any, index: int) -> Task:
+        return Task(name, hold_rows, TaskRef((self.frame._name, index)), self._pickled, index)
+
+
+class ReplicatedExpr(CopiedExpr):
+    """Merge of each partition of a frame with all of another, which workers fetch where they lie.
+
+    `stored` is a `WholeExpr` of a `HoldExpr`.
+    """
+
+    def _task(self, name: Any, index: int) -> Task:
+        frame = TaskRef((self.frame._name, index))
+        return Task(name, merge_with_copy, frame, self._pickled, *self.stored.tasks)
+
+
 class WholeExpr(Expr):
-    """The only partition of a frame, which no task makes anew.
+    """The partitions of a frame, which no task makes anew.
 
     Dask would read a small side once for each partition of the other, with which it fuses it.
     """
@@ -94,9 +135,13 @@ class WholeExpr(Expr):
     def _lower(self) -> None:
         return None
 
-    def _layer(self) -> dict[Any, Alias]:
-        key = (self._name, 0)
-        return {key: Alias(key, (self.frame._name, 0))}
+    @property
+    def tasks(self) -> list[TaskRef]:
+        """The tasks of the partitions: it has none of its own."""
+        return [TaskRef((self.frame._name, number)) for number in range(self.npartitions)]
+
+    def _layer(self) -> dict[Any, Task]:
+        return {}
 
 
 class SingleExpr(MergeTaskExpr):

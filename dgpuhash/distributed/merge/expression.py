@@ -19,6 +19,8 @@ from dgpuhash.distributed.cluster.dask_internals import (
 from dgpuhash.distributed.cluster.serialization import CachedPickle
 from dgpuhash.distributed.merge.copied import (
     CopiedExpr,
+    HoldExpr,
+    ReplicatedExpr,
     SingleExpr,
     WholeExpr,
     can_be_copied,
@@ -142,30 +144,27 @@ class MergeExpr(SidesExpr, TailedExpr):
         told, other_told = texts if self.probing == "left" else texts[::-1]
         if self.operand("single"):
             return SingleExpr(self.left, self.right, self.plan, texts)
-        copied = self.placement is Placement.REPLICATED and can_be_copied(self.plan, stored)
-        if copied and not any(texts) and self.operand("probed"):
-            return CopiedExpr(asking, WholeExpr(stored), self.plan)
-        build = BuildExpr(
-            stored,
-            StoredRows(self.plan),
-            self.ranges,
-            self.placement,
-            self.seeds,
-            other_told,
-            most_held_nbytes(self.plan, other_told),
-        )
+        plan = self.plan
+        if self.placement is Placement.REPLICATED:
+            if can_be_copied(plan, stored):
+                return CopiedExpr(asking, WholeExpr(stored), plan)
+            held = WholeExpr(HoldExpr(stored, StoredRows(plan)))
+            return self._typed(ReplicatedExpr(asking, held, plan))
+        how = self.ranges, self.seeds, other_told, most_held_nbytes(plan, other_told)
+        build = BuildExpr(stored, StoredRows(plan), *how)
         checks = []
         if told:
             other = "right" if self.probing == "left" else "left"
-            checks.append(_checked(asking, self.plan, other, self.ranges, self.seeds, told))
-        shown = self.operand("probed")
+            checks.append(_checked(asking, plan, other, self.ranges, self.seeds, told))
         if isinstance(asking, Blockwise):
             asking = GatedExpr(asking, build)
-        plan, tails = self.plan, self._tails
-        probe = ProbeExpr(asking, build, plan, self.ranges, shown, tails, None, *checks)
-        if has_unknown_categories(plan):
-            return TypedExpr(probe, plan, self.left, self.right)
-        return probe
+        shown = self.operand("probed"), self._tails
+        return self._typed(ProbeExpr(asking, build, plan, self.ranges, *shown, None, *checks))
+
+    def _typed(self, merged: Expr) -> Expr:
+        """Return a merge whose partitions have one dtype of unknown categories."""
+        typed = has_unknown_categories(self.plan)
+        return TypedExpr(merged, self.plan, self.left, self.right) if typed else merged
 
     def _simplify_down(self) -> Expr | None:
         if self.operand("_partitions") is not None:
@@ -187,7 +186,7 @@ def _checked(
         "semi", given.on, given.left_on, given.right_on, given.left_index, given.right_index
     )
     stored = StoredRows(PartitionPlan.of(plan.left, plan.right, keys, other))
-    return BuildExpr(side, stored, ranges, Placement.DISTRIBUTED, seeds, text)
+    return BuildExpr(side, stored, ranges, seeds, text)
 
 
 class StandingMergeExpr(TailedExpr):

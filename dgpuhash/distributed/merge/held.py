@@ -6,26 +6,33 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 from dask.sizeof import sizeof
 
-from dgpuhash import config
+from dgpuhash import backend, config
+from dgpuhash.distributed.cluster.dask_internals import memory_limit
 from dgpuhash.distributed.cluster.host import current_worker
 from dgpuhash.distributed.cluster.serialization import CachedPickle
+from dgpuhash.distributed.cluster.user_errors import raise_without_traceback
 from dgpuhash.distributed.ingest.mode import REPLICATED
 from dgpuhash.distributed.ingest.shuffle_tasks import shuffle_partition
 from dgpuhash.distributed.partition.change import Change
 from dgpuhash.distributed.query.fetch import FINER
 from dgpuhash.distributed.query.result_limit import ResultLimit
 from dgpuhash.distributed.shards.inbox import Receipt
+from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.frames import frames_of
 from dgpuhash.frames.keys.encoding import KeyColumns
 from dgpuhash.frames.merge.distinct import DistinctPlan
 from dgpuhash.frames.merge.partition import PartitionPlan
 from dgpuhash.frames.merge.rows import StoredKeys
 from dgpuhash.frames.row_store import RowStore
+from dgpuhash.tables.memory_errors import memory_errors_of
 
+# A copy of all rows for each worker takes at most this part of its memory.
+COPY_SHARE = 4
 # Bytes of a task's result beside its rows: Dask asks each result how large it is.
 RESULT_NBYTES = 2**10
 
@@ -52,15 +59,14 @@ class SentRows:
 Put: TypeAlias = SentRows | HeldRows
 
 
-def most_held_nbytes(plan: PartitionPlan | DistinctPlan, unique: str) -> int:
-    """Return the most bytes of stored rows that get no shards; 0 where all get some.
+def needs_shards(plan: PartitionPlan | DistinctPlan, unique: str) -> bool:
+    """Return whether unmatched stored rows are in the result, or their keys are to be unique."""
+    return bool(unique) or (isinstance(plan, PartitionPlan) and plan.has_tail)
 
-    Shards alone tell which rows nothing matches, and which keys have two rows.
-    """
-    needs_shards = unique or (
-        isinstance(plan, PartitionPlan) and (plan.has_tail or plan.arguments.how == "cross")
-    )
-    return 0 if needs_shards else config.nbytes(REPLICATED)
+
+def most_held_nbytes(plan: PartitionPlan | DistinctPlan, unique: str) -> int:
+    """Return the most bytes of stored rows that get no shards; 0 where all get some."""
+    return 0 if needs_shards(plan, unique) else config.nbytes(REPLICATED)
 
 
 def are_few(rows: Any, most_nbytes: int) -> bool:
@@ -90,6 +96,37 @@ def all_held(puts: Sequence[Put], like: Any) -> Any | None:
         store.check_rounding(each)
         store.append(each)
     return store.frame()
+
+
+def hold_rows(frame: Any, plan: CachedPickle[PartitionPlan], number: int) -> HeldRows:
+    """Return the stored rows of a partition, of which each worker fetches a copy."""
+    with raise_without_traceback(), memory_errors_of("merge"):
+        return HeldRows(plan.opened().stored(frame), number)
+
+
+def merge_with_copy(frame: Any, plan: CachedPickle[PartitionPlan], *held: HeldRows) -> Any:
+    """Return the merge of a partition with the stored rows of all partitions of the other side."""
+    with raise_without_traceback(), memory_errors_of("merge"):
+        opened = plan.opened()
+        make = partial(_copy_of, held, opened.stored_meta)
+        return merge_with_rows(frame, known_keys.of(held[0].rows, "copy", make), opened)
+
+
+def _copy_of(held: Sequence[HeldRows], like: Any) -> Any:
+    """Return the rows of all partitions, put together once on each worker.
+
+    Raises OutOfMemoryError when they are too large for this worker or its GPU.
+    """
+    worker, frames = current_worker(), frames_of(like)
+    nbytes = sum(frames.nbytes(each.rows) for each in held)
+    limit = memory_limit(worker) if frames.device == "cpu" else backend.get("cuda").memory()[1]
+    if limit and nbytes > limit // COPY_SHARE:
+        raise OutOfMemoryError(
+            f"a copy of {nbytes:,} bytes for each worker, of which {worker.address} has memory for "
+            f"{limit // COPY_SHARE:,}, a fourth of its {limit:,} bytes; leave build= out, and the "
+            "rows are distributed, or merge fewer rows and columns"
+        )
+    return all_held(held, like)
 
 
 def merge_with_rows(frame: Any, stored: Any, plan: PartitionPlan) -> Any:
@@ -131,16 +168,19 @@ def keys_of(stored: Any, plan: PartitionPlan, asked: int) -> StoredKeys:
 
 
 class KnownKeys:
-    """Keys of frames that tasks of this process merge with, as long as the frames are there."""
+    """Keys of frames that tasks of this process merge with, as long as the frames are there.
+
+    And of the first of several frames all of these together.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._known: dict[tuple[int, str], tuple[Any, StoredKeys]] = {}
+        self._known: dict[tuple[int, str], tuple[Any, Any]] = {}
 
     def __len__(self) -> int:
         return len(self._known)
 
-    def of(self, frame: Any, rows: str, make: Callable[[], StoredKeys]) -> StoredKeys:
+    def of(self, frame: Any, rows: str, make: Callable[[], Any]) -> Any:
         """Return the keys of a frame, made once; the name `rows` tells several of one apart."""
         key = id(frame), rows
         with self._lock:

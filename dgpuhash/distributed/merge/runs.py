@@ -12,11 +12,7 @@ from typing import Any, ClassVar, TypeVar
 from distributed import Client, Reschedule, SchedulerPlugin
 
 from dgpuhash.distributed.cluster.client import task_client
-from dgpuhash.distributed.cluster.dask_internals import (
-    move_tasks,
-    prefer_worker,
-    scheduler_plugin,
-)
+from dgpuhash.distributed.cluster.dask_internals import move_tasks, prefer_worker, scheduler_plugin
 from dgpuhash.distributed.cluster.host import NAME, current_worker
 from dgpuhash.distributed.cluster.rpc import (
     call_scheduler,

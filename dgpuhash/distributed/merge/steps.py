@@ -57,7 +57,7 @@ class BuildExpr(SharedExpr):
     """
 
     _parameters = [  # noqa: RUF012
-        "frame", "stored", "ranges", "placement", "seeds", "unique", "held_nbytes",
+        "frame", "stored", "ranges", "seeds", "unique", "held_nbytes",
     ]  # fmt: skip
     _defaults = {"held_nbytes": 0}  # noqa: RUF012
 
@@ -73,7 +73,7 @@ class BuildExpr(SharedExpr):
 
     def _layer(self) -> dict[Any, Task]:
         key, count = (self._name, 0), self.frame.npartitions
-        how = self.ranges, self.placement, self.seeds, self.unique
+        how = self.ranges, self.seeds, self.unique
         task = CachedPickle.of(BuildTask(self.stored.plan, *how, count, self.held_nbytes))
         graph = dict[Any, Task]()
         puts = [(f"dgpuhash-put-{self.deterministic_token}", number) for number in range(count)]

@@ -47,7 +47,7 @@ from dgpuhash.distributed.merge.runs import (
     open_run,
 )
 from dgpuhash.distributed.partition.change import Change
-from dgpuhash.distributed.partition.descriptor import Descriptor, Placement
+from dgpuhash.distributed.partition.descriptor import Descriptor
 from dgpuhash.distributed.partition.skew import NO_HEAVY
 from dgpuhash.distributed.query.fetch import encoded
 from dgpuhash.distributed.query.merge_tasks import Probe
@@ -74,7 +74,6 @@ class BuildTask:
         Of any merge that stores these rows.
     ranges : int
         The most shards, and hash ranges.
-    placement : Placement
     seeds : KeySeeds
         Of the keys: the same rows are in a hash range whenever it is computed.
     unique : str
@@ -87,7 +86,6 @@ class BuildTask:
 
     plan: PartitionPlan | DistinctPlan
     ranges: int
-    placement: Placement
     seeds: KeySeeds
     unique: str
     partitions: int
@@ -146,9 +144,7 @@ def _open_shards(client: Client, build: BuildTask, key: Any) -> Opened:
 
     Raises IndexLost when one of them leaves meanwhile.
     """
-    run, shards = uuid.uuid4().hex, shard_addresses(client)
-    if build.placement is not Placement.REPLICATED:
-        shards = shards[: build.ranges]
+    run, shards = uuid.uuid4().hex, shard_addresses(client)[: build.ranges]
     descriptor = Descriptor(
         uid=run,
         name=f"merge-{run}",
@@ -158,7 +154,6 @@ def _open_shards(client: Client, build: BuildTask, key: Any) -> Opened:
         meta=build.plan.stored_meta,
         unique=True if build.unique else None,
         device=frames_of(build.plan.stored_meta).device,
-        placement=build.placement,
     )
     change = replace(change_to(descriptor, "build"), partitions=build.partitions, spills=True)
     if isinstance(build.plan, DistinctPlan):

@@ -23,7 +23,7 @@ from dgpuhash.distributed.ingest.mode import REPLICATED
 from dgpuhash.distributed.ingest.source import check_all_partitions
 from dgpuhash.distributed.merge.aligned import AlignedMergeExpr, can_be_aligned
 from dgpuhash.distributed.merge.expression import MergeExpr, StandingMergeExpr, stored_rows
-from dgpuhash.distributed.merge.held import most_held_nbytes
+from dgpuhash.distributed.merge.held import most_held_nbytes, needs_shards
 from dgpuhash.distributed.merge.runs import install_runs
 from dgpuhash.distributed.merge.sides import plan_of
 from dgpuhash.distributed.merge.steps import BuildExpr, RowsExpr, StoredRows
@@ -87,7 +87,9 @@ def merge_lazily(
     ):
         merged = new_collection(AlignedMergeExpr(*exprs, arguments, probing, unique))
     else:
-        placement = _placement(build, arguments, (left, right)[stored], sides, stored)
+        placement = Placement.DISTRIBUTED
+        if arguments.how == "cross" or not (any(unique) or needs_shards(plan, "")):
+            placement = _placement(build, arguments, (left, right)[stored], sides, stored)
         single = build in ("auto", "replicate") and npartitions is None and _are_single(sides)
         merged = new_collection(
             MergeExpr(*exprs, arguments, probing, ranges, placement, SEEDS, unique, single)
@@ -187,9 +189,8 @@ def distinct_lazily(
         made: dd.DataFrame = frame.map_partitions(_distinct, places, keep, meta=meta.iloc[:0])
         return made
     plan = DistinctPlan(meta, places, keep, on_rounding)
-    placed = Placement.DISTRIBUTED
     few = most_held_nbytes(plan, "")
-    build = BuildExpr(frame.expr, StoredRows(plan), ranges, placed, SEEDS, "", few)
+    build = BuildExpr(frame.expr, StoredRows(plan), ranges, SEEDS, "", few)
     return new_collection(RowsExpr(build, plan, meta.iloc[:0], ranges))
 
 

@@ -11,11 +11,7 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.distributed.cluster.rpc import REMEDY
-from dgpuhash.distributed.cluster.serialization import (
-    Payload,
-    frame_of_payload,
-    is_plain,
-)
+from dgpuhash.distributed.cluster.serialization import Payload, frame_of_payload, is_plain
 from dgpuhash.distributed.partition.change import Change
 from dgpuhash.distributed.partition.skew import NO_HEAVY
 from dgpuhash.distributed.shards.inbox import Inbox, Parcel, Receipt

@@ -13,13 +13,7 @@ from typing import Any
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
-from dgpuhash.errors import (
-    DgpuhashError,
-    ExistsError,
-    FormatError,
-    SpecError,
-    UnsupportedError,
-)
+from dgpuhash.errors import DgpuhashError, ExistsError, FormatError, SpecError, UnsupportedError
 from dgpuhash.tables.arguments.temporary import locked_part, sweep_parts
 from dgpuhash.tables.serialization import check_no_pattern, read_only_error
 

@@ -22,10 +22,7 @@ from dgpuhash.distributed.cluster.locality import InputSpec, TaskOutput
 from dgpuhash.distributed.ingest.source import scatter_to_workers
 from dgpuhash.distributed.pipeline.plan import Chunk
 from dgpuhash.distributed.shards.table_store import VerbResult, answer_name
-from dgpuhash.errors import (
-    IndexLost,
-    UnsupportedError,
-)
+from dgpuhash.errors import IndexLost, UnsupportedError
 from dgpuhash.tables.arguments.encoding import carrier_dtype
 from dgpuhash.tables.arguments.interop import ArrayArgument
 from dgpuhash.tables.arguments.lookup_keys import LookupKeys

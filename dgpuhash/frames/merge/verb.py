@@ -140,7 +140,8 @@ def merge(
         rounded: where a float64 cannot hold an integer, that raises ColumnError.
     build : {"auto", "left", "right", "replicate"}
         Of Dask frames: the side that is indexed on the workers, which the other one's partitions
-        ask; rows have the order of that other one. Replicate: the right side, whole on each worker.
+        ask; rows have the order of that other one. Replicate: the right side, whole on each worker,
+        unless its rows without a match are wanted or keys are to be unique.
         Auto: the right side; the left one for ``how="right"``, and for inner merges if it has one
         partition and the right side more; none where both sides have known divisions of their keys.
     npartitions : int, optional

@@ -12,8 +12,11 @@ from clusters import lazy
 from suites.raising import no_other_engine
 
 import dgpuhash
+from dgpuhash.distributed.merge import held
 from dgpuhash.distributed.merge.copied import CopiedExpr
 from dgpuhash.distributed.merge.held import KnownKeys, keys_of
+from dgpuhash.distributed.merge.runs import MergeRuns
+from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.frames.merge.keys import MergeError
 
 pytestmark = pytest.mark.cluster
@@ -24,6 +27,10 @@ LEFT["t"] = "t" + LEFT["k"].astype("str")
 RIGHT = pd.DataFrame({"k": [3, 11, 5, 7, 1, 20], "b": [1.5, 2.5, 3.5, 4.5, 5.5, 6.5]})
 RIGHT["t"] = "t" + RIGHT["k"].astype("str")
 TWICE = pd.concat([RIGHT, RIGHT.assign(b=0.0)], ignore_index=True)
+
+
+def begun(dask_scheduler):
+    return set(dask_scheduler.plugins[MergeRuns.name]._begun)
 
 
 def computed(left: pd.DataFrame, right: pd.DataFrame, parts: tuple[int, int], **how: object):
@@ -98,11 +105,56 @@ def test_the_small_side_is_read_once_and_all_else_is_fused(threads, how):
     small = dd.from_map(lambda _: RIGHT, [0])
     merged = dgpuhash.merge(many[many["a"] % 3 > 0], small[small["b"] < 6], how, on="k")
     optimized = merged[["k", "a"]].optimize()
-    # A task for each partition of the one, one for the other, and its other name.
-    assert len(optimized.dask) == 4 + 2
+    assert len(optimized.dask) == 4 + 1
     wanted = LEFT[LEFT["a"] % 3 > 0]
     kept = RIGHT[RIGHT["b"] < 6]
     met = wanted["k"].isin(kept["k"])
     if how != "left":
         wanted = wanted[~met if how == "anti" else met]
     assert optimized.compute()["a"].tolist() == wanted["a"].tolist()
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "semi", "anti", "left_anti", "cross"])
+def test_workers_fetch_copies_where_they_lie(threads, how):
+    many = dd.from_map(lambda start: LEFT.iloc[start : start + 10], range(0, 40, 10))
+    few = dd.from_map(lambda start: TWICE.iloc[start : start + 4], range(0, 12, 4))
+    on = {} if how == "cross" else {"on": "k"}
+    build = "auto" if how == "cross" else "replicate"
+    merged = dgpuhash.merge(many, few[["k", "b"]], how, build=build, **on)
+    optimized = merged.optimize()
+    assert len(optimized.dask) == 4 + 3
+    before = threads.run_on_scheduler(begun)
+    with no_other_engine():
+        found = optimized.compute()
+    assert threads.run_on_scheduler(begun) == before
+    if how in ("semi", "anti"):
+        wanted = LEFT[LEFT["k"].isin(TWICE["k"]) == (how == "semi")]
+    else:
+        wanted = LEFT.merge(TWICE[["k", "b"]], how, **on)
+    columns = list(wanted)
+    pd.testing.assert_frame_equal(
+        found.sort_values(columns, ignore_index=True),
+        wanted.sort_values(columns, ignore_index=True),
+        check_dtype=False,
+    )
+
+
+@pytest.mark.parametrize(
+    "given", [{"how": "outer"}, {"validate": "m:m"}, {"validate": "1:m"}], ids=str
+)
+def test_copies_beside_rows_that_shards_alone_tell(threads, given):
+    ours, theirs = LEFT.drop_duplicates("k"), TWICE[["k", "b"]]
+    merged = dgpuhash.merge(lazy(ours, 3), lazy(theirs, 2), on="k", build="replicate", **given)
+    told = merged.dgpuhash.explain()
+    assert ("replicated" in told) == (given == {"validate": "m:m"})
+    found, wanted = merged.compute(), ours.merge(theirs, on="k", **given)
+    assert found["b"].sum() == wanted["b"].sum() and len(found) == len(wanted)
+
+
+def test_copies_that_are_too_large_are_refused(threads, monkeypatch):
+    merged = dgpuhash.merge(lazy(LEFT, 3), lazy(TWICE, 2), on="k", build="replicate")
+    limits = {worker["memory_limit"] for worker in threads.scheduler_info(-1)["workers"].values()}
+    # Together they are too large, and not each by itself.
+    monkeypatch.setattr(held, "COPY_SHARE", max(limits) // 150)
+    with pytest.raises(OutOfMemoryError, match=r"a copy of \d+ bytes .* leave build= out"):
+        merged.compute()

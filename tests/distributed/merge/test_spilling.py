@@ -81,7 +81,8 @@ def test_every_join_of_rows_on_the_disk(threads, sides, written, how):
     merged = dgpuhash.merge(lazy(left, 3), lazy(right, 4), how, **on)
     with no_other_engine():
         found = merged.compute()
-    assert bool(written) == (how not in ("semi", "anti"))
+    # Copies are in memory.
+    assert bool(written) == (how not in ("semi", "anti", "cross"))
     if how in ("semi", "anti"):
         wanted = left[left["k"].isin(right["k"]) == (how == "semi")]
     else:
