@@ -25,9 +25,9 @@ WIDEST_FOLDER = 24
 SHORTEST_MODULE = 40
 # Lines of code of a room, as `code_lines` counts them; what merges or deletes takes some away.
 MOST_CODE = {
-    "distributed": 20_689,
+    "distributed": 20_718,
     "frames": 16_080,
-    "tables": 11_875,
+    "tables": 11_878,
     "kmer": 9_650,
     "bench": 9_890,
     "cli": 3_941,

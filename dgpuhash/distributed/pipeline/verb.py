@@ -32,6 +32,7 @@ from dgpuhash.errors import OutOfMemoryError, ShapeError
 from dgpuhash.tables.arguments.lookup_keys import LookupKeys, joined_rows
 from dgpuhash.tables.open_addressing.bulk_build import fill_ones
 from dgpuhash.tables.open_addressing.bulk_stream import StreamedBuild
+from dgpuhash.tables.stores.list_batches import check_list_codes
 from dgpuhash.tables.stores.mixed import OP_DTYPE, count_stores, stores, values_missing
 
 # Answers from which the number of absent keys is estimated; fewer give no estimate.
@@ -84,7 +85,7 @@ class VerbExecution:
             self._nothing = [part.no_rows[0], self._empty(np.uint64)]
         self._rows = sum(chunk.rows for chunk in self._mine)
         self._answers: list[Any] = []
-        self._lists: list[tuple[Any, Any]] = []
+        self._lists: list[tuple[Any, ...]] = []
         self._placing: BulkInsert | None = None
         asks_all = part.mode.independent and verb.name != "distinct" and len(chunks) > 1
         self._stays, self._to_all = asks_all and verb.stores, asks_all and not verb.stores
@@ -282,7 +283,7 @@ class VerbExecution:
         """Expand the answers to the remaining rows to all rows."""
         self._rows = sum(chunk.rows for chunk in self._mine)
         if self._part.has_list_answers(self._verb):
-            counts, values = self._joined_lists()
+            counts, values, *_ = self._joined_lists()
             blank = self._backend.zeros(self._rows, np.int64)
             self._lists = [spared.spread_lists(counts, values, blank)]
             return
@@ -320,6 +321,8 @@ class VerbExecution:
         if self._verb.name == "execute":
             ops = [layout.ops(self._backend, others.pop())]
             stored = count_stores(self._backend, ops[0], first)
+            if self._part.has_list_answers(self._verb):
+                check_list_codes(self._backend, ops[0], first)
             if stored and layout.value is not None and not others:
                 raise values_missing(stored)
         if others:
@@ -360,8 +363,8 @@ class VerbExecution:
                 self.refused = conflict_error(self._part.on_host(key)[0])
             came = merge_answers(self._part, self._verb, came, rows)
         if self._part.has_list_answers(self._verb):
-            counts, values = came[0].columns[0], came[1].columns[0]
-            self._lists.append(self._unmixed(sent.deal, counts, values))
+            (counts, *flags), (values,) = (each.columns for each in came)
+            self._lists.append(self._unmixed(sent.deal, counts, values, *flags))
             return
         columns = came[0].columns
         if rows == self._rows and sent.deal is None:
@@ -379,16 +382,16 @@ class VerbExecution:
         for place, column in zip(places, columns, strict=True):
             place[...] = column
 
-    def _unmixed(self, deal: Multisplit | None, counts: Any, values: Any) -> tuple[Any, Any]:
-        """Return counts and values of lists in the order of the piece's rows."""
-        xp = self._backend.xp
+    def _unmixed(
+        self, deal: Multisplit | None, counts: Any, values: Any, *flags: Any
+    ) -> tuple[Any, ...]:
+        """Return counts and values of lists, and flags, in the order of the piece's rows."""
         if deal is None:
-            return counts, values
-        starts = xp.cumsum(counts) - counts
-        counts_of = self._backend.empty(len(counts), np.int64)
-        starts_of = self._backend.empty(len(counts), np.int64)
-        deal.restore_order([counts, starts], [counts_of, starts_of])
-        return counts_of, gather_lists(self._backend, counts_of, starts_of, values)
+            return counts, values, *flags
+        columns = [counts, self._backend.xp.cumsum(counts) - counts, *flags]
+        counts, starts, *flags_of = places = [self._backend.xp.empty_like(it) for it in columns]
+        deal.restore_order(columns, places)
+        return counts, gather_lists(self._backend, counts, starts, values), *flags_of
 
     def _result(self) -> list[list[Any]]:
         """Return the answers to each chunk, as users see them."""
@@ -417,22 +420,25 @@ class VerbExecution:
 
     def _result_of_lists(self) -> list[list[Any]]:
         xp, layout = self._backend.xp, self._part.layout
-        counts, words = self._joined_lists()
+        counts, words, *flags = self._joined_lists()
         values = layout.answer(self._backend, words)
         offsets = xp.concatenate([xp.zeros(1, np.int64), xp.cumsum(counts)])
         edges = self._edges()
         ends = self._backend.to_host(offsets[xp.asarray(np.array(edges, np.int64).reshape(-1, 2))])
         return [
-            [values[start:stop], offsets[first : last + 1] - start]
+            [
+                *(values[start:stop], offsets[first : last + 1] - start),
+                *(each[first:last].view(bool) for each in flags),
+            ]
             for (first, last), (start, stop) in zip(edges, ends.tolist(), strict=True)
         ]
 
-    def _joined_lists(self) -> tuple[Any, Any]:
-        """Return the lengths and values of all lists."""
-        xp, layout = self._backend.xp, self._part.layout
-        nothing = [(self._empty(np.int64), layout.column(self._backend, 0))]
-        counts, words = zip(*(self._lists or nothing), strict=True)
-        return xp.concatenate(list(counts)), xp.concatenate(list(words))
+    def _joined_lists(self) -> list[Any]:
+        """Return the lengths and values of all lists, and flags of a mixed batch."""
+        nothing: list[Any] = [self._empty(np.int64), self._part.layout.column(self._backend, 0)]
+        nothing += [self._empty(np.uint8)] * (self._verb.name == "execute")
+        columns = zip(*(self._lists or [tuple(nothing)]), strict=True)
+        return [self._backend.xp.concatenate(column) for column in columns]
 
     def _edges(self) -> list[tuple[int, int]]:
         edges, last = [], 0

@@ -184,7 +184,7 @@ class TableShard:
 
     def has_list_answers(self, verb: Verb) -> bool:
         """Return whether a row may have any number of answers."""
-        return verb.name == "find" and self._spec.kind == "multimap"
+        return verb.name in {"find", "execute"} and self._spec.kind == "multimap"
 
     def answers(self, verb: Verb) -> bool:
         """Return whether `verb` has an answer."""
@@ -242,7 +242,7 @@ class TableShard:
         if verb.name == "find":
             return self._find(verb, keys, counts, to)
         if verb.name == "execute":
-            return [Answer(self._execute(verb, *columns), counts)]
+            return self._execute(verb, counts, *columns)
         given = [keys, *(self.layout.to_store(column) for column in columns[1:])]
         if verb.name == "add":
             table._add(*given)
@@ -259,7 +259,7 @@ class TableShard:
         return [] if fresh is None else [Answer([fresh.view(np.uint8)], counts)]
 
     def _find(self, verb: Verb, keys: Any, counts: np.ndarray, to: list[list[Any]]) -> list[Answer]:
-        layout, backend = self.layout, self.backend
+        layout = self.layout
         if self._spec.kind == "count":
             found_counts, found = self.table.find(keys)
             return [Answer([found_counts, found.view(np.uint8)], counts)]
@@ -269,23 +269,29 @@ class TableShard:
                 return [Answer(to[0], counts)]
             values, found = self.table.find(keys, default)
             return [Answer([layout.from_store(values), found.view(np.uint8)], counts)]
-        values, offsets = self.table.find(keys)
+        return self._of_lists(counts, *self.table.find(keys))
+
+    def _of_lists(self, counts: np.ndarray, values: Any, offsets: Any, *flags: Any) -> list[Answer]:
+        layout, backend = self.layout, self.backend
         ends = backend.xp.asarray(np.concatenate([[0], np.cumsum(counts)]))
         of_rank = np.diff(backend.to_host(offsets[ends]))
         return [
-            Answer([offsets[1:] - offsets[:-1]], counts),
+            Answer([offsets[1:] - offsets[:-1], *flags], counts),
             Answer([layout.from_store(values)], of_rank, by_row=False),
         ]
 
-    def _execute(self, verb: Verb, keys: Any, *columns: Any) -> list[Any]:
-        """Execute a mixed batch; return the values of a map, and flags."""
+    def _execute(self, verb: Verb, counts: np.ndarray, keys: Any, *columns: Any) -> list[Answer]:
+        """Execute a mixed batch; answer with values, and flags."""
         layout, (*values, ops) = self.layout, columns
         if layout.value is None:
-            return [self.table.execute(ops, keys).view(np.uint8)]
+            return [Answer([self.table.execute(ops, keys).view(np.uint8)], counts)]
         given = [layout.to_store(column) for column in values]
+        if self._spec.kind == "multimap":
+            found, offsets, flags = self.table.execute(ops, keys, *given)
+            return self._of_lists(counts, found, offsets, flags.view(np.uint8))
         default = None if verb.default is None else layout.default(verb.default)
         found, flags = self.table.execute(ops, keys, *given, default=default)
-        return [layout.from_store(found), flags.view(np.uint8)]
+        return [Answer([layout.from_store(found), flags.view(np.uint8)], counts)]
 
     def visit(self, call: Callable[..., object], *asked: Any) -> list[object]:
         """Return what a function gives for the entries of keys, with their rows, or for all."""

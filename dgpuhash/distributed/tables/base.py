@@ -225,7 +225,9 @@ class DistributedTable:
         arguments += [(each, *self._as_values(each)) for each in values]
         if ops is not None:
             arguments.append((ops, OP_DTYPE, "ops"))
-        methods()[self._spec.method].require(verb.method_verb, self._spec.kind)
+        lists = verb.name == "execute" and self._spec.kind == "multimap"
+        needed = "erase" if lists else verb.method_verb
+        methods()[self._spec.method].require(needed, self._spec.kind)
         with self._at_work():
             exact = verb.stores or verb.call is not None
             batch = batch_of(self._client, self._workers, arguments, exact)

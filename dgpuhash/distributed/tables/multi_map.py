@@ -15,6 +15,7 @@ from dgpuhash.distributed.pruning.policy import PruningOptions, Switch
 from dgpuhash.distributed.shards.table_shard import Verb
 from dgpuhash.distributed.tables import contents
 from dgpuhash.distributed.tables.arguments import dtype_of
+from dgpuhash.distributed.tables.base import MASK
 from dgpuhash.distributed.tables.batch import AnswerColumn
 from dgpuhash.distributed.tables.key_table import PairTable
 from dgpuhash.tables.stores.method import multimap_spec
@@ -184,6 +185,62 @@ class DistributedMultiMap(PairTable):
         verb = Verb("find", sparing=PruningOptions.of(bloom_filter, deduplicate))
         values, offsets = self._ask(verb, keys, shown=shown)
         return values, offsets
+
+    def execute(
+        self, ops: KeysLike, keys: KeysLike, values: ValuesLike | None = None
+    ) -> tuple[Array, Array, Array]:
+        """Find all values of keys, append values and remove keys, in one call.
+
+        Operations on the same key happen one after another: those of a chunk of at most
+        `piece_rows` rows in the order of their rows, chunks in any order. All reach their workers
+        in one exchange.
+
+        Parameters
+        ----------
+        ops, keys, values
+            As for `MultiMap.execute`: Dask arrays, or arrays of the client's.
+
+        Returns
+        -------
+        values, offsets : array
+            As those of `find`, for rows that find.
+        flags : array of bool
+            Whether the row's key was found, created or removed.
+
+        Raises
+        ------
+        KeyTypeError, ShapeError, DeviceError, SpecError
+            When an argument does not fit the table, or a code is none of these operations; the
+            table is unchanged.
+        UnsupportedError
+            When multimaps of this method erase no keys, or the table is independent.
+        IndexLost
+            When a worker was lost, or the table has been.
+        OutOfMemoryError, CapacityError
+            When a shard cannot grow; the table is lost.
+
+        Examples
+        --------
+        >>> from distributed import Client
+        >>> from dgpuhash import Op
+        >>> client = Client(processes=False, n_workers=2, dashboard_address=None)
+        >>> lists = DistributedMultiMap.from_arrays([1, 1], [10, 11], client=client)
+        >>> ops = [Op.FIND, Op.ERASE_ALL, Op.INSERT, Op.FIND]
+        >>> lists.execute(ops, [1, 1, 1, 1], [0, 0, 12, 0])
+        (array([10, 11, 12]), array([0, 2, 2, 2, 3]), array([ True,  True,  True,  True]))
+        >>> lists.close(); client.close()
+        """
+        assert self.value_dtype is not None
+        self._check_in_order()
+        given = [] if values is None else [values]
+        shown = [
+            AnswerColumn(self.value_dtype, by_row=False),
+            AnswerColumn(np.dtype(np.int64), by_row=False, offsets=True),
+            MASK,
+        ]
+        verb = Verb("execute", valued=bool(given))
+        found, offsets, flags = self._ask(verb, keys, *given, ops=ops, shown=shown)
+        return found, offsets, flags
 
     def compact(self) -> None:
         """Bring each key's values together, in as little memory as they need.

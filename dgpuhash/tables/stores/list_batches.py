@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dgpuhash.backend import Backend
 from dgpuhash.errors import ShapeError, SpecError, UnsupportedError
 from dgpuhash.tables.arguments.encoding import words_of
 from dgpuhash.tables.arguments.interop import as_argument
@@ -163,12 +164,7 @@ class ExecutesLists:
         if len(codes) != len(bits):
             raise ShapeError(f"{len(codes):,} ops for {len(bits):,} keys; pass one for each key")
         stored, rows = count_stores(store.backend, codes), None
-        upserts = store.backend.xp.flatnonzero(codes == int(Op.UPSERT))
-        if len(upserts):
-            raise SpecError(
-                f"ops[{int(upserts[0])}] is UPSERT, which a MultiMap has not; use ERASE_ALL and "
-                "INSERT"
-            )
+        check_list_codes(store.backend, codes)
         if values is not None:
             same_length(keys, values)
             rows = as_device_array(
@@ -184,4 +180,14 @@ class ExecutesLists:
             taken.wrap(found, self._value, by_row=False),
             taken.wrap(offsets, np.dtype(np.int64), by_row=False),
             taken.wrap(flags, np.dtype(bool)),
+        )
+
+
+def check_list_codes(backend: Backend, codes: Any, first: int = 0) -> None:
+    """Raise SpecError for the first code of an upsert; `first` is the number of row 0."""
+    upserts = backend.xp.flatnonzero(codes == int(Op.UPSERT))
+    if len(upserts):
+        raise SpecError(
+            f"ops[{first + int(upserts[0])}] is UPSERT, which a MultiMap has not; use ERASE_ALL "
+            "and INSERT"
         )

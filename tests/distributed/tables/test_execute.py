@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dgpuhash import Op
-from dgpuhash.distributed import DistributedMap, DistributedSet
+from dgpuhash.distributed import DistributedMap, DistributedMultiMap, DistributedSet
 from dgpuhash.distributed.pipeline import room
 from dgpuhash.errors import KeyTypeError, OutOfMemoryError, ShapeError, SpecError, UnsupportedError
 from dgpuhash.tables.stores.method_store import MethodStore
@@ -157,6 +157,73 @@ def test_rows_of_stored_keys_need_no_room(threads, monkeypatch):
             table.execute(np.full(6000, Op.UPSERT, "u1"), keys, keys + turn)
         assert table.nbytes == nbytes and set(counted) <= {0}
         assert (np.asarray(table.find(keys)[0]) == keys + 3).all()
+
+
+def lists_explained(rows, stored):
+    """Return the lists that a key may have after `rows` of (op, value, flag, found values)."""
+    ends, seen = set(), set()
+
+    def follow(left, stored):
+        if (left, stored) in seen:
+            return
+        seen.add((left, stored))
+        if not left:
+            ends.add(stored)
+        for row in left:
+            op, value, flag, found = rows[row]
+            if flag != (bool(stored) != (op == Op.INSERT)) or (op == Op.FIND and found != stored):
+                continue
+            then = stored if op == Op.FIND else ()
+            follow(left - {row}, tuple(sorted((*stored, value))) if op == Op.INSERT else then)
+
+    follow(frozenset(range(len(rows))), stored)
+    return ends
+
+
+@pytest.mark.parametrize("method", ["auto", "slab"])
+@pytest.mark.parametrize("lazy", [False, True])
+def test_some_order_explains_the_lists(client, method, lazy):
+    model: dict[int, tuple[int, ...]] = {}
+    settings = {"piece_rows": 400} if lazy else {}
+    kinds = np.array([Op.FIND, Op.INSERT, Op.INSERT, Op.ERASE, Op.ERASE_ALL], "u1")
+    with DistributedMultiMap("i8", "u4", method=method, client=client, **settings) as table:
+        for seed in range(2):
+            ops, keys, values = batch(seed, 1500, 500)
+            ops = kinds[ops]
+            given = [ops, keys, values]
+            if lazy:
+                given = [da.from_array(each, chunks=(600, 0, 900)) for each in given]
+            epoch = table.epoch
+            found, offsets, flags = table.execute(*given)
+            assert table.epoch == epoch + 1
+            if not lazy:
+                lengths = np.diff(offsets)
+            else:
+                assert flags.chunks == given[0].chunks
+                parts = [np.asarray(offsets.blocks[part]) for part in range(3)]
+                lengths = np.concatenate([np.diff(each) for each in parts])
+            flags = np.asarray(flags)
+            assert not lengths[ops != Op.FIND].any()
+            its = np.split(np.asarray(found), np.cumsum(lengths)[:-1])
+            after, ends = table.find(np.arange(500))
+            left = [tuple(sorted(each.tolist())) for each in np.split(after, ends[1:-1])]
+            rows = defaultdict(list)
+            for row, key in enumerate(keys.tolist()):
+                found_values = tuple(sorted(its[row].tolist()))
+                rows[key].append((ops[row], int(values[row]), bool(flags[row]), found_values))
+            for key, of_key in rows.items():
+                assert left[key] in lists_explained(of_key, model.get(key, ())), (seed, key)
+            model = dict(enumerate(left))
+        before = table.epoch
+        with pytest.raises(SpecError, match=r"ops\[1\] is UPSERT, which a MultiMap has not"):
+            table.execute([Op.ERASE, Op.UPSERT], [1, 2], [1, 2])
+        assert table.epoch == before and len(table) == sum(map(len, left))
+        assert [len(each) for each in table.execute([], [])] == [0, 1, 0]
+    with (
+        DistributedMultiMap("u4", "u4", mode="independent", client=client) as table,
+        pytest.raises(UnsupportedError, match="mode='distributed'"),
+    ):
+        table.execute([Op.FIND], [1])
 
 
 def test_arguments(client):
