@@ -71,7 +71,7 @@ class PartitionPlan:
         """
         if arguments.columns is not None:
             right = arguments.narrowed(right)
-        if frames_of(left).name == "pandas":
+        if frames_of(left).promotion == "pandas":
             left, right = cls._with_objects(arguments, left, right)
         plan = cls(arguments, probing or ("right" if arguments.joined == "right" else "left"),
                    left, right)  # fmt: skip
@@ -107,7 +107,7 @@ class PartitionPlan:
     @property
     def _in_pandas_dtypes(self) -> bool:
         """Whether partitions have pandas' dtypes, whatever the meta of their frame says."""
-        return self.arguments.promote == "each" and self._frames.name == "pandas"
+        return self.arguments.promote == "each" and self._frames.promotion == "pandas"
 
     @property
     def keeps_labels(self) -> bool:
@@ -480,7 +480,7 @@ class PartitionPlan:
         # pandas gives keys no common dtype where a side has no rows.
         made = plan.over(left, right, keys, cast=meets or not self._in_pandas_dtypes)
         index = made.index(pairs)
-        if self._frames.name == "pandas" and keys.left_index != keys.right_index:
+        if self._frames.promotion == "pandas" and keys.left_index != keys.right_index:
             labelled, rows = (left, pairs.left) if keys.right_index else (right, pairs.right)
             if not len(labelled) and rows is not None:
                 # pandas takes the labels of the other side then, which partitions must not.
