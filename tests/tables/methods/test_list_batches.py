@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
+from interrupting import events, raise_at
 from strategies import random_keys, random_values
 
 import dgpuhash
@@ -79,3 +82,24 @@ def test_tables_without_order_or_erasures_are_refused():
         if name not in METHODS:
             with pytest.raises(UnsupportedError, match="cannot erase"):
                 MultiMap("i8", "i8", method=name).execute([Op.FIND], [1])
+
+
+@pytest.mark.parametrize("method", ["auto", "slab", "bucket_list"])
+def test_an_exception_at_any_line_leaves_all_or_nothing(method):
+    base = MultiMap.from_arrays(np.arange(300) % 40, np.arange(300), method=method, device="cpu")
+    ops, keys = np.resize(KINDS, 100), np.arange(100) % 60
+
+    def content(table):
+        return sorted(zip(*(each.tolist() for each in table.items()), strict=True))
+
+    def work(table):
+        table.execute(ops, keys, keys)
+
+    after = base.copy()
+    work(after)
+    seen = []
+    for event in events("line", lambda: work(base.copy()), 60):
+        table = base.copy()
+        raise_at(event, "line", functools.partial(work, table))
+        seen.append([content(base), content(after)].index(content(table)))
+    assert len(seen) > 10 and not seen[0]

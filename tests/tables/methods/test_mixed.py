@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
+from interrupting import events, raise_at
 from strategies import random_keys, random_values
 from table_methods.contracts import each_method
 
@@ -180,6 +183,31 @@ def test_what_the_count_refuses_changes_nothing(device, method):
     recipe.bound = 10**6
     table.execute(device.array(ops), keys, keys)
     assert len(table) == 500 and (table.find(keys)[0] == keys).all()
+
+
+@pytest.mark.parametrize("method", ["slab", "supernode"])
+@pytest.mark.parametrize("capacity", [1000, 32])
+def test_an_exception_at_any_line_leaves_all_or_nothing(method, capacity):
+    """Also where the first launch finds no room, and the table grows."""
+    keys = np.arange(200, dtype="u4")
+    base = HashMap("u4", "u4", capacity, method=method, device="cpu")
+    base.insert(keys[:30], keys[:30])
+    ops = np.resize(np.array([Op.ERASE, Op.INSERT, Op.FIND, Op.UPSERT], "u1"), 200)
+
+    def content(table):
+        return sorted(zip(*(each.tolist() for each in table.items()), strict=True))
+
+    def work(table):
+        table.execute(ops, keys, keys + 1)
+
+    after = base.copy()
+    work(after)
+    seen = []
+    for event in events("line", lambda: work(base.copy()), 60):
+        table = base.copy()
+        raise_at(event, "line", functools.partial(work, table))
+        seen.append([content(base), content(after)].index(content(table)))
+    assert len(seen) > 10 and not seen[0] and seen[-1]
 
 
 def test_arguments():
