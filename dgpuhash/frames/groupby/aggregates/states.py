@@ -71,6 +71,8 @@ class States:
 
     own: ClassVar[Any] = ordered
     """The aggregates that each library has a way of its own for."""
+    may_lose: ClassVar[bool] = False
+    """Whether `check_digits` may raise."""
 
     def __init__(
         self, values: Any, groups: Any, words: dict[str, Any] | None = None,

@@ -58,7 +58,8 @@ def _sum(states: States, options: Options) -> Any:
         if not values.wraps:
             _check_range(states, void)
         return values.ticks(states.sum, void)
-    states.check_digits("sum", "real")
+    if states.may_lose:
+        states.check_digits("sum", "real")
     return _with_stray(states, values.narrowed(states.sum), void)
 
 
@@ -66,6 +67,8 @@ def _with_stray(states: States, results: Any, void: Any) -> Any:
     """Return results, NaN for groups with a NaN that is no null."""
     if states.stray is not None:
         results = states.xp.where(states.stray, results.dtype.type(np.nan), results)
+    if states.groups.keeps_nan:
+        return states.values.results(results, void)
     return states.results(results, void)
 
 
@@ -86,7 +89,8 @@ def _mean(states: States, options: Options) -> Any:
     void = states.void(1, options)
     if values.are_ticks:
         return values.ticks(states.whole_means(), void)
-    states.check_digits("mean", "real")
+    if states.may_lose:
+        states.check_digits("mean", "real")
     found = states.mean + values.origin
     groups = states.groups
     # pandas adds up NumPy's floats of few bits in float64 where groups follow each other.
@@ -99,7 +103,8 @@ def _mean(states: States, options: Options) -> Any:
 
 def _variance(states: States, options: Options, how: str) -> tuple[Any, Any]:
     """Return variances, and a mask of the groups with too few values."""
-    states.check_digits(how, "moment")
+    if states.may_lose:
+        states.check_digits(how, "moment")
     void = states.void(options.ddof + 1, options)
     freedom = states.count - options.ddof
     if void is not None:

@@ -159,7 +159,8 @@ class CudfGroupBy(RowGroups, RowMethods, PairMethods):
             for place, how, _ in wanted:
                 sizes |= how == "size"
                 aggregate = AGGREGATES[how]
-                if aggregate.needs_rows or known[place].in_two_passes(aggregate.states):
+                deviating = "moment" in aggregate.states and not known[place].squares_add_up
+                if deviating or aggregate.needs_rows:
                     self._groups.number()
             reduce_states(self._groups, needs, sizes=sizes)
             found = []

@@ -64,7 +64,8 @@ class CudfStates(States):
     def __init__(
         self, values: CudfValues, groups: CudfGroups, place: Hashable, *, as_pairs: bool = False
     ) -> None:  # fmt: skip
-        super().__init__(values, groups, _Words(values, groups, place))
+        self.values, self.groups, self.xp = values, groups, groups.xp
+        self.words: _Words = _Words(values, groups, place)  # type: ignore[assignment]
         self._place, self._as_pairs = place, as_pairs
         self._made_once: dict[str, Any] = {}
 
@@ -73,11 +74,6 @@ class CudfStates(States):
         if name not in self._made_once:
             self._made_once[name] = make()
         return self._made_once[name]
-
-    def wanted(self, name: str) -> tuple[Hashable, ColumnReduction]:
-        """Return the reduction of a word, and its key among those of all columns."""
-        found: tuple[Hashable, ColumnReduction] = self.words.wanted(name)  # type: ignore[attr-defined]
-        return found
 
     def words_of(self, state: str) -> tuple[str, ...]:
         """Return what is computed in the first pass over the rows for a state or kind of states."""
@@ -113,7 +109,7 @@ class CudfStates(States):
 
     def by_number(self, name: str) -> Any:
         """Return the words of a state for each group by number, also of those left out."""
-        return self.groups.words_by_number(*self.wanted(name))
+        return self.groups.words_by_number(*self.words.wanted(name))
 
     @property
     def count(self) -> Any:
@@ -279,7 +275,7 @@ def reduce_states(
 ) -> None:
     """Compute states of several columns, and the sizes of groups, in one pass over the rows."""
     needed = dict(
-        states.wanted(word) for states, names in wanted for name in names
+        states.words.wanted(word) for states, names in wanted for name in names
         for word in states.words_of(name)
     )  # fmt: skip
     groups.reduce({**needed, **(groups.counting if sizes else {})})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -180,6 +180,8 @@ class FoldedStates(States):
     fields : dict
         The fields of the kinds of states, see `kinds`; those of groups without rows are 0 or null.
     """
+
+    may_lose: ClassVar[bool] = True
 
     def __init__(self, values: Any, groups: Any, fields: Fields) -> None:
         if values.kind != "float" and "moment lost" in fields:
