@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
-from dgpuhash.errors import SpecError, UnsupportedError
+from dgpuhash.errors import SpecError
 from dgpuhash.frames.dataframes import as_series
 from dgpuhash.frames.groupby import assembly, selections
-from dgpuhash.frames.groupby.aggregates.options import Options, options_of
+from dgpuhash.frames.groupby.aggregates.options import Options
 from dgpuhash.frames.groupby.aggregates.refusals import AggregateTypeError
 from dgpuhash.frames.groupby.aggregates.table import AGGREGATES
 from dgpuhash.frames.groupby.aggregates.values import Values, taken
 from dgpuhash.frames.groupby.functions import FunctionMethods, bound, transformed
-from dgpuhash.frames.groupby.methods import PairMethods, RowGroups
+from dgpuhash.frames.groupby.methods import GroupByBase, PairMethods
 from dgpuhash.frames.groupby.reduction import Wanted, reduced
-from dgpuhash.frames.groupby.requests import NoSuchAggregateError, name_of, requests
+from dgpuhash.frames.groupby.requests import NoSuchAggregateError, name_of
 from dgpuhash.frames.groupby.value_counts import value_counts
 from dgpuhash.frames.merge.keys import MissingKeyError
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
-from dgpuhash.typing import AggregateLike, AnyFrame
+from dgpuhash.typing import AnyFrame
 
 
-class GroupBy(RowGroups, PairMethods, FunctionMethods):
+class GroupBy(GroupByBase, PairMethods, FunctionMethods):
     """Groups of the rows of a pandas frame, made by `dgpuhash.groupby`.
 
     ``[column]`` aggregates one column to a Series, ``[columns]`` several to a frame; otherwise all
@@ -43,32 +43,21 @@ class GroupBy(RowGroups, PairMethods, FunctionMethods):
     {'a': 3.5, 'b': 1.0}
     """
 
-    def __getitem__(self, key: Hashable | Sequence[Hashable]) -> GroupBy:
-        if self._frame.ndim == 1:
-            raise MissingKeyError(f"Column not found: {key}")
-        if self._selection is not None:
-            raise IndexError(f"Column(s) {self._selection} already selected")
+    def _known(self, key: Any) -> Any:
         if isinstance(key, tuple) and len(key) > 1:
             raise SpecError(
                 "Cannot subset columns with a tuple with more than one element. Use a list instead."
             )
+        labels = self._frame.columns
         if isinstance(key, list | np.ndarray | pd.Index | pd.Series):
-            missing = [label for label in key if label not in self._frame.columns]
+            missing = [label for label in key if label not in labels]
             if missing:
                 raise MissingKeyError(f"Columns not found: {str(missing)[1:-1]}")
-            key = list(key)
-        elif key not in self._frame.columns:
+            return list(key)
+        if key not in labels:
             raise MissingKeyError(f"Column not found: {key}")
-        elif self._frame.columns.nlevels > 1:
-            # The first level of several columns, which keep their labels.
-            key = [key]
-        return GroupBy(self._frame, self._groups, as_index=self._as_index, selection=key)
-
-    def _of_all(self) -> GroupBy:
-        """Return these groups with the keys among what is aggregated."""
-        made = GroupBy(self._frame, self._groups, as_index=self._as_index)
-        made._apart = set()
-        return made
+        # The first level of several columns, which keep their labels.
+        return [key] if labels.nlevels > 1 else key
 
     def _chosen(self, frame: Any) -> Any:
         """Return what is aggregated of a frame with these columns."""
@@ -143,9 +132,6 @@ class GroupBy(RowGroups, PairMethods, FunctionMethods):
         texts = isinstance(getattr(array, "dtype", None), pd.StringDtype)
         return array.to_numpy(dtype=object) if texts else array
 
-    def _wanted(self, place: int, how: Any, options: Options) -> Wanted:
-        return Wanted(place, how, options, self._labels[place] if callable(how) else None)
-
     @function_translates_memory_errors
     def _aggregated(self, how: Any, options: Options) -> Any:
         """Return one aggregate of all columns."""
@@ -166,143 +152,26 @@ class GroupBy(RowGroups, PairMethods, FunctionMethods):
             made.insert(0, f"level_{len(self._groups.keys)}", levels)
         return assembly.with_keys(made, self._groups, repeats)
 
-    def agg(self, func: AggregateLike | None = None, *args: Any, **kwargs: Any) -> AnyFrame:
-        """Return aggregates by group.
+    def _function(self, func: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
+        return bound(func, args, given)
 
-        Parameters
-        ----------
-        func : str, function, list, dict, optional
-            The name of an aggregate, several of them or pairs of a label and a name, or a
-            dictionary from columns to names or lists. A function of Python is called with each
-            column of each group, a Series: slow where groups are many.
-        **kwargs
-            Options of the aggregates; without `func`, labels with pairs of a column and a name.
+    def _framed(self, columns: list[Any], labels: Any, *, beside: bool = False) -> Any:
+        made = assembly.frame_of(columns, labels, self._index)
+        return made if self._as_index else assembly.with_keys(made, self._groups, beside=beside)
 
-        Raises
-        ------
-        NoSuchAggregateError, UnsupportedError, SpecError
-            When there is no such aggregate, an engine is named, or labels repeat.
-        AggregateTypeError
-            When values of a dtype do not have the aggregate.
-
-        Examples
-        --------
-        >>> import dgpuhash, pandas as pd
-        >>> sales = pd.DataFrame({"shop": ["a", "b", "a"], "price": [2.5, 1.0, 3.5]})
-        >>> dgpuhash.groupby(sales, "shop").agg({"price": "mean"})["price"].tolist()
-        [3.0, 1.0]
-        """
-        if "axis" in kwargs and isinstance(func, str):
-            raise SpecError(f"Operation {func} does not support axis={kwargs['axis']}")
-        for option in ("engine", "engine_kwargs"):
-            if kwargs.pop(option, None) is not None:
-                raise UnsupportedError(f"{option}=: kernels of this library aggregate; leave it")
-        if func is list or isinstance(func, str):
-            how = func if isinstance(func, str) else name_of(func)
-            if how not in AGGREGATES and not hasattr(type(self), how):
-                raise NoSuchAggregateError(
-                    f"no aggregate {how!r}; there is {', '.join(AGGREGATES)}"
-                )
-            if how == "size":
-                return self.size()
-            if how not in AGGREGATES:
-                return getattr(self, how)(*args, **kwargs)
-            return self._aggregated(how, options_of(how, kwargs, args))
-        if callable(func):
-            return self._aggregated(bound(func, args, kwargs), Options())
-        named, options = ({}, kwargs) if func is not None else (kwargs, {})
-        if self._frame.ndim == 2 and self._selection is None and not isinstance(func, list | tuple):
-            # Keys can be named, too.
-            return self._of_all()._requested(func, named, options, args)
-        return self._requested(func, named, options, args)
-
-    aggregate = agg
-
-    @function_translates_memory_errors
-    def _requested(
-        self, func: Any, named: dict[str, Any], given: dict[str, Any], args: tuple[Any, ...]
-    ) -> Any:
-        asked = requests(None if self._one else self._labels, func, named)
-        wanted = []
-        for each in asked:
-            options = {**given, **(each.given or {})}
-            positional = each.args or args
-            if callable(each.how):
-                func = bound(each.how, positional, options)
-                wanted.append(self._wanted(each.place, func, Options()))
-            else:
-                found = options_of(each.how, options, positional)
-                wanted.append(Wanted(each.place, each.how, found))
-        arrays = self._reduced(wanted)
-        labels = [each.label for each in asked]
-        if self._one or (asked and all(each.is_named for each in asked)):
-            columns = pd.Index(labels)
-        elif isinstance(func, list | tuple) or any(label is not None for label in labels):
-            columns = assembly.beneath(self._labels, [each.place for each in asked], labels)
-        elif func and not asked:
-            columns = assembly.beneath(self._labels, [], [])
-        else:
-            columns = self._labels.take([each.place for each in asked])
-            if columns.dtype == object and columns.nlevels == 1:
-                columns = pd.Index(list(columns), name=columns.name, tupleize_cols=False)
-        made = assembly.frame_of(arrays, columns, self._index)
-        if self._as_index:
-            return made
-        beside = self._one or isinstance(func, list | tuple)
-        return assembly.with_keys(made, self._groups, beside=beside)
-
-    @function_translates_memory_errors
-    def transform(self, func: Callable[..., Any] | str, *args: Any, **kwargs: Any) -> AnyFrame:
-        """Return for each row the aggregate of its group, or what a function makes of the group.
-
-        Parameters
-        ----------
-        func : str or function
-            The name of an aggregate. A function of Python is called with each column of each group,
-            and returns a value or one for each row: slow where groups are many.
-        **kwargs
-            Its options.
-
-        Examples
-        --------
-        >>> import dgpuhash, pandas as pd
-        >>> sales = pd.DataFrame({"shop": ["a", "b", "a"], "price": [2.5, 1.0, 3.5]})
-        >>> dgpuhash.groupby(sales, "shop")["price"].transform("sum").tolist()
-        [6.0, 1.0, 6.0]
-        """
+    def _named(self, func: Any) -> Any:
         if isinstance(func, str) and func not in AGGREGATES:
             raise NoSuchAggregateError(f"'{func}' is not a valid function name for transform(name)")
-        how = name_of(func)
-        if callable(how):
-            return transformed(self._groups, self._data, bound(how, args, kwargs))
-        if how in {"list", "unique"}:
-            raise UnsupportedError(f"transform({how!r}); merge groups.agg({how!r}) by the keys")
-        options = options_of(how, kwargs, args)
-        codes = self._groups.codes
-        if how == "size" and not self._one:
-            sizes = pd.Series(self._groups.sizes)
-            return pd.Series(taken(sizes, codes), index=self._frame.index)
-        places = self._places(how, options)
-        arrays = self._reduced([Wanted(place, how, options) for place in places])
-        names = self._labels.take(places)
-        rows = [
-            taken(assembly.series_of(array, None, name), codes)
-            for array, name in zip(arrays, names, strict=True)
-        ]
-        if self._one:
-            return assembly.series_of(rows[0], self._frame.index, self._like.name)
-        return assembly.frame_of(rows, names, self._frame.index)
+        return name_of(func)
 
-    def size(self) -> Any:
-        """Return the number of rows of each group."""
-        sizes = self._groups.sizes
-        if self._one:
-            sizes = self._reduced([Wanted(0, "size", Options())])[0]
-        if self._as_index:
-            name = self._like.name if self._one else None
-            return pd.Series(sizes, index=self._groups.index, name=name)
-        made = assembly.frame_of([sizes], pd.Index(["size"]), self._index)
-        return assembly.with_keys(made, self._groups)
+    def _transformed(self, func: Any) -> Any:
+        return transformed(self._groups, self._data, func)
+
+    def _by_row(self, columns: list[Any], names: Any) -> list[Any]:
+        return [
+            taken(assembly.series_of(each, None, name), self._groups.codes)
+            for each, name in zip(columns, names, strict=True)
+        ]
 
     def head(self, n: int = 5) -> Any:
         """Return the first `n` rows of each group, in order; without the last ones if negative."""

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import pandas as pd
 
-from dgpuhash.errors import UnsupportedError
+from dgpuhash.errors import SpecError, UnsupportedError
 from dgpuhash.frames.groupby import assembly
 from dgpuhash.frames.groupby.aggregates import pairs
-from dgpuhash.frames.groupby.aggregates.options import Options
+from dgpuhash.frames.groupby.aggregates.options import Options, options_of
+from dgpuhash.frames.groupby.aggregates.table import AGGREGATES
 from dgpuhash.frames.groupby.groups import Groups
-from dgpuhash.typing import Frame, NamedColumn
+from dgpuhash.frames.groupby.reduction import Wanted
+from dgpuhash.frames.groupby.requests import NoSuchAggregateError, Request, requests
+from dgpuhash.frames.merge.keys import MissingKeyError
+from dgpuhash.tables.memory_errors import function_translates_memory_errors
+from dgpuhash.typing import AggregateLike, AnyFrame, Frame, NamedColumn
 
 if TYPE_CHECKING:
     from dgpuhash.frames.groupby.cudf.groups import CudfGroups
@@ -136,8 +141,8 @@ class AggregateMethods(ABC):
         return self._of("idxmax", None, skipna=skipna, numeric_only=numeric_only)
 
 
-class RowGroups(AggregateMethods):
-    """Groups of the rows of a frame, with every aggregate as a method.
+class GroupByBase(AggregateMethods):
+    """Groups of the rows of a frame of any library, with every aggregate as a method.
 
     Parameters
     ----------
@@ -148,6 +153,13 @@ class RowGroups(AggregateMethods):
     selection : label or list of labels, optional
         The columns that are aggregated; default: all but keys.
     """
+
+    _assembly: ClassVar[Any] = assembly
+    """The module of functions that put results together."""
+    _left_out: ClassVar[frozenset[str]] = frozenset()
+    """The kinds of columns of which results have none where they lack an aggregate."""
+    _plain_sizes: ClassVar[bool] = False
+    """Whether sizes by row are int64, whatever the dtype of the column that is chosen."""
 
     def __init__(
         self, frame: Frame | NamedColumn, groups: Groups | CudfGroups, *, as_index: bool = True,
@@ -180,9 +192,28 @@ class RowGroups(AggregateMethods):
         there = sorted(each for each in dir(type(self)) if not each.startswith("_"))
         raise AttributeError(f"a GroupBy has no {name!r}; there is {', '.join(there)}")
 
+    def __getitem__(self, key: Any) -> Self:
+        if self._frame.ndim == 1:
+            raise MissingKeyError(f"Column not found: {key}")
+        if self._selection is not None:
+            raise IndexError(f"Column(s) {self._selection} already selected")
+        return self._of_columns(self._known(key))
+
     @abstractmethod
-    def __getitem__(self, key: Any) -> Any:
-        """Return these groups with one column to aggregate, or several."""
+    def _known(self, key: Any) -> Any:
+        """Return a label or list of labels of columns; raise where one is missing."""
+
+    def _of_columns(self, selection: Any) -> Self:
+        """Return these groups with other columns to aggregate; None: all but keys."""
+        return type(self)(
+            self._frame, self._groups, as_index=self._as_index, selection=selection
+        )  # fmt: skip
+
+    def _of_all(self) -> Self:
+        """Return these groups with the keys among what is aggregated."""
+        made = self._of_columns(None)
+        made._apart = set()
+        return made
 
     @property
     @abstractmethod
@@ -198,6 +229,197 @@ class RowGroups(AggregateMethods):
     def _one(self) -> bool:
         """Whether one column is aggregated, to a Series."""
         return bool(self._like.ndim == 1)
+
+    @property
+    def _name(self) -> Any:
+        """The name of a result of one column."""
+        return self._like.name
+
+    @property
+    @abstractmethod
+    def _labels(self) -> Any:
+        """The labels of the columns that are aggregated."""
+
+    @abstractmethod
+    def _places(self, how: str, options: Options) -> list[int]:
+        """Return the positions of the columns that an aggregate takes."""
+
+    @abstractmethod
+    def _reduced(self, wanted: list[Wanted]) -> list[Any]:
+        """Return for each wanted aggregate the values of all groups."""
+
+    @abstractmethod
+    def _function(self, func: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
+        """Return a function of a group with these arguments."""
+
+    @abstractmethod
+    def _framed(self, columns: list[Any], labels: Any, *, beside: bool = False) -> Any:
+        """Return columns by group as a frame, with the keys where they belong.
+
+        `beside`: columns that are called as a key do not replace it.
+        """
+
+    def agg(self, func: AggregateLike | None = None, *args: Any, **kwargs: Any) -> AnyFrame:
+        """Return aggregates by group.
+
+        Parameters
+        ----------
+        func : str, function, list, dict, optional
+            The name of an aggregate, several of them or pairs of a label and a name, or a
+            dictionary from columns to names or lists. A function of Python is called with each
+            column of each group, a Series: slow where groups are many. Of cuDF frames it names an
+            aggregate, as ``lambda x: x.quantile(0.25)`` does.
+        **kwargs
+            Options of the aggregates; without `func`, labels with pairs of a column and a name.
+
+        Raises
+        ------
+        NoSuchAggregateError, UnsupportedError, SpecError
+            When there is no such aggregate, an engine is named, or labels repeat.
+        AggregateTypeError
+            When values of a dtype do not have the aggregate.
+
+        Examples
+        --------
+        >>> import dgpuhash, pandas as pd
+        >>> sales = pd.DataFrame({"shop": ["a", "b", "a"], "price": [2.5, 1.0, 3.5]})
+        >>> dgpuhash.groupby(sales, "shop").agg({"price": "mean"})["price"].tolist()
+        [3.0, 1.0]
+        """
+        if "axis" in kwargs and isinstance(func, str):
+            raise SpecError(f"Operation {func} does not support axis={kwargs['axis']}")
+        for option in ("engine", "engine_kwargs"):
+            if kwargs.pop(option, None) is not None:
+                raise UnsupportedError(f"{option}=: kernels of this library aggregate; leave it")
+        if func is list or isinstance(func, str):
+            how: Any = func if isinstance(func, str) else "list"
+            if how not in AGGREGATES and not hasattr(type(self), how):
+                raise NoSuchAggregateError(
+                    f"no aggregate {how!r}; there is {', '.join(AGGREGATES)}"
+                )
+            if how == "size":
+                return self.size()
+            if how not in AGGREGATES:
+                return getattr(self, how)(*args, **kwargs)
+            return self._aggregated(how, options_of(how, kwargs, args))
+        if callable(func):
+            return self._aggregated(self._function(func, args, kwargs), Options())
+        named, options = ({}, kwargs) if func is not None else (kwargs, {})
+        if self._frame.ndim == 2 and self._selection is None and not isinstance(func, list | tuple):
+            # Keys can be named, too.
+            return self._of_all()._requested(func, named, options, args)
+        return self._requested(func, named, options, args)
+
+    def aggregate(self, func: AggregateLike | None = None, *args: Any, **kwargs: Any) -> AnyFrame:
+        """Return aggregates by group; see `agg`."""
+        return self.agg(func, *args, **kwargs)
+
+    @function_translates_memory_errors
+    def _requested(
+        self, func: Any, named: dict[str, Any], given: dict[str, Any], args: tuple[Any, ...]
+    ) -> Any:
+        one, several = self._one, isinstance(func, list | tuple)
+        asked = requests(None if one else self._labels, func, named)
+        if several and self._left_out:
+            asked = self._offered(asked)
+        wanted = []
+        for each in asked:
+            options = {**given, **(each.given or {})}
+            positional = each.args or args
+            if callable(each.how):
+                function = self._function(each.how, positional, options)
+                wanted.append(self._wanted(each.place, function, Options()))
+            else:
+                found = options_of(each.how, options, positional)
+                wanted.append(Wanted(each.place, each.how, found))
+        columns = self._reduced(wanted)
+        places, labels = [each.place for each in asked], [each.label for each in asked]
+        if one or (asked and all(each.is_named for each in asked)):
+            titles = pd.Index(labels)
+        elif several or any(label is not None for label in labels) or (func and not asked):
+            titles = assembly.beneath(self._labels, places, labels)
+        else:
+            titles = self._labels.take(places)
+            if titles.dtype == object and titles.nlevels == 1:
+                titles = pd.Index(list(titles), name=titles.name, tupleize_cols=False)
+        return self._framed(columns, titles, beside=one or several)
+
+    def _wanted(self, place: int, how: Any, options: Options) -> Wanted:
+        return Wanted(place, how, options, self._labels[place] if callable(how) else None)
+
+    def _offered(self, asked: list[Request]) -> list[Request]:
+        """Return what is aggregated of a list of names: not kinds of columns that lack them."""
+        return [each for each in asked if self._offers(each.place, each.how)]
+
+    def _offers(self, place: int, how: str) -> bool:
+        """Return whether a column has an aggregate, or all of its kind are to raise."""
+        return True
+
+    @function_translates_memory_errors
+    def transform(self, func: Callable[..., Any] | str, *args: Any, **kwargs: Any) -> AnyFrame:
+        """Return for each row the aggregate of its group, or what a function makes of the group.
+
+        Parameters
+        ----------
+        func : str or function
+            The name of an aggregate. A function of Python is called with each column of each group,
+            and returns a value or one for each row: slow where groups are many. Of cuDF frames it
+            names an aggregate.
+        **kwargs
+            Its options.
+
+        Examples
+        --------
+        >>> import dgpuhash, pandas as pd
+        >>> sales = pd.DataFrame({"shop": ["a", "b", "a"], "price": [2.5, 1.0, 3.5]})
+        >>> dgpuhash.groupby(sales, "shop")["price"].transform("sum").tolist()
+        [6.0, 1.0, 6.0]
+        """
+        how = self._named(func)
+        if callable(how):
+            return self._transformed(self._function(how, args, kwargs))
+        if how in {"list", "unique"}:
+            raise UnsupportedError(f"transform({how!r}); merge groups.agg({how!r}) by the keys")
+        options = options_of(how, kwargs, args)
+        index, name = self._frame.index, self._name if self._one else None
+        if how == "size" and (self._plain_sizes or not self._one):
+            sizes = self._by_row([self._sizes], [name])[0]
+            return self._assembly.series_of(sizes, index, name)
+        places = self._places(how, options)
+        names = self._labels.take(places)
+        found = self._reduced([Wanted(place, how, options) for place in places])
+        found = self._by_row(found, names)
+        if self._one:
+            return self._assembly.series_of(found[0], index, name)
+        return self._assembly.frame_of(found, names, index)
+
+    @abstractmethod
+    def _named(self, func: Any) -> Any:
+        """Return the name of the aggregate that ``transform`` is given, or a function."""
+
+    def _transformed(self, func: Any) -> Any:
+        """Return what a function makes of each group, with a row for each of the group's rows."""
+        raise UnsupportedError(f"{func} of each group; there is {', '.join(AGGREGATES)}")
+
+    @abstractmethod
+    def _by_row(self, columns: list[Any], names: Any) -> list[Any]:
+        """Return for each row of the frame the values of its group; errors tell the names."""
+
+    @property
+    def _sizes(self) -> Any:
+        """A column of the number of rows of each group."""
+        return self._groups.sizes
+
+    @function_translates_memory_errors
+    def size(self) -> Any:
+        """Return the number of rows of each group."""
+        one = self._one
+        sizes = self._reduced([Wanted(0, "size", Options())])[0] if one else self._sizes
+        if self._as_index:
+            return self._assembly.series_of(
+                sizes, self._groups.index, self._name if one else None
+            )  # fmt: skip
+        return self._framed([sizes], pd.Index(["size"]))
 
 
 class PairMethods(ABC):

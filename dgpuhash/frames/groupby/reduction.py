@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -36,8 +35,7 @@ _OF_VALUES = {"min", "max", "sum", "prod"}
 _OF_NONE = {"sum": 0, "prod": 1}
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(NamedTuple):
     """An aggregate of one column.
 
     Attributes

@@ -86,6 +86,13 @@ class Options:
             )
 
 
+class CalledName(str):
+    """The name of an aggregate, with the arguments that it was called with."""
+
+    given: dict[str, Any]
+    positional: tuple[Any, ...]
+
+
 def options_of(how: str, given: dict[str, Any], positional: tuple[Any, ...] = ()) -> Options:
     """Return the options of an aggregate from its arguments.
 
@@ -98,6 +105,8 @@ def options_of(how: str, given: dict[str, Any], positional: tuple[Any, ...] = ()
     UnsupportedError
         When another engine is asked for.
     """
+    if isinstance(how, CalledName):
+        given, positional = {**given, **how.given}, how.positional
     known = _OPTIONS.get(how, ())
     given = {**dict(zip(known, positional, strict=False)), **given}
     for name in ("engine", "engine_kwargs"):

@@ -7,26 +7,19 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dgpuhash.errors import UnsupportedError
-from dgpuhash.frames.groupby.aggregates.options import Options, options_of
+from dgpuhash.frames.groupby.aggregates.options import CalledName
 
 _ALIASES = {"collect": "list", "product": "prod"}
 # Python's own, which name aggregates.
 _BUILTINS = {sum: "sum", max: "max", min: "min"}
 
 
-class _Method(str):
-    """The name of an aggregate, with the arguments that it was called with."""
-
-    given: dict[str, Any]
-    positional: tuple[Any, ...]
-
-
 class _Methods:
     """What a function is called with: each method tells its name and arguments."""
 
     def __getattr__(self, name: str) -> Any:
-        def method(*args: Any, **kwargs: Any) -> _Method:
-            made = _Method(_ALIASES.get(name, name))
+        def method(*args: Any, **kwargs: Any) -> CalledName:
+            made = CalledName(_ALIASES.get(name, name))
             made.given, made.positional = kwargs, args
             return made
 
@@ -78,14 +71,7 @@ def _one(how: Any) -> Any:
     except Exception:
         # A function of rows, which `name_of` refuses.
         return how
-    return found if isinstance(found, _Method) else how
-
-
-def options_for(how: str, given: dict[str, Any], positional: tuple[Any, ...] = ()) -> Options:
-    """Return the options of an aggregate, from its own arguments and those of ``agg``."""
-    if isinstance(how, _Method):
-        return options_of(how, {**given, **how.given}, how.positional)
-    return options_of(how, dict(given), positional)
+    return found if isinstance(found, CalledName) else how
 
 
 def refuse(function: Any, names: Iterable[str]) -> None:

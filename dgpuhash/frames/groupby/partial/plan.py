@@ -63,6 +63,8 @@ from dgpuhash.frames.groupby.partial.verbs import (
 from dgpuhash.frames.groupby.reduction import Wanted
 from dgpuhash.frames.keys.encoding import EncodedKeys, KeyEncoder
 
+_OF_LIBRARIES: dict[str, type[GroupPlan]] = {}
+
 
 @dataclass(frozen=True)
 class GroupPlan:
@@ -138,6 +140,10 @@ class GroupPlan:
     keeps_rows: bool
     rows_as: Callable[[Any], Any] | None = None
 
+    def __init_subclass__(cls, *, library: str) -> None:
+        """Take the plans of frames of another library."""
+        _OF_LIBRARIES[library] = cls
+
     @classmethod
     def of(
         cls, meta: Any, by: Any = None, *, how: Verb | str, level: Any = None, sort: bool = True,
@@ -161,10 +167,9 @@ class GroupPlan:
         ColumnError, ShapeError, SpecError, KeyTypeError, UnsupportedError
             As `dgpuhash.groupby` and the verb raise.
         """
-        if frames_of(meta).name == "cudf":
-            from dgpuhash.frames.groupby.partial.cudf.plan import CudfPlan
-
-            return CudfPlan.of(
+        own = _OF_LIBRARIES.get(frames_of(meta).name, cls)
+        if own is not cls:
+            return own.of(
                 meta, by, how=how, level=level, sort=sort, dropna=dropna, observed=observed,
                 as_index=as_index, selection=selection,
             )  # fmt: skip

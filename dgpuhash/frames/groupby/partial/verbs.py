@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -134,12 +134,11 @@ class PlannedGroups(GroupBy):
         super().__init__(frame, groups, **options)
         self._reduce, self._pairs = reduce, moments
 
-    def _of_all(self) -> GroupBy:
-        made = PlannedGroups(
-            self._frame, self._groups, self._reduce, self._pairs, as_index=self._as_index
-        )
-        made._apart = set()
-        return made
+    def _of_columns(self, selection: Any) -> Self:
+        return type(self)(
+            self._frame, self._groups, self._reduce, self._pairs, as_index=self._as_index,
+            selection=selection,
+        )  # fmt: skip
 
     def _reduced(self, wanted: list[Wanted]) -> list[Any]:
         found: list[Any] = self._reduce(self, self._positions, wanted)
@@ -150,6 +149,16 @@ class PlannedGroups(GroupBy):
             return super()._moments(places, how)
         positions = self._positions
         return self._pairs(self, [positions[place] for place in places], places, how)
+
+    def values_of(self, place: int) -> Values:
+        """Return one of the columns that are aggregated."""
+        return Values(self._columns[place])
+
+    def kinds_of(self, wanted: Wanted) -> tuple[str, ...] | None:
+        """Return the kinds of states that an aggregate takes; None where it needs rows."""
+        if wanted.how in {"idxmin", "idxmax"} and self._frame.index.nlevels > 1:
+            return None
+        return kinds_for(self.values_of(wanted.place), wanted.how, wanted.options)
 
     def moments(self, places: Sequence[int], how: str) -> Callable[[int, int], Moments]:
         """Return the function of the moments of the rows, of two of some columns by number."""
@@ -188,20 +197,15 @@ class Asked:
         self._full = full
 
     def reduce(
-        self, groups: PlannedGroups, positions: Sequence[int], wanted: Sequence[Wanted]
-    ) -> list[Any]:
-        """Return the aggregates of no rows."""
-        columns = groups._columns
+        self, groups: Any, positions: Sequence[int], wanted: Sequence[Wanted]
+    ) -> list[Any]:  # fmt: skip
+        """Return the aggregates of no rows, or of rows of nulls."""
         for each in wanted:
             place = positions[each.place]
             self.positions.add(place)
             self.hows.add(each.how)
-            values = Values(columns[each.place])
-            self.of_numbers &= values.is_number
-            found = kinds_for(values, each.how, each.options)
-            if each.how in {"idxmin", "idxmax"} and groups._frame.index.nlevels > 1:
-                found = None
-            self._add(place, found)
+            self.of_numbers &= groups.values_of(each.place).is_number
+            self._add(place, groups.kinds_of(each))
         return groups.settle_dtypes(wanted, full=self._full)
 
     def _add(self, place: Place, kinds: Sequence[str] | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,6 @@ from dgpuhash.frames.dataframes.cudf_columns import (
     plain_array,
     take_series,
 )
-from dgpuhash.frames.groupby.aggregates.options import Options
 from dgpuhash.frames.groupby.aggregates.states import numbers_of_words
 from dgpuhash.frames.groupby.aggregates.table import AGGREGATES
 from dgpuhash.frames.groupby.cudf.assembly import frame_of
@@ -50,14 +49,14 @@ from dgpuhash.frames.groupby.partial.verbs import (
     OF_ANY_ORDER,
     OF_COLUMNS,
     OF_DISTINCT,
+    Asked,
     Verb,
 )
+from dgpuhash.frames.groupby.reduction import Wanted
 from dgpuhash.frames.keys.encoding import KeyEncoder
 from dgpuhash.frames.merge.distinct import number_keys
 from dgpuhash.tables.columns.aggregates import ColumnReduction
 
-# The place of a column among those that are aggregated, the name of an aggregate, its options.
-Wanted: TypeAlias = tuple[int, str, Options]
 Reduce: TypeAlias = Callable[["PlannedCudfGroups", Sequence[int], Sequence[Wanted]], list[Any]]
 
 
@@ -71,22 +70,36 @@ class PlannedCudfGroups(CudfGroupBy):
         super().__init__(frame, groups, as_index=as_index, selection=selection)
         self._reduce = reduce
 
-    def _of_all(self) -> CudfGroupBy:
-        made = PlannedCudfGroups(self._frame, self._groups, self._reduce, as_index=self._as_index)
-        made._apart = set()
-        return made
-
-    def _of_columns(self, selection: Any) -> CudfGroupBy:
-        return PlannedCudfGroups(
+    def _of_columns(self, selection: Any) -> Self:
+        return type(self)(
             self._frame, self._groups, self._reduce, as_index=self._as_index, selection=selection
         )  # fmt: skip
 
     def _reduced(self, wanted: Sequence[Wanted]) -> list[Any]:
         return self._reduce(self, self.positions, wanted)
 
-    def reduced(self, wanted: Sequence[Wanted]) -> list[Any]:
-        """Return aggregates of the rows that are here."""
-        return super()._reduced(wanted)
+    def values_of(self, place: int) -> CudfValues:
+        """Return one of the columns that are aggregated."""
+        return self._columns[place]
+
+    def kinds_of(self, wanted: Wanted) -> tuple[str, ...] | None:
+        """Return the kinds of states that an aggregate takes; None where it needs rows."""
+        values: Any = self._columns[wanted.place]
+        kinds = kinds_for(values, wanted.how, wanted.options)
+        # Labels are found by numbers that equal the extreme.
+        unlabelled = wanted.how.startswith("idx") and not values.is_number
+        return None if kinds is None or unlabelled or "decimal" in kinds else kinds
+
+    def settle_dtypes(self, wanted: Sequence[Wanted], *, full: bool) -> list[Any]:
+        """Return the aggregates of rows of nulls, which have the dtypes of all rows."""
+        found = []
+        for each in wanted:
+            if AGGREGATES[each.how].labels:
+                labels = frames_named("cudf").series(self._frame.index)
+                found.append(labels.iloc[: len(self)].reset_index(drop=True))
+            else:
+                found.extend(super()._reduced([each]))
+        return found
 
     @property
     def positions(self) -> list[int]:
@@ -95,45 +108,6 @@ class PlannedCudfGroups(CudfGroupBy):
             return [0]
         labels = list(self._frame.columns)
         return [labels.index(label) for label in self._labels]
-
-
-class Asked:
-    """The columns and kinds of states of a verb of cuDF groups, as `verbs.Asked` has them."""
-
-    def __init__(self) -> None:
-        self.kinds: dict[Any, tuple[str, ...]] | None = {}
-        self.positions: set[int] = set()
-        self.hows: set[str] = set()
-        self.of_numbers: bool = True
-
-    def reduce(
-        self, groups: PlannedCudfGroups, positions: Sequence[int], wanted: Sequence[Wanted]
-    ) -> list[Any]:
-        """Return the aggregates of rows of nulls, which have the dtypes of all rows."""
-        found = []
-        for each in wanted:
-            place, how, options = each
-            self.positions.add(positions[place])
-            self.hows.add(how)
-            self.of_numbers &= groups._columns[place].is_number
-            values: Any = groups._columns[place]
-            kinds = kinds_for(values, how, options)
-            # Labels are found by numbers that equal the extreme.
-            unlabelled = how.startswith("idx") and not values.is_number
-            rows = kinds is None or unlabelled or "decimal" in kinds
-            self._add(positions[place], None if rows else kinds)
-            if how in {"idxmin", "idxmax"}:
-                labels = frames_named("cudf").series(groups._frame.index)
-                found.append(labels.iloc[: len(groups)].reset_index(drop=True))
-            else:
-                found.extend(groups.reduced([each]))
-        return found
-
-    def _add(self, place: int, kinds: Sequence[str] | None) -> None:
-        if kinds is None or self.kinds is None:
-            self.kinds = None
-        else:
-            self.kinds[place] = tuple(dict.fromkeys([*self.kinds.get(place, ()), *kinds]))
 
 
 def null_rows(source: Any) -> Any:
@@ -153,7 +127,7 @@ def null_rows(source: Any) -> Any:
 _OF_VALUES = frozenset({"first", "last", "first of all", "last of all", "idxmin", "idxmax"})
 
 
-class CudfPlan(GroupPlan):
+class CudfPlan(GroupPlan, library="cudf"):
     """How a groupby of a cuDF frame in parts runs.
 
     States have the form of those of `GroupPlan`; they are cuDF frames, made, folded and told on the
@@ -190,7 +164,7 @@ class CudfPlan(GroupPlan):
             selection = CudfGroupBy(source, groups)[selection]._selection
         # Rows of no values have the dtypes of all, which results of no rows have not.
         few = null_rows(source)
-        asked = Asked()
+        asked = Asked(full=True)
         probe = PlannedCudfGroups(
             few,
             CudfGroups(grouping_keys(few, by, level), len(few), sort=sort, dropna=False),
@@ -393,7 +367,7 @@ class CudfPlan(GroupPlan):
             _: PlannedCudfGroups, positions: Sequence[int], asked: Sequence[Wanted]
         ) -> list[Any]:
             found = []
-            for column, how, options in asked:
+            for column, how, options, _ in asked:
                 place = positions[column]
                 if place not in folded:
                     folded[place] = states_of(place)
