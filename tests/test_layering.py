@@ -28,7 +28,7 @@ MOST_CODE = {
     "distributed": 20_718,
     "frames": 16_035,
     "tables": 11_878,
-    "kmer": 9_650,
+    "kmer": 9_540,
     "bench": 9_890,
     "cli": 3_941,
     "backend": 1_670,

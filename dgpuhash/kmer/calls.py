@@ -10,8 +10,7 @@ import numpy as np
 
 from dgpuhash.backend import Backend
 from dgpuhash.kmer.sequences.arrow_arrays import numbers_of
-from dgpuhash.kmer.sequences.batches import SequenceBatch
-from dgpuhash.kmer.sequences.ids import ids_of
+from dgpuhash.kmer.sequences.batches import SequenceBatch, ids_of
 from dgpuhash.typing import Device
 
 if TYPE_CHECKING:

@@ -1,11 +1,14 @@
-"""Types of the settings of k-mer indexes, and of the options of their calls."""
+"""Types and checks of the settings of k-mer indexes, and of the options of their calls."""
 
 from __future__ import annotations
 
+import math
+import operator
 import os
-from collections.abc import Callable, Sequence
-from typing import Literal, TypedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, TypedDict
 
+from dgpuhash.errors import SpecError
 from dgpuhash.typing import Device, IndexMode
 
 
@@ -78,3 +81,32 @@ class SketchBuildOptions(BuildOptions, SketchOptions, total=False):
 
 class MinimizerBuildOptions(BuildOptions, MinimizerOptions, total=False):
     """What `MinimizerIndex.build` takes beside references, taxonomy and client."""
+
+
+def check_names(given: Mapping[str, Any], known: Iterable[str], what: str) -> None:
+    """Raise SpecError when options have another name than those known."""
+    unknown = sorted(given.keys() - set(known))
+    if unknown:
+        raise SpecError(f"{what} {unknown[0]!r}; use some of {', '.join(known)}")
+
+
+def whole_number(name: str, given: Any, least: int, most: int) -> int:
+    """Return the value of an option as a whole number within bounds, or raise SpecError."""
+    try:
+        made = operator.index(given)
+    except TypeError as error:
+        raise SpecError(f"{name}={given!r}; use a whole number") from error
+    if not least <= made <= most:
+        raise SpecError(f"{name}={made:,}; use {least:,} to {most:,}")
+    return made
+
+
+def percentage(name: str, given: Any) -> float:
+    """Return the value of an option as a number from 0 to 100, or raise SpecError."""
+    try:
+        made = float(given)
+    except (TypeError, ValueError) as error:
+        raise SpecError(f"{name}={given!r}; use a number") from error
+    if not (math.isfinite(made) and 0 <= made <= 100):
+        raise SpecError(f"{name}={given!r}; use percent, from 0 to 100")
+    return made

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from dgpuhash.kmer.databases.distinct import DistinctSample
-from dgpuhash.kmer.databases.owners import dealt, on_device, stay_on_device
+from dgpuhash.kmer.databases.owners import DistinctSample, dealt, on_device, stay_on_device
 from dgpuhash.kmer.databases.part_files import PartArrays, part_arrays
 from dgpuhash.kmer.index_file import read_index
 from dgpuhash.kmer.rule import Part, Rows, Rule

@@ -12,37 +12,16 @@ from distributed import Client, Future
 
 from dgpuhash import backend as backends
 from dgpuhash.errors import ClosedError
+from dgpuhash.kmer import part_tasks as tasks
 from dgpuhash.kmer.calls import Calls
 from dgpuhash.kmer.classify import Classification
 from dgpuhash.kmer.cluster import LettersDone, Workers, check_files, seen_by_workers
-from dgpuhash.kmer.databases.distinct import DistinctSample
 from dgpuhash.kmer.databases.estimators import workers_memory
+from dgpuhash.kmer.databases.owners import DistinctSample
 from dgpuhash.kmer.databases.part_files import save_parts
 from dgpuhash.kmer.databases.provenance import step_after, steps_of
 from dgpuhash.kmer.index_file import nbytes_of, read_index
 from dgpuhash.kmer.local_index import IndexBase, LocalIndex, TaxonomyLike
-from dgpuhash.kmer.part_tasks import (
-    Batch,
-    arrays_in,
-    called_here,
-    called_of_found,
-    contents_of,
-    dealt_batch,
-    dealt_part,
-    extent_of,
-    found_count,
-    found_in,
-    joined_part,
-    keys_of_run,
-    loaded_part,
-    on_worker,
-    part_of_run,
-    part_with,
-    rows_of,
-    same,
-    sampled_run,
-    size_of_part,
-)
 from dgpuhash.kmer.references import References, Targets
 from dgpuhash.kmer.rule import Rows, Rule
 from dgpuhash.kmer.sequences.files import Paths
@@ -150,7 +129,7 @@ class WorkerIndex(IndexBase):
             addresses = workers.addresses
             parts = [
                 workers.submit(
-                    loaded_part, cls.rule_type, name, made._mode, len(addresses), at, device,
+                    tasks.loaded_part, cls.rule_type, name, made._mode, len(addresses), at, device,
                     near=address,
                 )
                 for at, address in enumerate(addresses)
@@ -234,7 +213,7 @@ class WorkerIndex(IndexBase):
         done.finish()
 
     def _sent(self, rule: Rule) -> Future:
-        return self._workers.submit(on_worker, rule, self._worker_device)
+        return self._workers.submit(tasks.on_worker, rule, self._worker_device)
 
     def _keep(self, rule: Rule, there: Future, parts: list[Future]) -> None:
         self._rule, self._rule_there, self._parts = rule, there, parts
@@ -245,11 +224,12 @@ class WorkerIndex(IndexBase):
 
         def sampled(_: References) -> DistinctSample:
             runs = runs_on(workers, references, len(workers.addresses))
-            tasks = [
-                workers.submit(sampled_run, self.rule_type, settings, device, run) for run in runs
+            samples = [
+                workers.submit(tasks.sampled_run, self.rule_type, settings, device, run)
+                for run in runs
             ]
             made = DistinctSample()
-            for sample in workers.results(tasks):
+            for sample in workers.results(samples):
                 made.join(sample)
             return made
 
@@ -267,7 +247,8 @@ class WorkerIndex(IndexBase):
             before = old[0] if old else None
             made = [
                 done.of(
-                    workers.submit(part_of_run, rule, run, letters, before, near=address), letters
+                    workers.submit(tasks.part_of_run, rule, run, letters, before, near=address),
+                    letters,
                 )
                 for run, address in runs
                 for letters in [run.letters_of(new)]
@@ -278,7 +259,7 @@ class WorkerIndex(IndexBase):
         runs = dealt_runs(workers, references, _RUN_LETTERS)
         made = [
             done.of(
-                workers.submit(keys_of_run, rule, run, n, nbytes, near=address),
+                workers.submit(tasks.keys_of_run, rule, run, n, nbytes, near=address),
                 run.letters_of(new),
             )
             for run, address in runs
@@ -289,14 +270,14 @@ class WorkerIndex(IndexBase):
         ]
         parts = [
             workers.submit(
-                part_with, rule, old[at] if old else None,
+                tasks.part_with, rule, old[at] if old else None,
                 [piece[at] for piece in pieces], near=addresses[at % len(addresses)],
             )
             for at in range(n)
         ]  # fmt: skip
         if self._mode == "distributed":
             return parts
-        copies = [workers.submit(same, parts[0], near=address) for address in addresses[1:]]
+        copies = [workers.submit(tasks.same, parts[0], near=address) for address in addresses[1:]]
         return [*parts, *copies]
 
     def _settled(self, rule: Future, parts: list[Future]) -> list[Future]:
@@ -310,17 +291,17 @@ class WorkerIndex(IndexBase):
         near = workers.near(number)
         if self._mode == "replicated":
             part = parts[number % len(parts)]
-            made = workers.submit(called_here, rule, part, batch, query, near=near)
+            made = workers.submit(tasks.called_here, rule, part, batch, query, near=near)
         else:
             by_targets = self._mode == "independent"
             query, n = replace(query, by_targets=by_targets), 1 if by_targets else len(parts)
-            both = workers.submit(dealt_batch, rule, batch, query, n, near=near)
+            both = workers.submit(tasks.dealt_batch, rule, batch, query, n, near=near)
             *keys, rest = workers.split(both, n + 1, near=near)
             found = [
-                workers.submit(found_in, rule, part, keys[at % n], query, near=home)
+                workers.submit(tasks.found_in, rule, part, keys[at % n], query, near=home)
                 for at, (part, home) in enumerate(zip(parts, workers.homes(parts), strict=True))
             ]
-            made = workers.submit(called_of_found, rule, rest, found, query, near=near)
+            made = workers.submit(tasks.called_of_found, rule, rest, found, query, near=near)
         return made if seen is None else seen.begun(made, near)
 
     def call(self, *arrays: Any, detail: bool = False, **options: Any) -> Calls:
@@ -345,7 +326,7 @@ class WorkerIndex(IndexBase):
 
     def call_many(
         self,
-        batches: Iterable[tuple[Item, Batch]],
+        batches: Iterable[tuple[Item, tasks.Batch]],
         options: Mapping[str, Any],
         *,
         detail: bool = False,
@@ -363,7 +344,7 @@ class WorkerIndex(IndexBase):
         """
         query, seen = self._rule.query(options, detail=detail), options.get("seen")
 
-        def begin(number: int, item: tuple[Item, Batch]) -> list[Future]:
+        def begin(number: int, item: tuple[Item, tasks.Batch]) -> list[Future]:
             batch = self._workers.sent(_batch_on_host(item[1]), number)
             return [self._begin(number, batch, query, seen)]
 
@@ -446,7 +427,7 @@ class WorkerIndex(IndexBase):
         check_absent(path, overwrite=overwrite)
         parts = self._dealt()
         arrays = [
-            self._workers.submit(arrays_in, self._present[0], part, len(parts) == 1)
+            self._workers.submit(tasks.arrays_in, self._present[0], part, len(parts) == 1)
             for part in parts
         ]
         save_parts(
@@ -463,13 +444,15 @@ class WorkerIndex(IndexBase):
     def _sizes(self) -> list[Any]:
         rule = self._present[0]
         return self._workers.results(
-            [self._workers.submit(size_of_part, rule, part) for part in self._dealt()]
+            [self._workers.submit(tasks.size_of_part, rule, part) for part in self._dealt()]
         )
 
     @property
     def _found(self) -> int:
         workers = self._workers
-        return sum(workers.results([workers.submit(found_count, part) for part in self._distinct]))
+        return sum(
+            workers.results([workers.submit(tasks.found_count, part) for part in self._distinct])
+        )
 
     @property
     def _present(self) -> tuple[Future, list[Future]]:
@@ -490,11 +473,13 @@ class WorkerIndex(IndexBase):
         if self._mode == "distributed" or len(parts) == 1:
             return parts
         rule, n = self._present[0], len(workers.addresses)
-        pieces = [workers.split(workers.submit(dealt_part, rule, part, n), n + 1) for part in parts]
+        pieces = [
+            workers.split(workers.submit(tasks.dealt_part, rule, part, n), n + 1) for part in parts
+        ]
         dropped = [each[n] for each in pieces]
         return [
             workers.submit(
-                joined_part, rule, [each[at] for each in pieces], dropped if at == 0 else []
+                tasks.joined_part, rule, [each[at] for each in pieces], dropped if at == 0 else []
             )
             for at in range(n)
         ]
@@ -508,11 +493,11 @@ class WorkerIndex(IndexBase):
         def rows() -> Iterator[Rows]:
             for part in self._distinct:
                 # What of it is here at a time is bounded.
-                contents = workers.submit(contents_of, there, part)
-                n, own = workers.result(workers.submit(extent_of, contents))
+                contents = workers.submit(tasks.contents_of, there, part)
+                n, own = workers.result(workers.submit(tasks.extent_of, contents))
                 dropped.extend([] if own is None else [own])
                 for start in range(0, n, _GATHERED_ROWS):
-                    task = workers.submit(rows_of, contents, start, start + _GATHERED_ROWS)
+                    task = workers.submit(tasks.rows_of, contents, start, start + _GATHERED_ROWS)
                     keys, values = workers.result(task)
                     yield put(keys), put(values)
 
@@ -525,7 +510,7 @@ class WorkerIndex(IndexBase):
         self._parts, self._rule_there = [], None
 
 
-def _batch_on_host(batch: Batch) -> Batch:
+def _batch_on_host(batch: tasks.Batch) -> tasks.Batch:
     arrays, beside = batch
     here = [None if each is None else _on_host(each) for each in arrays]
     return here, {name: _on_host(each) for name, each in beside.items()}

@@ -17,7 +17,7 @@ from dgpuhash import backend as backends
 from dgpuhash.errors import ExistsError, FormatError, SequenceError, SpecError, TaxonomyError
 from dgpuhash.kmer import MinimizerIndex, Taxonomy
 from dgpuhash.kmer.formats.report import kreport
-from dgpuhash.kmer.minimizers import building, reads, runs, saved
+from dgpuhash.kmer.minimizers import building, reads, runs
 from dgpuhash.kmer.minimizers.settings import CallOptions, MinimizerSettings
 from dgpuhash.tables.serialization import read_file, write_file
 
@@ -352,7 +352,7 @@ def test_files_of_every_form(device, world, tmp_path, monkeypatch, form):
     """Slots as they are; minimizers where slots are mostly free, as older releases wrote them."""
     made, folder = world
     index = MinimizerIndex.build(folder, taxonomy=folder / "taxonomy", device=device.name, **FEW)
-    monkeypatch.setattr(saved, "_LEAST_LOAD", 1.0 if form == "minimizers" else 0.0)
+    monkeypatch.setattr(building, "_LEAST_LOAD", 1.0 if form == "minimizers" else 0.0)
     path = tmp_path / "made.dgki"
     index.save(path)
     header, buffers = read_file(path)
@@ -369,7 +369,7 @@ def test_files_of_every_form(device, world, tmp_path, monkeypatch, form):
 @pytest.mark.parametrize("load", [0.0, 1.0])
 def test_files_with_unknown_taxa(host, world, tmp_path, monkeypatch, load):
     _, folder = world
-    monkeypatch.setattr(saved, "_LEAST_LOAD", load)
+    monkeypatch.setattr(building, "_LEAST_LOAD", load)
     path = tmp_path / "made.dgki"
     MinimizerIndex.build(folder, taxonomy=folder / "taxonomy", **FEW).save(path)
     header, buffers = read_file(path)

@@ -212,6 +212,6 @@ def _targets(index: Any) -> Iterator[str]:
 
 def _lineages(index: Any) -> Iterator[str]:
     from dgpuhash.kmer.formats.labels import Labels
-    from dgpuhash.kmer.formats.metacache import lineage_lines
+    from dgpuhash.kmer.formats.read_calls import lineage_lines
 
     return lineage_lines(Labels(index.taxonomy, index.targets))

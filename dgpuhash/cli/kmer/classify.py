@@ -306,9 +306,9 @@ class _Work:
     def classify(self, index: Any, options: dict[str, Any]) -> None:
         """Classify the reads of all samples, and show what was found."""
         from dgpuhash.kmer.classify import Classification
-        from dgpuhash.kmer.formats.biom import biom_lines
         from dgpuhash.kmer.formats.labels import Labels
         from dgpuhash.kmer.formats.outputs import write_lines
+        from dgpuhash.kmer.formats.profiles import biom_lines
         from dgpuhash.kmer.sequences.files import files_of
 
         found: list[tuple[str, dict[str, int | float]]] = []

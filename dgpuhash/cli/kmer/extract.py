@@ -135,14 +135,14 @@ def extract(
     CALLS is what classify wrote of these reads.
     """
     from dgpuhash.kmer import read_pairs, read_sequences
-    from dgpuhash.kmer.formats.chosen import ChosenTaxa
+    from dgpuhash.kmer.formats.calls import ChosenTaxa
+    from dgpuhash.kmer.formats.classified import interleaved_text, sequence_text
     from dgpuhash.kmer.formats.labels import Labels
     from dgpuhash.kmer.formats.outputs import check_output, opened_output
     from dgpuhash.kmer.formats.read_calls import CallStream
-    from dgpuhash.kmer.formats.sequences import interleaved_text, sequence_text
     from dgpuhash.kmer.references import Targets
+    from dgpuhash.kmer.sequences.batches import ids_of
     from dgpuhash.kmer.sequences.files import files_of
-    from dgpuhash.kmer.sequences.ids import ids_of
 
     if paired and (interleaved or len(reads) % 2):
         raise SpecError("--paired takes files of first and second mates, in turn; name both")

@@ -14,10 +14,8 @@ import numpy as np
 
 from dgpuhash.backend import Backend
 from dgpuhash.errors import SpecError
-from dgpuhash.kmer.counts.fold import CountedKmers, Fold
-from dgpuhash.kmer.counts.groups import Groups, GroupWriter
-from dgpuhash.kmer.counts.partitions import Partitions
-from dgpuhash.kmer.counts.super_kmers import PARTS, split, unpack
+from dgpuhash.kmer.counts.fold import CountedKmers, Fold, Groups, GroupWriter
+from dgpuhash.kmer.counts.partitions import PARTS, Partitions, split, unpack
 from dgpuhash.kmer.sequences.ahead import threads_of_a_generator
 from dgpuhash.tables.stores.method import methods
 

@@ -12,11 +12,10 @@ from dgpuhash import backend as backends
 from dgpuhash.backend import Backend
 from dgpuhash.errors import SpecError
 from dgpuhash.kmer.counts.counting import Bounds, Counted, counted, summed
-from dgpuhash.kmer.counts.dump import lines, sorted_pieces
 from dgpuhash.kmer.counts.fold import WIDE_KMER, histogram
 from dgpuhash.kmer.counts.lookup import KmerLookup
-from dgpuhash.kmer.counts.saved import load_counts, save_counts
-from dgpuhash.kmer.counts.super_kmers import WORD_BASES
+from dgpuhash.kmer.counts.partitions import WORD_BASES
+from dgpuhash.kmer.counts.saved import lines, load_counts, save_counts, sorted_pieces
 from dgpuhash.kmer.counts.tally import Tally, check_k, checked_letters, slices
 from dgpuhash.kmer.sequences.batches import BATCH_LETTERS, read_sequences
 from dgpuhash.kmer.sequences.files import Paths

@@ -10,7 +10,7 @@ import numpy as np
 from dgpuhash.backend import Backend
 from dgpuhash.errors import SequenceError
 from dgpuhash.kmer.counts.fold import CountedKmers, key_dtype, keys_of
-from dgpuhash.kmer.counts.super_kmers import single_kmers
+from dgpuhash.kmer.counts.partitions import single_kmers
 from dgpuhash.tables import CountMap
 
 

@@ -15,10 +15,8 @@ from dgpuhash import backend as backends
 from dgpuhash.errors import SequenceError
 from dgpuhash.kmer.cluster import Workers, check_files, seen_by_workers
 from dgpuhash.kmer.counts.counting import Bounds, Counted, counts_of
-from dgpuhash.kmer.counts.fold import CountedKmers
-from dgpuhash.kmer.counts.groups import Groups, GroupWriter
-from dgpuhash.kmer.counts.partitions import Partitions
-from dgpuhash.kmer.counts.super_kmers import PARTS, SuperKmers, split
+from dgpuhash.kmer.counts.fold import CountedKmers, Groups, GroupWriter
+from dgpuhash.kmer.counts.partitions import PARTS, Partitions, SuperKmers, split
 from dgpuhash.kmer.counts.tally import Tally
 from dgpuhash.kmer.sequences.files import Paths, files_of
 from dgpuhash.kmer.sequences.ranges import TextRange, batches_of_range, ranges_of

@@ -11,8 +11,8 @@ import numpy as np
 from dgpuhash.errors import SequenceError, SpecError
 from dgpuhash.kmer.databases.provenance import step_told
 from dgpuhash.kmer.references import Targets
+from dgpuhash.kmer.taxonomy.taxa import united
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
-from dgpuhash.kmer.taxonomy.union import united
 
 
 def merged(first: Any, others: Iterable[Any]) -> Any:

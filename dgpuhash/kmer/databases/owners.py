@@ -56,3 +56,86 @@ def dealt(
 def on_device(backend: Backend, array: Any) -> Any:
     """Return an array of rows that were dealt out, on the device of their owner."""
     return backend.asarray(array) if hasattr(array, "get") else backend.from_host(array)
+
+
+# Keys of a sample, of which half go when there are more.
+_MOST_KEYS = 2**18
+_WORD = np.uint64
+# Those of MurmurHash3's finalizer.
+_SHIFT, _FACTORS = _WORD(33), (_WORD(0xFF51AFD7ED558CCD), _WORD(0xC4CEB9FE1A85EC53))
+
+
+class DistinctSample:
+    """The keys with the lowest hashes, however often they come, and their counts.
+
+    A key is in the sample whenever it comes, or never, so that counts are those of all keys. With
+    2^17 keys or more, numbers are right within one percent.
+
+    Examples
+    --------
+    >>> from dgpuhash import backend
+    >>> sample = DistinctSample()
+    >>> sample.add(backend.get("cpu"), np.array([7, 7, 9], np.uint32))
+    >>> sample.found, sample.scale, sample.counts().tolist()
+    (3, 1, [2, 1])
+    """
+
+    def __init__(self) -> None:
+        self.found: int = 0
+        """Keys that came, each as often as it did."""
+        self._halvings = 0
+        self._keys = np.empty(0, _WORD)
+        self._counts = np.empty(0, np.int64)
+        self._new: list[np.ndarray] = []
+        self._n_new = 0
+
+    @property
+    def scale(self) -> int:
+        """How many keys each one of the sample stands for."""
+        return 1 << self._halvings
+
+    def add(self, backend: Backend, keys: Any) -> None:
+        """Take keys in an array of a device."""
+        self.found += len(keys)
+        chosen = keys.astype(_WORD)
+        if self._halvings:
+            chosen = chosen[_key_hashes(chosen) >> _WORD(64 - self._halvings) == 0]
+        self._new.append(backend.to_host(chosen))
+        self._n_new += len(chosen)
+        if self._n_new > _MOST_KEYS:
+            self._settle()
+
+    def join(self, other: DistinctSample) -> None:
+        """Take what another sample has."""
+        other._settle()
+        self.found += other.found
+        self._halvings = max(self._halvings, other._halvings)
+        self._settle(other._keys, other._counts)
+
+    def counts(self) -> np.ndarray:
+        """Return how often each key of the sample came (int64)."""
+        self._settle()
+        return self._counts
+
+    def _settle(self, *more: np.ndarray) -> None:
+        keys = np.concatenate([self._keys, *self._new, *more[:1]])
+        counts = np.concatenate([self._counts, np.ones(self._n_new, np.int64), *more[1:]])
+        self._new, self._n_new = [], 0
+        distinct, places = np.unique(keys, return_inverse=True)
+        sums = np.zeros(len(distinct), np.int64)
+        np.add.at(sums, places, counts)
+        while True:
+            if self._halvings:
+                stays = _key_hashes(distinct) >> _WORD(64 - self._halvings) == 0
+                distinct, sums = distinct[stays], sums[stays]
+            if len(distinct) <= _MOST_KEYS:
+                break
+            self._halvings += 1
+        self._keys, self._counts = distinct, sums
+
+
+def _key_hashes(keys: Any) -> Any:
+    mixed = keys
+    for factor in _FACTORS:
+        mixed = (mixed ^ mixed >> _SHIFT) * factor
+    return mixed ^ mixed >> _SHIFT

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,10 +10,9 @@ import numpy as np
 
 from dgpuhash.errors import SpecError
 from dgpuhash.kmer.calls import CalledReads
-from dgpuhash.kmer.formats.kraken import kraken_lines
 from dgpuhash.kmer.formats.labels import Labels, distinct_of
-from dgpuhash.kmer.formats.metacache import METACACHE_HEAD, metacache_lines
-from dgpuhash.kmer.formats.text import bytes_of, joined
+from dgpuhash.kmer.formats.outputs import bytes_of, joined
+from dgpuhash.kmer.formats.read_calls import METACACHE_HEAD, kraken_lines, metacache_lines
 from dgpuhash.kmer.sequences.arrow_arrays import bytes_array, numbers_of, strings_of
 
 FORMATS = ("tsv", "kraken", "metacache", "parquet")
@@ -142,3 +141,55 @@ def _text_of(ids: Any) -> Any:
     except pa.ArrowInvalid:
         texts = [each.decode(errors="replace") for each in ids.to_pylist()]
         return strings_of(texts).cast(pa.large_string())
+
+
+class ChosenTaxa:
+    """Whether calls are among taxa.
+
+    Parameters
+    ----------
+    texts : sequence of str
+        Each with commas between taxids: ``562`` is that taxon alone, ``562+`` also those below it,
+        ``0`` reads without a call, ``-3`` the third target.
+    labels : Labels
+        Of the calls; those of targets count as their taxa, too.
+
+    Raises
+    ------
+    SpecError
+        When a text is none of these.
+    TaxonomyError
+        When a taxon with those below it is unknown.
+
+    Examples
+    --------
+    >>> from dgpuhash.kmer.references import Targets
+    >>> chosen = ChosenTaxa(["562,0"], Labels(None, Targets.none()))
+    >>> chosen.among(np.array([562, 573, 0])).tolist()
+    [True, False, True]
+    """
+
+    def __init__(self, texts: Sequence[str], labels: Labels) -> None:
+        self._labels = labels
+        single: list[int] = []
+        self._clades: list[int] = []
+        for text in (each.strip() for all_ in texts for each in all_.split(",")):
+            digits = text.removesuffix("+")
+            is_clade = digits != text
+            if not digits.removeprefix("-").isdecimal() or (is_clade and int(digits) <= 0):
+                raise SpecError(f"{text!r} is no taxon; write taxids such as 562, 562+ or 0")
+            (self._clades if is_clade else single).append(int(digits))
+        self._single = labels.current(np.array(single, np.int64))
+        for clade in self._clades:
+            labels.taxonomy.rank(clade)
+
+    def among(self, calls: np.ndarray) -> np.ndarray:
+        """Return whether each call is of one of the taxa."""
+        distinct, places = distinct_of(calls)
+        lifted = self._labels.lifted(distinct)
+        found = np.isin(distinct, self._single) | (
+            np.isin(lifted, self._single) & (distinct != 0) & (lifted != 0)
+        )
+        for clade in self._clades:
+            found |= self._labels.taxonomy.is_within(lifted, clade)
+        return found[places]

@@ -109,7 +109,7 @@ class Labels:
 
     def column(self, calls: np.ndarray, made: Any) -> Any:
         """Return texts of calls as an Arrow array; `made` is asked for distinct ones only."""
-        from dgpuhash.kmer.formats.text import taken
+        from dgpuhash.kmer.formats.outputs import taken
 
         distinct, places = distinct_of(calls)
         return taken(made(distinct), places)

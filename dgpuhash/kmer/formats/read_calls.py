@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
 from dgpuhash.errors import FormatError
-from dgpuhash.kmer.sequences.arrow_arrays import numpy_of
+from dgpuhash.kmer.calls import AMBIGUOUS, MATE_BORDER, CalledReads, Calls
+from dgpuhash.kmer.formats.labels import Labels, distinct_of
+from dgpuhash.kmer.formats.outputs import (
+    at_places,
+    bytes_of,
+    in_lists,
+    joined,
+    taken,
+    text_scalar,
+    texts_of,
+)
+from dgpuhash.kmer.sequences.arrow_arrays import numbers_of, numpy_of
 from dgpuhash.kmer.sequences.files import text_of
+from dgpuhash.kmer.taxonomy.ranks import SLOTS, slots_of
 
 _PARQUET = b"PAR1"
 _ROWS = 2**16
@@ -168,3 +180,161 @@ class CallStream:
                 f"{self._path} has calls of more than {self._row:,} reads; pass all reads that "
                 "were classified, in their order"
             )
+
+
+def kraken_lines(
+    reads: CalledReads,
+    labels: Labels,
+    *,
+    has_runs: bool = True,
+    is_quick: bool = False,
+    use_names: bool = False,
+) -> bytes:
+    """Return a line for each read: C or U, its id, its taxid, its letters and its details.
+
+    Parameters
+    ----------
+    reads : CalledReads
+        With details, unless `is_quick`.
+    labels : Labels
+    has_runs : bool
+        Whether details are runs of k-mers, in which numbers below 0 are ambiguous k-mers and
+        borders of mates. False: candidates.
+    is_quick : bool
+        Whether Q stands in place of details, as calls do not depend on all k-mers then.
+    use_names : bool
+        Whether names stand beside taxids.
+    """
+    if not len(reads):
+        return b""
+    calls = reads.calls
+    # The newline is that of the line before: one text less to join.
+    status = taken(["\nU", "\nC"], (calls.taxids != 0).astype(np.int8))
+    column = labels.column(calls.taxids, lambda each: labels.texts(each, use_names=use_names))
+    details = (
+        labels.column(calls.taxids, lambda each: [f"{taxid}:Q" for taxid in each.tolist()])
+        if is_quick
+        else _details(calls, has_runs)
+    )
+    columns = [status, reads.ids, column, _letters(reads), details]
+    return b"".join([bytes_of(joined(columns))[1:], b"\n"])
+
+
+def _letters(reads: CalledReads) -> Any:
+    first = texts_of(np.diff(reads.reads.offsets))
+    if reads.mates is None:
+        return first
+    return joined([first, texts_of(np.diff(reads.mates.offsets))], b"|")
+
+
+def _details(calls: Calls, has_runs: bool) -> Any:
+    offsets = calls.detail_offsets
+    distinct, places = distinct_of(calls.detail_taxids)
+    first = distinct.astype(str).astype(object)
+    if has_runs:
+        first[distinct == AMBIGUOUS] = "A"
+        first[distinct == MATE_BORDER] = "|"
+    # Many reads have the same details: each is written once.
+    both, each = distinct_of(places.astype(np.int64) << 32 | calls.detail_counts)
+    places, counts = both >> 32, texts_of(both & 0xFFFFFFFF)
+    if has_runs:
+        counts = _instead(counts, distinct[places] == MATE_BORDER, b"|")
+    pairs = joined([taken(first.tolist(), places), counts], b":")
+    texts = in_lists(at_places(pairs, each), offsets, b" ")
+    return _instead(texts, offsets[1:] == offsets[:-1], b"0:0")
+
+
+def _instead(texts: Any, is_other: np.ndarray, other: bytes) -> Any:
+    """Return texts with another one in some places."""
+    import pyarrow.compute as pc
+
+    if not is_other.any():
+        return texts
+    return pc.if_else(numbers_of(is_other), text_scalar(other), texts)
+
+
+_BETWEEN = "\t|\t"
+METACACHE_HEAD = f"# TABLE_LAYOUT: query_header{_BETWEEN}top_hits{_BETWEEN}rank:taxname\n".encode()
+
+
+def metacache_lines(reads: CalledReads, labels: Labels, *, use_names: bool = False) -> memoryview:
+    """Return a line for each read: its id, its candidates with their hits, and rank and name.
+
+    Ranks are the levels of ranked lineages, such as domain for superkingdom. Candidates that are
+    sequences have their ids; ``--`` stands for no call.
+
+    Parameters
+    ----------
+    reads : CalledReads
+        With details, which are candidates.
+    labels : Labels
+    use_names : bool
+        Whether taxids stand beside names.
+    """
+
+    def called(calls: np.ndarray) -> list[str]:
+        return [f"{text}\n" for text in _rank_texts(labels, calls, with_taxids=use_names)]
+
+    calls = reads.calls
+    columns = [reads.ids, _candidates(reads, labels), labels.column(calls.taxids, called)]
+    return bytes_of(joined(columns, _BETWEEN.encode()))
+
+
+def _candidates(reads: CalledReads, labels: Labels) -> Any:
+    calls = reads.calls
+    distinct, places = distinct_of(calls.detail_taxids)
+    sequences = labels.names(np.minimum(distinct, 0))
+    first = [
+        str(taxid) if taxid >= 0 else name
+        for taxid, name in zip(distinct.tolist(), sequences, strict=True)
+    ]
+    pairs = joined([taken(first, places), texts_of(calls.detail_counts)], b":")
+    return in_lists(pairs, calls.detail_offsets, b",")
+
+
+def _rank_texts(labels: Labels, calls: np.ndarray, *, with_taxids: bool = False) -> list[str]:
+    ranks = labels.ranks(calls)
+    slots = slots_of(ranks).tolist()
+    levels = [SLOTS[slot] if slot >= 0 else rank for slot, rank in zip(slots, ranks, strict=True)]
+    columns = zip(calls.tolist(), levels, labels.names(calls), strict=True)
+    return [
+        f"{rank}:{name}" + (f"({call})" if with_taxids else "") if call else "--"
+        for call, rank, name in columns
+    ]
+
+
+def abundance_lines(
+    labels: Labels, calls: np.ndarray, counts: np.ndarray, title: Iterable[str] = ()
+) -> Iterator[str]:
+    """Yield lines of rank and name, taxid, number of reads and its share of all.
+
+    Parameters
+    ----------
+    labels : Labels
+    calls : array of int64
+        Distinct, in the order of the lines; 0 last, for reads without a taxon.
+    counts : array of int or float
+        How many reads each has.
+    title : iterable of str
+        Lines before.
+    """
+    yield from title
+    yield f"# rank:name{_BETWEEN}taxid{_BETWEEN}number of reads{_BETWEEN}abundance"
+    total = float(counts.sum())
+    taxids = labels.lifted(calls).tolist()
+    columns = zip(_rank_texts(labels, calls), taxids, counts.tolist(), strict=True)
+    for text, taxid, count in columns:
+        share = f"{100 * count / total if total else 0:.6g}%"
+        if taxid or text != "--":
+            yield _BETWEEN.join([text, str(taxid), f"{count:.15g}", share])
+        else:
+            yield _BETWEEN.join(["unclassified", "--", "0", f"{count:.15g}", share])
+
+
+def lineage_lines(labels: Labels) -> Iterator[str]:
+    """Yield a line for each target: its name, its number and its taxids up to the domain."""
+    yield "\t".join(["name", *SLOTS[:-1]])
+    numbers = -1 - np.arange(len(labels.targets.names))
+    rows = labels.lineages(numbers)[:, :-1].tolist()
+    for name, row in zip(labels.targets.names, rows, strict=True):
+        yield "\t".join([name, *map(str, row)])

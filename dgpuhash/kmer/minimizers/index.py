@@ -14,8 +14,8 @@ from dgpuhash.kmer.classify import Classification
 from dgpuhash.kmer.databases.estimate import Estimate
 from dgpuhash.kmer.formats.report import kreport
 from dgpuhash.kmer.local_index import IndexBase, LocalIndex
+from dgpuhash.kmer.minimizers.calling import Counting, SeenMinimizers
 from dgpuhash.kmer.minimizers.rule import MinimizerRule
-from dgpuhash.kmer.minimizers.seen import Counting, SeenMinimizers
 from dgpuhash.kmer.options import MinimizerBuildOptions, MinimizerCallOptions, MinimizerOptions
 from dgpuhash.kmer.references import References
 from dgpuhash.kmer.sequences.files import Paths

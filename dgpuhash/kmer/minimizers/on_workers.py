@@ -10,8 +10,8 @@ from distributed import Future
 
 from dgpuhash.kmer.calls import Calls
 from dgpuhash.kmer.cluster import Workers
+from dgpuhash.kmer.minimizers.calling import SeenPiece
 from dgpuhash.kmer.minimizers.index import MinimizerFigures, MinimizerIndex
-from dgpuhash.kmer.minimizers.seen import SeenPiece
 from dgpuhash.kmer.taxonomy.tree import Tree
 from dgpuhash.kmer.worker_index import WorkerIndex
 

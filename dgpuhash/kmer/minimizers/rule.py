@@ -16,11 +16,17 @@ from dgpuhash.kmer.databases.estimators import MinimizerEstimator
 from dgpuhash.kmer.databases.owners import part_numbers
 from dgpuhash.kmer.index_file import SavedIndex
 from dgpuhash.kmer.minimizers import building
-from dgpuhash.kmer.minimizers.calling import FoundRuns, TreeArrays, called, with_details
+from dgpuhash.kmer.minimizers.building import arrays_of, items_of, load_table, saved_arrays
+from dgpuhash.kmer.minimizers.calling import (
+    Counting,
+    FoundRuns,
+    SeenOfBatch,
+    TreeArrays,
+    called,
+    with_details,
+)
 from dgpuhash.kmer.minimizers.reads import Reads, slices
 from dgpuhash.kmer.minimizers.runs import minimizer_runs
-from dgpuhash.kmer.minimizers.saved import arrays_of, items_of, load_table, saved_arrays
-from dgpuhash.kmer.minimizers.seen import Counting, SeenOfBatch
 from dgpuhash.kmer.minimizers.settings import CallOptions, MinimizerSettings
 from dgpuhash.kmer.references import References
 from dgpuhash.kmer.rule import Part, Query, Rows, Rule

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
 from dgpuhash.backend import Backend, struct_named
 from dgpuhash.errors import SpecError
+from dgpuhash.kmer.options import check_names, whole_number
 
 _LONGEST = 31
 # As kernels/kmer/minimizers.cuh has it.
@@ -76,12 +76,7 @@ class MinimizerSettings:
         SpecError
             When a setting is unknown or impossible.
         """
-        unknown = sorted(given.keys() - set(cls.__slots__))
-        if unknown:
-            raise SpecError(
-                f"a minimizer index has no setting {unknown[0]!r}; use some of "
-                f"{', '.join(cls.__slots__)}"
-            )
+        check_names(given, cls.__slots__, "a minimizer index has no setting")
         return cls(**given)
 
     def __post_init__(self) -> None:
@@ -92,7 +87,7 @@ class MinimizerSettings:
             "toggle": (0, 2**64 - 1),
         }
         for name, (least, most) in ranges.items():
-            _whole(name, getattr(self, name), least, most)
+            whole_number(name, getattr(self, name), least, most)
         if self.ambiguous not in _AMBIGUOUS:
             raise SpecError(f"ambiguous={self.ambiguous!r}; use one of {', '.join(_AMBIGUOUS)}")
 
@@ -155,27 +150,13 @@ class CallOptions:
         SpecError
             When an option is unknown or impossible.
         """
-        unknown = sorted(given.keys() - set(cls.__slots__))
-        if unknown:
-            raise SpecError(
-                f"calls by minimizers have no option {unknown[0]!r}; use some of "
-                f"{', '.join(cls.__slots__)}"
-            )
+        check_names(given, cls.__slots__, "calls by minimizers have no option")
         made = cls(**given)
         confidence = made.confidence
         if not (isinstance(confidence, int | float) and math.isfinite(confidence)):
             raise SpecError(f"confidence={confidence!r}; use a number from 0 to 1")
         if not 0 <= confidence <= 1:
             raise SpecError(f"confidence={confidence}; use 0 to 1")
-        _whole("minimum_hit_groups", made.minimum_hit_groups, 0, 2**31)
-        _whole("minimum_base_quality", made.minimum_base_quality, 0, _HIGHEST_QUALITY)
+        whole_number("minimum_hit_groups", made.minimum_hit_groups, 0, 2**31)
+        whole_number("minimum_base_quality", made.minimum_base_quality, 0, _HIGHEST_QUALITY)
         return made
-
-
-def _whole(name: str, given: Any, least: int, most: int) -> None:
-    try:
-        made = operator.index(given)
-    except TypeError as error:
-        raise SpecError(f"{name}={given!r}; use a whole number") from error
-    if not least <= made <= most:
-        raise SpecError(f"{name}={made:,}; use {least:,} to {most:,}")

@@ -7,13 +7,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from threading import Lock
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
 from dgpuhash.backend.native import native
 from dgpuhash.errors import SequenceError, SpecError
 from dgpuhash.kmer.sequences.ahead import ahead, threads_of_a_generator
+from dgpuhash.kmer.sequences.arrow_arrays import spans_of
 from dgpuhash.kmer.sequences.files import Paths, files_of, text_of
 from dgpuhash.kmer.sequences.mates import check_mates
 
@@ -414,3 +415,45 @@ def _spans(items: np.ndarray, offsets: np.ndarray, chosen: slice) -> tuple[np.nd
     is_chosen = np.zeros(len(sizes), bool)
     is_chosen[chosen] = True
     return items[np.repeat(is_chosen, sizes)], np.append(0, np.cumsum(sizes[chosen]))
+
+
+_BLANK = ord(" ")
+_SLASH, _ONE, _TWO = b"/12"
+
+
+def ids_of(batch: SequenceBatch, *, paired: bool = False) -> Any:
+    """Return the id of each record as an Arrow array of bytes.
+
+    Parameters
+    ----------
+    batch : SequenceBatch
+    paired : bool
+        Whether ``/1`` and ``/2`` at the end are left out.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from dgpuhash.kmer import read_sequences
+    >>> fasta = pathlib.Path(tempfile.mkdtemp(), "two.fa")
+    >>> _ = fasta.write_text(">first/1 of two\\nACGT\\n>second\\nGG\\n")
+    >>> (batch,) = read_sequences(fasta)
+    >>> ids_of(batch, paired=True).to_pylist()
+    [b'first', b'second']
+    """
+    names, starts, ends = batch.names, batch.name_offsets[:-1], batch.name_offsets[1:]
+    is_blank = names <= _BLANK
+    if len(names) and is_blank[np.minimum(starts, len(names) - 1)].any():
+        # Blanks before an id are no part of it.
+        starts = np.minimum(_first(~is_blank, starts), ends)
+    ends = np.minimum(_first(is_blank, starts), ends)
+    if paired and len(names):
+        last = names[np.maximum(ends - 1, 0)]
+        is_marked = (ends - starts > 2) & (names[np.maximum(ends - 2, 0)] == _SLASH)
+        ends = ends - 2 * (is_marked & ((last == _ONE) | (last == _TWO)))
+    return spans_of(names, starts, ends)
+
+
+def _first(is_one: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Return the first place at or behind each start that is one; behind all where none is."""
+    places = np.append(np.flatnonzero(is_one), len(is_one))
+    return places[np.searchsorted(places[:-1], starts)]

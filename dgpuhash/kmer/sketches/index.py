@@ -13,8 +13,8 @@ from dgpuhash.kmer.local_index import LocalIndex
 from dgpuhash.kmer.options import SketchBuildOptions, SketchCallOptions, SketchOptions
 from dgpuhash.kmer.references import References
 from dgpuhash.kmer.sequences.files import Paths
+from dgpuhash.kmer.sketches.building import digests_of
 from dgpuhash.kmer.sketches.candidates import Coverage, TopLists
-from dgpuhash.kmer.sketches.contents import digests_of
 from dgpuhash.kmer.sketches.reads import Batch
 from dgpuhash.kmer.sketches.rule import SketchQuery, SketchRule
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy

@@ -13,8 +13,8 @@ from distributed import Future
 from dgpuhash import backend as backends
 from dgpuhash.kmer.calls import Calls
 from dgpuhash.kmer.sequences.reads import ReadFiles
+from dgpuhash.kmer.sketches.building import lines_of, sums_of, texts_of
 from dgpuhash.kmer.sketches.candidates import Coverage, TopLists
-from dgpuhash.kmer.sketches.contents import lines_of, sums_of, texts_of
 from dgpuhash.kmer.sketches.index import SketchIndex
 from dgpuhash.kmer.sketches.reads import Batch
 from dgpuhash.kmer.sketches.rule import SketchPart, SketchRule

@@ -19,19 +19,19 @@ from dgpuhash.kmer.index_file import SavedIndex
 from dgpuhash.kmer.references import References, Targets
 from dgpuhash.kmer.rule import Part, Query, Rows, Rule
 from dgpuhash.kmer.sketches import building
+from dgpuhash.kmer.sketches.building import (
+    arrays_of,
+    joined_sizes,
+    lists_in,
+    saved_arrays,
+    size_of,
+)
 from dgpuhash.kmer.sketches.candidates import (
     TargetLineages,
     TopLists,
     calls_of,
     concatenated,
     merged,
-)
-from dgpuhash.kmer.sketches.contents import (
-    arrays_of,
-    joined_sizes,
-    lists_in,
-    saved_arrays,
-    size_of,
 )
 from dgpuhash.kmer.sketches.reads import Batch, SketchedReads, candidates_of, sketched
 from dgpuhash.kmer.sketches.settings import CallOptions, SketchSettings

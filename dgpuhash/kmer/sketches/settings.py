@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
-import operator
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 
 from dgpuhash.errors import SpecError
+from dgpuhash.kmer.options import check_names, percentage, whole_number
 from dgpuhash.kmer.taxonomy.ranks import SLOTS, slot_of
 
 _WIDEST = 32
@@ -64,15 +63,10 @@ class SketchSettings:
         SpecError
             When a setting is unknown or impossible.
         """
-        unknown = sorted(given.keys() - set(cls.__slots__))
-        if unknown:
-            raise SpecError(
-                f"a sketch index has no setting {unknown[0]!r}; use some of "
-                f"{', '.join(cls.__slots__)}"
-            )
+        check_names(given, cls.__slots__, "a sketch index has no setting")
         if stride is None:
-            window = _whole("window", given.get("window", cls().window), 1, _LONGEST_WINDOW)
-            stride = max(window - _whole("k", given.get("k", cls().k), 1, _WIDEST) + 1, 1)
+            window = whole_number("window", given.get("window", cls().window), 1, _LONGEST_WINDOW)
+            stride = max(window - whole_number("k", given.get("k", cls().k), 1, _WIDEST) + 1, 1)
         return cls(**given, stride=stride)
 
     def __post_init__(self) -> None:
@@ -84,7 +78,7 @@ class SketchSettings:
             "cap": (1, _HIGHEST_CAP),
         }
         for name, (least, most) in ranges.items():
-            object.__setattr__(self, name, _whole(name, getattr(self, name), least, most))
+            object.__setattr__(self, name, whole_number(name, getattr(self, name), least, most))
         if self.window < self.k:
             raise SpecError(
                 f"window={self.window} and k={self.k}; use windows of k or more letters"
@@ -168,29 +162,9 @@ class CallOptions:
         return cls(
             low,
             high,
-            settings.least_hits if hitmin is None else _whole("hitmin", hitmin, 0, 2**31),
-            np.float32(_number("hitdiff", hitdiff) / 100),
-            _whole("maxcand", maxcand, 1, _MOST_CANDIDATES),
-            _whole("insertsize", insertsize, 0, 2**40),
-            _number("cov_percentile", cov_percentile),
+            settings.least_hits if hitmin is None else whole_number("hitmin", hitmin, 0, 2**31),
+            np.float32(percentage("hitdiff", hitdiff) / 100),
+            whole_number("maxcand", maxcand, 1, _MOST_CANDIDATES),
+            whole_number("insertsize", insertsize, 0, 2**40),
+            percentage("cov_percentile", cov_percentile),
         )
-
-
-def _whole(name: str, given: Any, least: int, most: int) -> int:
-    try:
-        made = operator.index(given)
-    except TypeError as error:
-        raise SpecError(f"{name}={given!r}; use a whole number") from error
-    if not least <= made <= most:
-        raise SpecError(f"{name}={made:,}; use {least:,} to {most:,}")
-    return made
-
-
-def _number(name: str, given: Any) -> float:
-    try:
-        made = float(given)
-    except (TypeError, ValueError) as error:
-        raise SpecError(f"{name}={given!r}; use a number") from error
-    if not (math.isfinite(made) and 0 <= made <= 100):
-        raise SpecError(f"{name}={given!r}; use percent, from 0 to 100")
-    return made

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dgpuhash.errors import TaxonomyError
+from dgpuhash.kmer.taxonomy.taxa import Taxa
 
 # From the lowest to the highest; a ranked lineage has one place for each.
 SLOTS = (
@@ -96,3 +97,40 @@ def slots_of(names: Sequence[str]) -> np.ndarray:
 def codes_of(names: Sequence[str]) -> np.ndarray:
     """Return the letter of each rank in reports, "" for those without."""
     return np.array([CODES.get(name, "") for name in names], "U1")
+
+
+def slots_by_number(taxa: Taxa) -> np.ndarray:
+    """Return the slot of each number, -1 of those without; the root's is the last, always."""
+    found = np.append(np.int8(-1), slots_of(taxa.rank_names)[taxa.ranks])
+    found[1] = len(SLOTS) - 1
+    return found
+
+
+def ranked_lineages(taxa: Taxa, slots: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    """Return the taxid in each slot of each number's lineage, 0 where none is.
+
+    All go up one level at a time; what is higher takes the slot from what is lower.
+    """
+    tree, at = taxa.tree, numbers.copy()
+    found = np.zeros((len(at), len(SLOTS)), np.int64)
+    rows = np.flatnonzero(at)
+    while len(rows):
+        here = at[rows]
+        has = slots[here] >= 0
+        found[rows[has], slots[here][has]] = tree.taxids[here[has]]
+        at[rows] = tree.parents[here]
+        rows = rows[at[rows] != 0]
+    return found
+
+
+def letters_and_steps(taxa: Taxa) -> tuple[np.ndarray, np.ndarray]:
+    """Return, by number, the letter of reports and the steps from the ancestor that has it."""
+    tree = taxa.tree
+    letters = np.append("U", codes_of(taxa.rank_names)[taxa.ranks])
+    letters[1] = letters[1] or "R"
+    steps = np.zeros(len(letters), np.int64)
+    for low, high in zip(tree.edges[1:-1], tree.edges[2:], strict=True):
+        without = low + np.flatnonzero(letters[low:high] == "")
+        parents = tree.parents[without]
+        letters[without], steps[without] = letters[parents], steps[parents] + 1
+    return letters, steps

@@ -16,8 +16,13 @@ from dgpuhash.kmer.sequences.arrow_arrays import numbers_of, numpy_of, strings_o
 from dgpuhash.kmer.sequences.files import Paths, files_of
 from dgpuhash.kmer.taxonomy.dumps import taxa_in
 from dgpuhash.kmer.taxonomy.gtdb import GTDB_RANKS, taxa_in_gtdb
-from dgpuhash.kmer.taxonomy.levels import letters_and_steps, ranked_lineages, slots_by_number
-from dgpuhash.kmer.taxonomy.ranks import slot_of, slots_of
+from dgpuhash.kmer.taxonomy.ranks import (
+    letters_and_steps,
+    ranked_lineages,
+    slot_of,
+    slots_by_number,
+    slots_of,
+)
 from dgpuhash.kmer.taxonomy.taxa import Taxa, subset, taxa_from, taxa_to, unknown_error
 from dgpuhash.kmer.taxonomy.tree import Tree
 from dgpuhash.tables.arguments.file_layout import interpreting

@@ -15,14 +15,13 @@ from kmer.tiers import TINY
 
 from dgpuhash.errors import ExistsError, FormatError, SpecError, TaxonomyError
 from dgpuhash.kmer import Taxonomy
-from dgpuhash.kmer.abundance import abundances, by_rank
 from dgpuhash.kmer.classify import Classification
-from dgpuhash.kmer.formats.chosen import ChosenTaxa
+from dgpuhash.kmer.formats.calls import ChosenTaxa
 from dgpuhash.kmer.formats.labels import Labels
-from dgpuhash.kmer.formats.metacache import abundance_lines
 from dgpuhash.kmer.formats.outputs import opened_output
-from dgpuhash.kmer.formats.read_calls import CallStream, read_calls
+from dgpuhash.kmer.formats.read_calls import CallStream, abundance_lines, read_calls
 from dgpuhash.kmer.references import References, Targets
+from dgpuhash.kmer.summaries import abundances, by_rank
 
 TARGETS = Targets(
     ["NC_1.1", "NC_2.1"], ["a.fa"], np.zeros(2, np.int32), np.arange(2), np.array([900, 800]),

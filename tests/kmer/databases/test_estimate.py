@@ -16,10 +16,10 @@ from dgpuhash import backend as backends
 from dgpuhash.cli import main
 from dgpuhash.errors import OutOfMemoryError, SequenceError, SpecError
 from dgpuhash.kmer import MinimizerIndex, SketchIndex
-from dgpuhash.kmer.databases import distinct, estimate, estimators, sizes
-from dgpuhash.kmer.databases.distinct import DistinctSample
+from dgpuhash.kmer.databases import estimate, estimators, owners
 from dgpuhash.kmer.databases.estimate import Memory
-from dgpuhash.kmer.databases.letters import letters_by_size
+from dgpuhash.kmer.databases.estimators import letters_by_size
+from dgpuhash.kmer.databases.owners import DistinctSample
 from dgpuhash.kmer.sketches import building
 from dgpuhash.kmer.sketches.rule import SketchRule
 from dgpuhash.kmer.sketches.settings import SketchSettings
@@ -48,7 +48,7 @@ def test_estimates_are_near_real_builds(tier, rule, tmp_path, monkeypatch):
     stored = stats["distinct" if rule is MinimizerIndex else "locations"]
     keys = stats["distinct" if rule is MinimizerIndex else "features"]
     for most_keys, quick in ((2**12, True), (2**12, False), (2**18, False)):
-        monkeypatch.setattr(distinct, "_MOST_KEYS", most_keys)
+        monkeypatch.setattr(owners, "_MOST_KEYS", most_keys)
         made = rule.estimate(genomes, quick=quick)
         assert made.error == (0.4 if quick else 0.15)
         assert made.fits and not made.remedies
@@ -66,7 +66,7 @@ def test_estimates_are_near_real_builds(tier, rule, tmp_path, monkeypatch):
 
 
 def test_samples_count_all_or_none(device, monkeypatch):
-    monkeypatch.setattr(distinct, "_MOST_KEYS", 500)
+    monkeypatch.setattr(owners, "_MOST_KEYS", 500)
     draw = random.Random(3)
     keys = [draw.randrange(2**40) for _ in range(4000)]
     many = [key for key in keys for _ in range(draw.choice([1, 1, 3]))]
@@ -125,7 +125,7 @@ def test_builds_that_do_not_fit_are_refused(rule, monkeypatch):
     given = {"taxonomy": TINY.taxonomy_folder}
     genomes = TINY.folder / "genomes"
     for name in ("_SKETCHED_NBYTES", "_MINIMIZED_NBYTES"):
-        monkeypatch.setattr(sizes, name, {"cpu": 0})
+        monkeypatch.setattr(estimate, name, {"cpu": 0})
     monkeypatch.setattr(building, "HELD_NBYTES", 0)
     enough = rule.estimate(genomes).build_nbytes
     read = []

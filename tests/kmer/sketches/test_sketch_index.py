@@ -21,7 +21,7 @@ from dgpuhash.kmer import KmerCounts, SketchIndex, Taxonomy, load_index
 from dgpuhash.kmer.references import References
 from dgpuhash.kmer.sketches import building
 from dgpuhash.kmer.sketches import reads as sketched_reads
-from dgpuhash.kmer.sketches.contents import digests_of
+from dgpuhash.kmer.sketches.building import digests_of
 
 WORLD = World(5, pairs=60)
 SMALL = {"k": 11, "sketch": 8, "window": 40}

@@ -12,7 +12,7 @@ from dgpuhash.cli import main
 from dgpuhash.errors import OutOfMemoryError, SpecError
 from dgpuhash.kmer import MinimizerIndex, SketchIndex, load_index, worker_index
 from dgpuhash.kmer.cluster import Workers
-from dgpuhash.kmer.databases import sizes
+from dgpuhash.kmer.databases import estimate
 from dgpuhash.kmer.sketches import building
 
 SMALL = {"k": 11, "sketch": 8, "window": 40}
@@ -58,7 +58,7 @@ def test_what_was_gathered_merges(clients, folder, monkeypatch):
 def test_builds_that_do_not_fit_workers_are_refused(clients, folder, monkeypatch, rule):
     given = {"client": clients[3], "mode": "distributed"}
     for name in ("_SKETCHED_NBYTES", "_MINIMIZED_NBYTES"):
-        monkeypatch.setattr(sizes, name, {"cpu": 0})
+        monkeypatch.setattr(estimate, name, {"cpu": 0})
     monkeypatch.setattr(building, "HELD_NBYTES", 0)
     files = sorted(folder.glob("*.fa"))
     each = rule.estimate(files, **given).nbytes_each
