@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from dgpuhash.distributed import DistributedGroupBy, DistributedIndex
     from dgpuhash.frames import FrameIndex
     from dgpuhash.frames.groupby import groupby
+    from dgpuhash.frames.grouped.group_by import FrameGroupBy
     from dgpuhash.frames.merge import merge
     from dgpuhash.typing import Device
 
@@ -51,6 +52,7 @@ __all__ = [
     "CountMap",
     "DistributedGroupBy",
     "DistributedIndex",
+    "FrameGroupBy",
     "FrameIndex",
     "HashMap",
     "HashSet",
@@ -79,6 +81,7 @@ __all__ = [
 _LATER = {
     "DistributedGroupBy": "dgpuhash.distributed",
     "DistributedIndex": "dgpuhash.distributed",
+    "FrameGroupBy": "dgpuhash.frames.grouped.group_by",
     "FrameIndex": "dgpuhash.frames",
     "groupby": "dgpuhash.frames.groupby",
     "merge": "dgpuhash.frames.merge",

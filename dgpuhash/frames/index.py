@@ -397,7 +397,12 @@ class FrameIndex(LookupMixin):
         """Return an inner `match` in pages of `nbytes`; options as `first_page`."""
         wanted = list(self.meta if columns is None else columns)
         how = nbytes, skip, plain, named, marks, limit
-        return first_page(self._rows, self._encoded(keys), wanted, *how)
+        return first_page(self._readable, self._encoded(keys), wanted, *how)
+
+    @property
+    def _readable(self) -> KeyedRows:
+        """The rows as readers get them."""
+        return self._rows
 
     @read_locked
     def no_marks(self) -> Array:
@@ -417,7 +422,7 @@ class FrameIndex(LookupMixin):
     @function_translates_memory_errors
     @read_locked
     def _look_up(self, asked: Any, *, keyed: bool, promote: str | None) -> Lookup:
-        rows, encoder = self._rows, self._rows.encoder_for(asked)
+        rows, encoder = self._readable, self._rows.encoder_for(asked)
         names = join_columns(asked, encoder, typed=False)
         given = key_series(asked, names)
         columns = KeyColumns.of_series(given, names, self._frames)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from frames.paper_cudf import KINDS, TIMES, UNITS, Memory, nullable, simulate_columns
 
 from dgpuhash.frames.dataframes import cudf as cudf_frames
@@ -39,6 +40,10 @@ class Series(pd.Series):
         """Raise as cuDF, which has no such method."""
         raise AttributeError("set_axis")
 
+    def to_pandas(self) -> pd.Series:
+        """Return the Series of pandas."""
+        return pd.Series(self)
+
 
 class DataFrame(pd.DataFrame):
     """Simulated cuDF frame."""
@@ -64,6 +69,14 @@ class DataFrame(pd.DataFrame):
     def from_pylibcudf(cls, table: Any, about: Any) -> DataFrame:
         """Return a frame of a table."""
         return cls({own: each.series for own, each in zip(about["columns"], table, strict=True)})
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the frame of pandas."""
+        return pd.DataFrame(self)
+
+    def to_arrow(self, *, preserve_index: bool) -> Any:
+        """Return an Arrow table."""
+        return pa.Table.from_pandas(pd.DataFrame(self), preserve_index=preserve_index)
 
     @classmethod
     def from_arrow(cls, data: Any) -> DataFrame:

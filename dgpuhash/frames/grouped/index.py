@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -16,10 +16,10 @@ from dgpuhash.frames.dataframes.order import sorted_rows
 from dgpuhash.frames.grouped.aggregation import EPOCH, Aggregation, overflow
 from dgpuhash.frames.grouped.store import ResultRows, StateRows
 from dgpuhash.frames.index import FrameIndex
+from dgpuhash.frames.keyed_rows import KeyedRows
 from dgpuhash.frames.keys.encoding import EncodedKeys, KeyEncoder
 from dgpuhash.frames.keys.table import AUTO, KeyTableMethod
 from dgpuhash.frames.merge.distinct import numbered
-from dgpuhash.frames.pages import Page, RowLimit, first_page
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
 from dgpuhash.tables.rwlock import read_locked, write_locked
 from dgpuhash.typing import Device
@@ -144,7 +144,6 @@ class GroupIndex(FrameIndex):
         )
 
     @function_translates_memory_errors
-    @write_locked
     def fold(self, states: Any, epoch: int, *, taken_off: bool = False) -> int:
         """Combine states with the stored ones of their groups; return how many groups that changes.
 
@@ -157,21 +156,53 @@ class GroupIndex(FrameIndex):
         taken_off : bool
             Take the rows of the states off instead, and drop groups that have no rows any more.
         """
-        self._turns.begin()
+        return self.commit(self.prepare(states, epoch, taken_off=taken_off))
+
+    @function_translates_memory_errors
+    @read_locked
+    def prepare(self, states: Any, epoch: int, *, taken_off: bool = False) -> GroupChange:
+        """Return the states of groups after a change, of which nothing is stored yet.
+
+        Parameters are those of `fold`.
+        """
         rows = self._states.stamped(self._states.conform(states), epoch)
         batch = _Batch.of(rows, self._encoder)
         places = self._places(batch.keys)
-        new = np.flatnonzero(places < 0)
-        if len(new):
-            fresh = self._frames.take(rows, batch.heads[new])
-            places[new] = len(self._states) + np.arange(len(new))
-            self._rows.insert(fresh, self._encoder.encode_rows(fresh))
+        known, new = np.flatnonzero(places >= 0), np.flatnonzero(places < 0)
+        fresh = self._frames.take(rows, batch.heads[new])
+        work = self._states.beside(places[known], fresh)
+        own = np.empty(len(places), np.int64)
+        own[known], own[new] = np.arange(len(known)), len(known) + np.arange(len(new))
         others = self._states.columns_of(rows)
         for turn in batch.turns(new):
-            self._states.combine(places[batch.numbers[turn]], others, turn, taken_off=taken_off)
-        if taken_off:
-            self._drop(places)
-        return len(places)
+            work.combine(own[batch.numbers[turn]], others, turn, taken_off=taken_off)
+        if len(new) and len(batch.heads) < len(rows):
+            fresh = work.written(fresh, len(known))
+        encoded = self._encoder.encode_rows(fresh) if len(new) else None
+        return GroupChange(self._states, fresh, encoded, places[known], work, epoch, taken_off)
+
+    @function_translates_memory_errors
+    @write_locked
+    def commit(self, change: GroupChange, *, again: bool = False) -> int:
+        """Store what `prepare` returned; return how many groups that changes.
+
+        Without memory for new groups nothing is changed. What was interrupted later is finished by
+        a commit `again`.
+        """
+        self._turns.begin()
+        if self._states is not change.store:
+            return change.groups
+        if change.encoded is not None and not (again and self.has_begun(change)):
+            self._rows.insert(change.fresh, change.encoded)
+        self._states.put(change.places, change.work)
+        if change.taken_off:
+            self._drop(change.places)
+        return change.groups
+
+    def has_begun(self, change: GroupChange) -> bool:
+        """Return whether a commit may have changed a group."""
+        keys = change.encoded
+        return keys is None or bool((self._places(keys) >= 0).all())
 
     def _drop(self, places: Any) -> None:
         """Remove those of some groups that have no rows."""
@@ -189,23 +220,61 @@ class GroupIndex(FrameIndex):
             found[asked] = stored
         return found.astype(np.int64, copy=False)
 
-    @function_translates_memory_errors
-    @read_locked
-    def page(
-        self, keys: Any, *, nbytes: int, columns: Sequence[Hashable] | None = None, skip: int = 0,
-        plain: bool = False, named: bool = True, marks: Any = None, limit: RowLimit | None = None,
-    ) -> Page:  # fmt: skip
-        wanted = list(self.meta if columns is None else columns)
+    @property
+    def _readable(self) -> KeyedRows:
+        """The results by the keys of their groups."""
         read = copy.copy(self._rows)
         read.store = self.store
-        how = nbytes, skip, plain, named, marks, limit
-        return first_page(read, self._encoded(keys), wanted, *how)
+        return read
 
     @function_translates_memory_errors
     @read_locked
     def changed_since(self, rows: Any, epoch: int) -> Any:
         """Return those of the positions `rows` whose groups were changed after an epoch."""
         return rows[self._states.column(EPOCH)[rows] > epoch]
+
+    @function_translates_memory_errors
+    @read_locked
+    def results(self, since: int = 0) -> Any:
+        """Return the keys and results of the groups that changed after an epoch."""
+        rows = self._rows.table.rows()
+        return self.store.take(rows[self._states.column(EPOCH)[rows] > since])
+
+
+@dataclass(frozen=True, slots=True)
+class GroupChange:
+    """States of groups after a change.
+
+    Attributes
+    ----------
+    store : StateRows
+        Those before it. A change that drops many groups replaces it at the end.
+    fresh : DataFrame
+        The states of new groups.
+    encoded : EncodedKeys or None
+        Their keys; None without any.
+    places : int64 array
+        Where the states of the other groups are stored.
+    work : StateRows
+        Their states first, in this order, without keys.
+    epoch : int
+        The one after the change.
+    taken_off : bool
+        Whether groups without rows are dropped.
+    """
+
+    store: StateRows
+    fresh: Any
+    encoded: EncodedKeys | None
+    places: Any
+    work: StateRows
+    epoch: int
+    taken_off: bool
+
+    @property
+    def groups(self) -> int:
+        """How many groups it changes."""
+        return len(self.places) + len(self.fresh)
 
 
 @dataclass(frozen=True, slots=True)

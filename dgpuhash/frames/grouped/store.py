@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Hashable, Sequence
 from typing import Any, ClassVar, TypeAlias
@@ -104,6 +105,32 @@ class StateRows(RowStore):
                 elif len(others := np.flatnonzero(array.theirs)):
                     column.put(rows[others], theirs[field][others])
 
+    def beside(self, rows: Any, others: Any) -> StateRows:
+        """Return a store of the states at positions and of others after them, without keys."""
+        made = copy.copy(self)
+        made._columns = {}
+        for label, column in self._columns.items():
+            if label in self._groups.by:
+                continue
+            ours = column.take(rows)
+            numbers = isinstance(column, NumberColumn)
+            made._columns[label] = NumberColumn(ours, copy=False) if numbers else ValueColumn(ours)
+            if len(others):
+                made._columns[label].append(plain(others[label]))
+        return made
+
+    def written(self, states: Any, first: int) -> Any:
+        """Return a frame of states with those that are stored from a position on, beside keys."""
+        made = states.copy(deep=False)
+        for label, column in self._columns.items():
+            made[label] = column.array[first:]
+        return made
+
+    def put(self, rows: Any, states: StateRows) -> None:
+        """Replace the states at positions, beside their keys, by the first of others."""
+        for label, column in states._columns.items():
+            self._columns[label].put(rows, column.array[: len(rows)])
+
     def columns_of(self, states: Any) -> Fields:
         """Return the columns of states that are no keys, as arrays by their labels."""
         return {
@@ -173,6 +200,7 @@ class ResultRows:
     """
 
     page_nbytes: ClassVar[int] = sys.maxsize
+    paged: ClassVar[bool] = True
 
     def __init__(self, states: StateRows, groups: Aggregation) -> None:
         self._states, self._groups = states, groups
@@ -188,6 +216,14 @@ class ResultRows:
         if set(wanted) <= set(self._groups.by):
             return self._states.take(rows, wanted)
         return self._groups.results_of(self._states.take(rows), wanted)[wanted]
+
+    def in_pages(self, count: int) -> bool:
+        """Return whether rows are taken alone: results of all would be computed for others."""
+        return True
+
+    def whole(self) -> Any:
+        """Return the results of no rows, where none is taken."""
+        return self.meta
 
     def arrays(self, columns: Sequence[Hashable]) -> list[Any] | None:
         """Return key columns as `RowStore.arrays` does; None for results."""

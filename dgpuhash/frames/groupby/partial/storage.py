@@ -24,8 +24,8 @@ class NumberColumn:
     ([7, 3], [7, 2, 3])
     """
 
-    def __init__(self, array: Any) -> None:
-        self._room, self._length = np.array(array), len(array)
+    def __init__(self, array: Any, *, copy: bool = True) -> None:
+        self._room, self._length = np.array(array, copy=copy or None), len(array)
 
     def __len__(self) -> int:
         return self._length
