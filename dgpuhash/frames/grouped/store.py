@@ -49,7 +49,7 @@ class StateRows(RowStore):
         }
 
     def __len__(self) -> int:
-        return len(self._columns[SIZE])
+        return min(map(len, self._columns.values()))
 
     @property
     def numbers(self) -> NumericDtypes:
@@ -58,7 +58,10 @@ class StateRows(RowStore):
 
     def append(self, frame: Any, arrays: Sequence[Any] | None = None) -> None:
         """Add states."""
+        # An append that was interrupted has left some columns longer.
+        length = len(self)
         for label, column in self._columns.items():
+            column.cut(length)
             column.append(plain(frame[label]))
 
     def appended(self, frame: Any, arrays: Sequence[Any] | None = None) -> StateRows:

@@ -35,6 +35,10 @@ class NumberColumn:
         """All elements."""
         return self._room[: self._length]
 
+    def cut(self, length: int) -> None:
+        """Drop the elements from a position on."""
+        self._length = min(self._length, length)
+
     def append(self, array: Any) -> None:
         """Add elements."""
         length = self._length + len(array)
@@ -77,6 +81,10 @@ class ValueColumn:
     def array(self) -> Any:
         """All values."""
         return self.take(np.arange(len(self)))
+
+    def cut(self, length: int) -> None:
+        """Drop the values from a position on."""
+        self._places.cut(length)
 
     def append(self, array: Any) -> None:
         """Add values."""
