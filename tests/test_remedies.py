@@ -513,7 +513,7 @@ CASES: dict[tuple[str, str], list[Case]] = {
             names={"pd": pd, "freq": "D"},
         ),
     ],
-    ("frames/groupby/group_by.py", "groups.agg({})"): [
+    ("frames/groupby/methods.py", "groups.agg({})"): [
         Case(
             lambda: dgpuhash.groupby(frame(), "k"),
             lambda x: x if isinstance(x, pd.DataFrame) else x.transform("list"),
@@ -961,7 +961,6 @@ NOWHERE: set[tuple[str, str]] = {
       for each in ("cudf.from_pandas(frame)", "cupy.asarray(array)", "cupy.asarray(x)",
                    "cupy.asnumpy(array)", "cupy.asnumpy(x)", "frame.to_pandas()")),
     ("frames/grouped/aggregation.py", ".to_pandas()"),
-    ("frames/groupby/cudf/group_by.py", "groups.agg({})"),
     ("frames/groupby/cudf/rows.py", "frame.dropna()"),
     ("frames/groupby/cudf/value_counts.py", ".astype('str')"),
     ("frames/groupby/partial/cudf/host.py", ".astype('str')"),

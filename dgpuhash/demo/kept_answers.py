@@ -1,4 +1,4 @@
-"""Joins under change: answers of TPC-H that follow the orders that come and go."""
+"""Joins under change: answers of TPC-H kept up to date as orders come and go."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Index on one device, by either rule; and what indexes on workers have in common with it."""
+"""Index on one device, by either rule, and the base of indexes on workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Interface of a rule: all in which indexes by minimizers and by sketches differ."""
+"""Interface of a rule: the differences of indexes by minimizers and by sketches."""
 
 from __future__ import annotations
 

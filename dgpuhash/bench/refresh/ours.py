@@ -1,4 +1,4 @@
-"""Answers kept by what changes, in this process or on the workers of a Dask cluster."""
+"""Answers kept by deltas, in this process or on the workers of a Dask cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dgpuhash.bench.workers.cluster import Workers
 
 
 class Ours(Anew):
-    """Answers kept by what changes."""
+    """Answers kept by deltas."""
 
     name = OURS
 

@@ -1,4 +1,4 @@
-"""Benchmark of tables that grow, age, and meet keys chosen against them."""
+"""Benchmark of growing and ageing tables, and of adversarial keys."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run(
     batch: Sequence[int] | None = None,
     repeats: int | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows of inserts that double a table, of ageing, and of keys chosen for its seed.
+    """Yield rows of inserts into a doubling table, of ageing, and of adversarial keys.
 
     Verbs, and what each stands beside:
 

@@ -135,10 +135,10 @@ class KeyTable(TableMaintenance):
 
 
 class EntryTable(KeyTable):
-    """Distributed set, map or multimap, whose shards call functions."""
+    """Mixin of distributed sets, maps and multimaps: functions of users on their shards."""
 
     def for_each(self, keys: KeysLike, fn: Callable[..., object]) -> list[Any]:
-        """Call a function for the keys that are stored, on the workers that store them.
+        """Call a function for stored keys, on the workers of their shards.
 
         Parameters
         ----------
@@ -179,7 +179,7 @@ class EntryTable(KeyTable):
         return list(self._ask(Verb("for_each", call=fn), keys))
 
     def for_all(self, fn: Callable[..., object]) -> list[Any]:
-        """Call a function for all that is stored, as `for_each`, without rows."""
+        """Call a function for all stored keys and values, as `for_each`, without rows."""
         _check_callable(fn)
         return list(chain.from_iterable(self._run_if_opened(contents.visit_table_shard, fn)))
 

@@ -186,14 +186,14 @@ class CudfFrames(Frames):
         return frame_of(zip(columns, found, strict=True), labels, like=frame)
 
     def keep(self, frame: Any, rows: Any) -> Any:
-        return self._kept(frame, take_columns(columns_of(frame).values(), rows, nulls=False), rows)
+        return self._pick(frame, take_columns(columns_of(frame).values(), rows, nulls=False), rows)
 
     def keep_where(self, frame: Any, mask: Any) -> Any:
         numbers = row_numbers(backend.get(self.device), len(mask))
-        return self._kept(frame, *keep_columns(columns_of(frame).values(), numbers, mask))
+        return self._pick(frame, *keep_columns(columns_of(frame).values(), numbers, mask))
 
-    def _kept(self, frame: Any, columns: Sequence[Any], rows: Any) -> Any:
-        """Return a frame of columns that were taken at positions, with the labels of these."""
+    def _pick(self, frame: Any, columns: Sequence[Any], rows: Any) -> Any:
+        """Return the rows at positions as a frame of gathered columns, with their labels."""
         index = frame.index
         if type(index) is self._cudf.RangeIndex:
             numbers = rows if is_numbered(index) else rows * index.step + index.start

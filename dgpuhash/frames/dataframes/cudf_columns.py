@@ -129,7 +129,7 @@ def column_over(own: Any, dtype: Any) -> Any:
 
 
 def shared_column(column: Any) -> Any:
-    """Return a column on the same memory, which is copied when either is written to."""
+    """Return a copy-on-write column on the same memory."""
     return column_over(column.plc_column, column.dtype)
 
 

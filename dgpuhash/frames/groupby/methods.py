@@ -192,7 +192,7 @@ class GroupByBase(AggregateMethods):
         there = sorted(each for each in dir(type(self)) if not each.startswith("_"))
         raise AttributeError(f"a GroupBy has no {name!r}; there is {', '.join(there)}")
 
-    def __getitem__(self, key: Any) -> Self:
+    def __getitem__(self, key: Hashable | Sequence[Hashable]) -> Self:
         if self._frame.ndim == 1:
             raise MissingKeyError(f"Column not found: {key}")
         if self._selection is not None:

@@ -1,4 +1,4 @@
-"""FrameGroupBy: groups of one process that follow the rows that come and go."""
+"""FrameGroupBy: aggregates of groups in one process, updated by batches of rows."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from dgpuhash.typing import AnyFrame, Frame, QueryLike
 
 
 class FrameGroupBy:
-    """Aggregates by group that follow the rows of a frame as they come and go.
+    """Aggregates by group in one process, kept up to date by batches of rows.
 
-    Make one with `build`. It holds the states that the aggregates follow from: `update` adds the
-    rows of a batch, `retract` takes some off again, and both cost the batch, not what is held. A
+    Make one with `build`. It stores partial states of the aggregates: `update` adds the
+    rows of a batch, `retract` takes some off again, and both cost the batch, not the groups. A
     change is whole or absent, and `epoch` counts them. `DistributedGroupBy` is the same on the
     workers of a Dask cluster.
 

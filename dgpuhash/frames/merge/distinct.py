@@ -124,7 +124,7 @@ def occurs(left: KeyColumns, right: KeyColumns, *, nulls_equal: bool = True) -> 
     return found if nulls_equal else found & left.complete
 
 
-def filtered(frame: Any, keys: JoinKeys, kind: str, *, nulls_equal: bool = True) -> Any:
+def filter_rows(frame: Any, keys: JoinKeys, kind: str, *, nulls_equal: bool = True) -> Any:
     """Return the rows of a frame whose keys the right side has (semi), or lacks (anti)."""
     left, right = keys.sides
     frames = left.frames

@@ -20,7 +20,7 @@ from dgpuhash.frames.merge.arguments import (
     join_kind,
     uniques_of,
 )
-from dgpuhash.frames.merge.distinct import filtered
+from dgpuhash.frames.merge.distinct import filter_rows
 from dgpuhash.frames.merge.keys import JoinKeys, MergeError
 from dgpuhash.frames.merge.kinds import (
     check_domains,
@@ -221,7 +221,7 @@ def merge(
     if kind in {"semi", "anti"}:
         keys.check_agreement()
         _check(validate, keys)
-        return from_pandas(filtered(ours, keys, kind, nulls_equal=nulls_equal), library)
+        return from_pandas(filter_rows(ours, keys, kind, nulls_equal=nulls_equal), library)
     joined = asked.joined
     plan = MergePlan.of(
         ours, theirs, keys, joined, suffixes=suffixes, indicator=indicator,

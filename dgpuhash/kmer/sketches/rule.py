@@ -1,4 +1,4 @@
-"""MetaCache's rule: the features of windows, where they are, and candidates by these."""
+"""MetaCache's rule: features of windows, their places, and candidates by these."""
 
 from __future__ import annotations
 
