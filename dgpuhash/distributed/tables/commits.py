@@ -40,16 +40,17 @@ class Commits:
                 return commit()
         done = Future[Result]()
         thread = threading.Thread(
-            target=copy_context().run,
-            args=(_carry_out, self._lock, commit, done),
-            name="dgpuhash-commit",
-            daemon=True,
-        )
+            target=copy_context().run, args=(_carry_out, self._lock, commit, done),
+            name="dgpuhash-commit", daemon=True,
+        )  # fmt: skip
         try:
             try:
                 thread.start()
                 wait([done])
             except BaseException:
+                # An interrupt as `wait` takes the condition leaves it to this thread for good.
+                while done._condition._is_owned():  # type: ignore[attr-defined]
+                    done._condition.release()
                 if not done.cancel():
                     wait([done])
                 raise

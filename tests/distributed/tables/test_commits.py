@@ -22,6 +22,7 @@ from dgpuhash.distributed import (
     DistributedSet,
 )
 from dgpuhash.distributed.shards.table_shard import TableShard
+from dgpuhash.distributed.tables import commits
 from dgpuhash.distributed.tables.commits import Commits
 
 KEYS = np.arange(3_000)
@@ -152,3 +153,18 @@ def test_a_commit_that_fails_raises_its_error():
 
     with pytest.raises(ValueError, match="no"):
         Commits().run(commit)
+
+
+def test_an_interrupt_that_leaves_the_condition_locked(monkeypatch):
+    """As one does between the instructions of `wait`; the commit could never tell its end."""
+    begun, real = threading.Event(), commits.wait
+
+    def interrupted(futures):
+        monkeypatch.setattr(commits, "wait", real)
+        assert begun.wait(20)
+        futures[0]._condition.acquire()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(commits, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Commits().run(begun.set)
