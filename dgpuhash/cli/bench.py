@@ -202,7 +202,7 @@ def _close() -> None:
 
 @_benchmark("growth", _N, _several("--batch", type=_COUNT, said="Rows of a slice"))
 def _growth() -> None:
-    """Measure inserts that double a table, 1,000 slices that age it, and keys chosen against it."""
+    """Measure growing and ageing tables, and tables of adversarial keys."""
 
 
 @_benchmark(

@@ -64,7 +64,7 @@ def _sums(rows: Any, by: Sequence[str], sums: Sequence[str] = ("revenue",)) -> A
 
 
 def _first(answer: Any, order: Sequence[str], descends: int = 0, n: int | None = None) -> Any:
-    """Return the first rows by some columns, of which that of a number from 1 on descends."""
+    """Return the first `n` rows in the order of columns, one of them descending."""
     ascending = [place != descends for place in range(1, len(order) + 1)]
     return answer.sort_values(list(order), ascending=ascending)[:n]
 

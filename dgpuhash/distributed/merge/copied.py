@@ -83,7 +83,7 @@ class CopiedExpr(MergeTaskExpr):
 
 
 class HoldExpr(MergeTaskExpr):
-    """Stored rows of the partitions of a frame, which wait where they are made.
+    """Build-side rows of a frame's partitions, kept on the workers of their tasks.
 
     `stored` is the `StoredRows` of a plan.
     """
@@ -107,7 +107,7 @@ class HoldExpr(MergeTaskExpr):
 
 
 class ReplicatedExpr(CopiedExpr):
-    """Merge of each partition of a frame with all of another, which workers fetch where they lie.
+    """Broadcast join: merge each partition of a frame with copies of all of another.
 
     `stored` is a `WholeExpr` of a `HoldExpr`.
     """

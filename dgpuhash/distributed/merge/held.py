@@ -65,7 +65,7 @@ def needs_shards(plan: PartitionPlan | DistinctPlan, unique: str) -> bool:
 
 
 def most_held_nbytes(plan: PartitionPlan | DistinctPlan, unique: str) -> int:
-    """Return the most bytes of stored rows that get no shards; 0 where all get some."""
+    """Return the limit in bytes of build-side rows without shards; 0 for always shards."""
     return 0 if needs_shards(plan, unique) else config.nbytes(REPLICATED)
 
 

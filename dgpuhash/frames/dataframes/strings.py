@@ -118,7 +118,7 @@ class ArrowStrings(Strings):
         return self._column.is_null().to_numpy(zero_copy_only=False)
 
     def dictionary_codes(self) -> np.ndarray | None:
-        """Return the strings as numbers from 0 up, which are equal where the strings are.
+        """Return a number from 0 up for each string, equal for equal strings.
 
         None where there are nulls, and unless many strings have few values, as a sample tells: a
         dictionary of more values is not in the cache.
