@@ -34,7 +34,7 @@ class IndexBase(ABC):
     """What is known of an index wherever its parts are."""
 
     rule: ClassVar[str]
-    rule_type: ClassVar[type[Rule]]
+    _rule_type: ClassVar[type[Rule]]
     _rule: Rule
     _whole: Taxonomy | None
     _notes: list[str]
@@ -111,7 +111,7 @@ class LocalIndex(IndexBase):
         taxonomy: Taxonomy | None = None,
         device: Device | None = None,
     ) -> None:
-        rule = self.rule_type(backends.get(device), settings, taxonomy, Targets.none())
+        rule = self._rule_type(backends.get(device), settings, taxonomy, Targets.none())
         self._keep(rule, rule.empty(), taxonomy, [], [])
 
     @classmethod
@@ -151,7 +151,7 @@ class LocalIndex(IndexBase):
         settings: Mapping[str, Any],
         **others: Any,
     ) -> Self:
-        made = cls(cls.rule_type.settings_of(**settings), None, device)
+        made = cls(cls._rule_type.settings_of(**settings), None, device)
         made.add(references, taxonomy=taxonomy, **others)
         return made
 
@@ -160,7 +160,7 @@ class LocalIndex(IndexBase):
         cls, letters: Any, *arrays: Any, settings: Mapping[str, Any], **others: Any
     ) -> Self:
         device = backends.get(None, letters).name
-        made = cls(cls.rule_type.settings_of(**settings), None, device)
+        made = cls(cls._rule_type.settings_of(**settings), None, device)
         made._add_letters(letters, *arrays, **others)
         return made
 
@@ -175,8 +175,8 @@ class LocalIndex(IndexBase):
         mode: str,
         settings: Mapping[str, Any],
     ) -> Estimate:
-        made, name = cls.rule_type.settings_of(**settings), backends.get(device).name
-        estimator = cls.rule_type.estimator(name, made, memory=memory_of(client, mode, name))
+        made, name = cls._rule_type.settings_of(**settings), backends.get(device).name
+        estimator = cls._rule_type.estimator(name, made, memory=memory_of(client, mode, name))
         return estimator.estimate(references, quick=quick)
 
     def add(
@@ -313,7 +313,7 @@ class LocalIndex(IndexBase):
         """
         with interpreting(path):
             saved = read_index(path, cls.rule)
-            rule = cls.rule_type.of_saved(saved, device)
+            rule = cls._rule_type.of_saved(saved, device)
             part = rule.load(saved)
             steps = steps_of(saved.told, saved.targets)
             return cls._of(rule, part, saved.taxonomy, list(saved.told["notes"]), steps)

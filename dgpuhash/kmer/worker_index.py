@@ -74,7 +74,7 @@ class WorkerIndex(IndexBase):
         self._worker_device = device
         self._wanted_mode = mode
         self._mode, self._why = self._workers.mode_for(mode, 0)
-        self._rule = self.rule_type(backends.get("cpu"), settings, None, Targets.none())
+        self._rule = self._rule_type(backends.get("cpu"), settings, None, Targets.none())
         self._whole: Taxonomy | None = None
         self._parts: list[Future] = []
         # The rule as workers have it.
@@ -97,7 +97,7 @@ class WorkerIndex(IndexBase):
         **settings: Any,
     ) -> Self:
         """Return an index as `build` of one device does, whose parameters these are."""
-        made = cls(client, cls.rule_type.settings_of(**settings), mode, device)
+        made = cls(client, cls._rule_type.settings_of(**settings), mode, device)
         made.add(
             references, taxonomy=taxonomy, accessions=accessions, allow_unplaced=allow_unplaced,
             progress=progress,
@@ -122,14 +122,14 @@ class WorkerIndex(IndexBase):
         """
         with interpreting(path):
             saved = read_index(path, cls.rule, has_arrays=False)
-            rule = cls.rule_type.of_saved(saved, "cpu")
+            rule = cls._rule_type.of_saved(saved, "cpu")
             made = cls(client, rule.settings, mode, device)
             workers, name = made._workers, seen_by_workers(os.fspath(path))
             made._mode, made._why = workers.mode_for(mode, int(nbytes_of(path) * rule.of_file))
             addresses = workers.addresses
             parts = [
                 workers.submit(
-                    tasks.loaded_part, cls.rule_type, name, made._mode, len(addresses), at, device,
+                    tasks.loaded_part, cls._rule_type, name, made._mode, len(addresses), at, device,
                     near=address,
                 )
                 for at, address in enumerate(addresses)
@@ -225,7 +225,7 @@ class WorkerIndex(IndexBase):
         def sampled(_: References) -> DistinctSample:
             runs = runs_on(workers, references, len(workers.addresses))
             samples = [
-                workers.submit(tasks.sampled_run, self.rule_type, settings, device, run)
+                workers.submit(tasks.sampled_run, self._rule_type, settings, device, run)
                 for run in runs
             ]
             made = DistinctSample()

@@ -34,7 +34,7 @@ class MinimizerFigures(IndexBase):
     """Figures of minimizers and their taxa, wherever these are."""
 
     rule = MinimizerRule.name
-    rule_type = MinimizerRule
+    _rule_type = MinimizerRule
     _rule: MinimizerRule
 
     @property

@@ -48,7 +48,7 @@ class SketchIndex(LocalIndex):
     """
 
     rule = SketchRule.name
-    rule_type = SketchRule
+    _rule_type = SketchRule
     _rule: SketchRule
 
     @property

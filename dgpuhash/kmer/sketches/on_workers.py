@@ -32,7 +32,7 @@ class DistributedSketchIndex(WorkerIndex):
     """
 
     rule = SketchIndex.rule
-    rule_type = SketchRule
+    _rule_type = SketchRule
     local = SketchIndex
 
     def __len__(self) -> int:
