@@ -8,6 +8,7 @@ import click
 
 from dgpuhash.cli.cluster import client_for, scheduler_option
 from dgpuhash.cli.columns import columns_option, types_option
+from dgpuhash.cli.threads import threads_option
 
 
 @click.command()
@@ -23,6 +24,7 @@ from dgpuhash.cli.columns import columns_option, types_option
 @click.option("--force", "overwrite", is_flag=True, help="Replace a saved index that is there.")
 @types_option
 @scheduler_option
+@threads_option
 def build(
     source: str,
     on: list[str],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dgpuhash.cli.group import Commands
+from dgpuhash.cli.threads import check_threads_of_workers, threads_of_process
 from dgpuhash.errors import ExistsError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -60,11 +60,14 @@ def client_for(scheduler: str | None) -> Iterator[Client]:
         When no scheduler answers at that address.
     UnsupportedError
         When `scheduler` is not an address, or its protocol is not installed.
+    SpecError
+        When the command has ``--threads``, too.
     """
     from distributed import Client, LocalCluster
     from distributed.comm import get_address_host_port
 
     if scheduler is not None:
+        check_threads_of_workers(scheduler)
         scheme = scheduler.partition("://")[0]
         if scheme in ("ucx", "ucxx") and importlib.util.find_spec("distributed_ucxx") is None:
             raise UnsupportedError(
@@ -86,12 +89,11 @@ def client_for(scheduler: str | None) -> Iterator[Client]:
         with connected as client:
             yield client
         return
-    threads = len(os.sched_getaffinity(0))
     with (
         _quiet_worker_errors(),
         LocalCluster(
             n_workers=1,
-            threads_per_worker=threads,
+            threads_per_worker=threads_of_process(),
             processes=False,
             dashboard_address=None,
             # Any free port, so that another running scheduler causes no warning.

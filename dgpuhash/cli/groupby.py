@@ -12,6 +12,7 @@ import click
 
 from dgpuhash.cli.cluster import client_for, scheduler_option
 from dgpuhash.cli.columns import Aggregate, AggregateCall, columns_option, types_option
+from dgpuhash.cli.threads import threads_option
 from dgpuhash.errors import ColumnError, DgpuhashError, SpecError
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ _WIDEST = 10_000
 )
 @types_option
 @scheduler_option
+@threads_option
 def groupby(
     files: tuple[str, ...],
     by: list[str],

@@ -12,6 +12,7 @@ import numpy as np
 
 from dgpuhash.cli.cluster import client_for, scheduler_option
 from dgpuhash.cli.columns import ColumnNames, JoinKind, columns_option, types_option
+from dgpuhash.cli.threads import threads_option
 from dgpuhash.errors import ColumnError, FormatError
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ _KEPT = {
 )
 @types_option
 @scheduler_option
+@threads_option
 def join(
     left: str,
     right: str,

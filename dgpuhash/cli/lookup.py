@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dgpuhash.cli.cluster import client_for, scheduler_option
+from dgpuhash.cli.threads import threads_option
 from dgpuhash.errors import KeyTypeError, ShapeError
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     show_default=True,
 )
 @scheduler_option
+@threads_option
 def lookup(index: str, keys: tuple[str, ...], form: str, scheduler: str | None) -> None:
     """Print the rows of the saved INDEX for KEYS.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -12,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from dgpuhash.backend.native import native
 from dgpuhash.errors import SequenceError, TaxonomyError
 from dgpuhash.kmer.sequences.ahead import threads_of_a_generator
 from dgpuhash.kmer.sequences.arrow_arrays import numbers_of, strings_of
@@ -185,7 +185,7 @@ def _hits(file: str, keys: _Keys) -> Iterator[tuple[str, int, int]]:
 
 def _map_blocks(blocks: Iterable[bytes], work: Callable[[bytes], _Made]) -> Iterator[_Made]:
     """Yield what work makes of each block, in their order; Arrow works without the GIL."""
-    threads = min(_THREADS, os.cpu_count() or 1)
+    threads = min(_THREADS, native().threads())
     running: deque[Future[_Made]] = deque()
     with threads_of_a_generator(threads, "dgpuhash-accessions") as pool:
         for block in blocks:

@@ -6,6 +6,7 @@ import click
 
 from dgpuhash.cli.group import Commands
 from dgpuhash.cli.kmer import build, classify, count, estimate, extract, merge, show
+from dgpuhash.cli.threads import threads_option
 
 __all__ = ["kmer"]
 
@@ -34,4 +35,4 @@ for command in (
     extract.report,
     extract.extract,
 ):
-    kmer.add_command(command)
+    kmer.add_command(threads_option(command))
