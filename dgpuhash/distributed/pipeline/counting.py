@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dgpuhash.distributed.collective.base import Collective
+from dgpuhash.distributed.pipeline.draft import ShardDraft
 from dgpuhash.distributed.pipeline.plan import Chunk
 from dgpuhash.distributed.shards.table_shard import TableShard
-from dgpuhash.errors import CountOverflowError
 from dgpuhash.tables.columns.block_counts import counted_by_block
 from dgpuhash.tables.count_map import sum_of
 
@@ -42,33 +42,9 @@ class AddedRows(NamedTuple):
 
     def agreed(
         self, part: TableShard, collective: Collective
-    ) -> tuple[list[list[Chunk]], TrialCounts | None]:
-        """Return the chunks of all ranks, and a trial where a count may wrap."""
+    ) -> tuple[list[list[Chunk]], ShardDraft | None]:
+        """Return the chunks of all ranks, and a draft of the shard where a count may wrap."""
         told = collective.gather((len(self.columns[0]), self.total, part.table.most))
         wraps = sum(total for _, total, _ in told) + max(most for *_, most in told) >= 2**64
         chunks = [[Chunk(0, (), 0, rows)] for rows, *_ in told]
-        return chunks, TrialCounts(part) if wraps else None
-
-
-class TrialCounts:
-    """Copy of a shard that counts, and replaces it once no rank has found a count that wraps."""
-
-    def __init__(self, part: TableShard) -> None:
-        self._part, self._table = part, part.table.copy()
-        self._error: str | None = None
-
-    def count(self, keys: Any, counts: Any) -> None:
-        """Add to counts, unless one would wrap, or has."""
-        if self._error is None:
-            try:
-                self._table.insert(keys, counts)
-            except CountOverflowError as error:
-                self._error = str(error)
-
-    def end(self, collective: Collective) -> CountOverflowError | None:
-        """Replace the shards of all ranks, or return why no rank does."""
-        found = [each for each in collective.gather(self._error) if each is not None]
-        if found:
-            return CountOverflowError(found[0])
-        self._part.table = self._table
-        return None
+        return chunks, ShardDraft(part) if wraps else None

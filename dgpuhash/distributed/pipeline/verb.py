@@ -14,6 +14,7 @@ from dgpuhash.distributed.collective.base import Collective
 from dgpuhash.distributed.collective.local import LocalCollective
 from dgpuhash.distributed.pipeline.bulk_insert import BulkInsert, Offer
 from dgpuhash.distributed.pipeline.counting import AddedRows
+from dgpuhash.distributed.pipeline.draft import ShardDraft
 from dgpuhash.distributed.pipeline.merge import (
     conflict_error,
     has_conflict,
@@ -33,7 +34,7 @@ from dgpuhash.tables.arguments.lookup_keys import LookupKeys, joined_rows
 from dgpuhash.tables.open_addressing.bulk_build import fill_ones
 from dgpuhash.tables.open_addressing.bulk_stream import StreamedBuild
 from dgpuhash.tables.stores.list_batches import check_list_codes
-from dgpuhash.tables.stores.mixed import OP_DTYPE, count_stores, stores, values_missing
+from dgpuhash.tables.stores.mixed import OP_DTYPE, Op, count_stores, stores, values_missing
 
 # Answers from which the number of absent keys is estimated; fewer give no estimate.
 _TOLD_ROWS = 2**16
@@ -87,6 +88,7 @@ class VerbExecution:
         self._answers: list[Any] = []
         self._lists: list[tuple[Any, ...]] = []
         self._placing: BulkInsert | None = None
+        self._draft: ShardDraft | None = None
         asks_all = part.mode.independent and verb.name != "distinct" and len(chunks) > 1
         self._stays, self._to_all = asks_all and verb.stores, asks_all and not verb.stores
         self.refused: Exception | None = None
@@ -172,19 +174,19 @@ class VerbExecution:
         part, verb = self._part, self._verb
         in_order = part.in_order(verb)
         spared, chunks = self._prune(collective)
-        everyone, trial = collective, None
+        everyone = collective
         if part.counts(verb):
             added = AddedRows.of(part, self._columns, verb.term)
             self._columns, self._rows = [added.columns], len(added.columns[0])
-            chunks, trial = added.agreed(part, collective)
+            chunks, self._draft = added.agreed(part, collective)
 
         def serve(columns: list[Any], counts: np.ndarray, to: list[list[Any]]) -> list[Answer]:
             if claiming is None:
-                if trial is not None:
-                    trial.count(*columns)
-                    return []
-                part.written |= verb.changes
-                answers = self._serve(columns, counts, to)
+                if self._draft is not None:
+                    answers = self._draft.serve(verb, columns, counts)
+                else:
+                    part.written |= verb.changes
+                    answers = self._serve(columns, counts, to)
                 self._advance(int(counts.sum()))
                 return answers
             keys, *values = columns
@@ -224,8 +226,8 @@ class VerbExecution:
         part.peak_nbytes = rounds.peak_nbytes + (0 if spared is None else spared.nbytes)
         if spared is not None:
             self._expand(spared)
-        if trial is not None:
-            self.refused = trial.end(everyone)
+        if self._draft is not None:
+            self.refused = self._draft.publish(everyone)
 
     def _serve(self, columns: list[Any], counts: np.ndarray, to: list[list[Any]]) -> list[Answer]:
         """Carry out the verb on received rows."""
@@ -336,7 +338,14 @@ class VerbExecution:
     def make_room(
         self, collective: Collective, piece_rows: int, slice_rows: int
     ) -> tuple[bool, Exception | None]:
-        """Make room on all ranks for what a mixed batch may store; see `room.make_room`."""
+        """Make room on all ranks for what a mixed batch may store; see `room.make_room`.
+
+        Lists are changed in a `ShardDraft`, as no count of rows says what memory they need.
+        """
+        if self._part.has_list_answers(self._verb):
+            changes = any(bool((chunk[-1] != int(Op.FIND)).any()) for chunk in self._columns)
+            self._draft, ready, error = ShardDraft.agreed(self._part, collective, changes=changes)
+            return ready, error
         keys = [chunk[0][stores(chunk[-1])] for chunk in self._columns]
         together = self._backend.xp.concatenate([self._nothing[0], *keys])
         return make_room(self._part, collective, together, piece_rows, slice_rows)

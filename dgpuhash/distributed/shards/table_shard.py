@@ -271,6 +271,14 @@ class TableShard:
             return [Answer([layout.from_store(values), found.view(np.uint8)], counts)]
         return self._of_lists(counts, *self.table.find(keys))
 
+    def empty_answers(self, verb: Verb, counts: np.ndarray) -> list[Answer]:
+        """Return answers without content to rows that `verb` could not serve."""
+        if not self.answers(verb):
+            return []
+        xp, rows = self.backend.xp, int(counts.sum())
+        ends, flags = xp.zeros(rows + 1, np.int64), xp.zeros(rows, np.uint8)
+        return self._of_lists(counts, self.layout.column(self.backend, 0), ends, flags)
+
     def _of_lists(self, counts: np.ndarray, values: Any, offsets: Any, *flags: Any) -> list[Answer]:
         layout, backend = self.layout, self.backend
         ends = backend.xp.asarray(np.concatenate([[0], np.cumsum(counts)]))

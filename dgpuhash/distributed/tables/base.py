@@ -319,10 +319,11 @@ class DistributedTable:
             use.give_up()
             with suppress(DgpuhashError, OSError, RuntimeError):
                 group.close(self._client)
-            unchanged = isinstance(error, IndexLost) and self._as_before()
+            unchanged = isinstance(error, Exception) and self._as_before()
             failed = self._exchange
             self._exchange = group.transport_after(self._client, error, failed)
-            if unchanged and (stood or self._exchange != failed):
+            again = isinstance(error, IndexLost) and (stood or self._exchange != failed)
+            if unchanged and again:
                 return self._made(order, foreseen)
             if order.verb.changes and not unchanged:
                 self._lost = f"its {order.verb.name} failed ({type(error).__name__}: {error})"

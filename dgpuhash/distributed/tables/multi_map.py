@@ -193,7 +193,8 @@ class DistributedMultiMap(PairTable):
 
         Operations on the same key happen one after another: those of a chunk of at most
         `piece_rows` rows in the order of their rows, chunks in any order. All reach their workers
-        in one exchange.
+        in one exchange. A batch that changes anything works on copies of the shards, which replace
+        them once all workers have carried out all rows.
 
         Parameters
         ----------
@@ -217,7 +218,7 @@ class DistributedMultiMap(PairTable):
         IndexLost
             When a worker was lost, or the table has been.
         OutOfMemoryError, CapacityError
-            When a shard cannot grow; the table is lost.
+            When a worker has no room for its rows, or for the copy; the table is unchanged.
 
         Examples
         --------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections import defaultdict
 from itertools import count
 
@@ -9,9 +11,10 @@ import dask.array as da
 import numpy as np
 import pytest
 
-from dgpuhash import Op
+from dgpuhash import MultiMap, Op
 from dgpuhash.distributed import DistributedMap, DistributedMultiMap, DistributedSet
 from dgpuhash.distributed.pipeline import room
+from dgpuhash.distributed.pipeline.verb import VerbExecution
 from dgpuhash.errors import KeyTypeError, OutOfMemoryError, ShapeError, SpecError, UnsupportedError
 from dgpuhash.tables.stores.method_store import MethodStore
 
@@ -19,12 +22,14 @@ pytestmark = pytest.mark.cluster
 METHODS = ["slab", "supernode"]
 
 
-def explained(rows, stored):
-    """Return what a key may have afterwards: the values that some order of `rows` leaves.
+def ends_of(rows, stored, step, times=None):
+    """Return what a key may have afterwards: the states that some order of `rows` leaves.
 
-    `rows` are (op, value, flag, found value), and `stored` is the key's value, or None.
+    `step` returns the state after a row, or None where its answer contradicts the state before.
+    Of rows with `times`, one whose call ended comes before those whose calls began later.
     """
     ends, seen = set(), set()
+    times = times or [(0, 0)] * len(rows)
 
     def follow(left, stored):
         if (left, stored) in seen:
@@ -32,22 +37,33 @@ def explained(rows, stored):
         seen.add((left, stored))
         if not left:
             ends.add(stored)
+            return
+        first_end = min(times[row][1] for row in left)
         for row in left:
-            op, value, flag, found = rows[row]
-            creates = op in (Op.INSERT, Op.UPSERT)
-            if flag != ((stored is None) if creates else (stored is not None)):
-                continue
-            if op == Op.FIND and flag and found != stored:
-                continue
-            then = stored
-            if creates and (op == Op.UPSERT or stored is None):
-                then = value
-            elif op in (Op.ERASE, Op.ERASE_ALL):
-                then = None
-            follow(left - {row}, then)
+            if times[row][0] <= first_end and (then := step(stored, *rows[row])) is not None:
+                follow(left - {row}, then)
 
     follow(frozenset(range(len(rows))), stored)
     return ends
+
+
+def after_row(stored, op, value, flag, found):
+    """Return a key's values, none or one, after a row of a map; None if its answer is wrong."""
+    creates = op in (Op.INSERT, Op.UPSERT)
+    if flag != (bool(stored) != creates) or (op == Op.FIND and flag and (found,) != stored):
+        return None
+    if creates and (op == Op.UPSERT or not stored):
+        return (value,)
+    return () if op in (Op.ERASE, Op.ERASE_ALL) else stored
+
+
+def after_list_row(stored, op, value, flag, found):
+    """Return a key's values, sorted, after a row of a multimap; None if its answer is wrong."""
+    if flag != (bool(stored) != (op == Op.INSERT)) or (op == Op.FIND and found != stored):
+        return None
+    if op == Op.INSERT:
+        return tuple(sorted((*stored, value)))
+    return stored if op == Op.FIND else ()
 
 
 def batch(seed, rows, keys, kinds=5):
@@ -60,7 +76,7 @@ def batch(seed, rows, keys, kinds=5):
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("lazy", [False, True])
 def test_some_order_explains_the_answers(client, method, lazy):
-    model: dict[int, int] = {}
+    model: dict[int, tuple[int, ...]] = {}
     settings = {"piece_rows": 700} if lazy else {}
     with DistributedMap("i8", "u4", method=method, client=client, **settings) as table:
         for seed in range(4):
@@ -80,9 +96,9 @@ def test_some_order_explains_the_answers(client, method, lazy):
             ):
                 rows[key].append((op, *row))
             for key, its in rows.items():
-                left = int(after[key]) if there[key] else None
-                assert left in explained(its, model.get(key)), (seed, key)
-            model = {key: int(after[key]) for key in range(1000) if there[key]}
+                left = (int(after[key]),) if there[key] else ()
+                assert left in ends_of(its, model.get(key, ()), after_row), (seed, key)
+            model = {key: (int(after[key]),) for key in range(1000) if there[key]}
             assert len(table) == len(model)
 
 
@@ -159,27 +175,6 @@ def test_rows_of_stored_keys_need_no_room(threads, monkeypatch):
         assert (np.asarray(table.find(keys)[0]) == keys + 3).all()
 
 
-def lists_explained(rows, stored):
-    """Return the lists that a key may have after `rows` of (op, value, flag, found values)."""
-    ends, seen = set(), set()
-
-    def follow(left, stored):
-        if (left, stored) in seen:
-            return
-        seen.add((left, stored))
-        if not left:
-            ends.add(stored)
-        for row in left:
-            op, value, flag, found = rows[row]
-            if flag != (bool(stored) != (op == Op.INSERT)) or (op == Op.FIND and found != stored):
-                continue
-            then = stored if op == Op.FIND else ()
-            follow(left - {row}, tuple(sorted((*stored, value))) if op == Op.INSERT else then)
-
-    follow(frozenset(range(len(rows))), stored)
-    return ends
-
-
 @pytest.mark.parametrize("method", ["auto", "slab"])
 @pytest.mark.parametrize("lazy", [False, True])
 def test_some_order_explains_the_lists(client, method, lazy):
@@ -212,7 +207,8 @@ def test_some_order_explains_the_lists(client, method, lazy):
                 found_values = tuple(sorted(its[row].tolist()))
                 rows[key].append((ops[row], int(values[row]), bool(flags[row]), found_values))
             for key, of_key in rows.items():
-                assert left[key] in lists_explained(of_key, model.get(key, ())), (seed, key)
+                before_key = model.get(key, ())
+                assert left[key] in ends_of(of_key, before_key, after_list_row), (seed, key)
             model = dict(enumerate(left))
         before = table.epoch
         with pytest.raises(SpecError, match=r"ops\[1\] is UPSERT, which a MultiMap has not"):
@@ -224,6 +220,118 @@ def test_some_order_explains_the_lists(client, method, lazy):
         pytest.raises(UnsupportedError, match="mode='distributed'"),
     ):
         table.execute([Op.FIND], [1])
+
+
+def history(table, seed, keys):
+    """Return rows of mixed batches of four threads, by key, with the times of their calls."""
+    rows, lists = defaultdict(list), isinstance(table, DistributedMultiMap)
+    last = Op.ERASE_ALL if lists else Op.UPSERT
+    kinds = np.array([Op.FIND, Op.INSERT, Op.INSERT, Op.ERASE, last], "u1")
+    noted = threading.Lock()
+
+    def call(number):
+        ops, its, values = batch(number, 60, keys)
+        ops, values = kinds[ops], values + np.uint32(100 * number)
+        begin = time.monotonic()
+        found, *offsets, flags = table.execute(ops, its, values)
+        end = time.monotonic()
+        if lists:
+            found = [tuple(sorted(each.tolist())) for each in np.split(found, offsets[0][1:-1])]
+        with noted:
+            for op, key, value, flag, there in zip(ops, its, values, flags, found, strict=True):
+                row = int(op), int(value), bool(flag), there if lists else int(there)
+                rows[int(key)].append(((begin, end), row))
+
+    def work(client):
+        for number in range(5):
+            call(100 * seed + 10 * client + number)
+
+    clients = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in clients:
+        thread.start()
+    for thread in clients:
+        thread.join()
+    return rows
+
+
+@pytest.mark.parametrize("kind", ["map", "multimap"])
+def test_histories_of_clients_are_linear(client, kind):
+    keys = 150
+    step = after_list_row if kind == "multimap" else after_row
+    made = DistributedMultiMap if kind == "multimap" else DistributedMap
+    with made("i8", "u4", method="slab", client=client, piece_rows=25) as table:
+        stored: dict[int, tuple[int, ...]] = {}
+        for seed in range(2):
+            rows = history(table, seed, keys)
+            assert sum(map(len, rows.values())) == 4 * 5 * 60
+            if kind == "map":
+                after, there = table.find(np.arange(keys))
+                left = [(int(one),) if ok else () for one, ok in zip(after, there, strict=True)]
+            else:
+                after, ends = table.find(np.arange(keys))
+                left = [tuple(sorted(each.tolist())) for each in np.split(after, ends[1:-1])]
+            for key, its in rows.items():
+                times, of_key = zip(*its, strict=True)
+                allowed = ends_of(of_key, stored.get(key, ()), step, times)
+                assert left[key] in allowed, (seed, key)
+            stored = dict(enumerate(left))
+
+
+def test_a_history_that_is_not_linear_has_no_order():
+    insert, erase = (Op.INSERT, 7, True, 0), (Op.ERASE, 0, True, 0)
+    find = (Op.FIND, 0, False, 0)
+    assert ends_of([insert, find], (), after_row, [(0, 2), (1, 3)]) == {(7,)}
+    assert ends_of([insert, find], (), after_row, [(0, 1), (2, 3)]) == set()
+    assert ends_of([insert, erase, find], (), after_row, [(0, 1), (0, 5), (2, 3)]) == {()}
+    assert ends_of([(Op.FIND, 0, True, (1,))], (1, 2), after_list_row) == set()
+
+
+@pytest.mark.parametrize("refused", ["copy", "rows", "answers"])
+@pytest.mark.parametrize("method", ["auto", "slab"])
+def test_memory_refused_on_one_worker_changes_no_list(threads, monkeypatch, method, refused):
+    def refusing(real, at):
+        calls = count()
+
+        def call(*args, **kwargs):
+            if next(calls) == at:
+                raise MemoryError
+            return real(*args, **kwargs)
+
+        return call
+
+    kinds = np.array([Op.FIND, Op.INSERT, Op.INSERT, Op.ERASE, Op.ERASE_ALL], "u1")
+    ops, keys, values = batch(7, 3000, 500)
+    settings = {"method": method, "piece_rows": 400, "client": threads}
+    with DistributedMultiMap("i8", "u4", **settings) as table:
+        table.insert(keys, values)
+        before, epoch = [each.tolist() for each in table.find(np.arange(500))], table.epoch
+        owner, name, at = {
+            "copy": (MultiMap, "copy", 1),
+            "rows": (MultiMap, "execute", 7),
+            "answers": (VerbExecution, "_deliver", 3),
+        }[refused]
+        monkeypatch.setattr(owner, name, refusing(getattr(owner, name), at))
+        with pytest.raises(OutOfMemoryError):
+            table.execute(kinds[ops], keys, values)
+        assert table.epoch == epoch
+        assert [each.tolist() for each in table.find(np.arange(500))] == before
+        monkeypatch.undo()
+        assert table.execute(np.zeros(500, "u1"), np.arange(500))[2].any()
+        *_, flags = table.execute(kinds[ops], keys, values)
+        assert table.epoch == epoch + 2 and flags.any()
+
+
+def test_finds_of_lists_copy_no_shard(threads, monkeypatch):
+    def refuse(self):
+        raise MemoryError
+
+    with DistributedMultiMap.from_arrays([1, 1, 2], [10, 11, 20], client=threads) as table:
+        monkeypatch.setattr(MultiMap, "copy", refuse)
+        values, *_ = table.execute([Op.FIND, Op.FIND], [2, 1])
+        assert values.tolist() == [20, 10, 11]
+        with pytest.raises(OutOfMemoryError, match="the copy that a batch works on"):
+            table.execute([Op.ERASE], [1])
+        assert len(table) == 3
 
 
 def test_arguments(client):
