@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from interrupting import Interrupted, events, raise_at, raise_on_signal
 
+from dgpuhash import Op
 from dgpuhash.distributed import (
     DistributedBloomFilter,
     DistributedCountMap,
@@ -27,6 +28,9 @@ from dgpuhash.distributed.tables.commits import Commits
 
 KEYS = np.arange(3_000)
 MORE = np.arange(2_000, 6_000)
+
+# One operation a key, so that every order of them leaves the same content.
+OPS = np.resize(np.array([Op.INSERT, Op.ERASE, Op.FIND], "u1"), len(MORE))
 
 Contents = dict[int, Any]
 
@@ -47,6 +51,8 @@ MAKE: dict[str, Callable[[], Any]] = {
     "multimap": lambda: DistributedMultiMap.from_arrays(KEYS // 2, KEYS),
     "set": lambda: DistributedSet.from_keys(KEYS),
     "count map": lambda: DistributedCountMap.from_keys(KEYS // 2),
+    "slab map": lambda: DistributedMap.from_arrays(KEYS, KEYS, method="slab"),
+    "slab set": lambda: DistributedSet.from_keys(KEYS, method="slab"),
 }
 CHANGES: dict[str, tuple[str, Callable[[Any], object]]] = {
     "insert into a map": ("map", lambda table: table.insert(MORE, MORE * 2)),
@@ -60,6 +66,9 @@ CHANGES: dict[str, tuple[str, Callable[[Any], object]]] = {
     "erase from a set": ("set", lambda table: table.erase(MORE)),
     "count": ("count map", lambda table: table.insert(MORE)),
     "erase counts": ("count map", lambda table: table.erase(MORE // 3)),
+    "execute on a map": ("slab map", lambda table: table.execute(OPS, MORE, MORE * 2)),
+    "execute on a set": ("slab set", lambda table: table.execute(OPS, MORE)),
+    "execute on a multimap": ("multimap", lambda table: table.execute(OPS, MORE, MORE)),
 }
 
 
@@ -91,6 +100,27 @@ def test_a_change_is_whole_or_absent(threads, monkeypatch, change):
                 assert content(table) in (before, after)
                 work(table)
                 assert len(table) == len(table.copy())
+    assert cut
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("kind", ["map", "multimap", "set"])
+def test_functions_of_users_that_an_interrupt_cuts(threads, kind):
+    """Functions that run go on; a later call sees each entry once."""
+
+    def rows(keys: Any, *_: Any) -> int:
+        time.sleep(0.01)
+        return len(keys)
+
+    moments, cut = random.Random(kind), 0
+    with MAKE[kind]() as table, raise_on_signal(KeyboardInterrupt) as during:
+        before = content(table)
+        for verb, *given in (("for_each", KEYS, rows), ("for_all", rows)):
+            call = getattr(table, verb)
+            for _ in range(6):
+                cut += during(lambda call=call, given=given: call(*given), moments.random() * 0.02)
+                assert sum(call(*given)) == len(table)
+            assert content(table) == before
     assert cut
 
 
