@@ -1,4 +1,4 @@
-"""Draws the figures of README.md and docs/benchmarks.md from the receipts, as SVG and PNG.
+"""Draws the figures of the documents from the receipts, as SVG, and those of README as PNG too.
 
 Each file carries what it was drawn from, so that `stale` can tell without drawing again.
 """
@@ -25,6 +25,8 @@ Receipts = dict[str, dict[str, Any]]
 
 STYLE = {
     "font.size": 9,
+    # Verdana's letters are as wide.
+    "font.sans-serif": ["DejaVu Sans", "Verdana"],
     "axes.titlesize": 9,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
@@ -38,8 +40,9 @@ STYLE = {
     "lines.markersize": 4.5,
     "legend.frameon": False,
     "svg.hashsalt": "dgpuhash",
-    "svg.fonttype": "path",
+    "svg.fonttype": "none",
 }
+IN_README = ("merge", "tables")
 BILLION = "billion rows a second"
 
 
@@ -82,9 +85,16 @@ def draw_all(receipts: Receipts, folder: Path) -> None:
                 origin(drawing, receipts), fontsize=6.5, color="#777777", x=1, ha="right"
             )
             stamp = stamp_of(drawing, receipts)
-            svg, png = (folder / f"{drawing.name}.{ending}" for ending in ("svg", "png"))
-            figure.savefig(svg, metadata={"Description": stamp, "Date": None, "Creator": None})
-            figure.savefig(png, dpi=160, metadata={"Description": stamp, "Software": None})
+            for path in files_of(drawing, folder):
+                unnamed = ("Date", "Creator") if path.suffix == ".svg" else ("Software",)
+                metadata = {"Description": stamp, **dict.fromkeys(unnamed)}
+                figure.savefig(path, dpi=160, metadata=metadata)
+
+
+def files_of(drawing: Drawing, folder: Path) -> list[Path]:
+    """The files of a drawing: package indexes, which show README, render no SVG."""
+    endings = ("svg", "png") if drawing.name in IN_README else ("svg",)
+    return [folder / f"{drawing.name}.{ending}" for ending in endings]
 
 
 def drawable(receipts: Receipts) -> list[Drawing]:
@@ -96,8 +106,7 @@ def stale(receipts: Receipts, folder: Path) -> list[Path]:
     found = []
     for drawing in drawable(receipts):
         stamp = stamp_of(drawing, receipts).encode()
-        for ending in ("svg", "png"):
-            path = folder / f"{drawing.name}.{ending}"
+        for path in files_of(drawing, folder):
             if not path.exists() or stamp not in path.read_bytes():
                 found.append(path)
     return found
