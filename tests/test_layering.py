@@ -28,7 +28,7 @@ MOST_CODE = {
     "distributed": 20_755,
     "frames": 16_191,
     "tables": 11_878,
-    "kmer": 9_540,
+    "kmer": 9_562,
     "bench": 9_890,
     "cli": 4_000,
     "backend": 1_670,

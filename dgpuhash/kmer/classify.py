@@ -325,7 +325,7 @@ class Classification(Summaries):
         self,
         path: str | os.PathLike[str] | None,
         *,
-        form: Literal["tsv", "kraken", "metacache", "parquet"] | None = None,
+        form: Literal["table", "tsv", "kraken", "metacache", "parquet"] | None = None,
         use_names: bool = False,
         classified: str | os.PathLike[str] | None = None,
         unclassified: str | os.PathLike[str] | None = None,
@@ -337,8 +337,8 @@ class Classification(Summaries):
         ----------
         path : path, URL, "-" or None
             Of calls; with .gz at its end it is compressed. None: reads alone are written.
-        form : {"tsv", "kraken", "metacache", "parquet"}, optional
-            None: tsv by MetaCache's rule, kraken by Kraken 2's.
+        form : {"table", "tsv", "kraken", "metacache", "parquet"}, optional
+            None: table by MetaCache's rule, kraken by Kraken 2's.
         use_names : bool
             Whether names stand beside taxids.
         classified, unclassified : path, URL or "-", optional

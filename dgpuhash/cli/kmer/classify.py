@@ -44,8 +44,8 @@ def _output_options(command: Any) -> Any:
         click.option(
             "--format",
             "form",
-            type=click.Choice(["tsv", "kraken", "metacache", "parquet"]),
-            help="Of calls: tsv by MetaCache's rule, kraken by Kraken 2's.",
+            type=click.Choice(["table", "tsv", "kraken", "metacache", "parquet"]),
+            help="Of calls: table by MetaCache's rule, kraken by Kraken 2's.",
         ),
         click.option("--use-names", is_flag=True, help="Names beside taxids in calls."),
         click.option("--report", help="Reads by taxon, as Kraken 2 reports them."),
@@ -92,7 +92,7 @@ class _Outputs:
     """What is written of the reads of one sample, and where."""
 
     output: str | None
-    form: Literal["tsv", "kraken", "metacache", "parquet"] | None
+    form: Literal["table", "tsv", "kraken", "metacache", "parquet"] | None
     use_names: bool
     report: str | None
     report_style: Literal["kraken", "mpa"]

@@ -12,11 +12,20 @@ from dgpuhash.errors import SpecError
 from dgpuhash.kmer.calls import CalledReads
 from dgpuhash.kmer.formats.labels import Labels, distinct_of
 from dgpuhash.kmer.formats.outputs import bytes_of, joined
-from dgpuhash.kmer.formats.read_calls import METACACHE_HEAD, kraken_lines, metacache_lines
+from dgpuhash.kmer.formats.read_calls import (
+    METACACHE_HEAD,
+    TABLE_MARK,
+    kraken_lines,
+    metacache_lines,
+)
 from dgpuhash.kmer.sequences.arrow_arrays import bytes_array, numbers_of, strings_of
 
-FORMATS = ("tsv", "kraken", "metacache", "parquet")
-_DEFAULTS = {"metacache": "tsv", "kraken2": "kraken"}
+FORMATS = ("table", "tsv", "kraken", "metacache", "parquet")
+_DEFAULTS = {"metacache": "table", "kraken2": "kraken"}
+_TABLE_HEAD = (
+    TABLE_MARK + b"; others: tsv (read and taxid alone), kraken, metacache, parquet\n"
+    b"read\ttaxid\trank\tname\n"
+)
 
 
 def format_of(name: str | None, rule: str) -> str:
@@ -29,8 +38,8 @@ def format_of(name: str | None, rule: str) -> str:
 
     Examples
     --------
-    >>> format_of(None, "kraken2"), format_of("parquet", "metacache")
-    ('kraken', 'parquet')
+    >>> format_of(None, "kraken2"), format_of(None, "metacache")
+    ('kraken', 'table')
     """
     if name is None:
         return _DEFAULTS[rule]
@@ -64,7 +73,7 @@ def calls_writer(
     Parameters
     ----------
     stream : binary stream
-    name : {"tsv", "kraken", "metacache", "parquet"}
+    name : {"table", "tsv", "kraken", "metacache", "parquet"}
     labels : Labels
     rule : {"metacache", "kraken2"}
     is_quick : bool
@@ -78,12 +87,13 @@ def calls_writer(
         with pq.ParquetWriter(stream, table_of(None, labels).schema) as writer:
             yield lambda reads: writer.write_table(table_of(reads, labels))
         return
-    if name == "metacache":
-        stream.write(METACACHE_HEAD)
+    stream.write({"metacache": METACACHE_HEAD, "table": _TABLE_HEAD}.get(name, b""))
     settings: Any = {"has_runs": rule == "kraken2", "is_quick": is_quick}
 
     def write(reads: CalledReads) -> None:
-        if name == "tsv":
+        if name == "table":
+            stream.write(table_lines(reads, labels))
+        elif name == "tsv":
             stream.write(tsv_lines(reads, labels, use_names=use_names))
         elif name == "kraken":
             stream.write(kraken_lines(reads, labels, use_names=use_names, **settings))
@@ -91,6 +101,24 @@ def calls_writer(
             stream.write(metacache_lines(reads, labels, use_names=use_names))
 
     yield write
+
+
+def table_lines(reads: CalledReads, labels: Labels) -> memoryview:
+    """Return a line for each read: its id, its taxid, and the rank and name of that.
+
+    Columns of reads without a call are 0, nothing and "unclassified"; minus n is sequence n.
+
+    Parameters
+    ----------
+    reads : CalledReads
+    labels : Labels
+    """
+
+    def texts(calls: Any) -> list[str]:
+        columns = zip(calls.tolist(), labels.ranks(calls), labels.names(calls), strict=True)
+        return [f"{call}\t{rank}\t{name}\n" for call, rank, name in columns]
+
+    return bytes_of(joined([reads.ids, labels.column(reads.calls.taxids, texts)]))
 
 
 def tsv_lines(reads: CalledReads, labels: Labels, *, use_names: bool = False) -> memoryview:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,10 @@ from dgpuhash.kmer.taxonomy.ranks import SLOTS, slots_of
 _PARQUET = b"PAR1"
 _ROWS = 2**16
 _IN_NAME = r"\(taxid (?P<taxid>-?[0-9]+)\)$"
-_REMEDY = "pass what classify wrote as tsv, kraken or parquet"
+_REMEDY = "pass what classify wrote as table, tsv, kraken or parquet"
+# The first line of format table begins so; the second one has the titles.
+TABLE_MARK = b"# --format table"
+_HEAD_LINES = 2
 
 
 def read_calls(path: str | os.PathLike[str]) -> Iterator[tuple[Any, np.ndarray]]:
@@ -36,7 +40,7 @@ def read_calls(path: str | os.PathLike[str]) -> Iterator[tuple[Any, np.ndarray]]
     Parameters
     ----------
     path : path, URL or "-"
-        Calls in the format tsv, kraken or parquet; text may be compressed.
+        Calls in the format table, tsv, kraken or parquet; text may be compressed.
 
     Raises
     ------
@@ -54,8 +58,9 @@ def read_calls(path: str | os.PathLike[str]) -> Iterator[tuple[Any, np.ndarray]]
     [([b'read1', b'read2'], [562, 0])]
     """
     name = os.fspath(path)
-    rest, row, columns = b"", 0, 0
-    for text in text_of(name):
+    rest, columns = b"", 0
+    row, texts = _past_head(text_of(name))
+    for text in texts:
         if not row and text.startswith(_PARQUET):
             yield from _of_parquet(name)
             return
@@ -66,6 +71,19 @@ def read_calls(path: str | os.PathLike[str]) -> Iterator[tuple[Any, np.ndarray]]
             row += whole.count(b"\n") + 1
     if rest:
         yield _block(name, rest + b"\n", row, columns or rest.count(b"\t") + 1)
+
+
+def _past_head(texts: Iterator[bytes]) -> tuple[int, Iterator[bytes]]:
+    """Return the lines that the head of format table has, 0 of others, and the text behind it."""
+    first, lines = b"", 0
+    for text in texts:
+        first += text
+        if first.count(b"\n") >= _HEAD_LINES:
+            break
+    if first.startswith(TABLE_MARK):
+        lines = _HEAD_LINES
+        first = b"".join(first.split(b"\n", lines)[lines:])
+    return lines, chain([first], texts)
 
 
 def _of_parquet(name: str) -> Iterator[tuple[Any, np.ndarray]]:

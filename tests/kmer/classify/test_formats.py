@@ -16,7 +16,7 @@ from kmer.tiers import TINY
 from dgpuhash.errors import ExistsError, FormatError, SpecError, TaxonomyError
 from dgpuhash.kmer import Taxonomy
 from dgpuhash.kmer.classify import Classification
-from dgpuhash.kmer.formats.calls import ChosenTaxa
+from dgpuhash.kmer.formats.calls import FORMATS, ChosenTaxa
 from dgpuhash.kmer.formats.labels import Labels
 from dgpuhash.kmer.formats.outputs import opened_output
 from dgpuhash.kmer.formats.read_calls import CallStream, abundance_lines, read_calls
@@ -121,16 +121,32 @@ def test_kraken_lines_have_candidates_by_the_rule_of_metacache(
 
 
 @pytest.mark.parametrize("use_names", [False, True])
-def test_tsv_is_the_default_by_the_rule_of_metacache(
-    taxonomy, made, tmp_path, monkeypatch, use_names
-):
+def test_tsv_lines(taxonomy, made, tmp_path, monkeypatch, use_names):
     index = FakeIndex(taxonomy, TARGETS, "metacache")
-    text = written(index, made[0], True, tmp_path / "c.gz", monkeypatch, use_names=use_names)
+    path = tmp_path / "c.gz"
+    text = written(index, made[0], True, path, monkeypatch, form="tsv", use_names=use_names)
     expected = []
     for name, taxid, _, _ in rows_of(index, made[1], True):
         call = f"{NAMES[taxid]} (taxid {taxid})" if use_names else str(taxid)
         expected.append(b"%b\t%b\n" % (name, call.encode()))
     assert text == b"".join(expected)
+
+
+def test_a_table_with_names_is_the_default_by_the_rule_of_metacache(
+    taxonomy, made, tmp_path, monkeypatch
+):
+    index = FakeIndex(taxonomy, TARGETS, "metacache")
+    text = written(index, made[0], True, tmp_path / "c", monkeypatch)
+    said, titles, *lines = text.splitlines()
+    assert said.startswith(b"# --format table; others: tsv")
+    assert all(form.encode() in said for form in FORMATS)
+    assert titles == b"read\ttaxid\trank\tname"
+    rows = rows_of(index, made[1], True)
+    for line, (name, taxid, _, _) in zip(lines, rows, strict=True):
+        # As the taxonomy has it, where MetaCache's format has levels of lineages.
+        rank = {0: "", 2: "superkingdom"}.get(taxid) or RANKS.get(taxid, "species" * (taxid > 0))
+        call = f"{taxid}\t{rank}\t{NAMES[taxid]}"
+        assert line == b"%b\t%b" % (name, call.encode())
 
 
 @pytest.mark.parametrize("use_names", [False, True])
@@ -164,7 +180,7 @@ def test_parquet_has_the_columns_of_the_frame(taxonomy, made, tmp_path, monkeypa
 
 def test_formats_that_do_not_fit_are_refused(taxonomy, made, tmp_path):
     found = Classification(FakeIndex(taxonomy, TARGETS), made[0] / "r1.fq")
-    with pytest.raises(SpecError, match="format='bam'; use one of tsv, kraken"):
+    with pytest.raises(SpecError, match="format='bam'; use one of table, tsv, kraken"):
         found.write(tmp_path / "calls", form="bam")
     with pytest.raises(SpecError, match="format 'metacache' has candidates"):
         found.write(tmp_path / "calls", form="metacache")
@@ -293,7 +309,7 @@ def test_taxa_are_chosen_by_taxid_clade_and_target(taxonomy):
         ChosenTaxa(["7+"], labels)
 
 
-@pytest.mark.parametrize("form", ["tsv", "kraken", "parquet"])
+@pytest.mark.parametrize("form", ["table", "tsv", "kraken", "parquet"])
 @pytest.mark.parametrize("use_names", [False, True])
 def test_calls_are_read_as_they_were_written(
     taxonomy, made, tmp_path, monkeypatch, form, use_names
@@ -325,13 +341,15 @@ def test_files_without_calls_are_refused(tmp_path):
         ("one\n", "no calls"),
         ("a\t1\nb\t2\t3\n", "no calls"),
         ("a\t1.5\n", "no calls"),
+        ("# --format table\nread\ttaxid\trank\tname\na\tx\t\t\n", "lines from 3 on: no calls"),
         ("PAR1 and no more", "has no calls"),
     ):
         path.write_text(text)
         with pytest.raises(FormatError, match=said):
             list(read_calls(path))
-    path.write_text("")
-    assert list(read_calls(path)) == []
+    for text in ("", "# --format table; others\n", "# --format table; others\nread\ttaxid\n"):
+        path.write_text(text)
+        assert list(read_calls(path)) == []
     pd.DataFrame({"x": [1]}).to_parquet(path)
     with pytest.raises(FormatError, match="has no calls"):
         list(read_calls(path))
