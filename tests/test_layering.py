@@ -26,7 +26,7 @@ SHORTEST_MODULE = 40
 # Lines of code of a room, as `code_lines` counts them; what merges or deletes takes some away.
 MOST_CODE = {
     "distributed": 20_755,
-    "frames": 16_191,
+    "frames": 15_915,
     "tables": 11_878,
     "kmer": 9_562,
     "bench": 9_890,
@@ -61,7 +61,7 @@ PYTHON_ROOMS = {
     "spec": 2,
     "backend": 3,
     "tables": 4,
-    "frames": 5,
+    "frames": 15_915,
     "distributed": 6,
     "dask": 7,
     "kmer": 7,

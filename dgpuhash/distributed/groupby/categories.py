@@ -124,9 +124,7 @@ class UnknownCategories:
             of_source = _columns(known.source)
             like |= {f"c{place}": of_source[place].dtype for place in known.places}
             return result_of(known, recoded(rows, like))
-        standing = known.standing()
-        standing.fold(recoded(states, known.states_meta.dtypes.to_dict()))
-        return standing.result()
+        return known.result(known.folded([recoded(states, known.states_meta.dtypes.to_dict())]))
 
     def _plan(self, categories: Sequence[pd.Index], like: Any) -> GroupPlan:
         """Return the plan with categories of the unknown columns; others are those of `like`."""

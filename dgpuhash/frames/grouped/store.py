@@ -19,7 +19,7 @@ from dgpuhash.frames.groupby.partial.kinds import (
     lost_fields,
     retracted,
 )
-from dgpuhash.frames.groupby.partial.storage import NumberColumn, ValueColumn, plain
+from dgpuhash.frames.groupby.partial.storage import NumberColumn, ValueColumn, column_of, plain
 from dgpuhash.frames.grouped.aggregation import EPOCH, OWN, SIZE, Aggregation
 from dgpuhash.frames.labels import stored_labels
 from dgpuhash.frames.row_store import NumericDtypes, RowStore, numeric_dtypes
@@ -45,7 +45,7 @@ class StateRows(RowStore):
         super().__init__(groups.states)
         self._groups = groups
         self._columns: dict[Hashable, NumberColumn | ValueColumn] = {
-            label: _column(plain(self.meta[label])) for label in self.meta
+            label: column_of(plain(self.meta[label])) for label in self.meta
         }
 
     def __len__(self) -> int:
@@ -257,11 +257,6 @@ class ResultRows:
 
     def free(self) -> None:
         """Give back what rows take outside of memory: nothing."""
-
-
-def _column(array: Any) -> NumberColumn | ValueColumn:
-    numbers = isinstance(array, np.ndarray) and array.dtype != object
-    return NumberColumn(array) if numbers else ValueColumn(array)
 
 
 def _say_earlier(fields: Fields) -> None:

@@ -21,6 +21,7 @@ from dgpuhash.distributed.groupby.heavy.rounds import found_by_counts
 from dgpuhash.distributed.groupby.owners import GroupOwners
 from dgpuhash.distributed.partition import skew
 from dgpuhash.frames.groupby.partial import GroupPlan, Verb
+from dgpuhash.frames.groupby.partial.fold import folding
 from dgpuhash.frames.groupby.partial.result import ranked_columns, result_of_places
 
 HOWS = ["linear", "lower", "higher", "nearest", "midpoint"]
@@ -91,7 +92,7 @@ def test_counts_find_what_stands_at_a_place(seed, size, dtype, q, how, cuts):
         ],
     )  # fmt: skip
     result, _ = result_of_places(plan, found.keys, found.known)
-    standing = plan.standing()
+    standing = folding(plan)
     standing.fold(plan.reduce(frame, 0))
     assert result.equals(standing.result())
     if dtype not in ("int64", "uint64"):

@@ -14,8 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dgpuhash
+from dgpuhash import FrameGroupBy
 from dgpuhash.frames.groupby.aggregates.numbers import whole_means
 from dgpuhash.frames.groupby.partial import GroupPlan
+from dgpuhash.frames.groupby.partial.fold import folding
 
 MOST = 2**63 - 1
 DTYPES: list[Any] = [
@@ -51,13 +53,16 @@ def counts(result: pd.Series) -> list[int]:
 
 def of_parts(frame: pd.DataFrame, how: str, cut: int, again: pd.DataFrame | None = None) -> Any:
     """Return an aggregate of two parts, and of rows that came and went."""
+    if again is not None:
+        groups = FrameGroupBy.build(frame.iloc[:cut], "k", x=("x", how))
+        for part in (frame.iloc[cut:], again):
+            groups.update(part)
+        groups.retract(again)
+        return groups.result()["x"]
     plan = GroupPlan.of(frame.iloc[:0], "k", how=how, selection="x")
-    states = plan.standing()
+    states = folding(plan)
     for number, part in enumerate((frame.iloc[:cut], frame.iloc[cut:])):
         states.fold(plan.reduce(part, number))
-    if again is not None:
-        states.fold(plan.reduce(again, 2))
-        states.retract(plan.reduce(again, 3))
     return states.result()
 
 

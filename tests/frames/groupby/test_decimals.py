@@ -14,6 +14,7 @@ from suites.raising import no_other_engine
 import dgpuhash
 from dgpuhash.errors import DgpuhashError
 from dgpuhash.frames.groupby.partial import GroupPlan, Verb
+from dgpuhash.frames.groupby.partial.fold import folding
 
 EXACT = Context(prec=60)
 KEYS = 5
@@ -61,7 +62,7 @@ def test_parts_folded_are_exact(most):
     frame = pd.DataFrame({"k": rng.integers(0, KEYS, 300), "v": values})
     plan = GroupPlan.of(frame, "k", how=Verb("agg", (["sum", "mean", "min"],)))
     assert not plan.needs_rows
-    states = plan.standing()
+    states = folding(plan)
     for number in range(7):
         states.fold(plan.reduce(frame.iloc[number * 43 : number * 43 + 43], number))
     expected = dgpuhash.groupby(frame, "k").agg(["sum", "mean", "min"])

@@ -15,6 +15,7 @@ import dgpuhash
 from dgpuhash import config
 from dgpuhash.errors import ColumnError, ShapeError, SpecError, UnsupportedError
 from dgpuhash.frames.groupby.partial import GroupPlan
+from dgpuhash.frames.groupby.partial.fold import folding
 from dgpuhash.frames.keys.encoding import KeyEncoder
 
 KEYS = st.lists(st.one_of(st.none(), st.integers(0, 5)), min_size=1, max_size=14)
@@ -347,7 +348,7 @@ def test_floats_of_few_bits_have_one_dtype_in_parts(dtype, how):
     wide = np.finfo(dtype).bits < 32 or how == "mean"
     exact = few.astype({"x": "float64"}).groupby("k")["x"].agg(how)
     for rows in (few, few.iloc[:1], few.sort_values("k")):
-        states = plan.standing()
+        states = folding(plan)
         for number in range(len(rows)):
             states.fold(plan.reduce(rows.iloc[number : number + 1], number))
         found = states.result()

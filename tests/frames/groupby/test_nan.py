@@ -14,6 +14,7 @@ import pytest
 import dgpuhash
 from dgpuhash.errors import SpecError
 from dgpuhash.frames.groupby.partial import GroupPlan, Verb
+from dgpuhash.frames.groupby.partial.fold import folding
 
 NAN = math.nan
 KEYS = [1, 1, 2, 1, 3, 2, 1, 2, 4, 4]
@@ -76,7 +77,7 @@ def test_rows_and_parts(storage, how):
         return
     plan = GroupPlan.of(frame.iloc[:0], "k", how=how, selection="x")
     for cuts in ([0, 10], [0, 1, 3, 8, 10], list(range(11))):
-        states = plan.standing()
+        states = folding(plan)
         for number, (start, end) in enumerate(pairwise(cuts)):
             states.fold(plan.reduce(frame.iloc[start:end], number))
         assert_same(told(states.result()), WANTED[how])
@@ -107,7 +108,7 @@ def test_nan_that_arises_is_null(storage, how):
     assert theirs.isna().any() or how in {"min", "max"}
     assert_same(told(ours), told(theirs))
     plan = GroupPlan.of(frame.iloc[:0], "k", how=Verb(how, given), selection="x")
-    states = plan.standing()
+    states = folding(plan)
     for number in range(len(frame)):
         states.fold(plan.reduce(frame.iloc[number : number + 1], number))
     assert_same(told(states.result()), told(theirs))
@@ -140,7 +141,7 @@ def test_correlations_leave_infinities_out_and_covariances_are_null(storage):
         if storage != "object":
             for verb in (Verb(how), Verb("agg", (how,))):
                 plan = GroupPlan.of(frame.iloc[:0], "k", how=verb)
-                states = plan.standing()
+                states = folding(plan)
                 for number in range(len(frame)):
                     states.fold(plan.reduce(frame.iloc[number : number + 1], number))
                 pd.testing.assert_frame_equal(states.result().astype(float), theirs)
@@ -172,7 +173,7 @@ def test_labels_of_extremes(storage):
         assert dgpuhash.groupby(kept, "k")["x"].agg(how).tolist() == wanted
         with pytest.raises(SpecError, match="all NA values in a group"):
             dgpuhash.groupby(frame[frame["k"] == 2], "k")["x"].agg(how)
-    states = plan.standing()
+    states = folding(plan)
     for number in range(len(kept)):
         states.fold(plan.reduce(kept.iloc[number : number + 1], number))
     assert states.result().tolist() == [3, 8]
@@ -210,7 +211,7 @@ def test_several_aggregates_of_parts():
     frame = pd.DataFrame({"k": KEYS, "x": column("Float64", VALUES)})
     named = {how: ("x", how) for how in ("count", "min", "max", "sum", "first")}
     plan = GroupPlan.of(frame.iloc[:0], "k", how=Verb("agg", options=named))
-    states = plan.standing()
+    states = folding(plan)
     for number in range(0, len(frame), 2):
         states.fold(plan.reduce(frame.iloc[number : number + 2], number))
     for how in named:

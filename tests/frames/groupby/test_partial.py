@@ -16,6 +16,7 @@ from support.strategies import KEY_COLUMNS
 
 import dgpuhash
 from dgpuhash.frames.groupby.partial import GroupPlan, Verb
+from dgpuhash.frames.groupby.partial.fold import folding
 
 KEYS = st.lists(st.one_of(st.none(), st.integers(0, 5)), min_size=1, max_size=14)
 STATES = [
@@ -29,7 +30,7 @@ def folded(plan, frame, cuts, rng):
     """Return the standing states of the parts of a frame, folded in any order."""
     parts = np.split(np.arange(len(frame)), sorted(cuts))
     plan = pickle.loads(pickle.dumps(plan))
-    states = plan.standing()
+    states = folding(plan)
     for number in rng.permutation(len(parts)):
         part = frame.iloc[parts[number]]
         part = part if rng.integers(2) or part.ndim == 1 else part[plan.columns]

@@ -81,6 +81,54 @@ def test_lookups_are_of_results() -> None:
     assert state.lookup(asked)["n"].tolist() == expected["n"].loc[frame["k"]].tolist()
 
 
+SPREADS: dict[str, Any] = {how: ("x", how) for how in ("var", "std", "sem")}
+
+
+@pytest.mark.parametrize("far", [50.0, 1e4, 1e9, 1e12])
+def test_deviations_bound_what_retracted_rows_took(far: float) -> None:
+    near = pd.DataFrame({"k": [1, 1, 1, 2], "x": [1.0, 2.0, 4.0, 3.0]})
+    state = FrameGroupBy.build(near, "k", SPREADS)
+    more = pd.DataFrame({"k": [1], "x": [far]})
+    state.update(more)
+    state.retract(more)
+    if far < 1e6:
+        expected = near.groupby("k").agg(**SPREADS)
+        assert_frame_equal(state.result(), expected, rtol=1e-6)
+    else:
+        with pytest.raises(UnsupportedError, match="of 1 group, as 1, is not known"):
+            state.result()
+
+
+@pytest.mark.parametrize("how", SPREADS)
+@pytest.mark.parametrize("scale", [1e-90, 1e85, 1e130])
+def test_digits_lost_by_numbers_of_any_size(how: str, scale: float) -> None:
+    near = pd.DataFrame({"k": [1, 1, 1], "x": [scale, 2 * scale, 4 * scale]})
+    far = pd.DataFrame({"k": [1], "x": [scale * 1e9]})
+    state = FrameGroupBy.build(near, "k", x=("x", how))
+    state.update(far)
+    state.retract(far)
+    with pytest.raises(UnsupportedError, match="of 1 group, as 1, is not known"):
+        state.result()
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint8", "Int32", "int64[pyarrow]"])
+def test_whole_numbers_lose_nothing(dtype: str) -> None:
+    frame = pd.DataFrame({"k": [1, 1, 1, 2, 2, 2, 2, 3], "x": [5, 5, 7, 1, 2, 4, 200, 9]})
+    frame = frame.astype({"x": dtype})
+    gone = frame.iloc[[2, 6]]
+    state = FrameGroupBy.build(frame, "k", SPREADS)
+    state.retract(gone)
+    exact = frame.drop(index=gone.index).groupby("k").agg(**SPREADS)
+    assert_frame_equal(state.result().astype(float), exact.astype(float), rtol=1e-12)
+
+
+def test_equal_values_lose_nothing() -> None:
+    frame = pd.DataFrame({"k": [1] * 9, "x": [0.1] * 9})
+    state = FrameGroupBy.build(frame, "k", x=("x", "var"))
+    state.retract(frame.iloc[:5])
+    assert state.result()["x"].tolist() == [0.0]
+
+
 def test_refused_rows_change_nothing() -> None:
     frame = rows(3)
     state = FrameGroupBy.build(frame, ["k", "s"], NAMED)

@@ -85,7 +85,10 @@ def pair_states(groups: Groups, columns: Sequence[PairColumn]) -> tuple[Any, ...
 def combined_pairs(ours: Fields, theirs: Fields) -> tuple[Any, ...]:
     """Return the fields of the groups of two parts together."""
     between = _between_pairs(ours, theirs)
-    totals = _totals(ours, theirs, 1)
+    totals: list[Any] = []
+    for side in _SIDES:
+        pair = ((each[side], each[f"{side} rest"]) for each in (ours, theirs))
+        totals.extend(numbers.added(*pair))
     made = []
     for name, more in zip(("mixed", "squares", "others"), between, strict=True):
         with np.errstate(invalid="ignore", over="ignore"):
@@ -93,29 +96,6 @@ def combined_pairs(ours: Fields, theirs: Fields) -> tuple[Any, ...]:
         both = np.where(ours["count"] == 0, theirs[name], both)
         made.append(np.where(theirs["count"] == 0, ours[name], both))
     return (ours["count"] + theirs["count"], *totals, *made)
-
-
-def retracted_pairs(ours: Fields, theirs: Fields) -> tuple[Any, ...]:
-    """Return the fields of what is left of groups without the rows of others."""
-    count, totals = ours["count"] - theirs["count"], _totals(ours, theirs, -1)
-    left = {"count": count, **dict(zip(PAIR_FIELDS[1:5], totals, strict=True))}
-    made = []
-    for name, less in zip(
-        ("mixed", "squares", "others"), _between_pairs(left, theirs), strict=True
-    ):
-        with np.errstate(invalid="ignore", over="ignore"):
-            rest = ours[name] - theirs[name] - less
-        rest = np.where(theirs["count"] == 0, ours[name], np.where(count <= 1, 0.0, rest))
-        made.append(rest if name == "mixed" else np.maximum(rest, 0))
-    return (count, *totals, *made)
-
-
-def _totals(ours: Fields, theirs: Fields, sign: int) -> list[Any]:
-    made: list[Any] = []
-    for side in _SIDES:
-        other = sign * theirs[side], sign * theirs[f"{side} rest"]
-        made.extend(numbers.added((ours[side], ours[f"{side} rest"]), other))
-    return made
 
 
 def _between_pairs(ours: Fields, theirs: Fields) -> tuple[Any, Any, Any]:
@@ -376,9 +356,7 @@ def _pair(part: Part) -> tuple[Any, ...]:
 
 _EXTREMES = {"min": "least", "max": "greatest", "idxmin": "least", "idxmax": "greatest"}
 
-_PAIR = Kind(
-    PAIR_FIELDS, _pair, combined_pairs, retracted_pairs, lost=("mixed", "squares", "others")
-)  # fmt: skip
+_PAIR = Kind(PAIR_FIELDS, _pair, combined_pairs)
 KIND_OF_PAIRS = {"cov": "pair", "corr": "finite pair"}
 """The kinds of states of pairs of columns, by what they are for."""
 
@@ -420,13 +398,6 @@ KINDS: dict[str, Kind] = {
 
 ADDED_UP = frozenset({"count", "stray", "sum", "real", "wide", "decimal"})
 """The kinds of which each field is a sum."""
-
-AGGREGATE_OF = (
-    {"least": "min", "greatest": "max"}
-    | {f"{end} of all": end for end in ("first", "last")}
-    | {name: name for name in ("first", "last", "any", "all", "prod")}
-)
-"""The aggregates that cannot be taken back, by the kinds of their states."""
 
 
 def kinds_for(values: Values, how: str, options: Options) -> tuple[str, ...] | None:
@@ -536,9 +507,7 @@ def _lost_of_sums(_: str, ours: Fields, theirs: Fields) -> Any:
 def _lost_by_retraction(name: str, ours: Fields, theirs: Fields) -> Any:
     """Return the bound of what a field has lost of groups without the rows of others."""
     with np.errstate(invalid="ignore", over="ignore"):
-        sides = ("squares", "others") if name == "mixed" else (name, name)
-        whole = np.sqrt(ours[sides[0]]) * np.sqrt(ours[sides[1]])
-        more = ours[f"{name} lost"] + theirs[f"{name} lost"] + _TAKEN_OFF * whole
+        more = ours[f"{name} lost"] + theirs[f"{name} lost"] + _TAKEN_OFF * ours[name]
     # One value has no deviation, and no values take nothing off.
     more = np.where(ours["count"] - theirs["count"] <= 1, 0.0, more)
     return np.where(theirs["count"] == 0, ours[f"{name} lost"], more)

@@ -19,7 +19,7 @@ from dgpuhash.frames.groupby.assembly import frame_of
 from dgpuhash.frames.groupby.group_by import GroupBy
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey, grouping_keys, levels_of
 from dgpuhash.frames.groupby.groups import Groups, numbered
-from dgpuhash.frames.groupby.partial.fold import GroupRows, GroupStates, folded
+from dgpuhash.frames.groupby.partial.fold import folded
 from dgpuhash.frames.groupby.partial.keys import (
     Categories,
     as_dtype,
@@ -45,8 +45,6 @@ from dgpuhash.frames.groupby.partial.kinds import (
 from dgpuhash.frames.groupby.partial.result import (
     FoldedGroups,
     FoldedStates,
-    check_digits,
-    whole_digits,
 )
 from dgpuhash.frames.groupby.partial.rows import mostly_distinct_rows, result_of, rows_of
 from dgpuhash.frames.groupby.partial.storage import array_of, plain
@@ -71,8 +69,8 @@ class GroupPlan:
     """How a groupby of a frame in parts runs.
 
     Each part is reduced where it lies, to its `states`: a frame with a row for each group, keys
-    first. States of several parts are folded where the groups belong, in `standing` ones, and these
-    give the result. Partial results are values that mean the same everywhere, so they can be sent,
+    first. States of several parts are folded where the groups belong, and these give the result.
+    Partial results are values that mean the same everywhere, so they can be sent,
     saved and folded in any order; the part's number tells the order of rows.
 
     Columns whose categories are not known to the plan are grouped and aggregated as objects. The
@@ -113,10 +111,8 @@ class GroupPlan:
     >>> import pandas as pd
     >>> sales = pd.DataFrame({"shop": ["a", "b", "a"], "price": [2.5, 1.0, 3.5]})
     >>> plan = GroupPlan.of(sales.iloc[:0], "shop", how=Verb("mean"))
-    >>> states = plan.standing()
-    >>> for number in range(3):
-    ...     _ = states.fold(plan.reduce(sales.iloc[number : number + 1], number))
-    >>> states.result()["price"].to_dict()
+    >>> parts = [plan.reduce(sales.iloc[number : number + 1], number) for number in range(3)]
+    >>> plan.result(plan.folded(parts))["price"].to_dict()
     {'a': 3.0, 'b': 1.0}
     """
 
@@ -398,10 +394,6 @@ class GroupPlan:
             return parts[0] if len(parts) == 1 else frames_of(parts[0]).concat(parts)
         return folded(self, parts)
 
-    def standing(self) -> GroupStates | GroupRows:
-        """Return states of no rows, into which those of parts are folded."""
-        return GroupRows(self) if self.needs_rows else GroupStates(self)
-
     def frame_of(self, columns: Iterable[Any], labels: Any, index: Any) -> Any:
         """Return a frame of columns and arrays with these labels."""
         arrays = [plain(each) if isinstance(each, pd.Series) else each for each in columns]
@@ -493,18 +485,11 @@ class GroupPlan:
         ) -> Callable[[int, int], Moments]:
             def of(first: int, second: int) -> Moments:
                 places = positions[first], positions[second]
-                sides = [Values(self.column_of(self.source, place)) for place in places]
-                whole = all(side.kind != "float" for side in sides)
-                known = whole_digits if whole else dict
                 if places not in wanted:
-                    found = known(fields(positions[first]))
-                    moment = found["moment"]
-                    check_digits(how, groups, found, ["moment"])
-                    return Moments(found["count"], moment, moment, moment)
-                found = known(fields(places))
-                read = ["mixed"] if how == "cov" else ["mixed", "squares", "others"]
-                check_digits(how, groups, found, read)
-                return Moments(found["count"], found["mixed"], found["squares"], found["others"])
+                    own = fields(places[0])
+                    return Moments(own["count"], *[own["moment"]] * 3)
+                both = fields(places)
+                return Moments(*(both[name] for name in ("count", "mixed", "squares", "others")))
 
             return of
 

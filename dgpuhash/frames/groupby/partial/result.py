@@ -37,9 +37,7 @@ class LostDigitsError(UnsupportedError):
     """Sums or deviations whose digits went with rows that were taken off."""
 
 
-def check_digits(
-    how: str, groups: Groups, fields: Mapping[str, Any], read: Sequence[str]
-) -> None:  # fmt: skip
+def check_digits(how: str, groups: Groups, fields: Fields, field: str) -> None:
     """Raise LostDigitsError where more than 10⁻⁶ of a field may be lost.
 
     Less than the digits of the values that are left is none.
@@ -49,28 +47,26 @@ def check_digits(
     how : str
         The aggregate.
     groups : Groups
-    fields : mapping
+    fields : dict
         Arrays by name, an element for each group.
-    read : sequence of str
-        The fields that the aggregate follows from.
+    field : {"real", "moment"}
+        The field that the aggregate follows from.
     """
-    bad = np.zeros(len(groups), bool)
-    for field in read:
-        lost = fields.get(f"{field} lost")
-        if lost is None or not lost.any():
-            continue
-        if field == "real":
-            bad |= _bad_sums(fields)
-            continue
-        steps = [_HALF_STEP * np.abs(mean) for mean in _means(field, fields)]
+    lost = fields.get(f"{field} lost")
+    if lost is None or not lost.any():
+        return
+    if field == "real":
+        bad = _bad_sums(fields)
+    else:
+        step = _HALF_STEP * np.abs(numbers.mean_of(total_of(fields), fields["count"])[0])
         with np.errstate(invalid="ignore", over="ignore"):
-            bad |= lost > _MOST * np.maximum(_size(field, fields), steps[0] * steps[-1])
+            bad = lost > _MOST * np.maximum(fields[field], step * step)
     if bad.any():
         rows = np.flatnonzero(bad)
         named = ", ".join(map(repr, groups.index.take(rows[:_NAMED]).tolist()))
         raise LostDigitsError(
             f"{how} of {len(rows):,} group{'' if len(rows) == 1 else 's'}, as {named}, is not "
-            f"known to 6 digits: rows that were retracted {_WERE[read[0] == 'real']} than those "
+            f"known to 6 digits: rows that were retracted {_WERE[field == 'real']} than those "
             "that are left; build the groups anew, or ask for the other aggregates alone"
         )
 
@@ -89,42 +85,18 @@ def _bad_sums(fields: Mapping[str, Any]) -> Any:
     return bad & (fields["stray"] == 0) if "stray" in fields else bad
 
 
-def whole_digits(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _whole_digits(fields: Fields) -> Fields:
     """Return fields of whole numbers, with all digits of deviations that lost few of them.
 
     Products of the deviations of n whole numbers add up to a multiple of 1/n.
-
-    Parameters
-    ----------
-    fields : mapping
-        Arrays by name, an element for each group.
     """
-    made, count = dict(fields), fields["count"]
-    for label, lost in fields.items():
-        field = label.removesuffix(" lost")
-        if field != label and lost.any():
-            known = (lost > 0) & (lost * count < 0.25)
-            near = np.rint(fields[field] * count) / np.maximum(count, 1)
-            made[field] = np.where(known, near, fields[field])
-            made[label] = np.where(known, 0.0, lost)
-    return made
-
-
-def _size(field: str, fields: Mapping[str, Any]) -> Any:
-    """Return what the loss of a field is a share of: of products those of the deviations."""
-    if field == "mixed":
-        return np.sqrt(fields["squares"]) * np.sqrt(fields["others"])
-    return fields[field]
-
-
-def _means(field: str, fields: Mapping[str, Any]) -> list[Any]:
-    """Return the means of the values that a field is of."""
-    count = fields["count"]
-    if field == "moment":
-        return [numbers.mean_of(total_of(dict(fields)), count)[0]]
-    sides = {"mixed": ("left", "right"), "squares": ("left",), "others": ("right",)}[field]
-    totals = [(fields[side], fields[f"{side} rest"]) for side in sides]
-    return [numbers.mean_of(total, count)[0] for total in totals]
+    lost, count = fields["moment lost"], fields["count"]
+    known = (lost > 0) & (lost * count < 0.25)
+    near = np.rint(fields["moment"] * count) / np.maximum(count, 1)
+    return fields | {
+        "moment": np.where(known, near, fields["moment"]),
+        "moment lost": np.where(known, 0.0, lost),
+    }
 
 
 class FoldedGroups(Groups):
@@ -185,7 +157,7 @@ class FoldedStates(States):
 
     def __init__(self, values: Any, groups: Any, fields: Fields) -> None:
         if values.kind != "float" and "moment lost" in fields:
-            fields = whole_digits(fields)
+            fields = _whole_digits(fields)
         if "all" in fields:
             # Of no values all are true.
             fields = fields | {"all": fields["all"] | (fields["count"] == 0)}
@@ -249,7 +221,7 @@ class FoldedStates(States):
 
     def check_digits(self, how: str, field: str) -> None:
         """Raise LostDigitsError where rows that were taken off took too much of a field."""
-        check_digits(how, self.groups, self.words, [field])
+        check_digits(how, self.groups, self.words, field)
 
     def extreme(self, state: str) -> Any:
         """Return the least or greatest value of each group, of groups without values anything."""

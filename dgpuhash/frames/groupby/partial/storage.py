@@ -115,6 +115,12 @@ def _frame(array: Any) -> pd.DataFrame:
     return pd.DataFrame({"value": series_of(array, None)})
 
 
+def column_of(array: Any) -> NumberColumn | ValueColumn:
+    """Return a column that grows of an array."""
+    numbers = isinstance(array, np.ndarray) and array.dtype != object
+    return NumberColumn(array) if numbers else ValueColumn(array)
+
+
 def plain(column: pd.Series) -> Any:
     """Return the values of a column as aggregates give them: of NumPy's dtypes as its arrays.
 

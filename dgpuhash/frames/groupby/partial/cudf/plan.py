@@ -32,7 +32,6 @@ from dgpuhash.frames.groupby.grouping_keys import GroupingKey
 from dgpuhash.frames.groupby.partial.cudf.fold import Folds, Gathered, folded_fields
 from dgpuhash.frames.groupby.partial.cudf.result import FoldedCudfGroups, FoldedValues
 from dgpuhash.frames.groupby.partial.cudf.rows import portable, result_of
-from dgpuhash.frames.groupby.partial.fold import folding
 from dgpuhash.frames.groupby.partial.kinds import (
     KINDS,
     Part,
@@ -290,10 +289,6 @@ class CudfPlan(GroupPlan, library="cudf"):
             values = name in _OF_VALUES or (name in {"least", "greatest"} and not number)
             made[name] = column if values else _array(column)
         return made
-
-    def standing(self) -> Any:
-        """Return states of no rows, into which those of parts are folded."""
-        return folding(self)
 
     def frame_of(self, columns: Iterable[Any], labels: Any, index: Any) -> Any:
         """Return a frame of Series and arrays with these labels."""
