@@ -61,7 +61,7 @@ PYTHON_ROOMS = {
     "spec": 2,
     "backend": 3,
     "tables": 4,
-    "frames": 15_915,
+    "frames": 5,
     "distributed": 6,
     "dask": 7,
     "kmer": 7,
