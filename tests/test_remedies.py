@@ -380,11 +380,11 @@ CASES: dict[tuple[str, str], list[Case]] = {
     ("backend/device.py", "x.filled(…)"): [
         Case(lambda: np.ma.array([1, 2], mask=[0, 1]), backend.get("cpu").asarray, {"…": "0"}),
     ],
-    ("frames/dataframes/arrow_objects.py", ".astype('str')"): [
+    ("frames/dataframes/pandas_arrow.py", ".astype('str')"): [
         Case(lambda: objects((1, 2), (3,)), saved),
         Case(lambda: objects({"a": 1}, {"b": 2}), saved),
     ],
-    ("frames/dataframes/arrow_objects.py", ".astype('str').astype('category')"): [
+    ("frames/dataframes/pandas_arrow.py", ".astype('str').astype('category')"): [
         Case(lambda: objects((1, 2), (3,)).astype("category"), saved),
     ],
     ("frames/dataframes/dispatch.py", "pandas.DataFrame(…)"): [

@@ -300,16 +300,11 @@ class FrameIndex(LookupMixin):
     @function_translates_memory_errors
     @read_locked
     def merge(
-        self,
-        left: Frame,
-        on: Hashable | Sequence[Hashable] | None = None,
-        *,
-        left_on: Hashable | Sequence[Hashable] | None = None,
-        how: IndexHow = "inner",
-        columns: Sequence[Hashable] | None = None,
-        suffixes: Suffixes = DEFAULT_SUFFIXES,
+        self, left: Frame, on: Hashable | Sequence[Hashable] | None = None, *,
+        left_on: Hashable | Sequence[Hashable] | None = None, how: IndexHow = "inner",
+        columns: Sequence[Hashable] | None = None, suffixes: Suffixes = DEFAULT_SUFFIXES,
         promote: Promote | None = None,
-    ) -> AnyFrame:
+    ) -> AnyFrame:  # fmt: skip
         """Return ``left.merge(index.frame(), …)`` without hashing the index again.
 
         Parameters
@@ -353,7 +348,8 @@ class FrameIndex(LookupMixin):
         names = join_columns(left, encoder, on, left_on, typed=False)
         given = key_series(left, names)
         encoded = encoder.encode_columns(KeyColumns.of_series(given, names, self._frames))
-        wanted = {*needed_columns(self.meta, encoder, names, columns), *encoder.names}
+        if columns is not None:
+            columns = [*needed_columns(self.meta, encoder, names, columns), *encoder.names]
         warn_int_float_merge(left, names, given, rows)
         if kind in FILTERS:
             found = rows.found(encoded)
@@ -362,25 +358,21 @@ class FrameIndex(LookupMixin):
         few = kind not in ALL_ROWS and rows.store.paged
         met, stored = rows.of_matches(met) if few else (met, rows.store.whole())
         if columns is not None:
-            stored = stored[[label for label in stored if label in wanted]]
+            stored = stored[[label for label in stored if label in columns]]
         if kind in ALL_ROWS and rows.erased:
             met, stored = rows.without_erased(met, stored)
         keys = index_keys(given, names, stored, encoder.names)
         plan = MergePlan.of(
-            left,
-            stored,
-            reconcile_keys(keys),
-            kind,
-            suffixes=suffixes,
+            left, stored, reconcile_keys(keys), kind, suffixes=suffixes,
             promote=promote or self._frames.promotion,
-        )
-        xp = self._frames.xp
+        )  # fmt: skip
+        xp, probes = self._frames.xp, len(encoded.codes)
         if kind == "right":
             # A left merge of the stored rows with their matches.
-            turned = row_pairs(rows.by_stored(met), "left", len(stored), len(left), xp)
+            turned = row_pairs(rows.by_stored(met), "left", len(stored), probes, xp)
             pairs = RowPairs(turned.right, turned.left)
         else:
-            pairs = row_pairs(met, kind, len(left), len(stored), xp)
+            pairs = row_pairs(met, kind, probes, len(stored) if kind == "outer" else 0, xp)
         if kind in ALL_ROWS:
             plan = replace(plan, keys=keys)
         if kind == "outer":

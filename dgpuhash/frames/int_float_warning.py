@@ -47,6 +47,8 @@ def warn_int_float_merge(
     stored : KeyedRows
         The rows of the index.
     """
+    if not frames_of(left).rounds_keys:
+        return
     floats = [series.dtype.kind == "f" for series in given]
     alike = floats == [type_.kind == "float" for type_ in stored.key_types]
     if alike or not len(left) or not len(stored):
@@ -73,7 +75,7 @@ def int_float_keys(
         The key columns of `left` and of the index.
     """
     found: list[IntFloatKey] = []
-    if frames_of(meta).name != "pandas":
+    if not frames_of(meta).rounds_keys:
         return found
     for name, key in zip(left_on, names, strict=True):
         given, own = left[name].dtype, meta[key].dtype

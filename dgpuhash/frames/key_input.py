@@ -305,7 +305,7 @@ def _key_columns(keys: Any, encoder: KeyEncoder, index_meta: Any) -> tuple[Any, 
     form = form_of(keys)
     if form is Form.FRAME:
         asked = keys[list(key_names(keys, list(names)))]
-        check_byte_order(asked)
+        check_byte_order(asked, frames_of(asked).dtypes(asked))
         return asked if len(asked) else _empty(asked.copy(deep=False), encoder, index_meta), None
     if form is Form.ARRAYS:
         if not set(names) <= set(keys):

@@ -12,8 +12,9 @@ from dgpuhash.backend import is_out_of_memory
 from dgpuhash.errors import ColumnError, OutOfMemoryError, TableBroken
 from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.key_columns import LogicalType
-from dgpuhash.frames.keys.encoding import EncodedKeys, KeyEncoder, same_keys
+from dgpuhash.frames.keys.encoding import EncodedKeys, KeyEncoder
 from dgpuhash.frames.keys.table import AUTO, KeyTable, KeyTableMethod
+from dgpuhash.frames.matches import drop_matches, unequal_matches
 from dgpuhash.frames.row_store import RowStore
 from dgpuhash.frames.spill.file import SpillFile
 from dgpuhash.frames.spill.store import SpilledRowStore
@@ -58,9 +59,10 @@ class KeyedRows:
 
         As in pandas, key columns of incomparable types are accepted where only one side has rows.
         """
-        if bool(len(self)) != bool(len(keys)):
+        rows = len(self.table)
+        if bool(rows) != bool(len(keys)):
             return self._encoder.untyped()
-        return self._encoder if len(self) else self._encoder.without_rows(self.store.meta)
+        return self._encoder if rows else self._encoder.without_rows(self.store.meta)
 
     @property
     def key_names(self) -> tuple[Hashable, ...]:
@@ -300,44 +302,29 @@ class KeyedRows:
 
         `query_rows` may be None for the positions of all keys, in order.
         """
-        if encoded.ambiguous is False or len(rows) == 0 or self._proved(encoded):
-            return query_rows, rows
-        xp, asked, found, at = self._xp, query_rows, rows, slice(None)
-        if encoded.ambiguous is not True:
-            codes = encoded.codes if query_rows is None else encoded.codes[query_rows]
-            at = xp.flatnonzero(codes == encoded.ambiguous)
-            if len(at) == 0:
-                return query_rows, rows
-            asked, found = at if query_rows is None else query_rows[at], rows[at]
-        keys = self._encoder.normalise(self.store.take(found, self._encoder.names))
-        same = same_keys(encoded.columns, asked, keys, None)
-        if bool(same.all()):
-            return query_rows, rows
-        matches = xp.ones(len(rows), dtype=bool)
-        matches[at] = same
-        return matches.nonzero()[0] if query_rows is None else query_rows[matches], rows[matches]
+        unequal = self._unequal(encoded, query_rows, rows)
+        return (query_rows, rows) if unequal is None else drop_matches(query_rows, rows, unequal)
 
     def partners(self, encoded: EncodedKeys) -> Any | None:
         """Return the stored row of each key, -1 where it has none.
 
         None where a key may have several rows.
         """
-        rows = self.table.partners(encoded.codes, encoded.valid)
-        if rows is None or len(self) == 0 or encoded.ambiguous is False or self._proved(encoded):
-            return rows
-        asked, xp = None, self._xp
-        if encoded.ambiguous is not True:
-            asked = xp.flatnonzero(encoded.codes == encoded.ambiguous)
-        elif int(xp.count_nonzero(rows >= 0)) * 2 < len(rows):
-            asked = xp.flatnonzero(rows >= 0)
-        found = rows if asked is None else rows[asked]
-        keys = self.store.take(xp.maximum(found, 0), self._encoder.names)
-        same = same_keys(encoded.columns, asked, self._encoder.normalise(keys), None)
-        if asked is None:
-            rows[~same] = -1
-        else:
-            rows[asked[~same]] = -1
+        rows: Any = self.table.partners(encoded.codes, encoded.valid)
+        unequal = None if rows is None else self._unequal(encoded, None, rows)
+        if unequal is not None:
+            rows[unequal] = -1
         return rows
+
+    def _unequal(self, encoded: EncodedKeys, query_rows: Any, rows: Any) -> Any | None:
+        """Return the matches that codes do not prove and whose keys differ, by position."""
+        none = encoded.ambiguous is False or len(rows) == 0 or len(self) == 0
+        if none or self._proved(encoded):
+            return None
+        return unequal_matches(encoded, query_rows, rows, self._stored_keys)
+
+    def _stored_keys(self, rows: Any) -> tuple[Any, None]:
+        return self._encoder.normalise(self.store.take(rows, self._encoder.names)), None
 
     def _proved(self, encoded: EncodedKeys) -> bool:
         """Return whether equal codes prove equal keys as no side has a null."""

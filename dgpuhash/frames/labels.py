@@ -11,7 +11,6 @@ import pandas as pd
 
 from dgpuhash.errors import ColumnError, KeyTypeError
 from dgpuhash.frames.dataframes import frames_of
-from dgpuhash.frames.dataframes.pandas_checks import check_takeable
 
 
 def key_names(frame: Any, on: Hashable | Sequence[Hashable]) -> tuple[Hashable, ...]:
@@ -24,11 +23,12 @@ def key_names(frame: Any, on: Hashable | Sequence[Hashable]) -> tuple[Hashable, 
     KeyTypeError
         When `frame` is not a DataFrame.
     """
-    frames_of(frame)
-    if not hasattr(frame, "columns"):
+    frames = frames_of(frame)
+    # Of the type: cuDF makes an index of the labels.
+    if not hasattr(type(frame), "columns"):
         raise KeyTypeError(f"a DataFrame is needed, not a {type(frame).__name__}; call to_frame()")
     names = tuple(on) if isinstance(on, list | tuple) else (on,)
-    there = list(frame)
+    there = list(frames.labels(frame))
     try:
         different = len(set(names))
     except TypeError:
@@ -39,20 +39,20 @@ def key_names(frame: Any, on: Hashable | Sequence[Hashable]) -> tuple[Hashable, 
         raise ColumnError(f"no key column was given; choose from {there!r}")
     if different < len(names):
         raise ColumnError(f"a key column is given twice in {list(names)!r}; give each once")
-    doubled = sorted(str(label) for label, count in Counter(there).items() if count > 1)
-    if doubled:
-        raise ColumnError(f"columns {doubled!r} occur more than once; rename or drop the doubles")
     # Take the frame's own labels: NumPy integers equal Python's, but no file can hold them.
-    known = {label: label for label in there}
-    missing = _missing(names, there)
-    if missing:
+    known = dict(zip(there, there, strict=True))
+    if len(known) < len(there):
+        doubled = sorted(str(label) for label, count in Counter(there).items() if count > 1)
+        raise ColumnError(f"columns {doubled!r} occur more than once; rename or drop the doubles")
+    if not known.keys() >= set(names):
+        missing = _missing(names, there)
         refuse_nulls(missing)
         levels = [name for name in getattr(frame.index, "names", []) if name is not None]
         named = [name for name in levels if name in missing]
         remedy = "; it is an index level: call reset_index() first" if named else ""
         raise ColumnError(f"no column {missing!r}; the columns are {there!r}{remedy}")
     _check_labels(names)
-    return tuple(known[name] for name in names)
+    return tuple([known[name] for name in names])
 
 
 def column_labels(columns: Sequence[Hashable]) -> list[Hashable]:
@@ -103,7 +103,7 @@ def stored_columns(
     kept = [label for label in there if label in wanted]
     _check_labels(kept)
     try:
-        check_takeable(frame[kept])
+        frames_of(frame).check_takeable(frame[kept])
     except KeyError:
         refuse_nulls(kept)
         raise
@@ -136,8 +136,8 @@ def refuse_nulls(labels: Sequence[Hashable]) -> None:
     --------
     >>> refuse_nulls(["k", 7])
     """
-    scalars: list[Any] = [label for label in labels if pd.api.types.is_scalar(label)]
-    nulls = [label for label in scalars if pd.isna(label)]
+    others: list[Any] = [label for label in labels if not isinstance(label, str)]
+    nulls = [label for label in others if pd.api.types.is_scalar(label) and pd.isna(label)]
     if nulls:
         raise ColumnError(
             f"columns {nulls!r} have nulls for labels, by which none is found for sure, as NaN is "

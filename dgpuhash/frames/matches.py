@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dgpuhash import backend
+from dgpuhash.frames.keys.encoding import EncodedKeys, same_keys
 from dgpuhash.tables.select import gather_rows, select_found
 
 
@@ -76,6 +78,47 @@ def with_unmatched(n: int, query_rows: Any, rows: Any, xp: ModuleType) -> tuple[
     found = xp.full(len(owners), -1, dtype=xp.int64)
     found[xp.flatnonzero((counts > 0)[owners])] = rows
     return owners, found
+
+
+def unequal_matches(
+    wanted: EncodedKeys, rows: Any, found: Any, stored: Callable[[Any], tuple[Any, Any]]
+) -> Any | None:
+    """Return the matches of equal codes whose keys differ, by position; None where there are none.
+
+    Parameters
+    ----------
+    wanted : EncodedKeys
+    rows : int64 array or None
+        The key of each match; None for all keys, in order.
+    found : int64 array
+        The stored row of each, -1 for none.
+    stored : callable
+        Returns key columns for stored rows, and where in these the rows are.
+    """
+    xp, at = backend.get(None, found).xp, None
+    if wanted.ambiguous is not True:
+        codes = wanted.codes if rows is None else wanted.codes[rows]
+        at = xp.flatnonzero(codes == wanted.ambiguous)
+    elif rows is None and int(xp.count_nonzero(found >= 0)) * 2 < len(found):
+        at = xp.flatnonzero(found >= 0)
+    hits = found if at is None else found[at]
+    if len(hits) == 0:
+        return None
+    if rows is None:
+        asked, hits = at, xp.maximum(hits, 0)
+    else:
+        asked = rows if at is None else rows[at]
+    same = same_keys(wanted.columns, asked, *stored(hits))
+    if bool(same.all()):
+        return None
+    return (~same).nonzero()[0] if at is None else at[~same]
+
+
+def drop_matches(rows: Any, found: Any, unequal: Any) -> tuple[Any, Any]:
+    """Return the keys and stored rows of matches without the unequal ones, given by position."""
+    kept = backend.get(None, found).xp.ones(len(found), bool)
+    kept[unequal] = False
+    return kept.nonzero()[0] if rows is None else rows[kept], found[kept]
 
 
 class Matches(NamedTuple):

@@ -72,16 +72,10 @@ class Page(NamedTuple):
 
 
 def first_page(
-    stored: KeyedRows,
-    encoded: EncodedKeys,
-    columns: Sequence[Hashable],
-    nbytes: int,
-    skip: int = 0,
-    plain: bool = False,
-    named: bool = True,
-    marks: Any = None,
+    stored: KeyedRows, encoded: EncodedKeys, columns: Sequence[Hashable], nbytes: int,
+    skip: int = 0, plain: bool = False, named: bool = True, marks: Any = None,
     limit: RowLimit | None = None,
-) -> Page:
+) -> Page:  # fmt: skip
     """Return the matches of the first keys of a query, up to `nbytes`.
 
     Parameters

@@ -12,7 +12,7 @@ import numpy as np
 
 from dgpuhash.errors import ColumnError
 from dgpuhash.frames.dataframes import frames_of
-from dgpuhash.frames.keys.casts import to_float
+from dgpuhash.frames.key_columns import to_float
 from dgpuhash.frames.labels import stored_labels
 
 # The numeric dtype of each column; None for non-numeric and Arrow columns, which never round.

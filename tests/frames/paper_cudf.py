@@ -157,6 +157,7 @@ class Columns(dict[Any, pd.Series]):
     def __init__(self, frame: pd.DataFrame) -> None:
         columns = (numbered(frame.iloc[:, place]) for place in range(frame.shape[1]))
         super().__init__(zip(frame.columns, columns, strict=True))
+        self.names, self.columns = tuple(self), tuple(self.values())
         self.multiindex = frame.columns.nlevels > 1
         self.nlevels = frame.columns.nlevels
 

@@ -11,9 +11,10 @@ from dgpuhash.frames.dataframes.dispatch import (
     check_same_library,
     frames_named,
     frames_of,
+    frames_of_type,
     make_frame,
 )
 from dgpuhash.frames.dataframes.interop import to_native
 
-__all__ = ["Frames", "as_series", "check_same_library", "frames_named", "frames_of", "make_frame",
-           "to_native"]  # fmt: skip
+__all__ = ["Frames", "as_series", "check_same_library", "frames_named", "frames_of",
+           "frames_of_type", "make_frame", "to_native"]  # fmt: skip

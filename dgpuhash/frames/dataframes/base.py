@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,26 +17,12 @@ if TYPE_CHECKING:
     from dgpuhash.frames.merge.result import MergePlan
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Compared:
-    """A Series by which keys are compared, read as a key column once.
+    """A Series by which keys are compared, and its values as a key column."""
 
-    Attributes
-    ----------
-    frames : Frames
-    series : Series
-    name : label
-        What errors call the key.
-    """
-
-    frames: Frames
     series: Any
-    name: object
-
-    @functools.cached_property
-    def column(self) -> KeyColumn:
-        """The values of the Series."""
-        return self.frames.key_column(self.series, self.name)
+    column: KeyColumn
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,17 +64,18 @@ class Frames(ABC):
     selects_pairs : bool
         Whether the device selects the pairs of an inner merge in one pass over all keys, as GPUs
         do; elsewhere each key's row is found first, by direct address where keys are dense.
+    rounds_keys : bool
+        Whether the library's own merges compare integers with floats rounded, and warn of that.
+    xp : module
+        Array module of the columns: NumPy or CuPy.
     """
 
     name: str
     device: Device
     promotion: Promote
     selects_pairs: bool
-
-    @property
-    @abstractmethod
-    def xp(self) -> ModuleType:
-        """Array module of the columns: NumPy or CuPy."""
+    rounds_keys: bool
+    xp: ModuleType
 
     @abstractmethod
     def make(self, columns: Mapping[Hashable, Any]) -> Any:
@@ -128,6 +114,13 @@ class Frames(ABC):
     @abstractmethod
     def column(self, frame: Any, label: Hashable) -> Any | None:
         """Return the column, or the columns, with this label; None where there is none."""
+
+    @abstractmethod
+    def key_series(self, frame: Any, label: Hashable) -> Any | None:
+        """Return the column with this label as a Series numbered from 0.
+
+        None where there is none, and a frame where there are several.
+        """
 
     @abstractmethod
     def label_levels(self, frame: Any) -> int:
@@ -171,13 +164,15 @@ class Frames(ABC):
         """
         found = []
         for series, other in self.typed(left, right, name, as_text):
-            ours = Compared(self, series, name)
-            theirs = ours if other is series else Compared(self, other, name)
             try:
-                check_comparable(name, ours.column.type, theirs.column.type)
+                ours = self.key_column(series, name)
+                theirs = ours if other is series else self.key_column(other, name)
+                if ours.type is not theirs.type:
+                    check_comparable(name, ours.type, theirs.type)
             except KeyTypeError as error:
-                ours, theirs = self.unlike(ours, theirs, error)
-            found.append((ours, theirs))
+                series, other = self.unlike(series, other, name, error)
+                ours, theirs = self.key_column(series, name), self.key_column(other, name)
+            found.append((Compared(series, ours), Compared(other, theirs)))
         return found
 
     @abstractmethod
@@ -187,10 +182,8 @@ class Frames(ABC):
         """Return columns of keys that have the values of two Series; see `compared`."""
 
     @abstractmethod
-    def unlike(
-        self, left: Compared, right: Compared, error: KeyTypeError
-    ) -> tuple[Compared, Compared]:
-        """Return columns for keys of types without equal values.
+    def unlike(self, left: Any, right: Any, name: object, error: KeyTypeError) -> tuple[Any, Any]:
+        """Return Series for keys of types without equal values.
 
         Raises KeyTypeError where the library merges no such keys.
         """
@@ -251,6 +244,10 @@ class Frames(ABC):
     @abstractmethod
     def keep_where(self, frame: Any, mask: Any) -> Any:
         """Return the rows where `mask` is True with their index labels."""
+
+    @abstractmethod
+    def check_takeable(self, frame: Any) -> None:
+        """Raise ColumnError for columns of which the library cannot take rows."""
 
     @abstractmethod
     def concat(self, frames: Sequence[Any]) -> Any:
@@ -318,7 +315,7 @@ class Frames(ABC):
         if keys.left_index and keys.right_index:
             return left, right
         for pair in keys.pairs:
-            alike = pair.left.dtype == pair.right.dtype
+            alike = pair.dtypes[0] == pair.dtypes[1]
             dtypes = None if alike else self.agree(pair, how, nullable=nullable)
             if dtypes is not None:
                 left = self.with_dtype(left, pair.name, dtypes[0])

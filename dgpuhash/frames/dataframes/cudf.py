@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from dgpuhash import backend
 from dgpuhash.errors import ColumnError, KeyTypeError, UnsupportedError
-from dgpuhash.frames.dataframes.base import Compared, Frames, JoinedSide
-from dgpuhash.frames.dataframes.cudf_casts import agreed, cast, exact_cast
+from dgpuhash.frames.dataframes.base import Frames, JoinedSide
 from dgpuhash.frames.dataframes.cudf_columns import (
     array_column,
     column_of_series,
@@ -38,11 +37,14 @@ from dgpuhash.frames.dataframes.pandas_join import cannot_hold
 from dgpuhash.frames.dataframes.promotion import check_promoted
 from dgpuhash.frames.dataframes.remedies import astype
 from dgpuhash.frames.key_columns import IncomparableError, KeyColumn, LogicalType
+from dgpuhash.tables.arguments.exact import float_bound
 from dgpuhash.tables.select import row_numbers
 
 if TYPE_CHECKING:
     from dgpuhash.frames.merge.keys import JoinKeys, KeyPair
     from dgpuhash.frames.merge.result import MergePlan
+
+_UNITS = ("s", "ms", "us", "ns")
 
 
 class CudfFrames(Frames):
@@ -55,22 +57,18 @@ class CudfFrames(Frames):
     device = "cuda"
     promotion = "nullable"
     selects_pairs = True
+    rounds_keys = False
 
     def __init__(self) -> None:
         import cudf
         import cupy
 
         self._cudf: Any = cudf
-        self._cp: Any = cupy
-
-    @property
-    def xp(self) -> ModuleType:
-        return self._cp
+        self.xp: Any = cupy
 
     def dtypes(self, frame: Any) -> list[Any]:
         # `frame.dtypes` builds a pandas Series on each call: 0.2 to 0.4 ms, where this takes 1 µs.
-        told = getattr(frame, "_dtypes", None)
-        return super().dtypes(frame) if told is None else [dtype for _, dtype in told]
+        return [column.dtype for column in columns_of(frame).columns]
 
     def make(self, columns: Mapping[Hashable, Any]) -> Any:
         return self._cudf.DataFrame(
@@ -95,9 +93,7 @@ class CudfFrames(Frames):
             return series.to_cupy()
         floating = np.dtype(getattr(dtype, "numpy_dtype", dtype)) if kind == "f" else np.float64
         values = series.fillna(0).to_cupy().astype(floating)
-        return self._cp.where(
-            series.isna().to_cupy().astype(bool), values.dtype.type("nan"), values
-        )
+        return self.xp.where(series.isna().to_cupy().astype(bool), values.dtype.type("nan"), values)
 
     def series(self, values: Any, index: Any = None) -> Any:
         return self._cudf.Series(values, index=index)
@@ -107,10 +103,19 @@ class CudfFrames(Frames):
         if columns.multiindex:
             return frame[label] if label in frame.columns else None
         found = columns.get(label)
-        return None if found is None else series_of_column(found, label)
+        if found is None:
+            return None
+        # Without an index cuDF makes another one.
+        index = frame.index
+        return series_of_column(found, label, index if is_numbered(index) else None)
+
+    def key_series(self, frame: Any, label: Hashable) -> Any | None:
+        column = self.column(frame, label)
+        return numbered(column) if columns_of(frame).multiindex and column is not None else column
 
     def label_levels(self, frame: Any) -> int:
-        return max(1, columns_of(frame).nlevels)
+        columns = columns_of(frame)
+        return max(1, columns.nlevels) if columns.multiindex else 1
 
     def key_column(self, series: Any, name: object) -> KeyColumn:
         return key_column(series, name)
@@ -141,20 +146,18 @@ class CudfFrames(Frames):
         # Those of one scale are compared as the integers that they are stored as.
         return zip(unscaled(left), unscaled(right), strict=True)
 
-    def unlike(
-        self, left: Compared, right: Compared, error: KeyTypeError
-    ) -> tuple[Compared, Compared]:
-        if not (len(left.series) and len(right.series)):
+    def unlike(self, left: Any, right: Any, name: object, error: KeyTypeError) -> tuple[Any, Any]:
+        if not (len(left) and len(right)):
             return left, right
         # Raises where one of them cannot be a key.
-        assert left.column.type != right.column.type
+        assert self.key_column(left, name).type != self.key_column(right, name).type
         raise IncomparableError(
-            f"You are trying to merge on {left.series.dtype} and {right.series.dtype} columns for "
-            f"key '{left.name}'. If you wish to proceed convert one side with .astype"
+            f"You are trying to merge on {left.dtype} and {right.dtype} columns for key '{name}'. "
+            "If you wish to proceed convert one side with .astype"
         ) from error
 
     def arrays(self, frame: Any, dtypes: Sequence[Any] | None = None) -> list[Any] | None:
-        columns = (column.to_pylibcudf() for column in columns_of(frame).values())
+        columns = [column.to_pylibcudf() for column in columns_of(frame).columns]
         found = list(map(plain_array, columns, self.dtypes(frame) if dtypes is None else dtypes))
         return None if not found or any(array is None for array in found) else found
 
@@ -162,8 +165,8 @@ class CudfFrames(Frames):
         if not len(arrays) or not len(arrays[0]):
             return like.iloc[:0].reset_index(drop=True)
         columns, index = columns_of(like), self._cudf.RangeIndex(len(arrays[0]))
-        made = map(array_column, arrays, columns.values())
-        return frame_of(zip(columns, made, strict=True), index, like=like)
+        made = map(array_column, arrays, columns.columns)
+        return frame_of(zip(columns.names, made, strict=True), index, like=like)
 
     def widened(self, frame: Any, arrays: Sequence[Any], added: Sequence[Any], like: Any) -> Any:
         # Shallow copies are copy-on-write: the first write to either frame copies its data.
@@ -181,16 +184,19 @@ class CudfFrames(Frames):
 
     def _rows(self, frame: Any, rows: Any, *, nulls: bool) -> Any:
         columns = columns_of(frame)
-        found = take_columns(columns.values(), rows, nulls=nulls)
+        found = take_columns(columns.columns, rows, nulls=nulls)
         labels = self._cudf.RangeIndex(len(rows))
-        return frame_of(zip(columns, found, strict=True), labels, like=frame)
+        return frame_of(zip(columns.names, found, strict=True), labels, like=frame)
+
+    def check_takeable(self, frame: Any) -> None:
+        pass
 
     def keep(self, frame: Any, rows: Any) -> Any:
-        return self._pick(frame, take_columns(columns_of(frame).values(), rows, nulls=False), rows)
+        return self._pick(frame, take_columns(columns_of(frame).columns, rows, nulls=False), rows)
 
     def keep_where(self, frame: Any, mask: Any) -> Any:
         numbers = row_numbers(backend.get(self.device), len(mask))
-        return self._pick(frame, *keep_columns(columns_of(frame).values(), numbers, mask))
+        return self._pick(frame, *keep_columns(columns_of(frame).columns, numbers, mask))
 
     def _pick(self, frame: Any, columns: Sequence[Any], rows: Any) -> Any:
         """Return the rows at positions as a frame of gathered columns, with their labels."""
@@ -200,7 +206,8 @@ class CudfFrames(Frames):
             labels = index_of_columns([array_column(numbers)], [index.name])
         else:
             labels = index.take(rows)
-        made = frame_of(zip(columns_of(frame), columns, strict=True), labels, like=frame)
+        names = columns_of(frame).names
+        made = frame_of(zip(names, columns, strict=True), labels, like=frame)
         if frame.attrs or not frame.flags.allows_duplicate_labels:
             frame._propagate_metadata(made)
         return made
@@ -253,15 +260,15 @@ class CudfFrames(Frames):
 
     def labels(self, frame: Any) -> Any:
         columns = columns_of(frame)
-        return frame.columns if columns.multiindex else list(columns)
+        return frame.columns if columns.multiindex else list(columns.names)
 
     def without(self, frame: Any, labels: Sequence[Hashable]) -> Any:
-        columns, index = dict(columns_of(frame)), frame.index
+        own, index = columns_of(frame), frame.index
+        columns = dict(zip(own.names, own.columns, strict=True))
         levels = [label for label in labels if columns.pop(label, None) is None]
-        if len(levels) == index.nlevels:
-            index = self.range_index(len(frame))
-        elif levels:
-            index = index.droplevel(levels)
+        if levels:
+            every = len(levels) == index.nlevels
+            index = self.range_index(len(frame)) if every else index.droplevel(levels)
         return frame_of(columns.items(), index, like=frame)
 
     def to_pandas(self, values: Any) -> Any:
@@ -313,7 +320,7 @@ class CudfFrames(Frames):
         return order_of(columns)
 
     def row_order(self, rows: Any) -> Any:
-        return self._cp.argsort(rows, kind="stable")
+        return self.xp.argsort(rows, kind="stable")
 
     def index_of(
         self, levels: Sequence[Any], names: Sequence[Hashable | None], coded: Callable[..., Any],
@@ -374,7 +381,7 @@ class CudfFrames(Frames):
     ) -> Any:  # fmt: skip
         columns: list[Any] = []
         for side in sides:
-            own, first = list(columns_of(side.frame).values()), len(columns)
+            own, first = columns_of(side.frame).columns, len(columns)
             others = [column for place, column in enumerate(own, first) if place not in keys]
             taken = take_columns(others, side.rows, nulls=side.lacks)
             if side.lacks and promote == "pandas":
@@ -458,3 +465,113 @@ def _pandas_metadata(table: Any) -> dict[bytes, bytes]:
         if hasattr(kind, "index_type"):
             column["numpy_type"] = str(kind.index_type)
     return {**metadata, b"pandas": json.dumps(described).encode()}
+
+
+def agreed(left: Any, right: Any, how: str) -> Any:
+    """Return the dtype of a key column that both sides share, as cuDF gives it.
+
+    A side whose rows all stay keeps its dtype; where both may lack rows, or only rows of both stay,
+    it is the common one. Categories of one side, or others of each, become their values.
+
+    Raises
+    ------
+    KeyTypeError
+        When categoricals differ in their order.
+    """
+    ours, theirs = left.dtype, right.dtype
+    categorical = _is_categorical(ours), _is_categorical(theirs)
+    if all(categorical):
+        if _same_categories(ours, theirs) and ours.ordered == theirs.ordered:
+            return ours
+        if ours.ordered or theirs.ordered:
+            raise KeyTypeError(
+                "Merging on categorical variables with mismatched ordering is ambiguous; convert "
+                "both sides to one dtype with .astype"
+            )
+        if set(ours.categories.to_pandas()) == set(theirs.categories.to_pandas()):
+            return ours
+    if all(categorical):
+        return _common(ours.categories.dtype, theirs.categories.dtype)
+    if any(categorical):
+        return _values_dtype(ours if categorical[0] else theirs)
+    if all(isinstance(dtype, pd.DatetimeTZDtype) for dtype in (ours, theirs)):
+        finer = max(ours, theirs, key=lambda dtype: _UNITS.index(dtype.unit))
+        return pd.DatetimeTZDtype(finer.unit, (theirs if how == "right" else ours).tz)
+    if ours == theirs or how == "left":
+        return ours
+    if how == "right":
+        return theirs
+    if bool(len(left)) != bool(len(right)) and _is_text(ours) != _is_text(theirs):
+        return ours
+    return _common(ours, theirs)
+
+
+def cast(series: Any, dtype: Any) -> Any:
+    """Return a column in another dtype, values of categories by their values."""
+    if series.dtype == dtype and not _is_categorical(dtype):
+        return series
+    if _is_categorical(series.dtype):
+        if _is_categorical(dtype) and _same_categories(series.dtype, dtype):
+            return series
+        series = series.astype(_values_dtype(series.dtype))
+    if all(isinstance(each, pd.DatetimeTZDtype) for each in (series.dtype, dtype)):
+        moments = series.dt.tz_convert("UTC").dt.tz_localize(None).astype(f"M8[{dtype.unit}]")
+        return moments.dt.tz_localize("UTC").dt.tz_convert(str(dtype.tz))
+    return series.astype(dtype)
+
+
+def _is_categorical(dtype: Any) -> bool:
+    import cudf
+
+    return isinstance(dtype, cudf.CategoricalDtype)
+
+
+def _same_categories(left: Any, right: Any) -> bool:
+    """Return whether two dtypes have the same categories in the same order."""
+    ours, theirs = left.categories.to_pandas(), right.categories.to_pandas()
+    return bool(ours.dtype == theirs.dtype and ours.equals(theirs))
+
+
+def _values_dtype(dtype: Any) -> Any:
+    return dtype.categories.dtype if _is_categorical(dtype) else dtype
+
+
+def _is_text(dtype: Any) -> bool:
+    return getattr(dtype, "kind", "O") in "OU"
+
+
+def _common(left: Any, right: Any) -> Any:
+    """Return the dtype that holds the values of both."""
+    from cudf.utils.dtypes import find_common_type
+
+    if left == right or (_is_text(left) and _is_text(right)):
+        return left
+    numeric = all(isinstance(dtype, np.dtype) and dtype.kind in "biuf" for dtype in (left, right))
+    if numeric and left.kind == right.kind:
+        return max(left, right, key=lambda dtype: dtype.itemsize)
+    return find_common_type((left, right))
+
+
+def exact_cast(series: Any, dtype: Any) -> Any:
+    """Return `series` as `dtype`, or None when a value would change.
+
+    Also None when the kinds of the two dtypes differ and one is not numeric.
+    """
+    numeric = series.dtype.kind in "biuf" and dtype.kind in "biuf"
+    if not numeric and series.dtype.kind != dtype.kind:
+        return None
+    try:
+        cast = series.astype(dtype)
+        back = cast.astype(series.dtype)
+        # Null text and NaN compare as unequal, and other nulls as null: count them as equal.
+        same = (back == series).fillna(False) | (cast.isna() & series.isna())
+        if {series.dtype.kind, dtype.kind} == {"i", "u"}:
+            # Casting -1 to unsigned and back gives -1 again: compare the signs too.
+            same &= ((cast < 0) == (series < 0)).fillna(True)
+        elif series.dtype.kind in "iu" and dtype.kind == "f":
+            # The largest integer rounds up as a float and saturates back: compare with the bound.
+            own = np.dtype(getattr(series.dtype, "numpy_dtype", series.dtype))
+            same &= (cast < float_bound(own)).fillna(True)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return cast if bool(same.all()) else None

@@ -34,7 +34,7 @@ for _name, _unit in UNITS.items():
 
 
 def columns_of(frame: Any) -> Any:
-    """Return the columns of a cuDF frame, a mapping by their labels."""
+    """Return the columns of a cuDF frame, a mapping by labels with both as `names`, `columns`."""
     return frame._data
 
 
@@ -225,7 +225,7 @@ def frame_of(columns: Iterable[tuple[Hashable, Any]], index: Any, like: Any = No
     import cudf
 
     of_levels = like is not None and like._data.multiindex
-    names = like._data.level_names if of_levels else None
+    names = like._data.level_names if of_levels else (None,)
     made = cudf.core.column_accessor.ColumnAccessor(
         dict(columns), multiindex=of_levels, level_names=names, verify=False
     )

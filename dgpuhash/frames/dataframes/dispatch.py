@@ -51,7 +51,7 @@ def frames_of(frame: Any) -> Frames:
         When `frame` is neither a DataFrame nor a Series.
     """
     kind: Any = type(frame)
-    found = _frames_of_type(kind)
+    found = frames_of_type(kind)
     if found is not None:
         return found
     raise KeyTypeError(
@@ -61,7 +61,7 @@ def frames_of(frame: Any) -> Frames:
 
 
 @functools.cache
-def _frames_of_type(kind: type) -> Frames | None:
+def frames_of_type(kind: type) -> Frames | None:
     """Return the functions for frames and Series of a type, None for other types."""
     library = kind.__module__.partition(".")[0]
     if library in {"pandas", "cudf"} and hasattr(kind, "iloc"):
@@ -71,10 +71,6 @@ def _frames_of_type(kind: type) -> Frames | None:
 
 def as_series(values: Any) -> Any:
     """Return values as a Series, numbered from 0; those on a GPU as a cuDF one."""
-    if type(values) is pd.Series and type(values.index) is pd.RangeIndex:
-        labels = values.index
-        if labels.start == 0 and labels.step == 1:
-            return values
     return numbered(values) if device_of(values) == "cuda" else pandas_join.numbered(values)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from operator import attrgetter
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,14 +15,16 @@ from pandas.api.types import union_categoricals
 
 from dgpuhash.errors import KeyTypeError
 from dgpuhash.frames.dataframes import pandas_join as join
-from dgpuhash.frames.dataframes.base import Compared, Frames, JoinedSide
+from dgpuhash.frames.dataframes.base import Frames, JoinedSide
 from dgpuhash.frames.dataframes.interop import is_arrow
 from dgpuhash.frames.dataframes.order import sorted_rows
 from dgpuhash.frames.dataframes.pandas_agreement import agree
 from dgpuhash.frames.dataframes.pandas_arrow import from_arrow, storage_name, to_arrow
 from dgpuhash.frames.dataframes.pandas_casts import cast
+from dgpuhash.frames.dataframes.pandas_checks import check_takeable
 from dgpuhash.frames.dataframes.pandas_keys import (
     are_compared_as_text,
+    is_plain,
     key_column,
     of_one_type,
     only_nulls,
@@ -51,10 +52,8 @@ class PandasFrames(Frames):
     device = "cpu"
     promotion = "pandas"
     selects_pairs = False
-
-    @property
-    def xp(self) -> ModuleType:
-        return np
+    rounds_keys = True
+    xp = np
 
     def make(self, columns: Mapping[Hashable, Any]) -> pd.DataFrame:
         plain = {
@@ -107,6 +106,10 @@ class PandasFrames(Frames):
     def column(self, frame: Any, label: Hashable) -> Any | None:
         return frame[label] if label in frame.columns else None
 
+    def key_series(self, frame: Any, label: Hashable) -> Any | None:
+        column = self.column(frame, label)
+        return column if column is None or column.ndim > 1 else join.numbered(column)
+
     label_levels = attrgetter("columns.nlevels")  # type: ignore[assignment]
 
     def key_type(self, series: Any, name: object) -> LogicalType:
@@ -118,6 +121,8 @@ class PandasFrames(Frames):
     def typed(
         self, left: Any, right: Any, name: object, as_text: bool | None
     ) -> Iterable[tuple[Any, Any]]:
+        if not as_text and is_plain(left.dtype) and is_plain(right.dtype):
+            return [(left, right)]
         if as_text is None:
             left, right = of_one_type(left), of_one_type(right)
             as_text = are_compared_as_text(left.dtype, right.dtype)
@@ -125,12 +130,8 @@ class PandasFrames(Frames):
             return [(tagged(left, name), tagged(right, name))]
         return typed_columns(left, right)
 
-    def unlike(
-        self, left: Compared, right: Compared, error: KeyTypeError
-    ) -> tuple[Compared, Compared]:
-        sides = enumerate((left, right))
-        ours, theirs = (only_nulls(side.series, number) for number, side in sides)
-        return Compared(self, ours, left.name), Compared(self, theirs, right.name)
+    def unlike(self, left: Any, right: Any, name: object, error: KeyTypeError) -> tuple[Any, Any]:
+        return only_nulls(left, 0), only_nulls(right, 1)
 
     def compares_as_text(self, left: Any, right: Any) -> bool:
         return are_compared_as_text(left, right)
@@ -195,6 +196,7 @@ class PandasFrames(Frames):
     labels = attrgetter("columns")  # type: ignore[assignment]
     range_index = staticmethod(pd.RangeIndex)  # type: ignore[assignment]
     agree = staticmethod(agree)
+    check_takeable = staticmethod(check_takeable)  # type: ignore[assignment]
     without = staticmethod(join.without)  # type: ignore[assignment]
     with_dtype = staticmethod(join.with_dtype)  # type: ignore[assignment]
     with_dtypes = staticmethod(join.with_dtypes)  # type: ignore[assignment]

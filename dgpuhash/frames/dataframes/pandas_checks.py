@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 
 from dgpuhash.errors import ColumnError
-from dgpuhash.frames.dataframes import frames_of
 
 
 def check_takeable(frame: Any) -> None:
@@ -22,7 +21,7 @@ def check_takeable(frame: Any) -> None:
     >>> import pandas as pd
     >>> check_takeable(pd.DataFrame({"k": [1], "v": ["a"]}))
     """
-    dtypes = frames_of(frame).dtypes(frame)
+    dtypes = list(frame.dtypes)
     check_byte_order(frame, dtypes)
     check_arrow_types(frame, dtypes)
 
@@ -32,7 +31,7 @@ def check_arrow_types(frame: Any, dtypes: Sequence[Any] | None = None) -> None:
 
     `dtypes` are those of the frame, if they are known.
     """
-    dtypes = dtypes or frames_of(frame).dtypes(frame)
+    dtypes = dtypes or list(frame.dtypes)
     places = [
         place
         for place, dtype in enumerate(dtypes)
@@ -52,7 +51,7 @@ def check_byte_order(frame: Any, dtypes: Sequence[Any] | None = None) -> None:
 
     pandas cannot take rows of them. `dtypes` are those of the frame, if they are known.
     """
-    dtypes = dtypes or frames_of(frame).dtypes(frame)
+    dtypes = dtypes or list(frame.dtypes)
     places = [
         place
         for place, dtype in enumerate(dtypes)

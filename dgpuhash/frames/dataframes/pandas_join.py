@@ -29,6 +29,10 @@ _OBJECT = np.dtype(object)
 
 def numbered(values: Any) -> Any:
     """Return a Series, an index or an array as a Series numbered from 0."""
+    if type(values) is pd.Series and type(values.index) is pd.RangeIndex:
+        labels = values.index
+        if labels.start == 0 and labels.step == 1:
+            return values
     array = values.array if isinstance(values, pd.Series | pd.Index) else values
     if isinstance(array, np.ndarray) and array.ndim != 1:
         raise ShapeError(f"a key of {array.ndim} dimensions; give one")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -71,6 +72,7 @@ def _refusal(name: object, dtype: object, what: str) -> KeyTypeError:
     return KeyTypeError(f"key column {name!r} is {described}, which cannot be a key; {remedy}")
 
 
+@functools.cache
 def _numeric_type(dtype: np.dtype, missing: str = PLAIN) -> LogicalType:
     kind = {"b": "bool", "f": "float", "i": "int"}.get(dtype.kind, "uint")
     bits = {"b": 1, "f": max(8 * dtype.itemsize, 32)}.get(dtype.kind, 8 * dtype.itemsize)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,8 +18,8 @@ from dgpuhash.frames.key_columns import (
     LogicalType,
     NormalColumn,
     check_comparable,
+    normalise,
 )
-from dgpuhash.frames.keys.casts import normalise
 from dgpuhash.frames.keys.ranges import LETTERS, MOST_COLUMNS, KeyRanges
 from dgpuhash.frames.keys.seeds import LEGACY, KeySeeds
 from dgpuhash.frames.labels import key_names, refuse_nulls
@@ -79,7 +80,13 @@ class KeyColumns:
         return cls(names, read, frames)
 
     def __len__(self) -> int:
-        return len(self.columns[0])
+        first = self.columns[0]
+        return len(first.values if first.strings is None else first.strings)
+
+    @property
+    def stored_types(self) -> tuple[LogicalType, ...]:
+        """Types by which the keys are stored: nulls alone are strings."""
+        return tuple([_STRING if each.type.kind == "null" else each.type for each in self.columns])
 
     @property
     def complete(self) -> Any:
@@ -198,6 +205,8 @@ class KeyEncoder:
         How keys are encoded; ``"reserved"`` is that of one nullable column of numbers.
     code_dtype : dtype
         Of the codes: uint32 or uint64.
+    exact : bool
+        Whether equal codes always mean equal keys.
 
     Examples
     --------
@@ -216,6 +225,7 @@ class KeyEncoder:
     ranges: KeyRanges | None = field(default=None, repr=False, compare=False)
     packing: str = field(init=False, repr=False, compare=False)
     code_dtype: np.dtype[Any] = field(init=False, repr=False, compare=False)
+    exact: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not 1 <= self.hash_bits <= 64:
@@ -226,7 +236,9 @@ class KeyEncoder:
             bits, packing = types[0].bits, "reserved"
         elif bits > 64 or any(each.kind in {"string", "null"} for each in types):
             bits, packing = 64, "hashed"
+        exact = packing == "packed" and not any(each.nan_is_value for each in types)
         object.__setattr__(self, "packing", packing)
+        object.__setattr__(self, "exact", exact)
         object.__setattr__(self, "code_dtype", np.dtype(np.uint32 if bits <= 32 else np.uint64))
 
     @classmethod
@@ -251,17 +263,19 @@ class KeyEncoder:
     @classmethod
     def for_columns(cls, keys: KeyColumns, *, hash_bits: int = 64) -> KeyEncoder:
         """Return the encoder for an index of these keys, as `for_frame`."""
-        types = [_STRING if each.type.kind == "null" else each.type for each in keys.columns]
-        return cls(tuple(keys.names), tuple(types), hash_bits)
+        return cls(tuple(keys.names), keys.stored_types, hash_bits)
+
+    @classmethod
+    def for_types(cls, types: tuple[LogicalType, ...]) -> KeyEncoder:
+        """Return the encoder of keys of these types in one call, which sends no key to an owner.
+
+        Seeds are drawn for hashes alone, and encoders without any are made once.
+        """
+        return _unseeded(types) or cls(tuple(range(len(types))), types)
 
     def reseeded(self) -> KeyEncoder:
         """Return this encoder with newly drawn seeds, for another index."""
         return replace(self, seeds=KeySeeds.drawn())
-
-    @property
-    def exact(self) -> bool:
-        """Whether equal codes always mean equal keys."""
-        return self.packing == "packed" and not any(type_.nan_is_value for type_ in self.types)
 
     @property
     def codes_are_keys(self) -> bool:
@@ -352,9 +366,11 @@ class KeyEncoder:
 
     def normalise_columns(self, keys: KeyColumns) -> tuple[NormalColumn, ...]:
         """Return keys in the index's types, for comparison."""
+        xp = keys.frames.xp
         for name, column, type_ in zip(keys.names, keys.columns, self.types, strict=True):
-            check_comparable(name, type_, column.type)
-        return tuple(map(normalise, keys.columns, self.types, [keys.frames.xp] * len(self.types)))
+            if column.type is not type_:
+                check_comparable(name, type_, column.type)
+        return tuple(map(normalise, keys.columns, self.types, [xp] * len(self.types)))
 
     def _columns_of(
         self, frame: Any, columns: Hashable | Sequence[Hashable] | None = None
@@ -505,6 +521,13 @@ class KeyEncoder:
             raise FormatError(
                 f"not the description of a key encoder ({error!r}); the file is damaged or foreign"
             ) from error
+
+
+@functools.lru_cache(maxsize=2**8)
+def _unseeded(types: tuple[LogicalType, ...]) -> KeyEncoder | None:
+    """Return the encoder of keys of these types; None where it takes hashes, which have seeds."""
+    encoder = KeyEncoder(tuple(range(len(types))), types, seeds=LEGACY)
+    return None if encoder.packing == "hashed" else encoder
 
 
 def same_keys(

@@ -10,7 +10,6 @@ import pandas as pd
 
 from dgpuhash.errors import ColumnError, SpecError, UnsupportedError
 from dgpuhash.frames.dataframes import frames_of
-from dgpuhash.frames.dataframes.pandas_checks import check_takeable
 from dgpuhash.frames.key_columns import check_comparable
 from dgpuhash.frames.keys.encoding import KeyEncoder
 from dgpuhash.frames.labels import key_names, refuse_nulls, stored_labels
@@ -181,13 +180,15 @@ class JoinArguments:
         check : callable, optional
             Is told the number of rows before those of a product are made, or any are sorted.
         """
-        check = check or (lambda _: None)
+        joined = self.joined
         if self.how == "cross":
-            check(len(left) * len(right))
+            if check is not None:
+                check(len(left) * len(right))
             return cross(len(left), len(right), frames_of(left).xp)
-        found = pairs_of(*keys.sides, self.joined, nulls_equal=self.nulls_equal)
-        check(found.size(len(left)))
-        return sorted_by_key(found, keys) if self.joined == "outer" else found
+        found = pairs_of(*keys.sides, joined, nulls_equal=self.nulls_equal)
+        if check is not None:
+            check(found.size(len(left)))
+        return sorted_by_key(found, keys) if joined == "outer" else found
 
 
 def check_how(how: str, *, all_rows: bool = False) -> str:
@@ -266,7 +267,7 @@ def join_columns(
         raise ColumnError("on= and left_on= exclude each other; give one of them")
     if left_on is None:
         names = key_names(left, list(encoder.names) if on is None else on)
-        if set(names) != set(encoder.names):
+        if on is not None and set(names) != set(encoder.names):
             raise ColumnError(
                 f"on={list(names)!r}, but the index is on {list(encoder.names)!r}; name the "
                 "columns of the left frame with left_on=, or build an index on those columns"
@@ -280,9 +281,9 @@ def join_columns(
             f"{list(encoder.names)!r}; give one column for each, in that order"
         )
     refuse_nulls(names)
-    check_takeable(left)
+    frames = frames_of(left)
+    frames.check_takeable(left)
     if typed:
-        frames = frames_of(left)
         for name, type_ in zip(names, encoder.types, strict=True):
             check_comparable(name, type_, frames.key_type(frames.column(left, name), name))
     return names

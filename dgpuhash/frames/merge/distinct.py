@@ -61,7 +61,7 @@ def number_keys(keys: KeyColumns, *, of_rows: bool = True) -> tuple[Any, Any]:
         close = DenseKeys.of([each.values for each in keys.columns])
     if close is not None:
         return close.numbered(of_rows=of_rows)
-    return KeyEncoder.for_columns(keys).for_call(keys)[1].numbered(of_rows=of_rows)
+    return KeyEncoder.for_types(keys.stored_types).for_call(keys)[1].numbered(of_rows=of_rows)
 
 
 def _with_words(keys: KeyColumns) -> KeyColumns:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,8 @@ class KeyPair:
         Its values, numbered from 0.
     of_levels : bool
         Whether it is an index level of that name on both sides.
+    dtypes : pair of dtypes
+        Those of the values.
     """
 
     name: Hashable | None
@@ -55,12 +57,17 @@ class KeyPair:
     left: pd.Series
     right: pd.Series
     of_levels: bool = False
+    dtypes: tuple[Any, Any] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # cuDF makes several calls to read one.
+        object.__setattr__(self, "dtypes", (self.left.dtype, self.right.dtype))
 
     @property
     def is_one_column(self) -> bool:
         """Whether the result has one column for both sides."""
-        labels = self.left_label, self.right_label
-        return not all(isinstance(label, str) for label in labels) or labels[0] == labels[1]
+        ours, theirs = self.left_label, self.right_label
+        return not (isinstance(ours, str) and isinstance(theirs, str)) or ours == theirs
 
 
 @dataclass(frozen=True)
@@ -98,7 +105,7 @@ class JoinKeys:
     def check_agreement(self) -> None:
         """Raise KeyTypeError when no value of a key of one side can equal one of the other."""
         for pair in () if self.left_index and self.right_index else self.pairs:
-            if pair.left.dtype != pair.right.dtype:
+            if pair.dtypes[0] != pair.dtypes[1]:
                 frames_of(pair.left).agree(pair, "inner")
 
     @functools.cached_property
@@ -119,9 +126,8 @@ class JoinKeys:
     def sides(self) -> tuple[KeyColumns, KeyColumns]:
         """The keys of both sides as they are encoded."""
         frames = frames_of(self.pairs[0].left)
-        left, right = (
-            [pair[side].column for key in self.compared for pair in key] for side in (0, 1)
-        )
+        sides = [pair for key in self.compared for pair in key]
+        left, right = [ours.column for ours, _ in sides], [theirs.column for _, theirs in sides]
         names = range(len(left))
         return KeyColumns(names, left, frames), KeyColumns(names, right, frames)
 
@@ -148,7 +154,7 @@ def join_keys(
     MissingKeyError, ColumnError, ShapeError
         When a side lacks a key, a label is ambiguous, or numbers of keys differ.
     """
-    on, left_on, right_on = (_listed(each) for each in (on, left_on, right_on))
+    on, left_on, right_on = _listed(on), _listed(left_on), _listed(right_on)
     if on is None and left_on is None and right_on is None:
         if left_index and right_index:
             return JoinKeys(_index_pairs(left.index, right.index), True, True)
@@ -177,11 +183,11 @@ def join_keys(
         what, side = ("left_on", "right") if right_index else ("right_on", "left")
         _check_levels(named, index, what, side)
         pairs = []
-        for (name, label, values), level in zip(_given(frame, named), _levels(index), strict=True):
+        for (label, values, _), level in zip(_given(frame, named), _levels(index), strict=True):
             if right_index:
-                pairs.append(KeyPair(name, label, None, values, level))
+                pairs.append(KeyPair(label, label, None, values, level))
             else:
-                pairs.append(KeyPair(name, None, label, level, values))
+                pairs.append(KeyPair(label, None, label, level, values))
         return JoinKeys(pairs, left_index, right_index)
     if len(left_on) != len(right_on):
         raise ShapeError(
@@ -191,13 +197,9 @@ def join_keys(
         raise MergeError("no key column was given; name some with on=")
     pairs = []
     for ours, theirs in zip(_given(left, left_on), _given(right, right_on), strict=True):
-        name = ours[1] if ours[1] is not None else theirs[1]
-        levels = (
-            ours[1] is not None
-            and ours[1] == theirs[1]
-            and all(each[1] not in frame.columns for each, frame in ((ours, left), (theirs, right)))
-        )
-        pairs.append(KeyPair(name, ours[1], theirs[1], ours[2], theirs[2], levels))
+        name, levels = theirs[0] if ours[0] is None else ours[0], ours[2] and theirs[2]
+        same = bool(levels) and ours[0] == theirs[0]
+        pairs.append(KeyPair(name, ours[0], theirs[0], ours[1], theirs[1], same))
     return JoinKeys(pairs)
 
 
@@ -242,33 +244,36 @@ def _common_columns(left: pd.DataFrame, right: pd.DataFrame) -> list[Hashable]:
     return common
 
 
-def _given(frame: pd.DataFrame, keys: Sequence[Any]) -> list[tuple[Any, Any, pd.Series]]:
-    """Return the name, the label and the values of each key; both are None for arrays."""
+def _given(frame: pd.DataFrame, keys: Sequence[Any]) -> list[tuple[Any, pd.Series, bool]]:
+    """Return the label and the values of each key, and whether it is a level of the index.
+
+    Labels of arrays are None.
+    """
     found, frames = [], frames_of(frame)
     for key in keys:
-        if _is_array(key):
+        if not isinstance(key, str) and _is_array(key):
             if len(key) != len(frame):
                 raise ShapeError(f"a key of {len(key):,} rows for a frame of {len(frame):,}")
-            found.append((None, None, as_series(key)))
+            found.append((None, as_series(key), False))
         else:
-            found.append((key, key, as_series(_values(frames, frame, key))))
+            found.append((key, *_values(frames, frame, key)))
     return found
 
 
-def _values(frames: Frames, frame: pd.DataFrame, label: Any) -> Any:
-    """Return the column or index level with this label."""
+def _values(frames: Frames, frame: pd.DataFrame, label: Any) -> tuple[Any, bool]:
+    """Return the column or index level with this label, and whether it is a level."""
     try:
         hash(label)
     except TypeError:
         raise KeyTypeError(f"{label!r} is neither a label nor an array; give one of both") from None
     names = list(frame.index.names)
-    column, in_index = frames.column(frame, label), label is not None and label in names
+    column, in_index = frames.key_series(frame, label), label is not None and label in names
     if column is not None and in_index:
         raise ColumnError(
             f"'{label}' is both an index level and a column label, which is ambiguous."
         )
     if in_index:
-        return frame.index.get_level_values(names.index(label))
+        return as_series(frame.index.get_level_values(names.index(label))), True
     if column is None:
         raise MissingKeyError(label)
     if column.ndim > 1:
@@ -279,7 +284,7 @@ def _values(frames: Frames, frame: pd.DataFrame, label: Any) -> Any:
                 "each level."
             )
         raise ColumnError(f"The column label '{label}' is not unique.{more}")
-    return column
+    return column, False
 
 
 def _levels(index: pd.Index) -> list[pd.Series]:
@@ -318,8 +323,8 @@ def _index_pairs(left: pd.Index, right: pd.Index) -> list[KeyPair]:
 
 def key_series(frame: Any, labels: Sequence[Hashable]) -> list[Any]:
     """Return columns of a frame as Series, numbered from 0."""
-    column = frames_of(frame).column
-    return [as_series(column(frame, label)) for label in labels]
+    frames = frames_of(frame)
+    return [frames.key_series(frame, label) for label in labels]
 
 
 def index_keys(
@@ -347,15 +352,15 @@ def index_keys(
     KeyTypeError
         When a datetime or duration of Arrow meets one of NumPy: pandas merges no such keys.
     """
-    columns, twice = set(stored) if labelled else set(), []
+    twice: list[Hashable] = []
     pairs: list[KeyPair] = []
     own = key_series(stored, right_on)
     for ours, theirs, *values in zip(left_on, right_on, given, own, strict=True):
         pair = KeyPair(ours, ours, theirs if labelled else None, *values)
-        dtypes = [value.dtype for value in values]
-        if pair.is_one_column and ours != theirs and ours in columns:
+        if labelled and ours != theirs and pair.is_one_column and ours in set(stored):
             twice.append(ours)
-        arrow = [isinstance(dtype, pd.ArrowDtype) for dtype in dtypes]
+        dtypes = pair.dtypes
+        arrow = isinstance(dtypes[0], pd.ArrowDtype), isinstance(dtypes[1], pd.ArrowDtype)
         if arrow[0] != arrow[1] and all(dtype.kind in "mM" for dtype in dtypes):
             raise KeyTypeError(
                 f"pandas does not merge {ours!r} with the index's {theirs!r}, of {dtypes[0]} and "
@@ -376,19 +381,18 @@ def reconcile_keys(keys: JoinKeys) -> JoinKeys:
     An index compares objects of nulls alone with keys of every dtype, and warns itself about floats
     that meet integers.
     """
-    pairs = []
-    for pair in keys.pairs:
-        sides = pair.left, pair.right
-        kinds = {getattr(side.dtype, "kind", "O") for side in sides}
-        nulls = any(side.dtype == np.dtype(object) and side.isna().all() for side in sides)
-        alone = sides[0].dtype != sides[1].dtype and (
-            nulls or ("f" in kinds and not kinds.isdisjoint("iu"))
-        )
-        if alone:
+    pairs = list(keys.pairs)
+    for place, pair in enumerate(pairs):
+        dtypes = pair.dtypes
+        if dtypes[0] == dtypes[1]:
+            continue
+        kinds = {getattr(dtype, "kind", "O") for dtype in dtypes}
+        sides = zip(dtypes, (pair.left, pair.right), strict=True)
+        nulls = any(dtype == np.dtype(object) and side.isna().all() for dtype, side in sides)
+        if nulls or ("f" in kinds and not kinds.isdisjoint("iu")):
             # A side without rows agrees with any other, but for one without rows.
             none = pair.right if len(pair.left) else pair.left
-            pair = replace(pair, right=none[:0])
-        pairs.append(pair)
+            pairs[place] = replace(pair, right=none[:0])
     return JoinKeys(pairs)
 
 

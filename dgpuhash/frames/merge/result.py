@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
+from itertools import repeat
+from operator import contains
 from typing import Any
 
 import numpy as np
@@ -73,7 +75,7 @@ class MergePlan:
         frames = frames_of(left)
         right = frames.without(right, keys.dropped)
         names = frames.labels(left), frames.labels(right)
-        added = _indicator_name(indicator, *names)
+        added = None if indicator is False else _indicator_name(indicator, *names)
         nullable = promote == "nullable"
         left, right = frames.with_agreed_keys(left, right, keys, how, nullable=nullable)
         plan = cls(left, right, keys, how, names, suffixed(*names, suffixes), added, promote)
@@ -126,8 +128,8 @@ class MergePlan:
         """
         keys, frames = self.keys, frames_of(self.left)
         if not (keys.left_index or keys.right_index):
-            rows = self.left if pairs.left is None else pairs.left
-            return frames.range_index(len(self.right if pairs.right is None else rows))
+            rows = pairs.right if pairs.left is None else pairs.left
+            return frames.range_index(len(self.left if rows is None else rows))
         sides = self._sides(pairs)
         if keys.left_index and keys.right_index:
             return self._index_of_both(sides, frames)
@@ -175,7 +177,7 @@ class MergePlan:
         both = self.keys.left_index and self.keys.right_index
         for place, pair in enumerate(() if both else self.keys.pairs):
             name = pair.name
-            if not pair.is_one_column or any(name in each for each in (*self.labels, there)):
+            if not pair.is_one_column or any(map(contains, (*self.labels, there), repeat(name))):
                 continue
             # Keys that are columns of neither side.
             column = frames.one_key(
@@ -213,7 +215,7 @@ class MergePlan:
             )
             if name is None or name not in labels:
                 continue
-            if not side.lacks and "M" not in {pair.left.dtype.kind, pair.right.dtype.kind}:
+            if not side.lacks and "M" not in {dtype.kind for dtype in pair.dtypes}:
                 continue
             column = as_series(frames.column(side.frame, name))
             moments = column.dtype.kind == "M" == other.dtype.kind and column.dtype != other.dtype
@@ -255,7 +257,7 @@ def suffixed(left: Any, right: Any, suffixes: Suffixes) -> tuple[Any, Any]:
         )
     # Lists: an index of texts takes long to go through.
     there = set(right if isinstance(right, list) else right.tolist())
-    if not any(label in left for label in there):
+    if not any(map(left.__contains__, there)):
         return left, right
     both = [label for label in dict.fromkeys(list(left)) if label in there]
     ours, theirs = suffixes
@@ -315,7 +317,7 @@ class SuffixTypeError(SpecError, TypeError):
 def _indicator_name(indicator: bool | str, left: Any, right: Any) -> Hashable | None:
     if not isinstance(indicator, bool | str):
         raise SpecError("indicator option can only accept boolean or string arguments")
-    if indicator is False or indicator == "":
+    if indicator == "":
         return None
     name = "_merge" if indicator is True else indicator
     there = {*left, *right}

@@ -10,8 +10,8 @@ import numpy as np
 
 from dgpuhash import backend
 from dgpuhash.frames.dataframes import frames_of
-from dgpuhash.frames.keys.encoding import EncodedKeys, KeyColumns, KeyEncoder, same_keys
-from dgpuhash.frames.matches import with_unmatched
+from dgpuhash.frames.keys.encoding import EncodedKeys, KeyColumns, KeyEncoder
+from dgpuhash.frames.matches import drop_matches, unequal_matches, with_unmatched
 from dgpuhash.frames.merge.keys import JoinKeys
 from dgpuhash.tables.columns.direct import DirectTable
 from dgpuhash.tables.columns.join import RowsByKey
@@ -80,12 +80,16 @@ def pairs_of(
     if how == "right":
         swapped = pairs_of(right, left, "left", nulls_equal=nulls_equal)
         return RowPairs(swapped.right, swapped.left)
-    found = _find_matches(left, right, nulls_equal=nulls_equal, inner=how == "inner")
-    return row_pairs(found, how, len(left), len(right), left.frames.xp)
+    rows = len(left), len(right)
+    found = _find_matches(left, right, rows, nulls_equal=nulls_equal, inner=how == "inner")
+    return row_pairs(found, how, *rows, left.frames.xp)
 
 
 def row_pairs(found: Found, how: str, left: int, right: int, xp: Any) -> RowPairs:
-    """Return the rows of an inner, left or outer merge of sides with so many rows."""
+    """Return the rows of an inner, left or outer merge of sides with so many rows.
+
+    Those of the right side count in outer merges alone.
+    """
     ours, (theirs, pairs) = None, found
     if theirs is None:
         asked, stored = pairs
@@ -107,18 +111,20 @@ def row_pairs(found: Found, how: str, left: int, right: int, xp: Any) -> RowPair
     return RowPairs(ours, theirs)
 
 
-def _find_matches(left: KeyColumns, right: KeyColumns, *, nulls_equal: bool, inner: bool) -> Found:
+def _find_matches(
+    left: KeyColumns, right: KeyColumns, rows: tuple[int, int], *, nulls_equal: bool, inner: bool
+) -> Found:
     """Return the right row of each left one, -1 for none; or None, and the pairs of equal keys.
 
     Pairs ascend in the left rows. The side with fewer rows is indexed.
     """
-    xp = left.frames.xp
-    if len(left) == 0 or len(right) == 0:
+    if 0 in rows:
+        xp = left.frames.xp
         return None, (xp.empty(0, np.int64), xp.empty(0, np.int64))
-    if len(left) * 2 < len(right):
-        keys = StoredKeys(left, encoder_of(right, left), len(right))
+    if rows[0] * 2 < rows[1]:
+        keys = StoredKeys(left, encoder_of(right, left), rows[1])
         return None, keys.pairs_by_row(right, nulls_equal=nulls_equal)
-    keys = StoredKeys(right, encoder_of(left, right), len(left))
+    keys = StoredKeys(right, encoder_of(left, right), rows[0])
     return keys.find_matches(left, nulls_equal=nulls_equal, inner=inner)
 
 
@@ -178,63 +184,37 @@ class StoredKeys:
             partners = self._rows.first(wanted.codes)[0]
             if wanted.valid is not None:
                 partners[~wanted.valid] = -1
-            rows, same = self._verified(wanted, None, partners)
-            if same is not None:
-                partners[~same if rows is None else rows[~same]] = -1
+            unequal = self._unequal(wanted, None, partners)
+            if unequal is not None:
+                partners[unequal] = -1
             return partners, None
         pairs = self._rows.pairs(wanted.codes, wanted.valid, named=not inner)
-        return None, self._of_equal_keys(wanted, *pairs)
+        unequal = self._unequal(wanted, *pairs)
+        return None, pairs if unequal is None else drop_matches(*pairs, unequal)
 
     def pairs_by_row(self, asked: KeyColumns, *, nulls_equal: bool) -> tuple[Any, Any]:
         """Return the positions of equal keys here and in `asked`, ascending in those here."""
         wanted = self._encoder.encode_columns(asked, nulls_equal=nulls_equal)
         stored, rows = self._rows.pairs_by_row(wanted.codes, wanted.valid)
-        return self._of_equal_keys(wanted, rows, stored)[::-1]
+        unequal = self._unequal(wanted, rows, stored)
+        found = (rows, stored) if unequal is None else drop_matches(rows, stored, unequal)
+        return found[::-1]
 
-    def _of_equal_keys(self, wanted: EncodedKeys, rows: Any, found: Any) -> tuple[Any, Any]:
-        """Return the matches of which keys are equal, too, not codes alone."""
-        at, same = self._verified(wanted, rows, found)
-        if same is None:
-            return rows, found
-        kept = self._xp.ones(len(found), bool)
-        kept[slice(None) if at is None else at] = same
-        return kept.nonzero()[0] if rows is None else rows[kept], found[kept]
-
-    def _verified(self, wanted: EncodedKeys, rows: Any, found: Any) -> tuple[Any, Any]:
-        """Return positions of matches that codes do not prove, and which are of equal keys.
-
-        Positions are None for all, and the mask is None where all matches are of equal keys. `rows`
-        of the asked keys are None for one stored row each, -1 for none.
-        """
-        xp = self._xp
-        if wanted.ambiguous is False or (wanted.proves and self._known.proves) or not len(self):
-            return None, None
-        at = None
-        if wanted.ambiguous is not True:
-            codes = wanted.codes if rows is None else wanted.codes[rows]
-            at = xp.flatnonzero(codes == wanted.ambiguous)
-        elif rows is None and int(xp.count_nonzero(found >= 0)) * 2 < len(found):
-            at = xp.flatnonzero(found >= 0)
-        asked, stored = (at, found) if at is None else (at, found[at])
-        if rows is not None:
-            asked = rows if at is None else rows[at]
-        if len(stored) == 0:
-            return None, None
-        if rows is None:
-            stored = xp.maximum(stored, 0)
-        same = same_keys(wanted.columns, asked, self._known.columns, stored)
-        return (None, None) if bool(same.all()) else (at, same)
+    def _unequal(self, wanted: EncodedKeys, rows: Any, found: Any) -> Any | None:
+        """Return the matches that codes do not prove and whose keys differ, by position."""
+        proved = wanted.ambiguous is False or (wanted.proves and self._known.proves)
+        if proved or not len(self):
+            return None
+        return unequal_matches(wanted, rows, found, lambda hits: (self._known.columns, hits))
 
 
 def encoder_of(asked: KeyColumns, stored: KeyColumns) -> KeyEncoder:
     """Return the encoder of the stored keys, in types of the others where all of them are null."""
-    columns = [
-        replace(ours, type=replace(other.type, nullable=True))
-        if ours.type.kind == "null" != other.type.kind
-        else ours
-        for ours, other in zip(stored.columns, asked.columns, strict=True)
-    ]
-    return KeyEncoder.for_columns(replace(stored, columns=columns))
+    types = list(stored.stored_types)
+    for place, (ours, other) in enumerate(zip(stored.columns, asked.columns, strict=True)):
+        if ours.type.kind == "null" != other.type.kind:
+            types[place] = replace(other.type, nullable=True)
+    return KeyEncoder.for_types(tuple(types))
 
 
 def _whole(rows: Any, n: int, xp: Any = np) -> Any:
@@ -266,4 +246,4 @@ def first_repeat(keys: KeyColumns) -> int:
     """Return a row whose key an earlier row has, or -1."""
     if len(keys) < 2:
         return -1
-    return KeyEncoder.for_columns(keys).for_call(keys)[1].first_repeat()
+    return KeyEncoder.for_types(keys.stored_types).for_call(keys)[1].first_repeat()

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from dgpuhash.errors import KeyTypeError, SpecError
-from dgpuhash.frames.dataframes import frames_of
+from dgpuhash.frames.dataframes import frames_of, frames_of_type
 from dgpuhash.frames.labels import column_labels
 from dgpuhash.frames.merge.arguments import (
     JoinArguments,
@@ -23,6 +23,7 @@ from dgpuhash.frames.merge.arguments import (
 from dgpuhash.frames.merge.distinct import filter_rows
 from dgpuhash.frames.merge.keys import JoinKeys, MergeError
 from dgpuhash.frames.merge.kinds import (
+    PANDAS,
     check_domains,
     from_pandas,
     remedies_of_library,
@@ -192,7 +193,7 @@ def merge(
         nulls_equal, None if columns is None else tuple(column_labels(columns)), promote,
     )  # fmt: skip
     # Of the type: frames look for an attribute among their columns.
-    lazy = [hasattr(type(side), "__dask_graph__") for side in (left, right)]
+    lazy = hasattr(type(left), "__dask_graph__"), hasattr(type(right), "__dask_graph__")
     if any(lazy):
         ours, theirs = (
             side if one else as_frame(with_arrow_dtypes(side))
@@ -202,9 +203,12 @@ def merge(
             ours, theirs, asked, unique=uniques_of(validate), sort=sort, build=build,
             npartitions=npartitions, client=client,
         )  # fmt: skip
-    ours, theirs, library = sides_of_one_library(
-        left, right, left_index=bool(left_index), right_index=bool(right_index), suffixes=suffixes
-    )
+    ours, theirs, library = left, right, PANDAS
+    if type(left) is not type(right) or frames_of_type(type(left)) is None:
+        ours, theirs, library = sides_of_one_library(
+            left, right, left_index=asked.left_index, right_index=asked.right_index,
+            suffixes=suffixes,
+        )  # fmt: skip
     ours, theirs = as_frame(ours), as_frame(theirs)
     if columns is not None:
         theirs = asked.narrowed(theirs)
@@ -220,14 +224,17 @@ def merge(
         check_domains(keys, library)
     if kind in {"semi", "anti"}:
         keys.check_agreement()
-        _check(validate, keys)
-        return from_pandas(filter_rows(ours, keys, kind, nulls_equal=nulls_equal), library)
+        if validate is not None:
+            _check(validate, keys)
+        kept = filter_rows(ours, keys, kind, nulls_equal=nulls_equal)
+        return kept if library is PANDAS else from_pandas(kept, library)
     joined = asked.joined
     plan = MergePlan.of(
         ours, theirs, keys, joined, suffixes=suffixes, indicator=indicator,
         promote=promote or "pandas",
     )  # fmt: skip
-    _check(validate, keys)
+    if validate is not None:
+        _check(validate, keys)
     pairs = asked.pairs(keys, ours, theirs)
     if sort and keys.pairs and joined != "outer":
         pairs = sorted_by_key(pairs, keys)
@@ -236,6 +243,8 @@ def merge(
         other, size = ("right", len(theirs)) if joined == "left" else ("left", len(ours))
         kept = pairs.rows(other, size) < 0
         index, pairs = index[kept], pairs.kept(kept, len(ours), len(theirs))
+    if library is PANDAS:
+        return plan.frame(pairs, index)
     with remedies_of_library(library):
         return from_pandas(plan.frame(pairs, index), library)
 
@@ -250,12 +259,14 @@ def as_frame(given: Any) -> Any:
         raise NotAFrameError(
             f"Can only merge Series or DataFrame objects, a {type(given)} was passed"
         ) from None
-    if given.ndim == 1 and given.name is None:
+    if given.ndim == 2:
+        return given
+    if given.name is None:
         raise MergeError("Cannot merge a Series without a name")
-    return given if given.ndim == 2 else frames.to_frame(given)
+    return frames.to_frame(given)
 
 
-def _check(validate: str | None, keys: JoinKeys) -> None:
+def _check(validate: str, keys: JoinKeys) -> None:
     """Raise MergeError unless the sides have unique keys where they should."""
     wanted = uniques_of(validate) if keys.pairs else (False, False)
     places = [place for place, unique in enumerate(wanted) if unique]
