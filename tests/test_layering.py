@@ -29,7 +29,7 @@ MOST_CODE = {
     "frames": 15_908,
     "tables": 11_878,
     "kmer": 9_562,
-    "bench": 9_890,
+    "bench": 9_739,
     "cli": 4_000,
     "backend": 1_670,
     "dask": 710,

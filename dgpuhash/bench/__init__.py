@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from dgpuhash import backend
-from dgpuhash.bench import limits, machine, report
-from dgpuhash.bench.cpu import run as cpu
+from dgpuhash.bench import cpu, limits, machine, report
 from dgpuhash.bench.frames import aggregates, on_workers
 from dgpuhash.bench.frames import run as frames
 from dgpuhash.bench.kmer import run as kmer

@@ -7,14 +7,16 @@ import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 
 from dgpuhash.backend import Backend, kernel_named
+from dgpuhash.errors import UnsupportedError
 
+Key = TypeVar("Key", bound=Hashable)
 Result = TypeVar("Result")
 
 REPEATS = {"cuda": 5, "cpu": 3}
@@ -90,6 +92,27 @@ def latency(backend: Backend, work: Callable[[], object], *, calls: int) -> tupl
         launched.append(returned - start)
         del result
     return statistics.median(whole), statistics.median(launched)
+
+
+def by_turns(works: Mapping[Key, Callable[[], Result]], repeats: int) -> dict[Key, list[Result]]:
+    """Run each of `works` once a turn; return the results of each, by turn.
+
+    A busy minute of the machine then takes a turn of all, and none of them alone. A library that
+    says at its first turn that it cannot do it (`UnsupportedError`) has no results.
+
+    Examples
+    --------
+    >>> by_turns({"one": lambda: 1, "two": lambda: 2}, 2)
+    {'one': [1, 1], 'two': [2, 2]}
+    """
+    results: dict[Key, list[Result]] = {name: [] for name in works}
+    for _ in range(repeats):
+        for name in list(results):
+            try:
+                results[name].append(works[name]())
+            except UnsupportedError:
+                del results[name]
+    return results
 
 
 def count_calls(work: Callable[[], object]) -> tuple[int, int]:

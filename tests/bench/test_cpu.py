@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from dgpuhash import bench
-from dgpuhash.bench import report
-from dgpuhash.bench.cpu import columns, libraries, run
+from dgpuhash.bench import cpu, report
 from dgpuhash.bench.report.grids import grids
 from dgpuhash.errors import DeviceError, DgpuhashError, SpecError
 
@@ -29,7 +28,7 @@ PEERS = {
     "insert of one": [],
     "multi find of one": [],
     "multi insert of one": [],
-    libraries.WIDE: ["pandas", "polars"],
+    cpu.WIDE: ["pandas", "polars"],
 }
 
 
@@ -38,8 +37,8 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write the figures of few rows and return the file."""
     made = tmp_path_factory.mktemp("cpu") / "cpu.jsonl"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "_MOST_COLUMNS", 3)
-        patch.setattr(run, "_SECONDS", 1e-3)
+        patch.setattr(cpu, "_MOST_COLUMNS", 3)
+        patch.setattr(cpu, "_SECONDS", 1e-3)
         bench.run("cpu", n=[50, 200], repeats=1, quiet=True, json_path=made)
     return made
 
@@ -50,10 +49,10 @@ def rows(path: Path) -> list[dict[str, Any]]:
 
 
 def test_every_verb_has_its_libraries(rows: list[dict[str, Any]]) -> None:
-    asked = [(n, kind) for n in (50, 200) for kind in columns.KINDS]
+    asked = [(n, kind) for n in (50, 200) for kind in cpu.KINDS]
     for verb, peers in PEERS.items():
         own = [row for row in rows if row["verb"] == verb]
-        where = [(10, "arange")] if verb == libraries.WIDE else asked
+        where = [(10, "arange")] if verb == cpu.WIDE else asked
         assert list(dict.fromkeys((row["n"], row["keys"]) for row in own)) == where
         named = [row["library"].split()[0] for row in own]
         assert named == ["dgpuhash", *peers] * len(where)
@@ -70,13 +69,13 @@ def test_in_a_report(path: Path, rows: list[dict[str, Any]], tmp_path: Path) -> 
     assert "## Batches of every size on a CPU" in text
     assert "| verb | library | 50 | 200 |" in text
     found = grids("cpu", rows)
-    assert [grid.title.split()[0] for grid in found] == list(columns.KINDS)
+    assert [grid.title.split()[0] for grid in found] == list(cpu.KINDS)
     assert all(len(line) == len(grid.header) for grid in found for line in grid.lines)
 
 
-@pytest.mark.parametrize("kind", columns.KINDS)
+@pytest.mark.parametrize("kind", cpu.KINDS)
 def test_columns(kind: str) -> None:
-    made = columns.KeyColumns(1000, kind)
+    made = cpu.KeyColumns(1000, kind)
     assert len(np.unique(made.keys)) == len(made) == 1000
     assert (made.keys[made.positions] == made.probes).all()
     assert np.isin(made.keys, made.others).sum() == 500
@@ -90,7 +89,7 @@ def test_columns(kind: str) -> None:
 
 def test_some_of_it() -> None:
     rows = bench.run("cpu", quick=True, keys=["random"], verbs=["isin"], quiet=True)
-    assert {row["n"] for row in rows} == set(run.QUICK_ROWS)
+    assert {row["n"] for row in rows} == set(cpu.QUICK_ROWS)
     assert {(row["keys"], row["verb"]) for row in rows} == {("random", "isin")}
 
 
@@ -99,7 +98,7 @@ def test_what_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         bench.run("cpu", verbs=["sort"], quiet=True)
     with pytest.raises(SpecError, match="--keys even; use arange"):
         bench.run("cpu", n=[10], keys=["even"], quiet=True)
-    monkeypatch.setattr(libraries, "_are_codes", lambda *_: False)
+    monkeypatch.setattr(cpu, "is_right", lambda *_: False)
     with pytest.raises(DgpuhashError, match=r"an answer was wrong.*library dgpuhash, n 10"):
         bench.run("cpu", n=[10], verbs=["factorize"], quiet=True)
 

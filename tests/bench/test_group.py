@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from dgpuhash import bench
-from dgpuhash.bench.peers import pandas
-from dgpuhash.bench.peers.base import Task
+from dgpuhash.bench.peers import Pandas, Task
 from dgpuhash.bench.tables import group
 from dgpuhash.errors import DgpuhashError
 
@@ -40,6 +39,7 @@ def test_peers_agree() -> None:
         verbs.setdefault(row["library"].split()[0], []).append(row["verb"])
     assert verbs["dgpuhash"] == verbs["pandas"] == VERBS
     assert verbs["polars"] == verbs["DuckDB"] == [VERBS[0], *VERBS[2:]]
+    assert tuple(VERBS) == group.VERBS
 
 
 @pytest.mark.gpu
@@ -55,10 +55,10 @@ def test_cudf_agrees() -> None:
 @pytest.mark.parametrize(
     ("verb", "wrong", "said"),
     [
-        ("sum + count", lambda keys, counts, sums: (keys, counts, sums + 1), "a sum was wrong"),
-        ("sum + count", lambda keys, counts, sums: (keys, counts[::-1], sums), "a count was wrong"),
-        ("unique", lambda keys, *_: (keys[1:], None, None), "number of groups"),
-        ("unique", lambda keys, *_: (keys + 1, None, None), "a key was wrong"),
+        ("sum + count", lambda keys, sums, counts: (keys, sums + 1, counts), "a sum was wrong"),
+        ("sum + count", lambda keys, sums, counts: (keys, sums, counts[::-1]), "a count was wrong"),
+        ("unique", lambda keys: (keys[1:],), "number of groups"),
+        ("unique", lambda keys: (keys + 1,), "a key was wrong"),
         ("factorize", lambda codes, keys: (codes[::-1], keys), "numbers another key"),
         ("factorize", lambda codes, keys: (codes - 1, keys), "numbers nothing"),
     ],
@@ -66,13 +66,14 @@ def test_cudf_agrees() -> None:
 def test_a_wrong_peer_voids_the_figures(
     verb: str, wrong: Any, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = pandas.Pandas.groups
+    def spoil(task: Task) -> Task:
+        return Task(task.work, lambda made: wrong(*task.read(made)))
 
-    def groups(self: Any, keys: Any, values: Any) -> dict[str, Task]:
-        task = right(self, keys, values)[verb]
-        return {verb: Task(task.work, lambda made: wrong(*task.read(made)))}
-
-    monkeypatch.setattr(pandas.Pandas, "groups", groups)
+    columns, aggregated = Pandas.columns, Pandas.aggregated
+    if verb == "sum + count":
+        monkeypatch.setattr(Pandas, "aggregated", lambda *given: spoil(aggregated(*given)))
+    else:
+        monkeypatch.setattr(Pandas, "columns", lambda *given: {verb: spoil(columns(*given)[verb])})
     with pytest.raises(DgpuhashError, match=f"{said}.*library pandas"):
         bench.run("group", device="cpu", n=[500], groups=[7], compare=True, repeats=1, quiet=True)
 

@@ -12,6 +12,7 @@ import pytest
 from dgpuhash import backend, bench
 from dgpuhash.bench import peers
 from dgpuhash.bench.distribution import Distribution
+from dgpuhash.bench.peers import Ours
 from dgpuhash.bench.tables import join
 from dgpuhash.errors import DgpuhashError, SpecError
 
@@ -66,7 +67,7 @@ def test_cudf_agrees(distribution: str) -> None:
 def test_wrong_pairs_are_noticed(how: str, wrong: Any, said: str) -> None:
     used = backend.get("cpu")
     sides = join.JoinInput(used, 200, Distribution.of("unique").sample(used, 50), 0.5)
-    task = sides.ours()[how]
+    task = Ours().joins(sides.left, sides.right)[how]
     sides.check(how, task.read(task.work()), {})
     with pytest.raises(DgpuhashError, match=said):
         sides.check(how, wrong(*task.read(task.work())), {})
@@ -78,7 +79,7 @@ def test_an_impossible_hit_rate() -> None:
 
 
 def test_without_peers_there_is_nothing_to_compare(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(peers._KINDS, "cpu", {"no_such_package": peers.Peer})
+    monkeypatch.setitem(peers._PEERS, "cpu", ())
     with pytest.raises(SpecError, match="leave out --compare"):
         bench.run("join", device="cpu", n=[10], compare=True, quiet=True)
 
@@ -86,7 +87,7 @@ def test_without_peers_there_is_nothing_to_compare(monkeypatch: pytest.MonkeyPat
 def test_a_peer_that_is_not_installed_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "polars", None)
     found = list(peers.measured_libraries(backend.get("cpu"), True))
-    assert [peer and peer.name.split()[0] for peer in found] == [None, "pandas", "DuckDB"]
+    assert [peer.name.split()[0] for peer in found] == ["dgpuhash", "pandas", "DuckDB"]
 
 
 def test_every_left_row_with_a_partner_has_one_among_the_right_rows() -> None:

@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -17,16 +16,21 @@ from dgpuhash.backend import Backend
 from dgpuhash.bench.distribution import Distribution
 from dgpuhash.bench.figure import duration, require, short
 from dgpuhash.bench.frames.checksum import SCALE
-from dgpuhash.bench.frames.engines import COMPARED, Engine, Standing
-from dgpuhash.bench.frames.groupings import Grouping, Totals
-from dgpuhash.bench.frames.joins import Join
+from dgpuhash.bench.frames.groupings import Totals
 from dgpuhash.bench.keys import keys_of, uniform_floats
-from dgpuhash.bench.peers import measured_libraries
+from dgpuhash.bench.peers import (
+    COMPARED,
+    Grouping,
+    Join,
+    Library,
+    Standing,
+    Work,
+    installed,
+    measured_libraries,
+)
 from dgpuhash.bench.timing import count_calls, latency
 from dgpuhash.frames import frames_named
 from dgpuhash.tables import join_indices
-
-Work = Callable[[], Any]
 
 #: Rows of the largest frame.
 MOST_ROWS = {"cuda": 2**27, "cpu": 2**20}
@@ -132,7 +136,7 @@ class Case:
         named = zip(self.labels, self.keys, parts, strict=True)
         return {label: _key_column(backend, kind, part) for label, kind, part in named}
 
-    def work(self, engine: Engine, frames: Sequence[Any]) -> Work:
+    def work(self, engine: Library, frames: Sequence[Any]) -> Work:
         """Return what a library does with the frames."""
         on = self.labels
         if self.build:
@@ -142,7 +146,7 @@ class Case:
         asked = tuple((self.column, how) for how in self.aggregates)
         return engine.group(Grouping(self.name, self.how, tuple(on), asked), *frames)
 
-    def checksum(self, backend: Backend, engine: Engine, answer: Any) -> tuple[Any, ...]:
+    def checksum(self, backend: Backend, engine: Library, answer: Any) -> tuple[Any, ...]:
         """Return the rows of a library's answer, and a checksum for every order of them.
 
         It is exact but for means and variances, whose last bits depend on the order of additions.
@@ -255,7 +259,7 @@ CASES: tuple[Case, ...] = (
 )
 
 
-def compared_engines(backend: Backend) -> list[Engine]:
+def compared_engines(backend: Backend) -> list[Library]:
     """Return the libraries to compare, beginning with the library of the frames.
 
     Raises
@@ -264,11 +268,11 @@ def compared_engines(backend: Backend) -> list[Engine]:
         When cuDF is not installed.
     """
     measured_libraries(backend, True)
-    return [kind() for kind in COMPARED[backend.name] if find_spec(kind.package)]
+    return [kind() for kind in installed(COMPARED[backend.name])]
 
 
 def measured(
-    backend: Backend, case: Case, engines: Sequence[Engine], repeats: int, *, peers: bool = True
+    backend: Backend, case: Case, engines: Sequence[Library], repeats: int, *, peers: bool = True
 ) -> Iterator[dict[str, Any]]:
     """Yield a row of each library, or of ours alone, after all have answered by turns.
 

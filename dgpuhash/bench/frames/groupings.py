@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dgpuhash.bench.frames.checksum import SCALE
+from dgpuhash.bench.peers import Grouping, Library
 from dgpuhash.errors import SpecError
 
 FEWEST_GROUPED = 100
@@ -25,40 +26,6 @@ _LARGEST_VALUE = 100
 _DIGITS = {"id1": 3, "id2": 3, "id3": 10}
 # Of sums of the same numbers in another order.
 _TOLERANCE = 1e-9
-
-
-@dataclass(frozen=True, slots=True)
-class Grouping:
-    """Question about the groups of a frame.
-
-    Attributes
-    ----------
-    name : str
-    how : str
-        ``groupby``, or the verb that it is like: ``nlargest``, ``corr``, ``nunique``,
-        ``drop_duplicates``, ``value_counts`` or ``transform``; ``aggregate``: several of one
-        column; ``updates``: the same answer after tenths of the rows, one after the other, were
-        added to groups that stand.
-    by : tuple of str
-        The key columns.
-    aggregates : tuple of (str, str)
-        Columns and what is asked of them.
-    """
-
-    name: str
-    how: str
-    by: tuple[str, ...]
-    aggregates: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def columns(self) -> list[str]:
-        """The columns that are read."""
-        return list(dict.fromkeys([*self.by, *(column for column, _ in self.aggregates)]))
-
-    @property
-    def names(self) -> list[str]:
-        """What the aggregates are called."""
-        return [f"a{number}" for number in range(len(self.aggregates))]
 
 
 _SIX = tuple(f"id{number}" for number in range(1, 7))
@@ -189,14 +156,13 @@ class GroupFrames:
         """Return the columns of a question, as a frame that was not used before."""
         return self.frame[grouping.columns]
 
-    def work(self, engine: Any, grouping: Grouping) -> Callable[[], Any]:
+    def work(self, library: Library, grouping: Grouping) -> Callable[[], Any]:
         """Return what a library does for a question."""
-        made: Callable[[], Any] = engine.group(grouping, self.asked(grouping))
-        return made
+        return library.group(grouping, self.asked(grouping))
 
-    def checksum(self, engine: Any, grouping: Grouping, made: Any) -> Totals:
+    def checksum(self, library: Library, grouping: Grouping, made: Any) -> Totals:
         """Return the totals of a library's answer."""
-        answer: pa.Table = engine.grouped(grouping, made, self.asked(grouping))
+        answer: pa.Table = library.grouped(grouping, made, self.asked(grouping))
         keys = [_ids_of(answer[name]) for name in grouping.by]
         return Totals.of(
             keys, [answer[name].to_numpy() for name in answer.column_names[len(keys) :]]

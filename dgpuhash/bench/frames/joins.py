@@ -6,7 +6,8 @@ The frames have the shape of its J1: keys by a permutation, 90 % of them on both
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dgpuhash.bench.frames.checksum import SCALE, Checksum
+from dgpuhash.bench.frames.checksum import SCALE, Checksum, checksum_of_frame
+from dgpuhash.bench.peers import Join, Library
 from dgpuhash.errors import SpecError
 
 FEWEST_ROWS = 100
@@ -24,28 +26,6 @@ _FEWEST_KEYS = 10
 _ROWS_PER_KEY = {"small": 10**6, "medium": 10**3, "big": 1}
 _TEXT_OF = {"id1": "id4", "id2": "id5", "id3": "id6"}
 _LARGEST_VALUE = 100
-
-
-@dataclass(frozen=True, slots=True)
-class Join:
-    """Join of the left frame with one of the right ones.
-
-    Attributes
-    ----------
-    name : str
-    how : {"inner", "left", "right", "outer", "semi", "anti"}
-    right : {"small", "medium", "big"}
-    on : str or list of str
-        The key columns.
-    narrow : bool
-        Whether the sides have a key and a value only, instead of all columns.
-    """
-
-    name: str
-    how: str
-    right: str
-    on: Any
-    narrow: bool = False
 
 
 JOINS = {
@@ -121,15 +101,13 @@ class JoinFrames:
     def __len__(self) -> int:
         return len(self.left)
 
-    def work(self, engine: Any, join: Join) -> Callable[[], Any]:
+    def work(self, library: Library, join: Join) -> Callable[[], Any]:
         """Return what a library does for a question."""
-        made: Callable[[], Any] = engine.join(join, *self.sides(join))
-        return made
+        return library.join(join, *self.sides(join))
 
-    def checksum(self, engine: Any, join: Join, made: Any) -> Checksum:
+    def checksum(self, library: Library, join: Join, made: Any) -> Checksum:
         """Return the checksum of a library's answer."""
-        found: Checksum = engine.checksum(made)
-        return found
+        return reduce(add, library.of_parts(made, checksum_of_frame))
 
     def expected(self, join: Join) -> Checksum:
         """Return the checksum of a join, which no library is asked for.

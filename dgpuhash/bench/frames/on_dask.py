@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable
-from functools import reduce
-from operator import add
 from typing import Any, ClassVar
 
 import dask
@@ -17,24 +15,19 @@ import pyarrow as pa
 from distributed import futures_of, wait
 
 import dgpuhash
-from dgpuhash.bench.frames import verbs
-from dgpuhash.bench.frames.checksum import Checksum, checksum_of_frame
-from dgpuhash.bench.frames.engines import Engine
-from dgpuhash.bench.frames.groupings import GROUPINGS, Grouping
-from dgpuhash.bench.frames.joins import Join
-from dgpuhash.bench.peers import OURS
+from dgpuhash.bench.frames.groupings import GROUPINGS
+from dgpuhash.bench.peers import OURS, Grouping, Join, Pandas, Work, same_words
+from dgpuhash.bench.peers.ours import group_ours
+from dgpuhash.bench.peers.pandas import by_groups
 from dgpuhash.bench.workers.cluster import Workers
 from dgpuhash.distributed import DistributedGroupBy
+from dgpuhash.errors import UnsupportedError
 
 _PARTITIONS_OF_A_WORKER = 4
 _UPDATES = 10
 
 
-def _verbs(*names: str) -> dict[str, str]:
-    return {name: name for name in names}
-
-
-class Dask(Engine):
+class Dask(Pandas):
     """Dask's merges and groupbys of persisted frames, until the answer lies on the workers.
 
     Parameters
@@ -45,9 +38,9 @@ class Dask(Engine):
 
     package = "dask"
     hows: ClassVar[dict[str, str]] = {
-        **{how: how for how in ("inner", "left", "right", "outer")},
+        **same_words("inner", "left", "right", "outer"),
         "semi": "leftsemi",
-        **_verbs("groupby", "nunique", "drop_duplicates", "value_counts", "transform"),
+        **same_words("groupby", "nunique", "drop_duplicates", "value_counts", "transform"),
     }
 
     def __init__(self, crew: Workers) -> None:
@@ -55,7 +48,7 @@ class Dask(Engine):
         self.workers: int = len(crew)
         self.name: str = f"Dask {dask.__version__}"
 
-    def join(self, join: Join, left: pd.DataFrame, right: pd.DataFrame) -> Callable[[], Any]:
+    def join(self, join: Join, left: pd.DataFrame, right: pd.DataFrame) -> Work:
         partitions = _PARTITIONS_OF_A_WORKER * self.workers
         lefts = self._persisted(left, partitions)
         rights = self._persisted(right, partitions if join.right == "big" else 1)
@@ -63,12 +56,11 @@ class Dask(Engine):
             lambda: self._merged(lefts, rights, self.hows[join.how], join.on)
         )
 
-    def checksum(self, made: Any) -> Checksum:
+    def of_parts(self, made: Any, function: Callable[[Any], Any]) -> list[Any]:
         client = self._crew.client
-        sums = client.map(checksum_of_frame, futures_of(made), pure=False)
-        return reduce(add, client.gather(sums))
+        return list(client.gather(client.map(function, futures_of(made), pure=False)))
 
-    def group(self, grouping: Grouping, frame: pd.DataFrame) -> Callable[[], Any]:
+    def group(self, grouping: Grouping, frame: pd.DataFrame) -> Work:
         rows = self._persisted(frame, _PARTITIONS_OF_A_WORKER * self.workers)
         work = self._grouped(grouping, rows)
         return lambda: self._finished(work)
@@ -79,7 +71,7 @@ class Dask(Engine):
         if grouping.how == "transform":
             # Dask's own comes in another order.
             found = found.sort_index()
-        return verbs.grouped_by_frames(grouping, found, frame)
+        return super().grouped(grouping, found, frame)
 
     def cpu_seconds(self) -> float:
         """Return the CPU time of the workers and of this process.
@@ -92,8 +84,31 @@ class Dask(Engine):
     def _merged(self, left: Any, right: Any, how: Any, on: str) -> Any:
         return left.merge(right, how=how, on=on)
 
-    def _grouped(self, grouping: Grouping, rows: Any) -> Callable[[], Any]:
-        return verbs.dask_of(grouping, rows)
+    def _grouped(self, grouping: Grouping, rows: Any) -> Work:
+        """Return the groupby of a Dask frame.
+
+        Raises
+        ------
+        UnsupportedError
+            When Dask has no such aggregate.
+        """
+        key, column = grouping.by[0], grouping.columns[-1]
+
+        def groupby(by: Any, *, as_index: bool = True, **options: Any) -> Any:
+            # Keys are an index there, which every answer is compared with.
+            return rows.groupby(by, **options)
+
+        match grouping.how:
+            case "drop_duplicates":
+                return rows.drop_duplicates  # type: ignore[no-any-return]
+            case "value_counts":
+                return lambda: rows[key].value_counts(sort=False)
+            case "transform":
+                meta = (column, "float64")
+                return lambda: groupby(key, sort=False)[column].transform("mean", meta=meta)
+            case "groupby" | "nunique":
+                return by_groups(grouping, groupby)
+        raise UnsupportedError(f"Dask has no {grouping.how} of groups; take another library")
 
     def _persisted(self, frame: pd.DataFrame, partitions: int) -> Any:
         """Return a Dask frame whose rows lie on the workers already."""
@@ -104,7 +119,7 @@ class Dask(Engine):
         with client.as_current():
             return _settled(dd.from_delayed(held, meta=frame.iloc[:0], verify_meta=False))
 
-    def _finished(self, work: Callable[[], Any]) -> Any:
+    def _finished(self, work: Work) -> Any:
         """Return what a lazy frame is once it lies on the workers."""
         # There may be the clients of other libraries' clusters.
         with self._crew.client.as_current():
@@ -116,8 +131,8 @@ class OursOnDask(Dask):
 
     package = "dgpuhash"
     hows: ClassVar[dict[str, str]] = {
-        **_verbs("inner", "left", "right", "outer", "semi", "anti"),
-        **_verbs(*(grouping.how for grouping in GROUPINGS.values())),
+        **same_words("inner", "left", "right", "outer", "semi", "anti"),
+        **same_words(*(grouping.how for grouping in GROUPINGS.values())),
     }
     ours = True
 
@@ -125,7 +140,7 @@ class OursOnDask(Dask):
         super().__init__(crew)
         self.name = f"{OURS} on Dask"
 
-    def group(self, grouping: Grouping, frame: pd.DataFrame) -> Callable[[], Any]:
+    def group(self, grouping: Grouping, frame: pd.DataFrame) -> Work:
         if grouping.how != "updates":
             return super().group(grouping, frame)
         rows = self._persisted(frame, _UPDATES * self.workers)
@@ -150,7 +165,7 @@ class OursOnDask(Dask):
     def _merged(self, left: Any, right: Any, how: Any, on: str) -> Any:
         return dgpuhash.merge(left, right, how=how, on=on)
 
-    def _grouped(self, grouping: Grouping, rows: Any) -> Callable[[], Any]:
+    def _grouped(self, grouping: Grouping, rows: Any) -> Work:
         if grouping.how == "value_counts":
             # In any order, as Dask's.
             key = grouping.by[0]
@@ -159,7 +174,7 @@ class OursOnDask(Dask):
             by, columns = list(grouping.by), [name for name, _ in grouping.aggregates]
             groups = dgpuhash.groupby(rows, by, sort=False)[columns]
             return lambda: groups.corr()[columns[-1]].map_partitions(_squared_correlations)
-        return verbs.ours_of(grouping, rows)
+        return group_ours(grouping, rows)
 
 
 def _squared_correlations(correlations: pd.Series) -> pd.Series:

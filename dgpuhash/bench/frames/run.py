@@ -6,6 +6,7 @@ import gc
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -13,15 +14,32 @@ from dgpuhash.backend import Backend
 from dgpuhash.bench.figure import require, short
 from dgpuhash.bench.frames.checksum import Checksum
 from dgpuhash.bench.frames.compared import CASES, MOST_ROWS, compared_engines, measured
-from dgpuhash.bench.frames.engines import ENGINES, Engine
-from dgpuhash.bench.frames.groupings import GROUPINGS, GroupFrames, Grouping, Totals
-from dgpuhash.bench.frames.joins import FEWEST_ROWS, JOINS, Join, JoinFrames
+from dgpuhash.bench.frames.groupings import GROUPINGS, GroupFrames, Totals
+from dgpuhash.bench.frames.joins import FEWEST_ROWS, JOINS, JoinFrames
 from dgpuhash.bench.frames.on_dask import ENGINES_ON_DASK
+from dgpuhash.bench.peers import (
+    DuckDB,
+    Grouping,
+    Join,
+    Library,
+    Ours,
+    Pandas,
+    Polars,
+    Standing,
+)
+from dgpuhash.bench.timing import by_turns
 from dgpuhash.bench.workers.cluster import start
 from dgpuhash.errors import DeviceError, SpecError, UnsupportedError
 
 # Kept of both kinds alike: frames whose `work` and `checksum` take their questions.
 QUESTIONS: dict[str, Any] = {**JOINS, **GROUPINGS}
+ENGINES: dict[str, type[Library]] = {
+    "pandas": Pandas,
+    "polars": Polars,
+    "duckdb": DuckDB,
+    "dgpuhash": Ours,
+    "standing": Standing,
+}
 
 ROWS = 10**7
 QUICK_ROWS = 10**5
@@ -158,65 +176,59 @@ def _check_engines(engines: Sequence[str], workers: int | None) -> None:
             )
 
 
-def _warm_up(engines: Sequence[Engine]) -> None:
+def _warm_up(libraries: Sequence[Library]) -> None:
     """Have every library join a few rows, so that no turn pays for what it loads at first."""
     few, join = JoinFrames(FEWEST_ROWS), JOINS["j5"]
-    for engine in engines:
+    for library in libraries:
         with suppress(UnsupportedError):
-            few.work(engine, join)()
+            few.work(library, join)()
 
 
 def _rows(
-    question: Any, frames: Any, engines: Sequence[Engine], repeats: int
+    question: Any, frames: Any, libraries: Sequence[Library], repeats: int
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of one question, after all libraries have answered it."""
     gc.collect()
     expected = frames.expected(question)
-    least: dict[Engine, tuple[float, float]] = {}
-    able = [engine for engine in engines if question.how in engine.hows]
-    for _ in range(repeats):
-        for engine in list(able):
-            try:
-                spent = _measured(question, frames, engine, expected)
-            except UnsupportedError:
-                able.remove(engine)
-                continue
-            before = least.get(engine, spent)
-            least[engine] = min(before[0], spent[0]), min(before[1], spent[1])
-    for engine in able:
-        cpu, wall = least[engine]
+    turns = by_turns(
+        {
+            library: partial(_seconds, question, frames, library, expected)
+            for library in libraries
+            if question.how in library.hows
+        },
+        repeats,
+    )
+    least = {library: list(map(min, *times, times[0])) for library, times in turns.items()}
+    for library, (cpu, wall) in least.items():
         row = {
-            "n": len(frames),
-            "verb": question.name,
-            "how": question.how,
-            "library": engine.name,
-            "answer_rows": expected.rows,
-            "amount": short(cpu),
-            "unit": "CPU s",
-            "seconds": short(wall),
-        }
-        if engine.workers:
-            row["workers"] = engine.workers
+            "n": len(frames), "verb": question.name, "how": question.how,
+            "library": library.name, "answer_rows": expected.rows, "amount": short(cpu),
+            "unit": "CPU s", "seconds": short(wall),
+        }  # fmt: skip
+        if library.workers:
+            row["workers"] = library.workers
         theirs = [
-            least[peer][0] for peer in able if not peer.ours and peer.workers == engine.workers
+            spent[0]
+            for peer, spent in least.items()
+            if not peer.ours and peer.workers == library.workers
         ]
-        if engine.ours and theirs:
+        if library.ours and theirs:
             row["peer"] = short(min(theirs))
         yield {**row, "correct": True}
 
 
-def _measured(
-    question: Any, frames: Any, engine: Engine, expected: Checksum | Totals
+def _seconds(
+    question: Any, frames: Any, library: Library, expected: Checksum | Totals
 ) -> tuple[float, float]:
     """Return the CPU and wall seconds of one answer, which must be right."""
-    work = frames.work(engine, question)
-    cpu, wall = engine.cpu_seconds(), time.perf_counter()
-    made = work()
+    work = frames.work(library, question)
+    cpu, wall = library.cpu_seconds(), time.perf_counter()
+    answer = work()
     wall = time.perf_counter() - wall
-    cpu = engine.cpu_seconds() - cpu
-    found = frames.checksum(engine, question, made)
+    cpu = library.cpu_seconds() - cpu
+    found = frames.checksum(library, question, answer)
     require(
         found == expected, f"the answer was {found}, and should be {expected},",
-        question=question.name, how=question.how, library=engine.name, n=len(frames),
+        question=question.name, how=question.how, library=library.name, n=len(frames),
     )  # fmt: skip
     return cpu, wall

@@ -1,4 +1,4 @@
-"""Other libraries, measured on the same data in the same run."""
+"""Libraries on the same data in the same run: one set for all benchmarks."""
 
 from __future__ import annotations
 
@@ -7,26 +7,64 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 
 from dgpuhash.backend import Backend
-from dgpuhash.bench.peers.base import Peer, Task
-from dgpuhash.bench.peers.cudf import CuDF
+from dgpuhash.bench.peers.base import (
+    OURS,
+    Grouping,
+    Join,
+    Library,
+    Task,
+    Work,
+    rows_by_key,
+    same_words,
+)
+from dgpuhash.bench.peers.cudf import CuDF, SharedCuDF
 from dgpuhash.bench.peers.duckdb import DuckDB
+from dgpuhash.bench.peers.ours import NumPy, Ours, Standing
 from dgpuhash.bench.peers.pandas import Pandas
 from dgpuhash.bench.peers.polars import Polars
 from dgpuhash.errors import SpecError
 
-__all__ = ["OURS", "Peer", "Task", "measured_libraries"]
+__all__ = [
+    "COMPARED",
+    "OURS",
+    "CuDF",
+    "DuckDB",
+    "Grouping",
+    "Join",
+    "Library",
+    "NumPy",
+    "Ours",
+    "Pandas",
+    "Polars",
+    "SharedCuDF",
+    "Standing",
+    "Task",
+    "Work",
+    "installed",
+    "measured_libraries",
+    "rows_by_key",
+    "same_words",
+]
 
-OURS = "dgpuhash"
-
-# Peers by device and required package.
-_KINDS: dict[str, dict[str, type[Peer]]] = {
-    "cuda": {"cudf": CuDF},
-    "cpu": {"pandas": Pandas, "polars": Polars, "duckdb": DuckDB},
+# Libraries beside ours, by device.
+_PEERS: dict[str, tuple[type[Library], ...]] = {
+    "cuda": (CuDF,),
+    "cpu": (Pandas, Polars, DuckDB),
+}
+#: Libraries of frames by device; the first one is the library of the frames themselves.
+COMPARED: dict[str, tuple[type[Library], ...]] = {
+    "cuda": (SharedCuDF, Ours, Standing),
+    "cpu": (Pandas, Polars, Ours, Standing),
 }
 
 
-def measured_libraries(backend: Backend, compare: bool) -> Iterator[Peer | None]:
-    """Return an iterator over None, for this package, and installed peers.
+def installed(kinds: tuple[type[Library], ...]) -> list[type[Library]]:
+    """Return those libraries whose packages are installed."""
+    return [kind for kind in kinds if find_spec(kind.package)]
+
+
+def measured_libraries(backend: Backend, compare: bool) -> Iterator[Library]:
+    """Return an iterator over this package and installed peers.
 
     A peer is loaded when the iterator reaches it.
 
@@ -46,15 +84,13 @@ def measured_libraries(backend: Backend, compare: bool) -> Iterator[Peer | None]
     --------
     >>> from dgpuhash import backend
     >>> ourselves, pandas, *_ = measured_libraries(backend.get("cpu"), True)
-    >>> ourselves is None, pandas.name.split()[0]
-    (True, 'pandas')
+    >>> ourselves.name, pandas.name.split()[0]
+    ('dgpuhash', 'pandas')
     """
-    if not compare:
-        return iter([None])
-    kinds = [kind for package, kind in _KINDS[backend.name].items() if find_spec(package)]
-    if not kinds:
+    kinds = installed(_PEERS[backend.name]) if compare else []
+    if compare and not kinds:
         raise SpecError(
             "there is nothing to compare with: cuDF is not installed; install it with "
             "\"pip install 'dgpuhash[cudf-cu13]'\", or leave out --compare"
         )
-    return itertools.chain([None], (kind() for kind in kinds))
+    return itertools.chain([Ours()], (kind() for kind in kinds))

@@ -1,11 +1,91 @@
-"""Interface of peers: work to time, and its result as arrays."""
+"""Libraries that are measured: what each does for a question about columns or frames."""
 
 from __future__ import annotations
 
-from abc import ABC
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from importlib import import_module
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from dgpuhash.errors import UnsupportedError
+
+OURS = "dgpuhash"
+Work = Callable[[], Any]
+JOINS = ("inner", "left", "right", "outer", "semi", "anti")
+GROUPINGS = (
+    *("groupby", "nlargest", "corr", "nunique", "drop_duplicates", "value_counts", "transform"),
+    "aggregate",
+)
+
+
+def same_words(*names: str) -> dict[str, str]:
+    """Return verbs that a library calls by the names of this package."""
+    return {name: name for name in names}
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Join of the left frame with one of the right ones.
+
+    Attributes
+    ----------
+    name : str
+    how : {"inner", "left", "right", "outer", "semi", "anti"}
+    right : {"small", "medium", "big"}
+    on : str or list of str
+        The key columns.
+    narrow : bool
+        Whether the sides have a key and a value only, instead of all columns.
+    columns : tuple of str
+        Columns of the answer; empty: all.
+    """
+
+    name: str
+    how: str
+    right: str = ""
+    on: Any = "key"
+    narrow: bool = False
+    columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """Question about the groups of a frame.
+
+    Attributes
+    ----------
+    name : str
+    how : str
+        ``groupby``, or the verb that it is like: ``nlargest``, ``corr``, ``nunique``,
+        ``drop_duplicates``, ``value_counts`` or ``transform``; ``aggregate``: several of one
+        column; ``updates``: the same answer after tenths of the rows, one after the other, were
+        added to groups that stand.
+    by : tuple of str
+        The key columns.
+    aggregates : tuple of (str, str)
+        Columns and their aggregates.
+    """
+
+    name: str
+    how: str
+    by: tuple[str, ...]
+    aggregates: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that are read."""
+        return list(dict.fromkeys([*self.by, *(column for column, _ in self.aggregates)]))
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the aggregates."""
+        return [f"a{number}" for number in range(len(self.aggregates))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,39 +95,117 @@ class Task:
     Attributes
     ----------
     work : callable
-        The function to time, without parameters.
+        The function to time; takes what `before` returns, nothing without one.
     read : callable
-        Converts the result of `work` to arrays of the device. For joins: left and right row numbers
-        in any order (None for the right ones of a semi-join); for groups: the distinct keys in any
-        order, and counts and sums, None for those that `work` does not compute; for ``factorize``:
-        codes and distinct keys.
+        Converts the result of `work` to a tuple of arrays of the device, as `Library` says of each
+        verb.
+    before : callable, optional
+        Run before each call, outside the time.
     """
 
-    work: Callable[[], Any]
+    work: Callable[..., Any]
     read: Callable[[Any], tuple[Any, ...]]
+    before: Callable[[], Any] | None = None
+
+    def ready(self) -> Work:
+        """Return the function to time, without parameters."""
+        return self.work if self.before is None else partial(self.work, self.before())
 
 
-class Peer(ABC):
-    """Library that is measured beside this package, verb by verb.
+class Library:
+    """Library with its own words for the verbs of columns and frames.
 
     Attributes
     ----------
     name : str
         The library's name and version.
+    title, package : str
+        The name alone, and the package to install.
+    hows : dict
+        The library's own word for each join that it has, and the verbs of groups.
+    ours : bool
+        Whether it is this package.
+    workers : int
+        Processes of the cluster that it runs on; 0 for this process alone.
     """
 
     name: str
+    title: ClassVar[str] = ""
+    package: ClassVar[str] = OURS
+    hows: ClassVar[dict[str, str]] = same_words(*JOINS, *GROUPINGS)
+    ours: ClassVar[bool] = False
+    workers: int = 0
+
+    def __init__(self) -> None:
+        self._library: Any = import_module(self.package)
+        self.name = f"{self.title or self.package} {self._library.__version__}"
+
+    def join(self, join: Join, left: Any, right: Any) -> Work:
+        """Return the join of two frames of the device's library, converted outside the time."""
+        raise UnsupportedError(f"{self.name} has no joins of frames; take another library")
+
+    def group(self, grouping: Grouping, frame: Any) -> Work:
+        """Return the groupby of a frame of the device's library, converted outside the time."""
+        raise UnsupportedError(f"{self.name} has no groups of frames; take another library")
+
+    def of_parts(self, made: Any, function: Callable[[Any], Any]) -> list[Any]:
+        """Return a function of each partition of a result of `join`, here the only one."""
+        return [function(made)]
+
+    def grouped(self, grouping: Grouping, made: Any, frame: Any) -> pa.Table:
+        """Return the keys and aggregates of a result of `group` on `frame`."""
+        return pa.Table.from_pandas(self.flat(made), preserve_index=False)
+
+    def flat(self, made: Any) -> Any:
+        """Return a result as a frame of pandas or cuDF, with keys as columns."""
+        return made if list(made.index.names) == [None] else made.reset_index()
+
+    def cpu_seconds(self) -> float:
+        """Return the CPU time so far of all processes that the work may run in."""
+        return time.process_time()
 
     def joins(self, left: Any, right: Any) -> dict[str, Task]:
-        """Return the tasks that join two columns of keys, by name.
+        """Return the joins of two columns of keys, by kind.
 
-        Names are ``inner``, ``left``, ``semi`` and ``merge``.
+        Arrays: the left and right row numbers in any order, -1 for no partner; None for the right
+        ones of a semi-join.
+        """
+        sides = rows_by_key(left, "left"), rows_by_key(right, "right")
+        return {how: self.pairs(Join("", how), *sides) for how in ("inner", "left", "semi")}
+
+    def pairs(self, join: Join, left: Any, right: Any) -> Task:
+        """Return the join of two frames whose columns ``left`` and ``right`` number their rows."""
+
+        def rows(made: Any) -> tuple[Any, Any]:
+            frame = self.flat(made)
+            partners = frame["right"].fillna(-1).to_numpy(np.int64) if "right" in frame else None
+            return frame["left"].to_numpy(), partners
+
+        return Task(self.join(join, left, right), rows)
+
+    def columns(self, keys: Any, others: Any = None) -> dict[str, Task]:
+        """Return the verbs of a column of keys that the library has, by name.
+
+        Arrays of ``factorize``: codes and distinct keys; of ``value_counts``: distinct keys in any
+        order and their counts; of ``unique``: the distinct keys; of ``isin``, with `others`: a
+        mask.
         """
         return {}
 
-    def groups(self, keys: Any, values: Any) -> dict[str, Task]:
-        """Return the tasks that group a column of values by keys, by name.
+    def aggregated(self, keys: Any, values: Any, *hows: str) -> Task:
+        """Return aggregates of a column of values by keys.
 
-        Names are ``sum + count``, ``factorize``, ``value_counts`` and ``unique``.
+        Arrays: the distinct keys in any order, and each aggregate.
         """
-        return {}
+        grouping = Grouping("", "aggregate", ("key",), tuple(("value", how) for how in hows))
+        frame = pd.DataFrame({"key": keys, "value": values})
+
+        def arrays(made: Any) -> tuple[Any, ...]:
+            return tuple(each.to_numpy() for each in self.grouped(grouping, made, frame).columns)
+
+        return Task(self.group(grouping, frame), arrays)
+
+
+def rows_by_key(keys: Any, name: str) -> pd.DataFrame:
+    """Return a frame of keys, and their row numbers in a column of a name."""
+    return pd.DataFrame({"key": keys, name: np.arange(len(keys))})

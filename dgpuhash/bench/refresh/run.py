@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from dgpuhash.backend import Backend
 from dgpuhash.bench.figure import require, short
-from dgpuhash.bench.peers.cudf import share_pool
+from dgpuhash.bench.peers import SharedCuDF
 from dgpuhash.bench.refresh.anew import Anew, Answers, DuckDB, Polars
 from dgpuhash.bench.refresh.frames import DataFrames
 from dgpuhash.bench.refresh.ours import Ours, OursOnWorkers
@@ -139,7 +139,7 @@ def _libraries(
 ) -> Iterator[Anew]:
     """Yield ours, then those that compute all anew."""
     on_gpu = backend.name == "cuda"
-    peer, library, batch = share_pool() if on_gpu else "", pd, _BATCH
+    peer, library, batch = SharedCuDF().name if on_gpu else "", pd, _BATCH
     if on_gpu:
         library, batch = import_module("cudf"), _BATCH_ON_GPU
     yield OursOnWorkers(tables, crew, library, batch) if crew else Ours(tables, library, batch)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,9 +13,8 @@ from dgpuhash.bench.figure import duration, require
 from dgpuhash.bench.fit_memory import rows_that_fit
 from dgpuhash.bench.floors import Floors
 from dgpuhash.bench.keys import keys_of, uniform_floats
-from dgpuhash.bench.peers import OURS, Task, measured_libraries
+from dgpuhash.bench.peers import measured_libraries
 from dgpuhash.bench.timing import REPEATS, median_time
-from dgpuhash.tables import factorize, group_reduce, unique, value_counts
 
 GROUPS = {"cuda": (100, 2**16, 2**20, 2**24, 2**26), "cpu": (100, 2**12, 2**16, 2**20)}
 # Least bytes of the table that the floor is measured on.
@@ -25,6 +23,10 @@ _ROWS = {"cuda": 2**27, "cpu": 2**21}
 _KEY = np.dtype(np.int64)
 # Values are small, so that float64 holds every sum exactly.
 _LARGEST_VALUE = 1000
+_SUMS = "sum + count"
+VERBS = (_SUMS, "factorize", "value_counts", "unique")
+# Aggregates of each group that a verb has.
+_TOTALS = {_SUMS: ("sum", "count"), "value_counts": ("count",)}
 
 
 def run(
@@ -72,18 +74,18 @@ def run(
     """
     repeats = repeats or REPEATS[backend.name]
     floors = Floors(backend, repeats)
-    for peer in measured_libraries(backend, compare):
+    for library in measured_libraries(backend, compare):
         for rows in n or (rows_that_fit(backend, _ROWS[backend.name], 2 * _KEY.itemsize),):
             for what, sample in _cases(backend, rows, groups, distributions):
                 keys = keys_of(sample.numbers, _KEY)
                 expected = Expected(backend, sample, keys)
                 nbytes = max(_LEAST_NBYTES, 2 * _KEY.itemsize * len(expected.keys))
                 floor = rows / floors.lookup(8 * _KEY.itemsize, rows, nbytes)
-                values = expected.values
-                tasks = _ours(keys, values) if peer is None else peer.groups(keys, values)
-                library = OURS if peer is None else peer.name
-                for verb, task in tasks.items():
-                    where: dict[str, Any] = {"n": rows, **what, "library": library, "verb": verb}
+                tasks = {_SUMS: library.aggregated(keys, expected.values, "sum", "count")}
+                tasks |= library.columns(keys)
+                for verb in [verb for verb in VERBS if verb in tasks]:
+                    where: dict[str, Any] = {"n": rows, **what, "library": library.name}
+                    where["verb"], task = verb, tasks[verb]
                     seconds, made = median_time(backend, task.work, repeats=repeats)
                     expected.check(verb, task.read(made), where)
                     del made
@@ -100,14 +102,6 @@ def _cases(
         fitting_groups = [most for most in GROUPS[backend.name] if most <= rows] or [rows]
         for each in groups or fitting_groups:
             yield {"groups": each}, draw(backend, rows, each)
-
-
-def sum_and_count(keys: Any, values: Any) -> Task:
-    """Return the task of this package's sums and counts by key."""
-    return Task(
-        partial(group_reduce, keys, values, ["sum", "count"]),
-        lambda made: (made[0], made[1]["count"], made[1]["sum"]),
-    )
 
 
 class Expected:
@@ -139,26 +133,18 @@ class Expected:
     def check(self, verb: str, found: tuple[Any, ...], where: dict[str, Any]) -> None:
         """Raise if an answer differs; `found` is what `Task.read` returned."""
         xp = self._backend.xp
+        totals = {}
         if verb == "factorize":
             codes, keys = found
             least, most = int(codes.min()), int(codes.max())
             require(least >= 0 and most < len(keys), "a code numbers nothing", **where)
             require((keys[codes] == self._batch).all(), "a code numbers another key", **where)
-            counts = sums = None
         else:
-            keys, counts, sums = found
+            keys, *others = found
+            totals = dict(zip(_TOTALS.get(verb, ()), others, strict=True))
         require(len(keys) == len(self.keys), "the number of groups was wrong", **where)
         order = xp.argsort(keys)
         require((keys[order] == self.keys).all(), "a key was wrong", **where)
-        for what, total, right in (("count", counts, self._counts), ("sum", sums, self._sums)):
-            if total is not None:
-                require((total[order] == right).all(), f"a {what} was wrong", **where)
-
-
-def _ours(keys: Any, values: Any) -> dict[str, Task]:
-    return {
-        "sum + count": sum_and_count(keys, values),
-        "factorize": Task(partial(factorize, keys), lambda made: made),
-        "value_counts": Task(partial(value_counts, keys), lambda made: (*made, None)),
-        "unique": Task(partial(unique, keys), lambda made: (made, None, None)),
-    }
+        for what, total in totals.items():
+            right = self._counts if what == "count" else self._sums
+            require((total[order] == right).all(), f"a {what} was wrong", **where)

@@ -16,13 +16,13 @@ from dgpuhash.bench.figure import duration, require
 from dgpuhash.bench.fit_memory import rows_that_fit
 from dgpuhash.bench.floors import Floors
 from dgpuhash.bench.keys import keys_of, uniform_floats
-from dgpuhash.bench.peers import OURS, Task, measured_libraries
+from dgpuhash.bench.peers import Task, measured_libraries
 from dgpuhash.bench.timing import REPEATS, median_time
 from dgpuhash.errors import SpecError
 from dgpuhash.frames import FrameIndex
 from dgpuhash.frames.dataframes import frames_named
 from dgpuhash.frames.merge.verb import merge
-from dgpuhash.tables import HashMap, join_indices
+from dgpuhash.tables import HashMap
 
 BUILDS = {"cuda": (2**20, 2**24, 2**27), "cpu": (2**12, 2**16, 2**20)}
 _ROWS = {"cuda": 2**27, "cpu": 2**21}
@@ -85,8 +85,7 @@ def run(
         if not 0 <= hit_rate <= 1:
             raise SpecError(f"a hit rate of {hit_rate}; use shares from 0 to 1")
     sizes = n or (rows_that_fit(backend, _ROWS[backend.name], 2 * _KEY.itemsize),)
-    for peer in measured_libraries(backend, compare):
-        library = OURS if peer is None else peer.name
+    for library in measured_libraries(backend, compare):
         for rows, build in itertools.product(sizes, builds or BUILDS[backend.name]):
             right = spread.sample(backend, build)
             nbytes = int(2 * _KEY.itemsize * right.distinct() / _LOAD)
@@ -94,9 +93,10 @@ def run(
             floor = probing + build / floors.insert(64, build, nbytes)
             for hit_rate in hit_rates:
                 what: dict[str, Any] = {"n": rows, "build": build, "distribution": str(spread)}
-                what |= {"hit_rate": hit_rate, "library": library}
+                what |= {"hit_rate": hit_rate, "library": library.name}
                 sides = JoinInput(backend, rows, right, hit_rate)
-                tasks = sides.ours() if peer is None else peer.joins(sides.left, sides.right)
+                tasks = library.joins(sides.left, sides.right)
+                tasks |= sides.standing() if library.ours else {}
                 for verb, task in tasks.items():
                     where = {**what, "verb": verb}
                     seconds, made = median_time(backend, task.work, repeats=repeats)
@@ -126,12 +126,9 @@ class JoinInput:
         self.left: Any = keys_of(self._numbers, _KEY)
         self.right: Any = keys_of(right.numbers, _KEY)
 
-    def ours(self) -> dict[str, Task]:
-        """Return the tasks of this package's joins."""
-        made = {
-            how: Task(partial(join_indices, self.left, self.right, how), lambda rows: rows)
-            for how in ("inner", "left", "semi")
-        }
+    def standing(self) -> dict[str, Task]:
+        """Return the joins with a table or index that exists, and merges of cuDF frames."""
+        made = {}
         if self._sample.distinct() == len(self._sample):
             table = HashMap.from_arrays(
                 self.right, self._backend.xp.arange(len(self.right)), max_load=_LOAD

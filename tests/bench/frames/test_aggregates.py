@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from dgpuhash import backend, bench
-from dgpuhash.bench.frames import aggregates, compared, engines
+from dgpuhash.bench import peers
+from dgpuhash.bench.frames import aggregates
 from dgpuhash.bench.frames.aggregates import VERBS
 from dgpuhash.bench.report.grids import grids
 from dgpuhash.cli.bench import bench as commands
@@ -41,13 +42,13 @@ def test_libraries_agree(where: str) -> None:
 
 @pytest.mark.parametrize("compare", [False, True])
 def test_a_wrong_answer_has_no_figure(monkeypatch: pytest.MonkeyPatch, compare: bool) -> None:
-    class Wrong(engines.Ours):
+    class Wrong(peers.Ours):
         def group(self, *given: Any) -> Any:
             made = super().group(*given)()
             made.iloc[3] += 1
             return lambda: made
 
-    monkeypatch.setitem(compared.COMPARED, "cpu", (engines.Pandas, Wrong))
+    monkeypatch.setitem(peers.COMPARED, "cpu", (peers.Pandas, Wrong))
     options: dict[str, Any] = {"n": [100], "groups": [9], "verbs": ["median"], "repeats": 1}
     rows = list(aggregates.run(backend.get("cpu"), compare=compare, **options))
     assert ["time" in row for row in rows] == [True, False][not compare :]

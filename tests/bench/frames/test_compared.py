@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 from dgpuhash import backend, bench
-from dgpuhash.bench import report
-from dgpuhash.bench.frames import compared, engines, run
+from dgpuhash.bench import peers, report
+from dgpuhash.bench.frames import run
 from dgpuhash.bench.frames.compared import CASES, Case, compared_engines, measured
 from dgpuhash.bench.report.grids import grids
 from dgpuhash.errors import DgpuhashError, FormatError, SpecError
@@ -104,7 +104,7 @@ def test_tables_and_report(path: Path, rows: list[dict[str, Any]], tmp_path: Pat
 def test_a_wrong_library_is_noticed(
     monkeypatch: pytest.MonkeyPatch, spoil: Callable[[pd.DataFrame], pd.DataFrame]
 ) -> None:
-    class Wrong(engines.Pandas):
+    class Wrong(peers.Pandas):
         def __init__(self) -> None:
             self.name = "spoiled"
 
@@ -112,13 +112,13 @@ def test_a_wrong_library_is_noticed(
             work = super().join(*given)
             return lambda: spoil(work())
 
-    used = (engines.Pandas, Wrong, engines.Ours)
+    used = (peers.Pandas, Wrong, peers.Ours)
     case = next(case for case in CASES if case.name == "merge of 100 rows")
     rows = list(measured(CPU, case, [kind() for kind in used], 1))
     assert [row["library"] for row in rows if row["correct"]] == [pd_name(), "dgpuhash", BARE]
     assert "time" not in rows[1]
     assert rows[1]["problem"].startswith(f"DgpuhashError: the answer is not that of {pd_name()}, ")
-    monkeypatch.setitem(compared.COMPARED, "cpu", used)
+    monkeypatch.setitem(peers.COMPARED, "cpu", used)
     with pytest.raises(DgpuhashError, match=r"spoiled failed at 'merge of 100 rows'.*1 of 4"):
         bench.run("frames", compare=True, only=["merge of 100 rows"], repeats=1, quiet=True)
 
@@ -128,28 +128,28 @@ def pd_name() -> str:
 
 
 def test_wrong_groups_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Wrong(engines.Ours):
+    class Wrong(peers.Ours):
         def group(self, *given: Any) -> Any:
             made = super().group(*given)()
             return lambda: made + made * (made == made.max())
 
     for case in KINDS:
         if case.how == "aggregate" and case.scaled(ROWS).groups > 3:
-            *_, row = measured(CPU, case.scaled(ROWS), [engines.Pandas(), Wrong()], 1)
+            *_, row = measured(CPU, case.scaled(ROWS), [peers.Pandas(), Wrong()], 1)
             assert "the answer is not that of pandas" in row["problem"]
 
 
 def test_a_failure_does_not_end_the_run(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    class Failing(engines.Pandas):
+    class Failing(peers.Pandas):
         def __init__(self) -> None:
             self.name = "broken"
 
         def join(self, *given: Any) -> Any:
             raise MemoryError("no room\nfor it")
 
-    monkeypatch.setitem(compared.COMPARED, "cpu", (Failing, engines.Ours))
+    monkeypatch.setitem(peers.COMPARED, "cpu", (Failing, peers.Ours))
     path = tmp_path / "frames.jsonl"
     with pytest.raises(DgpuhashError, match=r"broken failed at 'inner merge'.*others are in the"):
         bench.run(
@@ -196,9 +196,9 @@ def test_cudf_is_asked_by_its_own_words() -> None:
         def merge(self, right: Any, **options: Any) -> Any:
             return options
 
-    cudf = object.__new__(engines.CuDF)
+    cudf = object.__new__(peers.CuDF)
     for how, word in (("semi", "leftsemi"), ("anti", "leftanti"), ("outer", "outer")):
-        join = engines.Join("", how, "", "k0")
+        join = peers.Join("", how, "", "k0")
         frame: Any = Frame()
         assert cudf.join(join, frame, frame)() == {"how": word, "on": "k0"}
 

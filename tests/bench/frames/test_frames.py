@@ -15,8 +15,8 @@ import pytest
 from clusters import cluster_of
 
 from dgpuhash import backend, bench
-from dgpuhash.bench import report
-from dgpuhash.bench.frames import engines, run
+from dgpuhash.bench import peers, report
+from dgpuhash.bench.frames import run
 from dgpuhash.bench.frames.checksum import SCALE, Checksum, checksum_of_frame
 from dgpuhash.bench.frames.groupings import GROUPINGS, GroupFrames, Totals
 from dgpuhash.bench.frames.joins import FEWEST_ROWS, JOINS, JoinFrames
@@ -108,15 +108,15 @@ def test_expected_answers_are_those_of_pandas(join: Any) -> None:
     frames = JoinFrames(2000)
     left, right = frames.sides(join)
     assert not join.narrow or list(left) == [join.on, "v1"]
-    made = engines.Pandas().join(join, left, right)()
+    made = peers.Pandas().join(join, left, right)()
     assert checksum_of_frame(made) == frames.expected(join)
 
 
 @pytest.mark.parametrize("grouping", GROUPINGS.values(), ids=GROUPINGS)
 def test_expected_answers_about_groups_are_those_of_pandas(grouping: Any) -> None:
     frames = GroupFrames(3000)
-    work = frames.work(engines.Pandas(), grouping)
-    assert frames.checksum(engines.Pandas(), grouping, work()) == frames.expected(grouping)
+    work = frames.work(peers.Pandas(), grouping)
+    assert frames.checksum(peers.Pandas(), grouping, work()) == frames.expected(grouping)
 
 
 def test_shape_of_the_frame_that_is_grouped() -> None:
@@ -132,7 +132,7 @@ def test_shape_of_the_frame_that_is_grouped() -> None:
 
 @pytest.mark.parametrize("spoiled", ["a row", "a value", "two values", "a key"])
 def test_wrong_groups_are_caught(monkeypatch: pytest.MonkeyPatch, spoiled: str) -> None:
-    class Wrong(engines.Pandas):
+    class Wrong(peers.Pandas):
         def group(self, *given: Any) -> Any:
             made = super().group(*given)()
             if spoiled == "a row":
@@ -181,7 +181,7 @@ def test_a_wrong_library_is_caught(
     spoil: Callable[[pd.DataFrame], pd.DataFrame],
     question: str,
 ) -> None:
-    class Wrong(engines.Pandas):
+    class Wrong(peers.Pandas):
         def __init__(self) -> None:
             self.name = "spoiled"
 
@@ -189,7 +189,7 @@ def test_a_wrong_library_is_caught(
             work = super().join(*given)
             return lambda: spoil(work())
 
-    monkeypatch.setattr(run, "ENGINES", {"pandas": engines.Pandas, "wrong": Wrong})
+    monkeypatch.setattr(run, "ENGINES", {"pandas": peers.Pandas, "wrong": Wrong})
     said = rf"should be Checksum.* question {question}, .*library spoiled.*figures are void"
     with pytest.raises(DgpuhashError, match=said):
         list(run.run(CPU, rows=1000, questions=[question]))
@@ -200,7 +200,7 @@ def test_turns_get_new_frames_and_the_best_counts(monkeypatch: pytest.MonkeyPatc
     kept: list[Any] = []
     clocks = {"first": iter([0.0, 5.0, 10.0, 13.0, 20.0, 24.0]), "second": iter([0.0, 2.0] * 3)}
 
-    class First(engines.Pandas):
+    class First(peers.Pandas):
         def __init__(self) -> None:
             self.name = "first"
 
@@ -229,7 +229,7 @@ def test_turns_get_new_frames_and_the_best_counts(monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_a_library_cannot_do_is_left_blank(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Unable(engines.Pandas):
+    class Unable(peers.Pandas):
         def join(self, join: Any, left: Any, right: Any) -> Any:
             if join.name == "j1":
                 raise UnsupportedError("not yet")
@@ -238,7 +238,7 @@ def test_what_a_library_cannot_do_is_left_blank(monkeypatch: pytest.MonkeyPatch)
         def __init__(self) -> None:
             self.name = "unable"
 
-    monkeypatch.setattr(run, "ENGINES", {"pandas": engines.Pandas, "unable": Unable})
+    monkeypatch.setattr(run, "ENGINES", {"pandas": peers.Pandas, "unable": Unable})
     rows = list(run.run(CPU, rows=1000, questions=["j1", "j5n"]))
     assert [row["verb"] for row in rows] == ["j1", "j5n", "j5n"]
     cpu, _ = grids("frames", rows)
@@ -261,7 +261,8 @@ def test_chosen_libraries_and_those_that_are_not_there(monkeypatch: pytest.Monke
     gpu: Any = type("Gpu", (), {"name": "cuda"})()
     with pytest.raises(DeviceError, match="measures the CPU"):
         list(run.run(gpu))
-    monkeypatch.setattr(run, "find_spec", lambda package: None if package == "polars" else True)
+    for module in (run, peers):
+        monkeypatch.setattr(module, "find_spec", lambda name: None if name == "polars" else True)
     rows = list(run.run(CPU, rows=1000, questions=["j1"]))
     assert libraries(rows, "j1") == ["pandas", "DuckDB", "dgpuhash", "dgpuhash standing"]
     with pytest.raises(SpecError, match=r"--engine polars needs polars, .*pip install polars"):
@@ -275,7 +276,7 @@ def test_the_command_knows_all_of_them() -> None:
         if isinstance(option.type, click.Choice)
     }
     assert choices["questions"] == list(run.QUESTIONS)
-    assert choices["engines"] == [*engines.ENGINES, *ENGINES_ON_DASK]
+    assert choices["engines"] == [*run.ENGINES, *ENGINES_ON_DASK]
 
 
 @pytest.mark.cluster

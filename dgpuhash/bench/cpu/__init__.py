@@ -1,1 +1,0 @@
-"""Batches of every size on a CPU, beside pandas, Polars, DuckDB and NumPy."""
