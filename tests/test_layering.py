@@ -25,7 +25,7 @@ WIDEST_FOLDER = 24
 SHORTEST_MODULE = 40
 # Lines of code of a room, as `code_lines` counts them; what merges or deletes takes some away.
 MOST_CODE = {
-    "distributed": 20_755,
+    "distributed": 20_710,
     "frames": 15_908,
     "tables": 11_878,
     "kmer": 9_562,

@@ -804,16 +804,16 @@ ON_CLUSTER: dict[tuple[str, str], list[Case]] = {
     ("distributed/partition/registry.py", "DistributedIndex.open({}).close()"): [
         Case(lambda: named("taken") and None, lambda x: named("taken").close()),
     ],
-    ("distributed/tables/arguments.py", ".ravel()"): [
+    ("distributed/tables/batch.py", ".ravel()"): [
         Case(lambda: da.from_array(NESTED), table_of_keys),
     ],
-    ("distributed/tables/arguments.py", ".to_dask_array(lengths=True)"): [
+    ("distributed/tables/batch.py", ".to_dask_array(lengths=True)"): [
         Case(lambda: lazy(frame(), 2)["k"], table_of_keys),
     ],
-    ("distributed/tables/arguments.py", ".astype({})"): [
+    ("distributed/tables/batch.py", ".astype({})"): [
         Case(lambda: da.from_array(np.array([1, 2], object), chunks=2), table_of_keys),
     ],
-    ("distributed/tables/arguments.py", "dask.array.from_array(values, chunks=keys.chunks)"): [
+    ("distributed/tables/batch.py", "dask.array.from_array(values, chunks=keys.chunks)"): [
         Case(lambda: np.array([1, 2]), map_of_values, names={"keys": da.from_array([1, 2])}),
     ],
     ("distributed/tables/bloom_filter.py", "keys.compute_chunk_sizes()"): [

@@ -20,7 +20,7 @@ from dgpuhash.distributed.collective.base import DestinationBuffers, Outgoing, R
 from dgpuhash.distributed.collective.local import LocalCollective, LocalTransfer
 from dgpuhash.distributed.partition.conflict import Conflict
 from dgpuhash.distributed.partition.table_mode import DISTRIBUTED, TableMode
-from dgpuhash.distributed.pipeline.plan import Chunk
+from dgpuhash.distributed.pipeline.slices import Chunk
 from dgpuhash.distributed.pipeline.verb import VerbExecution
 from dgpuhash.distributed.pruning.policy import PruningOptions
 from dgpuhash.distributed.shards.table_shard import TableShard, Verb

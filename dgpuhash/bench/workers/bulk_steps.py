@@ -25,7 +25,7 @@ from dgpuhash.bench.workers.workload import Workload
 from dgpuhash.distributed.cluster.locality import InputSpec, LocalInputs
 from dgpuhash.distributed.collective.base import Collective, Outgoing, Received, Transfer
 from dgpuhash.distributed.collective.group import form_group
-from dgpuhash.distributed.pipeline.plan import Chunk
+from dgpuhash.distributed.pipeline.slices import Chunk
 from dgpuhash.distributed.pipeline.verb import VerbExecution
 from dgpuhash.distributed.shards.plugin import ShardHost
 from dgpuhash.distributed.shards.table_shard import TableShard, Verb

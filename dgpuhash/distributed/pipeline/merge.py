@@ -9,7 +9,7 @@ import numpy as np
 
 from dgpuhash.backend import Backend
 from dgpuhash.distributed.partition.conflict import Conflict
-from dgpuhash.distributed.pipeline.plan import Chunk
+from dgpuhash.distributed.pipeline.slices import Chunk
 from dgpuhash.distributed.pruning.policy import gather_lists
 from dgpuhash.distributed.shards.table_shard import Answer, TableShard, Verb
 from dgpuhash.errors import UnsupportedError

@@ -1,17 +1,88 @@
-"""Room for a mixed batch on all ranks, before any row of it takes effect."""
+"""Agreement of all ranks before a change: room for rows, drafts of shards, sums of counts."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dgpuhash.distributed.collective.base import Collective
-from dgpuhash.distributed.pipeline.plan import Chunk, Piece, RoundPlan
 from dgpuhash.distributed.pipeline.rounds import PartitionedPiece, PipelinedRounds, partition_piece
-from dgpuhash.distributed.shards.table_shard import Answer, TableShard
+from dgpuhash.distributed.pipeline.slices import Chunk, Piece, RoundPlan
+from dgpuhash.distributed.shards.table_shard import Answer, TableShard, Verb
+from dgpuhash.errors import CapacityError, CountOverflowError, OutOfMemoryError
+from dgpuhash.tables.columns.block_counts import counted_by_block
 from dgpuhash.tables.columns.distinct import deduplicated_rows
+from dgpuhash.tables.count_map import sum_of
 from dgpuhash.tables.memory_errors import memory_errors_of
+
+# What a table may refuse in the middle of a batch.
+_REFUSALS = (CapacityError, CountOverflowError, MemoryError)
+
+
+class ShardDraft:
+    """Copy of a shard that carries out a verb; it replaces the shard if no rank refuses a row.
+
+    Parameters
+    ----------
+    part : TableShard
+        The shard, which stays as it is until `publish`.
+
+    Raises
+    ------
+    OutOfMemoryError
+        When there is no memory for the copy.
+    """
+
+    def __init__(self, part: TableShard) -> None:
+        with memory_errors_of("the copy that a batch works on"):
+            self._part, self._copy = part, part.copy()
+        self._refusal: tuple[type[Exception], str] | None = None
+
+    @classmethod
+    def agreed(
+        cls, part: TableShard, collective: Collective, *, changes: bool
+    ) -> tuple[ShardDraft | None, bool, Exception | None]:
+        """Copy the shards of all ranks, if rows of any rank change tables.
+
+        Returns
+        -------
+        draft : ShardDraft or None
+            None where nothing changes.
+        ready : bool
+            Whether all ranks have memory for their copies.
+        error : Exception or None
+            Why this rank has none.
+        """
+        if not any(collective.gather(changes)):
+            return None, True, None
+        draft, error = None, None
+        try:
+            draft = cls(part)
+        except OutOfMemoryError as short:
+            error = short
+        return draft, all(collective.gather(error is None)), error
+
+    def serve(self, verb: Verb, columns: list[Any], counts: np.ndarray) -> list[Answer]:
+        """Carry out `verb` on the copy; rows that follow a refused one get empty answers."""
+        if self._refusal is None:
+            try:
+                with memory_errors_of(verb.name):
+                    return self._copy.serve(verb, columns, counts, [])
+            except _REFUSALS as error:
+                self._refusal = type(error), str(error)
+        return self._part.empty_answers(verb, counts)
+
+    def publish(self, collective: Collective) -> Exception | None:
+        """Replace the shards of all ranks, or return why no rank does."""
+        refusals = [each for each in collective.gather(self._refusal) if each is not None]
+        if refusals:
+            kind, text = refusals[0]
+            return kind(f"{text} (no shard was changed)")
+        self._part.written = True
+        self._part.replica, self._part.table = None, self._copy.table
+        return None
 
 
 def make_room(
@@ -93,3 +164,39 @@ def _new_keys(
     together = backend.xp.concatenate(new)
     chosen = deduplicated_rows(backend, together, last=False)
     return len(together) if chosen is None else len(chosen)
+
+
+_COUNT = np.dtype(np.uint64)
+
+
+class AddedRows(NamedTuple):
+    """Key words and counts of a rank; a key may still have several rows."""
+
+    columns: list[Any]
+    total: int
+
+    @classmethod
+    def of(cls, part: TableShard, chunks: Sequence[list[Any]], term: int | None) -> AddedRows:
+        """Return the rows of all chunks, which count `term` each where they have no counts."""
+        backend = part.backend
+        given = [
+            each[0] if len(chunks) == 1 else backend.xp.concatenate(each)
+            for each in zip(*chunks, strict=True)
+        ] or list(part.no_rows)
+        keys, *counts = given
+        terms = counts[0] if counts else term
+        total = int(term or 0) * len(keys) if term is not None else sum_of(terms)
+        if total < 2**64:
+            keys, terms = counted_by_block(backend, keys, terms, _COUNT)
+        if isinstance(terms, int):
+            terms = backend.full(len(keys), terms, _COUNT)
+        return cls([keys, terms], total)
+
+    def agreed(
+        self, part: TableShard, collective: Collective
+    ) -> tuple[list[list[Chunk]], ShardDraft | None]:
+        """Return the chunks of all ranks, and a draft of the shard where a count may wrap."""
+        told = collective.gather((len(self.columns[0]), self.total, part.table.most))
+        wraps = sum(total for _, total, _ in told) + max(most for *_, most in told) >= 2**64
+        chunks = [[Chunk(0, (), 0, rows)] for rows, *_ in told]
+        return chunks, ShardDraft(part) if wraps else None

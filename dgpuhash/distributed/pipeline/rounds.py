@@ -14,8 +14,7 @@ from dgpuhash import backend as backends
 from dgpuhash.backend import Backend, Multisplit
 from dgpuhash.distributed.collective.base import Collective, Received, Transfer
 from dgpuhash.distributed.collective.streams import SideStream
-from dgpuhash.distributed.pipeline.plan import Piece, RoundPlan
-from dgpuhash.distributed.pipeline.slices import SentPiece, SlicedPiece
+from dgpuhash.distributed.pipeline.slices import Piece, RoundPlan, SentPiece, SlicedPiece
 from dgpuhash.distributed.shards.table_shard import Answer
 
 # Slices whose rows are under way while one is served, and slices whose answers are under way.

@@ -12,13 +12,13 @@ from dgpuhash.distributed.cluster.locality import LocalInputs, TaskOutput
 from dgpuhash.distributed.collective.base import Collective
 from dgpuhash.distributed.pipeline.bulk_insert import Offer
 from dgpuhash.distributed.pipeline.merge import matched_rows
-from dgpuhash.distributed.pipeline.plan import Chunk
+from dgpuhash.distributed.pipeline.slices import Chunk
 from dgpuhash.distributed.pipeline.verb import VerbExecution
 from dgpuhash.distributed.shards import table_store
 from dgpuhash.distributed.shards.plugin import ShardHost
 from dgpuhash.distributed.shards.table_shard import TableShard, Verb
-from dgpuhash.distributed.shards.table_stats import TableShardSize
 from dgpuhash.distributed.shards.table_store import (
+    TableShardSize,
     VerbRequest,
     VerbResult,
     answer_name,

@@ -13,8 +13,6 @@ from dgpuhash.backend import Multisplit
 from dgpuhash.distributed.collective.base import Collective
 from dgpuhash.distributed.collective.local import LocalCollective
 from dgpuhash.distributed.pipeline.bulk_insert import BulkInsert, Offer
-from dgpuhash.distributed.pipeline.counting import AddedRows
-from dgpuhash.distributed.pipeline.draft import ShardDraft
 from dgpuhash.distributed.pipeline.merge import (
     conflict_error,
     has_conflict,
@@ -22,10 +20,9 @@ from dgpuhash.distributed.pipeline.merge import (
     serve_once,
     store_merged,
 )
-from dgpuhash.distributed.pipeline.plan import Chunk, Piece, RoundPlan
-from dgpuhash.distributed.pipeline.room import make_room
+from dgpuhash.distributed.pipeline.room import AddedRows, ShardDraft, make_room
 from dgpuhash.distributed.pipeline.rounds import PipelinedRounds, partition_piece
-from dgpuhash.distributed.pipeline.slices import SentPiece
+from dgpuhash.distributed.pipeline.slices import Chunk, Piece, RoundPlan, SentPiece
 from dgpuhash.distributed.pruning.policy import gather_lists
 from dgpuhash.distributed.pruning.probe_keys import PrunedKeys, prune_keys
 from dgpuhash.distributed.shards.table_shard import Answer, TableShard, Verb

@@ -1,4 +1,4 @@
-"""Base of distributed tables: shards on workers, verbs on all of them."""
+"""Base of distributed tables: shards on workers, verbs on all of them, and commits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import time
 import uuid
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
+from contextvars import copy_context
 from dataclasses import replace
 from numbers import Integral
 from typing import Any, NoReturn, Self, TypeVar
@@ -29,14 +31,22 @@ from dgpuhash.distributed.partition.table_mode import DISTRIBUTED, TableMode
 from dgpuhash.distributed.pipeline.run_verb import run_verb
 from dgpuhash.distributed.pruning.policy import AbsentKeyStats
 from dgpuhash.distributed.shards import table_store
-from dgpuhash.distributed.shards.loss import translated_losses
 from dgpuhash.distributed.shards.table_shard import Verb
-from dgpuhash.distributed.shards.table_stats import StatsDisplay, TableShardSize, format_entries
-from dgpuhash.distributed.shards.table_store import VerbRequest, VerbResult
-from dgpuhash.distributed.tables.arguments import batch_of
-from dgpuhash.distributed.tables.batch import AnswerColumn, Batch, answer_columns
-from dgpuhash.distributed.tables.commits import Commits
-from dgpuhash.distributed.tables.early_answer import EarlyAnswer
+from dgpuhash.distributed.shards.table_store import (
+    StatsDisplay,
+    TableShardSize,
+    VerbRequest,
+    VerbResult,
+    format_entries,
+    translated_losses,
+)
+from dgpuhash.distributed.tables.batch import (
+    AnswerColumn,
+    Batch,
+    EarlyAnswer,
+    answer_columns,
+    batch_of,
+)
 from dgpuhash.distributed.tables.leases import LIMIT, TableLease
 from dgpuhash.errors import (
     ClosedError,
@@ -458,3 +468,71 @@ class DistributedTable:
                 f"this {type(self).__name__} is lost: {self._lost}; some of its parts may have "
                 f"changed, so {table_store.REMEDY}"
             )
+
+
+class Commits:
+    """Commits of a table, one after another, each in a thread that no interrupt reaches.
+
+    Signal handlers run in the main thread, between any two instructions. So a change that workers
+    have begun, and what the handle notes of it, is carried out by another thread.
+
+    Examples
+    --------
+    >>> commits = Commits()
+    >>> commits.run(lambda: 7)
+    7
+    >>> commits.finish()
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def run(self, commit: Callable[[], Result]) -> Result:
+        """Return the result of `commit`, or raise its error.
+
+        An interrupt that comes meanwhile is raised when the commit has ended, or before it has
+        begun. A second interrupt is raised at once, and the commit goes on: see `finish`. Other
+        threads than the main one, such as those of tasks, are not interrupted.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            with self._lock:
+                return commit()
+        done = Future[Result]()
+        thread = threading.Thread(
+            target=copy_context().run, args=(_carry_out, self._lock, commit, done),
+            name="dgpuhash-commit", daemon=True,
+        )  # fmt: skip
+        try:
+            try:
+                thread.start()
+                wait([done])
+            except BaseException:
+                # An interrupt as `wait` takes the condition leaves it to this thread for good.
+                while done._condition._is_owned():  # type: ignore[attr-defined]
+                    done._condition.release()
+                if not done.cancel():
+                    wait([done])
+                raise
+            return done.result()
+        finally:
+            # The error's frames refer to it.
+            del done
+
+    def finish(self) -> None:
+        """Wait for a commit whose caller has been interrupted twice."""
+        with self._lock:
+            pass
+
+
+def _carry_out(lock: threading.Lock, commit: Callable[[], Result], done: Future[Result]) -> None:
+    with lock:
+        if not done.set_running_or_notify_cancel():
+            return
+        try:
+            result = commit()
+        except BaseException as error:
+            done.set_exception(error)
+            # What the error's frames refer to would wait for the collector.
+            del done, commit
+        else:
+            done.set_result(result)

@@ -1,32 +1,49 @@
-"""Batch of one call: its chunks on the workers, and its answers' form."""
+"""Batch of one call: checked arguments, chunks on the workers, and the form of its answers."""
 
 from __future__ import annotations
 
 import itertools
 import math
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import dask.array as da
 import numpy as np
+from dask.array.core import Array
 from dask.core import flatten
 from distributed import Client, Future, futures_of, wait
 
 from dgpuhash import backend as backends
 from dgpuhash.distributed.cluster.broadcast import gather_watched, run_watched
-from dgpuhash.distributed.cluster.client import holders_of, unpaused_workers, workers_of
+from dgpuhash.distributed.cluster.client import (
+    check_same_cluster,
+    holders_of,
+    unpaused_workers,
+    workers_of,
+)
 from dgpuhash.distributed.cluster.locality import InputSpec, TaskOutput
 from dgpuhash.distributed.ingest.source import scatter_to_workers
-from dgpuhash.distributed.pipeline.plan import Chunk
-from dgpuhash.distributed.shards.table_store import VerbResult, answer_name
-from dgpuhash.errors import IndexLost, UnsupportedError
+from dgpuhash.distributed.pipeline.slices import Chunk
+from dgpuhash.distributed.shards.table_store import VerbResult, answer_name, answer_of
+from dgpuhash.errors import IndexLost, KeyTypeError, ShapeError, UnsupportedError
+from dgpuhash.spec import native_dtype
+from dgpuhash.tables.arguments.casts import cast, dtype_code, keeps_values
 from dgpuhash.tables.arguments.encoding import carrier_dtype
-from dgpuhash.tables.arguments.interop import ArrayArgument
-from dgpuhash.tables.arguments.lookup_keys import LookupKeys
-from dgpuhash.tables.arguments.validate import default_row, host_as_device_array, same_length
+from dgpuhash.tables.arguments.exact import comparable
+from dgpuhash.tables.arguments.interop import ArrayArgument, as_argument
+from dgpuhash.tables.arguments.lookup_keys import LookupKeys, as_lookup_keys
+from dgpuhash.tables.arguments.validate import (
+    as_device_array,
+    default_row,
+    host_as_device_array,
+    natural_dtype,
+    same_length,
+)
 from dgpuhash.typing import Device
 
 # Host arrays are spread over the workers in chunks of at least this many rows.
@@ -335,3 +352,185 @@ def answer_columns(made: Sequence[TaskOutput[VerbResult]], columns: int) -> list
             StoredColumn(name, [futures[key] for key in keys], [shapes[key] for key in keys])
         )
     return kept
+
+
+class EarlyAnswer:
+    """Answers to a batch, made before they are computed if shapes are known.
+
+    Each attempt to compute them has names of its own.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    batch : Batch
+    verb : str
+    shown : sequence of Shown
+        Columns of the answer.
+    """
+
+    def __init__(
+        self, client: Client, batch: Batch, verb: str, shown: Sequence[AnswerColumn]
+    ) -> None:
+        self._client, self._batch, self._verb, self._shown = client, batch, verb, shown
+        self._token = ""
+        self._made: list[tuple[StoredColumn, Any]] = []
+
+    def needed(self) -> InputSpec:
+        """Return the data that the next attempt needs."""
+        self._token = uuid.uuid4().hex
+        return replace(self._batch.needed, token=self._token)
+
+    def make(self) -> None:
+        """Make the answers that have one row for each row of the batch.
+
+        Call it while workers compute them. If it fails, `answers` makes them.
+        """
+        if not isinstance(self._batch, DaskBatch) or not all(each.by_row for each in self._shown):
+            return
+        answer, rows = answer_of(self._verb, self._token), self._batch.rows
+        with suppress(Exception):
+            for number, column in enumerate(self._shown):
+                name = answer_name(answer, number)
+                futures: list[Future] = [
+                    Future((name, chunk), self._client) for chunk in range(len(rows))
+                ]
+                kept = StoredColumn(name, futures, [(each,) for each in rows])
+                self._made.append((kept, self._batch.answer(self._client, column, kept)))
+
+    def forget(self) -> None:
+        """Drop the answers that were made for a failed attempt.
+
+        The attempt's error may keep this object alive for long.
+        """
+        self._made.clear()
+
+    def answers(self, kept: Sequence[StoredColumn]) -> tuple[Any, ...]:
+        """Return the answers, whose columns `kept` workers have by now."""
+        made = [(foreseen.name, foreseen.shapes) for foreseen, _ in self._made]
+        # Two threads may have made the first future of a chunk at once: the client tracks one.
+        ready = all(
+            future.status == "finished" for foreseen, _ in self._made for future in foreseen.futures
+        )
+        if ready and made == [(each.name, each.shapes) for each in kept]:
+            return tuple(array for _, array in self._made)
+        columns = zip(self._shown, kept, strict=True)
+        return tuple(self._batch.answer(self._client, *column) for column in columns)
+
+
+def check_arrays() -> None:
+    """Raise UnsupportedError where Dask's arrays are expressions.
+
+    Nothing here makes arrays of that kind.
+    """
+    if da.Array is not Array:
+        raise UnsupportedError(
+            "Dask's array.query-planning is on, and distributed tables take and give no arrays of "
+            "that kind; turn it off before dask.array is imported, as "
+            "DASK_ARRAY__QUERY_PLANNING=False in the environment does"
+        )
+
+
+def batch_of(
+    client: Client,
+    workers: Sequence[str],
+    arrays: Sequence[tuple[Any, np.dtype[Any], str]],
+    stores: bool,
+) -> Batch:
+    """Return a call's arguments as a batch, with dtypes and lengths checked.
+
+    They are checked as far as they are known.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    workers : sequence of str
+        Workers of the table, over which the client's own arrays are spread.
+    arrays : sequence of (array, dtype, name)
+        Keys first.
+    stores : bool
+        Whether the table is to store the keys; keys to look up may be of another dtype.
+
+    Raises
+    ------
+    KeyTypeError, ShapeError, UnsupportedError
+        When the arguments do not fit the table, or each other, or are on no worker any more.
+    IndexLost
+        When a worker is lost, or silent, before the arrays are on the workers.
+    OutOfMemoryError
+        When all workers are paused, as their memory is nearly full.
+    """
+    lazy = [_is_dask(array, name) for array, _, name in arrays]
+    if all(lazy):
+        mixed = [
+            _check_dask(client, array, dtype, name, stores=stores) for array, dtype, name in arrays
+        ]
+        batch = DaskBatch(client, workers, [array for array, *_ in arrays])
+        batch.mixed = mixed[0]
+        return batch
+    if any(lazy):
+        raise UnsupportedError(
+            "keys and values must both be Dask arrays, or both arrays of the client's; make one "
+            "of the other with dask.array.from_array(values, chunks=keys.chunks)"
+        )
+    taken = [as_argument(array, name) for array, _, name in arrays]
+    home = backends.get(None, *(each.data for each in taken if each.location == "cuda"))
+    if not stores:
+        asked = as_lookup_keys(home, taken[0], *arrays[0][1:])
+        return HostBatch(client, workers, taken[0], [asked.keys], asked)
+    keys, *values = [
+        as_device_array(home, each, dtype, name)
+        for each, (_, dtype, name) in zip(taken, arrays, strict=True)
+    ]
+    for column in values:
+        same_length(keys, column)
+    return HostBatch(client, workers, taken[0], [keys, *values])
+
+
+def dtype_of(array: Any, name: str) -> np.dtype[Any]:
+    """Return the dtype of an argument, for a new table."""
+    if _is_dask(array, name):
+        return np.dtype(array.dtype)
+    return natural_dtype(as_argument(array, name), name)
+
+
+def _is_dask(array: Any, name: str) -> bool:
+    if isinstance(array, da.Array):
+        check_arrays()
+        return True
+    if hasattr(array, "dask") or isinstance(array, Future):
+        raise UnsupportedError(
+            f"{name} are a {type(array).__name__}; give a Dask array (of a Series: "
+            ".to_dask_array(lengths=True)), or an array of the client's"
+        )
+    return False
+
+
+def _check_dask(
+    client: Client, array: da.Array, dtype: np.dtype[Any], name: str, *, stores: bool
+) -> bool:
+    """Check that the array's values fit `dtype`; return `Batch.mixed`.
+
+    Values to look up only need to be comparable with `dtype`.
+    """
+    check_same_cluster(client, futures_of(array), name)
+    on_gpu = backends.device_of(array._meta) == "cuda"
+    if on_gpu and array.ndim == 2 and array.dtype == np.uint8 and array.shape[1] == dtype.itemsize:
+        return False
+    if array.ndim != 1:
+        raise ShapeError(
+            f"{name} have shape {array.shape} and must have one dimension; pass one column "
+            f"({name}[:, 0]) or all elements ({name}.ravel())"
+        )
+    if array.shape[0] == 0 or array.dtype == dtype:
+        return bool(array.dtype != dtype)
+    if array.dtype.hasobject:
+        raise KeyTypeError(
+            f"{name} of dtype {array.dtype} have no fixed-size NumPy form; convert them with "
+            f".astype({dtype_code(dtype)})"
+        )
+    if on_gpu and dtype.kind in "mM" and array.dtype == np.int64:
+        return False
+    if not stores and comparable(native_dtype(array.dtype), dtype):
+        return dtype.kind in "mM" or not keeps_values(array.dtype, dtype)
+    cast(np.zeros(0, array.dtype), dtype, name)
+    return False

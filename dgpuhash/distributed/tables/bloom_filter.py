@@ -19,8 +19,8 @@ from dgpuhash.distributed.shards.table_shard import Verb
 from dgpuhash.distributed.storage.arrow_files import RowsFile
 from dgpuhash.distributed.storage.folder import Folder
 from dgpuhash.distributed.tables import contents
-from dgpuhash.distributed.tables.arguments import dtype_of
 from dgpuhash.distributed.tables.base import MASK
+from dgpuhash.distributed.tables.batch import dtype_of
 from dgpuhash.distributed.tables.maintenance import TableMaintenance
 from dgpuhash.distributed.tables.saved import SavedTable
 from dgpuhash.errors import FormatError, UnsupportedError

@@ -9,8 +9,14 @@ import pyarrow as pa
 from dgpuhash.distributed.cluster.locality import TaskOutput
 from dgpuhash.distributed.shards.filter_shard import FilterShard
 from dgpuhash.distributed.shards.plugin import ShardHost
-from dgpuhash.distributed.shards.table_stats import TableShardSize
-from dgpuhash.distributed.shards.table_store import HostedShard, VerbResult, answer_name, at, stored
+from dgpuhash.distributed.shards.table_store import (
+    HostedShard,
+    TableShardSize,
+    VerbResult,
+    answer_name,
+    at,
+    stored,
+)
 from dgpuhash.distributed.storage.arrow_files import RowsFile, to_arrow, write_table
 from dgpuhash.distributed.storage.folder import Folder
 

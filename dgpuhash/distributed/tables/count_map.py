@@ -15,8 +15,7 @@ from dgpuhash.distributed.partition.table_mode import TableMode
 from dgpuhash.distributed.pruning.policy import PruningOptions, Switch
 from dgpuhash.distributed.shards.table_shard import Verb
 from dgpuhash.distributed.tables import contents
-from dgpuhash.distributed.tables.arguments import dtype_of
-from dgpuhash.distributed.tables.batch import AnswerColumn
+from dgpuhash.distributed.tables.batch import AnswerColumn, dtype_of
 from dgpuhash.distributed.tables.key_table import KeyTable
 from dgpuhash.errors import KeyTypeError
 from dgpuhash.tables.count_map import as_count, is_column

@@ -13,9 +13,8 @@ from dgpuhash.distributed.collective.group import Transport
 from dgpuhash.distributed.partition.table_mode import TableMode
 from dgpuhash.distributed.pruning.policy import PruningOptions, Switch
 from dgpuhash.distributed.shards.table_shard import Verb
-from dgpuhash.distributed.tables.arguments import dtype_of
 from dgpuhash.distributed.tables.base import MASK
-from dgpuhash.distributed.tables.batch import AnswerColumn
+from dgpuhash.distributed.tables.batch import AnswerColumn, dtype_of
 from dgpuhash.distributed.tables.key_table import PairTable
 from dgpuhash.errors import SpecError
 from dgpuhash.tables.arguments.combine import check_combine

@@ -11,8 +11,8 @@ from numpy.typing import DTypeLike
 from dgpuhash.distributed.collective.group import Transport
 from dgpuhash.distributed.partition.table_mode import TableMode
 from dgpuhash.distributed.shards.table_shard import Verb
-from dgpuhash.distributed.tables.arguments import dtype_of
 from dgpuhash.distributed.tables.base import MASK
+from dgpuhash.distributed.tables.batch import dtype_of
 from dgpuhash.distributed.tables.key_table import EntryTable
 from dgpuhash.tables.stores.method import table_spec
 from dgpuhash.typing import (

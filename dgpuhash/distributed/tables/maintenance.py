@@ -23,9 +23,8 @@ from dgpuhash.distributed.storage.arrow_files import RowsFile, check_shared
 from dgpuhash.distributed.storage.folder import Folder
 from dgpuhash.distributed.storage.manifest import MANIFEST, load_with_retry
 from dgpuhash.distributed.tables import contents
-from dgpuhash.distributed.tables.arguments import check_arrays
 from dgpuhash.distributed.tables.base import DistributedTable
-from dgpuhash.distributed.tables.batch import answer_columns, array_of
+from dgpuhash.distributed.tables.batch import answer_columns, array_of, check_arrays
 from dgpuhash.distributed.tables.saved import SavedBatch, SavedTable, homes_of
 from dgpuhash.errors import FormatError, IndexLost, UnsupportedError
 from dgpuhash.typing import ConflictName, Device

@@ -14,9 +14,8 @@ from dgpuhash.distributed.partition.table_mode import TableMode
 from dgpuhash.distributed.pruning.policy import PruningOptions, Switch
 from dgpuhash.distributed.shards.table_shard import Verb
 from dgpuhash.distributed.tables import contents
-from dgpuhash.distributed.tables.arguments import dtype_of
 from dgpuhash.distributed.tables.base import MASK
-from dgpuhash.distributed.tables.batch import AnswerColumn
+from dgpuhash.distributed.tables.batch import AnswerColumn, dtype_of
 from dgpuhash.distributed.tables.key_table import PairTable
 from dgpuhash.tables.stores.method import multimap_spec
 from dgpuhash.typing import (

@@ -16,7 +16,7 @@ from dgpuhash.distributed.cluster.broadcast import run_on_workers
 from dgpuhash.distributed.collective.group import form_group, join_group
 from dgpuhash.distributed.shards.table_shard import TableShard
 from dgpuhash.distributed.tables import leases
-from dgpuhash.distributed.tables.early_answer import EarlyAnswer
+from dgpuhash.distributed.tables.batch import EarlyAnswer
 from dgpuhash.errors import IndexLost, OutOfMemoryError
 
 pytestmark = pytest.mark.cluster

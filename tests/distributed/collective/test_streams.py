@@ -16,8 +16,8 @@ from dgpuhash.distributed.cluster.locality import LocalInputs
 from dgpuhash.distributed.collective import streams
 from dgpuhash.distributed.collective.local import LocalCollective
 from dgpuhash.distributed.collective.streams import SideStream
-from dgpuhash.distributed.pipeline.plan import Chunk
 from dgpuhash.distributed.pipeline.run_verb import run_verb
+from dgpuhash.distributed.pipeline.slices import Chunk
 from dgpuhash.distributed.shards import table_store
 from dgpuhash.distributed.shards.table_shard import TableShard, Verb
 from dgpuhash.spec import TableSpec

@@ -23,8 +23,8 @@ from dgpuhash.distributed import (
     DistributedSet,
 )
 from dgpuhash.distributed.shards.table_shard import TableShard
-from dgpuhash.distributed.tables import commits
-from dgpuhash.distributed.tables.commits import Commits
+from dgpuhash.distributed.tables import base
+from dgpuhash.distributed.tables.base import Commits
 
 KEYS = np.arange(3_000)
 MORE = np.arange(2_000, 6_000)
@@ -187,14 +187,14 @@ def test_a_commit_that_fails_raises_its_error():
 
 def test_an_interrupt_that_leaves_the_condition_locked(monkeypatch):
     """As one does between the instructions of `wait`; the commit could never tell its end."""
-    begun, real = threading.Event(), commits.wait
+    begun, real = threading.Event(), base.wait
 
     def interrupted(futures):
-        monkeypatch.setattr(commits, "wait", real)
+        monkeypatch.setattr(base, "wait", real)
         assert begun.wait(20)
         futures[0]._condition.acquire()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(commits, "wait", interrupted)
+    monkeypatch.setattr(base, "wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
         Commits().run(begun.set)

@@ -15,7 +15,7 @@ from dgpuhash.distributed.cluster import broadcast
 from dgpuhash.distributed.pipeline import run_verb
 from dgpuhash.distributed.shards.table_shard import TableShard
 from dgpuhash.distributed.tables import batch
-from dgpuhash.distributed.tables.early_answer import EarlyAnswer
+from dgpuhash.distributed.tables.batch import EarlyAnswer
 from dgpuhash.errors import ShapeError
 
 pytestmark = pytest.mark.cluster

@@ -34,7 +34,7 @@ EXECUTE = {
     "multimap": lambda table: table.execute(OPS, KEYS, KEYS),
 }
 VERB, SHARD = "dgpuhash.distributed.pipeline.verb", "dgpuhash.distributed.shards.table_shard"
-DRAFT = "dgpuhash.distributed.pipeline.draft"
+DRAFT = "dgpuhash.distributed.pipeline.room"
 # Where a worker dies in a mixed batch, and whether the others have changed by then.
 PLACES = {
     "before room is made": (VERB, "VerbExecution", "make_room", False),
