@@ -28,9 +28,9 @@ MOST_CODE = {
     "distributed": 20_710,
     "frames": 15_908,
     "tables": 11_878,
-    "kmer": 9_562,
+    "kmer": 9_624,
     "bench": 9_739,
-    "cli": 4_000,
+    "cli": 4_003,
     "backend": 1_670,
     "dask": 710,
 }
@@ -130,7 +130,7 @@ ROOMS_WITHIN = {
         {"accessor", "load"},
     ],
     "kmer": [
-        {"options", "sequences"},
+        {"masking", "options", "sequences"},
         {"cluster"},
         {"counts", "taxonomy", "worker_reads"},
         {"accessions"},

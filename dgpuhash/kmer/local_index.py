@@ -14,6 +14,7 @@ from dgpuhash.kmer.databases.estimators import memory_of
 from dgpuhash.kmer.databases.merging import merged
 from dgpuhash.kmer.databases.provenance import Step, provenance_of, step_after, steps_of
 from dgpuhash.kmer.index_file import read_index, write_index
+from dgpuhash.kmer.masking import mask_on
 from dgpuhash.kmer.references import References, Targets, targets_of_letters
 from dgpuhash.kmer.rule import Part, Rows, Rule
 from dgpuhash.kmer.sequences.files import Paths
@@ -226,6 +227,7 @@ class LocalIndex(IndexBase):
     ) -> None:
         whole, first = self._whole_of(taxonomy), len(self.targets.names)
         letters, offsets = self._rule.checked_letters(letters, offsets)
+        letters = mask_on(self._rule.backend, self.settings.mask, letters, offsets)
         edges = self._rule.backend.to_host(offsets)
         targets = targets_of_letters(whole, edges, taxids, names, self.targets)
         rule = self._rule.with_targets(whole, targets)

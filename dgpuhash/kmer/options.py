@@ -16,7 +16,7 @@ class ReferenceOptions(TypedDict, total=False):
     """How references of a k-mer index are read."""
 
     k: int
-    mask: Literal["none", "lowercase"]
+    mask: Literal["none", "lowercase", "dust"]
     order: Literal["path", "given"]
 
 

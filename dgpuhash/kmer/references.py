@@ -10,12 +10,11 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from dgpuhash.errors import SequenceError, SpecError
+from dgpuhash.kmer.masking import check_mask, masked_batches
 from dgpuhash.kmer.placement import Placement, Reference, place_references
 from dgpuhash.kmer.sequences.batches import BATCH_LETTERS, SequenceBatch, read_sequences
 from dgpuhash.kmer.sequences.files import STDIN, Paths, files_of
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
-
-_MASKS = ("none", "lowercase")
 
 
 class Targets(NamedTuple):
@@ -145,8 +144,9 @@ class References:
         FASTA or FASTQ, plain or compressed.
     order : {"path", "given"}
         As for `numbered_files`.
-    mask : {"none", "lowercase"}
-        Whether small letters stand for themselves, or are masked.
+    mask : {"none", "lowercase", "dust"}
+        What is masked: nothing, small letters, or letters of low complexity: see
+        `dgpuhash.kmer.masking.mask_letters`.
     known : Targets, optional
         Those of the index already; numbers go on behind them.
     progress : callable, optional
@@ -182,10 +182,8 @@ class References:
         known: Targets | None = None,
         progress: Callable[[int], object] | None = None,
     ) -> None:
-        if mask not in _MASKS:
-            raise SpecError(f"mask={mask!r}; use one of {', '.join(map(repr, _MASKS))}")
+        self.mask: str = check_mask(mask)
         self.files: list[str] = numbered_files(paths, order)
-        self.masks: bool = mask == "lowercase"
         self._known = Targets.none() if known is None else known
         self._progress = progress
         self._headers: list[str] | None = None
@@ -257,9 +255,17 @@ class References:
         OSError
             When a file cannot be read.
         """
+        yield from masked_batches(
+            self.mask, lambda wider: self._batches(wider, stride, batch_letters), overlap, stride
+        )
+
+    def _batches(
+        self, overlap: int | None, stride: int, batch_letters: int
+    ) -> Iterator[ReferenceBatch]:
+        """Yield batches as they are in the files."""
         for batch, first in self._read(overlap, stride, batch_letters):
             yield ReferenceBatch(
-                masked(batch.letters) if self.masks else batch.letters,
+                batch.letters,
                 batch.offsets,
                 batch.numbers + (self.first + first),
                 batch.starts,
@@ -342,11 +348,6 @@ class References:
         edges = [*firsts.values(), len(headers)]
         self._headers, self._lengths = headers, lengths
         self._sizes = np.diff(edges).tolist()
-
-
-def masked(letters: np.ndarray) -> np.ndarray:
-    """Return letters with N in place of small ones."""
-    return np.where(letters >= ord("a"), np.uint8(ord("N")), letters)
 
 
 def targets_of_letters(

@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dgpuhash.kmer.cluster import Workers, seen_by_workers
-from dgpuhash.kmer.references import ReferenceBatch, References, Targets, masked
+from dgpuhash.kmer.masking import masked_batches
+from dgpuhash.kmer.references import ReferenceBatch, References, Targets
 from dgpuhash.kmer.sequences.batches import BATCH_LETTERS, batches_of_text, read_sequences
 from dgpuhash.kmer.sequences.borders import Borders, Cut, text_of_cut
 from dgpuhash.kmer.worker_reads import borders_of
@@ -44,15 +45,15 @@ class TargetRun:
         Numbers of records from `first` to before `last`.
     before : int
         Targets before the first record of all files.
-    masks : bool
-        Whether small letters are masked.
+    mask : str
+        What is masked, as for `References`.
     """
 
     files: list[RunFile]
     first: int
     last: int
     before: int
-    masks: bool
+    mask: str
 
     def letters_of(self, targets: Targets) -> int:
         """Return the letters of the run, given the targets of all references."""
@@ -62,6 +63,14 @@ class TargetRun:
         self, *, overlap: int | None = None, stride: int = 1, batch_letters: int = BATCH_LETTERS
     ) -> Iterator[ReferenceBatch]:
         """Yield the letters of the targets as `References.batches` does."""
+        yield from masked_batches(
+            self.mask, lambda wider: self._batches(wider, stride, batch_letters), overlap, stride
+        )
+
+    def _batches(
+        self, overlap: int | None, stride: int, batch_letters: int
+    ) -> Iterator[ReferenceBatch]:
+        """Yield batches as they are in the files."""
         for file in self.files:
             if file.cut is None:
                 batches = read_sequences(
@@ -75,9 +84,8 @@ class TargetRun:
                 start, end = np.searchsorted(numbers, [self.first, self.last]).tolist()
                 if start < end:
                     offsets = batch.offsets[start : end + 1]
-                    letters = batch.letters[offsets[0] : offsets[-1]]
                     yield ReferenceBatch(
-                        masked(letters) if self.masks else letters,
+                        batch.letters[offsets[0] : offsets[-1]],
                         offsets - offsets[0],
                         numbers[start:end] + self.before,
                         batch.starts[start:end],
@@ -148,7 +156,7 @@ def runs_of(
             first,
             last,
             references.first,
-            references.masks,
+            references.mask,
         )
         for first, last in pairwise(edges)
     ]

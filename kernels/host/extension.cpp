@@ -13,6 +13,7 @@
 
 #include "host/packing.h"
 #include "host/pool.h"
+#include "host/references_module.h"
 #include "host/rows.h"
 #include "host/sequences_module.h"
 
@@ -137,6 +138,7 @@ NB_MODULE(_native, module) {
       "set_threads", &dg::set_threads, nb::arg("n"),
       "Threads of later launches; 0: DGPUHASH_NUM_THREADS or the CPUs that the process may use.");
   dg::add_packing(module);
+  dg::add_references(module);
   dg::add_sequences(module);
   module.def("threads", &dg::threads, "Threads that a launch uses.");
 }

@@ -103,12 +103,15 @@ _rule = click.option(
     required=True,
     help="How references are indexed and reads classified.",
 )
-_mask = click.option(
-    "--mask",
-    type=click.Choice(["none", "lowercase"]),
-    default="none",
-    show_default=True,
-    help="Letters of references that are left out.",
+_mask = _all_of(
+    click.option(
+        "--mask",
+        type=click.Choice(["none", "lowercase", "dust"]),
+        default="none",
+        show_default=True,
+        help="Letters of references that are left out; dust: of low complexity, as Kraken 2 does.",
+    ),
+    click.option("--no-mask", "mask", flag_value="none", help="The same as --mask none."),
 )
 size_options = _all_of(_rule, _mask, *_options_of(_BUILD))
 build_options = _all_of(

@@ -130,9 +130,7 @@ class Estimator(ABC):
         bound = Contents.of_all(self._most_keys(letters, n))
         sizes = self._sizes(bound, letters, self.settings)
         # They are read in the order that was found.
-        again = References(
-            references.files, order="given", mask="lowercase" if references.masks else "none"
-        )
+        again = References(references.files, order="given", mask=references.mask)
         memory = self._memory(sizes.held)
         memory = replace(memory, nbytes=max(memory.nbytes - memory.share(held), 0))
         check_fits(sizes, memory, lambda: self._of(letters, self._sampled(again), memory))

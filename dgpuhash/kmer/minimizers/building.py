@@ -103,8 +103,6 @@ def batches_of_letters(
 ) -> Iterator[Batch]:
     """Yield the same of references in arrays, the first of which has the number `before`."""
     size, offsets = _SLICE_LETTERS[backend.name], backend.to_host(offsets)
-    if settings.mask == "lowercase":
-        letters = backend.xp.where(letters >= ord("a"), np.uint8(ord("N")), letters)
     for start in range(0, len(letters), size):
         end = min(start + size + settings.k - 1, len(letters))
         first = int(np.searchsorted(offsets, start, side="right")) - 1

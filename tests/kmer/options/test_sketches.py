@@ -185,7 +185,7 @@ def test_lines_reports_and_abundances_by_sketches(
     found = built(SketchIndex, **SMALL).classify(*reads[: 1 + paired], batch_letters=600, **options)
     assert sum(1 for _ in found) > 10
     ends = "" if paired else "/1"
-    found.write(tmp_path / "calls")
+    found.write(tmp_path / "calls", form="tsv")
     lines = (tmp_path / "calls").read_text().splitlines()
     assert lines == [f"pair{at}{ends}\t{taxid}" for at, taxid in enumerate(calls)]
     found.write(tmp_path / "kraken", form="kraken")
