@@ -26,7 +26,7 @@ SHORTEST_MODULE = 40
 # Lines of code of a room, as `code_lines` counts them; what merges or deletes takes some away.
 MOST_CODE = {
     "distributed": 20_710,
-    "frames": 15_908,
+    "frames": 15_794,
     "tables": 11_878,
     "kmer": 9_624,
     "bench": 9_739,

@@ -58,45 +58,54 @@ def _objects(labels: Any) -> pd.Series:
 
 
 def with_keys(
-    result: pd.DataFrame, groups: Groups, repeats: int | None = None, *, beside: bool = False
-) -> pd.DataFrame:
-    """Return a result by group, numbered from 0, with the keys as its first columns.
+    columns: Sequence[Any], labels: pd.Index, groups: Groups, level: Any = None, *,
+    beside: bool = False,
+) -> pd.DataFrame:  # fmt: skip
+    """Return columns by group as a frame, numbered from 0, with the keys as its first columns.
 
-    Keys that the result has a column for are left out; with `beside` they come beside it, as
-    `DataFrame.reset_index` has them. `repeats`: the rows of each group, None for one.
+    Keys that there is a column for are left out; with `beside` they come beside it, as
+    `DataFrame.reset_index` has them. `level`: values that come once for each group, in a column
+    behind the keys.
 
     Raises
     ------
     SpecError
         When a key beside others is called as a column.
     """
+    count = None if level is None else len(level)
+    if level is not None:
+        labels = labels.insert(0, f"level_{len(groups.keys)}")
+        columns = [np.tile(level, len(groups)), *columns]
     names: list[Any] = []
     arrays: list[Any] = []
     for place in reversed(range(len(groups.keys))):
         name, column = groups.keys[place].name, groups.columns[place]
         if name is None:
-            alone = len(groups.keys) == 1 and repeats is None
-            alone = alone and not (beside and "index" in result.columns)
+            alone = len(groups.keys) == 1 and level is None
+            alone = alone and not (beside and "index" in labels)
             name = "index" if alone else f"level_{place}"
-        if beside and (_full(name, result.columns) in [*result.columns] or name in names):
+        if beside and (_full(name, labels) in [*labels] or name in names):
             raise SpecError(f"cannot insert {name}, already exists; give the result another label")
-        if not beside and (name in result.columns or name in names):
+        if not beside and (name in labels or name in names):
             continue
         names.insert(0, name)
         values = inferred(column).array
-        if repeats is None:
+        if count is None:
             arrays.insert(0, values.copy())
         else:
-            arrays.insert(0, values.take(np.repeat(np.arange(len(column)), repeats)))
-    columns = result.columns
-    if columns.nlevels > 1:
-        levels = zip(*(_full(name, columns) for name in names), *columns, strict=True)
-        columns = index_of([_objects(level) for level in levels], columns.names)
-    else:
-        for name in reversed(names):
-            columns = columns.insert(0, name)
-    data = [result.iloc[:, place].array for place in range(result.shape[1])]
-    return frame_of([*arrays, *data], columns, pd.RangeIndex(len(result)))
+            arrays.insert(0, values.take(np.repeat(np.arange(len(column)), count)))
+    index = pd.RangeIndex(len(groups) * (1 if count is None else count))
+    return frame_of([*arrays, *columns], labels_beside(names, labels), index)
+
+
+def labels_beside(names: Sequence[Any], labels: pd.Index) -> pd.Index:
+    """Return the labels of keys and, behind them, of columns, which may have several levels."""
+    if labels.nlevels > 1:
+        levels = zip(*(_full(name, labels) for name in names), *labels, strict=True)
+        return index_of([_objects(level) for level in levels], labels.names)
+    for name in reversed(names):
+        labels = labels.insert(0, name)
+    return labels
 
 
 def _full(name: Any, columns: pd.Index) -> Any:

@@ -154,7 +154,8 @@ class FunctionMethods(ABC):
         return columns.take(order).set_axis(index).rename(self._data.name)
 
     def _with_keys(self, made: pd.DataFrame) -> pd.DataFrame:
-        return assembly.with_keys(made.set_axis(pd.RangeIndex(len(made)), axis=0), self._groups)
+        columns = [made.iloc[:, place].array for place in range(made.shape[1])]
+        return assembly.with_keys(columns, made.columns, self._groups)
 
 
 def bound(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Function:

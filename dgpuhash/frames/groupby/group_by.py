@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -12,12 +12,13 @@ import pandas as pd
 from dgpuhash.errors import SpecError
 from dgpuhash.frames.dataframes import as_series
 from dgpuhash.frames.groupby import assembly, selections
+from dgpuhash.frames.groupby.aggregates import pairs
 from dgpuhash.frames.groupby.aggregates.options import Options
 from dgpuhash.frames.groupby.aggregates.refusals import AggregateTypeError
 from dgpuhash.frames.groupby.aggregates.table import AGGREGATES
 from dgpuhash.frames.groupby.aggregates.values import Values, taken
 from dgpuhash.frames.groupby.functions import FunctionMethods, bound, transformed
-from dgpuhash.frames.groupby.methods import GroupByBase, PairMethods
+from dgpuhash.frames.groupby.methods import GroupByBase
 from dgpuhash.frames.groupby.reduction import Wanted, reduced
 from dgpuhash.frames.groupby.requests import NoSuchAggregateError, name_of
 from dgpuhash.frames.groupby.value_counts import value_counts
@@ -26,7 +27,7 @@ from dgpuhash.tables.memory_errors import function_translates_memory_errors
 from dgpuhash.typing import AnyFrame
 
 
-class GroupBy(GroupByBase, PairMethods, FunctionMethods):
+class GroupBy(GroupByBase, FunctionMethods):
     """Groups of the rows of a pandas frame, made by `dgpuhash.groupby`.
 
     ``[column]`` aggregates one column to a Series, ``[columns]`` several to a frame; otherwise all
@@ -98,11 +99,6 @@ class GroupBy(GroupByBase, PairMethods, FunctionMethods):
         return [as_series(frame.iloc[:, place]) for place in self._positions]
 
     @property
-    def _index(self) -> Any:
-        """The labels of results by group, until the keys are columns of them."""
-        return self._groups.index if self._as_index else pd.RangeIndex(len(self._groups))
-
-    @property
     def _labels(self) -> Any:
         return pd.Index([self._like.name]) if self._one else self._like.columns
 
@@ -114,13 +110,22 @@ class GroupBy(GroupByBase, PairMethods, FunctionMethods):
             raise TypeError(f"{how}() got an unexpected keyword argument 'numeric_only'")
         numeric = [place for place, each in enumerate(self._columns) if Values(each).is_numeric]
         if self._one and not numeric:
-            told = f"Cannot use numeric_only=True with SeriesGroupBy.{how} and non-numeric dtypes."
-            if how == "sem":
-                told = (
-                    f"SeriesGroupBy.sem called with numeric_only=True and dtype {self._like.dtype}"
-                )
-            raise AggregateTypeError(told)
+            raise AggregateTypeError(
+                f"SeriesGroupBy.sem called with numeric_only=True and dtype {self._like.dtype}"
+                if how == "sem"
+                else f"Cannot use numeric_only=True with SeriesGroupBy.{how} and non-numeric "
+                "dtypes."
+            )
         return numeric
+
+    def _moments(self, places: Sequence[int], how: str) -> Callable[[int, int], pairs.Moments]:
+        columns = self._columns
+        floats = [pairs.floats(self._groups, columns[place], how) for place in places]
+        return pairs.moments_of_all(self._groups, floats)
+
+    def _pairs_without_index(self, columns: list[Any], labels: Any, groups: Any) -> Any:
+        index = assembly.index_with_level(groups, labels, labels.name)
+        return assembly.without_keys(assembly.frame_of(columns, labels, index), labels.nlevels)
 
     def _reduced(self, wanted: list[Wanted]) -> list[Any]:
         return reduced(self._groups, self._columns, wanted, self._frame.index)
@@ -132,32 +137,8 @@ class GroupBy(GroupByBase, PairMethods, FunctionMethods):
         texts = isinstance(getattr(array, "dtype", None), pd.StringDtype)
         return array.to_numpy(dtype=object) if texts else array
 
-    @function_translates_memory_errors
-    def _aggregated(self, how: Any, options: Options) -> Any:
-        """Return one aggregate of all columns."""
-        places = self._places(how, options)
-        arrays = self._reduced([self._wanted(place, how, options) for place in places])
-        index, repeats = self._index, None
-        if how == "quantile" and not pd.api.types.is_scalar(options.q):
-            index = assembly.index_with_level(self._groups, np.asarray(options.q, np.float64))
-            repeats = len(options.q)
-        if self._one and self._as_index:
-            return assembly.series_of(arrays[0], index, self._like.name)
-        arrays = [self._in_frame(place, each) for place, each in zip(places, arrays, strict=True)]
-        made = assembly.frame_of(arrays, self._labels.take(places), index)
-        if self._as_index:
-            return made
-        if repeats is not None:
-            levels = np.tile(np.asarray(options.q, np.float64), len(self._groups))
-            made.insert(0, f"level_{len(self._groups.keys)}", levels)
-        return assembly.with_keys(made, self._groups, repeats)
-
     def _function(self, func: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
         return bound(func, args, given)
-
-    def _framed(self, columns: list[Any], labels: Any, *, beside: bool = False) -> Any:
-        made = assembly.frame_of(columns, labels, self._index)
-        return made if self._as_index else assembly.with_keys(made, self._groups, beside=beside)
 
     def _named(self, func: Any) -> Any:
         if isinstance(func, str) and func not in AGGREGATES:

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+import numpy as np
 import pandas as pd
 
 from dgpuhash.errors import SpecError, UnsupportedError
@@ -221,6 +222,11 @@ class GroupByBase(AggregateMethods):
         """What is aggregated, or a frame like it."""
 
     @property
+    @abstractmethod
+    def _positions(self) -> list[int]:
+        """The positions of what is aggregated among the columns of the frame."""
+
+    @property
     def ngroups(self) -> int:
         """The number of groups."""
         return len(self._groups)
@@ -252,12 +258,37 @@ class GroupByBase(AggregateMethods):
     def _function(self, func: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
         """Return a function of a group with these arguments."""
 
-    @abstractmethod
-    def _framed(self, columns: list[Any], labels: Any, *, beside: bool = False) -> Any:
+    def _framed(
+        self, columns: list[Any], labels: Any, level: Any = None, *, beside: bool = False
+    ) -> Any:  # fmt: skip
         """Return columns by group as a frame, with the keys where they belong.
 
-        `beside`: columns that are called as a key do not replace it.
+        `level`: values that come once for each group. `beside`: columns that are called as a key do
+        not replace it.
         """
+        groups, put = self._groups, self._assembly
+        if not self._as_index:
+            return put.with_keys(columns, labels, groups, level, beside=beside)
+        index = groups.index if level is None else put.index_with_level(groups, level)
+        return put.frame_of(columns, labels, index)
+
+    @function_translates_memory_errors
+    def _aggregated(self, how: Any, options: Options) -> Any:
+        """Return one aggregate of all columns."""
+        places, level = self._places(how, options), None
+        columns = self._reduced([self._wanted(place, how, options) for place in places])
+        if how == "quantile" and not pd.api.types.is_scalar(options.q):
+            level = np.asarray(options.q, np.float64)
+        if self._one and self._as_index:
+            groups, put = self._groups, self._assembly
+            index = groups.index if level is None else put.index_with_level(groups, level)
+            return put.series_of(columns[0], index, self._name)
+        columns = [self._in_frame(place, each) for place, each in zip(places, columns, strict=True)]
+        return self._framed(columns, self._labels.take(places), level)
+
+    def _in_frame(self, place: int, column: Any) -> Any:
+        """Return results of a column as frames have them."""
+        return column
 
     def agg(self, func: AggregateLike | None = None, *args: Any, **kwargs: Any) -> AnyFrame:
         """Return aggregates by group.
@@ -421,28 +452,6 @@ class GroupByBase(AggregateMethods):
             )  # fmt: skip
         return self._framed([sizes], pd.Index(["size"]))
 
-
-class PairMethods(ABC):
-    """Methods of pairs of columns."""
-
-    _groups: Groups
-    _as_index: bool
-
-    @property
-    @abstractmethod
-    def _one(self) -> bool: ...
-
-    @property
-    @abstractmethod
-    def _columns(self) -> list[pd.Series]: ...
-
-    @property
-    @abstractmethod
-    def _labels(self) -> Any: ...
-
-    @abstractmethod
-    def _places(self, how: str, options: Options) -> list[int]: ...
-
     def cov(
         self, min_periods: int | None = None, ddof: int = 1, numeric_only: bool = False
     ) -> Any:  # fmt: skip
@@ -457,21 +466,36 @@ class PairMethods(ABC):
             raise UnsupportedError(f"corr with method={method!r}; there is 'pearson'")
         return self._matrices("corr", min_periods, 1, Options(numeric_only=numeric_only))
 
+    @function_translates_memory_errors
     def _matrices(self, how: str, least: int, ddof: int, options: Options) -> Any:
         if self._one:
             raise UnsupportedError(f"{how} of one column with another; choose both with [columns]")
-        places = self._places(how, options)
-        made = pairs.matrices(
-            len(self._groups), len(places), self._moments(places, how), how, least, ddof
-        )  # fmt: skip
-        chosen = self._labels.take(places)
-        index = assembly.index_with_level(self._groups, chosen, chosen.name)
-        arrays = [made[:, :, place].reshape(-1) for place in range(len(places))]
-        found = assembly.frame_of(arrays, self._labels.take(places), index)
-        return found if self._as_index else assembly.without_keys(found, chosen.nlevels)
+        groups, places = self._groups_of_pairs, self._places_of_pairs(how, options)
+        made = pairs.matrices(groups, len(places), self._moments(places, how), how, least, ddof)
+        labels = self._labels.take(places)
+        columns = [self._column(made[:, :, place].reshape(-1)) for place in range(len(places))]
+        if not self._as_index:
+            return self._pairs_without_index(columns, labels, groups)
+        index = self._assembly.index_with_level(groups, labels, labels.name)
+        return self._assembly.frame_of(columns, labels, index)
 
+    @property
+    def _groups_of_pairs(self) -> Any:
+        """The groups in the order in which matrices come."""
+        return self._groups
+
+    def _places_of_pairs(self, how: str, options: Options) -> list[int]:
+        """Return the positions of the columns that pairs are made of."""
+        return self._places(how, options)
+
+    @abstractmethod
     def _moments(self, places: Sequence[int], how: str) -> Callable[[int, int], pairs.Moments]:
         """Return the function of the moments of two of these columns, by number."""
-        columns = self._columns
-        floats = [pairs.floats(self._groups, columns[place], how) for place in places]
-        return pairs.moments_of_all(self._groups, floats)
+
+    @abstractmethod
+    def _pairs_without_index(self, columns: list[Any], labels: Any, groups: Any) -> Any:
+        """Return matrices of groups, one below the other, where keys are no labels."""
+
+    def _column(self, array: Any) -> Any:
+        """Return an array as a column of results."""
+        return array

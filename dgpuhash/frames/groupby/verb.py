@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from dgpuhash.errors import KeyTypeError, UnsupportedError
+from dgpuhash.errors import KeyTypeError
 from dgpuhash.frames.groupby.group_by import GroupBy
 from dgpuhash.frames.groupby.grouping_keys import grouping_keys
 from dgpuhash.frames.groupby.groups import Groups
@@ -139,14 +139,10 @@ def _of_cudf(
     """Return the groups of the rows of a cuDF frame."""
     from dgpuhash.frames.groupby.cudf.group_by import CudfGroupBy
     from dgpuhash.frames.groupby.cudf.groups import CudfGroups
-    from dgpuhash.frames.groupby.cudf.keys import grouping_keys as keys_of
+    from dgpuhash.frames.groupby.cudf.keys import observed_keys
 
     if not hasattr(frame, "iloc"):
         raise KeyTypeError(f"a cuDF DataFrame or Series is needed, not {type(frame).__name__}")
-    keys = keys_of(frame, by, level)
-    if not observed and any(hasattr(key.values.dtype, "categories") for key in keys):
-        raise UnsupportedError(
-            "observed=False of cuDF frames; group with observed=True, or frame.to_pandas()"
-        )
+    keys = observed_keys(frame, by, level, observed=bool(observed))
     groups = CudfGroups(keys, len(frame), sort=bool(sort), dropna=bool(dropna))
     return CudfGroupBy(frame, groups, as_index=bool(as_index))

@@ -37,7 +37,7 @@ class Moments:
 
 
 def matrices(
-    groups: int, columns: int, of: Callable[[int, int], Moments], how: str, least: int, ddof: int
+    groups: Any, columns: int, of: Callable[[int, int], Moments], how: str, least: int, ddof: int
 ) -> Any:
     """Return one matrix of all pairs of columns for each group.
 
@@ -45,7 +45,8 @@ def matrices(
 
     Parameters
     ----------
-    groups, columns : int
+    groups : Groups or CudfGroups
+    columns : int
         How many there are.
     of : function
         The moments of two columns by number, the first of which is not above the second.
@@ -54,10 +55,10 @@ def matrices(
         Fewer rows of a pair give NaN.
     ddof : int
     """
-    made = np.full((groups, columns, columns), np.nan)
+    made = groups.xp.full((len(groups), columns, columns), np.nan)
     for place in range(columns):
         for other in range(place, columns):
-            found = told(of(place, other), how, least, ddof)
+            found = _aggregate(of(place, other), how, least, ddof)
             made[:, place, other] = made[:, other, place] = found
     return made
 
@@ -87,11 +88,6 @@ def floats(groups: Groups, column: pd.Series, how: str) -> Any:
         made = made.copy()
         made[values.nulls] = np.nan
     return made
-
-
-def pair(groups: Groups, left: Any, right: Any, how: str, least: int, ddof: int) -> Any:
-    """Return the covariance or correlation of two columns of floats in each group."""
-    return told(moments(groups, left, right), how, least, ddof)
 
 
 def moments(groups: Groups, left: Any, right: Any) -> Moments:
@@ -153,7 +149,7 @@ def moments_of_all(groups: Groups, columns: Sequence[Any]) -> Callable[[int, int
     return of
 
 
-def told(found: Moments, how: str, least: int, ddof: int) -> Any:
+def _aggregate(found: Moments, how: str, least: int, ddof: int) -> Any:
     """Return covariances or correlations; NaN of fewer than `least` rows."""
     count = found.count
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import pandas as pd
-
 from dgpuhash.frames.dataframes import cudf_columns, frames_named
 from dgpuhash.frames.dataframes.cudf_columns import (
     column_of_series,
@@ -14,6 +12,7 @@ from dgpuhash.frames.dataframes.cudf_columns import (
     series_of_column,
     take_columns,
 )
+from dgpuhash.frames.groupby.assembly import labels_beside
 from dgpuhash.frames.groupby.cudf.groups import CudfGroups
 
 
@@ -31,11 +30,14 @@ def series_of(column: Any, index: Any, name: Any = None) -> Any:
     return series_of_column(column_of_series(column), name, index)
 
 
-def with_keys(columns: Sequence[Any], labels: Any, groups: CudfGroups, level: Any = None) -> Any:
+def with_keys(
+    columns: Sequence[Any], labels: Any, groups: CudfGroups, level: Any = None, *,
+    beside: bool = False,
+) -> Any:  # fmt: skip
     """Return a frame numbered from 0, with the keys as its first columns.
 
-    Keys that there is a column for are left out. `level`: numbers that come once for each group, in
-    a column behind the keys.
+    Keys that there is a column for are left out, whatever `beside`. `level`: values that come once
+    for each group, in a column behind the keys.
     """
     import cudf
 
@@ -43,21 +45,14 @@ def with_keys(columns: Sequence[Any], labels: Any, groups: CudfGroups, level: An
     if level is not None:
         keys, last = _repeated(keys, level)
         keys, names = [*keys, last], [*names, None]
-    chosen: list[tuple[Any, Any]] = []
+    chosen: dict[Any, Any] = {}
     for place, (name, column) in enumerate(zip(names, keys, strict=True)):
         if name is None:
             name = "index" if len(names) == 1 else f"level_{place}"
-        if name not in labels and name not in [other for other, _ in chosen]:
-            chosen.append((name, column))
-    made = [column for _, column in chosen] + list(columns)
-    if labels.nlevels > 1:
-        firsts = [name if isinstance(name, tuple) else (name,) for name, _ in chosen]
-        full = [(*name, *[""] * (labels.nlevels - len(name))) for name in firsts]
-        titles: Any = pd.MultiIndex.from_tuples([*full, *labels], names=labels.names)
-    else:
-        titles = labels
-        for place, (name, _) in enumerate(chosen):
-            titles = titles.insert(place, name)
+        if name not in labels:
+            chosen.setdefault(name, column)
+    made = [*chosen.values(), *columns]
+    titles = labels_beside(list(chosen), labels)
     return frame_of(made, titles, cudf.RangeIndex(len(made[0]) if made else len(groups)))
 
 
@@ -73,5 +68,5 @@ def _repeated(keys: list[Any], values: Any) -> tuple[list[Any], Any]:
     xp: Any = frames.xp
     groups, count = len(keys[0]), len(values)
     rows, places = xp.repeat(xp.arange(groups), count), xp.tile(xp.arange(count), groups)
-    last = column_of_series(frames.series(values))
+    last = column_of_series(frames.series(list(values)))
     return take_columns(keys, rows, nulls=False), take_columns([last], places, nulls=False)[0]

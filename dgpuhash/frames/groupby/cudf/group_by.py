@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,18 +20,21 @@ from dgpuhash.frames.dataframes.cudf_columns import (
     take_columns,
     take_series,
 )
+from dgpuhash.frames.groupby.aggregates import pairs
 from dgpuhash.frames.groupby.aggregates.options import Options
 from dgpuhash.frames.groupby.aggregates.refusals import AggregateTypeError
 from dgpuhash.frames.groupby.aggregates.states import States
 from dgpuhash.frames.groupby.aggregates.table import AGGREGATES
 from dgpuhash.frames.groupby.cudf import assembly
 from dgpuhash.frames.groupby.cudf.functions import (
+    NotOfferedError,
     named,
     named_pair,
     refuse,
     without_repeats,
 )
-from dgpuhash.frames.groupby.cudf.rows import PairMethods, RowMethods
+from dgpuhash.frames.groupby.cudf.groups import CudfGroups
+from dgpuhash.frames.groupby.cudf.rows import RowMethods
 from dgpuhash.frames.groupby.cudf.states import CudfStates, reduce_states
 from dgpuhash.frames.groupby.cudf.value_counts import value_counts
 from dgpuhash.frames.groupby.cudf.values import CudfValues, check_aggregate, has_aggregate
@@ -50,7 +53,7 @@ class NothingToAggregateError(AggregateTypeError, pd.errors.DataError):
     """An aggregate that no column has."""
 
 
-class CudfGroupBy(GroupByBase, RowMethods, PairMethods):
+class CudfGroupBy(GroupByBase, RowMethods):
     """Groups of the rows of a cuDF frame, made by `dgpuhash.groupby`.
 
     Arguments are those of a groupby of pandas frames; dtypes and labels of results are cuDF's. All
@@ -101,6 +104,14 @@ class CudfGroupBy(GroupByBase, RowMethods, PairMethods):
         return self._data.name
 
     @property
+    def _positions(self) -> list[int]:
+        """The positions of what is aggregated among the columns of the frame."""
+        if self._frame.ndim == 1:
+            return [0]
+        labels = list(self._frame.columns)
+        return [labels.index(label) for label in self._labels]
+
+    @property
     def _chosen(self) -> Any:
         return self._frame if self._selection is None else self._data
 
@@ -129,7 +140,7 @@ class CudfGroupBy(GroupByBase, RowMethods, PairMethods):
             raise NothingToAggregateError("All requested aggregations are unsupported.")
         return kept
 
-    def _reduced(self, wanted: Sequence[Wanted]) -> list[Any]:
+    def _reduced(self, wanted: list[Wanted]) -> list[Any]:
         known: dict[int, CudfStates] = {}
         needs: list[tuple[CudfStates, tuple[str, ...]]] = []
         for place, how, *_ in wanted:
@@ -158,28 +169,41 @@ class CudfGroupBy(GroupByBase, RowMethods, PairMethods):
         finally:
             self._groups.forget()
 
-    def _framed(self, columns: list[Any], labels: Any, *, beside: bool = False) -> Any:
-        if not self._as_index:
-            return assembly.with_keys(columns, labels, self._groups)
-        return assembly.frame_of(columns, labels, self._groups.index)
+    def corr(
+        self, method: str = "pearson", min_periods: int = 1, numeric_only: bool = False
+    ) -> Any:  # fmt: skip
+        """Return Pearson's correlations of all pairs of columns in each group."""
+        if method != "pearson":
+            raise NotOfferedError("Only pearson correlation is currently supported")
+        return super().corr(method, min_periods, numeric_only)
 
-    @function_translates_memory_errors
-    def _aggregated(self, how: str, options: Options) -> Any:
-        """Return one aggregate of all columns."""
-        places = self._places(how, options)
-        columns = self._reduced([Wanted(place, how, options) for place in places])
-        groups = self._groups
-        if how == "quantile" and not pd.api.types.is_scalar(options.q):
-            level, labels = np.asarray(options.q, np.float64), self._labels.take(places)
-            if not self._as_index:
-                return assembly.with_keys(columns, labels, groups, level)
-            index = assembly.index_with_level(groups, level)
-            if self._one:
-                return assembly.series_of(columns[0], index, self._name)
-            return assembly.frame_of(columns, labels, index)
-        if self._one and self._as_index:
-            return assembly.series_of(columns[0], groups.index, self._name)
-        return self._framed(columns, self._labels.take(places))
+    @property
+    def _groups_of_pairs(self) -> CudfGroups:
+        # As in cuDF, whatever the order of groups.
+        return self._groups.in_key_order()
+
+    def _places_of_pairs(self, how: str, options: Options) -> list[int]:
+        columns = enumerate(self._columns)
+        places = [place for place, each in columns if each.is_numeric or not options.numeric_only]
+        kinds = {self._columns[place].kind for place in places}
+        if self._groups.rows and not kinds <= {"bool", "int", "uint", "float"}:
+            what = "Covariance" if how == "cov" else "Correlation"
+            raise AggregateTypeError(f"{what} accepts only numerical column-pairs")
+        return places
+
+    def _moments(self, places: Sequence[int], how: str) -> Callable[[int, int], pairs.Moments]:
+        groups: Any = self._groups_of_pairs
+        floats = [
+            groups.only_of_groups(self._columns[place].floats) if groups.rows
+            else groups.xp.empty(0) for place in places
+        ]  # fmt: skip
+        return lambda one, other: pairs.moments(groups, floats[one], floats[other])
+
+    def _pairs_without_index(self, columns: list[Any], labels: Any, groups: Any) -> Any:
+        return assembly.with_keys(columns, labels, groups, labels)
+
+    def _column(self, array: Any) -> Any:
+        return array_column(self._groups.xp.ascontiguousarray(array))
 
     def agg(self, func: AggregateLike | None = None, *args: Any, **kwargs: Any) -> AnyFrame:
         """Return aggregates by group; see `GroupByBase.agg`."""

@@ -42,6 +42,22 @@ def grouping_keys(frame: Any, by: Any, level: Any) -> list[GroupingKey]:
     return [key for each in keys for key in _keys(frame, each)]
 
 
+def observed_keys(frame: Any, by: Any, level: Any, *, observed: bool) -> list[GroupingKey]:
+    """Return the keys that the arguments of a groupby name; see `grouping_keys`.
+
+    Raises
+    ------
+    UnsupportedError
+        When groups of categories that no row has are asked for.
+    """
+    keys = grouping_keys(frame, by, level)
+    if not observed and any(hasattr(key.values.dtype, "categories") for key in keys):
+        raise UnsupportedError(
+            "observed=False of cuDF frames; group with observed=True, or frame.to_pandas()"
+        )
+    return keys
+
+
 def column_of_key(values: Any) -> Any:
     """Return values as a cuDF Series numbered from 0, in which NaN is a null."""
     series = numbered(values)

@@ -5,17 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
-import numpy as np
-
-from dgpuhash.errors import UnsupportedError
-from dgpuhash.frames.dataframes.cudf_columns import array_column
 from dgpuhash.frames.groupby import selections
-from dgpuhash.frames.groupby.aggregates import pairs
-from dgpuhash.frames.groupby.aggregates.refusals import AggregateTypeError
-from dgpuhash.frames.groupby.cudf import assembly
 from dgpuhash.frames.groupby.cudf.functions import NotOfferedError
-from dgpuhash.frames.groupby.cudf.values import CudfValues
-from dgpuhash.tables.memory_errors import function_translates_memory_errors
 
 
 class RowMethods(ABC):
@@ -77,65 +68,3 @@ class Nth:
     def __getitem__(self, n: Any) -> Any:
         groups = self._groups
         return groups._rows(selections.rows_at(groups._groups, n))
-
-
-class PairMethods(ABC):
-    """Methods of pairs of columns."""
-
-    _groups: Any
-    _as_index: bool
-
-    @property
-    @abstractmethod
-    def _one(self) -> bool: ...
-
-    @property
-    @abstractmethod
-    def _columns(self) -> list[CudfValues]: ...
-
-    @property
-    @abstractmethod
-    def _labels(self) -> Any: ...
-
-    def cov(
-        self, min_periods: int | None = 0, ddof: int = 1, numeric_only: bool = False
-    ) -> Any:  # fmt: skip
-        """Return the covariances of all pairs of columns in each group."""
-        return self._matrices("cov", min_periods or 0, ddof, numeric_only)
-
-    def corr(
-        self, method: str = "pearson", min_periods: int = 1, numeric_only: bool = False
-    ) -> Any:  # fmt: skip
-        """Return Pearson's correlations of all pairs of columns in each group."""
-        if method != "pearson":
-            raise NotOfferedError("Only pearson correlation is currently supported")
-        return self._matrices("corr", min_periods, 1, numeric_only)
-
-    @function_translates_memory_errors
-    def _matrices(self, how: str, least: int, ddof: int, numeric_only: bool) -> Any:
-        if self._one:
-            raise UnsupportedError(f"{how} of one column with another; choose both with [columns]")
-        # As in cuDF, whatever the order of groups.
-        groups = self._groups.in_key_order()
-        places = [
-            place for place, each in enumerate(self._columns) if each.is_numeric or not numeric_only
-        ]
-        columns = [self._columns[place] for place in places]
-        numbers = all(each.kind in {"bool", "int", "uint", "float"} for each in columns)
-        if groups.rows and not numbers:
-            what = "Covariance" if how == "cov" else "Correlation"
-            raise AggregateTypeError(f"{what} accepts only numerical column-pairs")
-        floats = [groups.xp.empty(0)] * len(columns)
-        if groups.rows:
-            floats = [groups.only_of_groups(each.floats) for each in columns]
-        made = groups.xp.full((len(places), len(groups), len(places)), np.nan)
-        for place, ours in enumerate(floats):
-            for other in range(place, len(floats)):
-                found = pairs.pair(groups, ours, floats[other], how, least, ddof)
-                made[place, :, other] = made[other, :, place] = found
-        labels = self._labels.take(places)
-        series = [array_column(each.reshape(-1).copy()) for each in made]
-        if not self._as_index:
-            return assembly.with_keys(series, labels, groups, list(labels))
-        index = assembly.index_with_level(groups, list(labels), labels.name)
-        return assembly.frame_of(series, labels, index)

@@ -41,7 +41,7 @@ def known(frame: Any) -> Any:
     return frame_of(arrays, frame.columns, frame.index)
 
 
-def known_keys(source: Any, by: Any, level: Any, *, observed: bool) -> list[GroupingKey]:
+def known_keys(frame: Any, by: Any, level: Any, *, observed: bool) -> list[GroupingKey]:
     """Return the keys of a frame without rows; those of unknown categories are objects.
 
     Raises
@@ -49,7 +49,7 @@ def known_keys(source: Any, by: Any, level: Any, *, observed: bool) -> list[Grou
     UnsupportedError
         When groups of categories that no row has are asked for, and these are not known.
     """
-    keys = grouping_keys(source, by, level)
+    keys = grouping_keys(frame, by, level)
     made = [replace(key, values=known(key.values)) for key in keys]
     if not observed and any(map(is_unknown, (key.values.dtype for key in keys))):
         raise UnsupportedError(

@@ -10,13 +10,13 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 
+from dgpuhash.errors import UnsupportedError
 from dgpuhash.frames.dataframes import as_series, frames_of
 from dgpuhash.frames.groupby.aggregates.pairs import Moments
 from dgpuhash.frames.groupby.aggregates.states import states_of
 from dgpuhash.frames.groupby.aggregates.table import AGGREGATES
 from dgpuhash.frames.groupby.aggregates.values import Values, nulls_of, taken
 from dgpuhash.frames.groupby.assembly import frame_of
-from dgpuhash.frames.groupby.group_by import GroupBy
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey, grouping_keys, levels_of
 from dgpuhash.frames.groupby.groups import Groups, numbered
 from dgpuhash.frames.groupby.partial.fold import folded
@@ -53,8 +53,10 @@ from dgpuhash.frames.groupby.partial.verbs import (
     OF_ANY_ORDER,
     OF_COLUMNS,
     OF_DISTINCT,
-    Asked,
+    OF_PAIRS,
+    Planned,
     PlannedGroups,
+    Requirements,
     Verb,
     settle_dtype,
 )
@@ -117,6 +119,7 @@ class GroupPlan:
     """
 
     on_gpu: ClassVar[bool] = False
+    grouped_type: ClassVar[type[Planned]] = PlannedGroups
     source: Any
     by: Any
     level: Any
@@ -163,44 +166,67 @@ class GroupPlan:
         ColumnError, ShapeError, SpecError, KeyTypeError, UnsupportedError
             As `dgpuhash.groupby` and the verb raise.
         """
-        own = _OF_LIBRARIES.get(frames_of(meta).name, cls)
-        if own is not cls:
-            return own.of(
-                meta, by, how=how, level=level, sort=sort, dropna=dropna, observed=observed,
-                as_index=as_index, selection=selection,
-            )  # fmt: skip
+        plans = _OF_LIBRARIES.get(frames_of(meta).name, cls)
         verb = how if isinstance(how, Verb) else Verb(how)
-        source = known(meta.iloc[:0])
-        keys = known_keys(meta.iloc[:0], by, level, observed=observed)
-        groups = Groups(keys, 0, sort=sort, dropna=dropna, observed=True)
+        source = plans.without_rows(meta, verb)
+        keys = plans.known_keys(meta.iloc[:0], by, level, observed=observed)
+        groups = plans.groups(keys, 0, sort=sort, dropna=dropna)
+        full = observed or not any(hasattr(key.values.dtype, "categories") for key in keys)
+        needed = Requirements(full=full)
         if selection is not None:
-            selection = GroupBy(source, groups)[selection]._selection
-        full = observed or not any(
-            isinstance(key.values.dtype, pd.CategoricalDtype) for key in keys
-        )
-        asked = Asked(full=full)
-        probe = PlannedGroups(
-            source, groups, asked.reduce, asked.moments, as_index=as_index,
-            selection=selection,
+            probe: Any = plans.grouped_type(source, groups, needed.reduce)
+            selection = probe[selection]._selection
+        probe = plans.grouped_type(
+            *plans.rows_to_try(source, groups, by, level), needed.reduce, needed.moments,
+            as_index=as_index, selection=selection,
         )  # fmt: skip
-        made = verb.of(probe)
-        wanted = asked.kinds if verb.name in AGGREGATING else None
-        read = sorted(asked.positions) if verb.name in AGGREGATING else probe._positions
+        answer = plans.answer_without_rows(verb.of(probe))
+        by_states = verb.name in AGGREGATING and not (plans.on_gpu and verb.name in OF_PAIRS)
+        read = sorted(needed.positions) if by_states else probe._positions
         if verb.name not in OF_COLUMNS and selection is None:
             read = list(range(source.shape[1])) if source.ndim == 2 else [0]
-        encoder = KeyEncoder.for_frame(
-            columns := portable([key.values for key in keys], [key.name for key in keys]),
-            list(columns),
-        )
-        return cls(
-            source, by, level, sort, dropna, full, as_index, selection, verb, wanted, tuple(read),
-            made, encoder,
-            labels=verb.name not in OF_COLUMNS - {"nlargest", "nsmallest"}
-            or bool(asked.hows & {"idxmin", "idxmax"}),
-            distinct=bool(asked.hows) and asked.hows <= OF_DISTINCT,
-            in_order=not (sort and asked.hows and asked.hows <= OF_ANY_ORDER),
-            keeps_rows=full and all(key.in_frame for key in keys) and asked.of_numbers,
+        labelled = bool(needed.hows & {"idxmin", "idxmax"})
+        if labelled and plans.on_gpu and source.index.nlevels > 1:
+            raise UnsupportedError("labels of several levels; give the frame one of one level")
+        columns = plans.portable_keys(keys)
+        return plans(
+            source, by, level, sort, dropna, full, as_index, selection, verb,
+            needed.kinds if by_states else None, tuple(read), answer,
+            KeyEncoder.for_frame(columns, list(columns.columns)),
+            labels=verb.name not in OF_COLUMNS - {"nlargest", "nsmallest"} or labelled,
+            distinct=bool(needed.hows) and needed.hows <= OF_DISTINCT,
+            in_order=not (sort and needed.hows and needed.hows <= OF_ANY_ORDER),
+            keeps_rows=full and all(key.in_frame for key in keys) and needed.of_numbers,
         )  # fmt: skip
+
+    @classmethod
+    def without_rows(cls, meta: Any, verb: Verb) -> Any:
+        """Return a frame like the parts, without rows; raise where groups lack the verb."""
+        return known(meta.iloc[:0])
+
+    known_keys = staticmethod(known_keys)
+
+    @classmethod
+    def groups(
+        cls, keys: list[GroupingKey], rows: int, *, sort: Any, dropna: Any, observed: Any = True
+    ) -> Any:  # fmt: skip
+        """Return the groups of rows with these keys."""
+        return Groups(keys, rows, sort=sort, dropna=dropna, observed=observed)
+
+    @classmethod
+    def rows_to_try(cls, source: Any, groups: Any, by: Any, level: Any) -> tuple[Any, Any]:
+        """Return a frame and its groups, of which a verb has the dtypes that all frames have."""
+        return source, groups
+
+    @classmethod
+    def answer_without_rows(cls, answer: Any) -> Any:
+        """Return the answer of rows that were tried as one of no rows."""
+        return answer
+
+    @staticmethod
+    def portable_keys(keys: Sequence[GroupingKey]) -> Any:
+        """Return keys as columns that are equal where keys are, in whatever part these are."""
+        return portable([as_series(key.values) for key in keys], [key.name for key in keys])
 
     @property
     def needs_rows(self) -> bool:
@@ -224,7 +250,7 @@ class GroupPlan:
     @functools.cached_property
     def keys(self) -> list[GroupingKey]:
         """The keys, without rows."""
-        return known_keys(self.source, self.by, self.level, observed=True)
+        return self.known_keys(self.source, self.by, self.level, observed=True)
 
     @functools.cached_property
     def key_labels(self) -> list[str]:
@@ -285,10 +311,22 @@ class GroupPlan:
         keys = self.keys_of(part)
         if self.wanted is None:
             return rows_of(self, part, keys, number)
-        groups = Groups(
+        groups = self.groups(
             keys, len(part), sort=False, dropna=self.dropna and self.observed, observed=True
         )  # fmt: skip
-        made: dict[str, Any] = dict(zip(self.key_labels, groups.columns, strict=True))
+        pieces = self.pieces_of(part, groups, number)
+        columns: dict[str, Any] = dict(zip(self.key_labels, groups.columns, strict=True))
+        columns["n"] = groups.sizes.astype(np.int64, copy=False)
+        columns["at"] = place_of(number, groups.positions(groups.ends("first")))
+        for place, kinds in self.wanted.items():
+            for kind in kinds:
+                arrays = zip(KINDS[kind].fields, KINDS[kind].made(pieces[place]), strict=True)
+                columns.update({prefix_of(place) + name: array for name, array in arrays})
+        return self.frame_of_states(columns)
+
+    def pieces_of(self, part: Any, groups: Any, number: int) -> dict[Place, Part]:
+        """Return by its place what the states of each column, or pair, of a part are made of."""
+        assert self.wanted is not None
         like = self.source.index
 
         def label_of(rows: Any) -> Any:
@@ -297,26 +335,28 @@ class GroupPlan:
             return taken(labels, groups.positions(np.maximum(rows, 0)))
 
         single = [place for place in self.wanted if isinstance(place, int)]
-        asked = [
+        columns = [
             (Values(groups.kept(self.column_of(part, place))), words_of(self.wanted[place]))
             for place in single
         ]
-        found = dict(zip(single, states_of(groups, asked), strict=True))
-        made["n"] = groups.sizes.astype(np.int64)
-        made["at"] = place_of(number, groups.positions(groups.ends("first")))
+        states = dict(zip(single, states_of(groups, columns), strict=True))
+        pieces: dict[Place, Part] = {
+            place: Part(each, number, label_of=label_of) for place, each in states.items()
+        }
         hows = {kind: how for how, kind in KIND_OF_PAIRS.items()}
-        paired = functools.cache(
+        side = functools.cache(
             lambda place, kind: PairColumn(groups, self.column_of(part, place), hows[kind])
         )
         for place, kinds in self.wanted.items():
-            if isinstance(place, int):
-                piece = Part(found[place], number, label_of=label_of)
-            else:
-                piece = Part(None, number, groups, [paired(each, kinds[0]) for each in place])
-            for kind in kinds:
-                fields = zip(KINDS[kind].fields, KINDS[kind].made(piece), strict=True)
-                made.update({prefix_of(place) + name: array for name, array in fields})
-        return frame_of(list(made.values()), pd.Index(list(made)), pd.RangeIndex(len(groups)))
+            if not isinstance(place, int):
+                sides = [side(each, kinds[0]) for each in place]
+                pieces[place] = Part(None, number, groups, sides)
+        return pieces
+
+    def frame_of_states(self, columns: dict[str, Any]) -> Any:
+        """Return a frame of arrays and columns by label, a row for each group."""
+        index = frames_of(self.source).range_index(len(columns["n"]))
+        return self.frame_of(columns.values(), pd.Index(list(columns)), index)
 
     def reduce_part(self, part: Any, number: int, few: int = 0) -> tuple[Any, Any]:
         """Return the states of a part, and the codes of their keys where these are known.
@@ -419,24 +459,26 @@ class GroupPlan:
         """Return the codes of the keys of a part's rows, where parts give rows."""
         return self.encoded(self.reduce(part, number)).codes
 
-    def portable(self, states: pd.DataFrame) -> pd.DataFrame:
+    def portable(self, states: Any) -> Any:
         """Return the keys of states as columns that are equal where keys are."""
-        columns = [as_series(states[label]) for label in self.key_labels]
-        return portable(columns, [key.name for key in self.keys])
+        return self.portable_keys(self.keys_of_states(states))
 
-    def keys_of_states(self, states: pd.DataFrame) -> list[GroupingKey]:
+    key_column = staticmethod(as_series)
+    """Return a column of keys, numbered from 0."""
+
+    def keys_of_states(self, states: Any) -> list[GroupingKey]:
         """Return the keys of states, called as those of the source."""
         return [
-            GroupingKey(key.name, as_series(states[label]), key.column, key.in_frame)
+            GroupingKey(key.name, self.key_column(states[label]), key.column, key.in_frame)
             for key, label in zip(self.keys, self.key_labels, strict=True)
         ]
 
-    def result(self, states: pd.DataFrame) -> Any:
+    def result(self, states: Any) -> Any:
         """Return the result of states in which each key occurs once, or of rows in any order."""
         form = self.forms[self.form_of(states)]
         if form.needs_rows:
             return result_of(form, states)
-        if not self.sort or not self.observed:
+        if not self.on_gpu and not (self.sort and self.observed):
             order = np.argsort(states["at"].to_numpy(), kind="stable")
             states = states.take(order).reset_index(drop=True)
         return self.result_of(states, self.groups_of(states))
@@ -455,50 +497,57 @@ class GroupPlan:
             heads["at"] = pd.Series(places.to_numpy()[first])
         return pd.DataFrame(heads, copy=False)
 
-    def result_of(self, states: pd.DataFrame, groups: FoldedGroups) -> Any:
+    def result_of(self, states: Any, groups: Any) -> Any:
         """Return the result of folded states, whose groups these are."""
-        assert self.wanted is not None
-        wanted = self.wanted
-        found_of: dict[int, FoldedStates] = {}
+        states_of = functools.cache(lambda place: self.folded_states(states, groups, place))
 
-        def reduce(_: GroupBy, positions: Sequence[int], asked: Sequence[Wanted]) -> list[Any]:
-            found = []
-            for each in asked:
-                place = positions[each.place]
-                if place not in found_of:
-                    values = Values(self.column_of(self.source, place))
-                    found_of[place] = FoldedStates(values, groups, fields(place))
-                found.append(self._settled(found_of[place], each))
-            return found
-
-        def fields(place: Place) -> dict[str, Any]:
-            kinds = wanted[place]
-            names = [*fields_of(kinds), *lost_fields(kinds)]
-            labels = {name: prefix_of(place) + name for name in names}
-            return {
-                name: array_of(plain(states[label]), groups.states)
-                for name, label in labels.items() if label in states.columns
-            }  # fmt: skip
+        def reduce(_: Any, positions: Sequence[int], wanted: Sequence[Wanted]) -> list[Any]:
+            return [self.aggregate(states_of(positions[each.place]), each) for each in wanted]
 
         def moments(
-            _: GroupBy, positions: Sequence[int], __: Sequence[int], how: str
+            _: Any, positions: Sequence[int], __: Sequence[int], how: str
         ) -> Callable[[int, int], Moments]:
             def of(first: int, second: int) -> Moments:
                 places = positions[first], positions[second]
-                if places not in wanted:
-                    own = fields(places[0])
+                if places not in (self.wanted or {}):
+                    own = self.fields(states, groups, places[0])
                     return Moments(own["count"], *[own["moment"]] * 3)
-                both = fields(places)
+                both = self.fields(states, groups, places)
                 return Moments(*(both[name] for name in ("count", "mixed", "squares", "others")))
 
             return of
 
-        return self.told(self.grouped(self.source, groups, reduce, moments))
+        return self.answer(self.grouped(self.source, groups, reduce, moments))
 
-    def told(self, groups: GroupBy) -> Any:
-        """Return the answer of groups; keys that are columns of objects stay objects."""
+    def fields(self, states: Any, groups: Any, place: Place) -> dict[str, Any]:
+        """Return the fields of a column's states, or a pair's, by their group."""
+        assert self.wanted is not None
+        kinds = self.wanted[place]
+        labels = {
+            name: prefix_of(place) + name for name in [*fields_of(kinds), *lost_fields(kinds)]
+        }  # fmt: skip
+        return {
+            name: array_of(plain(states[label]), groups.states)
+            for name, label in labels.items() if label in states.columns
+        }  # fmt: skip
+
+    def folded_states(self, states: Any, groups: Any, place: int) -> FoldedStates:
+        """Return the states of a column's groups."""
+        values = Values(self.column_of(self.source, place))
+        return FoldedStates(values, groups, self.fields(states, groups, place))
+
+    def aggregate(self, states: FoldedStates, wanted: Wanted) -> Any:
+        """Return an aggregate of folded states, in a dtype that does not depend on them."""
+        aggregate = AGGREGATES[wanted.how]
+        if aggregate.labels:
+            return states.labels(wanted.how, wanted.options)
+        found = aggregate.result(states, wanted.options)
+        return settle_dtype(found, states.values, wanted, full=self.observed)
+
+    def answer(self, groups: Any) -> Any:
+        """Return what the verb gives of groups; keys that are columns of objects stay objects."""
         made = self.verb.of(groups)
-        if self.as_index or made.ndim == 1 or made.columns.nlevels > 1:
+        if self.on_gpu or self.as_index or made.ndim == 1 or made.columns.nlevels > 1:
             return made
         objects = [key.name for key in self.keys if key.in_frame and key.values.dtype == object]
         wanted = {
@@ -506,30 +555,34 @@ class GroupPlan:
         }  # fmt: skip
         return made.astype(wanted) if wanted else made
 
-    def grouped(self, frame: Any, groups: Groups, reduce: Any, moments: Any = None) -> GroupBy:
+    def grouped(self, frame: Any, groups: Any, reduce: Any, moments: Any = None) -> Any:
         """Return groups of a frame like the source, of which functions make aggregates."""
-        return PlannedGroups(
+        return self.grouped_type(
             frame, groups, reduce, moments, as_index=self.as_index, selection=self.selection
         )  # fmt: skip
 
-    def _settled(self, states: FoldedStates, each: Wanted) -> Any:
-        aggregate = AGGREGATES[each.how]
-        if aggregate.labels:
-            return states.labels(each.how, each.options)
-        found = aggregate.result(states, each.options)
-        return settle_dtype(found, states.values, each, full=self.observed)
+    def grouped_rows(self, frame: Any, groups: Any) -> Any:
+        """Return groups of rows that came from parts."""
+        groups.of_parts = True
+        return self.grouped(
+            frame, groups, lambda made, _, wanted: made.settle_dtypes(wanted, full=self.observed)
+        )
+
+    grouping_keys = staticmethod(grouping_keys)
+    """Return the keys of a part; see `dgpuhash.groupby`."""
 
     def keys_of(self, part: Any) -> list[GroupingKey]:
         """Return the keys of a part, in the dtypes of those of the source."""
+        keys = self.grouping_keys(part, self.by, self.level)
         return [
-            GroupingKey(
-                key.name,
-                as_dtype(key.values, like.values.dtype, key.name),
-                key.column,
-                key.in_frame,
-            )
-            for key, like in zip(grouping_keys(part, self.by, self.level), self.keys, strict=True)
+            replace(key, values=self.as_known(key.values, like.values, key.name))
+            for key, like in zip(keys, self.keys, strict=True)
         ]
+
+    @staticmethod
+    def as_known(column: Any, like: Any, label: Any) -> Any:
+        """Return a column of a part in the dtype that the plan knows."""
+        return as_dtype(column, like.dtype, label)
 
     def column_of(self, part: Any, position: int) -> pd.Series:
         """Return a column of a part by its position in the source, in its dtype there."""

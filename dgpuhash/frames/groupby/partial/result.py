@@ -283,7 +283,7 @@ def ranked_columns(plan: GroupPlan) -> tuple[int, ...]:
     if plan.on_gpu or not plan.needs_rows or plan.verb.name not in AGGREGATING or not plan.observed:
         return ()
     empty = Groups(plan.keys, 0, sort=plan.sort, dropna=plan.dropna, observed=True)
-    plan.told(plan.grouped(plan.source, empty, note_numbers))
+    plan.answer(plan.grouped(plan.source, empty, note_numbers))
     return tuple(sorted(found)) if all(found.values()) else ()
 
 
@@ -350,5 +350,5 @@ def _result_of(plan: GroupPlan, keys: pd.DataFrame, at: Any) -> tuple[Any, pd.Da
             found.append(settle_dtype(array, values, each, full=plan.observed))
         return found
 
-    found = plan.told(plan.grouped(plan.source, groups, reduce))
+    found = plan.answer(plan.grouped(plan.source, groups, reduce))
     return found, plan.heads_of(groups, keys["at"], rows)

@@ -125,7 +125,7 @@ def rows_in_order(rows: Any) -> Any:
 def result_of(plan: GroupPlan, rows: pd.DataFrame) -> Any:
     """Return the result of rows that came from parts in any order."""
     rows = rows_in_order(rows) if plan.in_order else rows
-    return plan.told(_groups_of_rows(plan, rows)[0])
+    return plan.answer(_groups_of_rows(plan, rows)[0])
 
 
 def in_pieces(plan: GroupPlan) -> bool:
@@ -196,21 +196,17 @@ def _result_of_rows(plan: GroupPlan, rows: pd.DataFrame) -> tuple[Any, pd.DataFr
     """Return the result of rows, and the keys of its groups with the place of the first row."""
     rows = rows_in_order(rows) if plan.in_order else rows
     grouped, groups = _groups_of_rows(plan, rows)
-    return plan.told(grouped), plan.heads_of(groups, rows["at"], groups.ends("first"))
+    return plan.answer(grouped), plan.heads_of(groups, rows["at"], groups.ends("first"))
 
 
 def _groups_of_rows(plan: GroupPlan, rows: pd.DataFrame) -> tuple[Any, Groups]:
     """Return the groups of rows in the order of the parts, where that counts."""
     frame = frame_of_rows(plan, rows)
-    groups = Groups(
+    groups = plan.groups(
         plan.keys_of_states(rows), len(rows), sort=plan.sort, dropna=plan.dropna,
         observed=plan.observed,
     )  # fmt: skip
-    groups.of_parts = True
-    grouped = plan.grouped(
-        frame, groups, lambda made, _, wanted: made.settle_dtypes(wanted, full=plan.observed)
-    )
-    return grouped, groups
+    return plan.grouped_rows(frame, groups), groups
 
 
 def frame_of_rows(plan: GroupPlan, rows: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeAlias
@@ -16,12 +17,13 @@ from dgpuhash.frames.groupby.aggregates.pairs import Moments
 from dgpuhash.frames.groupby.aggregates.table import AGGREGATES
 from dgpuhash.frames.groupby.aggregates.values import Values
 from dgpuhash.frames.groupby.group_by import GroupBy
-from dgpuhash.frames.groupby.groups import Groups
+from dgpuhash.frames.groupby.methods import GroupByBase
 from dgpuhash.frames.groupby.partial.kinds import KIND_OF_PAIRS, Place, kinds_for
 from dgpuhash.frames.groupby.reduction import Wanted, reduced
 
+OF_PAIRS = frozenset({"cov", "corr"})
 # Verbs that aggregate: they need nothing but states.
-AGGREGATING = frozenset({"agg", "aggregate", "cov", "corr", *AGGREGATES})
+AGGREGATING = frozenset({"agg", "aggregate", *OF_PAIRS, *AGGREGATES})
 # Aggregates that are the same of rows of which equal ones were left out.
 OF_DISTINCT = frozenset({"nunique", "unique", "any", "all"})
 OF_ANY_ORDER = frozenset({"nunique", "median", "quantile", "count", "size", "any", "all"})
@@ -118,17 +120,17 @@ def _as(found: Any, values: Values, name: str, *, lacking: bool) -> Any:
     return found.astype(pd.ArrowDtype(pa.type_for_alias(name)))
 
 
-Reduce: TypeAlias = Callable[["PlannedGroups", Sequence[int], Sequence[Wanted]], list[Any]]
+Reduce: TypeAlias = Callable[[Any, Sequence[int], Sequence[Wanted]], list[Any]]
 MomentsOf: TypeAlias = Callable[
-    ["PlannedGroups", Sequence[int], Sequence[int], str], Callable[[int, int], Moments]
+    [Any, Sequence[int], Sequence[int], str], Callable[[int, int], Moments]
 ]
 
 
-class PlannedGroups(GroupBy):
+class Planned(GroupByBase):
     """Groups whose aggregates are what a function returns for columns and aggregates of these."""
 
     def __init__(
-        self, frame: Any, groups: Groups, reduce: Reduce, moments: MomentsOf | None = None,
+        self, frame: Any, groups: Any, reduce: Reduce, moments: MomentsOf | None = None,
         **options: Any,
     ) -> None:  # fmt: skip
         super().__init__(frame, groups, **options)
@@ -144,6 +146,22 @@ class PlannedGroups(GroupBy):
         found: list[Any] = self._reduce(self, self._positions, wanted)
         return found
 
+    @abstractmethod
+    def values_of(self, place: int) -> Any:
+        """Return one of the columns that are aggregated."""
+
+    def kinds_of(self, wanted: Wanted) -> tuple[str, ...] | None:
+        """Return the kinds of states that an aggregate takes; None where it needs rows."""
+        return kinds_for(self.values_of(wanted.place), wanted.how, wanted.options)
+
+    @abstractmethod
+    def settle_dtypes(self, wanted: Sequence[Wanted], *, full: bool) -> list[Any]:
+        """Return aggregates of the rows, in dtypes that do not depend on them."""
+
+
+class PlannedGroups(Planned, GroupBy):
+    """Groups of a pandas frame, aggregated by a function."""
+
     def _moments(self, places: Sequence[int], how: str) -> Callable[[int, int], Moments]:
         if self._pairs is None:
             return super()._moments(places, how)
@@ -158,7 +176,7 @@ class PlannedGroups(GroupBy):
         """Return the kinds of states that an aggregate takes; None where it needs rows."""
         if wanted.how in {"idxmin", "idxmax"} and self._frame.index.nlevels > 1:
             return None
-        return kinds_for(self.values_of(wanted.place), wanted.how, wanted.options)
+        return super().kinds_of(wanted)
 
     def moments(self, places: Sequence[int], how: str) -> Callable[[int, int], Moments]:
         """Return the function of the moments of the rows, of two of some columns by number."""
@@ -174,8 +192,8 @@ class PlannedGroups(GroupBy):
         ]
 
 
-class Asked:
-    """The columns and kinds of states that the aggregates of a verb take.
+class Requirements:
+    """Columns and kinds of states that the aggregates of a verb take, noted while it is tried.
 
     Attributes
     ----------

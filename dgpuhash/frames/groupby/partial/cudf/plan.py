@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import Any, ClassVar
 
 import numpy as np
-import pandas as pd
 
 from dgpuhash.errors import ColumnError, UnsupportedError
 from dgpuhash.frames.dataframes import frames_named
@@ -25,57 +24,31 @@ from dgpuhash.frames.groupby.aggregates.table import AGGREGATES
 from dgpuhash.frames.groupby.cudf.assembly import frame_of
 from dgpuhash.frames.groupby.cudf.group_by import CudfGroupBy, labels_of
 from dgpuhash.frames.groupby.cudf.groups import CudfGroups, compared
-from dgpuhash.frames.groupby.cudf.keys import column_of_key, grouping_keys
+from dgpuhash.frames.groupby.cudf.keys import column_of_key, grouping_keys, observed_keys
 from dgpuhash.frames.groupby.cudf.states import CudfStates, reduce_states
 from dgpuhash.frames.groupby.cudf.values import CudfValues, series_of_array
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey
 from dgpuhash.frames.groupby.partial.cudf.fold import Folds, Gathered, folded_fields
-from dgpuhash.frames.groupby.partial.cudf.result import FoldedCudfGroups, FoldedValues
-from dgpuhash.frames.groupby.partial.cudf.rows import portable, result_of
+from dgpuhash.frames.groupby.partial.cudf.result import FoldedCudfGroups, FoldedValues, portable
 from dgpuhash.frames.groupby.partial.kinds import (
-    KINDS,
     Part,
+    Place,
     fields_of,
-    kinds_for,
-    place_of,
     prefix_of,
 )
 from dgpuhash.frames.groupby.partial.plan import GroupPlan
 from dgpuhash.frames.groupby.partial.result import FoldedStates
-from dgpuhash.frames.groupby.partial.rows import rows_of
 from dgpuhash.frames.groupby.partial.verbs import (
-    AGGREGATING,
-    OF_ANY_ORDER,
-    OF_COLUMNS,
-    OF_DISTINCT,
-    Asked,
+    Planned,
     Verb,
 )
 from dgpuhash.frames.groupby.reduction import Wanted
-from dgpuhash.frames.keys.encoding import KeyEncoder
 from dgpuhash.frames.merge.distinct import number_keys
 from dgpuhash.tables.columns.aggregates import ColumnReduction
 
-Reduce: TypeAlias = Callable[["PlannedCudfGroups", Sequence[int], Sequence[Wanted]], list[Any]]
 
-
-class PlannedCudfGroups(CudfGroupBy):
-    """Groups whose aggregates are what a function returns for columns and aggregates of these."""
-
-    def __init__(
-        self, frame: Any, groups: Any, reduce: Reduce, *, as_index: bool = True,
-        selection: Any = None,
-    ) -> None:  # fmt: skip
-        super().__init__(frame, groups, as_index=as_index, selection=selection)
-        self._reduce = reduce
-
-    def _of_columns(self, selection: Any) -> Self:
-        return type(self)(
-            self._frame, self._groups, self._reduce, as_index=self._as_index, selection=selection
-        )  # fmt: skip
-
-    def _reduced(self, wanted: Sequence[Wanted]) -> list[Any]:
-        return self._reduce(self, self.positions, wanted)
+class PlannedCudfGroups(Planned, CudfGroupBy):
+    """Groups of a cuDF frame, aggregated by a function."""
 
     def values_of(self, place: int) -> CudfValues:
         """Return one of the columns that are aggregated."""
@@ -83,8 +56,7 @@ class PlannedCudfGroups(CudfGroupBy):
 
     def kinds_of(self, wanted: Wanted) -> tuple[str, ...] | None:
         """Return the kinds of states that an aggregate takes; None where it needs rows."""
-        values: Any = self._columns[wanted.place]
-        kinds = kinds_for(values, wanted.how, wanted.options)
+        values, kinds = self.values_of(wanted.place), super().kinds_of(wanted)
         # Labels are found by numbers that equal the extreme.
         unlabelled = wanted.how.startswith("idx") and not values.is_number
         return None if kinds is None or unlabelled or "decimal" in kinds else kinds
@@ -97,16 +69,8 @@ class PlannedCudfGroups(CudfGroupBy):
                 labels = frames_named("cudf").series(self._frame.index)
                 found.append(labels.iloc[: len(self)].reset_index(drop=True))
             else:
-                found.extend(super()._reduced([each]))
+                found.extend(CudfGroupBy._reduced(self, [each]))
         return found
-
-    @property
-    def positions(self) -> list[int]:
-        """The positions of what is aggregated among the columns of the frame."""
-        if self._frame.ndim == 1:
-            return [0]
-        labels = list(self._frame.columns)
-        return [labels.index(label) for label in self._labels]
 
 
 def null_rows(source: Any) -> Any:
@@ -135,93 +99,69 @@ class CudfPlan(GroupPlan, library="cudf"):
     """
 
     on_gpu: ClassVar[bool] = True
+    grouped_type: ClassVar[type[Planned]] = PlannedCudfGroups
 
     def __getstate__(self) -> dict[str, Any]:
         # What is cached are more frames, each of which takes time to pickle.
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @classmethod
-    def of(
-        cls, meta: Any, by: Any = None, *, how: Verb | str, level: Any = None, sort: bool = True,
-        dropna: bool = True, observed: bool = True, as_index: bool = True, selection: Any = None,
-    ) -> CudfPlan:  # fmt: skip
-        """Return the plan of one verb of a groupby; see `GroupPlan.of`."""
-        verb = how if isinstance(how, Verb) else Verb(how)
-        source = meta.iloc[:0]
+    def without_rows(cls, meta: Any, verb: Verb) -> Any:
+        """Return a frame like the parts, without rows; see `GroupPlan.without_rows`."""
         if not hasattr(CudfGroupBy, verb.name):
             raise UnsupportedError(
                 f"{verb.name} of groups of cuDF frames; convert the frame with .to_pandas(), or "
                 "with .to_backend('pandas') of Dask"
             )
-        keys = grouping_keys(source, by, level)
-        if not observed and any(hasattr(key.values.dtype, "categories") for key in keys):
-            raise UnsupportedError(
-                "observed=False of cuDF frames; group with observed=True, or frame.to_pandas()"
-            )
-        groups = CudfGroups(keys, 0, sort=sort, dropna=dropna)
-        if selection is not None:
-            selection = CudfGroupBy(source, groups)[selection]._selection
-        # Rows of no values have the dtypes of all, which results of no rows have not.
+        return meta.iloc[:0]
+
+    known_keys = staticmethod(observed_keys)
+    grouping_keys = staticmethod(grouping_keys)
+    portable_keys = staticmethod(portable)
+    key_column = staticmethod(column_of_key)
+
+    @classmethod
+    def groups(
+        cls, keys: list[GroupingKey], rows: int, *, sort: Any, dropna: Any, observed: Any = True
+    ) -> CudfGroups:  # fmt: skip
+        """Return the groups of rows with these keys."""
+        return CudfGroups(keys, rows, sort=sort, dropna=dropna)
+
+    @classmethod
+    def rows_to_try(cls, source: Any, groups: Any, by: Any, level: Any) -> tuple[Any, Any]:
+        """Return a row of nulls: results of no rows do not have the dtypes of all."""
         few = null_rows(source)
-        asked = Asked(full=True)
-        probe = PlannedCudfGroups(
-            few,
-            CudfGroups(grouping_keys(few, by, level), len(few), sort=sort, dropna=False),
-            asked.reduce, as_index=as_index, selection=selection,
-        )  # fmt: skip
-        made = verb.of(probe).iloc[:0]
+        keys = grouping_keys(few, by, level)
+        return few, CudfGroups(keys, len(few), sort=groups.sorts, dropna=False)
+
+    @classmethod
+    def answer_without_rows(cls, answer: Any) -> Any:
+        """Return the answer of rows that were tried as one of no rows."""
+        made = answer.iloc[:0]
         if made.index.nlevels > 1:
             # Slices of cuDF have a marker there.
             made.index.name = None
-        by_states = verb.name in AGGREGATING - {"cov", "corr"}
-        read = sorted(asked.positions) if by_states else probe.positions
-        if verb.name not in OF_COLUMNS and selection is None:
-            read = list(range(source.shape[1])) if source.ndim == 2 else [0]
-        labelled = bool(asked.hows & {"idxmin", "idxmax"})
-        if labelled and source.index.nlevels > 1:
-            raise UnsupportedError("labels of several levels; give the frame one of one level")
-        columns = portable(keys)
-        return cls(
-            source, by, level, sort, dropna, True, as_index, selection, verb,
-            asked.kinds if by_states else None, tuple(read), made,
-            KeyEncoder.for_frame(columns, list(columns.columns)),
-            labels=verb.name not in OF_COLUMNS or labelled,
-            distinct=bool(asked.hows) and asked.hows <= OF_DISTINCT,
-            in_order=not (sort and asked.hows and asked.hows <= OF_ANY_ORDER),
-            keeps_rows=all(key.in_frame for key in keys) and asked.of_numbers,
-        )  # fmt: skip
+        return made
 
-    @functools.cached_property
-    def keys(self) -> list[GroupingKey]:
-        """The keys, without rows."""
-        return grouping_keys(self.source, self.by, self.level)
-
-    def reduce(self, part: Any, number: int) -> Any:
-        """Return the states of a part, or its rows; see `GroupPlan.reduce`."""
-        keys = self.keys_of(part)
-        if self.wanted is None:
-            return rows_of(self, part, keys, number)
-        groups = CudfGroups(keys, len(part), sort=False, dropna=self.dropna)
-        columns = []
-        for place, kinds in self.wanted.items():
-            assert isinstance(place, int)
-            values = CudfValues(self.column_of(part, place))
-            columns.append((CudfStates(values, groups, place, as_pairs=True), kinds))
-        if any(states.in_two_passes(kinds) for states, kinds in columns):
+    def pieces_of(self, part: Any, groups: CudfGroups, number: int) -> dict[Place, Part]:
+        """Return by its place what the states of each column of a part are made of."""
+        assert self.wanted is not None
+        states = {
+            place: CudfStates(
+                CudfValues(self.column_of(part, place)), groups, place, as_pairs=True
+            )
+            for place in self.wanted if isinstance(place, int)
+        }  # fmt: skip
+        columns = [(each, self.wanted[place]) for place, each in states.items()]
+        if any(each.in_two_passes(kinds) for each, kinds in columns):
             groups.number()
         reduce_states(groups, columns, sizes=True)
-        made: dict[str, Any] = dict(zip(self.key_labels, groups.columns, strict=True))
-        made |= {"n": groups.sizes, "at": place_of(number, groups.first_rows)}
-        labels = functools.cache(lambda: frames_named("cudf").series(part.index))
-        for place, (states, kinds) in zip(self.wanted, columns, strict=True):
-            piece = Part(
-                states, number,
-                label_of=lambda rows: take_series(numbered(labels()), rows, nulls=True),
-            )  # fmt: skip
-            for kind in kinds:
-                fields = zip(KINDS[kind].fields, KINDS[kind].made(piece), strict=True)
-                made.update({prefix_of(place) + name: array for name, array in fields})
-        return self._to_frame(made)
+        labels = functools.cache(lambda: numbered(frames_named("cudf").series(part.index)))
+
+        def label_of(rows: Any) -> Any:
+            return take_series(labels(), rows, nulls=True)
+
+        return {place: Part(each, number, label_of=label_of) for place, each in states.items()}
 
     def folded(self, parts: Sequence[Any]) -> Any:
         """Return the states of all parts as one frame, in which each key occurs once."""
@@ -242,13 +182,13 @@ class CudfPlan(GroupPlan, library="cudf"):
         made["n"] = folds.sums([_array(whole["n"])])[0]
         made["at"] = folds.extreme("least", _array(whole["at"]))
         for place, kinds in (self.wanted or {}).items():
-            fields = self._fields(whole, place)
+            fields = self._columns_of(whole, place)
             for name, found in folded_fields(folds, kinds, fields, _ranks).items():
                 if isinstance(found, Gathered):
                     column = whole[prefix_of(place) + name]
                     found = take_series(column, found.rows)
                 made[prefix_of(place) + name] = found
-        return self._to_frame({label: made[label] for label in whole.columns})
+        return self.frame_of_states({label: made[label] for label in whole.columns})
 
     def _of_one_pass(self, states: Any) -> dict[str, tuple[ColumnReduction, Any]] | None:
         """Return the folds of all fields and their dtypes; None where one takes several passes."""
@@ -277,9 +217,9 @@ class CudfPlan(GroupPlan, library="cudf"):
             made[label] = (
                 words.view(np.int64) if sums else numbers_of_words(words, dtype, groups.xp)
             )
-        return self._to_frame({label: made[label] for label in states.columns})
+        return self.frame_of_states({label: made[label] for label in states.columns})
 
-    def _fields(self, states: Any, place: Any) -> dict[str, Any]:
+    def _columns_of(self, states: Any, place: Any) -> dict[str, Any]:
         """Return the fields of a column's states: arrays of numbers, and columns of values."""
         number = CudfValues(self.column_of(self.source, place)).is_number
         assert self.wanted is not None
@@ -317,89 +257,76 @@ class CudfPlan(GroupPlan, library="cudf"):
         """Return the codes of the keys of a part's rows."""
         return self.encoder.encode_rows(portable(grouping_keys(part, self.by, self.level))).codes
 
-    def _to_frame(self, columns: dict[str, Any]) -> Any:
-        """Return a frame of arrays and Series by label."""
-        made, size = list(columns.values()), len(next(iter(columns.values())))
-        return self.frame_of(made, pd.Index(list(columns)), frames_named("cudf").range_index(size))
-
     def nulls_of(self, values: Any) -> Any:
         """Return a mask of the nulls of a key, None where there are none."""
         return frames_named("cudf").array(values.isna().astype(bool)) if values.has_nulls else None
 
-    def portable(self, states: Any) -> Any:
-        """Return the keys of states as columns that are equal where keys are."""
-        return portable(self.keys_of_states(states))
-
-    def keys_of_states(self, states: Any) -> list[GroupingKey]:
-        """Return the keys of states, called as those of the source."""
-        return [
-            GroupingKey(key.name, column_of_key(states[label]), key.column, key.in_frame)
-            for key, label in zip(self.keys, self.key_labels, strict=True)
-        ]
-
     def result(self, states: Any) -> Any:
         """Return the result of states in which each key occurs once, or of rows in any order."""
-        if not len(states):
-            return self.meta
-        form: Any = self.forms[self.form_of(states)]
-        if form.needs_rows:
-            return result_of(form, states)
-        groups = FoldedCudfGroups(
+        return super().result(states) if len(states) else self.meta
+
+    def groups_of(self, states: Any) -> Any:
+        """Return the groups of states in which each key occurs once."""
+        return FoldedCudfGroups(
             self.keys_of_states(states), _array(states["n"]), _array(states["at"]), sort=self.sort
         )
-        folded: dict[int, FoldedStates] = {}
 
-        def states_of(place: int) -> FoldedStates:
-            fields = {
-                name: groups.arranged(each) if isinstance(each, groups.xp.ndarray) else each
-                for name, each in self._fields(states, place).items()
-            }
-            lacking = bool((fields["count"] < groups.sizes).any())
-            values = FoldedValues(self.column_of(self.source, place), lacking=lacking)
-            return FoldedStates(values, groups, fields)
+    def grouped_rows(self, frame: Any, groups: Any) -> Any:
+        """Return groups of rows that came from parts."""
+        return CudfGroupBy(frame, groups, as_index=self.as_index, selection=self.selection)
 
-        def reduce(
-            _: PlannedCudfGroups, positions: Sequence[int], asked: Sequence[Wanted]
-        ) -> list[Any]:
-            found = []
-            for column, how, options, _ in asked:
-                place = positions[column]
-                if place not in folded:
-                    folded[place] = states_of(place)
-                states = folded[place]
-                if AGGREGATES[how].labels:
-                    rows = groups.xp.where(states.count > 0, groups.first_rows, -1)
-                    index = index_of([states.words[how]], [None])
-                    found.append(labels_of(states, how, options, rows, index))
-                else:
-                    found.append(AGGREGATES[how].result(states, options))
-            return found
+    def fields(self, states: Any, groups: Any, place: Place) -> dict[str, Any]:
+        """Return the fields of a column's states: numbers by group, and columns of values."""
+        return {
+            name: groups.arranged(each) if isinstance(each, groups.xp.ndarray) else each
+            for name, each in self._columns_of(states, place).items()
+        }
 
-        return self.told(
-            PlannedCudfGroups(
-                self.source, groups, reduce, as_index=self.as_index, selection=self.selection
-            )
-        )
+    def folded_states(self, states: Any, groups: Any, place: int) -> FoldedStates:
+        """Return the states of a column's groups."""
+        fields = self.fields(states, groups, place)
+        lacking = bool((fields["count"] < groups.sizes).any())
+        values = FoldedValues(self.column_of(self.source, place), lacking=lacking)
+        return FoldedStates(values, groups, fields)
 
-    def told(self, groups: Any) -> Any:
-        """Return the answer of groups."""
-        return self.verb.of(groups)
+    def aggregate(self, states: FoldedStates, wanted: Wanted) -> Any:
+        """Return an aggregate of folded states."""
+        aggregate, groups = AGGREGATES[wanted.how], states.groups
+        if not aggregate.labels:
+            return aggregate.result(states, wanted.options)
+        rows = groups.xp.where(states.count > 0, groups.first_rows, -1)
+        index = index_of([states.words[wanted.how]], [None])
+        return labels_of(states, wanted.how, wanted.options, rows, index)
 
-    def keys_of(self, part: Any) -> list[GroupingKey]:
-        """Return the keys of a part, in the dtypes of those of the source."""
-        return [
-            GroupingKey(
-                key.name, _as_dtype(key.values, like.values, key.name), key.column, key.in_frame
-            )
-            for key, like in zip(grouping_keys(part, self.by, self.level), self.keys, strict=True)
-        ]
+    @staticmethod
+    def as_known(column: Any, like: Any, label: Any) -> Any:
+        """Return a column of a part in the dtype that the plan knows.
+
+        Raises
+        ------
+        ColumnError
+            When it has other values.
+        """
+        dtype = like.dtype
+        if column.dtype == dtype or (
+            hasattr(dtype, "categories") and column.dtype.name == dtype.name
+        ):
+            return column
+        try:
+            frame = frames_named("cudf").conform(column.to_frame(0), like.to_frame(0))
+        except ColumnError as error:
+            raise ColumnError(
+                f"column {label!r} of a part is {column.dtype}, and {dtype} in the plan; give all "
+                "parts one dtype with .astype"
+            ) from error
+        return frame[0].rename(column.name)
 
     def column_of(self, part: Any, position: int) -> Any:
         """Return a column of a part by its position in the source, in its dtype there."""
         if part.ndim == 1:
-            return _as_dtype(part.reset_index(drop=True), self.source, self.source.name)
+            return self.as_known(part.reset_index(drop=True), self.source, self.source.name)
         label = self.source.columns[position]
-        return _as_dtype(part[label].reset_index(drop=True), self.source[label], label)
+        return self.as_known(part[label].reset_index(drop=True), self.source[label], label)
 
 
 def _reduction(array: Any, fold: str) -> ColumnReduction:
@@ -426,24 +353,3 @@ def _ranks(column: Any, name: str) -> Any:
         # Nulls come last.
         made[frames.array(column.isna().astype(bool))] = -1
     return made
-
-
-def _as_dtype(series: Any, like: Any, label: Any) -> Any:
-    """Return a column of a part in the dtype that the plan knows.
-
-    Raises
-    ------
-    ColumnError
-        When it has other values.
-    """
-    dtype = like.dtype
-    if series.dtype == dtype or (hasattr(dtype, "categories") and series.dtype.name == dtype.name):
-        return series
-    try:
-        frame = frames_named("cudf").conform(series.to_frame(0), like.to_frame(0))
-    except ColumnError as error:
-        raise ColumnError(
-            f"column {label!r} of a part is {series.dtype}, and {dtype} in the plan; give all "
-            "parts one dtype with .astype"
-        ) from error
-    return frame[0].rename(series.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dgpuhash import backend
@@ -79,3 +80,19 @@ class FoldedValues(CudfValues):
     def nulls(self) -> Any | None:
         """Something where a row is null."""
         return True if self._lacking else None
+
+
+def portable(keys: Sequence[GroupingKey]) -> Any:
+    """Return columns that are equal where keys are, in whatever part these are.
+
+    Categories are compared by their values, of which each part may have others.
+    """
+    made: list[Any] = []
+    frames = frames_named("cudf")
+    for key in keys:
+        if hasattr(key.values.dtype, "categories"):
+            made.append(key.values)
+        else:
+            found = frames.compared(key.values, key.values, key.name)
+            made.extend(ours.series for ours, _ in found)
+    return frames.make({f"p{place}": each for place, each in enumerate(made)})
