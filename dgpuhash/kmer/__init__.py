@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from dgpuhash.kmer.classify import Classification
 from dgpuhash.kmer.counts.kmer_counts import KmerCounts
 from dgpuhash.kmer.databases.estimate import Estimate
@@ -14,6 +16,9 @@ from dgpuhash.kmer.sequences.samples import Sample, read_samples
 from dgpuhash.kmer.sketches.index import SketchIndex
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 
+if TYPE_CHECKING:
+    from dgpuhash.kmer.server.client import ServedIndex
+
 __all__ = [
     "Classification",
     "Estimate",
@@ -23,6 +28,7 @@ __all__ = [
     "Reference",
     "Sample",
     "SequenceBatch",
+    "ServedIndex",
     "SketchIndex",
     "SourceFile",
     "Step",
@@ -33,3 +39,12 @@ __all__ = [
     "read_samples",
     "read_sequences",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name == "ServedIndex":
+        # Few need a client, and its connections import much.
+        from dgpuhash.kmer.server.client import ServedIndex
+
+        return ServedIndex
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

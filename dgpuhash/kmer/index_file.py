@@ -198,48 +198,68 @@ def read_index(
                 f"{name} is an index of the rule {header['rule']!r}, and {rule!r} was asked for; "
                 "pass another file, or load it as what it is"
             )
-        beside = Buffers(name, raw)
-        taxonomy = None
-        if "taxonomy" in header:
-            taxonomy = Taxonomy.from_arrays(header["taxonomy"], beside)
-        beside.check(
-            type(header["settings"]) is dict
-            and all(type(file) is str for file in header["files"])
-            and all(_is_plain(name, value) for name, value in header["told"].items()),
-            "its header is malformed",
-        )
-        names = _unpack(beside)
-        columns = {field: beside.get(f"targets {field}", _COLUMNS[field]) for field in _COLUMNS}
-        beside.check(
-            all(len(column) == len(names) for column in columns.values()),
-            "its columns of targets differ in length",
-        )
-        of = columns["file_of"]
-        beside.check(
-            not len(of) or (of.min() >= 0 and of.max() < len(header["files"])),
-            "its targets are of unknown files",
-        )
-        beside.check(
-            bool((columns["record_in_file"] >= 0).all() and (columns["lengths"] >= 0).all()),
-            "its targets have numbers or lengths below 0",
-        )
-        taxids = columns["taxids"]
-        beside.check(
-            taxonomy is None
-            or bool(((taxonomy.tree.numbers(taxonomy.current(taxids)) != 0) | (taxids == 0)).all()),
-            "its targets have unknown taxa",
-        )
-        # Columns outlive the file's map, and may be written to.
-        copies = {field: column.copy() for field, column in columns.items()}
-        files = list(header["files"])
-        sums = _sums_in(beside, len(files)) if "targets sums" in raw else []
-        targets = Targets(names=names, files=files, sums=sums, **copies)
+        taxonomy, targets = targets_in(name, header, raw)
         own = {key[len(_OWN) :]: array for key, array in raw.items() if key.startswith(_OWN)}
         numbers = range(header.get("parts", 0)) if part is None else [part[0]]
         arrays = PartBuffers(name, own, numbers) if numbers else Buffers(name, own)
         return SavedIndex(
             header["rule"], header["settings"], arrays, taxonomy, targets, header["told"]
         )
+
+
+def targets_in(
+    name: str, header: Mapping[str, Any], raw: Mapping[str, np.ndarray]
+) -> tuple[Taxonomy | None, Targets]:
+    """Return the taxonomy and the targets that `head_and_arrays` made a header and arrays of.
+
+    Parameters
+    ----------
+    name : str
+        Of the file, for errors.
+    header : mapping
+    raw : mapping of arrays of uint8
+
+    Raises
+    ------
+    FormatError
+        When they are damaged.
+    """
+    beside = Buffers(name, dict(raw))
+    taxonomy = None
+    if "taxonomy" in header:
+        taxonomy = Taxonomy.from_arrays(header["taxonomy"], beside)
+    beside.check(
+        type(header["settings"]) is dict
+        and all(type(file) is str for file in header["files"])
+        and all(_is_plain(key, value) for key, value in header["told"].items()),
+        "its header is malformed",
+    )
+    names = _unpack(beside)
+    columns = {field: beside.get(f"targets {field}", _COLUMNS[field]) for field in _COLUMNS}
+    beside.check(
+        all(len(column) == len(names) for column in columns.values()),
+        "its columns of targets differ in length",
+    )
+    of = columns["file_of"]
+    beside.check(
+        not len(of) or (of.min() >= 0 and of.max() < len(header["files"])),
+        "its targets are of unknown files",
+    )
+    beside.check(
+        bool((columns["record_in_file"] >= 0).all() and (columns["lengths"] >= 0).all()),
+        "its targets have numbers or lengths below 0",
+    )
+    taxids = columns["taxids"]
+    beside.check(
+        taxonomy is None
+        or bool(((taxonomy.tree.numbers(taxonomy.current(taxids)) != 0) | (taxids == 0)).all()),
+        "its targets have unknown taxa",
+    )
+    # Columns outlive the file's map, and may be written to.
+    copies = {field: column.copy() for field, column in columns.items()}
+    files = list(header["files"])
+    sums = _sums_in(beside, len(files)) if "targets sums" in raw else []
+    return taxonomy, Targets(names=names, files=files, sums=sums, **copies)
 
 
 class PartBuffers(Buffers):

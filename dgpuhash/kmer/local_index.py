@@ -62,6 +62,19 @@ class IndexBase(ABC):
         return provenance_of(self._steps, self.targets)
 
     @abstractmethod
+    def batch_calls(self, arrays: Sequence[Any], qualities: Mapping[str, Any], query: Any) -> Any:
+        """Return the calls of a batch of reads on the host, as `Rule.call_here` does; thread-safe.
+
+        Parameters
+        ----------
+        arrays : sequence of array
+            Letters and offsets of reads, and of mates, on the host.
+        qualities : mapping
+            Those of letters by the names that `call` has for them.
+        query : Query
+        """
+
+    @abstractmethod
     def _sizes(self) -> list[Any]:
         """Return sizes of parts that have other keys each."""
 
@@ -270,6 +283,10 @@ class LocalIndex(IndexBase):
         """
         made: Self = merged(self, others)
         return made
+
+    def batch_calls(self, arrays: Sequence[Any], qualities: Mapping[str, Any], query: Any) -> Any:
+        """Return the calls of a batch of reads on the host, as `Rule.call_here` does."""
+        return self._rule.call_here(self._part, arrays, qualities, query)
 
     def _sizes(self) -> list[Any]:
         return [self._rule.size(self._part)]

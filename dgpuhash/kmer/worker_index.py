@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from itertools import count
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
@@ -81,6 +82,8 @@ class WorkerIndex(IndexBase):
         self._rule_there: Future | None = None
         self._notes: list[str] = []
         self._steps: list[dict[str, Any]] = []
+        # Of batches that come one by one: workers take turns.
+        self._numbers = count()
 
     @classmethod
     def build(
@@ -351,6 +354,17 @@ class WorkerIndex(IndexBase):
         for (item, _), take in self._workers.in_order(batches, begin):
             (calls,) = take()
             yield item, calls if seen is None else seen.taken(calls)
+
+    def batch_calls(self, arrays: Sequence[Any], qualities: Mapping[str, Any], query: Any) -> Any:
+        """Return the calls of a batch of reads on the host, as `Rule.call_here` does."""
+
+        def begin(_: int, batch: tasks.Batch) -> list[Future]:
+            number = next(self._numbers)
+            return [self._begin(number, self._workers.sent(batch, number), query)]
+
+        ((_, take),) = self._workers.in_order([(arrays, qualities)], begin)
+        (answer,) = take()
+        return answer
 
     def unseen_file(self, files: Sequence[str]) -> str:
         """Return a file that some worker does not see as this process does; nothing without one."""

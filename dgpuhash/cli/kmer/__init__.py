@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from dgpuhash.cli.group import Commands
-from dgpuhash.cli.kmer import build, classify, count, estimate, extract, merge, show
+from dgpuhash.cli.kmer import build, classify, count, estimate, extract, merge, serve, show
 from dgpuhash.cli.threads import threads_option
 
 __all__ = ["kmer"]
@@ -32,6 +32,7 @@ for command in (
     build.inspect,
     classify.classify,
     classify.run,
+    serve.serve,
     extract.report,
     extract.extract,
 ):

@@ -192,6 +192,11 @@ _NAMES = [name for name in _Outputs.__slots__ if name != "abundance"]
     type=click.Choice(["metacache", "kraken2"]),
     help="The rule that DB must have; default: whichever it has.",
 )
+@click.option(
+    "--server",
+    metavar="ADDRESS",
+    help="Send READS to this server, which kmer serve started; DB is its name there.",
+)
 @_output_options
 @call_options
 @cluster_options
@@ -201,6 +206,7 @@ def classify(
     db: str,
     reads: tuple[str, ...],
     rule: str | None,
+    server: str | None,
     scheduler: str | None,
     mode: IndexMode,
     device: Device,
@@ -208,17 +214,33 @@ def classify(
 ) -> None:
     """Classify READS by DB, an index that build made.
 
+    With --server DB is loaded already: start kmer serve once, and classify many samples by it.
+
     READS are FASTA or FASTQ, plain or compressed: paths, quoted globs, folders, URLs or -.
     """
     from dgpuhash.kmer import load_index
     from dgpuhash.kmer.index_file import rule_of
 
     work = _Work.of(reads, given)
-    there = rule_of(db)
-    if rule not in (None, there):
-        raise SpecError(f"{db} was built by --rule {there}, and --rule {rule} was asked for")
-    options = of_rule(there, given)
-    work.check(there)
+
+    def options_by(there: str) -> dict[str, Any]:
+        if rule not in (None, there):
+            raise SpecError(f"{db} was built by --rule {there}, and --rule {rule} was asked for")
+        options = of_rule(there, given)
+        work.check(there)
+        return options
+
+    if server is not None:
+        if scheduler is not None or mode != "auto" or device != "cpu":
+            raise SpecError(
+                "--scheduler, --mode and --device are the server's; pass them to kmer serve"
+            )
+        from dgpuhash.kmer.server.client import ServedIndex
+
+        with ServedIndex(server, db) as index:
+            work.classify(index, options_by(index.rule))
+        return
+    options = options_by(rule_of(db))
     with client_of(scheduler) as client:
         work.classify(load_index(db, device, client=client, mode=mode), options)
 

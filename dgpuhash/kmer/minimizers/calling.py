@@ -193,6 +193,12 @@ class SeenMinimizers(Counting):
         """Return by number of the taxonomy the minimizers in each clade, and the distinct ones."""
         return self._tree.sums(self._all), self._tree.sums(self._distinct)
 
+    def add_piece(self, taxa: np.ndarray, counts: np.ndarray, piece: SeenPiece) -> None:
+        """Count what `SeenOfBatch` has of a batch: the taxa of all, and the distinct ones."""
+        self._all[taxa] += counts
+        if len(piece.minimizers):
+            self._distinct += self._counts(piece.taxa[self._seen.insert(piece.minimizers)])
+
     def _take(self, minimizers: Any, taxa: Any) -> None:
         self._all += self._counts(taxa)
         self._distinct += self._counts(taxa[self._seen.insert(minimizers)])

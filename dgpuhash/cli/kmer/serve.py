@@ -1,0 +1,106 @@
+"""`dgpuhash kmer serve`: indexes loaded once, for the reads of many clients."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from dgpuhash.cli.kmer.options import client_of, cluster_options, device
+from dgpuhash.errors import SpecError
+from dgpuhash.typing import Device, IndexMode
+
+if TYPE_CHECKING:
+    from dgpuhash.kmer.server.server import Server
+
+_STOPS = (signal.SIGINT, signal.SIGTERM)
+
+
+@click.command()
+@click.argument("databases", nargs=-1, required=True, metavar="DB...")
+@click.option(
+    "--listen",
+    default="tcp://127.0.0.1:8790",
+    show_default=True,
+    metavar="ADDRESS",
+    help="tcp://host:port, tls://host:port with the certificates of Dask's configuration, or "
+    "unix:///path, which only your user can open.",
+)
+@click.option(
+    "--memory",
+    default="1GiB",
+    show_default=True,
+    help="Most bytes of reads at a time, of all clients; one of them has a sixteenth.",
+)
+@click.option(
+    "--clients", default=256, show_default=True, type=click.IntRange(1), help="Most connections."
+)
+@cluster_options
+@device
+def serve(
+    databases: tuple[str, ...],
+    listen: str,
+    memory: str,
+    clients: int,
+    scheduler: str | None,
+    mode: IndexMode,
+    device: Device,
+) -> None:
+    """Load each DB once, and classify the reads that clients send.
+
+    A DB is a path that build made, or NAME=PATH. Clients are "kmer classify --server ADDRESS NAME".
+    The first Ctrl-C or SIGTERM stops the server, SIGHUP loads files anew that were replaced.
+    """
+    from dask.utils import parse_bytes
+
+    from dgpuhash.kmer.server.databases import Databases, named_paths
+    from dgpuhash.kmer.server.server import Server
+
+    try:
+        nbytes = parse_bytes(memory)
+    except ValueError as error:
+        raise SpecError(f"--memory {memory} is no number of bytes; write 1GiB or so") from error
+    paths = named_paths(databases)
+    with client_of(scheduler) as client:
+        loaded = Databases(paths, device, client=client, mode=mode)
+        server = Server(loaded, listen, memory=nbytes, clients=clients, say=_say)
+        asyncio.run(_run(server, list(paths)))
+
+
+async def _run(server: Server, names: list[str]) -> None:
+    with _signals(server):
+        await server.run(lambda address: click.echo(f"serving {', '.join(names)} at {address}"))
+    _say("stopped")
+
+
+@contextmanager
+def _signals(server: Server) -> Iterator[None]:
+    """Stop the server at the first signal to end, and the process at the second."""
+    loop = asyncio.get_running_loop()
+    is_stopping = False
+
+    def stop() -> None:
+        nonlocal is_stopping
+        if is_stopping:
+            os._exit(1)
+        is_stopping = True
+        _say("stopping; a second signal ends it at once")
+        server.stop()
+
+    for number in _STOPS:
+        loop.add_signal_handler(number, stop)
+    loop.add_signal_handler(signal.SIGHUP, server.renew)
+    try:
+        yield
+    finally:
+        for number in (*_STOPS, signal.SIGHUP):
+            loop.remove_signal_handler(number)
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)

@@ -1,0 +1,462 @@
+"""Index on a server: reads are sent there, and their calls come back."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import fields
+from itertools import pairwise
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import numpy as np
+
+from dgpuhash import backend as backends
+from dgpuhash import errors
+from dgpuhash.errors import ClosedError, FormatError, UnsupportedError
+from dgpuhash.kmer.calls import Calls, calls_of_slices
+from dgpuhash.kmer.classify import Classification
+from dgpuhash.kmer.index_file import SavedIndex, targets_in
+from dgpuhash.kmer.minimizers.calling import SeenMinimizers, SeenPiece
+from dgpuhash.kmer.references import Targets
+from dgpuhash.kmer.rule import Rule
+from dgpuhash.kmer.sequences.files import Paths
+from dgpuhash.kmer.server.databases import RULES
+from dgpuhash.kmer.server.protocol import (
+    CHUNK_NBYTES,
+    GREETING_SECONDS,
+    REPLIES,
+    REPLY_HEAD_NBYTES,
+    VERSION,
+    Address,
+    BadMessage,
+    Channel,
+    Message,
+    check_size,
+)
+from dgpuhash.kmer.sketches.candidates import Coverage, TopLists
+from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
+from dgpuhash.tables.arguments.file_layout import interpreting
+from dgpuhash.tables.serialization import Buffers
+from dgpuhash.typing import Device
+
+Item = TypeVar("Item")
+Batch = tuple[Sequence[Any], Mapping[str, Any]]
+_CALLS = ("taxids", "hits", "detail_offsets", "detail_taxids", "detail_counts")
+
+
+class ServedIndex:
+    """Index that ``dgpuhash kmer serve`` has: classifies the reads that this process sends.
+
+    Calls are those of the index itself. It is the epoch of the database that there was when this
+    connected: connect again for a newer one.
+
+    Parameters
+    ----------
+    address : str
+        ``tcp://host:port``, ``tls://host:port`` or ``unix:///path``; certificates are those of
+        Dask's configuration.
+    database : str, optional
+        Its name; None: the only one.
+
+    Raises
+    ------
+    SpecError
+        When there is no such database, or the address is none.
+    UnsupportedError
+        When the server speaks another version of the protocol, or has clients enough.
+    OSError
+        When no server answers there, or it refuses the certificate.
+
+    Examples
+    --------
+    >>> ServedIndex("unix:///no/such.socket", "viruses")
+    Traceback (most recent call last):
+    OSError: no server answers at unix:///no/such.socket: [Errno 2] No such file or directory; ...
+    """
+
+    device: Device = "cpu"
+
+    def __init__(self, address: str, database: str | None = None) -> None:
+        self._connection = _Connection(Address.of(address))
+        try:
+            request = Message("open", {"database": database or ""})
+            opened = self._connection.ask(request).result()
+            self._rule: Rule = _rule_of(str(address), opened)
+        except BaseException:
+            self._connection.close()
+            raise
+        self._database = str(opened.fields["database"])
+        limits = ("memory", "share", "letters")
+        self._memory, self._share, self._letters = (opened.fields[name] for name in limits)
+
+    @property
+    def rule(self) -> str:
+        """``"kraken2"`` or ``"metacache"``."""
+        return self._rule.name
+
+    @property
+    def database(self) -> str:
+        """The name of the database."""
+        return self._database
+
+    @property
+    def taxonomy(self) -> Taxonomy | None:
+        """The taxonomy of the references."""
+        return self._rule.taxonomy
+
+    @property
+    def targets(self) -> Targets:
+        """The references in the order of their numbers, without their files."""
+        return self._rule.targets
+
+    def __repr__(self) -> str:
+        return (
+            f"<ServedIndex: {self._database}, {len(self.targets.names):,} sequences, "
+            f"{self._connection.address}>"
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    def call(self, *arrays: Any, detail: bool = False, **options: Any) -> Calls:
+        """Return the calls of reads or pairs in arrays, as the index itself does, on the host.
+
+        Parameters
+        ----------
+        *arrays : array
+            Letters (uint8) and offsets (int64) of reads, and those of mates, on the host.
+        detail : bool
+            Whether calls have details.
+        **options
+            As `MinimizerIndex.call` or `SketchIndex.call` takes them.
+
+        Raises
+        ------
+        SpecError, SequenceError
+            As the index itself.
+        ClosedError
+            When the server stops.
+        OSError
+            When the connection is lost.
+        """
+        names = ("qualities", "mate_qualities")
+        beside = {name: options.pop(name) for name in names if name in options}
+        if "kept" not in options:
+            options = self.prepare(lambda: iter([arrays]), **options)
+        ((_, calls),) = self.call_many([(None, (arrays, beside))], options, detail=detail)
+        return calls
+
+    def call_many(
+        self,
+        batches: Iterable[tuple[Item, Batch]],
+        options: Mapping[str, Any],
+        *,
+        detail: bool = False,
+    ) -> Iterator[tuple[Item, Calls]]:
+        """Yield items and the calls of their batches in order; others are under way.
+
+        Parameters
+        ----------
+        batches : iterable of (item, (arrays, qualities))
+            As `call` takes them.
+        options : mapping
+            As for `call`.
+        detail : bool
+            Whether calls have details.
+        """
+        seen: ServedMinimizers | None = options.get("seen")
+        self._rule.query(options, detail=detail)
+        plain = {name: value for name, value in options.items() if name not in ("seen", "kept")}
+        beside: dict[str, np.ndarray] = {}
+        if options.get("kept") is not None:
+            beside = {"kept": np.packbits(options["kept"])}
+        settings = {"options": plain, "detail": detail, "minimizers": seen is not None}
+        for item, replies in self._replies(batches, {**settings, "candidates": False}, beside):
+            if seen is not None:
+                for arrays in replies:
+                    seen.count(arrays)
+            calls = [Calls(*(arrays.get(name) for name in _CALLS)) for arrays in replies]
+            yield item, calls_of_slices(backends.get("cpu"), calls)
+
+    def prepare(self, batches: Callable[[], Iterator[Any]], **options: Any) -> dict[str, Any]:
+        """Return options for `call`, after a first pass over all reads where they need one.
+
+        See `SketchIndex.prepare`.
+        """
+        query: Any = self._rule.query(options)
+        if not getattr(query.options, "cov_percentile", 0):
+            return options
+        rule: Any = self._rule
+        coverage = Coverage(backends.get("cpu"), rule.windows)
+        settings = {"options": options, "detail": False, "minimizers": False, "candidates": True}
+        pairs: Iterator[tuple[None, Batch]] = ((None, (batch, {})) for batch in batches())
+        for _, replies in self._replies(pairs, settings, {}):
+            for arrays in replies:
+                top = TopLists(*(arrays[each.name] for each in fields(TopLists)))
+                coverage.add(top, query.options)
+        return {**options, "kept": coverage.kept(query.options.cov_percentile)}
+
+    @property
+    def seen_minimizers(self) -> Callable[[], ServedMinimizers]:
+        """What begins to count the minimizers that calls find; of Kraken 2's rule."""
+        taxonomy = self.taxonomy
+        if self.rule != "kraken2" or taxonomy is None:
+            raise AttributeError("minimizers are counted by the rule of Kraken 2 alone")
+        return lambda: ServedMinimizers(backends.get("cpu"), taxonomy.tree)
+
+    def classify(
+        self,
+        reads: Paths,
+        mates: Paths | None = None,
+        *,
+        interleaved: bool = False,
+        name_check: bool = True,
+        **options: Any,
+    ) -> Classification:
+        """Return the calls of the reads in files, which this process reads.
+
+        Parameters and errors are those of `Classification`, and of `call`.
+        """
+        return Classification(
+            self, reads, mates, interleaved=interleaved, name_check=name_check, **options  # type: ignore[arg-type]
+        )  # fmt: skip
+
+    def _replies(
+        self,
+        batches: Iterable[tuple[Item, Batch]],
+        settings: Mapping[str, Any],
+        beside: Mapping[str, np.ndarray],
+    ) -> Iterator[tuple[Item, list[Mapping[str, np.ndarray]]]]:
+        """Yield items and the arrays of replies to their batches' pieces.
+
+        As many batches are under way as the server takes of a client.
+        """
+        running: deque[tuple[Item, int, list[Future[Message]]]] = deque()
+        nbytes = 0
+        for item, batch in batches:
+            requests = [
+                Message("call", settings, {**arrays, **beside})
+                for arrays in pieces_of(batch, self._letters)
+            ]
+            for each in requests:
+                check_size(each.nbytes, self._memory)
+            sent = [self._connection.ask(each) for each in requests]
+            running.append((item, sum(each.nbytes for each in requests), sent))
+            nbytes += running[-1][1]
+            while nbytes > self._share:
+                item, size, replies = running.popleft()
+                nbytes -= size
+                yield item, [each.result().arrays for each in replies]
+        for item, _, replies in running:
+            yield item, [each.result().arrays for each in replies]
+
+
+class ServedMinimizers(SeenMinimizers):
+    """Exact numbers of the minimizers that reads have; a server finds those of each piece."""
+
+    owners = 1
+
+    def count(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Count the minimizers of a reply."""
+        piece = SeenPiece(arrays["minimizers"], arrays["minimizer_taxa"])
+        self.add_piece(arrays["seen_taxa"], arrays["seen_counts"], piece)
+
+
+def pieces_of(batch: Batch, letters: int) -> Iterator[dict[str, np.ndarray]]:
+    """Yield the arrays of a batch as messages have them, of about so many letters at a time.
+
+    Examples
+    --------
+    >>> reads = np.frombuffer(b"ACGTACG", np.uint8), np.array([0, 3, 4, 7])
+    >>> [piece["sizes"].tolist() for piece in pieces_of((reads, {}), 3)]
+    [[3], [1, 3]]
+    """
+    arrays, qualities = batch
+    sides = [
+        (name, np.asarray(own, np.uint8), np.asarray(offsets, np.int64))
+        for name, own, offsets in zip(("", "mate_"), arrays[::2], arrays[1::2], strict=False)
+        if own is not None
+    ]
+    ends = np.sum([offsets for *_, offsets in sides], axis=0)
+    marks = np.searchsorted(ends, np.arange(letters, ends[-1], letters), side="left")
+    rows = np.unique(np.concatenate([[0], marks, [len(ends) - 1]]))
+    for first, last in pairwise(rows.tolist()) if len(rows) > 1 else [(0, 0)]:
+        piece = {}
+        for name, own, offsets in sides:
+            start, end = offsets[first], offsets[last]
+            piece[f"{name}letters"] = own[start:end]
+            piece[f"{name}sizes"] = np.diff(offsets[first : last + 1]).astype(np.uint32)
+            quality = qualities.get(f"{name}qualities")
+            if quality is not None:
+                piece[f"{name}qualities"] = np.asarray(quality, np.uint8)[start:end]
+        yield piece
+
+
+def _rule_of(name: str, opened: Message) -> Rule:
+    """Return the rule that a server's message has, with taxonomy and targets."""
+    header = {"told": {}, **opened.fields["header"]}
+    raw = dict(opened.arrays)
+    try:
+        with interpreting(name):
+            taxonomy, targets = targets_in(name, header, raw)
+            saved = SavedIndex(
+                header["rule"], header["settings"], Buffers(name, raw), taxonomy, targets, {}
+            )
+            return RULES[saved.rule].of_saved(saved, "cpu")
+    except KeyError as error:
+        raise FormatError(f"{name} serves an index of an unknown rule; update dgpuhash") from error
+
+
+class _Connection:
+    """A connection to a server, on a thread of its own; requests are answered in order.
+
+    Parameters
+    ----------
+    address : Address
+    """
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        # Replies in the order of requests, with their kinds.
+        self._waiting: deque[tuple[str, Future[Message]]] = deque()
+        self._failure: BaseException | None = None
+        self._channel: Channel | None = None
+        self._receiving: Future[None] | None = None
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="dgpuhash-served", daemon=True
+        )
+        self._thread.start()
+        try:
+            self._receiving = self._do(self._receive(self._do(self._connect()).result()))
+        except BaseException:
+            self.close()
+            raise
+
+    def _do(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def ask(self, request: Message) -> Future[Message]:
+        """Send a request, and return what will be its reply."""
+        reply: Future[Message] = Future()
+        if self._channel is None:
+            raise ClosedError("the connection to the server was closed; connect again")
+        self._do(self._send(self._channel, request, reply))
+        return reply
+
+    def close(self) -> None:
+        """Close the connection, and end its thread."""
+        if self._loop.is_closed():
+            return
+        if self._channel is not None:
+            channel, self._channel = self._channel, None
+            for work in (self._do(channel.finish(at_once=True)), self._receiving):
+                if work is not None:
+                    with suppress(OSError, TimeoutError):
+                        work.result(GREETING_SECONDS)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(GREETING_SECONDS)
+        if not self._thread.is_alive():
+            self._loop.close()
+
+    async def _connect(self) -> Channel:
+        address = self.address
+        tls = address.tls(listens=False)
+        try:
+            async with asyncio.timeout(GREETING_SECONDS):
+                if address.scheme == "unix":
+                    streams = await asyncio.open_unix_connection(address.path, limit=CHUNK_NBYTES)
+                else:
+                    streams = await asyncio.open_connection(
+                        address.host, address.port, ssl=tls, limit=CHUNK_NBYTES
+                    )
+                self._channel = Channel(*streams)
+                await self._channel.send_greeting()
+                version = await self._channel.receive_greeting()
+        except ssl.SSLError as error:
+            raise OSError(
+                f"{address} and this client refuse each other ({error}); {_TLS}"
+            ) from error
+        except (asyncio.IncompleteReadError, ConnectionResetError) as error:
+            why = _TLS if tls is not None else "check what listens there"
+            raise OSError(f"{address} ended the connection at once; {why}") from error
+        except (OSError, TimeoutError) as error:
+            said = "it says nothing" if isinstance(error, TimeoutError) else error
+            remedy = "start dgpuhash kmer serve, or check the address"
+            raise OSError(f"no server answers at {address}: {said}; {remedy}") from error
+        if version != VERSION:
+            raise UnsupportedError(
+                f"{address} speaks version {version} of the protocol, and this client {VERSION}; "
+                "install the same release of dgpuhash on both sides"
+            )
+        return self._channel
+
+    async def _send(self, channel: Channel, request: Message, reply: Future[Message]) -> None:
+        if self._failure is not None:
+            reply.set_exception(self._failure)
+            return
+        self._waiting.append((_REPLY_OF[request.kind], reply))
+        try:
+            await channel.send(request)
+        except (OSError, TimeoutError):
+            # What receives fails all that wait.
+            channel.close()
+
+    async def _receive(self, channel: Channel) -> None:
+        """Receive replies until the connection ends, and then fail what waits."""
+        lost = f"{self.address} closed the connection; see the server's log, and repeat the command"
+        failure: BaseException = OSError(lost)
+        try:
+            while True:
+                head = await channel.receive_head(REPLIES, REPLY_HEAD_NBYTES)
+                message = await channel.receive_arrays(head)
+                if message.kind == "closed":
+                    failure = _error_of(message)
+                    break
+                kind, reply = self._waiting[0]
+                if message.kind not in (kind, "error"):
+                    raise BadMessage(f"{message.kind!r} in place of {kind!r}")
+                self._waiting.popleft()
+                if message.kind == "error":
+                    reply.set_exception(_error_of(message))
+                else:
+                    reply.set_result(message)
+        except (BadMessage, IndexError) as error:
+            failure = OSError(f"{self.address} sent what is no reply ({error}); update dgpuhash")
+        except ssl.SSLError as error:
+            failure = OSError(f"{self.address} refused this client ({error}); {_TLS}")
+        except (OSError, asyncio.IncompleteReadError, TimeoutError):
+            pass
+        self._failure = failure
+        while self._waiting:
+            self._waiting.popleft()[1].set_exception(failure)
+        channel.close()
+
+
+_REPLY_OF = {"open": "opened", "call": "called"}
+_TLS = "both need certificates of one authority, below distributed.comm.tls of Dask's configuration"
+
+
+def _error_of(message: Message) -> BaseException:
+    """Return the error that a message has, of this package's own or an OSError."""
+    name, text = message.fields["error"], message.fields["text"]
+    kind = getattr(errors, name, None) if name in errors.__all__ else None
+    return kind(text) if isinstance(kind, type) and issubclass(kind, Exception) else OSError(text)
