@@ -55,6 +55,8 @@ html_theme_options = {
     "navigation_with_keys": False,
     "secondary_sidebar_items": ["page-toc"],
     "show_toc_level": 2,
+    # Guide, CLI, API, Benchmarks, How it works: all of the root page's table of contents.
+    "header_links_before_dropdown": 5,
 }
 
 

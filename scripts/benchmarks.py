@@ -19,16 +19,27 @@ Receipt = dict[str, Any]
 HEAD = """<!-- written by scripts/figures.py from receipts/; do not edit -->
 # Benchmarks
 
-What `make gpu` measured, as it stands in `receipts/`, with the device, the commit and the date
-of each run. Answers are checked on the timed data, and times are medians. Beside each rate
-stands what the same run measured for the *bare accesses*: random gathers of as many bytes for
-lookups, random compare-and-swaps for inserts, streamed bytes for builds and groupings. They are
-no upper limit: large batches are inserted in the order of the table, which takes fewer accesses
-than one for each key, and pass it, with over 100 %. `dgpuhash bench` measures the same on a
-machine of yours, and `dgpuhash bench report` draws it.
+Every table here is written from a file in `receipts/`, which `make gpu` or a command named beside
+the table wrote. Each names its machine, commit and date; commits differ between receipts. Answers
+are checked on the timed data, and times are medians. [When not to use it](guide/when-not-to-use.md)
+lists the cases in which another library is faster.
 
-Each receipt is of the commit that it names, and these differ. Machines of one kind differ, too:
-compare shares of the bare accesses rather than rates.
+**Bare accesses** are a reference: what the same run measured on the same GPU for memory accesses
+without a table. They are random gathers of as many bytes for lookups, random compare-and-swaps for
+inserts, and streamed bytes for builds and groupings. The percentage in brackets is the rate as a
+share of that reference. It is a reference and not a bound: a large batch is inserted in the order
+of the table and touches memory less than once per key, so an insert may show more than 100 %.
+GPUs of one model differ by up to a tenth, so compare these shares rather than rates.
+
+`dgpuhash bench` measures the same on your machine, and `dgpuhash bench report` draws it.
+
+```{toctree}
+:maxdepth: 1
+
+dataframes
+papers
+suites
+```
 """
 NONE = "None are published yet: `make gpu` on a machine with a GPU measures them.\n"
 HEAD_OF_PAPERS = """<!-- written by scripts/figures.py from receipts/; do not edit -->

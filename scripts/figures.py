@@ -9,16 +9,18 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import losses
 import plots
 from benchmarks import page, page_of_dataframes, page_of_papers
 
 ROOT = Path(__file__).resolve().parents[1]
-README, PAGE, DATAFRAMES, PAPERS, FOLDER = (
+README, WHEN_NOT, PAGE, DATAFRAMES, PAPERS, FOLDER = (
     ROOT / "README.md",
+    ROOT / "docs" / "guide" / "when-not-to-use.md",
     ROOT / "docs" / "benchmarks.md",
     ROOT / "docs" / "dataframes.md",
     ROOT / "docs" / "papers.md",
@@ -41,28 +43,31 @@ ROWS = (
     ("group 2²⁷ int64 rows, 2²⁴ groups, sum and count", {**_GROUP, "verb": "sum + count"}),
     ("inner join of 2²⁷ with 2²⁷ int64 keys, row numbers", {**_JOIN, "verb": "inner"}),
 )
-# Where merges were measured, in the order of the table.
-MERGED = ("scaling-4", "peers-2", "peers", "cpu")
+# Where merges were measured, in the order of the table. A merge of two frames builds its table.
+MERGED = ("scaling-4", "peers-2", "dataframes", "cpu")
 _LEFT_OUT = ("8·10⁷ rows a side", "2²⁷ rows with 2²⁴")
+_WHOLE_MERGE = "inner merge"
 
 
 def speed(receipts: Receipts) -> str:
-    """The README's rows of speed: beside the bare accesses and the best peer."""
+    """The README's rows of speed, beside the bare accesses and the best peer."""
     if "figures" not in receipts:
         return NONE
-    lines = ["| one GPU | dgpuhash | bare accesses | best peer |", "|---|---:|---:|---:|"]
+    gpu = f"{plots.device(receipts['figures'])}, {when(receipts['figures'])}"
+    peers = f"best peer ({when(receipts['peers'])})" if "peers" in receipts else "best peer"
+    lines = [f"| {gpu} | dgpuhash | bare accesses | {peers} |", "|---|---:|---:|---:|"]
     for what, wanted in ROWS:
         (ours,) = found(receipts, "figures", {**wanted, "library": "dgpuhash"})
-        peers = [
+        others = [
             row
             for name in ("figures", "peers")
             for row in found(receipts, name, wanted)
             if row.get("library", "dgpuhash") != "dgpuhash"
         ]
         if "rate" in ours:
-            best = max(peers, key=lambda row: row["rate"], default=None)
+            best = max(others, key=lambda row: row["rate"], default=None)
         else:
-            best = min(peers, key=lambda row: row["time"], default=None)
+            best = min(others, key=lambda row: row["time"], default=None)
         cells = (value(ours), value({**ours, kind(ours): ours["floor"]}), named(best))
         lines.append(f"| {what} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
@@ -98,11 +103,13 @@ def named(row: dict[str, Any] | None) -> str:
 
 def break_even(receipts: Receipts) -> str:
     """From which merge on a build has paid, beside the fastest library that joins anew."""
-    head = "| data | build, ms | a merge, ms | the other library, ms | has paid with merge |"
-    lines = [head, "|---|---:|---:|---:|---:|"]
-    for data, build, merge, (library, other) in measured(receipts):
-        cells = (figure(build), figure(merge), f"{figure(other)} ({library})")
-        lines.append(f"| {data} | {' | '.join(cells)} | {pays_from(build, merge, other)} |")
+    head = "| data | build, ms | a merge, ms | fastest other, ms | pays from merge | measured |"
+    lines = [head, "|---|---:|---:|---:|---:|---|"]
+    for data, build, merge, (library, other), run in measured(receipts):
+        built = figure(build) if build else "in the merge"
+        pays = pays_from(build, merge, other)
+        cells = (data, built, figure(merge), f"{figure(other)} ({library})", pays, run)
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n" if len(lines) > 2 else NONE
 
 
@@ -115,28 +122,42 @@ def figure(milliseconds: float) -> str:
     return f"{milliseconds:.3g}" if milliseconds < 1000 else f"{milliseconds:,.0f}"
 
 
-def measured(receipts: Receipts) -> Iterator[tuple[str, float, float, tuple[str, float]]]:
-    """What builds and merges took: data, build, merge, and the fastest other library."""
+def measured(receipts: Receipts) -> Iterator[tuple[str, float, float, tuple[str, float], str]]:
+    """Build, merge and the fastest other library's merge, each with its data and its run."""
     for receipt in (receipts[name] for name in MERGED if name in receipts):
-        questions: dict[str, dict[str, dict[str, float]]] = {}
+        cases: dict[str, dict[str, dict[str, float]]] = {}
         for row in receipt["figures"]:
-            if row["bench"] == "frames":
-                data, told = f"{count(row['n'])} rows with {count(row['build'])}", row["time"]
+            if row["bench"] == "frames" and row["verb"] == _WHOLE_MERGE:
+                data, taken = f"{count(row['n'])} rows with {count(row['build'])}", row["time"]
             elif row["bench"] == "scaling" and "seconds" in row:
-                data, told = f"{count(row['rows'])} rows a side", 1e3 * row["seconds"]
+                data, taken = f"{count(row['rows'])} rows a side", 1e3 * row["seconds"]
             else:
                 continue
-            verb = row["verb"].removesuffix(", inner")
-            questions.setdefault(data, {}).setdefault(row["library"], {})[verb] = told
-        for data, libraries in questions.items():
+            verb = "merge" if row["verb"] == _WHOLE_MERGE else row["verb"]
+            cases.setdefault(data, {}).setdefault(row["library"], {})[verb] = taken
+        for data, libraries in cases.items():
+            libraries.pop("join_indices + gathers", None)
             ours = libraries.pop("dgpuhash")
-            # One size of each kind of cluster, and the ends of one GPU's.
+            # One size of each kind of cluster.
             if not libraries or data in _LEFT_OUT:
                 continue
-            build = ours["build"] if "build" in ours else ours["build + merge"] - ours["merge"]
+            build = ours.get("build + merge", ours["merge"]) - ours["merge"]
             library = min(libraries, key=lambda each: libraries[each]["merge"])
-            best = (library, libraries[library]["merge"])
-            yield f"{plots.device(receipt)}: {data}", build, ours["merge"], best
+            best = (f"{library}{left_out(libraries)}", libraries[library]["merge"])
+            yield f"{plots.device(receipt)}: {data}", build, ours["merge"], best, when(receipt)
+
+
+def left_out(libraries: Iterable[str]) -> str:
+    """Say where Dask-cuDF ran without cudf-polars, the fastest library on several GPUs."""
+    several = any("cudf" in each and "Dask" in each for each in libraries)
+    measured_all = any(each.startswith("cudf-polars") for each in libraries)
+    return "; cudf-polars was not run" if several and not measured_all else ""
+
+
+def when(receipt: dict[str, Any]) -> str:
+    """The date and commit of a run; those of no commit were written by hand."""
+    commit = receipt.get("commit", "")[:7]
+    return f"{receipt['date'][:10]}, {commit or 'by hand'}"
 
 
 def count(rows: int) -> str:
@@ -154,16 +175,20 @@ def count(rows: int) -> str:
     return f"{rows:,}" if not rest or int(rest) else f"{first}·10{str(len(rest)).translate(digits)}"
 
 
-def rewritten(readme: str, receipts: Receipts) -> str:
-    """`readme` with the tables that `receipts` ask for between their markers."""
-    for name, written in (("speed", speed), ("break-even", break_even)):
+def rewritten(text: str, blocks: dict[str, str]) -> str:
+    """`text` with each block between its markers."""
+    for name, written in blocks.items():
         start = f"<!-- {name}: written by scripts/figures.py -->\n"
-        before, marked, rest = readme.partition(start)
+        before, marked, rest = text.partition(start)
         if not marked:
-            raise SystemExit(f"README.md has no line {start.strip()!r}")
+            raise SystemExit(f"a page has no line {start.strip()!r}")
         _, _, after = rest.partition(END)
-        readme = before + start + written(receipts) + END + after
-    return readme
+        text = before + start + written + END + after
+    return text
+
+
+def blocks_of_readme(receipts: Receipts) -> dict[str, str]:
+    return {"speed": speed(receipts), "break-even": break_even(receipts)}
 
 
 def kept() -> Receipts:
@@ -175,7 +200,8 @@ def kept() -> Receipts:
 def main() -> int:
     receipts = kept()
     made = {
-        README: rewritten(README.read_text(), receipts),
+        README: rewritten(README.read_text(), blocks_of_readme(receipts)),
+        WHEN_NOT: rewritten(WHEN_NOT.read_text(), losses.tables(receipts)),
         PAGE: page(receipts),
         DATAFRAMES: page_of_dataframes(receipts),
         PAPERS: page_of_papers(receipts),

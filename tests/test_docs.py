@@ -115,6 +115,30 @@ def test_files_that_explain_exist(page):
         assert any((root / name).exists() for root in roots), name
 
 
+def test_the_tutorial_of_kernels_shows_the_example():
+    # tests/examples compile the program's kernel and run it.
+    program = (ROOT / "examples" / "own_kernel.py").read_text()
+    page = (DOCS / "guide" / "own-kernel.md").read_text()
+    blocks = re.findall(r"^```(?:cuda|python)\n(.+?)^```", page, flags=re.DOTALL | re.MULTILINE)
+    assert len(blocks) == 2
+    assert all(block.rstrip("\n") in program for block in blocks)
+
+
+LAYERED = [DOCS / "tables.md", DOCS / "cli.md", *sorted((DOCS / "guide").glob("*.md"))]
+
+
+@pytest.mark.parametrize("page", [page for page in LAYERED if page != GUIDE], ids=shown_by)
+def test_a_page_says_which_layer_it_belongs_to(page):
+    above = page.read_text().partition("\n## ")[0]
+    assert re.search(r"^\*\*Layer\*\*: .+\.$", above, flags=re.MULTILINE)
+
+
+def test_the_top_bar_has_five_parts():
+    _, _, below = (DOCS / "index.md").read_text().partition("```{toctree}\n:hidden:\n\n")
+    parts = [line.partition(" <")[0] for line in below.partition("\n```")[0].splitlines()]
+    assert parts == ["Guide", "CLI", "API", "Benchmarks", "How it works"]
+
+
 def test_the_page_of_tables_lists_the_examples():
     section = (DOCS / "tables.md").read_text().partition("\n## Examples\n")[2]
     listed = re.findall(r"`(\w+\.py)`", section)

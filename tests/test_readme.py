@@ -28,9 +28,10 @@ def scripts(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "scripts")
     import benchmarks
     import figures
+    import losses
     import plots
 
-    return {"figures": figures, "benchmarks": benchmarks, "plots": plots}
+    return {"figures": figures, "benchmarks": benchmarks, "losses": losses, "plots": plots}
 
 
 TABLE = {"bench": "tables", "pairs": "32/32", "n": 1 << 24, "load": 0.8, "unit": "G/s"}
@@ -212,7 +213,8 @@ def test_a_build_has_paid_when_all_merges_took_less(scripts):
     # 27.8 for the build, and 2.6 less for each merge than the fastest of the others takes.
     text = scripts["figures"].break_even({"scaling-4": several})
     assert text.splitlines()[2:] == [
-        "| 4 \N{MULTIPLICATION SIGN} G: 2²² rows a side | 27.8 | 24.9 | 27.5 (other 2) | 11 |"
+        "| 4 \N{MULTIPLICATION SIGN} G: 2²² rows a side | 27.8 | 24.9 | 27.5 (other 2) | 11 "
+        "| 2030-01-02, 0123456 |"
     ]
     several["figures"] = of_several(0.0275)
     assert "| never |" in scripts["figures"].break_even({"scaling-4": several})
@@ -231,9 +233,31 @@ def test_the_tables_stand_between_their_markers(scripts):
     old = f"above\n{marked}old\n{figures.END}between\n"
     readme = old.format("speed") + old.format("break-even")
     new = f"above\n{marked}{figures.NONE}{figures.END}between\n"
-    assert figures.rewritten(readme, {}) == new.format("speed") + new.format("break-even")
+    blocks = figures.blocks_of_readme({})
+    assert figures.rewritten(readme, blocks) == new.format("speed") + new.format("break-even")
     with pytest.raises(SystemExit, match="break-even"):
-        figures.rewritten(old.format("speed"), {})
+        figures.rewritten(old.format("speed"), blocks)
+
+
+def test_cases_in_which_another_library_is_faster(scripts, monkeypatch):
+    losses = scripts["losses"]
+    sums = {"bench": "frames", "verb": "var", "how": "aggregate", "n": 1000, "unit": "ms"}
+    rows = [
+        {**sums, "groups": groups, "library": library, "time": time}
+        for groups, library, time in (
+            *((16, "cuDF 26.10", 0.5), (16, "other 2", 0.4), (16, "dgpuhash", 1.0)),
+            *((17, "cuDF 26.10", 0.5), (17, "dgpuhash", 1.0), (18, "cuDF 26.10", 3.0)),
+            *((18, "dgpuhash", 1.0), (19, "dgpuhash", 1.0), (16, "dgpuhash standing", 0.1)),
+        )
+    ]
+    receipts = {"dataframes": {**receipt("1 x NVIDIA G", 0), "figures": rows}}
+    text = losses.tables(receipts)["dataframes"]
+    assert "G, 2030-01-02, commit 0123456. Another library is faster in 2 of 3 cases." in text
+    assert "| var, 1,000 rows, 16 groups | 1 ms | other 2 | 400 µs | 2.50 |\n| var" in text
+    assert losses.tables({})["frames"] == "Not measured yet.\n"
+    monkeypatch.setattr(losses, "MOST_LINES", 1)
+    more = "In 1 more cases it is at most 2.00 times as fast."
+    assert more in losses.tables(receipts)["dataframes"]
 
 
 def test_plots_are_stale_when_their_receipts_are_others(scripts, tmp_path):

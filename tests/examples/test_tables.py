@@ -123,15 +123,35 @@ def test_words_by_a_kernel_of_ones_own(device, capsys):
     assert ("NumPy makes the keys" in lines[0]) == (device.name == "cpu")
 
 
+def test_a_kernel_of_ones_own(device, capsys):
+    program("own_kernel").main(device.name, rows=30_000)
+    assert capsys.readouterr().out.endswith("\nRight.\n")
+
+
+# The rest of each kernel's parameters: their declarations, and how they are passed on.
+WORDS = "const unsigned char* text; dg::u64 words;", "args.text, args.words"
+PRICES = (
+    "const int* articles; const int* shops; float* sums; unsigned long long rows;",
+    "args.articles, args.shops, args.sums, args.rows",
+)
+
+
 @pytest.mark.parametrize("arch", [75, 90])
-def test_the_kernel_of_words_compiles(arch):
-    view = view_of(HashMap("uint32", "uint32", device="cpu")._opened().lend(write=True))
-    kernel = program("fused").KERNEL.replace("VIEW", view.type)
+@pytest.mark.parametrize(
+    ("name", "verb", "dtypes", "parameters"),
+    [
+        ("fused", "insert_words", ("uint32", "uint32"), WORDS),
+        ("own_kernel", "add_prices", ("int32", "float32"), PRICES),
+    ],
+)
+def test_the_kernels_of_examples_compile(arch, name, verb, dtypes, parameters):
+    view = view_of(HashMap(*dtypes, device="cpu")._opened().lend(write=verb == "insert_words"))
+    kernel = program(name).KERNEL.replace("VIEW", view.type)
     kernel = kernel.replace('extern "C" __global__', "__device__")
+    declared, passed = parameters
     code = (
-        f"{view.include}{kernel}\n"
-        f"struct Args {{ {view.type} view; const unsigned char* text; dg::u64 words; }};\n"
-        "__global__ void run(Args args) { insert_words(args.view, args.text, args.words); }\n"
+        f"{view.include}{kernel}\nstruct Args {{ {view.type} view; {declared} }};\n"
+        f"__global__ void run(Args args) {{ {verb}(args.view, {passed}); }}\n"
     )
     assert "warning" not in compile_kernels((), ["run"], arch, code=code).log.lower()
 
