@@ -13,6 +13,11 @@ from dgpuhash.kmer.databases.estimate import Estimate
 from dgpuhash.kmer.databases.estimators import memory_of
 from dgpuhash.kmer.databases.merging import merged
 from dgpuhash.kmer.databases.provenance import Step, provenance_of, step_after, steps_of
+from dgpuhash.kmer.distributions import (
+    ReadDistribution,
+    distribution_array,
+    saved_distributions,
+)
 from dgpuhash.kmer.index_file import read_index, write_index
 from dgpuhash.kmer.masking import mask_on
 from dgpuhash.kmer.references import References, Targets, targets_of_letters
@@ -145,6 +150,8 @@ class LocalIndex(IndexBase):
         # All taxa, and beside the rule those of references.
         self._rule, self._part, self._whole = rule, part, whole
         self._notes, self._steps = notes, steps
+        # Of the references that there are; those of fewer are of no use.
+        self._distributions: dict[int, ReadDistribution] = {}
 
     @property
     def device(self) -> Device:
@@ -313,6 +320,8 @@ class LocalIndex(IndexBase):
             When it cannot be written.
         """
         arrays, of_arrays = self._rule.saved_arrays(self._part)
+        if self._distributions:
+            arrays = {**arrays, **distribution_array(self._distributions)}
         write_index(
             path, rule=self.rule, settings=asdict(self.settings), arrays=arrays,
             taxonomy=self.taxonomy, targets=self.targets, told={**self._told, **of_arrays},
@@ -335,4 +344,6 @@ class LocalIndex(IndexBase):
             rule = cls._rule_type.of_saved(saved, device)
             part = rule.load(saved)
             steps = steps_of(saved.told, saved.targets)
-            return cls._of(rule, part, saved.taxonomy, list(saved.told["notes"]), steps)
+            made = cls._of(rule, part, saved.taxonomy, list(saved.told["notes"]), steps)
+            made._distributions = saved_distributions(saved)
+            return made

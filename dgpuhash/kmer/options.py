@@ -82,6 +82,8 @@ class SketchBuildOptions(BuildOptions, SketchOptions, total=False):
 class MinimizerBuildOptions(BuildOptions, MinimizerOptions, total=False):
     """What `MinimizerIndex.build` takes beside references, taxonomy and client."""
 
+    distributions: Sequence[int]
+
 
 def check_names(given: Mapping[str, Any], known: Iterable[str], what: str) -> None:
     """Raise SpecError when options have another name than those known."""

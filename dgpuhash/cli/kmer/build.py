@@ -24,12 +24,34 @@ from dgpuhash.cli.kmer.progress import letter_progress
 from dgpuhash.errors import SpecError
 from dgpuhash.typing import Device
 
+
+class _Lengths(click.ParamType):
+    """Lengths of reads, such as 100,150."""
+
+    name = "lengths"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the numbers."""
+        texts = [] if value == () else value.split(",")
+        if not all(text.strip().isdecimal() for text in texts):
+            self.fail(f"{value!r} are no lengths; write e.g. 100,150", param, ctx)
+        return tuple(map(int, texts))
+
+
 _references = click.argument("references", nargs=-1, required=True, metavar="REFS...")
 
 
 @click.command()
 @_references
 @build_options
+@click.option(
+    "--distributions",
+    metavar="LENGTHS",
+    type=_Lengths(),
+    default=(),
+    help="[Kraken 2] Count how reads of these lengths are called, e.g. 100,150, for report "
+    "--abundance; REFS are read once more.",
+)
 @cluster_options
 @output
 @device
@@ -39,6 +61,7 @@ def build(
     output: str,
     scheduler: str | None,
     overwrite: bool,
+    distributions: tuple[int, ...],
     **settings: Any,
 ) -> None:
     """Index the sequences of REFS, to classify reads by.
@@ -49,6 +72,10 @@ def build(
 
     check_absent(output, overwrite=overwrite)
     start = time.perf_counter()
+    if distributions:
+        if settings["rule"] != "kraken2":
+            raise SpecError("--distributions is of the rule of Kraken 2; leave it out")
+        settings["distributions"] = distributions
     with client_of(scheduler) as client:
         index = built(references, client=client, **settings)
         saved_as(index, output, overwrite)
@@ -75,6 +102,8 @@ def built(
     from dgpuhash.kmer.references import References
 
     settings = of_rule(rule, given)
+    # What is left is of build alone.
+    settings |= given
     tree = opened_taxonomy(taxonomy, gtdb)
     if tree is None and rule == "kraken2":
         raise SpecError(
@@ -159,15 +188,32 @@ def _report(index: Any, output: str, start: float) -> None:
 @click.option("--lineages", is_flag=True, help="The ranked lineage of each sequence.")
 @click.option("--report", is_flag=True, help="[Kraken 2] How many minimizers taxa have.")
 @click.option("--provenance", is_flag=True, help="When and how it was made, of which files.")
-def inspect(db: str, targets: bool, lineages: bool, report: bool, provenance: bool) -> None:
+@click.option(
+    "--distribution",
+    type=int,
+    metavar="LENGTH",
+    help="[Kraken 2] How reads of this length are called, as Bracken's files have it.",
+)
+def inspect(
+    db: str,
+    targets: bool,
+    lineages: bool,
+    report: bool,
+    provenance: bool,
+    distribution: int | None,
+) -> None:
     """Print what DB was built of and with."""
     from dgpuhash.kmer import load_index
     from dgpuhash.kmer.databases.provenance import provenance_lines
 
-    if targets + lineages + report + provenance > 1:
+    if targets + lineages + report + provenance + (distribution is not None) > 1:
         raise SpecError(
-            "--targets, --lineages, --report and --provenance print one thing each; pass one"
+            "--targets, --lineages, --report, --provenance and --distribution print one thing "
+            "each; pass one"
         )
+    if distribution is not None:
+        click.echo("\n".join(distribution_in(db, distribution).lines()))
+        return
     index: Any = load_index(db)
     if report and index.rule != "kraken2":
         raise SpecError(f"{db} has no minimizers; leave out --report")
@@ -185,6 +231,14 @@ def inspect(db: str, targets: bool, lineages: bool, report: bool, provenance: bo
     out = click.open_file("-", "w")
     for line in lines:
         out.write(f"{line}\n")
+
+
+def distribution_in(db: str, length: int | None) -> Any:
+    """Return the distribution of reads of a length that a saved index has, or the only one."""
+    from dgpuhash.kmer.distributions import chosen_distribution, saved_distributions
+    from dgpuhash.kmer.index_file import read_index
+
+    return chosen_distribution(saved_distributions(read_index(db)), length)
 
 
 def stats_lines(index: Any) -> Iterator[str]:

@@ -58,6 +58,19 @@ def _labels_of(db: str | None, taxonomy: str | None, gtdb: tuple[str, ...]) -> L
     help="mpa: paths of names, as MetaPhlAn has.",
 )
 @click.option("--report-zero-counts", is_flag=True, help="Lines of taxa without reads, too.")
+@click.option(
+    "--abundance",
+    metavar="RANK",
+    help="Estimate reads of a rank instead, as Bracken does, e.g. species; --db has distributions.",
+)
+@click.option("--read-length", type=int, help="Of --abundance; default: the only one in --db.")
+@click.option(
+    "--threshold",
+    type=click.IntRange(0),
+    default=10,
+    show_default=True,
+    help="Of --abundance: leave out taxa with fewer reads.",
+)
 @force
 def report(
     calls: tuple[str, ...],
@@ -67,34 +80,51 @@ def report(
     output: str,
     style: str,
     report_zero_counts: bool,
+    abundance: str | None,
+    read_length: int | None,
+    threshold: int,
     overwrite: bool,
 ) -> None:
-    """Report reads by taxon of the files CALLS, which classify wrote."""
+    """Report reads by taxon of the files CALLS, which classify wrote.
+
+    With --abundance: a table of taxa of a rank and the reads that are estimated to be theirs.
+    """
     import numpy as np
 
+    from dgpuhash.cli.kmer.build import distribution_in
     from dgpuhash.kmer.formats.labels import distinct_of
     from dgpuhash.kmer.formats.outputs import check_output, write_lines
     from dgpuhash.kmer.formats.read_calls import read_calls
+    from dgpuhash.kmer.formats.redistribution import share_reads, shared_lines
     from dgpuhash.kmer.formats.report import kreport, mpa_report
 
     check_output(output, overwrite=overwrite)
+    if abundance is not None and db is None:
+        raise SpecError("--abundance needs the distributions of an index; name it with --db")
     labels = _labels_of(db, taxonomy, gtdb)
     if labels is None:
         raise SpecError("a report needs a taxonomy; name the index with --db, or a taxonomy")
+    distribution = None
+    if abundance is not None and db is not None:
+        distribution = distribution_in(db, read_length)
+    elif read_length is not None:
+        raise SpecError("--read-length without --abundance; name a rank, e.g. species")
     counts: Counter[int] = Counter()
     for path in calls:
         for _, found in read_calls(path):
             distinct, places = distinct_of(found)
             some = np.bincount(places, minlength=len(distinct))
             counts.update(dict(zip(distinct.tolist(), some.tolist(), strict=True)))
-    lines = kreport if style == "kraken" else mpa_report
     lifted = labels.lifted(np.array(list(counts), np.int64))
     numbers = np.array(list(counts.values()), np.int64)
-    write_lines(
-        output,
-        lines(labels.taxonomy, lifted, numbers, zero_counts=report_zero_counts),
-        overwrite=overwrite,
+    lines = (kreport if style == "kraken" else mpa_report)(
+        labels.taxonomy, lifted, numbers, zero_counts=report_zero_counts
     )
+    if distribution is not None and abundance is not None:
+        given = labels.taxonomy, lifted, numbers, distribution
+        shared = share_reads(*given, abundance, threshold=threshold)
+        lines = shared_lines(labels.taxonomy, abundance, shared)
+    write_lines(output, lines, overwrite=overwrite)
 
 
 @click.command()

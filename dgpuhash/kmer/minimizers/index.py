@@ -9,13 +9,17 @@ from typing import TYPE_CHECKING, Any, Self, overload
 import numpy as np
 
 from dgpuhash import backend as backends
+from dgpuhash.errors import SpecError
 from dgpuhash.kmer.calls import Calls
 from dgpuhash.kmer.classify import Classification
 from dgpuhash.kmer.databases.estimate import Estimate
+from dgpuhash.kmer.distributions import ReadDistribution, checked_lengths
 from dgpuhash.kmer.formats.report import kreport
 from dgpuhash.kmer.local_index import IndexBase, LocalIndex
 from dgpuhash.kmer.minimizers.calling import Counting, SeenMinimizers
+from dgpuhash.kmer.minimizers.read_windows import count_reads
 from dgpuhash.kmer.minimizers.rule import MinimizerRule
+from dgpuhash.kmer.minimizers.settings import MinimizerSettings
 from dgpuhash.kmer.options import MinimizerBuildOptions, MinimizerCallOptions, MinimizerOptions
 from dgpuhash.kmer.references import References
 from dgpuhash.kmer.sequences.files import Paths
@@ -134,6 +138,7 @@ class MinimizerIndex(MinimizerFigures, LocalIndex):
         client: Client | None = None,
         mode: IndexMode = "auto",
         progress: Callable[[int], object] | None = None,
+        distributions: Sequence[int] = (),
         **settings: Unpack[MinimizerOptions],
     ) -> Self | DistributedMinimizerIndex:
         """Return the index of references.
@@ -156,6 +161,10 @@ class MinimizerIndex(MinimizerFigures, LocalIndex):
             ``"distributed"``.
         progress : callable, optional
             Is told the number of letters of each batch.
+        distributions : sequence of int, optional
+            Lengths of reads: how the index calls all reads of its references of each length is
+            counted, for estimates of abundances. Files are read once more. `add` and `merge` make
+            indexes without.
         **settings
             Those of `MinimizerSettings`: ``k``, ``l``, ``spaces``, ``toggle``, and ``mask`` and
             ``order`` of `References`.
@@ -171,18 +180,49 @@ class MinimizerIndex(MinimizerFigures, LocalIndex):
         OSError
             When a file is not there, or cannot be read.
         """
+        lengths = checked_lengths(distributions, MinimizerSettings.of(**settings).k)
         if client is not None:
             from dgpuhash.kmer.minimizers.on_workers import DistributedMinimizerIndex
 
+            if lengths:
+                raise SpecError(
+                    "distributions are counted by one process; build without client= "
+                    "(--scheduler), save the index and load it on workers"
+                )
             return DistributedMinimizerIndex.build(
                 references, client=client, mode=mode, taxonomy=taxonomy, device=device,
                 accessions=accessions, allow_unplaced=allow_unplaced, progress=progress,
                 **settings,
             )  # fmt: skip
-        return cls._built(
+        made = cls._built(
             references, taxonomy=taxonomy, device=device, accessions=accessions,
             allow_unplaced=allow_unplaced, progress=progress, settings=settings,
         )  # fmt: skip
+        if lengths:
+            again = References(
+                made.targets.files, order="given", mask=made.settings.mask, progress=progress
+            )
+            made._distributions = count_reads(made._rule, made._part, again, lengths)
+        return made
+
+    @property
+    def distributions(self) -> dict[int, ReadDistribution]:
+        """How all reads of the references are called, by the lengths of the reads.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> _ = (folder / "gtdb.tsv").write_text("GB_GCA_000000001.1\\td__Archaea\\n")
+        >>> _ = (folder / "GCA_000000001.1.fna").write_text(">one\\nACGTTGCATTGCCGATA\\n")
+        >>> taxonomy = Taxonomy.from_gtdb(folder / "gtdb.tsv")
+        >>> index = MinimizerIndex.build(
+        ...     folder / "*.fna", taxonomy=taxonomy, k=9, l=7, spaces=1, distributions=[12]
+        ... )
+        >>> index.distributions[12].reads
+        array([6])
+        """
+        return dict(self._distributions)
 
     @classmethod
     def from_letters(

@@ -115,7 +115,7 @@ class MinimizerRule(Rule):
         return TreeArrays(self.backend, self.taxonomy.tree)
 
     @cached_property
-    def _nodes(self) -> np.ndarray:
+    def nodes(self) -> np.ndarray:
         """Return the number of each target's taxon; 0 of those without one."""
         return self._numbers(self.targets.taxids)
 
@@ -151,7 +151,7 @@ class MinimizerRule(Rule):
         for letters, offsets, targets, starts in batches:
             runs = minimizer_runs(
                 self.backend, self.settings, letters, offsets,
-                nodes=self.backend.from_host(self._nodes[targets]), starts=starts,
+                nodes=self.backend.from_host(self.nodes[targets]), starts=starts,
             )  # fmt: skip
             yield runs.minimizers, runs.nodes
 
