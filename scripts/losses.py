@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from dgpuhash.bench.frames.groupings import GROUPINGS
-from dgpuhash.bench.frames.joins import JOINS
+from dgpuhash.bench.frames.groupings import GROUPINGS, JOINS
 
 Row = dict[str, Any]
 Receipts = dict[str, dict[str, Any]]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dgpuhash.bench.report.colours import BARE, IDEAL, colour_of
+from dgpuhash.bench.report.plots import BARE, IDEAL, colour_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -29,7 +29,7 @@ MOST_CODE = {
     "frames": 15_794,
     "tables": 11_878,
     "kmer": 10_884,
-    "bench": 9_739,
+    "bench": 9_367,
     "cli": 4_171,
     "backend": 1_670,
     "dask": 710,

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from dgpuhash import backend
-from dgpuhash.bench.distribution import Distribution, draw
-from dgpuhash.bench.keys import keys_of, unique_keys
+from dgpuhash.bench.keys import Distribution, draw, keys_of, unique_keys
 from dgpuhash.errors import SpecError
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dgpuhash import bench
-from dgpuhash.bench.report.fields import problem_of
 from dgpuhash.bench.report.grids import grids
+from dgpuhash.bench.report.reading import problem_of
 from dgpuhash.bench.tables import growth
 from dgpuhash.errors import DgpuhashError
 

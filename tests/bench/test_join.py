@@ -11,7 +11,7 @@ import pytest
 
 from dgpuhash import backend, bench
 from dgpuhash.bench import peers
-from dgpuhash.bench.distribution import Distribution
+from dgpuhash.bench.keys import Distribution
 from dgpuhash.bench.peers import Ours
 from dgpuhash.bench.tables import join
 from dgpuhash.errors import DgpuhashError, SpecError

@@ -12,7 +12,7 @@ import pytest
 
 from dgpuhash import backend, bench
 from dgpuhash.backend import kernel_named
-from dgpuhash.bench import floors, limits
+from dgpuhash.bench import limits
 from dgpuhash.bench.keys import unique_keys
 from dgpuhash.errors import DgpuhashError, SpecError
 
@@ -55,7 +55,7 @@ def test_a_wrong_partition_is_noticed(
 
     monkeypatch.setattr(type(used), "partition", partition)
     with pytest.raises(DgpuhashError, match=f"{said}.*void"):
-        floors.partition_rate(used, 32, 2**14, 1)
+        limits.partition_rate(used, 32, 2**14, 1)
 
 
 def test_default_footprints_fit_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,10 +106,10 @@ def test_the_lookup_floor_reads_the_slot_that_a_key_hashes_to(device: str, word:
 @pytest.mark.parametrize(
     ("name", "call"),
     [
-        ("copied", lambda used, keys: floors.copy_rate(used, 2**12, 1)),
-        ("read nothing", lambda used, keys: floors.gather_rate(used, 64, 2**12, 100, 1)),
-        ("missed", lambda used, keys: floors.lookup_floor(used, keys, 2**12, 1)),
-        ("stored", lambda used, keys: floors.insert_floor(used, keys, 2**12, 1)),
+        ("copied", lambda used, keys: limits.copy_rate(used, 2**12, 1)),
+        ("read nothing", lambda used, keys: limits.gather_rate(used, 64, 2**12, 100, 1)),
+        ("missed", lambda used, keys: limits.lookup_floor(used, keys, 2**12, 1)),
+        ("stored", lambda used, keys: limits.insert_floor(used, keys, 2**12, 1)),
     ],
 )
 def test_a_launch_that_does_nothing_is_noticed(

@@ -21,8 +21,8 @@ from dgpuhash.bench.refresh import anew, kept, run, tables
 from dgpuhash.bench.refresh.frames import DataFrames
 from dgpuhash.bench.refresh.ours import Ours, OursOnWorkers
 from dgpuhash.bench.report import plots
-from dgpuhash.bench.report.fields import problem_of
 from dgpuhash.bench.report.grids import grids
+from dgpuhash.bench.report.reading import problem_of
 from dgpuhash.bench.workers.cluster import Workers
 from dgpuhash.errors import DeviceError, DgpuhashError, SpecError
 

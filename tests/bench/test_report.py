@@ -11,7 +11,7 @@ import pytest
 
 from dgpuhash import bench
 from dgpuhash.bench import report
-from dgpuhash.bench.report import plots, steps
+from dgpuhash.bench.report import plots
 from dgpuhash.bench.report.grids import grids
 from dgpuhash.errors import ExistsError, FormatError, UnsupportedError
 
@@ -106,7 +106,7 @@ def test_each_machine_has_its_own_tables_and_plots(files: list[Path], tmp_path: 
 def test_each_chunk_size_has_its_own_bars_and_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    figure, *others = steps.matplotlib_classes()
+    figure, *others = plots.matplotlib_classes()
     titles = []
 
     class Watched(figure):  # type: ignore[misc, valid-type]
@@ -120,7 +120,6 @@ def test_each_chunk_size_has_its_own_bars_and_lines(
             labels.extend(line.get_label() for axes in self.axes for line in axes.lines)
 
     monkeypatch.setattr(plots, "matplotlib_classes", lambda: (Labelled, *others))
-    monkeypatch.setattr(steps, "matplotlib_classes", lambda: (Watched, *others))
     rows = [
         ROWS["scaling"] | {"mode": mode, "workers": count, "n": n, "rows": n * count}
         for mode in ("weak", "strong")
@@ -132,7 +131,8 @@ def test_each_chunk_size_has_its_own_bars_and_lines(
     named = ["dgpuhash build 1,000 rows", "dgpuhash build 4,000 rows"]
     assert [label for label in labels if label != "ideal"] == named * 2
     assert labels.count("ideal") == 4  # one for each line
-    steps.draw_steps(rows, tmp_path)
+    monkeypatch.setattr(plots, "matplotlib_classes", lambda: (Watched, *others))
+    plots.draw_steps(rows, tmp_path)
     assert titles == [
         f"build, {mode} scaling, from {rows} rows on"
         for mode in ("weak", "strong")

@@ -20,7 +20,7 @@ from dgpuhash import backend, bench
 from dgpuhash.bench import report
 from dgpuhash.bench.report.grids import grids
 from dgpuhash.bench.workers import cluster, scaling, workload
-from dgpuhash.bench.workers.bulk_steps import bulk_steps
+from dgpuhash.bench.workers.bulk import bulk_steps
 from dgpuhash.bench.workers.cluster import Workers
 from dgpuhash.bench.workers.steps import build_and_insert
 from dgpuhash.bench.workers.workload import Workload

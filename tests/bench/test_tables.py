@@ -9,7 +9,7 @@ import pytest
 
 from dgpuhash import backend, bench
 from dgpuhash.bench.memory import peak_bytes
-from dgpuhash.bench.tables import latency, pairs
+from dgpuhash.bench.tables import open_tables, pairs
 from dgpuhash.errors import DgpuhashError, SpecError
 
 
@@ -97,7 +97,7 @@ def test_wrong_answers_void_the_figures(monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(DgpuhashError, match=r"a value was wrong.*void"):
         bench.run("tables", device="cpu", n=[100], dtypes=["32/32"], repeats=1, quiet=True)
     with pytest.raises(DgpuhashError, match=r"a value was wrong.*batch 10.*void"):
-        list(latency.rows(backend.get("cpu"), pairs.Pairs.of("32/32"), 100, [10]))
+        list(open_tables.call_rows(backend.get("cpu"), pairs.Pairs.of("32/32"), 100, [10]))
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dgpuhash.backend import Backend
-from dgpuhash.bench.fit_memory import rows_that_fit
 from dgpuhash.bench.frames.compared import Case, compared_engines, measured
+from dgpuhash.bench.memory import rows_that_fit
 from dgpuhash.bench.timing import REPEATS
 from dgpuhash.errors import SpecError
 

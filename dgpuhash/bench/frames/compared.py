@@ -13,11 +13,9 @@ import numpy as np
 import pandas as pd
 
 from dgpuhash.backend import Backend
-from dgpuhash.bench.distribution import Distribution
 from dgpuhash.bench.figure import duration, require, short
-from dgpuhash.bench.frames.checksum import SCALE
-from dgpuhash.bench.frames.groupings import Totals
-from dgpuhash.bench.keys import keys_of, uniform_floats
+from dgpuhash.bench.frames.groupings import SCALE, Totals
+from dgpuhash.bench.keys import Distribution, keys_of, uniform_floats
 from dgpuhash.bench.peers import (
     COMPARED,
     Grouping,

@@ -12,10 +12,16 @@ from typing import Any
 
 from dgpuhash.backend import Backend
 from dgpuhash.bench.figure import require, short
-from dgpuhash.bench.frames.checksum import Checksum
 from dgpuhash.bench.frames.compared import CASES, MOST_ROWS, compared_engines, measured
-from dgpuhash.bench.frames.groupings import GROUPINGS, GroupFrames, Totals
-from dgpuhash.bench.frames.joins import FEWEST_ROWS, JOINS, JoinFrames
+from dgpuhash.bench.frames.groupings import (
+    FEWEST_ROWS,
+    GROUPINGS,
+    JOINS,
+    Checksum,
+    GroupFrames,
+    JoinFrames,
+    Totals,
+)
 from dgpuhash.bench.frames.on_dask import ENGINES_ON_DASK
 from dgpuhash.bench.peers import (
     DuckDB,

@@ -12,7 +12,6 @@ import numpy as np
 
 from dgpuhash.backend import Backend
 from dgpuhash.bench.figure import require, short
-from dgpuhash.bench.floors import Floors
 from dgpuhash.bench.kmer.inputs import Inputs
 from dgpuhash.bench.kmer.letters import (
     READ_LETTERS,
@@ -21,6 +20,7 @@ from dgpuhash.bench.kmer.letters import (
     pairs_of,
     require_right,
 )
+from dgpuhash.bench.limits import Floors
 from dgpuhash.bench.memory import peak_bytes
 from dgpuhash.bench.timing import median_time
 from dgpuhash.kmer import KmerCounts, MinimizerIndex, SketchIndex

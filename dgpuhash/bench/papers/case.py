@@ -11,8 +11,8 @@ import numpy as np
 
 from dgpuhash.backend import Backend
 from dgpuhash.bench.figure import rate
-from dgpuhash.bench.floors import Floors
 from dgpuhash.bench.keys import unique_keys, values_of
+from dgpuhash.bench.limits import Floors
 from dgpuhash.bench.timing import median_time
 
 # On a CPU each figure has this share of a GPU's rows.

@@ -11,7 +11,7 @@ from typing import Any
 
 from dgpuhash.backend import Backend
 from dgpuhash.bench import machine
-from dgpuhash.bench.papers import counts, slab, warpcore
+from dgpuhash.bench.papers import workloads
 from dgpuhash.bench.papers.case import Case
 from dgpuhash.bench.papers.drawn.table import DRAWN, left_out
 from dgpuhash.bench.timing import REPEATS
@@ -20,13 +20,13 @@ from dgpuhash.errors import SpecError
 _LOG = logging.getLogger(__name__)
 
 FIGURES: dict[str, Callable[[Case], Iterator[dict[str, Any]]]] = {
-    "slab": slab.bulk,
-    "slab-mixed": slab.mixed,
-    "slab-alloc": slab.allocations,
-    "cops": warpcore.cops,
-    "bucket-list": warpcore.bucket_list,
-    "count": counts.count,
-    "bloom": counts.bloom,
+    "slab": workloads.bulk,
+    "slab-mixed": workloads.mixed,
+    "slab-alloc": workloads.allocations,
+    "cops": workloads.cops,
+    "bucket-list": workloads.bucket_list,
+    "count": workloads.count,
+    "bloom": workloads.bloom,
 }
 """Workloads beside what the papers' own code reaches; `DRAWN` has the figures of their texts."""
 

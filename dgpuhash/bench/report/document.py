@@ -7,12 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from dgpuhash.bench.report.fields import BENCHES
 from dgpuhash.bench.report.grid import Grid
 from dgpuhash.bench.report.grids import grids
-from dgpuhash.bench.report.plots import draw
-from dgpuhash.bench.report.reading import Row, by_bench, read
-from dgpuhash.bench.report.steps import draw_steps
+from dgpuhash.bench.report.plots import draw, draw_steps
+from dgpuhash.bench.report.reading import BENCHES, Row, by_bench, read
 from dgpuhash.errors import ExistsError, FormatError
 from dgpuhash.tables.serialization import check_absent, rename_into_place
 

@@ -1,4 +1,4 @@
-"""Reader of figures from the files that benchmarks write."""
+"""Reader of figures from the files that benchmarks write, and the schema of their rows."""
 
 from __future__ import annotations
 
@@ -7,8 +7,131 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dgpuhash.bench.report.fields import problem_of
 from dgpuhash.errors import FormatError
+
+# What each asks, in the order of a report.
+BENCHES = {
+    "limits": "What this machine can do",
+    "tables": "Sets and maps",
+    "multi": "Multimaps",
+    "group": "Grouping",
+    "join": "Joins",
+    "close": "Keys in the order of another table",
+    "growth": "Tables that grow, age and are attacked",
+    "cpu": "Batches of every size on a CPU",
+    "frames": "Joins and groupbys of dataframes",
+    "aggregates": "Aggregates by group of one frame",
+    "groupbys": "Groupbys on several workers",
+    "refresh": "Joins under change",
+    "kmer": "K-mers: counts, builds and calls",
+    "papers": "The papers' tables and figures",
+    "exchange": "From all workers to all workers",
+    "scaling": "More workers",
+    "model": "Many workers: a model, not a measurement",
+}
+_TEXT, _OBJECT, _PARTS = "a text", "an object", "an object of numbers from 0 on"
+_COUNT, _POSITIVE = "a whole number from 1 on", "a number above 0"
+_AMOUNT, _NUMBER = "a number from 0 on", "a number"
+_KINDS = {
+    _TEXT: "limit verb library method pairs distribution protocol exchange mode figure source keys "
+    "bound unit line how input rule problem",
+    _COUNT: "width n threads rows workers hosts build groups footprint leaving batch",
+    _POSITIVE: "peer chain bits_per_key rate seconds worker_seconds measured_seconds load scale "
+    "fraction share",
+    _AMOUNT: "amount memory time cpu cpu_ratio floor ratio launch efficiency multiplicity "
+    "hit_rate at_rest table_bytes exchanged_bytes peak_nbytes differing messages far_messages "
+    "most_messages nvlink_bytes nic_bytes working links talking copying answer_rows calls c_calls "
+    "standing_bytes",
+    _NUMBER: "overhead overlap error while_built",
+    _PARTS: "steps phases",
+    _OBJECT: "machine",
+}
+_KIND_OF = {name: kind for kind, names in _KINDS.items() for name in names.split()}
+# Required fields by benchmark, or by a field that only some of its rows have.
+_NEEDED = {
+    "limits": "limit footprint",
+    "exchange": "exchange leaving rate",
+    "papers": "figure verb n",
+    "cpu": "verb keys library n cpu",
+    "frames": "verb how library n seconds amount",
+    "problem": "verb library n problem",
+    "cases": "verb how library n",
+    "aggregates": "verb library n groups",
+    "growth": "verb n batch ratio",
+    "groupbys": "verb library workers n groups",
+    "refresh": "verb library n scale fraction",
+    "kmer": "verb input library n seconds amount floor ratio peak_nbytes",
+    "memory": "pairs n distribution load table_bytes at_rest while_built",
+    "scaling": "verb mode library workers n rows rate seconds",
+    "limit": "workers n",
+    "steps": "exchanged_bytes",
+    "model": "verb mode workers hosts rows phases overlap seconds rate efficiency bound",
+    "figure": "source unit",
+    "messages": "verb exchange workers hosts rows seconds bound working links talking copying "
+    "far_messages most_messages nvlink_bytes nic_bytes",
+    "error": "measured_seconds calibrates",
+}
+_LARGEST = 1e300
+
+
+def problem_of(row: Any) -> str | None:
+    """Return why `row` is no figure of a benchmark; None if it is one.
+
+    Examples
+    --------
+    >>> problem_of({"bench": "join", "verb": "inner", "time": 4.0})
+    >>> problem_of({"bench": "join", "verb": "inner", "time": None})
+    'time is None, and should be a number from 0 on'
+    >>> problem_of({"bench": "join", "time": 4.0})
+    "it has no 'verb'"
+    """
+    if not isinstance(row, dict):
+        return "it is no JSON object"
+    if "bench" not in row:
+        return "it has no 'bench'"
+    if row["bench"] not in BENCHES:
+        return f"no benchmark is called {row['bench']!r}"
+    if lacking := [name for name in _needed(row) if name not in row]:
+        return f"it has no {lacking[0]!r}"
+    for name, value in row.items():
+        if name in _KIND_OF and not _fits(value, _KIND_OF[name]):
+            return f"{name} is {value!r}, and should be {_KIND_OF[name]}"
+    return None
+
+
+def _needed(row: dict[str, Any]) -> list[str]:
+    figure = next((name for name in ("amount", "time") if name in row), "rate")
+    figure = "rate" if row.get("unit") == "TB/s" else figure
+    bench = row["bench"]
+    if bench in ("frames", "aggregates") and "problem" in row:
+        return _NEEDED["problem"].split()
+    if bench == "frames" and figure == "time":
+        bench = "cases"
+    parts = [bench]
+    if beside := {"scaling": ("limit",), "model": ("figure", "messages")}.get(bench):
+        parts = [name for name in beside if name in row]
+        if parts != ["messages"] and (not parts or "verb" in row or "steps" in row):
+            parts += [bench, *(name for name in ("steps", "error") if name in row)]
+    elif bench not in _NEEDED and row.get("verb") == "memory":
+        return _NEEDED["memory"].split()
+    needed = [name for part in parts for name in _NEEDED.get(part, "verb").split()]
+    return [*needed, figure]
+
+
+def _fits(value: Any, kind: str) -> bool:
+    if kind == _TEXT:
+        return isinstance(value, str)
+    if kind in (_OBJECT, _PARTS):
+        if not isinstance(value, dict):
+            return False
+        return kind == _OBJECT or all(_fits(each, _AMOUNT) for each in value.values())
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    if kind == _COUNT:
+        return isinstance(value, int) and 0 < value < 2**63
+    least = {_POSITIVE: 0.0, _AMOUNT: 0.0, _NUMBER: -_LARGEST}[kind]
+    return least <= value < _LARGEST and (kind != _POSITIVE or value > 0)
+
 
 Row = dict[str, Any]
 

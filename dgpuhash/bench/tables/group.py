@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.backend import Backend
-from dgpuhash.bench.distribution import Distribution, Sample, draw
 from dgpuhash.bench.figure import duration, require
-from dgpuhash.bench.fit_memory import rows_that_fit
-from dgpuhash.bench.floors import Floors
-from dgpuhash.bench.keys import keys_of, uniform_floats
+from dgpuhash.bench.keys import Distribution, Sample, draw, keys_of, uniform_floats
+from dgpuhash.bench.limits import Floors
+from dgpuhash.bench.memory import rows_that_fit
 from dgpuhash.bench.peers import measured_libraries
 from dgpuhash.bench.timing import REPEATS, median_time
 

@@ -7,12 +7,10 @@ from functools import partial
 from typing import Any
 
 from dgpuhash.backend import Backend
-from dgpuhash.bench.distribution import Distribution, Sample
 from dgpuhash.bench.figure import memory, rate, require
-from dgpuhash.bench.fit_memory import rows_that_fit
-from dgpuhash.bench.floors import Floors
-from dgpuhash.bench.keys import keys_of
-from dgpuhash.bench.memory import peak_bytes
+from dgpuhash.bench.keys import Distribution, Sample, keys_of
+from dgpuhash.bench.limits import Floors
+from dgpuhash.bench.memory import peak_bytes, rows_that_fit
 from dgpuhash.bench.method import MeasuredMethod
 from dgpuhash.bench.tables.pairs import MAPS, Pairs
 from dgpuhash.bench.timing import REPEATS, median_time
@@ -45,7 +43,7 @@ def run(
     dtypes : sequence of str
         Bits of key/value.
     distributions : sequence of str
-        Distributions of keys, as for `dgpuhash.bench.distribution.Distribution.of`.
+        Distributions of keys, as for `dgpuhash.bench.keys.Distribution.of`.
     load : float
         Share of the key slots in use.
     repeats : int, optional

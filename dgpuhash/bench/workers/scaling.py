@@ -5,39 +5,119 @@ Weak: as many rows for each worker; strong: as many rows in all.
 
 from __future__ import annotations
 
+import asyncio
 import statistics
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import dask
 
+from dgpuhash import backend
 from dgpuhash import backend as backends
 from dgpuhash.backend import Backend
 from dgpuhash.bench.figure import duration, rate, short
+from dgpuhash.bench.limits import Floors, partition_rate
 from dgpuhash.bench.method import AUTO, MeasuredMethod
 from dgpuhash.bench.peers import OURS
 from dgpuhash.bench.timing import REPEATS, latency
-from dgpuhash.bench.workers.bulk_steps import bulk_steps
+from dgpuhash.bench.workers.bulk import bulk_steps
 from dgpuhash.bench.workers.cluster import Workers, check_counts, counts_for, start
 from dgpuhash.bench.workers.index_verbs import (
     BULK,
     MULTI,
+    REPLICATED,
     VerbTimer,
     partitioned_merge_name,
+    replicated_floor,
     worker_seconds_name,
 )
-from dgpuhash.bench.workers.limits import LIMITS, limits, message_seconds
-from dgpuhash.bench.workers.replicated import VERB as COPIES
-from dgpuhash.bench.workers.replicated import replicated_floor
 from dgpuhash.bench.workers.steps import Steps, build_and_insert
 from dgpuhash.bench.workers.workload import Workload
+from dgpuhash.distributed.cluster.dask_internals import sync
+from dgpuhash.distributed.cluster.host import current_worker
+from dgpuhash.distributed.cluster.rpc import call_handler
+from dgpuhash.distributed.ingest.commit import shard_addresses
 from dgpuhash.errors import SpecError
 from dgpuhash.frames import frames_of
+from dgpuhash.typing import Device
+
+_BITS = 64
+_LOAD = 0.8
+_PAIR_NBYTES = 2 * _BITS // 8
+# Messages to time, and how many a worker has in flight to each other worker.
+_MESSAGES, _AT_ONCE = 300, 4
+# With their units: bytes or rows each second.
+LIMITS = {"copy": "TB/s", "partition": "G/s", "insert": "G/s", "lookup": "G/s"}
+
+
+def limits_of(workers: Workers, rows: int, repeats: int) -> dict[str, float]:
+    """Return the slowest worker's rates while all workers run at once.
+
+    Each works on `rows` pairs of 8 + 8 bytes. ``copy``: bytes read and written; ``partition``:
+    pairs of one partition pass; ``insert`` and ``lookup``: the floors of a table that these pairs
+    fill to a load of 0.8.
+    """
+    found = workers.gather_each(_limits, rows, repeats)
+    return {name: min(each[name] for each in found) for name in LIMITS}
+
+
+def _limits(device: Device, rank: int, rows: int, repeats: int) -> dict[str, float]:
+    used = backend.get(device)
+    floors = Floors(used, repeats)
+    nbytes = _PAIR_NBYTES * rows
+    slots = int(nbytes / _LOAD)
+    return {
+        "copy": floors.copy(nbytes),
+        "partition": partition_rate(used, _BITS, nbytes, repeats),
+        "insert": floors.insert(_BITS, rows, slots),
+        "lookup": floors.lookup(_BITS, rows, slots),
+    }
+
+
+def message_seconds(workers: Workers, repeats: int) -> tuple[float, float]:
+    """Return the seconds of an RPC without rows: alone, and among many.
+
+    The message is of the kind that an index sends; its acknowledgement is in the seconds.
+
+    Returns
+    -------
+    float, float
+        ``latency``: of one message while nothing else runs; ``message``: of each message while all
+        workers send as many to the others as they can.
+    """
+    shard_addresses(workers.client, workers.addresses)
+    one, many, others = [], [], workers.addresses[1:]
+    for _ in range(repeats + 1):
+        sole = workers.client.submit(
+            _send, workers.device, 0, workers.addresses, 1,
+            workers=[workers.addresses[0]], allow_other_workers=False, pure=False,
+        )  # fmt: skip
+        one.append(sole.result())
+        many.append(max(workers.gather_each(_send, workers.addresses, _AT_ONCE * len(others))))
+    return statistics.median(one[1:]), statistics.median(many[1:])
+
+
+def _send(device: Device, rank: int, addresses: Sequence[str], at_once: int) -> float:
+    worker = current_worker()
+    others = [address for address in addresses if address != worker.address]
+
+    async def some(first: int) -> None:
+        for number in range(first, _MESSAGES, at_once):
+            await call_handler(worker, others[number % len(others)], "dgpuhash_ping", {})
+
+    async def all_of_them() -> None:
+        await asyncio.gather(*(some(first) for first in range(at_once)))
+
+    start = time.perf_counter()
+    sync(worker.loop, all_of_them)
+    return (time.perf_counter() - start) / _MESSAGES
+
 
 #: Rows of a worker: 2 GiB of pairs a GPU, as in WarpCore §V-A.
 CHUNKS = {"cuda": 2**27, "cpu": 2**20}
 MODES = ("weak", "strong")
-VERBS = ("build", "insert", "find", *MULTI, "merge", "build + merge", *BULK, COPIES)
+VERBS = ("build", "insert", "find", *MULTI, "merge", "build + merge", *BULK, REPLICATED)
 _KEY_NBYTES, _ANSWER_NBYTES = 8, 16
 #: Bytes that a row of a bulk verb sends and receives, with those of masks.
 BULK_NBYTES = {"bulk insert": 17, "bulk find": 17}
@@ -122,7 +202,7 @@ def run(
     that all workers reach at once; the exchange is in no floor. ``efficiency`` is the rate over the
     rate of one worker times the number of workers. ``steps`` are of a separate run: of ``build``
     and ``insert`` by the tasks of lazy frames, see `dgpuhash.bench.workers.steps`; of bulk verbs
-    one after the other, see `dgpuhash.bench.workers.bulk_steps`, where ``overlap`` is how much less
+    one after the other, see `dgpuhash.bench.workers.bulk`, where ``overlap`` is how much less
     the verb itself takes, in milliseconds. Other lookups have no steps. ``exchanged_bytes`` of a
     build or insert are counted in the separate run; those of a lookup follow from the number of
     keys, 8 bytes to their owner and 16 back for each row found.
@@ -201,7 +281,7 @@ class _Run:
         self._verbs = VerbTimer(workers, load, self._where, verbs, partitions)
 
     def rows(self, compare: bool) -> Iterator[dict[str, Any]]:
-        found = limits(self._workers, self._load.rows, self._repeats)
+        found = limits_of(self._workers, self._load.rows, self._repeats)
         for name, unit in LIMITS.items():
             limit = rate(found[name], None, unit=unit, limit=name, **self._where)
             yield limit | {"n": self._load.rows}
@@ -246,8 +326,8 @@ class _Run:
             "multi find": several, "merge": lookup, "build + merge": insert + lookup,
             "bulk insert": insert, "bulk find": lookup,
         }  # fmt: skip
-        if COPIES in self._asked:
-            floors[COPIES] = rows / replicated_floor(self._workers, self._load, self._repeats)
+        if REPLICATED in self._asked:
+            floors[REPLICATED] = rows / replicated_floor(self._workers, self._load, self._repeats)
         floors = {verb: floors[verb] for verb in VERBS if verb in self._asked}
         return floors | dict.fromkeys(map(partitioned_merge_name, self._partitions), lookup)
 

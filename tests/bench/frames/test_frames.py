@@ -17,9 +17,17 @@ from clusters import cluster_of
 from dgpuhash import backend, bench
 from dgpuhash.bench import peers, report
 from dgpuhash.bench.frames import run
-from dgpuhash.bench.frames.checksum import SCALE, Checksum, checksum_of_frame
-from dgpuhash.bench.frames.groupings import GROUPINGS, GroupFrames, Totals
-from dgpuhash.bench.frames.joins import FEWEST_ROWS, JOINS, JoinFrames
+from dgpuhash.bench.frames.groupings import (
+    FEWEST_ROWS,
+    GROUPINGS,
+    JOINS,
+    SCALE,
+    Checksum,
+    GroupFrames,
+    JoinFrames,
+    Totals,
+    checksum_of_frame,
+)
 from dgpuhash.bench.frames.on_dask import ENGINES_ON_DASK
 from dgpuhash.bench.report.grids import grids
 from dgpuhash.bench.workers.cluster import Workers

@@ -17,7 +17,7 @@ from dgpuhash import bench
 from dgpuhash.bench.kmer import counting, databases, inputs, programs, run, task
 from dgpuhash.bench.kmer.databases import Calls
 from dgpuhash.bench.kmer.programs import Command, Spent
-from dgpuhash.bench.report.fields import problem_of
+from dgpuhash.bench.report.reading import problem_of
 from dgpuhash.cli import bench as commands
 from dgpuhash.cli import main
 from dgpuhash.errors import DgpuhashError, SpecError

@@ -12,8 +12,8 @@ from dgpuhash import bench
 from dgpuhash.bench.kmer.inputs import Inputs
 from dgpuhash.bench.kmer.letters import READ_LETTERS, Genomes, Mutants, mutant, pairs_of
 from dgpuhash.bench.kmer.on_device import OnDevice
-from dgpuhash.bench.report.fields import problem_of
 from dgpuhash.bench.report.grids import grids
+from dgpuhash.bench.report.reading import problem_of
 from dgpuhash.errors import DgpuhashError, SpecError
 from dgpuhash.kmer import KmerCounts, MinimizerIndex, read_sequences
 

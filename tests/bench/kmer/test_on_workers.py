@@ -15,8 +15,8 @@ from dgpuhash.bench.kmer import on_workers
 from dgpuhash.bench.kmer.inputs import Inputs
 from dgpuhash.bench.kmer.letters import READ_LETTERS
 from dgpuhash.bench.kmer.on_workers import weak_scaling
-from dgpuhash.bench.report.fields import problem_of
 from dgpuhash.bench.report.grids import grids
+from dgpuhash.bench.report.reading import problem_of
 from dgpuhash.errors import DgpuhashError, SpecError
 from dgpuhash.kmer import read_pairs
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from dgpuhash import bench
 from dgpuhash.bench.model.forecast import Network
 from dgpuhash.bench.model.simulation import exchanges
-from dgpuhash.bench.model.simulation.cluster import Cluster
-from dgpuhash.bench.model.simulation.events import Clock, Signal
+from dgpuhash.bench.model.simulation.cluster import Clock, Cluster, Signal
 from dgpuhash.bench.model.simulation.exchanges import EXCHANGES, least_seconds
 from dgpuhash.bench.model.simulation.verbs import VERBS, Costs, Outcome, moved_nbytes, simulate
 from dgpuhash.distributed.collective.dask_comm import SMALL_NBYTES

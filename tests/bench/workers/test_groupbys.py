@@ -9,7 +9,7 @@ import pytest
 
 from dgpuhash import backend
 from dgpuhash.bench.frames import on_workers
-from dgpuhash.bench.frames.worker_rows import Expected, GroupedRows, answers_of, made_rows
+from dgpuhash.bench.frames.on_workers import Expected, GroupedRows, answers_of, made_rows
 from dgpuhash.bench.report.grids import grids
 from dgpuhash.errors import DgpuhashError, SpecError
 

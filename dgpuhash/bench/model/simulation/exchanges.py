@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from dgpuhash.bench.model.simulation.cluster import BRIEF, Cluster, Rank
-from dgpuhash.bench.model.simulation.events import Signal
+from dgpuhash.bench.model.simulation.cluster import BRIEF, Cluster, Rank, Signal
 from dgpuhash.distributed.collective.dask_comm import CHUNKS, SMALL_NBYTES
 from dgpuhash.distributed.collective.two_level.collective import small_nbytes
 from dgpuhash.distributed.partition.hash_partition import chunk_nbytes

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dgpuhash.bench.model.simulation.cluster import Cluster, Rank
-from dgpuhash.bench.model.simulation.events import Program, Server
+from dgpuhash.bench.model.simulation.cluster import Cluster, Program, Rank, Server
 from dgpuhash.bench.model.simulation.exchanges import EXCHANGES, Exchange, gather
 from dgpuhash.distributed.shards.table_store import SLICE_ROWS
 

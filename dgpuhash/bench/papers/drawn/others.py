@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from dgpuhash.bench.papers.drawn import changes, work
+from dgpuhash.bench.papers.drawn import work
 from dgpuhash.bench.papers.drawn.figure import SORTED, Figure, Line, X
-from dgpuhash.bench.papers.slab import MIXES, parts_of
+from dgpuhash.bench.papers.workloads import MIXES, parts_of
 from dgpuhash.tables.stores.mixed import Op
 
 SLABHASH, DACHASH, WARPCORE = "SlabHash 2018", "DACHash 2021", "WarpCore 2020"
@@ -70,19 +70,19 @@ _SLABHASH = (
     _figure(SLABHASH, "4", "builds and searches by the mean chain β, cuckoo as full as the slabs",
             "chain", _CHAINS, (_SLAB_LINE, _CUCKOO_BY_CHAIN), verbs=_BOTH),
     _figure(SLABHASH, "4c", "share of the bytes that pairs take, by β", "chain",
-            (*_CHAINS, 4.0), (_SLAB_LINE,), work=changes.utilisation, verbs=("build",)),
+            (*_CHAINS, 4.0), (_SLAB_LINE,), work=work.utilisation, verbs=("build",)),
     _figure(SLABHASH, "5", "builds and searches by input size", "n", _SIZES,
             (Line("slab", "slab", {"chain": 0.7}), Line("cuckoo", "cuckoo", {"space": 1 / 0.6})),
             verbs=_BOTH, held="used to 60 %"),
     _figure(SLABHASH, "6", "2 million pairs that come in batches", "rows_a_batch",
             (2.0**15, 2.0**16, 2.0**17),
             (Line("slab", "slab", {"chain": 0.9}), Line("cuckoo", "cuckoo", {"space": 1 / 0.65})),
-            work=changes.growing, verbs=("insert",), n=2**21,
+            work=work.growing, verbs=("insert",), n=2**21,
             held="used to 65 %; cuckoo is built anew with each batch"),
     _figure(SLABHASH, "7", "mixed batches by β", "chain", _CHAINS,
             tuple(Line(name, "slab", {"chain": X}, mix=tuple(parts_of(shares)))
                   for name, (shares, _) in MIXES.items()),
-            work=changes.mixed, verbs=("mixed",), n=10**6),
+            work=work.mixed, verbs=("mixed",), n=10**6),
 )  # fmt: skip
 
 # Searches, updates of stored keys and deletions.
@@ -111,11 +111,11 @@ _DACHASH = (
     _figure(DACHASH, "6a", "mappings: batches of searches by expected length", "length", _LONGER,
             (_node("one-to-one", tau=_ALL, length=X, mix=_FINDS),
              _node("many-to-one", tau=_NONE, length=X, mix=_FINDS)),
-            work=changes.mixed, verbs=("mixed",)),
+            work=work.mixed, verbs=("mixed",)),
     _figure(DACHASH, "6b", "mappings: mixed batches by expected length", "length", _LONGER,
             (_node("one-to-one", tau=_ALL, length=X, mix=_MIXES["80/20"]),
              _node("many-to-one", tau=_NONE, length=X, mix=_MIXES["80/20"])),
-            work=changes.mixed, verbs=("mixed",)),
+            work=work.mixed, verbs=("mixed",)),
     _figure(DACHASH, "7", "reorder on and off by expected length", "length", _LENGTHS,
             (_node("on", length=X, **_REORDERED), _node("off", length=X)), verbs=("find",)),
     Figure("dachash-table-i", DACHASH, "Table I", "L2 bandwidth and hits with and without reorder",
@@ -132,7 +132,7 @@ _DACHASH = (
             tuple(Line(f"{method} {name}", method, {setting: X}, mix=mix)
                   for name, mix in _MIXES.items()
                   for method, setting in (("slab", "chain"), ("supernode", "length"))),
-            work=changes.mixed, verbs=("mixed",)),
+            work=work.mixed, verbs=("mixed",)),
 )  # fmt: skip
 
 _LOADS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.97)
