@@ -464,6 +464,34 @@ def changes(figure: Figure, receipts: Receipts) -> None:
     one_legend(figure, [axes])
 
 
+def accuracy(figure: Figure, receipts: Receipts) -> None:
+    """Precision over recall of calls at three ranks, by rule, ours within the peer's."""
+    rows = rows_of(receipts["accuracy"], "accuracy")
+    names = list(dict.fromkeys(row["set"] for row in rows))
+    panels = figure.subplots(1, len(names))
+    for axes, name in zip(panels, names, strict=True):
+        for row in (each for each in rows if each["set"] == name):
+            is_ours = row["library"] == "dgpuhash"
+            label = f"dgpuhash, rule of {_RULES[row['rule']]}" if is_ours else row["library"]
+            axes.plot(
+                row["recall"], row["precision"], label=label, linestyle="",
+                marker=_OF_RANKS[row["rank"]], markersize=5 if is_ours else 12,
+                markerfacecolor=colour_of(_RULES[row["rule"]]) if is_ours else "none",
+                color=colour_of(_RULES[row["rule"]]),
+            )  # fmt: skip
+        pairs = next(row["n"] for row in rows if row["set"] == name)
+        axes.set_title(f"{name}, {pairs:,} pairs")
+        axes.set_xlabel("recall: right calls of all pairs")
+        axes.set_ylim(0.92, 1.005)
+    panels[0].set_ylabel(
+        "precision: right calls of all\nat the rank; circle species,\nsquare genus, triangle family"
+    )
+    one_legend(figure, panels, columns=4)
+
+
+_OF_RANKS = {"species": "o", "genus": "s", "family": "^"}
+
+
 def case_of(row: Row) -> str:
     """A case with its sizes, as powers where they are some."""
     sizes = [row["n"], *(row[name] for name in ("build", "groups") if name in row)]
@@ -494,4 +522,6 @@ DRAWN = (
             ("dataframes",), (8.2, 9.0), dataframes, page="dataframes"),
     Drawing("changes", "Time of a round of changes over all anew, by the fraction that changes",
             ("refresh",), (7.2, 3.2), changes, page="changes"),
+    Drawing("accuracy", "Precision and recall of calls at species, genus and family",
+            ("accuracy",), (8.2, 3.4), accuracy, page="kmer-tools"),
 )  # fmt: skip
