@@ -23,7 +23,7 @@ from dgpuhash.backend.cpu import ThreadQuota
 from dgpuhash.backend.native import native
 from dgpuhash.distributed.merge.kept import Keeping, KeptBuilds
 from dgpuhash.errors import SpecError, UnsupportedError
-from dgpuhash.frames.spill.store import SpilledRowStore
+from dgpuhash.frames.row_store import SpilledRowStore
 
 # GPU machines may lack it.
 Draft202012Validator = pytest.importorskip("jsonschema").Draft202012Validator

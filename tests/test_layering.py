@@ -26,7 +26,7 @@ SHORTEST_MODULE = 40
 # Lines of code of a room, as `code_lines` counts them; what merges or deletes takes some away.
 MOST_CODE = {
     "distributed": 20_710,
-    "frames": 15_794,
+    "frames": 15_793,
     "tables": 11_878,
     "kmer": 10_884,
     "bench": 9_367,
@@ -98,9 +98,8 @@ ROOMS_WITHIN = {
         {"key_columns"},
         {"dataframes"},
         {"labels"},
-        {"keys"},
+        {"keys", "spill"},
         {"row_store", "matches"},
-        {"spill"},
         {"keyed_rows"},
         {"pages", "int_float_warning", "stats", "serialization"},
         {"merge"},

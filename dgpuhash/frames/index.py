@@ -29,7 +29,7 @@ from dgpuhash.frames.merge.arguments import (
     join_columns,
     needed_columns,
 )
-from dgpuhash.frames.merge.keys import index_keys, key_series, reconcile_keys
+from dgpuhash.frames.merge.keys import index_keys, key_values, reconcile_keys
 from dgpuhash.frames.merge.result import MergePlan
 from dgpuhash.frames.merge.rows import RowPairs, row_pairs, sorted_by_key
 from dgpuhash.frames.pages import Page, RowLimit, first_page
@@ -346,11 +346,11 @@ class FrameIndex(LookupMixin):
         check_same_library(left, self._frames)
         rows, encoder = self._rows, self._rows.encoder_for(left)
         names = join_columns(left, encoder, on, left_on, typed=False)
-        given = key_series(left, names)
+        given = key_values(left, names)
         encoded = encoder.encode_columns(KeyColumns.of_series(given, names, self._frames))
         if columns is not None:
             columns = [*needed_columns(self.meta, encoder, names, columns), *encoder.names]
-        warn_int_float_merge(left, names, given, rows)
+        warn_int_float_merge(left, names, given, rows, encoder)
         if kind in FILTERS:
             found = rows.found(encoded)
             return self._frames.keep_where(left, found if kind == "semi" else ~found)
@@ -416,7 +416,7 @@ class FrameIndex(LookupMixin):
     def _look_up(self, asked: Any, *, keyed: bool, promote: str | None) -> Lookup:
         rows, encoder = self._readable, self._rows.encoder_for(asked)
         names = join_columns(asked, encoder, typed=False)
-        given = key_series(asked, names)
+        given = key_values(asked, names)
         columns = KeyColumns.of_series(given, names, self._frames)
         met = rows.find_matches(encoder.encode_columns(columns))
         met, stored = rows.of_matches(met) if rows.store.paged else (met, rows.store.whole())

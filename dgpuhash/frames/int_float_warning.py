@@ -12,6 +12,7 @@ import numpy as np
 from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.dataframes.pandas_agreement import MESSAGE, caller_stacklevel, has_non_integers
 from dgpuhash.frames.keyed_rows import KeyedRows
+from dgpuhash.frames.keys.encoding import KeyEncoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +30,9 @@ class IntFloatKey:
 
 
 def warn_int_float_merge(
-    left: Any, left_on: Sequence[Hashable], given: Sequence[Any], stored: KeyedRows
-) -> None:
+    left: Any, left_on: Sequence[Hashable], given: Sequence[Any], stored: KeyedRows,
+    encoder: KeyEncoder,
+) -> None:  # fmt: skip
     """Warn, as pandas' merge does, when float keys meet integer keys.
 
     The warning is given when some floats are neither whole numbers nor NaN. Only NumPy dtypes are
@@ -46,14 +48,16 @@ def warn_int_float_merge(
         These columns.
     stored : KeyedRows
         The rows of the index.
+    encoder : KeyEncoder
+        Its encoder.
     """
     if not frames_of(left).rounds_keys:
         return
     floats = [series.dtype.kind == "f" for series in given]
-    alike = floats == [type_.kind == "float" for type_ in stored.key_types]
+    alike = floats == [type_.kind == "float" for type_ in encoder.types]
     if alike or not len(left) or not len(stored):
         return
-    mixed = int_float_keys(left, left_on, stored.store.meta, stored.key_names)
+    mixed = int_float_keys(left, left_on, stored.store.meta, encoder.names)
     told = [
         each
         for each in mixed

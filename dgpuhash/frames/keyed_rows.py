@@ -11,13 +11,11 @@ import numpy as np
 from dgpuhash.backend import is_out_of_memory
 from dgpuhash.errors import ColumnError, OutOfMemoryError, TableBroken
 from dgpuhash.frames.dataframes import frames_of
-from dgpuhash.frames.key_columns import LogicalType
 from dgpuhash.frames.keys.encoding import EncodedKeys, KeyEncoder
 from dgpuhash.frames.keys.table import AUTO, KeyTable, KeyTableMethod
 from dgpuhash.frames.matches import drop_matches, unequal_matches
-from dgpuhash.frames.row_store import RowStore
+from dgpuhash.frames.row_store import RowStore, SpilledRowStore
 from dgpuhash.frames.spill.file import SpillFile
-from dgpuhash.frames.spill.store import SpilledRowStore
 from dgpuhash.tables.commit import assigner
 from dgpuhash.typing import Device
 
@@ -63,16 +61,6 @@ class KeyedRows:
         if bool(rows) != bool(len(keys)):
             return self._encoder.untyped()
         return self._encoder if rows else self._encoder.without_rows(self.store.meta)
-
-    @property
-    def key_names(self) -> tuple[Hashable, ...]:
-        """Labels of the key columns."""
-        return self._encoder.names
-
-    @property
-    def key_types(self) -> Sequence[LogicalType]:
-        """Types of the key columns."""
-        return self._encoder.types
 
     def told(self, label: Hashable, kind: Any, ask: Callable[[Any, Any], bool]) -> bool:
         """Return ``ask(column, kind)`` for a stored column, cached until a change.

@@ -221,6 +221,9 @@ def simulate_columns(monkeypatch: Any, frame_type: Any, series_type: Any) -> Non
         frame = pd.DataFrame(dict(enumerate(map(numbered, columns))))
         return pd.MultiIndex.from_frame(frame, names=list(names))
 
+    def series_of_key(values: Any, name: Any = None) -> Any:
+        return series_of_column(values, name) if isinstance(values, OwnColumn) else values
+
     def take_series(series: Any, rows: Any, *, nulls: bool = False) -> Any:
         return series_of_column(take_columns([series], rows, nulls=nulls)[0], series.name)
 
@@ -233,6 +236,7 @@ def simulate_columns(monkeypatch: Any, frame_type: Any, series_type: Any) -> Non
         "frame_of": frame_of,
         "index_of_columns": index_of_columns,
         "series_of_column": series_of_column,
+        "series_of_key": series_of_key,
         "shared_column": lambda column: numbered(column).copy(),
         "is_numbered": is_numbered,
         "keep_columns": keep_columns,
@@ -240,6 +244,7 @@ def simulate_columns(monkeypatch: Any, frame_type: Any, series_type: Any) -> Non
         "take_columns": take_columns,
         "take_series": take_series,
     }
+    monkeypatch.setattr(OwnColumn, "__module__", "cudf.paper")
     own = {name: getattr(cudf_columns, name) for name in simulated}
     for module in [each for name, each in sys.modules.items() if name.startswith("dgpuhash.")]:
         for name, each in simulated.items():

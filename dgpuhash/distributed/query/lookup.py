@@ -27,7 +27,7 @@ from dgpuhash.frames import (
     lookup_rows,
     needed_columns,
 )
-from dgpuhash.frames.merge.keys import index_keys, key_series
+from dgpuhash.frames.merge.keys import index_keys, key_values
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
 
 # Keys up to this size travel inside the task.
@@ -104,7 +104,7 @@ def _look_up(
     # Values decide what becomes of keys of two dtypes alone, and rows come without their keys.
     alike = descriptor.encoder.is_untyped or frames.dtypes(asked) == frames.dtypes(like)
     like = asked if alike else sample(like)
-    keys = index_keys(key_series(asked, names), names, like, names, labelled=False)
+    keys = index_keys(key_values(asked, names), names, like, names, labelled=False)
     pairs = query_rows, frames.xp.arange(len(query_rows))
     return lookup_rows(asked, keys, stored, (None, pairs), keyed=keyed, promote=promote)
 

@@ -12,9 +12,12 @@ from dgpuhash.frames.dataframes.dispatch import (
     frames_named,
     frames_of,
     frames_of_type,
+    frames_of_values,
     make_frame,
+    series_of_key,
 )
 from dgpuhash.frames.dataframes.interop import to_native
 
 __all__ = ["Frames", "as_series", "check_same_library", "frames_named", "frames_of",
-           "frames_of_type", "make_frame", "to_native"]  # fmt: skip
+           "frames_of_type", "frames_of_values", "make_frame", "series_of_key",
+           "to_native"]  # fmt: skip

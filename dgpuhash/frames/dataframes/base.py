@@ -116,10 +116,11 @@ class Frames(ABC):
         """Return the column, or the columns, with this label; None where there is none."""
 
     @abstractmethod
-    def key_series(self, frame: Any, label: Hashable) -> Any | None:
-        """Return the column with this label as a Series numbered from 0.
+    def key_values(self, frame: Any, label: Hashable) -> Any | None:
+        """Return the column with this label as keys are read of it: a Series numbered from 0.
 
-        None where there is none, and a frame where there are several.
+        Of cuDF it is the column itself, of which a Series takes some twenty calls. None where there
+        is none, and a frame where there are several.
         """
 
     @abstractmethod

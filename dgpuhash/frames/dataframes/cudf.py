@@ -27,13 +27,14 @@ from dgpuhash.frames.dataframes.cudf_columns import (
     order_of,
     plain_array,
     series_of_column,
+    series_of_key,
     take_columns,
     take_series,
     type_name,
     unscaled,
 )
 from dgpuhash.frames.dataframes.pandas_arrow import METADATA, arrow_names
-from dgpuhash.frames.dataframes.pandas_join import cannot_hold
+from dgpuhash.frames.dataframes.pandas_take import cannot_hold
 from dgpuhash.frames.dataframes.promotion import check_promoted
 from dgpuhash.frames.dataframes.remedies import astype
 from dgpuhash.frames.key_columns import IncomparableError, KeyColumn, LogicalType
@@ -103,15 +104,14 @@ class CudfFrames(Frames):
         if columns.multiindex:
             return frame[label] if label in frame.columns else None
         found = columns.get(label)
-        if found is None:
-            return None
-        # Without an index cuDF makes another one.
-        index = frame.index
-        return series_of_column(found, label, index if is_numbered(index) else None)
+        return None if found is None else series_of_column(found, label)
 
-    def key_series(self, frame: Any, label: Hashable) -> Any | None:
+    def key_values(self, frame: Any, label: Hashable) -> Any | None:
+        columns = columns_of(frame)
+        if not columns.multiindex:
+            return columns.get(label)
         column = self.column(frame, label)
-        return numbered(column) if columns_of(frame).multiindex and column is not None else column
+        return column if column is None or column.ndim > 1 else numbered(column)
 
     def label_levels(self, frame: Any) -> int:
         columns = columns_of(frame)
@@ -129,13 +129,12 @@ class CudfFrames(Frames):
     def typed(
         self, left: Any, right: Any, name: object, as_text: bool | None
     ) -> Iterable[tuple[Any, Any]]:
-        decimals = [
-            side
-            for side in (left, right)
-            if not isinstance(side.dtype, np.dtype)
-            and type_name(side.to_pylibcudf()[0], side.dtype).startswith("DECIMAL")
-        ]
-        if not decimals:
+        columns = [column_of_series(side) for side in (left, right)]
+        if not any(
+            type_name(column.to_pylibcudf(), column.dtype).startswith("DECIMAL")
+            for column in columns
+            if not isinstance(column.dtype, np.dtype)
+        ):
             return [(left, right)]
         if left.dtype != right.dtype:
             raise KeyTypeError(
@@ -144,7 +143,7 @@ class CudfFrames(Frames):
                 ".astype"
             )
         # Those of one scale are compared as the integers that they are stored as.
-        return zip(unscaled(left), unscaled(right), strict=True)
+        return zip(*(unscaled(series_of_key(side)) for side in (left, right)), strict=True)
 
     def unlike(self, left: Any, right: Any, name: object, error: KeyTypeError) -> tuple[Any, Any]:
         if not (len(left) and len(right)):

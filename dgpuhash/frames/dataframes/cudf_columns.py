@@ -77,6 +77,11 @@ def column_of_series(series: Any) -> Any:
     return getattr(series, "_column", series)
 
 
+def series_of_key(values: Any, name: Hashable | None = None) -> Any:
+    """Return the values of a key as a Series, numbered from 0 if they are a column."""
+    return values if hasattr(type(values), "iloc") else series_of_column(values, name)
+
+
 def numbered(values: Any) -> Any:
     """Return a Series, an index of one level or an array as a Series numbered from 0."""
     if is_numbered(getattr(values, "index", None)):
@@ -267,7 +272,7 @@ def two_rows(meta: Any) -> Any:
 
 
 def key_column(series: Any, name: object) -> KeyColumn:
-    """Return the values of `series` as a key column.
+    """Return the values of a Series or a column as a key column.
 
     Raises
     ------
@@ -276,9 +281,10 @@ def key_column(series: Any, name: object) -> KeyColumn:
     """
     import cudf
 
-    if isinstance(series.dtype, cudf.CategoricalDtype):
-        return _from_categories(series, name)
-    return key_values(series.to_pylibcudf()[0], series.dtype, name)
+    column = column_of_series(series)
+    if isinstance(column.dtype, cudf.CategoricalDtype):
+        return _from_categories(series_of_key(series), name)
+    return key_values(column.to_pylibcudf(), column.dtype, name)
 
 
 def key_values(column: Any, dtype: Any, name: object) -> KeyColumn:

@@ -10,9 +10,8 @@ import pandas as pd
 
 from dgpuhash.backend import device_of
 from dgpuhash.errors import DeviceError, KeyTypeError, ShapeError, UnsupportedError
-from dgpuhash.frames.dataframes import pandas_join
+from dgpuhash.frames.dataframes import cudf_columns, pandas_take
 from dgpuhash.frames.dataframes.base import Frames
-from dgpuhash.frames.dataframes.cudf_columns import numbered
 from dgpuhash.frames.dataframes.interop import to_native
 
 
@@ -69,9 +68,21 @@ def frames_of_type(kind: type) -> Frames | None:
     return frames_named("pandas") if issubclass(kind, pd.DataFrame | pd.Series) else None
 
 
+def frames_of_values(values: Any) -> Frames:
+    """Return the functions for the library of a key's values, a Series or a column of cuDF."""
+    kind: Any = type(values)
+    return frames_of_type(kind) or frames_named("cudf")
+
+
+def series_of_key(values: Any, name: Hashable | None = None) -> Any:
+    """Return the values of a key as a Series; columns of cuDF get a name, numbered from 0."""
+    on_host = frames_of_values(values) is frames_named("pandas")
+    return values if on_host else cudf_columns.series_of_key(values, name)
+
+
 def as_series(values: Any) -> Any:
     """Return values as a Series, numbered from 0; those on a GPU as a cuDF one."""
-    return numbered(values) if device_of(values) == "cuda" else pandas_join.numbered(values)
+    return (cudf_columns if device_of(values) == "cuda" else pandas_take).numbered(values)
 
 
 def make_frame(columns: Mapping[Hashable, Any], like: Any = None) -> Any:

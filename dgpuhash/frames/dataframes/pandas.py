@@ -14,7 +14,7 @@ from pandas.api.extensions import ExtensionArray
 from pandas.api.types import union_categoricals
 
 from dgpuhash.errors import KeyTypeError
-from dgpuhash.frames.dataframes import pandas_join as join
+from dgpuhash.frames.dataframes import pandas_take as join
 from dgpuhash.frames.dataframes.base import Frames, JoinedSide
 from dgpuhash.frames.dataframes.interop import is_arrow
 from dgpuhash.frames.dataframes.order import sorted_rows
@@ -31,7 +31,6 @@ from dgpuhash.frames.dataframes.pandas_keys import (
     typed_columns,
 )
 from dgpuhash.frames.dataframes.pandas_order import key_order
-from dgpuhash.frames.dataframes.pandas_take import TakenRows
 from dgpuhash.frames.dataframes.promotion import check_concat, check_promoted
 from dgpuhash.frames.dataframes.tagged import tagged, utf8_error
 from dgpuhash.frames.key_columns import KeyColumn, LogicalType
@@ -106,7 +105,7 @@ class PandasFrames(Frames):
     def column(self, frame: Any, label: Hashable) -> Any | None:
         return frame[label] if label in frame.columns else None
 
-    def key_series(self, frame: Any, label: Hashable) -> Any | None:
+    def key_values(self, frame: Any, label: Hashable) -> Any | None:
         column = self.column(frame, label)
         return column if column is None or column.ndim > 1 else join.numbered(column)
 
@@ -155,11 +154,11 @@ class PandasFrames(Frames):
         return _of_class(made, like)
 
     def take(self, frame: Any, rows: Any) -> Any:
-        return _of_class(TakenRows(rows, nulls=False).frame(frame), frame)
+        return _of_class(join.TakenRows(rows, nulls=False).frame(frame), frame)
 
     def take_or_null(self, frame: Any, rows: Any, rounded: list[Any] | None = None) -> Any:
         remedy = "give promote='nullable'"
-        taken = TakenRows(rows, nulls=True, rounded=rounded, remedy=remedy)
+        taken = join.TakenRows(rows, nulls=True, rounded=rounded, remedy=remedy)
         return _of_class(taken.frame(frame), frame)
 
     def keep(self, frame: Any, rows: Any) -> Any:

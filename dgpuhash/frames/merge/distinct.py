@@ -232,7 +232,7 @@ class DistinctPlan:
         pairs = []
         for place, column in zip(self.places, columns, strict=True):
             label = self.meta.columns[place]
-            pairs.append(KeyPair(label, label, label, column, column))
+            pairs.append(KeyPair(label, label, label, (column, column)))
         as_text = [frames_of(self.meta).compares_as_text(each, each) for each in self.key_dtypes]
         keys = JoinKeys(pairs, as_text=as_text).frames[0]
         objects = isinstance(self.meta, pd.DataFrame) and self.key_dtypes == [np.dtype(object)]

@@ -10,8 +10,8 @@ import pandas as pd
 
 from dgpuhash.errors import KeyTypeError
 from dgpuhash.frames.dataframes import as_series, frames_of
-from dgpuhash.frames.dataframes.pandas_join import labels_of
 from dgpuhash.frames.dataframes.pandas_order import sortable
+from dgpuhash.frames.dataframes.pandas_take import labels_of
 
 
 def index_of(levels: Sequence[Any], names: Sequence[Hashable | None], *, guess: bool = True) -> Any:

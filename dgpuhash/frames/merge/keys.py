@@ -13,7 +13,13 @@ import pyarrow as pa
 
 from dgpuhash.backend import device_of
 from dgpuhash.errors import ColumnError, KeyTypeError, ShapeError
-from dgpuhash.frames.dataframes import as_series, frames_named, frames_of
+from dgpuhash.frames.dataframes import (
+    as_series,
+    frames_named,
+    frames_of,
+    frames_of_values,
+    series_of_key,
+)
 from dgpuhash.frames.dataframes.base import Compared, Frames
 from dgpuhash.frames.dataframes.pandas_casts import is_unknown
 from dgpuhash.frames.keys.categories import united
@@ -43,8 +49,8 @@ class KeyPair:
         What the result calls it; None where both sides give an array.
     left_label, right_label : label or None
         The column or index level of each side; None for an array, and for an index as a whole.
-    left, right : Series
-        Its values, numbered from 0.
+    values : pair
+        Its values on both sides: Series numbered from 0, or columns of cuDF.
     of_levels : bool
         Whether it is an index level of that name on both sides.
     dtypes : pair of dtypes
@@ -54,14 +60,24 @@ class KeyPair:
     name: Hashable | None
     left_label: Hashable | None
     right_label: Hashable | None
-    left: pd.Series
-    right: pd.Series
+    values: tuple[Any, Any]
     of_levels: bool = False
     dtypes: tuple[Any, Any] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        ours, theirs = self.values
         # cuDF makes several calls to read one.
-        object.__setattr__(self, "dtypes", (self.left.dtype, self.right.dtype))
+        object.__setattr__(self, "dtypes", (ours.dtype, theirs.dtype))
+
+    @property
+    def left(self) -> pd.Series:
+        """Its values on the left, as a Series numbered from 0."""
+        return series_of_key(self.values[0], self.left_label)
+
+    @property
+    def right(self) -> pd.Series:
+        """Its values on the right, as a Series numbered from 0."""
+        return series_of_key(self.values[1], self.right_label)
 
     @property
     def is_one_column(self) -> bool:
@@ -113,19 +129,24 @@ class JoinKeys:
         """What is compared of both sides, for each key."""
         as_text: Sequence[bool | None] = self.as_text or [None] * len(self.pairs)
         return [
-            frames_of(pair.left).compared(pair.left, pair.right, pair.name, as_text=each)
+            self.library.compared(*pair.values, pair.name, as_text=each)
             for pair, each in zip(self.pairs, as_text, strict=True)
         ]
 
+    @functools.cached_property
+    def library(self) -> Frames:
+        """Functions of the library that holds the keys."""
+        return frames_of_values(self.pairs[0].values[0]) if self.pairs else frames_named("pandas")
+
     @property
-    def columns(self) -> list[list[tuple[pd.Series, pd.Series]]]:
-        """The columns that are compared, for each key."""
+    def columns(self) -> list[list[tuple[Any, Any]]]:
+        """The columns that are compared, for each key, as its values are."""
         return [[(ours.series, theirs.series) for ours, theirs in key] for key in self.compared]
 
     @functools.cached_property
     def sides(self) -> tuple[KeyColumns, KeyColumns]:
         """The keys of both sides as they are encoded."""
-        frames = frames_of(self.pairs[0].left)
+        frames = self.library
         sides = [pair for key in self.compared for pair in key]
         left, right = [ours.column for ours, _ in sides], [theirs.column for _, theirs in sides]
         names = range(len(left))
@@ -135,9 +156,8 @@ class JoinKeys:
     def frames(self) -> tuple[pd.DataFrame, pd.DataFrame]:
         """All columns of both sides that are compared, called by their numbers."""
         flat = [columns for key in self.columns for columns in key]
-        sides = ([pair[side] for pair in flat] for side in (0, 1))
-        frames = frames_of(flat[0][0]) if flat else frames_named("pandas")
-        left, right = (frames.of_columns(dict(enumerate(columns))) for columns in sides)
+        sides = ([series_of_key(pair[side]) for pair in flat] for side in (0, 1))
+        left, right = (self.library.of_columns(dict(enumerate(columns))) for columns in sides)
         return left, right
 
 
@@ -185,9 +205,9 @@ def join_keys(
         pairs = []
         for (label, values, _), level in zip(_given(frame, named), _levels(index), strict=True):
             if right_index:
-                pairs.append(KeyPair(label, label, None, values, level))
+                pairs.append(KeyPair(label, label, None, (values, level)))
             else:
-                pairs.append(KeyPair(label, None, label, level, values))
+                pairs.append(KeyPair(label, None, label, (level, values)))
         return JoinKeys(pairs, left_index, right_index)
     if len(left_on) != len(right_on):
         raise ShapeError(
@@ -199,7 +219,7 @@ def join_keys(
     for ours, theirs in zip(_given(left, left_on), _given(right, right_on), strict=True):
         name, levels = theirs[0] if ours[0] is None else ours[0], ours[2] and theirs[2]
         same = bool(levels) and ours[0] == theirs[0]
-        pairs.append(KeyPair(name, ours[0], theirs[0], ours[1], theirs[1], same))
+        pairs.append(KeyPair(name, ours[0], theirs[0], (ours[1], theirs[1]), same))
     return JoinKeys(pairs)
 
 
@@ -267,7 +287,7 @@ def _values(frames: Frames, frame: pd.DataFrame, label: Any) -> tuple[Any, bool]
     except TypeError:
         raise KeyTypeError(f"{label!r} is neither a label nor an array; give one of both") from None
     names = list(frame.index.names)
-    column, in_index = frames.key_series(frame, label), label is not None and label in names
+    column, in_index = frames.key_values(frame, label), label is not None and label in names
     if column is not None and in_index:
         raise ColumnError(
             f"'{label}' is both an index level and a column label, which is ambiguous."
@@ -276,7 +296,7 @@ def _values(frames: Frames, frame: pd.DataFrame, label: Any) -> tuple[Any, bool]
         return as_series(frame.index.get_level_values(names.index(label))), True
     if column is None:
         raise MissingKeyError(label)
-    if column.ndim > 1:
+    if getattr(column, "ndim", 1) > 1:
         more = ""
         if isinstance(frame.columns, pd.MultiIndex):
             more = (
@@ -315,16 +335,16 @@ def _index_pairs(left: pd.Index, right: pd.Index) -> list[KeyPair]:
     return [
         KeyPair(
             left.names[ours], None, None,
-            as_series(left.get_level_values(ours)), as_series(right.get_level_values(theirs)),
+            (as_series(left.get_level_values(ours)), as_series(right.get_level_values(theirs))),
         )
         for ours, theirs in levels
     ]  # fmt: skip
 
 
-def key_series(frame: Any, labels: Sequence[Hashable]) -> list[Any]:
-    """Return columns of a frame as Series, numbered from 0."""
+def key_values(frame: Any, labels: Sequence[Hashable]) -> list[Any]:
+    """Return columns of a frame as keys are read of them: see `KeyPair`."""
     frames = frames_of(frame)
-    return [frames.key_series(frame, label) for label in labels]
+    return [frames.key_values(frame, label) for label in labels]
 
 
 def index_keys(
@@ -335,8 +355,8 @@ def index_keys(
 
     Parameters
     ----------
-    given : sequence of Series
-        The keys of the left side; see `key_series`.
+    given : sequence of Series or columns
+        The keys of the left side; see `key_values`.
     left_on : sequence of labels
     stored : DataFrame
         The rows of the index, or a few rows like them.
@@ -354,9 +374,9 @@ def index_keys(
     """
     twice: list[Hashable] = []
     pairs: list[KeyPair] = []
-    own = key_series(stored, right_on)
+    own = key_values(stored, right_on)
     for ours, theirs, *values in zip(left_on, right_on, given, own, strict=True):
-        pair = KeyPair(ours, ours, theirs if labelled else None, *values)
+        pair = KeyPair(ours, ours, theirs if labelled else None, (values[0], values[1]))
         if labelled and ours != theirs and pair.is_one_column and ours in set(stored):
             twice.append(ours)
         dtypes = pair.dtypes
@@ -392,7 +412,7 @@ def reconcile_keys(keys: JoinKeys) -> JoinKeys:
         if nulls or ("f" in kinds and not kinds.isdisjoint("iu")):
             # A side without rows agrees with any other, but for one without rows.
             none = pair.right if len(pair.left) else pair.left
-            pairs[place] = replace(pair, right=none[:0])
+            pairs[place] = replace(pair, values=(pair.values[0], none[:0]))
     return JoinKeys(pairs)
 
 
@@ -408,8 +428,8 @@ def matched_keys(keys: JoinKeys, probing: str, query_rows: Any, *, fetched: bool
         values = mine
         if fetched or mine.dtype != theirs.dtype:
             values = _cast_key(mine.take(query_rows).reset_index(drop=True), theirs.dtype)
-        left, right = (mine, values) if left_probes else (values, mine)
-        pairs.append(replace(pair, left=left, right=right))
+        both = (mine, values) if left_probes else (values, mine)
+        pairs.append(replace(pair, values=both))
     return JoinKeys(pairs, keys.left_index, keys.right_index)
 
 
@@ -433,7 +453,7 @@ def with_all_categories(
             pairs.append(pair)
             continue
         ours, theirs = united(pair.left, pair.right)
-        pairs.append(replace(pair, left=ours, right=theirs))
+        pairs.append(replace(pair, values=(ours, theirs)))
         left = _with_categories(left, pair.left_label, ours)
         right = _with_categories(right, pair.right_label, theirs)
     return left, right, JoinKeys(pairs, keys.left_index, keys.right_index)

@@ -13,7 +13,7 @@ import pandas as pd
 
 from dgpuhash.frames.dataframes import Frames, as_series, frames_of
 from dgpuhash.frames.dataframes.pandas_casts import is_unknown
-from dgpuhash.frames.dataframes.pandas_join import null_labels
+from dgpuhash.frames.dataframes.pandas_take import null_labels
 from dgpuhash.frames.dataframes.partition_dtypes import is_nullable, with_nullable, with_plain
 from dgpuhash.frames.dataframes.promotion import nullable_frame
 from dgpuhash.frames.keys.categories import as_values, with_texts
@@ -25,7 +25,7 @@ from dgpuhash.frames.merge.index import index_of
 from dgpuhash.frames.merge.keys import (
     JoinKeys,
     index_keys,
-    key_series,
+    key_values,
     matched_keys,
     of_objects,
     reconcile_keys,
@@ -142,8 +142,7 @@ class PartitionPlan:
     def keys(self) -> JoinKeys:
         """The keys of the samples; which are compared as text depends on their dtypes alone."""
         keys = self.arguments.keys(self.left, self.right)
-        dtypes = [(pair.left.dtype, pair.right.dtype) for pair in keys.pairs]
-        as_text = [self._frames.compares_as_text(*each) for each in dtypes]
+        as_text = [self._frames.compares_as_text(*pair.dtypes) for pair in keys.pairs]
         return replace(keys, as_text=as_text)
 
     @property
@@ -247,8 +246,8 @@ class PartitionPlan:
         how = self.arguments.how == "cross", self.arguments.nulls_equal, index
         # What is compared depends on the other side where it is no column as it is.
         others = [
-            None if len(columns) == 1 and columns[0][side] is (pair.left, pair.right)[side]
-            else (str(pair.left.dtype), str(pair.right.dtype))
+            None if len(columns) == 1 and columns[0][side] is pair.values[side]
+            else tuple(map(str, pair.dtypes))
             for pair, columns in zip(keys.pairs, keys.columns, strict=True)
         ]  # fmt: skip
         told = repr(dtypes), repr(sources), repr(kept), repr(named), repr(others)
@@ -304,7 +303,7 @@ class PartitionPlan:
         found, place = {}, 0
         for pair, columns in zip(self.keys.pairs, self.keys.columns, strict=True):
             label = (pair.left_label, pair.right_label)[side]
-            own = (pair.left, pair.right)[side]
+            own = pair.values[side]
             if len(columns) == 1 and columns[0][side] is own and label is not None:
                 places = np.flatnonzero([each == label for each in self.storing.columns])
                 if len(places) == 1:
@@ -355,9 +354,7 @@ class PartitionPlan:
     @functools.cached_property
     def _unknown_pairs(self) -> list[bool]:
         """Of each key whether its categories are unknown on both sides."""
-        return [
-            is_unknown(key.left.dtype) and is_unknown(key.right.dtype) for key in self.keys.pairs
-        ]
+        return [all(map(is_unknown, pair.dtypes)) for pair in self.keys.pairs]
 
     def _told(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Return a partition of the stored side with texts for categories that Dask does not know.
@@ -506,11 +503,12 @@ def _with_numbers_as_objects(
 
     Which values objects are, only the partitions tell; those of other samples are texts.
     """
+    objects = np.dtype(object)
     for pair in arguments.keys(left, right).pairs:
-        ours, theirs = pair.left.dtype == object, pair.right.dtype == object
-        if ours and pd.api.types.is_numeric_dtype(pair.right.dtype):
+        ours, theirs = pair.dtypes
+        if ours == objects and pd.api.types.is_numeric_dtype(theirs):
             left = _with_values(left, pair.left_label, pair.right)
-        elif theirs and pd.api.types.is_numeric_dtype(pair.left.dtype):
+        elif theirs == objects and pd.api.types.is_numeric_dtype(ours):
             right = _with_values(right, pair.right_label, pair.left)
     return left, right
 
@@ -578,7 +576,7 @@ class StandingPlan(PartitionPlan):
     @functools.cached_property
     def keys(self) -> JoinKeys:
         named = self.arguments.left_on, self.arguments.right_on
-        given = key_series(self.left, named[0])
+        given = key_values(self.left, named[0])
         return index_keys(given, named[0], self.right, named[1])
 
     @property

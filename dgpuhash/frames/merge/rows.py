@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from dgpuhash import backend
-from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.keys.encoding import EncodedKeys, KeyColumns, KeyEncoder
 from dgpuhash.frames.matches import drop_matches, unequal_matches, with_unmatched
 from dgpuhash.frames.merge.keys import JoinKeys
@@ -36,13 +35,10 @@ class RowPairs:
 
     def rows(self, side: str, n: int) -> Any:
         """Return the positions in a side that has `n` rows."""
-        found, other = self.left, self.right
-        if side == "right":
-            found, other = other, found
+        found, other = (self.left, self.right)[:: 1 if side == "left" else -1]
         if found is not None:
             return found
-        on_host = other is None or isinstance(other, np.ndarray)
-        xp: Any = np if on_host else backend.get(None, other).xp
+        xp: Any = np if other is None else backend.get(None, other).xp
         return xp.arange(n, dtype=np.int64)
 
     def size(self, left: int) -> int:
@@ -142,7 +138,6 @@ class StoredKeys:
 
     def __init__(self, stored: KeyColumns, encoder: KeyEncoder, asked: int) -> None:
         self._frames, self._asked = stored.frames, asked
-        self._xp = self._frames.xp
         self._encoder, self._known = encoder.for_call(stored)
 
     def __len__(self) -> int:
@@ -161,7 +156,7 @@ class StoredKeys:
     def pairs(self, asked: KeyColumns, how: str) -> RowPairs:
         """Return the rows of an inner or left merge of other keys with these."""
         found = self.find_matches(asked, inner=how == "inner")
-        return row_pairs(found, how, len(asked), len(self), self._xp)
+        return row_pairs(found, how, len(asked), len(self), self._frames.xp)
 
     def find_matches(
         self, asked: KeyColumns, *, nulls_equal: bool = True, inner: bool = False
@@ -232,11 +227,11 @@ def sorted_by_key(pairs: RowPairs, keys: JoinKeys) -> RowPairs:
 
     As in pandas nulls of datetimes and categories come first, but in merges by some indexes.
     """
-    left, right = (len(side) for side in (keys.pairs[0].left, keys.pairs[0].right))
+    left, right = map(len, keys.pairs[0].values)
     ours, theirs = pairs.rows("left", left), pairs.rows("right", right)
     if len(ours) < 2:
         return pairs
-    frames = frames_of(keys.pairs[0].left)
+    frames = keys.library
     order = frames.key_order(keys, frames.xp.where(ours >= 0, ours, left + theirs))
     ours = _whole(ours[order], left, frames.xp)
     return RowPairs(ours, _whole(theirs[order], right, frames.xp))
