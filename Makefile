@@ -69,8 +69,9 @@ compile: $(INSTALLED)       ## compile the kernels for every GPU architecture; A
 bench: $(INSTALLED)         ## measure the tables on this machine
 	$(INSIDE) -m dgpuhash bench tables
 
-peers:                      ## install the programs that `dgpuhash bench kmer --compare` measures: Kraken 2, KMC, Jellyfish, wgsim
+peers:                      ## install what `dgpuhash bench kmer --compare` measures, and what reads our reports: Kraken 2, KMC, Jellyfish, wgsim; KrakenTools, Bracken, Krona
 	scripts/peers/install
+	scripts/peers/readers
 
 gpu:                        ## what is run on a machine with GPUs; MODE="multigpu scaling" for several; writes receipts/
 	scripts/gpu.sh "$(or $(MODE),figures gpu)" $(WHEELS)

@@ -7,9 +7,11 @@ import subprocess
 
 import pytest
 from kmer.models.minimizers import MinimizerModel
+from kmer.tiers import TINY
 from kmer.worlds import World, fastq
 
-from dgpuhash.kmer import MinimizerIndex
+from dgpuhash.kmer import MinimizerIndex, read_sequences
+from dgpuhash.kmer.masking import mask_letters
 
 pytestmark = [
     pytest.mark.genomes,
@@ -76,3 +78,23 @@ def test_lines_are_those_of_kraken(tmp_path, k, l, spaces):  # noqa: E741
             mates = files[1] if paired else None
             index.classify(files[0], mates, **options).write(tmp_path / "ours", overwrite=True)
             assert (tmp_path / "ours").read_text().splitlines() == expected
+
+
+@pytest.mark.skipif(shutil.which("dustmasker") is None, reason="Kraken 2's package installs it")
+def test_masks_are_those_of_dustmasker(tmp_path):
+    checked = 0
+    for file in sorted((TINY.folder / "genomes").iterdir()):
+        (batch,) = read_sequences(file)
+        if set(batch.letters.tobytes()) > set(b"ACGT"):
+            # It takes other letters for A.
+            continue
+        path = tmp_path / "one.fa"
+        records = (batch.sequence(row).decode() for row in range(len(batch)))
+        path.write_text("".join(f">{row}\n{each}\n" for row, each in enumerate(records)))
+        run("dustmasker", "-in", path, "-outfmt", "fasta", "-out", tmp_path / "masked.fa")
+        (masked,) = read_sequences(tmp_path / "masked.fa")
+        ours = mask_letters("dust", batch.letters, batch.offsets)
+        theirs = mask_letters("lowercase", masked.letters, masked.offsets)
+        assert ours.tobytes() == theirs.tobytes()
+        checked += int((ours == ord("N")).sum())
+    assert checked > 500
