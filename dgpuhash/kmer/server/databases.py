@@ -25,6 +25,10 @@ from dgpuhash.kmer.sketches.rule import SketchRule
 from dgpuhash.typing import Device, IndexMode
 
 RULES: dict[str, type[Rule]] = {MinimizerRule.name: MinimizerRule, SketchRule.name: SketchRule}
+# Letters that a client sends at a time: others wait as long as these are called.
+_PIECE_LETTERS = {"cpu": 2**18, "cuda": 2**22}
+# On workers a piece is a task, and several are under way.
+_TASK_LETTERS, _TASKS = 2**22, 8
 _SIDES = ("", "mate_")
 _PLAIN = (bool, int, float, str, type(None))
 
@@ -118,8 +122,13 @@ class Databases:
 
     @property
     def threads(self) -> int:
-        """Batches of reads that are called at a time."""
-        return 2 if self._client is None else 8
+        """Pieces of reads that are called at a time."""
+        return 2 if self._client is None else _TASKS
+
+    @property
+    def piece_letters(self) -> int:
+        """Letters of a piece, but for longer reads."""
+        return _PIECE_LETTERS[self._device] if self._client is None else _TASK_LETTERS
 
     def epoch(self, name: str) -> Epoch:
         """Return the newest epoch of a database; no name is that of the only one.

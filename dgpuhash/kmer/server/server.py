@@ -31,8 +31,6 @@ from dgpuhash.kmer.server.protocol import (
     check_size,
 )
 
-# Letters that a client sends at a time: others wait as long as these are called.
-PIECE_LETTERS = 2**20
 # Of the memory for requests, that of one client.
 _SHARES = 16
 _MOST_CLIENTS = 256
@@ -314,7 +312,9 @@ class Server:
         except DgpuhashError as error:
             return failure(error)
         memory, share = self._budget.nbytes, client.budget.nbytes
-        return client.epoch.opened(memory=memory, share=share, letters=PIECE_LETTERS)
+        return client.epoch.opened(
+            memory=memory, share=share, letters=self._databases.piece_letters
+        )
 
     async def _take(self, client: _Client, nbytes: int) -> None:
         # A request that is larger than a share is alone.

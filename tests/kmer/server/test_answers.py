@@ -17,7 +17,6 @@ from kmer.worlds import arrays
 
 from dgpuhash.cli import main
 from dgpuhash.errors import SpecError, UnsupportedError
-from dgpuhash.kmer.server import server as servers
 from dgpuhash.kmer.server.client import ServedIndex
 from dgpuhash.kmer.server.databases import Databases, named_paths
 
@@ -61,7 +60,7 @@ def written(folder, database, reads, *options):
 def test_all_that_is_written(site, databases, tmp_path, monkeypatch, rule, options, letters):
     expected = written(tmp_path / "here", site.paths[rule], site.reads, *options)
     assert len(expected) == 7
-    monkeypatch.setattr(servers, "PIECE_LETTERS", letters)
+    monkeypatch.setattr(Databases, "piece_letters", letters)
     with serving(databases) as (_, address):
         found = written(tmp_path / "there", rule, site.reads, *options, "--server", address)
     assert found == expected
@@ -162,7 +161,7 @@ def test_a_read_that_is_longer_than_the_memory(databases):
 
 def test_clients_take_turns(site, databases, monkeypatch):
     """One with many pieces waits for one with few, and as many of each have been called."""
-    monkeypatch.setattr(servers, "PIECE_LETTERS", 100)
+    monkeypatch.setattr(Databases, "piece_letters", 100)
     order, lock, gate = [], threading.Lock(), threading.Event()
     epoch = databases.epoch("kraken2")
     answer = type(epoch).answer
