@@ -37,6 +37,7 @@ class MinimizerOptions(ReferenceOptions, total=False):
     spaces: int
     toggle: int
     ambiguous: Literal["kraken2", "exact"]
+    least_hash: int
 
 
 class SketchCallOptions(TypedDict, total=False):
@@ -83,6 +84,7 @@ class MinimizerBuildOptions(BuildOptions, MinimizerOptions, total=False):
     """What `MinimizerIndex.build` takes beside references, taxonomy and client."""
 
     distributions: Sequence[int]
+    max_db_size: int | None
 
 
 def check_names(given: Mapping[str, Any], known: Iterable[str], what: str) -> None:

@@ -10,6 +10,7 @@ import click
 
 from dgpuhash.cli.kmer.options import (
     build_options,
+    bytes_of,
     client_of,
     cluster_options,
     device,
@@ -52,6 +53,12 @@ _references = click.argument("references", nargs=-1, required=True, metavar="REF
     help="[Kraken 2] Count how reads of these lengths are called, e.g. 100,150, for report "
     "--abundance; REFS are read once more.",
 )
+@click.option(
+    "--max-db-size",
+    metavar="BYTES",
+    help="[Kraken 2] Leave out minimizers by their hashes until the index has e.g. 8GB; REFS are "
+    "read once more.",
+)
 @cluster_options
 @output
 @device
@@ -62,6 +69,7 @@ def build(
     scheduler: str | None,
     overwrite: bool,
     distributions: tuple[int, ...],
+    max_db_size: str | None,
     **settings: Any,
 ) -> None:
     """Index the sequences of REFS, to classify reads by.
@@ -73,9 +81,12 @@ def build(
     check_absent(output, overwrite=overwrite)
     start = time.perf_counter()
     if distributions:
-        if settings["rule"] != "kraken2":
-            raise SpecError("--distributions is of the rule of Kraken 2; leave it out")
         settings["distributions"] = distributions
+    if max_db_size is not None:
+        settings["max_db_size"] = bytes_of("--max-db-size", max_db_size)
+    if settings["rule"] != "kraken2" and (distributions or max_db_size):
+        flag = "--distributions" if distributions else "--max-db-size"
+        raise SpecError(f"{flag} is of the rule of Kraken 2; leave it out")
     with client_of(scheduler) as client:
         index = built(references, client=client, **settings)
         saved_as(index, output, overwrite)

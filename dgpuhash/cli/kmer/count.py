@@ -6,9 +6,8 @@ import time
 
 import click
 
-from dgpuhash.cli.kmer.options import client_of, force, output, saved_as
+from dgpuhash.cli.kmer.options import bytes_of, client_of, force, output, saved_as
 from dgpuhash.cli.kmer.progress import letter_progress, nbytes_of
-from dgpuhash.errors import SpecError
 from dgpuhash.typing import Device
 
 
@@ -68,7 +67,7 @@ def count(
     from dgpuhash.kmer.sequences.files import files_of
     from dgpuhash.tables.serialization import check_absent
 
-    nbytes = None if memory is None else _bytes_of(memory)
+    nbytes = None if memory is None else bytes_of("--memory", memory)
     check_absent(output, overwrite=overwrite)
     start = time.perf_counter()
     files = files_of(sources)
@@ -85,19 +84,3 @@ def count(
         f"{told['records']:,} records of {told['letters']:,} letters in "
         f"{time.perf_counter() - start:.1f} s"
     )
-
-
-def _bytes_of(text: str) -> int:
-    """Return the bytes that a text such as 4GiB tells.
-
-    Examples
-    --------
-    >>> _bytes_of("4GiB"), _bytes_of("100 MB")
-    (4294967296, 100000000)
-    """
-    from dask.utils import parse_bytes
-
-    try:
-        return int(parse_bytes(text))
-    except ValueError as error:
-        raise SpecError(f"--memory {text}: no number of bytes; write e.g. 4GiB") from error

@@ -188,6 +188,22 @@ def of_rule(rule: str, given: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def bytes_of(flag: str, text: str) -> int:
+    """Return the bytes that a text such as 4GiB says, or raise SpecError with the option's name.
+
+    Examples
+    --------
+    >>> bytes_of("--memory", "4GiB"), bytes_of("--memory", "100 MB")
+    (4294967296, 100000000)
+    """
+    from dask.utils import parse_bytes
+
+    try:
+        return int(parse_bytes(text))
+    except ValueError as error:
+        raise SpecError(f"{flag} {text}: no number of bytes; write e.g. 4GiB") from error
+
+
 def opened_taxonomy(taxonomy: str | None, gtdb: tuple[str, ...]) -> Taxonomy | None:
     """Return the taxonomy of a folder or of GTDB's files, None where neither is named.
 

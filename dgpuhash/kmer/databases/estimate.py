@@ -313,6 +313,18 @@ def table_nbytes(key: np.dtype[Any], value: np.dtype[Any], keys: int, load: floa
     return extent.slots * (key.itemsize + value.itemsize) + beside
 
 
+def minimizers_within(nbytes: int) -> int:
+    """Return the most minimizers that a map of so many bytes has room for."""
+    least, most = 0, nbytes // (_WORD.itemsize + _NODE.itemsize)
+    while least < most:
+        middle = (least + most + 1) // 2
+        if table_nbytes(_WORD, _NODE, middle, _MINIMIZER_LOAD) <= nbytes:
+            least = middle
+        else:
+            most = middle - 1
+    return least
+
+
 def sketch_sizes(
     feature: np.dtype[Any], has: Contents, device: Device, *, load: float, held: int
 ) -> Sizes:

@@ -245,7 +245,7 @@ class MinimizerEstimator(Estimator):
 
     def keys_of_letter(self, settings: Any) -> float:
         """Return about how many minimizers come of each letter."""
-        return float(settings.density)
+        return float(settings.density * settings.sampled)
 
     def _sizes(self, has: Contents, letters: int, settings: Any) -> Sizes:
         room = self._room(settings, letters, self.device)

@@ -66,7 +66,7 @@ _SHIFT, _FACTORS = _WORD(33), (_WORD(0xFF51AFD7ED558CCD), _WORD(0xC4CEB9FE1A85EC
 
 
 class DistinctSample:
-    """The keys with the lowest hashes, however often they come, and their counts.
+    """The keys whose hashes end in zeros, however often they come, and their counts.
 
     A key is in the sample whenever it comes, or never, so that counts are those of all keys. With
     2^17 keys or more, numbers are right within one percent.
@@ -99,11 +99,15 @@ class DistinctSample:
         self.found += len(keys)
         chosen = keys.astype(_WORD)
         if self._halvings:
-            chosen = chosen[_key_hashes(chosen) >> _WORD(64 - self._halvings) == 0]
+            chosen = chosen[self._is_sampled(chosen)]
         self._new.append(backend.to_host(chosen))
         self._n_new += len(chosen)
         if self._n_new > _MOST_KEYS:
             self._settle()
+
+    def _is_sampled(self, keys: Any) -> Any:
+        # Their ends: minimizers may have been chosen by how high hashes are.
+        return key_hashes(keys) & _WORD(self.scale - 1) == 0
 
     def join(self, other: DistinctSample) -> None:
         """Take what another sample has."""
@@ -126,7 +130,7 @@ class DistinctSample:
         np.add.at(sums, places, counts)
         while True:
             if self._halvings:
-                stays = _key_hashes(distinct) >> _WORD(64 - self._halvings) == 0
+                stays = self._is_sampled(distinct)
                 distinct, sums = distinct[stays], sums[stays]
             if len(distinct) <= _MOST_KEYS:
                 break
@@ -134,7 +138,14 @@ class DistinctSample:
         self._keys, self._counts = distinct, sums
 
 
-def _key_hashes(keys: Any) -> Any:
+def key_hashes(keys: Any) -> Any:
+    """Return the finalizer of MurmurHash3 of each key (uint64).
+
+    Examples
+    --------
+    >>> key_hashes(np.array([0, 1], np.uint64)).tolist()
+    [0, 12994781566227106604]
+    """
     mixed = keys
     for factor in _FACTORS:
         mixed = (mixed ^ mixed >> _SHIFT) * factor

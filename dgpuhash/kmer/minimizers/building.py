@@ -52,7 +52,7 @@ def refilled(backend: Backend, items: Iterable[tuple[Any, Any]], keys: int, seed
 
 def room_for(settings: MinimizerSettings, letters: int, device: Device) -> int:
     """Return how many minimizers references of so many letters may have."""
-    return min(int(letters * settings.density * 1.02), _MOST_ROOM[device])
+    return min(int(letters * settings.density * settings.sampled * 1.02), _MOST_ROOM[device])
 
 
 def taxonomy_of(whole: Taxonomy, targets: Targets, held: Taxonomy) -> Taxonomy:

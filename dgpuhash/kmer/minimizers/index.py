@@ -17,6 +17,11 @@ from dgpuhash.kmer.distributions import ReadDistribution, checked_lengths
 from dgpuhash.kmer.formats.report import kreport
 from dgpuhash.kmer.local_index import IndexBase, LocalIndex
 from dgpuhash.kmer.minimizers.calling import Counting, SeenMinimizers
+from dgpuhash.kmer.minimizers.down_sampling import (
+    least_hash_for,
+    limit_part,
+    most_minimizers,
+)
 from dgpuhash.kmer.minimizers.read_windows import count_reads
 from dgpuhash.kmer.minimizers.rule import MinimizerRule
 from dgpuhash.kmer.minimizers.settings import MinimizerSettings
@@ -139,6 +144,7 @@ class MinimizerIndex(MinimizerFigures, LocalIndex):
         mode: IndexMode = "auto",
         progress: Callable[[int], object] | None = None,
         distributions: Sequence[int] = (),
+        max_db_size: int | None = None,
         **settings: Unpack[MinimizerOptions],
     ) -> Self | DistributedMinimizerIndex:
         """Return the index of references.
@@ -165,9 +171,13 @@ class MinimizerIndex(MinimizerFigures, LocalIndex):
             Lengths of reads: how the index calls all reads of its references of each length is
             counted, for estimates of abundances. Files are read once more. `add` and `merge` make
             indexes without.
+        max_db_size : int, optional
+            Bytes that the map of minimizers may take. Of more minimizers those with the lowest
+            hashes are left out, as by Kraken 2's option of this name; a pass over all letters
+            before the build tells how many there are. `add` follows the same bound.
         **settings
-            Those of `MinimizerSettings`: ``k``, ``l``, ``spaces``, ``toggle``, and ``mask`` and
-            ``order`` of `References`.
+            Those of `MinimizerSettings`: ``k``, ``l``, ``spaces``, ``toggle``, ``least_hash``, and
+            ``mask`` and ``order`` of `References`.
 
         Raises
         ------
@@ -184,26 +194,41 @@ class MinimizerIndex(MinimizerFigures, LocalIndex):
         if client is not None:
             from dgpuhash.kmer.minimizers.on_workers import DistributedMinimizerIndex
 
-            if lengths:
+            if lengths or max_db_size is not None:
+                what = "distributions are counted" if lengths else "max_db_size is kept"
                 raise SpecError(
-                    "distributions are counted by one process; build without client= "
-                    "(--scheduler), save the index and load it on workers"
+                    f"{what} by one process; build without client= (--scheduler), save the index "
+                    "and load it on workers"
                 )
             return DistributedMinimizerIndex.build(
                 references, client=client, mode=mode, taxonomy=taxonomy, device=device,
                 accessions=accessions, allow_unplaced=allow_unplaced, progress=progress,
                 **settings,
             )  # fmt: skip
+        most = None if max_db_size is None else most_minimizers(max_db_size)
+        if most is not None:
+            distinct = cls.estimate(references, device=device, **settings).distinct
+            least = settings.get("least_hash", 0)
+            settings["least_hash"] = least_hash_for(most, distinct, least)
         made = cls._built(
             references, taxonomy=taxonomy, device=device, accessions=accessions,
             allow_unplaced=allow_unplaced, progress=progress, settings=settings,
         )  # fmt: skip
+        if most is not None:
+            made._limit(most)
         if lengths:
             again = References(
                 made.targets.files, order="given", mask=made.settings.mask, progress=progress
             )
             made._distributions = count_reads(made._rule, made._part, again, lengths)
         return made
+
+    def _limit(self, most: int) -> None:
+        """Leave out minimizers by their hashes until there are so many at most."""
+        self._rule, self._part = limit_part(self._rule, self._part, most)
+        (step,) = self._steps
+        options = {**step["options"], "least_hash": self.settings.least_hash}
+        self._steps = [{**step, "options": options}]
 
     @property
     def distributions(self) -> dict[int, ReadDistribution]:

@@ -25,6 +25,7 @@ from dgpuhash.kmer.minimizers.calling import (
     called,
     with_details,
 )
+from dgpuhash.kmer.minimizers.down_sampling import is_sampled
 from dgpuhash.kmer.minimizers.reads import Reads, slices
 from dgpuhash.kmer.minimizers.runs import minimizer_runs
 from dgpuhash.kmer.minimizers.settings import CallOptions, MinimizerSettings
@@ -91,7 +92,7 @@ class MinimizerRule(Rule):
     @property
     def nbytes_of_letter(self) -> float:
         """About how many bytes of memory a letter of references takes."""
-        return float(self.settings.density) * _MINIMIZER_NBYTES
+        return float(self.settings.density * self.settings.sampled) * _MINIMIZER_NBYTES
 
     @classmethod
     def estimator(cls, device: Device, settings: Any, **given: Any) -> MinimizerEstimator:
@@ -153,7 +154,11 @@ class MinimizerRule(Rule):
                 self.backend, self.settings, letters, offsets,
                 nodes=self.backend.from_host(self.nodes[targets]), starts=starts,
             )  # fmt: skip
-            yield runs.minimizers, runs.nodes
+            if least := self.settings.least_hash:
+                rows = is_sampled(runs.minimizers, least)
+                yield runs.minimizers[rows], runs.nodes[rows]
+            else:
+                yield runs.minimizers, runs.nodes
 
     def distinct_keys(self, run: TargetRun) -> Iterator[Rows]:
         """Yield those of a run at once, folded where many are equal."""
@@ -331,6 +336,7 @@ class MinimizerRule(Rule):
             "k": self.settings.k,
             "l": self.settings.l,
             "spaces": self.settings.spaces,
+            **({"least_hash": self.settings.least_hash} if self.settings.least_hash else {}),
             "letters": told["letters"],
             "distinct": distinct,
             "nbytes": nbytes,
@@ -392,4 +398,5 @@ def _minimizers(
     backend: Backend, settings: MinimizerSettings, references: References | TargetRun
 ) -> Iterator[Any]:
     for letters, offsets, *_ in building.batches_of_references(backend, settings, references):
-        yield minimizer_runs(backend, settings, letters, offsets).minimizers
+        found = minimizer_runs(backend, settings, letters, offsets).minimizers
+        yield found[is_sampled(found, settings.least_hash)] if settings.least_hash else found

@@ -40,6 +40,8 @@ class MinimizerSettings:
         What a k-mer is whose first letter alone is no base: as in Kraken 2 one with the lowest of
         its other ``k - l`` l-mers, or as any other with such a letter. Kraken 2 takes ``k - 1``
         letters for a k-mer, too, where a block of 16,384 letters of a reference begins.
+    least_hash : int
+        Minimizers whose hash, MurmurHash3's finalizer, is lower are left out.
 
     Examples
     --------
@@ -55,6 +57,7 @@ class MinimizerSettings:
     mask: str = "none"
     order: str = "path"
     ambiguous: str = "kraken2"
+    least_hash: int = 0
 
     @classmethod
     def of_saved(cls, given: Mapping[str, Any]) -> Self:
@@ -85,6 +88,7 @@ class MinimizerSettings:
             "k": (self.l, self.l + MOST_LMERS - 1),
             "spaces": (0, self.l // _SPACED_SHARE),
             "toggle": (0, 2**64 - 1),
+            "least_hash": (0, 2**64 - 1),
         }
         for name, (least, most) in ranges.items():
             whole_number(name, getattr(self, name), least, most)
@@ -101,6 +105,11 @@ class MinimizerSettings:
     def density(self) -> float:
         """Share of k-mers that have another minimizer than the one before, for random letters."""
         return 2 / (self.k - self.l + 2)
+
+    @property
+    def sampled(self) -> float:
+        """Share of minimizers that are not left out by their hashes."""
+        return 1 - self.least_hash / 2**64
 
     def rule(self, backend: Backend) -> bytes:
         """Return the rule as kernels take it."""

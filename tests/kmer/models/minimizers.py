@@ -67,6 +67,7 @@ class MinimizerModel:
         spaces: int = 7,
         toggle: int = TOGGLE,
         ambiguous: str = "kraken2",
+        least_hash: int = 0,
     ) -> None:
         self.taxonomy, self.k, self.l = taxonomy, k, l
         self.is_exact = ambiguous == "exact" or k == l
@@ -76,7 +77,7 @@ class MinimizerModel:
         self.taxids: dict[int, int] = {}
         for reference in references:
             for minimizer in self.of_reference(reference.letters):
-                if reference.taxid:
+                if reference.taxid and murmur(minimizer) >= least_hash:
                     there = self.taxids.get(minimizer, 0)
                     if there != reference.taxid:
                         self.taxids[minimizer] = taxonomy.lca(there, reference.taxid)
@@ -165,6 +166,13 @@ class MinimizerModel:
 
     def clade_hits(self, hits: Counter[int], taxid: int) -> int:
         return sum(n for each, n in hits.items() if taxid in self.taxonomy.lineage(each))
+
+
+def murmur(key: int) -> int:
+    """Return the finalizer of MurmurHash3, by which Kraken 2 leaves minimizers out."""
+    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+        key = (key ^ key >> 33) * factor % 2**64
+    return key ^ key >> 33
 
 
 def masked(letters: str, quality: str, least: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 
@@ -78,6 +79,40 @@ def test_lines_are_those_of_kraken(tmp_path, k, l, spaces):  # noqa: E741
             mates = files[1] if paired else None
             index.classify(files[0], mates, **options).write(tmp_path / "ours", overwrite=True)
             assert (tmp_path / "ours").read_text().splitlines() == expected
+
+
+def test_a_smaller_database_has_the_minimizers_of_krakens(tmp_path):
+    world = World(5, pairs=150, scale=900)
+    db = tmp_path / "db"
+    db.mkdir()
+    world.write(tmp_path / "world")
+    shutil.copytree(tmp_path / "world" / "taxonomy", db / "taxonomy")
+    (db / "taxonomy" / "none.accession2taxid").write_text(
+        "accession\taccession.version\ttaxid\tgi\n"
+    )
+    lines = [
+        f">{each.name}|kraken:taxid|{each.taxid}\n{each.letters}\n" for each in world.references
+    ]
+    (tmp_path / "references.fa").write_text("".join(lines))
+    run("kraken2-build", "--db", db, "--no-masking", "--add-to-library", tmp_path / "references.fa")
+    run("kraken2-build", "--db", db, "--no-masking", "--build", "--max-db-size", 20_000)
+    said = subprocess.run(
+        ["kraken2-inspect", "--db", db], check=True, capture_output=True, text=True
+    ).stdout
+    least = int(re.search(r"Min clear hash value = (\d+)", said)[1])
+    assert least > 2**62
+    index = MinimizerIndex.build(
+        tmp_path / "references.fa", taxonomy=db / "taxonomy", least_hash=least
+    )
+    reads = tmp_path / "1.fq"
+    names = [f"r{at}" for at in range(len(world.pairs))]
+    reads.write_text(fastq(names, [first for first, _ in world.pairs]))
+    run("kraken2", "--db", db, "--output", tmp_path / "out", reads)
+    found = [line.rstrip(" ") for line in (tmp_path / "out").read_text().splitlines()]
+    index.classify(reads).write(tmp_path / "ours")
+    assert (tmp_path / "ours").read_text().splitlines() == found
+    made = MinimizerModel(world.references, world.taxonomy, least_hash=least)
+    assert set(index._table.items()[0].tolist()) == set(made.taxids)
 
 
 @pytest.mark.skipif(shutil.which("dustmasker") is None, reason="Kraken 2's package installs it")

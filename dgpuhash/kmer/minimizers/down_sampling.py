@@ -1,0 +1,56 @@
+"""Minimizers left out by their hashes, so that a map of the others fits a number of bytes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.kmer.databases.estimate import minimizers_within
+from dgpuhash.kmer.databases.owners import key_hashes
+from dgpuhash.kmer.minimizers import building
+from dgpuhash.kmer.options import whole_number
+
+_HASHES = 2**64
+# Bytes of a map; the smallest one has some hundreds.
+_SIZES = 2**12, 2**62
+
+
+def is_sampled(minimizers: Any, least_hash: int) -> Any:
+    """Return whether the hash of each minimizer is at least so high, as Kraken 2 samples them."""
+    return key_hashes(minimizers) >= np.uint64(least_hash)
+
+
+def most_minimizers(max_db_size: int) -> int:
+    """Return how many minimizers a map of so many bytes holds.
+
+    Raises
+    ------
+    SpecError
+        When the number is too low for any map.
+    """
+    least, most = _SIZES
+    return minimizers_within(whole_number("max_db_size", max_db_size, least, most))
+
+
+def least_hash_for(most: int, distinct: int, least: int = 0) -> int:
+    """Return the bound above which about so many of the minimizers above another bound are."""
+    if distinct <= most:
+        return least
+    return least + (_HASHES - least) * (distinct - most) // distinct
+
+
+def limit_part(rule: Any, part: Any, most: int) -> tuple[Any, Any]:
+    """Return the rule and the part with at most so many minimizers, in a map for no more."""
+    backend, least = rule.backend, rule.settings.least_hash
+    keys, nodes = part.table.items()
+    while len(keys) > most:
+        least = least_hash_for(most, len(keys) + 1, least)
+        rows = is_sampled(keys, least)
+        keys, nodes = keys[rows], nodes[rows]
+    table = building.empty_table(backend.name, len(keys))
+    table._add(keys, nodes)
+    settings = replace(rule.settings, least_hash=least)
+    limited = type(rule)(backend, settings, rule.taxonomy, rule.targets)
+    return limited, replace(part, table=table)
