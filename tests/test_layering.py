@@ -26,7 +26,7 @@ SHORTEST_MODULE = 40
 # Lines of code of a room, as `code_lines` counts them; what merges or deletes takes some away.
 MOST_CODE = {
     "distributed": 20_710,
-    "frames": 15_793,
+    "frames": 15_722,
     "tables": 11_878,
     "kmer": 10_959,
     "bench": 9_367,

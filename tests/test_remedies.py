@@ -497,14 +497,14 @@ CASES: dict[tuple[str, str], list[Case]] = {
     ("frames/groupby/aggregates/decimals.py", ".astype('float64')"): [
         Case(lambda: arrow(pa.decimal128(38, 0), *[decimal.Decimal("9" * 38)] * 2), grouped),
     ],
-    ("frames/groupby/aggregates/refusals.py", "pd.Timestamp(0)"): [
+    ("frames/groupby/aggregates/options.py", "pd.Timestamp(0)"): [
         Case(
             lambda: MONTHS["t"],
             lambda x: grouped(x if isinstance(x, pd.Series) else MONTHS["t"] != x, "any"),
             names={"pd": pd},
         ),
     ],
-    ("frames/groupby/aggregates/refusals.py", "pd.Period(ordinal=0, freq=freq)"): [
+    ("frames/groupby/aggregates/options.py", "pd.Period(ordinal=0, freq=freq)"): [
         Case(
             lambda: MONTHS["t"].dt.to_period("D"),
             lambda x: grouped(
@@ -536,11 +536,11 @@ CASES: dict[tuple[str, str], list[Case]] = {
         )
         for freq in ("D", "6h", "ME", "MS", "QE", "W", "YS", "BME", "SME")
     ],
-    ("frames/groupby/order.py", ".astype('str')"): [
+    ("frames/groupby/aggregates/values.py", ".astype('str')"): [
         Case(lambda: objects(b"a", 1), groups_of),
         Case(lambda: objects(1, (2,)), groups_of),
     ],
-    ("frames/groupby/tables.py", "frame.to_pandas()"): [
+    ("frames/groupby/verb.py", "frame.to_pandas()"): [
         Case(lambda: pa.table(FRAME), lambda x: dgpuhash.groupby(x, "k").apply(len)),
     ],
     ("frames/groupby/verb.py", "pandas.DataFrame(…)"): [
@@ -961,12 +961,13 @@ NOWHERE: set[tuple[str, str]] = {
       for each in ("cudf.from_pandas(frame)", "cupy.asarray(array)", "cupy.asarray(x)",
                    "cupy.asnumpy(array)", "cupy.asnumpy(x)", "frame.to_pandas()")),
     ("frames/grouped/aggregation.py", ".to_pandas()"),
-    ("frames/groupby/cudf/rows.py", "frame.dropna()"),
-    ("frames/groupby/cudf/value_counts.py", ".astype('str')"),
+    ("frames/groupby/cudf/group_by.py", "frame.dropna()"),
+    ("frames/groupby/cudf/assembly.py", ".astype('str')"),
     ("frames/groupby/partial/cudf/host.py", ".astype('str')"),
     *(("frames/groupby/partial/cudf/plan.py", each)
-      for each in (".to_backend('pandas')", ".to_pandas()", "frame.to_pandas()")),
-    ("frames/groupby/verb.py", "frame.to_pandas()"), ("frames/index.py", "frame.to_pandas()"),
+      for each in (".to_backend('pandas')", ".to_pandas()")),
+    ("frames/groupby/cudf/groups.py", "frame.to_pandas()"),
+    ("frames/index.py", "frame.to_pandas()"),
     ("kmer/minimizers/reads.py", "cupy.asnumpy(letters)"),
     ("tables/arguments/validate.py", ".astype({})"),
     ("tables/arguments/validate.py", "x.view('u1').reshape(len(x), -1)"),

@@ -82,7 +82,7 @@ def apart(call: Callable[[], Any]) -> Any:
 def is_ours(func: Any, own: Any) -> bool:
     """Return whether what `agg` is given is an aggregate of ours, or a name that nobody knows."""
     from dgpuhash.frames.groupby.aggregates.table import AGGREGATES
-    from dgpuhash.frames.groupby.cudf.functions import named
+    from dgpuhash.frames.groupby.cudf.group_by import named
 
     if func is list:
         return True

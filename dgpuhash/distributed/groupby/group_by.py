@@ -17,7 +17,7 @@ from dgpuhash.distributed.merge.verb import SEEDS
 from dgpuhash.errors import SpecError, UnsupportedError
 from dgpuhash.frames import frames_of
 from dgpuhash.frames.groupby.aggregates.options import Options
-from dgpuhash.frames.groupby.cudf.functions import named, named_pair
+from dgpuhash.frames.groupby.cudf.group_by import named, named_pair
 from dgpuhash.frames.groupby.group_by import GroupBy
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey
 from dgpuhash.frames.groupby.methods import AggregateMethods
@@ -47,9 +47,6 @@ class LazyGroupBy(AggregateMethods):
     def __init__(self, frame: Any, asked: Asked, like: GroupBy, ranges: Ranges) -> None:
         self._frame, self._asked, self._like, self._ranges = frame, asked, like, ranges
 
-    # Without this, Python would iterate by numbers as labels of columns.
-    __iter__ = None
-
     def __repr__(self) -> str:
         names = [self._asked.names.get(key.name, key.name) for key in self._keys]
         by = ", ".join(map(repr, names))
@@ -60,14 +57,9 @@ class LazyGroupBy(AggregateMethods):
             f"hash range{'' if ranges == 1 else 's'}, column{columns}"
         )
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        like = self._like
-        if like._frame.ndim == 2 and like._selection is None and name in like._frame.columns:
-            return self[name]
-        there = sorted(each for each in dir(type(self)) if not each.startswith("_"))
-        raise AttributeError(f"a LazyGroupBy has no {name!r}; there is {', '.join(there)}")
+    @property
+    def _example(self) -> GroupBy:
+        return self._like
 
     def __getitem__(self, key: Any) -> LazyGroupBy:
         like = self._like[key]
@@ -168,19 +160,9 @@ class LazyGroupBy(AggregateMethods):
         """Return an array of the different values of one column in each group."""
         return self._lazily("unique")
 
-    def cov(
-        self, min_periods: int | None = None, ddof: int = 1, numeric_only: bool = False
-    ) -> Any:  # fmt: skip
-        """Return the covariances of all pairs of columns in each group."""
-        given = {"min_periods": min_periods, "ddof": ddof, "numeric_only": numeric_only}
-        return self._lazily("cov", **given)
-
-    def corr(
-        self, method: str = "pearson", min_periods: int = 1, numeric_only: bool = False
-    ) -> Any:  # fmt: skip
-        """Return Pearson's correlations of all pairs of columns in each group."""
-        given = {"method": method, "min_periods": min_periods, "numeric_only": numeric_only}
-        return self._lazily("corr", **given)
+    def _matrices(self, how: str, least: int, ddof: int, options: Options) -> Any:
+        given = {"ddof": ddof} if how == "cov" else {}
+        return self._lazily(how, min_periods=least, numeric_only=options.numeric_only, **given)
 
     def head(self, n: int = 5) -> Any:
         """Return the first `n` rows of each group; without the last ones if negative."""

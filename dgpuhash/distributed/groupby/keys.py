@@ -13,7 +13,7 @@ from dask.dataframe.dispatch import meta_nonempty
 from dgpuhash.distributed.groupby.transform import beside_labels
 from dgpuhash.errors import UnsupportedError
 from dgpuhash.frames import frames_of
-from dgpuhash.frames.groupby.cudf.keys import grouping_keys as keys_on_gpu
+from dgpuhash.frames.groupby.cudf.groups import grouping_keys as keys_on_gpu
 from dgpuhash.frames.groupby.grouping_keys import grouping_keys
 
 

@@ -14,9 +14,9 @@ from dgpuhash.distributed.merge.verb import merge_lazily
 from dgpuhash.errors import UnsupportedError
 from dgpuhash.frames import frames_of
 from dgpuhash.frames.groupby.aggregates.table import AGGREGATES
-from dgpuhash.frames.groupby.cudf.keys import grouping_keys as keys_on_gpu
+from dgpuhash.frames.groupby.cudf.groups import grouping_keys as keys_on_gpu
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey, grouping_keys, levels_of
-from dgpuhash.frames.groupby.requests import NoSuchAggregateError, name_of
+from dgpuhash.frames.groupby.reduction import NoSuchAggregateError, name_of
 from dgpuhash.frames.merge.arguments import JoinArguments
 from dgpuhash.frames.merge.index import index_of
 

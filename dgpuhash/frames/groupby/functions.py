@@ -167,33 +167,6 @@ def _called(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any], part:
     return func(part, *args, **kwargs)
 
 
-def title_of(func: Any) -> str:
-    """Return what a column of a function's results is called.
-
-    Examples
-    --------
-    >>> title_of(len), title_of(functools.partial(len))
-    ('len', 'len')
-    """
-    if hasattr(func, "__name__"):
-        return str(func.__name__)
-    return title_of(func.func) if isinstance(func, functools.partial) else type(func).__name__
-
-
-def titles(wanted: list[Any]) -> list[Any]:
-    """Return titles, in which lambdas are numbered unless there is nothing else.
-
-    Examples
-    --------
-    >>> titles(["<lambda>", "sum", "<lambda>"]), titles(["<lambda>"])
-    (['<lambda_0>', 'sum', '<lambda_1>'], ['<lambda>'])
-    """
-    if len(wanted) < 2:
-        return wanted
-    number = itertools.count()
-    return [f"<lambda_{next(number)}>" if each == "<lambda>" else each for each in wanted]
-
-
 def _parts(groups: Groups, data: Any) -> Iterator[Any]:
     """Yield the rows of each group of a frame or Series."""
     ordered = data.take(groups.order)

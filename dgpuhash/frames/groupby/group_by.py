@@ -13,14 +13,12 @@ from dgpuhash.errors import SpecError
 from dgpuhash.frames.dataframes import as_series
 from dgpuhash.frames.groupby import assembly, selections
 from dgpuhash.frames.groupby.aggregates import pairs
-from dgpuhash.frames.groupby.aggregates.options import Options
-from dgpuhash.frames.groupby.aggregates.refusals import AggregateTypeError
+from dgpuhash.frames.groupby.aggregates.options import AggregateTypeError, Options
 from dgpuhash.frames.groupby.aggregates.table import AGGREGATES
 from dgpuhash.frames.groupby.aggregates.values import Values, taken
 from dgpuhash.frames.groupby.functions import FunctionMethods, bound, transformed
 from dgpuhash.frames.groupby.methods import GroupByBase
-from dgpuhash.frames.groupby.reduction import Wanted, reduced
-from dgpuhash.frames.groupby.requests import NoSuchAggregateError, name_of
+from dgpuhash.frames.groupby.reduction import NoSuchAggregateError, Wanted, name_of, reduced
 from dgpuhash.frames.groupby.value_counts import value_counts
 from dgpuhash.frames.merge.keys import MissingKeyError
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
@@ -94,9 +92,12 @@ class GroupBy(GroupByBase, FunctionMethods):
     @property
     def _columns(self) -> list[pd.Series]:
         frame = self._frame
-        if frame.ndim == 1:
-            return [as_series(frame)]
-        return [as_series(frame.iloc[:, place]) for place in self._positions]
+        index = frame.index
+        columns = [frame]
+        if frame.ndim == 2:
+            columns = [frame.iloc[:, place] for place in self._positions]
+        numbered = type(index) is pd.RangeIndex and index.start == 0 and index.step == 1
+        return columns if numbered else list(map(as_series, columns))
 
     @property
     def _labels(self) -> Any:

@@ -18,9 +18,8 @@ from dgpuhash.frames.dataframes.order import sorted_rows
 from dgpuhash.frames.dataframes.pandas import PandasFrames
 from dgpuhash.frames.dataframes.pandas_keys import is_plain, key_column
 from dgpuhash.frames.dataframes.pandas_take import take_rows
-from dgpuhash.frames.groupby.aggregates.values import nulls_of
+from dgpuhash.frames.groupby.aggregates.values import key_order, nulls_of
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey
-from dgpuhash.frames.groupby.order import key_order
 from dgpuhash.frames.key_columns import KeyColumn
 from dgpuhash.frames.keys.encoding import KeyColumns
 from dgpuhash.frames.merge.accessor import key_columns

@@ -12,11 +12,10 @@ import pandas as pd
 from dgpuhash.errors import SpecError, UnsupportedError
 from dgpuhash.frames.groupby import assembly
 from dgpuhash.frames.groupby.aggregates import pairs
-from dgpuhash.frames.groupby.aggregates.options import Options, options_of
+from dgpuhash.frames.groupby.aggregates.options import NotOfferedError, Options, options_of
 from dgpuhash.frames.groupby.aggregates.table import AGGREGATES
 from dgpuhash.frames.groupby.groups import Groups
-from dgpuhash.frames.groupby.reduction import Wanted
-from dgpuhash.frames.groupby.requests import NoSuchAggregateError, Request, requests
+from dgpuhash.frames.groupby.reduction import NoSuchAggregateError, Request, Wanted, requests
 from dgpuhash.frames.merge.keys import MissingKeyError
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
 from dgpuhash.typing import AggregateLike, AnyFrame, Frame, NamedColumn
@@ -26,7 +25,29 @@ if TYPE_CHECKING:
 
 
 class AggregateMethods(ABC):
-    """A method for each aggregate of one column."""
+    """A method for each aggregate of columns, and of pairs of columns; columns as attributes."""
+
+    # Without this, Python would iterate by numbers as labels of columns.
+    __iter__ = None
+
+    @property
+    @abstractmethod
+    def _example(self) -> GroupByBase:
+        """These groups, or groups like them of no rows."""
+
+    @abstractmethod
+    def __getitem__(self, key: Any) -> Self:
+        """Return these groups with a column, or a list of columns, to aggregate."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        frame, selection = self._example._frame, self._example._selection
+        if frame.ndim == 2 and selection is None and name in frame.columns:
+            return self[name]
+        there = sorted(each for each in dir(type(self)) if not each.startswith("_"))
+        kind = type(self).__name__ if self._example is not self else "GroupBy"
+        raise AttributeError(f"a {kind} has no {name!r}; there is {', '.join(there)}")
 
     @abstractmethod
     def _aggregated(self, how: str, options: Options) -> Any:
@@ -141,6 +162,26 @@ class AggregateMethods(ABC):
         """Return the labels of the first rows with the greatest values."""
         return self._of("idxmax", None, skipna=skipna, numeric_only=numeric_only)
 
+    def cov(
+        self, min_periods: int | None = None, ddof: int = 1, numeric_only: bool = False
+    ) -> Any:  # fmt: skip
+        """Return the covariances of all pairs of columns in each group."""
+        return self._matrices("cov", min_periods or 1, ddof, Options(numeric_only=numeric_only))
+
+    def corr(
+        self, method: str = "pearson", min_periods: int = 1, numeric_only: bool = False
+    ) -> Any:  # fmt: skip
+        """Return Pearson's correlations of all pairs of columns in each group."""
+        if method != "pearson":
+            raise NotOfferedError(
+                f"Only pearson correlation is currently supported: corr with method={method!r}"
+            )
+        return self._matrices("corr", min_periods, 1, Options(numeric_only=numeric_only))
+
+    @abstractmethod
+    def _matrices(self, how: str, least: int, ddof: int, options: Options) -> Any:
+        """Return covariances or correlations of at least so many rows of a pair."""
+
 
 class GroupByBase(AggregateMethods):
     """Groups of the rows of a frame of any library, with every aggregate as a method.
@@ -171,9 +212,6 @@ class GroupByBase(AggregateMethods):
         self._as_index, self._selection = as_index, selection
         self._apart = {key.column for key in groups.keys if key.in_frame}
 
-    # Without this, Python would iterate by numbers as labels of columns.
-    __iter__ = None
-
     def __len__(self) -> int:
         return self.ngroups
 
@@ -185,13 +223,9 @@ class GroupByBase(AggregateMethods):
         counted = f"{groups:,} group{'' if groups == 1 else 's'}"
         return f"<GroupBy of {rows:,} rows by {names}: {counted}, {columns}>"
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        if self._frame.ndim == 2 and self._selection is None and name in self._frame.columns:
-            return self[name]
-        there = sorted(each for each in dir(type(self)) if not each.startswith("_"))
-        raise AttributeError(f"a GroupBy has no {name!r}; there is {', '.join(there)}")
+    @property
+    def _example(self) -> GroupByBase:
+        return self
 
     def __getitem__(self, key: Hashable | Sequence[Hashable]) -> Self:
         if self._frame.ndim == 1:
@@ -451,20 +485,6 @@ class GroupByBase(AggregateMethods):
                 sizes, self._groups.index, self._name if one else None
             )  # fmt: skip
         return self._framed([sizes], pd.Index(["size"]))
-
-    def cov(
-        self, min_periods: int | None = None, ddof: int = 1, numeric_only: bool = False
-    ) -> Any:  # fmt: skip
-        """Return the covariances of all pairs of columns in each group."""
-        return self._matrices("cov", min_periods or 1, ddof, Options(numeric_only=numeric_only))
-
-    def corr(
-        self, method: str = "pearson", min_periods: int = 1, numeric_only: bool = False
-    ) -> Any:  # fmt: skip
-        """Return Pearson's correlations of all pairs of columns in each group."""
-        if method != "pearson":
-            raise UnsupportedError(f"corr with method={method!r}; there is 'pearson'")
-        return self._matrices("corr", min_periods, 1, Options(numeric_only=numeric_only))
 
     @function_translates_memory_errors
     def _matrices(self, how: str, least: int, ddof: int, options: Options) -> Any:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from dgpuhash.errors import SpecError
 from dgpuhash.frames.dataframes.order import sorted_rows
-from dgpuhash.frames.groupby.aggregates.refusals import AggregateTypeError
+from dgpuhash.frames.groupby.aggregates.options import AggregateTypeError
 from dgpuhash.frames.groupby.aggregates.states import extremes_of
 from dgpuhash.frames.groupby.aggregates.values import Values
 from dgpuhash.frames.groupby.grouping_keys import levels_of

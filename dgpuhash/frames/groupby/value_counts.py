@@ -12,10 +12,9 @@ from dgpuhash.errors import ColumnError, SpecError, UnsupportedError
 from dgpuhash.frames.dataframes import as_series
 from dgpuhash.frames.dataframes.pandas_take import take_rows
 from dgpuhash.frames.groupby import assembly
-from dgpuhash.frames.groupby.aggregates.values import Values
+from dgpuhash.frames.groupby.aggregates.values import Values, key_order
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey, levels_of
 from dgpuhash.frames.groupby.groups import Groups, numbered
-from dgpuhash.frames.groupby.order import key_order
 from dgpuhash.frames.merge.index import index_of
 
 

@@ -15,15 +15,15 @@ from dgpuhash.errors import ColumnError, FormatError, SpecError, UnsupportedErro
 from dgpuhash.frames.dataframes import as_series, frames_of
 from dgpuhash.frames.dataframes.remedies import cast_remedy
 from dgpuhash.frames.groupby.aggregates.table import AGGREGATES
+from dgpuhash.frames.groupby.aggregates.values import key_order
 from dgpuhash.frames.groupby.assembly import frame_of
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey
-from dgpuhash.frames.groupby.order import key_order
 from dgpuhash.frames.groupby.partial import GroupPlan, Verb
 from dgpuhash.frames.groupby.partial.cudf.host import host_like, in_dtypes, on_device, on_host
+from dgpuhash.frames.groupby.partial.fold import plain
 from dgpuhash.frames.groupby.partial.kinds import KINDS, lost_fields, prefix_of
 from dgpuhash.frames.groupby.partial.result import FoldedGroups
-from dgpuhash.frames.groupby.partial.storage import plain
-from dgpuhash.frames.groupby.requests import requests
+from dgpuhash.frames.groupby.reduction import requests
 from dgpuhash.frames.labels import key_names
 from dgpuhash.frames.merge.index import index_of
 

@@ -12,6 +12,7 @@ import pandas as pd
 
 from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.groupby.assembly import frame_of
+from dgpuhash.frames.groupby.partial.fold import NumberColumn, ValueColumn, column_of, plain
 from dgpuhash.frames.groupby.partial.kinds import (
     Choice,
     combined,
@@ -19,7 +20,6 @@ from dgpuhash.frames.groupby.partial.kinds import (
     lost_fields,
     retracted,
 )
-from dgpuhash.frames.groupby.partial.storage import NumberColumn, ValueColumn, column_of, plain
 from dgpuhash.frames.grouped.aggregation import EPOCH, OWN, SIZE, Aggregation
 from dgpuhash.frames.labels import stored_labels
 from dgpuhash.frames.row_store import NumericDtypes, RowStore, numeric_dtypes

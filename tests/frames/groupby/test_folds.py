@@ -9,9 +9,8 @@ import pandas as pd
 import pytest
 
 from dgpuhash.frames.groupby.partial import GroupPlan, Verb
-from dgpuhash.frames.groupby.partial.cudf.fold import Folds, Gathered, folded_fields
+from dgpuhash.frames.groupby.partial.fold import Folds, Gathered, folded_fields, plain
 from dgpuhash.frames.groupby.partial.kinds import fields_of, prefix_of
-from dgpuhash.frames.groupby.partial.storage import plain
 
 ROWS = 600
 RNG = np.random.default_rng(57)

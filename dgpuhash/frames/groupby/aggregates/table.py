@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dgpuhash.frames.groupby.aggregates.options import Options
-from dgpuhash.frames.groupby.aggregates.refusals import SpanRangeError
+from dgpuhash.frames.groupby.aggregates.options import Options, SpanRangeError
 from dgpuhash.frames.groupby.aggregates.states import States
 
 

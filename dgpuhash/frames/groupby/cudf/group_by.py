@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 
-from dgpuhash.errors import SpecError
+from dgpuhash.errors import SpecError, UnsupportedError
 from dgpuhash.frames.dataframes.cudf_columns import (
     array_column,
     column_of_series,
@@ -20,30 +22,183 @@ from dgpuhash.frames.dataframes.cudf_columns import (
     take_columns,
     take_series,
 )
+from dgpuhash.frames.groupby import selections
 from dgpuhash.frames.groupby.aggregates import pairs
-from dgpuhash.frames.groupby.aggregates.options import Options
-from dgpuhash.frames.groupby.aggregates.refusals import AggregateTypeError
+from dgpuhash.frames.groupby.aggregates.options import (
+    AggregateTypeError,
+    CalledName,
+    NotOfferedError,
+    Options,
+)
 from dgpuhash.frames.groupby.aggregates.states import States
 from dgpuhash.frames.groupby.aggregates.table import AGGREGATES
 from dgpuhash.frames.groupby.cudf import assembly
-from dgpuhash.frames.groupby.cudf.functions import (
-    NotOfferedError,
-    named,
-    named_pair,
-    refuse,
-    without_repeats,
-)
+from dgpuhash.frames.groupby.cudf.assembly import value_counts
 from dgpuhash.frames.groupby.cudf.groups import CudfGroups
-from dgpuhash.frames.groupby.cudf.rows import RowMethods
 from dgpuhash.frames.groupby.cudf.states import CudfStates, reduce_states
-from dgpuhash.frames.groupby.cudf.value_counts import value_counts
 from dgpuhash.frames.groupby.cudf.values import CudfValues, check_aggregate, has_aggregate
 from dgpuhash.frames.groupby.methods import GroupByBase
-from dgpuhash.frames.groupby.reduction import Wanted, check_labelled
-from dgpuhash.frames.groupby.requests import name_of
+from dgpuhash.frames.groupby.reduction import Wanted, check_labelled, name_of
 from dgpuhash.frames.merge.keys import MissingKeyError
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
 from dgpuhash.typing import AggregateLike, AnyFrame
+
+
+class RowMethods(ABC):
+    """Methods that choose rows."""
+
+    # CudfGroups, which pandas' functions of rows take for theirs.
+    _groups: Any
+
+    @property
+    @abstractmethod
+    def _chosen(self) -> Any:
+        """What rows are chosen of: the frame with its keys, or the columns that were asked for."""
+
+    def head(self, n: int = 5, *, preserve_order: bool = True) -> Any:
+        """Return the first `n` rows of each group; without the last ones if negative.
+
+        In the order of the frame, or by group.
+        """
+        return self._rows(selections.rows_before(self._groups, n), preserve_order)
+
+    def tail(self, n: int = 5, *, preserve_order: bool = True) -> Any:
+        """Return the last `n` rows of each group; without the first ones if negative.
+
+        In the order of the frame, or by group.
+        """
+        return self._rows(selections.rows_behind(self._groups, n), preserve_order)
+
+    @property
+    def nth(self) -> Nth:
+        """The rows at places of their group: ``nth(n)`` or ``nth[n]``.
+
+        A number, a slice, or a list of these.
+        """
+        return Nth(self)
+
+    def _rows(self, mask: Any, preserve_order: bool = True) -> Any:
+        groups = self._groups
+        if preserve_order:
+            rows = groups.xp.flatnonzero(mask)
+        else:
+            # By the order of keys, whatever that of groups.
+            rows = groups.in_key_order().rows_by_group
+            rows = rows[mask[rows]]
+        return self._chosen.take(rows)
+
+
+class Nth:
+    """The rows at places of their group, by a call or by an index."""
+
+    def __init__(self, groups: RowMethods) -> None:
+        self._groups = groups
+
+    def __call__(self, n: Any, dropna: str | None = None) -> Any:
+        """Return the rows at places of their group: a number, a slice, or a list of these."""
+        if dropna is not None:
+            raise NotOfferedError("nth with dropna=; group frame.dropna()")
+        return self[n]
+
+    def __getitem__(self, n: Any) -> Any:
+        groups = self._groups
+        return groups._rows(selections.rows_at(groups._groups, n))
+
+
+_ALIASES = {"collect": "list", "product": "prod"}
+# Python's own, which name aggregates.
+_BUILTINS = {sum: "sum", max: "max", min: "min"}
+
+
+class _Methods:
+    """What a function is called with: each method tells its name and arguments."""
+
+    def __getattr__(self, name: str) -> Any:
+        def method(*args: Any, **kwargs: Any) -> CalledName:
+            made = CalledName(_ALIASES.get(name, name))
+            made.given, made.positional = kwargs, args
+            return made
+
+        return method
+
+
+def named(func: Any) -> Any:
+    """Return what ``agg`` is given, with names of aggregates in place of functions that are so.
+
+    Examples
+    --------
+    >>> named({"v": [lambda x: x.quantile(0.25), "max"]})
+    {'v': [('<lambda>', 'quantile'), 'max']}
+    """
+    if isinstance(func, Mapping):
+        return {label: named(each) for label, each in func.items()}
+    if isinstance(func, list | tuple):
+        return [(_title(each), _one(each)) if _is_function(each) else _one(each) for each in func]
+    return _one(func)
+
+
+def named_pair(pair: Any) -> Any:
+    """Return a column and what is aggregated of it, with a name in place of a function."""
+    if hasattr(pair, "aggfunc"):
+        return (pair.column, _one(pair.aggfunc)) if _is_function(pair.aggfunc) else pair
+    if isinstance(pair, tuple) and len(pair) == 2:
+        return pair[0], _one(pair[1])
+    return _one(pair)
+
+
+def _is_function(each: Any) -> bool:
+    return callable(each) and each is not list
+
+
+def _title(function: Any) -> str:
+    return str(getattr(function, "__name__", function))
+
+
+def _one(how: Any) -> Any:
+    """Return the aggregate that a function calls, or what else is given as it is."""
+    if isinstance(how, str):
+        return how if type(how) is not str else _ALIASES.get(how, how)
+    if not _is_function(how):
+        return how
+    if how in _BUILTINS:
+        return _BUILTINS[how]
+    try:
+        found = how(_Methods())
+    except Exception:
+        # A function of rows, which `name_of` refuses.
+        return how
+    return found if isinstance(found, CalledName) else how
+
+
+def refuse(function: Any, names: Iterable[str]) -> None:
+    """Raise UnsupportedError for a function that names no aggregate; tell the names of all."""
+    raise UnsupportedError(
+        f"the function {getattr(function, '__name__', function)!r} as an aggregate; give one of "
+        f"the names {', '.join(names)}"
+    )
+
+
+def without_repeats(func: Any) -> Any:
+    """Return what ``agg`` is given, each aggregate of a column once, as cuDF has it."""
+    if not isinstance(func, Mapping):
+        return func
+    made = {}
+    for label, hows in func.items():
+        if isinstance(hows, list | tuple) and len(dict.fromkeys(hows)) < len(hows):
+            import cudf
+
+            if cudf.get_option("mode.pandas_compatible"):
+                raise NotOfferedError("Duplicate aggregations per column are not supported.")
+            warnings.warn(
+                "Duplicate aggregations per column found. The resulting duplicate columns will be "
+                "dropped.",
+                UserWarning,
+                stacklevel=3,
+            )
+            hows = list(dict.fromkeys(hows))
+        made[label] = hows
+    return made
+
 
 # Of no rows their results have the dtype of the column, as cuDF's have.
 _OF_OWN_DTYPE = {"sum", "prod", "mean", "median", "var", "std"}
@@ -168,14 +323,6 @@ class CudfGroupBy(GroupByBase, RowMethods):
             return found
         finally:
             self._groups.forget()
-
-    def corr(
-        self, method: str = "pearson", min_periods: int = 1, numeric_only: bool = False
-    ) -> Any:  # fmt: skip
-        """Return Pearson's correlations of all pairs of columns in each group."""
-        if method != "pearson":
-            raise NotOfferedError("Only pearson correlation is currently supported")
-        return super().corr(method, min_periods, numeric_only)
 
     @property
     def _groups_of_pairs(self) -> CudfGroups:

@@ -23,7 +23,7 @@ from dgpuhash.frames.dataframes.cudf_columns import (
     type_name,
     unscaled,
 )
-from dgpuhash.frames.groupby.aggregates.refusals import AggregateTypeError
+from dgpuhash.frames.groupby.aggregates.options import AggregateTypeError
 from dgpuhash.tables.columns.aggregates import ColumnReduction
 
 if TYPE_CHECKING:

@@ -17,10 +17,9 @@ import pandas as pd
 from dgpuhash.errors import SpecError
 from dgpuhash.frames.groupby.aggregates import numbers, pairs
 from dgpuhash.frames.groupby.aggregates.options import Options
-from dgpuhash.frames.groupby.aggregates.values import Values
+from dgpuhash.frames.groupby.aggregates.values import Values, ranks
 from dgpuhash.frames.groupby.assembly import series_of
 from dgpuhash.frames.groupby.groups import Groups
-from dgpuhash.frames.groupby.order import ranks
 
 PAIR_FIELDS = ("count", "left", "left rest", "right", "right rest", "mixed", "squares", "others")
 _SIDES = ("left", "right")

@@ -19,7 +19,7 @@ from dgpuhash.frames.groupby.aggregates.values import Values, nulls_of, taken
 from dgpuhash.frames.groupby.assembly import frame_of
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey, grouping_keys, levels_of
 from dgpuhash.frames.groupby.groups import Groups, numbered
-from dgpuhash.frames.groupby.partial.fold import folded
+from dgpuhash.frames.groupby.partial.fold import array_of, folded, plain
 from dgpuhash.frames.groupby.partial.keys import (
     Categories,
     as_dtype,
@@ -47,7 +47,6 @@ from dgpuhash.frames.groupby.partial.result import (
     FoldedStates,
 )
 from dgpuhash.frames.groupby.partial.rows import mostly_distinct_rows, result_of, rows_of
-from dgpuhash.frames.groupby.partial.storage import array_of, plain
 from dgpuhash.frames.groupby.partial.verbs import (
     AGGREGATING,
     OF_ANY_ORDER,

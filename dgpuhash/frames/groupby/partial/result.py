@@ -19,8 +19,8 @@ from dgpuhash.frames.groupby.assembly import series_of
 from dgpuhash.frames.groupby.group_by import GroupBy
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey
 from dgpuhash.frames.groupby.groups import Flags, Groups
+from dgpuhash.frames.groupby.partial.fold import array_of
 from dgpuhash.frames.groupby.partial.kinds import Fields, total_of
-from dgpuhash.frames.groupby.partial.storage import array_of
 from dgpuhash.frames.groupby.partial.verbs import AGGREGATING, PlannedGroups, settle_dtype
 from dgpuhash.frames.groupby.reduction import Wanted, check_labelled, check_observed
 

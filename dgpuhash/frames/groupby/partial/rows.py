@@ -13,9 +13,9 @@ import pandas as pd
 
 from dgpuhash import backend
 from dgpuhash.frames.dataframes import as_series, frames_of
+from dgpuhash.frames.groupby.aggregates.values import key_order
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey, levels_of
 from dgpuhash.frames.groupby.groups import Groups
-from dgpuhash.frames.groupby.order import key_order
 from dgpuhash.frames.groupby.partial.kinds import place_of
 from dgpuhash.frames.groupby.partial.verbs import AGGREGATING
 from dgpuhash.frames.merge.index import index_of
