@@ -19,7 +19,8 @@ from dgpuhash.kmer.formats.calls import calls_writer, format_of, needs_detail, t
 from dgpuhash.kmer.formats.classified import mates_targets, reads_writer
 from dgpuhash.kmer.formats.labels import Labels
 from dgpuhash.kmer.formats.outputs import check_output, opened_output, write_beside
-from dgpuhash.kmer.options import CallOptionsOfEither
+from dgpuhash.kmer.formats.report import lift_rare
+from dgpuhash.kmer.options import CallOptionsOfEither, whole_number
 from dgpuhash.kmer.sequences.batches import (
     BATCH_LETTERS,
     SequenceBatch,
@@ -32,6 +33,7 @@ from dgpuhash.kmer.sequences.reads import ReadFiles
 from dgpuhash.kmer.summaries import Summaries
 
 _QUALITY = "minimum_base_quality"
+_MOST = 2**62
 
 
 class Classification(Summaries):
@@ -62,6 +64,10 @@ class Classification(Summaries):
         Is told, on another thread, how many bytes of files were read.
     minimizer_data : bool
         Whether reports have the minimizers of reads, too; of Kraken 2's rule.
+    minimum_minimizers : int
+        Distinct minimizers that the reads must have in a taxon's clade; reads of a taxon with fewer
+        are counted for the next taxon above that has as many, or the root. It changes what is
+        counted, reports, profiles and abundances, and no call; of Kraken 2's rule.
     **options
         Those of the index's `call`.
 
@@ -100,17 +106,22 @@ class Classification(Summaries):
         progress: Callable[[int], object] | None = None,
         consumed: Callable[[int], object] | None = None,
         minimizer_data: bool = False,
+        minimum_minimizers: int = 0,
         **options: Unpack[CallOptionsOfEither],
     ) -> None:
         if interleaved and mates is not None:
             raise SpecError("pairs are in two files, or interleaved in one; pass one of the two")
         # What begins to count minimizers, for each pass.
-        new_seen = getattr(index, "seen_minimizers", None) if minimizer_data else None
-        if minimizer_data and new_seen is None:
-            raise SpecError("minimizer_data is of the rule of Kraken 2; leave it out")
+        least = whole_number("minimum_minimizers", minimum_minimizers, 0, _MOST)
+        counts = minimizer_data or least > 0
+        new_seen = getattr(index, "seen_minimizers", None) if counts else None
+        if counts and new_seen is None:
+            name = "minimizer_data" if minimizer_data else "minimum_minimizers"
+            raise SpecError(f"{name} is of the rule of Kraken 2; leave it out")
         self._index = index
         self._options: dict[str, Any] = {**options}
         self._new_seen: Any = new_seen
+        self._shows_seen, self._least = minimizer_data, least
         self._seen: Any = None
         self._files = files_of(reads)
         self._mates = None if mates is None else files_of(mates)
@@ -281,12 +292,17 @@ class Classification(Summaries):
     def counts(self) -> tuple[np.ndarray, np.ndarray]:
         """Distinct calls, ascending, and how many reads each has.
 
-        0 is none; below 0 are the numbers of targets, from 1.
+        0 is none; below 0 are the numbers of targets, from 1. With ``minimum_minimizers`` reads of
+        rare taxa are those of taxa above.
         """
-        return self._tally.calls, self._tally.counts
+        tally = self._tally
+        if not self._least:
+            return tally.calls, tally.counts
+        _, distinct = self._seen.by_clade()
+        return lift_rare(self._labels.taxonomy, tally.calls, tally.counts, distinct, self._least)
 
     def _minimizers(self) -> Any:
-        return None if self._seen is None else self._seen.by_clade()
+        return self._seen.by_clade() if self._shows_seen and self._seen is not None else None
 
     def summary(self) -> dict[str, int | float]:
         """Return the numbers of reads, of those with a call, of letters, and the seconds taken."""

@@ -65,6 +65,14 @@ def _output_options(command: Any) -> Any:
             help="[Kraken 2] Minimizers of reads, and distinct ones, in two more columns.",
         ),
         click.option(
+            "--minimum-minimizers",
+            type=click.IntRange(0),
+            default=0,
+            show_default=True,
+            help="[Kraken 2] In reports and profiles, count reads of a taxon with fewer distinct "
+            "minimizers for the next one above.",
+        ),
+        click.option(
             "--abundance", metavar="RANKS", help="Estimate reads of these, e.g. species,genus."
         ),
         click.option("--abundance-output", help="Where to write that; default -."),
@@ -98,6 +106,7 @@ class _Outputs:
     report_style: Literal["kraken", "mpa"]
     report_zero_counts: bool
     report_minimizer_data: bool
+    minimum_minimizers: int
     abundance: tuple[str, ...]
     abundance_output: str | None
     krona: str | None
@@ -319,6 +328,14 @@ class _Work:
             format_of(self.outputs.form, rule)
         if self.outputs.report_minimizer_data and rule != "kraken2":
             raise SpecError("--report-minimizer-data is of the rule of Kraken 2; leave it out")
+        if self.outputs.minimum_minimizers:
+            if rule != "kraken2":
+                raise SpecError("--minimum-minimizers is of the rule of Kraken 2; leave it out")
+            if not (self.outputs.are_of_taxa or self.outputs.abundance):
+                raise SpecError(
+                    "--minimum-minimizers changes reports and profiles, and no call; name one, "
+                    "e.g. --report FILE"
+                )
         for name, _, mates in self.samples:
             self._outputs(name).check(paired=self.is_interleaved or mates is not None)
 
@@ -346,7 +363,8 @@ class _Work:
                     index, firsts, seconds, interleaved=self.is_interleaved,
                     name_check=self.name_check, progress=progress.letters,
                     consumed=progress.consumed,
-                    minimizer_data=self.outputs.report_minimizer_data, **options,
+                    minimizer_data=self.outputs.report_minimizer_data,
+                    minimum_minimizers=self.outputs.minimum_minimizers, **options,
                 )  # fmt: skip
                 title = name or Path(firsts[0]).name.split(".")[0]
                 self._outputs(name).write(classified, title)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -165,6 +166,46 @@ def by_number(taxonomy: Taxonomy, taxids: Any, counts: Any) -> np.ndarray:
     found = np.zeros(len(taxonomy.taxids), np.int64)
     np.add.at(found, taxonomy.numbers(given), amounts)
     return found
+
+
+def lift_rare(
+    taxonomy: Taxonomy, taxids: np.ndarray, counts: np.ndarray, amounts: np.ndarray, least: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return distinct taxids and counts, those of rare taxa at the next taxon above.
+
+    Parameters
+    ----------
+    taxonomy : Taxonomy
+    taxids, counts : array of int64
+        Distinct; taxid 0 stays, and so does the root.
+    amounts : array of int64
+        By number of the taxonomy: what each clade has, of which `least` make it none of the rare.
+    least : int
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> file = pathlib.Path(tempfile.mkdtemp(), "gtdb.tsv")
+    >>> _ = file.write_text("GCA_1.1\\td__Archaea;p__Nanoarchaeota\\n")
+    >>> taxonomy = Taxonomy.from_gtdb(file)
+    >>> taxids = taxonomy.taxids[[0, 3]]
+    >>> found, counts = lift_rare(
+    ...     taxonomy, taxids, np.array([5, 7]), np.array([0, 9, 9, 2]), 3
+    ... )
+    >>> taxonomy.names(found), counts
+    (['unclassified', 'Archaea'], array([5, 7]))
+    """
+    tree = taxonomy.tree
+    above = np.arange(len(tree.taxids))
+    is_rare = (amounts < least) & (above > 1)
+    for low, high in pairwise(tree.edges.tolist()):
+        parents = above[tree.parents[low:high]]
+        above[low:high] = np.where(is_rare[low:high], parents, above[low:high])
+    lifted = tree.taxids[above[taxonomy.numbers(taxids)]].astype(np.int64)
+    distinct, places = np.unique(lifted, return_inverse=True)
+    sums = np.zeros(len(distinct), np.int64)
+    np.add.at(sums, places, counts)
+    return distinct, sums
 
 
 def in_order(taxonomy: Taxonomy, clades: np.ndarray, zero_counts: bool) -> np.ndarray:

@@ -431,3 +431,36 @@ def test_places_come_from_gtdb_files_and_headers(tmp_path):
         assert [row.split("\t")[2] for row in rows] == ["562", "573"]
     error = run("build", named, "--rule", "kraken2", "--gtdb", gtdb, *taxonomy, "-o", "x", code=2)
     assert "--taxonomy and --gtdb are two taxonomies; pass one" in error
+
+
+def test_reads_of_taxa_with_few_minimizers_count_for_those_above(indexes, tmp_path):
+    index = indexes["kraken2"]
+    given = [*READS, "--paired", "--report", "-", "--report-minimizer-data"]
+    rows = [line.split("\t") for line in run("classify", index, *given).splitlines()]
+    clades = {int(row[6]): int(row[4]) for row in rows}
+    taxonomy = Taxonomy.read(TINY.taxonomy_folder)
+    calls = TINY.calls("kraken2.calls.tsv")
+    for least in (1, 20, 300, 1500, 10**9):
+        expected: Counter[int] = Counter()
+        for taxid, reads in Counter(calls).items():
+            while taxid > 1 and clades[taxid] < least:
+                taxid = taxonomy.parent(taxid)
+            expected[taxid] += reads
+        text = run("classify", index, *given, "--minimum-minimizers", least)
+        found = [line.split("\t") for line in text.splitlines()]
+        assert {int(row[6]): int(row[2]) for row in found if int(row[2])} == expected
+        # What reads have does not change, only whose they are.
+        assert all(int(row[4]) == clades[int(row[6])] for row in found)
+        krona, paths = tmp_path / f"{least}.krona", ["-o", tmp_path / f"{least}.calls"]
+        run(
+            "classify", index, *READS, "--paired", "--krona", krona, *paths,
+            "--minimum-minimizers", least,
+        )  # fmt: skip
+        numbers = [int(line.partition("\t")[0]) for line in krona.read_text().splitlines()]
+        assert sorted(numbers) == sorted(expected.values())
+        rows = columns_of(tmp_path / f"{least}.calls", 2)
+        assert [int(call) for (call,) in rows] == calls
+    other = [*READS, "--paired", "--minimum-minimizers", 5]
+    error = run("classify", indexes["metacache"], *other, "--report", "-", code=2)
+    assert "--minimum-minimizers is of the rule of Kraken 2" in error
+    assert "name one, e.g. --report FILE" in run("classify", index, *other, code=2)
