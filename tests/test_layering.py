@@ -25,11 +25,11 @@ WIDEST_FOLDER = 24
 SHORTEST_MODULE = 40
 # Lines of code of a room, as `code_lines` counts them; what merges or deletes takes some away.
 MOST_CODE = {
-    "distributed": 20_710,
+    "distributed": 20_696,
     "frames": 15_722,
     "tables": 11_878,
     "kmer": 10_991,
-    "bench": 9_367,
+    "bench": 9_400,
     "cli": 4_199,
     "backend": 1_670,
     "dask": 710,

@@ -83,6 +83,12 @@ _SLABHASH = (
             tuple(Line(name, "slab", {"chain": X}, mix=tuple(parts_of(shares)))
                   for name, (shares, _) in MIXES.items()),
             work=work.mixed, verbs=("mixed",), n=10**6),
+    Figure("slabhash-7-at-90", SLABHASH, "Fig. 7, 90 %", "mixed batches of slabs used to 90 %",
+           absent="not drawn: it takes 12 slabs a chain; a new table has at most 4, used to 84 %"),
+    Figure("slabhash-light", SLABHASH, "§V", "searches with SlabAlloc and with its light form",
+           "chain", _CHAINS,
+           (_SLAB_LINE, Line("light", "slab", {"chain": X, "allocator": "light"})),
+           work=work.pairs, verbs=("find", "absent"), n=_N),
 )  # fmt: skip
 
 # Searches, updates of stored keys and deletions.

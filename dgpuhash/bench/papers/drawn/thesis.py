@@ -59,7 +59,14 @@ def _figure(number: str, title: str, axis: str, at: tuple[float, ...], lines: tu
     return Figure(f"thesis-{name}", PAPER, number, title, axis, at, lines, **made)  # type: ignore[arg-type]
 
 
+def _not_drawn(number: str, title: str, why: str) -> Figure:
+    return Figure(f"thesis-{number}", PAPER, f"Fig. {number}", title, absent=why)
+
+
+_OLDER = "not drawn: the thesis' older card, a GTX 280, with the work of "
 FIGURES = (
+    _not_drawn("1.2", "two animated models, intersected in each frame", "not drawn: the thesis' "
+               "models are not public; 'examples/intersect.py' tells ms a frame of others"),
     _figure("abstract", "the thesis' own summary of its tables", "space", (1.05, 2.0),
             tuple(map(_axis, ("quadratic", "chained", "cuckoo"))),
             verbs=("build", "find", "absent")),
@@ -98,6 +105,7 @@ FIGURES = (
     _figure("Table 4.1", "probes of a search, without the two reads of a bucket's ends", "space",
             _COMPARED, (_axis("chained"), _axis("quadratic")), work=work.probes,
             verbs=("find", "absent")),
+    _not_drawn("5.7", "two-level cuckoo hashing by input size", f"{_OLDER}thesis-5.8"),
     _figure("Fig. 5.8", "two-level cuckoo hashing by input size", "n", _SIZES,
             (*_AT_142, *_SEARCHED), held="1.42 N · 8 bytes"),
     _figure("Fig. 5.9", "two-level cuckoo hashing: failed searches", "failed", _FAILED,
@@ -106,6 +114,9 @@ FIGURES = (
             work=work.compact),
     _figure("Fig. 5.11", "multi-value tables by rows of a key", "multiplicity", _COPIES, _REPEATED,
             **_LISTS),
+    _figure("restarts", "two-level cuckoo hashing: builds that draw the first function anew, as a "
+            "model has it", "n", (1e6, 5e6), (Line("two_level_cuckoo", "two_level_cuckoo"),),
+            work=work.restarts, verbs=("build",)),
     _figure("Fig. 6.3", "cuckoo hashing: builds by input size", "n", _SIZES, _CUCKOOS,
             verbs=("build",), held="4 functions"),
     _figure("Fig. 6.4", "cuckoo hashing: searches by input size", "n", _SIZES, _CUCKOOS,
@@ -114,6 +125,11 @@ FIGURES = (
             work=work.failing, verbs=("find",), held="4 functions"),
     _figure("Fig. 6.6", "cuckoo hashing: functions and space", "space",
             (1.05, 1.15, 1.25, 1.5, 2.1, 3.0, 4.0, 6.0), _FUNCTIONS, n=1_000_000),
+    *(_not_drawn(number, f"all tables with {space} N", f"{_OLDER}thesis-table-6.1")
+      for number, space in (("6.7", 1.05), ("6.9", 1.42), ("6.11", 2))),
+    *(_not_drawn(number, f"all tables with {space} N", f"the lines of {space} N in "
+                 "thesis-table-6.1; where searches fail, thesis-3.7, thesis-4.6 and thesis-6.5")
+      for number, space in (("6.8", 1.05), ("6.10", 1.42), ("6.12", 2))),
     _figure("Table 6.1", "where each table is ahead", "n", _SIZES,
             tuple(each for method in ("quadratic", "chained", "cuckoo")
                   for each in _of(method, 1.05, 1.42, 2.0)), verbs=("build", "find", "absent")),

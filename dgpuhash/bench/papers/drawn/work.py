@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -43,6 +44,33 @@ class Batch:
         self.keys: Any = self._keys[order]
         self.expected: Any = order < self._there
         self.values: Any = self._case.values(self.keys)
+
+
+def restart_share(n: int, most: int = 512, filled: float = 0.8) -> float:
+    """Return the share of builds in which a first-level bucket overflows, so that they restart.
+
+    A hash function deals `n` keys to buckets of `most`, filled to a share on average: the keys of a
+    bucket follow a Poisson distribution (thesis, §5.2 and §5.5).
+
+    Examples
+    --------
+    >>> round(restart_share(1_000_000), 4)
+    0.001
+    """
+    buckets = math.ceil(n / (most * filled))
+    mean = n / buckets
+    over = math.exp((most + 1) * math.log(mean) - mean - math.lgamma(most + 2))
+    tail = over
+    for keys in range(most + 2, 2 * most):
+        over *= mean / keys
+        tail += over
+    return -math.expm1(buckets * math.log1p(-tail))
+
+
+def restarts(point: Point) -> Rows:
+    """Yield the share of builds that restart, by the model of `restart_share`."""
+    n = int(point.x)
+    yield point.amount("build", n, restart_share(n), "share")
 
 
 def pairs(point: Point) -> Rows:
